@@ -1,0 +1,48 @@
+# The only way to make a target here.
+#
+# Each library exports one include root that holds a single symbolic link to its own folder, so that a
+# library can include "planner/..." only if it links mpt::planner. With the repository root on the include
+# path every include would resolve and the table in docs/architecture.md would be a wish.
+
+# mpt_library(NAME FOLDER <folder> SOURCES ... LINKS ...): a static library mpt::NAME.
+function(mpt_library name)
+  cmake_parse_arguments(ARG "" "FOLDER" "SOURCES;LINKS" ${ARGN})
+  set(root ${CMAKE_BINARY_DIR}/include_roots/${name})
+  get_filename_component(parent ${ARG_FOLDER} DIRECTORY)
+  file(MAKE_DIRECTORY ${root}/${parent})
+  if(NOT EXISTS ${root}/${ARG_FOLDER})
+    file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${ARG_FOLDER} ${root}/${ARG_FOLDER} SYMBOLIC)
+  endif()
+  add_library(mpt_${name} STATIC ${ARG_SOURCES})
+  add_library(mpt::${name} ALIAS mpt_${name})
+  target_include_directories(mpt_${name} PUBLIC ${root})
+  target_link_libraries(mpt_${name} PUBLIC ${ARG_LINKS} PRIVATE mpt::warnings)
+endfunction()
+
+# mpt_executable(NAME SOURCES ... LINKS ...): a program in bin/.
+function(mpt_executable name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINKS} mpt::warnings)
+endfunction()
+
+# mpt_test(NAME LABEL <unit|conformance|cli|gpu|soak> SOURCES ... LINKS ...): a GoogleTest program.
+# Each test case becomes a ctest case; a program without tests is an error.
+function(mpt_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINKS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL unit)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_include_directories(${name} PRIVATE ${MPT_TEST_INCLUDE_ROOT})
+  target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest_main mpt::warnings)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  target_compile_definitions(${name} PRIVATE
+    MPT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MPT_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(${name} PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT}
+    SKIP_REGULAR_EXPRESSION "0 tests from 0 test suites ran")
+endfunction()

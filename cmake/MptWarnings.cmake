@@ -1,0 +1,12 @@
+# mpt::warnings carries the warning flags, -Werror only where the preset asks, and the sanitizers.
+add_library(mpt_warnings INTERFACE)
+add_library(mpt::warnings ALIAS mpt_warnings)
+target_compile_options(mpt_warnings INTERFACE -Wall -Wextra)
+if(MPT_WERROR)
+  target_compile_options(mpt_warnings INTERFACE -Werror)
+endif()
+if(MPT_SANITIZE)
+  # -fno-sanitize-recover: a finding fails the test instead of scrolling by.
+  add_compile_options(-fsanitize=${MPT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+  add_link_options(-fsanitize=${MPT_SANITIZE})
+endif()

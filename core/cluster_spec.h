@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ClusterSpec: the machines a plan is made for. A plain value inside a plan; the catalog of GPUs and nodes is
+// knowledge and lives in profiler/hardware/.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/fields.h"
+
+namespace mpt {
+
+enum class DeviceKind { cpu, gpu };
+MPT_ENUM_NAMES(DeviceKind, {DeviceKind::cpu, "cpu"}, {DeviceKind::gpu, "gpu"});
+
+struct DeviceSpec {
+  std::string name;  // "h100-sxm-80gb", or the CPU's model name
+  DeviceKind kind = DeviceKind::cpu;
+  int64_t memory_bytes = 0;                  // of one device; for CPU ranks the share of one rank
+  double memory_bandwidth_bytes_per_s = 0.0;
+  double fp32_flop_per_s = 0.0;  // dense peak; on GPUs the rate of the fastest fp32-accumulating path for fp32 data
+  double bf16_flop_per_s = 0.0;  // dense peak
+
+  bool operator==(const DeviceSpec&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = DeviceSpec;
+    v.field("name", &T::name, "name of the device");
+    v.field("kind", &T::kind, "cpu or gpu");
+    v.field("memory_bytes", &T::memory_bytes, "memory of one device", between(1, 1e15));
+    v.field("memory_bandwidth_bytes_per_s", &T::memory_bandwidth_bytes_per_s, "peak", between(1, 1e16));
+    v.field("fp32_flop_per_s", &T::fp32_flop_per_s, "dense peak", between(1, 1e19));
+    v.field("bf16_flop_per_s", &T::bf16_flop_per_s, "dense peak", between(1, 1e19));
+  }
+};
+
+/// One level of the network, innermost first: within a level, `group_size` devices reach each other.
+struct LinkLevel {
+  std::string name;           // "nvlink", "infiniband", "shared-memory"
+  int64_t group_size = 1;     // devices that this level connects
+  double latency_s = 0.0;     // of one message step
+  double bandwidth_bytes_per_s = 0.0;  // per device and direction
+
+  bool operator==(const LinkLevel&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = LinkLevel;
+    v.field("name", &T::name, "name of the level");
+    v.field("group_size", &T::group_size, "devices that this level connects", between(1, 10'000'000));
+    v.field("latency_s", &T::latency_s, "seconds of one message step", between(0, 10));
+    v.field("bandwidth_bytes_per_s", &T::bandwidth_bytes_per_s, "per device and direction", between(1, 1e15));
+  }
+};
+
+struct ClusterSpec {
+  std::string name;  // as given: "dgx-h100:8", "this-machine:4"
+  DeviceSpec device;
+  int64_t devices = 1;
+  int64_t devices_per_node = 1;
+  int64_t cores_per_node = 0;  // CPU ranks share these; 0 where it does not matter
+  std::vector<LinkLevel> levels;
+
+  bool operator==(const ClusterSpec&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ClusterSpec;
+    v.field("name", &T::name, "name of the cluster");
+    v.field("device", &T::device, "the device, the same everywhere");
+    v.field("devices", &T::devices, "devices in all", between(1, 10'000'000));
+    v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 10'000'000));
+    v.field("cores_per_node", &T::cores_per_node, "CPU cores that CPU ranks share", between(0, 1 << 20));
+    v.field("levels", &T::levels, "network, innermost level first");
+  }
+};
+
+/// The innermost level that connects a group of `size` consecutive ranks `stride` apart.
+const LinkLevel& level_for_group(const ClusterSpec& cluster, int64_t size, int64_t stride);
+
+}  // namespace mpt

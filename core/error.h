@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The three kinds of error of this project live here and in core/rejection.h:
+//   UserError   wrong input: says where, what was found, what is allowed, and the remedy. Exit code 2.
+//   Rejection   a layout that cannot be: a value, since a search meets millions (core/rejection.h).
+//   MPT_CHECK   a broken invariant, that is a defect of this program. Exit code 70.
+
+#include <fmt/format.h>
+
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace mpt {
+
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitRunFailed = 1;      // a run that started and could not finish
+inline constexpr int kExitUserError = 2;      // wrong input
+inline constexpr int kExitNoDevice = 3;       // asked for a GPU and there is none
+inline constexpr int kExitInternalError = 70;  // a defect of this program
+
+/// One mistake in the input.
+struct Problem {
+  std::string where;     // file and JSON pointer, or command-line option
+  std::string found;     // what stands there
+  std::string expected;  // what may stand there
+  std::string remedy;    // what to do; may be empty
+};
+
+/// Wrong input. Carries every problem found in one file, not just the first.
+class UserError : public std::runtime_error {
+ public:
+  explicit UserError(std::vector<Problem> problems);
+  explicit UserError(Problem problem);
+
+  const std::vector<Problem>& problems() const { return problems_; }
+
+ private:
+  std::vector<Problem> problems_;
+};
+
+/// A run that began and failed: a dead rank, a full disk, a loss that is not finite. Exit code 1.
+class RunError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// A broken invariant. Exit code 70.
+class InternalError : public std::logic_error {
+ public:
+  using std::logic_error::logic_error;
+};
+
+/// Runs `body` and turns what it throws into a message on stderr and an exit code.
+int run_program(std::string_view program, const std::function<int()>& body);
+
+/// The name of `known` nearest to `text` by edit distance, or empty if none is near.
+std::string nearest_name(std::string_view text, const std::vector<std::string>& known);
+
+/// "; did you mean \"x\"?" or empty.
+std::string did_you_mean(std::string_view text, const std::vector<std::string>& known);
+
+namespace detail {
+[[noreturn]] void check_failed(const char* expression, const char* file, int line, const std::string& message);
+}  // namespace detail
+
+}  // namespace mpt
+
+/// MPT_CHECK(condition, "format", args...): throws InternalError with the place and the message.
+#define MPT_CHECK(condition, ...)                                                              \
+  do {                                                                                         \
+    if (!(condition)) {                                                                        \
+      ::mpt::detail::check_failed(#condition, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
+    }                                                                                          \
+  } while (false)

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/json.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include "core/quantity.h"
+
+namespace mpt {
+namespace {
+
+constexpr int kMaxDepth = 64;
+
+// Refuses deep nesting and duplicate keys, both of which the library would accept.
+class Guard {
+ public:
+  explicit Guard(std::string where) : where_(std::move(where)) {}
+
+  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
+    if (depth > kMaxDepth) fail(fmt::format("nesting deeper than {} levels", kMaxDepth), "flatten the document");
+    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
+    if (event == Json::parse_event_t::object_end && !keys_.empty()) keys_.pop_back();
+    if (event == Json::parse_event_t::key && !keys_.back().insert(parsed.get<std::string>()).second) {
+      fail(fmt::format("the key \"{}\" stands twice", parsed.get<std::string>().substr(0, 80)), "remove one");
+    }
+    return true;
+  }
+
+ private:
+  [[noreturn]] void fail(std::string found, std::string remedy) const {
+    throw UserError(Problem{where_, std::move(found), "", std::move(remedy)});
+  }
+
+  std::string where_;
+  std::vector<std::set<std::string>> keys_;
+};
+
+std::string place_of(const std::string& text, size_t byte) {
+  const size_t end = std::min(byte, text.size());
+  const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(end), '\n');
+  const size_t line_start = end == 0 ? std::string::npos : text.rfind('\n', end - 1);
+  const size_t column = line_start == std::string::npos ? end : end - line_start - 1;
+  return fmt::format("line {}, column {}", line, std::max<size_t>(column, 1));
+}
+
+}  // namespace
+
+std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) {
+    throw UserError(Problem{file.string(), "is a folder", "a file", ""});
+  }
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    throw UserError(Problem{file.string(), fmt::format("cannot be read ({})", std::strerror(errno)),
+                            "a readable file", "check the path"});
+  }
+  std::string text;
+  char chunk[1 << 16];
+  while (in.read(chunk, sizeof chunk) || in.gcount() > 0) {
+    text.append(chunk, static_cast<size_t>(in.gcount()));
+    if (static_cast<int64_t>(text.size()) > max_bytes) {
+      throw UserError(Problem{file.string(), fmt::format("larger than {}", format_bytes(double(max_bytes))),
+                              "a smaller file", ""});
+    }
+  }
+  return text;
+}
+
+Json parse_json(const std::string& text, const std::string& where) {
+  try {
+    return Json::parse(text, Guard(where));
+  } catch (const Json::parse_error& error) {
+    const std::string remedy = text.empty() ? "the file is empty" : "is the file complete? (error: a cut-off or malformed document)";
+    throw UserError(Problem{where, fmt::format("not valid JSON at {}", place_of(text, error.byte)),
+                            "a JSON document", remedy});
+  } catch (const Json::exception& error) {
+    throw UserError(Problem{where, fmt::format("not usable JSON ({})", error.what()), "a JSON document", ""});
+  }
+}
+
+Json load_json(const std::filesystem::path& file, int64_t max_bytes) {
+  return parse_json(read_file(file, max_bytes), file.string());
+}
+
+void JsonProblems::add(const std::string& pointer, std::string found, std::string expected, std::string remedy) {
+  constexpr size_t kMaxProblems = 20;  // more help nobody, and a hostile file could hold millions
+  if (problems_.size() >= kMaxProblems) return;
+  const std::string where = pointer.empty() ? file_ : file_ + " at " + pointer;
+  problems_.push_back({where, std::move(found), std::move(expected), std::move(remedy)});
+}
+
+void JsonProblems::throw_if_any() const {
+  if (!problems_.empty()) throw UserError(problems_);
+}
+
+namespace detail {
+
+std::string describe_json(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::boolean:
+      return value.get<bool>() ? "true" : "false";
+    case Json::value_t::string:
+      return "\"" + value.get<std::string>().substr(0, 80) + "\"";
+    case Json::value_t::array:
+      return "a list";
+    case Json::value_t::object:
+      return "an object";
+    default:
+      return "the number " + value.dump();
+  }
+}
+
+std::string escape_pointer(const std::string& key) {
+  std::string out;
+  for (const char c : key.substr(0, 80)) out += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
+  return out;
+}
+
+bool check_range(double value, const std::string& pointer, const FieldRule& rule, JsonProblems& problems) {
+  if (value >= rule.minimum && value <= rule.maximum) return true;
+  const std::string expected = std::isinf(rule.maximum)
+                                   ? fmt::format("at least {}", rule.minimum)
+                                   : fmt::format("between {} and {}", rule.minimum, rule.maximum);
+  problems.add(pointer, fmt::format("the number {}", value), expected);
+  return false;
+}
+
+}  // namespace detail
+
+void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
+  const auto fail = [&](const char* what) {
+    return RunError(fmt::format("{}: cannot {} ({})", file.string(), what, std::strerror(errno)));
+  };
+  const std::string temporary = fmt::format("{}.tmp.{}", file.string(), ::getpid());
+  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (descriptor < 0) {
+    throw UserError(Problem{file.string(), fmt::format("cannot be written ({})", std::strerror(errno)),
+                            "a path in a folder that exists and can be written", ""});
+  }
+  size_t written = 0;
+  bool ok = true;
+  while (ok && written < text.size()) {
+    const ssize_t n = ::write(descriptor, text.data() + written, text.size() - written);
+    ok = n > 0 || (n < 0 && errno == EINTR);
+    if (n > 0) written += static_cast<size_t>(n);
+  }
+  ok = ok && ::fsync(descriptor) == 0;
+  ok = (::close(descriptor) == 0) && ok;
+  if (!ok || ::rename(temporary.c_str(), file.c_str()) != 0) {
+    const RunError error = fail("be written completely");
+    ::unlink(temporary.c_str());
+    throw error;
+  }
+}
+
+}  // namespace mpt

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Strict JSON reading and writing over the field lists of core/fields.h. Reading collects every problem of a
+// file (unknown key, missing key, wrong type, out of range), each with file and JSON pointer, and throws them
+// together. Include this only from .cpp files: nlohmann/json is slow to compile.
+
+#include <algorithm>
+#include <cmath>
+#include <concepts>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "core/error.h"
+#include "core/fields.h"
+
+namespace mpt {
+
+using Json = nlohmann::ordered_json;
+
+/// Parses a file of at most `max_bytes` and 64 levels. Throws UserError with file, line and column.
+Json load_json(const std::filesystem::path& file, int64_t max_bytes = int64_t{256} << 20);
+/// Parses text; `where` names it in errors.
+Json parse_json(const std::string& text, const std::string& where);
+
+
+/// Collects problems while a document is read.
+class JsonProblems {
+ public:
+  explicit JsonProblems(std::string file) : file_(std::move(file)) {}
+
+  void add(const std::string& pointer, std::string found, std::string expected, std::string remedy = "");
+  /// Throws UserError if anything was added.
+  void throw_if_any() const;
+
+ private:
+  std::string file_;
+  std::vector<Problem> problems_;
+};
+
+namespace detail {
+
+/// "the number 3", "the text \"x\"", "a list": for messages.
+std::string describe_json(const Json& value);
+std::string escape_pointer(const std::string& key);
+
+template <class T>
+void read_value(const Json& json, const std::string& pointer, const FieldRule& rule, JsonProblems& problems, T& out);
+
+bool check_range(double value, const std::string& pointer, const FieldRule& rule, JsonProblems& problems);
+
+/// Visitor that fills one described struct from a JSON object.
+template <class T>
+class ObjectReader {
+ public:
+  ObjectReader(const Json& json, std::string pointer, JsonProblems& problems, T& out)
+      : json_(json), pointer_(std::move(pointer)), problems_(problems), out_(out) {}
+
+  template <class M>
+  void field(const char* name, M T::*member, const char* /*doc*/, FieldRule rule = {}) {
+    known_.emplace_back(name);
+    const auto found = json_.find(name);
+    if (found == json_.end()) {
+      if (rule.required && !is_optional<M>::value) missing_.emplace_back(name);
+      return;
+    }
+    read_value(*found, pointer_ + "/" + escape_pointer(name), rule, problems_, out_.*member);
+  }
+
+  // A misspelt key is one problem, not two: an unknown key near a missing one stands for it.
+  void finish() {
+    for (const auto& [key, value] : json_.items()) {
+      if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+      const std::string meant = nearest_name(key, missing_.empty() ? known_ : missing_);
+      std::erase(missing_, meant);
+      problems_.add(pointer_ + "/" + escape_pointer(key), "unknown key \"" + key.substr(0, 80) + "\"",
+                    "", meant.empty() ? "remove it" : "did you mean \"" + meant + "\"?");
+    }
+    for (const std::string& name : missing_) {
+      problems_.add(pointer_.empty() ? "/" : pointer_, "missing key \"" + name + "\"", "it to be present");
+    }
+  }
+
+ private:
+  template <class M>
+  struct is_optional : std::false_type {};
+  template <class M>
+  struct is_optional<std::optional<M>> : std::true_type {};
+
+  const Json& json_;
+  std::string pointer_;
+  JsonProblems& problems_;
+  T& out_;
+  std::vector<std::string> known_;
+  std::vector<std::string> missing_;
+};
+
+template <class T>
+class ObjectWriter {
+ public:
+  explicit ObjectWriter(const T& value) : value_(value) {}
+  template <class M>
+  void field(const char* name, M T::*member, const char* /*doc*/, FieldRule = {});
+  Json take() { return std::move(json_); }
+
+ private:
+  const T& value_;
+  Json json_ = Json::object();
+};
+
+template <class T>
+struct TypeTraits {
+  static constexpr bool is_vector = false, is_optional = false, is_map = false;
+};
+template <class E>
+struct TypeTraits<std::vector<E>> {
+  static constexpr bool is_vector = true, is_optional = false, is_map = false;
+};
+template <class E>
+struct TypeTraits<std::optional<E>> {
+  static constexpr bool is_vector = false, is_optional = true, is_map = false;
+};
+template <class E>
+struct TypeTraits<std::map<std::string, E>> {
+  static constexpr bool is_vector = false, is_optional = false, is_map = true;
+};
+
+template <class T>
+void read_number(const Json& json, const std::string& pointer, const FieldRule& rule, JsonProblems& problems,
+                 T& out) {
+  if (!json.is_number()) return problems.add(pointer, describe_json(json), "a number");
+  const double value = json.get<double>();
+  if constexpr (std::is_integral_v<T>) {
+    // A double holds integers up to 2^53 exactly; nothing we store is larger.
+    if (value != std::floor(value) || std::fabs(value) > 9007199254740992.0 ||
+        value > static_cast<double>(std::numeric_limits<T>::max())) {
+      return problems.add(pointer, describe_json(json), "a whole number that fits the field");
+    }
+  }
+  if (check_range(value, pointer, rule, problems)) out = static_cast<T>(value);
+}
+
+template <class T>
+void read_enum(const Json& json, const std::string& pointer, JsonProblems& problems, T& out) {
+  std::string allowed;
+  for (const std::string& name : enum_names<T>()) allowed += (allowed.empty() ? "" : ", ") + name;
+  if (!json.is_string()) return problems.add(pointer, describe_json(json), "one of " + allowed);
+  const std::string name = json.get<std::string>();
+  if (const auto value = enum_value<T>(name)) {
+    out = *value;
+    return;
+  }
+  const std::string meant = nearest_name(name, enum_names<T>());
+  problems.add(pointer, describe_json(json), "one of " + allowed,
+               meant.empty() ? "" : "did you mean \"" + meant + "\"?");
+}
+
+template <class T>
+void read_value(const Json& json, const std::string& pointer, const FieldRule& rule, JsonProblems& problems,
+                T& out) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (!json.is_boolean()) return problems.add(pointer, describe_json(json), "true or false");
+    out = json.get<bool>();
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    read_number(json, pointer, rule, problems, out);
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    if (!json.is_string()) return problems.add(pointer, describe_json(json), "a text");
+    out = json.get<std::string>();
+  } else if constexpr (std::is_enum_v<T>) {
+    read_enum(json, pointer, problems, out);
+  } else if constexpr (TypeTraits<T>::is_optional) {
+    if (json.is_null()) {
+      out.reset();
+    } else {
+      read_value(json, pointer, rule, problems, out.emplace());
+    }
+  } else if constexpr (TypeTraits<T>::is_vector) {
+    if (!json.is_array()) return problems.add(pointer, describe_json(json), "a list");
+    out.clear();
+    for (size_t i = 0; i < json.size(); ++i) {
+      read_value(json[i], pointer + "/" + std::to_string(i), rule, problems, out.emplace_back());
+    }
+  } else if constexpr (TypeTraits<T>::is_map) {
+    if (!json.is_object()) return problems.add(pointer, describe_json(json), "an object");
+    out.clear();
+    for (const auto& [key, value] : json.items()) {
+      read_value(value, pointer + "/" + escape_pointer(key), rule, problems, out[key]);
+    }
+  } else {
+    if (!json.is_object()) return problems.add(pointer, describe_json(json), "an object");
+    ObjectReader<T> reader(json, pointer, problems, out);
+    T::describe(reader);
+    reader.finish();
+  }
+}
+
+template <class T>
+Json write_value(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return enum_name(value);
+  } else if constexpr (std::is_same_v<T, std::string> || std::is_arithmetic_v<T>) {
+    return value;
+  } else if constexpr (TypeTraits<T>::is_optional) {
+    return value ? write_value(*value) : Json(nullptr);
+  } else if constexpr (TypeTraits<T>::is_vector) {
+    Json list = Json::array();
+    for (const auto& element : value) list.push_back(write_value(element));
+    return list;
+  } else if constexpr (TypeTraits<T>::is_map) {
+    Json object = Json::object();
+    for (const auto& [key, element] : value) object[key] = write_value(element);
+    return object;
+  } else {
+    ObjectWriter<T> writer(value);
+    T::describe(writer);
+    return writer.take();
+  }
+}
+
+// An absent optional is left out, so that files hold only what was said.
+template <class T>
+template <class M>
+void ObjectWriter<T>::field(const char* name, M T::*member, const char*, FieldRule) {
+  if constexpr (TypeTraits<M>::is_optional) {
+    if (!(value_.*member).has_value()) return;
+  }
+  json_[name] = write_value(value_.*member);
+}
+
+}  // namespace detail
+
+/// Reads a described struct; throws UserError with every problem found. `file` names the source in messages,
+/// `pointer` is where `json` stands in it.
+template <class T>
+T from_json(const Json& json, const std::string& file, const std::string& pointer = "") {
+  T out{};
+  JsonProblems problems(file);
+  detail::read_value(json, pointer, FieldRule{}, problems, out);
+  problems.throw_if_any();
+  return out;
+}
+
+template <class T>
+Json to_json(const T& value) {
+  return detail::write_value(value);
+}
+
+/// Writes beside the target, flushes, and renames: a reader never sees half a file. Throws RunError.
+void write_file_atomically(const std::filesystem::path& file, const std::string& text);
+/// Reads a whole file of at most `max_bytes`. Throws UserError.
+std::string read_file(const std::filesystem::path& file, int64_t max_bytes = int64_t{256} << 20);
+
+}  // namespace mpt

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/model_spec.h"
+
+#include "core/json.h"
+
+namespace mpt {
+
+bool layer_has_experts(const ModelSpec& model, int64_t layer) {
+  if (!model.moe || layer < model.moe->leading_dense_layers) return false;
+  return (layer - model.moe->leading_dense_layers + 1) % model.moe->layer_interval == 0;
+}
+
+void validate_model(const ModelSpec& model, const std::string& file) {
+  JsonProblems problems(file);
+  if (model.heads % model.kv_heads != 0) {
+    problems.add("/kv_heads", fmt::format("{} key-value heads for {} heads", model.kv_heads, model.heads),
+                 "a divisor of the number of heads");
+  }
+  if (model.attention == AttentionKind::latent && !model.latent) {
+    problems.add("/latent", "latent attention without its sizes", "the object \"latent\"");
+  }
+  if (model.moe && model.moe->experts_per_token > model.moe->experts) {
+    problems.add("/moe/experts_per_token",
+                 fmt::format("{} of {} experts", model.moe->experts_per_token, model.moe->experts),
+                 "at most the number of experts");
+  }
+  if (model.position == PositionKind::rotary && model.attention == AttentionKind::multi_head &&
+      model.head_dim % 2 != 0) {
+    problems.add("/head_dim", fmt::format("odd head size {}", model.head_dim), "an even size for rotary positions");
+  }
+  problems.throw_if_any();
+}
+
+ModelSpec load_model_spec(const std::filesystem::path& file) {
+  auto model = from_json<ModelSpec>(load_json(file, int64_t{1} << 20), file.string());
+  validate_model(model, file.string());
+  return model;
+}
+
+std::string model_spec_to_text(const ModelSpec& model) { return to_json(model).dump(2) + "\n"; }
+
+}  // namespace mpt

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Printing and reading of quantities. Inside the program every quantity is in its base unit (seconds, bytes,
+// FLOP, bytes/s, FLOP/s); human units exist only here.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace mpt {
+
+inline constexpr int64_t kKiB = int64_t{1} << 10;
+inline constexpr int64_t kMiB = int64_t{1} << 20;
+inline constexpr int64_t kGiB = int64_t{1} << 30;
+
+/// "1.234 s", "12.3 ms", "45.6 us", "7 ns".
+std::string format_seconds(double seconds);
+/// "512 B", "1.50 MiB", "79.2 GiB".
+std::string format_bytes(double bytes);
+/// "12.3 GB/s": decimal units, as network and memory bandwidth is quoted.
+std::string format_bandwidth(double bytes_per_s);
+/// "1.23 TFLOP".
+std::string format_flop(double flop);
+/// "312 TFLOP/s".
+std::string format_flop_rate(double flop_per_s);
+/// "1,234,567".
+std::string format_count(int64_t count);
+/// "124M", "70.6B", "1.04T": parameters and tokens.
+std::string format_magnitude(double count);
+/// "12.3%" from 0.123.
+std::string format_percent(double fraction);
+
+/// Reads "2GiB", "512 MiB", "80GB", "1073741824". Throws UserError that names `where`.
+int64_t parse_bytes(std::string_view text, std::string_view where);
+
+}  // namespace mpt
