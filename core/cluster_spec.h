@@ -18,9 +18,10 @@ MPT_ENUM_NAMES(DeviceKind, {DeviceKind::cpu, "cpu"}, {DeviceKind::gpu, "gpu"});
 struct DeviceSpec {
   std::string name;  // "h100-sxm-80gb", or the CPU's model name
   DeviceKind kind = DeviceKind::cpu;
-  int64_t memory_bytes = 0;                  // of one device; for CPU ranks the share of one rank
+  int64_t memory_bytes = 0;  // of one device; for CPU ranks the share of one rank
   double memory_bandwidth_bytes_per_s = 0.0;
-  double fp32_flop_per_s = 0.0;  // dense peak; on GPUs the rate of the fastest fp32-accumulating path for fp32 data
+  double fp32_flop_per_s =
+      0.0;  // dense peak; on GPUs the rate of the fastest fp32-accumulating path for fp32 data
   double bf16_flop_per_s = 0.0;  // dense peak
 
   bool operator==(const DeviceSpec&) const = default;
@@ -39,9 +40,9 @@ struct DeviceSpec {
 
 /// One level of the network, innermost first: within a level, `group_size` devices reach each other.
 struct LinkLevel {
-  std::string name;           // "nvlink", "infiniband", "shared-memory"
-  int64_t group_size = 1;     // devices that this level connects
-  double latency_s = 0.0;     // of one message step
+  std::string name;                    // "nvlink", "infiniband", "shared-memory"
+  int64_t group_size = 1;              // devices that this level connects
+  double latency_s = 0.0;              // of one message step
   double bandwidth_bytes_per_s = 0.0;  // per device and direction
 
   bool operator==(const LinkLevel&) const = default;

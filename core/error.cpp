@@ -10,7 +10,8 @@ namespace mpt {
 namespace {
 
 std::string describe(const Problem& problem) {
-  std::string text = problem.where.empty() ? problem.found : fmt::format("{}: {}", problem.where, problem.found);
+  std::string text =
+      problem.where.empty() ? problem.found : fmt::format("{}: {}", problem.where, problem.found);
   if (!problem.expected.empty()) text += fmt::format("; expected {}", problem.expected);
   if (!problem.remedy.empty()) text += fmt::format("\n    {}", problem.remedy);
   return text;

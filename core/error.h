@@ -17,9 +17,9 @@
 namespace mpt {
 
 inline constexpr int kExitOk = 0;
-inline constexpr int kExitRunFailed = 1;      // a run that started and could not finish
-inline constexpr int kExitUserError = 2;      // wrong input
-inline constexpr int kExitNoDevice = 3;       // asked for a GPU and there is none
+inline constexpr int kExitRunFailed = 1;       // a run that started and could not finish
+inline constexpr int kExitUserError = 2;       // wrong input
+inline constexpr int kExitNoDevice = 3;        // asked for a GPU and there is none
 inline constexpr int kExitInternalError = 70;  // a defect of this program
 
 /// One mistake in the input.
@@ -64,7 +64,8 @@ std::string nearest_name(std::string_view text, const std::vector<std::string>& 
 std::string did_you_mean(std::string_view text, const std::vector<std::string>& known);
 
 namespace detail {
-[[noreturn]] void check_failed(const char* expression, const char* file, int line, const std::string& message);
+[[noreturn]] void check_failed(const char* expression, const char* file, int line,
+                               const std::string& message);
 }  // namespace detail
 
 }  // namespace mpt

@@ -26,7 +26,9 @@ struct FieldRule {
 };
 
 constexpr FieldRule between(double minimum, double maximum) { return {minimum, maximum, true}; }
-constexpr FieldRule at_least(double minimum) { return {minimum, std::numeric_limits<double>::infinity(), true}; }
+constexpr FieldRule at_least(double minimum) {
+  return {minimum, std::numeric_limits<double>::infinity(), true};
+}
 /// The field may be absent; the struct's default then holds. Never for a field that changes a result.
 constexpr FieldRule optional_field(FieldRule rule = {}) { return {rule.minimum, rule.maximum, false}; }
 
@@ -63,11 +65,11 @@ std::vector<std::string> enum_names() {
 }  // namespace mpt
 
 /// MPT_ENUM_NAMES(Color, {Color::red, "red"}, {Color::green, "green"}): at namespace mpt.
-#define MPT_ENUM_NAMES(Enum, ...)                                          \
-  template <>                                                              \
-  struct EnumNames<Enum> {                                                 \
-    static const std::vector<std::pair<Enum, std::string>>& table() {      \
+#define MPT_ENUM_NAMES(Enum, ...)                                                \
+  template <>                                                                    \
+  struct EnumNames<Enum> {                                                       \
+    static const std::vector<std::pair<Enum, std::string>>& table() {            \
       static const std::vector<std::pair<Enum, std::string>> names{__VA_ARGS__}; \
-      return names;                                                        \
-    }                                                                      \
+      return names;                                                              \
+    }                                                                            \
   }

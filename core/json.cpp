@@ -24,7 +24,8 @@ class Guard {
   explicit Guard(std::string where) : where_(std::move(where)) {}
 
   bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth) fail(fmt::format("nesting deeper than {} levels", kMaxDepth), "flatten the document");
+    if (depth > kMaxDepth)
+      fail(fmt::format("nesting deeper than {} levels", kMaxDepth), "flatten the document");
     if (event == Json::parse_event_t::object_start) keys_.emplace_back();
     if (event == Json::parse_event_t::object_end && !keys_.empty()) keys_.pop_back();
     if (event == Json::parse_event_t::key && !keys_.back().insert(parsed.get<std::string>()).second) {
@@ -78,7 +79,8 @@ Json parse_json(const std::string& text, const std::string& where) {
   try {
     return Json::parse(text, Guard(where));
   } catch (const Json::parse_error& error) {
-    const std::string remedy = text.empty() ? "the file is empty" : "is the file complete? (error: a cut-off or malformed document)";
+    const std::string remedy =
+        text.empty() ? "the file is empty" : "is the file complete? (error: a cut-off or malformed document)";
     throw UserError(Problem{where, fmt::format("not valid JSON at {}", place_of(text, error.byte)),
                             "a JSON document", remedy});
   } catch (const Json::exception& error) {
@@ -90,7 +92,8 @@ Json load_json(const std::filesystem::path& file, int64_t max_bytes) {
   return parse_json(read_file(file, max_bytes), file.string());
 }
 
-void JsonProblems::add(const std::string& pointer, std::string found, std::string expected, std::string remedy) {
+void JsonProblems::add(const std::string& pointer, std::string found, std::string expected,
+                       std::string remedy) {
   constexpr size_t kMaxProblems = 20;  // more help nobody, and a hostile file could hold millions
   if (problems_.size() >= kMaxProblems) return;
   const std::string where = pointer.empty() ? file_ : file_ + " at " + pointer;

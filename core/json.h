@@ -28,7 +28,6 @@ Json load_json(const std::filesystem::path& file, int64_t max_bytes = int64_t{25
 /// Parses text; `where` names it in errors.
 Json parse_json(const std::string& text, const std::string& where);
 
-
 /// Collects problems while a document is read.
 class JsonProblems {
  public:
@@ -50,7 +49,8 @@ std::string describe_json(const Json& value);
 std::string escape_pointer(const std::string& key);
 
 template <class T>
-void read_value(const Json& json, const std::string& pointer, const FieldRule& rule, JsonProblems& problems, T& out);
+void read_value(const Json& json, const std::string& pointer, const FieldRule& rule, JsonProblems& problems,
+                T& out);
 
 bool check_range(double value, const std::string& pointer, const FieldRule& rule, JsonProblems& problems);
 
@@ -78,8 +78,8 @@ class ObjectReader {
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       const std::string meant = nearest_name(key, missing_.empty() ? known_ : missing_);
       std::erase(missing_, meant);
-      problems_.add(pointer_ + "/" + escape_pointer(key), "unknown key \"" + key.substr(0, 80) + "\"",
-                    "", meant.empty() ? "remove it" : "did you mean \"" + meant + "\"?");
+      problems_.add(pointer_ + "/" + escape_pointer(key), "unknown key \"" + key.substr(0, 80) + "\"", "",
+                    meant.empty() ? "remove it" : "did you mean \"" + meant + "\"?");
     }
     for (const std::string& name : missing_) {
       problems_.add(pointer_.empty() ? "/" : pointer_, "missing key \"" + name + "\"", "it to be present");

@@ -20,13 +20,15 @@ struct Divisibility {
 std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layout) {
   const auto& stages = layout.layers_per_stage;
   if (static_cast<int64_t>(stages.size()) != layout.stages()) {
-    return Rejection{"stages", -1, double(layout.stages()), double(stages.size()),
-                     fmt::format("layers_per_stage has {} entries for {} stages", stages.size(), layout.stages())};
+    return Rejection{
+        "stages", -1, double(layout.stages()), double(stages.size()),
+        fmt::format("layers_per_stage has {} entries for {} stages", stages.size(), layout.stages())};
   }
   const int64_t sum = std::accumulate(stages.begin(), stages.end(), int64_t{0});
   if (sum != model.layers) {
-    return Rejection{"stages", -1, double(model.layers), double(sum),
-                     fmt::format("layers_per_stage adds up to {}, the model has {} layers", sum, model.layers)};
+    return Rejection{
+        "stages", -1, double(model.layers), double(sum),
+        fmt::format("layers_per_stage adds up to {}, the model has {} layers", sum, model.layers)};
   }
   for (size_t s = 0; s < stages.size(); ++s) {
     // An end stage may hold only the embedding or the head; one in the middle must hold a layer.
@@ -42,8 +44,8 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
 
 int64_t micro_batches(const Layout& layout, const Workload& workload) {
   const int64_t per_micro_step = layout.data * layout.micro_batch;
-  MPT_CHECK(workload.global_batch % per_micro_step == 0, "batch {} does not divide by {}", workload.global_batch,
-            per_micro_step);
+  MPT_CHECK(workload.global_batch % per_micro_step == 0, "batch {} does not divide by {}",
+            workload.global_batch, per_micro_step);
   return workload.global_batch / per_micro_step;
 }
 
@@ -67,7 +69,8 @@ std::vector<int64_t> even_stages(int64_t layers, int64_t stages) {
   return split;
 }
 
-std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layout, const Workload& workload) {
+std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layout,
+                                      const Workload& workload) {
   const Divisibility rules[] = {
       {"heads", model.heads, "tensor", layout.tensor},
       {"key-value heads", model.kv_heads, "tensor", layout.tensor},
@@ -76,8 +79,9 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
   };
   for (const Divisibility& rule : rules) {
     if (rule.amount % rule.by == 0) continue;
-    return Rejection{"divides", -1, double(rule.by), double(rule.amount),
-                     fmt::format("{} {} does not divide by {} {}", rule.what, rule.amount, rule.by_what, rule.by)};
+    return Rejection{
+        "divides", -1, double(rule.by), double(rule.amount),
+        fmt::format("{} {} does not divide by {} {}", rule.what, rule.amount, rule.by_what, rule.by)};
   }
   if (layout.stages() > 1 && layout.stages() > model.layers + 2) {
     return Rejection{"stages", -1, double(layout.stages()), double(model.layers),
@@ -87,8 +91,8 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
 }
 
 std::string layout_name(const Layout& layout) {
-  std::string name = fmt::format("tp{} pp{} dp{} mbs{}", layout.tensor, layout.pipeline, layout.data,
-                                 layout.micro_batch);
+  std::string name =
+      fmt::format("tp{} pp{} dp{} mbs{}", layout.tensor, layout.pipeline, layout.data, layout.micro_batch);
   if (layout.pipeline > 1) name += " " + layout.schedule;
   if (layout.chunks > 1) name += fmt::format(" x{}", layout.chunks);
   if (layout.recompute != Recompute::none) name += " recompute=" + enum_name(layout.recompute);

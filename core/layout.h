@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Layout: how a model is split. Degrees and switches, nothing derived; it knows no rank number (RankGrid does)
-// and no time.
+// Layout: how a model is split. Degrees and switches, nothing derived; it knows no rank number (RankGrid
+// does) and no time.
 
 #include <cstdint>
 #include <optional>
@@ -20,7 +20,8 @@ namespace mpt {
 enum class Recompute { none, selective, full };
 enum class Precision { fp32, bf16 };
 
-MPT_ENUM_NAMES(Recompute, {Recompute::none, "none"}, {Recompute::selective, "selective"}, {Recompute::full, "full"});
+MPT_ENUM_NAMES(Recompute, {Recompute::none, "none"}, {Recompute::selective, "selective"},
+               {Recompute::full, "full"});
 MPT_ENUM_NAMES(Precision, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"});
 
 struct Layout {
@@ -31,8 +32,8 @@ struct Layout {
   int64_t micro_batch = 1;  // sequences per micro-batch
   Recompute recompute = Recompute::none;
   Precision precision = Precision::fp32;
-  std::string schedule = "1f1b";                 // a name of core/schedule_catalog.h
-  std::vector<int64_t> layers_per_stage;         // decoder layers of each virtual stage, in model order
+  std::string schedule = "1f1b";          // a name of core/schedule_catalog.h
+  std::vector<int64_t> layers_per_stage;  // decoder layers of each virtual stage, in model order
 
   int64_t ranks() const { return tensor * pipeline * data; }
   int64_t stages() const { return pipeline * chunks; }
@@ -50,7 +51,8 @@ struct Layout {
     v.field("recompute", &T::recompute, "what is recomputed in backward");
     v.field("precision", &T::precision, "precision of compute");
     v.field("schedule", &T::schedule, "name of the pipeline schedule");
-    v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage", between(0, 100000));
+    v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage",
+            between(0, 100000));
   }
 };
 
@@ -86,11 +88,12 @@ int64_t micro_batches(const Layout& layout, const Workload& workload);
 /// Contents of every virtual stage in model order, from layers_per_stage.
 std::vector<StageContent> stage_contents(const ModelSpec& model, const Layout& layout);
 
-/// `layers` over `stages` as evenly as possible, remainder to the middle stages: the first also embeds and the
-/// last also computes the loss.
+/// `layers` over `stages` as evenly as possible, remainder to the middle stages: the first also embeds and
+/// the last also computes the loss.
 std::vector<int64_t> even_stages(int64_t layers, int64_t stages);
 
-/// Whether the layout divides model and batch: heads by tensor, batch by data and micro-batch, layers by stages.
+/// Whether the layout divides model and batch: heads by tensor, batch by data and micro-batch, layers by
+/// stages.
 std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layout, const Workload& workload);
 
 /// "tp2 pp2 dp1 mbs4 1f1b recompute=none".

@@ -26,7 +26,8 @@ void validate_model(const ModelSpec& model, const std::string& file) {
   }
   if (model.position == PositionKind::rotary && model.attention == AttentionKind::multi_head &&
       model.head_dim % 2 != 0) {
-    problems.add("/head_dim", fmt::format("odd head size {}", model.head_dim), "an even size for rotary positions");
+    problems.add("/head_dim", fmt::format("odd head size {}", model.head_dim),
+                 "an even size for rotary positions");
   }
   problems.throw_if_any();
 }

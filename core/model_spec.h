@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ModelSpec: what a decoder transformer is, whatever machine it runs on and however it is split. A plain value
-// that travels inside a plan. Knowledge about models (importing, counting, operators) is in models/.
+// ModelSpec: what a decoder transformer is, whatever machine it runs on and however it is split. A plain
+// value that travels inside a plan. Knowledge about models (importing, counting, operators) is in models/.
 
 #include <cstdint>
 #include <filesystem>
@@ -71,13 +71,16 @@ struct MixtureOfExperts {
   static void describe(V& v) {
     using T = MixtureOfExperts;
     v.field("experts", &T::experts, "routed experts per layer", between(1, 1 << 16));
-    v.field("experts_per_token", &T::experts_per_token, "routed experts that see each token", between(1, 1 << 16));
-    v.field("expert_ffn_hidden", &T::expert_ffn_hidden, "inner width of one routed expert", between(1, 1 << 24));
+    v.field("experts_per_token", &T::experts_per_token, "routed experts that see each token",
+            between(1, 1 << 16));
+    v.field("expert_ffn_hidden", &T::expert_ffn_hidden, "inner width of one routed expert",
+            between(1, 1 << 24));
     v.field("shared_ffn_hidden", &T::shared_ffn_hidden, "inner width of the shared experts; 0 if none",
             between(0, 1 << 24));
     v.field("shared_gate", &T::shared_gate, "a gate multiplies the shared experts' output");
     v.field("router_bias", &T::router_bias, "the router has one bias per expert");
-    v.field("leading_dense_layers", &T::leading_dense_layers, "first layers with a dense MLP", between(0, 100000));
+    v.field("leading_dense_layers", &T::leading_dense_layers, "first layers with a dense MLP",
+            between(0, 100000));
     v.field("layer_interval", &T::layer_interval, "every n-th layer has experts", between(1, 100000));
   }
 };
@@ -104,10 +107,10 @@ struct ModelSpec {
   bool qkv_bias = false;
   bool attention_output_bias = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  bool attention_sinks = false;                   // one learned logit per head (gpt-oss)
-  std::optional<int64_t> sliding_window;          // tokens each query sees; absent: all earlier ones
-  int64_t sliding_window_interval = 1;            // every n-th layer has the window (2: alternating)
-  std::optional<LatentAttention> latent;          // required by AttentionKind::latent
+  bool attention_sinks = false;           // one learned logit per head (gpt-oss)
+  std::optional<int64_t> sliding_window;  // tokens each query sees; absent: all earlier ones
+  int64_t sliding_window_interval = 1;    // every n-th layer has the window (2: alternating)
+  std::optional<LatentAttention> latent;  // required by AttentionKind::latent
   bool gated_mlp = false;
   ActivationKind activation = ActivationKind::gelu_tanh;
   int64_t ffn_hidden = 0;  // inner width of the dense MLP (of the dense layers, if some have experts)
@@ -115,7 +118,8 @@ struct ModelSpec {
   std::optional<MixtureOfExperts> moe;
   bool tied_embeddings = false;
   bool head_bias = false;
-  int64_t next_token_layers = 0;  // multi-token-prediction layers behind the last (DeepSeek-V3); not in `layers`
+  int64_t next_token_layers =
+      0;  // multi-token-prediction layers behind the last (DeepSeek-V3); not in `layers`
 
   bool operator==(const ModelSpec&) const = default;
 
@@ -146,20 +150,24 @@ void ModelSpec::describe(V& v) {
   v.field("norm_placement", &T::norm_placement, "where norms stand in a layer", optional_field());
   v.field("norm_bias", &T::norm_bias, "layer norm has a bias", optional_field());
   v.field("norm_epsilon", &T::norm_epsilon, "epsilon of the norms", optional_field(between(0, 1)));
-  v.field("parallel_residual", &T::parallel_residual, "attention and MLP read the same input", optional_field());
+  v.field("parallel_residual", &T::parallel_residual, "attention and MLP read the same input",
+          optional_field());
   v.field("embedding_norm", &T::embedding_norm, "a norm after the embedding", optional_field());
   v.field("position", &T::position, "kind of positions");
   v.field("rotary_base", &T::rotary_base, "base of the rotary frequencies", optional_field(between(1, 1e12)));
-  v.field("rotary_fraction", &T::rotary_fraction, "share of a head that is rotated", optional_field(between(0, 1)));
+  v.field("rotary_fraction", &T::rotary_fraction, "share of a head that is rotated",
+          optional_field(between(0, 1)));
   v.field("attention", &T::attention, "kind of attention", optional_field());
   v.field("heads", &T::heads, "query heads", between(1, 1 << 16));
   v.field("kv_heads", &T::kv_heads, "key and value heads", between(1, 1 << 16));
   v.field("head_dim", &T::head_dim, "size of a head", between(1, 1 << 16));
   v.field("qkv_bias", &T::qkv_bias, "biases on queries, keys, values", optional_field());
-  v.field("attention_output_bias", &T::attention_output_bias, "bias on the output projection", optional_field());
+  v.field("attention_output_bias", &T::attention_output_bias, "bias on the output projection",
+          optional_field());
   v.field("query_key_norm", &T::query_key_norm, "norm on queries and keys", optional_field());
   v.field("attention_sinks", &T::attention_sinks, "one learned logit per head", optional_field());
-  v.field("sliding_window", &T::sliding_window, "tokens each query sees", optional_field(between(1, 1 << 30)));
+  v.field("sliding_window", &T::sliding_window, "tokens each query sees",
+          optional_field(between(1, 1 << 30)));
   v.field("sliding_window_interval", &T::sliding_window_interval, "every n-th layer has the window",
           optional_field(between(1, 100000)));
   v.field("latent", &T::latent, "sizes of latent attention", optional_field());
@@ -170,7 +178,8 @@ void ModelSpec::describe(V& v) {
   v.field("moe", &T::moe, "mixture of experts", optional_field());
   v.field("tied_embeddings", &T::tied_embeddings, "the head shares the embedding's weight");
   v.field("head_bias", &T::head_bias, "bias on the output head", optional_field());
-  v.field("next_token_layers", &T::next_token_layers, "multi-token-prediction layers", optional_field(between(0, 64)));
+  v.field("next_token_layers", &T::next_token_layers, "multi-token-prediction layers",
+          optional_field(between(0, 64)));
 }
 
 }  // namespace mpt

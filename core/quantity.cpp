@@ -36,11 +36,8 @@ std::string format_in(double value, std::span<const Unit> units) {
 }
 
 constexpr std::array<Unit, 4> kSeconds{{{1.0, " s"}, {1e-3, " ms"}, {1e-6, " us"}, {1e-9, " ns"}}};
-constexpr std::array<Unit, 5> kBytes{{{1099511627776.0, " TiB"},
-                                      {1073741824.0, " GiB"},
-                                      {1048576.0, " MiB"},
-                                      {1024.0, " KiB"},
-                                      {1.0, " B"}}};
+constexpr std::array<Unit, 5> kBytes{
+    {{1099511627776.0, " TiB"}, {1073741824.0, " GiB"}, {1048576.0, " MiB"}, {1024.0, " KiB"}, {1.0, " B"}}};
 constexpr std::array<Unit, 5> kBandwidth{
     {{1e12, " TB/s"}, {1e9, " GB/s"}, {1e6, " MB/s"}, {1e3, " KB/s"}, {1.0, " B/s"}}};
 constexpr std::array<Unit, 6> kFlop{

@@ -2,8 +2,8 @@
 #pragma once
 
 // RankGrid: who is in which group. The only place that turns a rank number into coordinates.
-// Tensor varies fastest (it talks most and gets the innermost links), then data, then pipeline: the order that
-// Megatron-LM uses by default.
+// Tensor varies fastest (it talks most and gets the innermost links), then data, then pipeline: the order
+// that Megatron-LM uses by default.
 
 #include <cstdint>
 #include <vector>

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan.h"
+
+#include <map>
+
+#include "core/json.h"
+#include "core/lower.h"
+#include "core/schedule_catalog.h"
+
+namespace mpt {
+namespace {
+
+// The whole program has about four instructions per stage and micro-batch; this bounds what a file may
+// demand.
+constexpr int64_t kMaxActions = 20'000'000;
+
+void check_head(const Json& json, const std::string& file) {
+  if (!json.is_object()) throw UserError(Problem{file, "not an object", "a plan written by mpt-plan", ""});
+  JsonProblems problems(file);
+  const auto format = json.find("format");
+  if (format == json.end() || *format != "mpt-plan") {
+    problems.add("/format", format == json.end() ? "missing" : detail::describe_json(*format), "\"mpt-plan\"",
+                 "is this a file that mpt-plan wrote?");
+  }
+  const auto version = json.find("version");
+  if (version != json.end() && version->is_number_integer() && version->get<int64_t>() > kPlanVersion) {
+    problems.add("/version", detail::describe_json(*version), fmt::format("at most {}", kPlanVersion),
+                 "written by a newer mpt-plan: update this program or plan again");
+  }
+  problems.throw_if_any();
+}
+
+void check_consistency(const Plan& plan, const std::string& file) {
+  validate_model(plan.model, file + " at /model");
+  find_schedule(plan.layout.schedule, file + " at /layout/schedule");
+  JsonProblems problems(file);
+  if (auto rejection = check_layout(plan.model, plan.layout, plan.workload)) {
+    problems.add("/layout", rejection->reason, "a layout that divides the model and the batch", "plan again");
+  }
+  if (plan.workload.sequence > plan.model.max_positions) {
+    problems.add("/workload/sequence", std::to_string(plan.workload.sequence),
+                 fmt::format("at most the model's {} positions", plan.model.max_positions));
+  }
+  if (plan.cluster.devices < plan.layout.ranks()) {
+    problems.add("/layout", fmt::format("{} ranks for {} devices", plan.layout.ranks(), plan.cluster.devices),
+                 "at most one rank per device");
+  }
+  if (int64_t(plan.footprints.size()) != plan.layout.stages()) {
+    problems.add("/footprints", fmt::format("{} entries", plan.footprints.size()),
+                 fmt::format("one for each of {} stages", plan.layout.stages()));
+  }
+  problems.throw_if_any();
+  if (plan.schedule.ranks != plan.layout.pipeline || plan.schedule.chunks != plan.layout.chunks ||
+      plan.schedule.micro_batches != micro_batches(plan.layout, plan.workload)) {
+    problems.add("/schedule", "ranks, chunks or micro_batches differ from the layout and the batch",
+                 fmt::format("{} ranks, {} chunks, {} micro-batches", plan.layout.pipeline,
+                             plan.layout.chunks, micro_batches(plan.layout, plan.workload)));
+  }
+  problems.throw_if_any();
+}
+
+// Visitor that writes a JSON Schema object from a field list.
+class SchemaWriter {
+ public:
+  template <class M, class T>
+  void field(const char* name, M T::*, const char* doc, FieldRule rule = {}) {
+    Json schema = schema_of<M>(rule);
+    schema["description"] = doc;
+    properties_[name] = std::move(schema);
+    if (rule.required && !detail::TypeTraits<M>::is_optional) required_.push_back(name);
+  }
+
+  template <class T>
+  static Json object_of() {
+    SchemaWriter writer;
+    T::describe(writer);
+    return Json{{"type", "object"},
+                {"additionalProperties", false},
+                {"properties", std::move(writer.properties_)},
+                {"required", std::move(writer.required_)}};
+  }
+
+ private:
+  template <class M>
+  static Json schema_of(const FieldRule& rule) {
+    if constexpr (std::is_same_v<M, bool>) {
+      return {{"type", "boolean"}};
+    } else if constexpr (std::is_arithmetic_v<M>) {
+      Json schema{{"type", std::is_integral_v<M> ? "integer" : "number"}};
+      if (std::isfinite(rule.minimum)) schema["minimum"] = rule.minimum;
+      if (std::isfinite(rule.maximum)) schema["maximum"] = rule.maximum;
+      return schema;
+    } else if constexpr (std::is_same_v<M, std::string>) {
+      return {{"type", "string"}};
+    } else if constexpr (std::is_enum_v<M>) {
+      return {{"enum", enum_names<M>()}};
+    } else if constexpr (detail::TypeTraits<M>::is_optional) {
+      return schema_of<typename M::value_type>(rule);
+    } else if constexpr (detail::TypeTraits<M>::is_vector) {
+      return {{"type", "array"}, {"items", schema_of<typename M::value_type>(rule)}};
+    } else if constexpr (detail::TypeTraits<M>::is_map) {
+      return {{"type", "object"}, {"additionalProperties", schema_of<typename M::mapped_type>(rule)}};
+    } else {
+      return object_of<M>();
+    }
+  }
+
+  Json properties_ = Json::object();
+  Json required_ = Json::array();
+};
+
+}  // namespace
+
+ScheduleRows schedule_rows(const Schedule& schedule) {
+  ScheduleRows rows{schedule.name,
+                    schedule.ranks,
+                    schedule.chunks,
+                    schedule.micro_batches,
+                    {schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()},
+                    {}};
+  for (size_t r = 0; r < schedule.rows.size(); ++r) {
+    rows.rows[std::to_string(r)] = row_to_text(schedule.rows[r], schedule.chunks > 1);
+  }
+  return rows;
+}
+
+Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file) {
+  JsonProblems problems(file);
+  const int64_t actions = rows.ranks * rows.chunks * rows.micro_batches;
+  if (actions > kMaxActions) {
+    problems.add("/schedule", fmt::format("{} stages and micro-batches", actions),
+                 fmt::format("at most {}", kMaxActions));
+    problems.throw_if_any();
+  }
+  Schedule schedule{rows.name,
+                    int(rows.ranks),
+                    int(rows.chunks),
+                    int(rows.micro_batches),
+                    {rows.rank_of_stage.begin(), rows.rank_of_stage.end()},
+                    {}};
+  for (int64_t r = 0; r < rows.ranks; ++r) {
+    const auto found = rows.rows.find(std::to_string(r));
+    std::string bad;
+    auto row = row_from_text(found == rows.rows.end() ? "" : found->second, int(r), &bad);
+    if (found == rows.rows.end())
+      problems.add("/schedule/rows", fmt::format("no row for rank {}", r), "one row per rank");
+    if (!row)
+      problems.add(fmt::format("/schedule/rows/{}", r), fmt::format("\"{}\"", bad),
+                   "an action such as F0, B3 or 2F0");
+    schedule.rows.push_back(row.value_or(std::vector<Action>{}));
+  }
+  problems.throw_if_any();
+  if (auto defect = find_defect(schedule)) {
+    problems.add("/schedule", *defect, "a schedule that is complete, ordered and free of deadlock");
+  }
+  problems.throw_if_any();
+  return schedule;
+}
+
+Plan plan_from_text(const std::string& text, const std::string& file) {
+  const Json json = parse_json(text, file);
+  check_head(json, file);
+  Plan plan = from_json<Plan>(json, file);
+  check_consistency(plan, file);
+  const std::string digest = program_digest(program_of(plan));
+  if (digest != plan.program_digest) {
+    throw UserError(
+        Problem{file + " at /program_digest", fmt::format("\"{}\"", plan.program_digest.substr(0, 80)),
+                fmt::format("\"{}\", the digest of what this plan lowers to", digest),
+                "the plan was edited or made by another version, so its prediction no longer belongs to "
+                "it: plan again"});
+  }
+  return plan;
+}
+
+Plan load_plan(const std::filesystem::path& file) { return plan_from_text(read_file(file), file.string()); }
+
+std::string plan_to_text(const Plan& plan) { return to_json(plan).dump(1) + "\n"; }
+
+void save_plan(const Plan& plan, const std::filesystem::path& file) {
+  write_file_atomically(file, plan_to_text(plan));
+}
+
+StepProgram program_of(const Plan& plan) {
+  return lower(plan.layout, schedule_from_rows(plan.schedule, "plan"), plan.footprints);
+}
+
+std::vector<double> durations_of(const Plan& plan, const StepProgram& program) {
+  std::map<std::pair<InstructionKind, int64_t>, double> table;
+  for (const InstructionDuration& entry : plan.durations) table[{entry.kind, entry.stage}] = entry.seconds;
+  std::vector<double> durations;
+  durations.reserve(program.instructions.size());
+  for (const Instruction& i : program.instructions) {
+    const auto found = table.find({i.kind, i.stage});
+    if (found == table.end()) {
+      throw UserError(Problem{"plan at /durations",
+                              fmt::format("no duration for {} of stage {}", enum_name(i.kind), i.stage),
+                              "one for every kind and stage of the program", "plan again"});
+    }
+    durations.push_back(found->second);
+  }
+  return durations;
+}
+
+std::string plan_schema_text() {
+  Json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "mpt plan"}};
+  schema.update(SchemaWriter::object_of<Plan>());
+  return schema.dump(2) + "\n";
+}
+
+}  // namespace mpt

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Plan: everything that passes from planning to running. It is complete: whoever holds plan.json can run it,
+// simulate it again, draw it or export it without another file.
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/cluster_spec.h"
+#include "core/fields.h"
+#include "core/layout.h"
+#include "core/model_spec.h"
+#include "core/schedule.h"
+#include "core/stage_footprint.h"
+#include "core/step_program.h"
+
+namespace mpt {
+
+inline constexpr int kPlanVersion = 1;
+
+/// A schedule as readable rows: "0": "F0 F1 B0 B1".
+struct ScheduleRows {
+  std::string name;
+  int64_t ranks = 1;
+  int64_t chunks = 1;
+  int64_t micro_batches = 1;
+  std::vector<int64_t> rank_of_stage;
+  std::map<std::string, std::string> rows;  // by pipeline rank
+
+  bool operator==(const ScheduleRows&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ScheduleRows;
+    v.field("name", &T::name, "name of the schedule");
+    v.field("ranks", &T::ranks, "pipeline ranks", between(1, 100000));
+    v.field("chunks", &T::chunks, "virtual stages per rank", between(1, 100000));
+    v.field("micro_batches", &T::micro_batches, "micro-batches per step", between(1, 10'000'000));
+    v.field("rank_of_stage", &T::rank_of_stage, "pipeline rank of each virtual stage", between(0, 100000));
+    v.field("rows", &T::rows, "actions of each pipeline rank in order: F, B, I or W and the micro-batch");
+  }
+};
+
+/// Seconds that the prediction used for every instruction of one kind and stage.
+struct InstructionDuration {
+  InstructionKind kind = InstructionKind::forward;
+  int64_t stage = -1;
+  double seconds = 0.0;
+
+  bool operator==(const InstructionDuration&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = InstructionDuration;
+    v.field("kind", &T::kind, "kind of instruction");
+    v.field("stage", &T::stage, "virtual stage; -1 where there is none", between(-1, 100000));
+    v.field("seconds", &T::seconds, "duration of one", between(0, 1e7));
+  }
+};
+
+/// Where the durations came from.
+struct CostOrigin {
+  std::string source;   // "profile", "catalog" or "roofline"
+  std::string machine;  // what was measured or looked up
+  std::string date;     // of the profile, ISO 8601; empty for a catalog
+  std::string digest;   // of the profile file; empty for a catalog
+
+  bool operator==(const CostOrigin&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = CostOrigin;
+    v.field("source", &T::source, "profile, catalog or roofline");
+    v.field("machine", &T::machine, "machine of the measurements");
+    v.field("date", &T::date, "date of the profile, ISO 8601; empty for a catalog");
+    v.field("digest", &T::digest, "digest of the profile; empty for a catalog");
+  }
+};
+
+struct RankMemory {
+  int64_t rank = 0;  // pipeline rank
+  int64_t parameter_bytes = 0;
+  int64_t gradient_bytes = 0;
+  int64_t optimizer_bytes = 0;
+  int64_t transfer_buffer_bytes = 0;
+  int64_t activation_peak_bytes = 0;  // the rest of the peak: activations held and workspace
+  int64_t peak_bytes = 0;
+
+  bool operator==(const RankMemory&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = RankMemory;
+    constexpr double kMax = 9e15;
+    v.field("rank", &T::rank, "pipeline rank", between(0, 100000));
+    v.field("parameter_bytes", &T::parameter_bytes, "weights", between(0, kMax));
+    v.field("gradient_bytes", &T::gradient_bytes, "gradients", between(0, kMax));
+    v.field("optimizer_bytes", &T::optimizer_bytes, "moments and master weights", between(0, kMax));
+    v.field("transfer_buffer_bytes", &T::transfer_buffer_bytes, "transfer slots", between(0, kMax));
+    v.field("activation_peak_bytes", &T::activation_peak_bytes, "activations and workspace at the peak",
+            between(0, kMax));
+    v.field("peak_bytes", &T::peak_bytes, "peak in all", between(0, kMax));
+  }
+};
+
+struct Prediction {
+  double step_time_s = 0.0;
+  double bubble_share = 0.0;
+  double tokens_per_s = 0.0;
+  double model_flop_per_step = 0.0;
+  std::vector<RankMemory> memory;
+
+  bool operator==(const Prediction&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Prediction;
+    v.field("step_time_s", &T::step_time_s, "seconds of one optimizer step", between(0, 1e9));
+    v.field("bubble_share", &T::bubble_share, "share of the ranks' time in which compute idles",
+            between(0, 1));
+    v.field("tokens_per_s", &T::tokens_per_s, "over all ranks", between(0, 1e15));
+    v.field("model_flop_per_step", &T::model_flop_per_step, "forward and backward, without recompute",
+            between(0, 1e30));
+    v.field("memory", &T::memory, "peak of each pipeline rank");
+  }
+};
+
+/// A layout that the search simulated, for the ranking.
+struct RankedLayout {
+  Layout layout;
+  double step_time_s = 0.0;
+  double bubble_share = 0.0;
+  int64_t peak_bytes = 0;
+  double tokens_per_s = 0.0;
+
+  bool operator==(const RankedLayout&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = RankedLayout;
+    v.field("layout", &T::layout, "the layout");
+    v.field("step_time_s", &T::step_time_s, "predicted", between(0, 1e9));
+    v.field("bubble_share", &T::bubble_share, "predicted", between(0, 1));
+    v.field("peak_bytes", &T::peak_bytes, "of the fullest rank", between(0, 9e15));
+    v.field("tokens_per_s", &T::tokens_per_s, "predicted", between(0, 1e15));
+  }
+};
+
+/// Proof of the search: what became of every layout.
+struct SearchCertificate {
+  int64_t layouts = 0;
+  int64_t over_memory = 0;
+  int64_t over_bound = 0;  // their lower bound passed the best time found
+  int64_t simulated = 0;
+  bool optimal = false;
+  double seconds = 0.0;
+
+  bool operator==(const SearchCertificate&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = SearchCertificate;
+    constexpr double kMax = 9e15;
+    v.field("layouts", &T::layouts, "layouts in the space", between(0, kMax));
+    v.field("over_memory", &T::over_memory, "ruled out by memory", between(0, kMax));
+    v.field("over_bound", &T::over_bound, "ruled out by the lower bound", between(0, kMax));
+    v.field("simulated", &T::simulated, "simulated", between(0, kMax));
+    v.field("optimal", &T::optimal, "whether every layout is accounted for");
+    v.field("seconds", &T::seconds, "time of the search", between(0, 1e9));
+  }
+};
+
+struct Plan {
+  std::string format = "mpt-plan";
+  int64_t version = kPlanVersion;
+  ModelSpec model;
+  ClusterSpec cluster;
+  Workload workload;
+  int64_t memory_limit_bytes = 0;  // per rank
+  Layout layout;
+  ScheduleRows schedule;
+  std::vector<StageFootprint> footprints;  // per virtual stage
+  std::string program_digest;
+  CostOrigin cost;
+  std::vector<InstructionDuration> durations;
+  std::vector<double> rate_by_active_ranks;  // speed of one of n ranks that compute at once; empty: always 1
+  Prediction prediction;
+  SearchCertificate search;
+  std::vector<RankedLayout> ranking;  // best first; the chosen one is first
+  std::vector<std::string> reasons;   // why this one
+  std::vector<std::string> rejected;  // what ruled the others out
+
+  bool operator==(const Plan&) const = default;
+
+  template <class V>
+  static void describe(V& v);
+};
+
+ScheduleRows schedule_rows(const Schedule& schedule);
+/// Throws UserError at /schedule of `file` if a row cannot be read or the schedule has a defect.
+Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file);
+
+/// Reads, and checks what single fields cannot: version, layout against model and batch, schedule, footprints
+/// and digest. Throws UserError with every problem found.
+Plan load_plan(const std::filesystem::path& file);
+Plan plan_from_text(const std::string& text, const std::string& file);
+std::string plan_to_text(const Plan& plan);
+void save_plan(const Plan& plan, const std::filesystem::path& file);
+
+/// Lowers the plan's schedule over its own footprints.
+StepProgram program_of(const Plan& plan);
+/// A duration for every instruction of the plan's program. Throws UserError if the plan lacks one.
+std::vector<double> durations_of(const Plan& plan, const StepProgram& program);
+
+/// JSON Schema (draft 2020-12) of plan.json, made from the field lists; kept in docs/plan.schema.json.
+std::string plan_schema_text();
+
+template <class V>
+void Plan::describe(V& v) {
+  using T = Plan;
+  v.field("format", &T::format, "always \"mpt-plan\"");
+  v.field("version", &T::version, "version of this format", between(1, kPlanVersion));
+  v.field("model", &T::model, "what is trained");
+  v.field("cluster", &T::cluster, "where");
+  v.field("workload", &T::workload, "batch and sequence");
+  v.field("memory_limit_bytes", &T::memory_limit_bytes, "per rank", between(1, 9e15));
+  v.field("layout", &T::layout, "how it is split");
+  v.field("schedule", &T::schedule, "order of work on each pipeline rank");
+  v.field("footprints", &T::footprints, "bytes of each virtual stage");
+  v.field("program_digest", &T::program_digest, "digest of the lowered program");
+  v.field("cost", &T::cost, "where the durations came from");
+  v.field("durations", &T::durations, "seconds by kind and stage");
+  v.field("rate_by_active_ranks", &T::rate_by_active_ranks, "speed of one of n ranks computing at once",
+          between(1e-6, 1));
+  v.field("prediction", &T::prediction, "what the planner expects");
+  v.field("search", &T::search, "certificate of the search");
+  v.field("ranking", &T::ranking, "the best layouts");
+  v.field("reasons", &T::reasons, "why this layout");
+  v.field("rejected", &T::rejected, "what ruled the others out");
+}
+
+}  // namespace mpt

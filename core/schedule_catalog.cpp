@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/schedule_catalog.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "core/error.h"
+#include "core/schedules/gpipe.h"
+#include "core/schedules/interleaved.h"
+#include "core/schedules/one_f_one_b.h"
+
+namespace mpt {
+
+const std::vector<ScheduleEntry>& schedule_catalog() {
+  static const std::vector<ScheduleEntry> entries{
+      {"gpipe", 1, 1, "Huang et al. 2019 (arXiv:1811.06965), section 2.3", generate_gpipe},
+      {"1f1b", 1, 1, "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.1", generate_one_f_one_b},
+      {"interleaved", 2, 64, "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.2", generate_interleaved},
+  };
+  return entries;
+}
+
+const ScheduleEntry& find_schedule(const std::string& name, const std::string& where) {
+  for (const ScheduleEntry& entry : schedule_catalog()) {
+    if (entry.name == name) return entry;
+  }
+  throw UserError(Problem{
+      where,
+      fmt::format("unknown schedule \"{}\"{}", name.substr(0, 80), did_you_mean(name, schedule_names())),
+      fmt::format("one of {}", fmt::join(schedule_names(), ", ")), ""});
+}
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> names;
+  for (const ScheduleEntry& entry : schedule_catalog()) names.push_back(entry.name);
+  return names;
+}
+
+}  // namespace mpt

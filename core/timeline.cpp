@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/timeline.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace mpt {
+
+double step_time_s(const Timeline& timeline) {
+  if (timeline.spans.empty()) return 0.0;
+  double first = std::numeric_limits<double>::infinity();
+  double last = 0.0;
+  for (const Span& span : timeline.spans) {
+    first = std::min(first, span.start_s);
+    last = std::max(last, span.end_s);
+  }
+  return last - first;
+}
+
+double busy_s(const StepProgram& program, const Timeline& timeline, int rank) {
+  double busy = 0.0;
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    if (program.instructions[size_t(id)].is_compute() && program.lanes(id).front().rank == rank) {
+      busy += timeline.spans[size_t(id)].seconds();
+    }
+  }
+  return busy;
+}
+
+double bubble_share(const StepProgram& program, const Timeline& timeline) {
+  const double step = step_time_s(timeline);
+  if (step <= 0.0) return 0.0;
+  double busy = 0.0;
+  for (int rank = 0; rank < program.ranks; ++rank) busy += busy_s(program, timeline, rank);
+  return 1.0 - busy / (step * program.ranks);
+}
+
+double kind_s(const StepProgram& program, const Timeline& timeline, InstructionKind kind, int rank) {
+  double sum = 0.0;
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    if (program.instructions[size_t(id)].kind == kind && program.lane_on(id, rank)) {
+      sum += timeline.spans[size_t(id)].seconds();
+    }
+  }
+  return sum;
+}
+
+}  // namespace mpt
