@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// LayerProgram: the operators of one piece of a model (embedding, a decoder layer, the head with the loss) as
+// one rank executes them under a layout. The only description of a layer's sizes: cost, memory and profile
+// read it, and a conformance test holds the runtime's layers to it.
+//
+// Memory rules of the runtime, which the byte fields below follow exactly:
+//   * an operator's saved_bytes are allocated in forward and freed when the layer's backward ends;
+//   * workspaces are freed when the layer's forward (or backward) ends, not earlier.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/layout.h"
+#include "core/model_spec.h"
+#include "models/operator.h"
+
+namespace mpt::models {
+
+enum class CollectiveKind : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all };
+enum class CollectiveGroup : uint8_t { tensor, data, expert };
+
+/// A collective beside an operator; `bytes` is the whole message, as nccl-tests counts it.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::all_reduce;
+  CollectiveGroup group = CollectiveGroup::tensor;
+  int64_t bytes = 0;
+  bool operator==(const Collective&) const = default;
+};
+
+struct Operator {
+  std::string name;  // "attention.qkv", "mlp.down"
+  OperatorShape shape;
+  int64_t parameters = 0;             // on this rank
+  int64_t saved_bytes = 0;            // kept from forward to backward without recompute
+  int64_t saved_bytes_selective = 0;  // kept with selective recompute
+  int64_t forward_workspace_bytes = 0;
+  int64_t backward_workspace_bytes = 0;
+  std::vector<Collective> forward_collectives;
+  std::vector<Collective> backward_collectives;
+  bool operator==(const Operator&) const = default;
+};
+
+struct LayerProgram {
+  std::vector<Operator> operators;
+  int64_t input_bytes = 0;  // the piece's input, the only thing kept with full recompute
+};
+
+/// Operators of decoder layer `layer` for one micro-batch of `layout.micro_batch` sequences of `sequence`
+/// tokens.
+LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& layout, int64_t sequence);
+LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
+/// Final norm, output projection and loss.
+LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
+
+int64_t parameters(const LayerProgram& program);
+int64_t saved_bytes(const LayerProgram& program, Recompute recompute);
+
+/// Model FLOP (forward and backward, no recompute) of one token at the given sequence length: causal
+/// attention counted as the half it computes. Narayanan et al. 2021 (arXiv:2104.04473), appendix, without its
+/// full-square attention.
+double model_flop_per_token(const ModelSpec& model, int64_t sequence);
+
+}  // namespace mpt::models

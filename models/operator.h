@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// OperatorShape: one operator with the sizes it has on one rank. The key of cost, profile, kernel and test
+// alike: the cost model prices it, the profiler measures it, the runtime executes it. Holds no time.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/fields.h"
+#include "core/layout.h"
+
+namespace mpt::models {
+
+enum class OperatorKind : uint8_t {
+  embedding,     // rows of a table by token: rows = tokens, columns = hidden, inner = vocabulary on this rank
+  norm,          // rows = tokens, columns = normalised width
+  linear,        // [rows, inner] x [inner, columns]
+  rotary,        // rows = tokens, columns = rotated width (queries and keys)
+  attention,     // causal attention core: batch, sequence, heads, kv_heads, head_dim, value_head_dim
+  activation,    // rows = tokens, columns = output width; gated reads twice the width
+  residual_add,  // rows = tokens, columns = hidden
+  router,        // softmax and top-k: rows = tokens, columns = experts
+  expert_linear,  // grouped product: rows = token copies in all, batch = experts on this rank
+  cross_entropy,  // rows = tokens, columns = vocabulary on this rank
+};
+
+struct OperatorShape {
+  OperatorKind kind = OperatorKind::linear;
+  Precision precision = Precision::fp32;
+  int64_t rows = 0;
+  int64_t columns = 0;
+  int64_t inner = 0;
+  int64_t batch = 0;
+  int64_t sequence = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t value_head_dim = 0;
+  bool gated = false;
+
+  auto operator<=>(const OperatorShape&) const = default;
+
+  template <class V>
+  static void describe(V& v);
+};
+
+/// Floating-point operations of one execution: multiply and add count as two. Causal attention counts the
+/// lower triangle only.
+double forward_flop(const OperatorShape& shape);
+double input_gradient_flop(const OperatorShape& shape);
+double weight_gradient_flop(const OperatorShape& shape);
+
+/// Bytes read and written at least, if every operand passes through memory once.
+double forward_bytes_moved(const OperatorShape& shape);
+double backward_bytes_moved(const OperatorShape& shape);
+
+}  // namespace mpt::models
+
+namespace mpt {
+MPT_ENUM_NAMES(models::OperatorKind, {models::OperatorKind::embedding, "embedding"},
+               {models::OperatorKind::norm, "norm"}, {models::OperatorKind::linear, "linear"},
+               {models::OperatorKind::rotary, "rotary"}, {models::OperatorKind::attention, "attention"},
+               {models::OperatorKind::activation, "activation"},
+               {models::OperatorKind::residual_add, "residual_add"}, {models::OperatorKind::router, "router"},
+               {models::OperatorKind::expert_linear, "expert_linear"},
+               {models::OperatorKind::cross_entropy, "cross_entropy"});
+}  // namespace mpt
+
+namespace mpt::models {
+template <class V>
+void OperatorShape::describe(V& v) {
+  using T = OperatorShape;
+  const FieldRule size = optional_field(between(0, 1e15));
+  v.field("kind", &T::kind, "kind of operator");
+  v.field("precision", &T::precision, "precision of its data");
+  v.field("rows", &T::rows, "rows, usually tokens", size);
+  v.field("columns", &T::columns, "columns of the result", size);
+  v.field("inner", &T::inner, "length of the sums", size);
+  v.field("batch", &T::batch, "sequences, or experts", size);
+  v.field("sequence", &T::sequence, "tokens per sequence", size);
+  v.field("heads", &T::heads, "query heads on this rank", size);
+  v.field("kv_heads", &T::kv_heads, "key-value heads on this rank", size);
+  v.field("head_dim", &T::head_dim, "size of a query and key head", size);
+  v.field("value_head_dim", &T::value_head_dim, "size of a value head", size);
+  v.field("gated", &T::gated, "gated activation", optional_field());
+}
+}  // namespace mpt::models

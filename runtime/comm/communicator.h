@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Communicator: the collectives and transfers of one group of ranks, shaped like NCCL's calls so that
+// threads, processes and NCCL can stand behind it. One communicator is used by one lane at a time; ranks of a
+// group make the same calls in the same order. Every wait can be aborted and has a timeout.
+//
+// A group of one is an identity: every call returns at once.
+
+#include <chrono>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+
+namespace mpt::runtime {
+
+enum class DataType : uint8_t { float32, float64 };
+enum class ReduceOperation : uint8_t { sum, maximum };
+
+int64_t size_of(DataType type);
+
+/// A wait that ended because another rank failed, or because it took longer than the timeout.
+class CommunicationError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  /// In place; the result is the same on every rank to the bit, and depends only on the ranks' data (the
+  /// reduction runs in rank order).
+  virtual void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) = 0;
+  /// `receive` gets size() x count elements, in rank order.
+  virtual void all_gather(const void* send, void* receive, int64_t count, DataType type) = 0;
+  /// `send` holds size() x count elements; rank r gets the sum of part r.
+  virtual void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) = 0;
+  virtual void broadcast(void* data, int64_t bytes, int root) = 0;
+  /// A send and its receive meet: both return when the data has arrived.
+  virtual void send(const void* data, int64_t bytes, int peer) = 0;
+  virtual void receive(void* data, int64_t bytes, int peer) = 0;
+  virtual void barrier() = 0;
+};
+
+}  // namespace mpt::runtime
