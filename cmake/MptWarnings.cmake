@@ -4,6 +4,8 @@ add_library(mpt::warnings ALIAS mpt_warnings)
 # GCC 12 reports string concatenation as overlapping memcpy (gcc bug 105651), hence -Wno-restrict.
 target_compile_options(mpt_warnings INTERFACE -Wall -Wextra
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+# Messages name places in the tree, not on the machine that built it.
+add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(MPT_WERROR)
   target_compile_options(mpt_warnings INTERFACE -Werror)
 endif()

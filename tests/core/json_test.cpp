@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/json.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "core/layout.h"
+#include "core/model_spec.h"
+
+namespace mpt {
+namespace {
+
+std::string message_of(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+void expect_parts(const std::string& text, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\n in: " << text;
+}
+
+Json layout_json() { return to_json(Layout{}); }
+
+TEST(Json, RoundTripsEveryKindOfField) {
+  Layout layout;
+  layout.tensor = 4;
+  layout.recompute = Recompute::full;
+  layout.layers_per_stage = {3, 4, 5};
+  EXPECT_EQ(from_json<Layout>(to_json(layout), "f"), layout);
+
+  ModelSpec model;
+  model.name = "m";
+  model.layers = model.hidden = model.vocab = model.max_positions = model.heads = model.kv_heads = 8;
+  model.head_dim = model.ffn_hidden = 8;
+  model.sliding_window = 128;
+  model.latent = LatentAttention{1, 2, 3, 4, 5};
+  model.moe = MixtureOfExperts{8, 2, 16, 0, false, false, 1, 2};
+  EXPECT_EQ(from_json<ModelSpec>(to_json(model), "f"), model);
+}
+
+TEST(Json, NamesTheFieldOfAWrongType) {
+  Json json = layout_json();
+  json["tensor"] = "four";
+  expect_parts(message_of([&] { from_json<Layout>(json, "plan.json", "/layout"); }),
+               {"plan.json at /layout/tensor", "\"four\"", "a number"});
+}
+
+TEST(Json, RefusesFractionsNegativesAndHugeNumbersForCounts) {
+  for (const char* value : {"1.5", "-2", "1e300", "18446744073709551615", "0"}) {
+    Json json = layout_json();
+    json["tensor"] = Json::parse(value);
+    expect_parts(message_of([&] { from_json<Layout>(json, "f"); }), {"/tensor"});
+  }
+}
+
+TEST(Json, AMisspeltKeyIsOneProblemWithItsSuggestion) {
+  Json json = layout_json();
+  json.erase("pipeline");
+  json["pipelin"] = 2;
+  try {
+    from_json<Layout>(json, "f");
+    FAIL();
+  } catch (const UserError& error) {
+    ASSERT_EQ(error.problems().size(), 1u) << error.what();
+    expect_parts(error.what(), {"unknown key \"pipelin\"", "did you mean \"pipeline\"?"});
+  }
+}
+
+TEST(Json, AMisspeltEnumNamesTheAllowedAndTheNearest) {
+  Json json = layout_json();
+  json["recompute"] = "ful";
+  expect_parts(message_of([&] { from_json<Layout>(json, "f"); }),
+               {"/recompute", "none, selective, full", "did you mean \"full\"?"});
+}
+
+TEST(Json, ReportsAllProblemsOfAFileAtOnce) {
+  Json json = layout_json();
+  json["tensor"] = -1;
+  json["data"] = true;
+  json.erase("schedule");
+  json["extra-thing"] = 1;
+  try {
+    from_json<Layout>(json, "f");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_EQ(error.problems().size(), 4u) << error.what();
+  }
+}
+
+TEST(Json, TruncatedTextNamesLineAndColumn) {
+  expect_parts(message_of([] { parse_json("{\n  \"a\": 1,\n  \"b\"", "cut.json"); }), {"cut.json", "line 3"});
+  expect_parts(message_of([] { parse_json("", "empty.json"); }), {"empty.json", "empty"});
+}
+
+TEST(Json, RefusesDeepNestingAndDuplicateKeys) {
+  expect_parts(message_of([] { parse_json(std::string(100000, '['), "deep.json"); }),
+               {"deep.json", "64 levels"});
+  expect_parts(message_of([] { parse_json(R"({"a": 1, "a": 2})", "twice.json"); }), {"\"a\" stands twice"});
+}
+
+TEST(Json, BadUtf8AndBareValuesAreErrorsNotCrashes) {
+  EXPECT_THROW(parse_json("\"\xff\xfe\"", "f"), UserError);
+  EXPECT_THROW(from_json<Layout>(Json(3), "f"), UserError);
+  EXPECT_THROW(from_json<Layout>(Json::array(), "f"), UserError);
+}
+
+TEST(Json, MissingFileFolderAndOversizeAreUserErrors) {
+  const std::string folder = testing::TempDir();
+  expect_parts(message_of([] { load_json("/no/such/file.json"); }), {"/no/such/file.json", "cannot be read"});
+  expect_parts(message_of([&] { load_json(folder); }), {"is a folder"});
+  const std::string file = folder + "/large.json";
+  std::ofstream(file) << std::string(2000, ' ');
+  expect_parts(message_of([&] { load_json(file, 1000); }), {"larger than"});
+}
+
+TEST(Json, AtomicWriteReplacesAndRefusesMissingFolders) {
+  const std::string file = testing::TempDir() + "/atomic.json";
+  write_file_atomically(file, "one");
+  write_file_atomically(file, "two");
+  EXPECT_EQ(read_file(file), "two");
+  EXPECT_THROW(write_file_atomically("/no/such/folder/x.json", "x"), UserError);
+}
+
+}  // namespace
+}  // namespace mpt

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "tests/support/core_plan.h"
+
+namespace mpt {
+namespace {
+
+Layout layout_for(const ModelSpec& model, int64_t tensor, int64_t pipeline, int64_t data) {
+  Layout layout;
+  layout.tensor = tensor;
+  layout.pipeline = pipeline;
+  layout.data = data;
+  layout.layers_per_stage = even_stages(model.layers, pipeline);
+  return layout;
+}
+
+TEST(Layout, EvenStagesAddUpAndDifferByOne) {
+  for (int64_t layers = 1; layers <= 40; ++layers) {
+    for (int64_t stages = 1; stages <= layers; ++stages) {
+      const auto split = even_stages(layers, stages);
+      EXPECT_EQ(std::accumulate(split.begin(), split.end(), int64_t{0}), layers);
+      const auto [low, high] = std::minmax_element(split.begin(), split.end());
+      EXPECT_LE(*high - *low, 1);
+      // The ends carry the embedding and the loss as well: they never get the surplus before the middle.
+      if (stages > 2 && layers % stages != 0 && layers % stages <= stages - 2) {
+        EXPECT_EQ(split.front(), layers / stages);
+        EXPECT_EQ(split.back(), layers / stages);
+      }
+    }
+  }
+}
+
+TEST(Layout, StageContentsCoverTheModelOnce) {
+  const ModelSpec model = test::small_model(10);
+  Layout layout = layout_for(model, 1, 4, 1);
+  const auto contents = stage_contents(model, layout);
+  int64_t next = 0;
+  for (size_t s = 0; s < contents.size(); ++s) {
+    EXPECT_EQ(contents[s].first_layer, next);
+    next += contents[s].layer_count;
+    EXPECT_EQ(contents[s].has_embedding, s == 0);
+    EXPECT_EQ(contents[s].has_head, s + 1 == contents.size());
+  }
+  EXPECT_EQ(next, model.layers);
+}
+
+TEST(Layout, RejectionNamesTheRuleThatFails) {
+  const ModelSpec model = test::small_model(8);
+  const Workload workload{8, 32};
+  EXPECT_FALSE(check_layout(model, layout_for(model, 2, 2, 2), workload));
+  EXPECT_NE(check_layout(model, layout_for(model, 3, 1, 1), workload)->reason.find("heads 4"),
+            std::string::npos);
+  EXPECT_NE(check_layout(model, layout_for(model, 1, 1, 3), workload)->reason.find("global batch 8"),
+            std::string::npos);
+  Layout uneven = layout_for(model, 1, 2, 1);
+  uneven.layers_per_stage = {5, 4};
+  EXPECT_NE(check_layout(model, uneven, workload)->reason.find("adds up to 9"), std::string::npos);
+  uneven.layers_per_stage = {4, 0, 4};
+  uneven.pipeline = 3;
+  EXPECT_NE(check_layout(model, uneven, workload)->reason.find("stage 1 holds no layer"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mpt

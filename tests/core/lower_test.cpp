@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/lower.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+#include "core/schedule_catalog.h"
+#include "tests/support/core_plan.h"
+
+namespace mpt {
+namespace {
+
+struct Case {
+  std::string schedule;
+  int pipeline, chunks, micro_batches, data;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const ScheduleEntry& entry : schedule_catalog()) {
+    for (const int p : {1, 2, 3, 4, 8}) {
+      for (const int v : {1, 2, 3}) {
+        if (v < entry.min_chunks || v > entry.max_chunks) continue;
+        for (const int m : {1, 2, 5, 16}) {
+          for (const int d : {1, 2}) all.push_back({entry.name, p, v, m, d});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+StepProgram program_for(const Case& c, bool single_lane = false) {
+  Layout layout;
+  layout.pipeline = c.pipeline;
+  layout.chunks = c.chunks;
+  layout.data = c.data;
+  const Schedule schedule = find_schedule(c.schedule, "test").generate(c.pipeline, c.chunks, c.micro_batches);
+  return lower(layout, schedule, test::distinct_footprints(c.pipeline * c.chunks), {single_lane});
+}
+
+TEST(Lower, EveryProgramObeysTheOneRule) {
+  for (const Case& c : cases()) {
+    for (const bool single_lane : {false, true}) {
+      const auto defect = find_defect(program_for(c, single_lane));
+      EXPECT_FALSE(defect) << c.schedule << ": " << *defect;
+    }
+  }
+}
+
+TEST(Lower, HoldsEveryComputeTransferAndStepEndOnce) {
+  for (const Case& c : cases()) {
+    const StepProgram program = program_for(c);
+    std::map<InstructionKind, int> count;
+    for (const Instruction& i : program.instructions) ++count[i.kind];
+    const int stages = c.pipeline * c.chunks;
+    EXPECT_EQ(count[InstructionKind::forward], stages * c.micro_batches);
+    EXPECT_EQ(count[InstructionKind::backward], stages * c.micro_batches);
+    const int boundaries = c.pipeline == 1 ? 0 : stages - 1;
+    EXPECT_EQ(count[InstructionKind::transfer_activation], boundaries * c.micro_batches);
+    EXPECT_EQ(count[InstructionKind::transfer_gradient], boundaries * c.micro_batches);
+    EXPECT_EQ(count[InstructionKind::reduce_gradient], c.data > 1 ? stages : 0);
+    EXPECT_EQ(count[InstructionKind::optimizer_step], stages);
+    EXPECT_EQ(count[InstructionKind::reduce_norm], 1);
+  }
+}
+
+TEST(Lower, ComputeOfARankKeepsTheOrderOfItsRow) {
+  for (const Case& c : cases()) {
+    const Schedule schedule =
+        find_schedule(c.schedule, "test").generate(c.pipeline, c.chunks, c.micro_batches);
+    const StepProgram program = program_for(c);
+    std::vector<std::vector<Action>> rows(size_t(c.pipeline));
+    for (const Instruction& i : program.instructions) {
+      if (i.kind > InstructionKind::weight_gradient) continue;
+      rows[size_t(program.rank_of_stage[size_t(i.stage)])].push_back(
+          {ActionKind(i.kind), i.stage, i.micro_batch});
+    }
+    EXPECT_EQ(rows, schedule.rows) << c.schedule;
+  }
+}
+
+// A slot may be filled again only after what read it: checked by replaying the waits, not by lower()'s own
+// counts.
+TEST(Lower, NoSlotIsOverwrittenBeforeItWasRead) {
+  for (const Case& c : cases()) {
+    const StepProgram program = program_for(c);
+    // ancestors[i]: instructions certain to be done before i starts, through waits and lanes.
+    std::vector<std::set<InstructionId>> before(program.instructions.size());
+    std::map<int, InstructionId> last_on_lane;
+    std::map<std::tuple<int, bool, int>, InstructionId>
+        reader_of_slot;  // (stage, activation, slot) -> consumer
+    if (program.size() > 400) continue;
+    for (InstructionId id = 0; id < program.size(); ++id) {
+      auto& mine = before[size_t(id)];
+      const auto inherit = [&](InstructionId other) {
+        mine.insert(other);
+        mine.insert(before[size_t(other)].begin(), before[size_t(other)].end());
+      };
+      for (const InstructionId wait : program.waits(id)) inherit(wait);
+      for (const Lane& lane : program.lanes(id)) {
+        if (last_on_lane.count(lane.index())) inherit(last_on_lane[lane.index()]);
+        last_on_lane[lane.index()] = id;
+      }
+      const Instruction& i = program.instructions[size_t(id)];
+      const bool forward = i.kind == InstructionKind::forward;
+      if (i.is_transfer()) {
+        const bool activation = i.kind == InstructionKind::transfer_activation;
+        const int receiver = i.stage + (activation ? 1 : -1);
+        const auto reader = reader_of_slot.find({receiver, activation, i.receive_slot});
+        if (reader != reader_of_slot.end()) {
+          EXPECT_TRUE(mine.count(reader->second)) << c.schedule << " " << id;
+        }
+      } else if (i.receive_slot >= 0) {
+        reader_of_slot[{i.stage, forward, i.receive_slot}] = id;
+      }
+    }
+  }
+}
+
+TEST(Lower, SlotsOfOneFOneBStayFew) {
+  const StepProgram program = program_for({"1f1b", 8, 1, 64, 1});
+  for (const StageSlots& slots : program.slots) EXPECT_LE(slots.total(), 12);
+}
+
+TEST(Lower, PeakOfOneFOneBIsTheSchedulesOwn) {
+  // Rank r of 1F1B holds ranks - r micro-batches (arXiv:2104.04473, section 2.2.1); GPipe holds all.
+  const int p = 4, m = 8;
+  const auto footprints = test::distinct_footprints(p);
+  const StepProgram one = program_for({"1f1b", p, 1, m, 1});
+  const StepProgram all = program_for({"gpipe", p, 1, m, 1});
+  for (int r = 0; r < p; ++r) {
+    const StageFootprint& f = footprints[size_t(r)];
+    const int64_t largest_workspace = f.backward_workspace_bytes;
+    EXPECT_EQ(peak_bytes(one)[size_t(r)],
+              one.static_bytes[size_t(r)] + (p - r) * f.saved_bytes + largest_workspace);
+    EXPECT_EQ(peak_bytes(all)[size_t(r)],
+              all.static_bytes[size_t(r)] + m * f.saved_bytes + largest_workspace);
+  }
+}
+
+TEST(Lower, MemoryTraceEndsWhereItBegan) {
+  for (const Case& c : cases()) {
+    const StepProgram program = program_for(c);
+    for (int r = 0; r < c.pipeline; ++r) {
+      const auto trace = memory_trace(program, r);
+      EXPECT_EQ(trace.back().after_bytes, program.static_bytes[size_t(r)]);
+      const auto top = std::max_element(trace.begin(), trace.end(),
+                                        [](auto& a, auto& b) { return a.during_bytes < b.during_bytes; });
+      EXPECT_EQ(top->during_bytes, peak_bytes(program)[size_t(r)]);
+    }
+  }
+}
+
+TEST(Lower, TiedEmbeddingIsReducedOnlyBetweenApartStages) {
+  Layout layout;
+  layout.pipeline = 2;
+  auto footprints = test::distinct_footprints(2);
+  footprints.front().tied_embedding_bytes = footprints.back().tied_embedding_bytes = 4096;
+  const StepProgram program = lower(layout, find_schedule("1f1b", "t").generate(2, 1, 2), footprints);
+  const auto found = std::find_if(program.instructions.begin(), program.instructions.end(),
+                                  [](auto& i) { return i.kind == InstructionKind::reduce_tied_embedding; });
+  ASSERT_NE(found, program.instructions.end());
+  EXPECT_EQ(found->bytes, 4096);
+  EXPECT_EQ(found->lane_count, 2);
+}
+
+TEST(Lower, DigestNoticesEveryChange) {
+  const StepProgram base = program_for({"1f1b", 4, 1, 8, 1});
+  std::set<std::string> digests{program_digest(base)};
+  digests.insert(program_digest(program_for({"gpipe", 4, 1, 8, 1})));
+  digests.insert(program_digest(program_for({"1f1b", 4, 1, 7, 1})));
+  digests.insert(program_digest(program_for({"1f1b", 4, 1, 8, 2})));
+  StepProgram other = base;
+  other.wait_table.back() = 0;
+  digests.insert(program_digest(other));
+  other = base;
+  other.instructions[3].acquire_bytes += 1;
+  digests.insert(program_digest(other));
+  EXPECT_EQ(digests.size(), 6u);
+  EXPECT_EQ(program_digest(base), program_digest(program_for({"1f1b", 4, 1, 8, 1})));
+}
+
+TEST(Lower, ProgramDefectsAreFound) {
+  StepProgram program = program_for({"1f1b", 2, 1, 2, 1});
+  program.wait_table.back() = program.size() - 1;  // the last instruction waits on itself
+  EXPECT_NE(find_defect(program)->find("not earlier"), std::string::npos);
+}
+
+TEST(Lower, RefusesADefectiveScheduleAndAWrongLayout) {
+  Layout layout;
+  layout.pipeline = 2;
+  Schedule schedule = find_schedule("1f1b", "t").generate(2, 1, 2);
+  EXPECT_THROW(lower(layout, schedule, test::distinct_footprints(3)), UserError);
+  schedule.rows[1].pop_back();
+  EXPECT_THROW(lower(layout, schedule, test::distinct_footprints(2)), UserError);
+}
+
+}  // namespace
+}  // namespace mpt

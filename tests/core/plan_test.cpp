@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "tests/support/core_plan.h"
+#include "tests/support/golden.h"
+
+namespace mpt {
+namespace {
+
+std::string error_of(const Json& json) {
+  try {
+    plan_from_text(json.dump(), "plan.json");
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+Json sample() { return Json::parse(plan_to_text(test::core_plan("1f1b", 2, 1, 4))); }
+
+TEST(Plan, RoundTripsThroughText) {
+  for (const auto& plan : {test::core_plan("1f1b", 2, 1, 4), test::core_plan("interleaved", 2, 2, 4),
+                           test::core_plan("gpipe", 4, 1, 3, 2, 2), test::core_plan("1f1b", 1, 1, 1)}) {
+    EXPECT_EQ(plan_from_text(plan_to_text(plan), "plan.json"), plan);
+  }
+}
+
+TEST(Plan, KeepsTheScheduleAsReadableRows) {
+  EXPECT_EQ(sample()["schedule"]["rows"]["0"], "F0 F1 B0 F2 B1 F3 B2 B3");
+}
+
+TEST(Plan, AnEditedScheduleNoLongerMatchesTheDigest) {
+  Json json = sample();
+  json["schedule"]["rows"]["0"] = "F0 F1 F2 F3 B0 B1 B2 B3";
+  const std::string error = error_of(json);
+  EXPECT_NE(error.find("/program_digest"), std::string::npos) << error;
+  EXPECT_NE(error.find("plan again"), std::string::npos);
+}
+
+TEST(Plan, AnImpossibleScheduleIsShownWithTheCellMarked) {
+  Json json = sample();
+  json["schedule"]["rows"]["1"] = "B0 F0 F1 B1 F2 B2 F3 B3";
+  const std::string error = error_of(json);
+  EXPECT_NE(error.find("/schedule"), std::string::npos) << error;
+  EXPECT_NE(error.find("[B0]"), std::string::npos) << error;
+}
+
+struct BadPlan {
+  const char* pointer;
+  Json value;
+  const char* expected;  // part of the message
+};
+
+TEST(Plan, EveryBadFieldIsNamed) {
+  const std::vector<BadPlan> bad{
+      {"/format", "other", "/format"},
+      {"/version", 99, "newer mpt-plan"},
+      {"/layout/schedule", "1f1B", "did you mean \"1f1b\"?"},
+      {"/layout/tensor", 3, "heads 4 does not divide by tensor 3"},
+      {"/layout/data", 1000000, "global batch"},
+      {"/layout/layers_per_stage", Json::array({1, 2}), "adds up to 3"},
+      {"/layout/pipeline", -1, "/layout/pipeline"},
+      {"/layout/pipeline", 1e18, "/layout/pipeline"},
+      {"/schedule/rows", Json::object(), "no row for rank 0"},
+      {"/schedule/rows/0", "F0 Q1", "\"Q1\""},
+      {"/schedule/micro_batches", 3, "/schedule"},
+      {"/schedule/micro_batches", 10000000, "/schedule"},
+      {"/footprints", Json::array(), "/footprints"},
+      {"/cluster/devices", 1, "2 ranks for 1 devices"},
+      {"/workload/sequence", 4096, "128 positions"},
+      {"/model/kv_heads", 3, "/kv_heads"},
+      {"/program_digest", "feedfeedfeedfeed", "/program_digest"},
+  };
+  for (const BadPlan& b : bad) {
+    Json json = sample();
+    json[Json::json_pointer(b.pointer)] = b.value;
+    const std::string error = error_of(json);
+    EXPECT_NE(error.find(b.expected), std::string::npos) << b.pointer << ": " << error;
+  }
+}
+
+TEST(Plan, TruncatedAnywhereIsAnErrorNeverACrash) {
+  const std::string text = plan_to_text(test::core_plan("1f1b", 2, 1, 2));
+  for (size_t length = 0; length + 2 < text.size(); length += 37) {
+    EXPECT_THROW(plan_from_text(text.substr(0, length), "cut.json"), UserError) << length;
+  }
+}
+
+TEST(Plan, DurationsCoverTheProgramOrSayWhichIsMissing) {
+  Plan plan = test::core_plan("1f1b", 2, 1, 2);
+  const StepProgram program = program_of(plan);
+  EXPECT_EQ(durations_of(plan, program).size(), program.instructions.size());
+  plan.durations.pop_back();
+  EXPECT_THROW(durations_of(plan, program), UserError);
+}
+
+TEST(Plan, SchemaInTheTreeIsTheOneOfTheFieldLists) {
+  test::expect_source_file("docs/plan.schema.json", plan_schema_text());
+}
+
+}  // namespace
+}  // namespace mpt

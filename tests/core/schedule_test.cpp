@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/schedule.h"
+
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "core/schedule_catalog.h"
+
+namespace mpt {
+namespace {
+
+// Every schedule of the catalog over ranks, chunks and micro-batches, with the awkward ones.
+template <class F>
+void for_each_schedule(F&& body) {
+  for (const ScheduleEntry& entry : schedule_catalog()) {
+    for (const int ranks : {1, 2, 3, 4, 8}) {
+      for (const int chunks : {1, 2, 3}) {
+        if (chunks < entry.min_chunks || chunks > entry.max_chunks) continue;
+        for (const int micro_batches : {1, 2, 3, 5, 8, 16, 17})
+          body(entry, entry.generate(ranks, chunks, micro_batches));
+      }
+    }
+  }
+}
+
+TEST(Schedule, EveryGeneratedScheduleIsCompleteOrderedAndFreeOfDeadlock) {
+  int count = 0;
+  for_each_schedule([&](const ScheduleEntry& entry, const Schedule& schedule) {
+    ++count;
+    EXPECT_EQ(schedule.name, entry.name);
+    const auto defect = find_defect(schedule);
+    EXPECT_FALSE(defect) << *defect;
+  });
+  EXPECT_GE(count, 140);
+}
+
+TEST(Schedule, RowsRoundTripThroughText) {
+  for_each_schedule([](const ScheduleEntry&, const Schedule& schedule) {
+    for (size_t r = 0; r < schedule.rows.size(); ++r) {
+      const bool with_stage = schedule.chunks > 1;
+      const auto row = row_from_text(row_to_text(schedule.rows[r], with_stage), int(r), nullptr);
+      ASSERT_TRUE(row);
+      EXPECT_EQ(*row, schedule.rows[r]);
+    }
+  });
+}
+
+TEST(Schedule, OneFOneBOfFourRanksIsTheTextbookOne) {
+  const Schedule schedule = find_schedule("1f1b", "test").generate(4, 1, 6);
+  EXPECT_EQ(row_to_text(schedule.rows[0], false), "F0 F1 F2 F3 B0 F4 B1 F5 B2 B3 B4 B5");
+  EXPECT_EQ(row_to_text(schedule.rows[3], false), "F0 B0 F1 B1 F2 B2 F3 B3 F4 B4 F5 B5");
+}
+
+TEST(Schedule, InterleavedOfTwoRanksIsTheTextbookOne) {
+  const Schedule schedule = find_schedule("interleaved", "test").generate(2, 2, 4);
+  EXPECT_EQ(row_to_text(schedule.rows[0], true),
+            "0F0 0F1 2F0 2F1 0F2 2B0 0F3 2B1 2F2 0B0 2F3 0B1 2B2 2B3 0B2 0B3");
+}
+
+// Nominal step length in forward units against the closed forms (arXiv:2104.04473, section 2.2): per rank 3m
+// of work and a bubble of 3(p-1), divided by the chunks when interleaved (where a chunk is the unit, hence
+// times v).
+TEST(Schedule, NominalLengthEqualsTheClosedForm) {
+  for (const int p : {1, 2, 4, 8}) {
+    for (const int v : {1, 2, 4}) {
+      const int m = 2 * p;
+      for (const ScheduleEntry& entry : schedule_catalog()) {
+        if (v < entry.min_chunks || v > entry.max_chunks) continue;
+        const Schedule schedule = entry.generate(p, v, m);
+        const NominalPlacement placement = place_nominally(schedule);
+        int64_t end = 0;
+        for (size_t r = 0; r < schedule.rows.size(); ++r) {
+          end = std::max(end, placement.start[r].back() + nominal_duration(schedule.rows[r].back().kind));
+        }
+        EXPECT_EQ(end, 3 * m * v + 3 * (p - 1)) << entry.name << " p " << p << " v " << v;
+      }
+    }
+  }
+}
+
+TEST(Schedule, DefectsAreFoundAndTheCellIsMarked) {
+  const Schedule good = find_schedule("1f1b", "test").generate(2, 1, 3);
+
+  Schedule missing = good;
+  missing.rows[1].pop_back();
+  EXPECT_NE(find_defect(missing)->find("stage 1, micro-batch 2 needs one F"), std::string::npos);
+
+  Schedule twice = good;
+  twice.rows[0].push_back(twice.rows[0].front());
+  EXPECT_NE(find_defect(twice)->find("the same action twice"), std::string::npos);
+
+  Schedule stuck = good;  // rank 1 wants micro-batch 2 first, which rank 0 sends only after a backward of 0
+  std::swap(stuck.rows[1][0], stuck.rows[1][4]);
+  const auto defect = find_defect(stuck);
+  ASSERT_TRUE(defect);
+  EXPECT_NE(defect->find("waits for ever"), std::string::npos);
+  EXPECT_NE(defect->find("["), std::string::npos) << *defect;
+
+  Schedule elsewhere = good;
+  elsewhere.rows[0][0].stage = 1;
+  EXPECT_NE(find_defect(elsewhere)->find("stage 1 is on rank 1"), std::string::npos);
+}
+
+TEST(Schedule, ADescriptionWithAPhantomForwardIsRefused) {
+  // What PyTorch's Schedule1F1B once described for the last of four ranks: forward 0 missing, a forward 6
+  // that is none.
+  Schedule schedule = find_schedule("1f1b", "test").generate(4, 1, 6);
+  schedule.rows[3] = *row_from_text("F1 B0 F2 B1 F3 B2 F4 B3 F5 B4 F6 B5", 3, nullptr);
+  EXPECT_TRUE(find_defect(schedule));
+}
+
+TEST(Schedule, SplitBackwardIsAccepted) {
+  Schedule schedule = find_schedule("1f1b", "test").generate(2, 1, 2);
+  schedule.rows[0] = *row_from_text("F0 F1 I0 W0 I1 W1", 0, nullptr);
+  schedule.rows[1] = *row_from_text("F0 I0 F1 I1 W0 W1", 1, nullptr);
+  EXPECT_FALSE(find_defect(schedule));
+  schedule.rows[1] = *row_from_text("F0 W0 I0 F1 I1 W1", 1, nullptr);  // W before I
+  EXPECT_TRUE(find_defect(schedule));
+}
+
+TEST(Schedule, MalformedActionsAreNamed) {
+  for (const char* bad : {"F", "X0", "F-1", "F0x", "3", "F99999999999999999999", "F0,B0"}) {
+    std::string word;
+    EXPECT_FALSE(row_from_text(std::string("F0 ") + bad, 0, &word)) << bad;
+    EXPECT_EQ(word, std::string(bad).substr(0, 40));
+  }
+}
+
+TEST(Schedule, UnknownNameSuggestsTheNearest) {
+  try {
+    find_schedule("1f1B", "--schedule");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("unknown schedule \"1f1B\"; did you mean \"1f1b\"?"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace mpt
