@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/comm/single.h"
+
+#include <cstring>
+
+#include "core/error.h"
+
+namespace mpt::runtime {
+namespace {
+
+class SingleCommunicator final : public Communicator {
+ public:
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+  void all_reduce(void*, int64_t, DataType, ReduceOperation) override {}
+  void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
+    if (send != receive) std::memcpy(receive, send, size_t(count * size_of(type)));
+  }
+  void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
+    all_gather(send, receive, count, type);
+  }
+  void broadcast(void*, int64_t, int) override {}
+  void send(const void*, int64_t, int peer) override {
+    MPT_CHECK(false, "send to rank {} of a group of one", peer);
+  }
+  void receive(void*, int64_t, int peer) override {
+    MPT_CHECK(false, "receive from rank {} of a group of one", peer);
+  }
+  void barrier() override {}
+};
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_single_communicator() { return std::make_unique<SingleCommunicator>(); }
+
+}  // namespace mpt::runtime

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "runtime/comm/communicator.h"
+
+namespace mpt::runtime {
+
+/// A group of one: collectives are identities, and there is no peer to send to.
+std::unique_ptr<Communicator> make_single_communicator();
+
+}  // namespace mpt::runtime

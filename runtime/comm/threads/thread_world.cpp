@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/comm/threads/thread_world.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <mutex>
+
+#include "core/error.h"
+#include "runtime/comm/reduction.h"
+
+namespace mpt::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using Word = std::atomic<uint32_t>;
+
+// A long spin burns the time slice of the very thread that is waited for, since ranks may exceed cores.
+constexpr int kSpins = 200;
+constexpr long kSliceNanoseconds = 50'000'000;  // how soon an abort is noticed
+
+void pause_processor() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+void sleep_while_equal(Word& word, uint32_t value) {
+  const timespec slice{0, kSliceNanoseconds};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, value, &slice, nullptr, 0);
+}
+
+void wake_all(Word& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+}  // namespace
+
+struct ThreadWorld::State {
+  explicit State(std::chrono::milliseconds limit) : timeout(limit) {}
+
+  [[noreturn]] void fail(const std::string& what) {
+    const std::lock_guard lock(mutex);
+    throw CommunicationError(reason.empty() ? what : what + ": " + reason);
+  }
+
+  // Waits until `word` differs from `value`; `describe` makes the message of a timeout.
+  template <class Describe>
+  uint32_t wait_change(Word& word, uint32_t value, Describe&& describe) {
+    for (int i = 0; i < kSpins; ++i) {
+      const uint32_t now = word.load(std::memory_order_acquire);
+      if (now != value) return now;
+      pause_processor();
+    }
+    const auto deadline = Clock::now() + timeout;
+    while (true) {
+      const uint32_t now = word.load(std::memory_order_acquire);
+      if (now != value) return now;
+      if (is_aborted.load(std::memory_order_acquire)) fail("stopped while in " + describe());
+      if (Clock::now() > deadline) {
+        fail(fmt::format("timeout after {} s in {}", std::chrono::duration<double>(timeout).count(),
+                         describe()));
+      }
+      sleep_while_equal(word, value);
+    }
+  }
+
+  std::chrono::milliseconds timeout;
+  std::atomic<bool> is_aborted{false};
+  std::mutex mutex;
+  std::string reason;
+  std::map<std::pair<std::string, std::vector<int>>, std::shared_ptr<struct Group>> groups;
+};
+
+// What the members of one group share.
+struct Group {
+  Group(std::string group_name, std::vector<int> world_ranks)
+      : name(std::move(group_name)),
+        members(std::move(world_ranks)),
+        pointers(members.size()),
+        arrivals(members.size()),
+        boxes(members.size() * members.size()) {}
+
+  struct alignas(64) Arrival {
+    std::atomic<uint32_t> epoch{0};
+  };
+  // A message from one rank to another: 0 empty, 1 posted, 2 taken.
+  struct alignas(64) Box {
+    Word state{0};
+    const void* data = nullptr;
+    int64_t bytes = 0;
+  };
+
+  std::string name;
+  std::vector<int> members;
+  std::vector<const void*> pointers;
+  alignas(64) std::atomic<uint32_t> arrived{0};
+  alignas(64) Word epoch{0};
+  std::vector<Arrival> arrivals;
+  std::vector<Box> boxes;
+};
+
+namespace {
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(std::shared_ptr<ThreadWorld::State> world, std::shared_ptr<Group> group, int rank)
+      : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return int(group_->members.size()); }
+
+  void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) override {
+    if (size() == 1 || count == 0) return;
+    publish(data, "all_reduce");
+    // A slice of this rank's own buffer is read by nobody else until the second barrier, so the result goes
+    // there.
+    const auto [begin, end] = slice(count, rank_);
+    const int64_t unit = size_of(type);
+    reduce_in_order(type, operation, group_->pointers, begin, end, static_cast<char*>(data) + begin * unit);
+    barrier_in("all_reduce");
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank_) continue;
+      const auto [from, to] = slice(count, r);
+      copy_bytes(static_cast<char*>(data) + from * unit,
+                 static_cast<const char*>(group_->pointers[size_t(r)]) + from * unit, (to - from) * unit);
+    }
+    barrier_in("all_reduce");
+  }
+
+  void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
+    const int64_t bytes = count * size_of(type);
+    publish(send, "all_gather");
+    for (int r = 0; r < size(); ++r) {
+      copy_bytes(static_cast<char*>(receive) + r * bytes, group_->pointers[size_t(r)], bytes);
+    }
+    barrier_in("all_gather");
+  }
+
+  void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
+    publish(send, "reduce_scatter");
+    reduce_in_order(type, ReduceOperation::sum, group_->pointers, rank_ * count, (rank_ + 1) * count,
+                    receive);
+    barrier_in("reduce_scatter");
+  }
+
+  void broadcast(void* data, int64_t bytes, int root) override {
+    publish(data, "broadcast");
+    if (rank_ != root) copy_bytes(data, group_->pointers[size_t(root)], bytes);
+    barrier_in("broadcast");
+  }
+
+  void send(const void* data, int64_t bytes, int peer) override {
+    Group::Box& box = box_of(rank_, peer);
+    const auto describe = [&] { return describe_operation("send to", peer); };
+    box.data = data;
+    box.bytes = bytes;
+    box.state.store(1, std::memory_order_release);
+    wake_all(box.state);
+    world_->wait_change(box.state, 1, describe);
+    box.state.store(0, std::memory_order_release);
+  }
+
+  void receive(void* data, int64_t bytes, int peer) override {
+    Group::Box& box = box_of(peer, rank_);
+    const auto describe = [&] { return describe_operation("receive from", peer); };
+    while (true) {
+      const uint32_t state = box.state.load(std::memory_order_acquire);
+      if (state == 1) break;
+      world_->wait_change(box.state, state,
+                          describe);  // empty, or the sender has not yet cleared the last one
+    }
+    MPT_CHECK(box.bytes == bytes, "rank {} expected {} bytes from rank {} in group {}, which sends {}", rank_,
+              bytes, peer, group_->name, box.bytes);
+    copy_bytes(data, box.data, bytes);
+    box.state.store(2, std::memory_order_release);
+    wake_all(box.state);
+  }
+
+  void barrier() override { barrier_in("barrier"); }
+
+ private:
+  static void copy_bytes(void* to, const void* from, int64_t bytes) {
+    if (bytes > 0) std::memcpy(to, from, size_t(bytes));
+  }
+
+  std::pair<int64_t, int64_t> slice(int64_t count, int rank) const {
+    return {count * rank / size(), count * (rank + 1) / size()};
+  }
+
+  Group::Box& box_of(int from, int to) { return group_->boxes[size_t(from) * size_t(size()) + size_t(to)]; }
+
+  void publish(const void* data, const char* operation) {
+    group_->pointers[size_t(rank_)] = data;
+    barrier_in(operation);
+  }
+
+  void barrier_in(const char* operation) {
+    if (size() == 1) return;
+    Group& g = *group_;
+    const uint32_t epoch = g.epoch.load(std::memory_order_acquire);
+    g.arrivals[size_t(rank_)].epoch.store(epoch + 1, std::memory_order_relaxed);
+    if (g.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(size())) {
+      g.arrived.store(0, std::memory_order_relaxed);
+      g.epoch.store(epoch + 1, std::memory_order_release);
+      wake_all(g.epoch);
+      return;
+    }
+    world_->wait_change(g.epoch, epoch, [&] { return describe_missing(operation, epoch + 1); });
+  }
+
+  std::string describe_missing(const char* operation, uint32_t epoch) const {
+    std::string missing;
+    for (int r = 0; r < size(); ++r) {
+      if (group_->arrivals[size_t(r)].epoch.load(std::memory_order_relaxed) == epoch) continue;
+      missing += fmt::format("{}{}", missing.empty() ? "" : ", ", group_->members[size_t(r)]);
+    }
+    return fmt::format("{} of group {}, rank {} (not arrived: rank {})", operation, group_->name,
+                       world_rank(rank_), missing);
+  }
+
+  std::string describe_operation(const char* operation, int peer) const {
+    return fmt::format("{} rank {}, group {}, rank {}", operation, world_rank(peer), group_->name,
+                       world_rank(rank_));
+  }
+
+  int world_rank(int rank) const { return group_->members[size_t(rank)]; }
+
+  std::shared_ptr<ThreadWorld::State> world_;
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+}  // namespace
+
+ThreadWorld::ThreadWorld(std::chrono::milliseconds timeout) : state_(std::make_shared<State>(timeout)) {}
+ThreadWorld::~ThreadWorld() = default;
+
+std::unique_ptr<Communicator> ThreadWorld::communicator(int world_rank, const std::vector<int>& members,
+                                                        const std::string& name) {
+  const auto at = std::find(members.begin(), members.end(), world_rank);
+  MPT_CHECK(at != members.end(), "rank {} is no member of group {}", world_rank, name);
+  const std::lock_guard lock(state_->mutex);
+  auto& group = state_->groups[{name, members}];
+  if (!group) group = std::make_shared<Group>(name, members);
+  return std::make_unique<ThreadCommunicator>(state_, group, int(at - members.begin()));
+}
+
+void ThreadWorld::abort(const std::string& reason) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->reason.empty()) state_->reason = reason;
+  state_->is_aborted.store(true, std::memory_order_release);
+}
+
+bool ThreadWorld::aborted() const { return state_->is_aborted.load(std::memory_order_acquire); }
+
+}  // namespace mpt::runtime

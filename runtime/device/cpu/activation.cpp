@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "runtime/device/cpu/eigen_maps.h"
+#include "runtime/device/cpu/kernels.h"
+
+namespace mpt::runtime::cpu {
+namespace {
+
+constexpr double kSqrtTwoOverPi = 0.7978845608028654;
+constexpr double kGeluCubic = 0.044715;  // Hendrycks and Gimpel 2016 (arXiv:1606.08415)
+
+// Values and derivatives over whole rows, so that Eigen vectorises exp and tanh.
+template <class T>
+struct Gelu {
+  static void value(const ConstArrayView<T>& x, ArrayView<T> y) {
+    y = (x + T(kGeluCubic) * x.cube()) * T(kSqrtTwoOverPi);
+    y = T(0.5) * x * (T(1) + y.tanh());
+  }
+  static void derivative(const ConstArrayView<T>& x, ArrayView<T> d) {
+    d = ((x + T(kGeluCubic) * x.cube()) * T(kSqrtTwoOverPi)).tanh();
+    d = T(0.5) * (T(1) + d) +
+        T(0.5) * x * (T(1) - d.square()) * T(kSqrtTwoOverPi) * (T(1) + T(3 * kGeluCubic) * x.square());
+  }
+};
+
+template <class T>
+struct ExactGelu {
+  static void value(const ConstArrayView<T>& x, ArrayView<T> y) {
+    for (Eigen::Index i = 0; i < x.size(); ++i) y[i] = T(0.5) * x[i] * (T(1) + std::erf(x[i] * T(M_SQRT1_2)));
+  }
+  static void derivative(const ConstArrayView<T>& x, ArrayView<T> d) {
+    for (Eigen::Index i = 0; i < x.size(); ++i) {
+      const T density = std::exp(T(-0.5) * x[i] * x[i]) * T(0.3989422804014327);
+      d[i] = T(0.5) * (T(1) + std::erf(x[i] * T(M_SQRT1_2))) + x[i] * density;
+    }
+  }
+};
+
+template <class T>
+struct Silu {
+  static void value(const ConstArrayView<T>& x, ArrayView<T> y) { y = x / (T(1) + (-x).exp()); }
+  static void derivative(const ConstArrayView<T>& x, ArrayView<T> d) {
+    d = T(1) / (T(1) + (-x).exp());
+    d = d * (T(1) + x * (T(1) - d));
+  }
+};
+
+template <class T>
+struct Relu {
+  static void value(const ConstArrayView<T>& x, ArrayView<T> y) { y = x.max(T(0)); }
+  static void derivative(const ConstArrayView<T>& x, ArrayView<T> d) { d = (x > T(0)).template cast<T>(); }
+};
+
+template <class T, class F>
+void forward_rows(const ActivationShape& s, const T* x, T* y) {
+  const int64_t in = s.columns * (s.gated ? 2 : 1);
+  for (int64_t r = 0; r < s.rows; ++r) {
+    ArrayView<T> out(y + r * s.columns, s.columns);
+    F::value(ConstArrayView<T>(x + r * in, s.columns), out);
+    if (s.gated) out *= ConstArrayView<T>(x + r * in + s.columns, s.columns);
+  }
+}
+
+template <class T, class F>
+void backward_rows(const ActivationShape& s, const T* dy, const T* x, T* dx) {
+  const int64_t in = s.columns * (s.gated ? 2 : 1);
+  Eigen::Array<T, Eigen::Dynamic, 1> value(s.gated ? s.columns : 0);
+  for (int64_t r = 0; r < s.rows; ++r) {
+    const ConstArrayView<T> g(dy + r * s.columns, s.columns), gate(x + r * in, s.columns);
+    ArrayView<T> d(dx + r * in, s.columns);
+    F::derivative(gate, d);
+    if (s.gated) {
+      const ConstArrayView<T> up(x + r * in + s.columns, s.columns);
+      d *= g * up;
+      F::value(gate, ArrayView<T>(value.data(), s.columns));
+      ArrayView<T>(dx + r * in + s.columns, s.columns) = g * value;
+    } else {
+      d *= g;
+    }
+  }
+}
+
+}  // namespace
+
+template <class T>
+void activation_forward(const ActivationShape& s, const T* x, T* y) {
+  switch (s.kind) {
+    case ActivationKind::gelu_tanh:
+      return forward_rows<T, Gelu<T>>(s, x, y);
+    case ActivationKind::gelu:
+      return forward_rows<T, ExactGelu<T>>(s, x, y);
+    case ActivationKind::silu:
+      return forward_rows<T, Silu<T>>(s, x, y);
+    case ActivationKind::relu:
+      return forward_rows<T, Relu<T>>(s, x, y);
+  }
+}
+
+template <class T>
+void activation_backward(const ActivationShape& s, const T* dy, const T* x, T* dx) {
+  switch (s.kind) {
+    case ActivationKind::gelu_tanh:
+      return backward_rows<T, Gelu<T>>(s, dy, x, dx);
+    case ActivationKind::gelu:
+      return backward_rows<T, ExactGelu<T>>(s, dy, x, dx);
+    case ActivationKind::silu:
+      return backward_rows<T, Silu<T>>(s, dy, x, dx);
+    case ActivationKind::relu:
+      return backward_rows<T, Relu<T>>(s, dy, x, dx);
+  }
+}
+
+#define MPT_INSTANTIATE(T)                                                \
+  template void activation_forward(const ActivationShape&, const T*, T*); \
+  template void activation_backward(const ActivationShape&, const T*, const T*, T*);
+MPT_INSTANTIATE(float)
+MPT_INSTANTIATE(double)
+
+}  // namespace mpt::runtime::cpu

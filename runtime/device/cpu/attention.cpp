@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/device/cpu/eigen_maps.h"
+#include "runtime/device/cpu/kernels.h"
+
+namespace mpt::runtime::cpu {
+namespace {
+
+// Query rows handled at once: their scores against all earlier keys fit the cache, and blocks above the
+// diagonal are never computed. The [s, s] matrix is never stored (Dao et al. 2022, arXiv:2205.14135).
+constexpr int64_t kQueryBlock = 64;
+
+// Views of one query head and its key-value head inside the packed rows of one sequence.
+template <class T, class Pointer>
+struct HeadViews {
+  using View = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, ConstStridedView<T>,
+                                  StridedView<T>>;
+  HeadViews(const AttentionShape& s, Pointer qkv, int64_t batch, int64_t head)
+      : q(at(s, qkv, batch, head)),
+        k(at(s, qkv, batch, s.heads + head / (s.heads / s.kv_heads))),
+        v(at(s, qkv, batch, s.heads + s.kv_heads + head / (s.heads / s.kv_heads))) {}
+  View q, k, v;
+
+ private:
+  static View at(const AttentionShape& s, Pointer qkv, int64_t batch, int64_t slot) {
+    return View(qkv + batch * s.sequence * s.row() + slot * s.head_dim, s.sequence, s.head_dim,
+                Eigen::OuterStride<>(s.row()));
+  }
+};
+
+template <class T>
+ConstStridedView<T> head_of(const AttentionShape& s, const T* data, int64_t batch, int64_t head) {
+  const int64_t stride = s.heads * s.head_dim;
+  return ConstStridedView<T>(data + batch * s.sequence * stride + head * s.head_dim, s.sequence, s.head_dim,
+                             Eigen::OuterStride<>(stride));
+}
+
+struct QueryBlock {
+  int64_t first, rows, keys;  // keys 0 .. keys-1 are visible to some row of the block
+};
+
+template <class F>
+void for_each_block(int64_t sequence, F&& body) {
+  for (int64_t first = 0; first < sequence; first += kQueryBlock) {
+    const int64_t rows = std::min(kQueryBlock, sequence - first);
+    body(QueryBlock{first, rows, first + rows});
+  }
+}
+
+}  // namespace
+
+template <class T>
+void attention_forward(const AttentionShape& s, const T* qkv, T* out, T* log_sum_exp) {
+  const T scale = T(1) / std::sqrt(T(s.head_dim));
+  RowMatrix<T> scores(std::min(kQueryBlock, s.sequence), s.sequence);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const HeadViews<T, const T*> head(s, qkv, b, h);
+      StridedView<T> o(out + (b * s.sequence * s.heads + h) * s.head_dim, s.sequence, s.head_dim,
+                       Eigen::OuterStride<>(s.heads * s.head_dim));
+      T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
+      for_each_block(s.sequence, [&](const QueryBlock& block) {
+        auto p = scores.topLeftCorner(block.rows, block.keys);
+        p.noalias() = head.q.middleRows(block.first, block.rows) * head.k.topRows(block.keys).transpose();
+        for (int64_t i = 0; i < block.rows; ++i) {
+          const int64_t visible = block.first + i + 1;
+          auto row = p.row(i).head(visible).array();
+          const T maximum = row.maxCoeff() * scale;
+          row = (row * scale - maximum).exp();
+          const T sum = row.sum();
+          row *= T(1) / sum;
+          p.row(i).tail(block.keys - visible).setZero();
+          lse[block.first + i] = maximum + std::log(sum);
+        }
+        o.middleRows(block.first, block.rows).noalias() = p * head.v.topRows(block.keys);
+      });
+    }
+  }
+}
+
+// With P = softmax(S): dV = P^T dO, dS = P (dO V^T - rowsum(dO O)), dQ = scale dS K, dK = scale dS^T Q.
+template <class T>
+void attention_backward(const AttentionShape& s, const T* dout, const T* qkv, const T* out,
+                        const T* log_sum_exp, T* dqkv) {
+  const T scale = T(1) / std::sqrt(T(s.head_dim));
+  const int64_t block_rows = std::min(kQueryBlock, s.sequence);
+  RowMatrix<T> probability(block_rows, s.sequence), gradient(block_rows, s.sequence);
+  std::fill_n(dqkv, s.batch * s.sequence * s.row(), T(0));
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const HeadViews<T, const T*> head(s, qkv, b, h);
+      HeadViews<T, T*> dhead(s, dqkv, b, h);
+      const auto o = head_of(s, out, b, h);
+      const auto d_o = head_of(s, dout, b, h);
+      const T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
+      for_each_block(s.sequence, [&](const QueryBlock& block) {
+        auto p = probability.topLeftCorner(block.rows, block.keys);
+        auto g = gradient.topLeftCorner(block.rows, block.keys);
+        const auto d_rows = d_o.middleRows(block.first, block.rows);
+        p.noalias() = head.q.middleRows(block.first, block.rows) * head.k.topRows(block.keys).transpose();
+        g.noalias() = d_rows * head.v.topRows(block.keys).transpose();
+        for (int64_t i = 0; i < block.rows; ++i) {
+          const int64_t visible = block.first + i + 1;
+          auto row = p.row(i).head(visible).array();
+          row = (row * scale - lse[block.first + i]).exp();
+          const T delta = d_rows.row(i).dot(o.row(block.first + i));
+          g.row(i).head(visible).array() = (g.row(i).head(visible).array() - delta) * row * scale;
+          p.row(i).tail(block.keys - visible).setZero();
+          g.row(i).tail(block.keys - visible).setZero();
+        }
+        dhead.v.topRows(block.keys).noalias() += p.transpose() * d_rows;
+        dhead.q.middleRows(block.first, block.rows).noalias() = g * head.k.topRows(block.keys);
+        dhead.k.topRows(block.keys).noalias() += g.transpose() * head.q.middleRows(block.first, block.rows);
+      });
+    }
+  }
+}
+
+// Su et al. 2021 (arXiv:2104.09864), in the half-split arrangement of Llama's published weights.
+template <class T>
+void rotary(const AttentionShape& s, double base, double fraction, int direction, T* qkv) {
+  const auto rotated = int64_t(double(s.head_dim) * fraction) / 2 * 2;
+  const int64_t half = rotated / 2;
+  Eigen::Array<T, Eigen::Dynamic, 1> cosine(half), sine(half), first(half);
+  for (int64_t position = 0; position < s.sequence; ++position) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double angle = double(position) * std::pow(base, -2.0 * double(i) / double(rotated));
+      cosine[i] = T(std::cos(angle));
+      sine[i] = T(std::sin(angle) * direction);
+    }
+    for (int64_t b = 0; b < s.batch; ++b) {
+      T* row = qkv + (b * s.sequence + position) * s.row();
+      for (int64_t head = 0; head < s.heads + s.kv_heads; ++head) {
+        ArrayView<T> x(row + head * s.head_dim, half), y(row + head * s.head_dim + half, half);
+        first = x;
+        x = first * cosine - y * sine;
+        y = y * cosine + first * sine;
+      }
+    }
+  }
+}
+
+#define MPT_INSTANTIATE(T)                                                                             \
+  template void attention_forward(const AttentionShape&, const T*, T*, T*);                            \
+  template void attention_backward(const AttentionShape&, const T*, const T*, const T*, const T*, T*); \
+  template void rotary(const AttentionShape&, double, double, int, T*);
+MPT_INSTANTIATE(float)
+MPT_INSTANTIATE(double)
+
+}  // namespace mpt::runtime::cpu

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "runtime/device/cpu/eigen_maps.h"
+#include "runtime/device/cpu/kernels.h"
+
+namespace mpt::runtime::cpu {
+
+// Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2.
+template <class T>
+void adamw(int64_t count, const AdamW& o, const T* gradient, T* parameter, T* first_moment,
+           T* second_moment) {
+  const T beta1 = T(o.beta1), beta2 = T(o.beta2), scale = T(o.gradient_scale), epsilon = T(o.epsilon);
+  const T step_size = T(o.learning_rate / (1.0 - std::pow(o.beta1, double(o.step))));
+  const T second_scale = T(1.0 / (1.0 - std::pow(o.beta2, double(o.step))));
+  const T keep = T(1.0 - o.learning_rate * o.weight_decay);
+  for (int64_t i = 0; i < count; ++i) {
+    const T g = gradient[i] * scale;
+    first_moment[i] = beta1 * first_moment[i] + (T(1) - beta1) * g;
+    second_moment[i] = beta2 * second_moment[i] + (T(1) - beta2) * g * g;
+    parameter[i] = keep * parameter[i] -
+                   step_size * first_moment[i] / (std::sqrt(second_moment[i] * second_scale) + epsilon);
+  }
+}
+
+template <class T>
+double sum_of_squares(int64_t count, const T* data) {
+  constexpr int64_t kBlock = 4096;  // short enough that T loses nothing, long enough to vectorise
+  double sum = 0.0;
+  for (int64_t at = 0; at < count; at += kBlock) {
+    sum += double(ConstArrayView<T>(data + at, std::min(kBlock, count - at)).square().sum());
+  }
+  return sum;
+}
+
+#define MPT_INSTANTIATE(T)                                          \
+  template void adamw(int64_t, const AdamW&, const T*, T*, T*, T*); \
+  template double sum_of_squares(int64_t, const T*);
+MPT_INSTANTIATE(float)
+MPT_INSTANTIATE(double)
+
+}  // namespace mpt::runtime::cpu

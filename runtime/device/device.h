@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Device: memory with exact accounting, and the operators that layers are made of. One operator of a
+// LayerProgram is one call here, so that a recording device sees exactly the program. Pointers are to device
+// memory, row-major; sizes are elements. Shapes are checked by the layers (runtime/nn), not again here.
+//
+// Legend: T tokens (rows), h hidden width, a query heads, k key-value heads, d head size, b batch, s
+// sequence.
+
+#include <cstdint>
+#include <utility>
+
+#include "core/model_spec.h"
+#include "runtime/comm/communicator.h"
+
+namespace mpt::runtime {
+
+/// Allocations are counted in multiples of this, on the device and in every prediction.
+inline constexpr int64_t kAllocationUnit = 64;
+constexpr int64_t rounded_bytes(int64_t bytes) {
+  return (bytes + kAllocationUnit - 1) / kAllocationUnit * kAllocationUnit;
+}
+
+/// y = x w^T (+ bias): x [rows, inner], w [columns, inner], y [rows, columns].
+struct LinearShape {
+  int64_t rows = 0, columns = 0, inner = 0;
+};
+
+/// qkv is [b*s, (a + 2k) * d]: queries of all heads, then keys, then values.
+struct AttentionShape {
+  int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
+};
+
+struct NormShape {
+  NormKind kind = NormKind::layer_norm;
+  int64_t rows = 0, columns = 0;
+  double epsilon = 1e-5;
+  /// Saved per row: mean and reciprocal deviation, or the latter alone.
+  int64_t statistics() const { return rows * (kind == NormKind::layer_norm ? 2 : 1); }
+};
+
+struct ActivationShape {
+  ActivationKind kind = ActivationKind::gelu_tanh;
+  int64_t rows = 0, columns = 0;  // columns of the output
+  bool gated = false;             // input is [rows, 2 * columns]: gate, then up
+};
+
+struct AdamW {
+  double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
+  int64_t step = 1;           // from 1, for bias correction
+  double gradient_scale = 1;  // clipping factor
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  // Memory. Sizes are rounded up to kAllocationUnit; blocks are aligned to it and cached for reuse.
+  virtual void* allocate(int64_t bytes) = 0;
+  virtual void release(void* data, int64_t bytes) = 0;
+  virtual int64_t in_use_bytes() const = 0;
+  virtual int64_t peak_bytes() const = 0;
+  virtual void reset_peak() = 0;
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  virtual void zero(void* data, int64_t bytes) = 0;
+
+  // Linear layers. `bias` may be null. Weight gradients accumulate; input gradients are written.
+  virtual void linear_forward(DataType, const LinearShape&, const void* x, const void* w, const void* bias,
+                              void* y) = 0;
+  virtual void linear_backward_input(DataType, const LinearShape&, const void* dy, const void* w,
+                                     void* dx) = 0;
+  virtual void linear_backward_weight(DataType, const LinearShape&, const void* dy, const void* x, void* dw,
+                                      void* dbias) = 0;
+  /// y[r] += bias for every row: the bias of a row-parallel layer, added once after its reduction.
+  virtual void bias_forward(DataType, int64_t rows, int64_t columns, const void* bias, void* y) = 0;
+  virtual void bias_backward(DataType, int64_t rows, int64_t columns, const void* dy, void* dbias) = 0;
+
+  // Norms. `bias` is null for rms norm and for layer norm without bias.
+  virtual void norm_forward(DataType, const NormShape&, const void* x, const void* scale, const void* bias,
+                            void* y, void* statistics) = 0;
+  /// dx is written; dscale and dbias accumulate if not null.
+  virtual void norm_backward_input(DataType, const NormShape&, const void* dy, const void* x,
+                                   const void* scale, const void* statistics, void* dx) = 0;
+  virtual void norm_backward_weight(DataType, const NormShape&, const void* dy, const void* x,
+                                    const void* statistics, void* dscale, void* dbias) = 0;
+
+  /// Rotates queries and keys of qkv in place by position (0..s-1); `direction` -1 undoes it (the backward).
+  /// Pairs are (i, i + half) within the rotated part of a head, as in Llama's Hugging Face weights.
+  virtual void rotary(DataType, const AttentionShape&, double base, double fraction, int direction,
+                      void* qkv) = 0;
+  /// out [b*s, a*d]; log_sum_exp [b, a, s]. Causal, scaled by 1/sqrt(d).
+  virtual void attention_forward(DataType, const AttentionShape&, const void* qkv, void* out,
+                                 void* log_sum_exp) = 0;
+  virtual void attention_backward(DataType, const AttentionShape&, const void* dout, const void* qkv,
+                                  const void* out, const void* log_sum_exp, void* dqkv) = 0;
+
+  virtual void activation_forward(DataType, const ActivationShape&, const void* x, void* y) = 0;
+  virtual void activation_backward(DataType, const ActivationShape&, const void* dy, const void* x,
+                                   void* dx) = 0;
+
+  /// y = a + b, `count` elements; y may be a or b.
+  virtual void residual_add(DataType, int64_t count, const void* a, const void* b, void* y) = 0;
+
+  /// y [T, h] = rows of `table` by token; tokens outside [first, first + rows) give zeros (other ranks hold
+  /// them).
+  virtual void embedding_forward(DataType, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
+                                 const int32_t* ids, const void* table, void* y) = 0;
+  virtual void embedding_backward(DataType, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
+                                  const int32_t* ids, const void* dy, void* dtable) = 0;
+  /// y[i] += position[i % s]; and its gradient.
+  virtual void position_forward(DataType, int64_t tokens, int64_t sequence, int64_t hidden, const void* table,
+                                void* y) = 0;
+  virtual void position_backward(DataType, int64_t tokens, int64_t sequence, int64_t hidden, const void* dy,
+                                 void* dtable) = 0;
+
+  // Vocabulary-parallel cross entropy over logits [T, columns], of which the first `used` columns are real
+  // words, the words first .. first + used of the vocabulary. The three steps have an all-reduce between
+  // them.
+  /// maximum [T]: of this rank's logits.
+  virtual void loss_maximum(DataType, int64_t tokens, int64_t columns, int64_t used, const void* logits,
+                            void* maximum) = 0;
+  /// logits become exp(logit - maximum); sums [2, T]: their sum, and the target's (logit - maximum) if it is
+  /// here.
+  virtual void loss_exponentials(DataType, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                                 const int32_t* targets, const void* maximum, void* logits, void* sums) = 0;
+  /// logits become the loss's gradient times `scale`; returns the sum of the token losses.
+  virtual double loss_gradient(DataType, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                               const int32_t* targets, const void* sums, double scale, void* logits) = 0;
+
+  // Optimizer, over flat buffers.
+  virtual void adamw(DataType, int64_t count, const AdamW&, const void* gradient, void* parameter,
+                     void* first_moment, void* second_moment) = 0;
+  virtual double sum_of_squares(DataType, int64_t count, const void* data) = 0;
+};
+
+/// Memory from a device, given back at the end of its life.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(Device& device, int64_t bytes) : device_(&device), bytes_(bytes), data_(device.allocate(bytes)) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
+    Buffer moved(static_cast<Buffer&&>(other));
+    swap(moved);
+    return *this;
+  }
+  ~Buffer() {
+    if (data_ != nullptr) device_->release(data_, bytes_);
+  }
+
+  void* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  explicit operator bool() const { return data_ != nullptr; }
+  void reset() { *this = Buffer(); }
+
+ private:
+  void swap(Buffer& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(data_, other.data_);
+  }
+
+  Device* device_ = nullptr;
+  int64_t bytes_ = 0;
+  void* data_ = nullptr;
+};
+
+}  // namespace mpt::runtime
