@@ -9,28 +9,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
-#include <vector>
 
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device/device.h"
+#include "runtime/nn/parameters.h"
 
 namespace mpt::runtime {
-
-/// One weight as this rank holds it. Values and gradients of a stage lie in two flat buffers, in the same
-/// order.
-struct Parameter {
-  std::string name;                   // global, e.g. "layers.3.attention.qkv.weight"
-  std::vector<int64_t> global_shape;  // of the whole weight
-  std::vector<int64_t> shard_shape;   // of this rank's part
-  int shard_dimension = -1;           // -1: every tensor-parallel rank holds the whole
-  int64_t offset = 0;                 // first element in the flat buffers
-  int64_t count = 0;                  // elements on this rank
-  bool weight_decay = false;          // matrices decay, norms and biases do not
-  bool counts_in_norm = true;         // false on replicas, so that the gradient norm counts each weight once
-};
 
 struct StageOptions {
   ModelSpec model;
@@ -68,9 +54,8 @@ class Stage {
   void* gradient_data();   // flat, accumulated over micro-batches until zero_gradients
   int64_t parameter_count() const;
   void zero_gradients();
-  /// The tied embedding's part of the flat buffers, or count 0 if this stage holds none or the weight is not
-  /// tied.
-  Parameter tied_embedding() const;
+  /// The tied embedding's part of the flat buffers; null if this stage holds none or the weight is not tied.
+  const Parameter* tied_embedding() const;
 
  private:
   struct State;

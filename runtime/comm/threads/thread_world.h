@@ -30,8 +30,9 @@ class ThreadWorld {
   void abort(const std::string& reason);
   bool aborted() const;
 
+  struct State;  // shared with the communicators, which may outlive the world
+
  private:
-  struct State;
   std::shared_ptr<State> state_;
 };
 

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nn/decoder_layer.h"
+
+#include <cmath>
+
+namespace mpt::runtime {
+namespace {
+
+constexpr double kDeviation = 0.02;  // Radford et al. 2019 (GPT-2), section 2.3
+
+// Projections onto the residual stream start smaller, one factor per residual addition (GPT-2, section 2.3).
+double residual_deviation(const RankSizes& sizes) {
+  return kDeviation / std::sqrt(2.0 * double(sizes.model.layers));
+}
+
+std::string prefix(int64_t index) { return "layers." + std::to_string(index); }
+
+// Queries, keys and values of this rank's heads out of the whole [(heads + 2 kv_heads) * head_dim, hidden].
+LinearOptions qkv_options(int64_t index, const RankSizes& s) {
+  const int64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim;
+  const int64_t all_queries = queries * s.tensor, all_keys = keys * s.tensor;
+  return {prefix(index) + ".attention.qkv",
+          Split::columns,
+          s.model.qkv_bias,
+          all_queries + 2 * all_keys,
+          s.hidden,
+          {{queries * s.tensor_rank, queries, 0, s.hidden},
+           {all_queries + keys * s.tensor_rank, keys, 0, s.hidden},
+           {all_queries + all_keys + keys * s.tensor_rank, keys, 0, s.hidden}},
+          kDeviation};
+}
+
+LinearOptions attention_output_options(int64_t index, const RankSizes& s) {
+  const int64_t inner = s.heads * s.head_dim;
+  return {prefix(index) + ".attention.output",
+          Split::rows,
+          s.model.attention_output_bias,
+          s.hidden,
+          inner * s.tensor,
+          {{0, s.hidden, inner * s.tensor_rank, inner}},
+          residual_deviation(s)};
+}
+
+LinearOptions up_options(int64_t index, const RankSizes& s) {
+  LinearOptions options{prefix(index) + ".mlp.up",
+                        Split::columns,
+                        s.model.mlp_bias,
+                        s.up_columns() * s.tensor,
+                        s.hidden,
+                        {{s.ffn * s.tensor_rank, s.ffn, 0, s.hidden}},
+                        kDeviation};
+  if (s.model.gated_mlp) options.blocks.push_back({s.ffn * (s.tensor + s.tensor_rank), s.ffn, 0, s.hidden});
+  return options;
+}
+
+LinearOptions down_options(int64_t index, const RankSizes& s) {
+  return {prefix(index) + ".mlp.down",
+          Split::rows,
+          s.model.mlp_bias,
+          s.hidden,
+          s.ffn * s.tensor,
+          {{0, s.hidden, s.ffn * s.tensor_rank, s.ffn}},
+          residual_deviation(s)};
+}
+
+}  // namespace
+
+DecoderLayer::DecoderLayer(int64_t index, const RankSizes& sizes, Parameters& parameters, Communicator& group,
+                           Device& device)
+    : sizes_(sizes),
+      device_(device),
+      norm1_(prefix(index) + ".attention.norm", sizes, parameters, device),
+      qkv_(qkv_options(index, sizes), sizes.tokens, parameters, group, device),
+      attention_output_(attention_output_options(index, sizes), sizes.tokens, parameters, group, device),
+      norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device),
+      up_(up_options(index, sizes), sizes.tokens, parameters, group, device),
+      down_(down_options(index, sizes), sizes.tokens, parameters, group, device) {}
+
+Buffer DecoderLayer::forward(Buffer input, Saved& saved) {
+  saved.input = std::move(input);
+  Buffer projected = tokens_by(sizes_.hidden);
+  forward_attention(saved);
+  attention_output_.forward(saved.core_out.data(), projected.data());
+  saved.middle = tokens_by(sizes_.hidden);
+  const int64_t count = sizes_.tokens * sizes_.hidden;
+  device_.residual_add(sizes_.type, count, saved.input.data(), projected.data(), saved.middle.data());
+  forward_mlp_inner(saved);
+  Buffer output = tokens_by(sizes_.hidden);
+  down_.forward(saved.activated.data(), output.data());
+  device_.residual_add(sizes_.type, count, saved.middle.data(), output.data(), output.data());
+  keep_only_what_is_asked(saved);
+  return output;
+}
+
+void DecoderLayer::forward_attention(Saved& saved) {
+  saved.norm1_statistics = Buffer(device_, norm1_.statistics_bytes());
+  saved.norm1_out = tokens_by(sizes_.hidden);
+  norm1_.forward(saved.input.data(), saved.norm1_out.data(), saved.norm1_statistics.data());
+  saved.qkv = tokens_by(sizes_.attention().row());
+  qkv_.forward(saved.norm1_out.data(), saved.qkv.data());
+  if (sizes_.model.position == PositionKind::rotary) {
+    device_.rotary(sizes_.type, sizes_.attention(), sizes_.model.rotary_base, sizes_.model.rotary_fraction,
+                   +1, saved.qkv.data());
+  }
+  attend(saved);
+}
+
+void DecoderLayer::attend(Saved& saved) {
+  saved.core_out = tokens_by(sizes_.heads * sizes_.head_dim);
+  saved.log_sum_exp = tokens_by(sizes_.heads);
+  device_.attention_forward(sizes_.type, sizes_.attention(), saved.qkv.data(), saved.core_out.data(),
+                            saved.log_sum_exp.data());
+}
+
+void DecoderLayer::forward_mlp_inner(Saved& saved) {
+  saved.norm2_statistics = Buffer(device_, norm2_.statistics_bytes());
+  saved.norm2_out = tokens_by(sizes_.hidden);
+  norm2_.forward(saved.middle.data(), saved.norm2_out.data(), saved.norm2_statistics.data());
+  saved.up = tokens_by(sizes_.up_columns());
+  up_.forward(saved.norm2_out.data(), saved.up.data());
+  saved.activated = tokens_by(sizes_.ffn);
+  device_.activation_forward(sizes_.type, sizes_.activation(), saved.up.data(), saved.activated.data());
+}
+
+void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
+  if (sizes_.recompute == Recompute::full) {
+    Saved kept;
+    kept.input = std::move(saved.input);
+    saved = std::move(kept);
+  } else if (sizes_.recompute == Recompute::selective) {
+    saved.core_out.reset();
+    saved.log_sum_exp.reset();
+  }
+}
+
+// Brings back what forward dropped; the last projection and residual are not needed.
+void DecoderLayer::recompute(Saved& saved) {
+  if (sizes_.recompute == Recompute::selective) return attend(saved);
+  if (sizes_.recompute == Recompute::none) return;
+  Buffer projected = tokens_by(sizes_.hidden);
+  forward_attention(saved);
+  attention_output_.forward(saved.core_out.data(), projected.data());
+  saved.middle = tokens_by(sizes_.hidden);
+  device_.residual_add(sizes_.type, sizes_.tokens * sizes_.hidden, saved.input.data(), projected.data(),
+                       saved.middle.data());
+  forward_mlp_inner(saved);
+}
+
+Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data) {
+  recompute(saved);
+  const int64_t count = sizes_.tokens * sizes_.hidden;
+  saved.d_output = std::move(d_output);
+  Buffer d_activated = tokens_by(sizes_.ffn);
+  down_.backward_input(d_output_data, d_activated.data());
+  saved.d_up = tokens_by(sizes_.up_columns());
+  device_.activation_backward(sizes_.type, sizes_.activation(), d_activated.data(), saved.up.data(),
+                              saved.d_up.data());
+  saved.d_norm2_out = tokens_by(sizes_.hidden);
+  up_.backward_input(saved.d_up.data(), saved.d_norm2_out.data());
+  saved.d_middle = tokens_by(sizes_.hidden);
+  norm2_.backward_input(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data(),
+                        saved.d_middle.data());
+  device_.residual_add(sizes_.type, count, saved.d_middle.data(), d_output_data, saved.d_middle.data());
+
+  Buffer d_core = tokens_by(sizes_.heads * sizes_.head_dim);
+  attention_output_.backward_input(saved.d_middle.data(), d_core.data());
+  saved.d_qkv = tokens_by(sizes_.attention().row());
+  device_.attention_backward(sizes_.type, sizes_.attention(), d_core.data(), saved.qkv.data(),
+                             saved.core_out.data(), saved.log_sum_exp.data(), saved.d_qkv.data());
+  if (sizes_.model.position == PositionKind::rotary) {
+    device_.rotary(sizes_.type, sizes_.attention(), sizes_.model.rotary_base, sizes_.model.rotary_fraction,
+                   -1, saved.d_qkv.data());
+  }
+  saved.d_norm1_out = tokens_by(sizes_.hidden);
+  qkv_.backward_input(saved.d_qkv.data(), saved.d_norm1_out.data());
+  Buffer d_input = tokens_by(sizes_.hidden);
+  norm1_.backward_input(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data(),
+                        d_input.data());
+  device_.residual_add(sizes_.type, count, d_input.data(), saved.d_middle.data(), d_input.data());
+  return d_input;
+}
+
+void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
+  down_.backward_weight(d_output_data, saved.activated.data());
+  up_.backward_weight(saved.d_up.data(), saved.norm2_out.data());
+  norm2_.backward_weight(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data());
+  attention_output_.backward_weight(saved.d_middle.data(), saved.core_out.data());
+  qkv_.backward_weight(saved.d_qkv.data(), saved.norm1_out.data());
+  norm1_.backward_weight(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data());
+}
+
+}  // namespace mpt::runtime

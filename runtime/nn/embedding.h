@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Embedding: token table split by vocabulary over the tensor-parallel group, and learned positions if the
+// model has them. The table is "embedding.weight"; a tied head on the same rank uses it too.
+
+#include "runtime/nn/parameters.h"
+#include "runtime/nn/rank_sizes.h"
+
+namespace mpt::runtime {
+
+/// Adds the token table to `parameters`: on the first stage, and as a second copy on the last stage of a tied
+/// model whose ends are apart (`replica`, not counted in the gradient norm).
+int add_token_table(const RankSizes& sizes, Parameters& parameters, bool replica);
+
+class Embedding {
+ public:
+  Embedding(const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device);
+
+  int table() const { return table_; }
+  /// tokens [b, s] -> [tokens, hidden]. `saved_tokens` keeps the ids for backward.
+  Buffer forward(const int32_t* tokens, Buffer& saved_tokens);
+  void backward_weight(const Buffer& saved_tokens, const void* dy);
+
+ private:
+  const RankSizes& sizes_;
+  Parameters& parameters_;
+  Communicator& group_;
+  Device& device_;
+  int table_ = -1, positions_ = -1;
+};
+
+}  // namespace mpt::runtime

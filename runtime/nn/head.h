@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Head: final norm, projection onto the vocabulary (split over the tensor-parallel group) and cross entropy.
+// The loss's gradient is formed in the logits' own memory during forward, so logits exist once.
+
+#include "runtime/nn/linear.h"
+#include "runtime/nn/norm.h"
+
+namespace mpt::runtime {
+
+class Head {
+ public:
+  struct Saved {
+    Buffer input, norm_statistics, norm_out, d_logits;
+    Buffer d_norm_out;  // from backward_input to backward_weight
+  };
+
+  /// `table` is the index of a tied weight in `parameters`, or -1 for a weight of its own.
+  Head(int table, const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device);
+
+  /// Takes the input over. Returns the sum of the token losses; their gradient is scaled by `loss_scale`.
+  double forward(Buffer input, const int32_t* targets, double loss_scale, Saved& saved);
+  Buffer backward_input(Saved& saved);
+  void backward_weight(Saved& saved);
+
+ private:
+  double cross_entropy(const int32_t* targets, double loss_scale, void* logits);
+
+  const RankSizes& sizes_;
+  Communicator& group_;
+  Device& device_;
+  Norm norm_;
+  Linear output_;
+};
+
+}  // namespace mpt::runtime

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Norm: layer norm or rms norm over the hidden width, held whole by every rank of a tensor-parallel group.
+
+#include <string>
+
+#include "runtime/nn/parameters.h"
+#include "runtime/nn/rank_sizes.h"
+
+namespace mpt::runtime {
+
+class Norm {
+ public:
+  Norm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device);
+
+  int64_t statistics_bytes() const { return shape_.statistics() * size_of(parameters_.type()); }
+  void forward(const void* x, void* y, void* statistics);
+  void backward_input(const void* dy, const void* x, const void* statistics, void* dx);
+  void backward_weight(const void* dy, const void* x, const void* statistics);
+
+ private:
+  Parameters& parameters_;
+  Device& device_;
+  NormShape shape_;
+  int scale_ = -1, bias_ = -1;
+};
+
+}  // namespace mpt::runtime
