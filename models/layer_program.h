@@ -38,8 +38,10 @@ struct Operator {
   int64_t saved_bytes_selective = 0;  // kept with selective recompute
   int64_t forward_workspace_bytes = 0;
   int64_t backward_workspace_bytes = 0;
-  std::vector<Collective> forward_collectives;
-  std::vector<Collective> backward_collectives;
+  int64_t gradient_kept_bytes =
+      0;  // of that: kept from the input gradient to the weight gradient, if they are apart
+  std::vector<Collective> forward_collectives{};
+  std::vector<Collective> backward_collectives{};
   bool operator==(const Operator&) const = default;
 };
 

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layer_program.h"
+
+#include "models/layer_builder.h"
+
+namespace mpt::models {
+namespace {
+
+// Queries, keys and values from the norm's output, as one product (multi-head and grouped attention).
+void add_multi_head(LayerBuilder& b) {
+  const ModelSpec& m = b.model();
+  const int64_t queries = b.share(m.heads) * m.head_dim, keys = b.share(m.kv_heads) * m.head_dim;
+  b.linear({"attention.qkv", queries + 2 * keys, m.hidden, m.qkv_bias, Parallel::columns}).saves(m.hidden);
+  if (m.query_key_norm != QueryKeyNorm::none) {
+    const int64_t width = queries + keys;
+    b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves(width);
+    b.last().parameters = m.query_key_norm == QueryKeyNorm::per_head ? 2 * m.head_dim : width;
+  }
+  if (m.position == PositionKind::rotary)
+    b.add({"attention.rotary", b.shape(OperatorKind::rotary, queries + keys)});
+  b.attention({m.head_dim, m.head_dim, b.share(m.kv_heads), queries + 2 * keys});
+  b.linear({"attention.output", m.hidden, queries, m.attention_output_bias, Parallel::rows})
+      .saves_core_output(queries);
+}
+
+// DeepSeek-V2 (arXiv:2405.04434, section 2.1.2): low-rank queries and key-values, a shared rotary key.
+void add_latent(LayerBuilder& b) {
+  const ModelSpec& m = b.model();
+  const LatentAttention& l = *m.latent;
+  const int64_t heads = b.share(m.heads), key_dim = l.nope_head_dim + l.rope_head_dim;
+  if (l.query_rank > 0) {
+    b.linear({"attention.query_down", l.query_rank, m.hidden, m.qkv_bias, Parallel::replicated})
+        .saves(m.hidden);
+    b.norm("attention.query_norm", l.query_rank);
+    b.linear({"attention.query_up", heads * key_dim, l.query_rank, false, Parallel::columns})
+        .saves(l.query_rank);
+  } else {
+    b.linear({"attention.query", heads * key_dim, m.hidden, m.qkv_bias, Parallel::columns}).saves(m.hidden);
+  }
+  const int64_t compressed = l.key_value_rank + l.rope_head_dim;
+  b.linear({"attention.key_value_down", compressed, m.hidden, m.qkv_bias, Parallel::replicated})
+      .saves(m.hidden);
+  b.norm("attention.key_value_norm", l.key_value_rank);
+  const int64_t expanded = heads * (l.nope_head_dim + l.value_head_dim);
+  b.linear({"attention.key_value_up", expanded, l.key_value_rank, false, Parallel::columns})
+      .saves(l.key_value_rank);
+  b.add({"attention.rotary", b.shape(OperatorKind::rotary, (heads + 1) * l.rope_head_dim)});
+  b.attention({key_dim, l.value_head_dim, heads, heads * (2 * key_dim + l.value_head_dim)});
+  const int64_t inner = heads * l.value_head_dim;
+  b.linear({"attention.output", m.hidden, inner, m.attention_output_bias, Parallel::rows})
+      .saves_core_output(inner);
+}
+
+void add_dense_mlp(LayerBuilder& b, const std::string& name, int64_t ffn_hidden, bool bias) {
+  const ModelSpec& m = b.model();
+  const int64_t ffn = b.share(ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
+  b.linear({name + ".up", up, m.hidden, bias, Parallel::columns}).saves(m.hidden);
+  OperatorShape shape = b.shape(OperatorKind::activation, ffn);
+  shape.gated = m.gated_mlp;
+  b.activation({name + ".activation", shape}, up);
+  b.linear({name + ".down", m.hidden, ffn, bias, Parallel::rows}).saves(ffn);
+}
+
+// Routed experts (Fedus et al. 2021, arXiv:2101.03961; Jiang et al. 2024, arXiv:2401.04088): each token
+// visits experts_per_token of them; every rank of the tensor group holds its share of every expert's width.
+void add_experts(LayerBuilder& b) {
+  const ModelSpec& m = b.model();
+  const MixtureOfExperts& e = *m.moe;
+  const int64_t ffn = b.share(e.expert_ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
+  b.linear({"mlp.router", e.experts, m.hidden, e.router_bias, Parallel::replicated}).saves(m.hidden);
+  b.add({"mlp.router_softmax", b.shape(OperatorKind::router, e.experts)}).saves(e.experts);
+  b.expert_linear({"mlp.experts_up", up, m.hidden, m.mlp_bias, Parallel::columns}).saves_copies(m.hidden);
+  OperatorShape shape = b.shape(OperatorKind::activation, ffn);
+  shape.rows *= e.experts_per_token;
+  shape.gated = m.gated_mlp;
+  b.activation({"mlp.experts_activation", shape}, up);
+  b.expert_linear({"mlp.experts_down", m.hidden, ffn, m.mlp_bias, Parallel::rows}).saves_copies(ffn);
+  if (e.shared_ffn_hidden == 0) return;
+  add_dense_mlp(b, "mlp.shared", e.shared_ffn_hidden, false);
+  if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves(1);
+}
+
+}  // namespace
+
+LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& layout, int64_t sequence) {
+  LayerBuilder b(model, layout, sequence, layer);
+  const bool sandwich = model.norm_placement == NormPlacement::sandwich;
+  const bool shared = model.norm_placement == NormPlacement::shared;
+  b.norm("attention.norm", model.hidden);
+  model.attention == AttentionKind::latent ? add_latent(b) : add_multi_head(b);
+  if (sandwich) b.norm("attention.post_norm", model.hidden);
+  // With parallel residuals one sum of three takes the place of the first addition.
+  if (!model.parallel_residual) b.residual("attention.residual");
+  if (!shared) b.norm("mlp.norm", model.hidden);
+  layer_has_experts(model, layer) ? add_experts(b)
+                                  : add_dense_mlp(b, "mlp", model.ffn_hidden, model.mlp_bias);
+  if (sandwich) b.norm("mlp.post_norm", model.hidden);
+  b.residual("mlp.residual");
+  return b.take_layer();
+}
+
+LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
+  LayerBuilder b(model, layout, sequence, 0);
+  const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
+  OperatorShape shape = b.shape(OperatorKind::embedding, model.hidden);
+  shape.inner = rows;
+  b.add({"embedding", shape});
+  b.last().parameters = rows * model.hidden +
+                        (model.position == PositionKind::learned ? model.max_positions * model.hidden : 0);
+  b.last().saved_bytes = b.last().saved_bytes_selective = LayerBuilder::rounded(b.tokens() * 4);
+  b.last().forward_workspace_bytes = b.bytes(model.hidden);
+  if (layout.tensor > 1) b.last().forward_collectives.push_back(b.tensor_all_reduce(model.hidden));
+  if (model.embedding_norm) b.norm("embedding.norm", model.hidden);
+  return b.take();
+}
+
+LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
+  LayerBuilder b(model, layout, sequence, 0);
+  const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
+  b.norm("head.norm", model.hidden);
+  b.linear({"head.output", rows, model.hidden, model.head_bias, Parallel::columns}).saves(model.hidden);
+  b.add({"head.loss", b.shape(OperatorKind::cross_entropy, rows)}).saves(rows);
+  b.last().forward_workspace_bytes = b.bytes(1) + b.bytes(2);
+  if (layout.tensor > 1) {
+    b.last().forward_collectives = {b.tensor_all_reduce(1), b.tensor_all_reduce(2)};
+  }
+  return b.take();
+}
+
+int64_t parameters(const LayerProgram& program) {
+  int64_t sum = 0;
+  for (const Operator& op : program.operators) sum += op.parameters;
+  return sum;
+}
+
+int64_t saved_bytes(const LayerProgram& program, Recompute recompute) {
+  if (recompute == Recompute::full && program.input_bytes > 0) return program.input_bytes;
+  int64_t sum = 0;
+  for (const Operator& op : program.operators) {
+    sum += recompute == Recompute::none ? op.saved_bytes : op.saved_bytes_selective;
+  }
+  return sum;
+}
+
+double model_flop_per_token(const ModelSpec& model, int64_t sequence) {
+  Layout one;
+  const auto flop = [](const LayerProgram& program) {
+    double sum = 0.0;
+    for (const Operator& op : program.operators) {
+      sum += forward_flop(op.shape) + input_gradient_flop(op.shape) + weight_gradient_flop(op.shape);
+    }
+    return sum;
+  };
+  double sum = flop(head_program(model, one, sequence));
+  for (int64_t layer = 0; layer < model.layers; ++layer)
+    sum += flop(layer_program(model, layer, one, sequence));
+  return sum / double(sequence);
+}
+
+}  // namespace mpt::models

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/operator.h"
+
+#include <algorithm>
+
+namespace mpt::models {
+namespace {
+
+double unit_bytes(Precision precision) { return precision == Precision::fp32 ? 4.0 : 2.0; }
+
+// Query-key pairs that causal attention computes: each of `sequence` queries sees itself and the earlier
+// keys, at most `window` of them (inner holds the window; 0 is none).
+double causal_pairs(const OperatorShape& s) {
+  const double n = double(s.sequence);
+  const double w = s.inner > 0 ? std::min(double(s.inner), n) : n;
+  return double(s.batch) * (w * (w + 1) / 2 + (n - w) * w);
+}
+
+double elements_in(const OperatorShape& s) {
+  switch (s.kind) {
+    case OperatorKind::activation:
+      return double(s.rows) * double(s.columns) * (s.gated ? 2 : 1);
+    case OperatorKind::residual_add:
+      return 2.0 * double(s.rows) * double(s.columns);
+    case OperatorKind::attention:
+      return double(s.batch * s.sequence) *
+             double(s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.value_head_dim));
+    case OperatorKind::linear:
+      return double(s.rows) * double(s.inner) + double(s.columns) * double(s.inner);
+    case OperatorKind::expert_linear:
+      return double(s.rows) * double(s.inner) + double(s.batch) * double(s.columns) * double(s.inner);
+    default:
+      return double(s.rows) * double(s.columns);
+  }
+}
+
+double elements_out(const OperatorShape& s) {
+  return s.kind == OperatorKind::attention ? double(s.batch * s.sequence) * double(s.heads * s.value_head_dim)
+                                           : double(s.rows) * double(s.columns);
+}
+
+}  // namespace
+
+double forward_flop(const OperatorShape& s) {
+  switch (s.kind) {
+    case OperatorKind::linear:
+    case OperatorKind::expert_linear:
+      return 2.0 * double(s.rows) * double(s.columns) * double(s.inner);
+    case OperatorKind::attention:
+      return 2.0 * causal_pairs(s) * double(s.heads) * double(s.head_dim + s.value_head_dim);
+    default:
+      return 0.0;  // bandwidth-bound: priced by bytes, and by convention not counted as model FLOP
+  }
+}
+
+double input_gradient_flop(const OperatorShape& s) {
+  // Attention: four products of gradients, dP, dV, dQ and dK (arXiv:2205.14135, appendix B), and none for
+  // weights.
+  return s.kind == OperatorKind::attention ? 2.0 * forward_flop(s) : forward_flop(s);
+}
+
+double weight_gradient_flop(const OperatorShape& s) {
+  return s.kind == OperatorKind::attention ? 0.0 : forward_flop(s);
+}
+
+double forward_bytes_moved(const OperatorShape& s) {
+  return (elements_in(s) + elements_out(s)) * unit_bytes(s.precision);
+}
+
+double backward_bytes_moved(const OperatorShape& s) {
+  // Reads the output's gradient and the saved input, writes the input's gradient; products also make dW in
+  // fp32.
+  const double products =
+      s.kind == OperatorKind::linear || s.kind == OperatorKind::expert_linear
+          ? double(std::max<int64_t>(1, s.kind == OperatorKind::expert_linear ? s.batch : 1)) *
+                double(s.columns) * double(s.inner) * 8.0
+          : 0.0;
+  return (2.0 * elements_in(s) + elements_out(s)) * unit_bytes(s.precision) + products;
+}
+
+}  // namespace mpt::models

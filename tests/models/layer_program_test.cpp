@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/layer_program.h"
+
+#include <gtest/gtest.h>
+
+#include "models/footprint.h"
+#include "models/parameter_count.h"
+#include "models/zoo.h"
+
+namespace mpt::models {
+namespace {
+
+Layout layout_of(int64_t tensor, int64_t micro_batch = 1, Precision precision = Precision::fp32) {
+  Layout layout;
+  layout.tensor = tensor;
+  layout.micro_batch = micro_batch;
+  layout.precision = precision;
+  return layout;
+}
+
+// Narayanan et al. 2021 (arXiv:2104.04473), appendix: a step of batch B with full recompute costs
+// 96 B s l h^2 (1 + s / 6h + V / 16 l h); without recompute 3/4 of it; the term s / 6h is attention over the
+// full square, of which causal attention computes (s + 1) / 2s.
+TEST(LayerProgram, FlopPerTokenEqualsTheFormulaOfTheLiterature) {
+  for (const char* name : {"gpt2-124m", "gpt2-1.5b", "gpt3-175b"}) {
+    const ModelSpec m = load_model(name);
+    for (const int64_t s : {1, 128, 1024}) {
+      const double l = double(m.layers), h = double(m.hidden), v = double(m.vocab);
+      const double causal = (double(s) + 1) / (2 * double(s));
+      const double expected = 72 * l * h * h * (1 + double(s) / (6 * h) * causal + v / (12 * l * h));
+      EXPECT_NEAR(model_flop_per_token(m, s) / expected, 1.0, 1e-12) << name << " s " << s;
+    }
+  }
+}
+
+// 6 N plus attention, N without embedding and vectors, for a grouped, gated model (arXiv:2204.02311, appendix
+// B).
+TEST(LayerProgram, FlopPerTokenOfLlamaIsSixPerMatrixWeightPlusAttention) {
+  const ModelSpec m = load_model("llama3-8b");
+  const double h = double(m.hidden), kv = double(m.kv_heads * m.head_dim);
+  const double weights =
+      double(m.layers) * (h * (h + 2 * kv) + h * h + 3 * h * double(m.ffn_hidden)) + h * double(m.vocab);
+  for (const int64_t s : {1, 4096, 8192}) {
+    const double attention = 3.0 * 4.0 * double(m.layers) * h * (double(s) + 1) / 2;
+    EXPECT_NEAR(model_flop_per_token(m, s) / (6 * weights + attention), 1.0, 1e-12);
+  }
+}
+
+TEST(LayerProgram, AWindowLimitsTheAttentionThatIsCounted) {
+  ModelSpec m = load_model("mistral-7b");
+  const double windowed = model_flop_per_token(m, 32768);
+  m.sliding_window.reset();
+  EXPECT_LT(windowed, model_flop_per_token(m, 32768));
+  m.sliding_window = 32768;
+  const double wide = model_flop_per_token(m, 32768);
+  m.sliding_window.reset();
+  EXPECT_DOUBLE_EQ(wide, model_flop_per_token(m, 32768));
+}
+
+// Tensor-parallel ranks together do the work of one rank and hold its matrices once.
+TEST(LayerProgram, TensorRanksShareWorkAndWeights) {
+  for (const char* name : {"gpt2-124m", "llama3-8b", "mixtral-8x7b", "tiny-llama"}) {
+    const ModelSpec m = load_model(name);
+    const LayerProgram whole = layer_program(m, 0, layout_of(1), 64);
+    const LayerProgram half = layer_program(m, 0, layout_of(2), 64);
+    ASSERT_EQ(whole.operators.size(), half.operators.size());
+    for (size_t i = 0; i < whole.operators.size(); ++i) {
+      const Operator& w = whole.operators[i];
+      const Operator& s = half.operators[i];
+      EXPECT_EQ(w.name, s.name);
+      const bool replicated = w.name == "mlp.router";
+      EXPECT_DOUBLE_EQ(forward_flop(w.shape), forward_flop(s.shape) * (replicated ? 1 : 2))
+          << name << " " << w.name;
+      EXPECT_TRUE(w.forward_collectives.empty() && w.backward_collectives.empty());
+    }
+  }
+}
+
+TEST(LayerProgram, ADenseLayerHasTwoReductionsEachWay) {
+  const ModelSpec m = load_model("llama3-8b");
+  const LayerProgram program = layer_program(m, 0, layout_of(8, 2, Precision::bf16), 4096);
+  std::vector<Collective> forward, backward;
+  for (const Operator& op : program.operators) {
+    forward.insert(forward.end(), op.forward_collectives.begin(), op.forward_collectives.end());
+    backward.insert(backward.end(), op.backward_collectives.begin(), op.backward_collectives.end());
+  }
+  const Collective expected{CollectiveKind::all_reduce, CollectiveGroup::tensor, 2 * 4096 * 4096 * 2};
+  EXPECT_EQ(forward, (std::vector<Collective>{expected, expected}));
+  EXPECT_EQ(backward, (std::vector<Collective>{expected, expected}));
+}
+
+// Korthikanti et al. 2022 (arXiv:2205.05198), eq. 1: a layer keeps s b h (34 + 5 a s / h) bytes in 16 bit.
+// Flash attention drops the 5 a s / h; there is no dropout here (masks: 1 byte twice on [s b h], and on the
+// attention output); what is kept twice there (attention's and MLP's input, dropout's) differs by the terms
+// below.
+TEST(LayerProgram, KeptActivationsEqualThePapersUpToNamedTerms) {
+  const ModelSpec m = load_model("gpt3-175b");
+  const int64_t s = 2048, b = 1, h = m.hidden;
+  const LayerProgram program = layer_program(m, 0, layout_of(1, b, Precision::bf16), s);
+  const int64_t sbh = s * b * h;
+  const int64_t paper = 34 * sbh;
+  const int64_t dropout_masks = 2 * sbh;  // two masks on the residual
+  const int64_t statistics =
+      2 * (2 * 2 * s * b);  // mean and deviation of two norms, which the paper neglects
+  const int64_t log_sum_exp = 2 * s * b * m.heads;  // flash attention's, not in the paper
+  EXPECT_EQ(saved_bytes(program, Recompute::none), paper - dropout_masks + statistics + log_sum_exp);
+}
+
+TEST(LayerProgram, FullRecomputeKeepsTheInputAlone) {
+  const ModelSpec m = load_model("gpt2-124m");
+  const LayerProgram program = layer_program(m, 0, layout_of(1, 4), 256);
+  EXPECT_EQ(saved_bytes(program, Recompute::full), 4 * 256 * 768 * 4);
+  EXPECT_LT(saved_bytes(program, Recompute::selective), saved_bytes(program, Recompute::none));
+}
+
+TEST(Footprint, StagesAddUpToTheModel) {
+  for (const char* name : {"gpt2-124m", "llama3-8b", "deepseek-v3"}) {
+    const ModelSpec m = load_model(name);
+    Layout layout = layout_of(1);
+    layout.pipeline = 4;
+    layout.layers_per_stage = even_stages(m.layers, 4);
+    const auto stages = stage_footprints(m, layout, {1, 128});
+    int64_t bytes = 0;
+    for (const StageFootprint& stage : stages) bytes += stage.parameter_bytes;
+    // A tied table stands on both ends; each stage's buffer is rounded up.
+    const int64_t copies = m.tied_embeddings ? m.vocab * m.hidden : 0;
+    EXPECT_NEAR(double(bytes), double((count_parameters(m).total + copies) * 4), 4 * 64.0) << name;
+    EXPECT_EQ(stages.front().tied_embedding_bytes, copies * 4);
+    EXPECT_EQ(stages[1].tied_embedding_bytes, 0);
+  }
+}
+
+TEST(Footprint, Bf16CostsEighteenBytesAParameter) {
+  const ModelSpec m = load_model("llama2-7b");
+  Layout layout = layout_of(1, 1, Precision::bf16);
+  layout.layers_per_stage = {m.layers};
+  const StageFootprint f = stage_footprints(m, layout, {1, 128}).front();
+  EXPECT_NEAR(double(f.static_bytes()), 18.0 * double(count_parameters(m).total), 6 * 64.0);
+}
+
+}  // namespace
+}  // namespace mpt::models

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/parameter_count.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "models/zoo.h"
+
+namespace mpt::models {
+namespace {
+
+struct Published {
+  const char* model;
+  double total;
+  double total_unit;  // 1: exact; else the precision the publisher gives
+  double active;      // 0: dense
+  double active_unit;
+};
+
+// Exact counts are those of the published weights (safetensors metadata or model.num_parameters()); rounded
+// ones are from the papers and model cards named by the model.
+constexpr double B = 1e9;
+const Published kPublished[] = {
+    {"gpt2-124m", 124439808, 1, 0, 0},
+    {"gpt2-1.5b", 1557611200, 1, 0, 0},
+    {"gpt3-175b", 175 * B, B, 0, 0},
+    {"llama2-7b", 6738415616, 1, 0, 0},
+    {"llama2-70b", 68976648192, 1, 0, 0},
+    {"llama3-8b", 8030261248, 1, 0, 0},
+    {"llama3-70b", 70553706496, 1, 0, 0},
+    {"llama3-405b", 405853388800, 1, 0, 0},
+    {"llama3.2-1b", 1235814400, 1, 0, 0},
+    {"mistral-7b", 7241732096, 1, 0, 0},
+    {"mixtral-8x7b", 46702792704, 1, 12.9 * B, 0.1 * B},
+    {"mixtral-8x22b", 141 * B, B, 39 * B, B},
+    {"qwen2-7b", 7615616512, 1, 0, 0},
+    {"qwen2.5-72b", 72706203648, 1, 0, 0},
+    {"qwen3-8b", 8190735360, 1, 0, 0},
+    {"qwen3-30b-a3b", 30532122624, 1, 3.3 * B, 0.1 * B},
+    {"qwen3-235b-a22b", 235 * B, B, 22 * B, B},
+    {"gemma-7b", 8537680896, 1, 0, 0},
+    {"gemma2-27b", 27227128320, 1, 0, 0},
+    {"phi3-mini", 3821079552, 1, 0, 0},
+    {"deepseek-v2", 236 * B, B, 21 * B, B},
+    {"deepseek-v3", 671 * B, B, 37 * B, B},
+    // The card counts without the embedding's copy; 20.9B in all, 3.6B active (arXiv:2508.10925, table 1).
+    {"gpt-oss-20b", 20.9 * B, 0.1 * B, 0, 0},
+    {"gpt-oss-120b", 116.8 * B, 0.1 * B, 0, 0},
+    {"bloom-176b", 176247271424, 1, 0, 0},
+    {"gpt-neox-20b", 20554567680, 1, 0, 0},
+    {"falcon-7b", 6921720704, 1, 0, 0},
+    {"opt-30b", 30 * B, B, 0, 0},
+};
+
+TEST(ParameterCount, EqualsThePublishedNumbers) {
+  for (const Published& p : kPublished) {
+    const ParameterCount count = count_parameters(load_model(p.model));
+    EXPECT_EQ(std::round(double(count.total) / p.total_unit), std::round(p.total / p.total_unit))
+        << p.model << " total " << count.total;
+    if (p.active > 0) {
+      // Publishers round active counts or cut them off (Qwen: 3.35 is "3.3B").
+      const double shown = double(count.active) / p.active_unit,
+                   published = std::round(p.active / p.active_unit);
+      EXPECT_TRUE(std::round(shown) == published || std::floor(shown + 1e-9) == published)
+          << p.model << " active " << count.active;
+    } else if (!load_model(p.model).moe) {
+      EXPECT_EQ(count.active, count.total) << p.model;
+    }
+  }
+}
+
+TEST(ParameterCount, EveryModelOfTheZooLoadsAndIsCounted) {
+  EXPECT_GE(zoo_names().size(), 25u);
+  for (const std::string& name : zoo_names()) {
+    const ModelSpec model = load_model(name);
+    EXPECT_EQ(model.name, name);
+    EXPECT_GT(count_parameters(model).total, 0);
+  }
+}
+
+}  // namespace
+}  // namespace mpt::models
