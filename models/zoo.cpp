@@ -26,9 +26,10 @@ ModelSpec read_own(const Json& json, const std::string& where) {
 // Python's json module writes NaN and Infinity bare; JSON has neither. They stand in keys we do not read.
 std::string without_python_numbers(const std::string& text) {
   std::string out;
-  bool quoted = false;
+  bool quoted = false, escaped = false;
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '"' && (i == 0 || text[i - 1] != '\\')) quoted = !quoted;
+    if (text[i] == '"' && !escaped) quoted = !quoted;
+    escaped = text[i] == '\\' && !escaped;
     size_t skip = 0;
     for (const std::string_view word : {"-Infinity", "Infinity", "NaN"}) {
       if (skip == 0 && !quoted && text.compare(i, word.size(), word) == 0) skip = word.size();

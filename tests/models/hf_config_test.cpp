@@ -149,7 +149,7 @@ TEST(HuggingFaceConfig, VariantsThatCannotBeSaidAreRefused) {
 TEST(Zoo, BareInfinityOutsideStringsIsReadAsNull) {
   const std::string file = testing::TempDir() + "/infinity.json";
   write_file_atomically(file, R"({"model_type":"gpt2","n_layer":1,"n_embd":8,"n_head":1,"vocab_size":9,
-      "a":[0.0, Infinity, -Infinity, NaN], "_name_or_path":"x/NaN \\" Infinity"})");
+      "a":[0.0, Infinity, -Infinity, NaN], "_name_or_path":"x/NaN \" Infinity"})");
   EXPECT_EQ(load_model(file).name, "NaN \" Infinity");
 }
 
