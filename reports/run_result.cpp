@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/run_result.h"
+
+#include <algorithm>
+
+namespace mpt::reports {
+namespace {
+
+constexpr size_t kWarmUpSteps = 3;
+
+template <class F>
+double median_of(const RunResult& result, F&& value) {
+  std::vector<double> values;
+  const size_t skip = result.steps.size() > 2 * kWarmUpSteps ? kWarmUpSteps : 0;
+  for (size_t i = skip; i < result.steps.size(); ++i) values.push_back(value(result.steps[i]));
+  if (values.empty()) return 0.0;
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace
+
+double median_step_time_s(const RunResult& result) {
+  return median_of(result, [](const StepRecord& r) { return r.step_time_s; });
+}
+
+double median_bubble_share(const RunResult& result) {
+  return median_of(result, [](const StepRecord& r) { return r.bubble_share; });
+}
+
+}  // namespace mpt::reports

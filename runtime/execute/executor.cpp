@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/execute/executor.h"
+
+namespace mpt::runtime {
+
+Executor::Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler)
+    : lanes_(lanes), handler_(handler) {
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    const auto lane = program.lane_on(id, rank);
+    if (!lane) continue;
+    Entry entry{id, lane->stream, {}};
+    for (const InstructionId wait : program.waits(id)) {
+      if (program.lane_on(wait, rank)) entry.waits.push_back(wait);
+    }
+    entries_.push_back(std::move(entry));
+  }
+}
+
+void Executor::run_step() {
+  lanes_.begin_step();
+  for (const Entry& entry : entries_) {
+    lanes_.launch(entry.id, entry.stream, entry.waits, [this, id = entry.id] { handler_.run(id); });
+  }
+  lanes_.synchronize();
+}
+
+}  // namespace mpt::runtime

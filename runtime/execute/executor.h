@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Executor: does one rank's part of a StepProgram, in list order. It holds no rule about order or overlap of
+// its own: what may run at once is what stands in different lanes without a wait between.
+
+#include <vector>
+
+#include "core/step_program.h"
+#include "runtime/execute/lanes.h"
+
+namespace mpt::runtime {
+
+/// Does the work of an instruction on one rank. A transfer or collective meets its other ranks inside.
+class InstructionHandler {
+ public:
+  virtual ~InstructionHandler() = default;
+  virtual void run(InstructionId id) = 0;
+};
+
+class Executor {
+ public:
+  /// `rank` is the pipeline rank. All references must outlive the executor.
+  Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler);
+
+  /// One step; returns when all of it is done on this rank.
+  void run_step();
+
+ private:
+  struct Entry {
+    InstructionId id;
+    Stream stream;
+    std::vector<InstructionId>
+        waits;  // those that this rank takes part in; the others are met in the transfer
+  };
+
+  Lanes& lanes_;
+  InstructionHandler& handler_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace mpt::runtime

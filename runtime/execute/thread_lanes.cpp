@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/execute/thread_lanes.h"
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace mpt::runtime {
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+class ThreadLanes final : public Lanes {
+ public:
+  using OnFailure = std::function<void(const std::string&, const std::string&)>;
+
+  ThreadLanes(const StepProgram& program, int rank, OnFailure on_failure)
+      : program_(program),
+        on_failure_(std::move(on_failure)),
+        done_(program.instructions.size(), false),
+        spans_(program.instructions.size()) {
+    for (InstructionId id = 0; id < program.size(); ++id) {
+      if (const auto lane = program.lane_on(id, rank)) {
+        auto& queue = queues_[size_t(lane->stream)];
+        if (!queue) queue = std::make_unique<Queue>();
+      }
+    }
+    for (auto& queue : queues_) {
+      if (queue) queue->thread = std::thread([this, q = queue.get()] { serve(*q); });
+    }
+  }
+
+  ~ThreadLanes() override {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    changed_.notify_all();
+    for (auto& queue : queues_) {
+      if (queue) queue->thread.join();
+    }
+  }
+
+  void begin_step() override {
+    const std::lock_guard lock(mutex_);
+    done_.assign(done_.size(), false);
+  }
+
+  void launch(InstructionId id, Stream stream, std::span<const InstructionId> waits,
+              std::function<void()> work) override {
+    {
+      const std::lock_guard lock(mutex_);
+      queues_[size_t(stream)]->tasks.push_back({id, {waits.begin(), waits.end()}, std::move(work)});
+      ++unfinished_;
+    }
+    changed_.notify_all();
+  }
+
+  void synchronize() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return unfinished_ == 0; });
+    if (failure_) std::rethrow_exception(failure_);
+  }
+
+  Span span(InstructionId id) const override { return spans_[size_t(id)]; }
+
+ private:
+  struct Task {
+    InstructionId id;
+    std::vector<InstructionId> waits;
+    std::function<void()> work;
+  };
+  struct Queue {
+    std::deque<Task> tasks;
+    std::thread thread;
+  };
+
+  bool ready(const Queue& queue) const {
+    if (queue.tasks.empty()) return false;
+    if (failure_) return true;  // to be skipped
+    for (const InstructionId wait : queue.tasks.front().waits) {
+      if (!done_[size_t(wait)]) return false;
+    }
+    return true;
+  }
+
+  void serve(Queue& queue) {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      changed_.wait(lock, [&] { return closing_ || ready(queue); });
+      if (closing_) return;
+      const Task task = std::move(queue.tasks.front());
+      queue.tasks.pop_front();
+      const bool skip = failure_ != nullptr;
+      lock.unlock();
+      if (!skip) run(task);
+      lock.lock();
+      done_[size_t(task.id)] = true;
+      --unfinished_;
+      changed_.notify_all();
+    }
+  }
+
+  void run(const Task& task) {
+    Span& span = spans_[size_t(task.id)];
+    span.start_s = now_s();
+    try {
+      task.work();
+    } catch (const std::exception& error) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (!failure_) failure_ = std::current_exception();
+      }
+      on_failure_(instruction_name(program_, task.id), error.what());
+    }
+    span.end_s = now_s();
+  }
+
+  const StepProgram& program_;
+  OnFailure on_failure_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<bool> done_;
+  std::vector<Span> spans_;  // each entry is written by one thread before its done_ flag is set
+  std::array<std::unique_ptr<Queue>, kStreamCount> queues_;
+  int64_t unfinished_ = 0;
+  bool closing_ = false;
+  std::exception_ptr failure_;
+};
+
+}  // namespace
+
+std::unique_ptr<Lanes> make_thread_lanes(
+    const StepProgram& program, int rank,
+    std::function<void(const std::string&, const std::string&)> on_failure) {
+  return std::make_unique<ThreadLanes>(program, rank, std::move(on_failure));
+}
+
+}  // namespace mpt::runtime
