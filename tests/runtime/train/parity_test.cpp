@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Same seed, same data, any layout: the same loss curve as one rank. The test of every parallel feature.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/json.h"
+#include "runtime/train/trainer.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::runtime {
+namespace {
+
+using test::PlanRequest;
+
+// Text with enough structure to learn from and enough of it to shuffle.
+std::string corpus_file() {
+  const std::string file = testing::TempDir() + "/parity_corpus.txt";
+  std::string text;
+  for (int i = 0; i < 400; ++i)
+    text += "line " + std::to_string(i * 7919 % 1000) + " of a text about pipelines\n";
+  write_file_atomically(file, text);
+  return file;
+}
+
+struct Curve {
+  std::vector<double> loss, norm;
+};
+
+Curve run(const PlanRequest& request, DataType type, int64_t steps = 20) {
+  const Plan plan = test::make_plan(request);
+  TrainOptions options;
+  options.steps = steps;
+  options.warmup_steps = 5;
+  options.timeout = std::chrono::seconds(60);
+  const TextCorpus corpus({corpus_file()}, plan.workload.sequence, options.seed);
+  const std::atomic<bool> stop{false};
+  Curve curve;
+  train(
+      plan, options, corpus,
+      [&](const reports::StepRecord& r) {
+        curve.loss.push_back(r.loss);
+        curve.norm.push_back(r.gradient_norm);
+      },
+      stop, type);
+  return curve;
+}
+
+double worst_difference(const Curve& a, const Curve& b) {
+  double worst = a.loss.size() == b.loss.size() ? 0.0 : INFINITY;
+  for (size_t i = 0; i < a.loss.size() && i < b.loss.size(); ++i) {
+    worst = std::max(worst, std::fabs(a.loss[i] - b.loss[i]) / a.loss[i]);
+  }
+  return worst;
+}
+
+struct NamedLayout {
+  const char* name;
+  int64_t tensor, pipeline, data, chunks, micro_batch;
+  const char* schedule;
+  Recompute recompute;
+};
+
+// Every degree of 1, 2, 4 and their mixes, each schedule, each recompute.
+const NamedLayout kLayouts[] = {
+    {"tp2", 2, 1, 1, 1, 1, "1f1b", Recompute::none},
+    {"tp4", 4, 1, 1, 1, 2, "1f1b", Recompute::none},
+    {"pp2", 1, 2, 1, 1, 1, "1f1b", Recompute::none},
+    {"pp4", 1, 4, 1, 1, 1, "1f1b", Recompute::none},
+    {"pp2 gpipe", 1, 2, 1, 1, 2, "gpipe", Recompute::none},
+    {"pp4 gpipe", 1, 4, 1, 1, 1, "gpipe", Recompute::full},
+    {"pp2 interleaved", 1, 2, 1, 2, 1, "interleaved", Recompute::none},
+    {"dp2", 1, 1, 2, 1, 1, "1f1b", Recompute::none},
+    {"dp4", 1, 1, 4, 1, 2, "1f1b", Recompute::none},
+    {"dp8", 1, 1, 8, 1, 1, "1f1b", Recompute::none},
+    {"tp2 pp2", 2, 2, 1, 1, 1, "1f1b", Recompute::none},
+    {"tp2 dp2", 2, 1, 2, 1, 1, "1f1b", Recompute::selective},
+    {"pp2 dp2", 1, 2, 2, 1, 1, "1f1b", Recompute::none},
+    {"tp2 pp2 dp2", 2, 2, 2, 1, 1, "1f1b", Recompute::none},
+    {"tp2 pp2 interleaved", 2, 2, 1, 2, 1, "interleaved", Recompute::full},
+    {"pp2 dp2 interleaved", 1, 2, 2, 2, 1, "interleaved", Recompute::none},
+    {"one rank, full recompute", 1, 1, 1, 1, 4, "1f1b", Recompute::full},
+    {"one rank, micro-batch 8", 1, 1, 1, 1, 8, "1f1b", Recompute::none},
+};
+
+PlanRequest request_for(const ModelSpec& model, const NamedLayout& l) {
+  return {model, {8, 16}, l.tensor, l.pipeline, l.data, l.chunks, l.micro_batch, l.schedule, l.recompute};
+}
+
+class Parity : public testing::TestWithParam<const char*> {
+ protected:
+  ModelSpec model() const {
+    return std::string(GetParam()) == "gpt" ? test::little_gpt() : test::little_llama();
+  }
+};
+
+TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp32) {
+  const Curve reference = run({model()}, DataType::float32);
+  ASSERT_EQ(reference.loss.size(), 20u);
+  EXPECT_LT(reference.loss.back(), reference.loss.front() - 0.5) << "the loss falls";
+  EXPECT_NEAR(reference.loss.front(), std::log(256.0), 0.1) << "an untrained model knows nothing";
+  for (const NamedLayout& layout : kLayouts) {
+    const double difference =
+        worst_difference(reference, run(request_for(model(), layout), DataType::float32));
+    EXPECT_LT(difference, 1e-5) << layout.name;
+  }
+}
+
+// In double the same layouts agree to rounding, so what fp32 shows is rounding too.
+TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp64ToRounding) {
+  const Curve reference = run({model()}, DataType::float64, 8);
+  for (const NamedLayout& layout : kLayouts) {
+    const double difference =
+        worst_difference(reference, run(request_for(model(), layout), DataType::float64, 8));
+    EXPECT_LT(difference, 1e-12) << layout.name;
+  }
+}
+
+TEST_P(Parity, TheSameLayoutTwiceIsBitwiseEqual) {
+  for (const NamedLayout& layout : kLayouts) {
+    const Curve first = run(request_for(model(), layout), DataType::float32, 4);
+    const Curve second = run(request_for(model(), layout), DataType::float32, 4);
+    EXPECT_EQ(first.loss, second.loss) << layout.name;
+    EXPECT_EQ(first.norm, second.norm) << layout.name;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Styles, Parity, testing::Values("gpt", "llama"));
+
+// A vocabulary that the tensor degree does not divide is padded, and the padding must not show.
+TEST(VocabularyPadding, DoesNotChangeTheLoss) {
+  ModelSpec model = test::little_gpt();
+  model.vocab = 259;
+  PlanRequest request{model};
+  const Curve reference = run(request, DataType::float64, 6);
+  request.tensor = 4;
+  EXPECT_LT(worst_difference(reference, run(request, DataType::float64, 6)), 1e-12);
+}
+
+}  // namespace
+}  // namespace mpt::runtime

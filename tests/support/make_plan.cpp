@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/make_plan.h"
+
+#include "core/quantity.h"
+#include "core/schedule_catalog.h"
+#include "models/footprint.h"
+
+namespace mpt::test {
+
+Plan make_plan(const PlanRequest& request) {
+  Plan plan;
+  plan.model = request.model;
+  plan.workload = request.workload;
+  Layout& layout = plan.layout;
+  layout.tensor = request.tensor;
+  layout.pipeline = request.pipeline;
+  layout.data = request.data;
+  layout.chunks = request.chunks;
+  layout.micro_batch = request.micro_batch;
+  layout.schedule = request.schedule;
+  layout.recompute = request.recompute;
+  layout.layers_per_stage = even_stages(plan.model.layers, layout.stages());
+  plan.cluster.name = "test";
+  plan.cluster.device = {"test-device", DeviceKind::cpu, kGiB, 1e10, 1e11, 1e11};
+  plan.cluster.devices = plan.cluster.devices_per_node = layout.ranks();
+  plan.cluster.levels = {{"shared-memory", layout.ranks(), 1e-6, 1e10}};
+  plan.memory_limit_bytes = kGiB;
+  plan.footprints = models::stage_footprints(plan.model, layout, plan.workload);
+  const int64_t count = micro_batches(layout, plan.workload);
+  plan.schedule = schedule_rows(
+      find_schedule(layout.schedule, "test").generate(int(layout.pipeline), int(layout.chunks), int(count)));
+  plan.program_digest = program_digest(program_of(plan));
+  plan.cost = {"profile", "test", "", ""};
+  for (int64_t s = 0; s < layout.stages(); ++s) {
+    for (const auto& [kind, name] : EnumNames<InstructionKind>::table())
+      plan.durations.push_back({kind, s, 1e-3});
+  }
+  plan.durations.push_back({InstructionKind::reduce_norm, -1, 1e-4});
+  plan.prediction.step_time_s = 0.1;
+  return plan;
+}
+
+ModelSpec little_gpt(int64_t layers) {
+  ModelSpec m;
+  m.name = "little-gpt";
+  m.layers = layers;
+  m.hidden = 32;
+  m.vocab = 256;
+  m.max_positions = 64;
+  m.heads = m.kv_heads = 4;
+  m.head_dim = 8;
+  m.ffn_hidden = 64;
+  m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
+  m.tied_embeddings = true;
+  return m;
+}
+
+ModelSpec little_llama(int64_t layers) {
+  ModelSpec m = little_gpt(layers);
+  m.name = "little-llama";
+  m.norm = NormKind::rms_norm;
+  m.position = PositionKind::rotary;
+  m.kv_heads = 4;
+  m.heads = 8;
+  m.head_dim = 4;
+  m.qkv_bias = m.attention_output_bias = m.mlp_bias = false;
+  m.gated_mlp = true;
+  m.activation = ActivationKind::silu;
+  m.tied_embeddings = false;
+  return m;
+}
+
+}  // namespace mpt::test

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Plans for tests of the runtime: real footprints and schedule, made-up durations. No planner involved.
+
+#include "core/plan.h"
+
+namespace mpt::test {
+
+struct PlanRequest {
+  ModelSpec model;
+  Workload workload{8, 16};
+  int64_t tensor = 1, pipeline = 1, data = 1, chunks = 1, micro_batch = 1;
+  std::string schedule = "1f1b";
+  Recompute recompute = Recompute::none;
+};
+
+Plan make_plan(const PlanRequest& request);
+
+/// GPT-2 style: layer norm, learned positions, biases, tied; vocabulary 256 (bytes), hidden 32, 4 heads.
+ModelSpec little_gpt(int64_t layers = 4);
+/// Llama style: rms norm, rotary, grouped queries, gated MLP, untied; the same sizes.
+ModelSpec little_llama(int64_t layers = 4);
+
+}  // namespace mpt::test
