@@ -5,24 +5,11 @@
 
 #include <algorithm>
 
+#include "core/digest.h"
 #include "core/error.h"
 
 namespace mpt {
 namespace {
-
-// 64-bit FNV-1a over 64-bit words: stable over platforms, and only has to notice a difference.
-class Digest {
- public:
-  void add(int64_t value) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      state_ = (state_ ^ ((uint64_t(value) >> shift) & 0xff)) * 0x100000001b3ULL;
-    }
-  }
-  std::string text() const { return fmt::format("{:016x}", state_); }
-
- private:
-  uint64_t state_ = 0xcbf29ce484222325ULL;
-};
 
 std::optional<std::string> find_instruction_defect(const StepProgram& program, InstructionId id) {
   const Instruction& instruction = program.instructions[size_t(id)];

@@ -45,6 +45,7 @@ struct PieceTiming {
   Phase phase = Phase::forward;
   int64_t micro_batch = 1;
   int64_t tensor = 1;
+  Recompute recompute = Recompute::none;  // of a backward: what it computes again
   double seconds = 0.0;
   double spread = 0.0;
   bool operator==(const PieceTiming&) const = default;
@@ -134,6 +135,7 @@ void PieceTiming::describe(V& v) {
   v.field("phase", &T::phase, "forward or a backward");
   v.field("micro_batch", &T::micro_batch, "sequences", between(1, 1 << 24));
   v.field("tensor", &T::tensor, "tensor-parallel degree whose share was timed", between(1, 1 << 16));
+  v.field("recompute", &T::recompute, "what a backward computes again");
   v.field("seconds", &T::seconds, "median", between(0, 1e6));
   v.field("spread", &T::spread, "interquartile range over median", between(0, 1e6));
 }

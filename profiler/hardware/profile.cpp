@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/hardware/profile.h"
+
+#include "core/digest.h"
+#include "core/json.h"
+
+namespace mpt::profiler {
+namespace {
+
+constexpr int64_t kMaxProfileBytes = int64_t{64} << 20;
+
+void check_head(const Json& json, const std::string& file) {
+  if (json.is_object() && json.value("format", Json()) == "mpt-profile") return;
+  throw UserError(
+      Problem{file + " at /format", "not a profile", "\"mpt-profile\"", "make one with mpt-profile"});
+}
+
+// Sizes of a layer: everything but what a name, the number of layers and the length of the table change.
+ModelSpec layer_sizes(ModelSpec model) {
+  model.name.clear();
+  model.layers = 1;
+  model.max_positions = 1;
+  return model;
+}
+
+}  // namespace
+
+Profile load_profile(const std::filesystem::path& path) {
+  const std::string file = path.string();
+  const Json json = load_json(path, kMaxProfileBytes);
+  check_head(json, file);
+  auto profile = from_json<Profile>(json, file);
+  validate_model(profile.model, file + " at /model");
+  JsonProblems problems(file);
+  if (profile.pieces.empty())
+    problems.add("/pieces", "an empty list", "timings", "measure again with mpt-profile");
+  if (profile.rate_by_active_ranks.empty())
+    problems.add("/rate_by_active_ranks", "an empty list", "at least one rate");
+  problems.throw_if_any();
+  return profile;
+}
+
+std::string profile_to_text(const Profile& profile) { return to_json(profile).dump(1) + "\n"; }
+
+std::string profile_digest(const Profile& profile) { return text_digest(profile_to_text(profile)); }
+
+bool profile_matches(const Profile& profile, const ModelSpec& model, int64_t sequence, Precision precision) {
+  return profile.sequence == sequence && profile.precision == precision &&
+         layer_sizes(profile.model) == layer_sizes(model);
+}
+
+}  // namespace mpt::profiler

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-profile: measures this machine for a model and writes profile.json.
+
+#include <filesystem>
+
+#include "core/command_line.h"
+#include "core/json.h"
+#include "models/zoo.h"
+#include "profiler/measure/profile_machine.h"
+
+namespace mpt {
+namespace {
+
+struct Options {
+  std::string model;
+  std::string output = "profile.json";
+  std::string device = "cpu";
+  int64_t sequence = 256;
+  profiler::ProfileRequest request;
+};
+
+void declare(CLI::App& app, Options& o) {
+  app.add_option("--model", o.model, "Model whose layers are timed: a name such as tiny-gpt, or a file")
+      ->required();
+  app.add_option("--seq", o.sequence, "Tokens per sequence")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("-o,--output", o.output, "File to write")->capture_default_str();
+  app.add_option("--max-micro-batch", o.request.max_micro_batch,
+                 "Largest micro-batch to time, in powers of two")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--max-tensor", o.request.max_tensor, "Largest tensor-parallel width to time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--max-ranks", o.request.max_ranks, "Ranks to time together: transport and shared cores")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--device", o.device, "cpu or cuda")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_flag("--quick", o.request.quick, "Short samples: a look rather than a measurement");
+  app.add_flag("--quiet", o.request.quiet, "No progress bar and no summary");
+}
+
+// Before a minute of measuring, not after it.
+void check_output(const std::filesystem::path& file) {
+  const auto folder = file.parent_path().empty() ? std::filesystem::path(".") : file.parent_path();
+  if (std::filesystem::is_directory(folder) && !std::filesystem::is_directory(file)) return;
+  throw UserError(
+      Problem{"--output " + file.string(), "cannot be written", "a file in a folder that exists", ""});
+}
+
+int run(int argc, char** argv) {
+  Options o;
+  CLI::App app{"Measures this machine for a model: times of its layers and operators, memory, transport."};
+  declare(app, o);
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  if (o.device == "cuda") {
+    fmt::print(stderr, "mpt-profile: this build has no GPU support; measure with --device cpu\n");
+    return kExitNoDevice;
+  }
+  o.request.model = models::load_model(o.model);
+  o.request.sequence = o.sequence;
+  if (o.sequence > o.request.model.max_positions) {
+    throw UserError(Problem{
+        "--seq", std::to_string(o.sequence),
+        fmt::format("at most the {} positions of {}", o.request.model.max_positions, o.request.model.name),
+        ""});
+  }
+  check_output(o.output);
+  const profiler::Profile profile = profiler::profile_machine(o.request);
+  write_file_atomically(o.output, profiler::profile_to_text(profile));
+  if (!o.request.quiet) fmt::print("{}\nwrote {}\n", profiler::profile_summary(profile), o.output);
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace mpt
+
+int main(int argc, char** argv) {
+  return mpt::run_program("mpt-profile", [&] { return mpt::run(argc, argv); });
+}

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Times the pieces of a model on the very layers that the runtime executes, on one rank of a tensor-parallel
+// group: sizes of 1/t, without the group's collectives, which are measured apart (measure/transport.h).
+
+#include <functional>
+#include <vector>
+
+#include "profiler/hardware/profile.h"
+#include "profiler/measure/stopping_rule.h"
+
+namespace mpt::profiler {
+
+struct ComputeRequest {
+  ModelSpec model;
+  int64_t sequence = 0;
+  std::vector<int64_t> micro_batches;
+  std::vector<int64_t> tensors;
+  StoppingRule rule;
+};
+
+/// Called after each measurement, for progress.
+using OnMeasured = std::function<void()>;
+
+std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured);
+std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured);
+
+struct DeviceRates {
+  double memory_bandwidth_bytes_per_s = 0.0;
+  double matmul_flop_per_s = 0.0;
+  double optimizer_s_per_parameter = 0.0;
+  double gradient_norm_s_per_parameter = 0.0;
+  double dispatch_s = 0.0;
+};
+DeviceRates measure_rates(const StoppingRule& rule, const OnMeasured& on_measured);
+
+/// Speed of each of 1 .. `most_ranks` ranks that compute a layer at once, relative to one alone; never
+/// rising.
+std::vector<double> measure_concurrency(const ComputeRequest& request, int most_ranks,
+                                        const OnMeasured& on_measured);
+
+}  // namespace mpt::profiler

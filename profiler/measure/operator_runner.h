@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// OperatorRunner: one operator of a LayerProgram on buffers of its own, run through the runtime's device.
+
+#include <memory>
+#include <vector>
+
+#include "models/operator.h"
+#include "profiler/hardware/profile.h"
+#include "runtime/device/device.h"
+
+namespace mpt::profiler {
+
+class OperatorRunner {
+ public:
+  OperatorRunner(const ModelSpec& model, const models::OperatorShape& shape);
+
+  /// Phases that this operator has on this device; none for operators of mixtures of experts.
+  std::vector<Phase> phases() const;
+  void run(Phase phase);
+
+ private:
+  void forward();
+  void backward();
+
+  ModelSpec model_;
+  models::OperatorShape shape_;
+  std::unique_ptr<runtime::Device> device_;
+  runtime::Buffer a_, b_, c_, d_, e_, statistics_;
+  std::vector<int32_t> ids_;
+};
+
+}  // namespace mpt::profiler

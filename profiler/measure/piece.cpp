@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/measure/piece.h"
+
+#include <optional>
+#include <vector>
+
+#include "runtime/comm/single.h"
+#include "runtime/device/cpu/cpu_device.h"
+#include "runtime/nn/decoder_layer.h"
+#include "runtime/nn/embedding.h"
+#include "runtime/nn/head.h"
+
+namespace mpt::profiler {
+
+using runtime::Buffer;
+
+struct PieceRunner::State {
+  State(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece)
+      : device(runtime::make_cpu_device()),
+        group(runtime::make_single_communicator()),
+        sizes(model, layout, sequence, runtime::DataType::float32, 0),
+        parameters(*device, sizes.type) {
+    if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
+    if (piece == Piece::layer) layer.emplace(0, sizes, parameters, *group, *device);
+    if (piece == Piece::head) head.emplace(-1, sizes, parameters, *group, *device);
+    parameters.allocate(1);
+    // Every word in turn, as far as this rank holds it: a real table is not one row.
+    for (int64_t t = 0; t < sizes.tokens; ++t) ids.push_back(int32_t(t * 7919 % sizes.vocab_used));
+    boundary = Buffer(*device, sizes.token_bytes(sizes.hidden));
+    auto* values = static_cast<float*>(boundary.data());
+    for (int64_t i = 0; i < sizes.tokens * sizes.hidden; ++i)
+      values[i] = float(i * 31 % 1009) / 1009.0f - 0.5f;
+  }
+
+  Buffer boundary_copy() {
+    Buffer copy(*device, boundary.bytes());
+    device->copy(copy.data(), boundary.data(), boundary.bytes());
+    return copy;
+  }
+
+  std::unique_ptr<runtime::Device> device;
+  std::unique_ptr<runtime::Communicator> group;
+  runtime::RankSizes sizes;
+  runtime::Parameters parameters;
+  std::optional<runtime::Embedding> embedding;
+  std::optional<runtime::DecoderLayer> layer;
+  std::optional<runtime::Head> head;
+  std::vector<int32_t> ids;
+  Buffer boundary;  // stands for the neighbours' activations and gradients
+  Buffer tokens;
+  runtime::DecoderLayer::Saved layer_saved;
+  runtime::Head::Saved head_saved;
+};
+
+PieceRunner::PieceRunner(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece)
+    : state_(std::make_unique<State>(model, layout, sequence, piece)) {}
+PieceRunner::~PieceRunner() = default;
+
+void PieceRunner::forward() {
+  State& s = *state_;
+  if (s.embedding) s.embedding->forward(s.ids.data(), s.tokens);
+  if (s.layer) s.layer->forward(s.boundary_copy(), s.layer_saved);
+  if (s.head) s.head->forward(s.boundary_copy(), s.ids.data(), 1e-4, s.head_saved);
+}
+
+void PieceRunner::backward_input() {
+  State& s = *state_;
+  if (s.layer) s.layer->backward_input(s.layer_saved, {}, s.boundary.data());
+  if (s.head) s.head->backward_input(s.head_saved);
+}
+
+void PieceRunner::backward_weight() {
+  State& s = *state_;
+  if (s.embedding) s.embedding->backward_weight(s.tokens, s.boundary.data());
+  if (s.layer) s.layer->backward_weight(s.layer_saved, s.boundary.data());
+  if (s.head) s.head->backward_weight(s.head_saved);
+}
+
+void PieceRunner::finish() {
+  state_->tokens.reset();
+  state_->layer_saved = {};
+  state_->head_saved = {};
+}
+
+}  // namespace mpt::profiler

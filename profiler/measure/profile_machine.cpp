@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/measure/profile_machine.h"
+
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "core/error.h"
+#include "core/quantity.h"
+#include "core/version.h"
+#include "profiler/hardware/machine.h"
+#include "profiler/measure/compute.h"
+#include "profiler/measure/progress.h"
+#include "profiler/measure/transport.h"
+#include "reports/table.h"
+#include "runtime/nn/rank_sizes.h"
+
+namespace mpt::profiler {
+namespace {
+
+std::vector<int64_t> powers_of_two(int64_t most) {
+  std::vector<int64_t> values;
+  for (int64_t v = 1; v <= most; v *= 2) values.push_back(v);
+  return values;
+}
+
+std::vector<int64_t> tensor_widths(const ModelSpec& model, int64_t most) {
+  std::vector<int64_t> widths = powers_of_two(most);
+  std::erase_if(widths, [&](int64_t t) {
+    return model.heads % t != 0 || model.kv_heads % t != 0 || model.ffn_hidden % t != 0;
+  });
+  return widths;
+}
+
+const PieceTiming* find(const Profile& profile, Piece piece, Phase phase, int64_t micro_batch,
+                        int64_t tensor) {
+  for (const PieceTiming& t : profile.pieces) {
+    if (t.piece == piece && t.phase == phase && t.micro_batch == micro_batch && t.tensor == tensor &&
+        t.recompute == Recompute::none) {
+      return &t;
+    }
+  }
+  return nullptr;
+}
+
+std::string with_spread(const PieceTiming* timing) {
+  return timing == nullptr
+             ? "-"
+             : fmt::format("{} ±{:.0f}%", format_seconds(timing->seconds), timing->spread * 100);
+}
+
+}  // namespace
+
+Profile profile_machine(const ProfileRequest& request) {
+  runtime::check_supported(request.model, Layout{});
+  ComputeRequest compute{request.model,
+                         request.sequence,
+                         powers_of_two(request.max_micro_batch),
+                         tensor_widths(request.model, request.max_tensor),
+                         {}};
+  compute.rule.budget_s = request.quick ? 0.02 : 0.12;
+  compute.rule.least_samples = request.quick ? 3 : 5;
+  StoppingRule short_rule = compute.rule;
+  short_rule.budget_s /= 4;
+
+  // Five combinations of piece and recompute for each size; then about a dozen operators, the rates and the
+  // transport.
+  const int pieces = int(compute.tensors.size() * compute.micro_batches.size()) * 5;
+  const int groups = int(powers_of_two(request.max_ranks).size()) - 1;
+  Progress progress(pieces + 14 * int(compute.tensors.size()) + 5 + int(request.max_ranks) + 3 * groups + 1,
+                    request.quiet);
+  const auto advance = [&] { progress.advance(); };
+
+  Profile profile;
+  profile.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  profile.mpt_version = kVersion;
+  profile.machine = describe_machine();
+  profile.model = request.model;
+  profile.sequence = request.sequence;
+  profile.pieces = measure_pieces(compute, advance);
+  ComputeRequest operators = compute;
+  operators.rule = short_rule;
+  profile.operators = measure_operators(operators, advance);
+  const DeviceRates rates = measure_rates(compute.rule, advance);
+  profile.memory_bandwidth_bytes_per_s = rates.memory_bandwidth_bytes_per_s;
+  profile.matmul_flop_per_s = rates.matmul_flop_per_s;
+  profile.optimizer_s_per_parameter = rates.optimizer_s_per_parameter;
+  profile.gradient_norm_s_per_parameter = rates.gradient_norm_s_per_parameter;
+  profile.dispatch_s = rates.dispatch_s;
+  profile.rate_by_active_ranks = measure_concurrency(compute, int(request.max_ranks), advance);
+  profile.transport = measure_transport(request.max_ranks, short_rule, advance);
+  return profile;
+}
+
+std::string profile_summary(const Profile& profile) {
+  std::string text = fmt::format("{}, {} cores, {} memory\n", profile.machine.device, profile.machine.cores,
+                                 format_bytes(double(profile.machine.memory_bytes)));
+  text +=
+      fmt::format("{} at sequence {}; matrix product {}, memory copy {}, one instruction {}\n\n",
+                  profile.model.name, profile.sequence, format_flop_rate(profile.matmul_flop_per_s),
+                  format_bandwidth(profile.memory_bandwidth_bytes_per_s), format_seconds(profile.dispatch_s));
+  reports::Table pieces({{"tensor width"},
+                         {"micro-batch"},
+                         {"layer forward"},
+                         {"layer backward"},
+                         {"embedding forward"},
+                         {"head forward"},
+                         {"head backward"}});
+  for (const PieceTiming& t : profile.pieces) {
+    if (t.piece != Piece::layer || t.phase != Phase::forward || t.recompute != Recompute::none) continue;
+    const auto at = [&](Piece piece, Phase phase) {
+      return with_spread(find(profile, piece, phase, t.micro_batch, t.tensor));
+    };
+    pieces.add_row({fmt::format("1/{}", t.tensor), std::to_string(t.micro_batch),
+                    at(Piece::layer, Phase::forward), at(Piece::layer, Phase::backward),
+                    at(Piece::embedding, Phase::forward), at(Piece::head, Phase::forward),
+                    at(Piece::head, Phase::backward)});
+  }
+  text += pieces.text() + "\n";
+  reports::Table transport({{"transport", reports::Align::left},
+                            {"ranks"},
+                            {"latency (1 KiB)"},
+                            {"1 MiB"},
+                            {"16 MiB"},
+                            {"bus bandwidth (16 MiB)"}});
+  for (size_t i = 0; i < profile.transport.size(); ++i) {
+    const TransportTiming& first = profile.transport[i];
+    if (first.bytes != (1 << 10)) continue;
+    std::string middle = "-", last = "-", bandwidth = "-";
+    for (const TransportTiming& t : profile.transport) {
+      if (t.operation != first.operation || t.group != first.group) continue;
+      if (t.bytes == (1 << 20)) middle = format_seconds(t.seconds);
+      if (t.bytes == (1 << 24))
+        last = format_seconds(t.seconds), bandwidth = format_bandwidth(bus_bandwidth_bytes_per_s(t));
+    }
+    transport.add_row({enum_name(first.operation), std::to_string(first.group), format_seconds(first.seconds),
+                       middle, last, bandwidth});
+  }
+  text += transport.text() + "\n  speed of each rank when several compute at once:";
+  for (size_t n = 0; n < profile.rate_by_active_ranks.size(); ++n) {
+    text += fmt::format("  {}: {:.0f}%", n + 1, profile.rate_by_active_ranks[n] * 100);
+  }
+  return text + "\n";
+}
+
+}  // namespace mpt::profiler

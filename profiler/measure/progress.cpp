@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/measure/progress.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/quantity.h"
+
+namespace mpt::profiler {
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+Progress::Progress(int total, bool quiet)
+    : total_(std::max(1, total)), visible_(!quiet && isatty(2) == 1), start_s_(now_s()) {}
+
+Progress::~Progress() {
+  if (visible_) fmt::print(stderr, "\r\033[K");
+}
+
+void Progress::advance() {
+  done_ = std::min(done_ + 1, total_);
+  if (!visible_) return;
+  constexpr int kWidth = 32;
+  const int filled = kWidth * done_ / total_;
+  const double left_s = (now_s() - start_s_) / done_ * (total_ - done_);
+  fmt::print(stderr, "\r\033[K  [{}{}] {}/{}  about {} left", std::string(size_t(filled), '#'),
+             std::string(size_t(kWidth - filled), '.'), done_, total_, format_seconds(std::max(left_s, 0.0)));
+  std::fflush(stderr);
+}
+
+}  // namespace mpt::profiler

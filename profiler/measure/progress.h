@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace mpt::profiler {
+
+/// A bar with the time left on stderr, if that is a terminal; silent otherwise.
+class Progress {
+ public:
+  Progress(int total, bool quiet);
+  ~Progress();
+  void advance();
+
+ private:
+  int total_, done_ = 0;
+  bool visible_;
+  double start_s_;
+};
+
+}  // namespace mpt::profiler

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/measure/stopping_rule.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "core/error.h"
+
+namespace mpt::profiler {
+namespace {
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Linear interpolation between the neighbours, as most statistics programs do it (Hyndman and Fan 1996, type
+// 7).
+double quantile(const std::vector<double>& sorted, double share) {
+  const double at = share * double(sorted.size() - 1);
+  const auto below = size_t(at);
+  const size_t above = std::min(below + 1, sorted.size() - 1);
+  return sorted[below] + (sorted[above] - sorted[below]) * (at - double(below));
+}
+
+}  // namespace
+
+Measurement summarize(std::vector<double> samples) {
+  MPT_CHECK(!samples.empty(), "no samples");
+  std::sort(samples.begin(), samples.end());
+  const double median = quantile(samples, 0.5);
+  const double range = quantile(samples, 0.75) - quantile(samples, 0.25);
+  return {median, median > 0.0 ? range / median : 0.0, int(samples.size())};
+}
+
+Measurement measure(const StoppingRule& rule, const std::function<void()>& body) {
+  for (int i = 0; i < rule.warm_up; ++i) body();
+  const double start = now_s();
+  std::vector<double> samples;
+  int calls = 1;
+  while (true) {
+    const double before = now_s();
+    for (int i = 0; i < calls; ++i) body();
+    const double elapsed = now_s() - before;
+    if (elapsed < rule.least_sample_s && samples.empty() && calls < (1 << 20)) {
+      calls *= 2;
+      continue;
+    }
+    samples.push_back(elapsed / calls);
+    if (int(samples.size()) < rule.least_samples) continue;
+    if (now_s() - start > rule.budget_s || summarize(samples).spread < rule.spread_wanted)
+      return summarize(samples);
+  }
+}
+
+}  // namespace mpt::profiler

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/measure/transport.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "core/error.h"
+#include "runtime/comm/threads/thread_world.h"
+
+namespace mpt::profiler {
+namespace {
+
+using runtime::Communicator;
+using runtime::DataType;
+using runtime::ReduceOperation;
+
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+constexpr int64_t kMessageBytes[] = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24};
+
+void run_once(TransportOperation operation, Communicator& group, std::vector<float>& a, std::vector<float>& b,
+              int64_t bytes) {
+  const int64_t count = bytes / 4, part = count / group.size();
+  switch (operation) {
+    case TransportOperation::all_reduce:
+      return group.all_reduce(a.data(), count, DataType::float32, ReduceOperation::sum);
+    case TransportOperation::all_gather:
+      return group.all_gather(a.data(), b.data(), part, DataType::float32);
+    case TransportOperation::reduce_scatter:
+      return group.reduce_scatter(a.data(), b.data(), part, DataType::float32);
+    case TransportOperation::send_receive:
+      return group.rank() == 0 ? group.send(a.data(), bytes, 1) : group.receive(a.data(), bytes, 0);
+  }
+}
+
+// All ranks decide together when to stop: rank 0 looks at the clock between two barriers.
+Measurement time_operation(TransportOperation operation, int64_t ranks, int64_t bytes,
+                           const StoppingRule& rule) {
+  runtime::ThreadWorld world(std::chrono::seconds(60));
+  std::vector<std::vector<double>> samples(static_cast<size_t>(ranks));
+  std::atomic<bool> go_on{true};
+  std::vector<int> members;
+  for (int r = 0; r < int(ranks); ++r) members.push_back(r);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < int(ranks); ++r) {
+    threads.emplace_back([&, r] {
+      const auto group = world.communicator(r, members, "measure");
+      std::vector<float> a(size_t(bytes / 4), 1.0f), b(size_t(bytes / 4), 0.0f);
+      const double start = now_s();
+      for (int i = 0;; ++i) {
+        group->barrier();
+        if (r == 0)
+          go_on = i < rule.warm_up + rule.least_samples || (now_s() - start < rule.budget_s && i < 2000);
+        group->barrier();
+        if (!go_on) break;
+        const double before = now_s();
+        run_once(operation, *group, a, b, bytes);
+        if (i >= rule.warm_up) samples[size_t(r)].push_back(now_s() - before);
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  std::vector<double> slowest = samples.front();
+  for (const auto& rank : samples) {
+    for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], rank[i]);
+  }
+  return summarize(slowest);
+}
+
+}  // namespace
+
+std::vector<TransportTiming> measure_transport(int64_t most_ranks, const StoppingRule& rule,
+                                               const OnMeasured& on_measured) {
+  std::vector<TransportTiming> timings;
+  for (int64_t ranks = 2; ranks <= most_ranks; ranks *= 2) {
+    for (const auto& [operation, name] : EnumNames<TransportOperation>::table()) {
+      if (operation == TransportOperation::send_receive && ranks > 2) continue;
+      for (const int64_t bytes : kMessageBytes) {
+        const Measurement m = time_operation(operation, ranks, bytes, rule);
+        timings.push_back({operation, ranks, bytes, m.seconds, m.spread});
+      }
+      on_measured();
+    }
+  }
+  return timings;
+}
+
+double bus_bandwidth_bytes_per_s(const TransportTiming& t) {
+  const double n = double(t.group);
+  const double algorithm = t.seconds > 0.0 ? double(t.bytes) / t.seconds : 0.0;
+  switch (t.operation) {
+    case TransportOperation::all_reduce:
+      return algorithm * 2.0 * (n - 1.0) / n;
+    case TransportOperation::all_gather:
+    case TransportOperation::reduce_scatter:
+      return algorithm * (n - 1.0) / n;
+    case TransportOperation::send_receive:
+      return algorithm;
+  }
+  return algorithm;
+}
+
+}  // namespace mpt::profiler

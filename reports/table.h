@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Table: rows of text for a terminal, columns aligned by width: the first to the left, numbers to the right.
+
+#include <string>
+#include <vector>
+
+namespace mpt::reports {
+
+enum class Align { left, right };
+
+struct Column {
+  std::string title;
+  Align align = Align::right;
+};
+
+class Table {
+ public:
+  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+
+  /// One cell per column.
+  void add_row(std::vector<std::string> cells);
+  /// Lines that end in a newline, indented by two spaces; no trailing blanks.
+  std::string text() const;
+
+ private:
+  std::vector<Column> columns_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace mpt::reports
