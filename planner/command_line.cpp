@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/command_line.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+
+#include "core/error.h"
+#include "core/quantity.h"
+#include "core/schedule_catalog.h"
+#include "models/zoo.h"
+#include "planner/memory/memory_model.h"
+#include "profiler/hardware/catalog.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr int64_t kDefaultSequence = 4096;
+
+std::vector<int64_t> degrees(const std::vector<std::string>& words, const char* option) {
+  std::vector<int64_t> values;
+  for (const std::string& word : words) {
+    int64_t value = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    if (error != std::errc{} || stop != word.data() + word.size() || value < 1 || value > 10'000'000) {
+      throw UserError(
+          Problem{option, "\"" + word.substr(0, 40) + "\"", "whole numbers from 1, separated by commas", ""});
+    }
+    values.push_back(value);
+  }
+  return values;
+}
+
+template <class E>
+std::vector<E> names(const std::vector<std::string>& words, const char* option) {
+  std::vector<E> values;
+  for (const std::string& word : words) {
+    const auto value = enum_value<E>(word);
+    if (!value) {
+      std::string known;
+      for (const std::string& name : enum_names<E>()) known += (known.empty() ? "" : ", ") + name;
+      throw UserError(Problem{
+          option, fmt::format("unknown \"{}\"{}", word.substr(0, 40), did_you_mean(word, enum_names<E>())),
+          "one of " + known, ""});
+    }
+    values.push_back(*value);
+  }
+  return values;
+}
+
+SpaceBounds bounds_of(const PlanOptions& o) {
+  SpaceBounds bounds;
+  bounds.tensor = degrees(o.tensor, "--tp");
+  bounds.pipeline = degrees(o.pipeline, "--pp");
+  bounds.data = degrees(o.data, "--dp");
+  bounds.chunks = degrees(o.chunks, "--chunks");
+  bounds.micro_batch = degrees(o.micro_batch, "--micro-batch");
+  for (const std::string& name : o.schedules)
+    bounds.schedules.push_back(find_schedule(name, "--schedule").name);
+  bounds.recomputes = names<Recompute>(o.recomputes, "--recompute");
+  return bounds;
+}
+
+void check_profile(const PreparedSearch& p, const std::string& file) {
+  if (p.problem.cluster.device.kind != DeviceKind::cpu) {
+    throw UserError(Problem{"--profile " + file, "a profile of " + p.profile->machine.device,
+                            "no profile for a cluster of the catalog",
+                            "leave --profile out, or plan for this-machine:N"});
+  }
+  if (profiler::profile_matches(*p.profile, p.problem.model, p.problem.workload.sequence,
+                                p.problem.precision))
+    return;
+  fmt::print(stderr,
+             "mpt-plan: note: {} timed {} at sequence {}; {} at {} is priced by its operators' rates, less "
+             "exactly\n",
+             file, p.profile->model.name, p.profile->sequence, p.problem.model.name,
+             p.problem.workload.sequence);
+}
+
+int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster) {
+  const int64_t device = cluster.device.memory_bytes - framework_bytes(cluster.device);
+  if (o.memory.empty()) return device;
+  const int64_t asked = parse_bytes(o.memory, "--memory");
+  if (asked < 1) throw UserError(Problem{"--memory", "\"" + o.memory + "\"", "more than nothing", ""});
+  return asked;
+}
+
+}  // namespace
+
+void declare(CLI::App& app, PlanOptions& o) {
+  app.add_option("--model", o.model,
+                 "A name such as llama3-70b, or the path of a model file or Hugging Face config.json");
+  app.add_option("--cluster", o.cluster,
+                 "dgx-h100:8 (nodes), this-machine:4 (CPU ranks), or the path of a cluster file");
+  app.add_option("--profile", o.profile, "profile.json of this machine, written by mpt-profile");
+  app.add_option("--global-batch", o.global_batch, "Sequences per optimizer step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
+  app.add_option("--seq", o.sequence, "Tokens per sequence (default: the model's longest, at most 4096)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
+  app.add_option("--memory", o.memory, "Memory of one rank, such as 2GiB (default: what the device has)");
+  app.add_option("--precision", o.precision, "fp32 or bf16 (default: bf16 on GPUs, fp32 on CPUs)");
+  app.add_option("--tp", o.tensor, "Tensor-parallel degrees to consider, such as 1,2,4")->delimiter(',');
+  app.add_option("--pp", o.pipeline, "Pipeline ranks to consider")->delimiter(',');
+  app.add_option("--dp", o.data, "Data-parallel degrees to consider")->delimiter(',');
+  app.add_option("--chunks", o.chunks, "Virtual stages per pipeline rank to consider")->delimiter(',');
+  app.add_option("--micro-batch", o.micro_batch, "Sequences per micro-batch to consider")->delimiter(',');
+  app.add_option("--schedule", o.schedules, "Schedules to consider, such as 1f1b,interleaved")
+      ->delimiter(',');
+  app.add_option("--recompute", o.recomputes, "none, selective, full: those to consider")->delimiter(',');
+  app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
+  app.add_option("-o,--output", o.output, "Write the plan to this file");
+  app.add_option("--report", o.report, "Write an HTML report to this file");
+  app.add_flag("--json", o.json, "Print the plan as JSON instead of tables");
+  app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
+}
+
+std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
+  const std::pair<const char*, bool> required[] = {{"--model", o.model.empty()},
+                                                   {"--cluster", o.cluster.empty()},
+                                                   {"--global-batch", o.global_batch == 0}};
+  for (const auto& [option, missing] : required) {
+    if (missing) throw UserError(Problem{option, "missing", "a value", "see --help"});
+  }
+  auto p = std::make_unique<PreparedSearch>();
+  SearchProblem& problem = p->problem;
+  problem.bounds = bounds_of(o);
+  problem.model = models::load_model(o.model);
+  if (!o.profile.empty()) p->profile = profiler::load_profile(o.profile);
+  problem.cluster = profiler::load_cluster(o.cluster, p->profile);
+  const bool cpu = problem.cluster.device.kind == DeviceKind::cpu;
+  problem.precision = o.precision.empty() ? (cpu ? Precision::fp32 : Precision::bf16)
+                                          : names<Precision>({o.precision}, "--precision").front();
+  const int64_t sequence =
+      o.sequence > 0 ? o.sequence : std::min(problem.model.max_positions, kDefaultSequence);
+  problem.workload = {o.global_batch, sequence};
+  if (sequence > problem.model.max_positions) {
+    throw UserError(Problem{
+        "--seq", std::to_string(sequence),
+        fmt::format("at most the {} positions of {}", problem.model.max_positions, problem.model.name), ""});
+  }
+  problem.memory_limit_bytes = memory_limit(o, problem.cluster);
+  if (p->profile) check_profile(*p, o.profile);
+  p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.cluster)
+                       : make_roofline_cost(problem.model, problem.workload, problem.cluster);
+  problem.cost = p->cost.get();
+  return p;
+}
+
+}  // namespace mpt::planner

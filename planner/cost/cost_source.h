@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// CostSource: seconds of the pieces of a step, and where the numbers came from. It knows no schedule;
+// StepCost adds its pieces up to instructions.
+
+#include <memory>
+#include <vector>
+
+#include "core/cluster_spec.h"
+#include "core/plan.h"
+#include "models/layer_program.h"
+#include "profiler/hardware/profile.h"
+
+namespace mpt::planner {
+
+class CostSource {
+ public:
+  virtual ~CostSource() = default;
+
+  /// Compute of one piece for one micro-batch on one tensor-parallel rank, without its collectives. `layer`
+  /// is the decoder layer for Piece::layer. A backward includes what the layout recomputes.
+  virtual double piece_s(profiler::Piece piece, profiler::Phase phase, const Layout& layout,
+                         int64_t layer) const = 0;
+  /// `bytes` is the whole message; the group's ranks are `stride` apart.
+  virtual double collective_s(models::CollectiveKind kind, int64_t bytes, int64_t ranks,
+                              int64_t stride) const = 0;
+  virtual double transfer_s(int64_t bytes, int64_t stride) const = 0;
+  virtual double optimizer_s(int64_t parameters) const = 0;
+  virtual double gradient_norm_s(int64_t parameters) const = 0;
+  /// Launching one instruction.
+  virtual double dispatch_s() const = 0;
+  /// Speed of each of n ranks computing at once; empty where ranks share nothing.
+  virtual std::vector<double> rate_by_active_ranks() const = 0;
+  virtual CostOrigin origin() const = 0;
+};
+
+/// Measured on this machine: exact at measured sizes, between them interpolated in work per second. A model
+/// whose layers were not timed is priced by the measured rates of its operators. Throws UserError if the
+/// profile cannot price the model.
+std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, const ModelSpec& model,
+                                              const Workload& workload, const ClusterSpec& cluster);
+
+/// Peak rates of the catalog with the efficiencies of cost/roofline.cpp: the coarsest source.
+std::unique_ptr<CostSource> make_roofline_cost(const ModelSpec& model, const Workload& workload,
+                                               const ClusterSpec& cluster);
+
+}  // namespace mpt::planner

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/error.h"
+#include "planner/cost/collective.h"
+#include "planner/cost/cost_source.h"
+#include "planner/cost/operator_pieces.h"
+
+namespace mpt::planner {
+namespace {
+
+using profiler::Phase;
+using profiler::Piece;
+using profiler::Profile;
+using profiler::TransportOperation;
+
+// A measured curve: seconds over work. Exact at its points, linear in work per second between them, the
+// nearest point's rate beyond them.
+class RateCurve {
+ public:
+  void add(double work, double seconds) { points_[work] = seconds; }
+  bool empty() const { return points_.empty(); }
+
+  double seconds(double work) const {
+    const auto above = points_.lower_bound(work);
+    if (above != points_.end() && above->first == work) return above->second;
+    if (above == points_.begin()) return work / rate(*above);
+    if (above == points_.end()) return work / rate(*points_.rbegin());
+    const auto below = std::prev(above);
+    const double share = (work - below->first) / (above->first - below->first);
+    return work / (rate(*below) + share * (rate(*above) - rate(*below)));
+  }
+
+  /// For messages: below the smallest point latency rules, so time does not shrink with size.
+  double message_s(double bytes) const {
+    return bytes <= points_.begin()->first ? points_.begin()->second : seconds(bytes);
+  }
+
+ private:
+  static double rate(const std::pair<const double, double>& point) {
+    return point.first / std::max(point.second, 1e-12);
+  }
+  std::map<double, double> points_;
+};
+
+TransportOperation transport_of(models::CollectiveKind kind) {
+  switch (kind) {
+    case models::CollectiveKind::all_reduce:
+      return TransportOperation::all_reduce;
+    case models::CollectiveKind::reduce_scatter:
+      return TransportOperation::reduce_scatter;
+    default:
+      return TransportOperation::all_gather;  // all-to-all moves as much
+  }
+}
+
+class ProfileCost final : public CostSource {
+ public:
+  ProfileCost(const Profile& profile, const ModelSpec& model, const Workload& workload,
+              const ClusterSpec& cluster)
+      : profile_(profile),
+        cluster_(cluster),
+        operators_(model, workload.sequence),
+        matches_(profiler::profile_matches(profile, model, workload.sequence, Precision::fp32)) {
+    for (const auto& t : profile.pieces) {
+      pieces_[{t.piece, t.phase, t.tensor, t.recompute}].add(double(t.micro_batch), t.seconds);
+    }
+    for (const auto& t : profile.transport)
+      transport_[{t.operation, t.group}].add(double(t.bytes), t.seconds);
+    for (const auto& t : profile.operators) {
+      const double work = std::max(work_of(t.shape, t.phase), 1.0);
+      operator_rates_[{t.shape.kind, t.phase}].add(work, t.seconds);
+    }
+  }
+
+  double piece_s(Piece piece, Phase phase, const Layout& layout, int64_t layer) const override {
+    if (!matches_) {
+      return operators_.seconds(piece, phase, layout, layer,
+                                [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+    }
+    const Recompute recompute = piece == Piece::layer ? layout.recompute : Recompute::none;
+    // The widest measured share that divides this one; the rest is taken to scale.
+    for (int64_t tensor = layout.tensor; tensor >= 1; --tensor) {
+      const auto found = pieces_.find({piece, phase, tensor, recompute});
+      if (found == pieces_.end()) continue;
+      return found->second.seconds(double(layout.micro_batch)) * double(tensor) / double(layout.tensor);
+    }
+    throw UserError(Problem{"profile at /pieces",
+                            fmt::format("no timing of {} {}", enum_name(piece), enum_name(phase)),
+                            "timings of every piece", "measure again with mpt-profile"});
+  }
+
+  double collective_s(models::CollectiveKind kind, int64_t bytes, int64_t ranks,
+                      int64_t stride) const override {
+    if (ranks <= 1) return 0.0;
+    const TransportOperation operation = transport_of(kind);
+    const RateCurve* nearest = nullptr;
+    int64_t measured = 0;
+    for (const auto& [key, curve] : transport_) {
+      if (key.first != operation || (measured != 0 && key.second > ranks)) continue;
+      nearest = &curve;
+      measured = key.second;
+    }
+    if (nearest == nullptr) return ring_collective_s(kind, bytes, ranks, stride, cluster_);
+    const double scale =
+        collective_shape(kind, ranks).message_share / collective_shape(kind, measured).message_share;
+    return nearest->message_s(double(bytes)) * scale;
+  }
+
+  double transfer_s(int64_t bytes, int64_t stride) const override {
+    const auto found = transport_.find({TransportOperation::send_receive, 2});
+    if (found != transport_.end()) return found->second.message_s(double(bytes));
+    const LinkLevel& level = level_for_group(cluster_, 2, stride);
+    return level.latency_s + double(bytes) / level.bandwidth_bytes_per_s;
+  }
+
+  double optimizer_s(int64_t parameters) const override {
+    return double(parameters) * profile_.optimizer_s_per_parameter;
+  }
+  double gradient_norm_s(int64_t parameters) const override {
+    return double(parameters) * profile_.gradient_norm_s_per_parameter;
+  }
+  double dispatch_s() const override { return profile_.dispatch_s; }
+  std::vector<double> rate_by_active_ranks() const override { return profile_.rate_by_active_ranks; }
+  CostOrigin origin() const override {
+    return {matches_ ? "profile" : "profile (operators)", profile_.machine.device, profile_.date,
+            profiler::profile_digest(profile_)};
+  }
+
+ private:
+  // FLOP of products, bytes of everything else.
+  static double work_of(const models::OperatorShape& s, Phase phase) {
+    const double flop = phase == Phase::forward           ? models::forward_flop(s)
+                        : phase == Phase::weight_gradient ? models::weight_gradient_flop(s)
+                                                          : models::input_gradient_flop(s);
+    return flop > 0.0                ? flop
+           : phase == Phase::forward ? models::forward_bytes_moved(s)
+                                     : models::backward_bytes_moved(s);
+  }
+
+  double operator_s(const models::OperatorShape& s, Phase phase) const {
+    // Only products split their backward; the others do all of it in the input gradient.
+    Phase measured = phase;
+    if (s.kind != models::OperatorKind::linear && s.kind != models::OperatorKind::expert_linear) {
+      if (phase == Phase::weight_gradient) return 0.0;
+      if (phase == Phase::input_gradient) measured = Phase::backward;
+    }
+    const double work = work_of(s, phase);
+    const auto kind = s.kind == models::OperatorKind::expert_linear ? models::OperatorKind::linear : s.kind;
+    const auto found = operator_rates_.find({kind, measured});
+    if (found != operator_rates_.end()) return found->second.seconds(work);
+    return work / (models::forward_flop(s) > 0.0 ? profile_.matmul_flop_per_s
+                                                 : profile_.memory_bandwidth_bytes_per_s);
+  }
+
+  const Profile& profile_;
+  const ClusterSpec& cluster_;
+  OperatorPieces operators_;
+  bool matches_;
+  std::map<std::tuple<Piece, Phase, int64_t, Recompute>, RateCurve> pieces_;
+  std::map<std::pair<TransportOperation, int64_t>, RateCurve> transport_;
+  std::map<std::pair<models::OperatorKind, Phase>, RateCurve> operator_rates_;
+};
+
+}  // namespace
+
+std::unique_ptr<CostSource> make_profile_cost(const Profile& profile, const ModelSpec& model,
+                                              const Workload& workload, const ClusterSpec& cluster) {
+  return std::make_unique<ProfileCost>(profile, model, workload, cluster);
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "planner/cost/collective.h"
+#include "planner/cost/cost_source.h"
+#include "planner/cost/operator_pieces.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::OperatorKind;
+using profiler::Phase;
+using profiler::Piece;
+
+// Shares of the peak that large operators reach in training. Products: 460 of 989 TFLOP/s over a whole step
+// and above 600 in single products (llm.c on H100). Attention: cuDNN 9.19 on H200 reaches 591 TFLOP/s forward
+// and 474 backward of 989 at 4,096 tokens. Bandwidth: cuDNN's rms norm on H200 moves 3.7 of 4.8 TB/s.
+constexpr double kProductShare = 0.65;
+constexpr double kAttentionForwardShare = 0.55;
+constexpr double kAttentionBackwardShare = 0.45;
+constexpr double kBandwidthShare = 0.75;
+constexpr double kLaunchSeconds = 4e-6;  // gap between dependent kernels without graphs
+// AdamW reads gradient, master weight and two moments and writes them and the weight: 4 + 3 x 8 + 2 bytes.
+constexpr double kOptimizerBytes = 30.0;
+
+class RooflineCost final : public CostSource {
+ public:
+  RooflineCost(const ModelSpec& model, const Workload& workload, const ClusterSpec& cluster)
+      : pieces_(model, workload.sequence), cluster_(cluster) {}
+
+  double piece_s(Piece piece, Phase phase, const Layout& layout, int64_t layer) const override {
+    return pieces_.seconds(piece, phase, layout, layer,
+                           [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+  }
+  double collective_s(models::CollectiveKind kind, int64_t bytes, int64_t ranks,
+                      int64_t stride) const override {
+    return ring_collective_s(kind, bytes, ranks, stride, cluster_);
+  }
+  double transfer_s(int64_t bytes, int64_t stride) const override {
+    const LinkLevel& level = level_for_group(cluster_, 2, stride);
+    return level.latency_s + double(bytes) / level.bandwidth_bytes_per_s;
+  }
+  double optimizer_s(int64_t parameters) const override {
+    return kLaunchSeconds + double(parameters) * kOptimizerBytes / bandwidth();
+  }
+  double gradient_norm_s(int64_t parameters) const override {
+    return kLaunchSeconds + double(parameters) * 4.0 / bandwidth();
+  }
+  double dispatch_s() const override { return 0.0; }
+  std::vector<double> rate_by_active_ranks() const override { return {}; }
+  CostOrigin origin() const override { return {"roofline", cluster_.device.name, "", ""}; }
+
+ private:
+  double bandwidth() const { return cluster_.device.memory_bandwidth_bytes_per_s * kBandwidthShare; }
+
+  double operator_s(const models::OperatorShape& s, Phase phase) const {
+    const double peak =
+        s.precision == Precision::fp32 ? cluster_.device.fp32_flop_per_s : cluster_.device.bf16_flop_per_s;
+    const bool forward = phase == Phase::forward;
+    double share = kProductShare;
+    if (s.kind == OperatorKind::attention) share = forward ? kAttentionForwardShare : kAttentionBackwardShare;
+    const double flop = forward                          ? models::forward_flop(s)
+                        : phase == Phase::input_gradient ? models::input_gradient_flop(s)
+                                                         : models::weight_gradient_flop(s);
+    double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s) / 2.0;
+    // Without matrix work everything that is not a product happens in the input gradient.
+    if (phase == Phase::weight_gradient && flop == 0.0) return 0.0;
+    if (phase == Phase::input_gradient && flop == 0.0) bytes *= 2.0;
+    return kLaunchSeconds + std::max(flop / (peak * share), bytes / bandwidth());
+  }
+
+  OperatorPieces pieces_;
+  const ClusterSpec& cluster_;
+};
+
+}  // namespace
+
+std::unique_ptr<CostSource> make_roofline_cost(const ModelSpec& model, const Workload& workload,
+                                               const ClusterSpec& cluster) {
+  return std::make_unique<RooflineCost>(model, workload, cluster);
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/quantity.h"
+#include "planner/memory/memory_model.h"
+
+namespace mpt::planner {
+namespace {
+
+std::string signed_seconds(double seconds) {
+  return (seconds < 0 ? "-" : "+") + format_seconds(std::abs(seconds));
+}
+
+std::string share(double part, double whole) { return format_percent(whole > 0 ? part / whole : 0.0); }
+
+std::string why_first(const Candidate& best, const SearchProblem& problem) {
+  const Breakdown b = breakdown(best);
+  const double step = best.evaluation.step_time_s;
+  return fmt::format(
+      "{}: {} per step, {} tokens/s. A rank computes {} ({}), spends {} in tensor-parallel collectives and "
+      "idles {} ({}), of which {} at the step's end; the fullest rank holds {} of {}.",
+      layout_name(best.estimate.layout), format_seconds(step),
+      format_count(int64_t(double(problem.workload.tokens_per_step()) / step)), format_seconds(b.compute_s),
+      share(b.compute_s, step), format_seconds(b.collectives_s), format_seconds(b.idle_s),
+      share(b.idle_s, step), format_seconds(b.step_end_s), format_bytes(double(best.evaluation.peak_bytes)),
+      format_bytes(double(problem.memory_limit_bytes)));
+}
+
+std::string why_not_second(const Candidate& best, const Candidate& other) {
+  const Breakdown a = breakdown(best), b = breakdown(other);
+  const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
+  return fmt::format("The runner-up, {}, takes {} ({}): compute {}, collectives {}, idle {}.",
+                     layout_name(other.estimate.layout), signed_seconds(loss),
+                     share(loss, best.evaluation.step_time_s), signed_seconds(b.compute_s - a.compute_s),
+                     signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s));
+}
+
+// The fastest of the kept layouts that differs in its split, so that the comparison says something.
+const Candidate* other_split(const SearchResult& result) {
+  const Layout& first = result.best.front().estimate.layout;
+  for (const Candidate& c : result.best) {
+    const Layout& l = c.estimate.layout;
+    if (l.tensor != first.tensor || l.pipeline != first.pipeline || l.data != first.data) return &c;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+Breakdown breakdown(const Candidate& candidate) {
+  const Evaluation& e = candidate.evaluation;
+  Breakdown b;
+  double last_compute_s = 0.0;
+  for (InstructionId id = 0; id < e.program.size(); ++id) {
+    const Instruction& i = e.program.instructions[size_t(id)];
+    if (!i.is_compute()) continue;
+    const double seconds = e.timeline.spans[size_t(id)].seconds();
+    const double whole = e.durations_s[size_t(id)];
+    const double inside = candidate.estimate.cost.stages[size_t(i.stage)].collective[size_t(i.kind)];
+    const double collective = whole > 0 ? seconds * inside / whole : 0.0;
+    b.collectives_s += collective;
+    b.compute_s += seconds - collective;
+    if (i.kind != InstructionKind::optimizer_step)
+      last_compute_s = std::max(last_compute_s, e.timeline.spans[size_t(id)].end_s);
+  }
+  b.compute_s /= e.program.ranks;
+  b.collectives_s /= e.program.ranks;
+  b.idle_s = e.step_time_s - b.compute_s - b.collectives_s;
+  double norm_end_s = last_compute_s;
+  for (InstructionId id = 0; id < e.program.size(); ++id) {
+    if (e.program.instructions[size_t(id)].kind == InstructionKind::reduce_norm)
+      norm_end_s = e.timeline.spans[size_t(id)].end_s;
+  }
+  b.step_end_s = norm_end_s - last_compute_s;
+  return b;
+}
+
+std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem) {
+  std::vector<std::string> out{why_first(result.best.front(), problem)};
+  if (result.best.size() > 1) out.push_back(why_not_second(result.best[0], result.best[1]));
+  if (const Candidate* other = other_split(result); other != nullptr && other != &result.best[1]) {
+    const Breakdown a = breakdown(result.best.front()), b = breakdown(*other);
+    const double loss = other->evaluation.step_time_s - result.best.front().evaluation.step_time_s;
+    out.push_back(fmt::format(
+        "The best other split, {}, takes {} ({}): compute {}, collectives {}, idle {}.",
+        layout_name(other->estimate.layout), signed_seconds(loss),
+        share(loss, result.best.front().evaluation.step_time_s), signed_seconds(b.compute_s - a.compute_s),
+        signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s)));
+  }
+  return out;
+}
+
+std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem) {
+  std::vector<std::string> out;
+  constexpr size_t kMost = 12;
+  for (const auto& [name, family] : result.over_memory) {
+    if (out.size() == kMost) break;
+    out.push_back(fmt::format("memory: {} ({} layouts): the nearest, {}, is {} over: {}", name, family.count,
+                              layout_name(family.layout),
+                              format_bytes(family.nearest.needed - family.nearest.available),
+                              family.nearest.reason));
+  }
+  if (result.over_memory.size() > out.size()) {
+    out.push_back(fmt::format("memory: {} more families", result.over_memory.size() - out.size()));
+  }
+  for (const auto& [reason, count] : result.not_dividing) {
+    if (out.size() >= 2 * kMost) break;
+    out.push_back(fmt::format("divides: {}{}", reason, count > 1 ? fmt::format(" ({} splits)", count) : ""));
+  }
+  if (result.certificate.over_bound > 0 && !result.best.empty()) {
+    out.push_back(fmt::format(
+        "time: {} layouts cannot be faster than {}, which the {} best reach: their busiest rank's own "
+        "work takes longer",
+        format_count(result.certificate.over_bound),
+        format_seconds(result.best.back().evaluation.step_time_s), result.best.size()));
+  }
+  if (out.empty())
+    out.push_back(fmt::format("nothing: all {} layouts fit and were simulated",
+                              problem.cluster.devices > 0 ? result.certificate.layouts : 0));
+  return out;
+}
+
+void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem) {
+  if (result.over_memory.empty()) {
+    std::string why;
+    for (const auto& [reason, count] : result.not_dividing) why += (why.empty() ? "" : "; ") + reason;
+    throw UserError(Problem{"layouts",
+                            fmt::format("none divides the model and the batch over {} devices{}",
+                                        problem.cluster.devices, why.empty() ? "" : ": " + why),
+                            "at least one",
+                            "change --global-batch, the number of devices, or the degrees that are fixed"});
+  }
+  const auto nearest = std::min_element(
+      result.over_memory.begin(), result.over_memory.end(),
+      [](const auto& a, const auto& b) { return a.second.nearest.needed < b.second.nearest.needed; });
+  const MemoryFamily& family = nearest->second;
+  throw UserError(Problem{
+      "--memory",
+      fmt::format("{} per rank, and no layout of {} fits", format_bytes(double(problem.memory_limit_bytes)),
+                  format_count(result.certificate.layouts)),
+      fmt::format("at least {}", format_bytes(family.nearest.needed)),
+      fmt::format("the smallest is {}; {}", layout_name(family.layout), family.nearest.reason)});
+}
+
+}  // namespace mpt::planner

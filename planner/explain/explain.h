@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Reasons for people: why the first layout won, where the second loses, what ruled the others out.
+
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "planner/search/search.h"
+
+namespace mpt::planner {
+
+/// Where the step's time goes on the ranks' average: they add up to the step.
+struct Breakdown {
+  double compute_s = 0.0;      // forward and backward without collectives, and the optimizer
+  double collectives_s = 0.0;  // tensor-parallel collectives inside them
+  double idle_s = 0.0;         // compute lane waits: bubble and exposed transfers
+  double step_end_s = 0.0;     // of the idle time: gradient reduction and norm behind the last backward
+};
+Breakdown breakdown(const Candidate& candidate);
+
+std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem);
+std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem);
+
+/// The complete plan of the search's first layout.
+Plan make_plan(const SearchResult& result, const SearchProblem& problem);
+
+/// The error where nothing fits: what the smallest layout would need. Never returns.
+[[noreturn]] void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem);
+
+/// What mpt-plan prints: the best layouts, reasons, rejections, certificate and source of the costs.
+std::string describe_plan(const Plan& plan);
+
+}  // namespace mpt::planner

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include "core/quantity.h"
+#include "models/layer_program.h"
+#include "planner/explain/explain.h"
+#include "reports/table.h"
+
+namespace mpt::planner {
+namespace {
+
+RankedLayout ranked(const Candidate& c, const SearchProblem& problem) {
+  return {c.estimate.layout, c.evaluation.step_time_s, c.evaluation.bubble_share, c.evaluation.peak_bytes,
+          double(problem.workload.tokens_per_step()) / c.evaluation.step_time_s};
+}
+
+}  // namespace
+
+Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
+  const Candidate& best = result.best.front();
+  Plan plan;
+  plan.model = problem.model;
+  plan.cluster = problem.cluster;
+  plan.workload = problem.workload;
+  plan.memory_limit_bytes = problem.memory_limit_bytes;
+  plan.layout = best.estimate.layout;
+  plan.schedule = schedule_rows(best.evaluation.schedule);
+  plan.footprints = best.estimate.footprints;
+  plan.program_digest = program_digest(best.evaluation.program);
+  plan.cost = problem.cost->origin();
+  plan.durations = best.estimate.cost.table();
+  plan.rate_by_active_ranks = problem.cost->rate_by_active_ranks();
+  plan.prediction.step_time_s = best.evaluation.step_time_s;
+  plan.prediction.bubble_share = best.evaluation.bubble_share;
+  plan.prediction.tokens_per_s = double(problem.workload.tokens_per_step()) / best.evaluation.step_time_s;
+  plan.prediction.model_flop_per_step =
+      models::model_flop_per_token(problem.model, problem.workload.sequence) *
+      double(problem.workload.tokens_per_step());
+  plan.prediction.memory = best.evaluation.memory;
+  plan.search = result.certificate;
+  for (const Candidate& c : result.best) plan.ranking.push_back(ranked(c, problem));
+  plan.reasons = reasons(result, problem);
+  plan.rejected = rejections(result, problem);
+  return plan;
+}
+
+std::string describe_plan(const Plan& plan) {
+  reports::Table table(
+      {{"layout", reports::Align::left}, {"step time"}, {"bubble"}, {"peak memory"}, {"tokens/s"}});
+  for (const RankedLayout& r : plan.ranking) {
+    table.add_row({layout_name(r.layout), format_seconds(r.step_time_s), format_percent(r.bubble_share),
+                   format_bytes(double(r.peak_bytes)), format_count(int64_t(r.tokens_per_s))});
+  }
+  std::string text =
+      fmt::format("{} on {} ({} devices), {} sequences of {} tokens per step, {} per rank\n\n",
+                  plan.model.name, plan.cluster.name, plan.cluster.devices, plan.workload.global_batch,
+                  plan.workload.sequence, format_bytes(double(plan.memory_limit_bytes)));
+  text += table.text() + "\nWhy the first\n";
+  for (const std::string& reason : plan.reasons) text += "  " + reason + "\n";
+  text += "\nWhat ruled the others out\n";
+  for (const std::string& reason : plan.rejected) text += "  " + reason + "\n";
+  const SearchCertificate& c = plan.search;
+  text += fmt::format(
+      "\nCertificate: {} layouts = {} over memory + {} over the bound + {} simulated; {}, in {}\n",
+      format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),
+      format_count(c.simulated), c.optimal ? "the optimum of this cost model" : "not all accounted for",
+      format_seconds(c.seconds));
+  text += fmt::format("Costs: {} of {}{}\n", plan.cost.source, plan.cost.machine,
+                      plan.cost.date.empty() ? "" : ", " + plan.cost.date);
+  return text;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Memory of each pipeline rank, exact from the StepProgram's list order: nothing here is bounded by a
+// formula.
+
+#include <optional>
+#include <vector>
+
+#include "core/cluster_spec.h"
+#include "core/plan.h"
+#include "core/rejection.h"
+#include "core/step_program.h"
+
+namespace mpt::planner {
+
+std::vector<RankMemory> rank_memory(const StepProgram& program,
+                                    const std::vector<StageFootprint>& footprints);
+
+/// What the driver, its context and the communication library hold on a device before any tensor: about 1.5
+/// GiB on recent data-centre GPUs; none for CPU ranks. The limit of a rank is what the device has beyond it.
+int64_t framework_bytes(const DeviceSpec& device);
+
+/// The fullest rank against the limit.
+std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory, int64_t limit_bytes);
+
+/// "weights 1.2 GiB, gradients ..., activations ..." of one rank.
+std::string describe_memory(const RankMemory& memory);
+
+}  // namespace mpt::planner

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/evaluate.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "core/lower.h"
+#include "core/schedule_catalog.h"
+#include "models/footprint.h"
+#include "planner/memory/memory_model.h"
+
+namespace mpt::planner {
+namespace {
+
+int64_t step_micro_batches(const SearchProblem& problem, const Layout& layout) {
+  return micro_batches(layout, problem.workload);
+}
+
+}  // namespace
+
+Contention contention_of(const SearchProblem& problem, const Layout& layout) {
+  return {problem.cost->rate_by_active_ranks(), layout.tensor * layout.data};
+}
+
+Estimate estimate(const SearchProblem& problem, const Layout& layout) {
+  Estimate e{layout, models::stage_footprints(problem.model, layout, problem.workload), {}, 0.0};
+  e.cost = step_cost(problem.model, layout, e.footprints, problem.workload, *problem.cost);
+  e.bound_s =
+      lower_bound_s(layout, e.cost, step_micro_batches(problem, layout), contention_of(problem, layout));
+  return e;
+}
+
+// Every schedule of the catalog places stage s on rank s % pipeline, or a rank's lowest stage no lower than
+// that.
+double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_batches,
+                     const Contention& contention) {
+  const auto ranks = size_t(layout.pipeline);
+  std::vector<double> work(ranks, 0.0), optimizer(ranks, 0.0);
+  double own_reduction = std::numeric_limits<double>::infinity();
+  for (size_t s = 0; s < cost.stages.size(); ++s) {
+    const StageCost& stage = cost.stages[s];
+    work[s % ranks] +=
+        double(micro_batches) * (stage.of(InstructionKind::forward) + stage.of(InstructionKind::backward));
+    optimizer[s % ranks] += stage.of(InstructionKind::optimizer_step);
+    if (s % ranks == 0) own_reduction = std::min(own_reduction, stage.of(InstructionKind::reduce_gradient));
+  }
+  const bool reduces = layout.data > 1;
+  double longest = 0.0, below = 0.0;
+  for (size_t p = 0; p < ranks; ++p) {
+    const double reduction = !reduces ? 0.0
+                             : p == 0 ? own_reduction
+                                      : cost.stages.front().of(InstructionKind::reduce_gradient);
+    longest = std::max(longest, below + work[p] + reduction);
+    below += cost.stages[p].of(InstructionKind::forward) + cost.stages[p].of(InstructionKind::backward);
+  }
+  const double total = std::accumulate(work.begin(), work.end(), 0.0);
+  double best_rate = 0.0;  // of all lanes together
+  for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes)
+    best_rate = std::max(best_rate, double(lanes) * contention.rate(lanes));
+  longest = std::max(longest, total / best_rate);
+  // A rounding error must not turn the bound into more than the time it bounds.
+  return (longest + cost.reduce_norm_s + *std::max_element(optimizer.begin(), optimizer.end())) *
+         (1.0 - 1e-12);
+}
+
+Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
+  Evaluation result;
+  const auto reject = [&](Rejection rejection) {
+    result.rejection = std::move(rejection);
+    return std::move(result);
+  };
+  const auto& generate = find_schedule(e.layout.schedule, "layout").generate;
+  result.schedule =
+      generate(int(e.layout.pipeline), int(e.layout.chunks), int(step_micro_batches(problem, e.layout)));
+  result.program = lower(e.layout, result.schedule, e.footprints);
+  result.memory = rank_memory(result.program, e.footprints);
+  if (auto rejection = check_memory(result.memory, problem.memory_limit_bytes)) return reject(*rejection);
+  result.durations_s = e.cost.durations(result.program);
+  result.timeline = simulate(result.program, result.durations_s, contention_of(problem, e.layout));
+  result.step_time_s = step_time_s(result.timeline);
+  result.bubble_share = bubble_share(result.program, result.timeline);
+  for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
+  return result;
+}
+
+}  // namespace mpt::planner

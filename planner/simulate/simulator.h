@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The simulator: gives each instruction of a StepProgram a duration. It knows lanes and waits and nothing of
+// schedules.
+
+#include <span>
+#include <vector>
+
+#include "core/step_program.h"
+#include "core/timeline.h"
+
+namespace mpt::planner {
+
+/// One loop in id order: start = latest end of the waits and of what last used each of its lanes.
+Timeline simulate(const StepProgram& program, std::span<const double> durations_s);
+
+/// CPU ranks that share cores. Each representative compute lane stands for `ranks_per_lane` ranks that do the
+/// same at the same time; each of n ranks computing at once runs at rate[n - 1] of one alone. Beyond the
+/// table the total stays what it was at its end.
+struct Contention {
+  std::vector<double> rate_by_active_ranks;
+  int64_t ranks_per_lane = 1;
+
+  double rate(int64_t active_lanes) const;
+};
+
+/// As above, with compute slowed by contention: compute instructions advance by the rate of the moment, all
+/// others by their duration. Equal to the plain simulation, to the bit, where no rate is below 1.
+Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
+                  const Contention& contention);
+
+}  // namespace mpt::planner

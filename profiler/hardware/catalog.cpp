@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/hardware/catalog.h"
+
+#include <fmt/ranges.h>
+#include <charconv>
+#include <filesystem>
+#include <string_view>
+
+#include "core/json.h"
+#include "profiler/hardware/machine.h"
+
+namespace mpt::profiler {
+
+const std::vector<std::pair<std::string_view, std::string_view>>& catalog_files();  // generated
+
+namespace {
+
+constexpr const char* kThisMachine = "this-machine";
+constexpr int64_t kMostDevices = 10'000'000;
+
+/// A node as the catalog's files hold it: one node's devices and its links, with the source of the figures.
+struct NodeEntry {
+  std::string name;
+  DeviceSpec device;
+  int64_t devices_per_node = 1;
+  std::vector<LinkLevel> levels;  // the last one connects nodes
+  std::vector<std::string> sources;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = NodeEntry;
+    v.field("name", &T::name, "name of the node");
+    v.field("device", &T::device, "its devices");
+    v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 4096));
+    v.field("levels", &T::levels, "links, innermost first; the last connects nodes");
+    v.field("sources", &T::sources, "where the figures come from");
+  }
+};
+
+NodeEntry read_node(std::string_view file, std::string_view text) {
+  return from_json<NodeEntry>(parse_json(std::string(text), "catalog/" + std::string(file)),
+                              "catalog/" + std::string(file));
+}
+
+struct NameAndCount {
+  std::string name;
+  int64_t count = 1;
+};
+
+NameAndCount split_name(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  NameAndCount out{text.substr(0, colon), 1};
+  if (colon == std::string::npos) return out;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, out.count);
+  if (error != std::errc{} || stop != end || out.count < 1 || out.count > kMostDevices) {
+    throw UserError(Problem{
+        "--cluster " + text.substr(0, 80), fmt::format("the count \"{}\"", text.substr(colon + 1, 40)),
+        fmt::format("a whole number from 1 to {}", kMostDevices), "for example dgx-h100:8 for eight nodes"});
+  }
+  return out;
+}
+
+ClusterSpec make_this_machine(const std::string& name, int64_t ranks, const std::optional<Profile>& profile) {
+  const MachineDescription machine = profile ? profile->machine : describe_machine();
+  ClusterSpec cluster;
+  cluster.name = name;
+  cluster.devices = cluster.devices_per_node = ranks;
+  cluster.cores_per_node = machine.cores;
+  cluster.device.name = machine.device;
+  cluster.device.kind = DeviceKind::cpu;
+  cluster.device.memory_bytes = machine.memory_bytes / ranks;
+  // Without a profile: a core of a recent server. Only the roofline reads these.
+  cluster.device.memory_bandwidth_bytes_per_s = profile ? profile->memory_bandwidth_bytes_per_s : 1e10;
+  cluster.device.fp32_flop_per_s = cluster.device.bf16_flop_per_s =
+      profile ? profile->matmul_flop_per_s : 5e10;
+  LinkLevel link{"shared-memory", ranks, 1e-6, 1e10};
+  if (profile) {
+    for (const TransportTiming& t : profile->transport) {
+      if (t.operation != TransportOperation::send_receive) continue;
+      if (t.bytes == 1024) link.latency_s = t.seconds;
+      link.bandwidth_bytes_per_s = double(t.bytes) / std::max(t.seconds, 1e-9);
+    }
+  }
+  cluster.levels = {link};
+  return cluster;
+}
+
+ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t count) {
+  ClusterSpec cluster;
+  cluster.name = name;
+  cluster.device = node.device;
+  cluster.devices_per_node = node.devices_per_node;
+  cluster.devices = node.devices_per_node * count;
+  cluster.levels = node.levels;
+  if (count == 1 && cluster.levels.size() > 1) cluster.levels.pop_back();
+  cluster.levels.back().group_size = std::max(cluster.levels.back().group_size, cluster.devices);
+  if (cluster.devices > kMostDevices) {
+    throw UserError(Problem{"--cluster " + name, fmt::format("{} devices", cluster.devices),
+                            fmt::format("at most {}", kMostDevices), ""});
+  }
+  return cluster;
+}
+
+}  // namespace
+
+std::vector<std::string> node_names() {
+  std::vector<std::string> names;
+  for (const auto& [file, text] : catalog_files()) names.emplace_back(file.substr(0, file.rfind('.')));
+  return names;
+}
+
+ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile) {
+  const bool looks_like_path = name.find('/') != std::string::npos || name.ends_with(".json");
+  std::error_code error;
+  if (looks_like_path || std::filesystem::is_regular_file(name, error)) {
+    auto cluster = from_json<ClusterSpec>(load_json(name, int64_t{1} << 20), name);
+    if (cluster.levels.empty())
+      throw UserError(Problem{name + " at /levels", "an empty list", "at least one link level", ""});
+    return cluster;
+  }
+  const NameAndCount wanted = split_name(name);
+  if (wanted.name == kThisMachine) return make_this_machine(name, wanted.count, profile);
+  for (const auto& [file, text] : catalog_files()) {
+    if (file.substr(0, file.rfind('.')) == wanted.name)
+      return make_nodes(read_node(file, text), name, wanted.count);
+  }
+  std::vector<std::string> known = node_names();
+  known.emplace_back(kThisMachine);
+  throw UserError(Problem{
+      "--cluster",
+      fmt::format("unknown cluster \"{}\"{}", wanted.name.substr(0, 80), did_you_mean(wanted.name, known)),
+      fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
+      "for example dgx-h100:8 or this-machine:4"});
+}
+
+}  // namespace mpt::profiler

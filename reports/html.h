@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The HTML report: one file, no network. Of a plan alone, or of a plan and the run that executed it.
+
+#include <string>
+
+#include "core/plan.h"
+#include "core/timeline.h"
+#include "reports/run_result.h"
+
+namespace mpt::reports {
+
+std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted);
+std::string run_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+                       const RunResult& result);
+
+}  // namespace mpt::reports
