@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/html.h"
+
+#include <string_view>
+
+#include "core/json.h"
+#include "core/quantity.h"
+#include "reports/compare.h"
+
+namespace mpt::reports {
+
+const std::vector<std::pair<std::string_view, std::string_view>>&
+html_files();  // generated from reports/html/
+
+namespace {
+
+// A picture of more rectangles than this is neither readable nor quick.
+constexpr size_t kMostSpans = 20'000;
+
+std::string_view html_file(std::string_view name) {
+  for (const auto& [file, text] : html_files()) {
+    if (file == name) return text;
+  }
+  MPT_CHECK(false, "no embedded file {}", name);
+}
+
+std::string escape_html(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else if (c == '"')
+      out += "&quot;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+// [rank, kind, stage, micro-batch, start in us, duration in us]; transfers on the receiving side.
+Json spans_of(const StepProgram& program, const Timeline& timeline, bool& cut) {
+  Json spans = Json::array();
+  const bool compute_only = program.instructions.size() > kMostSpans;
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    const Instruction& i = program.instructions[size_t(id)];
+    if (compute_only && !i.is_compute()) continue;
+    if (spans.size() >= kMostSpans) break;
+    const Span& span = timeline.spans[size_t(id)];
+    const auto microseconds = [](double s) { return int64_t(s * 1e6 + 0.5); };
+    for (const Lane& lane : program.lanes(id)) {
+      if (i.is_transfer() && &lane == &program.lanes(id).front()) continue;
+      spans.push_back({lane.rank, int(i.kind), i.stage, i.micro_batch, microseconds(span.start_s),
+                       microseconds(span.seconds())});
+    }
+  }
+  cut = compute_only;
+  return spans;
+}
+
+Json rows_of(const std::vector<ComparisonRow>& rows) {
+  Json out = Json::array();
+  for (const ComparisonRow& r : rows) out.push_back({r.quantity, r.predicted, r.measured, r.error});
+  return out;
+}
+
+Json memory_of(const Plan& plan, const RunResult* result) {
+  Json out = Json::array();
+  for (const RankMemory& m : plan.prediction.memory) {
+    Json row{{"rank", m.rank},
+             {"weights", m.parameter_bytes},
+             {"gradients", m.gradient_bytes},
+             {"optimizer", m.optimizer_bytes},
+             {"transfer", m.transfer_buffer_bytes},
+             {"activations", m.activation_peak_bytes},
+             {"text", format_bytes(double(m.peak_bytes))}};
+    if (result != nullptr) row["measured"] = result->peak_bytes[size_t(m.rank)];
+    out.push_back(std::move(row));
+  }
+  return out;
+}
+
+Json ranking_of(const Plan& plan) {
+  Json out = Json::array();
+  for (const RankedLayout& r : plan.ranking) {
+    out.push_back({layout_name(r.layout), r.step_time_s, format_seconds(r.step_time_s),
+                   format_percent(r.bubble_share), format_bytes(double(r.peak_bytes)),
+                   format_count(int64_t(r.tokens_per_s))});
+  }
+  return out;
+}
+
+Json facts_of(const Plan& plan) {
+  const Layout& l = plan.layout;
+  const SearchCertificate& c = plan.search;
+  Json facts = Json::array();
+  const auto add = [&](const char* name, std::string value) { facts.push_back({name, std::move(value)}); };
+  add("Step time", format_seconds(plan.prediction.step_time_s));
+  add("Tokens/s", format_count(int64_t(plan.prediction.tokens_per_s)));
+  add("Bubble", format_percent(plan.prediction.bubble_share));
+  int64_t peak = 0;
+  for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
+  add("Peak memory",
+      fmt::format("{} of {}", format_bytes(double(peak)), format_bytes(double(plan.memory_limit_bytes))));
+  add("Layout", fmt::format("tensor {} x pipeline {} x data {}", l.tensor, l.pipeline, l.data));
+  add("Schedule", fmt::format("{}, {} micro-batches of {}", plan.schedule.name, plan.schedule.micro_batches,
+                              l.micro_batch));
+  add("Recompute", enum_name(l.recompute));
+  add("Model FLOP/s", format_flop_rate(plan.prediction.model_flop_per_step / plan.prediction.step_time_s));
+  add("Search", fmt::format("{} layouts: {} over memory, {} over the bound, {} simulated{}",
+                            format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),
+                            format_count(c.simulated), c.optimal ? "; optimal" : ""));
+  add("Costs from",
+      plan.cost.source + ", " + plan.cost.machine + (plan.cost.date.empty() ? "" : ", " + plan.cost.date));
+  return facts;
+}
+
+Json steps_of(const RunResult& result) {
+  Json steps = Json::array();
+  for (const StepRecord& r : result.steps)
+    steps.push_back({r.step, r.loss, r.tokens_per_s, r.step_time_s, r.bubble_share});
+  return steps;
+}
+
+std::string render(const Plan& plan, Json data) {
+  const std::string title = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
+  data["title"] = title;
+  data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {} x {}",
+                                 plan.model.layers, plan.model.hidden, plan.workload.global_batch,
+                                 plan.workload.sequence, plan.cluster.devices, plan.cluster.device.name);
+  data["facts"] = facts_of(plan);
+  data["ranking"] = ranking_of(plan);
+  data["reasons"] = plan.reasons;
+  data["rejected"] = plan.rejected;
+  data["memory_limit"] = plan.memory_limit_bytes;
+  data["memory_limit_text"] = format_bytes(double(plan.memory_limit_bytes));
+  data["ranks"] = plan.layout.pipeline;
+  data["kinds"] = enum_names<InstructionKind>();
+  // "<" must not end the script element that holds the data.
+  std::string json;
+  for (const char c : data.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+    if (c == '<')
+      json += "\\u003c";
+    else
+      json += c;
+  }
+  std::string page(html_file("report.html"));
+  const std::pair<std::string, std::string> parts[] = {{"{{title}}", escape_html(title)},
+                                                       {"{{style}}", std::string(html_file("report.css"))},
+                                                       {"{{script}}", std::string(html_file("report.js"))},
+                                                       {"{{data}}", json}};
+  for (const auto& [mark, text] : parts) {
+    for (size_t at = page.find(mark); at != std::string::npos; at = page.find(mark, at + text.size()))
+      page.replace(at, mark.size(), text);
+  }
+  return page;
+}
+
+Json plan_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+               const RunResult* result) {
+  bool cut = false;
+  Json data;
+  data["predicted"] = spans_of(program, predicted, cut);
+  data["cut"] = cut;
+  data["memory"] = memory_of(plan, result);
+  return data;
+}
+
+}  // namespace
+
+std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted) {
+  return render(plan, plan_data(plan, program, predicted, nullptr));
+}
+
+std::string run_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+                       const RunResult& result) {
+  Json data = plan_data(plan, program, predicted, &result);
+  bool cut = false;
+  data["measured"] = spans_of(program, result.timeline, cut);
+  data["comparison"] = rows_of(compare_run(plan, result));
+  data["instructions"] = rows_of(compare_instructions(program, predicted, result.timeline));
+  data["steps"] = steps_of(result);
+  return render(plan, std::move(data));
+}
+
+}  // namespace mpt::reports

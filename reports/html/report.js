@@ -1,0 +1,279 @@
+'use strict';
+(function () {
+  const errors = [];
+  window.addEventListener('error', (event) => { errors.push(event.message); document.documentElement.dataset.errors = String(errors.length); });
+  const data = JSON.parse(document.getElementById('data').textContent);
+  const main = document.getElementById('main');
+  document.getElementById('title').textContent = data.title;
+  document.getElementById('subtitle').textContent = data.subtitle;
+
+  // ---- small builders; text always goes in as text, never as markup
+  function element(name, parent, text, attributes) {
+    const made = document.createElement(name);
+    if (text !== undefined && text !== null) made.textContent = text;
+    for (const key in attributes || {}) made.setAttribute(key, attributes[key]);
+    if (parent) parent.appendChild(made);
+    return made;
+  }
+  function shape(name, parent, attributes, text) {
+    const made = document.createElementNS('http://www.w3.org/2000/svg', name);
+    for (const key in attributes) made.setAttribute(key, attributes[key]);
+    if (text !== undefined) made.textContent = text;
+    parent.appendChild(made);
+    return made;
+  }
+  function section(title, id, parent) {
+    const made = element('section', parent || main, null, {id: id, 'aria-labelledby': id + '-title'});
+    element('h2', made, title, {id: id + '-title'});
+    return made;
+  }
+  function picture(parent, width, height, label) {
+    return shape('svg', parent, {viewBox: '0 0 ' + width + ' ' + height, role: 'img', 'aria-label': label});
+  }
+  const tip = element('div', document.body, '', {id: 'tip', role: 'status'});
+  function hover(target, text) {
+    target.addEventListener('pointermove', (event) => {
+      tip.textContent = text;
+      tip.style.visibility = 'visible';
+      tip.style.left = Math.min(event.clientX + 12, window.innerWidth - 270) + 'px';
+      tip.style.top = (event.clientY + 14) + 'px';
+    });
+    target.addEventListener('pointerleave', () => { tip.style.visibility = 'hidden'; });
+  }
+  function seconds(us) {
+    return us >= 1e6 ? (us / 1e6).toPrecision(3) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(3) + ' ms' : us.toPrecision(3) + ' us';
+  }
+  function bytes(n) {
+    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+    let u = 0;
+    while (n >= 1024 && u < 4) { n /= 1024; ++u; }
+    return n.toPrecision(3) + ' ' + units[u];
+  }
+  function table(parent, heads, rows, chosen) {
+    const made = element('table', element('div', parent, null, {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'table'}));
+    const head = element('tr', element('thead', made));
+    heads.forEach((text) => element('th', head, text, {scope: 'col'}));
+    const body = element('tbody', made);
+    rows.forEach((row, index) => {
+      const line = element('tr', body, null, chosen === index ? {class: 'chosen'} : {});
+      row.forEach((cell) => {
+        if (typeof cell === 'number') element('i', element('td', line, null, {class: 'bar'}), null, {style: 'width:' + (cell * 100).toFixed(1) + '%'});
+        else element('td', line, cell);
+      });
+    });
+  }
+  function list(parent, items) {
+    const made = element('ul', parent);
+    items.forEach((text) => element('li', made, text));
+  }
+
+  // ---- the recommendation
+  const first = section('Recommendation', 'recommendation');
+  const facts = element('dl', first, null, {class: 'facts'});
+  data.facts.forEach((fact, index) => {
+    const cell = element('div', facts, null, index >= data.facts.length - 2 ? {class: 'wide'} : {});
+    element('dt', cell, fact[0]);
+    element('dd', cell, fact[1]);
+  });
+  if (data.comparison) {
+    table(section('Measured against predicted', 'comparison'), ['', 'predicted', 'measured', 'error'], data.comparison);
+  }
+
+  // ---- the pipeline's timeline: predicted above measured on one axis
+  const colours = ['forward', 'backward', 'backward', 'weight', 'transfer', 'transfer', 'reduce', 'reduce', 'reduce', 'step'];
+  const timeline = section('One step on every pipeline rank', 'timeline');
+  const controls = element('div', timeline, null, {class: 'controls'});
+  const buttons = {};
+  [['zoom-in', 'Zoom in', '+'], ['zoom-out', 'Zoom out', '\u2212'], ['left', 'Move left', '\u2190'], ['right', 'Move right', '\u2192'], ['whole', 'Whole step', 'All']].forEach((b) => {
+    buttons[b[0]] = element('button', controls, b[2], {type: 'button', 'aria-label': b[1], id: 'timeline-' + b[0]});
+  });
+  const legend = element('div', controls, null, {class: 'legend'});
+  [['forward', 'forward'], ['backward', 'backward'], ['weight', 'weight gradient'], ['transfer', 'transfer'], ['reduce', 'reduction'], ['step', 'optimizer']].forEach((l) => {
+    const item = element('span', legend);
+    element('i', item, null, {style: 'background:var(--' + l[0] + ')'});
+    item.appendChild(document.createTextNode(l[1]));
+  });
+  const series = [['predicted', data.predicted]];
+  if (data.measured) series.push(['measured', data.measured]);
+  const end = Math.max(1, ...series.map((s) => s[1].reduce((m, span) => Math.max(m, span[4] + span[5]), 0)));
+  const view = {from: 0, to: end * 1.01};
+  const width = 1100, left = 74, rowHeight = Math.max(9, Math.min(26, 420 / (data.ranks * series.length)));
+  const blockHeight = data.ranks * rowHeight + 30;
+  const drawing = picture(timeline, width, series.length * blockHeight + 26, 'Timeline of one step: ' + series.map((s) => s[0]).join(' and '));
+  drawing.setAttribute('tabindex', '0');
+  drawing.id = 'timeline-drawing';
+  function draw() {
+    drawing.textContent = '';
+    const scale = (width - left) / (view.to - view.from);
+    const clip = shape('clipPath', shape('defs', drawing, {}), {id: 'plot'});
+    shape('rect', clip, {x: left, y: 0, width: width - left, height: series.length * blockHeight});
+    series.forEach((s, block) => {
+      const top = block * blockHeight + 20;
+      shape('text', drawing, {x: 0, y: top - 6, class: 'ink'}, s[0]);
+      const plot = shape('g', drawing, {'clip-path': 'url(#plot)'});
+      for (let r = 0; r < data.ranks; ++r) {
+        shape('rect', plot, {x: left, y: top + r * rowHeight, width: width - left, height: rowHeight - 1, fill: 'var(--idle)'});
+        if (data.ranks <= 24 || r % 4 === 0) shape('text', drawing, {x: 0, y: top + r * rowHeight + rowHeight * 0.7}, 'rank ' + r);
+      }
+      s[1].forEach((span) => {
+        const x = left + (span[4] - view.from) * scale, w = span[5] * scale;
+        if (x > width || x + w < left) return;
+        const thin = span[1] === 4 || span[1] === 5;
+        const bar = shape('rect', plot, {x: x, y: top + span[0] * rowHeight + (thin ? rowHeight - 5 : 0), width: Math.max(w - 0.4, 0.6),
+          height: thin ? 4 : rowHeight - 1, fill: 'var(--' + colours[span[1]] + ')', opacity: span[2] % 2 ? 0.82 : 1});
+        hover(bar, data.kinds[span[1]] + (span[2] >= 0 ? ', stage ' + span[2] : '') + (span[3] >= 0 ? ', micro-batch ' + span[3] : '') +
+          ': from ' + seconds(span[4]) + ' for ' + seconds(span[5]));
+        if (!thin && w > 26 && rowHeight > 14 && span[3] >= 0) {
+          shape('text', plot, {x: x + w / 2, y: top + span[0] * rowHeight + rowHeight * 0.68, 'text-anchor': 'middle', style: 'fill:#fff;pointer-events:none'}, String(span[3]));
+        }
+      });
+    });
+    const bottom = series.length * blockHeight + 8;
+    for (let k = 0; k <= 4; ++k) {
+      const t = view.from + (view.to - view.from) * k / 4;
+      shape('text', drawing, {x: left + (width - left) * k / 4, y: bottom, 'text-anchor': k === 0 ? 'start' : k === 4 ? 'end' : 'middle'}, seconds(t));
+    }
+    drawing.dataset.from = String(view.from);
+    drawing.dataset.to = String(view.to);
+  }
+  function zoom(factor, at) {
+    const centre = at === undefined ? (view.from + view.to) / 2 : at;
+    const span = Math.min(end * 1.01, Math.max(end / 2000, (view.to - view.from) * factor));
+    const share = (centre - view.from) / (view.to - view.from);
+    place(centre - span * share, span);
+  }
+  function place(from, span) {
+    view.from = Math.max(0, Math.min(from, end * 1.01 - span));
+    view.to = view.from + span;
+    draw();
+  }
+  function move(share) { place(view.from + (view.to - view.from) * share, view.to - view.from); }
+  function timeAt(event) {
+    const box = drawing.getBoundingClientRect();
+    const x = (event.clientX - box.left) / box.width * width;
+    return view.from + (x - left) / (width - left) * (view.to - view.from);
+  }
+  buttons['zoom-in'].onclick = () => zoom(0.5);
+  buttons['zoom-out'].onclick = () => zoom(2);
+  buttons.left.onclick = () => move(-0.25);
+  buttons.right.onclick = () => move(0.25);
+  buttons.whole.onclick = () => place(0, end * 1.01);
+  drawing.addEventListener('wheel', (event) => {
+    if (!event.ctrlKey && !event.shiftKey) return;  // plain scrolling stays the page's
+    event.preventDefault();
+    zoom(event.deltaY > 0 ? 1.25 : 0.8, timeAt(event));
+  }, {passive: false});
+  let dragged = null;
+  drawing.addEventListener('pointerdown', (event) => { dragged = {at: event.clientX, from: view.from}; });
+  window.addEventListener('pointerup', () => { dragged = null; });
+  drawing.addEventListener('pointermove', (event) => {
+    if (!dragged) return;
+    const box = drawing.getBoundingClientRect();
+    place(dragged.from - (event.clientX - dragged.at) / box.width * (view.to - view.from), view.to - view.from);
+  });
+  drawing.addEventListener('keydown', (event) => {
+    const keys = {'+': () => zoom(0.5), '-': () => zoom(2), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25), Home: () => place(0, end * 1.01)};
+    if (!keys[event.key]) return;
+    event.preventDefault();
+    keys[event.key]();
+  });
+  draw();
+  element('p', timeline, (data.cut ? 'Compute only: the step has too many instructions to draw all. ' : '') +
+    'Hover for an instruction; drag to move, Ctrl and wheel or the buttons to zoom, + and - on the keyboard.', {class: 'note'});
+
+  // ---- memory, stacked by kind, with the limit
+  const pair = element('div', main, null, {class: 'pair'});
+  const memory = section('Memory of each pipeline rank', 'memory', pair);
+  const kinds = [['weights', '--forward'], ['gradients', '--backward'], ['optimizer', '--weight'], ['transfer', '--transfer'], ['activations', '--reduce']];
+  const most = Math.max(...data.memory.map((m) => Math.max(kinds.reduce((sum, k) => sum + m[k[0]], 0), m.measured || 0)));
+  const showLimit = data.memory_limit < most * 4;
+  const top = Math.max(most, showLimit ? data.memory_limit : 0) * 1.04;
+  const bar = 22, memoryDrawing = picture(memory, 540, data.memory.length * (bar + 6) + 26, 'Peak memory of each pipeline rank by kind');
+  data.memory.forEach((m, index) => {
+    const y = index * (bar + 6);
+    let x = 64;
+    shape('text', memoryDrawing, {x: 0, y: y + 15}, 'rank ' + m.rank);
+    kinds.forEach((k) => {
+      const w = m[k[0]] / top * 470;
+      hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), 'rank ' + m.rank + ', ' + k[0] + ': ' + bytes(m[k[0]]));
+      x += w;
+    });
+    if (m.measured !== undefined) {
+      const at = 64 + m.measured / top * 470;
+      hover(shape('rect', memoryDrawing, {x: at - 1.5, y: y - 2, width: 3, height: bar + 4, fill: 'var(--ink)'}), 'measured: ' + bytes(m.measured));
+    }
+  });
+  if (showLimit) {
+    const at = 64 + data.memory_limit / top * 470;
+    shape('line', memoryDrawing, {x1: at, x2: at, y1: 0, y2: data.memory.length * (bar + 6), stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
+  }
+  const memoryLegend = element('div', memory, null, {class: 'legend'});
+  kinds.forEach((k) => {
+    const item = element('span', memoryLegend);
+    element('i', item, null, {style: 'background:var(' + k[1] + ')'});
+    item.appendChild(document.createTextNode(k[0]));
+  });
+  element('p', memory, 'Limit ' + data.memory_limit_text + (showLimit ? ' (dashed)' : ', far to the right') + (data.measured ? '; the dark mark is what the run measured' : '') + '.', {class: 'note'});
+
+  // ---- where the compute lanes' time goes
+  const time = section('Where the time goes', 'time', pair);
+  const share = series.map((s) => {
+    const sums = {};
+    let last = 0;
+    s[1].forEach((span) => {
+      last = Math.max(last, span[4] + span[5]);
+      if (span[1] <= 3 || span[1] === 9) sums[colours[span[1]]] = (sums[colours[span[1]]] || 0) + span[5];
+    });
+    const whole = last * data.ranks;
+    sums.idle = whole - Object.values(sums).reduce((a, b) => a + b, 0);
+    return {name: s[0], sums: sums, whole: whole};
+  });
+  const timeDrawing = picture(time, 540, share.length * 44 + 6, 'Share of forward, backward, optimizer and idle time');
+  share.forEach((s, index) => {
+    const y = index * 44;
+    let x = 96;
+    shape('text', timeDrawing, {x: 0, y: y + 22}, s.name);
+    ['forward', 'backward', 'weight', 'step', 'idle'].forEach((k) => {
+      const w = (s.sums[k] || 0) / s.whole * 440;
+      hover(shape('rect', timeDrawing, {x: x, y: y + 4, width: Math.max(0, w), height: 28, fill: 'var(--' + k + ')', stroke: 'var(--line)'}), s.name + ', ' + k + ': ' + ((s.sums[k] || 0) / s.whole * 100).toFixed(1) + '%');
+      if (w > 62) shape('text', timeDrawing, {x: x + w / 2, y: y + 23, 'text-anchor': 'middle', style: k === 'idle' ? '' : 'fill:#fff'}, ((s.sums[k] || 0) / s.whole * 100).toFixed(0) + '%');
+      x += w;
+    });
+  });
+  element('p', time, 'Forward, backward, optimizer and, pale, idle: the bubble and waiting for transfers.', {class: 'note'});
+
+  // ---- the run
+  function curve(parent, column, label, format) {
+    const drawn = picture(parent, 540, 210, label);
+    const values = data.steps.map((s) => s[column]);
+    const low = Math.min(...values), high = Math.max(...values), span = high - low || 1;
+    const x = (i) => 60 + (values.length > 1 ? i / (values.length - 1) : 0.5) * 470;
+    const y = (v) => 176 - (v - low) / span * 160;
+    [low, (low + high) / 2, high].forEach((v) => {
+      shape('line', drawn, {x1: 60, x2: 530, y1: y(v), y2: y(v), stroke: 'var(--line)'});
+      shape('text', drawn, {x: 54, y: y(v) + 4, 'text-anchor': 'end'}, format(v));
+    });
+    shape('polyline', drawn, {points: values.map((v, i) => x(i).toFixed(1) + ',' + y(v).toFixed(1)).join(' '), fill: 'none', stroke: 'var(--accent)', 'stroke-width': 2});
+    if (values.length <= 400) values.forEach((v, i) => hover(shape('circle', drawn, {cx: x(i), cy: y(v), r: 6, fill: 'transparent'}), 'step ' + data.steps[i][0] + ': ' + format(v)));
+    shape('text', drawn, {x: 60, y: 200}, 'step ' + data.steps[0][0]);
+    shape('text', drawn, {x: 530, y: 200, 'text-anchor': 'end'}, 'step ' + data.steps[data.steps.length - 1][0]);
+  }
+  if (data.steps && data.steps.length) {
+    const run = element('div', main, null, {class: 'pair'});
+    curve(section('Loss', 'loss', run), 1, 'Loss by step', (v) => v.toFixed(3));
+    curve(section('Tokens per second', 'throughput', run), 2, 'Tokens per second by step', (v) => v >= 1000 ? (v / 1000).toPrecision(3) + 'K' : v.toPrecision(3));
+  }
+
+  // ---- ranking, reasons, rejections
+  const slowest = Math.max(...data.ranking.map((r) => r[1]));
+  table(section('The best layouts', 'ranking'), ['layout', '', 'step time', 'bubble', 'peak memory', 'tokens/s'],
+    data.ranking.map((r) => [r[0], r[1] / slowest, r[2], r[3], r[4], r[5]]), 0);
+  list(section('Why this one', 'reasons'), data.reasons);
+  list(section('What ruled the others out', 'rejected'), data.rejected);
+  if (data.instructions) {
+    table(section('Every kind of instruction, predicted and measured', 'instructions'), ['', 'predicted', 'measured', 'error'], data.instructions);
+  }
+  document.documentElement.dataset.errors = String(errors.length);
+  document.documentElement.dataset.overflow = String(document.documentElement.scrollWidth > window.innerWidth + 1);
+  document.documentElement.dataset.ready = 'true';
+})();
