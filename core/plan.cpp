@@ -162,7 +162,8 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
   check_head(json, file);
   Plan plan = from_json<Plan>(json, file);
   check_consistency(plan, file);
-  const std::string digest = program_digest(program_of(plan));
+  const StepProgram program = program_of(plan);
+  const std::string digest = program_digest(program);
   if (digest != plan.program_digest) {
     throw UserError(
         Problem{file + " at /program_digest", fmt::format("\"{}\"", plan.program_digest.substr(0, 80)),
@@ -170,7 +171,37 @@ Plan plan_from_text(const std::string& text, const std::string& file) {
                 "the plan was edited or made by another version, so its prediction no longer belongs to "
                 "it: plan again"});
   }
+  const size_t spans = plan.prediction.start_s.size();
+  if (plan.prediction.end_s.size() != spans || (spans != 0 && spans != program.instructions.size())) {
+    throw UserError(Problem{
+        file + " at /prediction/start_s",
+        fmt::format("{} starts and {} ends", spans, plan.prediction.end_s.size()),
+        fmt::format("{} of each, one per instruction, or none", program.instructions.size()), "plan again"});
+  }
   return plan;
+}
+
+void store_timeline(Plan& plan, const StepProgram& program, const Timeline& timeline) {
+  Prediction& p = plan.prediction;
+  p.step_time_s = step_time_s(timeline);
+  p.bubble_share = bubble_share(program, timeline);
+  p.tokens_per_s = double(plan.workload.tokens_per_step()) / p.step_time_s;
+  p.start_s.clear();
+  p.end_s.clear();
+  if (timeline.spans.size() > kMostStoredSpans) return;
+  for (const Span& span : timeline.spans) {
+    p.start_s.push_back(span.start_s);
+    p.end_s.push_back(span.end_s);
+  }
+}
+
+std::optional<Timeline> stored_timeline(const Plan& plan) {
+  if (plan.prediction.start_s.empty()) return std::nullopt;
+  Timeline timeline;
+  for (size_t i = 0; i < plan.prediction.start_s.size(); ++i) {
+    timeline.spans.push_back({plan.prediction.start_s[i], plan.prediction.end_s[i]});
+  }
+  return timeline;
 }
 
 Plan load_plan(const std::filesystem::path& file) { return plan_from_text(read_file(file), file.string()); }

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,10 +17,12 @@
 #include "core/schedule.h"
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
+#include "core/timeline.h"
 
 namespace mpt {
 
 inline constexpr int kPlanVersion = 1;
+inline constexpr size_t kMostStoredSpans = 50'000;
 
 /// A schedule as readable rows: "0": "F0 F1 B0 B1".
 struct ScheduleRows {
@@ -112,6 +115,9 @@ struct Prediction {
   double tokens_per_s = 0.0;
   double model_flop_per_step = 0.0;
   std::vector<RankMemory> memory;
+  // The simulated step by instruction id; empty where the program has more than kMostStoredSpans
+  // instructions.
+  std::vector<double> start_s, end_s;
 
   bool operator==(const Prediction&) const = default;
 
@@ -125,6 +131,9 @@ struct Prediction {
     v.field("model_flop_per_step", &T::model_flop_per_step, "forward and backward, without recompute",
             between(0, 1e30));
     v.field("memory", &T::memory, "peak of each pipeline rank");
+    v.field("start_s", &T::start_s,
+            "simulated start of each instruction of the lowered program; may be empty", between(0, 1e9));
+    v.field("end_s", &T::end_s, "simulated end of each instruction", between(0, 1e9));
   }
 };
 
@@ -214,6 +223,11 @@ void save_plan(const Plan& plan, const std::filesystem::path& file);
 StepProgram program_of(const Plan& plan);
 /// A duration for every instruction of the plan's program. Throws UserError if the plan lacks one.
 std::vector<double> durations_of(const Plan& plan, const StepProgram& program);
+
+/// Keeps the simulated step in the prediction, with its time and bubble.
+void store_timeline(Plan& plan, const StepProgram& program, const Timeline& timeline);
+/// The simulated step, or nothing if the plan holds none.
+std::optional<Timeline> stored_timeline(const Plan& plan);
 
 /// JSON Schema (draft 2020-12) of plan.json, made from the field lists; kept in docs/plan.schema.json.
 std::string plan_schema_text();

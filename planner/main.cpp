@@ -34,10 +34,7 @@ void write_outputs(const planner::PlanOptions& o, const Plan& plan) {
 Plan simulated_again(const std::string& file) {
   Plan plan = load_plan(file);
   const StepProgram program = program_of(plan);
-  const Timeline timeline = predicted_timeline(plan, program);
-  plan.prediction.step_time_s = step_time_s(timeline);
-  plan.prediction.bubble_share = bubble_share(program, timeline);
-  plan.prediction.tokens_per_s = double(plan.workload.tokens_per_step()) / plan.prediction.step_time_s;
+  store_timeline(plan, program, predicted_timeline(plan, program));
   return plan;
 }
 

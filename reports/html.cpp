@@ -159,29 +159,37 @@ std::string render(const Plan& plan, Json data) {
   return page;
 }
 
-Json plan_data(const Plan& plan, const StepProgram& program, const Timeline& predicted,
-               const RunResult* result) {
-  bool cut = false;
+Json plan_data(const Plan& plan, const RunResult* result) {
   Json data;
-  data["predicted"] = spans_of(program, predicted, cut);
-  data["cut"] = cut;
   data["memory"] = memory_of(plan, result);
+  data["series"] = Json::array();
+  data["cut"] = false;
   return data;
+}
+
+void add_series(Json& data, const char* name, const StepProgram& program, const Timeline& timeline) {
+  bool cut = false;
+  data["series"].push_back({name, spans_of(program, timeline, cut)});
+  if (cut) data["cut"] = true;
 }
 
 }  // namespace
 
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted) {
-  return render(plan, plan_data(plan, program, predicted, nullptr));
+  Json data = plan_data(plan, nullptr);
+  add_series(data, "predicted", program, predicted);
+  return render(plan, std::move(data));
 }
 
-std::string run_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result) {
-  Json data = plan_data(plan, program, predicted, &result);
-  bool cut = false;
-  data["measured"] = spans_of(program, result.timeline, cut);
+  Json data = plan_data(plan, &result);
+  if (predicted) {
+    add_series(data, "predicted", program, *predicted);
+    data["instructions"] = rows_of(compare_instructions(program, *predicted, result.timeline));
+  }
+  add_series(data, "measured", program, result.timeline);
   data["comparison"] = rows_of(compare_run(plan, result));
-  data["instructions"] = rows_of(compare_instructions(program, predicted, result.timeline));
   data["steps"] = steps_of(result);
   return render(plan, std::move(data));
 }

@@ -3,6 +3,7 @@
 
 // The HTML report: one file, no network. Of a plan alone, or of a plan and the run that executed it.
 
+#include <optional>
 #include <string>
 
 #include "core/plan.h"
@@ -12,7 +13,8 @@
 namespace mpt::reports {
 
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted);
-std::string run_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+/// `predicted` is absent for plans too large to keep their simulated step.
+std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result);
 
 }  // namespace mpt::reports

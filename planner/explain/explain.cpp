@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/error.h"
 #include "core/quantity.h"
@@ -96,32 +97,37 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
 }
 
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem) {
+  constexpr size_t kMost = 6;
   std::vector<std::string> out;
-  constexpr size_t kMost = 12;
-  for (const auto& [name, family] : result.over_memory) {
+  std::vector<std::pair<std::string, MemoryFamily>> families(result.over_memory.begin(),
+                                                             result.over_memory.end());
+  std::stable_sort(families.begin(), families.end(), [](const auto& a, const auto& b) {
+    return a.second.nearest.needed < b.second.nearest.needed;
+  });
+  for (const auto& [name, family] : families) {
     if (out.size() == kMost) break;
-    out.push_back(fmt::format("memory: {} ({} layouts): the nearest, {}, is {} over: {}", name, family.count,
+    out.push_back(fmt::format("memory: {} of {} layouts; the nearest, {}, is {} over: {}", family.count, name,
                               layout_name(family.layout),
                               format_bytes(family.nearest.needed - family.nearest.available),
                               family.nearest.reason));
   }
-  if (result.over_memory.size() > out.size()) {
-    out.push_back(fmt::format("memory: {} more families", result.over_memory.size() - out.size()));
-  }
+  if (families.size() > kMost)
+    out.push_back(fmt::format("memory: {} more splits, further over", families.size() - kMost));
   for (const auto& [reason, count] : result.not_dividing) {
     if (out.size() >= 2 * kMost) break;
     out.push_back(fmt::format("divides: {}{}", reason, count > 1 ? fmt::format(" ({} splits)", count) : ""));
   }
   if (result.certificate.over_bound > 0 && !result.best.empty()) {
     out.push_back(fmt::format(
-        "time: {} layouts cannot be faster than {}, which the {} best reach: their busiest rank's own "
+        "time: {} layouts cannot be faster than {}, the last of the {} above: their busiest rank's own "
         "work takes longer",
         format_count(result.certificate.over_bound),
         format_seconds(result.best.back().evaluation.step_time_s), result.best.size()));
   }
-  if (out.empty())
-    out.push_back(fmt::format("nothing: all {} layouts fit and were simulated",
-                              problem.cluster.devices > 0 ? result.certificate.layouts : 0));
+  if (out.empty()) {
+    out.push_back(fmt::format("nothing: all {} layouts on {} fit and were simulated",
+                              result.certificate.layouts, problem.cluster.name));
+  }
   return out;
 }
 

@@ -30,9 +30,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.cost = problem.cost->origin();
   plan.durations = best.estimate.cost.table();
   plan.rate_by_active_ranks = problem.cost->rate_by_active_ranks();
-  plan.prediction.step_time_s = best.evaluation.step_time_s;
-  plan.prediction.bubble_share = best.evaluation.bubble_share;
-  plan.prediction.tokens_per_s = double(problem.workload.tokens_per_step()) / best.evaluation.step_time_s;
+  store_timeline(plan, best.evaluation.program, best.evaluation.timeline);
   plan.prediction.model_flop_per_step =
       models::model_flop_per_token(problem.model, problem.workload.sequence) *
       double(problem.workload.tokens_per_step());

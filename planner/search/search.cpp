@@ -14,9 +14,7 @@ double now_s() {
 }
 
 std::string family_name(const Layout& layout) {
-  std::string name = fmt::format("tp{} pp{} dp{}", layout.tensor, layout.pipeline, layout.data);
-  if (layout.recompute != Recompute::none) name += " recompute=" + enum_name(layout.recompute);
-  return name;
+  return fmt::format("tp{} pp{} dp{}", layout.tensor, layout.pipeline, layout.data);
 }
 
 void note_rejection(const Layout& layout, const Rejection& rejection, SearchResult& result) {

@@ -93,8 +93,7 @@
     element('i', item, null, {style: 'background:var(--' + l[0] + ')'});
     item.appendChild(document.createTextNode(l[1]));
   });
-  const series = [['predicted', data.predicted]];
-  if (data.measured) series.push(['measured', data.measured]);
+  const series = data.series;  // [name, spans]
   const end = Math.max(1, ...series.map((s) => s[1].reduce((m, span) => Math.max(m, span[4] + span[5]), 0)));
   const view = {from: 0, to: end * 1.01};
   const width = 1100, left = 74, rowHeight = Math.max(9, Math.min(26, 420 / (data.ranks * series.length)));
@@ -213,7 +212,7 @@
     element('i', item, null, {style: 'background:var(' + k[1] + ')'});
     item.appendChild(document.createTextNode(k[0]));
   });
-  element('p', memory, 'Limit ' + data.memory_limit_text + (showLimit ? ' (dashed)' : ', far to the right') + (data.measured ? '; the dark mark is what the run measured' : '') + '.', {class: 'note'});
+  element('p', memory, 'Limit ' + data.memory_limit_text + (showLimit ? ' (dashed)' : ', far to the right') + (data.steps ? '; the dark mark is what the run measured' : '') + '.', {class: 'note'});
 
   // ---- where the compute lanes' time goes
   const time = section('Where the time goes', 'time', pair);

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "runtime/train/optimizer_options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace mpt::runtime {
+
+struct RunOptions {
+  std::string plan;
+  std::vector<std::string> data;
+  std::string log, trace, report, device = "cpu";
+  int64_t ranks = 0;  // 0: as many as the plan has
+  double timeout_s = 300.0;
+  bool quiet = false;
+  TrainOptions train;
+};
+
+void declare(CLI::App& app, RunOptions& options);
+
+/// Checks what this program must have to run the plan: supported features, ranks, data, outputs. Throws
+/// UserError.
+void check_plan(const Plan& plan, RunOptions& options);
+
+}  // namespace mpt::runtime
