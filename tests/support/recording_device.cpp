@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/recording_device.h"
+
+namespace mpt::test {
+namespace {
+
+using models::OperatorKind;
+using models::OperatorShape;
+using namespace runtime;
+
+class RecordingDevice final : public Device {
+ public:
+  explicit RecordingDevice(Record& record) : record_(record) {}
+
+  void* allocate(int64_t bytes) override {
+    in_use_ += rounded_bytes(bytes);
+    return new char[size_t(rounded_bytes(bytes)) + 1]();
+  }
+  void release(void* data, int64_t bytes) override {
+    in_use_ -= rounded_bytes(bytes);
+    delete[] static_cast<char*>(data);
+  }
+  int64_t in_use_bytes() const override { return in_use_; }
+  int64_t peak_bytes() const override { return in_use_; }
+  void reset_peak() override {}
+  void copy(void*, const void*, int64_t) override {}
+  void zero(void*, int64_t) override {}
+
+  void linear_forward(DataType, const LinearShape& s, const void*, const void*, const void*, void*) override {
+    add(OperatorKind::linear, s.rows, s.columns).inner = s.inner;
+  }
+  void linear_backward_input(DataType, const LinearShape&, const void*, const void*, void*) override {}
+  void linear_backward_weight(DataType, const LinearShape&, const void*, const void*, void*, void*) override {
+  }
+  void bias_forward(DataType, int64_t, int64_t, const void*, void*) override {}
+  void bias_backward(DataType, int64_t, int64_t, const void*, void*) override {}
+  void norm_forward(DataType, const NormShape& s, const void*, const void*, const void*, void*,
+                    void*) override {
+    add(OperatorKind::norm, s.rows, s.columns);
+  }
+  void norm_backward_input(DataType, const NormShape&, const void*, const void*, const void*, const void*,
+                           void*) override {}
+  void norm_backward_weight(DataType, const NormShape&, const void*, const void*, const void*, void*,
+                            void*) override {}
+  void rotary(DataType, const AttentionShape& s, double, double, int direction, void*) override {
+    if (direction > 0) add(OperatorKind::rotary, s.batch * s.sequence, (s.heads + s.kv_heads) * s.head_dim);
+  }
+  void attention_forward(DataType, const AttentionShape& s, const void*, void*, void*) override {
+    OperatorShape& shape = add(OperatorKind::attention, 0, 0);
+    shape.batch = s.batch;
+    shape.sequence = s.sequence;
+    shape.heads = s.heads;
+    shape.kv_heads = s.kv_heads;
+    shape.head_dim = shape.value_head_dim = s.head_dim;
+  }
+  void attention_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
+                          void*) override {}
+  void activation_forward(DataType, const ActivationShape& s, const void*, void*) override {
+    add(OperatorKind::activation, s.rows, s.columns).gated = s.gated;
+  }
+  void activation_backward(DataType, const ActivationShape&, const void*, const void*, void*) override {}
+  void residual_add(DataType, int64_t count, const void*, const void*, void*) override {
+    add(OperatorKind::residual_add, count, 1);  // a flat sum: the test folds it into rows and columns
+  }
+  void embedding_forward(DataType, int64_t tokens, int64_t hidden, int64_t, int64_t rows, const int32_t*,
+                         const void*, void*) override {
+    add(OperatorKind::embedding, tokens, hidden).inner = rows;
+  }
+  void embedding_backward(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*,
+                          void*) override {}
+  void position_forward(DataType, int64_t, int64_t, int64_t, const void*, void*) override {}
+  void position_backward(DataType, int64_t, int64_t, int64_t, const void*, void*) override {}
+  void loss_maximum(DataType, int64_t tokens, int64_t columns, int64_t, const void*, void*) override {
+    add(OperatorKind::cross_entropy, tokens, columns);
+  }
+  void loss_exponentials(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, void*,
+                         void*) override {}
+  double loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, double,
+                       void*) override {
+    return 0;
+  }
+  void adamw(DataType, int64_t, const AdamW&, const void*, void*, void*, void*) override {}
+  double sum_of_squares(DataType, int64_t, const void*) override { return 0; }
+
+ private:
+  OperatorShape& add(OperatorKind kind, int64_t rows, int64_t columns) {
+    OperatorShape shape;
+    shape.kind = kind;
+    shape.rows = rows;
+    shape.columns = columns;
+    record_.forward.push_back(shape);
+    return record_.forward.back();
+  }
+
+  Record& record_;
+  int64_t in_use_ = 0;
+};
+
+class RecordingCommunicator final : public Communicator {
+ public:
+  RecordingCommunicator(Record& record, int size) : record_(record), size_(size) {}
+  int rank() const override { return 0; }
+  int size() const override { return size_; }
+  void all_reduce(void*, int64_t count, DataType type, ReduceOperation) override {
+    if (size_ == 1) return;
+    record_.collectives.push_back(
+        {models::CollectiveKind::all_reduce, models::CollectiveGroup::tensor, count * size_of(type)});
+  }
+  void all_gather(const void*, void*, int64_t, DataType) override {}
+  void reduce_scatter(const void*, void*, int64_t, DataType) override {}
+  void broadcast(void*, int64_t, int) override {}
+  void send(const void*, int64_t, int) override {}
+  void receive(void*, int64_t, int) override {}
+  void barrier() override {}
+
+ private:
+  Record& record_;
+  int size_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> make_recording_device(Record& record) {
+  return std::make_unique<RecordingDevice>(record);
+}
+
+std::unique_ptr<Communicator> make_recording_communicator(Record& record, int size) {
+  return std::make_unique<RecordingCommunicator>(record, size);
+}
+
+}  // namespace mpt::test
