@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Kernels in float against plain loops in double, on sizes that no block divides. The tolerance follows from
+// the length of the sums: k unit roundoffs of the sum of magnitudes, k the number of additions.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "runtime/device/cpu/cpu_device.h"
+
+namespace mpt::runtime {
+namespace {
+
+constexpr double kUnit = 6e-8;  // unit roundoff of float
+
+std::vector<float> values(int64_t count, int seed) {
+  std::vector<float> out;
+  for (int64_t i = 0; i < count; ++i) out.push_back(float(std::sin(double(i * 37 + seed * 101)) * 1.5));
+  return out;
+}
+
+TEST(CpuDevice, AccountsMemoryInWholeUnitsAndReusesIt) {
+  const auto device = make_cpu_device();
+  void* a = device->allocate(1);
+  EXPECT_EQ(device->in_use_bytes(), 64);
+  EXPECT_EQ(uintptr_t(a) % 64, 0u);
+  void* b = device->allocate(65);
+  EXPECT_EQ(device->in_use_bytes(), 64 + 128);
+  device->release(a, 1);
+  device->release(b, 65);
+  EXPECT_EQ(device->in_use_bytes(), 0);
+  EXPECT_EQ(device->peak_bytes(), 192);
+  EXPECT_EQ(device->allocate(100), b);
+  device->reset_peak();
+  EXPECT_EQ(device->peak_bytes(), 128);
+  device->release(b, 100);
+}
+
+TEST(CpuDevice, LinearForwardAndGradientsOverOddShapes) {
+  const auto device = make_cpu_device();
+  for (const auto& [rows, columns, inner] :
+       std::vector<std::array<int, 3>>{{1, 1, 1}, {3, 5, 7}, {17, 33, 65}, {2, 1, 129}}) {
+    const LinearShape shape{rows, columns, inner};
+    const auto x = values(rows * inner, 1), w = values(columns * inner, 2), bias = values(columns, 3),
+               dy = values(rows * columns, 4);
+    std::vector<float> y(size_t(rows * columns)), dx(size_t(rows * inner)), dw = values(columns * inner, 5),
+                                                                            db = values(columns, 6);
+    const auto dw_before = dw, db_before = db;
+    device->linear_forward(DataType::float32, shape, x.data(), w.data(), bias.data(), y.data());
+    device->linear_backward_input(DataType::float32, shape, dy.data(), w.data(), dx.data());
+    device->linear_backward_weight(DataType::float32, shape, dy.data(), x.data(), dw.data(), db.data());
+    const auto check = [&](float got, double want, double magnitude, int64_t terms) {
+      EXPECT_LE(std::fabs(got - want), kUnit * double(terms + 2) * (magnitude + std::fabs(want)));
+    };
+    for (int r = 0; r < rows; ++r) {
+      for (int c = 0; c < columns; ++c) {
+        double sum = bias[size_t(c)], magnitude = std::fabs(sum);
+        for (int i = 0; i < inner; ++i)
+          sum += double(x[size_t(r * inner + i)]) * w[size_t(c * inner + i)],
+              magnitude += std::fabs(double(x[size_t(r * inner + i)]) * w[size_t(c * inner + i)]);
+        check(y[size_t(r * columns + c)], sum, magnitude, inner);
+      }
+      for (int i = 0; i < inner; ++i) {
+        double sum = 0, magnitude = 0;
+        for (int c = 0; c < columns; ++c)
+          sum += double(dy[size_t(r * columns + c)]) * w[size_t(c * inner + i)],
+              magnitude += std::fabs(double(dy[size_t(r * columns + c)]) * w[size_t(c * inner + i)]);
+        check(dx[size_t(r * inner + i)], sum, magnitude, columns);
+      }
+    }
+    for (int c = 0; c < columns; ++c) {
+      double bias_sum = db_before[size_t(c)], bias_magnitude = std::fabs(bias_sum);
+      for (int r = 0; r < rows; ++r)
+        bias_sum += dy[size_t(r * columns + c)], bias_magnitude += std::fabs(dy[size_t(r * columns + c)]);
+      check(db[size_t(c)], bias_sum, bias_magnitude, rows);
+      for (int i = 0; i < inner; ++i) {
+        double sum = dw_before[size_t(c * inner + i)], magnitude = std::fabs(sum);
+        for (int r = 0; r < rows; ++r)
+          sum += double(dy[size_t(r * columns + c)]) * x[size_t(r * inner + i)],
+              magnitude += std::fabs(double(dy[size_t(r * columns + c)]) * x[size_t(r * inner + i)]);
+        check(dw[size_t(c * inner + i)], sum, magnitude, rows);
+      }
+    }
+  }
+}
+
+// Attention by its definition, over sequences shorter, equal and longer than a block of queries.
+TEST(CpuDevice, AttentionEqualsItsDefinition) {
+  const auto device = make_cpu_device();
+  for (const int64_t s : {1, 5, 64, 65, 130}) {
+    const AttentionShape shape{2, s, 4, 2, 6};
+    const auto qkv = values(shape.batch * s * shape.row(), 7);
+    std::vector<float> out(size_t(shape.batch * s * shape.heads * shape.head_dim)),
+        lse(size_t(shape.batch * shape.heads * s));
+    device->attention_forward(DataType::float32, shape, qkv.data(), out.data(), lse.data());
+    const auto at = [&](int64_t b, int64_t t, int64_t slot, int64_t d) {
+      return double(qkv[size_t((b * s + t) * shape.row() + slot * shape.head_dim + d)]);
+    };
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      for (int64_t h = 0; h < shape.heads; ++h) {
+        for (int64_t i = 0; i < s; ++i) {
+          std::vector<double> score(size_t(i + 1));
+          double sum = 0;
+          for (int64_t j = 0; j <= i; ++j) {
+            double dot = 0;
+            for (int64_t d = 0; d < 6; ++d) dot += at(b, i, h, d) * at(b, j, 4 + h / 2, d);
+            sum += score[size_t(j)] = std::exp(dot / std::sqrt(6.0));
+          }
+          EXPECT_NEAR(lse[size_t((b * 4 + h) * s + i)], std::log(sum), 2e-5);
+          for (int64_t d = 0; d < 6; ++d) {
+            double want = 0;
+            for (int64_t j = 0; j <= i; ++j) want += score[size_t(j)] / sum * at(b, j, 6 + h / 2, d);
+            EXPECT_NEAR(out[size_t((b * s + i) * 24 + h * 6 + d)], want, kUnit * double(s + 40) * 4) << s;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(CpuDevice, CrossEntropyOverSlicesEqualsItOverTheWhole) {
+  const auto device = make_cpu_device();
+  constexpr int64_t kTokens = 5, kVocabulary = 13;
+  const auto logits = values(kTokens * kVocabulary, 9);
+  const int32_t targets[kTokens] = {0, 12, 6, 7, 3};
+  double expected = 0;
+  for (int64_t t = 0; t < kTokens; ++t) {
+    double sum = 0;
+    for (int64_t v = 0; v < kVocabulary; ++v) sum += std::exp(double(logits[size_t(t * kVocabulary + v)]));
+    expected += std::log(sum) - logits[size_t(t * kVocabulary + targets[t])];
+  }
+  std::vector<float> work = logits, maximum(kTokens), sums(2 * kTokens);
+  device->loss_maximum(DataType::float32, kTokens, kVocabulary, kVocabulary, work.data(), maximum.data());
+  device->loss_exponentials(DataType::float32, kTokens, kVocabulary, kVocabulary, 0, targets, maximum.data(),
+                            work.data(), sums.data());
+  EXPECT_NEAR(device->loss_gradient(DataType::float32, kTokens, kVocabulary, kVocabulary, 0, targets,
+                                    sums.data(), 1.0, work.data()),
+              expected, 1e-5);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    double row = 0;
+    for (int64_t v = 0; v < kVocabulary; ++v) row += work[size_t(t * kVocabulary + v)];
+    EXPECT_NEAR(row, 0.0, 1e-6) << "softmax minus one-hot adds up to nothing";
+  }
+}
+
+TEST(CpuDevice, AdamWFollowsItsDefinition) {
+  const auto device = make_cpu_device();
+  double parameter = 0.5, m = 0, v = 0;
+  double p = 0.5, first = 0, second = 0;
+  for (int64_t step = 1; step <= 5; ++step) {
+    const double gradient = 0.3 * double(step) - 0.7;
+    const AdamW o{0.01, 0.9, 0.95, 1e-8, 0.1, step, 0.5};
+    device->adamw(DataType::float64, 1, o, &gradient, &parameter, &m, &v);
+    const double g = gradient * 0.5;
+    first = 0.9 * first + 0.1 * g;
+    second = 0.95 * second + 0.05 * g * g;
+    const double mhat = first / (1 - std::pow(0.9, step)), vhat = second / (1 - std::pow(0.95, step));
+    p -= 0.01 * 0.1 * p;
+    p -= 0.01 * mhat / (std::sqrt(vhat) + 1e-8);
+    EXPECT_NEAR(parameter, p, 1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace mpt::runtime

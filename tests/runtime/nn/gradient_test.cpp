@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Gradients of every layer type against central finite differences in double, through the whole stage: each
+// weight of embedding, positions, norms, projections, MLP and head, and the gradient of the stage's input.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "runtime/comm/single.h"
+#include "runtime/device/cpu/cpu_device.h"
+#include "runtime/nn/stage.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::runtime {
+namespace {
+
+constexpr int64_t kSequence = 7;
+constexpr int64_t kBatch = 2;
+
+ModelSpec tiny(const ModelSpec& base) {
+  ModelSpec m = base;
+  m.layers = 2;
+  m.hidden = 12;
+  m.vocab = 11;
+  m.max_positions = kSequence;
+  m.head_dim = 4;
+  m.heads = m.position == PositionKind::rotary ? 4 : 3;
+  m.kv_heads = m.position == PositionKind::rotary ? 2 : 3;
+  m.ffn_hidden = 10;
+  return m;
+}
+
+struct Fixture {
+  explicit Fixture(const ModelSpec& model, Recompute recompute = Recompute::none)
+      : device(make_cpu_device()), group(make_single_communicator()) {
+    Layout layout;
+    layout.micro_batch = kBatch;
+    layout.recompute = recompute;
+    layout.layers_per_stage = {model.layers};
+    // Loss scale 1: the gradient of the summed loss.
+    stage = std::make_unique<Stage>(StageOptions{model, layout, kSequence, DataType::float64, 3, 1.0},
+                                    StageContent{0, model.layers, true, true}, *device, *group);
+    // Start values are too small for a derivative to stand out: make every weight count. Rows of the
+    // embedding stay away from zero, where a norm is so curved that no difference of any step says much.
+    auto* values = static_cast<double*>(stage->parameter_data());
+    for (const Parameter& p : stage->parameters()) {
+      const double wave = p.name == "embedding.weight" ? 0.5 : 0.05;
+      for (int64_t i = p.offset; i < p.offset + p.count; ++i)
+        values[i] = values[i] * 8 + wave * std::sin(double(i));
+    }
+    for (int64_t i = 0; i < kBatch * kSequence; ++i) {
+      tokens.push_back(int32_t(i * 5 % model.vocab));
+      targets.push_back(int32_t((i * 3 + 1) % model.vocab));
+    }
+  }
+
+  double loss() {
+    stage->reset_loss();
+    stage->forward(0, tokens.data(), targets.data(), nullptr, nullptr);
+    const double value = stage->loss_sum();
+    stage->backward(0, nullptr, nullptr);
+    return value;
+  }
+
+  std::vector<double> gradients() {
+    stage->zero_gradients();
+    loss();
+    const auto* data = static_cast<const double*>(stage->gradient_data());
+    return {data, data + stage->parameter_count()};
+  }
+
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Communicator> group;
+  std::unique_ptr<Stage> stage;
+  std::vector<int32_t> tokens, targets;
+};
+
+double central(Fixture& fixture, double& value, double step) {
+  const double kept = value;
+  value = kept + step;
+  const double above = fixture.loss();
+  value = kept - step;
+  const double below = fixture.loss();
+  value = kept;
+  return (above - below) / (2 * step);
+}
+
+// Two central differences, with a step and half of it, extrapolated (Richardson): their distance is three
+// times the truncation error of the finer one, and what is left after extrapolation is a small part of it.
+// Beside that there is the rounding of the loss, divided by the step.
+void check_against_differences(const ModelSpec& model) {
+  Fixture fixture(model);
+  const std::vector<double> gradient = fixture.gradients();
+  auto* values = static_cast<double*>(fixture.stage->parameter_data());
+  constexpr double kStep = 4e-5;
+  const double rounding = std::fabs(fixture.loss()) * 2.3e-16 * 64 / kStep;
+  for (const Parameter& p : fixture.stage->parameters()) {
+    double worst = 0.0, largest = 0.0;  // worst: share of the tolerance used
+    int64_t worst_at = 0;
+    for (int64_t i = p.offset; i < p.offset + p.count; ++i) {
+      const double coarse = central(fixture, values[i], kStep), fine = central(fixture, values[i], kStep / 2);
+      const double difference = std::fabs((4 * fine - coarse) / 3 - gradient[size_t(i)]);
+      const double share = difference / (rounding + 0.1 * std::fabs(fine - coarse));
+      largest = std::max(largest, std::fabs(gradient[size_t(i)]));
+      if (share > worst) worst = share, worst_at = i - p.offset;
+    }
+    EXPECT_LT(worst, 1.0) << model.name << " " << p.name << ", element " << worst_at;
+    // A weight that nothing depends on proves nothing.
+    EXPECT_GT(largest, 1e-6) << p.name << " has no gradient at all";
+  }
+}
+
+TEST(Gradient, OfGptStyleLayers) { check_against_differences(tiny(test::little_gpt())); }
+TEST(Gradient, OfLlamaStyleLayers) { check_against_differences(tiny(test::little_llama())); }
+
+TEST(Gradient, OfEveryActivationGatedAndPlainAndOfQwenBiases) {
+  for (const ActivationKind activation :
+       {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::silu}) {
+    for (const bool gated : {false, true}) {
+      ModelSpec model = tiny(test::little_llama());
+      model.activation = activation;
+      model.gated_mlp = gated;
+      model.qkv_bias = true;
+      check_against_differences(model);
+    }
+  }
+}
+
+TEST(Gradient, OfPartialRotaryAndUntiedLearnedPositions) {
+  ModelSpec model = tiny(test::little_llama());
+  model.rotary_fraction = 0.5;
+  check_against_differences(model);
+  model = tiny(test::little_gpt());
+  model.tied_embeddings = false;
+  model.norm_bias = false;
+  check_against_differences(model);
+}
+
+// The gradient that a stage sends back: through two stages cut in the middle, equal to the bit with one stage
+// whole.
+TEST(Gradient, ThroughABoundaryIsTheWholeModels) {
+  const ModelSpec model = tiny(test::little_llama());
+  Fixture whole(model);
+  const std::vector<double> expected = whole.gradients();
+  const auto device = make_cpu_device();
+  const auto group = make_single_communicator();
+  Layout layout;
+  layout.pipeline = 2;
+  layout.micro_batch = kBatch;
+  layout.layers_per_stage = {1, 1};
+  const StageOptions options{model, layout, kSequence, DataType::float64, 3, 1.0};
+  Stage first(options, {0, 1, true, false}, *device, *group),
+      second(options, {1, 1, false, true}, *device, *group);
+  // The same weights as the whole model's: it lists embedding and layer 0, then layer 1 and the head.
+  const auto* source = static_cast<const double*>(whole.stage->parameter_data());
+  std::memcpy(first.parameter_data(), source, size_t(first.parameter_count()) * 8);
+  std::memcpy(second.parameter_data(), source + first.parameter_count(),
+              size_t(second.parameter_count()) * 8);
+  std::vector<double> activation(size_t(kBatch * kSequence * model.hidden)), gradient(activation.size());
+  first.forward(0, whole.tokens.data(), nullptr, nullptr, activation.data());
+  second.forward(0, nullptr, whole.targets.data(), activation.data(), nullptr);
+  second.backward(0, nullptr, gradient.data());
+  first.backward(0, gradient.data(), nullptr);
+  const auto* a = static_cast<const double*>(first.gradient_data());
+  const auto* b = static_cast<const double*>(second.gradient_data());
+  std::vector<double> joined(a, a + first.parameter_count());
+  joined.insert(joined.end(), b, b + second.parameter_count());
+  EXPECT_EQ(joined, expected);
+}
+
+TEST(Gradient, RecomputeChangesNoBit) {
+  for (const ModelSpec& model : {tiny(test::little_gpt()), tiny(test::little_llama())}) {
+    const std::vector<double> expected = Fixture(model).gradients();
+    EXPECT_EQ(Fixture(model, Recompute::full).gradients(), expected);
+    EXPECT_EQ(Fixture(model, Recompute::selective).gradients(), expected);
+  }
+}
+
+TEST(Gradient, SplitBackwardIsTheWholeBackwardToTheBit) {
+  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+    const ModelSpec model = tiny(test::little_gpt());
+    const std::vector<double> expected = Fixture(model, recompute).gradients();
+    Fixture split(model, recompute);
+    const int64_t before = split.device->in_use_bytes();
+    split.stage->zero_gradients();
+    split.stage->forward(0, split.tokens.data(), split.targets.data(), nullptr, nullptr);
+    split.stage->backward_input(0, nullptr, nullptr);
+    split.stage->backward_weight(0);
+    const auto* data = static_cast<const double*>(split.stage->gradient_data());
+    EXPECT_EQ(std::vector<double>(data, data + split.stage->parameter_count()), expected);
+    EXPECT_EQ(split.device->in_use_bytes(), before);
+  }
+}
+
+}  // namespace
+}  // namespace mpt::runtime
