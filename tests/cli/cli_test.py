@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real programs: a first use from profile to report, and wrong inputs, each with its exit code and message.
+
+Usage: cli_test.py FOLDER_OF_PROGRAMS
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAMS = sys.argv[1]
+FAILURES = []
+CHECKS = 0
+
+
+def run(program, *arguments):
+    command = [os.path.join(PROGRAMS, program), *map(str, arguments)]
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=200)
+
+
+def expect(name, done, code, *parts):
+    global CHECKS
+    CHECKS += 1
+    output = done.stdout + done.stderr
+    missing = [part for part in parts if part not in output]
+    if done.returncode != code or missing:
+        FAILURES.append(f"{name}: exit {done.returncode}, wanted {code}; missing {missing}\n{output}")
+
+
+def write(path, content):
+    with open(path, "w") as file:
+        file.write(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def first_use(folder):
+    model = write(f"{folder}/small.json", {
+        "name": "small", "layers": 4, "hidden": 32, "vocab": 256, "max_positions": 32, "norm": "layer_norm",
+        "position": "learned", "heads": 4, "kv_heads": 4, "head_dim": 8, "qkv_bias": True, "attention_output_bias": True,
+        "gated_mlp": False, "activation": "gelu_tanh", "ffn_hidden": 64, "mlp_bias": True, "tied_embeddings": True})
+    text = write(f"{folder}/text.txt", "a line of text to learn from\n" * 200)
+    profile, plan = f"{folder}/profile.json", f"{folder}/plan.json"
+    expect("profile", run("mpt-profile", "--model", model, "--seq", 32, "--quick", "--max-micro-batch", 2, "--max-ranks", 2,
+                          "--max-tensor", 2, "-o", profile), 0, "layer forward", "all_reduce", "wrote")
+    measured = json.load(open(profile))
+    phases = {(p["piece"], p["phase"], p["tensor"]) for p in measured["pieces"]}
+    if len(phases) != 3 * 4 * 2 or any(p["seconds"] <= 0 for p in measured["pieces"] if p["phase"] == "forward"):
+        FAILURES.append(f"profile: pieces are incomplete: {sorted(phases)}")
+    base = ["--model", model, "--cluster", "this-machine:4", "--profile", profile, "--global-batch", 8, "--seq", 32]
+    expect("plan", run("mpt-plan", *base, "--pp", 2, "--dp", 2, "-o", plan, "--report", f"{folder}/plan.html"), 0,
+           "Why the first", "What ruled the others out", "Certificate:", "Costs: profile of", "tokens/s", "bubble", "peak memory")
+    expect("plan again", run("mpt-plan", "--from", plan), 0, "tp1 pp2 dp2")
+    expect("plan as JSON", run("mpt-plan", *base, "--json"), 0, '"format": "mpt-plan"')
+    expect("run", run("mpt-run", plan, "--data", text, "--steps", 6, "--log", f"{folder}/run.jsonl", "--trace", f"{folder}/trace.json",
+                      "--report", f"{folder}/run.html"), 0, "step 1/6", "Measured against predicted", "step time", "peak memory, pipeline rank 1")
+    rows = [json.loads(line) for line in open(f"{folder}/run.jsonl")]
+    if [r.get("step") for r in rows[1:]] != list(range(1, 7)) or not rows[6]["loss"] < rows[1]["loss"]:
+        FAILURES.append(f"run: the log is not six steps of falling loss: {rows}")
+    json.load(open(f"{folder}/trace.json"))
+    return model, text, profile, plan, base
+
+
+def wrong_profile(folder, model, profile):
+    expect("profile, no GPU", run("mpt-profile", "--model", model, "--device", "cuda"), 3, "no GPU support")
+    expect("profile, folder missing", run("mpt-profile", "--model", model, "--seq", 32, "-o", f"{folder}/no/p.json"), 2, "/no/p.json", "cannot be written")
+    expect("profile, unknown option", run("mpt-profile", "--modle", model), 2, "--model")
+    expect("profile, too long", run("mpt-profile", "--model", model, "--seq", 64), 2, "--seq", "32 positions")
+    expect("profile, model without runtime", run("mpt-profile", "--model", "mixtral-8x7b"), 2, "mixture of experts")
+
+
+def wrong_plan(folder, model, profile, base):
+    def plan(name, *parts, options=(), replaced=None, code=2):
+        arguments = list(base)
+        for key, value in (replaced or {}).items():
+            arguments[arguments.index(key) + 1] = value
+        expect("plan, " + name, run("mpt-plan", *arguments, *options), code, *parts)
+
+    plan("unknown model", 'unknown model "lama3-8b"', 'did you mean "llama3-8b"?', replaced={"--model": "lama3-8b"})
+    plan("model file missing", "/no/model.json", "cannot be read", replaced={"--model": "/no/model.json"})
+    plan("unknown cluster", 'did you mean "dgx-h100"?', replaced={"--cluster": "dgx-h10:8"})
+    for count in ("0", "-1", "99999999999999999999", "x", ""):
+        plan(f"cluster of {count}", "the count", replaced={"--cluster": "dgx-h100:" + count})
+    plan("cluster file missing", "/no/cluster.json", replaced={"--cluster": "/no/cluster.json"})
+    plan("unknown schedule", 'unknown schedule "1f1B"; did you mean "1f1b"?', options=["--schedule", "1f1B"])
+    plan("unknown recompute", 'did you mean "full"?', options=["--recompute", "ful"])
+    plan("wrong degree", "--tp", '"two"', options=["--tp", "two"])
+    plan("memory that nothing fits", "--memory", "at least", "the smallest is", options=["--memory", "10KiB"])
+    plan("memory that is none", "--memory", "2 parsecs", options=["--memory", "2 parsecs"])
+    plan("batch that does not divide", "global batch 7 does not divide", options=["--dp", "4"], replaced={"--global-batch": 7})
+    plan("negative batch", "--global-batch", replaced={"--global-batch": -8})
+    plan("huge batch", "--global-batch", replaced={"--global-batch": 10**30})
+    plan("sequence too long", "--seq", "32 positions", replaced={"--seq": 64})
+    plan("profile missing", "/no/profile.json", replaced={"--profile": "/no/profile.json"})
+    text = open(profile).read()
+    plan("truncated profile", "not valid JSON", replaced={"--profile": write(f"{folder}/cut.json", text[:len(text) // 2])})
+    edited = json.loads(text)
+    edited["pieces"][3]["seconds"] = -1
+    edited["dispatch"] = edited.pop("dispatch_s")
+    plan("wrong profile", "/pieces/3/seconds", 'did you mean "dispatch_s"?', replaced={"--profile": write(f"{folder}/bad.json", edited)})
+    plan("profile for GPUs", "a profile of", replaced={"--cluster": "dgx-h100:1"})
+    plan("output that cannot be", "cannot be written", options=["-o", f"{folder}/no/plan.json"])
+    expect("plan, nothing said", run("mpt-plan"), 2, "--model", "missing")
+    expect("plan, model missing", run("mpt-plan", "--cluster", "dgx-h100:1", "--global-batch", 8), 2, "--model")
+    expect("plan, help", run("mpt-plan", "--help"), 0, "--cluster", "--micro-batch")
+    expect("plan, version", run("mpt-plan", "--version"), 0, "mpt 0.")
+    expect("plan, catalog", run("mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64), 0, "roofline of h100")
+
+
+def wrong_run(folder, text, plan):
+    good = json.load(open(plan))
+
+    def edited(name, change):
+        copy = json.loads(json.dumps(good))
+        change(copy)
+        return write(f"{folder}/{name}.json", copy)
+
+    def refused(name, path, *parts, data=text, options=()):
+        expect("run, " + name, run("mpt-run", path, "--data", data, "--steps", 2, *options), 2, *parts)
+
+    refused("plan missing", f"{folder}/none.json", "none.json", "cannot be read")
+    refused("plan truncated", write(f"{folder}/half.json", open(plan).read()[:900]), "not valid JSON", "line")
+    refused("not a plan", write(f"{folder}/list.json", "[1, 2]"), "a plan written by mpt-plan")
+    refused("wrong type", edited("type", lambda p: p["layout"].update(tensor="one")), "/layout/tensor", "a number")
+    refused("unknown schedule", edited("schedule", lambda p: p["layout"].update(schedule="1f1B")), 'did you mean "1f1b"?')
+    refused("layout that does not divide", edited("divide", lambda p: p["layout"].update(tensor=3)), "does not divide by tensor 3")
+    refused("edited schedule", edited("rows", lambda p: p["schedule"]["rows"].update({"0": "F0"})), "/schedule", "needs one F")
+    refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
+    refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
+    refused("feature it lacks", edited("feature", lambda p: p["model"].update(query_key_norm="per_head")), "norms on queries and keys")
+    refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")
+    refused("data a folder", plan, "is a folder", data=folder)
+    refused("data empty", plan, "0 bytes of text", data=write(f"{folder}/empty.txt", ""))
+    refused("data too short", plan, "at least 33", data=write(f"{folder}/short.txt", "short"))
+    refused("more ranks than the plan", plan, "--ranks", "the plan's ranks", options=["--ranks", 8])
+    refused("GPU asked for", plan, "no GPU support", options=["--device", "cuda"])
+    refused("log that cannot be", plan, "--log", options=["--log", f"{folder}/no/run.jsonl"])
+    refused("steps of none", plan, "--steps", options=["--steps", "0"])
+    expect("run, loss overflows", run("mpt-run", plan, "--data", text, "--steps", 50, "--lr", 1000, "--min-lr", 1000, "--clip", 0, "--warmup", 0),
+           1, "run failed", "rank 0, step", "lower the learning rate")
+
+
+def interrupted(plan, text):
+    command = [os.path.join(PROGRAMS, "mpt-run"), plan, "--data", text, "--steps", "1000000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not process.stdout.readline().startswith("step"):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=60)
+    done = subprocess.CompletedProcess(command, process.returncode, output, errors)
+    expect("run, interrupted", done, 130, "Measured against predicted", "stopped after step")
+
+
+with tempfile.TemporaryDirectory() as folder:
+    model, text, profile, plan, base = first_use(folder)
+    wrong_profile(folder, model, profile)
+    wrong_plan(folder, model, profile, base)
+    wrong_run(folder, text, plan)
+    interrupted(plan, text)
+print("\n".join(FAILURES))
+print(f"{CHECKS - len(FAILURES)} of {CHECKS} as expected")
+sys.exit(1 if FAILURES else 0)

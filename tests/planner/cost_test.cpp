@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "models/footprint.h"
+#include "planner/cost/cost_source.h"
+#include "planner/cost/step_cost.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::planner {
+namespace {
+
+using profiler::Phase;
+using profiler::Piece;
+
+profiler::Profile sample_profile(const ModelSpec& model) {
+  profiler::Profile profile;
+  profile.model = model;
+  profile.sequence = 16;
+  profile.matmul_flop_per_s = 1e10;
+  profile.memory_bandwidth_bytes_per_s = 1e10;
+  profile.rate_by_active_ranks = {1.0, 0.9};
+  for (const auto& [piece, name] : EnumNames<Piece>::table()) {
+    for (const auto& [phase, phase_name] : EnumNames<Phase>::table()) {
+      for (const int64_t tensor : {1, 2}) {
+        for (const auto& [micro_batch, seconds] : {std::pair<int64_t, double>{1, 2.0}, {2, 3.0}, {8, 8.0}}) {
+          for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+            profile.pieces.push_back({piece, phase, micro_batch, tensor, recompute,
+                                      seconds / double(tensor) * (recompute == Recompute::full ? 1.5 : 1),
+                                      0});
+          }
+        }
+      }
+    }
+  }
+  for (const int64_t bytes : {1024, 1048576}) {
+    profile.transport.push_back(
+        {profiler::TransportOperation::all_reduce, 2, bytes, double(bytes) / 1e9 + 1e-5, 0});
+    profile.transport.push_back(
+        {profiler::TransportOperation::send_receive, 2, bytes, double(bytes) / 2e9 + 1e-6, 0});
+  }
+  return profile;
+}
+
+struct Fixture {
+  ModelSpec model = test::little_gpt();
+  profiler::Profile profile = sample_profile(model);
+  ClusterSpec cluster = test::make_plan({model}).cluster;
+  Workload workload{8, 16};
+  std::unique_ptr<CostSource> source = make_profile_cost(profile, model, workload, cluster);
+
+  double layer(int64_t micro_batch, int64_t tensor = 1, Recompute recompute = Recompute::none) const {
+    Layout layout;
+    layout.micro_batch = micro_batch;
+    layout.tensor = tensor;
+    layout.recompute = recompute;
+    return source->piece_s(Piece::layer, Phase::backward, layout, 0);
+  }
+};
+
+TEST(ProfileCost, IsExactAtMeasuredPoints) {
+  const Fixture f;
+  EXPECT_DOUBLE_EQ(f.layer(1), 2.0);
+  EXPECT_DOUBLE_EQ(f.layer(8), 8.0);
+  EXPECT_DOUBLE_EQ(f.layer(2, 2), 1.5);
+  EXPECT_DOUBLE_EQ(f.layer(2, 1, Recompute::full), 4.5);
+  EXPECT_DOUBLE_EQ(f.source->transfer_s(1024, 1), 1024 / 2e9 + 1e-6);
+}
+
+TEST(ProfileCost, InterpolatesInRateAndKeepsTheNearestBeyond) {
+  const Fixture f;
+  // Rates: 2/3 at 2 and 1 at 8 sequences per second; at 4 a third of the way.
+  EXPECT_NEAR(f.layer(4), 4 / (2.0 / 3 + (1 - 2.0 / 3) / 3), 1e-12);
+  EXPECT_DOUBLE_EQ(f.layer(16), 16.0);
+  EXPECT_DOUBLE_EQ(f.layer(8, 4), 2.0) << "a width that was not measured scales from the nearest that was";
+}
+
+TEST(ProfileCost, SmallMessagesCostTheLatency) {
+  const Fixture f;
+  EXPECT_DOUBLE_EQ(f.source->transfer_s(1, 1), f.source->transfer_s(1024, 1));
+  EXPECT_GT(f.source->transfer_s(1 << 24, 1), 8 * f.source->transfer_s(1 << 20, 1));
+}
+
+TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
+  Fixture f;
+  f.model.hidden = 64;
+  const auto source = make_profile_cost(f.profile, f.model, f.workload, f.cluster);
+  EXPECT_EQ(source->origin().source, "profile (operators)");
+  Layout layout;
+  EXPECT_GT(source->piece_s(Piece::layer, Phase::backward, layout, 0),
+            source->piece_s(Piece::layer, Phase::forward, layout, 0));
+}
+
+TEST(StepCost, StagesAddUpTheirPieces) {
+  const Fixture f;
+  Layout layout;
+  layout.pipeline = 2;
+  layout.layers_per_stage = {1, 3};
+  const StepCost cost = step_cost(f.model, layout, models::stage_footprints(f.model, layout, f.workload),
+                                  f.workload, *f.source);
+  EXPECT_DOUBLE_EQ(cost.stages[0].of(InstructionKind::forward), 2.0 + 2.0);       // embedding and one layer
+  EXPECT_DOUBLE_EQ(cost.stages[1].of(InstructionKind::backward), 3 * 2.0 + 2.0);  // three layers and the head
+}
+
+TEST(Roofline, LargerWorkTakesLongerAndRecomputeAddsAForward) {
+  Fixture f;
+  const auto source = make_roofline_cost(f.model, f.workload, f.cluster);
+  Layout layout;
+  const double none = source->piece_s(Piece::layer, Phase::backward, layout, 0),
+               forward = source->piece_s(Piece::layer, Phase::forward, layout, 0);
+  layout.recompute = Recompute::full;
+  EXPECT_DOUBLE_EQ(source->piece_s(Piece::layer, Phase::backward, layout, 0), none + forward);
+  layout.micro_batch = 8;
+  EXPECT_GT(source->piece_s(Piece::layer, Phase::forward, layout, 0), forward);
+}
+
+}  // namespace
+}  // namespace mpt::planner

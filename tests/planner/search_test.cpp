@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The search against brute force on random small problems, and the bound against the simulation.
+
+#include "planner/search/search.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "core/error.h"
+#include "core/quantity.h"
+#include "planner/explain/explain.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::planner {
+namespace {
+
+struct RandomProblem {
+  explicit RandomProblem(uint32_t seed) : random(seed) {
+    problem.model =
+        pick({0, 1}) == 0 ? test::little_gpt(pick({2, 4, 6, 8})) : test::little_llama(pick({4, 8}));
+    problem.workload = {pick({4, 8, 12, 16}), 16};
+    cluster.name = "random";
+    cluster.device = {"d",  pick({0, 1}) == 0 ? DeviceKind::cpu : DeviceKind::gpu,
+                      kGiB, 1e9 * double(pick({1, 10})),
+                      1e10, 2e10};
+    cluster.devices = pick({1, 2, 4, 6, 8});
+    cluster.devices_per_node = 2;
+    cluster.levels = {{"inner", 2, 1e-6, 1e9 * double(pick({1, 10}))},
+                      {"outer", cluster.devices, 1e-5, 1e8 * double(pick({1, 10}))}};
+    problem.cluster = cluster;
+    problem.memory_limit_bytes = pick({1, 2, 4, 1000}) * 300'000;
+    problem.precision = pick({0, 1}) == 0 ? Precision::fp32 : Precision::bf16;
+    source = make_roofline_cost(problem.model, problem.workload, problem.cluster);
+    problem.cost = source.get();
+  }
+
+  int64_t pick(std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); }
+
+  std::mt19937 random;
+  ClusterSpec cluster;
+  SearchProblem problem;
+  std::unique_ptr<CostSource> source;
+};
+
+TEST(Search, FindsWhatBruteForceFinds) {
+  int with_answer = 0, without = 0, pruned = 0;
+  for (uint32_t seed = 0; seed < 400; ++seed) {
+    RandomProblem r(seed);
+    double best = INFINITY;
+    int64_t fitting = 0;
+    const Space space = enumerate_space(r.problem);
+    for (const Layout& layout : space.layouts) {
+      const Evaluation e = evaluate(r.problem, estimate(r.problem, layout));
+      if (e.rejection) continue;
+      ++fitting;
+      best = std::min(best, e.step_time_s);
+    }
+    const SearchResult result = search(r.problem, 1);
+    const SearchCertificate& c = result.certificate;
+    EXPECT_TRUE(c.optimal);
+    EXPECT_EQ(c.layouts, int64_t(space.layouts.size()));
+    ASSERT_EQ(result.best.empty(), fitting == 0) << seed;
+    pruned += c.over_bound > 0 ? 1 : 0;
+    fitting == 0 ? ++without : ++with_answer;
+    if (fitting > 0) {
+      EXPECT_EQ(result.best.front().evaluation.step_time_s, best) << seed;
+    }
+  }
+  EXPECT_GT(with_answer, 100);
+  EXPECT_GT(without, 20);
+  EXPECT_GT(pruned, 50) << "a bound that never prunes is not tested";
+}
+
+TEST(Search, TheBoundIsNeverAboveTheSimulatedTime) {
+  for (uint32_t seed = 1000; seed < 1150; ++seed) {
+    RandomProblem r(seed);
+    r.problem.memory_limit_bytes = kGiB;
+    for (const Layout& layout : enumerate_space(r.problem).layouts) {
+      const Estimate e = estimate(r.problem, layout);
+      const Evaluation simulated = evaluate(r.problem, e);
+      EXPECT_LE(e.bound_s, simulated.step_time_s) << layout_name(layout);
+    }
+  }
+}
+
+TEST(Search, KeepsTheFastestInOrder) {
+  RandomProblem r(7);
+  r.problem.memory_limit_bytes = kGiB;
+  const SearchResult result = search(r.problem, 5);
+  for (size_t i = 1; i < result.best.size(); ++i) {
+    EXPECT_LE(result.best[i - 1].evaluation.step_time_s, result.best[i].evaluation.step_time_s);
+  }
+}
+
+TEST(Search, BoundsLimitTheSpace) {
+  RandomProblem r(7);
+  r.problem.cluster.devices = 8;
+  r.problem.bounds.tensor = {2};
+  r.problem.bounds.schedules = {"gpipe"};
+  r.problem.bounds.recomputes = {Recompute::full};
+  const Space space = enumerate_space(r.problem);
+  ASSERT_FALSE(space.layouts.empty());
+  for (const Layout& layout : space.layouts) {
+    EXPECT_EQ(layout.tensor, 2);
+    EXPECT_EQ(layout.schedule, "gpipe");
+    EXPECT_EQ(layout.recompute, Recompute::full);
+  }
+}
+
+TEST(Search, NothingFitsSaysWhatTheSmallestNeeds) {
+  RandomProblem r(7);
+  r.problem.memory_limit_bytes = 1000;
+  const SearchResult result = search(r.problem, 5);
+  ASSERT_TRUE(result.best.empty());
+  try {
+    throw_nothing_fits(result, r.problem);
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    for (const char* part : {"--memory", "at least ", "the smallest is ", "weights", "activations"}) {
+      EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+    }
+  }
+}
+
+TEST(Search, APlanOfTheResultIsCompleteAndLoads) {
+  RandomProblem r(7);
+  r.problem.memory_limit_bytes = kGiB;
+  const SearchResult result = search(r.problem, 3);
+  const Plan plan = make_plan(result, r.problem);
+  EXPECT_EQ(plan_from_text(plan_to_text(plan), "plan.json"), plan);
+  EXPECT_FALSE(plan.reasons.empty());
+  EXPECT_FALSE(plan.rejected.empty());
+  EXPECT_EQ(plan.ranking.front().layout, plan.layout);
+}
+
+TEST(Search, BreakdownAddsUpToTheStep) {
+  RandomProblem r(11);
+  r.problem.memory_limit_bytes = kGiB;
+  for (const Candidate& c : search(r.problem, 5).best) {
+    const Breakdown b = breakdown(c);
+    EXPECT_NEAR(b.compute_s + b.collectives_s + b.idle_s, c.evaluation.step_time_s,
+                1e-9 * c.evaluation.step_time_s);
+    EXPECT_GE(b.idle_s, -1e-12);
+  }
+}
+
+}  // namespace
+}  // namespace mpt::planner

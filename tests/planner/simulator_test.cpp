@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/simulate/simulator.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "core/lower.h"
+#include "core/schedule_catalog.h"
+#include "tests/support/core_plan.h"
+
+namespace mpt::planner {
+namespace {
+
+StepProgram program_of(const std::string& schedule, int ranks, int chunks, int micro_batches) {
+  Layout layout;
+  layout.pipeline = ranks;
+  layout.chunks = chunks;
+  return lower(layout, find_schedule(schedule, "test").generate(ranks, chunks, micro_batches),
+               test::distinct_footprints(ranks * chunks));
+}
+
+std::vector<double> equal_stages(const StepProgram& program) {
+  std::vector<double> durations;
+  for (const Instruction& i : program.instructions) {
+    durations.push_back(i.kind == InstructionKind::forward    ? 1.0
+                        : i.kind == InstructionKind::backward ? 2.0
+                                                              : 0.0);
+  }
+  return durations;
+}
+
+// With equal stages and free transfers: (p-1)/(m+p-1) for GPipe and 1F1B, (p-1)/(v m + p-1) interleaved
+// (Narayanan et al. 2021, arXiv:2104.04473, section 2.2, the bubble over the whole step).
+TEST(Simulator, BubbleEqualsTheClosedForms) {
+  for (const int p : {1, 2, 3, 4, 8, 16}) {
+    for (const int m : {1, 2, 8, 16, 48}) {
+      for (const char* name : {"gpipe", "1f1b"}) {
+        const StepProgram program = program_of(name, p, 1, m);
+        const Timeline timeline = simulate(program, equal_stages(program));
+        EXPECT_NEAR(bubble_share(program, timeline), double(p - 1) / double(m + p - 1), 1e-12)
+            << name << " " << p << " " << m;
+      }
+      if (m % p != 0 || p == 1) continue;
+      for (const int v : {2, 3, 4}) {
+        const StepProgram program = program_of("interleaved", p, v, m);
+        const Timeline timeline = simulate(program, equal_stages(program));
+        EXPECT_NEAR(bubble_share(program, timeline), double(p - 1) / double(v * m + p - 1), 1e-12)
+            << p << " " << m << " " << v;
+      }
+    }
+  }
+}
+
+// An independent, slower reading of the same rules: start everything as soon as it may, by sweeping until
+// nothing moves.
+Timeline by_sweeping(const StepProgram& program, const std::vector<double>& durations) {
+  Timeline timeline;
+  timeline.spans.resize(durations.size());
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (InstructionId id = 0; id < program.size(); ++id) {
+      double start = 0;
+      for (InstructionId other = 0; other < id; ++other) {
+        bool before = false;
+        for (const InstructionId wait : program.waits(id)) before |= wait == other;
+        for (const Lane& a : program.lanes(id)) {
+          for (const Lane& b : program.lanes(other)) before |= a == b;
+        }
+        if (before) start = std::max(start, timeline.spans[size_t(other)].end_s);
+      }
+      const Span span{start, start + durations[size_t(id)]};
+      moved |= span != timeline.spans[size_t(id)];
+      timeline.spans[size_t(id)] = span;
+    }
+  }
+  return timeline;
+}
+
+TEST(Simulator, EqualsASlowReferenceOnRandomDurations) {
+  std::mt19937 random(3);
+  std::uniform_real_distribution<double> seconds(0.0, 1.0);
+  for (const char* name : {"gpipe", "1f1b", "interleaved"}) {
+    for (const int p : {2, 3}) {
+      const StepProgram program = program_of(name, p, std::string(name) == "interleaved" ? 2 : 1, 5);
+      std::vector<double> durations;
+      for (InstructionId id = 0; id < program.size(); ++id) durations.push_back(seconds(random));
+      EXPECT_EQ(simulate(program, durations), by_sweeping(program, durations)) << name;
+    }
+  }
+}
+
+TEST(Simulator, ContentionWithoutSlowdownIsThePlainSimulation) {
+  const StepProgram program = program_of("1f1b", 4, 1, 6);
+  EXPECT_EQ(simulate(program, equal_stages(program), Contention{{1, 1, 1, 1}, 1}),
+            simulate(program, equal_stages(program)));
+  EXPECT_EQ(simulate(program, equal_stages(program), Contention{}), simulate(program, equal_stages(program)));
+}
+
+TEST(Simulator, RanksOnOneCoreTakeTurns) {
+  // Two ranks, one core: whatever overlaps runs at half speed, so the step takes the sum of all work.
+  const StepProgram program = program_of("1f1b", 2, 1, 4);
+  const Timeline timeline = simulate(program, equal_stages(program), Contention{{1.0, 0.5}, 1});
+  EXPECT_NEAR(step_time_s(timeline), 2 * 4 * 3.0, 1e-9);
+}
+
+TEST(Simulator, ContentionNeverSpeedsUpAndKeepsEveryWait) {
+  std::mt19937 random(5);
+  std::uniform_real_distribution<double> seconds(0.01, 1.0);
+  for (int round = 0; round < 50; ++round) {
+    const StepProgram program =
+        program_of(round % 2 == 0 ? "1f1b" : "gpipe", 2 + round % 4, 1, 1 + round % 7);
+    std::vector<double> durations;
+    for (InstructionId id = 0; id < program.size(); ++id) durations.push_back(seconds(random));
+    const Timeline contended = simulate(program, durations, Contention{{1.0, 0.9, 0.6}, 1 + round % 3});
+    EXPECT_GE(step_time_s(contended), step_time_s(simulate(program, durations)) * (1 - 1e-12));
+    for (InstructionId id = 0; id < program.size(); ++id) {
+      EXPECT_GE(contended.spans[size_t(id)].seconds(), durations[size_t(id)] * (1 - 1e-9));
+      for (const InstructionId wait : program.waits(id)) {
+        EXPECT_GE(contended.spans[size_t(id)].start_s, contended.spans[size_t(wait)].end_s - 1e-12);
+      }
+    }
+  }
+}
+
+TEST(Contention, BeyondTheTableTheTotalStays) {
+  const Contention contention{{1.0, 0.9, 0.5}, 2};
+  EXPECT_DOUBLE_EQ(contention.rate(1), 0.9);        // two ranks
+  EXPECT_DOUBLE_EQ(contention.rate(3), 1.5 / 6.0);  // six ranks share what three had
+}
+
+}  // namespace
+}  // namespace mpt::planner

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Writes a small model's weights, tokens, loss and gradients as JSON, for torch_reference.py to compute
+// again. Usage: dump_stage gpt|llama
+
+#include <cstdio>
+#include <string>
+
+#include "core/json.h"
+#include "runtime/comm/single.h"
+#include "runtime/device/cpu/cpu_device.h"
+#include "runtime/nn/stage.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt {
+namespace {
+
+constexpr int64_t kSequence = 19;
+constexpr int64_t kBatch = 3;
+
+Json tensor(const runtime::Parameter& p, const void* base) {
+  const auto* data = static_cast<const double*>(base) + p.offset;
+  return std::vector<double>(data, data + p.count);
+}
+
+int run(const std::string& style) {
+  const ModelSpec model = style == "gpt" ? test::little_gpt(2) : test::little_llama(2);
+  const auto device = runtime::make_cpu_device();
+  const auto group = runtime::make_single_communicator();
+  Layout layout;
+  layout.micro_batch = kBatch;
+  layout.layers_per_stage = {model.layers};
+  const runtime::StageOptions options{
+      model, layout, kSequence, runtime::DataType::float64, 5, 1.0 / double(kBatch * kSequence)};
+  runtime::Stage stage(options, {0, model.layers, true, true}, *device, *group);
+  auto* values = static_cast<double*>(stage.parameter_data());
+  for (int64_t i = 0; i < stage.parameter_count(); ++i)
+    values[i] = values[i] * 5 + 0.02 * double(i * 31 % 17 - 8);
+  std::vector<int32_t> tokens, targets;
+  for (int64_t i = 0; i < kBatch * kSequence; ++i) {
+    tokens.push_back(int32_t(i * 37 % model.vocab));
+    targets.push_back(int32_t((i * 53 + 7) % model.vocab));
+  }
+  stage.forward(0, tokens.data(), targets.data(), nullptr, nullptr);
+  const double loss = stage.loss_sum() / double(kBatch * kSequence);
+  stage.backward(0, nullptr, nullptr);
+  Json out{{"model", to_json(model)}, {"batch", kBatch},    {"sequence", kSequence},
+           {"tokens", tokens},        {"targets", targets}, {"loss", loss}};
+  for (const runtime::Parameter& p : stage.parameters()) {
+    out["weights"][p.name] = {{"shape", {p.global_rows, p.global_columns}},
+                              {"value", tensor(p, stage.parameter_data())},
+                              {"gradient", tensor(p, stage.gradient_data())}};
+  }
+  std::fputs(out.dump().c_str(), stdout);
+  return 0;
+}
+
+}  // namespace
+}  // namespace mpt
+
+int main(int argc, char** argv) {
+  return mpt::run_program("dump_stage", [&] { return mpt::run(argc > 1 ? argv[1] : "gpt"); });
+}
