@@ -96,7 +96,9 @@
   const series = data.series;  // [name, spans]
   const end = Math.max(1, ...series.map((s) => s[1].reduce((m, span) => Math.max(m, span[4] + span[5]), 0)));
   const view = {from: 0, to: end * 1.01};
-  const width = 1100, left = 74, rowHeight = Math.max(9, Math.min(26, 420 / (data.ranks * series.length)));
+  // A phone gets a narrower drawing with the same height of rows, not the same one in small.
+  const narrow = window.innerWidth < 760;
+  const width = narrow ? 560 : 1100, left = narrow ? 84 : 74, rowHeight = Math.max(9, Math.min(26, 420 / (data.ranks * series.length)));
   const blockHeight = data.ranks * rowHeight + 30;
   const drawing = picture(timeline, width, series.length * blockHeight + 26, 'Timeline of one step: ' + series.map((s) => s[0]).join(' and '));
   drawing.setAttribute('tabindex', '0');
@@ -231,7 +233,7 @@
   share.forEach((s, index) => {
     const y = index * 44;
     let x = 96;
-    shape('text', timeDrawing, {x: 0, y: y + 22}, s.name);
+    shape('text', timeDrawing, {x: 0, y: y + 23}, s.name);
     ['forward', 'backward', 'weight', 'step', 'idle'].forEach((k) => {
       const w = (s.sums[k] || 0) / s.whole * 440;
       hover(shape('rect', timeDrawing, {x: x, y: y + 4, width: Math.max(0, w), height: 28, fill: 'var(--' + k + ')', stroke: 'var(--line)'}), s.name + ', ' + k + ': ' + ((s.sums[k] || 0) / s.whole * 100).toFixed(1) + '%');

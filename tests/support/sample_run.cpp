@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/sample_run.h"
+
+#include <cmath>
+
+#include "planner/memory/memory_model.h"
+#include "planner/simulate/simulator.h"
+#include "tests/support/core_plan.h"
+
+namespace mpt::test {
+
+SampleRun sample_run(const std::string& schedule, int64_t pipeline, int64_t micro_batches) {
+  SampleRun s;
+  s.plan = core_plan(schedule, pipeline, schedule == "interleaved" ? 2 : 1, micro_batches);
+  s.program = program_of(s.plan);
+  s.predicted = planner::simulate(s.program, durations_of(s.plan, s.program));
+  store_timeline(s.plan, s.program, s.predicted);
+  s.plan.prediction.memory = planner::rank_memory(s.program, s.plan.footprints);
+  s.plan.prediction.model_flop_per_step = 1e9;
+  s.plan.search = {120, 40, 70, 10, true, 0.01};
+  s.plan.ranking = {
+      {s.plan.layout, s.plan.prediction.step_time_s, s.plan.prediction.bubble_share, 12345,
+       s.plan.prediction.tokens_per_s},
+      {s.plan.layout, s.plan.prediction.step_time_s * 1.2, 0.3, 12000, s.plan.prediction.tokens_per_s / 1.2}};
+  s.plan.reasons = {"It is the fastest of those that fit.", "The runner-up idles more."};
+  s.plan.rejected = {"memory: 40 layouts of tp1"};
+  for (const Span& span : s.predicted.spans)
+    s.result.timeline.spans.push_back({span.start_s * 1.1, span.end_s * 1.1});
+  s.result.peak_bytes = peak_bytes(s.program);
+  for (int64_t step = 1; step <= 20; ++step) {
+    const double time = s.plan.prediction.step_time_s * 1.1;
+    s.result.steps.push_back({step, 5.5 * std::exp(-0.05 * double(step)), 1.0, 1e-3, time,
+                              double(s.plan.workload.tokens_per_step()) / time, 0.2, 1e-5});
+  }
+  return s;
+}
+
+}  // namespace mpt::test
