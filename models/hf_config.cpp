@@ -140,11 +140,14 @@ void set_qwen_window(Config& c, ModelSpec& m) {
 ModelSpec qwen2_like(Config& c, int64_t class_kv_heads) {
   ModelSpec m = llama_like(c, {.max_positions = 32768, .kv_heads = class_kv_heads});
   m.qkv_bias = true;  // the class has biases on q, k and v, always
-  set_qwen_window(c, m);
   return m;
 }
 
-ModelSpec import_qwen2(Config& c) { return qwen2_like(c, 32); }
+ModelSpec import_qwen2(Config& c) {
+  ModelSpec m = qwen2_like(c, 32);
+  set_qwen_window(c, m);
+  return m;
+}
 
 MixtureOfExperts qwen_experts(Config& c) {
   MixtureOfExperts moe{c.size(c.has("num_local_experts") ? "num_local_experts" : "num_experts"),
@@ -158,6 +161,8 @@ MixtureOfExperts qwen_experts(Config& c) {
 ModelSpec import_qwen2_moe(Config& c) {
   ModelSpec m = qwen2_like(c, 16);
   m.qkv_bias = c.flag_or("qkv_bias", true);
+  if (c.flag_or("use_sliding_window", false))
+    c.refuse("use_sliding_window", "a window whose layers differ between versions of the class");
   m.moe = qwen_experts(c);
   m.moe->shared_ffn_hidden = c.size("shared_expert_intermediate_size");
   m.moe->shared_gate = true;
@@ -186,8 +191,11 @@ ModelSpec gemma_like(Config& c, int64_t class_kv_heads) {
   ModelSpec m = llama_like(c, {.max_positions = 8192, .kv_heads = class_kv_heads, .head_dim = 256});
   m.qkv_bias = m.attention_output_bias = c.flag_or("attention_bias", false);
   m.tied_embeddings = c.flag_or("tie_word_embeddings", true);
-  // Old files say "hidden_act": "gelu", which the class ignores: the models were trained with the tanh form.
-  m.activation = activation(c, "hidden_activation", "gelu_pytorch_tanh");
+  m.activation =
+      activation(c, c.has("hidden_activation") ? "hidden_activation" : "hidden_act", "gelu_pytorch_tanh");
+  // The first files say "hidden_act": "gelu" of models trained with the tanh form; the classes correct it.
+  if (!c.has("hidden_activation") && m.activation == ActivationKind::gelu)
+    m.activation = ActivationKind::gelu_tanh;
   return m;
 }
 

@@ -207,6 +207,17 @@ TEST(HuggingFaceConfig, NullSwitchesOffWhatAbsenceDefaults) {
   EXPECT_NE(error_of(small("deepseek_v3", latent)).find("/n_shared_experts: missing"), std::string::npos);
 }
 
+TEST(HuggingFaceConfig, GemmaHasTheTanhFormWhateverItsFirstFilesSay) {
+  const auto read = [](const std::string& more) {
+    return import_hugging_face(small("gemma", R"(,"num_key_value_heads":8)" + more), "config.json")
+        .activation;
+  };
+  EXPECT_EQ(read(""), ActivationKind::gelu_tanh);
+  EXPECT_EQ(read(R"(,"hidden_act":"gelu","hidden_activation":null)"), ActivationKind::gelu_tanh);
+  EXPECT_EQ(read(R"(,"hidden_act":"silu")"), ActivationKind::silu);
+  EXPECT_EQ(read(R"(,"hidden_act":"gelu","hidden_activation":"gelu")"), ActivationKind::gelu);
+}
+
 TEST(HuggingFaceConfig, RotarySettingsAreReadFromTheirNewPlace) {
   const ModelSpec m = import_hugging_face(
       small("llama",
