@@ -287,6 +287,18 @@ TEST(HuggingFaceConfig, SizesThatCannotBeAreNamed) {
   EXPECT_NE(huge.find("/n_shared_experts"), std::string::npos) << huge;
 }
 
+// Every size is in its range, but bytes of the whole would overflow 64 bits.
+TEST(HuggingFaceConfig, ModelsTooLargeToCountAreRefused) {
+  const std::string huge = error_of(Json::parse(
+      R"({"model_type":"llama","num_hidden_layers":100000,"hidden_size":16777216,"num_attention_heads":65536,
+          "vocab_size":1000,"intermediate_size":16777216})"));
+  EXPECT_NE(huge.find("parameters"), std::string::npos) << huge;
+  ModelSpec own = load_model("deepseek-v3");
+  own.moe->experts = 65536;
+  own.moe->expert_ffn_hidden = 1 << 24;
+  EXPECT_THROW(validate_model(own, "own.json"), UserError);
+}
+
 // Python writes bare Infinity and NaN, which JSON does not have; published files hold them (Nemotron-H).
 TEST(Zoo, BareInfinityOutsideStringsIsReadAsNull) {
   const std::string file = testing::TempDir() + "/infinity.json";
