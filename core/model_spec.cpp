@@ -4,6 +4,30 @@
 #include "core/json.h"
 
 namespace mpt {
+namespace {
+
+constexpr double kMaxParameters = 1e15;  // their bytes and FLOP then stay far inside 64 bits
+
+// Weights of all matrices, roughly: only to refuse sizes whose counts would overflow. As if every layer were
+// the largest.
+double rough_parameters(const ModelSpec& m) {
+  const double hidden = double(m.hidden), heads = double(m.heads);
+  double layer = 2.0 * hidden * double(m.head_dim) * (heads + double(m.kv_heads));
+  layer += 3.0 * hidden * double(m.ffn_hidden);
+  if (m.latent) {
+    const LatentAttention& l = *m.latent;
+    const double head = double(l.nope_head_dim + l.rope_head_dim + l.value_head_dim);
+    layer += (hidden + heads * head) * double(l.query_rank + l.key_value_rank);
+  }
+  if (m.moe) {
+    const MixtureOfExperts& e = *m.moe;
+    layer +=
+        hidden * (3.0 * double(e.experts) * double(e.expert_ffn_hidden) + 3.0 * double(e.shared_ffn_hidden));
+  }
+  return double(m.layers) * layer + hidden * (2.0 * double(m.vocab) + double(m.max_positions));
+}
+
+}  // namespace
 
 bool layer_has_experts(const ModelSpec& model, int64_t layer) {
   if (!model.moe || layer < model.moe->leading_dense_layers) return false;
@@ -28,6 +52,10 @@ void validate_model(const ModelSpec& model, const std::string& file) {
       model.head_dim % 2 != 0) {
     problems.add("/head_dim", fmt::format("odd head size {}", model.head_dim),
                  "an even size for rotary positions");
+  }
+  if (rough_parameters(model) > kMaxParameters) {
+    problems.add("", fmt::format("sizes that make {:.2g} parameters", rough_parameters(model)),
+                 fmt::format("at most {:.0e}", kMaxParameters));
   }
   problems.throw_if_any();
 }

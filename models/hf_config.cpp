@@ -3,70 +3,14 @@
 
 #include <fmt/ranges.h>
 
-#include <functional>
+#include <algorithm>
 #include <map>
+
+#include "core/json.h"
+#include "models/hf_keys.h"
 
 namespace mpt::models {
 namespace {
-
-constexpr double kMaxSize = 1e12;
-
-// Typed access to the keys of a config; collects every problem instead of stopping at the first.
-class Config {
- public:
-  Config(const Json& json, std::string pointer, JsonProblems& problems)
-      : json_(json), pointer_(std::move(pointer)), problems_(problems) {}
-
-  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
-
-  int64_t size(const char* key) { return number(key, true, 0); }
-  int64_t size_or(const char* key, int64_t otherwise) { return number(key, false, otherwise); }
-
-  double real_or(const char* key, double otherwise) {
-    if (!has(key)) return otherwise;
-    if (json_[key].is_number()) return json_[key].get<double>();
-    problems_.add(at(key), detail::describe_json(json_[key]), "a number");
-    return otherwise;
-  }
-
-  bool flag_or(const char* key, bool otherwise) {
-    if (!has(key)) return otherwise;
-    if (json_[key].is_boolean()) return json_[key].get<bool>();
-    problems_.add(at(key), detail::describe_json(json_[key]), "true or false");
-    return otherwise;
-  }
-
-  std::string text_or(const char* key, const std::string& otherwise) {
-    if (!has(key)) return otherwise;
-    if (json_[key].is_string()) return json_[key].get<std::string>();
-    problems_.add(at(key), detail::describe_json(json_[key]), "a text");
-    return otherwise;
-  }
-
-  /// A setting that changes the model in a way ModelSpec cannot say.
-  void refuse(const char* key, const std::string& why) {
-    problems_.add(at(key), why, "", "this variant cannot be read");
-  }
-
- private:
-  std::string at(const char* key) const { return pointer_ + "/" + key; }
-
-  int64_t number(const char* key, bool required, int64_t otherwise) {
-    if (!has(key)) {
-      if (required) problems_.add(at(key), "missing", "a positive whole number");
-      return required ? 1 : otherwise;
-    }
-    const Json& value = json_[key];
-    if (value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() <= kMaxSize)
-      return value.get<int64_t>();
-    problems_.add(at(key), detail::describe_json(value), "a whole number between 0 and 1e12");
-    return 1;
-  }
-
-  const Json& json_;
-  std::string pointer_;
-  JsonProblems& problems_;
-};
 
 ActivationKind activation(Config& c, const char* key, const std::string& otherwise) {
   static const std::map<std::string, ActivationKind> kinds{
@@ -81,22 +25,81 @@ ActivationKind activation(Config& c, const char* key, const std::string& otherwi
   return ActivationKind::gelu;
 }
 
+// What a family's configuration class takes where a key is absent.
+struct ClassDefaults {
+  int64_t max_positions = 2048;
+  int64_t kv_heads = 0;  // 0: as many as heads
+  int64_t head_dim = 0;  // 0: hidden / heads
+  double norm_epsilon = 1e-6;
+  double rotary_base = 10000.0;
+};
+
+// hidden / heads; the classes too refuse what does not divide.
+int64_t head_share(Config& c, const ModelSpec& m, const char* hidden_key) {
+  if (!c.failed() && m.hidden % m.heads != 0) {
+    c.add(hidden_key, fmt::format("width {} for {} heads", m.hidden, m.heads), "a multiple of the heads");
+  }
+  return std::max<int64_t>(1, m.hidden / m.heads);
+}
+
+// Files since transformers 5 hold rotary settings in "rope_parameters". Scaling of the frequencies
+// ("rope_scaling") changes no size and no cost, and is not part of a ModelSpec.
+double rotary_setting(Config& c, const char* key, double otherwise) {
+  return c.real_or(key, c.inner("rope_parameters").real_or(key, otherwise));
+}
+
+void set_window(Config& c, ModelSpec& m, std::optional<int64_t> class_default) {
+  if (c.has("sliding_window")) {
+    m.sliding_window = c.size("sliding_window");
+  } else if (c.absent("sliding_window")) {
+    m.sliding_window = class_default;
+  }
+}
+
+// Newer files name the kind of every layer, which then decides.
+void check_layer_types(Config& c, ModelSpec& m) {
+  const Json* types = c.list("layer_types");
+  if (types == nullptr) return;
+  std::vector<bool> windowed;
+  for (const Json& type : *types) {
+    if (type != "sliding_attention" && type != "full_attention")
+      return c.refuse("layer_types", "a layer of kind " + detail::describe_json(type));
+    windowed.push_back(type == "sliding_attention");
+  }
+  if (int64_t(windowed.size()) != m.layers)
+    return c.add("layer_types", fmt::format("{} entries for {} layers", windowed.size(), m.layers),
+                 "one per layer");
+  const int64_t windows = std::count(windowed.begin(), windowed.end(), true);
+  if (windows == 0) m.sliding_window.reset();
+  if (windows == 0 || windows == m.layers) m.sliding_window_interval = 1;
+  for (int64_t layer = 0; layer < m.layers; ++layer) {
+    const bool described = m.sliding_window && layer % m.sliding_window_interval == 0;
+    if (windowed[size_t(layer)] != described)
+      return c.refuse("layer_types",
+                      fmt::format("the order of windowed and full layers, from layer {}", layer));
+  }
+}
+
 // What the Llama family and its many relatives share.
-ModelSpec llama_like(Config& c) {
+ModelSpec llama_like(Config& c, const ClassDefaults& absent) {
   ModelSpec m;
   m.layers = c.size("num_hidden_layers");
   m.hidden = c.size("hidden_size");
   m.vocab = c.size("vocab_size");
-  m.max_positions = c.size_or("max_position_embeddings", 2048);
-  m.heads = std::max<int64_t>(1, c.size("num_attention_heads"));
-  m.kv_heads = std::max<int64_t>(1, c.size_or("num_key_value_heads", m.heads));
-  m.head_dim = c.size_or("head_dim", m.hidden / m.heads);
+  m.max_positions = c.size_or("max_position_embeddings", absent.max_positions);
+  m.heads = c.size("num_attention_heads");
+  const bool class_heads = c.absent("num_key_value_heads") && absent.kv_heads > 0;
+  m.kv_heads = class_heads ? absent.kv_heads : c.size_or("num_key_value_heads", m.heads);
+  const bool class_dim = c.absent("head_dim") && absent.head_dim > 0;
+  m.head_dim = class_dim           ? absent.head_dim
+               : c.has("head_dim") ? c.size("head_dim")
+                                   : head_share(c, m, "hidden_size");
   m.ffn_hidden = c.size("intermediate_size");
   m.norm = NormKind::rms_norm;
-  m.norm_epsilon = c.real_or("rms_norm_eps", 1e-6);
+  m.norm_epsilon = c.real_or("rms_norm_eps", absent.norm_epsilon);
   m.position = PositionKind::rotary;
-  m.rotary_base = c.real_or("rope_theta", 10000.0);
-  m.rotary_fraction = c.real_or("partial_rotary_factor", 1.0);
+  m.rotary_base = rotary_setting(c, "rope_theta", absent.rotary_base);
+  m.rotary_fraction = rotary_setting(c, "partial_rotary_factor", 1.0);
   m.gated_mlp = true;
   m.activation = activation(c, "hidden_act", "silu");
   m.tied_embeddings = c.flag_or("tie_word_embeddings", false);
@@ -104,113 +107,152 @@ ModelSpec llama_like(Config& c) {
 }
 
 ModelSpec import_llama(Config& c) {
-  ModelSpec m = llama_like(c);
+  ModelSpec m = llama_like(c, {});
   m.qkv_bias = m.attention_output_bias = c.flag_or("attention_bias", false);
   m.mlp_bias = c.flag_or("mlp_bias", false);
   return m;
 }
 
 ModelSpec import_mistral(Config& c) {
-  ModelSpec m = llama_like(c);
-  m.kv_heads = c.size_or("num_key_value_heads", 8);
-  if (c.has("sliding_window")) m.sliding_window = c.size("sliding_window");
+  ModelSpec m = llama_like(c, {.max_positions = 131072, .kv_heads = 8});
+  set_window(c, m, 4096);
   return m;
 }
 
 ModelSpec import_mixtral(Config& c) {
-  ModelSpec m = import_mistral(c);
+  ModelSpec m =
+      llama_like(c, {.max_positions = 131072, .kv_heads = 8, .norm_epsilon = 1e-5, .rotary_base = 1e6});
+  set_window(c, m, std::nullopt);
   m.moe =
       MixtureOfExperts{c.size_or("num_local_experts", 8), c.size_or("num_experts_per_tok", 2), m.ffn_hidden};
   return m;
 }
 
-ModelSpec import_qwen2(Config& c) {
-  ModelSpec m = llama_like(c);
+// With use_sliding_window the layers from max_window_layers on have the window.
+void set_qwen_window(Config& c, ModelSpec& m) {
+  if (!c.flag_or("use_sliding_window", false)) return;
+  const int64_t full_layers = c.count_or("max_window_layers", 28);
+  if (full_layers >= m.layers) return;
+  if (full_layers > 0) c.refuse("max_window_layers", "a window in the last layers only");
+  set_window(c, m, 4096);
+}
+
+ModelSpec qwen2_like(Config& c, int64_t class_kv_heads) {
+  ModelSpec m = llama_like(c, {.max_positions = 32768, .kv_heads = class_kv_heads});
   m.qkv_bias = true;  // the class has biases on q, k and v, always
-  if (c.flag_or("use_sliding_window", false) && c.has("sliding_window"))
-    m.sliding_window = c.size("sliding_window");
+  return m;
+}
+
+ModelSpec import_qwen2(Config& c) {
+  ModelSpec m = qwen2_like(c, 32);
+  set_qwen_window(c, m);
   return m;
 }
 
 MixtureOfExperts qwen_experts(Config& c) {
-  MixtureOfExperts moe{c.size("num_experts"), c.size("num_experts_per_tok"), c.size("moe_intermediate_size")};
-  moe.layer_interval = std::max<int64_t>(1, c.size_or("decoder_sparse_step", 1));
+  MixtureOfExperts moe{c.size(c.has("num_local_experts") ? "num_local_experts" : "num_experts"),
+                       c.size("num_experts_per_tok"), c.size("moe_intermediate_size")};
+  moe.layer_interval = c.size_or("decoder_sparse_step", 1);
+  const Json* dense = c.list("mlp_only_layers");
+  if (dense != nullptr && !dense->empty()) c.refuse("mlp_only_layers", "single layers without experts");
   return moe;
 }
 
 ModelSpec import_qwen2_moe(Config& c) {
-  ModelSpec m = import_qwen2(c);
+  ModelSpec m = qwen2_like(c, 16);
+  m.qkv_bias = c.flag_or("qkv_bias", true);
+  if (c.flag_or("use_sliding_window", false))
+    c.refuse("use_sliding_window", "a window whose layers differ between versions of the class");
   m.moe = qwen_experts(c);
   m.moe->shared_ffn_hidden = c.size("shared_expert_intermediate_size");
   m.moe->shared_gate = true;
   return m;
 }
 
-ModelSpec import_qwen3(Config& c) {
-  ModelSpec m = import_llama(c);
-  m.head_dim = c.size_or("head_dim", 128);
+ModelSpec qwen3_like(Config& c, const ClassDefaults& absent) {
+  ModelSpec m = llama_like(c, absent);
+  m.qkv_bias = m.attention_output_bias = c.flag_or("attention_bias", false);
   m.query_key_norm = QueryKeyNorm::per_head;
+  set_qwen_window(c, m);
   return m;
 }
 
+ModelSpec import_qwen3(Config& c) {
+  return qwen3_like(c, {.max_positions = 32768, .kv_heads = 32, .head_dim = 128});
+}
+
 ModelSpec import_qwen3_moe(Config& c) {
-  ModelSpec m = import_qwen3(c);
+  ModelSpec m = qwen3_like(c, {.max_positions = 32768, .kv_heads = 4});
   m.moe = qwen_experts(c);
   return m;
 }
 
-ModelSpec import_gemma(Config& c) {
-  ModelSpec m = llama_like(c);
-  m.head_dim = c.size_or("head_dim", 256);
+ModelSpec gemma_like(Config& c, int64_t class_kv_heads) {
+  ModelSpec m = llama_like(c, {.max_positions = 8192, .kv_heads = class_kv_heads, .head_dim = 256});
+  m.qkv_bias = m.attention_output_bias = c.flag_or("attention_bias", false);
   m.tied_embeddings = c.flag_or("tie_word_embeddings", true);
   m.activation =
       activation(c, c.has("hidden_activation") ? "hidden_activation" : "hidden_act", "gelu_pytorch_tanh");
+  // The first files say "hidden_act": "gelu" of models trained with the tanh form; the classes correct it.
+  if (!c.has("hidden_activation") && m.activation == ActivationKind::gelu)
+    m.activation = ActivationKind::gelu_tanh;
   return m;
 }
 
+ModelSpec import_gemma(Config& c) { return gemma_like(c, 16); }
+
 ModelSpec import_gemma2(Config& c) {
-  ModelSpec m = import_gemma(c);
+  ModelSpec m = gemma_like(c, 4);
   m.norm_placement = NormPlacement::sandwich;
-  m.sliding_window = c.size_or("sliding_window", 4096);
+  set_window(c, m, 4096);
   m.sliding_window_interval = 2;
   return m;
 }
 
 ModelSpec import_phi3(Config& c) {
-  ModelSpec m = llama_like(c);
-  if (c.has("sliding_window")) m.sliding_window = c.size("sliding_window");
+  ModelSpec m = llama_like(c, {.max_positions = 4096, .norm_epsilon = 1e-5});
+  set_window(c, m, std::nullopt);
   return m;
 }
 
-ModelSpec import_deepseek(Config& c) {
-  ModelSpec m = llama_like(c);
+ModelSpec deepseek_like(Config& c, int64_t class_max_positions, int64_t class_dense_layers) {
+  ModelSpec m = llama_like(c, {.max_positions = class_max_positions});
   m.attention = AttentionKind::latent;
+  m.kv_heads = m.heads;  // the compressed keys and values are expanded for every head
   m.qkv_bias = m.attention_output_bias = c.flag_or("attention_bias", false);
-  m.latent = LatentAttention{c.size_or("q_lora_rank", 0), c.size("kv_lora_rank"), c.size("qk_nope_head_dim"),
+  const int64_t query_rank = c.absent("q_lora_rank") ? 1536 : c.count_or("q_lora_rank", 0);
+  m.latent = LatentAttention{query_rank, c.size("kv_lora_rank"), c.size("qk_nope_head_dim"),
                              c.size("qk_rope_head_dim"), c.size("v_head_dim")};
   m.head_dim = m.latent->nope_head_dim + m.latent->rope_head_dim;
   MixtureOfExperts moe{c.size("n_routed_experts"), c.size("num_experts_per_tok"),
                        c.size("moe_intermediate_size")};
-  moe.shared_ffn_hidden = c.size_or("n_shared_experts", 0) * moe.expert_ffn_hidden;
-  moe.leading_dense_layers = c.size_or("first_k_dense_replace", 0);
-  moe.layer_interval = std::max<int64_t>(1, c.size_or("moe_layer_freq", 1));
+  // Old and new classes differ in the default: the file must say it, if only as null.
+  if (c.absent("n_shared_experts")) c.add("n_shared_experts", "missing", "a whole number or null");
+  moe.shared_ffn_hidden = c.count_or("n_shared_experts", 0) * moe.expert_ffn_hidden;
+  moe.leading_dense_layers = c.count_or("first_k_dense_replace", class_dense_layers);
+  if (c.size_or("moe_layer_freq", 1) != 1) c.refuse("moe_layer_freq", "experts in some layers only");
   m.moe = moe;
   return m;
 }
 
+ModelSpec import_deepseek_v2(Config& c) { return deepseek_like(c, 2048, 0); }
+
 ModelSpec import_deepseek_v3(Config& c) {
-  ModelSpec m = import_deepseek(c);
+  ModelSpec m = deepseek_like(c, 4096, 3);
   m.moe->router_bias = true;  // the score-correction bias of auxiliary-loss-free balancing (arXiv:2412.19437)
-  m.next_token_layers = c.size_or("num_nextn_predict_layers", 0);
+  m.next_token_layers = c.count_or("num_nextn_predict_layers", 0);
   return m;
 }
 
 ModelSpec import_gpt_oss(Config& c) {
-  ModelSpec m = llama_like(c);
-  m.head_dim = c.size_or("head_dim", 64);
+  ModelSpec m = llama_like(c, {.max_positions = 131072,
+                               .kv_heads = 8,
+                               .head_dim = 64,
+                               .norm_epsilon = 1e-5,
+                               .rotary_base = 150000.0});
   m.qkv_bias = m.attention_output_bias = c.flag_or("attention_bias", true);
   m.attention_sinks = true;
-  m.sliding_window = c.size_or("sliding_window", 128);
+  set_window(c, m, 128);
   m.sliding_window_interval = 2;
   m.mlp_bias = true;
   m.moe = MixtureOfExperts{c.size("num_local_experts"), c.size_or("num_experts_per_tok", 4), m.ffn_hidden};
@@ -225,8 +267,8 @@ ModelSpec import_gpt2(Config& c) {
   m.hidden = c.size("n_embd");
   m.vocab = c.size("vocab_size");
   m.max_positions = c.size_or("n_positions", 1024);
-  m.heads = m.kv_heads = std::max<int64_t>(1, c.size("n_head"));
-  m.head_dim = m.hidden / m.heads;
+  m.heads = m.kv_heads = c.size("n_head");
+  m.head_dim = head_share(c, m, "n_embd");
   m.ffn_hidden = c.size_or("n_inner", 4 * m.hidden);
   m.norm_epsilon = c.real_or("layer_norm_epsilon", 1e-5);
   m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
@@ -241,14 +283,14 @@ ModelSpec import_gpt_neox(Config& c) {
   m.hidden = c.size("hidden_size");
   m.vocab = c.size("vocab_size");
   m.max_positions = c.size_or("max_position_embeddings", 2048);
-  m.heads = m.kv_heads = std::max<int64_t>(1, c.size("num_attention_heads"));
-  m.head_dim = m.hidden / m.heads;
+  m.heads = m.kv_heads = c.size("num_attention_heads");
+  m.head_dim = head_share(c, m, "hidden_size");
   m.ffn_hidden = c.size("intermediate_size");
   m.norm_epsilon = c.real_or("layer_norm_eps", 1e-5);
   m.parallel_residual = c.flag_or("use_parallel_residual", true);
   m.position = PositionKind::rotary;
-  m.rotary_base = c.real_or("rotary_emb_base", 10000.0);
-  m.rotary_fraction = c.real_or("rotary_pct", 0.25);
+  m.rotary_base = c.real_or("rotary_emb_base", rotary_setting(c, "rope_theta", 10000.0));
+  m.rotary_fraction = c.real_or("rotary_pct", rotary_setting(c, "partial_rotary_factor", 0.25));
   m.qkv_bias = m.attention_output_bias = c.flag_or("attention_bias", true);
   m.mlp_bias = true;
   m.activation = activation(c, "hidden_act", "gelu");
@@ -262,12 +304,14 @@ ModelSpec import_opt(Config& c) {
   m.hidden = c.size("hidden_size");
   m.vocab = c.size("vocab_size");
   m.max_positions = c.size_or("max_position_embeddings", 2048) + 2;  // the class adds two rows for its offset
-  m.heads = m.kv_heads = std::max<int64_t>(1, c.size("num_attention_heads"));
-  m.head_dim = m.hidden / m.heads;
+  m.heads = m.kv_heads = c.size("num_attention_heads");
+  m.head_dim = head_share(c, m, "hidden_size");
   m.ffn_hidden = c.size("ffn_dim");
   m.qkv_bias = m.attention_output_bias = m.mlp_bias = c.flag_or("enable_bias", true);
   m.activation = activation(c, "activation_function", "relu");
   m.tied_embeddings = c.flag_or("tie_word_embeddings", true);
+  if (!c.flag_or("layer_norm_elementwise_affine", true))
+    c.refuse("layer_norm_elementwise_affine", "norms without weights");
   if (!c.flag_or("do_layer_norm_before", true))
     c.refuse("do_layer_norm_before", "norms behind the residual (OPT-350m)");
   if (c.size_or("word_embed_proj_dim", m.hidden) != m.hidden)
@@ -281,8 +325,8 @@ ModelSpec import_bloom(Config& c) {
   m.hidden = c.size(c.has("n_embed") ? "n_embed" : "hidden_size");
   m.vocab = c.size("vocab_size");
   m.max_positions = c.size_or("seq_length", 2048);
-  m.heads = m.kv_heads = std::max<int64_t>(1, c.size(c.has("n_head") ? "n_head" : "num_attention_heads"));
-  m.head_dim = m.hidden / m.heads;
+  m.heads = m.kv_heads = c.size(c.has("n_head") ? "n_head" : "num_attention_heads");
+  m.head_dim = head_share(c, m, c.has("n_embed") ? "n_embed" : "hidden_size");
   m.ffn_hidden = 4 * m.hidden;
   m.norm_epsilon = c.real_or("layer_norm_epsilon", 1e-5);
   m.embedding_norm = true;
@@ -299,17 +343,17 @@ ModelSpec import_falcon(Config& c) {
   m.hidden = c.size("hidden_size");
   m.vocab = c.size("vocab_size");
   m.max_positions = c.size_or("max_position_embeddings", 2048);
-  m.heads = std::max<int64_t>(1, c.size(c.has("n_head") ? "n_head" : "num_attention_heads"));
+  m.heads = c.size(c.has("n_head") ? "n_head" : "num_attention_heads");
   const int64_t groups = c.size_or(c.has("n_head_kv") ? "n_head_kv" : "num_kv_heads", m.heads);
   m.kv_heads = new_architecture ? groups : c.flag_or("multi_query", true) ? 1 : m.heads;
-  m.head_dim = m.hidden / m.heads;
+  m.head_dim = head_share(c, m, "hidden_size");
   m.ffn_hidden = c.size_or("ffn_hidden_size", 4 * m.hidden);
   m.norm_epsilon = c.real_or("layer_norm_epsilon", 1e-5);
   m.parallel_residual = new_architecture || c.flag_or("parallel_attn", true);
   const int64_t norms = c.size_or("num_ln_in_parallel_attn", new_architecture ? 2 : 1);
   if (m.parallel_residual && norms == 1) m.norm_placement = NormPlacement::shared;
   m.position = c.flag_or("alibi", false) ? PositionKind::alibi : PositionKind::rotary;
-  m.rotary_base = c.real_or("rope_theta", 10000.0);
+  m.rotary_base = rotary_setting(c, "rope_theta", 10000.0);
   m.qkv_bias = m.attention_output_bias = m.mlp_bias = c.flag_or("bias", false);
   m.activation = activation(c, "activation", "gelu");
   m.tied_embeddings = c.flag_or("tie_word_embeddings", true);
@@ -320,7 +364,7 @@ using Importer = ModelSpec (*)(Config&);
 
 const std::map<std::string, Importer>& importers() {
   static const std::map<std::string, Importer> table{{"bloom", import_bloom},
-                                                     {"deepseek_v2", import_deepseek},
+                                                     {"deepseek_v2", import_deepseek_v2},
                                                      {"deepseek_v3", import_deepseek_v3},
                                                      {"falcon", import_falcon},
                                                      {"gemma", import_gemma},
@@ -338,6 +382,9 @@ const std::map<std::string, Importer>& importers() {
                                                      {"qwen2_moe", import_qwen2_moe},
                                                      {"qwen3", import_qwen3},
                                                      {"qwen3_moe", import_qwen3_moe},
+                                                     {"qwen2_5_vl", import_qwen2},
+                                                     {"qwen2_5_vl_text", import_qwen2},
+                                                     {"qwen2_vl", import_qwen2},
                                                      {"qwen2_vl_text", import_qwen2},
                                                      {"qwen3_vl_text", import_qwen3},
                                                      {"qwen3_vl_moe_text", import_qwen3_moe}};
@@ -351,6 +398,10 @@ std::string model_name(const Json& config, const std::string& file, const std::s
   if (name.empty()) name = std::filesystem::path(file).stem().string();
   if (name == "config") name = std::filesystem::path(file).parent_path().filename().string();
   name = name.substr(name.rfind('/') + 1).substr(0, 80);
+  // A folder's name may be any bytes, and the cut may split a character: plans are UTF-8.
+  for (char& letter : name) {
+    if (letter < ' ' || letter > '~') letter = '_';
+  }
   return name.empty() ? type : name;
 }
 
@@ -365,7 +416,10 @@ std::vector<std::string> hugging_face_types() {
 ModelSpec import_hugging_face(const Json& config, const std::string& file) {
   if (!config.is_object()) throw UserError(Problem{file, "not an object", "a Hugging Face config.json", ""});
   const bool nested = config.contains("text_config") && config["text_config"].is_object();
-  const Json& text = nested ? config["text_config"] : config;
+  Json text = nested ? config["text_config"] : config;
+  // The whole model decides whether the head is tied, where the text part leaves it open.
+  if (nested && !text.contains("tie_word_embeddings") && config.contains("tie_word_embeddings"))
+    text["tie_word_embeddings"] = config["tie_word_embeddings"];
   const std::string pointer = nested ? "/text_config" : "";
   const auto found = text.find("model_type");
   const std::string type = found != text.end() && found->is_string() ? found->get<std::string>() : "";
@@ -381,11 +435,13 @@ ModelSpec import_hugging_face(const Json& config, const std::string& file) {
   JsonProblems problems(file);
   Config reader(text, pointer, problems);
   ModelSpec model = importer->second(reader);
+  check_layer_types(reader, model);
   problems.throw_if_any();
   model.name = model_name(config, file, type);
   // Through our own reader once, so that ranges are checked in one place.
-  model = from_json<ModelSpec>(to_json(model), file);
-  validate_model(model, file);
+  const std::string own_format = file + ", read as a model file,";
+  model = from_json<ModelSpec>(to_json(model), own_format);
+  validate_model(model, own_format);
   return model;
 }
 

@@ -23,7 +23,9 @@ void add_multi_head(LayerBuilder& b) {
       .saves_core_output(queries);
 }
 
-// DeepSeek-V2 (arXiv:2405.04434, section 2.1.2): low-rank queries and key-values, a shared rotary key.
+// DeepSeek-V2 (arXiv:2405.04434, section 2.1.2): low-rank queries and key-values, a shared rotary key. Both
+// compressions read the norm's output, which is kept once. A direct query projection has no bias in the
+// published code; the compressions have one where the model says so.
 void add_latent(LayerBuilder& b) {
   const ModelSpec& m = b.model();
   const LatentAttention& l = *m.latent;
@@ -35,11 +37,10 @@ void add_latent(LayerBuilder& b) {
     b.linear({"attention.query_up", heads * key_dim, l.query_rank, false, Parallel::columns})
         .saves(l.query_rank);
   } else {
-    b.linear({"attention.query", heads * key_dim, m.hidden, m.qkv_bias, Parallel::columns}).saves(m.hidden);
+    b.linear({"attention.query", heads * key_dim, m.hidden, false, Parallel::columns}).saves(m.hidden);
   }
   const int64_t compressed = l.key_value_rank + l.rope_head_dim;
-  b.linear({"attention.key_value_down", compressed, m.hidden, m.qkv_bias, Parallel::replicated})
-      .saves(m.hidden);
+  b.linear({"attention.key_value_down", compressed, m.hidden, m.qkv_bias, Parallel::replicated});
   b.norm("attention.key_value_norm", l.key_value_rank);
   const int64_t expanded = heads * (l.nope_head_dim + l.value_head_dim);
   b.linear({"attention.key_value_up", expanded, l.key_value_rank, false, Parallel::columns})
@@ -51,10 +52,12 @@ void add_latent(LayerBuilder& b) {
       .saves_core_output(inner);
 }
 
-void add_dense_mlp(LayerBuilder& b, const std::string& name, int64_t ffn_hidden, bool bias) {
+// `input_kept`: an operator before it already keeps the input.
+void add_dense_mlp(LayerBuilder& b, const std::string& name, int64_t ffn_hidden, bool bias,
+                   bool input_kept = false) {
   const ModelSpec& m = b.model();
   const int64_t ffn = b.share(ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
-  b.linear({name + ".up", up, m.hidden, bias, Parallel::columns}).saves(m.hidden);
+  b.linear({name + ".up", up, m.hidden, bias, Parallel::columns}).saves(input_kept ? 0 : m.hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.gated = m.gated_mlp;
   b.activation({name + ".activation", shape}, up);
@@ -76,7 +79,7 @@ void add_experts(LayerBuilder& b) {
   b.activation({"mlp.experts_activation", shape}, up);
   b.expert_linear({"mlp.experts_down", m.hidden, ffn, m.mlp_bias, Parallel::rows}).saves_copies(ffn);
   if (e.shared_ffn_hidden == 0) return;
-  add_dense_mlp(b, "mlp.shared", e.shared_ffn_hidden, false);
+  add_dense_mlp(b, "mlp.shared", e.shared_ffn_hidden, false, /*input_kept=*/true);
   if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves(1);
 }
 

@@ -12,6 +12,7 @@ void add(const LayerProgram& program, const ModelSpec& model, ParameterCount& co
     const bool expert = op.shape.kind == OperatorKind::expert_linear;
     count.active +=
         expert ? op.parameters / model.moe->experts * model.moe->experts_per_token : op.parameters;
+    if (op.name == "embedding" || op.name == "head.output") count.embedding += op.parameters;
   }
 }
 
@@ -23,10 +24,8 @@ ParameterCount count_parameters(const ModelSpec& model) {
   add(embedding_program(model, whole, 1), model, count);
   add(head_program(model, whole, 1), model, count);
   if (model.tied_embeddings) {
-    count.total -= model.vocab * model.hidden;
-    count.active -= model.vocab * model.hidden;
+    for (int64_t* sum : {&count.total, &count.active, &count.embedding}) *sum -= model.vocab * model.hidden;
   }
-  count.embedding = count.total;
   for (int64_t layer = 0; layer < model.layers; ++layer)
     add(layer_program(model, layer, whole, 1), model, count);
   return count;

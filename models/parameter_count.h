@@ -9,7 +9,7 @@ namespace mpt::models {
 
 struct ParameterCount {
   int64_t total = 0;
-  int64_t active = 0;     // that one token passes through: experts_per_token of each layer's experts
+  int64_t active = 0;     // total with only experts_per_token of each layer's experts; the whole token table
   int64_t embedding = 0;  // token table, positions, and the head where it is not tied
 };
 

@@ -41,7 +41,8 @@ std::string without_python_numbers(const std::string& text) {
 }
 
 ModelSpec load_path(std::filesystem::path path) {
-  if (std::filesystem::is_directory(path)) path /= "config.json";
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) path /= "config.json";
   const Json json = parse_json(without_python_numbers(read_file(path, kMaxModelFileBytes)), path.string());
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "core/json.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 
@@ -20,6 +21,13 @@ std::string error_of(const Json& config) {
     return error.what();
   }
   return "no error";
+}
+
+// A Llama-shaped file of the given type: four layers, 512 wide, 8 heads. `more` continues the object.
+Json small(const std::string& type, const std::string& more = "") {
+  return Json::parse(R"({"num_hidden_layers":4,"hidden_size":512,"num_attention_heads":8,"vocab_size":1000,
+      "intermediate_size":1024,"model_type":")" +
+                     type + "\"" + more + "}");
 }
 
 // The published file and our own description of the same model agree in every field.
@@ -143,6 +151,152 @@ TEST(HuggingFaceConfig, VariantsThatCannotBeSaidAreRefused) {
           "vocab_size":50272,"do_layer_norm_before":false,"word_embed_proj_dim":512})"));
   EXPECT_NE(error.find("do_layer_norm_before"), std::string::npos);
   EXPECT_NE(error.find("word_embed_proj_dim"), std::string::npos);
+  const std::string experts = R"(,"num_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":64)";
+  EXPECT_NE(error_of(small("qwen3_moe", experts + R"(,"mlp_only_layers":[1])")).find("/mlp_only_layers"),
+            std::string::npos);
+}
+
+// What the configuration classes of transformers 4.57 take for absent keys.
+TEST(HuggingFaceConfig, AbsentKeysTakeTheDefaultsOfTheirClass) {
+  struct Defaults {
+    const char* type;
+    int64_t max_positions, kv_heads, head_dim;
+    double norm_epsilon, rotary_base;
+    int64_t window;  // 0: none
+    bool tied;
+  };
+  const Defaults table[] = {
+      {"llama", 2048, 8, 64, 1e-6, 1e4, 0, false},        {"mistral", 131072, 8, 64, 1e-6, 1e4, 4096, false},
+      {"mixtral", 131072, 8, 64, 1e-5, 1e6, 0, false},    {"gemma2", 8192, 4, 256, 1e-6, 1e4, 4096, true},
+      {"phi3", 4096, 8, 64, 1e-5, 1e4, 0, false},         {"gemma", 8192, 16, 256, 1e-6, 1e4, 0, true},
+      {"qwen2", 32768, 32, 64, 1e-6, 1e4, 0, false},      {"qwen3", 32768, 32, 128, 1e-6, 1e4, 0, false},
+      {"gpt_oss", 131072, 8, 64, 1e-5, 15e4, 128, false},
+  };
+  for (const Defaults& d : table) {
+    Json config = small(d.type, R"(,"num_local_experts":8)");
+    config["num_attention_heads"] =
+        std::max<int64_t>(8, d.kv_heads);  // the defaults suit the class's own size
+    config["hidden_size"] = 64 * config["num_attention_heads"].get<int64_t>();
+    const ModelSpec m = import_hugging_face(config, "config.json");
+    EXPECT_EQ(m.max_positions, d.max_positions) << d.type;
+    EXPECT_EQ(m.kv_heads, d.kv_heads) << d.type;
+    EXPECT_EQ(m.head_dim, d.head_dim) << d.type;
+    EXPECT_EQ(m.norm_epsilon, d.norm_epsilon) << d.type;
+    EXPECT_EQ(m.rotary_base, d.rotary_base) << d.type;
+    EXPECT_EQ(m.sliding_window.value_or(0), d.window) << d.type;
+    EXPECT_EQ(m.tied_embeddings, d.tied) << d.type;
+  }
+}
+
+TEST(HuggingFaceConfig, NullSwitchesOffWhatAbsenceDefaults) {
+  const ModelSpec m = import_hugging_face(
+      small("mistral", R"(,"sliding_window":null,"num_key_value_heads":null,"head_dim":null)"),
+      "config.json");
+  EXPECT_FALSE(m.sliding_window.has_value());
+  EXPECT_EQ(m.kv_heads, 8);
+  const std::string latent =
+      R"(,"kv_lora_rank":64,"qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":32,
+      "n_routed_experts":8,"num_experts_per_tok":2,"moe_intermediate_size":128)";
+  const auto read = [&](const std::string& more) {
+    return import_hugging_face(small("deepseek_v3", latent + more), "config.json");
+  };
+  EXPECT_EQ(read(R"(,"n_shared_experts":1)").latent->query_rank, 1536);
+  EXPECT_EQ(read(R"(,"n_shared_experts":1)").moe->leading_dense_layers, 3);
+  EXPECT_EQ(read(R"(,"n_shared_experts":null,"q_lora_rank":null)").latent->query_rank, 0);
+  EXPECT_EQ(read(R"(,"n_shared_experts":null)").moe->shared_ffn_hidden, 0);
+  EXPECT_NE(error_of(small("deepseek_v3", latent)).find("/n_shared_experts: missing"), std::string::npos);
+}
+
+TEST(HuggingFaceConfig, GemmaHasTheTanhFormWhateverItsFirstFilesSay) {
+  const auto read = [](const std::string& more) {
+    return import_hugging_face(small("gemma", R"(,"num_key_value_heads":8)" + more), "config.json")
+        .activation;
+  };
+  EXPECT_EQ(read(""), ActivationKind::gelu_tanh);
+  EXPECT_EQ(read(R"(,"hidden_act":"gelu","hidden_activation":null)"), ActivationKind::gelu_tanh);
+  EXPECT_EQ(read(R"(,"hidden_act":"silu")"), ActivationKind::silu);
+  EXPECT_EQ(read(R"(,"hidden_act":"gelu","hidden_activation":"gelu")"), ActivationKind::gelu);
+}
+
+TEST(HuggingFaceConfig, RotarySettingsAreReadFromTheirNewPlace) {
+  const ModelSpec m = import_hugging_face(
+      small("llama",
+            R"(,"rope_parameters":{"rope_theta":5e5,"partial_rotary_factor":0.5,"rope_type":"default"})"),
+      "config.json");
+  EXPECT_EQ(m.rotary_base, 5e5);
+  EXPECT_EQ(m.rotary_fraction, 0.5);
+  EXPECT_NE(error_of(small("llama", R"(,"rope_parameters":{"rope_theta":"x"})"))
+                .find("/rope_parameters/rope_theta"),
+            std::string::npos);
+  EXPECT_NE(error_of(small("llama", R"(,"rope_parameters":3)")).find("/rope_parameters"), std::string::npos);
+}
+
+TEST(HuggingFaceConfig, TheWholeMultimodalModelDecidesWhetherTheHeadIsTied) {
+  Json config{{"model_type", "qwen3_vl"}, {"tie_word_embeddings", true}};
+  config["text_config"] = small("qwen3_vl_text", R"(,"num_key_value_heads":8)");
+  EXPECT_TRUE(import_hugging_face(config, "config.json").tied_embeddings);
+  config["text_config"]["tie_word_embeddings"] = false;
+  EXPECT_FALSE(import_hugging_face(config, "config.json").tied_embeddings);
+  config["text_config"]["hidden_size"] = "wide";
+  EXPECT_NE(error_of(config).find("/text_config/hidden_size"), std::string::npos);
+}
+
+TEST(HuggingFaceConfig, WindowsFollowTheKindsOfTheLayers) {
+  const std::string window = R"(,"num_key_value_heads":8,"use_sliding_window":true,"sliding_window":64)";
+  const auto read = [&](const std::string& more) {
+    return import_hugging_face(small("qwen2", window + more), "config.json").sliding_window;
+  };
+  EXPECT_EQ(read(R"(,"max_window_layers":0)"), 64);
+  EXPECT_EQ(read(R"(,"max_window_layers":4)"), std::nullopt);
+  EXPECT_NE(error_of(small("qwen2", window + R"(,"max_window_layers":2)")).find("/max_window_layers"),
+            std::string::npos);
+
+  const std::string sliding = R"("sliding_attention")", full = R"("full_attention")";
+  const auto kinds = [&](const std::string& a, const std::string& b, const std::string& c,
+                         const std::string& d) {
+    return R"(,"layer_types":[)" + a + "," + b + "," + c + "," + d + "]";
+  };
+  const auto gemma = [&](const std::string& types) {
+    return import_hugging_face(small("gemma2", types), "config.json");
+  };
+  EXPECT_EQ(gemma(kinds(sliding, full, sliding, full)).sliding_window_interval, 2);
+  EXPECT_EQ(gemma(kinds(sliding, sliding, sliding, sliding)).sliding_window_interval, 1);
+  EXPECT_FALSE(gemma(kinds(full, full, full, full)).sliding_window.has_value());
+  for (const std::string& types :
+       {kinds(full, sliding, full, sliding), kinds(sliding, full, sliding, R"("linear_attention")"),
+        kinds(sliding, full, sliding, "7"), std::string(R"(,"layer_types":["full_attention"])"),
+        std::string(R"(,"layer_types":"full_attention")")}) {
+    EXPECT_NE(error_of(small("gemma2", types)).find("/layer_types"), std::string::npos) << types;
+  }
+}
+
+TEST(HuggingFaceConfig, SizesThatCannotBeAreNamed) {
+  EXPECT_NE(error_of(small("llama", R"(,"num_key_value_heads":0)")).find("/num_key_value_heads"),
+            std::string::npos);
+  EXPECT_NE(error_of(small("llama", R"(,"head_dim":0)")).find("/head_dim"), std::string::npos);
+  Json odd = small("llama");
+  odd["num_attention_heads"] = 7;
+  EXPECT_NE(error_of(odd).find("/hidden_size: width 512 for 7 heads"), std::string::npos) << error_of(odd);
+  odd["num_attention_heads"] = 0;
+  EXPECT_NE(error_of(odd).find("/num_attention_heads"), std::string::npos);
+  // Their product would not fit in 64 bits.
+  const std::string huge = error_of(small("deepseek_v3", R"(,"kv_lora_rank":64,"qk_nope_head_dim":32,
+      "qk_rope_head_dim":16,"v_head_dim":32,"n_routed_experts":8,"num_experts_per_tok":2,
+      "moe_intermediate_size":999999999999,"n_shared_experts":999999999999)"));
+  EXPECT_NE(huge.find("/moe_intermediate_size"), std::string::npos) << huge;
+  EXPECT_NE(huge.find("/n_shared_experts"), std::string::npos) << huge;
+}
+
+// Every size is in its range, but bytes of the whole would overflow 64 bits.
+TEST(HuggingFaceConfig, ModelsTooLargeToCountAreRefused) {
+  const std::string huge = error_of(Json::parse(
+      R"({"model_type":"llama","num_hidden_layers":100000,"hidden_size":16777216,"num_attention_heads":65536,
+          "vocab_size":1000,"intermediate_size":16777216})"));
+  EXPECT_NE(huge.find("parameters"), std::string::npos) << huge;
+  ModelSpec own = load_model("deepseek-v3");
+  own.moe->experts = 65536;
+  own.moe->expert_ffn_hidden = 1 << 24;
+  EXPECT_THROW(validate_model(own, "own.json"), UserError);
 }
 
 // Python writes bare Infinity and NaN, which JSON does not have; published files hold them (Nemotron-H).
@@ -151,6 +305,29 @@ TEST(Zoo, BareInfinityOutsideStringsIsReadAsNull) {
   write_file_atomically(file, R"({"model_type":"gpt2","n_layer":1,"n_embd":8,"n_head":1,"vocab_size":9,
       "a":[0.0, Infinity, -Infinity, NaN], "_name_or_path":"x/NaN \" Infinity"})");
   EXPECT_EQ(load_model(file).name, "NaN \" Infinity");
+}
+
+TEST(Zoo, BrokenFilesAndPathsAreUserErrors) {
+  const std::string file = testing::TempDir() + "/truncated.json";
+  write_file_atomically(file, R"({"model_type":"gpt2","n_layer":1)");
+  try {
+    load_model(file);
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("truncated.json"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("line 1"), std::string::npos) << error.what();
+  }
+  EXPECT_THROW(load_model(testing::TempDir()), UserError);  // a folder without config.json
+  EXPECT_THROW(load_model(std::string(100000, 'x')), UserError);
+  EXPECT_THROW(load_model("./" + std::string(100000, 'x') + ".json"), UserError);
+}
+
+// Plans are UTF-8, a folder's name may be any bytes.
+TEST(Zoo, NamesOfImportedModelsArePlainText) {
+  Json config = small("llama");
+  config["_name_or_path"] = std::string(79, 'a') + "\u00e9";
+  EXPECT_EQ(import_hugging_face(config, "config.json").name, std::string(79, 'a') + "_");
+  EXPECT_EQ(import_hugging_face(small("llama"), "/models/\xff\xfe/config.json").name, "__");
 }
 
 TEST(Zoo, UnknownNamesListTheNearest) {

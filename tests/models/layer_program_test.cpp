@@ -106,6 +106,20 @@ TEST(LayerProgram, KeptActivationsEqualThePapersUpToNamedTerms) {
   EXPECT_EQ(saved_bytes(program, Recompute::none), paper - dropout_masks + statistics + log_sum_exp);
 }
 
+// DeepSeek-V3 in bf16, one token: the residual before each norm and each norm's output once (4 h, 4 norms'
+// statistics in all), the compressed queries and key-values before and after their norm, queries, keys,
+// values and output of the core with its log-sum-exp; router scores, the copies for 8 experts, and per expert
+// copy and for the shared expert gate, up and product (3 f). Rounded up to 64 bytes each, hence many tokens.
+TEST(LayerProgram, LatentAttentionAndExpertsKeepEachTensorOnce) {
+  const ModelSpec m = load_model("deepseek-v3");
+  const int64_t tokens = 4096, h = 7168, heads = 128, f = 2048, top = 8;
+  const int64_t attention = 2 * (1536 + 512) + heads * (2 * 192 + 128) + heads * 128 + heads;
+  const int64_t experts = 256 + top * (h + 3 * f) + 3 * f;
+  const int64_t expected = tokens * 2 * (4 * h + 4 + attention + experts);
+  const LayerProgram program = layer_program(m, 60, layout_of(1, 1, Precision::bf16), tokens);
+  EXPECT_EQ(saved_bytes(program, Recompute::none), expected);
+}
+
 TEST(LayerProgram, FullRecomputeKeepsTheInputAlone) {
   const ModelSpec m = load_model("gpt2-124m");
   const LayerProgram program = layer_program(m, 0, layout_of(1, 4), 256);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 
 #include "models/zoo.h"
 
@@ -68,6 +69,23 @@ TEST(ParameterCount, EqualsThePublishedNumbers) {
       EXPECT_EQ(count.active, count.total) << p.model;
     }
   }
+}
+
+// arXiv:2508.10925, table 1, counts the output head into the active parameters but not the token table.
+TEST(ParameterCount, GptOssActiveEqualsItsModelCard) {
+  for (const auto& [name, total, active] :
+       {std::tuple{"gpt-oss-20b", 20.91, 3.61}, std::tuple{"gpt-oss-120b", 116.83, 5.13}}) {
+    const ModelSpec model = load_model(name);
+    const ParameterCount count = count_parameters(model);
+    EXPECT_NEAR(double(count.total) / B, total, 0.005) << name;
+    EXPECT_NEAR(double(count.active - model.vocab * model.hidden) / B, active, 0.005) << name;
+  }
+}
+
+TEST(ParameterCount, EmbeddingIsTablesAndUntiedHead) {
+  EXPECT_EQ(count_parameters(load_model("gpt2-124m")).embedding, (50257 + 1024) * 768);
+  EXPECT_EQ(count_parameters(load_model("llama2-7b")).embedding, 2 * 32000 * 4096);
+  EXPECT_EQ(count_parameters(load_model("bloom-176b")).embedding, int64_t{250880} * 14336);
 }
 
 TEST(ParameterCount, EveryModelOfTheZooLoadsAndIsCounted) {
