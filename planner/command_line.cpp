@@ -140,7 +140,8 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
   }
   problem.memory_limit_bytes = memory_limit(o, problem.cluster);
   if (p->profile) check_profile(*p, o.profile);
-  p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.cluster)
+  p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
+                                           problem.cluster)
                        : make_roofline_cost(problem.model, problem.workload, problem.cluster);
   problem.cost = p->cost.get();
   return p;
