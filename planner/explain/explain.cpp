@@ -14,6 +14,7 @@ namespace mpt::planner {
 namespace {
 
 std::string signed_seconds(double seconds) {
+  if (std::abs(seconds) < 1e-9) seconds = 0.0;  // a rounding error, not a difference
   return (seconds < 0 ? "-" : "+") + format_seconds(std::abs(seconds));
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/error.h"
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
 #include "models/footprint.h"
@@ -12,6 +13,15 @@
 
 namespace mpt::planner {
 namespace {
+
+double round_trip_s(const StageCost& stage) {
+  return stage.of(InstructionKind::forward) + stage.of(InstructionKind::backward);
+}
+
+// A micro-batch's way from one stage to the next and back.
+double transfers_s(const StageCost& below, const StageCost& above) {
+  return below.of(InstructionKind::transfer_activation) + above.of(InstructionKind::transfer_gradient);
+}
 
 int64_t step_micro_batches(const SearchProblem& problem, const Layout& layout) {
   return micro_batches(layout, problem.workload);
@@ -32,7 +42,7 @@ Estimate estimate(const SearchProblem& problem, const Layout& layout) {
 }
 
 // Every schedule of the catalog places stage s on rank s % pipeline, or a rank's lowest stage no lower than
-// that.
+// that. evaluate() holds every simulated layout to the bound.
 double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_batches,
                      const Contention& contention) {
   const auto ranks = size_t(layout.pipeline);
@@ -40,10 +50,14 @@ double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_b
   double own_reduction = std::numeric_limits<double>::infinity();
   for (size_t s = 0; s < cost.stages.size(); ++s) {
     const StageCost& stage = cost.stages[s];
-    work[s % ranks] +=
-        double(micro_batches) * (stage.of(InstructionKind::forward) + stage.of(InstructionKind::backward));
+    work[s % ranks] += double(micro_batches) * round_trip_s(stage);
     optimizer[s % ranks] += stage.of(InstructionKind::optimizer_step);
     if (s % ranks == 0) own_reduction = std::min(own_reduction, stage.of(InstructionKind::reduce_gradient));
+  }
+  double best_rate = 0.0, best_total_rate = 0.0;  // of one lane, and of all together
+  for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes) {
+    best_rate = std::max(best_rate, contention.rate(lanes));
+    best_total_rate = std::max(best_total_rate, double(lanes) * contention.rate(lanes));
   }
   const bool reduces = layout.data > 1;
   double longest = 0.0, below = 0.0;
@@ -51,17 +65,14 @@ double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_b
     const double reduction = !reduces ? 0.0
                              : p == 0 ? own_reduction
                                       : cost.stages.front().of(InstructionKind::reduce_gradient);
-    longest = std::max(longest, below + work[p] + reduction);
-    below += cost.stages[p].of(InstructionKind::forward) + cost.stages[p].of(InstructionKind::backward);
+    longest = std::max(longest, below + work[p] / best_rate + reduction);
+    below += round_trip_s(cost.stages[p]) / best_rate;
+    if (p + 1 < ranks) below += transfers_s(cost.stages[p], cost.stages[p + 1]);
   }
-  const double total = std::accumulate(work.begin(), work.end(), 0.0);
-  double best_rate = 0.0;  // of all lanes together
-  for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes)
-    best_rate = std::max(best_rate, double(lanes) * contention.rate(lanes));
-  longest = std::max(longest, total / best_rate);
+  longest = std::max(longest, std::accumulate(work.begin(), work.end(), 0.0) / best_total_rate);
+  longest += cost.reduce_norm_s + *std::max_element(optimizer.begin(), optimizer.end()) / best_rate;
   // A rounding error must not turn the bound into more than the time it bounds.
-  return (longest + cost.reduce_norm_s + *std::max_element(optimizer.begin(), optimizer.end())) *
-         (1.0 - 1e-12);
+  return longest * (1.0 - 1e-9);
 }
 
 Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
@@ -79,6 +90,8 @@ Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
   result.durations_s = e.cost.durations(result.program);
   result.timeline = simulate(result.program, result.durations_s, contention_of(problem, e.layout));
   result.step_time_s = step_time_s(result.timeline);
+  MPT_CHECK(e.bound_s <= result.step_time_s, "{}: bound of {} s, simulated {} s", layout_name(e.layout),
+            e.bound_s, result.step_time_s);
   result.bubble_share = bubble_share(result.program, result.timeline);
   for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
   return result;

@@ -25,10 +25,11 @@ struct Estimate {
 Estimate estimate(const SearchProblem& problem, const Layout& layout);
 
 /// Never above the simulated step time. Rank p must do all its compute; before its first it waits for one
-/// micro-batch to come through the stages below its lowest, and after its last backward that micro-batch goes
-/// back through them; then come the reduction of stage 0's gradients (or, on stage 0's own rank, of one of
-/// its stages), the norm, and the optimizer. Shared cores only slow this down; and all ranks together can
-/// never work faster than the cores' best total rate.
+/// micro-batch to come through the stages below its lowest and over the links between them, and after its
+/// last backward that micro-batch goes back through them; then come the reduction of stage 0's gradients (or,
+/// on stage 0's own rank, of one of its stages), the norm, and the optimizer. None of these overlaps another,
+/// so they add up. Where ranks share cores, compute advances at no more than the best rate of one lane, and
+/// all ranks together at no more than the best total rate.
 double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_batches,
                      const Contention& contention);
 
