@@ -27,6 +27,11 @@ int64_t step_micro_batches(const SearchProblem& problem, const Layout& layout) {
   return micro_batches(layout, problem.workload);
 }
 
+Schedule schedule_of(const SearchProblem& problem, const Layout& layout) {
+  const auto& generate = find_schedule(layout.schedule, "layout").generate;
+  return generate(int(layout.pipeline), int(layout.chunks), int(step_micro_batches(problem, layout)));
+}
+
 }  // namespace
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout) {
@@ -34,10 +39,11 @@ Contention contention_of(const SearchProblem& problem, const Layout& layout) {
 }
 
 Estimate estimate(const SearchProblem& problem, const Layout& layout) {
-  Estimate e{layout, models::stage_footprints(problem.model, layout, problem.workload), {}, 0.0};
+  Estimate e{layout, models::stage_footprints(problem.model, layout, problem.workload), {}};
   e.cost = step_cost(problem.model, layout, e.footprints, problem.workload, *problem.cost);
   e.bound_s =
       lower_bound_s(layout, e.cost, step_micro_batches(problem, layout), contention_of(problem, layout));
+  e.floor_bytes = memory_floor(layout, e.footprints).peak_bytes;
   return e;
 }
 
@@ -77,24 +83,34 @@ double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_b
 
 Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
   Evaluation result;
-  const auto reject = [&](Rejection rejection) {
-    result.rejection = std::move(rejection);
-    return std::move(result);
-  };
-  const auto& generate = find_schedule(e.layout.schedule, "layout").generate;
-  result.schedule =
-      generate(int(e.layout.pipeline), int(e.layout.chunks), int(step_micro_batches(problem, e.layout)));
+  result.schedule = schedule_of(problem, e.layout);
+  result.rejection =
+      check_memory(rank_memory_without_slots(result.schedule, e.footprints), problem.memory_limit_bytes);
+  if (result.rejection) return result;
   result.program = lower(e.layout, result.schedule, e.footprints);
   result.memory = rank_memory(result.program, e.footprints);
-  if (auto rejection = check_memory(result.memory, problem.memory_limit_bytes)) return reject(*rejection);
+  result.rejection = check_memory(result.memory, problem.memory_limit_bytes);
+  if (result.rejection) return result;
+  for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
+  MPT_CHECK(e.floor_bytes <= result.peak_bytes, "{}: floor of {} bytes, peak of {}", layout_name(e.layout),
+            e.floor_bytes, result.peak_bytes);
   result.durations_s = e.cost.durations(result.program);
   result.timeline = simulate(result.program, result.durations_s, contention_of(problem, e.layout));
   result.step_time_s = step_time_s(result.timeline);
   MPT_CHECK(e.bound_s <= result.step_time_s, "{}: bound of {} s, simulated {} s", layout_name(e.layout),
             e.bound_s, result.step_time_s);
   result.bubble_share = bubble_share(result.program, result.timeline);
-  for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
   return result;
+}
+
+std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& e) {
+  const StepProgram program = lower(e.layout, schedule_of(problem, e.layout), e.footprints);
+  return check_memory(rank_memory(program, e.footprints), problem.memory_limit_bytes);
+}
+
+std::optional<Rejection> quick_memory_rejection(const SearchProblem& problem, const Estimate& e) {
+  return check_memory(rank_memory_without_slots(schedule_of(problem, e.layout), e.footprints),
+                      problem.memory_limit_bytes);
 }
 
 }  // namespace mpt::planner

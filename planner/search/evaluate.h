@@ -21,6 +21,7 @@ struct Estimate {
   std::vector<StageFootprint> footprints;
   StepCost cost;
   double bound_s = 0.0;
+  int64_t floor_bytes = 0;  // of the fullest rank; its exact peak is not below
 };
 Estimate estimate(const SearchProblem& problem, const Layout& layout);
 
@@ -37,7 +38,7 @@ struct Evaluation {
   Schedule schedule;
   StepProgram program;
   std::vector<RankMemory> memory;
-  std::optional<Rejection> rejection;  // set: the rest is empty
+  std::optional<Rejection> rejection;  // set: what follows is empty
   std::vector<double> durations_s;
   Timeline timeline;
   double step_time_s = 0.0;
@@ -45,6 +46,9 @@ struct Evaluation {
   int64_t peak_bytes = 0;
 };
 Evaluation evaluate(const SearchProblem& problem, const Estimate& estimate);
+/// Why the layout does not fit: exact, transfer buffers included, or without them and cheaper.
+std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& estimate);
+std::optional<Rejection> quick_memory_rejection(const SearchProblem& problem, const Estimate& estimate);
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout);
 
