@@ -118,7 +118,8 @@ SearchResult search(const SearchProblem& problem, size_t keep) {
     std::stable_sort(result.best.begin(), result.best.end(), faster);
     if (result.best.size() > keep) result.best.pop_back();
   }
-  result.over_memory = over_memory.nearest(problem, kFamiliesTold);
+  // Where nothing fits, only what the smallest layout needs is told.
+  result.over_memory = over_memory.nearest(problem, result.best.empty() ? 1 : kFamiliesTold);
   result.more_over_memory = int64_t(over_memory.families());
   certificate.optimal =
       certificate.over_memory + certificate.over_bound + certificate.simulated == certificate.layouts;
