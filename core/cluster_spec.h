@@ -79,7 +79,12 @@ struct ClusterSpec {
   }
 };
 
-/// The innermost level that connects a group of `size` consecutive ranks `stride` apart.
-const LinkLevel& level_for_group(const ClusterSpec& cluster, int64_t size, int64_t stride);
+/// Index of the innermost level within which every block of `extent` consecutive ranks lies, blocks starting
+/// at multiples of `extent`: where the groups of a rank grid talk that are spread over such blocks. The
+/// outermost level if none holds them all.
+size_t level_of_blocks(const ClusterSpec& cluster, int64_t extent);
+
+/// The innermost level within which ranks `first` to `last` lie.
+const LinkLevel& level_of_ranks(const ClusterSpec& cluster, int64_t first, int64_t last);
 
 }  // namespace mpt

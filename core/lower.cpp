@@ -20,6 +20,28 @@ struct Draft {
   std::vector<int> waits;
 };
 
+// What an action holds while it runs, keeps when done, and gives back.
+void account_memory(const Action& action, const StageFootprint& footprint, Instruction& instruction) {
+  const bool forward = action.kind == ActionKind::forward;
+  instruction.workspace_bytes =
+      forward ? footprint.forward_workspace_bytes : footprint.backward_workspace_bytes;
+  switch (action.kind) {
+    case ActionKind::forward:
+      instruction.acquire_bytes = footprint.saved_bytes;
+      break;
+    case ActionKind::backward:
+      instruction.release_bytes = footprint.saved_bytes;
+      break;
+    case ActionKind::input_gradient:
+      instruction.acquire_bytes = footprint.saved_for_weight_bytes;
+      instruction.release_bytes = footprint.saved_bytes;
+      break;
+    case ActionKind::weight_gradient:
+      instruction.release_bytes = footprint.saved_for_weight_bytes;
+      break;
+  }
+}
+
 class Lowering {
  public:
   Lowering(const Layout& layout, const Schedule& schedule, const std::vector<StageFootprint>& footprints,
@@ -65,7 +87,7 @@ class Lowering {
     draft.start = start;
     draft.end = start + nominal_duration(action.kind);
     draft.lanes = {lane(rank_of(action.stage), Stream::compute)};
-    account_memory(action, draft.instruction);
+    account_memory(action, footprints_[size_t(action.stage)], draft.instruction);
     switch (action.kind) {
       case ActionKind::forward:
         if (action.stage > 0) draft.waits.push_back(input_of(action.stage, -1, at, action.micro_batch));
@@ -96,28 +118,6 @@ class Lowering {
     if (transfer >= 0) return transfer;
     const size_t neighbour = cell(stage + direction, micro_batch);
     return direction < 0 ? forward_[neighbour] : input_gradient_[neighbour];
-  }
-
-  void account_memory(const Action& action, Instruction& instruction) const {
-    const StageFootprint& footprint = footprints_[size_t(action.stage)];
-    const bool forward = action.kind == ActionKind::forward;
-    instruction.workspace_bytes =
-        forward ? footprint.forward_workspace_bytes : footprint.backward_workspace_bytes;
-    switch (action.kind) {
-      case ActionKind::forward:
-        instruction.acquire_bytes = footprint.saved_bytes;
-        break;
-      case ActionKind::backward:
-        instruction.release_bytes = footprint.saved_bytes;
-        break;
-      case ActionKind::input_gradient:
-        instruction.acquire_bytes = footprint.saved_for_weight_bytes;
-        instruction.release_bytes = footprint.saved_bytes;
-        break;
-      case ActionKind::weight_gradient:
-        instruction.release_bytes = footprint.saved_for_weight_bytes;
-        break;
-    }
   }
 
   void add_transfer(InstructionKind kind, int from, int to, int micro_batch, int producer) {
@@ -335,6 +335,24 @@ StepProgram lower(const Layout& layout, const Schedule& schedule,
   if (auto defect = find_defect(program))
     MPT_CHECK(false, "lowering made a program with a defect: {}", *defect);
   return program;
+}
+
+std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
+                                              const std::vector<StageFootprint>& footprints) {
+  std::vector<int64_t> peaks(size_t(schedule.ranks), 0);
+  for (size_t s = 0; s < footprints.size(); ++s)
+    peaks[size_t(schedule.rank_of_stage[s])] += footprints[s].static_bytes();
+  // A rank's instructions are listed in the order of its row, so the row has the activations' peak.
+  for (size_t r = 0; r < schedule.rows.size(); ++r) {
+    int64_t held = peaks[r];
+    for (const Action& action : schedule.rows[r]) {
+      Instruction i;
+      account_memory(action, footprints[size_t(action.stage)], i);
+      peaks[r] = std::max(peaks[r], held + i.acquire_bytes + i.workspace_bytes);
+      held += i.acquire_bytes - i.release_bytes;
+    }
+  }
+  return peaks;
 }
 
 }  // namespace mpt

@@ -24,4 +24,9 @@ struct LowerOptions {
 StepProgram lower(const Layout& layout, const Schedule& schedule,
                   const std::vector<StageFootprint>& footprints, const LowerOptions& options = {});
 
+/// Peak bytes of each pipeline rank but for its transfer slots: what peak_bytes() says of the lowered
+/// program, less the slots, and far cheaper than lowering.
+std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
+                                              const std::vector<StageFootprint>& footprints);
+
 }  // namespace mpt

@@ -98,6 +98,8 @@ void declare(CLI::App& app, PlanOptions& o) {
   app.add_option("--seq", o.sequence, "Tokens per sequence (default: the model's longest, at most 4096)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
   app.add_option("--memory", o.memory, "Memory of one rank, such as 2GiB (default: what the device has)");
+  app.add_option("--ranks", o.ranks, "Devices to use (default: all of the cluster)")
+      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   app.add_option("--precision", o.precision, "fp32 or bf16 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option("--tp", o.tensor, "Tensor-parallel degrees to consider, such as 1,2,4")->delimiter(',');
   app.add_option("--pp", o.pipeline, "Pipeline ranks to consider")->delimiter(',');
@@ -138,9 +140,16 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
         "--seq", std::to_string(sequence),
         fmt::format("at most the {} positions of {}", problem.model.max_positions, problem.model.name), ""});
   }
+  problem.ranks = o.ranks > 0 ? o.ranks : problem.cluster.devices;
+  if (problem.ranks > problem.cluster.devices) {
+    throw UserError(Problem{
+        "--ranks", std::to_string(o.ranks),
+        fmt::format("at most the {} devices of {}", problem.cluster.devices, problem.cluster.name), ""});
+  }
   problem.memory_limit_bytes = memory_limit(o, problem.cluster);
   if (p->profile) check_profile(*p, o.profile);
-  p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.cluster)
+  p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
+                                           problem.cluster)
                        : make_roofline_cost(problem.model, problem.workload, problem.cluster);
   problem.cost = p->cost.get();
   return p;

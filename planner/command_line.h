@@ -18,7 +18,7 @@ namespace mpt::planner {
 
 struct PlanOptions {
   std::string model, cluster, profile, output, report, memory, precision, from;
-  int64_t global_batch = 0, sequence = 0, top = 5;
+  int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
   std::vector<std::string> tensor, pipeline, data, chunks, micro_batch, schedules, recomputes;
   bool json = false;
 };

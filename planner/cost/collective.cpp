@@ -1,28 +1,67 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/collective.h"
 
-namespace mpt::planner {
+#include <algorithm>
+#include <bit>
+#include <limits>
 
-CollectiveShape collective_shape(models::CollectiveKind kind, int64_t ranks) {
-  const double share = double(ranks - 1) / double(ranks);
-  switch (kind) {
-    case models::CollectiveKind::all_reduce:
-      return {2 * (ranks - 1), 2.0 * share};
-    case models::CollectiveKind::all_gather:
-    case models::CollectiveKind::reduce_scatter:
-    case models::CollectiveKind::all_to_all:
-      return {ranks - 1, share};
-  }
-  return {};
+namespace mpt::planner {
+namespace {
+
+using models::CollectiveKind;
+
+CollectiveShape ring(int64_t ranks) { return {ranks - 1, double(ranks - 1) / double(ranks)}; }
+CollectiveShape ring_all_reduce(int64_t ranks) {
+  return {2 * (ranks - 1), 2.0 * double(ranks - 1) / double(ranks)};
+}
+CollectiveShape double_tree(int64_t ranks) {
+  return {2 * int64_t(std::bit_width(uint64_t(ranks - 1))), 2.0};  // bit_width(n - 1) = ceil(log2(n))
 }
 
-double ring_collective_s(models::CollectiveKind kind, int64_t bytes, int64_t ranks, int64_t stride,
-                         const ClusterSpec& cluster) {
-  if (ranks <= 1) return 0.0;
-  const LinkLevel& level = level_for_group(cluster, ranks, stride);
-  const CollectiveShape shape = collective_shape(kind, ranks);
-  return double(shape.steps) * level.latency_s +
-         shape.message_share * double(bytes) / level.bandwidth_bytes_per_s;
+constexpr CollectiveAlgorithm kAlgorithms[] = {
+    {CollectiveKind::all_reduce, "ring", ring_all_reduce},
+    {CollectiveKind::all_reduce, "double tree", double_tree},
+    {CollectiveKind::all_gather, "ring", ring},
+    {CollectiveKind::reduce_scatter, "ring", ring},
+    {CollectiveKind::all_to_all, "pairwise", ring},
+};
+
+}  // namespace
+
+std::span<const CollectiveAlgorithm> collective_algorithms() { return kAlgorithms; }
+
+GroupPlace tensor_group(const Layout& layout) { return {layout.tensor, layout.tensor}; }
+GroupPlace data_group(const Layout& layout) { return {layout.data, layout.tensor * layout.data}; }
+GroupPlace all_ranks(const Layout& layout) { return {layout.ranks(), layout.ranks()}; }
+
+double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace& group) {
+  const size_t outermost = level_of_blocks(cluster, group.extent);
+  double bandwidth = cluster.levels.front().bandwidth_bytes_per_s;
+  for (size_t l = 1; l <= outermost; ++l) {
+    const int64_t inside = cluster.levels[l - 1].group_size * group.ranks / group.extent;
+    const int64_t members = std::clamp<int64_t>(inside, 1, group.ranks);
+    bandwidth = std::min(bandwidth, double(members) * cluster.levels[l].bandwidth_bytes_per_s);
+  }
+  return bandwidth;
+}
+
+double collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group, const ClusterSpec& cluster) {
+  if (group.ranks <= 1) return 0.0;
+  const double latency_s = cluster.levels[level_of_blocks(cluster, group.extent)].latency_s;
+  const double bandwidth = group_bandwidth_bytes_per_s(cluster, group);
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const CollectiveAlgorithm& algorithm : kAlgorithms) {
+    if (algorithm.kind != kind) continue;
+    const CollectiveShape shape = algorithm.shape(group.ranks);
+    fastest =
+        std::min(fastest, double(shape.steps) * latency_s + shape.message_share * double(bytes) / bandwidth);
+  }
+  return fastest;
+}
+
+double message_s(int64_t bytes, int64_t first, int64_t last, const ClusterSpec& cluster) {
+  const LinkLevel& level = level_of_ranks(cluster, first, last);
+  return level.latency_s + double(bytes) / level.bandwidth_bytes_per_s;
 }
 
 }  // namespace mpt::planner

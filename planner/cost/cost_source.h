@@ -10,6 +10,7 @@
 #include "core/cluster_spec.h"
 #include "core/plan.h"
 #include "models/layer_program.h"
+#include "planner/cost/collective.h"
 #include "profiler/hardware/profile.h"
 
 namespace mpt::planner {
@@ -22,10 +23,10 @@ class CostSource {
   /// is the decoder layer for Piece::layer. A backward includes what the layout recomputes.
   virtual double piece_s(profiler::Piece piece, profiler::Phase phase, const Layout& layout,
                          int64_t layer) const = 0;
-  /// `bytes` is the whole message; the group's ranks are `stride` apart.
-  virtual double collective_s(models::CollectiveKind kind, int64_t bytes, int64_t ranks,
-                              int64_t stride) const = 0;
-  virtual double transfer_s(int64_t bytes, int64_t stride) const = 0;
+  /// `bytes` is the whole message.
+  virtual double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const = 0;
+  /// One message between ranks that lie somewhere within `first` to `last`.
+  virtual double transfer_s(int64_t bytes, int64_t first, int64_t last) const = 0;
   virtual double optimizer_s(int64_t parameters) const = 0;
   virtual double gradient_norm_s(int64_t parameters) const = 0;
   /// Launching one instruction.
@@ -39,7 +40,8 @@ class CostSource {
 /// whose layers were not timed is priced by the measured rates of its operators. Throws UserError if the
 /// profile cannot price the model.
 std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, const ModelSpec& model,
-                                              const Workload& workload, const ClusterSpec& cluster);
+                                              const Workload& workload, Precision precision,
+                                              const ClusterSpec& cluster);
 
 /// Peak rates of the catalog with the efficiencies of cost/roofline.cpp: the coarsest source.
 std::unique_ptr<CostSource> make_roofline_cost(const ModelSpec& model, const Workload& workload,

@@ -25,19 +25,29 @@ models::LayerProgram program_of_piece(const ModelSpec& model, Piece piece, const
 
 }  // namespace
 
+bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute recompute) {
+  if (recompute == Recompute::none) return false;
+  if (recompute == Recompute::selective) {
+    return layer.operators[index].shape.kind == OperatorKind::attention;
+  }
+  size_t last = layer.operators.size() - 1;
+  while (last > 0 && layer.operators[last].saved_bytes == 0) --last;
+  return index < last;
+}
+
 double OperatorPieces::seconds(Piece piece, Phase phase, const Layout& layout, int64_t layer,
                                const OperatorSeconds& operator_s) const {
   const models::LayerProgram program = program_of_piece(model_, piece, layout, layer, sequence_);
   const bool input = phase == Phase::backward || phase == Phase::input_gradient;
   const bool weight = phase == Phase::backward || phase == Phase::weight_gradient;
   double sum = 0.0;
-  for (const Operator& op : program.operators) {
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    const Operator& op = program.operators[i];
     if (phase == Phase::forward) sum += operator_s(op, Phase::forward);
     if (input) sum += operator_s(op, Phase::input_gradient);
     if (weight) sum += operator_s(op, Phase::weight_gradient);
-    const bool again = layout.recompute == Recompute::full ||
-                       (layout.recompute == Recompute::selective && op.shape.kind == OperatorKind::attention);
-    if (input && piece == Piece::layer && again) sum += operator_s(op, Phase::forward);
+    if (input && piece == Piece::layer && is_recomputed(program, i, layout.recompute))
+      sum += operator_s(op, Phase::forward);
   }
   return sum;
 }

@@ -11,6 +11,11 @@
 
 namespace mpt::planner {
 
+/// Whether a backward under `recompute` runs operator `index` of a decoder layer forward again: the attention
+/// core with selective; with full, every operator before the last one that keeps something, since what that
+/// one and those behind it put out no backward reads (the last projection and residual).
+bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute recompute);
+
 class OperatorPieces {
  public:
   /// Seconds of one operator in Phase::forward, input_gradient or weight_gradient.

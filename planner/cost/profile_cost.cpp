@@ -4,7 +4,6 @@
 #include <map>
 
 #include "core/error.h"
-#include "planner/cost/collective.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
 
@@ -58,12 +57,12 @@ TransportOperation transport_of(models::CollectiveKind kind) {
 
 class ProfileCost final : public CostSource {
  public:
-  ProfileCost(const Profile& profile, const ModelSpec& model, const Workload& workload,
+  ProfileCost(const Profile& profile, const ModelSpec& model, const Workload& workload, Precision precision,
               const ClusterSpec& cluster)
       : profile_(profile),
         cluster_(cluster),
         operators_(model, workload.sequence),
-        matches_(profiler::profile_matches(profile, model, workload.sequence, Precision::fp32)) {
+        matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
     for (const auto& t : profile.pieces) {
       pieces_[{t.piece, t.phase, t.tensor, t.recompute}].add(double(t.micro_batch), t.seconds);
     }
@@ -92,28 +91,29 @@ class ProfileCost final : public CostSource {
                             "timings of every piece", "measure again with mpt-profile"});
   }
 
-  double collective_s(models::CollectiveKind kind, int64_t bytes, int64_t ranks,
-                      int64_t stride) const override {
-    if (ranks <= 1) return 0.0;
+  double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
+    if (group.ranks <= 1) return 0.0;
     const TransportOperation operation = transport_of(kind);
     const RateCurve* nearest = nullptr;
     int64_t measured = 0;
     for (const auto& [key, curve] : transport_) {
-      if (key.first != operation || (measured != 0 && key.second > ranks)) continue;
+      if (key.first != operation || (measured != 0 && key.second > group.ranks)) continue;
       nearest = &curve;
       measured = key.second;
     }
-    if (nearest == nullptr) return ring_collective_s(kind, bytes, ranks, stride, cluster_);
-    const double scale =
-        collective_shape(kind, ranks).message_share / collective_shape(kind, measured).message_share;
+    const double formula_s = planner::collective_s(kind, bytes, group, cluster_);
+    if (nearest == nullptr) return formula_s;
+    if (measured == group.ranks) return nearest->message_s(double(bytes));
+    // A size of group that was not measured: the nearest one's time, scaled as the formula says.
+    const double measured_formula_s = planner::collective_s(kind, bytes, {measured, measured}, cluster_);
+    const double scale = measured_formula_s > 0.0 ? formula_s / measured_formula_s : 1.0;
     return nearest->message_s(double(bytes)) * scale;
   }
 
-  double transfer_s(int64_t bytes, int64_t stride) const override {
+  double transfer_s(int64_t bytes, int64_t first, int64_t last) const override {
     const auto found = transport_.find({TransportOperation::send_receive, 2});
     if (found != transport_.end()) return found->second.message_s(double(bytes));
-    const LinkLevel& level = level_for_group(cluster_, 2, stride);
-    return level.latency_s + double(bytes) / level.bandwidth_bytes_per_s;
+    return planner::message_s(bytes, first, last, cluster_);
   }
 
   double optimizer_s(int64_t parameters) const override {
@@ -167,8 +167,9 @@ class ProfileCost final : public CostSource {
 }  // namespace
 
 std::unique_ptr<CostSource> make_profile_cost(const Profile& profile, const ModelSpec& model,
-                                              const Workload& workload, const ClusterSpec& cluster) {
-  return std::make_unique<ProfileCost>(profile, model, workload, cluster);
+                                              const Workload& workload, Precision precision,
+                                              const ClusterSpec& cluster) {
+  return std::make_unique<ProfileCost>(profile, model, workload, precision, cluster);
 }
 
 }  // namespace mpt::planner

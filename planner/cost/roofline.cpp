@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "planner/cost/collective.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
 
@@ -32,13 +31,11 @@ class RooflineCost final : public CostSource {
     return pieces_.seconds(piece, phase, layout, layer,
                            [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
   }
-  double collective_s(models::CollectiveKind kind, int64_t bytes, int64_t ranks,
-                      int64_t stride) const override {
-    return ring_collective_s(kind, bytes, ranks, stride, cluster_);
+  double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
+    return planner::collective_s(kind, bytes, group, cluster_);
   }
-  double transfer_s(int64_t bytes, int64_t stride) const override {
-    const LinkLevel& level = level_for_group(cluster_, 2, stride);
-    return level.latency_s + double(bytes) / level.bandwidth_bytes_per_s;
+  double transfer_s(int64_t bytes, int64_t first, int64_t last) const override {
+    return message_s(bytes, first, last, cluster_);
   }
   double optimizer_s(int64_t parameters) const override {
     return kLaunchSeconds + double(parameters) * kOptimizerBytes / bandwidth();
@@ -47,7 +44,11 @@ class RooflineCost final : public CostSource {
     return kLaunchSeconds + double(parameters) * 4.0 / bandwidth();
   }
   double dispatch_s() const override { return 0.0; }
-  std::vector<double> rate_by_active_ranks() const override { return {}; }
+  std::vector<double> rate_by_active_ranks() const override {
+    // CPU ranks share the machine's cores; a GPU is a rank's own.
+    if (cluster_.device.kind != DeviceKind::cpu) return {};
+    return std::vector<double>(size_t(cluster_.cores_per_node), 1.0);
+  }
   CostOrigin origin() const override { return {"roofline", cluster_.device.name, "", ""}; }
 
  private:

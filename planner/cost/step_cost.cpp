@@ -5,6 +5,7 @@
 #include <map>
 
 #include "core/rank_grid.h"
+#include "planner/cost/operator_pieces.h"
 
 namespace mpt::planner {
 namespace {
@@ -17,19 +18,19 @@ struct PieceCollectives {
   double forward = 0.0, backward = 0.0;
 };
 
-PieceCollectives collectives_of(const models::LayerProgram& program, const Layout& layout,
-                                const CostSource& source, bool recomputed) {
+PieceCollectives collectives_of(const models::LayerProgram& program, Piece piece, const Layout& layout,
+                                const CostSource& source) {
   PieceCollectives sum;
   const auto seconds = [&](const models::Collective& c) {
-    return source.collective_s(c.kind, c.bytes, layout.tensor, 1);
+    return source.collective_s(c.kind, c.bytes, tensor_group(layout));
   };
-  for (const models::Operator& op : program.operators) {
-    for (const models::Collective& c : op.forward_collectives) {
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    const bool again = piece == Piece::layer && is_recomputed(program, i, layout.recompute);
+    for (const models::Collective& c : program.operators[i].forward_collectives) {
       sum.forward += seconds(c);
-      // The last projection is not computed again.
-      if (recomputed && op.name != "mlp.down") sum.backward += seconds(c);
+      if (again) sum.backward += seconds(c);
     }
-    for (const models::Collective& c : op.backward_collectives) sum.backward += seconds(c);
+    for (const models::Collective& c : program.operators[i].backward_collectives) sum.backward += seconds(c);
   }
   return sum;
 }
@@ -71,8 +72,7 @@ class StageSum {
         piece == Piece::embedding ? models::embedding_program(model_, layout_, sequence_)
         : piece == Piece::head    ? models::head_program(model_, layout_, sequence_)
                                   : models::layer_program(model_, layer, layout_, sequence_);
-    const bool recomputed = piece == Piece::layer && layout_.recompute == Recompute::full;
-    if (layout_.tensor > 1) at->second.second = collectives_of(program, layout_, source_, recomputed);
+    if (layout_.tensor > 1) at->second.second = collectives_of(program, piece, layout_, source_);
     return at->second;
   }
 
@@ -83,13 +83,22 @@ class StageSum {
   std::map<std::pair<Piece, int>, Priced> priced_;
 };
 
+// From stage `s` to the next (direction +1) or the one before: all tensor and data positions send at once,
+// and the slowest link that one of them crosses counts.
+double transfer_s(const CostSource& source, const Layout& layout, const StageFootprint& footprint, int64_t s,
+                  int direction) {
+  const int64_t other = std::clamp<int64_t>(s + direction, 0, layout.stages() - 1);
+  const auto [low, high] = std::minmax({s % layout.pipeline, other % layout.pipeline});
+  const int64_t stride = RankGrid(layout).stride(Axis::pipeline);
+  return source.transfer_s(footprint.boundary_bytes, low * stride, (high + 1) * stride - 1);
+}
+
 }  // namespace
 
 StepCost step_cost(const ModelSpec& model, const Layout& layout,
                    const std::vector<StageFootprint>& footprints, const Workload& workload,
                    const CostSource& source) {
   StepCost cost;
-  const RankGrid grid(layout);
   StageSum sum(model, layout, workload.sequence, source);
   const auto contents = stage_contents(model, layout);
   const int64_t unit = layout.precision == Precision::fp32 ? 4 : 2;
@@ -103,22 +112,21 @@ StepCost step_cost(const ModelSpec& model, const Layout& layout,
     if (content.has_head) sum.add(Piece::head, 0, stage);
     const int64_t parameters = footprint.parameter_bytes / unit;
     const auto set = [&](InstructionKind kind, double seconds) { stage.seconds[size_t(kind)] = seconds; };
-    const double transfer = source.transfer_s(footprint.boundary_bytes, grid.stride(Axis::pipeline));
-    set(InstructionKind::transfer_activation, transfer);
-    set(InstructionKind::transfer_gradient, transfer);
-    set(InstructionKind::reduce_gradient,
-        source.collective_s(models::CollectiveKind::all_reduce, footprint.gradient_bytes, layout.data,
-                            grid.stride(Axis::data)));
-    const int64_t span = layout.stages() > 1 ? (layout.pipeline - 1) * grid.stride(Axis::pipeline) : 1;
+    set(InstructionKind::transfer_activation, transfer_s(source, layout, footprint, int64_t(s), +1));
+    set(InstructionKind::transfer_gradient, transfer_s(source, layout, footprint, int64_t(s), -1));
+    set(InstructionKind::reduce_gradient, source.collective_s(models::CollectiveKind::all_reduce,
+                                                              footprint.gradient_bytes, data_group(layout)));
+    // Between the first and the last pipeline rank, in every tensor and data position.
     set(InstructionKind::reduce_tied_embedding,
-        source.collective_s(models::CollectiveKind::all_reduce, footprint.tied_embedding_bytes, 2, span));
+        source.collective_s(models::CollectiveKind::all_reduce, footprint.tied_embedding_bytes,
+                            {2, layout.ranks()}));
     set(InstructionKind::optimizer_step, source.optimizer_s(parameters));
     for (double& seconds : stage.seconds) seconds += source.dispatch_s();
     rank_parameters[s % size_t(layout.pipeline)] += parameters;
   }
   const int64_t largest = *std::max_element(rank_parameters.begin(), rank_parameters.end());
   cost.reduce_norm_s = source.gradient_norm_s(largest) + source.dispatch_s() +
-                       source.collective_s(models::CollectiveKind::all_reduce, 16, layout.ranks(), 1);
+                       source.collective_s(models::CollectiveKind::all_reduce, 16, all_ranks(layout));
   return cost;
 }
 

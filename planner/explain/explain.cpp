@@ -14,6 +14,7 @@ namespace mpt::planner {
 namespace {
 
 std::string signed_seconds(double seconds) {
+  if (std::abs(seconds) < 1e-9) seconds = 0.0;  // a rounding error, not a difference
   return (seconds < 0 ? "-" : "+") + format_seconds(std::abs(seconds));
 }
 
@@ -99,23 +100,17 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem) {
   constexpr size_t kMost = 6;
   std::vector<std::string> out;
-  std::vector<std::pair<std::string, MemoryFamily>> families(result.over_memory.begin(),
-                                                             result.over_memory.end());
-  std::stable_sort(families.begin(), families.end(), [](const auto& a, const auto& b) {
-    return a.second.nearest.needed < b.second.nearest.needed;
-  });
-  for (const auto& [name, family] : families) {
-    if (out.size() == kMost) break;
-    out.push_back(fmt::format("memory: {} of {} layouts; the nearest, {}, is {} over: {}", family.count, name,
-                              layout_name(family.layout),
+  for (const MemoryFamily& family : result.over_memory) {
+    out.push_back(fmt::format("memory: {} of {} layouts; the nearest, {}, is {} over: {}", family.count,
+                              family.name, layout_name(family.layout),
                               format_bytes(family.nearest.needed - family.nearest.available),
                               family.nearest.reason));
   }
-  if (families.size() > kMost)
-    out.push_back(fmt::format("memory: {} more splits, further over", families.size() - kMost));
+  if (result.more_over_memory > 0)
+    out.push_back(fmt::format("memory: {} more splits, further over", result.more_over_memory));
   for (const auto& [reason, count] : result.not_dividing) {
     if (out.size() >= 2 * kMost) break;
-    out.push_back(fmt::format("divides: {}{}", reason, count > 1 ? fmt::format(" ({} splits)", count) : ""));
+    out.push_back(fmt::format("divides: {}{}", reason, count > 1 ? fmt::format(" ({} times)", count) : ""));
   }
   if (result.certificate.over_bound > 0 && !result.best.empty()) {
     out.push_back(fmt::format(
@@ -134,17 +129,17 @@ std::vector<std::string> rejections(const SearchResult& result, const SearchProb
 void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem) {
   if (result.over_memory.empty()) {
     std::string why;
-    for (const auto& [reason, count] : result.not_dividing) why += (why.empty() ? "" : "; ") + reason;
-    throw UserError(Problem{"layouts",
-                            fmt::format("none divides the model and the batch over {} devices{}",
-                                        problem.cluster.devices, why.empty() ? "" : ": " + why),
-                            "at least one",
-                            "change --global-batch, the number of devices, or the degrees that are fixed"});
+    constexpr size_t kMost = 6;
+    size_t told = 0;
+    for (const auto& [reason, count] : result.not_dividing) {
+      if (told++ < kMost) why += (told == 1 ? ": " : "; ") + reason;
+    }
+    if (told > kMost) why += fmt::format("; and {} more", told - kMost);
+    throw UserError(Problem{
+        "layouts", fmt::format("none divides the model and the batch over {} ranks{}", problem.ranks, why),
+        "at least one", "change --global-batch, the number of ranks, or the degrees that are fixed"});
   }
-  const auto nearest = std::min_element(
-      result.over_memory.begin(), result.over_memory.end(),
-      [](const auto& a, const auto& b) { return a.second.nearest.needed < b.second.nearest.needed; });
-  const MemoryFamily& family = nearest->second;
+  const MemoryFamily& family = result.over_memory.front();
   throw UserError(Problem{
       "--memory",
       fmt::format("{} per rank, and no layout of {} fits", format_bytes(double(problem.memory_limit_bytes)),

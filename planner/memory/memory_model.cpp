@@ -5,28 +5,70 @@
 
 #include <algorithm>
 
+#include "core/lower.h"
 #include "core/quantity.h"
 
 namespace mpt::planner {
 
+namespace {
+
+// Parameters, gradients and optimizer state of each rank; the rest of its peak is activations.
+std::vector<RankMemory> split(const std::vector<int64_t>& peaks, std::span<const int> rank_of_stage,
+                              const std::vector<StageFootprint>& footprints) {
+  std::vector<RankMemory> memory(peaks.size());
+  for (size_t s = 0; s < footprints.size(); ++s) {
+    RankMemory& m = memory[size_t(rank_of_stage[s])];
+    m.parameter_bytes += footprints[s].parameter_bytes;
+    m.gradient_bytes += footprints[s].gradient_bytes;
+    m.optimizer_bytes += footprints[s].optimizer_bytes;
+  }
+  for (size_t r = 0; r < memory.size(); ++r) {
+    RankMemory& m = memory[r];
+    m.rank = int64_t(r);
+    m.peak_bytes = peaks[r];
+    m.activation_peak_bytes = peaks[r] - m.parameter_bytes - m.gradient_bytes - m.optimizer_bytes;
+  }
+  return memory;
+}
+
+}  // namespace
+
 std::vector<RankMemory> rank_memory(const StepProgram& program,
                                     const std::vector<StageFootprint>& footprints) {
-  std::vector<RankMemory> memory(size_t(program.ranks));
-  const std::vector<int64_t> peaks = peak_bytes(program);
-  for (int r = 0; r < program.ranks; ++r) {
-    memory[size_t(r)].rank = r;
-    memory[size_t(r)].peak_bytes = peaks[size_t(r)];
-    memory[size_t(r)].activation_peak_bytes = peaks[size_t(r)] - program.static_bytes[size_t(r)];
+  auto memory = split(peak_bytes(program), program.rank_of_stage, footprints);
+  for (size_t s = 0; s < footprints.size(); ++s) {
+    RankMemory& m = memory[size_t(program.rank_of_stage[s])];
+    const int64_t bytes = program.slots[s].total() * footprints[s].boundary_bytes;
+    m.transfer_buffer_bytes += bytes;
+    m.activation_peak_bytes -= bytes;
   }
-  for (int s = 0; s < program.stages; ++s) {
-    RankMemory& m = memory[size_t(program.rank_of_stage[size_t(s)])];
-    const StageFootprint& f = footprints[size_t(s)];
+  return memory;
+}
+
+std::vector<RankMemory> rank_memory_without_slots(const Schedule& schedule,
+                                                  const std::vector<StageFootprint>& footprints) {
+  return split(peak_bytes_without_slots(schedule, footprints), schedule.rank_of_stage, footprints);
+}
+
+// Every schedule of the catalog places stage s on rank s % pipeline.
+RankMemory memory_floor(const Layout& layout, const std::vector<StageFootprint>& footprints) {
+  std::vector<RankMemory> ranks(size_t(layout.pipeline));
+  for (size_t s = 0; s < footprints.size(); ++s) {
+    const StageFootprint& f = footprints[s];
+    RankMemory& m = ranks[s % ranks.size()];
+    m.rank = int64_t(s % ranks.size());
     m.parameter_bytes += f.parameter_bytes;
     m.gradient_bytes += f.gradient_bytes;
     m.optimizer_bytes += f.optimizer_bytes;
-    m.transfer_buffer_bytes += program.slots[size_t(s)].total() * f.boundary_bytes;
+    m.activation_peak_bytes =
+        std::max(m.activation_peak_bytes,
+                 f.saved_bytes + std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
   }
-  return memory;
+  for (RankMemory& m : ranks)
+    m.peak_bytes = m.parameter_bytes + m.gradient_bytes + m.optimizer_bytes + m.activation_peak_bytes;
+  return *std::max_element(ranks.begin(), ranks.end(), [](const RankMemory& a, const RankMemory& b) {
+    return a.peak_bytes < b.peak_bytes;
+  });
 }
 
 int64_t framework_bytes(const DeviceSpec& device) {

@@ -10,6 +10,7 @@
 #include "core/cluster_spec.h"
 #include "core/plan.h"
 #include "core/rejection.h"
+#include "core/schedule.h"
 #include "core/step_program.h"
 
 namespace mpt::planner {
@@ -17,9 +18,18 @@ namespace mpt::planner {
 std::vector<RankMemory> rank_memory(const StepProgram& program,
                                     const std::vector<StageFootprint>& footprints);
 
+/// Bytes that the fullest pipeline rank needs whatever the schedule: weights, gradients, optimizer state and
+/// one micro-batch in one of its stages. Never above the exact peak; costs no program.
+RankMemory memory_floor(const Layout& layout, const std::vector<StageFootprint>& footprints);
+
 /// What the driver, its context and the communication library hold on a device before any tensor: about 1.5
 /// GiB on recent data-centre GPUs; none for CPU ranks. The limit of a rank is what the device has beyond it.
 int64_t framework_bytes(const DeviceSpec& device);
+
+/// The same before a program is made: all but the transfer buffers, which only lowering can count. Peaks are
+/// then below the exact ones.
+std::vector<RankMemory> rank_memory_without_slots(const Schedule& schedule,
+                                                  const std::vector<StageFootprint>& footprints);
 
 /// The fullest rank against the limit.
 std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory, int64_t limit_bytes);

@@ -21,14 +21,16 @@ struct Estimate {
   std::vector<StageFootprint> footprints;
   StepCost cost;
   double bound_s = 0.0;
+  int64_t floor_bytes = 0;  // of the fullest rank; its exact peak is not below
 };
 Estimate estimate(const SearchProblem& problem, const Layout& layout);
 
 /// Never above the simulated step time. Rank p must do all its compute; before its first it waits for one
-/// micro-batch to come through the stages below its lowest, and after its last backward that micro-batch goes
-/// back through them; then come the reduction of stage 0's gradients (or, on stage 0's own rank, of one of
-/// its stages), the norm, and the optimizer. Shared cores only slow this down; and all ranks together can
-/// never work faster than the cores' best total rate.
+/// micro-batch to come through the stages below its lowest and over the links between them, and after its
+/// last backward that micro-batch goes back through them; then come the reduction of stage 0's gradients (or,
+/// on stage 0's own rank, of one of its stages), the norm, and the optimizer. None of these overlaps another,
+/// so they add up. Where ranks share cores, compute advances at no more than the best rate of one lane, and
+/// all ranks together at no more than the best total rate.
 double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_batches,
                      const Contention& contention);
 
@@ -36,7 +38,7 @@ struct Evaluation {
   Schedule schedule;
   StepProgram program;
   std::vector<RankMemory> memory;
-  std::optional<Rejection> rejection;  // set: the rest is empty
+  std::optional<Rejection> rejection;  // set: what follows is empty
   std::vector<double> durations_s;
   Timeline timeline;
   double step_time_s = 0.0;
@@ -44,6 +46,9 @@ struct Evaluation {
   int64_t peak_bytes = 0;
 };
 Evaluation evaluate(const SearchProblem& problem, const Estimate& estimate);
+/// Why the layout does not fit: exact, transfer buffers included, or without them and cheaper.
+std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& estimate);
+std::optional<Rejection> quick_memory_rejection(const SearchProblem& problem, const Estimate& estimate);
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout);
 

@@ -24,6 +24,7 @@ struct SearchProblem {
   ModelSpec model;
   ClusterSpec cluster;
   Workload workload;
+  int64_t ranks = 0;               // devices to use
   int64_t memory_limit_bytes = 0;  // per rank
   Precision precision = Precision::fp32;
   SpaceBounds bounds;

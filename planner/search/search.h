@@ -4,7 +4,6 @@
 // Exact search: estimate every layout, simulate in the order of the lower bound, stop when the bound passes
 // what was found. The certificate accounts for every layout of the space.
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -20,9 +19,9 @@ struct Candidate {
   Evaluation evaluation;
 };
 
-/// Layouts that fell to memory, by tensor degree, pipeline degree and recompute, with the nearest miss of
-/// each.
+/// Layouts of one split (tensor x pipeline x data) that fell to memory, with the nearest miss among them.
 struct MemoryFamily {
+  std::string name;
   int64_t count = 0;
   Rejection nearest;
   Layout layout;
@@ -31,7 +30,8 @@ struct MemoryFamily {
 struct SearchResult {
   std::vector<Candidate> best;  // fastest first; at most `keep`
   SearchCertificate certificate;
-  std::map<std::string, MemoryFamily> over_memory;  // by family name
+  std::vector<MemoryFamily> over_memory;  // those with the nearest misses, nearest first
+  int64_t more_over_memory = 0;           // families that over_memory leaves out
   std::map<std::string, int64_t> not_dividing;
 };
 

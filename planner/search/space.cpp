@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/space.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/schedule_catalog.h"
@@ -23,18 +25,23 @@ class Enumeration {
 
   Space run() {
     const SpaceBounds& bounds = problem_.bounds;
-    for (const int64_t tensor : divisors(problem_.cluster.devices)) {
+    bool any = false;
+    for (const int64_t tensor : divisors(problem_.ranks)) {
       if (!allowed(bounds.tensor, tensor)) continue;
-      for (const int64_t pipeline : divisors(problem_.cluster.devices / tensor)) {
-        const int64_t data = problem_.cluster.devices / tensor / pipeline;
-        if (allowed(bounds.pipeline, pipeline) && allowed(bounds.data, data))
-          add_split(tensor, pipeline, data);
+      for (const int64_t pipeline : divisors(problem_.ranks / tensor)) {
+        const int64_t data = problem_.ranks / tensor / pipeline;
+        if (!allowed(bounds.pipeline, pipeline) || !allowed(bounds.data, data)) continue;
+        any = true;
+        add_split(tensor, pipeline, data);
       }
     }
+    if (!any) note(fmt::format("no allowed tensor x pipeline x data is {} ranks", problem_.ranks));
     return std::move(space_);
   }
 
  private:
+  void note(const std::string& reason) { ++space_.not_dividing[reason]; }
+
   void add_split(int64_t tensor, int64_t pipeline, int64_t data) {
     Layout layout;
     layout.tensor = tensor;
@@ -42,18 +49,25 @@ class Enumeration {
     layout.data = data;
     layout.precision = problem_.precision;
     layout.layers_per_stage = even_stages(problem_.model.layers, pipeline);
-    if (auto rejection = check_layout(problem_.model, layout, problem_.workload)) {
-      ++space_.not_dividing[rejection->reason];
-      return;
-    }
+    if (auto rejection = check_layout(problem_.model, layout, problem_.workload))
+      return note(rejection->reason);
+    if (pipeline > problem_.model.layers)
+      return note(fmt::format("{} stages for {} layers", pipeline, problem_.model.layers));
+    bool any = false;
     for (const int64_t micro_batch : divisors(problem_.workload.global_batch / data)) {
       if (!allowed(problem_.bounds.micro_batch, micro_batch)) continue;
+      any = true;
       layout.micro_batch = micro_batch;
       add_schedules(layout);
+    }
+    if (!any) {
+      note(fmt::format("no allowed micro-batch divides the {} sequences of a data-parallel rank",
+                       problem_.workload.global_batch / data));
     }
   }
 
   void add_schedules(const Layout& split) {
+    bool any = false;
     for (const ScheduleEntry& entry : schedule_catalog()) {
       if (!allowed(problem_.bounds.schedules, entry.name)) continue;
       const bool only_one = split.pipeline == 1;  // without a pipeline there is nothing to order
@@ -65,10 +79,15 @@ class Enumeration {
         layout.schedule = entry.name;
         layout.chunks = chunks;
         layout.layers_per_stage = even_stages(problem_.model.layers, layout.stages());
-        if (layout.stages() * micro_batches(layout, problem_.workload) > kMaxActions) continue;
+        any = true;
+        if (layout.stages() * micro_batches(layout, problem_.workload) > kMaxActions) {
+          note(fmt::format("more than {} stages x micro-batches", kMaxActions));
+          continue;
+        }
         add_recomputes(layout);
       }
     }
+    if (!any) note(fmt::format("no allowed schedule and chunks for {} pipeline ranks", split.pipeline));
   }
 
   const ScheduleEntry* first_allowed() const {

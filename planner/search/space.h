@@ -14,7 +14,7 @@ namespace mpt::planner {
 
 struct Space {
   std::vector<Layout> layouts;                  // those that divide model and batch
-  std::map<std::string, int64_t> not_dividing;  // rule that fails -> splits it ruled out
+  std::map<std::string, int64_t> not_dividing;  // rule that fails -> how often it ruled something out
 };
 
 Space enumerate_space(const SearchProblem& problem);

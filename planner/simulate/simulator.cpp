@@ -124,8 +124,10 @@ Timeline simulate(const StepProgram& program, std::span<const double> durations_
 
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
                   const Contention& contention) {
-  // Nothing to share where even all lanes at once run at full speed.
-  if (contention.rate(program.ranks) >= 1.0) return simulate(program, durations_s);
+  // Nothing to share where any number of lanes runs at full speed.
+  bool full_speed = true;
+  for (int lanes = 1; lanes <= program.ranks; ++lanes) full_speed &= contention.rate(lanes) >= 1.0;
+  if (full_speed) return simulate(program, durations_s);
   return ContendedSimulation(program, durations_s, contention).run();
 }
 

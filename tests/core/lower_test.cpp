@@ -169,6 +169,19 @@ TEST(Lower, TiedEmbeddingIsReducedOnlyBetweenApartStages) {
   EXPECT_EQ(found->lane_count, 2);
 }
 
+TEST(Lower, PeaksWithoutSlotsAreTheProgramsPeaksLessItsSlots) {
+  for (const Case& c : cases()) {
+    const Schedule schedule =
+        find_schedule(c.schedule, "test").generate(c.pipeline, c.chunks, c.micro_batches);
+    const auto footprints = test::distinct_footprints(c.pipeline * c.chunks);
+    const StepProgram program = program_for(c);
+    std::vector<int64_t> expected = peak_bytes(program);
+    for (size_t s = 0; s < footprints.size(); ++s)
+      expected[size_t(program.rank_of_stage[s])] -= program.slots[s].total() * footprints[s].boundary_bytes;
+    EXPECT_EQ(peak_bytes_without_slots(schedule, footprints), expected) << c.schedule;
+  }
+}
+
 TEST(Lower, DigestNoticesEveryChange) {
   const StepProgram base = program_for({"1f1b", 4, 1, 8, 1});
   std::set<std::string> digests{program_digest(base)};

@@ -3,53 +3,110 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <set>
+#include <sstream>
 
 namespace mpt::planner {
 namespace {
 
 using models::CollectiveKind;
 
-ClusterSpec two_levels() {
-  ClusterSpec cluster;
-  cluster.levels = {{"inner", 8, 1e-6, 1e11}, {"outer", 64, 1e-5, 1e10}};
-  return cluster;
+constexpr double kMiB = 1048576.0;
+
+// The expressions that docs/collectives.md may use.
+const std::map<std::string, std::function<double(double)>>& formulas() {
+  static const std::map<std::string, std::function<double(double)>> table{
+      {"n-1", [](double n) { return n - 1; }},
+      {"2(n-1)", [](double n) { return 2 * (n - 1); }},
+      {"2 ceil(log2 n)", [](double n) { return 2 * std::ceil(std::log2(n)); }},
+      {"(n-1)/n", [](double n) { return (n - 1) / n; }},
+      {"2(n-1)/n", [](double n) { return 2 * (n - 1) / n; }},
+      {"2", [](double) { return 2.0; }},
+  };
+  return table;
+}
+
+std::vector<std::string> cells_of(const std::string& line) {
+  std::vector<std::string> cells;
+  std::istringstream in(line.substr(1));
+  for (std::string cell; std::getline(in, cell, '|');) {
+    const size_t first = cell.find_first_not_of(' '), last = cell.find_last_not_of(' ');
+    cells.push_back(first == std::string::npos ? "" : cell.substr(first, last - first + 1));
+  }
+  return cells;
 }
 
 // The rows of docs/collectives.md, evaluated: the page and the code are the same statement.
 TEST(Collective, CodeAndDocumentSayTheSame) {
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> rows;
   std::ifstream page(std::string(MPT_SOURCE_DIR) + "/docs/collectives.md");
-  const std::pair<const char*, CollectiveKind> names[] = {
-      {"| all_reduce |", CollectiveKind::all_reduce},
-      {"| all_gather |", CollectiveKind::all_gather},
-      {"| reduce_scatter |", CollectiveKind::reduce_scatter},
-      {"| all_to_all |", CollectiveKind::all_to_all}};
-  int rows = 0;
   for (std::string line; std::getline(page, line);) {
-    for (const auto& [name, kind] : names) {
-      if (!line.starts_with(name)) continue;
-      ++rows;
-      const bool twice = line.find("| 2(n-1) | 2(n-1)/n |") != std::string::npos;
-      ASSERT_TRUE(twice || line.find("| n-1 | (n-1)/n |") != std::string::npos) << line;
-      for (const int64_t n : {2, 3, 8, 1000}) {
-        EXPECT_EQ(collective_shape(kind, n).steps, (twice ? 2 : 1) * (n - 1)) << line;
-        EXPECT_DOUBLE_EQ(collective_shape(kind, n).message_share,
-                         (twice ? 2.0 : 1.0) * double(n - 1) / double(n))
-            << line;
-      }
+    if (!line.starts_with("| ")) continue;
+    const auto cells = cells_of(line);
+    if (cells.size() == 4 && formulas().contains(cells[2])) rows[{cells[0], cells[1]}] = cells;
+  }
+  const std::map<CollectiveKind, std::string> names{{CollectiveKind::all_reduce, "all_reduce"},
+                                                    {CollectiveKind::all_gather, "all_gather"},
+                                                    {CollectiveKind::reduce_scatter, "reduce_scatter"},
+                                                    {CollectiveKind::all_to_all, "all_to_all"}};
+  EXPECT_EQ(rows.size(), collective_algorithms().size());
+  for (const CollectiveAlgorithm& algorithm : collective_algorithms()) {
+    const auto row = rows.find({names.at(algorithm.kind), algorithm.name});
+    ASSERT_NE(row, rows.end()) << algorithm.name;
+    ASSERT_TRUE(formulas().contains(row->second[3])) << row->second[3];
+    for (const int64_t n : {2, 3, 4, 5, 8, 9, 64, 1000, 16384}) {
+      const CollectiveShape shape = algorithm.shape(n);
+      EXPECT_EQ(double(shape.steps), formulas().at(row->second[2])(double(n))) << algorithm.name << " " << n;
+      EXPECT_DOUBLE_EQ(shape.message_share, formulas().at(row->second[3])(double(n))) << algorithm.name;
     }
   }
-  EXPECT_EQ(rows, 4);
 }
 
-TEST(Collective, UsesTheInnermostLevelThatHoldsTheGroup) {
+ClusterSpec two_levels() {
+  ClusterSpec cluster;
+  cluster.devices = 64;
+  cluster.levels = {{"inner", 8, 1e-6, 1e11}, {"outer", 64, 1e-5, 1e10}};
+  return cluster;
+}
+
+TEST(Collective, UsesTheInnermostLevelThatHoldsEveryGroup) {
   const ClusterSpec cluster = two_levels();
-  const auto time = [&](int64_t ranks, int64_t stride) {
-    return ring_collective_s(CollectiveKind::all_reduce, 1 << 20, ranks, stride, cluster);
+  const auto gather = [&](GroupPlace group) {
+    return collective_s(CollectiveKind::all_gather, 1 << 20, group, cluster);
   };
-  EXPECT_DOUBLE_EQ(time(8, 1), 14 * 1e-6 + 1.75 * (1 << 20) / 1e11);
-  EXPECT_DOUBLE_EQ(time(8, 8), 14 * 1e-5 + 1.75 * (1 << 20) / 1e10);  // one in each of eight nodes
-  EXPECT_DOUBLE_EQ(time(1, 1), 0.0);
+  EXPECT_DOUBLE_EQ(gather({8, 8}), 7 * 1e-6 + 7.0 / 8 * kMiB / 1e11);
+  EXPECT_DOUBLE_EQ(gather({2, 8}), 1e-6 + 0.5 * kMiB / 1e11);
+  EXPECT_DOUBLE_EQ(gather({8, 64}), 7 * 1e-5 + 7.0 / 8 * kMiB / 1e10) << "one member in each of eight nodes";
+  EXPECT_DOUBLE_EQ(gather({3, 3}), 2 * 1e-5 + 2.0 / 3 * kMiB / (3 * 1e10))
+      << "ranks 6 to 8 straddle two nodes";
+  EXPECT_DOUBLE_EQ(gather({1, 1}), 0.0);
+}
+
+TEST(Collective, AGroupHasThePortsOfAllItsMembersInANode) {
+  const ClusterSpec cluster = two_levels();
+  EXPECT_DOUBLE_EQ(group_bandwidth_bytes_per_s(cluster, {8, 8}), 1e11);
+  EXPECT_DOUBLE_EQ(group_bandwidth_bytes_per_s(cluster, {8, 64}), 1e10);
+  EXPECT_DOUBLE_EQ(group_bandwidth_bytes_per_s(cluster, {16, 64}), 2e10);
+  EXPECT_DOUBLE_EQ(group_bandwidth_bytes_per_s(cluster, {64, 64}), 8e10);
+  EXPECT_DOUBLE_EQ(group_bandwidth_bytes_per_s(cluster, {2, 64}), 1e10);
+}
+
+TEST(Collective, SmallAllReducesTakeTheTreeAndLargeOnesTheRing) {
+  const ClusterSpec cluster = two_levels();
+  EXPECT_DOUBLE_EQ(collective_s(CollectiveKind::all_reduce, 16, {64, 64}, cluster),
+                   12 * 1e-5 + 2.0 * 16 / 8e10);
+  EXPECT_DOUBLE_EQ(collective_s(CollectiveKind::all_reduce, int64_t{1} << 32, {8, 8}, cluster),
+                   14 * 1e-6 + 1.75 * 4096 * kMiB / 1e11);
+}
+
+TEST(Message, TakesTheLevelBetweenItsRanks) {
+  const ClusterSpec cluster = two_levels();
+  EXPECT_DOUBLE_EQ(message_s(1 << 20, 0, 7, cluster), 1e-6 + kMiB / 1e11);
+  EXPECT_DOUBLE_EQ(message_s(1 << 20, 7, 8, cluster), 1e-5 + kMiB / 1e10);
 }
 
 }  // namespace

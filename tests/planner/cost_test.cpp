@@ -3,6 +3,7 @@
 
 #include "models/footprint.h"
 #include "planner/cost/cost_source.h"
+#include "planner/cost/operator_pieces.h"
 #include "planner/cost/step_cost.h"
 #include "tests/support/make_plan.h"
 
@@ -46,7 +47,7 @@ struct Fixture {
   profiler::Profile profile = sample_profile(model);
   ClusterSpec cluster = test::make_plan({model}).cluster;
   Workload workload{8, 16};
-  std::unique_ptr<CostSource> source = make_profile_cost(profile, model, workload, cluster);
+  std::unique_ptr<CostSource> source = make_profile_cost(profile, model, workload, Precision::fp32, cluster);
 
   double layer(int64_t micro_batch, int64_t tensor = 1, Recompute recompute = Recompute::none) const {
     Layout layout;
@@ -63,7 +64,7 @@ TEST(ProfileCost, IsExactAtMeasuredPoints) {
   EXPECT_DOUBLE_EQ(f.layer(8), 8.0);
   EXPECT_DOUBLE_EQ(f.layer(2, 2), 1.5);
   EXPECT_DOUBLE_EQ(f.layer(2, 1, Recompute::full), 4.5);
-  EXPECT_DOUBLE_EQ(f.source->transfer_s(1024, 1), 1024 / 2e9 + 1e-6);
+  EXPECT_DOUBLE_EQ(f.source->transfer_s(1024, 0, 1), 1024 / 2e9 + 1e-6);
 }
 
 TEST(ProfileCost, InterpolatesInRateAndKeepsTheNearestBeyond) {
@@ -76,14 +77,14 @@ TEST(ProfileCost, InterpolatesInRateAndKeepsTheNearestBeyond) {
 
 TEST(ProfileCost, SmallMessagesCostTheLatency) {
   const Fixture f;
-  EXPECT_DOUBLE_EQ(f.source->transfer_s(1, 1), f.source->transfer_s(1024, 1));
-  EXPECT_GT(f.source->transfer_s(1 << 24, 1), 8 * f.source->transfer_s(1 << 20, 1));
+  EXPECT_DOUBLE_EQ(f.source->transfer_s(1, 0, 1), f.source->transfer_s(1024, 0, 1));
+  EXPECT_GT(f.source->transfer_s(1 << 24, 0, 1), 8 * f.source->transfer_s(1 << 20, 0, 1));
 }
 
 TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
   Fixture f;
   f.model.hidden = 64;
-  const auto source = make_profile_cost(f.profile, f.model, f.workload, f.cluster);
+  const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
   EXPECT_EQ(source->origin().source, "profile (operators)");
   Layout layout;
   EXPECT_GT(source->piece_s(Piece::layer, Phase::backward, layout, 0),
@@ -101,16 +102,84 @@ TEST(StepCost, StagesAddUpTheirPieces) {
   EXPECT_DOUBLE_EQ(cost.stages[1].of(InstructionKind::backward), 3 * 2.0 + 2.0);  // three layers and the head
 }
 
-TEST(Roofline, LargerWorkTakesLongerAndRecomputeAddsAForward) {
+TEST(ProfileCost, AnUnmeasuredGroupScalesFromTheNearestByTheFormula) {
+  const Fixture f;
+  const auto time = [&](int64_t ranks) {
+    return f.source->collective_s(models::CollectiveKind::all_reduce, 1 << 20, {ranks, ranks});
+  };
+  const auto formula = [&](int64_t ranks) {
+    return collective_s(models::CollectiveKind::all_reduce, 1 << 20, {ranks, ranks}, f.cluster);
+  };
+  EXPECT_DOUBLE_EQ(time(2), 1048576 / 1e9 + 1e-5);
+  EXPECT_DOUBLE_EQ(time(4), time(2) * formula(4) / formula(2));
+  EXPECT_DOUBLE_EQ(time(1), 0.0);
+}
+
+TEST(ProfileCost, AnotherPrecisionIsNotWhatWasTimed) {
+  const Fixture f;
+  const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::bf16, f.cluster);
+  EXPECT_EQ(source->origin().source, "profile (operators)");
+}
+
+TEST(StepCost, ATransferIsPricedByTheLinkItCrosses) {
+  // Four pipeline ranks of one device each, two to a node: the middle boundary crosses nodes.
   Fixture f;
+  f.cluster.devices = 4;
+  f.cluster.levels = {{"inner", 2, 1e-6, 1e9}, {"outer", 4, 1e-3, 1e6}};
   const auto source = make_roofline_cost(f.model, f.workload, f.cluster);
   Layout layout;
-  const double none = source->piece_s(Piece::layer, Phase::backward, layout, 0),
-               forward = source->piece_s(Piece::layer, Phase::forward, layout, 0);
+  layout.pipeline = 4;
+  layout.layers_per_stage = {1, 1, 1, 1};
+  const StepCost cost =
+      step_cost(f.model, layout, models::stage_footprints(f.model, layout, f.workload), f.workload, *source);
+  const auto forward = [&](size_t s) { return cost.stages[s].of(InstructionKind::transfer_activation); };
+  EXPECT_LT(forward(0), 1e-3);
+  EXPECT_GT(forward(1), 1e-3);
+  EXPECT_LT(forward(2), 1e-3);
+  EXPECT_EQ(cost.stages[2].of(InstructionKind::transfer_gradient), forward(1)) << "the same way back";
+}
+
+TEST(Roofline, FullRecomputeAddsAForwardWithoutWhatNoBackwardReads) {
+  Fixture f;
+  f.cluster.device.kind = DeviceKind::gpu;
+  const auto source = make_roofline_cost(f.model, f.workload, f.cluster);
+  Layout layout;
+  const auto seconds = [&](Phase phase) { return source->piece_s(Piece::layer, phase, layout, 0); };
+  const double none = seconds(Phase::backward), forward = seconds(Phase::forward);
+  layout.recompute = Recompute::selective;
+  const double selective = seconds(Phase::backward);
   layout.recompute = Recompute::full;
-  EXPECT_DOUBLE_EQ(source->piece_s(Piece::layer, Phase::backward, layout, 0), none + forward);
-  layout.micro_batch = 8;
-  EXPECT_GT(source->piece_s(Piece::layer, Phase::forward, layout, 0), forward);
+  const double full = seconds(Phase::backward);
+  EXPECT_LT(none, selective);
+  EXPECT_LT(selective, full);
+  EXPECT_LT(full, none + forward) << "the last projection and residual are not run again";
+  EXPECT_GT(full, none + 0.6 * forward);
+  layout.micro_batch = 64;
+  EXPECT_GT(seconds(Phase::forward), forward);
+}
+
+TEST(OperatorPieces, RecomputesWhatTheRuntimeRunsAgain) {
+  Layout layout;
+  const models::LayerProgram program = models::layer_program(test::little_gpt(), 0, layout, 16);
+  std::vector<std::string> full, selective;
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    EXPECT_FALSE(is_recomputed(program, i, Recompute::none));
+    if (is_recomputed(program, i, Recompute::full)) full.push_back(program.operators[i].name);
+    if (is_recomputed(program, i, Recompute::selective)) selective.push_back(program.operators[i].name);
+  }
+  EXPECT_EQ(selective, std::vector<std::string>{"attention.core"});
+  EXPECT_EQ(full.front(), "attention.norm");
+  EXPECT_EQ(full.back(), "mlp.activation");
+  EXPECT_EQ(full.size(), program.operators.size() - 2);
+}
+
+TEST(Roofline, CpuRanksShareTheCoresOfTheirMachine) {
+  Fixture f;
+  f.cluster.cores_per_node = 2;
+  const auto rates = make_roofline_cost(f.model, f.workload, f.cluster)->rate_by_active_ranks();
+  EXPECT_EQ(rates, (std::vector<double>{1.0, 1.0})) << "beyond the table the total stays";
+  f.cluster.device.kind = DeviceKind::gpu;
+  EXPECT_TRUE(make_roofline_cost(f.model, f.workload, f.cluster)->rate_by_active_ranks().empty());
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <random>
 
 #include "core/error.h"
@@ -31,8 +32,10 @@ struct RandomProblem {
     cluster.levels = {{"inner", 2, 1e-6, 1e9 * double(pick({1, 10}))},
                       {"outer", cluster.devices, 1e-5, 1e8 * double(pick({1, 10}))}};
     problem.cluster = cluster;
+    problem.ranks = cluster.devices;
     problem.memory_limit_bytes = pick({1, 2, 4, 1000}) * 300'000;
     problem.precision = pick({0, 1}) == 0 ? Precision::fp32 : Precision::bf16;
+    cluster.cores_per_node = problem.cluster.cores_per_node = pick({1, 2, 8});
     source = make_roofline_cost(problem.model, problem.workload, problem.cluster);
     problem.cost = source.get();
   }
@@ -95,9 +98,68 @@ TEST(Search, KeepsTheFastestInOrder) {
   }
 }
 
-TEST(Search, BoundsLimitTheSpace) {
+TEST(Search, EveryPeakIsAtLeastItsFloorAndTheFamiliesToldAreTheNearest) {
+  for (uint32_t seed = 2000; seed < 2100; ++seed) {
+    RandomProblem r(seed);
+    std::map<std::string, double> nearest;  // by split, from the exact peaks
+    int64_t over = 0;
+    for (const Layout& layout : enumerate_space(r.problem).layouts) {
+      const Estimate e = estimate(r.problem, layout);
+      const auto rejection = exact_memory_rejection(r.problem, e);
+      if (!rejection) continue;
+      EXPECT_LE(double(e.floor_bytes), rejection->needed) << layout_name(layout);
+      ++over;
+      const std::string split = fmt::format("tp{} pp{} dp{}", layout.tensor, layout.pipeline, layout.data);
+      const auto [at, fresh] = nearest.try_emplace(split, rejection->needed);
+      at->second = std::min(at->second, rejection->needed);
+    }
+    const SearchResult result = search(r.problem, 1000000);  // keeps all: nothing falls to the bound
+    EXPECT_EQ(result.certificate.over_memory, over) << seed;
+    EXPECT_EQ(result.over_memory.size() + size_t(result.more_over_memory), nearest.size());
+    double last = 0.0;
+    for (const MemoryFamily& family : result.over_memory) {
+      EXPECT_EQ(family.nearest.needed, nearest.at(family.name)) << seed << " " << family.name;
+      EXPECT_GE(family.nearest.needed, last);
+      last = family.nearest.needed;
+      nearest.erase(family.name);
+    }
+    for (const auto& [name, needed] : nearest) EXPECT_GE(needed, last) << name << " was nearer";
+  }
+}
+
+TEST(Search, FewerRanksThanDevices) {
   RandomProblem r(7);
   r.problem.cluster.devices = 8;
+  r.problem.ranks = 2;
+  for (const Layout& layout : enumerate_space(r.problem).layouts) EXPECT_EQ(layout.ranks(), 2);
+}
+
+TEST(Search, ASpaceThatIsEmptySaysWhy) {
+  RandomProblem r(7);
+  r.problem.cluster.devices = r.problem.ranks = 8;
+  const auto why = [&] {
+    const SearchResult result = search(r.problem, 1);
+    EXPECT_TRUE(result.best.empty());
+    try {
+      throw_nothing_fits(result, r.problem);
+    } catch (const UserError& error) {
+      return std::string(error.what());
+    }
+  };
+  r.problem.bounds.tensor = {3};
+  EXPECT_NE(why().find("no allowed tensor x pipeline x data is 8 ranks"), std::string::npos) << why();
+  r.problem.bounds = {};
+  r.problem.bounds.micro_batch = {7};
+  EXPECT_NE(why().find("no allowed micro-batch divides"), std::string::npos) << why();
+  r.problem.bounds = {};
+  r.problem.bounds.schedules = {"1f1b"};
+  r.problem.bounds.chunks = {3};
+  EXPECT_NE(why().find("no allowed schedule and chunks"), std::string::npos) << why();
+}
+
+TEST(Search, BoundsLimitTheSpace) {
+  RandomProblem r(7);
+  r.problem.cluster.devices = r.problem.ranks = 8;
   r.problem.bounds.tensor = {2};
   r.problem.bounds.schedules = {"gpipe"};
   r.problem.bounds.recomputes = {Recompute::full};
