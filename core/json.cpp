@@ -140,30 +140,74 @@ bool check_range(double value, const std::string& pointer, const FieldRule& rule
 
 }  // namespace detail
 
-void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
-  const auto fail = [&](const char* what) {
-    return RunError(fmt::format("{}: cannot {} ({})", file.string(), what, std::strerror(errno)));
-  };
-  const std::string temporary = fmt::format("{}.tmp.{}", file.string(), ::getpid());
-  const int descriptor = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (descriptor < 0) {
-    throw UserError(Problem{file.string(), fmt::format("cannot be written ({})", std::strerror(errno)),
-                            "a path in a folder that exists and can be written", ""});
-  }
+namespace {
+
+// Pipes and devices, also behind a link: renaming would put a file in their stead.
+bool is_written_in_place(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto status = std::filesystem::status(file, error);
+  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
+         !std::filesystem::is_directory(status);
+}
+
+// Where a link leads, so that the file behind it is replaced and not the link.
+std::filesystem::path behind_links(const std::filesystem::path& file) {
+  std::error_code error;
+  const auto target = std::filesystem::canonical(file, error);
+  return error ? file : target;
+}
+
+int open_or_throw(const std::string& file, int flags, const std::string& where) {
+  const int descriptor = ::open(file.c_str(), flags | O_WRONLY | O_CLOEXEC, 0644);
+  if (descriptor >= 0) return descriptor;
+  throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)),
+                          "a path in a folder that exists and can be written", ""});
+}
+
+bool write_all(int descriptor, const std::string& text) {
   size_t written = 0;
-  bool ok = true;
-  while (ok && written < text.size()) {
+  while (written < text.size()) {
     const ssize_t n = ::write(descriptor, text.data() + written, text.size() - written);
-    ok = n > 0 || (n < 0 && errno == EINTR);
-    if (n > 0) written += static_cast<size_t>(n);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return false;
+    written += static_cast<size_t>(n);
   }
-  ok = ok && ::fsync(descriptor) == 0;
+  return true;
+}
+
+std::string temporary_beside(const std::filesystem::path& file) {
+  return fmt::format("{}.tmp.{}", file.string(), ::getpid());
+}
+
+}  // namespace
+
+void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
+  const bool in_place = is_written_in_place(file);
+  const auto target = in_place ? file : behind_links(file);
+  const std::string written = in_place ? file.string() : temporary_beside(target);
+  const int descriptor = open_or_throw(written, in_place ? 0 : O_CREAT | O_TRUNC, file.string());
+  bool ok = write_all(descriptor, text) && (in_place || ::fsync(descriptor) == 0);
   ok = (::close(descriptor) == 0) && ok;
-  if (!ok || ::rename(temporary.c_str(), file.c_str()) != 0) {
-    const RunError error = fail("be written completely");
-    ::unlink(temporary.c_str());
-    throw error;
+  ok = ok && (in_place || ::rename(written.c_str(), target.c_str()) == 0);
+  if (ok) return;
+  const RunError error(
+      fmt::format("{}: cannot be written completely ({})", file.string(), std::strerror(errno)));
+  if (!in_place) ::unlink(written.c_str());
+  throw error;
+}
+
+void check_writable(const std::filesystem::path& file, const std::string& where) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored)) {
+    throw UserError(Problem{where, "cannot be written (it is a folder)", "a file", ""});
   }
+  if (is_written_in_place(file)) {
+    if (::access(file.c_str(), W_OK) == 0) return;
+    throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)), "", ""});
+  }
+  const std::string temporary = temporary_beside(behind_links(file));
+  ::close(open_or_throw(temporary, O_CREAT | O_TRUNC, where));
+  ::unlink(temporary.c_str());
 }
 
 }  // namespace mpt

@@ -250,8 +250,12 @@ Json to_json(const T& value) {
   return detail::write_value(value);
 }
 
-/// Writes beside the target, flushes, and renames: a reader never sees half a file. Throws RunError.
+/// Writes beside the target, flushes, and renames: a reader never sees half a file. What is no regular file
+/// (a pipe, /dev/stdout) is written in place. Throws RunError, or UserError where the path cannot be opened.
 void write_file_atomically(const std::filesystem::path& file, const std::string& text);
+/// Throws UserError if write_file_atomically() could not open `file`: to be asked before long work, not
+/// after. `where` names the option or field that holds the path.
+void check_writable(const std::filesystem::path& file, const std::string& where);
 /// Reads a whole file of at most `max_bytes`. Throws UserError.
 std::string read_file(const std::filesystem::path& file, int64_t max_bytes = int64_t{256} << 20);
 

@@ -2,8 +2,6 @@
 
 // mpt-profile: measures this machine for a model and writes profile.json.
 
-#include <filesystem>
-
 #include "core/command_line.h"
 #include "core/json.h"
 #include "models/zoo.h"
@@ -44,14 +42,6 @@ void declare(CLI::App& app, Options& o) {
   app.add_flag("--quiet", o.request.quiet, "No progress bar and no summary");
 }
 
-// Before a minute of measuring, not after it.
-void check_output(const std::filesystem::path& file) {
-  const auto folder = file.parent_path().empty() ? std::filesystem::path(".") : file.parent_path();
-  if (std::filesystem::is_directory(folder) && !std::filesystem::is_directory(file)) return;
-  throw UserError(
-      Problem{"--output " + file.string(), "cannot be written", "a file in a folder that exists", ""});
-}
-
 int run(int argc, char** argv) {
   Options o;
   CLI::App app{"Measures this machine for a model: times of its layers and operators, memory, transport."};
@@ -69,7 +59,7 @@ int run(int argc, char** argv) {
         fmt::format("at most the {} positions of {}", o.request.model.max_positions, o.request.model.name),
         ""});
   }
-  check_output(o.output);
+  check_writable(o.output, "--output " + o.output);  // before a minute of measuring, not after it
   const profiler::Profile profile = profiler::profile_machine(o.request);
   write_file_atomically(o.output, profiler::profile_to_text(profile));
   if (!o.request.quiet) fmt::print("{}\nwrote {}\n", profiler::profile_summary(profile), o.output);

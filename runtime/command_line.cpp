@@ -2,9 +2,9 @@
 #include "runtime/command_line.h"
 
 #include <CLI/CLI.hpp>
-#include <filesystem>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::runtime {
@@ -15,10 +15,7 @@ constexpr int64_t kMostThreads = 1024;
 
 void check_output(const char* option, const std::string& file) {
   if (file.empty()) return;
-  const auto folder = std::filesystem::path(file).parent_path();
-  if (folder.empty() || std::filesystem::is_directory(folder)) return;
-  throw UserError(Problem{fmt::format("{} {}", option, file), "is in a folder that does not exist",
-                          "a folder that exists", ""});
+  check_writable(file, fmt::format("{} {}", option, file));
 }
 
 }  // namespace

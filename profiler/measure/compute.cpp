@@ -35,10 +35,8 @@ Layout layout_of(int64_t tensor, int64_t micro_batch, Recompute recompute = Reco
 // its weights and activations as cold as the other layers of a stage have left them.
 class PieceTimer {
  public:
-  static constexpr size_t kInstances = 2;
-
   PieceTimer(const ComputeRequest& request, const Layout& layout, Piece piece) : rule_(request.rule) {
-    for (size_t i = 0; i < kInstances; ++i) {
+    for (size_t i = 0; i < size_t(kPieceInstances); ++i) {
       runners_.push_back(std::make_unique<PieceRunner>(request.model, layout, request.sequence, piece));
     }
   }
@@ -82,14 +80,14 @@ class PieceTimer {
       input += middle - start;
       weight += now_s() - middle;
     }
-    input_.push_back(input / double(kInstances));
-    weight_.push_back(weight / double(kInstances));
-    both_.push_back((input + weight) / double(kInstances));
+    input_.push_back(input / double(kPieceInstances));
+    weight_.push_back(weight / double(kPieceInstances));
+    both_.push_back((input + weight) / double(kPieceInstances));
   }
 
   static double record(std::vector<double>& samples, double since) {
     const double now = now_s();
-    samples.push_back((now - since) / double(kInstances));
+    samples.push_back((now - since) / double(kPieceInstances));
     return now;
   }
 

@@ -20,6 +20,9 @@ struct ComputeRequest {
   StoppingRule rule;
 };
 
+/// Instances of a piece that measure_pieces() keeps in memory at once, each with a micro-batch in flight.
+inline constexpr int kPieceInstances = 2;
+
 /// Called after each measurement, for progress.
 using OnMeasured = std::function<void()>;
 

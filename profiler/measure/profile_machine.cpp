@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/quantity.h"
 #include "core/version.h"
+#include "models/footprint.h"
 #include "profiler/hardware/machine.h"
 #include "profiler/measure/compute.h"
 #include "profiler/measure/progress.h"
@@ -33,6 +34,21 @@ std::vector<int64_t> tensor_widths(const ModelSpec& model, int64_t most) {
   return widths;
 }
 
+// What measure_pieces() holds at once for the largest piece: weights, gradients, one micro-batch in flight
+// and the boundary tensors that stand for its neighbours.
+int64_t timing_bytes(const ModelSpec& model, int64_t sequence, int64_t micro_batch) {
+  Layout layout;
+  layout.micro_batch = micro_batch;
+  int64_t most = 0;
+  for (const StageContent& piece :
+       {StageContent{0, 0, true, false}, StageContent{0, 1, false, false}, StageContent{0, 0, false, true}}) {
+    const StageFootprint f = models::stage_footprint(model, layout, {micro_batch, sequence}, piece);
+    most = std::max(most, f.parameter_bytes + f.gradient_bytes + f.saved_bytes + 2 * f.boundary_bytes +
+                              std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
+  }
+  return kPieceInstances * most;
+}
+
 const PieceTiming* find(const Profile& profile, Piece piece, Phase phase, int64_t micro_batch,
                         int64_t tensor) {
   for (const PieceTiming& t : profile.pieces) {
@@ -52,11 +68,28 @@ std::string with_spread(const PieceTiming* timing) {
 
 }  // namespace
 
+std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t sequence, int64_t most,
+                                           int64_t memory_bytes) {
+  const int64_t least = timing_bytes(model, sequence, 1);
+  if (least > memory_bytes) {
+    throw UserError(
+        Problem{fmt::format("model \"{}\" at sequence {}", model.name, sequence),
+                fmt::format("timing one layer needs {}", format_bytes(double(least))),
+                fmt::format("at most {}, half of this machine's memory", format_bytes(double(memory_bytes))),
+                "use a smaller --seq, or plan with a cluster of the catalog instead of a profile"});
+  }
+  std::vector<int64_t> sizes = powers_of_two(most);
+  std::erase_if(sizes, [&](int64_t size) { return timing_bytes(model, sequence, size) > memory_bytes; });
+  return sizes;
+}
+
 Profile profile_machine(const ProfileRequest& request) {
   runtime::check_supported(request.model, Layout{});
+  const MachineDescription machine = describe_machine();
   ComputeRequest compute{request.model,
                          request.sequence,
-                         powers_of_two(request.max_micro_batch),
+                         fitting_micro_batches(request.model, request.sequence, request.max_micro_batch,
+                                               machine.memory_bytes / 2),
                          tensor_widths(request.model, request.max_tensor),
                          {}};
   compute.rule.budget_s = request.quick ? 0.02 : 0.12;
@@ -75,7 +108,7 @@ Profile profile_machine(const ProfileRequest& request) {
   Profile profile;
   profile.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   profile.mpt_version = kVersion;
-  profile.machine = describe_machine();
+  profile.machine = machine;
   profile.model = request.model;
   profile.sequence = request.sequence;
   profile.pieces = measure_pieces(compute, advance);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "profiler/hardware/profile.h"
 
@@ -16,6 +17,11 @@ struct ProfileRequest {
   bool quick = false;  // shorter samples, for a look or a test
   bool quiet = false;
 };
+
+/// Powers of two up to `most` whose largest piece can be timed in `memory_bytes`. Throws UserError if not
+/// even one sequence can.
+std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t sequence, int64_t most,
+                                           int64_t memory_bytes);
 
 /// Measures this machine for a model. Throws UserError if the runtime cannot execute the model.
 Profile profile_machine(const ProfileRequest& request);

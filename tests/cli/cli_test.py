@@ -46,6 +46,10 @@ def first_use(folder):
     profile, plan = f"{folder}/profile.json", f"{folder}/plan.json"
     expect("profile", run("mpt-profile", "--model", model, "--seq", 32, "--quick", "--max-micro-batch", 2, "--max-ranks", 2,
                           "--max-tensor", 2, "-o", profile), 0, "layer forward", "all_reduce", "wrote")
+    quiet = run("mpt-profile", "--model", model, "--seq", 32, "--quick", "--quiet", "--max-micro-batch", 1, "--max-ranks", 1, "--max-tensor", 1, "-o", "/dev/stdout")
+    expect("profile to a pipe", quiet, 0, '"format": "mpt-profile"')
+    if quiet.stderr or json.loads(quiet.stdout)["transport"] or quiet.returncode != 0:
+        FAILURES.append(f"profile to a pipe: not a profile of one rank alone:\n{quiet.stdout[-500:]}{quiet.stderr}")
     measured = json.load(open(profile))
     phases = {(p["piece"], p["phase"], p["tensor"]) for p in measured["pieces"]}
     if len(phases) != 3 * 4 * 2 or any(p["seconds"] <= 0 for p in measured["pieces"] if p["phase"] == "forward"):
@@ -67,6 +71,11 @@ def first_use(folder):
 def wrong_profile(folder, model, profile):
     expect("profile, no GPU", run("mpt-profile", "--model", model, "--device", "cuda"), 3, "no GPU support")
     expect("profile, folder missing", run("mpt-profile", "--model", model, "--seq", 32, "-o", f"{folder}/no/p.json"), 2, "/no/p.json", "cannot be written")
+    expect("profile, output a folder", run("mpt-profile", "--model", model, "--seq", 32, "-o", folder), 2, "--output", "it is a folder")
+    expect("profile, output where no file can be", run("mpt-profile", "--model", model, "--seq", 32, "-o", "/proc/p.json"), 2, "--output /proc/p.json", "cannot be written")
+    for option in ("--max-micro-batch", "--max-tensor", "--max-ranks"):
+        for value in ("0", "-1", "two", "99999999999999999999"):
+            expect(f"profile, {option} {value}", run("mpt-profile", "--model", model, "--seq", 32, option, value), 2, option)
     expect("profile, unknown option", run("mpt-profile", "--modle", model), 2, "--model")
     expect("profile, too long", run("mpt-profile", "--model", model, "--seq", 64), 2, "--seq", "32 positions")
     expect("profile, model without runtime", run("mpt-profile", "--model", "mixtral-8x7b"), 2, "mixture of experts")

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/json.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 
@@ -124,6 +127,42 @@ TEST(Json, AtomicWriteReplacesAndRefusesMissingFolders) {
   write_file_atomically(file, "two");
   EXPECT_EQ(read_file(file), "two");
   EXPECT_THROW(write_file_atomically("/no/such/folder/x.json", "x"), UserError);
+}
+
+// A rename would put a regular file where the pipe was, and as root even where /dev/null is.
+TEST(Json, AtomicWriteLeavesPipesAndLinksInPlace) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "in_place";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string pipe = (folder / "pipe").string(), link = (folder / "link").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  ASSERT_GE(reader, 0);
+  write_file_atomically(pipe, "through");
+  char text[16] = {};
+  EXPECT_EQ(::read(reader, text, sizeof text), 7);
+  ::close(reader);
+  EXPECT_STREQ(text, "through");
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
+
+  const std::string file = (folder / "file").string();
+  write_file_atomically(file, "before");
+  std::filesystem::create_symlink("file", link);
+  write_file_atomically(link, "after");
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_file(file), "after");
+}
+
+TEST(Json, CheckWritableNamesTheOptionAndLeavesNothing) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "check_writable";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  check_writable(folder / "x.json", "--output");
+  EXPECT_TRUE(std::filesystem::is_empty(folder));
+  expect_parts(message_of([&] { check_writable(folder, "--output"); }), {"--output", "folder"});
+  expect_parts(message_of([&] { check_writable(folder / "no" / "x.json", "--output"); }),
+               {"--output", "cannot be written"});
+  expect_parts(message_of([] { check_writable("/proc/x.json", "--output"); }), {"cannot be written"});
 }
 
 }  // namespace
