@@ -142,12 +142,15 @@ bool check_range(double value, const std::string& pointer, const FieldRule& rule
 
 namespace {
 
-// Pipes and devices, also behind a link: renaming would put a file in their stead.
+// Pipes and devices, also behind a link, and open files that have lost their name (/dev/stdout may be one):
+// renaming would put a file in their stead.
 bool is_written_in_place(const std::filesystem::path& file) {
   std::error_code error;
   const auto status = std::filesystem::status(file, error);
-  return std::filesystem::exists(status) && !std::filesystem::is_regular_file(status) &&
-         !std::filesystem::is_directory(status);
+  if (!std::filesystem::exists(status) || std::filesystem::is_directory(status)) return false;
+  if (!std::filesystem::is_regular_file(status)) return true;
+  const auto target = std::filesystem::canonical(file, error);
+  return error || !std::filesystem::exists(target, error);
 }
 
 // Where a link leads, so that the file behind it is replaced and not the link.

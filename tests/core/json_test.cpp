@@ -151,6 +151,19 @@ TEST(Json, AtomicWriteLeavesPipesAndLinksInPlace) {
   write_file_atomically(link, "after");
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(read_file(file), "after");
+
+  // As /dev/stdout leads to an open file that is already deleted.
+  const int open_file = ::open((folder / "gone").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_GE(open_file, 0);
+  const std::string to_open = (folder / "to_open").string();
+  std::filesystem::create_symlink("/proc/self/fd/" + std::to_string(open_file), to_open);
+  std::filesystem::remove(folder / "gone");
+  write_file_atomically(to_open, "nameless");
+  EXPECT_TRUE(std::filesystem::is_symlink(to_open));
+  char nameless[16] = {};
+  EXPECT_EQ(::pread(open_file, nameless, sizeof nameless, 0), 8);
+  EXPECT_STREQ(nameless, "nameless");
+  ::close(open_file);
 }
 
 TEST(Json, CheckWritableNamesTheOptionAndLeavesNothing) {
