@@ -119,19 +119,19 @@ def wrong_plan(folder, model, profile, base):
     plan("unknown precision", "--precision", "fp32, bf16", options=["--precision", "fp8"])
     plan("stray word", "not expected", options=["quickly"])
     plan("from beside a search", "--from", "excludes", options=["--from", f"{folder}/plan.json"])
-    plan("devices by the million", "none divides", "and ", " more", replaced={"--cluster": "dgx-h100:1000000"})
     plan("too many devices", "at most 10000000", replaced={"--cluster": "dgx-h100:9999999"})
     expect("plan, from missing", run("mpt-plan", "--from", "/no/plan.json"), 2, "/no/plan.json", "cannot be read")
     cluster = {"name": "mine", "device": {"name": "d", "kind": "gpu", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e12,
                "fp32_flop_per_s": 1e13, "bf16_flop_per_s": 1e14}, "devices": 4, "devices_per_node": 2, "cores_per_node": 0,
                "levels": [{"name": "link", "group_size": 2, "latency_s": 1e-6, "bandwidth_bytes_per_s": 1e10}]}
     own = ["--model", base[1], "--global-batch", 8]
+    expect("plan, devices by the million", run("mpt-plan", *own, "--cluster", "dgx-h100:1000000"), 2, "none divides", "; and ", " more")
     expect("plan, own cluster", run("mpt-plan", *own, "--cluster", write(f"{folder}/mine.json", cluster)), 0, "small on mine (4 devices)")
     cluster["levels"] = []
-    expect("plan, cluster without links", run("mpt-plan", *own, "--cluster", write(f"{folder}/none.json", cluster)), 2, "/levels")
+    expect("plan, cluster without links", run("mpt-plan", *own, "--cluster", write(f"{folder}/linkless.json", cluster)), 2, "/levels")
     cluster["levels"], cluster["device"]["memory_bytes"] = [{"name": "link"}], -1
     expect("plan, wrong cluster", run("mpt-plan", *own, "--cluster", write(f"{folder}/wrong.json", cluster)), 2,
-           "/device/memory_bytes", "/levels/0/group_size")
+           "/device/memory_bytes", "/levels/0", 'missing key "group_size"')
     other = json.loads(open(profile).read())
     other["machine"].update(device="another CPU", cores=64)
     plan("profile of another machine", "was measured on another CPU with 64 cores", code=0,
