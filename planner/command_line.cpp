@@ -11,6 +11,7 @@
 #include "models/zoo.h"
 #include "planner/memory/memory_model.h"
 #include "profiler/hardware/catalog.h"
+#include "profiler/hardware/machine.h"
 
 namespace mpt::planner {
 namespace {
@@ -67,6 +68,11 @@ void check_profile(const PreparedSearch& p, const std::string& file) {
                             "no profile for a cluster of the catalog",
                             "leave --profile out, or plan for this-machine:N"});
   }
+  const profiler::MachineDescription here = profiler::describe_machine();
+  if (p.profile->machine.device != here.device || p.profile->machine.cores != here.cores) {
+    fmt::print(stderr, "mpt-plan: note: {} was measured on {} with {} cores, this machine is {} with {}\n",
+               file, p.profile->machine.device, p.profile->machine.cores, here.device, here.cores);
+  }
   if (profiler::profile_matches(*p.profile, p.problem.model, p.problem.workload.sequence,
                                 p.problem.precision))
     return;
@@ -77,12 +83,19 @@ void check_profile(const PreparedSearch& p, const std::string& file) {
              p.problem.workload.sequence);
 }
 
+// What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
+// plan for more could not run.
 int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster) {
   const int64_t device = cluster.device.memory_bytes - framework_bytes(cluster.device);
   if (o.memory.empty()) return device;
   const int64_t asked = parse_bytes(o.memory, "--memory");
   if (asked < 1) throw UserError(Problem{"--memory", "\"" + o.memory + "\"", "more than nothing", ""});
-  return asked;
+  if (asked > device) {
+    fmt::print(stderr,
+               "mpt-plan: note: --memory {} is more than the {} that a rank of {} has; planning for {}\n",
+               o.memory, format_bytes(double(device)), cluster.name, format_bytes(double(device)));
+  }
+  return std::min(asked, device);
 }
 
 }  // namespace
@@ -113,7 +126,14 @@ void declare(CLI::App& app, PlanOptions& o) {
   app.add_option("-o,--output", o.output, "Write the plan to this file");
   app.add_option("--report", o.report, "Write an HTML report to this file");
   app.add_flag("--json", o.json, "Print the plan as JSON instead of tables");
-  app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
+  // A plan holds its model, cluster and layout: what would search for them cannot stand beside it.
+  CLI::Option* from =
+      app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
+  for (const char* name :
+       {"--model", "--cluster", "--profile", "--global-batch", "--seq", "--memory", "--ranks", "--precision",
+        "--tp", "--pp", "--dp", "--chunks", "--micro-batch", "--schedule", "--recompute", "--top"}) {
+    from->excludes(app.get_option(name));
+  }
 }
 
 std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {

@@ -26,6 +26,7 @@ void write_outputs(const planner::PlanOptions& o, const Plan& plan) {
   }
   fmt::print("{}", o.json ? plan_to_text(plan) : planner::describe_plan(plan));
   if (o.json) return;
+  if (!o.from.empty()) fmt::print("Simulated again: {}\n", planner::describe_prediction(plan));
   for (const std::string& file : {o.output, o.report}) {
     if (!file.empty()) fmt::print("wrote {}\n", file);
   }
@@ -35,6 +36,12 @@ Plan simulated_again(const std::string& file) {
   Plan plan = load_plan(file);
   const StepProgram program = program_of(plan);
   store_timeline(plan, program, predicted_timeline(plan, program));
+  for (RankedLayout& ranked : plan.ranking) {
+    if (ranked.layout != plan.layout) continue;
+    ranked.step_time_s = plan.prediction.step_time_s;
+    ranked.bubble_share = plan.prediction.bubble_share;
+    ranked.tokens_per_s = plan.prediction.tokens_per_s;
+  }
   return plan;
 }
 

@@ -101,10 +101,10 @@ std::vector<std::string> rejections(const SearchResult& result, const SearchProb
   constexpr size_t kMost = 6;
   std::vector<std::string> out;
   for (const MemoryFamily& family : result.over_memory) {
-    out.push_back(fmt::format("memory: {} of {} layouts; the nearest, {}, is {} over: {}", family.count,
-                              family.name, layout_name(family.layout),
-                              format_bytes(family.nearest.needed - family.nearest.available),
-                              family.nearest.reason));
+    out.push_back(fmt::format(
+        "memory: {} layouts of {} could be fast enough and do not fit; the nearest, {}, is {} over: {}",
+        family.count, family.name, layout_name(family.layout),
+        format_bytes(family.nearest.needed - family.nearest.available), family.nearest.reason));
   }
   if (result.more_over_memory > 0)
     out.push_back(fmt::format("memory: {} more splits, further over", result.more_over_memory));

@@ -32,4 +32,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem);
 /// What mpt-plan prints: the best layouts, reasons, rejections, certificate and source of the costs.
 std::string describe_plan(const Plan& plan);
 
+/// One line: layout, step time, bubble, tokens/s and peak memory of the plan's prediction.
+std::string describe_prediction(const Plan& plan);
+
 }  // namespace mpt::planner

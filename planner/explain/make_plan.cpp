@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/quantity.h"
 #include "models/layer_program.h"
 #include "planner/explain/explain.h"
@@ -66,6 +68,15 @@ std::string describe_plan(const Plan& plan) {
   text += fmt::format("Costs: {} of {}{}\n", plan.cost.source, plan.cost.machine,
                       plan.cost.date.empty() ? "" : ", " + plan.cost.date);
   return text;
+}
+
+std::string describe_prediction(const Plan& plan) {
+  int64_t peak = 0;
+  for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
+  return fmt::format("{}: {} per step, bubble {}, {} tokens/s, peak memory {}", layout_name(plan.layout),
+                     format_seconds(plan.prediction.step_time_s),
+                     format_percent(plan.prediction.bubble_share),
+                     format_count(int64_t(plan.prediction.tokens_per_s)), format_bytes(double(peak)));
 }
 
 }  // namespace mpt::planner

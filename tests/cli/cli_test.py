@@ -60,7 +60,14 @@ def first_use(folder):
     base = ["--model", model, "--cluster", "this-machine:4", "--profile", profile, "--global-batch", 8, "--seq", 32]
     expect("plan", run("mpt-plan", *base, "--pp", 2, "--dp", 2, "-o", plan, "--report", f"{folder}/plan.html"), 0,
            "Why the first", "What ruled the others out", "Certificate:", "Costs: profile of", "tokens/s", "bubble", "peak memory")
-    expect("plan again", run("mpt-plan", "--from", plan), 0, "tp1 pp2 dp2")
+    expect("plan again", run("mpt-plan", "--from", plan), 0, "Simulated again: tp1 pp2 dp2")
+    slower = json.load(open(plan))
+    for duration in slower["durations"]:
+        duration["seconds"] *= 2
+    again = run("mpt-plan", "--json", "--from", write(f"{folder}/slower.json", slower))
+    times = [json.loads(again.stdout)["prediction"]["step_time_s"], slower["prediction"]["step_time_s"]]
+    if abs(times[0] - 2 * times[1]) > 1e-9 * times[0]:
+        FAILURES.append(f"plan again: durations doubled, step time {times[1]} became {times[0]}")
     expect("plan as JSON", run("mpt-plan", *base, "--json"), 0, '"format": "mpt-plan"')
     expect("run", run("mpt-run", plan, "--data", text, "--steps", 6, "--log", f"{folder}/run.jsonl", "--trace", f"{folder}/trace.json",
                       "--report", f"{folder}/run.html"), 0, "step 1/6", "Measured against predicted", "step time", "peak memory, pipeline rank 1")
@@ -101,6 +108,38 @@ def wrong_plan(folder, model, profile, base):
     plan("unknown recompute", 'did you mean "full"?', options=["--recompute", "ful"])
     plan("wrong degree", "--tp", '"two"', options=["--tp", "two"])
     plan("memory that nothing fits", "--memory", "at least", "the smallest is", options=["--memory", "10KiB"])
+    plan("more memory than there is", "--memory 100TiB is more than", "Certificate", options=["--memory", "100TiB"], code=0)
+    plan("more ranks than devices", "--ranks", "at most the 4 devices", options=["--ranks", "5"])
+    plan("ranks of none", "--ranks", options=["--ranks", "0"])
+    plan("fewer ranks", "tp1 pp1 dp2", options=["--ranks", "2"], code=0)
+    plan("degrees that do not multiply", "no allowed tensor x pipeline x data is 4 ranks", options=["--tp", "3"])
+    plan("micro-batch that does not divide", "no allowed micro-batch divides", options=["--micro-batch", "3"])
+    plan("chunks without a schedule", "no allowed schedule and chunks", options=["--pp", "4", "--schedule", "1f1b", "--chunks", "2"])
+    plan("huge degree", "--pp", options=["--pp", 10**30])
+    plan("negative degree", "--dp", '"-1"', options=["--dp=-1"])
+    plan("huge memory", "--memory", options=["--memory", "1e300GiB"])
+    plan("negative memory", "--memory", options=["--memory=-2GiB"])
+    plan("unknown precision", "--precision", "fp32, bf16", options=["--precision", "fp8"])
+    plan("stray word", "not expected", options=["quickly"])
+    plan("from beside a search", "--from", "excludes", options=["--from", f"{folder}/plan.json"])
+    plan("too many devices", "at most 10000000", replaced={"--cluster": "dgx-h100:9999999"})
+    expect("plan, from missing", run("mpt-plan", "--from", "/no/plan.json"), 2, "/no/plan.json", "cannot be read")
+    cluster = {"name": "mine", "device": {"name": "d", "kind": "gpu", "memory_bytes": 2**33, "memory_bandwidth_bytes_per_s": 1e12,
+               "fp32_flop_per_s": 1e13, "bf16_flop_per_s": 1e14}, "devices": 4, "devices_per_node": 2, "cores_per_node": 0,
+               "levels": [{"name": "link", "group_size": 2, "latency_s": 1e-6, "bandwidth_bytes_per_s": 1e10}]}
+    own = ["--model", base[1], "--global-batch", 8]
+    expect("plan, devices by the million", run("mpt-plan", *own, "--cluster", "dgx-h100:1000000"), 2, "none divides", "; and ", " more")
+    expect("plan, own cluster", run("mpt-plan", *own, "--cluster", write(f"{folder}/mine.json", cluster)), 0, "small on mine (4 devices)")
+    cluster["levels"] = []
+    expect("plan, cluster without links", run("mpt-plan", *own, "--cluster", write(f"{folder}/linkless.json", cluster)), 2, "/levels")
+    cluster["levels"], cluster["device"]["memory_bytes"] = [{"name": "link"}], -1
+    expect("plan, wrong cluster", run("mpt-plan", *own, "--cluster", write(f"{folder}/wrong.json", cluster)), 2,
+           "/device/memory_bytes", "/levels/0", 'missing key "group_size"')
+    other = json.loads(open(profile).read())
+    other["machine"].update(device="another CPU", cores=64)
+    plan("profile of another machine", "was measured on another CPU with 64 cores", code=0,
+         replaced={"--profile": write(f"{folder}/other.json", other)})
+    plan("profile for another model", "priced by its operators' rates", code=0, replaced={"--model": "tiny-gpt"})
     plan("memory that is none", "--memory", "2 parsecs", options=["--memory", "2 parsecs"])
     plan("batch that does not divide", "global batch 7 does not divide", options=["--dp", "4"], replaced={"--global-batch": 7})
     plan("negative batch", "--global-batch", replaced={"--global-batch": -8})

@@ -97,6 +97,69 @@ TEST(Simulator, ContentionWithoutSlowdownIsThePlainSimulation) {
   EXPECT_EQ(simulate(program, equal_stages(program), Contention{}), simulate(program, equal_stages(program)));
 }
 
+// An independent reading of contention: before every event, what runs and how fast is worked out anew from
+// what is done so far.
+Timeline contended_by_sweeping(const StepProgram& program, const std::vector<double>& durations,
+                               const Contention& contention) {
+  const auto may_run = [&](InstructionId id, const std::vector<double>& left) {
+    for (InstructionId other = 0; other < id; ++other) {
+      bool before = false;
+      for (const InstructionId wait : program.waits(id)) before |= wait == other;
+      for (const Lane& a : program.lanes(id)) {
+        for (const Lane& b : program.lanes(other)) before |= a == b;
+      }
+      if (before && left[size_t(other)] > 0.0) return false;
+    }
+    return true;
+  };
+  Timeline timeline;
+  timeline.spans.assign(durations.size(), {-1.0, -1.0});
+  std::vector<double> left = durations;
+  for (double now = 0.0;;) {
+    std::vector<InstructionId> running;
+    int64_t computing = 0;
+    for (InstructionId id = 0; id < program.size(); ++id) {
+      if (left[size_t(id)] <= 0.0 || !may_run(id, left)) continue;
+      running.push_back(id);
+      computing += program.instructions[size_t(id)].is_compute() ? 1 : 0;
+      if (timeline.spans[size_t(id)].start_s < 0.0) timeline.spans[size_t(id)].start_s = now;
+    }
+    if (running.empty()) return timeline;
+    const auto rate = [&](InstructionId id) {
+      return program.instructions[size_t(id)].is_compute() ? contention.rate(computing) : 1.0;
+    };
+    double step = 1e300;
+    for (const InstructionId id : running) step = std::min(step, left[size_t(id)] / rate(id));
+    now += step;
+    for (const InstructionId id : running) {
+      double& rest = left[size_t(id)];
+      rest = rest / rate(id) <= step * (1 + 1e-12) ? 0.0 : rest - step * rate(id);
+      if (rest == 0.0) timeline.spans[size_t(id)].end_s = now;
+    }
+  }
+}
+
+TEST(Simulator, ContentionEqualsASlowReferenceOnRandomDurations) {
+  std::mt19937 random(17);
+  std::uniform_real_distribution<double> seconds(0.01, 1.0);
+  for (int round = 0; round < 40; ++round) {
+    const bool interleaved = round % 3 == 0;
+    const StepProgram program = program_of(interleaved      ? "interleaved"
+                                           : round % 3 == 1 ? "1f1b"
+                                                            : "gpipe",
+                                           2 + round % 3, interleaved ? 2 : 1, 1 + round % 5);
+    std::vector<double> durations;
+    for (InstructionId id = 0; id < program.size(); ++id) durations.push_back(seconds(random));
+    const Contention contention{{1.0, 0.95, 0.7, 0.5}, 1 + round % 2};
+    const Timeline fast = simulate(program, durations, contention);
+    const Timeline slow = contended_by_sweeping(program, durations, contention);
+    for (InstructionId id = 0; id < program.size(); ++id) {
+      EXPECT_NEAR(fast.spans[size_t(id)].start_s, slow.spans[size_t(id)].start_s, 1e-9) << round;
+      EXPECT_NEAR(fast.spans[size_t(id)].end_s, slow.spans[size_t(id)].end_s, 1e-9) << round;
+    }
+  }
+}
+
 TEST(Simulator, RanksOnOneCoreTakeTurns) {
   // Two ranks, one core: whatever overlaps runs at half speed, so the step takes the sum of all work.
   const StepProgram program = program_of("1f1b", 2, 1, 4);
