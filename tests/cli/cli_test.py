@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 PROGRAMS = sys.argv[1]
 FAILURES = []
@@ -197,8 +196,9 @@ def wrong_run(folder, text, plan):
 def interrupted(plan, text):
     command = [os.path.join(PROGRAMS, "mpt-run"), plan, "--data", text, "--steps", "1000000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while not process.stdout.readline().startswith("step"):
-        time.sleep(0.01)
+    for line in process.stdout:  # ends, too, if the program does
+        if line.startswith("step"):
+            break
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     done = subprocess.CompletedProcess(command, process.returncode, output, errors)
