@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <initializer_list>
 #include <numeric>
 
 #include "core/error.h"
@@ -11,13 +13,43 @@
 namespace mpt {
 namespace {
 
+// A list whose first few elements need no allocation: a step has millions of drafts with one to three of
+// each.
+template <class T>
+class ShortList {
+ public:
+  ShortList() = default;
+  ShortList(std::initializer_list<T> values) {
+    for (const T& value : values) push_back(value);
+  }
+  void push_back(const T& value) {
+    if (size_ < kInside) {
+      inside_[size_] = value;
+    } else {
+      if (size_ == kInside) beyond_.assign(inside_.begin(), inside_.end());
+      beyond_.push_back(value);
+    }
+    ++size_;
+  }
+  size_t size() const { return size_; }
+  const T* begin() const { return size_ <= kInside ? inside_.data() : beyond_.data(); }
+  const T* end() const { return begin() + size_; }
+  const T& front() const { return *begin(); }
+
+ private:
+  static constexpr size_t kInside = 3;
+  std::array<T, kInside> inside_{};
+  size_t size_ = 0;
+  std::vector<T> beyond_;
+};
+
 // An instruction before ids are given: placed at a nominal start, waiting on drafts by draft number.
 struct Draft {
   Instruction instruction;
   int64_t start = 0;
   int64_t end = 0;
-  std::vector<Lane> lanes;
-  std::vector<int> waits;
+  ShortList<Lane> lanes;
+  ShortList<int> waits;
 };
 
 // What an action holds while it runs, keeps when done, and gives back.
@@ -56,6 +88,7 @@ class Lowering {
 
   StepProgram run() {
     const NominalPlacement placement = place_nominally(schedule_);
+    drafts_.reserve(2 * placement.order.size() + 3 * size_t(schedule_.stages()) + 2);
     for (const auto& [rank, index] : placement.order) {
       add_compute(schedule_.rows[size_t(rank)][size_t(index)], placement.start[size_t(rank)][size_t(index)]);
     }
@@ -266,7 +299,7 @@ class Lowering {
     draft.instruction.kind = InstructionKind::reduce_norm;
     draft.instruction.bytes = 16;  // the squared norm and the loss, in double
     for (int r = 0; r < schedule_.ranks; ++r) draft.lanes.push_back(lane(r, Stream::reduction));
-    draft.waits = ready;
+    for (const int d : ready) draft.waits.push_back(d);
     order_.push_back(add(std::move(draft)));
     return order_.back();
   }
