@@ -2,7 +2,8 @@
 """Predicted against measured step time on this machine, for layouts of one and two ranks.
 
 Profiles once, plans each layout with every degree fixed, runs it, and prints a table with the error of each and
-the mean of their absolute values. The figures are medians; other work on the machine shows in them.
+the mean of their absolute values. The figures are medians. The first layout runs once more at the end: how far the
+two measurements lie apart is what the machine itself contributes to every error above.
 """
 
 import glob
@@ -57,15 +58,19 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         run(os.path.join(programs, "mpt-profile"), "--model", "tiny-gpt", "--seq", "256", "--max-tensor", "2",
             "--max-ranks", "2", "-o", os.path.join(folder, "profile.json"))
-        errors = []
+        errors, measurements = [], []
+        print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
         print(f"{'layout':<46} {'predicted':>10} {'measured':>10} {'error':>8}")
         for ranks, options in LAYOUTS:
             name, predicted, measured = measure(programs, folder, ranks, options, text)
             error = (predicted - measured) / measured
             errors.append(abs(error))
+            measurements.append(measured)
             print(f"{name:<46} {predicted * 1e3:7.1f} ms {measured * 1e3:7.1f} ms {error * 100:+7.1f}%", flush=True)
         print(f"\nmean absolute error {sum(errors) / len(errors) * 100:.1f}%, worst {max(errors) * 100:.1f}%, "
               f"{len(errors)} layouts, {os.cpu_count()} cores")
+        again = measure(programs, folder, *LAYOUTS[0], text)[2]
+        print(f"the first layout measured again: {again * 1e3:.1f} ms, {(again / measurements[0] - 1) * 100:+.1f}%")
 
 
 main()
