@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "core/error.h"
@@ -36,6 +37,39 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
     if (stages[s] < 1 && !end) {
       return Rejection{"stages", int(s), 1, double(stages[s]), fmt::format("stage {} holds no layer", s)};
     }
+  }
+  return std::nullopt;
+}
+
+// Rules that are not plain divisibility of the model or the batch.
+std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& l) {
+  const int64_t pool = l.tensor * l.context * l.data, shard = l.zero == 0 ? 1 : l.shard;
+  const struct {
+    bool broken;
+    std::string reason;
+  } rules[] = {
+      {l.zero == 0 && l.shard != 1, fmt::format("shard {} without ZeRO", l.shard)},
+      {l.replicas() % shard != 0,
+       fmt::format("{} data x context ranks do not divide by shard {}", l.replicas(), shard)},
+      {pool % (l.expert * l.expert_split()) != 0,
+       fmt::format("{} ranks of a stage do not divide by expert {} x expert_tensor {}", pool, l.expert,
+                   l.expert_split())},
+      {!model.moe && (l.expert > 1 || l.expert_split() != l.tensor), "expert parallel without experts"},
+      {model.moe && l.expert > 1 && l.tensor > 1 && !l.sequence_parallel,
+       "expert parallel beside tensor parallel needs sequence parallel"},
+      {model.moe && l.expert == 1 && l.expert_split() != l.tensor,
+       "expert_tensor other than tensor needs expert parallel"},
+      {l.sequence_parallel && l.tensor == 1, "sequence parallel without tensor parallel"},
+      {l.context > 1 && l.context_method == ContextMethod::all_to_all &&
+           (model.heads % (l.tensor * l.context) != 0 || model.kv_heads % (l.tensor * l.context) != 0),
+       fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", model.heads,
+                   model.kv_heads, l.tensor * l.context)},
+      {!l.recomputed_layers.empty() && (l.recompute != Recompute::full ||
+                                        int64_t(l.recomputed_layers.size()) != l.stages()),
+       "recomputed_layers needs full recompute and one number per stage"},
+  };
+  for (const auto& [broken, reason] : rules) {
+    if (broken) return Rejection{"layout", -1, 0, 0, reason};
   }
   return std::nullopt;
 }
@@ -75,6 +109,13 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
       {"heads", model.heads, "tensor", layout.tensor},
       {"key-value heads", model.kv_heads, "tensor", layout.tensor},
       {"MLP width", model.ffn_hidden, "tensor", layout.tensor},
+      {"experts", model.moe ? model.moe->experts : 0, "expert", layout.expert},
+      {"expert width", model.moe ? model.moe->expert_ffn_hidden : 0, "expert_tensor", layout.expert_split()},
+      {"shared expert width", model.moe ? model.moe->shared_ffn_hidden : 0, "tensor", layout.tensor},
+      // Causal work is balanced over context ranks by giving each two pieces of the sequence.
+      {"sequence", layout.context > 1 ? workload.sequence : 0, "2 x context", 2 * layout.context},
+      {"sequence", layout.sequence_parallel ? workload.sequence : 0, "tensor x context",
+       layout.tensor * layout.context},
       {"global batch", workload.global_batch, "data x micro_batch", layout.data * layout.micro_batch},
   };
   for (const Divisibility& rule : rules) {
@@ -87,16 +128,58 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
     return Rejection{"stages", -1, double(layout.stages()), double(model.layers),
                      fmt::format("{} stages for {} layers", layout.stages(), model.layers)};
   }
+  if (auto rejection = check_sharding(model, layout)) return rejection;
   return check_stages(model, layout);
 }
 
-std::string layout_name(const Layout& layout) {
-  std::string name =
-      fmt::format("tp{} pp{} dp{} mbs{}", layout.tensor, layout.pipeline, layout.data, layout.micro_batch);
-  if (layout.pipeline > 1) name += " " + layout.schedule;
-  if (layout.chunks > 1) name += fmt::format(" x{}", layout.chunks);
-  if (layout.recompute != Recompute::none) name += " recompute=" + enum_name(layout.recompute);
-  return name;
+int64_t element_bytes(Precision precision) { return precision == Precision::fp32 ? 4 : 2; }
+
+std::vector<std::string> advanced_features(const Layout& l) {
+  const std::pair<bool, std::string> table[] = {
+      {l.sequence_parallel, "sequence parallel"},
+      {l.context > 1, "context parallel"},
+      {l.expert > 1, "expert parallel"},
+      {l.zero > 0, fmt::format("ZeRO {}", l.zero)},
+      {l.offload_optimizer, "an offloaded optimizer"},
+      {l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1,
+       "data-parallel ranks outermost"},
+      {l.overlap_gradient_reduce, "gradient reduction during backward"},
+      {l.overlap_parameter_gather, "parameter gathering during forward"},
+      {l.overlap_tensor, "overlapped tensor-parallel collectives"},
+      {!l.recomputed_layers.empty(), "a number of recomputed layers per stage"},
+  };
+  std::vector<std::string> features;
+  for (const auto& [present, name] : table) {
+    if (present) features.push_back(name);
+  }
+  return features;
+}
+
+int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers) {
+  if (layout.recompute != Recompute::full) return 0;
+  return layout.recomputed_layers.empty() ? layers : std::min(layers, layout.recomputed_layers[s]);
+}
+
+std::string layout_name(const Layout& l) {
+  std::string name = fmt::format("tp{}", l.tensor);
+  if (l.sequence_parallel) name += "+sp";
+  if (l.context > 1)
+    name += fmt::format(" cp{}{}", l.context, l.context_method == ContextMethod::all_to_all ? "a2a" : "");
+  name += fmt::format(" pp{} dp{}", l.pipeline, l.data);
+  if (l.expert > 1) name += fmt::format(" ep{}", l.expert);
+  if (l.expert > 1 && l.expert_split() != l.tensor) name += fmt::format(" etp{}", l.expert_split());
+  if (l.zero > 0) name += fmt::format(" zero{}", l.zero);
+  if (l.zero > 0 && l.shard < l.replicas()) name += fmt::format("/{}", l.shard);
+  name += fmt::format(" mbs{}", l.micro_batch);
+  if (l.pipeline > 1) name += " " + l.schedule;
+  if (l.chunks > 1) name += fmt::format(" x{}", l.chunks);
+  if (l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1) name += " dp-outermost";
+  if (l.offload_optimizer) name += " offload";
+  if (l.recompute == Recompute::none) return name;
+  if (l.recomputed_layers.empty()) return name + " recompute=" + enum_name(l.recompute);
+  const auto [fewest, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
+  return name + (*fewest == *most ? fmt::format(" recompute={}/stage", *most)
+                                  : fmt::format(" recompute={}-{}/stage", *fewest, *most));
 }
 
 }  // namespace mpt

@@ -18,25 +18,66 @@ namespace mpt {
 /// none: every saved activation is kept. selective: the attention core is recomputed. full: only a layer's
 /// input is kept and the layer runs forward again before its backward.
 enum class Recompute { none, selective, full };
-enum class Precision { fp32, bf16 };
+/// bf16 and fp16: fp32 master weights, fp32 gradients. fp8: as bf16, its matrix products in fp8.
+enum class Precision { fp32, bf16, fp16, fp8 };
+/// How a sequence is split over context ranks. ring: keys and values go round while queries stay
+/// (arXiv:2310.01889), causal work balanced. all_to_all: heads are exchanged for tokens (arXiv:2309.14509).
+enum class ContextMethod { ring, all_to_all };
+/// Which ranks are neighbours after tensor and context: data, with pipeline ranks far apart (Megatron-LM's
+/// default), or pipeline, with data-parallel replicas far apart.
+enum class RankOrder { pipeline_outermost, data_outermost };
 
 MPT_ENUM_NAMES(Recompute, {Recompute::none, "none"}, {Recompute::selective, "selective"},
                {Recompute::full, "full"});
-MPT_ENUM_NAMES(Precision, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"});
+MPT_ENUM_NAMES(Precision, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"}, {Precision::fp16, "fp16"},
+               {Precision::fp8, "fp8"});
+MPT_ENUM_NAMES(ContextMethod, {ContextMethod::ring, "ring"}, {ContextMethod::all_to_all, "all_to_all"});
+MPT_ENUM_NAMES(RankOrder, {RankOrder::pipeline_outermost, "pipeline_outermost"},
+               {RankOrder::data_outermost, "data_outermost"});
 
 struct Layout {
   int64_t tensor = 1;       // tensor-parallel degree
+  int64_t context = 1;      // context-parallel degree: ranks that share a sequence
   int64_t pipeline = 1;     // pipeline ranks
   int64_t data = 1;         // data-parallel degree
   int64_t chunks = 1;       // virtual stages per pipeline rank
   int64_t micro_batch = 1;  // sequences per micro-batch
+  // Routed experts lie on expert x expert_tensor of the tensor x context x data ranks of a stage: `expert`
+  // ways to hold different experts, `expert_tensor` ways to split each; the rest are replicas.
+  int64_t expert = 1;
+  int64_t expert_tensor = 0;       // 0: as `tensor`
+  bool sequence_parallel = false;  // norms and residuals split over the tensor group (arXiv:2205.05198)
+  ContextMethod context_method = ContextMethod::ring;
+  // ZeRO (arXiv:1910.02054): 0 nothing, 1 optimizer state, 2 and gradients, 3 and weights are shared out over
+  // `shard` of the data x context ranks; `shard` below that many is hybrid sharding (arXiv:2304.11277).
+  int64_t zero = 0;
+  int64_t shard = 1;
+  bool offload_optimizer = false;  // optimizer state in the host's memory (arXiv:2101.06840)
+  RankOrder order = RankOrder::pipeline_outermost;
+  // What runs beside compute: gradient reduction during the last backward, parameter gathering during the
+  // next forward, tensor-parallel collectives beside their products, transfers between stages.
+  bool overlap_gradient_reduce = false;
+  bool overlap_parameter_gather = false;
+  bool overlap_tensor = false;
+  bool overlap_transfer = true;
   Recompute recompute = Recompute::none;
+  // With full recompute: how many layers of each stage recompute; the others keep everything. Empty: all.
+  std::vector<int64_t> recomputed_layers;
   Precision precision = Precision::fp32;
   std::string schedule = "1f1b";          // a name of core/schedule_catalog.h
   std::vector<int64_t> layers_per_stage;  // decoder layers of each virtual stage, in model order
 
-  int64_t ranks() const { return tensor * pipeline * data; }
+  int64_t ranks() const { return tensor * context * pipeline * data; }
   int64_t stages() const { return pipeline * chunks; }
+  /// Ranks that hold the same weights and see different tokens.
+  int64_t replicas() const { return data * context; }
+  int64_t expert_split() const { return expert_tensor > 0 ? expert_tensor : tensor; }
+  /// Whether a stage's gradients are summed over ranks: over replicas, or replicas of its experts.
+  bool reduces_gradients() const { return replicas() > 1 || (expert > 1 && expert_replicas() > 1); }
+  /// Weights change on their owners only and are gathered behind the optimizer (ZeRO 1 and 2).
+  bool gathers_after_step() const { return zero == 1 || zero == 2; }
+  /// Ranks that hold the same experts.
+  int64_t expert_replicas() const { return tensor * context * data / (expert * expert_split()); }
   bool operator==(const Layout&) const = default;
 
   template <class V>
@@ -48,6 +89,31 @@ struct Layout {
     v.field("data", &T::data, "data-parallel degree", between(1, kMaxDegree));
     v.field("chunks", &T::chunks, "virtual stages per pipeline rank", between(1, 100000));
     v.field("micro_batch", &T::micro_batch, "sequences per micro-batch", between(1, 1 << 24));
+    v.field("context", &T::context, "context-parallel degree", optional_field(between(1, kMaxDegree)));
+    v.field("expert", &T::expert, "expert-parallel degree", optional_field(between(1, kMaxDegree)));
+    v.field("expert_tensor", &T::expert_tensor, "ways to split each expert; 0: as tensor",
+            optional_field(between(0, kMaxDegree)));
+    v.field("sequence_parallel", &T::sequence_parallel, "norms and residuals split over the tensor group",
+            optional_field());
+    v.field("context_method", &T::context_method, "how context ranks attend", optional_field());
+    v.field("zero", &T::zero, "ZeRO stage: what data-parallel ranks share out",
+            optional_field(between(0, 3)));
+    v.field("shard", &T::shard, "ranks that the states are shared out over",
+            optional_field(between(1, kMaxDegree)));
+    v.field("offload_optimizer", &T::offload_optimizer, "optimizer state in the host's memory",
+            optional_field());
+    v.field("order", &T::order, "which axis lies outermost", optional_field());
+    v.field("overlap_gradient_reduce", &T::overlap_gradient_reduce,
+            "gradients are reduced during the last backward", optional_field());
+    v.field("overlap_parameter_gather", &T::overlap_parameter_gather,
+            "weights are gathered during forward", optional_field());
+    v.field("overlap_tensor", &T::overlap_tensor, "tensor-parallel collectives run beside their products",
+            optional_field());
+    v.field("overlap_transfer", &T::overlap_transfer, "transfers between stages run beside compute",
+            optional_field());
+    v.field("recomputed_layers", &T::recomputed_layers,
+            "with full recompute, layers of each stage that recompute; empty: all",
+            optional_field(between(0, 100000)));
     v.field("recompute", &T::recompute, "what is recomputed in backward");
     v.field("precision", &T::precision, "precision of compute");
     v.field("schedule", &T::schedule, "name of the pipeline schedule");
@@ -95,6 +161,15 @@ std::vector<int64_t> even_stages(int64_t layers, int64_t stages);
 /// Whether the layout divides model and batch: heads by tensor, batch by data and micro-batch, layers by
 /// stages.
 std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layout, const Workload& workload);
+
+/// Bytes of one element of activations and weights.
+int64_t element_bytes(Precision precision);
+
+/// Features of a layout that a runtime may lack, by name: "context parallel", "ZeRO 1", ...
+std::vector<std::string> advanced_features(const Layout& layout);
+
+/// How many layers of stage `s`, which holds `layers` of them, recompute in full.
+int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers);
 
 /// "tp2 pp2 dp1 mbs4 1f1b recompute=none".
 std::string layout_name(const Layout& layout);

@@ -104,7 +104,11 @@ class Lowering {
   }
   int rank_of(int stage) const { return schedule_.rank_of_stage[size_t(stage)]; }
   bool crosses(int stage, int other) const { return rank_of(stage) != rank_of(other); }
-  Lane lane(int rank, Stream stream) const { return {rank, options_.single_lane ? Stream::compute : stream}; }
+  Lane lane(int rank, Stream stream) const {
+    const bool transfer = stream != Stream::compute && stream != Stream::reduction;
+    const bool beside = !options_.single_lane && (layout_.overlap_transfer || !transfer);
+    return {rank, beside ? stream : Stream::compute};
+  }
 
   int add(Draft draft) {
     drafts_.push_back(std::move(draft));
@@ -243,7 +247,7 @@ class Lowering {
         last[size_t(i.stage)] = d;
     }
     std::vector<int> ready = last;
-    if (layout_.data > 1) {
+    if (layout_.reduces_gradients()) {
       std::vector<int> stages(last.size());
       std::iota(stages.begin(), stages.end(), 0);
       std::stable_sort(stages.begin(), stages.end(), [&](int a, int b) {
@@ -260,7 +264,18 @@ class Lowering {
       draft.lanes = {lane(rank_of(s), Stream::compute)};
       draft.waits = {norm};
       order_.push_back(add(std::move(draft)));
+      if (layout_.gathers_after_step()) add_gather(s, order_.back());
     }
+  }
+
+  void add_gather(int stage, int optimizer_step) {
+    Draft draft;
+    draft.instruction.kind = InstructionKind::gather_parameters;
+    draft.instruction.stage = stage;
+    draft.instruction.bytes = footprints_[size_t(stage)].parameter_bytes;
+    draft.lanes = {lane(rank_of(stage), Stream::reduction)};
+    draft.waits = {optimizer_step};
+    order_.push_back(add(std::move(draft)));
   }
 
   int add_reduction(int stage, int last) {
@@ -370,21 +385,28 @@ StepProgram lower(const Layout& layout, const Schedule& schedule,
   return program;
 }
 
+int64_t rank_peak_bytes_without_slots(const Schedule& schedule, size_t rank,
+                                      const std::vector<StageFootprint>& footprints) {
+  int64_t held = 0;
+  for (size_t s = 0; s < footprints.size(); ++s) {
+    if (schedule.rank_of_stage[s] == int(rank)) held += footprints[s].static_bytes();
+  }
+  // A rank's instructions are listed in the order of its row, so the row has the activations' peak.
+  int64_t peak = held;
+  for (const Action& action : schedule.rows[rank]) {
+    Instruction i;
+    account_memory(action, footprints[size_t(action.stage)], i);
+    peak = std::max(peak, held + i.acquire_bytes + i.workspace_bytes);
+    held += i.acquire_bytes - i.release_bytes;
+  }
+  return peak;
+}
+
 std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
                                               const std::vector<StageFootprint>& footprints) {
-  std::vector<int64_t> peaks(size_t(schedule.ranks), 0);
-  for (size_t s = 0; s < footprints.size(); ++s)
-    peaks[size_t(schedule.rank_of_stage[s])] += footprints[s].static_bytes();
-  // A rank's instructions are listed in the order of its row, so the row has the activations' peak.
-  for (size_t r = 0; r < schedule.rows.size(); ++r) {
-    int64_t held = peaks[r];
-    for (const Action& action : schedule.rows[r]) {
-      Instruction i;
-      account_memory(action, footprints[size_t(action.stage)], i);
-      peaks[r] = std::max(peaks[r], held + i.acquire_bytes + i.workspace_bytes);
-      held += i.acquire_bytes - i.release_bytes;
-    }
-  }
+  std::vector<int64_t> peaks;
+  for (size_t r = 0; r < schedule.rows.size(); ++r)
+    peaks.push_back(rank_peak_bytes_without_slots(schedule, r, footprints));
   return peaks;
 }
 

@@ -28,5 +28,8 @@ StepProgram lower(const Layout& layout, const Schedule& schedule,
 /// program, less the slots, and far cheaper than lowering.
 std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
                                               const std::vector<StageFootprint>& footprints);
+/// The same for one pipeline rank.
+int64_t rank_peak_bytes_without_slots(const Schedule& schedule, size_t rank,
+                                      const std::vector<StageFootprint>& footprints);
 
 }  // namespace mpt

@@ -164,7 +164,10 @@ struct SearchCertificate {
   int64_t over_memory = 0;
   int64_t over_bound = 0;  // their lower bound passed the best time found
   int64_t simulated = 0;
+  int64_t same = 0;         // equal to another layout of the space under another name
+  int64_t not_reached = 0;  // left when the search was stopped
   bool optimal = false;
+  double gap = 0.0;  // of a stopped search: by how much, as a share, the best may be above the optimum
   double seconds = 0.0;
 
   bool operator==(const SearchCertificate&) const = default;
@@ -177,6 +180,10 @@ struct SearchCertificate {
     v.field("over_memory", &T::over_memory, "ruled out by memory", between(0, kMax));
     v.field("over_bound", &T::over_bound, "ruled out by the lower bound", between(0, kMax));
     v.field("simulated", &T::simulated, "simulated", between(0, kMax));
+    v.field("same", &T::same, "equal to another layout", optional_field(between(0, kMax)));
+    v.field("not_reached", &T::not_reached, "left when the search was stopped",
+            optional_field(between(0, kMax)));
+    v.field("gap", &T::gap, "share by which the best may be above the optimum", optional_field(between(0, 1)));
     v.field("optimal", &T::optimal, "whether every layout is accounted for");
     v.field("seconds", &T::seconds, "time of the search", between(0, 1e9));
   }

@@ -5,26 +5,35 @@
 
 namespace mpt {
 
+RankGrid::RankGrid(const Layout& layout)
+    : degree_{layout.tensor, layout.context, layout.data, layout.pipeline} {
+  const bool data_outermost = layout.order == RankOrder::data_outermost;
+  const Axis innermost_first[] = {Axis::tensor, Axis::context,
+                                  data_outermost ? Axis::pipeline : Axis::data,
+                                  data_outermost ? Axis::data : Axis::pipeline};
+  int64_t stride = 1;
+  for (const Axis axis : innermost_first) {
+    stride_[size_t(axis)] = stride;
+    stride *= degree(axis);
+  }
+}
+
+int64_t RankGrid::ranks() const { return degree_[0] * degree_[1] * degree_[2] * degree_[3]; }
+
 RankCoordinates RankGrid::coordinates(int64_t rank) const {
   MPT_CHECK(rank >= 0 && rank < ranks(), "rank {} of {}", rank, ranks());
-  return {rank % tensor_, rank / tensor_ % data_, rank / (tensor_ * data_)};
+  const auto along = [&](Axis axis) { return rank / stride(axis) % degree(axis); };
+  return {along(Axis::tensor), along(Axis::data), along(Axis::pipeline), along(Axis::context)};
 }
 
 int64_t RankGrid::rank(const RankCoordinates& at) const {
-  return at.tensor + tensor_ * (at.data + data_ * at.pipeline);
-}
-
-int64_t RankGrid::degree(Axis axis) const {
-  return axis == Axis::tensor ? tensor_ : axis == Axis::data ? data_ : pipeline_;
-}
-
-int64_t RankGrid::stride(Axis axis) const {
-  return axis == Axis::tensor ? 1 : axis == Axis::data ? tensor_ : tensor_ * data_;
+  return at.tensor * stride(Axis::tensor) + at.context * stride(Axis::context) +
+         at.data * stride(Axis::data) + at.pipeline * stride(Axis::pipeline);
 }
 
 std::vector<int64_t> RankGrid::group(int64_t rank, Axis axis) const {
-  const RankCoordinates at = coordinates(rank);
-  const int64_t own = axis == Axis::tensor ? at.tensor : axis == Axis::data ? at.data : at.pipeline;
+  MPT_CHECK(rank >= 0 && rank < ranks(), "rank {} of {}", rank, ranks());
+  const int64_t own = rank / stride(axis) % degree(axis);
   std::vector<int64_t> members;
   for (int64_t i = 0; i < degree(axis); ++i) members.push_back(rank + (i - own) * stride(axis));
   return members;
@@ -33,8 +42,10 @@ std::vector<int64_t> RankGrid::group(int64_t rank, Axis axis) const {
 std::vector<int64_t> RankGrid::model_group(int64_t rank) const {
   const int64_t data = coordinates(rank).data;
   std::vector<int64_t> members;
-  for (int64_t p = 0; p < pipeline_; ++p) {
-    for (int64_t t = 0; t < tensor_; ++t) members.push_back(this->rank({t, data, p}));
+  for (int64_t p = 0; p < degree(Axis::pipeline); ++p) {
+    for (int64_t c = 0; c < degree(Axis::context); ++c) {
+      for (int64_t t = 0; t < degree(Axis::tensor); ++t) members.push_back(this->rank({t, data, p, c}));
+    }
   }
   return members;
 }

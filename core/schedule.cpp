@@ -134,6 +134,13 @@ std::vector<int> round_robin_placement(int ranks, int chunks) {
   return placement;
 }
 
+std::vector<int> v_placement(int ranks, int chunks) {
+  MPT_CHECK(chunks == 2, "a V has two stages per rank, not {}", chunks);
+  std::vector<int> placement;
+  for (int s = 0; s < 2 * ranks; ++s) placement.push_back(s < ranks ? s : 2 * ranks - 1 - s);
+  return placement;
+}
+
 std::string action_to_text(const Action& action, bool with_stage) {
   const char letter = kLetters[size_t(action.kind)];
   return with_stage ? fmt::format("{}{}{}", action.stage, letter, action.micro_batch)

@@ -40,6 +40,8 @@ struct Schedule {
 
 /// Stage s on rank s % ranks: the placement of GPipe, 1F1B and interleaved 1F1B.
 std::vector<int> round_robin_placement(int ranks, int chunks);
+/// Two chunks per rank in a V: stage s on rank s on the way up, on rank 2 ranks - 1 - s on the way down.
+std::vector<int> v_placement(int ranks, int chunks);
 
 std::string action_to_text(const Action& action, bool with_stage);
 std::string row_to_text(const std::vector<Action>& row, bool with_stage);

@@ -17,6 +17,10 @@ struct ScheduleEntry {
   int max_chunks;
   std::string source;  // where the schedule is described
   Schedule (*generate)(int ranks, int chunks, int micro_batches);
+  /// Whether input and weight gradients are actions of their own.
+  bool splits_backward = false;
+  /// Rank of each stage: Schedule::rank_of_stage without generating the schedule.
+  std::vector<int> (*placement)(int ranks, int chunks) = round_robin_placement;
 };
 
 const std::vector<ScheduleEntry>& schedule_catalog();

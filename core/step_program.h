@@ -34,7 +34,9 @@ enum class InstructionKind : uint8_t {
   reduce_tied_embedding,  // first and last stage add their gradients of the shared weight
   reduce_norm,            // gradient norm and loss over all ranks of a replica
   optimizer_step,
+  gather_parameters,  // ZeRO 1 and 2: updated weights from their owners, one per stage
 };
+inline constexpr size_t kInstructionKinds = 11;
 MPT_ENUM_NAMES(InstructionKind, {InstructionKind::forward, "forward"},
                {InstructionKind::backward, "backward"}, {InstructionKind::input_gradient, "input_gradient"},
                {InstructionKind::weight_gradient, "weight_gradient"},
@@ -43,7 +45,8 @@ MPT_ENUM_NAMES(InstructionKind, {InstructionKind::forward, "forward"},
                {InstructionKind::reduce_gradient, "reduce_gradient"},
                {InstructionKind::reduce_tied_embedding, "reduce_tied_embedding"},
                {InstructionKind::reduce_norm, "reduce_norm"},
-               {InstructionKind::optimizer_step, "optimizer_step"});
+               {InstructionKind::optimizer_step, "optimizer_step"},
+               {InstructionKind::gather_parameters, "gather_parameters"});
 
 /// Streams of a rank. Work in one stream runs in list order; streams overlap.
 enum class Stream : uint8_t { compute, activation_out, activation_in, gradient_out, gradient_in, reduction };

@@ -2,28 +2,22 @@
 #include "models/footprint.h"
 
 #include <algorithm>
-#include <optional>
+#include <limits>
+#include <numeric>
 
 #include "models/layer_builder.h"
-#include "models/layer_program.h"
 
 namespace mpt::models {
 namespace {
 
-// One piece of a stage as memory sees it.
-struct Piece {
-  int64_t kept = 0;      // from forward to backward
-  int64_t computed = 0;  // what its forward makes before it drops what is recomputed
-  int64_t forward_workspace = 0;
-  int64_t backward_workspace = 0;
-  int64_t gradient_kept = 0;
-  int64_t gradient_in = 0;  // gradient that arrives from the piece above; 0 from a transfer slot or the loss
-};
+using Piece = StagePieces::Piece;
 
-Piece piece_of(const LayerProgram& program, Recompute recompute) {
+Piece piece_of(const LayerProgram& program) {
   Piece piece;
-  piece.kept = saved_bytes(program, recompute);
+  for (const auto& [recompute, name] : EnumNames<Recompute>::table())
+    piece.kept[size_t(recompute)] = saved_bytes(program, recompute);
   piece.computed = saved_bytes(program, Recompute::none);
+  piece.parameters = parameter_share(program);
   for (const Operator& op : program.operators) {
     piece.forward_workspace += op.forward_workspace_bytes;
     piece.backward_workspace += op.backward_workspace_bytes;
@@ -32,106 +26,190 @@ Piece piece_of(const LayerProgram& program, Recompute recompute) {
   return piece;
 }
 
-struct Bytes {
-  int64_t parameter, gradient, optimizer;
+// Bytes of one parameter. fp32: weight, gradient, two moments. bf16 and fp16: weight, fp32 gradient, fp32
+// master weight and two moments (Micikevicius et al. 2018, arXiv:1710.03740; Megatron-LM's convention of 18
+// bytes). fp8: the same, and an fp8 copy of the weight and of its transpose for the products.
+struct ParameterBytes {
+  int64_t weight, gradient, optimizer;
 };
-
-// fp32: weight, gradient, two moments. bf16: weight, fp32 gradient, fp32 master weight and two moments
-// (Micikevicius et al. 2018, arXiv:1710.03740; Megatron-LM's convention of 18 bytes a parameter).
-Bytes parameter_state(int64_t count, Precision precision) {
-  const auto buffer = [&](int64_t unit) { return LayerBuilder::rounded(count * unit); };
-  if (precision == Precision::fp32) return {buffer(4), buffer(4), 2 * buffer(4)};
-  return {buffer(2), buffer(4), 3 * buffer(4)};
+ParameterBytes bytes_per_parameter(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      return {4, 4, 8};
+    case Precision::fp8:
+      return {4, 4, 12};
+    default:
+      return {2, 4, 12};
+  }
 }
 
-struct StagePieces {
-  std::vector<Piece> pieces;
-  int64_t parameters = 0;
-
-  void add(const LayerProgram& program, Recompute recompute) {
-    pieces.push_back(piece_of(program, recompute));
-    parameters += models::parameters(program);
-  }
-};
-
-StagePieces pieces_of(const ModelSpec& model, const Layout& layout, int64_t sequence,
-                      const StageContent& content) {
-  StagePieces stage;
-  if (content.has_embedding) stage.add(embedding_program(model, layout, sequence), Recompute::none);
-  // Layers of one kind are equal: describe each kind once.
-  std::optional<LayerProgram> dense, experts;
-  for (int64_t l = content.first_layer; l < content.first_layer + content.layer_count; ++l) {
-    auto& program = layer_has_experts(model, l) ? experts : dense;
-    if (!program) program = layer_program(model, l, layout, sequence);
-    stage.add(*program, layout.recompute);
-  }
-  if (content.has_head) {
-    const LayerProgram head = head_program(model, layout, sequence);
-    stage.add(head, Recompute::none);
-    if (content.has_embedding && model.tied_embeddings) {
-      for (const Operator& op : head.operators) {
-        if (op.name == "head.output") stage.parameters -= op.shape.columns * op.shape.inner;
-      }
-    }
-  }
-  return stage;
-}
-
-int64_t forward_peak(const std::vector<Piece>& pieces) {
-  int64_t held = 0, peak = 0;
-  for (const Piece& piece : pieces) {
-    peak = std::max(peak, held + piece.computed + piece.forward_workspace);
-    held += piece.kept;
-  }
-  return peak;
-}
-
-int64_t backward_peak(const std::vector<Piece>& pieces, int64_t held) {
-  int64_t peak = held;
-  for (auto piece = pieces.rbegin(); piece != pieces.rend(); ++piece) {
-    const int64_t recomputed = piece->computed - piece->kept;
-    peak = std::max(peak, held + recomputed + piece->backward_workspace + piece->gradient_in);
-    held -= piece->kept;
-  }
-  return peak;
+// Adds the state of `count` parameters. `layers`: pieces of about equal size in the stage; with ZeRO the one
+// at work is whole, and the next one's weights are gathered beside it.
+void add_state(const Layout& layout, int64_t count, int64_t shard, int64_t layers, StageFootprint& f) {
+  if (count == 0) return;
+  const ParameterBytes unit = bytes_per_parameter(layout.precision);
+  const auto share = [&](int64_t bytes, bool shared) {
+    return shared ? LayerBuilder::rounded((count + shard - 1) / shard * bytes)
+                  : LayerBuilder::rounded(count * bytes);
+  };
+  const int64_t one_layer = shard > 1 ? (count + layers - 1) / layers : 0;
+  f.parameter_bytes += share(unit.weight, layout.zero >= 3);
+  f.gradient_bytes += share(unit.gradient, layout.zero >= 2);
+  // Each moment, and the master weight, is a buffer of its own.
+  if (!layout.offload_optimizer) f.optimizer_bytes += unit.optimizer / 4 * share(4, layout.zero >= 1);
+  if (layout.zero >= 3)
+    f.parameter_bytes += LayerBuilder::rounded(std::min(count, 2 * one_layer) * unit.weight);
+  if (layout.zero >= 2) f.gradient_bytes += LayerBuilder::rounded(one_layer * unit.gradient);
 }
 
 }  // namespace
 
-StageFootprint stage_footprint(const ModelSpec& model, const Layout& layout, const Workload& workload,
-                               const StageContent& content) {
-  StagePieces stage = pieces_of(model, layout, workload.sequence, content);
-  const int64_t unit = layout.precision == Precision::fp32 ? 4 : 2;
-  const int64_t boundary =
-      LayerBuilder::rounded(layout.micro_batch * workload.sequence * model.hidden * unit);
-  for (size_t p = 0; p + 1 < stage.pieces.size(); ++p) stage.pieces[p].gradient_in = boundary;
+int64_t dense_shard(const Layout& layout) { return layout.zero == 0 ? 1 : layout.shard; }
 
-  StageFootprint footprint;
-  const Bytes state = parameter_state(stage.parameters, layout.precision);
-  footprint.parameter_bytes = state.parameter;
-  footprint.gradient_bytes = state.gradient;
-  footprint.optimizer_bytes = state.optimizer;
-  footprint.boundary_bytes = boundary;
-  for (const Piece& piece : stage.pieces) {
-    footprint.saved_bytes += piece.kept;
-    footprint.saved_for_weight_bytes += piece.computed + piece.gradient_kept;
+int64_t expert_shard(const Layout& layout) {
+  if (layout.zero == 0) return 1;
+  if (layout.expert == 1 || layout.shard == layout.replicas()) return layout.expert_replicas();
+  return std::gcd(layout.shard, layout.expert_replicas());
+}
+
+StagePieces::StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence) : model_(model) {
+  embedding_ = piece_of(embedding_program(model, layout, sequence));
+  const LayerProgram head = head_program(model, layout, sequence);
+  head_ = piece_of(head);
+  for (auto& kept : head_.kept) kept = head_.computed;
+  for (auto& kept : embedding_.kept) kept = embedding_.computed;
+  if (model.tied_embeddings) {
+    for (const Operator& op : head.operators) {
+      if (op.name == "head.output") tied_parameters_ = op.shape.columns * op.shape.inner;
+    }
   }
-  footprint.saved_for_weight_bytes += content.has_head ? 0 : boundary;  // the copy of the arriving gradient
-  footprint.forward_workspace_bytes = forward_peak(stage.pieces) - footprint.saved_bytes;
-  footprint.backward_workspace_bytes =
-      backward_peak(stage.pieces, footprint.saved_bytes) - footprint.saved_bytes;
-  if (model.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {
-    const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
-    footprint.tied_embedding_bytes = rows * model.hidden * (layout.precision == Precision::fp32 ? unit : 4);
+  bool dense = false, experts = false;
+  for (int64_t l = 0; l < model.layers && !(dense && experts); ++l) {
+    bool& seen = layer_has_experts(model, l) ? experts : dense;
+    if (seen) continue;
+    seen = true;
+    (layer_has_experts(model, l) ? experts_ : dense_) = piece_of(layer_program(model, l, layout, sequence));
+  }
+  const int64_t tokens = layout.micro_batch * sequence / layout.context;
+  boundary_bytes_ = LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) *
+                                          model.hidden * element_bytes(layout.precision));
+}
+
+std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, const StageContent& content,
+                                                      size_t s) const {
+  std::vector<Held> pieces;
+  if (content.has_embedding) pieces.push_back({&embedding_, Recompute::none, boundary_bytes_});
+  const int64_t full = recomputed_layers(layout, s, content.layer_count);
+  for (int64_t i = 0; i < content.layer_count; ++i) {
+    // The first layers of a stage recompute: they hold what they keep for longest.
+    const Recompute recompute =
+        layout.recompute == Recompute::full && i >= full ? Recompute::none : layout.recompute;
+    const bool experts = layer_has_experts(model_, content.first_layer + i);
+    pieces.push_back({experts ? &experts_ : &dense_, recompute, boundary_bytes_});
+  }
+  if (content.has_head) pieces.push_back({&head_, Recompute::none, boundary_bytes_});
+  if (!pieces.empty()) pieces.back().gradient_in = 0;
+  return pieces;
+}
+
+int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
+  int64_t held = 0, peak = 0;
+  for (const Held& h : pieces) {
+    peak = std::max(peak, held + h.piece->computed + h.piece->forward_workspace);
+    held += h.kept();
+  }
+  return peak;
+}
+
+int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held) {
+  int64_t peak = held;
+  for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
+    const int64_t recomputed = h->piece->computed - h->kept();
+    peak = std::max(peak, held + recomputed + h->piece->backward_workspace + h->gradient_in);
+    held -= h->kept();
+  }
+  return peak;
+}
+
+ParameterShare StagePieces::parameters(const StageContent& content) const {
+  ParameterShare sum;
+  const auto add = [&](const Piece& piece, int64_t times) {
+    sum.dense += times * piece.parameters.dense;
+    sum.expert += times * piece.parameters.expert;
+  };
+  int64_t experts = 0;
+  for (int64_t i = 0; i < content.layer_count; ++i)
+    experts += layer_has_experts(model_, content.first_layer + i) ? 1 : 0;
+  add(dense_, content.layer_count - experts);
+  add(experts_, experts);
+  if (content.has_embedding) add(embedding_, 1);
+  if (content.has_head) add(head_, 1);
+  if (content.has_head && content.has_embedding) sum.dense -= tied_parameters_;
+  return sum;
+}
+
+int64_t StagePieces::least_state_bytes(const Layout& layout, const StageContent& content) const {
+  const ParameterShare share = parameters(content);
+  const ParameterBytes unit = bytes_per_parameter(layout.precision);
+  const auto bytes = [&](int64_t count, int64_t shard) {
+    const auto part = [&](int64_t each, int64_t zero) {
+      return layout.zero >= zero ? count / shard * each : count * each;
+    };
+    return part(unit.weight, 3) + part(unit.gradient, 2) +
+           (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
+  };
+  return bytes(share.dense, dense_shard(layout)) + bytes(share.expert, expert_shard(layout));
+}
+
+int64_t StagePieces::least_layer_bytes() const {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const Piece* piece : {&dense_, &experts_}) {
+    if (piece->computed > 0) least = std::min(least, piece->computed + piece->backward_workspace);
+  }
+  return least;
+}
+
+StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& content, size_t s) const {
+  const std::vector<Held> pieces = pieces_of(layout, content, s);
+  StageFootprint footprint;
+  const ParameterShare share = parameters(content);
+  const int64_t layers = std::max<int64_t>(1, int64_t(pieces.size()));
+  add_state(layout, share.dense, dense_shard(layout), layers, footprint);
+  add_state(layout, share.expert, expert_shard(layout), layers, footprint);
+  footprint.boundary_bytes = boundary_bytes_;
+  for (const Held& h : pieces) {
+    footprint.saved_bytes += h.kept();
+    footprint.saved_for_weight_bytes += h.piece->computed + h.piece->gradient_kept;
+  }
+  footprint.saved_for_weight_bytes +=
+      content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
+  footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes;
+  footprint.backward_workspace_bytes = backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes;
+  if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {
+    const int64_t rows = (model_.vocab + layout.tensor - 1) / layout.tensor;
+    footprint.tied_embedding_bytes = rows * model_.hidden * 4;  // gradients are fp32 in every precision
   }
   return footprint;
 }
 
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload) {
+  return stage_footprints(StagePieces(model, layout, workload.sequence), model, layout);
+}
+
+std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const ModelSpec& model,
+                                             const Layout& layout) {
+  const auto contents = stage_contents(model, layout);
   std::vector<StageFootprint> footprints;
-  for (const StageContent& content : stage_contents(model, layout)) {
-    footprints.push_back(stage_footprint(model, layout, workload, content));
+  footprints.reserve(contents.size());
+  const bool uniform = !model.moe;  // layers of one kind: stages in the middle differ by their number alone
+  for (size_t s = 0; s < contents.size(); ++s) {
+    const bool alike =
+        uniform && s > 1 && s + 1 < contents.size() &&
+        contents[s].layer_count == contents[s - 1].layer_count &&
+        recomputed_layers(layout, s, contents[s].layer_count) ==
+            recomputed_layers(layout, s - 1, contents[s - 1].layer_count);
+    footprints.push_back(alike ? footprints.back() : pieces.footprint(layout, contents[s], s));
   }
   return footprints;
 }

@@ -4,19 +4,70 @@
 // Footprints: the bytes of each virtual stage under a layout, summed over the stage's layer programs. What
 // lower() and the memory prediction read, and what a run's arena must measure.
 
+#include <array>
 #include <vector>
 
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/stage_footprint.h"
+#include "models/layer_program.h"
 
 namespace mpt::models {
 
-StageFootprint stage_footprint(const ModelSpec& model, const Layout& layout, const Workload& workload,
-                               const StageContent& content);
+/// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,
+/// precision): what the footprints of all pipelines, shardings and recomputes over it add up from. Describes
+/// each kind of layer once.
+class StagePieces {
+ public:
+  /// One piece as memory sees it; the arrays are by Recompute.
+  struct Piece {
+    std::array<int64_t, 3> kept{};  // from forward to backward
+    int64_t computed = 0;           // what its forward makes before it drops what is recomputed
+    int64_t forward_workspace = 0;
+    int64_t backward_workspace = 0;
+    int64_t gradient_kept = 0;
+    ParameterShare parameters;
+  };
+
+  StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence);
+
+  /// Stage `s` of `layout`, which must have the split that the pieces were made for.
+  StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
+  ParameterShare parameters(const StageContent& content) const;
+  /// Parameters, gradients and optimizer state of a stage but for what ZeRO gathers beside them.
+  int64_t least_state_bytes(const Layout& layout, const StageContent& content) const;
+  /// Of the decoder layer that needs least, both kinds of model layers considered: bytes that any rank with a
+  /// layer needs beside its parameters while that layer runs backward.
+  int64_t least_layer_bytes() const;
+  const Piece& embedding() const { return embedding_; }
+  const Piece& head() const { return head_; }
+  int64_t boundary_bytes() const { return boundary_bytes_; }
+
+ private:
+  struct Held {
+    const Piece* piece;
+    Recompute recompute;
+    int64_t gradient_in;  // gradient that arrives from the piece above; 0 from a transfer slot or the loss
+    int64_t kept() const { return piece->kept[size_t(recompute)]; }
+  };
+  std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
+  static int64_t forward_peak(const std::vector<Held>& pieces);
+  static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);
+
+  const ModelSpec& model_;
+  Piece embedding_, dense_, experts_, head_;
+  int64_t tied_parameters_ = 0;  // of the head, which the embedding has already where they are together
+  int64_t boundary_bytes_ = 0;
+};
+
+/// Ranks over which the state of dense weights, and of routed experts, is shared out: 1 without ZeRO.
+int64_t dense_shard(const Layout& layout);
+int64_t expert_shard(const Layout& layout);
 
 /// One per virtual stage, in model order; the tied embedding is shared where first and last stage are apart.
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload);
+std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const ModelSpec& model,
+                                             const Layout& layout);
 
 }  // namespace mpt::models

@@ -4,67 +4,123 @@
 namespace mpt::models {
 
 LayerBuilder& LayerBuilder::norm(const std::string& name, int64_t width) {
-  add({name, shape(OperatorKind::norm, width)});
+  add({name, local_shape(OperatorKind::norm, width)});
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
-  saves(width);
-  const int64_t statistics = bytes(layer_norm ? 2 : 1);
-  keep(statistics, statistics);
-  last().backward_workspace_bytes = last().gradient_kept_bytes = bytes(width);
+  keep_both(local_bytes(width));
+  keep_both(local_bytes(layer_norm ? 2 : 1));  // statistics
+  last().backward_workspace_bytes = last().gradient_kept_bytes = local_bytes(width);
   return *this;
 }
 
 LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
-  OperatorShape s = shape(OperatorKind::linear, sizes.columns);
+  OperatorShape s = sizes.parallel == Parallel::replicated ? local_shape(OperatorKind::linear, sizes.columns)
+                                                           : shape(OperatorKind::linear, sizes.columns);
   s.inner = sizes.inner;
+  input_is_local_ = sizes.parallel != Parallel::rows;
   add({sizes.name, s});
   Operator& op = last();
   op.parameters = sizes.columns * sizes.inner + (sizes.bias ? sizes.columns : 0);
-  op.backward_workspace_bytes = bytes(sizes.inner);
+  op.backward_workspace_bytes = rounded(s.rows * sizes.inner * unit_);
   // The gradient of a row-parallel layer's input goes through an activation or the attention core at once.
   if (sizes.parallel != Parallel::rows) op.gradient_kept_bytes = op.backward_workspace_bytes;
   // The outputs of row-parallel layers are summed into the residual and freed; the others are saved
   // downstream.
   if (sizes.parallel == Parallel::rows) op.forward_workspace_bytes = bytes(sizes.columns);
-  if (layout_.tensor == 1) return *this;
-  if (sizes.parallel == Parallel::rows) op.forward_collectives.push_back(tensor_all_reduce(sizes.columns));
-  if (sizes.parallel == Parallel::columns) op.backward_collectives.push_back(tensor_all_reduce(sizes.inner));
+  if (layout_.tensor > 1) add_tensor_collectives(sizes, op);
   return *this;
+}
+
+// Without sequence parallelism: one all-reduce on the way out and one on the way back (arXiv:1909.08053).
+// With it each becomes a gather and a scatter, and the kept part of the input is gathered again for the
+// weight gradient, beside the input gradient's product (arXiv:2205.05198, section 4.2).
+void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op) const {
+  if (sizes.parallel == Parallel::replicated) return;
+  const bool sequence = layout_.sequence_parallel;
+  if (sizes.parallel == Parallel::columns) {
+    if (sequence) op.forward_collectives.push_back(gather_over_tensor(sizes.inner));
+    op.backward_collectives.push_back(sum_over_tensor(sizes.inner));
+    if (!sequence) return;
+    op.backward_collectives.push_back(gather_over_tensor(sizes.inner));
+    op.backward_collectives.back().beside = true;
+    return;
+  }
+  op.forward_collectives.push_back(sum_over_tensor(sizes.columns));
+  if (sequence) op.backward_collectives.push_back(gather_over_tensor(sizes.columns));
 }
 
 LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
-  const MixtureOfExperts& moe = *model_.moe;
   linear(sizes);
   Operator& op = last();
   op.shape.kind = OperatorKind::expert_linear;
-  op.shape.rows = tokens_ * moe.experts_per_token;
-  op.shape.batch = moe.experts;
-  op.parameters *= moe.experts;
+  op.shape.rows = expert_rows();
+  op.shape.batch = model_.moe->experts / layout_.expert;
+  op.parameters *= op.shape.batch;
+  op.expert_parameters = true;
   op.backward_workspace_bytes = rounded(op.shape.rows * sizes.inner * unit_);
   if (sizes.parallel != Parallel::rows) op.gradient_kept_bytes = op.backward_workspace_bytes;
+  if (layout_.expert > 1) add_expert_collectives(sizes, op);
   return *this;
 }
 
+// Dispatch before the first product, combine behind the second, and both again for the gradients. Ranks that
+// split an expert gather and scatter among themselves in addition.
+void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op) const {
+  const bool dispatch = sizes.parallel == Parallel::columns;
+  const int64_t rows = expert_rows(), width = dispatch ? sizes.inner : sizes.columns;
+  const Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert,
+                            rows / layout_.expert_split() * width * unit_};
+  op.forward_collectives = {exchange};
+  op.backward_collectives = {exchange};
+  if (!dispatch) op.forward_workspace_bytes = rounded(rows * width * unit_);
+  if (layout_.expert_split() == 1) return;
+  const Collective gather{CollectiveKind::all_gather, CollectiveGroup::expert_tensor, rows * width * unit_};
+  Collective scatter = gather;
+  scatter.kind = CollectiveKind::reduce_scatter;
+  op.forward_collectives.push_back(dispatch ? gather : scatter);
+  op.backward_collectives.push_back(dispatch ? scatter : gather);
+}
+
 LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
+  const bool exchanges_heads = layout_.context_method == ContextMethod::all_to_all;
   OperatorShape s = shape(OperatorKind::attention, 0);
   s.rows = 0;
   s.batch = layout_.micro_batch;
   s.sequence = sequence_;
-  s.heads = share(model_.heads);
-  s.kv_heads = sizes.kv_heads;
+  s.heads = share(model_.heads) / (exchanges_heads ? layout_.context : 1);
+  s.kv_heads = sizes.kv_heads / (exchanges_heads ? layout_.context : 1);
+  s.context = exchanges_heads ? 1 : layout_.context;
   s.head_dim = sizes.head_dim;
   s.value_head_dim = sizes.value_head_dim;
   if (model_.sliding_window && layer_ % model_.sliding_window_interval == 0) s.inner = *model_.sliding_window;
   add({"attention.core", s});
-  if (model_.attention_sinks) last().parameters = s.heads;
-  saves(sizes.qkv_columns);
-  keep(bytes(s.heads), 0);  // log-sum-exp
+  if (model_.attention_sinks) last().parameters = share(model_.heads);
+  keep_both(bytes(sizes.qkv_columns));
+  keep(bytes(share(model_.heads)), 0);  // log-sum-exp
   last().backward_workspace_bytes = last().gradient_kept_bytes = bytes(sizes.qkv_columns);
+  if (layout_.context > 1) add_context_collectives(sizes, last());
   return *this;
 }
 
+// Ring: keys and values of all ranks pass each rank while it computes, and in backward their gradients come
+// back too. All-to-all: queries, keys and values are exchanged before the core and its output behind it.
+void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator& op) const {
+  const int64_t queries = share(model_.heads) * sizes.head_dim;
+  const int64_t outputs = share(model_.heads) * sizes.value_head_dim;
+  if (layout_.context_method == ContextMethod::all_to_all) {
+    const int64_t bytes = tokens_ * (sizes.qkv_columns + outputs) * unit_;
+    op.forward_collectives = {{CollectiveKind::all_to_all, CollectiveGroup::context, bytes}};
+    op.backward_collectives = op.forward_collectives;
+    return;
+  }
+  const int64_t bytes = tokens_ * layout_.context * (sizes.qkv_columns - queries) * unit_;
+  op.forward_collectives = {{CollectiveKind::all_gather, CollectiveGroup::context, bytes, true}};
+  op.backward_collectives = {{CollectiveKind::all_gather, CollectiveGroup::context, bytes, true},
+                             {CollectiveKind::reduce_scatter, CollectiveGroup::context, bytes, true}};
+}
+
 LayerBuilder& LayerBuilder::residual(const std::string& name) {
-  return add({name, shape(OperatorKind::residual_add, model_.hidden)});
+  return add({name, local_shape(OperatorKind::residual_add, model_.hidden)});
 }
 
 LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {
@@ -76,7 +132,7 @@ LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {
 }
 
 LayerProgram LayerBuilder::take_layer() {
-  program_.input_bytes = bytes(model_.hidden);
+  program_.input_bytes = local_bytes(model_.hidden);
   return std::move(program_);
 }
 

@@ -11,7 +11,8 @@
 
 namespace mpt::models {
 
-/// How a linear layer is split (arXiv:1909.08053, section 3).
+/// How a linear layer is split (arXiv:1909.08053, section 3). With sequence parallelism a replicated one works
+/// on the rank's own tokens.
 enum class Parallel : uint8_t { replicated, columns, rows };
 
 struct LinearSizes {
@@ -33,19 +34,39 @@ class LayerBuilder {
         layout_(layout),
         sequence_(sequence),
         layer_(layer),
-        tokens_(layout.micro_batch * sequence),
-        unit_(layout.precision == Precision::fp32 ? 4 : 2) {}
+        tokens_(layout.micro_batch * sequence / layout.context),
+        local_tokens_(layout.sequence_parallel ? tokens_ / layout.tensor : tokens_),
+        unit_(element_bytes(layout.precision)) {}
 
   const ModelSpec& model() const { return model_; }
   int64_t tokens() const { return tokens_; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
+  int64_t expert_share(int64_t whole) const {
+    return (whole + layout_.expert_split() - 1) / layout_.expert_split();
+  }
+  /// Copies of tokens that this rank's experts work on.
+  int64_t expert_rows() const {
+    const int64_t own = layout_.expert > 1 ? tokens_ * layout_.expert_split() / layout_.tensor : tokens_;
+    return own * model_.moe->experts_per_token;
+  }
   Operator& last() { return program_.operators.back(); }
 
   /// Allocations are counted in whole units of 64 bytes, as the runtime's device makes them.
   static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
   int64_t bytes(int64_t columns) const { return rounded(tokens_ * columns * unit_); }
+  /// Of the part of the tokens that norms and residuals work on: all, or a share with sequence parallelism.
+  int64_t local_bytes(int64_t columns) const { return rounded(local_tokens_ * columns * unit_); }
   Collective tensor_all_reduce(int64_t columns) const {
     return {CollectiveKind::all_reduce, CollectiveGroup::tensor, tokens_ * columns * unit_};
+  }
+  /// Partial sums become whole ones: on every rank, or on the rank whose tokens they are.
+  Collective sum_over_tensor(int64_t columns) const {
+    Collective c = tensor_all_reduce(columns);
+    if (layout_.sequence_parallel) c.kind = CollectiveKind::reduce_scatter;
+    return c;
+  }
+  Collective gather_over_tensor(int64_t columns) const {
+    return {CollectiveKind::all_gather, CollectiveGroup::tensor, tokens_ * columns * unit_};
   }
 
   OperatorShape shape(OperatorKind kind, int64_t columns) const {
@@ -54,6 +75,12 @@ class LayerBuilder {
     s.precision = layout_.precision;
     s.rows = tokens_;
     s.columns = columns;
+    return s;
+  }
+
+  OperatorShape local_shape(OperatorKind kind, int64_t columns) const {
+    OperatorShape s = shape(kind, columns);
+    s.rows = local_tokens_;
     return s;
   }
 
@@ -70,12 +97,17 @@ class LayerBuilder {
   LayerBuilder& activation(Operator op, int64_t input_columns);
   LayerBuilder& residual(const std::string& name);
 
-  /// The last operator keeps [tokens, columns] for its backward.
-  LayerBuilder& saves(int64_t columns) { return keep(bytes(columns), bytes(columns)); }
+  /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
+  /// where it is gathered again, and in one byte where the product runs in fp8.
+  LayerBuilder& saves(int64_t columns) {
+    const int64_t rows = input_is_local_ ? local_tokens_ : tokens_;
+    return keep_both(rounded(rows * columns * product_unit()));
+  }
+  LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }
+  LayerBuilder& saves_all_tokens(int64_t columns) { return keep_both(bytes(columns)); }
   /// The same for every copy of a token that goes to an expert.
   LayerBuilder& saves_copies(int64_t columns) {
-    const int64_t kept = rounded(tokens_ * model_.moe->experts_per_token * columns * unit_);
-    return keep(kept, kept);
+    return keep_both(rounded(expert_rows() * columns * product_unit()));
   }
   /// The attention core's output, which selective recompute drops.
   LayerBuilder& saves_core_output(int64_t columns) { return keep(bytes(columns), 0); }
@@ -85,6 +117,12 @@ class LayerBuilder {
   LayerProgram take() { return std::move(program_); }
 
  private:
+  int64_t product_unit() const { return layout_.precision == Precision::fp8 ? 1 : unit_; }
+  LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
+  void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;
+  void add_expert_collectives(const LinearSizes& sizes, Operator& op) const;
+  void add_context_collectives(const AttentionSizes& sizes, Operator& op) const;
+
   LayerBuilder& keep(int64_t always, int64_t selective) {
     last().saved_bytes += always;
     last().saved_bytes_selective += selective;
@@ -93,7 +131,8 @@ class LayerBuilder {
 
   const ModelSpec& model_;
   const Layout& layout_;
-  int64_t sequence_, layer_, tokens_, unit_;
+  int64_t sequence_, layer_, tokens_, local_tokens_, unit_;
+  bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;
 };
 

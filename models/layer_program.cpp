@@ -13,7 +13,7 @@ void add_multi_head(LayerBuilder& b) {
   b.linear({"attention.qkv", queries + 2 * keys, m.hidden, m.qkv_bias, Parallel::columns}).saves(m.hidden);
   if (m.query_key_norm != QueryKeyNorm::none) {
     const int64_t width = queries + keys;
-    b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves(width);
+    b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
     b.last().parameters = m.query_key_norm == QueryKeyNorm::per_head ? 2 * m.head_dim : width;
   }
   if (m.position == PositionKind::rotary)
@@ -65,22 +65,25 @@ void add_dense_mlp(LayerBuilder& b, const std::string& name, int64_t ffn_hidden,
 }
 
 // Routed experts (Fedus et al. 2021, arXiv:2101.03961; Jiang et al. 2024, arXiv:2401.04088): each token
-// visits experts_per_token of them; every rank of the tensor group holds its share of every expert's width.
+// visits experts_per_token of them. Without expert parallelism every rank of the tensor group holds its share
+// of every expert's width; with it tokens go to their experts and back by all-to-all (arXiv:2006.16668), and
+// the load is taken to be balanced, as the router's loss aims at.
 void add_experts(LayerBuilder& b) {
   const ModelSpec& m = b.model();
   const MixtureOfExperts& e = *m.moe;
-  const int64_t ffn = b.share(e.expert_ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
+  const int64_t ffn = b.expert_share(e.expert_ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
   b.linear({"mlp.router", e.experts, m.hidden, e.router_bias, Parallel::replicated}).saves(m.hidden);
-  b.add({"mlp.router_softmax", b.shape(OperatorKind::router, e.experts)}).saves(e.experts);
+  b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, e.experts)}).saves_local(e.experts);
   b.expert_linear({"mlp.experts_up", up, m.hidden, m.mlp_bias, Parallel::columns}).saves_copies(m.hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
-  shape.rows *= e.experts_per_token;
+  shape.rows = b.expert_rows();
   shape.gated = m.gated_mlp;
   b.activation({"mlp.experts_activation", shape}, up);
   b.expert_linear({"mlp.experts_down", m.hidden, ffn, m.mlp_bias, Parallel::rows}).saves_copies(ffn);
   if (e.shared_ffn_hidden == 0) return;
   add_dense_mlp(b, "mlp.shared", e.shared_ffn_hidden, false, /*input_kept=*/true);
-  if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves(1);
+  if (e.shared_gate)
+    b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves_local(1);
 }
 
 }  // namespace
@@ -112,7 +115,8 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
                         (model.position == PositionKind::learned ? model.max_positions * model.hidden : 0);
   b.last().saved_bytes = b.last().saved_bytes_selective = LayerBuilder::rounded(b.tokens() * 4);
   b.last().forward_workspace_bytes = b.bytes(model.hidden);
-  if (layout.tensor > 1) b.last().forward_collectives.push_back(b.tensor_all_reduce(model.hidden));
+  if (layout.tensor > 1) b.last().forward_collectives.push_back(b.sum_over_tensor(model.hidden));
+  if (layout.sequence_parallel) b.last().backward_collectives.push_back(b.gather_over_tensor(model.hidden));
   if (model.embedding_norm) b.norm("embedding.norm", model.hidden);
   return b.take();
 }
@@ -122,7 +126,7 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
   const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
   b.norm("head.norm", model.hidden);
   b.linear({"head.output", rows, model.hidden, model.head_bias, Parallel::columns}).saves(model.hidden);
-  b.add({"head.loss", b.shape(OperatorKind::cross_entropy, rows)}).saves(rows);
+  b.add({"head.loss", b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
   b.last().forward_workspace_bytes = b.bytes(1) + b.bytes(2);
   if (layout.tensor > 1) {
     b.last().forward_collectives = {b.tensor_all_reduce(1), b.tensor_all_reduce(2)};
@@ -130,11 +134,15 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
   return b.take();
 }
 
-int64_t parameters(const LayerProgram& program) {
-  int64_t sum = 0;
-  for (const Operator& op : program.operators) sum += op.parameters;
-  return sum;
+ParameterShare parameter_share(const LayerProgram& program) {
+  ParameterShare share;
+  for (const Operator& op : program.operators) {
+    (op.expert_parameters ? share.expert : share.dense) += op.parameters;
+  }
+  return share;
 }
+
+int64_t parameters(const LayerProgram& program) { return parameter_share(program).total(); }
 
 int64_t saved_bytes(const LayerProgram& program, Recompute recompute) {
   if (recompute == Recompute::full && program.input_bytes > 0) return program.input_bytes;

@@ -20,13 +20,14 @@
 namespace mpt::models {
 
 enum class CollectiveKind : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all };
-enum class CollectiveGroup : uint8_t { tensor, data, expert };
+enum class CollectiveGroup : uint8_t { tensor, context, expert, expert_tensor };
 
 /// A collective beside an operator; `bytes` is the whole message, as nccl-tests counts it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;
   CollectiveGroup group = CollectiveGroup::tensor;
   int64_t bytes = 0;
+  bool beside = false;  // may run beside its operator's compute
   bool operator==(const Collective&) const = default;
 };
 
@@ -34,6 +35,7 @@ struct Operator {
   std::string name;  // "attention.qkv", "mlp.down"
   OperatorShape shape;
   int64_t parameters = 0;             // on this rank
+  bool expert_parameters = false;     // they belong to routed experts, which have replicas of their own
   int64_t saved_bytes = 0;            // kept from forward to backward without recompute
   int64_t saved_bytes_selective = 0;  // kept with selective recompute
   int64_t forward_workspace_bytes = 0;
@@ -57,6 +59,13 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
 /// Final norm, output projection and loss.
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
 
+/// Parameters of one rank: those of routed experts apart from all others.
+struct ParameterShare {
+  int64_t dense = 0;
+  int64_t expert = 0;
+  int64_t total() const { return dense + expert; }
+};
+ParameterShare parameter_share(const LayerProgram& program);
 int64_t parameters(const LayerProgram& program);
 int64_t saved_bytes(const LayerProgram& program, Recompute recompute);
 

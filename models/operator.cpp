@@ -6,14 +6,14 @@
 namespace mpt::models {
 namespace {
 
-double unit_bytes(Precision precision) { return precision == Precision::fp32 ? 4.0 : 2.0; }
+double unit_bytes(Precision precision) { return double(element_bytes(precision)); }
 
 // Query-key pairs that causal attention computes: each of `sequence` queries sees itself and the earlier
-// keys, at most `window` of them (inner holds the window; 0 is none).
+// keys, at most `window` of them (inner holds the window; 0 is none). Ranks of a ring share them evenly.
 double causal_pairs(const OperatorShape& s) {
   const double n = double(s.sequence);
   const double w = s.inner > 0 ? std::min(double(s.inner), n) : n;
-  return double(s.batch) * (w * (w + 1) / 2 + (n - w) * w);
+  return double(s.batch) * (w * (w + 1) / 2 + (n - w) * w) / double(s.context);
 }
 
 double elements_in(const OperatorShape& s) {
@@ -23,7 +23,7 @@ double elements_in(const OperatorShape& s) {
     case OperatorKind::residual_add:
       return 2.0 * double(s.rows) * double(s.columns);
     case OperatorKind::attention:
-      return double(s.batch * s.sequence) *
+      return double(s.batch * s.sequence) / double(s.context) *
              double(s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.value_head_dim));
     case OperatorKind::linear:
       return double(s.rows) * double(s.inner) + double(s.columns) * double(s.inner);
@@ -35,7 +35,8 @@ double elements_in(const OperatorShape& s) {
 }
 
 double elements_out(const OperatorShape& s) {
-  return s.kind == OperatorKind::attention ? double(s.batch * s.sequence) * double(s.heads * s.value_head_dim)
+  return s.kind == OperatorKind::attention ? double(s.batch * s.sequence) / double(s.context) *
+                                                 double(s.heads * s.value_head_dim)
                                            : double(s.rows) * double(s.columns);
 }
 

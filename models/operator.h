@@ -38,6 +38,7 @@ struct OperatorShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t value_head_dim = 0;
+  int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
 
   auto operator<=>(const OperatorShape&) const = default;
@@ -84,6 +85,8 @@ void OperatorShape::describe(V& v) {
   v.field("kv_heads", &T::kv_heads, "key-value heads on this rank", size);
   v.field("head_dim", &T::head_dim, "size of a query and key head", size);
   v.field("value_head_dim", &T::value_head_dim, "size of a value head", size);
+  v.field("context", &T::context, "ranks that share an attention core's sequence",
+          optional_field(between(1, 1e7)));
   v.field("gated", &T::gated, "gated activation", optional_field());
 }
 }  // namespace mpt::models

@@ -49,9 +49,63 @@ std::vector<E> names(const std::vector<std::string>& words, const char* option) 
   return values;
 }
 
+std::vector<bool> switches(const std::vector<std::string>& words, const char* option) {
+  std::vector<bool> values;
+  for (const std::string& word : words) {
+    if (word != "on" && word != "off")
+      throw UserError(Problem{option, "\"" + word.substr(0, 40) + "\"", "on, off or both", ""});
+    values.push_back(word == "on");
+  }
+  return values;
+}
+
+// What runs beside compute: on GPUs all but tensor-parallel collectives, which few frameworks overlap, unless
+// named; the CPU runtime overlaps transfers.
+Overlaps overlaps_of(const PlanOptions& o, bool cpu) {
+  if (o.overlaps.empty()) return cpu ? Overlaps{} : Overlaps{true, true, false, true};
+  Overlaps overlaps{false, false, false, false};
+  const std::pair<const char*, bool*> table[] = {{"gradient-reduce", &overlaps.gradient_reduce},
+                                                 {"parameter-gather", &overlaps.parameter_gather},
+                                                 {"tensor", &overlaps.tensor},
+                                                 {"transfer", &overlaps.transfer}};
+  for (const std::string& word : o.overlaps) {
+    bool known = word == "none" && o.overlaps.size() == 1;
+    for (const auto& [name, value] : table) {
+      if (word != name) continue;
+      *value = known = true;
+    }
+    if (!known) {
+      throw UserError(Problem{"--overlap", "\"" + word.substr(0, 40) + "\"",
+                              "none, or some of gradient-reduce, parameter-gather, tensor, transfer", ""});
+    }
+  }
+  return overlaps;
+}
+
+void check_precision(Precision precision, const ClusterSpec& cluster) {
+  const bool cpu = cluster.device.kind == DeviceKind::cpu;
+  const bool fp8 = precision == Precision::fp8;
+  if ((!fp8 || cluster.device.fp8_flop_per_s > 0) && (!cpu || precision == Precision::fp32)) return;
+  throw UserError(Problem{"--precision", enum_name(precision),
+                          cpu ? "fp32 on CPU ranks" : "a precision that " + cluster.device.name + " has",
+                          cpu ? "" : "use bf16"});
+}
+
 SpaceBounds bounds_of(const PlanOptions& o) {
   SpaceBounds bounds;
   bounds.tensor = degrees(o.tensor, "--tp");
+  bounds.context = degrees(o.context, "--cp");
+  bounds.expert = degrees(o.expert, "--ep");
+  bounds.expert_tensor = degrees(o.expert_tensor, "--etp");
+  for (const std::string& word : o.zero) {
+    if (word.size() != 1 || word[0] < '0' || word[0] > '3')
+      throw UserError(Problem{"--zero", "\"" + word.substr(0, 40) + "\"", "0, 1, 2 or 3", ""});
+    bounds.zero.push_back(word[0] - '0');
+  }
+  bounds.context_methods = names<ContextMethod>(o.context_methods, "--cp-method");
+  bounds.orders = names<RankOrder>(o.orders, "--order");
+  bounds.sequence_parallel = switches(o.sequence_parallel, "--sp");
+  bounds.offload = switches(o.offload, "--offload");
   bounds.pipeline = degrees(o.pipeline, "--pp");
   bounds.data = degrees(o.data, "--dp");
   bounds.chunks = degrees(o.chunks, "--chunks");
@@ -113,9 +167,26 @@ void declare(CLI::App& app, PlanOptions& o) {
   app.add_option("--memory", o.memory, "Memory of one rank, such as 2GiB (default: what the device has)");
   app.add_option("--ranks", o.ranks, "Devices to use (default: all of the cluster)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  app.add_option("--precision", o.precision, "fp32 or bf16 (default: bf16 on GPUs, fp32 on CPUs)");
+  app.add_option("--precision", o.precision,
+                 "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option("--tp", o.tensor, "Tensor-parallel degrees to consider, such as 1,2,4")->delimiter(',');
   app.add_option("--pp", o.pipeline, "Pipeline ranks to consider")->delimiter(',');
+  app.add_option("--cp", o.context, "Context-parallel degrees to consider")->delimiter(',');
+  app.add_option("--cp-method", o.context_methods, "ring, all_to_all: those to consider")->delimiter(',');
+  app.add_option("--sp", o.sequence_parallel, "Sequence parallel: on, off or on,off")->delimiter(',');
+  app.add_option("--ep", o.expert, "Expert-parallel degrees to consider")->delimiter(',');
+  app.add_option("--etp", o.expert_tensor, "Ways to split each expert to consider")->delimiter(',');
+  app.add_option("--zero", o.zero, "ZeRO stages to consider, such as 0,1")->delimiter(',');
+  app.add_option("--offload", o.offload, "Optimizer state in the host's memory: on, off or on,off")
+      ->delimiter(',');
+  app.add_option("--order", o.orders, "pipeline_outermost, data_outermost: placements to consider")
+      ->delimiter(',');
+  app.add_option("--overlap", o.overlaps,
+                 "What runs beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer "
+                 "(default on GPUs: all but tensor)")
+      ->delimiter(',');
+  app.add_option("--time-limit", o.time_limit_s, "Seconds of search; then the best so far, with its gap")
+      ->check(CLI::Range(1e-3, 1e6));
   app.add_option("--dp", o.data, "Data-parallel degrees to consider")->delimiter(',');
   app.add_option("--chunks", o.chunks, "Virtual stages per pipeline rank to consider")->delimiter(',');
   app.add_option("--micro-batch", o.micro_batch, "Sequences per micro-batch to consider")->delimiter(',');
@@ -131,7 +202,8 @@ void declare(CLI::App& app, PlanOptions& o) {
       app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
   for (const char* name :
        {"--model", "--cluster", "--profile", "--global-batch", "--seq", "--memory", "--ranks", "--precision",
-        "--tp", "--pp", "--dp", "--chunks", "--micro-batch", "--schedule", "--recompute", "--top"}) {
+        "--tp", "--cp", "--cp-method", "--sp", "--ep", "--etp", "--zero", "--offload", "--order", "--overlap",
+        "--time-limit", "--pp", "--dp", "--chunks", "--micro-batch", "--schedule", "--recompute", "--top"}) {
     from->excludes(app.get_option(name));
   }
 }
@@ -152,6 +224,11 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
   const bool cpu = problem.cluster.device.kind == DeviceKind::cpu;
   problem.precision = o.precision.empty() ? (cpu ? Precision::fp32 : Precision::bf16)
                                           : names<Precision>({o.precision}, "--precision").front();
+  check_precision(problem.precision, problem.cluster);
+  problem.overlaps = overlaps_of(o, cpu);
+  // What mpt-run has on CPU ranks; GPU plans are for the frameworks that have all of it.
+  if (cpu) problem.features = {false, false, false, false, false, false, false};
+  problem.time_limit_s = o.time_limit_s;
   const int64_t sequence =
       o.sequence > 0 ? o.sequence : std::min(problem.model.max_positions, kDefaultSequence);
   problem.workload = {o.global_batch, sequence};

@@ -19,7 +19,9 @@ namespace mpt::planner {
 struct PlanOptions {
   std::string model, cluster, profile, output, report, memory, precision, from;
   int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
-  std::vector<std::string> tensor, pipeline, data, chunks, micro_batch, schedules, recomputes;
+  std::vector<std::string> tensor, context, pipeline, data, expert, expert_tensor, chunks, micro_batch, zero;
+  std::vector<std::string> schedules, recomputes, context_methods, orders, sequence_parallel, offload, overlaps;
+  double time_limit_s = 0.0;
   bool json = false;
 };
 

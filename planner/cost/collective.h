@@ -34,7 +34,12 @@ struct GroupPlace {
   int64_t extent = 1;
 };
 GroupPlace tensor_group(const Layout& layout);
+GroupPlace context_group(const Layout& layout);
+/// Replicas of dense weights: the data x context ranks of a stage.
 GroupPlace data_group(const Layout& layout);
+/// Ranks between which tokens go to their experts, and replicas of one expert.
+GroupPlace expert_parallel_group(const Layout& layout);
+GroupPlace expert_data_group(const Layout& layout);
 GroupPlace all_ranks(const Layout& layout);
 
 /// Bytes per second at which each member of the group sends. Between nodes a group has the ports of all its

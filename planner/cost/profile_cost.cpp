@@ -91,6 +91,21 @@ class ProfileCost final : public CostSource {
                             "timings of every piece", "measure again with mpt-profile"});
   }
 
+  double operator_s(const models::OperatorShape& s, Phase phase) const override {
+    // Only products split their backward; the others do all of it in the input gradient.
+    Phase measured = phase;
+    if (s.kind != models::OperatorKind::linear && s.kind != models::OperatorKind::expert_linear) {
+      if (phase == Phase::weight_gradient) return 0.0;
+      if (phase == Phase::input_gradient) measured = Phase::backward;
+    }
+    const double work = work_of(s, phase);
+    const auto kind = s.kind == models::OperatorKind::expert_linear ? models::OperatorKind::linear : s.kind;
+    const auto found = operator_rates_.find({kind, measured});
+    if (found != operator_rates_.end()) return found->second.seconds(work);
+    return work / (models::forward_flop(s) > 0.0 ? profile_.matmul_flop_per_s
+                                                 : profile_.memory_bandwidth_bytes_per_s);
+  }
+
   double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
     if (group.ranks <= 1) return 0.0;
     const TransportOperation operation = transport_of(kind);
@@ -119,6 +134,8 @@ class ProfileCost final : public CostSource {
   double optimizer_s(int64_t parameters) const override {
     return double(parameters) * profile_.optimizer_s_per_parameter;
   }
+  // A CPU rank's optimizer state is in the host's memory as it is.
+  double offloaded_optimizer_s(int64_t parameters) const override { return optimizer_s(parameters); }
   double gradient_norm_s(int64_t parameters) const override {
     return double(parameters) * profile_.gradient_norm_s_per_parameter;
   }
@@ -138,21 +155,6 @@ class ProfileCost final : public CostSource {
     return flop > 0.0                ? flop
            : phase == Phase::forward ? models::forward_bytes_moved(s)
                                      : models::backward_bytes_moved(s);
-  }
-
-  double operator_s(const models::OperatorShape& s, Phase phase) const {
-    // Only products split their backward; the others do all of it in the input gradient.
-    Phase measured = phase;
-    if (s.kind != models::OperatorKind::linear && s.kind != models::OperatorKind::expert_linear) {
-      if (phase == Phase::weight_gradient) return 0.0;
-      if (phase == Phase::input_gradient) measured = Phase::backward;
-    }
-    const double work = work_of(s, phase);
-    const auto kind = s.kind == models::OperatorKind::expert_linear ? models::OperatorKind::linear : s.kind;
-    const auto found = operator_rates_.find({kind, measured});
-    if (found != operator_rates_.end()) return found->second.seconds(work);
-    return work / (models::forward_flop(s) > 0.0 ? profile_.matmul_flop_per_s
-                                                 : profile_.memory_bandwidth_bytes_per_s);
   }
 
   const Profile& profile_;

@@ -21,6 +21,8 @@ constexpr double kBandwidthShare = 0.75;
 constexpr double kLaunchSeconds = 4e-6;  // gap between dependent kernels without graphs
 // AdamW reads gradient, master weight and two moments and writes them and the weight: 4 + 3 x 8 + 2 bytes.
 constexpr double kOptimizerBytes = 30.0;
+// Share of a two-socket server's memory bandwidth (about 400 GB/s of DDR5) that one of 8 devices gets.
+constexpr double kHostMemoryBytesPerSecond = 50e9;
 
 class RooflineCost final : public CostSource {
  public:
@@ -31,6 +33,21 @@ class RooflineCost final : public CostSource {
     return pieces_.seconds(piece, phase, layout, layer,
                            [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
   }
+  double operator_s(const models::OperatorShape& s, Phase phase) const override {
+    const double peak = peak_flop_per_s(s);
+    const bool forward = phase == Phase::forward;
+    double share = kProductShare;
+    if (s.kind == OperatorKind::attention) share = forward ? kAttentionForwardShare : kAttentionBackwardShare;
+    const double flop = forward                          ? models::forward_flop(s)
+                        : phase == Phase::input_gradient ? models::input_gradient_flop(s)
+                                                         : models::weight_gradient_flop(s);
+    double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s) / 2.0;
+    // Without matrix work everything that is not a product happens in the input gradient.
+    if (phase == Phase::weight_gradient && flop == 0.0) return 0.0;
+    if (phase == Phase::input_gradient && flop == 0.0) bytes *= 2.0;
+    return kLaunchSeconds + std::max(flop / (peak * share), bytes / bandwidth());
+  }
+
   double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
     return planner::collective_s(kind, bytes, group, cluster_);
   }
@@ -39,6 +56,13 @@ class RooflineCost final : public CostSource {
   }
   double optimizer_s(int64_t parameters) const override {
     return kLaunchSeconds + double(parameters) * kOptimizerBytes / bandwidth();
+  }
+  double offloaded_optimizer_s(int64_t parameters) const override {
+    // Gradients down and weights up share the link's two ways; the host's update moves the same bytes as the
+    // device's, through a memory that all devices of the node share.
+    const double link_s = double(parameters) * 4.0 / std::max(cluster_.device.host_bandwidth_bytes_per_s, 1.0);
+    const double host_s = double(parameters) * kOptimizerBytes / kHostMemoryBytesPerSecond;
+    return kLaunchSeconds + std::max(link_s, host_s);
   }
   double gradient_norm_s(int64_t parameters) const override {
     return kLaunchSeconds + double(parameters) * 4.0 / bandwidth();
@@ -52,23 +76,15 @@ class RooflineCost final : public CostSource {
   CostOrigin origin() const override { return {"roofline", cluster_.device.name, "", ""}; }
 
  private:
-  double bandwidth() const { return cluster_.device.memory_bandwidth_bytes_per_s * kBandwidthShare; }
-
-  double operator_s(const models::OperatorShape& s, Phase phase) const {
-    const double peak =
-        s.precision == Precision::fp32 ? cluster_.device.fp32_flop_per_s : cluster_.device.bf16_flop_per_s;
-    const bool forward = phase == Phase::forward;
-    double share = kProductShare;
-    if (s.kind == OperatorKind::attention) share = forward ? kAttentionForwardShare : kAttentionBackwardShare;
-    const double flop = forward                          ? models::forward_flop(s)
-                        : phase == Phase::input_gradient ? models::input_gradient_flop(s)
-                                                         : models::weight_gradient_flop(s);
-    double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s) / 2.0;
-    // Without matrix work everything that is not a product happens in the input gradient.
-    if (phase == Phase::weight_gradient && flop == 0.0) return 0.0;
-    if (phase == Phase::input_gradient && flop == 0.0) bytes *= 2.0;
-    return kLaunchSeconds + std::max(flop / (peak * share), bytes / bandwidth());
+  // The attention core stays in bf16 where products run in fp8.
+  double peak_flop_per_s(const models::OperatorShape& s) const {
+    const DeviceSpec& device = cluster_.device;
+    if (s.precision == Precision::fp32) return device.fp32_flop_per_s;
+    const bool fp8 = s.precision == Precision::fp8 && s.kind != OperatorKind::attention &&
+                     device.fp8_flop_per_s > 0.0;
+    return fp8 ? device.fp8_flop_per_s : device.bf16_flop_per_s;
   }
+  double bandwidth() const { return cluster_.device.memory_bandwidth_bytes_per_s * kBandwidthShare; }
 
   OperatorPieces pieces_;
   const ClusterSpec& cluster_;

@@ -2,7 +2,7 @@
 #include "planner/cost/step_cost.h"
 
 #include <algorithm>
-#include <map>
+#include <limits>
 
 #include "core/rank_grid.h"
 #include "planner/cost/operator_pieces.h"
@@ -10,123 +10,299 @@
 namespace mpt::planner {
 namespace {
 
+using models::Collective;
+using models::CollectiveKind;
 using profiler::Phase;
 using profiler::Piece;
 
-// Collectives of a piece over its tensor-parallel group; `backward` includes those of a recomputed forward.
-struct PieceCollectives {
-  double forward = 0.0, backward = 0.0;
-};
-
-PieceCollectives collectives_of(const models::LayerProgram& program, Piece piece, const Layout& layout,
-                                const CostSource& source) {
-  PieceCollectives sum;
-  const auto seconds = [&](const models::Collective& c) {
-    return source.collective_s(c.kind, c.bytes, tensor_group(layout));
-  };
-  for (size_t i = 0; i < program.operators.size(); ++i) {
-    const bool again = piece == Piece::layer && is_recomputed(program, i, layout.recompute);
-    for (const models::Collective& c : program.operators[i].forward_collectives) {
-      sum.forward += seconds(c);
-      if (again) sum.backward += seconds(c);
-    }
-    for (const models::Collective& c : program.operators[i].backward_collectives) sum.backward += seconds(c);
-  }
-  return sum;
-}
-
-class StageSum {
+// Data-parallel traffic of one stage and step.
+class Reduction {
  public:
-  StageSum(const ModelSpec& model, const Layout& layout, int64_t sequence, const CostSource& source)
-      : model_(model), layout_(layout), sequence_(sequence), source_(source) {}
+  Reduction(const Layout& layout, const CostSource& source) : layout_(layout), source_(source) {}
 
-  void add(Piece piece, int64_t layer, StageCost& cost) {
-    const auto& [compute, collectives] = of(piece, layer);
-    for (const auto& [kind, phase] : kPhases) {
-      const double communication = kind == InstructionKind::forward           ? collectives.forward
-                                   : kind == InstructionKind::weight_gradient ? 0.0
-                                                                              : collectives.backward;
-      cost.seconds[size_t(kind)] += compute[size_t(phase)] + communication;
-      cost.collective[size_t(kind)] += communication;
-    }
+  /// All gradients, whatever ZeRO stage: over the shard, then over what lies beyond it.
+  double gradients_s(const models::ParameterShare& share) const {
+    return reduce_s(share.dense * 4, dense_group(), models::dense_shard(layout_)) +
+           reduce_s(share.expert * 4, expert_group(), models::expert_shard(layout_));
+  }
+  /// The same without what runs with every micro-batch under ZeRO 2 and 3.
+  double beyond_shard_s(const models::ParameterShare& share) const {
+    return beyond_s(share.dense * 4, dense_group(), models::dense_shard(layout_)) +
+           beyond_s(share.expert * 4, expert_group(), models::expert_shard(layout_));
+  }
+  double scatter_s(const models::ParameterShare& share) const {
+    return gradients_s(share) - beyond_shard_s(share);
+  }
+  double gather_s(const models::ParameterShare& share) const {
+    const int64_t unit = element_bytes(layout_.precision);
+    return within_s(CollectiveKind::all_gather, share.dense * unit, dense_group(),
+                    models::dense_shard(layout_)) +
+           within_s(CollectiveKind::all_gather, share.expert * unit, expert_group(),
+                    models::expert_shard(layout_));
   }
 
  private:
-  using Priced = std::pair<std::array<double, 4>, PieceCollectives>;
-  static constexpr std::pair<InstructionKind, Phase> kPhases[] = {
-      {InstructionKind::forward, Phase::forward},
-      {InstructionKind::backward, Phase::backward},
-      {InstructionKind::input_gradient, Phase::input_gradient},
-      {InstructionKind::weight_gradient, Phase::weight_gradient}};
+  GroupPlace dense_group() const { return data_group(layout_); }
+  GroupPlace expert_group() const { return expert_data_group(layout_); }
 
-  // Layers of one kind cost the same: each is priced once.
-  const Priced& of(Piece piece, int64_t layer) {
-    const bool windowed = model_.sliding_window && layer % model_.sliding_window_interval == 0;
-    const int variant =
-        piece != Piece::layer ? 0 : 1 + (layer_has_experts(model_, layer) ? 1 : 0) + (windowed ? 2 : 0);
-    const auto [at, fresh] = priced_.try_emplace({piece, variant});
-    if (!fresh) return at->second;
-    for (const auto& [kind, phase] : kPhases)
-      at->second.first[size_t(phase)] = source_.piece_s(piece, phase, layout_, layer);
-    const models::LayerProgram program =
-        piece == Piece::embedding ? models::embedding_program(model_, layout_, sequence_)
-        : piece == Piece::head    ? models::head_program(model_, layout_, sequence_)
-                                  : models::layer_program(model_, layer, layout_, sequence_);
-    if (layout_.tensor > 1) at->second.second = collectives_of(program, piece, layout_, source_);
-    return at->second;
+  // The ranks of a shard are neighbours; `shard` of a whole group have its extent.
+  static GroupPlace part(const GroupPlace& group, int64_t shard) {
+    return {shard, std::max<int64_t>(shard, group.extent / std::max<int64_t>(1, group.ranks / shard))};
+  }
+  double within_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group, int64_t shard) const {
+    return shard > 1 && bytes > 0 ? source_.collective_s(kind, bytes, part(group, shard)) : 0.0;
+  }
+  double beyond_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
+    if (group.ranks <= shard || bytes == 0) return 0.0;
+    return source_.collective_s(CollectiveKind::all_reduce, bytes / shard, {group.ranks / shard, group.extent});
+  }
+  double reduce_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
+    return within_s(CollectiveKind::reduce_scatter, bytes, group, shard) + beyond_s(bytes, group, shard);
   }
 
-  const ModelSpec& model_;
   const Layout& layout_;
-  int64_t sequence_;
   const CostSource& source_;
-  std::map<std::pair<Piece, int>, Priced> priced_;
 };
+
+// A collective of one layer of `layers` can run beside the compute of the others.
+double layerwise_exposed_s(double communication_s, double compute_s, int64_t layers, bool overlap) {
+  if (!overlap || communication_s <= 0.0) return communication_s;
+  const double others = double(layers - 1) / double(layers);
+  return communication_s / double(layers) + exposed_s(communication_s * others, compute_s * others);
+}
+
+GroupPlace place_of(models::CollectiveGroup group, const Layout& layout) {
+  switch (group) {
+    case models::CollectiveGroup::tensor:
+      return tensor_group(layout);
+    case models::CollectiveGroup::context:
+      return context_group(layout);
+    case models::CollectiveGroup::expert:
+      return expert_parallel_group(layout);
+    case models::CollectiveGroup::expert_tensor:
+      return {layout.expert_split(), layout.expert_split()};
+  }
+  return {};
+}
+
+// Collectives of one operator and phase, as far as its own compute does not hide them.
+double collectives_s(const std::vector<Collective>& collectives, const Layout& layout, double compute_s,
+                     const CostSource& source) {
+  double sum = 0.0, beside = 0.0, hidden_by = compute_s;
+  for (const Collective& c : collectives) {
+    const double seconds = source.collective_s(c.kind, c.bytes, place_of(c.group, layout));
+    const bool pipelined = layout.overlap_tensor && c.group == models::CollectiveGroup::tensor;
+    // Cut into one piece per rank, all but the first piece run beside the product of the one before.
+    if (pipelined && !c.beside) hidden_by = compute_s * double(layout.tensor - 1) / double(layout.tensor);
+    (c.beside || pipelined ? beside : sum) += seconds;
+  }
+  return sum + exposed_s(beside, hidden_by);
+}
+
+PieceCost price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout, int64_t layer,
+                      const CostSource& source) {
+  PieceCost cost;
+  cost.forward_s = source.piece_s(piece, Phase::forward, layout, layer);
+  cost.backward_s = source.piece_s(piece, Phase::backward, layout, layer);
+  cost.input_gradient_s = source.piece_s(piece, Phase::input_gradient, layout, layer);
+  cost.weight_gradient_s = source.piece_s(piece, Phase::weight_gradient, layout, layer);
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    const models::Operator& op = program.operators[i];
+    if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
+    const double forward = collectives_s(op.forward_collectives, layout,
+                                         source.operator_s(op.shape, Phase::forward), source);
+    cost.forward_collective_s += forward;
+    cost.backward_collective_s += collectives_s(
+        op.backward_collectives, layout, source.operator_s(op.shape, Phase::input_gradient), source);
+    if (piece == Piece::layer && is_recomputed(program, i, layout.recompute))
+      cost.backward_collective_s += forward;
+  }
+  cost.forward_s += cost.forward_collective_s;
+  cost.backward_s += cost.backward_collective_s;
+  cost.input_gradient_s += cost.backward_collective_s;
+  return cost;
+}
 
 // From stage `s` to the next (direction +1) or the one before: all tensor and data positions send at once,
 // and the slowest link that one of them crosses counts.
-double transfer_s(const CostSource& source, const Layout& layout, const StageFootprint& footprint, int64_t s,
-                  int direction) {
-  const int64_t other = std::clamp<int64_t>(s + direction, 0, layout.stages() - 1);
-  const auto [low, high] = std::minmax({s % layout.pipeline, other % layout.pipeline});
-  const int64_t stride = RankGrid(layout).stride(Axis::pipeline);
-  return source.transfer_s(footprint.boundary_bytes, low * stride, (high + 1) * stride - 1);
+double transfer_s(const CostSource& source, int64_t stride, int64_t bytes, std::span<const int> rank_of_stage,
+                  size_t s, int direction) {
+  const size_t other = direction < 0 ? (s == 0 ? 0 : s - 1) : std::min(s + 1, rank_of_stage.size() - 1);
+  const auto [low, high] = std::minmax({rank_of_stage[s], rank_of_stage[other]});
+  return source.transfer_s(bytes, low * stride, (high + 1) * stride - 1);
+}
+
+bool windowed(const ModelSpec& model, int64_t layer) {
+  return model.sliding_window && layer % model.sliding_window_interval == 0;
 }
 
 }  // namespace
 
-StepCost step_cost(const ModelSpec& model, const Layout& layout,
-                   const std::vector<StageFootprint>& footprints, const Workload& workload,
-                   const CostSource& source) {
+double exposed_s(double communication_s, double beside_s) {
+  const double hidden = std::min(communication_s, beside_s);
+  return communication_s - hidden + kOverlapShare * hidden;
+}
+
+void PieceCost::add(const PieceCost& other, double times) {
+  forward_s += times * other.forward_s;
+  backward_s += times * other.backward_s;
+  input_gradient_s += times * other.input_gradient_s;
+  weight_gradient_s += times * other.weight_gradient_s;
+  forward_collective_s += times * other.forward_collective_s;
+  backward_collective_s += times * other.backward_collective_s;
+}
+
+PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequence,
+                       const CostSource& source)
+    : model_(model) {
+  Layout layout = split;
+  layout.recompute = Recompute::none;
+  embedding_ = price_piece(models::embedding_program(model, layout, sequence), Piece::embedding, layout, 0,
+                           source);
+  head_ = price_piece(models::head_program(model, layout, sequence), Piece::head, layout, 0, source);
+  std::array<int32_t, LayerCounts::kKinds> seen{};
+  before_.reserve(size_t(model.layers) + 1);
+  before_.push_back(seen);
+  for (int64_t l = 0; l < model.layers; ++l) {
+    const size_t kind = kind_of(l);
+    if (seen[kind]++ == 0) {
+      const models::LayerProgram program = models::layer_program(model, l, layout, sequence);
+      for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+        layout.recompute = recompute;
+        layers_[kind][size_t(recompute)] = price_piece(program, Piece::layer, layout, l, source);
+      }
+    }
+    before_.push_back(seen);
+  }
+}
+
+size_t PieceCosts::kind_of(int64_t layer) const {
+  return size_t(layer_has_experts(model_, layer) ? 1 : 0) + size_t(windowed(model_, layer) ? 2 : 0);
+}
+
+double PieceCosts::layer_round_trip_s(int64_t layer, Recompute recompute) const {
+  const PieceCost& cost = layers_[kind_of(layer)][size_t(recompute)];
+  return cost.forward_s + cost.backward_s;
+}
+
+double PieceCosts::least_layer_forward_s() const {
+  double least = std::numeric_limits<double>::infinity();
+  for (size_t k = 0; k < LayerCounts::kKinds; ++k) {
+    if (before_.back()[k] == 0) continue;
+    for (const PieceCost& cost : layers_[k]) least = std::min(least, cost.forward_s);
+  }
+  return least;
+}
+
+LayerCounts PieceCosts::count(const Layout& layout, const StageContent& content, size_t s) const {
+  LayerCounts counts;
+  const auto full = size_t(recomputed_layers(layout, s, content.layer_count));
+  const auto first = size_t(content.first_layer), end = first + size_t(content.layer_count);
+  const size_t middle = layout.recompute == Recompute::selective ? end : first + full;
+  for (size_t k = 0; k < LayerCounts::kKinds; ++k) {
+    counts.recomputed[k] = before_[middle][k] - before_[first][k];
+    counts.kept[k] = before_[end][k] - before_[middle][k];
+  }
+  return counts;
+}
+
+PieceCost PieceCosts::stage(const LayerCounts& counts, const StageContent& content,
+                            Recompute recompute) const {
+  PieceCost sum;
+  for (size_t k = 0; k < LayerCounts::kKinds; ++k) {
+    if (counts.kept[k] > 0) sum.add(layers_[k][size_t(Recompute::none)], double(counts.kept[k]));
+    if (counts.recomputed[k] > 0) sum.add(layers_[k][size_t(recompute)], double(counts.recomputed[k]));
+  }
+  if (content.has_embedding) sum.add(embedding_, 1.0);
+  if (content.has_head) sum.add(head_, 1.0);
+  return sum;
+}
+
+namespace {
+
+// What does not depend on the stage's place in the pipeline.
+StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share, int64_t layers,
+                     const Layout& layout, const CostSource& source) {
+  StageCost stage;
+  const auto set = [&](InstructionKind kind, double seconds, double collective) {
+    stage.seconds[size_t(kind)] = seconds;
+    stage.collective[size_t(kind)] = collective;
+  };
+  const Reduction reduction(layout, source);
+  // ZeRO 3 gathers weights for every forward and backward, ZeRO 2 and 3 scatter gradients with each backward.
+  const double gather = layout.zero == 3 ? reduction.gather_s(share) : 0.0;
+  const double scatter = layout.zero >= 2 ? reduction.scatter_s(share) : 0.0;
+  const bool prefetch = layout.overlap_parameter_gather, early = layout.overlap_gradient_reduce;
+  const double in_forward = layerwise_exposed_s(gather, piece.forward_s, layers, prefetch);
+  const double again = layerwise_exposed_s(gather, piece.input_gradient_s, layers, prefetch);
+  const double gradient_s = std::max(piece.backward_s, piece.input_gradient_s + piece.weight_gradient_s);
+  const double out = layerwise_exposed_s(scatter, gradient_s, layers, early);
+  set(InstructionKind::forward, piece.forward_s + in_forward, piece.forward_collective_s + in_forward);
+  set(InstructionKind::backward, piece.backward_s + again + out, piece.backward_collective_s + again + out);
+  set(InstructionKind::input_gradient, piece.input_gradient_s + again, piece.backward_collective_s + again);
+  set(InstructionKind::weight_gradient, piece.weight_gradient_s + out, out);
+  const double reduce =
+      layout.zero >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
+  set(InstructionKind::reduce_gradient,
+      layout.zero >= 2 ? reduce : layerwise_exposed_s(reduce, piece.backward_s, layers, early), 0.0);
+  const int64_t owned = layout.zero == 0 ? share.total()
+                                         : share.dense / models::dense_shard(layout) +
+                                               share.expert / models::expert_shard(layout);
+  set(InstructionKind::optimizer_step,
+      layout.offload_optimizer ? source.offloaded_optimizer_s(owned) : source.optimizer_s(owned), 0.0);
+  if (layout.gathers_after_step()) {
+    set(InstructionKind::gather_parameters,
+        layerwise_exposed_s(reduction.gather_s(share), piece.forward_s, layers, prefetch), 0.0);
+  }
+  return stage;
+}
+
+}  // namespace
+
+StepCost step_cost(const PieceCosts& costs, const models::StagePieces& pieces, const ModelSpec& model,
+                   const Layout& layout, std::span<const int> rank_of_stage, const CostSource& source) {
   StepCost cost;
-  StageSum sum(model, layout, workload.sequence, source);
   const auto contents = stage_contents(model, layout);
-  const int64_t unit = layout.precision == Precision::fp32 ? 4 : 2;
+  const double dispatch = source.dispatch_s();
+  const int64_t stride = RankGrid(layout).stride(Axis::pipeline);
+  const bool tied = model.tied_embeddings && rank_of_stage.front() != rank_of_stage.back();
   std::vector<int64_t> rank_parameters(size_t(layout.pipeline), 0);
+  cost.stages.reserve(contents.size());
+  StageCost shared;
+  models::ParameterShare share;
+  LayerCounts before;
   for (size_t s = 0; s < contents.size(); ++s) {
     const StageContent& content = contents[s];
-    const StageFootprint& footprint = footprints[s];
-    StageCost& stage = cost.stages.emplace_back();
-    if (content.has_embedding) sum.add(Piece::embedding, 0, stage);
-    for (int64_t l = 0; l < content.layer_count; ++l) sum.add(Piece::layer, content.first_layer + l, stage);
-    if (content.has_head) sum.add(Piece::head, 0, stage);
-    const int64_t parameters = footprint.parameter_bytes / unit;
-    const auto set = [&](InstructionKind kind, double seconds) { stage.seconds[size_t(kind)] = seconds; };
-    set(InstructionKind::transfer_activation, transfer_s(source, layout, footprint, int64_t(s), +1));
-    set(InstructionKind::transfer_gradient, transfer_s(source, layout, footprint, int64_t(s), -1));
-    set(InstructionKind::reduce_gradient, source.collective_s(models::CollectiveKind::all_reduce,
-                                                              footprint.gradient_bytes, data_group(layout)));
-    // Between the first and the last pipeline rank, in every tensor and data position.
-    set(InstructionKind::reduce_tied_embedding,
-        source.collective_s(models::CollectiveKind::all_reduce, footprint.tied_embedding_bytes,
-                            {2, layout.ranks()}));
-    set(InstructionKind::optimizer_step, source.optimizer_s(parameters));
-    for (double& seconds : stage.seconds) seconds += source.dispatch_s();
-    rank_parameters[s % size_t(layout.pipeline)] += parameters;
+    const LayerCounts counts = costs.count(layout, content, s);
+    // Neighbours in the middle of the pipeline are alike.
+    const bool alike = s > 1 && s + 1 < contents.size() && counts == before;
+    if (!alike) {
+      share = pieces.parameters(content);
+      const int64_t layers = content.layer_count + (content.has_embedding ? 1 : 0) + (content.has_head ? 1 : 0);
+      shared = stage_cost(costs.stage(counts, content, layout.recompute), share, std::max<int64_t>(1, layers),
+                          layout, source);
+      for (double& seconds : shared.seconds) seconds += dispatch;
+    }
+    before = counts;
+    StageCost& stage = cost.stages.emplace_back(shared);
+    const auto set = [&](InstructionKind kind, double seconds) {
+      stage.seconds[size_t(kind)] = seconds + dispatch;
+    };
+    const int64_t bytes = pieces.boundary_bytes();
+    set(InstructionKind::transfer_activation, transfer_s(source, stride, bytes, rank_of_stage, s, +1));
+    set(InstructionKind::transfer_gradient, transfer_s(source, stride, bytes, rank_of_stage, s, -1));
+    if (tied && s == 0) {
+      // Between the first and the last pipeline rank, in every tensor and data position.
+      const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
+      set(InstructionKind::reduce_tied_embedding,
+          source.collective_s(CollectiveKind::all_reduce, rows * model.hidden * 4, {2, layout.ranks()}));
+    }
+    rank_parameters[size_t(rank_of_stage[s])] += share.total();
   }
   const int64_t largest = *std::max_element(rank_parameters.begin(), rank_parameters.end());
-  cost.reduce_norm_s = source.gradient_norm_s(largest) + source.dispatch_s() +
-                       source.collective_s(models::CollectiveKind::all_reduce, 16, all_ranks(layout));
+  const int64_t owned = layout.zero == 0 ? largest : largest / models::dense_shard(layout);
+  cost.reduce_norm_s = source.gradient_norm_s(owned) + dispatch +
+                       source.collective_s(CollectiveKind::all_reduce, 16, all_ranks(layout));
   return cost;
 }
 

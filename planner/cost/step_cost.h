@@ -2,19 +2,78 @@
 #pragma once
 
 // StepCost: the duration of every kind of instruction on every stage of a layout, from a cost source.
+// PieceCosts is the part that all pipelines, shardings and recomputes of one split share.
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
 #include "core/plan.h"
 #include "core/stage_footprint.h"
+#include "models/footprint.h"
 #include "planner/cost/cost_source.h"
 
 namespace mpt::planner {
 
+/// Share of its time by which a collective lengthens the compute that it runs beside: 0.46 to 0.49 for an
+/// all-gather among 8 A100 beside a large product (measured in n1-m8-intra8 of the public data set behind
+/// docs/collectives.md).
+inline constexpr double kOverlapShare = 0.46;
+
+/// Seconds that `communication_s` adds to a step when up to `beside_s` of compute can run at the same time.
+double exposed_s(double communication_s, double beside_s);
+
+/// One piece for one micro-batch under one recompute: compute, and tensor-, context- and expert-parallel
+/// collectives as far as compute does not hide them.
+struct PieceCost {
+  double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
+  double forward_collective_s = 0.0, backward_collective_s = 0.0;
+
+  void add(const PieceCost& other, double times);
+};
+
+/// How many layers of each kind a stage holds.
+struct LayerCounts {
+  static constexpr size_t kKinds = 4;  // experts or not, x windowed or not
+  std::array<int64_t, kKinds> kept{}, recomputed{};
+  bool operator==(const LayerCounts&) const = default;
+};
+
+class PieceCosts {
+ public:
+  /// `layout` gives tensor, context, expert degrees, micro-batch and precision. Throws what the source throws.
+  PieceCosts(const ModelSpec& model, const Layout& layout, int64_t sequence, const CostSource& source);
+
+  LayerCounts count(const Layout& layout, const StageContent& content, size_t s) const;
+  PieceCost stage(const LayerCounts& counts, const StageContent& content, Recompute recompute) const;
+  /// Forward and backward of one layer of `kind` without recompute, for balancing stages.
+  double layer_round_trip_s(int64_t layer, Recompute recompute) const;
+  /// The least that any schedule and recompute makes of a piece: its backward whole or in two.
+  double layer_least_s(int64_t layer) const {
+    const auto& by_recompute = layers_[kind_of(layer)];
+    return std::min({least_s(by_recompute[0]), least_s(by_recompute[1]), least_s(by_recompute[2])});
+  }
+  double embedding_least_s() const { return least_s(embedding_); }
+  double head_least_s() const { return least_s(head_); }
+  double least_layer_forward_s() const;
+  double embedding_round_trip_s() const { return embedding_.forward_s + embedding_.backward_s; }
+  double head_round_trip_s() const { return head_.forward_s + head_.backward_s; }
+
+ private:
+  size_t kind_of(int64_t layer) const;
+  static double least_s(const PieceCost& c) {
+    return c.forward_s + std::min(c.backward_s, c.input_gradient_s + c.weight_gradient_s);
+  }
+
+  const ModelSpec& model_;
+  std::array<std::array<PieceCost, 3>, LayerCounts::kKinds> layers_{};  // by kind and Recompute
+  PieceCost embedding_, head_;
+  std::vector<std::array<int32_t, LayerCounts::kKinds>> before_;  // layers of each kind before layer i
+};
+
 struct StageCost {
-  std::array<double, 10> seconds{};     // by InstructionKind
-  std::array<double, 10> collective{};  // of that: tensor-parallel collectives inside
+  std::array<double, kInstructionKinds> seconds{};     // by InstructionKind
+  std::array<double, kInstructionKinds> collective{};  // of that: collectives inside
   double of(InstructionKind kind) const { return seconds[size_t(kind)]; }
 };
 
@@ -31,8 +90,8 @@ struct StepCost {
   std::vector<InstructionDuration> table() const;
 };
 
-StepCost step_cost(const ModelSpec& model, const Layout& layout,
-                   const std::vector<StageFootprint>& footprints, const Workload& workload,
-                   const CostSource& source);
+/// `rank_of_stage`: pipeline rank of each virtual stage.
+StepCost step_cost(const PieceCosts& costs, const models::StagePieces& pieces, const ModelSpec& model,
+                   const Layout& layout, std::span<const int> rank_of_stage, const CostSource& source);
 
 }  // namespace mpt::planner

@@ -50,13 +50,13 @@ std::vector<RankMemory> rank_memory_without_slots(const Schedule& schedule,
   return split(peak_bytes_without_slots(schedule, footprints), schedule.rank_of_stage, footprints);
 }
 
-// Every schedule of the catalog places stage s on rank s % pipeline.
-RankMemory memory_floor(const Layout& layout, const std::vector<StageFootprint>& footprints) {
+RankMemory memory_floor(const Layout& layout, std::span<const int> rank_of_stage,
+                        const std::vector<StageFootprint>& footprints) {
   std::vector<RankMemory> ranks(size_t(layout.pipeline));
   for (size_t s = 0; s < footprints.size(); ++s) {
     const StageFootprint& f = footprints[s];
-    RankMemory& m = ranks[s % ranks.size()];
-    m.rank = int64_t(s % ranks.size());
+    RankMemory& m = ranks[size_t(rank_of_stage[s])];
+    m.rank = rank_of_stage[s];
     m.parameter_bytes += f.parameter_bytes;
     m.gradient_bytes += f.gradient_bytes;
     m.optimizer_bytes += f.optimizer_bytes;

@@ -5,6 +5,7 @@
 // formula.
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/cluster_spec.h"
@@ -20,7 +21,8 @@ std::vector<RankMemory> rank_memory(const StepProgram& program,
 
 /// Bytes that the fullest pipeline rank needs whatever the schedule: weights, gradients, optimizer state and
 /// one micro-batch in one of its stages. Never above the exact peak; costs no program.
-RankMemory memory_floor(const Layout& layout, const std::vector<StageFootprint>& footprints);
+RankMemory memory_floor(const Layout& layout, std::span<const int> rank_of_stage,
+                        const std::vector<StageFootprint>& footprints);
 
 /// What the driver, its context and the communication library hold on a device before any tensor: about 1.5
 /// GiB on recent data-centre GPUs; none for CPU ranks. The limit of a rank is what the device has beyond it.

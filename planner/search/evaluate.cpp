@@ -7,90 +7,102 @@
 
 #include "core/error.h"
 #include "core/lower.h"
-#include "core/schedule_catalog.h"
-#include "models/footprint.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
 namespace {
 
-double round_trip_s(const StageCost& stage) {
-  return stage.of(InstructionKind::forward) + stage.of(InstructionKind::backward);
-}
-
-// A micro-batch's way from one stage to the next and back.
-double transfers_s(const StageCost& below, const StageCost& above) {
-  return below.of(InstructionKind::transfer_activation) + above.of(InstructionKind::transfer_gradient);
-}
-
-int64_t step_micro_batches(const SearchProblem& problem, const Layout& layout) {
-  return micro_batches(layout, problem.workload);
-}
-
-Schedule schedule_of(const SearchProblem& problem, const Layout& layout) {
-  const auto& generate = find_schedule(layout.schedule, "layout").generate;
-  return generate(int(layout.pipeline), int(layout.chunks), int(step_micro_batches(problem, layout)));
-}
+struct RankWork {
+  int lowest_stage = -1;
+  double chain_s = 0.0;   // per micro-batch: forward, and the part of backward that stages below wait for
+  double weight_s = 0.0;  // per micro-batch: weight gradients computed apart
+  double optimizer_s = 0.0;
+  double least_reduction_s = std::numeric_limits<double>::infinity();
+  double least_gather_s = std::numeric_limits<double>::infinity();
+};
 
 }  // namespace
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout) {
-  return {problem.cost->rate_by_active_ranks(), layout.tensor * layout.data};
+  return {problem.cost->rate_by_active_ranks(), layout.tensor * layout.replicas()};
+}
+
+Schedule schedule_of(const Layout& layout, int64_t micro_batches) {
+  const auto& generate = find_schedule(layout.schedule, "layout").generate;
+  return generate(int(layout.pipeline), int(layout.chunks), int(micro_batches));
 }
 
 Estimate estimate(const SearchProblem& problem, const Layout& layout) {
-  Estimate e{layout, models::stage_footprints(problem.model, layout, problem.workload), {}};
-  e.cost = step_cost(problem.model, layout, e.footprints, problem.workload, *problem.cost);
-  e.bound_s =
-      lower_bound_s(layout, e.cost, step_micro_batches(problem, layout), contention_of(problem, layout));
-  e.floor_bytes = memory_floor(layout, e.footprints).peak_bytes;
+  return estimate(problem, SplitModel(problem, layout), layout);
+}
+
+Estimate estimate(const SearchProblem& problem, const SplitModel& split, const Layout& layout) {
+  const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
+  const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
+  Estimate e{layout, models::stage_footprints(split.pieces, problem.model, layout), {}};
+  e.cost = step_cost(split.costs, split.pieces, problem.model, layout, placement, *problem.cost);
+  e.bound_s = lower_bound_s(layout, e.cost, placement, entry.splits_backward,
+                            micro_batches(layout, problem.workload), contention_of(problem, layout));
+  e.floor_bytes = memory_floor(layout, placement, e.footprints).peak_bytes;
   return e;
 }
 
-// Every schedule of the catalog places stage s on rank s % pipeline, or a rank's lowest stage no lower than
-// that. evaluate() holds every simulated layout to the bound.
-double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_batches,
-                     const Contention& contention) {
-  const auto ranks = size_t(layout.pipeline);
-  std::vector<double> work(ranks, 0.0), optimizer(ranks, 0.0);
-  double own_reduction = std::numeric_limits<double>::infinity();
-  for (size_t s = 0; s < cost.stages.size(); ++s) {
-    const StageCost& stage = cost.stages[s];
-    work[s % ranks] += double(micro_batches) * round_trip_s(stage);
-    optimizer[s % ranks] += stage.of(InstructionKind::optimizer_step);
-    if (s % ranks == 0) own_reduction = std::min(own_reduction, stage.of(InstructionKind::reduce_gradient));
-  }
+double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
+                     bool splits_backward, int64_t micro_batches, const Contention& contention) {
+  const InstructionKind back =
+      splits_backward ? InstructionKind::input_gradient : InstructionKind::backward;
   double best_rate = 0.0, best_total_rate = 0.0;  // of one lane, and of all together
   for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes) {
     best_rate = std::max(best_rate, contention.rate(lanes));
     best_total_rate = std::max(best_total_rate, double(lanes) * contention.rate(lanes));
   }
-  const bool reduces = layout.data > 1;
-  double longest = 0.0, below = 0.0;
-  for (size_t p = 0; p < ranks; ++p) {
-    const double reduction = !reduces ? 0.0
-                             : p == 0 ? own_reduction
-                                      : cost.stages.front().of(InstructionKind::reduce_gradient);
-    longest = std::max(longest, below + work[p] / best_rate + reduction);
-    below += round_trip_s(cost.stages[p]) / best_rate;
-    if (p + 1 < ranks) below += transfers_s(cost.stages[p], cost.stages[p + 1]);
+  std::vector<RankWork> ranks(size_t(layout.pipeline));
+  std::vector<double> around(cost.stages.size(), 0.0);  // there and back again, below each stage
+  std::vector<double> there(cost.stages.size(), 0.0);
+  for (size_t s = 0; s < cost.stages.size(); ++s) {
+    const StageCost& stage = cost.stages[s];
+    RankWork& rank = ranks[size_t(rank_of_stage[s])];
+    if (rank.lowest_stage < 0) rank.lowest_stage = int(s);
+    rank.chain_s += stage.of(InstructionKind::forward) + stage.of(back);
+    if (splits_backward) rank.weight_s += stage.of(InstructionKind::weight_gradient);
+    rank.optimizer_s += stage.of(InstructionKind::optimizer_step);
+    rank.least_reduction_s = std::min(rank.least_reduction_s, stage.of(InstructionKind::reduce_gradient));
+    rank.least_gather_s = std::min(rank.least_gather_s, stage.of(InstructionKind::gather_parameters));
+    if (s + 1 == cost.stages.size()) break;
+    const bool crosses = rank_of_stage[s] != rank_of_stage[s + 1];
+    const double out = crosses ? stage.of(InstructionKind::transfer_activation) : 0.0;
+    const double home = crosses ? cost.stages[s + 1].of(InstructionKind::transfer_gradient) : 0.0;
+    there[s + 1] = there[s] + stage.of(InstructionKind::forward) / best_rate + out;
+    around[s + 1] =
+        around[s] + (stage.of(InstructionKind::forward) + stage.of(back)) / best_rate + out + home;
   }
-  longest = std::max(longest, std::accumulate(work.begin(), work.end(), 0.0) / best_total_rate);
-  longest += cost.reduce_norm_s + *std::max_element(optimizer.begin(), optimizer.end()) / best_rate;
+  const bool reduces = layout.reduces_gradients();
+  const StageCost& first = cost.stages.front();
+  const double last_weight_s =
+      splits_backward ? first.of(InstructionKind::weight_gradient) / best_rate : 0.0;
+  const double first_reduction_s = reduces ? first.of(InstructionKind::reduce_gradient) : 0.0;
+  double longest = 0.0, all_work = 0.0, step_end = 0.0;
+  for (const RankWork& rank : ranks) {
+    const auto lowest = size_t(rank.lowest_stage);
+    const double chain = double(micro_batches) * rank.chain_s, weight = double(micro_batches) * rank.weight_s;
+    longest = std::max(longest, around[lowest] + chain / best_rate + last_weight_s + first_reduction_s);
+    longest = std::max(longest, there[lowest] + (chain + weight) / best_rate +
+                                    (reduces ? rank.least_reduction_s : 0.0));
+    all_work += chain + weight;
+    step_end = std::max(step_end, rank.optimizer_s / best_rate +
+                                      (layout.gathers_after_step() ? rank.least_gather_s : 0.0));
+  }
+  longest = std::max(longest, all_work / best_total_rate);
   // A rounding error must not turn the bound into more than the time it bounds.
-  return longest * (1.0 - 1e-9);
+  return (longest + cost.reduce_norm_s + step_end) * (1.0 - 1e-9);
 }
 
-Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
+Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) {
   Evaluation result;
-  result.schedule = schedule_of(problem, e.layout);
-  result.rejection =
-      check_memory(rank_memory_without_slots(result.schedule, e.footprints), problem.memory_limit_bytes);
-  if (result.rejection) return result;
+  result.schedule = schedule_of(e.layout, micro_batches(e.layout, problem.workload));
   result.program = lower(e.layout, result.schedule, e.footprints);
   result.memory = rank_memory(result.program, e.footprints);
   result.rejection = check_memory(result.memory, problem.memory_limit_bytes);
-  if (result.rejection) return result;
   for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
   MPT_CHECK(e.floor_bytes <= result.peak_bytes, "{}: floor of {} bytes, peak of {}", layout_name(e.layout),
             e.floor_bytes, result.peak_bytes);
@@ -103,14 +115,24 @@ Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
   return result;
 }
 
-std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& e) {
-  const StepProgram program = lower(e.layout, schedule_of(problem, e.layout), e.footprints);
-  return check_memory(rank_memory(program, e.footprints), problem.memory_limit_bytes);
+Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
+  Evaluation result;
+  result.schedule = schedule_of(e.layout, micro_batches(e.layout, problem.workload));
+  result.rejection =
+      check_memory(rank_memory_without_slots(result.schedule, e.footprints), problem.memory_limit_bytes);
+  if (result.rejection) return result;
+  result = evaluate_regardless(problem, e);
+  if (!result.rejection) return result;
+  result.durations_s.clear();
+  result.timeline = {};
+  result.step_time_s = result.bubble_share = 0.0;
+  return result;
 }
 
-std::optional<Rejection> quick_memory_rejection(const SearchProblem& problem, const Estimate& e) {
-  return check_memory(rank_memory_without_slots(schedule_of(problem, e.layout), e.footprints),
-                      problem.memory_limit_bytes);
+std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& e) {
+  const StepProgram program =
+      lower(e.layout, schedule_of(e.layout, micro_batches(e.layout, problem.workload)), e.footprints);
+  return check_memory(rank_memory(program, e.footprints), problem.memory_limit_bytes);
 }
 
 }  // namespace mpt::planner

@@ -5,15 +5,26 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/schedule.h"
+#include "core/schedule_catalog.h"
 #include "core/timeline.h"
 #include "planner/cost/step_cost.h"
 #include "planner/search/problem.h"
 #include "planner/simulate/simulator.h"
 
 namespace mpt::planner {
+
+/// Memory and price of the pieces of a model under one split; shared by all layouts of a family.
+struct SplitModel {
+  SplitModel(const SearchProblem& problem, const Layout& layout)
+      : pieces(problem.model, layout, problem.workload.sequence),
+        costs(problem.model, layout, problem.workload.sequence, *problem.cost) {}
+  models::StagePieces pieces;
+  PieceCosts costs;
+};
 
 /// What is known of a layout before any schedule is made.
 struct Estimate {
@@ -24,15 +35,16 @@ struct Estimate {
   int64_t floor_bytes = 0;  // of the fullest rank; its exact peak is not below
 };
 Estimate estimate(const SearchProblem& problem, const Layout& layout);
+Estimate estimate(const SearchProblem& problem, const SplitModel& split, const Layout& layout);
 
-/// Never above the simulated step time. Rank p must do all its compute; before its first it waits for one
-/// micro-batch to come through the stages below its lowest and over the links between them, and after its
-/// last backward that micro-batch goes back through them; then come the reduction of stage 0's gradients (or,
-/// on stage 0's own rank, of one of its stages), the norm, and the optimizer. None of these overlaps another,
-/// so they add up. Where ranks share cores, compute advances at no more than the best rate of one lane, and
-/// all ranks together at no more than the best total rate.
-double lower_bound_s(const Layout& layout, const StepCost& cost, int64_t micro_batches,
-                     const Contention& contention);
+/// Never above the simulated step time. Each rank's work waits for one micro-batch to come through the stages
+/// below the rank's lowest and over the links between them. Behind it comes either that micro-batch's way
+/// back and the reduction of stage 0's gradients, or, where weight gradients are computed apart, the rank's
+/// own last of those and a reduction of its own; whichever is later. Then the norm, the optimizer and the
+/// gathering of weights. None of these overlaps another, so they add up. Where ranks share cores, compute
+/// advances at no more than the best rate of one lane, and all ranks together at no more than the best total.
+double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
+                     bool splits_backward, int64_t micro_batches, const Contention& contention);
 
 struct Evaluation {
   Schedule schedule;
@@ -46,10 +58,12 @@ struct Evaluation {
   int64_t peak_bytes = 0;
 };
 Evaluation evaluate(const SearchProblem& problem, const Estimate& estimate);
-/// Why the layout does not fit: exact, transfer buffers included, or without them and cheaper.
+/// Simulated whether it fits or not; `rejection` says if it does not.
+Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& estimate);
+/// Why the layout does not fit, transfer buffers included.
 std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& estimate);
-std::optional<Rejection> quick_memory_rejection(const SearchProblem& problem, const Estimate& estimate);
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout);
+Schedule schedule_of(const Layout& layout, int64_t micro_batches);
 
 }  // namespace mpt::planner

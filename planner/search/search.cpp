@@ -5,126 +5,273 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <queue>
+
+#include "core/error.h"
+#include "core/lower.h"
+#include "planner/memory/memory_model.h"
+#include "planner/search/family_bound.h"
+#include "planner/search/layout_resolver.h"
+#include "planner/search/over_memory.h"
 
 namespace mpt::planner {
 namespace {
 
 constexpr size_t kFamiliesTold = 6;
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string family_name(const Layout& layout) {
-  return fmt::format("tp{} pp{} dp{}", layout.tensor, layout.pipeline, layout.data);
-}
-
-// Layouts that fell to memory, most of them before a program was made: what they need is first known from
-// below (the floor, then the peak without transfer buffers) and made exact only for those that people read.
-class OverMemory {
- public:
-  void add(const Estimate& estimate) {
-    families_[family_name(estimate.layout)].push_back({double(estimate.floor_bytes), &estimate, {}, 0});
-  }
-
-  /// The families with the nearest misses, at most `most`, nearest first.
-  std::vector<MemoryFamily> nearest(const SearchProblem& problem, size_t most) {
-    std::vector<MemoryFamily> out;
-    while (!families_.empty() && out.size() < most) {
-      const auto family = std::min_element(families_.begin(), families_.end(), [](auto& a, auto& b) {
-        return nearest_of(a.second).needed < nearest_of(b.second).needed;
-      });
-      Miss& miss = nearest_of(family->second);
-      if (miss.rung < kExact) {
-        raise(problem, miss);  // it may no longer be the nearest
-        continue;
-      }
-      out.push_back(
-          {family->first, int64_t(family->second.size()), std::move(*miss.rejection), miss.estimate->layout});
-      families_.erase(family);
-    }
-    return out;
-  }
-  size_t families() const { return families_.size(); }
-
- private:
-  static constexpr int kExact = 2;
-  struct Miss {
-    double needed;
-    const Estimate* estimate;
-    std::optional<Rejection> rejection;
-    int rung;  // 0: the floor, 1: without transfer buffers, kExact
-  };
-
-  static Miss& nearest_of(std::vector<Miss>& misses) {
-    return *std::min_element(misses.begin(), misses.end(),
-                             [](const Miss& a, const Miss& b) { return a.needed < b.needed; });
-  }
-
-  static void raise(const SearchProblem& problem, Miss& miss) {
-    ++miss.rung;
-    auto rejection = miss.rung == kExact ? exact_memory_rejection(problem, *miss.estimate)
-                                         : quick_memory_rejection(problem, *miss.estimate);
-    // Without its transfer buffers a layout may yet fit.
-    if (!rejection) return;
-    miss.needed = rejection->needed;
-    miss.rejection = std::move(rejection);
-  }
-
-  std::map<std::string, std::vector<Miss>> families_;
+// What waits in the queue: a whole family, or one of its members. A member whose recomputed layers were
+// fitted waits again under the bound that they give.
+struct Waiting {
+  double bound_s = 0.0;
+  uint32_t family = 0;
+  bool opened = false;  // false: the family as a whole
+  Member member;
+  int32_t fitted = -1;  // index into the fitted counts
+};
+struct Later {
+  bool operator()(const Waiting& a, const Waiting& b) const { return a.bound_s > b.bound_s; }
 };
 
-// Keeps the fastest; ties go to less memory, then to the simpler split.
-bool faster(const Candidate& a, const Candidate& b) {
-  const auto key = [](const Candidate& c) {
-    const Layout& l = c.estimate.layout;
-    return std::make_tuple(c.evaluation.step_time_s, c.evaluation.peak_bytes, l.tensor, l.pipeline, l.chunks,
-                           l.schedule);
-  };
-  return key(a) < key(b);
-}
+// The fastest layouts so far. Ties go to less memory, then to the simpler split.
+struct Kept {
+  double step_time_s;
+  int64_t peak_bytes;
+  Layout layout;
+  auto key() const {
+    return std::tie(step_time_s, peak_bytes, layout.tensor, layout.context, layout.pipeline, layout.chunks,
+                    layout.zero, layout.schedule);
+  }
+};
+
+class Search {
+ public:
+  Search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress)
+      : problem_(problem), keep_(keep), on_progress_(on_progress), start_s_(now_s()), resolver_(problem) {}
+
+  SearchResult run() {
+    Space space = enumerate_families(problem_);
+    families_ = std::move(space.families);
+    result_.not_dividing = std::move(space.not_dividing);
+    for (size_t f = 0; f < families_.size(); ++f) queue_family(f);
+    while (!queue_.empty() && queue_.top().bound_s <= last_kept_s() && go_on()) {
+      const Waiting next = queue_.top();
+      queue_.pop();
+      if (!next.opened) {
+        open(next.family);
+      } else {
+        settle(next);
+      }
+    }
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+    double last_kept_s() const { return best_.size() < keep_ ? kInfinity : best_.back().step_time_s; }
+  SearchCertificate& certificate() { return result_.certificate; }
+
+  int64_t member_count(const Family& family) {
+    const auto key = std::make_pair(family.layout.pipeline, micro_batches(family.layout, problem_.workload));
+    const auto [at, fresh] = member_counts_.try_emplace(key, 0);
+    if (fresh) at->second = int64_t(members_of(problem_, family, &result_.not_dividing).size());
+    return at->second * int64_t(family.shardings.size());
+  }
+
+  void queue_family(size_t f) {
+    const Family& family = families_[f];
+    const int64_t count = member_count(family);
+    if (count == 0) return;
+    certificate().layouts += count;
+    const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
+    if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
+      certificate().over_memory += count;
+      over_memory_.add(smallest_member(family), bound.floor_bytes, count);
+      return;
+    }
+    waiting_ += count;
+    queue_.push({bound.bound_s, uint32_t(f), false, {}, -1});
+  }
+
+  // For the nearest miss of a family that is not opened: the member that should need least.
+  Layout smallest_member(const Family& family) {
+    const auto members = members_of(problem_, family);
+    Member smallest = members.front();
+    for (const Member& m : members) {
+      if (m.recompute == RecomputeChoice::full && smallest.recompute != RecomputeChoice::full) smallest = m;
+    }
+    smallest.sharding = uint8_t(family.shardings.size() - 1);
+    return layout_of(problem_, family, smallest);
+  }
+
+  Layout layout_of_waiting(const Waiting& w) {
+    Layout layout = resolver_.layout(families_[w.family], w.member);
+    if (w.fitted < 0) return layout;
+    layout.recompute = Recompute::full;
+    layout.recomputed_layers = fitted_[size_t(w.fitted)];
+    return layout;
+  }
+
+  double bound_of(const Layout& layout) {
+    const SharedSplit split = resolver_.split_of(layout);
+    const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
+    const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
+    const StepCost cost =
+        step_cost(split->costs, split->pieces, problem_.model, layout, placement, *problem_.cost);
+    return lower_bound_s(layout, cost, placement, entry.splits_backward,
+                         micro_batches(layout, problem_.workload), contention_of(problem_, layout));
+  }
+
+  void open(uint32_t f) {
+    const Family& family = families_[f];
+    for (Member member : members_of(problem_, family)) {
+      for (size_t sharding = 0; sharding < family.shardings.size(); ++sharding) {
+        member.sharding = uint8_t(sharding);
+        --waiting_;
+        Waiting w{0.0, f, true, member, -1};
+        const Layout layout = layout_of_waiting(w);
+        if (resolver_.is_twin(member, layout)) {
+          ++certificate().same;
+          continue;
+        }
+        w.bound_s = bound_of(layout);
+        if (w.bound_s > last_kept_s()) {
+          ++certificate().over_bound;
+          continue;
+        }
+        ++waiting_;
+        queue_.push(w);
+      }
+    }
+  }
+
+  void drop_for_memory(const Layout& layout, double needed) {
+    ++certificate().over_memory;
+    over_memory_.add(layout, needed, 1);
+  }
+
+  // Memory, then the simulated time, of a layout at the front of the queue.
+  void settle(const Waiting& w) {
+    --waiting_;
+    Layout layout = layout_of_waiting(w);
+    if (w.member.recompute == RecomputeChoice::fitted && w.fitted < 0) return fit(w, std::move(layout));
+    const SharedSplit split = resolver_.split_of(layout);
+    const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
+    const auto placement =
+        find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
+    const double floor = double(memory_floor(layout, placement, footprints).peak_bytes);
+    const auto limit = double(problem_.memory_limit_bytes);
+    if (floor > limit) return drop_for_memory(layout, floor);
+    const auto without_slots = peak_bytes_without_slots(*resolver_.schedule(layout), footprints);
+    const auto fullest = double(*std::max_element(without_slots.begin(), without_slots.end()));
+    if (fullest > limit) return drop_for_memory(layout, fullest);
+    const auto program = resolver_.program(layout);
+    const int64_t peak = peak_with_slots(*program, without_slots, footprints);
+    if (double(peak) > limit) return drop_for_memory(layout, double(peak));
+    const StepCost cost =
+        step_cost(split->costs, split->pieces, problem_.model, layout, placement, *problem_.cost);
+    const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
+    ++certificate().simulated;
+    keep({step_time_s(timeline), peak, std::move(layout)});
+  }
+
+  // Chooses the fewest recomputed layers that fit; the layout then waits under the bound that they give.
+  void fit(Waiting w, Layout layout) {
+    switch (resolver_.fit(layout)) {
+      case LayoutResolver::Fit::over_memory:
+        return drop_for_memory(layout, double(problem_.memory_limit_bytes));
+      case LayoutResolver::Fit::twin:
+        ++certificate().same;
+        return;
+      case LayoutResolver::Fit::some_layers:
+        break;
+    }
+    w.bound_s = std::max(w.bound_s, bound_of(layout));
+    fitted_.push_back(std::move(layout.recomputed_layers));
+    w.fitted = int32_t(fitted_.size() - 1);
+    ++waiting_;
+    queue_.push(w);
+  }
+
+  static int64_t peak_with_slots(const StepProgram& program, std::vector<int64_t> peaks,
+                                 const std::vector<StageFootprint>& footprints) {
+    for (size_t s = 0; s < footprints.size(); ++s)
+      peaks[size_t(program.rank_of_stage[s])] += program.slots[s].total() * footprints[s].boundary_bytes;
+    return *std::max_element(peaks.begin(), peaks.end());
+  }
+
+  void keep(Kept kept) {
+    const auto at = std::upper_bound(best_.begin(), best_.end(), kept,
+                                     [](const Kept& a, const Kept& b) { return a.key() < b.key(); });
+    best_.insert(at, std::move(kept));
+    if (best_.size() > keep_) best_.pop_back();
+  }
+
+  bool go_on() {
+    constexpr int kLookEvery = 64;
+    if (++looked_ % kLookEvery != 0) return true;
+    certificate().seconds = now_s() - start_s_;
+    const bool in_time = problem_.time_limit_s <= 0.0 || certificate().seconds < problem_.time_limit_s;
+    const bool wanted =
+        !on_progress_ || on_progress_({certificate(), best_.empty() ? kInfinity : best_.front().step_time_s,
+                                       queue_.top().bound_s});
+    return in_time && wanted;
+  }
+
+  void finish() {
+    const bool complete = queue_.empty() || queue_.top().bound_s > last_kept_s();
+    SearchCertificate& c = certificate();
+    (complete ? c.over_bound : c.not_reached) += waiting_;
+    MPT_CHECK(c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached == c.layouts,
+              "{} layouts, {} accounted for", c.layouts,
+              c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached);
+    c.optimal = complete;
+    // Below the time of the best, nothing that is left is faster than the front of the queue.
+    if (!complete && !best_.empty())
+      c.gap = std::max(0.0, 1.0 - queue_.top().bound_s / best_.front().step_time_s);
+    for (const Kept& kept : best_) {
+      Estimate e = estimate(problem_, *resolver_.split_of(kept.layout), kept.layout);
+      Evaluation evaluation = evaluate(problem_, e);
+      MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == kept.peak_bytes &&
+                    std::abs(evaluation.step_time_s - kept.step_time_s) <= 1e-9 * kept.step_time_s,
+                "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
+                layout_name(kept.layout), kept.step_time_s, kept.peak_bytes, evaluation.step_time_s,
+                evaluation.peak_bytes);
+      result_.best.push_back({std::move(e), std::move(evaluation)});
+    }
+    // Where nothing fits, only what the smallest layout needs is told.
+    result_.over_memory = over_memory_.nearest(problem_, best_.empty() ? 1 : kFamiliesTold);
+    result_.more_over_memory = int64_t(over_memory_.families());
+    c.seconds = now_s() - start_s_;
+  }
+
+  const SearchProblem& problem_;
+  const size_t keep_;
+  const OnProgress& on_progress_;
+  const double start_s_;
+  LayoutResolver resolver_;
+  std::vector<Family> families_;
+  std::map<std::pair<int64_t, int64_t>, int64_t> member_counts_;
+  std::vector<std::vector<int64_t>> fitted_;
+  std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
+  int64_t waiting_ = 0;  // layouts in the queue, those in unopened families included
+  std::vector<Kept> best_;
+  OverMemory over_memory_;
+  SearchResult result_;
+  int64_t looked_ = 0;
+};
 
 }  // namespace
 
-SearchResult search(const SearchProblem& problem, size_t keep) {
-  const double start_s = now_s();
-  SearchResult result;
-  Space space = enumerate_space(problem);
-  result.not_dividing = std::move(space.not_dividing);
-  std::vector<Estimate> estimates;
-  estimates.reserve(space.layouts.size());
-  for (const Layout& layout : space.layouts) estimates.push_back(estimate(problem, layout));
-  std::stable_sort(estimates.begin(), estimates.end(),
-                   [](const Estimate& a, const Estimate& b) { return a.bound_s < b.bound_s; });
-
-  OverMemory over_memory;
-  SearchCertificate& certificate = result.certificate;
-  certificate.layouts = int64_t(estimates.size());
-  for (size_t i = 0; i < estimates.size(); ++i) {
-    // The list is sorted: what follows cannot be faster than the last one kept.
-    if (result.best.size() == keep && estimates[i].bound_s > result.best.back().evaluation.step_time_s) {
-      certificate.over_bound = int64_t(estimates.size() - i);
-      break;
-    }
-    std::optional<Evaluation> evaluation;
-    if (estimates[i].floor_bytes <= problem.memory_limit_bytes) evaluation = evaluate(problem, estimates[i]);
-    if (!evaluation || evaluation->rejection) {
-      ++certificate.over_memory;
-      over_memory.add(estimates[i]);
-      continue;
-    }
-    ++certificate.simulated;
-    result.best.push_back({std::move(estimates[i]), std::move(*evaluation)});
-    std::stable_sort(result.best.begin(), result.best.end(), faster);
-    if (result.best.size() > keep) result.best.pop_back();
-  }
-  // Where nothing fits, only what the smallest layout needs is told.
-  result.over_memory = over_memory.nearest(problem, result.best.empty() ? 1 : kFamiliesTold);
-  result.more_over_memory = int64_t(over_memory.families());
-  certificate.optimal =
-      certificate.over_memory + certificate.over_bound + certificate.simulated == certificate.layouts;
-  certificate.seconds = now_s() - start_s;
-  return result;
+SearchResult search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress) {
+  return Search(problem, keep, on_progress).run();
 }
 
 }  // namespace mpt::planner

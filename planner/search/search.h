@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Exact search: estimate every layout, simulate in the order of the lower bound, stop when the bound passes
-// what was found. The certificate accounts for every layout of the space.
+// Exact search, best first: families of layouts and single layouts wait in one queue ordered by a bound that
+// is never above their simulated time. A family at the front is opened, a layout at the front is simulated,
+// and what still waits when the bound passes the last one kept cannot be faster. The certificate accounts for
+// every layout of the space.
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,7 +22,8 @@ struct Candidate {
   Evaluation evaluation;
 };
 
-/// Layouts of one split (tensor x pipeline x data) that fell to memory, with the nearest miss among them.
+/// Layouts of one split (tensor x context x pipeline x data x expert) that fell to memory, with the nearest
+/// miss among them.
 struct MemoryFamily {
   std::string name;
   int64_t count = 0;
@@ -35,7 +39,15 @@ struct SearchResult {
   std::map<std::string, int64_t> not_dividing;
 };
 
+/// Called now and then with what is known so far; returning false ends the search there.
+struct SearchProgress {
+  const SearchCertificate& certificate;
+  double best_s;   // infinity before the first layout that fits
+  double bound_s;  // nothing that is left is faster
+};
+using OnProgress = std::function<bool(const SearchProgress&)>;
+
 /// The `keep` fastest layouts that fit. Empty `best`: nothing fits, and over_memory says by how much.
-SearchResult search(const SearchProblem& problem, size_t keep);
+SearchResult search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress = {});
 
 }  // namespace mpt::planner

@@ -4,8 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include "core/schedule_catalog.h"
+#include <numeric>
 
 namespace mpt::planner {
 namespace {
@@ -21,18 +20,30 @@ bool allowed(const std::vector<T>& bound, const T& value) {
 
 class Enumeration {
  public:
-  explicit Enumeration(const SearchProblem& problem) : problem_(problem) {}
+  explicit Enumeration(const SearchProblem& problem) : problem_(problem), bounds_(problem.bounds) {
+    base_.precision = problem.precision;
+    base_.overlap_gradient_reduce = problem.overlaps.gradient_reduce;
+    base_.overlap_parameter_gather = problem.overlaps.parameter_gather;
+    base_.overlap_transfer = problem.overlaps.transfer;
+  }
 
   Space run() {
-    const SpaceBounds& bounds = problem_.bounds;
     bool any = false;
     for (const int64_t tensor : divisors(problem_.ranks)) {
-      if (!allowed(bounds.tensor, tensor)) continue;
-      for (const int64_t pipeline : divisors(problem_.ranks / tensor)) {
-        const int64_t data = problem_.ranks / tensor / pipeline;
-        if (!allowed(bounds.pipeline, pipeline) || !allowed(bounds.data, data)) continue;
-        any = true;
-        add_split(tensor, pipeline, data);
+      if (!allowed(bounds_.tensor, tensor)) continue;
+      for (const int64_t context : context_degrees(problem_.ranks / tensor)) {
+        const int64_t rest = problem_.ranks / tensor / context;
+        for (const int64_t pipeline : divisors(rest)) {
+          const int64_t data = rest / pipeline;
+          if (!allowed(bounds_.pipeline, pipeline) || !allowed(bounds_.data, data)) continue;
+          any = true;
+          Layout layout = base_;
+          layout.tensor = tensor;
+          layout.context = context;
+          layout.pipeline = pipeline;
+          layout.data = data;
+          add_split(layout);
+        }
       }
     }
     if (!any) note(fmt::format("no allowed tensor x pipeline x data is {} ranks", problem_.ranks));
@@ -42,77 +53,141 @@ class Enumeration {
  private:
   void note(const std::string& reason) { ++space_.not_dividing[reason]; }
 
-  void add_split(int64_t tensor, int64_t pipeline, int64_t data) {
-    Layout layout;
-    layout.tensor = tensor;
-    layout.pipeline = pipeline;
-    layout.data = data;
-    layout.precision = problem_.precision;
-    layout.layers_per_stage = even_stages(problem_.model.layers, pipeline);
+  std::vector<int64_t> context_degrees(int64_t ranks) const {
+    if (!problem_.features.context_parallel) return {1};
+    std::vector<int64_t> degrees;
+    for (const int64_t c : divisors(ranks)) {
+      const bool divides = c == 1 || problem_.workload.sequence % (2 * c) == 0;
+      if (allowed(bounds_.context, c) && divides) degrees.push_back(c);
+    }
+    return degrees;
+  }
+
+  void add_split(Layout layout) {
+    if (layout.pipeline > problem_.model.layers)
+      return note(fmt::format("{} stages for {} layers", layout.pipeline, problem_.model.layers));
+    layout.layers_per_stage = even_stages(problem_.model.layers, layout.pipeline);
     if (auto rejection = check_layout(problem_.model, layout, problem_.workload))
       return note(rejection->reason);
-    if (pipeline > problem_.model.layers)
-      return note(fmt::format("{} stages for {} layers", pipeline, problem_.model.layers));
     bool any = false;
-    for (const int64_t micro_batch : divisors(problem_.workload.global_batch / data)) {
-      if (!allowed(problem_.bounds.micro_batch, micro_batch)) continue;
+    for (const int64_t micro_batch : divisors(problem_.workload.global_batch / layout.data)) {
+      if (!allowed(bounds_.micro_batch, micro_batch)) continue;
       any = true;
       layout.micro_batch = micro_batch;
-      add_schedules(layout);
+      add_orders(layout);
     }
     if (!any) {
       note(fmt::format("no allowed micro-batch divides the {} sequences of a data-parallel rank",
-                       problem_.workload.global_batch / data));
+                       problem_.workload.global_batch / layout.data));
     }
   }
 
-  void add_schedules(const Layout& split) {
-    bool any = false;
-    for (const ScheduleEntry& entry : schedule_catalog()) {
-      if (!allowed(problem_.bounds.schedules, entry.name)) continue;
-      const bool only_one = split.pipeline == 1;  // without a pipeline there is nothing to order
-      if (only_one && &entry != first_allowed()) continue;
-      const int64_t most = std::min<int64_t>(entry.max_chunks, problem_.model.layers / split.pipeline);
-      for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks) {
-        if (!allowed(problem_.bounds.chunks, chunks) || (only_one && chunks > 1)) continue;
-        Layout layout = split;
-        layout.schedule = entry.name;
-        layout.chunks = chunks;
-        layout.layers_per_stage = even_stages(problem_.model.layers, layout.stages());
-        any = true;
-        if (layout.stages() * micro_batches(layout, problem_.workload) > kMaxActions) {
-          note(fmt::format("more than {} stages x micro-batches", kMaxActions));
-          continue;
-        }
-        add_recomputes(layout);
+  void add_orders(Layout layout) {
+    for (const auto& [order, order_name] : EnumNames<RankOrder>::table()) {
+      // Within one level of the network, or along one axis, the order changes nothing.
+      const bool matters = problem_.features.rank_order && layout.pipeline > 1 && layout.data > 1 &&
+                           problem_.cluster.levels.size() > 1;
+      if (order != RankOrder::pipeline_outermost && !matters) continue;
+      if (matters && !allowed(bounds_.orders, order)) continue;
+      layout.order = order;
+      for (const auto& [method, name] : EnumNames<ContextMethod>::table()) {
+        if (layout.context == 1 && method != ContextMethod::ring) continue;
+        if (layout.context > 1 && !allowed(bounds_.context_methods, method)) continue;
+        layout.context_method = method;
+        add_sequence_parallel(layout);
       }
     }
-    if (!any) note(fmt::format("no allowed schedule and chunks for {} pipeline ranks", split.pipeline));
   }
 
-  const ScheduleEntry* first_allowed() const {
-    const auto& entries = schedule_catalog();
-    // 1F1B holds the fewest micro-batches, so it is the one that stands for all without a pipeline.
-    for (const ScheduleEntry& entry : entries) {
-      if (entry.name == Layout{}.schedule && allowed(problem_.bounds.schedules, entry.name)) return &entry;
+  void add_sequence_parallel(Layout layout) {
+    for (const bool sequence_parallel : {false, true}) {
+      if (sequence_parallel && (layout.tensor == 1 || !problem_.features.sequence_parallel)) continue;
+      if (layout.tensor > 1 && !allowed(bounds_.sequence_parallel, sequence_parallel)) continue;
+      layout.sequence_parallel = sequence_parallel;
+      layout.overlap_tensor = problem_.overlaps.tensor && sequence_parallel;
+      add_experts(layout);
     }
-    for (const ScheduleEntry& entry : entries) {
-      if (entry.min_chunks == 1 && allowed(problem_.bounds.schedules, entry.name)) return &entry;
-    }
-    return nullptr;
   }
 
-  void add_recomputes(Layout layout) {
-    for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
-      if (!allowed(problem_.bounds.recomputes, recompute)) continue;
-      layout.recompute = recompute;
-      space_.layouts.push_back(layout);
+  void add_experts(Layout layout) {
+    const int64_t pool = layout.tensor * layout.context * layout.data;
+    const bool free = problem_.model.moe && problem_.features.expert_parallel;
+    for (const int64_t expert : free ? divisors(problem_.model.moe->experts) : std::vector<int64_t>{1}) {
+      if (pool % expert != 0 || !allowed(bounds_.expert, expert)) continue;
+      for (const int64_t split : divisors(layout.tensor)) {
+        // Anything between whole experts and a split like the dense layers' is in use nowhere.
+        const bool as_tensor = split == layout.tensor;
+        if (!as_tensor && (expert == 1 || split != 1)) continue;
+        if (pool % (expert * split) != 0 || !allowed(bounds_.expert_tensor, split)) continue;
+        layout.expert = expert;
+        layout.expert_tensor = as_tensor ? 0 : split;
+        if (!check_layout(problem_.model, layout, problem_.workload)) add_family(layout);
+      }
     }
+  }
+
+  void add_family(const Layout& layout) {
+    Family family{layout, {}};
+    const bool zero_free = problem_.features.zero && layout.reduces_gradients() && layout.replicas() > 1;
+    for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {
+      if (zero_free && !allowed(bounds_.zero, zero)) continue;
+      for (const int64_t shard : shards(layout, zero)) {
+        for (const bool offload : {false, true}) {
+          if (offload && !can_offload()) continue;
+          if (can_offload() && !allowed(bounds_.offload, offload)) continue;
+          family.shardings.push_back({zero, shard, offload});
+        }
+      }
+    }
+    if (family.shardings.empty()) return note("no allowed ZeRO stage or offload");
+    space_.families.push_back(std::move(family));
+  }
+
+  bool can_offload() const {
+    return problem_.features.offload && problem_.cluster.device.host_bandwidth_bytes_per_s > 0;
+  }
+
+  // Over all replicas, or over those within one node.
+  std::vector<int64_t> shards(const Layout& layout, int64_t zero) const {
+    if (zero == 0) return {1};
+    const int64_t neighbours = layout.order == RankOrder::pipeline_outermost
+                                   ? problem_.cluster.devices_per_node / layout.tensor
+                                   : layout.context;
+    const int64_t inside = std::gcd(layout.replicas(), std::max<int64_t>(1, neighbours));
+    if (inside > 1 && inside < layout.replicas()) return {layout.replicas(), inside};
+    return {layout.replicas()};
   }
 
   const SearchProblem& problem_;
+  const SpaceBounds& bounds_;
+  Layout base_;
   Space space_;
 };
+
+// Without a pipeline there is nothing to order: 1F1B, which holds the fewest micro-batches, stands for all.
+const ScheduleEntry* only_schedule(const SpaceBounds& bounds) {
+  const auto& entries = schedule_catalog();
+  for (const ScheduleEntry& entry : entries) {
+    if (entry.name == Layout{}.schedule && allowed(bounds.schedules, entry.name)) return &entry;
+  }
+  for (const ScheduleEntry& entry : entries) {
+    if (entry.min_chunks == 1 && allowed(bounds.schedules, entry.name)) return &entry;
+  }
+  return nullptr;
+}
+
+void add_recomputes(const SearchProblem& problem, Member member, std::vector<Member>& members) {
+  const std::pair<RecomputeChoice, Recompute> choices[] = {{RecomputeChoice::none, Recompute::none},
+                                                           {RecomputeChoice::selective, Recompute::selective},
+                                                           {RecomputeChoice::full, Recompute::full},
+                                                           {RecomputeChoice::fitted, Recompute::full}};
+  for (const auto& [choice, recompute] : choices) {
+    if (!allowed(problem.bounds.recomputes, recompute)) continue;
+    if (choice == RecomputeChoice::fitted && !problem.features.partial_recompute) continue;
+    member.recompute = choice;
+    members.push_back(member);
+  }
+}
 
 }  // namespace
 
@@ -127,6 +202,53 @@ std::vector<int64_t> divisors(int64_t value) {
   return small;
 }
 
-Space enumerate_space(const SearchProblem& problem) { return Enumeration(problem).run(); }
+Space enumerate_families(const SearchProblem& problem) { return Enumeration(problem).run(); }
+
+std::vector<Member> members_of(const SearchProblem& problem, const Family& family,
+                               std::map<std::string, int64_t>* not_dividing) {
+  const auto note = [&](const std::string& reason) {
+    if (not_dividing != nullptr) ++(*not_dividing)[reason];
+  };
+  const Layout& split = family.layout;
+  const bool only_one = split.pipeline == 1;
+  const ScheduleEntry* const only = only_one ? only_schedule(problem.bounds) : nullptr;
+  const int64_t micro = micro_batches(split, problem.workload);
+  std::vector<Member> members;
+  for (const ScheduleEntry& entry : schedule_catalog()) {
+    if (!allowed(problem.bounds.schedules, entry.name) || (only_one && &entry != only)) continue;
+    const int64_t most = std::min<int64_t>(entry.max_chunks, problem.model.layers / split.pipeline);
+    for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks) {
+      if (!allowed(problem.bounds.chunks, chunks) || (only_one && chunks > 1)) continue;
+      if (split.pipeline * chunks * micro > kMaxActions) {
+        note(fmt::format("more than {} stages x micro-batches", kMaxActions));
+        continue;
+      }
+      Member member;
+      member.schedule = uint16_t(&entry - schedule_catalog().data());
+      member.chunks = uint16_t(chunks);
+      add_recomputes(problem, member, members);
+      if (only_one) continue;
+      member.split = StageSplit::balanced;
+      add_recomputes(problem, member, members);
+    }
+  }
+  if (members.empty()) note(fmt::format("no allowed schedule and chunks for {} pipeline ranks", split.pipeline));
+  return members;
+}
+
+Layout layout_of(const SearchProblem& problem, const Family& family, const Member& member) {
+  Layout layout = family.layout;
+  const Sharding& sharding = family.shardings[member.sharding];
+  layout.schedule = schedule_catalog()[member.schedule].name;
+  layout.chunks = member.chunks;
+  layout.zero = sharding.zero;
+  layout.shard = sharding.shard;
+  layout.offload_optimizer = sharding.offload;
+  layout.recompute = member.recompute == RecomputeChoice::none        ? Recompute::none
+                     : member.recompute == RecomputeChoice::selective ? Recompute::selective
+                                                                      : Recompute::full;
+  layout.layers_per_stage = even_stages(problem.model.layers, layout.stages());
+  return layout;
+}
 
 }  // namespace mpt::planner

@@ -1,23 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The space of layouts: every tensor x pipeline x data split of the devices, micro-batch, chunks, recompute
-// and schedule. Combinations that differ in name alone stand once: one pipeline rank has one schedule.
+// The space of layouts, in two steps. A Family fixes all degrees, the micro-batch and the placement: its
+// members share the price of every layer. A Member adds what sits on top: schedule and chunks, how layers are
+// divided into stages, recompute, ZeRO and offload. Combinations that differ in name alone stand once: one
+// pipeline rank has one schedule.
 
 #include <map>
 #include <string>
 #include <vector>
 
+#include "core/schedule_catalog.h"
 #include "planner/search/problem.h"
 
 namespace mpt::planner {
 
+/// even: as equal in number as can be. balanced: the slowest stage as fast as can be, embedding and head
+/// counted as the work they are.
+enum class StageSplit : uint8_t { even, balanced };
+/// Recompute of a member; fitted: full recompute of as few layers of each stage as memory asks for.
+enum class RecomputeChoice : uint8_t { none, selective, full, fitted };
+
+struct Member {
+  uint16_t schedule = 0;  // index into schedule_catalog()
+  uint16_t chunks = 1;
+  StageSplit split = StageSplit::even;
+  RecomputeChoice recompute = RecomputeChoice::none;
+  uint8_t sharding = 0;  // index into Family::shardings
+};
+
+struct Sharding {
+  int64_t zero = 0, shard = 1;
+  bool offload = false;
+};
+
+struct Family {
+  Layout layout;  // one stage per rank, evenly split, no recompute
+  std::vector<Sharding> shardings;
+};
+
 struct Space {
-  std::vector<Layout> layouts;                  // those that divide model and batch
+  std::vector<Family> families;
   std::map<std::string, int64_t> not_dividing;  // rule that fails -> how often it ruled something out
 };
 
-Space enumerate_space(const SearchProblem& problem);
+Space enumerate_families(const SearchProblem& problem);
+/// Members of a family but for their sharding, which every one combines with. Notes rules that fail.
+std::vector<Member> members_of(const SearchProblem& problem, const Family& family,
+                               std::map<std::string, int64_t>* not_dividing = nullptr);
+
+/// The layout without its division into stages (layers_per_stage is even) and without recomputed_layers.
+Layout layout_of(const SearchProblem& problem, const Family& family, const Member& member);
 
 std::vector<int64_t> divisors(int64_t value);
 

@@ -42,7 +42,7 @@ int64_t timing_bytes(const ModelSpec& model, int64_t sequence, int64_t micro_bat
   int64_t most = 0;
   for (const StageContent& piece :
        {StageContent{0, 0, true, false}, StageContent{0, 1, false, false}, StageContent{0, 0, false, true}}) {
-    const StageFootprint f = models::stage_footprint(model, layout, {micro_batch, sequence}, piece);
+    const StageFootprint f = models::StagePieces(model, layout, sequence).footprint(layout, piece, 0);
     most = std::max(most, f.parameter_bytes + f.gradient_bytes + f.saved_bytes + 2 * f.boundary_bytes +
                               std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
   }

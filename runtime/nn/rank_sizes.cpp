@@ -2,6 +2,7 @@
 #include "runtime/nn/rank_sizes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -53,6 +54,11 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
                             "a GPT-2 or Llama style model in fp32",
                             "this runtime does not have it yet; mpt-plan can still plan it"});
   }
+  const std::vector<std::string> features = advanced_features(layout);
+  if (features.empty()) return;
+  throw UserError(Problem{"layout " + layout_name(layout), fmt::format("needs {}", fmt::join(features, ", ")),
+                          "tensor, pipeline and data parallel with a schedule and recompute",
+                          "this runtime does not have it yet; mpt-plan can still plan it"});
 }
 
 }  // namespace mpt::runtime

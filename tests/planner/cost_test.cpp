@@ -91,13 +91,21 @@ TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
             source->piece_s(Piece::layer, Phase::forward, layout, 0));
 }
 
+namespace {
+StepCost cost_of(const ModelSpec& model, const Layout& layout, const Workload& workload,
+                 const CostSource& source) {
+  return step_cost(PieceCosts(model, layout, workload.sequence, source),
+                   models::StagePieces(model, layout, workload.sequence), model, layout,
+                   round_robin_placement(int(layout.pipeline), int(layout.chunks)), source);
+}
+}  // namespace
+
 TEST(StepCost, StagesAddUpTheirPieces) {
   const Fixture f;
   Layout layout;
   layout.pipeline = 2;
   layout.layers_per_stage = {1, 3};
-  const StepCost cost = step_cost(f.model, layout, models::stage_footprints(f.model, layout, f.workload),
-                                  f.workload, *f.source);
+  const StepCost cost = cost_of(f.model, layout, f.workload, *f.source);
   EXPECT_DOUBLE_EQ(cost.stages[0].of(InstructionKind::forward), 2.0 + 2.0);       // embedding and one layer
   EXPECT_DOUBLE_EQ(cost.stages[1].of(InstructionKind::backward), 3 * 2.0 + 2.0);  // three layers and the head
 }
@@ -130,8 +138,7 @@ TEST(StepCost, ATransferIsPricedByTheLinkItCrosses) {
   Layout layout;
   layout.pipeline = 4;
   layout.layers_per_stage = {1, 1, 1, 1};
-  const StepCost cost =
-      step_cost(f.model, layout, models::stage_footprints(f.model, layout, f.workload), f.workload, *source);
+  const StepCost cost = cost_of(f.model, layout, f.workload, *source);
   const auto forward = [&](size_t s) { return cost.stages[s].of(InstructionKind::transfer_activation); };
   EXPECT_LT(forward(0), 1e-3);
   EXPECT_GT(forward(1), 1e-3);

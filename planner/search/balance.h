@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Division of layers into stages by their work.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace mpt::planner {
+
+/// Contiguous stages of at least one layer each whose slowest is as fast as can be. `before_s` is work of the
+/// first stage beside its layers (the embedding), `after_s` of the last (the head). Where several divisions
+/// are equally fast, early stages hold fewer layers, since they keep the most micro-batches.
+/// `layer_s` must have at least `stages` entries.
+std::vector<int64_t> balanced_stages(std::span<const double> layer_s, double before_s, double after_s,
+                                     int64_t stages);
+
+}  // namespace mpt::planner

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What holds for every member of a family before any of them is looked at.
+
+#include "planner/search/evaluate.h"
+#include "planner/search/space.h"
+
+namespace mpt::planner {
+
+struct FamilyBound {
+  double bound_s = 0.0;      // no member's bound is below
+  double floor_bytes = 0.0;  // no member needs less on its fullest rank
+};
+
+/// Time: all layers' work without recompute, shared evenly over the ranks; a rank further down waits on the
+/// average for half the pipeline, one layer per stage at best; then the cheapest end of a step among the
+/// family's shardings. Memory: an even share of the parameters under the leanest sharding, and one layer's
+/// activations.
+FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split);
+
+}  // namespace mpt::planner

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/fit_recompute.h"
+
+#include <algorithm>
+
+#include "core/lower.h"
+
+namespace mpt::planner {
+namespace {
+
+class Fitting {
+ public:
+  Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
+          const Schedule& schedule, const StepProgram& program)
+      : problem_(problem),
+        split_(split),
+        schedule_(schedule),
+        program_(program),
+        layout_(layout),
+        contents_(stage_contents(problem.model, layout)),
+        footprints_(contents_.size()) {
+    layout_.recomputed_layers.assign(contents_.size(), 0);
+  }
+
+  std::optional<std::vector<int64_t>> run() {
+    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+      if (!fit(rank)) return std::nullopt;
+    }
+    return layout_.recomputed_layers;
+  }
+
+ private:
+  bool fit(int rank) {
+    int64_t layers = 0;
+    for (size_t s = 0; s < contents_.size(); ++s) {
+      if (schedule_.rank_of_stage[s] == rank) layers += contents_[s].layer_count;
+    }
+    if (!fits(rank, layers)) return false;
+    int64_t low = 0, high = layers;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (fits(rank, middle)) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    return fits(rank, high);
+  }
+
+  // With `count` recomputed layers on the rank. A few more recomputed layers may need more workspace than they
+  // save, so what is returned at last is checked again.
+  bool fits(int rank, int64_t count) {
+    int64_t slots = 0;
+    for (size_t s = 0; s < contents_.size(); ++s) {
+      if (schedule_.rank_of_stage[s] != rank) continue;
+      const int64_t here = std::min(count, contents_[s].layer_count);
+      count -= here;
+      layout_.recomputed_layers[s] = here;
+      footprints_[s] = split_.pieces.footprint(layout_, contents_[s], s);
+      slots += program_.slots[s].total() * footprints_[s].boundary_bytes;
+    }
+    return rank_peak_bytes_without_slots(schedule_, size_t(rank), footprints_) + slots <=
+           problem_.memory_limit_bytes;
+  }
+
+  const SearchProblem& problem_;
+  const SplitModel& split_;
+  const Schedule& schedule_;
+  const StepProgram& program_;
+  Layout layout_;
+  std::vector<StageContent> contents_;
+  std::vector<StageFootprint> footprints_;
+};
+
+}  // namespace
+
+std::optional<std::vector<int64_t>> fit_recompute(const SearchProblem& problem, const SplitModel& split,
+                                                  const Layout& layout, const Schedule& schedule,
+                                                  const StepProgram& program) {
+  return Fitting(problem, split, layout, schedule, program).run();
+}
+
+}  // namespace mpt::planner

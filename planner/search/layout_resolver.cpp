@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/layout_resolver.h"
+
+#include <algorithm>
+
+#include "planner/search/balance.h"
+#include "planner/search/fit_recompute.h"
+
+namespace mpt::planner {
+
+SharedSplit LayoutResolver::split_of(const Layout& l) {
+  // Where experts lie beyond a node depends on what lies between them.
+  const int64_t between = l.expert > 1 && l.order == RankOrder::data_outermost ? l.pipeline : 0;
+  const SplitKey key{l.tensor, l.context, l.context_method, l.expert,
+                     l.expert_split(), l.sequence_parallel, l.micro_batch, between};
+  SharedSplit& split = splits_[key];
+  if (!split) split = std::make_shared<SplitModel>(problem_, l);
+  return split;
+}
+
+const std::vector<int64_t>& LayoutResolver::balanced(const Layout& layout) {
+  const SharedSplit split = split_of(layout);
+  auto& counts = balanced_[{split.get(), layout.stages()}];
+  if (!counts.empty()) return counts;
+  std::vector<double> layer_s;
+  for (int64_t l = 0; l < problem_.model.layers; ++l)
+    layer_s.push_back(split->costs.layer_round_trip_s(l, Recompute::none));
+  counts = balanced_stages(layer_s, split->costs.embedding_round_trip_s(), split->costs.head_round_trip_s(),
+                           layout.stages());
+  return counts;
+}
+
+Layout LayoutResolver::layout(const Family& family, const Member& member) {
+  Layout layout = layout_of(problem_, family, member);
+  if (member.split == StageSplit::balanced) layout.layers_per_stage = balanced(layout);
+  if (member.recompute == RecomputeChoice::fitted) layout.recompute = Recompute::none;
+  return layout;
+}
+
+bool LayoutResolver::is_twin(const Member& member, const Layout& layout) const {
+  return member.split == StageSplit::balanced &&
+         layout.layers_per_stage == even_stages(problem_.model.layers, layout.stages());
+}
+
+LayoutResolver::Fit LayoutResolver::fit(Layout& layout) {
+  layout.recompute = Recompute::full;
+  const auto counts =
+      fit_recompute(problem_, *split_of(layout), layout, *schedule(layout), *program(layout));
+  if (!counts) return Fit::over_memory;
+  const bool none = std::all_of(counts->begin(), counts->end(), [](int64_t n) { return n == 0; });
+  if (none || *counts == layout.layers_per_stage) return Fit::twin;
+  layout.recomputed_layers = *counts;
+  return Fit::some_layers;
+}
+
+std::shared_ptr<const Schedule> LayoutResolver::schedule(const Layout& layout) {
+  return programs_.schedule(layout, micro_batches(layout, problem_.workload));
+}
+
+std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout) {
+  return programs_.program(layout, micro_batches(layout, problem_.workload), problem_.model.tied_embeddings);
+}
+
+std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
+  LayoutResolver resolver(problem);
+  std::vector<Layout> layouts;
+  for (const Family& family : enumerate_families(problem).families) {
+    for (Member member : members_of(problem, family)) {
+      for (size_t s = 0; s < family.shardings.size(); ++s) {
+        member.sharding = uint8_t(s);
+        Layout layout = resolver.layout(family, member);
+        if (resolver.is_twin(member, layout)) continue;
+        const bool open = member.recompute == RecomputeChoice::fitted;
+        if (open && resolver.fit(layout) == LayoutResolver::Fit::twin) continue;
+        layouts.push_back(std::move(layout));
+      }
+    }
+  }
+  return layouts;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// LayoutResolver: turns members of families into layouts. It knows what they leave open, the division into
+// balanced stages and the fitted recompute, and keeps what many of them share: prices, schedules, programs.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "planner/search/evaluate.h"
+#include "planner/search/program_cache.h"
+#include "planner/search/space.h"
+
+namespace mpt::planner {
+
+using SharedSplit = std::shared_ptr<const SplitModel>;
+
+class LayoutResolver {
+ public:
+  explicit LayoutResolver(const SearchProblem& problem) : problem_(problem) {}
+
+  /// Layouts of one split of the layers share their price, whatever the pipeline and the replicas.
+  SharedSplit split_of(const Layout& layout);
+
+  /// With stages as the member says. Fitted recompute is still open: it stands as no recompute, than which it
+  /// is never faster.
+  Layout layout(const Family& family, const Member& member);
+  /// Whether balanced stages are the even ones, so that the member is another under a second name.
+  bool is_twin(const Member& member, const Layout& layout) const;
+
+  enum class Fit { some_layers, twin, over_memory };
+  /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit. `twin`: of none
+  /// or of all layers; `over_memory`: of all layers, and that is not enough.
+  Fit fit(Layout& layout);
+
+  std::shared_ptr<const Schedule> schedule(const Layout& layout);
+  std::shared_ptr<const StepProgram> program(const Layout& layout);
+
+ private:
+  using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t, int64_t>;
+
+  const std::vector<int64_t>& balanced(const Layout& layout);
+
+  const SearchProblem& problem_;
+  std::map<SplitKey, SharedSplit> splits_;
+  std::map<std::pair<const SplitModel*, int64_t>, std::vector<int64_t>> balanced_;
+  ProgramCache programs_;
+};
+
+/// Every layout of the space, resolved, each once; twins under a second name left out. For small spaces: the
+/// search itself never makes this list.
+std::vector<Layout> enumerate_layouts(const SearchProblem& problem);
+
+}  // namespace mpt::planner

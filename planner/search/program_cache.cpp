@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/program_cache.h"
+
+#include "core/lower.h"
+#include "planner/search/evaluate.h"
+
+namespace mpt::planner {
+namespace {
+
+// What the cache may hold, in actions of schedules: about 100 MB of programs.
+constexpr size_t kMostActions = 400'000;
+
+size_t actions_of(const Schedule& s) { return size_t(s.stages()) * size_t(s.micro_batches) * 2; }
+size_t actions_of(const StepProgram& p) { return size_t(p.stages) * size_t(p.micro_batches) * 2; }
+
+}  // namespace
+
+ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, bool tied) {
+  return {l.schedule, l.pipeline, l.chunks, micro_batches, l.reduces_gradients(), l.gathers_after_step(), tied,
+          l.overlap_transfer};
+}
+
+template <class T>
+void ProgramCache::keep(Entries<T>& entries, const Key& key, std::shared_ptr<const T> value) {
+  entries.actions += actions_of(*value);
+  entries.oldest_first.push_back(key);
+  entries.by_key[key] = std::move(value);
+  while (entries.actions > kMostActions && entries.oldest_first.size() > 1) {
+    const auto oldest = entries.by_key.find(entries.oldest_first.front());
+    entries.actions -= actions_of(*oldest->second);
+    entries.by_key.erase(oldest);
+    entries.oldest_first.pop_front();
+  }
+}
+
+std::shared_ptr<const Schedule> ProgramCache::schedule(const Layout& layout, int64_t micro_batches) {
+  Layout plain = layout;  // the schedule depends on nothing else
+  plain.tensor = plain.context = plain.data = plain.expert = 1;
+  plain.zero = 0;
+  const Key key = key_of(plain, micro_batches, false);
+  if (const auto found = schedules_.by_key.find(key); found != schedules_.by_key.end()) return found->second;
+  auto made = std::make_shared<const Schedule>(schedule_of(layout, micro_batches));
+  keep(schedules_, key, made);
+  return made;
+}
+
+std::shared_ptr<const StepProgram> ProgramCache::program(const Layout& layout, int64_t micro_batches,
+                                                         bool tied) {
+  const Key key = key_of(layout, micro_batches, tied);
+  if (const auto found = programs_.by_key.find(key); found != programs_.by_key.end()) return found->second;
+  std::vector<StageFootprint> no_bytes(size_t(layout.stages()));
+  if (tied) no_bytes.front().tied_embedding_bytes = no_bytes.back().tied_embedding_bytes = 1;
+  auto made = std::make_shared<const StepProgram>(lower(layout, *schedule(layout, micro_batches), no_bytes));
+  keep(programs_, key, made);
+  return made;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// ProgramCache: schedules and the structure of their programs, which many layouts of a search share. Bytes
+// are not part of it: the same schedule holds different bytes under every split.
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/layout.h"
+#include "core/schedule.h"
+#include "core/step_program.h"
+
+namespace mpt::planner {
+
+
+class ProgramCache {
+ public:
+  std::shared_ptr<const Schedule> schedule(const Layout& layout, int64_t micro_batches);
+  /// `tied`: the model ties its embeddings.
+  std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches, bool tied);
+
+ private:
+  struct Key {
+    std::string schedule;
+    int64_t pipeline, chunks, micro_batches;
+    bool reduces, gathers, tied, overlap_transfer;
+    auto operator<=>(const Key&) const = default;
+  };
+  static Key key_of(const Layout& layout, int64_t micro_batches, bool tied);
+
+  template <class T>
+  struct Entries {
+    std::map<Key, std::shared_ptr<const T>> by_key;
+    std::list<Key> oldest_first;
+    size_t actions = 0;
+  };
+  template <class T>
+  void keep(Entries<T>& entries, const Key& key, std::shared_ptr<const T> value);
+
+  Entries<Schedule> schedules_;
+  Entries<StepProgram> programs_;
+};
+
+}  // namespace mpt::planner
