@@ -164,11 +164,11 @@ struct SearchCertificate {
   int64_t over_memory = 0;
   int64_t over_bound = 0;  // their lower bound passed the best time found
   int64_t simulated = 0;
+  bool optimal = false;
+  double seconds = 0.0;
   int64_t same = 0;         // equal to another layout of the space under another name
   int64_t not_reached = 0;  // left when the search was stopped
-  bool optimal = false;
-  double gap = 0.0;  // of a stopped search: by how much, as a share, the best may be above the optimum
-  double seconds = 0.0;
+  double gap = 0.0;         // of a stopped search: by how much, as a share, the best may be above the optimum
 
   bool operator==(const SearchCertificate&) const = default;
 

@@ -143,6 +143,13 @@ double exposed_s(double communication_s, double beside_s) {
   return communication_s - hidden + kOverlapShare * hidden;
 }
 
+ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
+                               const CostSource& source) {
+  const Reduction reduction(layout, source);
+  return {layout.zero == 3 ? reduction.gather_s(share) : 0.0,
+          layout.zero >= 2 ? reduction.scatter_s(share) : 0.0};
+}
+
 void PieceCost::add(const PieceCost& other, double times) {
   forward_s += times * other.forward_s;
   backward_s += times * other.backward_s;
@@ -229,9 +236,7 @@ StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share
     stage.collective[size_t(kind)] = collective;
   };
   const Reduction reduction(layout, source);
-  // ZeRO 3 gathers weights for every forward and backward, ZeRO 2 and 3 scatter gradients with each backward.
-  const double gather = layout.zero == 3 ? reduction.gather_s(share) : 0.0;
-  const double scatter = layout.zero >= 2 ? reduction.scatter_s(share) : 0.0;
+  const auto [gather, scatter] = sharded_traffic(layout, share, source);
   const bool prefetch = layout.overlap_parameter_gather, early = layout.overlap_gradient_reduce;
   const double in_forward = layerwise_exposed_s(gather, piece.forward_s, layers, prefetch);
   const double again = layerwise_exposed_s(gather, piece.input_gradient_s, layers, prefetch);

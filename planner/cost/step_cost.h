@@ -32,6 +32,14 @@ struct PieceCost {
   void add(const PieceCost& other, double times);
 };
 
+/// What ZeRO adds to every micro-batch of parameters `share`: gathering of weights, once for forward and once
+/// for backward (stage 3), and scattering of gradients (2 and 3). Zero below.
+struct ShardedTraffic {
+  double gather_s = 0.0, scatter_s = 0.0;
+};
+ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
+                               const CostSource& source);
+
 /// How many layers of each kind a stage holds.
 struct LayerCounts {
   static constexpr size_t kKinds = 4;  // experts or not, x windowed or not

@@ -2,11 +2,25 @@
 #include "planner/search/family_bound.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
+
+namespace {
+
+// What ZeRO 2 and 3 add to the micro-batches of all ranks together, where compute hides as much as it can:
+// one message of everything takes no longer than its parts.
+double ranks_share_of_sharding_s(const Layout& layout, const models::ParameterShare& share, double micro,
+                                 const CostSource& source) {
+  if (layout.zero < 2) return 0.0;
+  const ShardedTraffic traffic = sharded_traffic(layout, share, source);
+  const auto shown = [](double seconds, bool overlap) { return overlap ? kOverlapShare * seconds : seconds; };
+  return micro * (2.0 * shown(traffic.gather_s, layout.overlap_parameter_gather) +
+                  shown(traffic.scatter_s, layout.overlap_gradient_reduce));
+}
+
+}  // namespace
 
 FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split) {
   const Layout& layout = family.layout;
@@ -27,19 +41,13 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   const double filling = 0.5 * (ranks - 1.0) * one_layer / best_rate;
   FamilyBound bound;
   bound.bound_s = std::max(filling + micro * work / ranks / best_rate, micro * work / best_total_rate);
-  bound.bound_s *= 1.0 - 1e-9;
-
   const StageContent everything{0, problem.model.layers, true, true};
-  double least_state = std::numeric_limits<double>::infinity();
-  for (const Sharding& sharding : family.shardings) {
-    Layout whole = layout;
-    whole.pipeline = 1;
-    whole.zero = sharding.zero;
-    whole.shard = sharding.shard;
-    whole.offload_optimizer = sharding.offload;
-    least_state = std::min(least_state, double(split.pieces.least_state_bytes(whole, everything)));
-  }
-  bound.floor_bytes = least_state / ranks + double(split.pieces.least_layer_bytes());
+  const models::ParameterShare share = split.pieces.parameters(everything);
+  const double sharding = ranks_share_of_sharding_s(layout, share, micro, *problem.cost) / ranks;
+  bound.bound_s += sharding;
+  bound.bound_s *= 1.0 - 1e-9;
+  bound.floor_bytes = double(split.pieces.least_state_bytes(layout, everything)) / ranks +
+                      double(split.pieces.least_layer_bytes());
   return bound;
 }
 

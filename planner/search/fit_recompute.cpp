@@ -11,11 +11,11 @@ namespace {
 class Fitting {
  public:
   Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-          const Schedule& schedule, const StepProgram& program)
+          const Schedule& schedule, std::span<const StageSlots> slots)
       : problem_(problem),
         split_(split),
         schedule_(schedule),
-        program_(program),
+        slots_(slots),
         layout_(layout),
         contents_(stage_contents(problem.model, layout)),
         footprints_(contents_.size()) {
@@ -58,7 +58,7 @@ class Fitting {
       count -= here;
       layout_.recomputed_layers[s] = here;
       footprints_[s] = split_.pieces.footprint(layout_, contents_[s], s);
-      slots += program_.slots[s].total() * footprints_[s].boundary_bytes;
+      if (!slots_.empty()) slots += slots_[s].total() * footprints_[s].boundary_bytes;
     }
     return rank_peak_bytes_without_slots(schedule_, size_t(rank), footprints_) + slots <=
            problem_.memory_limit_bytes;
@@ -67,7 +67,7 @@ class Fitting {
   const SearchProblem& problem_;
   const SplitModel& split_;
   const Schedule& schedule_;
-  const StepProgram& program_;
+  std::span<const StageSlots> slots_;
   Layout layout_;
   std::vector<StageContent> contents_;
   std::vector<StageFootprint> footprints_;
@@ -77,8 +77,8 @@ class Fitting {
 
 std::optional<std::vector<int64_t>> fit_recompute(const SearchProblem& problem, const SplitModel& split,
                                                   const Layout& layout, const Schedule& schedule,
-                                                  const StepProgram& program) {
-  return Fitting(problem, split, layout, schedule, program).run();
+                                                  std::span<const StageSlots> slots) {
+  return Fitting(problem, split, layout, schedule, slots).run();
 }
 
 }  // namespace mpt::planner

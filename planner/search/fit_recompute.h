@@ -4,6 +4,7 @@
 // How few layers of each stage must recompute so that every rank fits.
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "planner/search/evaluate.h"
@@ -13,9 +14,10 @@ namespace mpt::planner {
 /// Layers to recompute in full of each virtual stage, the fewest on each rank with which it fits, lower stages
 /// of a rank first: their activations are held for longest. Nothing if a rank does not fit with all of its
 /// layers recomputed. Fewer recomputed layers are never slower: every duration falls and the simulation only
-/// adds and compares.
+/// adds and compares. `slots`: transfer buffers of each stage; empty to leave them out, which asks for no more
+/// layers than with them.
 std::optional<std::vector<int64_t>> fit_recompute(const SearchProblem& problem, const SplitModel& split,
                                                   const Layout& layout, const Schedule& schedule,
-                                                  const StepProgram& program);
+                                                  std::span<const StageSlots> slots);
 
 }  // namespace mpt::planner

@@ -42,15 +42,16 @@ bool LayoutResolver::is_twin(const Member& member, const Layout& layout) const {
          layout.layers_per_stage == even_stages(problem_.model.layers, layout.stages());
 }
 
-LayoutResolver::Fit LayoutResolver::fit(Layout& layout) {
+LayoutResolver::Fit LayoutResolver::fit(Layout& layout, bool with_transfer_buffers) {
   layout.recompute = Recompute::full;
-  const auto counts =
-      fit_recompute(problem_, *split_of(layout), layout, *schedule(layout), *program(layout));
+  layout.recomputed_layers.clear();
+  const auto made = with_transfer_buffers ? program(layout) : nullptr;
+  const std::span<const StageSlots> slots = made ? std::span(made->slots) : std::span<const StageSlots>();
+  const auto counts = fit_recompute(problem_, *split_of(layout), layout, *schedule(layout), slots);
   if (!counts) return Fit::over_memory;
   const bool none = std::all_of(counts->begin(), counts->end(), [](int64_t n) { return n == 0; });
-  if (none || *counts == layout.layers_per_stage) return Fit::twin;
   layout.recomputed_layers = *counts;
-  return Fit::some_layers;
+  return none || layout.recomputed_layers == layout.layers_per_stage ? Fit::twin : Fit::some_layers;
 }
 
 std::shared_ptr<const Schedule> LayoutResolver::schedule(const Layout& layout) {
@@ -65,15 +66,12 @@ std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
   LayoutResolver resolver(problem);
   std::vector<Layout> layouts;
   for (const Family& family : enumerate_families(problem).families) {
-    for (Member member : members_of(problem, family)) {
-      for (size_t s = 0; s < family.shardings.size(); ++s) {
-        member.sharding = uint8_t(s);
-        Layout layout = resolver.layout(family, member);
-        if (resolver.is_twin(member, layout)) continue;
-        const bool open = member.recompute == RecomputeChoice::fitted;
-        if (open && resolver.fit(layout) == LayoutResolver::Fit::twin) continue;
-        layouts.push_back(std::move(layout));
-      }
+    for (const Member& member : members_of(problem, family)) {
+      Layout layout = resolver.layout(family, member);
+      if (resolver.is_twin(member, layout)) continue;
+      const bool open = member.recompute == RecomputeChoice::fitted;
+      if (open && resolver.fit(layout, true) == LayoutResolver::Fit::twin) continue;
+      layouts.push_back(std::move(layout));
     }
   }
   return layouts;

@@ -33,8 +33,9 @@ class LayoutResolver {
 
   enum class Fit { some_layers, twin, over_memory };
   /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit. `twin`: of none
-  /// or of all layers; `over_memory`: of all layers, and that is not enough.
-  Fit fit(Layout& layout);
+  /// or of all layers, which is another layout's name; `over_memory`: of all layers, and that is not enough. Without transfer buffers, which
+  /// only lowering can count, it needs no program and asks for no more layers than with them.
+  Fit fit(Layout& layout, bool with_transfer_buffers);
 
   std::shared_ptr<const Schedule> schedule(const Layout& layout);
   std::shared_ptr<const StepProgram> program(const Layout& layout);

@@ -7,11 +7,14 @@
 namespace mpt::planner {
 namespace {
 
-// What the cache may hold, in actions of schedules: about 100 MB of programs.
-constexpr size_t kMostActions = 400'000;
+// What the cache may hold of each, about 100 MB.
+constexpr size_t kMostBytes = 100'000'000;
 
-size_t actions_of(const Schedule& s) { return size_t(s.stages()) * size_t(s.micro_batches) * 2; }
-size_t actions_of(const StepProgram& p) { return size_t(p.stages) * size_t(p.micro_batches) * 2; }
+size_t bytes_of(const Schedule& s) { return size_t(s.stages()) * size_t(s.micro_batches) * 2 * sizeof(Action); }
+size_t bytes_of(const StepProgram& p) {
+  return p.instructions.size() * sizeof(Instruction) + p.lane_table.size() * sizeof(Lane) +
+         p.wait_table.size() * sizeof(InstructionId);
+}
 
 }  // namespace
 
@@ -22,12 +25,12 @@ ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, b
 
 template <class T>
 void ProgramCache::keep(Entries<T>& entries, const Key& key, std::shared_ptr<const T> value) {
-  entries.actions += actions_of(*value);
+  entries.bytes += bytes_of(*value);
   entries.oldest_first.push_back(key);
   entries.by_key[key] = std::move(value);
-  while (entries.actions > kMostActions && entries.oldest_first.size() > 1) {
+  while (entries.bytes > kMostBytes && entries.oldest_first.size() > 1) {
     const auto oldest = entries.by_key.find(entries.oldest_first.front());
-    entries.actions -= actions_of(*oldest->second);
+    entries.bytes -= bytes_of(*oldest->second);
     entries.by_key.erase(oldest);
     entries.oldest_first.pop_front();
   }

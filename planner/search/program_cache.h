@@ -36,7 +36,7 @@ class ProgramCache {
   struct Entries {
     std::map<Key, std::shared_ptr<const T>> by_key;
     std::list<Key> oldest_first;
-    size_t actions = 0;
+    size_t bytes = 0;
   };
   template <class T>
   void keep(Entries<T>& entries, const Key& key, std::shared_ptr<const T> value);

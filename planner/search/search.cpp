@@ -27,12 +27,14 @@ double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What waits in the queue: a whole family, or one of its members. A member whose recomputed layers were
-// fitted waits again under the bound that they give.
+// How far what waits is known. A member with fitted recompute waits again under the bound that its fitted
+// layers give, first fitted without transfer buffers, which costs no program, then with them.
+enum class Known : uint8_t { family, member, fitted_without_buffers, fitted };
+
 struct Waiting {
   double bound_s = 0.0;
   uint32_t family = 0;
-  bool opened = false;  // false: the family as a whole
+  Known known = Known::family;
   Member member;
   int32_t fitted = -1;  // index into the fitted counts
 };
@@ -54,7 +56,9 @@ struct Kept {
 class Search {
  public:
   Search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress)
-      : problem_(problem), keep_(keep), on_progress_(on_progress), start_s_(now_s()), resolver_(problem) {}
+      : problem_(problem), keep_(keep), on_progress_(on_progress), start_s_(now_s()),
+        resolver_(problem),
+        over_memory_(problem, families_, resolver_) {}
 
   SearchResult run() {
     Space space = enumerate_families(problem_);
@@ -64,7 +68,7 @@ class Search {
     while (!queue_.empty() && queue_.top().bound_s <= last_kept_s() && go_on()) {
       const Waiting next = queue_.top();
       queue_.pop();
-      if (!next.opened) {
+      if (next.known == Known::family) {
         open(next.family);
       } else {
         settle(next);
@@ -82,7 +86,7 @@ class Search {
     const auto key = std::make_pair(family.layout.pipeline, micro_batches(family.layout, problem_.workload));
     const auto [at, fresh] = member_counts_.try_emplace(key, 0);
     if (fresh) at->second = int64_t(members_of(problem_, family, &result_.not_dividing).size());
-    return at->second * int64_t(family.shardings.size());
+    return at->second;
   }
 
   void queue_family(size_t f) {
@@ -93,22 +97,11 @@ class Search {
     const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
     if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
       certificate().over_memory += count;
-      over_memory_.add(smallest_member(family), bound.floor_bytes, count);
+      over_memory_.add_family(uint32_t(f), bound.floor_bytes, count);
       return;
     }
     waiting_ += count;
-    queue_.push({bound.bound_s, uint32_t(f), false, {}, -1});
-  }
-
-  // For the nearest miss of a family that is not opened: the member that should need least.
-  Layout smallest_member(const Family& family) {
-    const auto members = members_of(problem_, family);
-    Member smallest = members.front();
-    for (const Member& m : members) {
-      if (m.recompute == RecomputeChoice::full && smallest.recompute != RecomputeChoice::full) smallest = m;
-    }
-    smallest.sharding = uint8_t(family.shardings.size() - 1);
-    return layout_of(problem_, family, smallest);
+    queue_.push({bound.bound_s, uint32_t(f), Known::family, {}, -1});
   }
 
   Layout layout_of_waiting(const Waiting& w) {
@@ -131,50 +124,48 @@ class Search {
 
   void open(uint32_t f) {
     const Family& family = families_[f];
-    for (Member member : members_of(problem_, family)) {
-      for (size_t sharding = 0; sharding < family.shardings.size(); ++sharding) {
-        member.sharding = uint8_t(sharding);
-        --waiting_;
-        Waiting w{0.0, f, true, member, -1};
-        const Layout layout = layout_of_waiting(w);
-        if (resolver_.is_twin(member, layout)) {
-          ++certificate().same;
-          continue;
-        }
-        w.bound_s = bound_of(layout);
-        if (w.bound_s > last_kept_s()) {
-          ++certificate().over_bound;
-          continue;
-        }
-        ++waiting_;
-        queue_.push(w);
+    for (const Member& member : members_of(problem_, family)) {
+      --waiting_;
+      Waiting w{0.0, f, Known::member, member, -1};
+      const Layout layout = layout_of_waiting(w);
+      if (resolver_.is_twin(member, layout)) {
+        ++certificate().same;
+        continue;
       }
+      w.bound_s = bound_of(layout);
+      if (w.bound_s > last_kept_s()) {
+        ++certificate().over_bound;
+        continue;
+      }
+      ++waiting_;
+      queue_.push(w);
     }
   }
 
-  void drop_for_memory(const Layout& layout, double needed) {
+  void drop_for_memory(const Waiting& w, double needed) {
     ++certificate().over_memory;
-    over_memory_.add(layout, needed, 1);
+    over_memory_.add_member(w.family, w.member, needed);
   }
 
   // Memory, then the simulated time, of a layout at the front of the queue.
   void settle(const Waiting& w) {
     --waiting_;
     Layout layout = layout_of_waiting(w);
-    if (w.member.recompute == RecomputeChoice::fitted && w.fitted < 0) return fit(w, std::move(layout));
+    if (w.member.recompute == RecomputeChoice::fitted && w.known != Known::fitted)
+      return fit(w, std::move(layout));
     const SharedSplit split = resolver_.split_of(layout);
     const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
     const auto placement =
         find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
     const double floor = double(memory_floor(layout, placement, footprints).peak_bytes);
     const auto limit = double(problem_.memory_limit_bytes);
-    if (floor > limit) return drop_for_memory(layout, floor);
+    if (floor > limit) return drop_for_memory(w, floor);
     const auto without_slots = peak_bytes_without_slots(*resolver_.schedule(layout), footprints);
     const auto fullest = double(*std::max_element(without_slots.begin(), without_slots.end()));
-    if (fullest > limit) return drop_for_memory(layout, fullest);
+    if (fullest > limit) return drop_for_memory(w, fullest);
     const auto program = resolver_.program(layout);
     const int64_t peak = peak_with_slots(*program, without_slots, footprints);
-    if (double(peak) > limit) return drop_for_memory(layout, double(peak));
+    if (double(peak) > limit) return drop_for_memory(w, double(peak));
     const StepCost cost =
         step_cost(split->costs, split->pieces, problem_.model, layout, placement, *problem_.cost);
     const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
@@ -184,15 +175,18 @@ class Search {
 
   // Chooses the fewest recomputed layers that fit; the layout then waits under the bound that they give.
   void fit(Waiting w, Layout layout) {
-    switch (resolver_.fit(layout)) {
+    const bool with_buffers = w.known == Known::fitted_without_buffers;
+    switch (resolver_.fit(layout, with_buffers)) {
       case LayoutResolver::Fit::over_memory:
-        return drop_for_memory(layout, double(problem_.memory_limit_bytes));
+        return drop_for_memory(w, double(problem_.memory_limit_bytes));
       case LayoutResolver::Fit::twin:
+        if (!with_buffers) break;  // with them it may be another
         ++certificate().same;
         return;
       case LayoutResolver::Fit::some_layers:
         break;
     }
+    w.known = with_buffers ? Known::fitted : Known::fitted_without_buffers;
     w.bound_s = std::max(w.bound_s, bound_of(layout));
     fitted_.push_back(std::move(layout.recomputed_layers));
     w.fitted = int32_t(fitted_.size() - 1);
@@ -247,8 +241,8 @@ class Search {
       result_.best.push_back({std::move(e), std::move(evaluation)});
     }
     // Where nothing fits, only what the smallest layout needs is told.
-    result_.over_memory = over_memory_.nearest(problem_, best_.empty() ? 1 : kFamiliesTold);
-    result_.more_over_memory = int64_t(over_memory_.families());
+    result_.over_memory = over_memory_.nearest(best_.empty() ? 1 : kFamiliesTold);
+    result_.more_over_memory = over_memory_.splits() - int64_t(result_.over_memory.size());
     c.seconds = now_s() - start_s_;
   }
 

@@ -126,21 +126,25 @@ class Enumeration {
     }
   }
 
-  void add_family(const Layout& layout) {
-    Family family{layout, {}};
+  void add_family(Layout layout) {
+    layout.layers_per_stage.clear();  // there may be many families: nothing is kept that can be made again
     const bool zero_free = problem_.features.zero && layout.reduces_gradients() && layout.replicas() > 1;
+    bool any = false;
     for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {
       if (zero_free && !allowed(bounds_.zero, zero)) continue;
       for (const int64_t shard : shards(layout, zero)) {
         for (const bool offload : {false, true}) {
           if (offload && !can_offload()) continue;
           if (can_offload() && !allowed(bounds_.offload, offload)) continue;
-          family.shardings.push_back({zero, shard, offload});
+          layout.zero = zero;
+          layout.shard = shard;
+          layout.offload_optimizer = offload;
+          space_.families.push_back({layout});
+          any = true;
         }
       }
     }
-    if (family.shardings.empty()) return note("no allowed ZeRO stage or offload");
-    space_.families.push_back(std::move(family));
+    if (!any) note("no allowed ZeRO stage or offload");
   }
 
   bool can_offload() const {
@@ -238,12 +242,8 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
 
 Layout layout_of(const SearchProblem& problem, const Family& family, const Member& member) {
   Layout layout = family.layout;
-  const Sharding& sharding = family.shardings[member.sharding];
   layout.schedule = schedule_catalog()[member.schedule].name;
   layout.chunks = member.chunks;
-  layout.zero = sharding.zero;
-  layout.shard = sharding.shard;
-  layout.offload_optimizer = sharding.offload;
   layout.recompute = member.recompute == RecomputeChoice::none        ? Recompute::none
                      : member.recompute == RecomputeChoice::selective ? Recompute::selective
                                                                       : Recompute::full;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The space of layouts, in two steps. A Family fixes all degrees, the micro-batch and the placement: its
-// members share the price of every layer. A Member adds what sits on top: schedule and chunks, how layers are
-// divided into stages, recompute, ZeRO and offload. Combinations that differ in name alone stand once: one
+// The space of layouts, in two steps. A Family fixes all degrees, the micro-batch, the placement, ZeRO and
+// offload: its members share the price of every layer. A Member adds what sits on top: schedule and chunks,
+// how layers are divided into stages, and recompute. Combinations that differ in name alone stand once: one
 // pipeline rank has one schedule.
 
 #include <map>
@@ -26,17 +26,10 @@ struct Member {
   uint16_t chunks = 1;
   StageSplit split = StageSplit::even;
   RecomputeChoice recompute = RecomputeChoice::none;
-  uint8_t sharding = 0;  // index into Family::shardings
-};
-
-struct Sharding {
-  int64_t zero = 0, shard = 1;
-  bool offload = false;
 };
 
 struct Family {
-  Layout layout;  // one stage per rank, evenly split, no recompute
-  std::vector<Sharding> shardings;
+  Layout layout;  // layers_per_stage is left empty
 };
 
 struct Space {
@@ -45,7 +38,7 @@ struct Space {
 };
 
 Space enumerate_families(const SearchProblem& problem);
-/// Members of a family but for their sharding, which every one combines with. Notes rules that fail.
+/// Members of a family; they depend on its pipeline and number of micro-batches alone. Notes rules that fail.
 std::vector<Member> members_of(const SearchProblem& problem, const Family& family,
                                std::map<std::string, int64_t>* not_dividing = nullptr);
 

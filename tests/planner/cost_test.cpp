@@ -24,7 +24,7 @@ profiler::Profile sample_profile(const ModelSpec& model) {
     for (const auto& [phase, phase_name] : EnumNames<Phase>::table()) {
       for (const int64_t tensor : {1, 2}) {
         for (const auto& [micro_batch, seconds] : {std::pair<int64_t, double>{1, 2.0}, {2, 3.0}, {8, 8.0}}) {
-          for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+          for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
             profile.pieces.push_back({piece, phase, micro_batch, tensor, recompute,
                                       seconds / double(tensor) * (recompute == Recompute::full ? 1.5 : 1),
                                       0});
