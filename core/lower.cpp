@@ -298,12 +298,14 @@ class Lowering {
   void add_tied_embedding(std::vector<int>& ready) {
     const int final_stage = schedule_.stages() - 1;
     const int64_t bytes = footprints_.front().tied_embedding_bytes;
-    if (bytes == 0 || !crosses(0, final_stage)) return;
+    if (bytes == 0 || final_stage == 0) return;
     Draft draft;
     draft.instruction.kind = InstructionKind::reduce_tied_embedding;
     draft.instruction.stage = 0;
     draft.instruction.bytes = bytes;
-    draft.lanes = {lane(rank_of(0), Stream::reduction), lane(rank_of(final_stage), Stream::reduction)};
+    draft.lanes = {lane(rank_of(0), Stream::reduction)};
+    // In a V both lie on one rank, which adds them up by itself.
+    if (crosses(0, final_stage)) draft.lanes.push_back(lane(rank_of(final_stage), Stream::reduction));
     draft.waits = {ready.front(), ready.back()};
     ready.front() = ready.back() = add(std::move(draft));
     order_.push_back(ready.front());

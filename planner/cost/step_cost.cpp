@@ -270,7 +270,7 @@ StepCost step_cost(const PieceCosts& costs, const models::StagePieces& pieces, c
   const auto contents = stage_contents(model, layout);
   const double dispatch = source.dispatch_s();
   const int64_t stride = RankGrid(layout).stride(Axis::pipeline);
-  const bool tied = model.tied_embeddings && rank_of_stage.front() != rank_of_stage.back();
+  const bool tied = model.tied_embeddings && rank_of_stage.size() > 1;
   std::vector<int64_t> rank_parameters(size_t(layout.pipeline), 0);
   cost.stages.reserve(contents.size());
   StageCost shared;
@@ -297,10 +297,13 @@ StepCost step_cost(const PieceCosts& costs, const models::StagePieces& pieces, c
     set(InstructionKind::transfer_activation, transfer_s(source, stride, bytes, rank_of_stage, s, +1));
     set(InstructionKind::transfer_gradient, transfer_s(source, stride, bytes, rank_of_stage, s, -1));
     if (tied && s == 0) {
-      // Between the first and the last pipeline rank, in every tensor and data position.
+      // Between the first and the last pipeline rank, in every tensor and data position; in a V, where both are
+      // one, it is an addition in place that nothing waits for long.
       const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
+      const bool apart = rank_of_stage.front() != rank_of_stage.back();
       set(InstructionKind::reduce_tied_embedding,
-          source.collective_s(CollectiveKind::all_reduce, rows * model.hidden * 4, {2, layout.ranks()}));
+          apart ? source.collective_s(CollectiveKind::all_reduce, rows * model.hidden * 4, {2, layout.ranks()})
+                : source.gradient_norm_s(3 * rows * model.hidden));
     }
     rank_parameters[size_t(rank_of_stage[s])] += share.total();
   }

@@ -167,11 +167,25 @@ void RankWorker::transfer(const Instruction& i) {
 }
 
 void RankWorker::reduce_tied_embedding() {
-  HeldStage& h = held(holds(0) ? 0 : program_.stages - 1);
-  const Parameter* table = h.stage.tied_embedding();
-  MPT_CHECK(table != nullptr, "no tied embedding on pipeline rank {}", at_.pipeline);
-  char* gradient = static_cast<char*>(h.stage.gradient_data()) + table->offset * size_of(type_);
-  embedding_group_->all_reduce(gradient, table->count, type_, ReduceOperation::sum);
+  const auto gradient_of = [&](int s, int64_t& count) -> char* {
+    HeldStage& h = held(s);
+    const Parameter* table = h.stage.tied_embedding();
+    MPT_CHECK(table != nullptr, "no tied embedding on pipeline rank {}", at_.pipeline);
+    count = table->count;
+    return static_cast<char*>(h.stage.gradient_data()) + table->offset * size_of(type_);
+  };
+  int64_t count = 0;
+  const int last = program_.stages - 1;
+  if (!embedding_group_) {
+    // Both ends of the pipeline are here: each copy of the weight gets the sum of both gradients.
+    char* const first_gradient = gradient_of(0, count);
+    char* const last_gradient = gradient_of(last, count);
+    device_->residual_add(type_, count, first_gradient, last_gradient, first_gradient);
+    device_->copy(last_gradient, first_gradient, count * size_of(type_));
+    return;
+  }
+  char* const gradient = gradient_of(holds(0) ? 0 : last, count);
+  embedding_group_->all_reduce(gradient, count, type_, ReduceOperation::sum);
 }
 
 double RankWorker::squared_norm() {

@@ -59,8 +59,13 @@ TEST(Lower, HoldsEveryComputeTransferAndStepEndOnce) {
     for (const Instruction& i : program.instructions) ++count[i.kind];
     const int stages = c.pipeline * c.chunks;
     EXPECT_EQ(count[InstructionKind::forward], stages * c.micro_batches);
-    EXPECT_EQ(count[InstructionKind::backward], stages * c.micro_batches);
-    const int boundaries = c.pipeline == 1 ? 0 : stages - 1;
+    const bool split = find_schedule(c.schedule, "test").splits_backward;
+    EXPECT_EQ(count[InstructionKind::backward], split ? 0 : stages * c.micro_batches);
+    EXPECT_EQ(count[InstructionKind::input_gradient], split ? stages * c.micro_batches : 0);
+    EXPECT_EQ(count[InstructionKind::weight_gradient], split ? stages * c.micro_batches : 0);
+    int boundaries = 0;  // between stages on different ranks
+    for (int s = 0; s + 1 < stages; ++s)
+      boundaries += program.rank_of_stage[size_t(s)] != program.rank_of_stage[size_t(s) + 1] ? 1 : 0;
     EXPECT_EQ(count[InstructionKind::transfer_activation], boundaries * c.micro_batches);
     EXPECT_EQ(count[InstructionKind::transfer_gradient], boundaries * c.micro_batches);
     EXPECT_EQ(count[InstructionKind::reduce_gradient], c.data > 1 ? stages : 0);

@@ -65,7 +65,7 @@ TEST(Schedule, NominalLengthEqualsTheClosedForm) {
     for (const int v : {1, 2, 4}) {
       const int m = 2 * p;
       for (const ScheduleEntry& entry : schedule_catalog()) {
-        if (v < entry.min_chunks || v > entry.max_chunks) continue;
+        if (v < entry.min_chunks || v > entry.max_chunks || entry.splits_backward) continue;
         const Schedule schedule = entry.generate(p, v, m);
         const NominalPlacement placement = place_nominally(schedule);
         int64_t end = 0;
@@ -74,6 +74,79 @@ TEST(Schedule, NominalLengthEqualsTheClosedForm) {
         }
         EXPECT_EQ(end, 3 * m * v + 3 * (p - 1)) << entry.name << " p " << p << " v " << v;
       }
+    }
+  }
+}
+
+// What a schedule with split backward takes in units of one chunk's forward, and holds in chunks.
+struct UnitRun {
+  int64_t end = 0;           // of the last action
+  int64_t longest_span = 0;  // of a rank, from its first action to its last
+  int held = 0;              // chunks with forward done and weight gradient not, at most
+};
+UnitRun unit_run(const std::string& name, int ranks, int micro_batches) {
+  const ScheduleEntry& entry = find_schedule(name, "test");
+  const Schedule schedule = entry.generate(ranks, entry.min_chunks, micro_batches);
+  const NominalPlacement placement = place_nominally(schedule);
+  UnitRun run;
+  for (size_t r = 0; r < schedule.rows.size(); ++r) {
+    const int64_t end = placement.start[r].back() + 1;
+    run.end = std::max(run.end, end);
+    run.longest_span = std::max(run.longest_span, end - placement.start[r].front());
+    int held = 0;
+    for (const Action& a : schedule.rows[r]) {
+      held += a.kind == ActionKind::forward ? 1 : 0;
+      run.held = std::max(run.held, held);
+      held -= a.kind == ActionKind::weight_gradient ? 1 : 0;
+    }
+  }
+  return run;
+}
+
+// arXiv:2401.10241, table 1, with forward, input and weight gradient of one unit each: the bubble of ZB-H1 is
+// (p-1)(F + I - W), that of ZB-H2 (p-1)(F + I - 2W) between a rank's own first and last action; they hold p
+// and 2p-1 micro-batches.
+TEST(Schedule, ZeroBubbleSchedulesMeetTheirClosedForms) {
+  for (const int p : {2, 3, 4, 5, 8, 13, 16}) {
+    for (const int m : {2 * p - 1, 2 * p, 3 * p + 1, 6 * p}) {
+      const UnitRun h1 = unit_run("zb-h1", p, m), h2 = unit_run("zb-h2", p, m);
+      EXPECT_EQ(h1.end, 3 * m + (p - 1)) << p << " " << m;
+      EXPECT_EQ(h1.held, p);
+      EXPECT_EQ(h2.longest_span, 3 * m) << p << " " << m;
+      EXPECT_EQ(h2.held, 2 * p - 1);
+    }
+  }
+}
+
+// arXiv:2405.15362, table 1: against 1F1B, whose bubble is 6(p-1) chunk units and which holds 2p chunks: zb-v
+// holds the same, and ends p-1 units behind its work, when the last rank can have done its own at the
+// earliest; v-half has half the bubble for half the memory and a constant, v-min two thirds for a third. With
+// p divisible by 3 the passes of v-min meet on some rank unless a unit is lost at a turn (the publication,
+// section 3.3).
+TEST(Schedule, VShapedSchedulesMeetTheirClosedForms) {
+  for (const int p : {2, 3, 4, 5, 6, 8, 13, 16}) {
+    for (const int m : {p, 2 * p, 3 * p + 1, 6 * p}) {
+      const UnitRun zb = unit_run("zb-v", p, m), half = unit_run("v-half", p, m),
+                    min = unit_run("v-min", p, m);
+      EXPECT_EQ(zb.end, 6 * m + (p - 1)) << p << " " << m;
+      EXPECT_LE(zb.held, 2 * p);
+      EXPECT_LE(half.end, 6 * m + 3 * (p - 1)) << p << " " << m;
+      EXPECT_LE(half.held, p + 3);
+      EXPECT_LE(min.end, 6 * m + 4 * (p - 1) + (p % 3 == 0 ? 1 : 0)) << p << " " << m;
+      EXPECT_LE(min.held, (2 * p + 2) / 3 + 2);
+    }
+  }
+}
+
+// arXiv:2412.19437, table 2, for p ranks with two chunks: 2p + 1 chunks held, and a bubble of
+// (p-1)(F&B + B - 3W) = 2(p-1) units where a backward is one piece. Here the gradient leaves after its first
+// half, so that the bubble is that of zb-v.
+TEST(Schedule, DualPipeVMeetsItsClosedForm) {
+  for (const int p : {2, 3, 4, 5, 8, 13, 16}) {
+    for (const int m : {2 * p, 2 * p + 1, 5 * p}) {
+      const UnitRun run = unit_run("dualpipe-v", p, m);
+      EXPECT_EQ(run.end, 6 * m + (p - 1)) << p << " " << m;
+      EXPECT_EQ(run.held, 2 * p + 1);
     }
   }
 }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/schedules/zero_bubble.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/schedules/fill_weight_gradients.h"
+
+namespace mpt {
+
+Schedule generate_zb_h1(int ranks, int chunks, int micro_batches) {
+  MPT_CHECK(chunks == 1, "zb-h1 has one stage per rank, not {}", chunks);
+  Schedule schedule{"zb-h1", ranks, 1, micro_batches, round_robin_placement(ranks, 1), {}};
+  schedule.rows.resize(size_t(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    auto& row = schedule.rows[size_t(r)];
+    const int warm_up = std::min(ranks - 1 - r, micro_batches);
+    for (int m = 0; m < warm_up; ++m) row.push_back({ActionKind::forward, r, m});
+    for (int m = 0; m + warm_up < micro_batches; ++m) {
+      row.push_back({ActionKind::forward, r, m + warm_up});
+      row.push_back({ActionKind::input_gradient, r, m});
+    }
+    for (int m = micro_batches - warm_up; m < micro_batches; ++m)
+      row.push_back({ActionKind::input_gradient, r, m});
+  }
+  fill_weight_gradients(schedule, std::vector<int>(size_t(ranks), ranks));
+  return schedule;
+}
+
+Schedule generate_zb_h2(int ranks, int chunks, int micro_batches) {
+  MPT_CHECK(chunks == 1, "zb-h2 has one stage per rank, not {}", chunks);
+  Schedule schedule{"zb-h2", ranks, 1, micro_batches, round_robin_placement(ranks, 1), {}};
+  schedule.rows.resize(size_t(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    auto& row = schedule.rows[size_t(r)];
+    const int warm_up = std::min(2 * (ranks - r) - 1, micro_batches);
+    for (int m = 0; m < warm_up; ++m) row.push_back({ActionKind::forward, r, m});
+    for (int m = 0; m < micro_batches; ++m) {
+      row.push_back({ActionKind::input_gradient, r, m});
+      if (m + warm_up < micro_batches) row.push_back({ActionKind::forward, r, m + warm_up});
+    }
+  }
+  fill_weight_gradients(schedule, std::vector<int>(size_t(ranks), 2 * ranks - 1));
+  return schedule;
+}
+
+}  // namespace mpt
