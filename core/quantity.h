@@ -34,4 +34,7 @@ std::string format_percent(double fraction);
 /// Reads "2GiB", "512 MiB", "80GB", "1073741824". Throws UserError that names `where`.
 int64_t parse_bytes(std::string_view text, std::string_view where);
 
+/// A count such as 15T, 300B, 1.5M, 12000. Throws UserError naming `where`; at least 1.
+double parse_count(std::string_view text, std::string_view where);
+
 }  // namespace mpt

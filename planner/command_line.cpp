@@ -91,31 +91,6 @@ void check_precision(Precision precision, const ClusterSpec& cluster) {
                           cpu ? "" : "use bf16"});
 }
 
-SpaceBounds bounds_of(const PlanOptions& o) {
-  SpaceBounds bounds;
-  bounds.tensor = degrees(o.tensor, "--tp");
-  bounds.context = degrees(o.context, "--cp");
-  bounds.expert = degrees(o.expert, "--ep");
-  bounds.expert_tensor = degrees(o.expert_tensor, "--etp");
-  for (const std::string& word : o.zero) {
-    if (word.size() != 1 || word[0] < '0' || word[0] > '3')
-      throw UserError(Problem{"--zero", "\"" + word.substr(0, 40) + "\"", "0, 1, 2 or 3", ""});
-    bounds.zero.push_back(word[0] - '0');
-  }
-  bounds.context_methods = names<ContextMethod>(o.context_methods, "--cp-method");
-  bounds.orders = names<RankOrder>(o.orders, "--order");
-  bounds.sequence_parallel = switches(o.sequence_parallel, "--sp");
-  bounds.offload = switches(o.offload, "--offload");
-  bounds.pipeline = degrees(o.pipeline, "--pp");
-  bounds.data = degrees(o.data, "--dp");
-  bounds.chunks = degrees(o.chunks, "--chunks");
-  bounds.micro_batch = degrees(o.micro_batch, "--micro-batch");
-  for (const std::string& name : o.schedules)
-    bounds.schedules.push_back(find_schedule(name, "--schedule").name);
-  bounds.recomputes = names<Recompute>(o.recomputes, "--recompute");
-  return bounds;
-}
-
 void check_profile(const PreparedSearch& p, const std::string& file) {
   if (p.problem.cluster.device.kind != DeviceKind::cpu) {
     throw UserError(Problem{"--profile " + file, "a profile of " + p.profile->machine.device,
@@ -154,7 +129,32 @@ int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster) {
 
 }  // namespace
 
-void declare(CLI::App& app, PlanOptions& o) {
+SpaceBounds bounds_of(const SpaceOptions& o) {
+  SpaceBounds bounds;
+  bounds.tensor = degrees(o.tensor, "--tp");
+  bounds.context = degrees(o.context, "--cp");
+  bounds.expert = degrees(o.expert, "--ep");
+  bounds.expert_tensor = degrees(o.expert_tensor, "--etp");
+  for (const std::string& word : o.zero) {
+    if (word.size() != 1 || word[0] < '0' || word[0] > '3')
+      throw UserError(Problem{"--zero", "\"" + word.substr(0, 40) + "\"", "0, 1, 2 or 3", ""});
+    bounds.zero.push_back(word[0] - '0');
+  }
+  bounds.context_methods = names<ContextMethod>(o.context_methods, "--cp-method");
+  bounds.orders = names<RankOrder>(o.orders, "--order");
+  bounds.sequence_parallel = switches(o.sequence_parallel, "--sp");
+  bounds.offload = switches(o.offload, "--offload");
+  bounds.pipeline = degrees(o.pipeline, "--pp");
+  bounds.data = degrees(o.data, "--dp");
+  bounds.chunks = degrees(o.chunks, "--chunks");
+  bounds.micro_batch = degrees(o.micro_batch, "--micro-batch");
+  for (const std::string& name : o.schedules)
+    bounds.schedules.push_back(find_schedule(name, "--schedule").name);
+  bounds.recomputes = names<Recompute>(o.recomputes, "--recompute");
+  return bounds;
+}
+
+void declare_problem(CLI::App& app, PlanOptions& o) {
   app.add_option("--model", o.model,
                  "A name such as llama3-70b, or the path of a model file or Hugging Face config.json");
   app.add_option("--cluster", o.cluster,
@@ -167,45 +167,87 @@ void declare(CLI::App& app, PlanOptions& o) {
   app.add_option("--memory", o.memory, "Memory of one rank, such as 2GiB (default: what the device has)");
   app.add_option("--ranks", o.ranks, "Devices to use (default: all of the cluster)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  app.add_option("--precision", o.precision,
-                 "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
-  app.add_option("--tp", o.tensor, "Tensor-parallel degrees to consider, such as 1,2,4")->delimiter(',');
-  app.add_option("--pp", o.pipeline, "Pipeline ranks to consider")->delimiter(',');
-  app.add_option("--cp", o.context, "Context-parallel degrees to consider")->delimiter(',');
-  app.add_option("--cp-method", o.context_methods, "ring, all_to_all: those to consider")->delimiter(',');
-  app.add_option("--sp", o.sequence_parallel, "Sequence parallel: on, off or on,off")->delimiter(',');
-  app.add_option("--ep", o.expert, "Expert-parallel degrees to consider")->delimiter(',');
-  app.add_option("--etp", o.expert_tensor, "Ways to split each expert to consider")->delimiter(',');
-  app.add_option("--zero", o.zero, "ZeRO stages to consider, such as 0,1")->delimiter(',');
-  app.add_option("--offload", o.offload, "Optimizer state in the host's memory: on, off or on,off")
+  app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
+  app.add_option(
+         "--overlap", o.overlaps,
+         "What runs beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer "
+         "(default on GPUs: all but tensor)")
       ->delimiter(',');
-  app.add_option("--order", o.orders, "pipeline_outermost, data_outermost: placements to consider")
-      ->delimiter(',');
-  app.add_option("--overlap", o.overlaps,
-                 "What runs beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer "
-                 "(default on GPUs: all but tensor)")
-      ->delimiter(',');
-  app.add_option("--time-limit", o.time_limit_s, "Seconds of search; then the best so far, with its gap")
-      ->check(CLI::Range(1e-3, 1e6));
-  app.add_option("--dp", o.data, "Data-parallel degrees to consider")->delimiter(',');
-  app.add_option("--chunks", o.chunks, "Virtual stages per pipeline rank to consider")->delimiter(',');
-  app.add_option("--micro-batch", o.micro_batch, "Sequences per micro-batch to consider")->delimiter(',');
-  app.add_option("--schedule", o.schedules, "Schedules to consider, such as 1f1b,interleaved")
-      ->delimiter(',');
-  app.add_option("--recompute", o.recomputes, "none, selective, full: those to consider")->delimiter(',');
-  app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
+}
+
+void declare_space(CLI::App& app, SpaceOptions& o, bool several) {
+  const struct {
+    const char* name;
+    std::vector<std::string>* words;
+    const char* what;
+  } table[] = {
+      {"--tp", &o.tensor, "Tensor-parallel degree"},
+      {"--sp", &o.sequence_parallel, "Sequence parallel beside it, on or off"},
+      {"--cp", &o.context, "Context-parallel degree"},
+      {"--cp-method", &o.context_methods, "How context ranks attend, ring or all_to_all"},
+      {"--pp", &o.pipeline, "Pipeline ranks"},
+      {"--chunks", &o.chunks, "Virtual stages per pipeline rank"},
+      {"--schedule", &o.schedules,
+       "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, "
+       "v-min, dualpipe-v"},
+      {"--dp", &o.data, "Data-parallel degree"},
+      {"--zero", &o.zero, "ZeRO stage, 0 to 3"},
+      {"--offload", &o.offload, "Optimizer state in the host's memory, on or off"},
+      {"--order", &o.orders, "Outermost axis, pipeline_outermost or data_outermost"},
+      {"--ep", &o.expert, "Expert-parallel degree"},
+      {"--etp", &o.expert_tensor, "Ways to split each expert"},
+      {"--micro-batch", &o.micro_batch, "Sequences per micro-batch"},
+      {"--recompute", &o.recomputes, "none, selective or full"},
+  };
+  for (const auto& [name, words, what] : table) {
+    CLI::Option* option =
+        app.add_option(name, *words, several ? std::string(what) + "; several separated by commas" : what);
+    if (several) {
+      option->delimiter(',');
+    } else {
+      option->expected(1);
+    }
+    option->group(several ? "Layouts to consider (default: all)" : "Layout");
+  }
+}
+
+void declare_outputs(CLI::App& app, OutputOptions& o) {
   app.add_option("-o,--output", o.output, "Write the plan to this file");
   app.add_option("--report", o.report, "Write an HTML report to this file");
   app.add_flag("--json", o.json, "Print the plan as JSON instead of tables");
+}
+
+void declare_cost(CLI::App& app, CostOptions& o) {
+  app.add_option("--tokens", o.tokens,
+                 "Tokens of a whole training, such as 15T: prints days and device-hours");
+  app.add_option("--price", o.price, "Price of a device-hour: prints what the training costs")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
+void declare(CLI::App& app, PlanOptions& o) {
+  declare_problem(app, o);
+  declare_space(app, o.space, true);
+  declare_outputs(app, o.out);
+  declare_cost(app, o.cost);
+  app.add_option("--time-limit", o.time_limit_s, "Seconds of search; then the best so far, with its gap")
+      ->check(CLI::Range(1e-3, 1e6));
+  app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
   // A plan holds its model, cluster and layout: what would search for them cannot stand beside it.
+  const std::vector<CLI::Option*> others = app.get_options();
   CLI::Option* from =
       app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
-  for (const char* name :
-       {"--model", "--cluster", "--profile", "--global-batch", "--seq", "--memory", "--ranks", "--precision",
-        "--tp", "--cp", "--cp-method", "--sp", "--ep", "--etp", "--zero", "--offload", "--order", "--overlap",
-        "--time-limit", "--pp", "--dp", "--chunks", "--micro-batch", "--schedule", "--recompute", "--top"}) {
-    from->excludes(app.get_option(name));
+  for (CLI::Option* other : others) {
+    const std::string name = other->get_name();
+    if (name != "--help" && name != "--version" && name != "--output" && name != "--report" &&
+        name != "--json")
+      from->excludes(other);
   }
+}
+
+Features features_of(const ClusterSpec& cluster) {
+  // What mpt-run has on CPU ranks; GPU plans are for the frameworks that have all of it.
+  if (cluster.device.kind == DeviceKind::cpu) return {false, false, false, false, false, false, false};
+  return {};
 }
 
 std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
@@ -217,7 +259,7 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
   }
   auto p = std::make_unique<PreparedSearch>();
   SearchProblem& problem = p->problem;
-  problem.bounds = bounds_of(o);
+  problem.bounds = bounds_of(o.space);
   problem.model = models::load_model(o.model);
   if (!o.profile.empty()) p->profile = profiler::load_profile(o.profile);
   problem.cluster = profiler::load_cluster(o.cluster, p->profile);
@@ -226,8 +268,7 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
                                           : names<Precision>({o.precision}, "--precision").front();
   check_precision(problem.precision, problem.cluster);
   problem.overlaps = overlaps_of(o, cpu);
-  // What mpt-run has on CPU ranks; GPU plans are for the frameworks that have all of it.
-  if (cpu) problem.features = {false, false, false, false, false, false, false};
+  problem.features = features_of(problem.cluster);
   problem.time_limit_s = o.time_limit_s;
   const int64_t sequence =
       o.sequence > 0 ? o.sequence : std::min(problem.model.max_positions, kDefaultSequence);

@@ -16,16 +16,46 @@ class App;
 
 namespace mpt::planner {
 
-struct PlanOptions {
-  std::string model, cluster, profile, output, report, memory, precision, from;
-  int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
+/// Degrees and switches of layouts, as words.
+struct SpaceOptions {
   std::vector<std::string> tensor, context, pipeline, data, expert, expert_tensor, chunks, micro_batch, zero;
-  std::vector<std::string> schedules, recomputes, context_methods, orders, sequence_parallel, offload, overlaps;
-  double time_limit_s = 0.0;
+  std::vector<std::string> schedules, recomputes, context_methods, orders, sequence_parallel, offload;
+};
+/// Throws UserError that names the option.
+SpaceBounds bounds_of(const SpaceOptions& o);
+
+struct OutputOptions {
+  std::string output, report;
   bool json = false;
 };
 
+/// What a whole training costs.
+struct CostOptions {
+  std::string tokens;
+  double price = 0.0;
+};
+
+struct PlanOptions {
+  std::string model, profile, memory, precision, from;
+  std::string cluster;
+  int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
+  double time_limit_s = 0.0;
+  std::vector<std::string> overlaps;
+  SpaceOptions space;
+  OutputOptions out;
+  CostOptions cost;
+};
+
+/// Options of what is trained, where, and within which limits; of layouts; and of results.
+void declare_problem(CLI::App& app, PlanOptions& options);
+void declare_space(CLI::App& app, SpaceOptions& options, bool several);
+void declare_outputs(CLI::App& app, OutputOptions& options);
+void declare_cost(CLI::App& app, CostOptions& options);
+/// All of them, and what a search alone has.
 void declare(CLI::App& app, PlanOptions& options);
+
+/// Overlaps and features that a cluster's runtime has.
+Features features_of(const ClusterSpec& cluster);
 
 /// Everything that a search needs to stay alive.
 struct PreparedSearch {

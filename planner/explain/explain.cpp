@@ -24,22 +24,13 @@ std::string why_first(const Candidate& best, const SearchProblem& problem) {
   const Breakdown b = breakdown(best);
   const double step = best.evaluation.step_time_s;
   return fmt::format(
-      "{}: {} per step, {} tokens/s. A rank computes {} ({}), spends {} in tensor-parallel collectives and "
+      "{}: {} per step, {} tokens/s. A rank computes {} ({}), spends {} in collectives inside them and "
       "idles {} ({}), of which {} at the step's end; the fullest rank holds {} of {}.",
       layout_name(best.estimate.layout), format_seconds(step),
       format_count(int64_t(double(problem.workload.tokens_per_step()) / step)), format_seconds(b.compute_s),
       share(b.compute_s, step), format_seconds(b.collectives_s), format_seconds(b.idle_s),
       share(b.idle_s, step), format_seconds(b.step_end_s), format_bytes(double(best.evaluation.peak_bytes)),
       format_bytes(double(problem.memory_limit_bytes)));
-}
-
-std::string why_not_second(const Candidate& best, const Candidate& other) {
-  const Breakdown a = breakdown(best), b = breakdown(other);
-  const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
-  return fmt::format("The runner-up, {}, takes {} ({}): compute {}, collectives {}, idle {}.",
-                     layout_name(other.estimate.layout), signed_seconds(loss),
-                     share(loss, best.evaluation.step_time_s), signed_seconds(b.compute_s - a.compute_s),
-                     signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s));
 }
 
 // The fastest of the kept layouts that differs in its split, so that the comparison says something.
@@ -82,17 +73,21 @@ Breakdown breakdown(const Candidate& candidate) {
   return b;
 }
 
+std::string describe_loss(const Candidate& best, const Candidate& other) {
+  const Breakdown a = breakdown(best), b = breakdown(other);
+  const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
+  return fmt::format("{} takes {} ({}): compute {}, collectives {}, idle {}.",
+                     layout_name(other.estimate.layout), signed_seconds(loss),
+                     share(loss, best.evaluation.step_time_s), signed_seconds(b.compute_s - a.compute_s),
+                     signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s));
+}
+
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem) {
   std::vector<std::string> out{why_first(result.best.front(), problem)};
-  if (result.best.size() > 1) out.push_back(why_not_second(result.best[0], result.best[1]));
+  if (result.best.size() > 1)
+    out.push_back("The runner-up, " + describe_loss(result.best[0], result.best[1]));
   if (const Candidate* other = other_split(result); other != nullptr && other != &result.best[1]) {
-    const Breakdown a = breakdown(result.best.front()), b = breakdown(*other);
-    const double loss = other->evaluation.step_time_s - result.best.front().evaluation.step_time_s;
-    out.push_back(fmt::format(
-        "The best other split, {}, takes {} ({}): compute {}, collectives {}, idle {}.",
-        layout_name(other->estimate.layout), signed_seconds(loss),
-        share(loss, result.best.front().evaluation.step_time_s), signed_seconds(b.compute_s - a.compute_s),
-        signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s)));
+    out.push_back("The best other split, " + describe_loss(result.best.front(), *other));
   }
   return out;
 }

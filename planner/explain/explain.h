@@ -14,11 +14,14 @@ namespace mpt::planner {
 /// Where the step's time goes on the ranks' average: they add up to the step.
 struct Breakdown {
   double compute_s = 0.0;      // forward and backward without collectives, and the optimizer
-  double collectives_s = 0.0;  // tensor-parallel collectives inside them
+  double collectives_s = 0.0;  // tensor-, context-, expert-parallel and ZeRO collectives inside them
   double idle_s = 0.0;         // compute lane waits: bubble and exposed transfers
   double step_end_s = 0.0;     // of the idle time: gradient reduction and norm behind the last backward
 };
 Breakdown breakdown(const Candidate& candidate);
+
+/// "The runner-up ..." in seconds and parts: what `other` loses against `best`.
+std::string describe_loss(const Candidate& best, const Candidate& other);
 
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem);
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem);
@@ -28,6 +31,9 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem);
 
 /// The error where nothing fits: what the smallest layout would need. Never returns.
 [[noreturn]] void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem);
+
+/// One line of a search's certificate.
+std::string describe_certificate(const SearchCertificate& certificate);
 
 /// What mpt-plan prints: the best layouts, reasons, rejections, certificate and source of the costs.
 std::string describe_plan(const Plan& plan);

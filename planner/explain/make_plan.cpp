@@ -16,17 +16,6 @@ RankedLayout ranked(const Candidate& c, const SearchProblem& problem) {
           double(problem.workload.tokens_per_step()) / c.evaluation.step_time_s};
 }
 
-std::string describe_certificate(const SearchCertificate& c) {
-  std::string text = fmt::format("\nCertificate: {} layouts = {} over memory + {} over the bound + {} simulated",
-                                 format_count(c.layouts), format_count(c.over_memory),
-                                 format_count(c.over_bound), format_count(c.simulated));
-  if (c.same > 0) text += fmt::format(" + {} others under a second name", format_count(c.same));
-  if (c.not_reached > 0) text += fmt::format(" + {} not reached", format_count(c.not_reached));
-  const std::string proof = c.optimal ? "the optimum of this cost model"
-                                      : fmt::format("stopped: the optimum is at most {} faster", format_percent(c.gap));
-  return text + fmt::format("; {}, in {}\n", proof, format_seconds(c.seconds));
-}
-
 }  // namespace
 
 Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
@@ -53,6 +42,19 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.reasons = reasons(result, problem);
   plan.rejected = rejections(result, problem);
   return plan;
+}
+
+std::string describe_certificate(const SearchCertificate& c) {
+  std::string text =
+      fmt::format("\nCertificate: {} layouts = {} over memory + {} over the bound + {} simulated",
+                  format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),
+                  format_count(c.simulated));
+  if (c.same > 0) text += fmt::format(" + {} others under a second name", format_count(c.same));
+  if (c.not_reached > 0) text += fmt::format(" + {} not reached", format_count(c.not_reached));
+  const std::string proof =
+      c.optimal ? "the optimum of this cost model"
+                : fmt::format("stopped: the optimum is at most {} faster", format_percent(c.gap));
+  return text + fmt::format("; {}, in {}\n", proof, format_seconds(c.seconds));
 }
 
 std::string describe_plan(const Plan& plan) {

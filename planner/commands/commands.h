@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// mpt-plan's commands. Each declares its options on its own subcommand and runs when that is chosen.
+
+#include <functional>
+#include <string>
+
+#include "core/plan.h"
+#include "planner/command_line.h"
+#include "planner/search/search.h"
+
+namespace CLI {
+class App;
+}
+
+namespace mpt::planner {
+
+/// Adds the command to `app` and returns what runs it.
+std::function<void()> add_estimate(CLI::App& app);
+std::function<void()> add_explain(CLI::App& app);
+std::function<void()> add_compare(CLI::App& app);
+std::function<void()> add_sweep(CLI::App& app);
+
+/// The best plan, or the error that says why there is none.
+Plan search_plan(const PreparedSearch& prepared, size_t keep);
+/// A plan of one given layout, whether it fits or not.
+Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
+/// Writes what --output, --report and --json ask for; `text` is what is printed otherwise.
+void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text);
+/// "at 15T tokens: 84.1 days, ..." where --tokens is given; else empty.
+std::string describe_cost(const CostOptions& o, const Plan& plan);
+
+}  // namespace mpt::planner

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan compare: plans side by side, or the best plans of several clusters for one model.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/error.h"
+#include "core/quantity.h"
+#include "planner/commands/commands.h"
+#include "planner/explain/utilisation.h"
+#include "reports/table.h"
+
+namespace mpt::planner {
+namespace {
+
+struct CompareOptions {
+  std::vector<std::string> plans, clusters;
+  PlanOptions problem;
+};
+
+struct Compared {
+  std::string name;
+  Plan plan;
+};
+
+std::string table_of(const std::vector<Compared>& compared, const CostOptions& cost) {
+  const bool with_cost = !cost.tokens.empty();
+  std::vector<reports::Column> columns{{"", reports::Align::left},
+                                       {"layout", reports::Align::left},
+                                       {"devices"},
+                                       {"step time"},
+                                       {"tokens/s"},
+                                       {"per device"},
+                                       {"of peak"},
+                                       {"bubble"},
+                                       {"memory"},
+                                       {"speed"}};
+  if (with_cost) columns.insert(columns.end(), {{"days"}, {"device-hours"}, {"price"}});
+  reports::Table table(columns);
+  for (const auto& [name, plan] : compared) {
+    int64_t peak = 0;
+    for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
+    const double rate = plan.prediction.tokens_per_s;
+    std::vector<std::string> row{
+        name,
+        layout_name(plan.layout),
+        format_count(plan.layout.ranks()),
+        format_seconds(plan.prediction.step_time_s),
+        format_count(int64_t(rate)),
+        format_count(int64_t(rate / double(plan.layout.ranks()))),
+        format_percent(model_flop_utilisation(plan)),
+        format_percent(plan.prediction.bubble_share),
+        format_bytes(double(peak)),
+        fmt::format("{:.2f}x", rate / compared.front().plan.prediction.tokens_per_s)};
+    if (with_cost) {
+      const TrainingCost c = training_cost(plan, parse_count(cost.tokens, "--tokens"), cost.price);
+      row.insert(row.end(), {fmt::format("{:.1f}", c.days), format_magnitude(c.device_hours),
+                             cost.price > 0 ? format_magnitude(c.price) : "-"});
+    }
+    table.add_row(std::move(row));
+  }
+  return table.text();
+}
+
+std::vector<Compared> from_files(const std::vector<std::string>& files) {
+  std::vector<Compared> compared;
+  for (const std::string& file : files) compared.push_back({file, load_plan(file)});
+  return compared;
+}
+
+std::vector<Compared> from_clusters(const CompareOptions& o) {
+  std::vector<Compared> compared;
+  for (const std::string& cluster : o.clusters) {
+    PlanOptions options = o.problem;
+    options.cluster = cluster;
+    compared.push_back({cluster, search_plan(*prepare(options), 1)});
+  }
+  return compared;
+}
+
+void run(const CompareOptions& o) {
+  const bool files = !o.plans.empty();
+  if (files == !o.clusters.empty() || o.plans.size() + o.clusters.size() < 2) {
+    throw UserError(Problem{"command line",
+                            fmt::format("{} plans and {} clusters", o.plans.size(), o.clusters.size()),
+                            "two or more plan files, or --model with two or more --cluster", "see --help"});
+  }
+  const std::vector<Compared> compared = files ? from_files(o.plans) : from_clusters(o);
+  fmt::print("{}", table_of(compared, o.problem.cost));
+  const Plan& first = compared.front().plan;
+  for (const auto& [name, plan] : compared) {
+    if (plan.model != first.model || plan.workload != first.workload) {
+      fmt::print("  note: {} trains {} with {} x {} tokens per step, not the first one's {} with {} x {}\n",
+                 name, plan.model.name, plan.workload.global_batch, plan.workload.sequence, first.model.name,
+                 first.workload.global_batch, first.workload.sequence);
+    }
+  }
+}
+
+}  // namespace
+
+std::function<void()> add_compare(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("compare", "Plans side by side, or the best plans of several clusters");
+  auto o = std::make_shared<CompareOptions>();
+  command->add_option("plans", o->plans, "Plan files");
+  declare_problem(*command, o->problem);
+  command->remove_option(command->get_option("--cluster"));
+  command->add_option("--cluster", o->clusters, "Clusters, each searched for its best plan")
+      ->delimiter(',')
+      ->expected(1, 64);
+  declare_space(*command, o->problem.space, true);
+  declare_cost(*command, o->problem.cost);
+  return [o] { run(*o); };
+}
+
+}  // namespace mpt::planner

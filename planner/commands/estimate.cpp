@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan estimate: scores a layout that somebody has, whether it fits or not, and says what would be
+// better.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/error.h"
+#include "core/quantity.h"
+#include "core/schedule_catalog.h"
+#include "planner/commands/commands.h"
+#include "planner/explain/explain.h"
+#include "planner/explain/utilisation.h"
+#include "reports/table.h"
+
+namespace mpt::planner {
+namespace {
+
+template <class T>
+T one(const std::vector<T>& values, T otherwise) {
+  return values.empty() ? otherwise : values.front();
+}
+
+// The layout that the options name; what they leave out is 1, off or what the rest leaves.
+Layout layout_from(const SearchProblem& problem) {
+  const SpaceBounds& b = problem.bounds;
+  Layout l;
+  l.tensor = one<int64_t>(b.tensor, 1);
+  l.context = one<int64_t>(b.context, 1);
+  l.pipeline = one<int64_t>(b.pipeline, 1);
+  const int64_t fixed = l.tensor * l.context * l.pipeline;
+  l.data = one<int64_t>(b.data, std::max<int64_t>(1, problem.ranks / fixed));
+  l.expert = one<int64_t>(b.expert, 1);
+  l.expert_tensor = one<int64_t>(b.expert_tensor, 0);
+  if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
+  l.sequence_parallel = one(b.sequence_parallel, l.expert > 1 && l.tensor > 1);
+  l.context_method = one(b.context_methods, ContextMethod::ring);
+  l.zero = one<int64_t>(b.zero, 0);
+  l.shard = l.zero > 0 ? l.replicas() : 1;
+  l.offload_optimizer = one(b.offload, false);
+  l.order = one(b.orders, RankOrder::pipeline_outermost);
+  l.micro_batch = one<int64_t>(b.micro_batch, 1);
+  l.precision = problem.precision;
+  l.recompute = one(b.recomputes, Recompute::none);
+  l.overlap_gradient_reduce = problem.overlaps.gradient_reduce;
+  l.overlap_parameter_gather = problem.overlaps.parameter_gather;
+  l.overlap_transfer = problem.overlaps.transfer;
+  l.overlap_tensor = problem.overlaps.tensor && l.sequence_parallel;
+  l.chunks = one<int64_t>(b.chunks, 1);
+  l.schedule = one<std::string>(b.schedules, l.chunks > 1 ? "interleaved" : "1f1b");
+  const ScheduleEntry& entry = find_schedule(l.schedule, "--schedule");
+  if (b.chunks.empty()) l.chunks = entry.min_chunks;
+  if (l.chunks < entry.min_chunks || l.chunks > entry.max_chunks) {
+    throw UserError(Problem{"--chunks", std::to_string(l.chunks),
+                            fmt::format("{} to {} with {}", entry.min_chunks, entry.max_chunks, l.schedule),
+                            ""});
+  }
+  l.layers_per_stage = even_stages(problem.model.layers, l.stages());
+  return l;
+}
+
+void check(const SearchProblem& problem, const Layout& layout) {
+  if (layout.ranks() > problem.cluster.devices) {
+    throw UserError(
+        Problem{"layout " + layout_name(layout), fmt::format("{} ranks", layout.ranks()),
+                fmt::format("at most the {} devices of {}", problem.cluster.devices, problem.cluster.name),
+                "change a degree, or give a larger --cluster"});
+  }
+  if (auto rejection = check_layout(problem.model, layout, problem.workload)) {
+    throw UserError(Problem{"layout " + layout_name(layout), rejection->reason,
+                            "a layout that divides the model and the batch",
+                            "change the degree or --global-batch"});
+  }
+}
+
+std::string memory_table(const Plan& plan) {
+  reports::Table table({{"pipeline rank"},
+                        {"weights"},
+                        {"gradients"},
+                        {"optimizer"},
+                        {"transfer buffers"},
+                        {"activations"},
+                        {"peak"}});
+  constexpr size_t kShown = 16;
+  const auto& memory = plan.prediction.memory;
+  for (size_t r = 0; r < memory.size() && r < kShown; ++r) {
+    const RankMemory& m = memory[r];
+    table.add_row({std::to_string(m.rank), format_bytes(double(m.parameter_bytes)),
+                   format_bytes(double(m.gradient_bytes)), format_bytes(double(m.optimizer_bytes)),
+                   format_bytes(double(m.transfer_buffer_bytes)),
+                   format_bytes(double(m.activation_peak_bytes)), format_bytes(double(m.peak_bytes))});
+  }
+  const std::string more =
+      memory.size() > kShown ? fmt::format("  and {} more ranks\n", memory.size() - kShown) : "";
+  return table.text() + more;
+}
+
+std::string describe_estimate(const Plan& plan, const Candidate& candidate) {
+  const Breakdown b = breakdown(candidate);
+  const double step = plan.prediction.step_time_s;
+  const auto part = [&](const char* name, double seconds) {
+    return fmt::format("  {:<38} {:>10}  {:>6}\n", name, format_seconds(seconds),
+                       format_percent(seconds / step));
+  };
+  std::string text = fmt::format("{}\n{} on {} of {}, {} sequences of {} tokens per step\n\n",
+                                 layout_name(plan.layout), plan.model.name, plan.layout.ranks(),
+                                 plan.cluster.name, plan.workload.global_batch, plan.workload.sequence);
+  text += fmt::format(
+      "  step time {}, {} tokens/s, {:.1f} model TFLOP/s per device ({} of the peak), bubble {}\n\n",
+      format_seconds(step), format_count(int64_t(plan.prediction.tokens_per_s)),
+      plan.prediction.model_flop_per_step / step / double(plan.layout.ranks()) / 1e12,
+      format_percent(model_flop_utilisation(plan)), format_percent(plan.prediction.bubble_share));
+  text += "Where a rank's step goes\n" + part("compute", b.compute_s) +
+          part("collectives inside it", b.collectives_s) +
+          part("idle: bubble and transfers", b.idle_s - b.step_end_s) +
+          part("idle: gradients and norm at the end", b.step_end_s);
+  text += fmt::format("\nMemory, {} per rank\n", format_bytes(double(plan.memory_limit_bytes))) +
+          memory_table(plan);
+  const auto& rejection = candidate.evaluation.rejection;
+  text += rejection ? fmt::format("  DOES NOT FIT by {}: {}\n",
+                                  format_bytes(rejection->needed - rejection->available), rejection->reason)
+                    : "  It fits.\n";
+  return text;
+}
+
+std::string advice(const SearchProblem& given, const Candidate& mine) {
+  SearchProblem problem = given;
+  problem.bounds = {};
+  const SearchResult result = search(problem, 1);
+  if (result.best.empty()) return "\nNo layout of this cluster fits; see mpt-plan without a layout.\n";
+  const Candidate& best = result.best.front();
+  const double gain = 1.0 - best.evaluation.step_time_s / mine.evaluation.step_time_s;
+  std::string text = "\nBetter\n";
+  const bool fits = !mine.evaluation.rejection;
+  if (gain <= 1e-9 && fits) {
+    text += fmt::format("  None: no layout of the {} is faster.\n", format_count(result.certificate.layouts));
+  } else if (gain <= 0.0) {
+    text += fmt::format("  The fastest that fits is {}: {} per step.\n", layout_name(best.estimate.layout),
+                        format_seconds(best.evaluation.step_time_s));
+  } else {
+    text += fmt::format("  {}: {} per step, {} less, {} of memory.\n  Against it, {}\n",
+                        layout_name(best.estimate.layout), format_seconds(best.evaluation.step_time_s),
+                        format_percent(gain), format_bytes(double(best.evaluation.peak_bytes)),
+                        describe_loss(best, mine));
+  }
+  return text + describe_certificate(result.certificate);
+}
+
+void run(const PlanOptions& o) {
+  const auto prepared = prepare(o);
+  const SearchProblem& problem = prepared->problem;
+  const Layout layout = layout_from(problem);
+  check(problem, layout);
+  Candidate candidate{estimate(problem, layout), {}};
+  candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
+  const Plan plan = plan_of(problem, candidate);
+  std::string text;
+  if (!o.out.json)
+    text = describe_estimate(plan, candidate) + describe_cost(o.cost, plan) + advice(problem, candidate);
+  write_outputs(o.out, plan, text);
+}
+
+}  // namespace
+
+std::function<void()> add_estimate(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("estimate", "Score a layout that you have, and see what would be better");
+  auto o = std::make_shared<PlanOptions>();
+  declare_problem(*command, *o);
+  declare_space(*command, o->space, false);
+  declare_outputs(*command, o->out);
+  declare_cost(*command, o->cost);
+  return [o] { run(*o); };
+}
+
+}  // namespace mpt::planner

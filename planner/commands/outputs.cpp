@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the commands share: searching, and writing results.
+
+#include <fmt/format.h>
+
+#include "core/json.h"
+#include "core/quantity.h"
+#include "planner/commands/commands.h"
+#include "planner/explain/explain.h"
+#include "planner/explain/utilisation.h"
+#include "planner/search/search.h"
+#include "reports/html.h"
+
+namespace mpt::planner {
+
+Plan search_plan(const PreparedSearch& prepared, size_t keep) {
+  const SearchResult result = search(prepared.problem, keep);
+  if (result.best.empty()) throw_nothing_fits(result, prepared.problem);
+  return make_plan(result, prepared.problem);
+}
+
+Plan plan_of(const SearchProblem& problem, const Candidate& candidate) {
+  SearchResult one;
+  one.best.push_back(candidate);
+  one.certificate.layouts = one.certificate.simulated = 1;
+  return make_plan(one, problem);
+}
+
+void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text) {
+  if (!o.output.empty()) save_plan(plan, o.output);
+  if (!o.report.empty()) {
+    const StepProgram program = program_of(plan);
+    const Contention contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()};
+    write_file_atomically(
+        o.report,
+        reports::plan_report(plan, program, simulate(program, durations_of(plan, program), contention)));
+  }
+  fmt::print("{}", o.json ? plan_to_text(plan) : text);
+  if (o.json) return;
+  for (const std::string& file : {o.output, o.report}) {
+    if (!file.empty()) fmt::print("wrote {}\n", file);
+  }
+}
+
+std::string describe_cost(const CostOptions& o, const Plan& plan) {
+  if (o.tokens.empty()) return "";
+  const double tokens = parse_count(o.tokens, "--tokens");
+  const TrainingCost cost = training_cost(plan, tokens, o.price);
+  std::string text = fmt::format("{} tokens take {:.1f} days, {} device-hours", o.tokens, cost.days,
+                                 format_magnitude(cost.device_hours));
+  if (o.price > 0.0) text += fmt::format(", {} at {} a device-hour", format_magnitude(cost.price), o.price);
+  return text + "\n";
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan sweep: the best plan along one axis, as table, CSV and plot.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <memory>
+#include <optional>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/quantity.h"
+#include "planner/commands/commands.h"
+#include "planner/explain/explain.h"
+#include "planner/explain/utilisation.h"
+#include "reports/line_plot.h"
+#include "reports/table.h"
+
+namespace mpt::planner {
+namespace {
+
+struct SweepOptions {
+  std::string over, csv, plot;
+  std::vector<std::string> values;
+  PlanOptions problem;
+};
+
+struct Point {
+  std::string value;
+  std::optional<Plan> plan;  // nothing: no layout fits
+  std::string why;
+};
+
+void set_count(int64_t& target, const std::string& value) {
+  const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), target);
+  if (error != std::errc{} || stop != value.data() + value.size() || target < 1 ||
+      target > (int64_t{1} << 28))
+    throw UserError(
+        Problem{"--values", "\"" + value.substr(0, 40) + "\"", "whole numbers from 1 to 268435456", ""});
+}
+
+PlanOptions at(const SweepOptions& o, const std::string& value) {
+  PlanOptions options = o.problem;
+  const std::pair<const char*, int64_t*> counts[] = {
+      {"ranks", &options.ranks}, {"global-batch", &options.global_batch}, {"seq", &options.sequence}};
+  for (const auto& [name, target] : counts) {
+    if (o.over == name) set_count(*target, value);
+  }
+  if (o.over == "memory") options.memory = value;
+  return options;
+}
+
+std::vector<Point> search_all(const SweepOptions& o) {
+  std::vector<Point> points;
+  for (const std::string& value : o.values) {
+    const auto prepared = prepare(at(o, value));
+    const SearchResult result = search(prepared->problem, 1);
+    Point point{value, {}, ""};
+    if (result.best.empty()) {
+      point.why = result.over_memory.empty()
+                      ? "no layout divides"
+                      : fmt::format("nothing fits: at least {} per rank",
+                                    format_bytes(result.over_memory.front().nearest.needed));
+    } else {
+      point.plan = make_plan(result, prepared->problem);
+    }
+    points.push_back(std::move(point));
+  }
+  return points;
+}
+
+std::string table_of(const std::vector<Point>& points, const SweepOptions& o) {
+  const bool with_cost = !o.problem.cost.tokens.empty();
+  std::vector<reports::Column> columns{
+      {o.over},  {"layout", reports::Align::left}, {"step time"}, {"tokens/s"}, {"per device"}, {"of peak"},
+      {"bubble"}};
+  if (with_cost) columns.insert(columns.end(), {{"days"}, {"price"}});
+  reports::Table table(columns);
+  for (const Point& p : points) {
+    std::vector<std::string> row{p.value, p.why, "-", "-", "-", "-", "-"};
+    if (p.plan) {
+      const double rate = p.plan->prediction.tokens_per_s;
+      row = {p.value,
+             layout_name(p.plan->layout),
+             format_seconds(p.plan->prediction.step_time_s),
+             format_count(int64_t(rate)),
+             format_count(int64_t(rate / double(p.plan->layout.ranks()))),
+             format_percent(model_flop_utilisation(*p.plan)),
+             format_percent(p.plan->prediction.bubble_share)};
+    }
+    if (with_cost && p.plan) {
+      const CostOptions& cost = o.problem.cost;
+      const TrainingCost c = training_cost(*p.plan, parse_count(cost.tokens, "--tokens"), cost.price);
+      row.insert(row.end(), {fmt::format("{:.1f}", c.days), format_magnitude(c.price)});
+    } else if (with_cost) {
+      row.insert(row.end(), {"-", "-"});
+    }
+    table.add_row(std::move(row));
+  }
+  return table.text();
+}
+
+std::string csv_of(const std::vector<Point>& points, const SweepOptions& o) {
+  std::string text =
+      o.over + ",layout,devices,step_time_s,tokens_per_s,model_flop_utilisation,bubble_share\n";
+  for (const Point& p : points) {
+    if (!p.plan) {
+      text += fmt::format("{},,,,,,\n", p.value);
+      continue;
+    }
+    const Prediction& prediction = p.plan->prediction;
+    text += fmt::format("{},{},{},{:.9g},{:.9g},{:.6g},{:.6g}\n", p.value, layout_name(p.plan->layout),
+                        p.plan->layout.ranks(), prediction.step_time_s, prediction.tokens_per_s,
+                        model_flop_utilisation(*p.plan), prediction.bubble_share);
+  }
+  return text;
+}
+
+std::string plot_of(const std::vector<Point>& points, const SweepOptions& o) {
+  reports::LinePlot plot{
+      fmt::format("{}: tokens/s over {}", o.problem.model, o.over), o.over, "tokens/s", {}};
+  for (const Point& p : points) {
+    if (!p.plan) continue;
+    const double x = o.over == "memory" ? double(parse_bytes(p.value, "--values")) / double(kGiB)
+                                        : parse_count(p.value, "--values");
+    plot.points.push_back({x, p.plan->prediction.tokens_per_s, layout_name(p.plan->layout)});
+  }
+  if (o.over == "memory") plot.x_title = "memory per rank, GiB";
+  return reports::to_svg(plot);
+}
+
+void run(const SweepOptions& o) {
+  if (!o.csv.empty()) check_writable(o.csv, "--csv");
+  if (!o.plot.empty()) check_writable(o.plot, "--plot");
+  const std::vector<Point> points = search_all(o);
+  fmt::print("{}", table_of(points, o));
+  if (!o.csv.empty()) write_file_atomically(o.csv, csv_of(points, o));
+  if (!o.plot.empty()) write_file_atomically(o.plot, plot_of(points, o));
+  for (const std::string& file : {o.csv, o.plot}) {
+    if (!file.empty()) fmt::print("wrote {}\n", file);
+  }
+}
+
+}  // namespace
+
+std::function<void()> add_sweep(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("sweep", "The best plan along one axis, as table, CSV and plot");
+  auto o = std::make_shared<SweepOptions>();
+  command->add_option("--over", o->over, "ranks, global-batch, seq or memory")
+      ->required()
+      ->check(CLI::IsMember({"ranks", "global-batch", "seq", "memory"}));
+  command->add_option("--values", o->values, "Values of that axis, such as 8,16,32")
+      ->required()
+      ->delimiter(',');
+  command->add_option("--csv", o->csv, "Write the table to this CSV file");
+  command->add_option("--plot", o->plot, "Write a plot of tokens/s to this SVG file");
+  declare_problem(*command, o->problem);
+  declare_space(*command, o->problem.space, true);
+  declare_cost(*command, o->problem.cost);
+  return [o] { run(*o); };
+}
+
+}  // namespace mpt::planner

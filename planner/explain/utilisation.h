@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a plan is worth: the share of the devices' peak that it uses, and what a whole training costs with it.
+
+#include "core/plan.h"
+
+namespace mpt::planner {
+
+/// Model FLOP/s utilisation (Chowdhery et al. 2022, arXiv:2204.02311, appendix B): FLOP of the model, without
+/// recompute, against the devices' peak at the plan's precision.
+double model_flop_utilisation(const Plan& plan);
+
+/// What training on `tokens` takes, at `price` per device and hour.
+struct TrainingCost {
+  double days = 0.0, device_hours = 0.0, price = 0.0;
+};
+TrainingCost training_cost(const Plan& plan, double tokens, double price_per_device_hour);
+
+}  // namespace mpt::planner
