@@ -172,12 +172,16 @@ class Lowering {
     (activation ? activation_in_ : gradient_in_)[cell(to, micro_batch)] = add(std::move(draft));
   }
 
-  // Order of the list: nominal start; the order of creation settles ties and respects every wait.
+  // Order of the list: nominal start; the order of creation settles ties and respects every wait. Starts are
+  // small whole numbers, so they are counted rather than compared.
   void sort_by_nominal_start() {
+    int64_t last = 0;
+    for (const Draft& d : drafts_) last = std::max(last, d.start);
+    std::vector<int> place(size_t(last) + 2, 0);
+    for (const Draft& d : drafts_) ++place[size_t(d.start) + 1];
+    std::partial_sum(place.begin(), place.end(), place.begin());
     order_.resize(drafts_.size());
-    std::iota(order_.begin(), order_.end(), 0);
-    std::stable_sort(order_.begin(), order_.end(),
-                     [&](int a, int b) { return drafts_[size_t(a)].start < drafts_[size_t(b)].start; });
+    for (size_t d = 0; d < drafts_.size(); ++d) order_[size_t(place[size_t(drafts_[d].start)]++)] = int(d);
   }
 
   // Transfers leave and arrive through a fixed number of slots per stage. Their number is what the nominal

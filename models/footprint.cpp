@@ -148,8 +148,7 @@ ParameterShare StagePieces::parameters(const StageContent& content) const {
   return sum;
 }
 
-int64_t StagePieces::least_state_bytes(const Layout& layout, const StageContent& content) const {
-  const ParameterShare share = parameters(content);
+int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
   const ParameterBytes unit = bytes_per_parameter(layout.precision);
   const auto bytes = [&](int64_t count, int64_t shard) {
     const auto part = [&](int64_t each, int64_t zero) {
@@ -204,11 +203,10 @@ std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const Mo
   footprints.reserve(contents.size());
   const bool uniform = !model.moe;  // layers of one kind: stages in the middle differ by their number alone
   for (size_t s = 0; s < contents.size(); ++s) {
-    const bool alike =
-        uniform && s > 1 && s + 1 < contents.size() &&
-        contents[s].layer_count == contents[s - 1].layer_count &&
-        recomputed_layers(layout, s, contents[s].layer_count) ==
-            recomputed_layers(layout, s - 1, contents[s - 1].layer_count);
+    const bool alike = uniform && s > 1 && s + 1 < contents.size() &&
+                       contents[s].layer_count == contents[s - 1].layer_count &&
+                       recomputed_layers(layout, s, contents[s].layer_count) ==
+                           recomputed_layers(layout, s - 1, contents[s - 1].layer_count);
     footprints.push_back(alike ? footprints.back() : pieces.footprint(layout, contents[s], s));
   }
   return footprints;

@@ -34,8 +34,6 @@ class StagePieces {
   /// Stage `s` of `layout`, which must have the split that the pieces were made for.
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
   ParameterShare parameters(const StageContent& content) const;
-  /// Parameters, gradients and optimizer state of a stage but for what ZeRO gathers beside them.
-  int64_t least_state_bytes(const Layout& layout, const StageContent& content) const;
   /// Of the decoder layer that needs least, both kinds of model layers considered: bytes that any rank with a
   /// layer needs beside its parameters while that layer runs backward.
   int64_t least_layer_bytes() const;
@@ -63,6 +61,9 @@ class StagePieces {
 /// Ranks over which the state of dense weights, and of routed experts, is shared out: 1 without ZeRO.
 int64_t dense_shard(const Layout& layout);
 int64_t expert_shard(const Layout& layout);
+
+/// State of parameters `share` but for what ZeRO gathers beside it.
+int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);
 
 /// One per virtual stage, in model order; the tied embedding is shared where first and last stage are apart.
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,

@@ -288,7 +288,7 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
   if (p->profile) check_profile(*p, o.profile);
   p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
                                            problem.cluster)
-                       : make_roofline_cost(problem.model, problem.workload, problem.cluster);
+                       : make_roofline_cost(problem.cluster);
   problem.cost = p->cost.get();
   return p;
 }

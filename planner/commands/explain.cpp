@@ -95,7 +95,7 @@ void run(const ExplainOptions& o) {
   const SearchProblem& problem = p.problem;
   p.cost = p.profile ? make_profile_cost(*p.profile, problem.model, problem.workload, problem.precision,
                                          problem.cluster)
-                     : make_roofline_cost(problem.model, problem.workload, problem.cluster);
+                     : make_roofline_cost(problem.cluster);
   p.problem.cost = p.cost.get();
   const Candidate best = chosen(problem, plan);
   p.problem.bounds = bounds_of(parse_kind(o.why_not));

@@ -31,9 +31,7 @@ constexpr CollectiveAlgorithm kAlgorithms[] = {
 std::span<const CollectiveAlgorithm> collective_algorithms() { return kAlgorithms; }
 
 GroupPlace tensor_group(const Layout& layout) { return {layout.tensor, layout.tensor}; }
-GroupPlace context_group(const Layout& layout) {
-  return {layout.context, layout.tensor * layout.context};
-}
+GroupPlace context_group(const Layout& layout) { return {layout.context, layout.tensor * layout.context}; }
 
 namespace {
 // Ranks from the first to the last of one stage: with data outermost, whole pipelines lie between them.

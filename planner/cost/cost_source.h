@@ -19,10 +19,10 @@ class CostSource {
  public:
   virtual ~CostSource() = default;
 
-  /// Compute of one piece for one micro-batch on one tensor-parallel rank, without its collectives. `layer`
-  /// is the decoder layer for Piece::layer. A backward includes what the layout recomputes.
+  /// Compute of one piece for one micro-batch on one tensor-parallel rank, without its collectives. `program`
+  /// is what the piece is made of under `layout`. A backward includes what the layout recomputes.
   virtual double piece_s(profiler::Piece piece, profiler::Phase phase, const Layout& layout,
-                         int64_t layer) const = 0;
+                         const models::LayerProgram& program) const = 0;
   /// One operator in Phase::forward, input_gradient or weight_gradient.
   virtual double operator_s(const models::OperatorShape& shape, profiler::Phase phase) const = 0;
   /// `bytes` is the whole message.
@@ -48,7 +48,6 @@ std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, 
                                               const ClusterSpec& cluster);
 
 /// Peak rates of the catalog with the efficiencies of cost/roofline.cpp: the coarsest source.
-std::unique_ptr<CostSource> make_roofline_cost(const ModelSpec& model, const Workload& workload,
-                                               const ClusterSpec& cluster);
+std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster);
 
 }  // namespace mpt::planner

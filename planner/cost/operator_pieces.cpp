@@ -8,23 +8,6 @@ using models::OperatorKind;
 using profiler::Phase;
 using profiler::Piece;
 
-namespace {
-
-models::LayerProgram program_of_piece(const ModelSpec& model, Piece piece, const Layout& layout,
-                                      int64_t layer, int64_t sequence) {
-  switch (piece) {
-    case Piece::embedding:
-      return models::embedding_program(model, layout, sequence);
-    case Piece::layer:
-      return models::layer_program(model, layer, layout, sequence);
-    case Piece::head:
-      return models::head_program(model, layout, sequence);
-  }
-  return {};
-}
-
-}  // namespace
-
 bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute recompute) {
   if (recompute == Recompute::none) return false;
   if (recompute == Recompute::selective) {
@@ -35,9 +18,8 @@ bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute re
   return index < last;
 }
 
-double OperatorPieces::seconds(Piece piece, Phase phase, const Layout& layout, int64_t layer,
-                               const OperatorSeconds& operator_s) const {
-  const models::LayerProgram program = program_of_piece(model_, piece, layout, layer, sequence_);
+double sum_of_operators(const models::LayerProgram& program, Piece piece, Phase phase, Recompute recompute,
+                        const OperatorSeconds& operator_s) {
   const bool input = phase == Phase::backward || phase == Phase::input_gradient;
   const bool weight = phase == Phase::backward || phase == Phase::weight_gradient;
   double sum = 0.0;
@@ -46,7 +28,7 @@ double OperatorPieces::seconds(Piece piece, Phase phase, const Layout& layout, i
     if (phase == Phase::forward) sum += operator_s(op, Phase::forward);
     if (input) sum += operator_s(op, Phase::input_gradient);
     if (weight) sum += operator_s(op, Phase::weight_gradient);
-    if (input && piece == Piece::layer && is_recomputed(program, i, layout.recompute))
+    if (input && piece == Piece::layer && is_recomputed(program, i, recompute))
       sum += operator_s(op, Phase::forward);
   }
   return sum;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// OperatorPieces: the time of a piece as the sum of its operators' times, recompute included. Shared by every
+// The time of a piece as the sum of its operators' times, recompute included. Shared by every
 // cost source that prices single operators.
 
 #include <functional>
@@ -16,19 +16,11 @@ namespace mpt::planner {
 /// one and those behind it put out no backward reads (the last projection and residual).
 bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute recompute);
 
-class OperatorPieces {
- public:
-  /// Seconds of one operator in Phase::forward, input_gradient or weight_gradient.
-  using OperatorSeconds = std::function<double(const models::Operator&, profiler::Phase)>;
+/// Seconds of one operator in Phase::forward, input_gradient or weight_gradient.
+using OperatorSeconds = std::function<double(const models::Operator&, profiler::Phase)>;
 
-  OperatorPieces(const ModelSpec& model, int64_t sequence) : model_(model), sequence_(sequence) {}
-
-  double seconds(profiler::Piece piece, profiler::Phase phase, const Layout& layout, int64_t layer,
-                 const OperatorSeconds& operator_s) const;
-
- private:
-  const ModelSpec& model_;
-  int64_t sequence_;
-};
+/// Of all operators of `program`, the recomputed ones of a layer twice.
+double sum_of_operators(const models::LayerProgram& program, profiler::Piece piece, profiler::Phase phase,
+                        Recompute recompute, const OperatorSeconds& operator_s);
 
 }  // namespace mpt::planner

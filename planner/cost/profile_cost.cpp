@@ -61,7 +61,6 @@ class ProfileCost final : public CostSource {
               const ClusterSpec& cluster)
       : profile_(profile),
         cluster_(cluster),
-        operators_(model, workload.sequence),
         matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
     for (const auto& t : profile.pieces) {
       pieces_[{t.piece, t.phase, t.tensor, t.recompute}].add(double(t.micro_batch), t.seconds);
@@ -74,10 +73,11 @@ class ProfileCost final : public CostSource {
     }
   }
 
-  double piece_s(Piece piece, Phase phase, const Layout& layout, int64_t layer) const override {
+  double piece_s(Piece piece, Phase phase, const Layout& layout,
+                 const models::LayerProgram& program) const override {
     if (!matches_) {
-      return operators_.seconds(piece, phase, layout, layer,
-                                [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+      return sum_of_operators(program, piece, phase, layout.recompute,
+                              [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
     }
     const Recompute recompute = piece == Piece::layer ? layout.recompute : Recompute::none;
     // The widest measured share that divides this one; the rest is taken to scale.
@@ -159,7 +159,6 @@ class ProfileCost final : public CostSource {
 
   const Profile& profile_;
   const ClusterSpec& cluster_;
-  OperatorPieces operators_;
   bool matches_;
   std::map<std::tuple<Piece, Phase, int64_t, Recompute>, RateCurve> pieces_;
   std::map<std::pair<TransportOperation, int64_t>, RateCurve> transport_;

@@ -26,12 +26,12 @@ constexpr double kHostMemoryBytesPerSecond = 50e9;
 
 class RooflineCost final : public CostSource {
  public:
-  RooflineCost(const ModelSpec& model, const Workload& workload, const ClusterSpec& cluster)
-      : pieces_(model, workload.sequence), cluster_(cluster) {}
+  explicit RooflineCost(const ClusterSpec& cluster) : cluster_(cluster) {}
 
-  double piece_s(Piece piece, Phase phase, const Layout& layout, int64_t layer) const override {
-    return pieces_.seconds(piece, phase, layout, layer,
-                           [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+  double piece_s(Piece piece, Phase phase, const Layout& layout,
+                 const models::LayerProgram& program) const override {
+    return sum_of_operators(program, piece, phase, layout.recompute,
+                            [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
   }
   double operator_s(const models::OperatorShape& s, Phase phase) const override {
     const double peak = peak_flop_per_s(s);
@@ -60,7 +60,8 @@ class RooflineCost final : public CostSource {
   double offloaded_optimizer_s(int64_t parameters) const override {
     // Gradients down and weights up share the link's two ways; the host's update moves the same bytes as the
     // device's, through a memory that all devices of the node share.
-    const double link_s = double(parameters) * 4.0 / std::max(cluster_.device.host_bandwidth_bytes_per_s, 1.0);
+    const double link_s =
+        double(parameters) * 4.0 / std::max(cluster_.device.host_bandwidth_bytes_per_s, 1.0);
     const double host_s = double(parameters) * kOptimizerBytes / kHostMemoryBytesPerSecond;
     return kLaunchSeconds + std::max(link_s, host_s);
   }
@@ -80,21 +81,19 @@ class RooflineCost final : public CostSource {
   double peak_flop_per_s(const models::OperatorShape& s) const {
     const DeviceSpec& device = cluster_.device;
     if (s.precision == Precision::fp32) return device.fp32_flop_per_s;
-    const bool fp8 = s.precision == Precision::fp8 && s.kind != OperatorKind::attention &&
-                     device.fp8_flop_per_s > 0.0;
+    const bool fp8 =
+        s.precision == Precision::fp8 && s.kind != OperatorKind::attention && device.fp8_flop_per_s > 0.0;
     return fp8 ? device.fp8_flop_per_s : device.bf16_flop_per_s;
   }
   double bandwidth() const { return cluster_.device.memory_bandwidth_bytes_per_s * kBandwidthShare; }
 
-  OperatorPieces pieces_;
   const ClusterSpec& cluster_;
 };
 
 }  // namespace
 
-std::unique_ptr<CostSource> make_roofline_cost(const ModelSpec& model, const Workload& workload,
-                                               const ClusterSpec& cluster) {
-  return std::make_unique<RooflineCost>(model, workload, cluster);
+std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster) {
+  return std::make_unique<RooflineCost>(cluster);
 }
 
 }  // namespace mpt::planner

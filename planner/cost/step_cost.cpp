@@ -54,7 +54,8 @@ class Reduction {
   }
   double beyond_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
     if (group.ranks <= shard || bytes == 0) return 0.0;
-    return source_.collective_s(CollectiveKind::all_reduce, bytes / shard, {group.ranks / shard, group.extent});
+    return source_.collective_s(CollectiveKind::all_reduce, bytes / shard,
+                                {group.ranks / shard, group.extent});
   }
   double reduce_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
     return within_s(CollectiveKind::reduce_scatter, bytes, group, shard) + beyond_s(bytes, group, shard);
@@ -99,21 +100,21 @@ double collectives_s(const std::vector<Collective>& collectives, const Layout& l
   return sum + exposed_s(beside, hidden_by);
 }
 
-PieceCost price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout, int64_t layer,
+PieceCost price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
                       const CostSource& source) {
   PieceCost cost;
-  cost.forward_s = source.piece_s(piece, Phase::forward, layout, layer);
-  cost.backward_s = source.piece_s(piece, Phase::backward, layout, layer);
-  cost.input_gradient_s = source.piece_s(piece, Phase::input_gradient, layout, layer);
-  cost.weight_gradient_s = source.piece_s(piece, Phase::weight_gradient, layout, layer);
+  cost.forward_s = source.piece_s(piece, Phase::forward, layout, program);
+  cost.backward_s = source.piece_s(piece, Phase::backward, layout, program);
+  cost.input_gradient_s = source.piece_s(piece, Phase::input_gradient, layout, program);
+  cost.weight_gradient_s = source.piece_s(piece, Phase::weight_gradient, layout, program);
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const models::Operator& op = program.operators[i];
     if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
-    const double forward = collectives_s(op.forward_collectives, layout,
-                                         source.operator_s(op.shape, Phase::forward), source);
+    const double forward =
+        collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source);
     cost.forward_collective_s += forward;
-    cost.backward_collective_s += collectives_s(
-        op.backward_collectives, layout, source.operator_s(op.shape, Phase::input_gradient), source);
+    cost.backward_collective_s += collectives_s(op.backward_collectives, layout,
+                                                source.operator_s(op.shape, Phase::input_gradient), source);
     if (piece == Piece::layer && is_recomputed(program, i, layout.recompute))
       cost.backward_collective_s += forward;
   }
@@ -164,9 +165,9 @@ PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequ
     : model_(model) {
   Layout layout = split;
   layout.recompute = Recompute::none;
-  embedding_ = price_piece(models::embedding_program(model, layout, sequence), Piece::embedding, layout, 0,
-                           source);
-  head_ = price_piece(models::head_program(model, layout, sequence), Piece::head, layout, 0, source);
+  embedding_ =
+      price_piece(models::embedding_program(model, layout, sequence), Piece::embedding, layout, source);
+  head_ = price_piece(models::head_program(model, layout, sequence), Piece::head, layout, source);
   std::array<int32_t, LayerCounts::kKinds> seen{};
   before_.reserve(size_t(model.layers) + 1);
   before_.push_back(seen);
@@ -176,7 +177,7 @@ PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequ
       const models::LayerProgram program = models::layer_program(model, l, layout, sequence);
       for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
         layout.recompute = recompute;
-        layers_[kind][size_t(recompute)] = price_piece(program, Piece::layer, layout, l, source);
+        layers_[kind][size_t(recompute)] = price_piece(program, Piece::layer, layout, source);
       }
     }
     before_.push_back(seen);
@@ -246,8 +247,7 @@ StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share
   set(InstructionKind::backward, piece.backward_s + again + out, piece.backward_collective_s + again + out);
   set(InstructionKind::input_gradient, piece.input_gradient_s + again, piece.backward_collective_s + again);
   set(InstructionKind::weight_gradient, piece.weight_gradient_s + out, out);
-  const double reduce =
-      layout.zero >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
+  const double reduce = layout.zero >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
   set(InstructionKind::reduce_gradient,
       layout.zero >= 2 ? reduce : layerwise_exposed_s(reduce, piece.backward_s, layers, early), 0.0);
   const int64_t owned = layout.zero == 0 ? share.total()
@@ -283,7 +283,8 @@ StepCost step_cost(const PieceCosts& costs, const models::StagePieces& pieces, c
     const bool alike = s > 1 && s + 1 < contents.size() && counts == before;
     if (!alike) {
       share = pieces.parameters(content);
-      const int64_t layers = content.layer_count + (content.has_embedding ? 1 : 0) + (content.has_head ? 1 : 0);
+      const int64_t layers =
+          content.layer_count + (content.has_embedding ? 1 : 0) + (content.has_head ? 1 : 0);
       shared = stage_cost(costs.stage(counts, content, layout.recompute), share, std::max<int64_t>(1, layers),
                           layout, source);
       for (double& seconds : shared.seconds) seconds += dispatch;
@@ -297,13 +298,14 @@ StepCost step_cost(const PieceCosts& costs, const models::StagePieces& pieces, c
     set(InstructionKind::transfer_activation, transfer_s(source, stride, bytes, rank_of_stage, s, +1));
     set(InstructionKind::transfer_gradient, transfer_s(source, stride, bytes, rank_of_stage, s, -1));
     if (tied && s == 0) {
-      // Between the first and the last pipeline rank, in every tensor and data position; in a V, where both are
-      // one, it is an addition in place that nothing waits for long.
+      // Between the first and the last pipeline rank, in every tensor and data position; in a V, where both
+      // are one, it is an addition in place that nothing waits for long.
       const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
       const bool apart = rank_of_stage.front() != rank_of_stage.back();
       set(InstructionKind::reduce_tied_embedding,
-          apart ? source.collective_s(CollectiveKind::all_reduce, rows * model.hidden * 4, {2, layout.ranks()})
-                : source.gradient_norm_s(3 * rows * model.hidden));
+          apart
+              ? source.collective_s(CollectiveKind::all_reduce, rows * model.hidden * 4, {2, layout.ranks()})
+              : source.gradient_norm_s(3 * rows * model.hidden));
     }
     rank_parameters[size_t(rank_of_stage[s])] += share.total();
   }

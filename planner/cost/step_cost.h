@@ -49,7 +49,8 @@ struct LayerCounts {
 
 class PieceCosts {
  public:
-  /// `layout` gives tensor, context, expert degrees, micro-batch and precision. Throws what the source throws.
+  /// `layout` gives tensor, context, expert degrees, micro-batch and precision. Throws what the source
+  /// throws.
   PieceCosts(const ModelSpec& model, const Layout& layout, int64_t sequence, const CostSource& source);
 
   LayerCounts count(const Layout& layout, const StageContent& content, size_t s) const;

@@ -23,6 +23,16 @@ struct RankWork {
 
 }  // namespace
 
+SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout)
+    : pieces(problem.model, layout, problem.workload.sequence),
+      costs(problem.model, layout, problem.workload.sequence, *problem.cost),
+      least_work_s(costs.embedding_least_s() + costs.head_least_s()),
+      least_layer_forward_s(costs.least_layer_forward_s()),
+      least_layer_bytes(pieces.least_layer_bytes()),
+      parameters(pieces.parameters({0, problem.model.layers, true, true})) {
+  for (int64_t l = 0; l < problem.model.layers; ++l) least_work_s += costs.layer_least_s(l);
+}
+
 Contention contention_of(const SearchProblem& problem, const Layout& layout) {
   return {problem.cost->rate_by_active_ranks(), layout.tensor * layout.replicas()};
 }
@@ -49,8 +59,7 @@ Estimate estimate(const SearchProblem& problem, const SplitModel& split, const L
 
 double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
                      bool splits_backward, int64_t micro_batches, const Contention& contention) {
-  const InstructionKind back =
-      splits_backward ? InstructionKind::input_gradient : InstructionKind::backward;
+  const InstructionKind back = splits_backward ? InstructionKind::input_gradient : InstructionKind::backward;
   double best_rate = 0.0, best_total_rate = 0.0;  // of one lane, and of all together
   for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes) {
     best_rate = std::max(best_rate, contention.rate(lanes));
@@ -78,19 +87,18 @@ double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const
   }
   const bool reduces = layout.reduces_gradients();
   const StageCost& first = cost.stages.front();
-  const double last_weight_s =
-      splits_backward ? first.of(InstructionKind::weight_gradient) / best_rate : 0.0;
+  const double last_weight_s = splits_backward ? first.of(InstructionKind::weight_gradient) / best_rate : 0.0;
   const double first_reduction_s = reduces ? first.of(InstructionKind::reduce_gradient) : 0.0;
   double longest = 0.0, all_work = 0.0, step_end = 0.0;
   for (const RankWork& rank : ranks) {
     const auto lowest = size_t(rank.lowest_stage);
     const double chain = double(micro_batches) * rank.chain_s, weight = double(micro_batches) * rank.weight_s;
     longest = std::max(longest, around[lowest] + chain / best_rate + last_weight_s + first_reduction_s);
-    longest = std::max(longest, there[lowest] + (chain + weight) / best_rate +
-                                    (reduces ? rank.least_reduction_s : 0.0));
+    longest = std::max(
+        longest, there[lowest] + (chain + weight) / best_rate + (reduces ? rank.least_reduction_s : 0.0));
     all_work += chain + weight;
-    step_end = std::max(step_end, rank.optimizer_s / best_rate +
-                                      (layout.gathers_after_step() ? rank.least_gather_s : 0.0));
+    step_end = std::max(
+        step_end, rank.optimizer_s / best_rate + (layout.gathers_after_step() ? rank.least_gather_s : 0.0));
   }
   longest = std::max(longest, all_work / best_total_rate);
   // A rounding error must not turn the bound into more than the time it bounds.

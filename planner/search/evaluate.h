@@ -19,11 +19,13 @@ namespace mpt::planner {
 
 /// Memory and price of the pieces of a model under one split; shared by all layouts of a family.
 struct SplitModel {
-  SplitModel(const SearchProblem& problem, const Layout& layout)
-      : pieces(problem.model, layout, problem.workload.sequence),
-        costs(problem.model, layout, problem.workload.sequence, *problem.cost) {}
+  SplitModel(const SearchProblem& problem, const Layout& layout);
   models::StagePieces pieces;
   PieceCosts costs;
+  double least_work_s;  // of a micro-batch in the whole model, whatever the schedule and recompute
+  double least_layer_forward_s;
+  int64_t least_layer_bytes;
+  models::ParameterShare parameters;  // of the whole model
 };
 
 /// What is known of a layout before any schedule is made.

@@ -26,28 +26,27 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   const Layout& layout = family.layout;
   const auto ranks = double(layout.pipeline);
   const auto micro = double(micro_batches(layout, problem.workload));
-  const PieceCosts& costs = split.costs;
-  double work = costs.embedding_least_s() + costs.head_least_s(), one_layer = 0.0;
-  for (int64_t l = 0; l < problem.model.layers; ++l) work += costs.layer_least_s(l);
-  one_layer = costs.least_layer_forward_s();
+  const double work = split.least_work_s;
   const Contention contention = contention_of(problem, layout);
-  double best_rate = 0.0, best_total_rate = 0.0;
-  for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes) {
-    best_rate = std::max(best_rate, contention.rate(lanes));
-    best_total_rate = std::max(best_total_rate, double(lanes) * contention.rate(lanes));
+  double best_rate = 1.0, best_total_rate = ranks;
+  if (!contention.rate_by_active_ranks.empty()) {
+    best_rate = best_total_rate = 0.0;
+    for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes) {
+      best_rate = std::max(best_rate, contention.rate(lanes));
+      best_total_rate = std::max(best_total_rate, double(lanes) * contention.rate(lanes));
+    }
   }
   // Rank r waits for r stages of at least one layer's forward each; the ranks' average is bounded by the
   // slowest.
-  const double filling = 0.5 * (ranks - 1.0) * one_layer / best_rate;
+  const double filling = 0.5 * (ranks - 1.0) * split.least_layer_forward_s / best_rate;
   FamilyBound bound;
   bound.bound_s = std::max(filling + micro * work / ranks / best_rate, micro * work / best_total_rate);
-  const StageContent everything{0, problem.model.layers, true, true};
-  const models::ParameterShare share = split.pieces.parameters(everything);
+  const models::ParameterShare& share = split.parameters;
   const double sharding = ranks_share_of_sharding_s(layout, share, micro, *problem.cost) / ranks;
   bound.bound_s += sharding;
   bound.bound_s *= 1.0 - 1e-9;
-  bound.floor_bytes = double(split.pieces.least_state_bytes(layout, everything)) / ranks +
-                      double(split.pieces.least_layer_bytes());
+  bound.floor_bytes =
+      double(models::least_state_bytes(layout, share)) / ranks + double(split.least_layer_bytes);
   return bound;
 }
 

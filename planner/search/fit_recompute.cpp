@@ -48,8 +48,8 @@ class Fitting {
     return fits(rank, high);
   }
 
-  // With `count` recomputed layers on the rank. A few more recomputed layers may need more workspace than they
-  // save, so what is returned at last is checked again.
+  // With `count` recomputed layers on the rank. A few more recomputed layers may need more workspace than
+  // they save, so what is returned at last is checked again.
   bool fits(int rank, int64_t count) {
     int64_t slots = 0;
     for (size_t s = 0; s < contents_.size(); ++s) {

@@ -9,12 +9,13 @@
 namespace mpt::planner {
 
 SharedSplit LayoutResolver::split_of(const Layout& l) {
-  // Where experts lie beyond a node depends on what lies between them.
-  const int64_t between = l.expert > 1 && l.order == RankOrder::data_outermost ? l.pipeline : 0;
-  const SplitKey key{l.tensor, l.context, l.context_method, l.expert,
-                     l.expert_split(), l.sequence_parallel, l.micro_batch, between};
+  const SplitKey key{l.tensor,         l.context,           l.context_method, l.expert,
+                     l.expert_split(), l.sequence_parallel, l.micro_batch};
+  if (last_split_ && key == last_key_) return last_split_;
   SharedSplit& split = splits_[key];
   if (!split) split = std::make_shared<SplitModel>(problem_, l);
+  last_key_ = key;
+  last_split_ = split;
   return split;
 }
 
@@ -65,7 +66,7 @@ std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout)
 std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
   LayoutResolver resolver(problem);
   std::vector<Layout> layouts;
-  for (const Family& family : enumerate_families(problem).families) {
+  visit_families(problem, [&](const Family& family) {
     for (const Member& member : members_of(problem, family)) {
       Layout layout = resolver.layout(family, member);
       if (resolver.is_twin(member, layout)) continue;
@@ -73,7 +74,7 @@ std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
       if (open && resolver.fit(layout, true) == LayoutResolver::Fit::twin) continue;
       layouts.push_back(std::move(layout));
     }
-  }
+  });
   return layouts;
 }
 

@@ -33,20 +33,23 @@ class LayoutResolver {
 
   enum class Fit { some_layers, twin, over_memory };
   /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit. `twin`: of none
-  /// or of all layers, which is another layout's name; `over_memory`: of all layers, and that is not enough. Without transfer buffers, which
-  /// only lowering can count, it needs no program and asks for no more layers than with them.
+  /// or of all layers, which is another layout's name; `over_memory`: of all layers, and that is not enough.
+  /// Without transfer buffers, which only lowering can count, it needs no program and asks for no more layers
+  /// than with them.
   Fit fit(Layout& layout, bool with_transfer_buffers);
 
   std::shared_ptr<const Schedule> schedule(const Layout& layout);
   std::shared_ptr<const StepProgram> program(const Layout& layout);
 
  private:
-  using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t, int64_t>;
+  using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t>;
 
   const std::vector<int64_t>& balanced(const Layout& layout);
 
   const SearchProblem& problem_;
   std::map<SplitKey, SharedSplit> splits_;
+  SplitKey last_key_{};  // families of one split follow each other
+  SharedSplit last_split_;
   std::map<std::pair<const SplitModel*, int64_t>, std::vector<int64_t>> balanced_;
   ProgramCache programs_;
 };

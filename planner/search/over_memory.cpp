@@ -6,58 +6,80 @@
 #include <algorithm>
 
 namespace mpt::planner {
+namespace {
 
-std::string OverMemory::split_name(const Layout& l) {
-  std::string name = fmt::format("tp{}", l.tensor);
-  if (l.context > 1) name += fmt::format(" cp{}", l.context);
-  name += fmt::format(" pp{} dp{}", l.pipeline, l.data);
-  return l.expert > 1 ? name + fmt::format(" ep{}", l.expert) : name;
+// Misses kept of a split: those with the lowest floors, among which the nearest one is.
+constexpr size_t kMissesKept = 64;
+
+}  // namespace
+
+OverMemory::SplitKey OverMemory::key_of(const Layout& l) {
+  return {l.tensor, l.context, l.pipeline, l.data, l.expert};
 }
 
-void OverMemory::add_family(uint32_t family, double floor_bytes, int64_t count) {
-  count_[family] += count;
-  misses_.push_back({floor_bytes, family, Known::family_floor, {}});
+std::string OverMemory::name_of(const SplitKey& key) {
+  const auto [tensor, context, pipeline, data, expert] = key;
+  std::string name = fmt::format("tp{}", tensor);
+  if (context > 1) name += fmt::format(" cp{}", context);
+  name += fmt::format(" pp{} dp{}", pipeline, data);
+  return expert > 1 ? name + fmt::format(" ep{}", expert) : name;
 }
 
-void OverMemory::add_member(uint32_t family, const Member& member, double needed_bytes) {
-  ++count_[family];
-  if (member.recompute == RecomputeChoice::fitted) return;  // the same member with full recompute stands for it
-  misses_.push_back({needed_bytes, family, Known::member_floor, member});
+void OverMemory::add(Split& split, Miss miss) {
+  const auto most_on_top = [](const Miss& a, const Miss& b) { return a.needed < b.needed; };
+  if (split.misses.size() == kMissesKept) {
+    if (split.misses.front().needed <= miss.needed) return;
+    std::pop_heap(split.misses.begin(), split.misses.end(), most_on_top);
+    split.misses.pop_back();
+  }
+  split.misses.push_back(std::move(miss));
+  std::push_heap(split.misses.begin(), split.misses.end(), most_on_top);
 }
 
-std::map<std::string, int64_t> OverMemory::count_by_split() const {
-  std::map<std::string, int64_t> counts;
-  for (const auto& [family, count] : count_) counts[split_name(families_[family].layout)] += count;
-  return counts;
+void OverMemory::add_family(const Family& family, double floor_bytes, int64_t count) {
+  Split& split = splits_[key_of(family.layout)];
+  split.count += count;
+  add(split, {floor_bytes, family, Known::family_floor, {}});
 }
 
-void OverMemory::open(uint32_t family, std::vector<Miss>& heap) {
-  for (const Member& member : members_of(problem_, families_[family])) {
+void OverMemory::add_member(const Family& family, const Member& member, double needed_bytes) {
+  Split& split = splits_[key_of(family.layout)];
+  ++split.count;
+  if (member.recompute == RecomputeChoice::fitted)
+    return;  // the same member with full recompute stands for it
+  add(split, {needed_bytes, family, Known::member_floor, member});
+}
+
+void OverMemory::open(const Family& family, std::vector<Miss>& heap) {
+  for (const Member& member : members_of(problem_, family)) {
     if (member.recompute == RecomputeChoice::fitted) continue;
     Miss miss{0.0, family, Known::member_floor, member};
     miss.needed = double(estimate_of(miss).floor_bytes);
-    heap.push_back(miss);
+    heap.push_back(std::move(miss));
     std::push_heap(heap.begin(), heap.end());
   }
 }
 
 Estimate OverMemory::estimate_of(const Miss& miss) {
-  const Layout layout = resolver_.layout(families_[miss.family], miss.member);
+  const Layout layout = resolver_.layout(miss.family, miss.member);
   return estimate(problem_, *resolver_.split_of(layout), layout);
 }
 
 std::vector<MemoryFamily> OverMemory::nearest(size_t most) {
-  const auto counts = count_by_split();
   std::vector<MemoryFamily> told;
-  std::set<std::string> names;
-  std::vector<Miss> heap = std::move(misses_);
+  std::set<SplitKey> done;
+  std::vector<Miss> heap;
+  for (auto& [key, split] : splits_) {
+    std::move(split.misses.begin(), split.misses.end(), std::back_inserter(heap));
+    split.misses.clear();
+  }
   std::make_heap(heap.begin(), heap.end());
   while (!heap.empty() && told.size() < most) {
     std::pop_heap(heap.begin(), heap.end());
-    Miss miss = heap.back();
+    Miss miss = std::move(heap.back());
     heap.pop_back();
-    const std::string name = split_name(families_[miss.family].layout);
-    if (names.count(name) > 0) continue;
+    const SplitKey key = key_of(miss.family.layout);
+    if (done.count(key) > 0) continue;
     if (miss.known == Known::family_floor) {
       open(miss.family, heap);
       continue;
@@ -66,13 +88,13 @@ std::vector<MemoryFamily> OverMemory::nearest(size_t most) {
     const auto rejection = exact_memory_rejection(problem_, e);
     if (!rejection) continue;  // a member of an opened family that fits after all
     if (miss.known == Known::exact) {
-      names.insert(name);
-      told.push_back({name, counts.at(name), *rejection, std::move(e.layout)});
+      done.insert(key);
+      told.push_back({name_of(key), splits_[key].count, *rejection, std::move(e.layout)});
       continue;
     }
     miss.known = Known::exact;
     miss.needed = rejection->needed;
-    heap.push_back(miss);
+    heap.push_back(std::move(miss));
     std::push_heap(heap.begin(), heap.end());
   }
   return told;

@@ -31,8 +31,8 @@ struct Overlaps {
 
 /// The features of layouts that whoever executes the plan has. All: what GPU frameworks offer together.
 struct Features {
-  bool sequence_parallel = true, context_parallel = true, expert_parallel = true, zero = true,
-       offload = true, rank_order = true, partial_recompute = true;
+  bool sequence_parallel = true, context_parallel = true, expert_parallel = true, zero = true, offload = true,
+       rank_order = true, partial_recompute = true;
 };
 
 struct SearchProblem {

@@ -10,7 +10,9 @@ namespace {
 // What the cache may hold of each, about 100 MB.
 constexpr size_t kMostBytes = 100'000'000;
 
-size_t bytes_of(const Schedule& s) { return size_t(s.stages()) * size_t(s.micro_batches) * 2 * sizeof(Action); }
+size_t bytes_of(const Schedule& s) {
+  return size_t(s.stages()) * size_t(s.micro_batches) * 2 * sizeof(Action);
+}
 size_t bytes_of(const StepProgram& p) {
   return p.instructions.size() * sizeof(Instruction) + p.lane_table.size() * sizeof(Lane) +
          p.wait_table.size() * sizeof(InstructionId);
@@ -19,8 +21,9 @@ size_t bytes_of(const StepProgram& p) {
 }  // namespace
 
 ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, bool tied) {
-  return {l.schedule, l.pipeline, l.chunks, micro_batches, l.reduces_gradients(), l.gathers_after_step(), tied,
-          l.overlap_transfer};
+  return {
+      l.schedule, l.pipeline,        l.chunks, micro_batches, l.reduces_gradients(), l.gathers_after_step(),
+      tied,       l.overlap_transfer};
 }
 
 template <class T>

@@ -16,7 +16,6 @@
 
 namespace mpt::planner {
 
-
 class ProgramCache {
  public:
   std::shared_ptr<const Schedule> schedule(const Layout& layout, int64_t micro_batches);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <queue>
 
 #include "core/error.h"
@@ -55,16 +56,18 @@ struct Kept {
 
 class Search {
  public:
-  Search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress)
-      : problem_(problem), keep_(keep), on_progress_(on_progress), start_s_(now_s()),
+  Search(const SearchProblem& problem, size_t keep, double reached_s, const OnProgress& on_progress)
+      : problem_(problem),
+        keep_(keep),
+        reached_s_(reached_s),
+        on_progress_(on_progress),
+        start_s_(now_s()),
         resolver_(problem),
-        over_memory_(problem, families_, resolver_) {}
+        over_memory_(problem, resolver_) {}
 
   SearchResult run() {
-    Space space = enumerate_families(problem_);
-    families_ = std::move(space.families);
-    result_.not_dividing = std::move(space.not_dividing);
-    for (size_t f = 0; f < families_.size(); ++f) queue_family(f);
+    visit_families(
+        problem_, [this](const Family& family) { add_family(family); }, &result_.not_dividing);
     while (!queue_.empty() && queue_.top().bound_s <= last_kept_s() && go_on()) {
       const Waiting next = queue_.top();
       queue_.pop();
@@ -79,7 +82,10 @@ class Search {
   }
 
  private:
-    double last_kept_s() const { return best_.size() < keep_ ? kInfinity : best_.back().step_time_s; }
+  // Nothing slower is of interest: the last one kept, or what is known to be reached.
+  double last_kept_s() const {
+    return best_.size() < keep_ ? reached_s_ : std::min(reached_s_, best_.back().step_time_s);
+  }
   SearchCertificate& certificate() { return result_.certificate; }
 
   int64_t member_count(const Family& family) {
@@ -89,19 +95,23 @@ class Search {
     return at->second;
   }
 
-  void queue_family(size_t f) {
-    const Family& family = families_[f];
+  void add_family(const Family& family) {
     const int64_t count = member_count(family);
     if (count == 0) return;
     certificate().layouts += count;
     const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
     if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
       certificate().over_memory += count;
-      over_memory_.add_family(uint32_t(f), bound.floor_bytes, count);
+      over_memory_.add_family(family, bound.floor_bytes, count);
+      return;
+    }
+    if (bound.bound_s > reached_s_) {
+      certificate().over_bound += count;
       return;
     }
     waiting_ += count;
-    queue_.push({bound.bound_s, uint32_t(f), Known::family, {}, -1});
+    families_.push_back(family);
+    queue_.push({bound.bound_s, uint32_t(families_.size() - 1), Known::family, {}, -1});
   }
 
   Layout layout_of_waiting(const Waiting& w) {
@@ -113,26 +123,46 @@ class Search {
   }
 
   double bound_of(const Layout& layout) {
-    const SharedSplit split = resolver_.split_of(layout);
     const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
     const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
-    const StepCost cost =
-        step_cost(split->costs, split->pieces, problem_.model, layout, placement, *problem_.cost);
+    return bound_of(layout, entry, placement, cost_of(layout, placement));
+  }
+  double bound_of(const Layout& layout, const ScheduleEntry& entry, const std::vector<int>& placement,
+                  const StepCost& cost) {
     return lower_bound_s(layout, cost, placement, entry.splits_backward,
                          micro_batches(layout, problem_.workload), contention_of(problem_, layout));
   }
+  StepCost cost_of(const Layout& layout, const std::vector<int>& placement) {
+    const SharedSplit split = resolver_.split_of(layout);
+    return step_cost(split->costs, split->pieces, problem_.model, layout, placement, *problem_.cost);
+  }
+
+  // Members that differ in schedule or in how recompute is named have the same costs; those with one
+  // placement of the same number of chunks follow each other.
+  struct Priced {
+    Layout layout;
+    std::vector<int> placement;
+    StepCost cost;
+  };
 
   void open(uint32_t f) {
     const Family& family = families_[f];
+    std::map<std::tuple<uint16_t, StageSplit, Recompute, bool>, std::optional<Priced>> priced;
     for (const Member& member : members_of(problem_, family)) {
       --waiting_;
-      Waiting w{0.0, f, Known::member, member, -1};
-      const Layout layout = layout_of_waiting(w);
-      if (resolver_.is_twin(member, layout)) {
+      const ScheduleEntry& entry = schedule_catalog()[member.schedule];
+      const bool fitted = member.recompute == RecomputeChoice::fitted;
+      const auto key = std::make_tuple(member.chunks, member.split,
+                                       fitted ? Recompute::none : recompute_of(member.recompute),
+                                       entry.placement == round_robin_placement);
+      const auto [at, fresh] = priced.try_emplace(key);
+      if (fresh) at->second = price(family, member, entry);
+      if (!at->second) {
         ++certificate().same;
         continue;
       }
-      w.bound_s = bound_of(layout);
+      Waiting w{0.0, f, Known::member, member, -1};
+      w.bound_s = bound_of(at->second->layout, entry, at->second->placement, at->second->cost);
       if (w.bound_s > last_kept_s()) {
         ++certificate().over_bound;
         continue;
@@ -142,9 +172,18 @@ class Search {
     }
   }
 
+  // Nothing for a twin.
+  std::optional<Priced> price(const Family& family, const Member& member, const ScheduleEntry& entry) {
+    Priced p{resolver_.layout(family, member), {}, {}};
+    if (resolver_.is_twin(member, p.layout)) return std::nullopt;
+    p.placement = entry.placement(int(p.layout.pipeline), int(p.layout.chunks));
+    p.cost = cost_of(p.layout, p.placement);
+    return p;
+  }
+
   void drop_for_memory(const Waiting& w, double needed) {
     ++certificate().over_memory;
-    over_memory_.add_member(w.family, w.member, needed);
+    over_memory_.add_member(families_[w.family], w.member, needed);
   }
 
   // Memory, then the simulated time, of a layout at the front of the queue.
@@ -166,8 +205,7 @@ class Search {
     const auto program = resolver_.program(layout);
     const int64_t peak = peak_with_slots(*program, without_slots, footprints);
     if (double(peak) > limit) return drop_for_memory(w, double(peak));
-    const StepCost cost =
-        step_cost(split->costs, split->pieces, problem_.model, layout, placement, *problem_.cost);
+    const StepCost cost = cost_of(layout, placement);
     const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
     ++certificate().simulated;
     keep({step_time_s(timeline), peak, std::move(layout)});
@@ -248,6 +286,7 @@ class Search {
 
   const SearchProblem& problem_;
   const size_t keep_;
+  const double reached_s_;
   const OnProgress& on_progress_;
   const double start_s_;
   LayoutResolver resolver_;
@@ -264,8 +303,34 @@ class Search {
 
 }  // namespace
 
+namespace {
+
+// The part of a large space where good layouts are likely: what is found there lets most of the rest be
+// dropped as it is enumerated. Bounds that were given stay as they are.
+SearchProblem likely_part(const SearchProblem& problem) {
+  SearchProblem part = problem;
+  SpaceBounds& b = part.bounds;
+  if (b.zero.empty()) b.zero = {1};
+  if (b.offload.empty()) b.offload = {false};
+  if (b.orders.empty()) b.orders = {RankOrder::pipeline_outermost};
+  if (b.context_methods.empty()) b.context_methods = {ContextMethod::ring};
+  if (b.sequence_parallel.empty()) b.sequence_parallel = {true};
+  if (b.expert_tensor.empty() && problem.model.moe) b.expert_tensor = {1};
+  part.features.partial_recompute = false;
+  return part;
+}
+
+}  // namespace
+
 SearchResult search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress) {
-  return Search(problem, keep, on_progress).run();
+  constexpr int64_t kManyRanks = 64;
+  double reached_s = kInfinity;
+  if (problem.ranks >= kManyRanks) {
+    const SearchResult likely = Search(likely_part(problem), keep, kInfinity, {}).run();
+    // A rounding error must not drop the very layouts that were found.
+    if (likely.best.size() == keep) reached_s = likely.best.back().evaluation.step_time_s * (1.0 + 1e-9);
+  }
+  return Search(problem, keep, reached_s, on_progress).run();
 }
 
 }  // namespace mpt::planner

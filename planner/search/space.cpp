@@ -13,6 +13,8 @@ namespace {
 // plan.
 constexpr int64_t kMaxActions = 2'000'000;
 
+constexpr int64_t kFewestTokensPerPiece = 128;  // rows of a tile in flash attention kernels
+
 template <class T>
 bool allowed(const std::vector<T>& bound, const T& value) {
   return bound.empty() || std::find(bound.begin(), bound.end(), value) != bound.end();
@@ -20,14 +22,16 @@ bool allowed(const std::vector<T>& bound, const T& value) {
 
 class Enumeration {
  public:
-  explicit Enumeration(const SearchProblem& problem) : problem_(problem), bounds_(problem.bounds) {
+  Enumeration(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
+              NotDividing& not_dividing)
+      : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
     base_.precision = problem.precision;
     base_.overlap_gradient_reduce = problem.overlaps.gradient_reduce;
     base_.overlap_parameter_gather = problem.overlaps.parameter_gather;
     base_.overlap_transfer = problem.overlaps.transfer;
   }
 
-  Space run() {
+  void run() {
     bool any = false;
     for (const int64_t tensor : divisors(problem_.ranks)) {
       if (!allowed(bounds_.tensor, tensor)) continue;
@@ -47,18 +51,21 @@ class Enumeration {
       }
     }
     if (!any) note(fmt::format("no allowed tensor x pipeline x data is {} ranks", problem_.ranks));
-    return std::move(space_);
   }
 
  private:
-  void note(const std::string& reason) { ++space_.not_dividing[reason]; }
+  void note(const std::string& reason) { ++not_dividing_[reason]; }
 
   std::vector<int64_t> context_degrees(int64_t ranks) const {
     if (!problem_.features.context_parallel) return {1};
     std::vector<int64_t> degrees;
     for (const int64_t c : divisors(ranks)) {
-      const bool divides = c == 1 || problem_.workload.sequence % (2 * c) == 0;
-      if (allowed(bounds_.context, c) && divides) degrees.push_back(c);
+      // Each rank holds two pieces of the sequence. Below a tile of an attention kernel they make no sense,
+      // unless somebody asks.
+      const int64_t fewest = bounds_.context.empty() ? kFewestTokensPerPiece : 1;
+      const bool divides = problem_.workload.sequence % (2 * c) == 0;
+      const bool enough = problem_.workload.sequence / (2 * c) >= fewest;
+      if (allowed(bounds_.context, c) && (c == 1 || (divides && enough))) degrees.push_back(c);
     }
     return degrees;
   }
@@ -114,10 +121,14 @@ class Enumeration {
     const bool free = problem_.model.moe && problem_.features.expert_parallel;
     for (const int64_t expert : free ? divisors(problem_.model.moe->experts) : std::vector<int64_t>{1}) {
       if (pool % expert != 0 || !allowed(bounds_.expert, expert)) continue;
+      // With data outermost, experts beyond the ranks that share a sequence would talk over the slowest
+      // links.
+      const bool far = layout.order == RankOrder::data_outermost && expert > 1;
       for (const int64_t split : divisors(layout.tensor)) {
         // Anything between whole experts and a split like the dense layers' is in use nowhere.
         const bool as_tensor = split == layout.tensor;
         if (!as_tensor && (expert == 1 || split != 1)) continue;
+        if (far && expert * split > layout.tensor * layout.context) continue;
         if (pool % (expert * split) != 0 || !allowed(bounds_.expert_tensor, split)) continue;
         layout.expert = expert;
         layout.expert_tensor = as_tensor ? 0 : split;
@@ -127,7 +138,7 @@ class Enumeration {
   }
 
   void add_family(Layout layout) {
-    layout.layers_per_stage.clear();  // there may be many families: nothing is kept that can be made again
+    layout.layers_per_stage.clear();
     const bool zero_free = problem_.features.zero && layout.reduces_gradients() && layout.replicas() > 1;
     bool any = false;
     for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {
@@ -139,7 +150,7 @@ class Enumeration {
           layout.zero = zero;
           layout.shard = shard;
           layout.offload_optimizer = offload;
-          space_.families.push_back({layout});
+          visit_({layout});
           any = true;
         }
       }
@@ -164,8 +175,9 @@ class Enumeration {
 
   const SearchProblem& problem_;
   const SpaceBounds& bounds_;
+  const std::function<void(const Family&)>& visit_;
+  NotDividing& not_dividing_;
   Layout base_;
-  Space space_;
 };
 
 // Without a pipeline there is nothing to order: 1F1B, which holds the fewest micro-batches, stands for all.
@@ -206,10 +218,20 @@ std::vector<int64_t> divisors(int64_t value) {
   return small;
 }
 
-Space enumerate_families(const SearchProblem& problem) { return Enumeration(problem).run(); }
+Recompute recompute_of(RecomputeChoice choice) {
+  return choice == RecomputeChoice::none        ? Recompute::none
+         : choice == RecomputeChoice::selective ? Recompute::selective
+                                                : Recompute::full;
+}
+
+void visit_families(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
+                    NotDividing* not_dividing) {
+  NotDividing unused;
+  Enumeration(problem, visit, not_dividing != nullptr ? *not_dividing : unused).run();
+}
 
 std::vector<Member> members_of(const SearchProblem& problem, const Family& family,
-                               std::map<std::string, int64_t>* not_dividing) {
+                               NotDividing* not_dividing) {
   const auto note = [&](const std::string& reason) {
     if (not_dividing != nullptr) ++(*not_dividing)[reason];
   };
@@ -236,7 +258,8 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
       add_recomputes(problem, member, members);
     }
   }
-  if (members.empty()) note(fmt::format("no allowed schedule and chunks for {} pipeline ranks", split.pipeline));
+  if (members.empty())
+    note(fmt::format("no allowed schedule and chunks for {} pipeline ranks", split.pipeline));
   return members;
 }
 
@@ -244,9 +267,7 @@ Layout layout_of(const SearchProblem& problem, const Family& family, const Membe
   Layout layout = family.layout;
   layout.schedule = schedule_catalog()[member.schedule].name;
   layout.chunks = member.chunks;
-  layout.recompute = member.recompute == RecomputeChoice::none        ? Recompute::none
-                     : member.recompute == RecomputeChoice::selective ? Recompute::selective
-                                                                      : Recompute::full;
+  layout.recompute = recompute_of(member.recompute);
   layout.layers_per_stage = even_stages(problem.model.layers, layout.stages());
   return layout;
 }

@@ -6,6 +6,7 @@
 // how layers are divided into stages, and recompute. Combinations that differ in name alone stand once: one
 // pipeline rank has one schedule.
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ enum class StageSplit : uint8_t { even, balanced };
 /// Recompute of a member; fitted: full recompute of as few layers of each stage as memory asks for.
 enum class RecomputeChoice : uint8_t { none, selective, full, fitted };
 
+Recompute recompute_of(RecomputeChoice choice);
+
 struct Member {
   uint16_t schedule = 0;  // index into schedule_catalog()
   uint16_t chunks = 1;
@@ -32,15 +35,15 @@ struct Family {
   Layout layout;  // layers_per_stage is left empty
 };
 
-struct Space {
-  std::vector<Family> families;
-  std::map<std::string, int64_t> not_dividing;  // rule that fails -> how often it ruled something out
-};
+/// Rules that fail, and how often each ruled something out.
+using NotDividing = std::map<std::string, int64_t>;
 
-Space enumerate_families(const SearchProblem& problem);
+/// Calls `visit` with every family; those of one split follow each other. There may be millions.
+void visit_families(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
+                    NotDividing* not_dividing = nullptr);
 /// Members of a family; they depend on its pipeline and number of micro-batches alone. Notes rules that fail.
 std::vector<Member> members_of(const SearchProblem& problem, const Family& family,
-                               std::map<std::string, int64_t>* not_dividing = nullptr);
+                               NotDividing* not_dividing = nullptr);
 
 /// The layout without its division into stages (layers_per_stage is even) and without recomputed_layers.
 Layout layout_of(const SearchProblem& problem, const Family& family, const Member& member);

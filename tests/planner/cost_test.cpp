@@ -49,12 +49,15 @@ struct Fixture {
   Workload workload{8, 16};
   std::unique_ptr<CostSource> source = make_profile_cost(profile, model, workload, Precision::fp32, cluster);
 
+  models::LayerProgram layer_of(const Layout& layout) const {
+    return models::layer_program(model, 0, layout, workload.sequence);
+  }
   double layer(int64_t micro_batch, int64_t tensor = 1, Recompute recompute = Recompute::none) const {
     Layout layout;
     layout.micro_batch = micro_batch;
     layout.tensor = tensor;
     layout.recompute = recompute;
-    return source->piece_s(Piece::layer, Phase::backward, layout, 0);
+    return source->piece_s(Piece::layer, Phase::backward, layout, layer_of(layout));
   }
 };
 
@@ -87,8 +90,8 @@ TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
   const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
   EXPECT_EQ(source->origin().source, "profile (operators)");
   Layout layout;
-  EXPECT_GT(source->piece_s(Piece::layer, Phase::backward, layout, 0),
-            source->piece_s(Piece::layer, Phase::forward, layout, 0));
+  EXPECT_GT(source->piece_s(Piece::layer, Phase::backward, layout, f.layer_of(layout)),
+            source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)));
 }
 
 namespace {
@@ -134,7 +137,7 @@ TEST(StepCost, ATransferIsPricedByTheLinkItCrosses) {
   Fixture f;
   f.cluster.devices = 4;
   f.cluster.levels = {{"inner", 2, 1e-6, 1e9}, {"outer", 4, 1e-3, 1e6}};
-  const auto source = make_roofline_cost(f.model, f.workload, f.cluster);
+  const auto source = make_roofline_cost(f.cluster);
   Layout layout;
   layout.pipeline = 4;
   layout.layers_per_stage = {1, 1, 1, 1};
@@ -149,9 +152,11 @@ TEST(StepCost, ATransferIsPricedByTheLinkItCrosses) {
 TEST(Roofline, FullRecomputeAddsAForwardWithoutWhatNoBackwardReads) {
   Fixture f;
   f.cluster.device.kind = DeviceKind::gpu;
-  const auto source = make_roofline_cost(f.model, f.workload, f.cluster);
+  const auto source = make_roofline_cost(f.cluster);
   Layout layout;
-  const auto seconds = [&](Phase phase) { return source->piece_s(Piece::layer, phase, layout, 0); };
+  const auto seconds = [&](Phase phase) {
+    return source->piece_s(Piece::layer, phase, layout, f.layer_of(layout));
+  };
   const double none = seconds(Phase::backward), forward = seconds(Phase::forward);
   layout.recompute = Recompute::selective;
   const double selective = seconds(Phase::backward);
@@ -183,10 +188,10 @@ TEST(OperatorPieces, RecomputesWhatTheRuntimeRunsAgain) {
 TEST(Roofline, CpuRanksShareTheCoresOfTheirMachine) {
   Fixture f;
   f.cluster.cores_per_node = 2;
-  const auto rates = make_roofline_cost(f.model, f.workload, f.cluster)->rate_by_active_ranks();
+  const auto rates = make_roofline_cost(f.cluster)->rate_by_active_ranks();
   EXPECT_EQ(rates, (std::vector<double>{1.0, 1.0})) << "beyond the table the total stays";
   f.cluster.device.kind = DeviceKind::gpu;
-  EXPECT_TRUE(make_roofline_cost(f.model, f.workload, f.cluster)->rate_by_active_ranks().empty());
+  EXPECT_TRUE(make_roofline_cost(f.cluster)->rate_by_active_ranks().empty());
 }
 
 }  // namespace

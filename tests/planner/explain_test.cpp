@@ -23,7 +23,7 @@ struct Planned {
     problem.memory_limit_bytes =
         problem.cluster.device.memory_bytes - framework_bytes(problem.cluster.device);
     problem.precision = Precision::bf16;
-    source = make_roofline_cost(problem.model, problem.workload, problem.cluster);
+    source = make_roofline_cost(problem.cluster);
     problem.cost = source.get();
     result = search(problem, 5);
     plan = make_plan(result, problem);

@@ -38,7 +38,7 @@ struct RandomProblem {
     problem.precision = pick({0, 1}) == 0 ? Precision::fp32 : Precision::bf16;
     cluster.cores_per_node = problem.cluster.cores_per_node = pick({1, 2, 8});
     limit_space();
-    source = make_roofline_cost(problem.model, problem.workload, problem.cluster);
+    source = make_roofline_cost(problem.cluster);
     problem.cost = source.get();
   }
 
@@ -78,7 +78,8 @@ TEST(Search, FindsWhatBruteForceFinds) {
     const SearchResult result = search(r.problem, 1);
     const SearchCertificate& c = result.certificate;
     EXPECT_TRUE(c.optimal);
-    EXPECT_GE(c.layouts - c.same, int64_t(layouts.size())) << seed << ": twins in unopened families are counted";
+    EXPECT_GE(c.layouts - c.same, int64_t(layouts.size()))
+        << seed << ": twins in unopened families are counted";
     ASSERT_EQ(result.best.empty(), fitting == 0) << seed;
     pruned += c.over_bound > 0 ? 1 : 0;
     fitting == 0 ? ++without : ++with_answer;
