@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "runtime/comm/single.h"
 #include "runtime/device/cpu/cpu_device.h"
@@ -18,10 +19,6 @@
 
 namespace mpt {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 ModelSpec model_of(char** argv) {
   ModelSpec m;

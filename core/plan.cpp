@@ -10,10 +10,6 @@
 namespace mpt {
 namespace {
 
-// The whole program has about four instructions per stage and micro-batch; this bounds what a file may
-// demand.
-constexpr int64_t kMaxActions = 20'000'000;
-
 void check_head(const Json& json, const std::string& file) {
   if (!json.is_object()) throw UserError(Problem{file, "not an object", "a plan written by mpt-plan", ""});
   JsonProblems problems(file);
@@ -127,9 +123,9 @@ ScheduleRows schedule_rows(const Schedule& schedule) {
 Schedule schedule_from_rows(const ScheduleRows& rows, const std::string& file) {
   JsonProblems problems(file);
   const int64_t actions = rows.ranks * rows.chunks * rows.micro_batches;
-  if (actions > kMaxActions) {
+  if (actions > kMostScheduleCells) {
     problems.add("/schedule", fmt::format("{} stages and micro-batches", actions),
-                 fmt::format("at most {}", kMaxActions));
+                 fmt::format("at most {}", kMostScheduleCells));
     problems.throw_if_any();
   }
   Schedule schedule{rows.name,

@@ -23,6 +23,9 @@ namespace mpt {
 
 inline constexpr int kPlanVersion = 1;
 inline constexpr size_t kMostStoredSpans = 50'000;
+/// Stages x micro-batches of a schedule: the program has about four instructions for each. Beyond it a schedule
+/// is one that nobody runs.
+inline constexpr int64_t kMostScheduleCells = 2'000'000;
 
 /// A schedule as readable rows: "0": "F0 F1 B0 B1".
 struct ScheduleRows {

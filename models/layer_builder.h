@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "core/allocation.h"
 #include "models/layer_program.h"
 
 namespace mpt::models {
@@ -51,8 +52,7 @@ class LayerBuilder {
   }
   Operator& last() { return program_.operators.back(); }
 
-  /// Allocations are counted in whole units of 64 bytes, as the runtime's device makes them.
-  static int64_t rounded(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+  static int64_t rounded(int64_t bytes) { return rounded_bytes(bytes); }
   int64_t bytes(int64_t columns) const { return rounded(tokens_ * columns * unit_); }
   /// Of the part of the tokens that norms and residuals work on: all, or a share with sequence parallelism.
   int64_t local_bytes(int64_t columns) const { return rounded(local_tokens_ * columns * unit_); }

@@ -46,7 +46,8 @@ std::string slower(const SearchResult& result, const Candidate& chosen) {
   const Breakdown a = breakdown(chosen), b = breakdown(best);
   const double parts[] = {b.compute_s - a.compute_s, b.collectives_s - a.collectives_s, b.idle_s - a.idle_s};
   const char* remedies[] = {
-      "It computes longer: less recompute (more memory per rank) or larger products would win it back.",
+      "It computes longer, by recompute, an offloaded optimizer or small products: more memory per rank or a "
+      "larger micro-batch would win it back.",
       "It communicates more: a faster link under its collectives would win it back.",
       "It idles more: more micro-batches per step (a larger global batch) would win it back."};
   size_t most = 0;

@@ -8,8 +8,8 @@
 namespace mpt::planner {
 namespace {
 
-// Misses kept of a split: those with the lowest floors, among which the nearest one is.
-constexpr size_t kMissesKept = 64;
+// Families kept of a split: those with the lowest floors, where the nearest miss is looked for.
+constexpr size_t kFamiliesKept = 128;
 
 }  // namespace
 
@@ -25,30 +25,20 @@ std::string OverMemory::name_of(const SplitKey& key) {
   return expert > 1 ? name + fmt::format(" ep{}", expert) : name;
 }
 
-void OverMemory::add(Split& split, Miss miss) {
+void OverMemory::add(const Family& family, double floor_bytes, int64_t count) {
   const auto most_on_top = [](const Miss& a, const Miss& b) { return a.needed < b.needed; };
-  if (split.misses.size() == kMissesKept) {
-    if (split.misses.front().needed <= miss.needed) return;
+  Split& split = splits_[key_of(family.layout)];
+  split.count += count;
+  if (split.misses.size() == kFamiliesKept) {
+    if (split.misses.front().needed <= floor_bytes) return;
     std::pop_heap(split.misses.begin(), split.misses.end(), most_on_top);
     split.misses.pop_back();
   }
-  split.misses.push_back(std::move(miss));
+  split.misses.push_back({floor_bytes, family, Known::family_floor, {}});
   std::push_heap(split.misses.begin(), split.misses.end(), most_on_top);
 }
 
-void OverMemory::add_family(const Family& family, double floor_bytes, int64_t count) {
-  Split& split = splits_[key_of(family.layout)];
-  split.count += count;
-  add(split, {floor_bytes, family, Known::family_floor, {}});
-}
-
-void OverMemory::add_member(const Family& family, const Member& member, double needed_bytes) {
-  Split& split = splits_[key_of(family.layout)];
-  ++split.count;
-  if (member.recompute == RecomputeChoice::fitted)
-    return;  // the same member with full recompute stands for it
-  add(split, {needed_bytes, family, Known::member_floor, member});
-}
+void OverMemory::count_one(const Family& family) { ++splits_[key_of(family.layout)].count; }
 
 void OverMemory::open(const Family& family, std::vector<Miss>& heap) {
   for (const Member& member : members_of(problem_, family)) {

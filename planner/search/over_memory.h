@@ -21,10 +21,10 @@ class OverMemory {
   OverMemory(const SearchProblem& problem, LayoutResolver& resolver)
       : problem_(problem), resolver_(resolver) {}
 
-  /// All `count` members of a family need `floor_bytes` or more.
-  void add_family(const Family& family, double floor_bytes, int64_t count);
-  /// One member needs `needed_bytes` or more. Fitted recompute that does not fit is full recompute.
-  void add_member(const Family& family, const Member& member, double needed_bytes);
+  /// `count` members of a family do not fit; all of its members need `floor_bytes` or more. A family may be
+  /// added once with its members' misses still to be counted by count_one().
+  void add(const Family& family, double floor_bytes, int64_t count);
+  void count_one(const Family& family);
 
   /// The splits with the nearest misses, at most `most`, nearest first.
   std::vector<MemoryFamily> nearest(size_t most);
@@ -47,7 +47,6 @@ class OverMemory {
   };
   static SplitKey key_of(const Layout& layout);
   static std::string name_of(const SplitKey& key);
-  void add(Split& split, Miss miss);
   void open(const Family& family, std::vector<Miss>& heap);
   Estimate estimate_of(const Miss& miss);
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <queue>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "core/lower.h"
 #include "planner/memory/memory_model.h"
@@ -23,10 +24,6 @@ namespace {
 
 constexpr size_t kFamiliesTold = 6;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // How far what waits is known. A member with fitted recompute waits again under the bound that its fitted
 // layers give, first fitted without transfer buffers, which costs no program, then with them.
@@ -102,7 +99,7 @@ class Search {
     const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
     if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
       certificate().over_memory += count;
-      over_memory_.add_family(family, bound.floor_bytes, count);
+      over_memory_.add(family, bound.floor_bytes, count);
       return;
     }
     if (bound.bound_s > reached_s_) {
@@ -111,6 +108,7 @@ class Search {
     }
     waiting_ += count;
     families_.push_back(family);
+    floors_.push_back(bound.floor_bytes);
     queue_.push({bound.bound_s, uint32_t(families_.size() - 1), Known::family, {}, -1});
   }
 
@@ -181,9 +179,12 @@ class Search {
     return p;
   }
 
-  void drop_for_memory(const Waiting& w, double needed) {
+  void drop_for_memory(const Waiting& w) {
     ++certificate().over_memory;
-    over_memory_.add_member(families_[w.family], w.member, needed);
+    double& floor = floors_[w.family];
+    if (floor >= 0.0) over_memory_.add(families_[w.family], floor, 0);
+    floor = -1.0;  // added once
+    over_memory_.count_one(families_[w.family]);
   }
 
   // Memory, then the simulated time, of a layout at the front of the queue.
@@ -198,13 +199,13 @@ class Search {
         find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
     const double floor = double(memory_floor(layout, placement, footprints).peak_bytes);
     const auto limit = double(problem_.memory_limit_bytes);
-    if (floor > limit) return drop_for_memory(w, floor);
+    if (floor > limit) return drop_for_memory(w);
     const auto without_slots = peak_bytes_without_slots(*resolver_.schedule(layout), footprints);
     const auto fullest = double(*std::max_element(without_slots.begin(), without_slots.end()));
-    if (fullest > limit) return drop_for_memory(w, fullest);
+    if (fullest > limit) return drop_for_memory(w);
     const auto program = resolver_.program(layout);
     const int64_t peak = peak_with_slots(*program, without_slots, footprints);
-    if (double(peak) > limit) return drop_for_memory(w, double(peak));
+    if (double(peak) > limit) return drop_for_memory(w);
     const StepCost cost = cost_of(layout, placement);
     const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
     ++certificate().simulated;
@@ -216,7 +217,7 @@ class Search {
     const bool with_buffers = w.known == Known::fitted_without_buffers;
     switch (resolver_.fit(layout, with_buffers)) {
       case LayoutResolver::Fit::over_memory:
-        return drop_for_memory(w, double(problem_.memory_limit_bytes));
+        return drop_for_memory(w);
       case LayoutResolver::Fit::twin:
         if (!with_buffers) break;  // with them it may be another
         ++certificate().same;
@@ -291,6 +292,7 @@ class Search {
   const double start_s_;
   LayoutResolver resolver_;
   std::vector<Family> families_;
+  std::vector<double> floors_;  // bytes, by family; negative once it is among those over memory
   std::map<std::pair<int64_t, int64_t>, int64_t> member_counts_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;

@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/plan.h"
+
 namespace mpt::planner {
 namespace {
-
-// Beyond this many actions in a step a schedule is no longer one that anybody runs, and would not fit in a
-// plan.
-constexpr int64_t kMaxActions = 2'000'000;
 
 constexpr int64_t kFewestTokensPerPiece = 128;  // rows of a tile in flash attention kernels
 
@@ -245,8 +243,8 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
     const int64_t most = std::min<int64_t>(entry.max_chunks, problem.model.layers / split.pipeline);
     for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks) {
       if (!allowed(problem.bounds.chunks, chunks) || (only_one && chunks > 1)) continue;
-      if (split.pipeline * chunks * micro > kMaxActions) {
-        note(fmt::format("more than {} stages x micro-batches", kMaxActions));
+      if (split.pipeline * chunks * micro > kMostScheduleCells) {
+        note(fmt::format("more than {} stages x micro-batches", kMostScheduleCells));
         continue;
       }
       Member member;

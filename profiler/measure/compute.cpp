@@ -7,6 +7,7 @@
 #include <numeric>
 #include <thread>
 
+#include "core/clock.h"
 #include "models/layer_program.h"
 #include "profiler/measure/operator_runner.h"
 #include "profiler/measure/piece.h"
@@ -18,10 +19,6 @@ namespace {
 
 using runtime::Buffer;
 using runtime::DataType;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Layout layout_of(int64_t tensor, int64_t micro_batch, Recompute recompute = Recompute::none) {
   Layout layout;

@@ -7,17 +7,10 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/clock.h"
 #include "core/quantity.h"
 
 namespace mpt::profiler {
-namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-}  // namespace
-
 Progress::Progress(int total, bool quiet)
     : total_(std::max(1, total)), visible_(!quiet && isatty(2) == 1), start_s_(now_s()) {}
 

@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <chrono>
 
+#include "core/clock.h"
 #include "core/error.h"
 
 namespace mpt::profiler {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Linear interpolation between the neighbours, as most statistics programs do it (Hyndman and Fan 1996, type
 // 7).

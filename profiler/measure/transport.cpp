@@ -6,6 +6,7 @@
 #include <chrono>
 #include <thread>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "runtime/comm/threads/thread_world.h"
 
@@ -15,10 +16,6 @@ namespace {
 using runtime::Communicator;
 using runtime::DataType;
 using runtime::ReduceOperation;
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 constexpr int64_t kMessageBytes[] = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24};
 

@@ -11,16 +11,11 @@
 #include <cstdint>
 #include <utility>
 
+#include "core/allocation.h"
 #include "core/model_spec.h"
 #include "runtime/comm/communicator.h"
 
 namespace mpt::runtime {
-
-/// Allocations are counted in multiples of this, on the device and in every prediction.
-inline constexpr int64_t kAllocationUnit = 64;
-constexpr int64_t rounded_bytes(int64_t bytes) {
-  return (bytes + kAllocationUnit - 1) / kAllocationUnit * kAllocationUnit;
-}
 
 /// y = x w^T (+ bias): x [rows, inner], w [columns, inner], y [rows, columns].
 struct LinearShape {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/execute/thread_lanes.h"
+#include "core/clock.h"
 
 #include <array>
 #include <chrono>
@@ -12,10 +13,6 @@
 
 namespace mpt::runtime {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class ThreadLanes final : public Lanes {
  public:

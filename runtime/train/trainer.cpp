@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "runtime/execute/thread_lanes.h"
 #include "runtime/nn/rank_sizes.h"
@@ -15,10 +16,6 @@
 
 namespace mpt::runtime {
 namespace {
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // One training run: what the rank threads share.
 class Run {
