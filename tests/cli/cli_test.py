@@ -161,6 +161,56 @@ def wrong_plan(folder, model, profile, base):
     expect("plan, catalog", run("mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64), 0, "roofline of h100")
 
 
+def plan_commands(folder, base, profile):
+    eight = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 4096]
+    gpu_plan, cpu_plan = f"{folder}/gpu.json", f"{folder}/cpu.json"
+    expect("plan, cost of a training", run("mpt-plan", *eight, "-o", gpu_plan, "--tokens", "15T", "--price", 2.5), 0,
+           "15T tokens take", "device-hours", "at 2.5 a device-hour")
+    expect("plan, tokens that are none", run("mpt-plan", *eight, "--tokens", "many"), 2, "--tokens", "15T")
+    expect("plan, time limit", run("mpt-plan", *eight, "--time-limit", 60), 0, "the optimum of this cost model")
+    for option, value in (("--sp", "maybe"), ("--zero", "4"), ("--cp", "0"), ("--ep", "x"), ("--order", "inside"), ("--overlap", "dinner"),
+                          ("--offload", "1"), ("--time-limit", "-1"), ("--cp-method", "rings"), ("--etp", "-2")):
+        expect(f"plan, {option} {value}", run("mpt-plan", *eight, option, value), 2, option)
+    expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "none divides")
+    expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2), 0,
+           "tp2", "cp2", "zero1", "zb-")
+
+    expect("estimate", run("mpt-plan", "estimate", *eight, "--tp", 4, "--pp", 2, "--sp", "on"), 0, "tp4+sp pp2 dp1", "Where a rank's step goes",
+           "Memory, ", "It fits.", "Better", "of the peak")
+    expect("estimate, does not fit", run("mpt-plan", "estimate", *eight, "--memory", "20GiB"), 0, "DOES NOT FIT by")
+    expect("estimate, does not divide", run("mpt-plan", "estimate", *eight, "--tp", 3), 2, "heads 32 does not divide by tensor 3")
+    expect("estimate, more ranks than devices", run("mpt-plan", "estimate", *eight, "--tp", 8, "--pp", 4), 2, "at most the 8 devices")
+    expect("estimate, chunks that the schedule lacks", run("mpt-plan", "estimate", *eight, "--pp", 2, "--schedule", "zb-v", "--chunks", 3), 2, "--chunks")
+    expect("estimate, no model", run("mpt-plan", "estimate", "--cluster", "dgx-h100:1"), 2, "--model")
+
+    expect("explain", run("mpt-plan", "explain", gpu_plan), 0, "Why the first", "Certificate")
+    expect("explain, slower", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=8,pp=1"), 0, "The fastest of the", "takes +")
+    expect("explain, over memory", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=1,pp=1,cp=1,zero=0,offload=off"), 0,
+           "need more than", "It would fit with --memory")
+    expect("explain, does not divide", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=3"), 0, "No layout of this kind")
+    for kind in ("tpp=8", "tp", "tp=", "", "tp=two", "schedule=1f2b"):
+        expect(f"explain, --why-not {kind}", run("mpt-plan", "explain", gpu_plan, f"--why-not={kind}"), 2, "--why-not" if "two" not in kind and "1f2b" not in kind else "expected")
+    expect("explain, plan missing", run("mpt-plan", "explain", "/no/plan.json"), 2, "/no/plan.json")
+    run("mpt-plan", *base, "-o", cpu_plan)
+    expect("explain, profile missing", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2"), 2, "--profile", "digest")
+    expect("explain, with its profile", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2", "--profile", profile), 0, "Why not tp=2?")
+
+    expect("compare plans", run("mpt-plan", "compare", gpu_plan, cpu_plan), 0, "1.00x", "note: ")
+    expect("compare clusters", run("mpt-plan", "compare", "--model", "llama3-8b", "--global-batch", 32, "--seq", 4096, "--cluster",
+                                   "dgx-a100:1,dgx-h100:1", "--tokens", "1T", "--price", 2), 0, "dgx-a100:1", "dgx-h100:1", "1.00x", "days")
+    expect("compare one", run("mpt-plan", "compare", gpu_plan), 2, "two or more")
+    expect("compare nothing", run("mpt-plan", "compare"), 2, "two or more")
+
+    csv, plot = f"{folder}/sweep.csv", f"{folder}/sweep.svg"
+    expect("sweep", run("mpt-plan", "sweep", *eight, "--over", "memory", "--values", "1GiB,40GiB,70GiB", "--csv", csv, "--plot", plot), 0,
+           "nothing fits: at least", "tokens/s", "wrote")
+    if len(open(csv).read().splitlines()) != 4 or "<polyline" not in open(plot).read():
+        FAILURES.append("sweep: the CSV has not four lines, or the plot no curve")
+    expect("sweep, unknown axis", run("mpt-plan", "sweep", *eight, "--over", "colour", "--values", "1"), 2, "--over")
+    expect("sweep, wrong value", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "1,x"), 2, "--values")
+    expect("sweep, file that cannot be", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "1", "--csv", f"{folder}/no/s.csv"), 2, "--csv")
+
+
 def wrong_run(folder, text, plan):
     good = json.load(open(plan))
 
@@ -182,6 +232,8 @@ def wrong_run(folder, text, plan):
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
     refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
     refused("feature it lacks", edited("feature", lambda p: p["model"].update(query_key_norm="per_head")), "norms on queries and keys")
+    refused("layout feature it lacks", edited("offload", lambda p: p["layout"].update(offload_optimizer=True)), "needs an offloaded optimizer")
+    refused("vocabulary below a byte's", edited("vocabulary", lambda p: p["model"].update(vocab=200)), "vocab")
     refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")
     refused("data a folder", plan, "is a folder", data=folder)
     refused("data empty", plan, "0 bytes of text", data=write(f"{folder}/empty.txt", ""))
@@ -210,6 +262,7 @@ with tempfile.TemporaryDirectory() as folder:
     model, text, profile, plan, base = first_use(folder)
     wrong_profile(folder, model, profile)
     wrong_plan(folder, model, profile, base)
+    plan_commands(folder, base, profile)
     wrong_run(folder, text, plan)
     interrupted(plan, text)
 print("\n".join(FAILURES))
