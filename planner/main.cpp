@@ -30,6 +30,8 @@ Plan simulated_again(const std::string& file) {
 }
 
 void search_or_simulate(const planner::PlanOptions& o) {
+  if (!o.out.output.empty()) check_writable(o.out.output, "--output " + o.out.output);
+  if (!o.out.report.empty()) check_writable(o.out.report, "--report " + o.out.report);
   if (!o.from.empty()) {
     const Plan plan = simulated_again(o.from);
     planner::write_outputs(o.out, plan,
@@ -53,13 +55,14 @@ int run(int argc, char** argv) {
                                                                     {"compare", planner::add_compare(app)},
                                                                     {"sweep", planner::add_sweep(app)}};
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  planner::catch_signals();
   for (const auto& [name, command] : commands) {
     if (!app.got_subcommand(name)) continue;
     command();
-    return kExitOk;
+    return planner::was_interrupted() ? kExitInterrupted : kExitOk;
   }
   search_or_simulate(o);
-  return kExitOk;
+  return planner::was_interrupted() ? kExitInterrupted : kExitOk;
 }
 
 }  // namespace

@@ -22,6 +22,13 @@ std::function<void()> add_explain(CLI::App& app);
 std::function<void()> add_compare(CLI::App& app);
 std::function<void()> add_sweep(CLI::App& app);
 
+/// From now on the first SIGINT or SIGTERM ends the search that runs, with the best found so far; the second
+/// ends the program.
+void catch_signals();
+bool was_interrupted();
+
+/// search() with a line in a terminal that tells how far it is; ends at a signal.
+SearchResult watched_search(const SearchProblem& problem, size_t keep);
 /// The best plan, or the error that says why there is none.
 Plan search_plan(const PreparedSearch& prepared, size_t keep);
 /// A plan of one given layout, whether it fits or not.

@@ -3,6 +3,11 @@
 // What the commands share: searching, and writing results.
 
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cmath>
 
 #include "core/json.h"
 #include "core/quantity.h"
@@ -14,8 +19,56 @@
 
 namespace mpt::planner {
 
+namespace {
+
+std::atomic<bool> stop_requested{false};
+
+void request_stop(int) { stop_requested = true; }
+
+// A line in a terminal, rewritten a few times a second; nothing in a pipe.
+class ProgressLine {
+ public:
+  ProgressLine() : visible_(isatty(STDERR_FILENO) == 1) {}
+  ~ProgressLine() {
+    if (shown_s_ > 0.0) fmt::print(stderr, "\r\033[K");
+  }
+  void show(const SearchProgress& p) {
+    constexpr double kEvery = 0.2, kFirst = 0.5;
+    if (!visible_ || p.seconds < kFirst || p.seconds - shown_s_ < kEvery) return;
+    shown_s_ = p.seconds;
+    const std::string best = std::isfinite(p.best_s) ? format_seconds(p.best_s) + " per step" : "none fits";
+    fmt::print(stderr, "\rsearching: {} layouts, best so far {}, {}\033[K",
+               format_magnitude(double(p.layouts)), best, format_seconds(p.seconds));
+    std::fflush(stderr);
+  }
+
+ private:
+  bool visible_;
+  double shown_s_ = 0.0;
+};
+
+}  // namespace
+
+void catch_signals() {
+  struct sigaction action {};
+  action.sa_handler = request_stop;
+  action.sa_flags = int(SA_RESETHAND);
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
+bool was_interrupted() { return stop_requested; }
+
+SearchResult watched_search(const SearchProblem& problem, size_t keep) {
+  ProgressLine line;
+  return search(problem, keep, [&](const SearchProgress& p) {
+    line.show(p);
+    return !stop_requested;
+  });
+}
+
 Plan search_plan(const PreparedSearch& prepared, size_t keep) {
-  const SearchResult result = search(prepared.problem, keep);
+  const SearchResult result = watched_search(prepared.problem, keep);
   if (result.best.empty()) throw_nothing_fits(result, prepared.problem);
   return make_plan(result, prepared.problem);
 }

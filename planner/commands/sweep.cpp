@@ -56,7 +56,7 @@ std::vector<Point> search_all(const SweepOptions& o) {
   std::vector<Point> points;
   for (const std::string& value : o.values) {
     const auto prepared = prepare(at(o, value));
-    const SearchResult result = search(prepared->problem, 1);
+    const SearchResult result = watched_search(prepared->problem, 1);
     Point point{value, {}, ""};
     if (result.best.empty()) {
       point.why = result.over_memory.empty()

@@ -85,9 +85,9 @@ std::string describe_loss(const Candidate& best, const Candidate& other) {
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem) {
   std::vector<std::string> out{why_first(result.best.front(), problem)};
   if (result.best.size() > 1)
-    out.push_back("The runner-up, " + describe_loss(result.best[0], result.best[1]));
+    out.push_back("The runner-up: " + describe_loss(result.best[0], result.best[1]));
   if (const Candidate* other = other_split(result); other != nullptr && other != &result.best[1]) {
-    out.push_back("The best other split, " + describe_loss(result.best.front(), *other));
+    out.push_back("The best other split: " + describe_loss(result.best.front(), *other));
   }
   return out;
 }
@@ -96,18 +96,18 @@ std::vector<std::string> rejections(const SearchResult& result, const SearchProb
   constexpr size_t kMost = 6;
   std::vector<std::string> out;
   for (const MemoryFamily& family : result.over_memory) {
-    out.push_back(fmt::format(
-        "memory: {} layouts of {} could be fast enough and do not fit; the nearest, {}, is {} over: {}",
-        family.count, family.name, layout_name(family.layout),
-        format_bytes(family.nearest.needed - family.nearest.available), family.nearest.reason));
+    out.push_back(fmt::format("memory: {} layouts of {} do not fit; a near miss, {}, is {} over: {}",
+                              family.count, family.name, layout_name(family.layout),
+                              format_bytes(family.nearest.needed - family.nearest.available),
+                              family.nearest.reason));
   }
   if (result.more_over_memory > 0)
-    out.push_back(fmt::format("memory: {} more splits, further over", result.more_over_memory));
+    out.push_back(fmt::format("memory: layouts of {} more splits", result.more_over_memory));
   for (const auto& [reason, count] : result.not_dividing) {
     if (out.size() >= 2 * kMost) break;
     out.push_back(fmt::format("divides: {}{}", reason, count > 1 ? fmt::format(" ({} times)", count) : ""));
   }
-  if (result.certificate.over_bound > 0 && !result.best.empty()) {
+  if (result.certificate.over_bound > 0 && result.certificate.optimal && !result.best.empty()) {
     out.push_back(fmt::format(
         "time: {} layouts cannot be faster than {}, the last of the {} above: their busiest rank's own "
         "work takes longer",
@@ -122,6 +122,12 @@ std::vector<std::string> rejections(const SearchResult& result, const SearchProb
 }
 
 void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem) {
+  if (!result.certificate.optimal) {
+    throw UserError(Problem{"--time-limit",
+                            fmt::format("the search was stopped after {} without a layout that fits",
+                                        format_seconds(result.certificate.seconds)),
+                            "more time", "raise it, or bound the space with --tp, --pp and the like"});
+  }
   if (result.over_memory.empty()) {
     std::string why;
     constexpr size_t kMost = 6;

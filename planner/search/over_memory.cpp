@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "core/lower.h"
+
 namespace mpt::planner {
 namespace {
 
@@ -55,39 +57,79 @@ Estimate OverMemory::estimate_of(const Miss& miss) {
   return estimate(problem_, *resolver_.split_of(layout), layout);
 }
 
-std::vector<MemoryFamily> OverMemory::nearest(size_t most) {
-  std::vector<MemoryFamily> told;
-  std::set<SplitKey> done;
-  std::vector<Miss> heap;
-  for (auto& [key, split] : splits_) {
-    std::move(split.misses.begin(), split.misses.end(), std::back_inserter(heap));
-    split.misses.clear();
+bool OverMemory::raise(Miss& miss) {
+  const Estimate e = estimate_of(miss);
+  if (miss.known == Known::member_floor) {
+    const auto peaks = peak_bytes_without_slots(*resolver_.schedule(e.layout), e.footprints);
+    miss.needed = double(*std::max_element(peaks.begin(), peaks.end()));
+    miss.known = Known::without_buffers;
+    return true;  // its transfer buffers may yet be too much
   }
+  const auto rejection = exact_memory_rejection(problem_, e);
+  if (!rejection) return false;
+  miss.needed = rejection->needed;
+  miss.known = Known::exact;
+  return true;
+}
+
+MemoryFamily OverMemory::told(const Miss& miss) {
+  Estimate e = estimate_of(miss);
+  const SplitKey key = key_of(miss.family.layout);
+  return {name_of(key), splits_[key].count, *exact_memory_rejection(problem_, e), std::move(e.layout)};
+}
+
+std::optional<MemoryFamily> OverMemory::least() {
+  std::vector<Miss> heap;
+  for (auto& [key, split] : splits_)
+    std::copy(split.misses.begin(), split.misses.end(), std::back_inserter(heap));
   std::make_heap(heap.begin(), heap.end());
-  while (!heap.empty() && told.size() < most) {
+  while (!heap.empty()) {
     std::pop_heap(heap.begin(), heap.end());
     Miss miss = std::move(heap.back());
     heap.pop_back();
-    const SplitKey key = key_of(miss.family.layout);
-    if (done.count(key) > 0) continue;
+    if (miss.known == Known::exact) return told(miss);
     if (miss.known == Known::family_floor) {
       open(miss.family, heap);
-      continue;
+    } else if (raise(miss)) {
+      heap.push_back(std::move(miss));
+      std::push_heap(heap.begin(), heap.end());
     }
-    Estimate e = estimate_of(miss);
-    const auto rejection = exact_memory_rejection(problem_, e);
-    if (!rejection) continue;  // a member of an opened family that fits after all
-    if (miss.known == Known::exact) {
-      done.insert(key);
-      told.push_back({name_of(key), splits_[key].count, *rejection, std::move(e.layout)});
-      continue;
-    }
-    miss.known = Known::exact;
-    miss.needed = rejection->needed;
-    heap.push_back(std::move(miss));
-    std::push_heap(heap.begin(), heap.end());
   }
-  return told;
+  return std::nullopt;
+}
+
+std::vector<MemoryFamily> OverMemory::near_misses(size_t most) {
+  constexpr size_t kFamiliesOpened = 2;
+  const size_t splits_opened = 2 * most;
+  std::vector<Split*> splits;
+  for (auto& [key, split] : splits_) {
+    // Lowest floors first.
+    std::sort(split.misses.begin(), split.misses.end(),
+              [](const Miss& a, const Miss& b) { return a.needed < b.needed; });
+    if (!split.misses.empty()) splits.push_back(&split);
+  }
+  std::stable_sort(splits.begin(), splits.end(), [](const Split* a, const Split* b) {
+    return a->misses.front().needed < b->misses.front().needed;
+  });
+  std::vector<MemoryFamily> out;
+  for (Split* split : splits) {
+    if (out.size() == splits_opened) break;
+    std::vector<Miss> members;
+    for (size_t f = 0; f < split->misses.size() && f < kFamiliesOpened; ++f)
+      open(split->misses[f].family, members);
+    // Of a family's members those with full recompute need least; which of them, the schedule decides.
+    std::erase_if(members, [](const Miss& m) { return m.member.recompute != RecomputeChoice::full; });
+    for (Miss& miss : members) raise(miss);
+    std::stable_sort(members.begin(), members.end(),
+                     [](const Miss& a, const Miss& b) { return a.needed < b.needed; });
+    const auto miss = std::find_if(members.begin(), members.end(), [&](Miss& m) { return raise(m); });
+    if (miss != members.end()) out.push_back(told(*miss));
+  }
+  std::stable_sort(out.begin(), out.end(), [](const MemoryFamily& a, const MemoryFamily& b) {
+    return a.nearest.needed < b.nearest.needed;
+  });
+  if (out.size() > most) out.erase(out.begin() + ptrdiff_t(most), out.end());
+  return out;
 }
 
 }  // namespace mpt::planner

@@ -7,7 +7,7 @@
 
 #include <array>
 #include <map>
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,12 +26,15 @@ class OverMemory {
   void add(const Family& family, double floor_bytes, int64_t count);
   void count_one(const Family& family);
 
-  /// The splits with the nearest misses, at most `most`, nearest first.
-  std::vector<MemoryFamily> nearest(size_t most);
+  /// The layout that needs least of all, exactly: to be asked where nothing fits.
+  std::optional<MemoryFamily> least();
+  /// For `most` of the splits that seem nearest: a near miss of each, which is a layout with its exact need, but
+  /// not surely the split's nearest. Those that need least come first.
+  std::vector<MemoryFamily> near_misses(size_t most);
   int64_t splits() const { return int64_t(splits_.size()); }
 
  private:
-  enum class Known : uint8_t { family_floor, member_floor, exact };
+  enum class Known : uint8_t { family_floor, member_floor, without_buffers, exact };
   struct Miss {
     double needed;
     Family family;
@@ -49,6 +52,9 @@ class OverMemory {
   static std::string name_of(const SplitKey& key);
   void open(const Family& family, std::vector<Miss>& heap);
   Estimate estimate_of(const Miss& miss);
+  /// Makes what the miss needs known one step better; false where the member fits after all.
+  bool raise(Miss& miss);
+  MemoryFamily told(const Miss& miss);
 
   const SearchProblem& problem_;
   LayoutResolver& resolver_;

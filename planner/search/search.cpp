@@ -53,10 +53,13 @@ struct Kept {
 
 class Search {
  public:
-  Search(const SearchProblem& problem, size_t keep, double reached_s, const OnProgress& on_progress)
+  /// `reached_s`: a time that is known to be reached. `tells`: whether what fell to memory is looked into.
+  Search(const SearchProblem& problem, size_t keep, double reached_s, bool tells,
+         const OnProgress& on_progress)
       : problem_(problem),
         keep_(keep),
         reached_s_(reached_s),
+        tells_(tells),
         on_progress_(on_progress),
         start_s_(now_s()),
         resolver_(problem),
@@ -96,6 +99,10 @@ class Search {
     const int64_t count = member_count(family);
     if (count == 0) return;
     certificate().layouts += count;
+    if (!go_on()) {
+      certificate().not_reached += count;
+      return;
+    }
     const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
     if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
       certificate().over_memory += count;
@@ -247,28 +254,38 @@ class Search {
     if (best_.size() > keep_) best_.pop_back();
   }
 
+  // Whether to go on; looks at the clock, and asks, only now and then.
   bool go_on() {
     constexpr int kLookEvery = 64;
-    if (++looked_ % kLookEvery != 0) return true;
-    certificate().seconds = now_s() - start_s_;
-    const bool in_time = problem_.time_limit_s <= 0.0 || certificate().seconds < problem_.time_limit_s;
-    const bool wanted =
-        !on_progress_ || on_progress_({certificate(), best_.empty() ? kInfinity : best_.front().step_time_s,
-                                       queue_.top().bound_s});
-    return in_time && wanted;
+    if (stopped_ || ++looked_ % kLookEvery != 0) return !stopped_;
+    const SearchProgress progress{certificate().layouts - waiting_, now_s() - start_s_,
+                                  best_.empty() ? kInfinity : best_.front().step_time_s};
+    const bool in_time = problem_.time_limit_s <= 0.0 || progress.seconds < problem_.time_limit_s;
+    stopped_ = !in_time || (on_progress_ && !on_progress_(progress));
+    return !stopped_;
+  }
+
+  // Where nothing fits, only what the smallest layout needs is told.
+  void tell_over_memory() {
+    if (best_.empty() && certificate().optimal) {
+      if (auto least = over_memory_.least()) result_.over_memory.push_back(std::move(*least));
+    } else if (certificate().optimal) {
+      result_.over_memory = over_memory_.near_misses(kFamiliesTold);
+    }
+    result_.more_over_memory = over_memory_.splits() - int64_t(result_.over_memory.size());
   }
 
   void finish() {
-    const bool complete = queue_.empty() || queue_.top().bound_s > last_kept_s();
+    const bool front_is_slower = queue_.empty() || queue_.top().bound_s > last_kept_s();
     SearchCertificate& c = certificate();
-    (complete ? c.over_bound : c.not_reached) += waiting_;
+    const bool complete = front_is_slower && c.not_reached == 0;
+    (front_is_slower ? c.over_bound : c.not_reached) += waiting_;
     MPT_CHECK(c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached == c.layouts,
               "{} layouts, {} accounted for", c.layouts,
               c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached);
     c.optimal = complete;
-    // Below the time of the best, nothing that is left is faster than the front of the queue.
-    if (!complete && !best_.empty())
-      c.gap = std::max(0.0, 1.0 - queue_.top().bound_s / best_.front().step_time_s);
+    // Nothing is known of families that were not looked at; of the rest the front of the queue is fastest.
+    result_.bound_s = c.not_reached > waiting_ ? 0.0 : queue_.empty() ? kInfinity : queue_.top().bound_s;
     for (const Kept& kept : best_) {
       Estimate e = estimate(problem_, *resolver_.split_of(kept.layout), kept.layout);
       Evaluation evaluation = evaluate(problem_, e);
@@ -279,15 +296,14 @@ class Search {
                 evaluation.peak_bytes);
       result_.best.push_back({std::move(e), std::move(evaluation)});
     }
-    // Where nothing fits, only what the smallest layout needs is told.
-    result_.over_memory = over_memory_.nearest(best_.empty() ? 1 : kFamiliesTold);
-    result_.more_over_memory = over_memory_.splits() - int64_t(result_.over_memory.size());
+    if (tells_) tell_over_memory();
     c.seconds = now_s() - start_s_;
   }
 
   const SearchProblem& problem_;
   const size_t keep_;
   const double reached_s_;
+  const bool tells_;
   const OnProgress& on_progress_;
   const double start_s_;
   LayoutResolver resolver_;
@@ -301,6 +317,7 @@ class Search {
   OverMemory over_memory_;
   SearchResult result_;
   int64_t looked_ = 0;
+  bool stopped_ = false;
 };
 
 }  // namespace
@@ -327,12 +344,27 @@ SearchProblem likely_part(const SearchProblem& problem) {
 SearchResult search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress) {
   constexpr int64_t kManyRanks = 64;
   double reached_s = kInfinity;
+  SearchResult likely;
+  SearchProblem rest = problem;
   if (problem.ranks >= kManyRanks) {
-    const SearchResult likely = Search(likely_part(problem), keep, kInfinity, {}).run();
+    likely = Search(likely_part(problem), keep, kInfinity, false, on_progress).run();
     // A rounding error must not drop the very layouts that were found.
     if (likely.best.size() == keep) reached_s = likely.best.back().evaluation.step_time_s * (1.0 + 1e-9);
+    constexpr double kAtLeast = 1e-6;  // zero would be no limit
+    if (rest.time_limit_s > 0.0)
+      rest.time_limit_s = std::max(kAtLeast, rest.time_limit_s - likely.certificate.seconds);
   }
-  return Search(problem, keep, reached_s, on_progress).run();
+  SearchResult result = Search(rest, keep, reached_s, true, on_progress).run();
+  SearchCertificate& c = result.certificate;
+  c.seconds += likely.certificate.seconds;
+  if (c.optimal) return result;
+  const bool likely_is_better =
+      !likely.best.empty() && (result.best.empty() || likely.best.front().evaluation.step_time_s <
+                                                          result.best.front().evaluation.step_time_s);
+  if (likely_is_better) result.best = std::move(likely.best);
+  if (!result.best.empty())
+    c.gap = std::max(0.0, 1.0 - result.bound_s / result.best.front().evaluation.step_time_s);
+  return result;
 }
 
 }  // namespace mpt::planner

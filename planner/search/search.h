@@ -36,15 +36,17 @@ struct SearchResult {
   SearchCertificate certificate;
   std::vector<MemoryFamily> over_memory;  // those with the nearest misses, nearest first
   int64_t more_over_memory = 0;           // families that over_memory leaves out
+  double bound_s = 0.0;                   // no layout of the space is faster
   std::map<std::string, int64_t> not_dividing;
 };
 
-/// Called now and then with what is known so far; returning false ends the search there.
+/// What is known during a search.
 struct SearchProgress {
-  const SearchCertificate& certificate;
-  double best_s;   // infinity before the first layout that fits
-  double bound_s;  // nothing that is left is faster
+  int64_t layouts = 0;  // looked at so far
+  double seconds = 0.0;
+  double best_s = 0.0;  // infinity before the first layout that fits
 };
+/// Called now and then; returning false ends the search, as its time limit does.
 using OnProgress = std::function<bool(const SearchProgress&)>;
 
 /// The `keep` fastest layouts that fit. Empty `best`: nothing fits, and over_memory says by how much.

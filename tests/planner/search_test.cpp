@@ -113,7 +113,8 @@ TEST(Search, KeepsTheFastestInOrder) {
   }
 }
 
-TEST(Search, EveryPeakIsAtLeastItsFloorAndTheFamiliesToldAreTheNearest) {
+TEST(Search, EveryPeakIsAtLeastItsFloorAndTheLeastNeedIsTold) {
+  int nothing_fits = 0;
   for (uint32_t seed = 2000; seed < 2100; ++seed) {
     RandomProblem r(seed);
     std::map<std::string, double> nearest;  // by split, from the exact peaks
@@ -135,15 +136,16 @@ TEST(Search, EveryPeakIsAtLeastItsFloorAndTheFamiliesToldAreTheNearest) {
     EXPECT_EQ(c.over_bound, 0) << seed;
     EXPECT_EQ(c.over_memory + c.simulated, c.layouts - c.same) << seed;
     EXPECT_EQ(result.over_memory.size() + size_t(result.more_over_memory), nearest.size());
-    double last = 0.0;
-    for (const MemoryFamily& family : result.over_memory) {
-      EXPECT_EQ(family.nearest.needed, nearest.at(family.name)) << seed << " " << family.name;
-      EXPECT_GE(family.nearest.needed, last);
-      last = family.nearest.needed;
-      nearest.erase(family.name);
-    }
-    for (const auto& [name, needed] : nearest) EXPECT_GE(needed, last) << name << " was nearer";
+    for (const MemoryFamily& family : result.over_memory)
+      EXPECT_GE(family.nearest.needed, nearest.at(family.name)) << seed << " " << family.name;
+    if (!result.best.empty()) continue;
+    // Where nothing fits, what is told is the least of all.
+    ++nothing_fits;
+    double least = INFINITY;
+    for (const auto& [name, needed] : nearest) least = std::min(least, needed);
+    EXPECT_EQ(result.over_memory.front().nearest.needed, least) << seed;
   }
+  EXPECT_GT(nothing_fits, 5);
 }
 
 TEST(Search, FewerRanksThanDevices) {

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Searches of whole spaces with their certificates: seconds and peak memory, and how both grow with the cluster.
+
+Usage: search.py FOLDER_OF_PROGRAMS [--quick]   (--quick leaves out the searches of many seconds)
+One thread. Seconds are of the search as the plan's certificate says; memory is the process's peak.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+CASES = [
+    ("gpt3-175b", "dgx-a100:512", 1536, 2048),
+    ("llama3-405b", "dgx-h100:2048", 2048, 8192),
+    ("llama3-70b", "dgx-h100:1", 512, 4096),
+    ("llama3-70b", "dgx-h100:8", 512, 4096),
+    ("llama3-70b", "dgx-h100:64", 512, 4096),
+    ("llama3-70b", "dgx-h100:512", 4096, 4096),
+]
+LONG_CASES = [
+    ("deepseek-v3", "dgx-h100:256", 15360, 4096),
+    ("llama3-405b", "dgx-h100:12500", 25000, 8192),
+]
+
+
+def search(programs, model, cluster, batch, sequence):
+    command = [os.path.join(programs, "mpt-plan"), "--model", model, "--cluster", cluster, "--global-batch", str(batch),
+               "--seq", str(sequence), "--top", "1", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output = process.stdout.read()
+    errors = process.stderr.read()
+    _, status, usage = os.wait4(process.pid, 0)
+    if status != 0:
+        sys.exit(f"{' '.join(command)}\n{errors}")
+    return json.loads(output), usage.ru_maxrss / 1024
+
+
+def main():
+    programs = sys.argv[1]
+    cases = CASES + ([] if "--quick" in sys.argv[2:] else LONG_CASES)
+    print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
+    print(f"{'model':<12} {'cluster':<15} {'devices':>8} {'layouts':>13} {'simulated':>9} {'seconds':>8} {'layouts/s':>10} "
+          f"{'memory':>8}  optimal")
+    for model, cluster, batch, sequence in cases:
+        plan, megabytes = search(programs, model, cluster, batch, sequence)
+        c = plan["search"]
+        print(f"{model:<12} {cluster:<15} {plan['cluster']['devices']:>8} {c['layouts']:>13,} {c['simulated']:>9,} "
+              f"{c['seconds']:>8.2f} {c['layouts'] / c['seconds'] / 1e6:>8.1f} M {megabytes:>5.0f} MB  {c['optimal']}", flush=True)
+
+
+main()
