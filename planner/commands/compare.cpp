@@ -5,11 +5,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "core/error.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
+#include "planner/explain/explain.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
 
@@ -23,7 +26,8 @@ struct CompareOptions {
 
 struct Compared {
   std::string name;
-  Plan plan;
+  std::optional<Plan> plan;  // nothing: no layout fits
+  std::string why;
 };
 
 std::string table_of(const std::vector<Compared>& compared, const CostOptions& cost) {
@@ -40,21 +44,28 @@ std::string table_of(const std::vector<Compared>& compared, const CostOptions& c
                                        {"speed"}};
   if (with_cost) columns.insert(columns.end(), {{"days"}, {"device-hours"}, {"price"}});
   reports::Table table(columns);
-  for (const auto& [name, plan] : compared) {
+  const auto first = std::find_if(compared.begin(), compared.end(), [](const Compared& c) { return c.plan; });
+  for (const auto& [name, fitting, why] : compared) {
+    if (!fitting) {
+      std::vector<std::string> row{name, why};
+      row.resize(columns.size(), "-");
+      table.add_row(std::move(row));
+      continue;
+    }
+    const Plan& plan = *fitting;
     int64_t peak = 0;
     for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
     const double rate = plan.prediction.tokens_per_s;
-    std::vector<std::string> row{
-        name,
-        layout_name(plan.layout),
-        format_count(plan.layout.ranks()),
-        format_seconds(plan.prediction.step_time_s),
-        format_count(int64_t(rate)),
-        format_count(int64_t(rate / double(plan.layout.ranks()))),
-        format_percent(model_flop_utilisation(plan)),
-        format_percent(plan.prediction.bubble_share),
-        format_bytes(double(peak)),
-        fmt::format("{:.2f}x", rate / compared.front().plan.prediction.tokens_per_s)};
+    std::vector<std::string> row{name,
+                                 layout_name(plan.layout),
+                                 format_count(plan.layout.ranks()),
+                                 format_seconds(plan.prediction.step_time_s),
+                                 format_count(int64_t(rate)),
+                                 format_count(int64_t(rate / double(plan.layout.ranks()))),
+                                 format_percent(model_flop_utilisation(plan)),
+                                 format_percent(plan.prediction.bubble_share),
+                                 format_bytes(double(peak)),
+                                 fmt::format("{:.2f}x", rate / first->plan->prediction.tokens_per_s)};
     if (with_cost) {
       const TrainingCost c = training_cost(plan, parse_count(cost.tokens, "--tokens"), cost.price);
       row.insert(row.end(), {fmt::format("{:.1f}", c.days), format_magnitude(c.device_hours),
@@ -67,7 +78,7 @@ std::string table_of(const std::vector<Compared>& compared, const CostOptions& c
 
 std::vector<Compared> from_files(const std::vector<std::string>& files) {
   std::vector<Compared> compared;
-  for (const std::string& file : files) compared.push_back({file, load_plan(file)});
+  for (const std::string& file : files) compared.push_back({file, load_plan(file), ""});
   return compared;
 }
 
@@ -76,7 +87,18 @@ std::vector<Compared> from_clusters(const CompareOptions& o) {
   for (const std::string& cluster : o.clusters) {
     PlanOptions options = o.problem;
     options.cluster = cluster;
-    compared.push_back({cluster, search_plan(*prepare(options), 1)});
+    const auto prepared = prepare(options);
+    const SearchResult result = watched_search(prepared->problem, 1);
+    Compared c{cluster, {}, ""};
+    if (result.best.empty()) {
+      c.why = result.over_memory.empty()
+                  ? "no layout divides"
+                  : fmt::format("nothing fits: at least {} per rank",
+                                format_bytes(result.over_memory.front().nearest.needed));
+    } else {
+      c.plan = make_plan(result, prepared->problem);
+    }
+    compared.push_back(std::move(c));
   }
   return compared;
 }
@@ -90,8 +112,11 @@ void run(const CompareOptions& o) {
   }
   const std::vector<Compared> compared = files ? from_files(o.plans) : from_clusters(o);
   fmt::print("{}", table_of(compared, o.problem.cost));
-  const Plan& first = compared.front().plan;
-  for (const auto& [name, plan] : compared) {
+  if (!compared.front().plan) return;
+  const Plan& first = *compared.front().plan;
+  for (const auto& [name, fitting, why] : compared) {
+    if (!fitting) continue;
+    const Plan& plan = *fitting;
     if (plan.model != first.model || plan.workload != first.workload) {
       fmt::print("  note: {} trains {} with {} x {} tokens per step, not the first one's {} with {} x {}\n",
                  name, plan.model.name, plan.workload.global_batch, plan.workload.sequence, first.model.name,

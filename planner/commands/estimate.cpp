@@ -69,6 +69,10 @@ void check(const SearchProblem& problem, const Layout& layout) {
                 fmt::format("at most the {} devices of {}", problem.cluster.devices, problem.cluster.name),
                 "change a degree, or give a larger --cluster"});
   }
+  if (layout.ranks() < problem.ranks) {
+    fmt::print(stderr, "mpt-plan: note: {} ranks of the layout leave {} of {} devices idle\n", layout.ranks(),
+               problem.ranks - layout.ranks(), problem.ranks);
+  }
   if (auto rejection = check_layout(problem.model, layout, problem.workload)) {
     throw UserError(Problem{"layout " + layout_name(layout), rejection->reason,
                             "a layout that divides the model and the batch",

@@ -198,6 +198,13 @@ def plan_commands(folder, base, profile):
     expect("compare plans", run("mpt-plan", "compare", gpu_plan, cpu_plan), 0, "1.00x", "note: ")
     expect("compare clusters", run("mpt-plan", "compare", "--model", "llama3-8b", "--global-batch", 32, "--seq", 4096, "--cluster",
                                    "dgx-a100:1,dgx-h100:1", "--tokens", "1T", "--price", 2), 0, "dgx-a100:1", "dgx-h100:1", "1.00x", "days")
+    expect("compare, a cluster that is too small", run("mpt-plan", "compare", "--model", "llama3-70b", "--global-batch", 32, "--seq", 4096,
+           "--cluster", "rtx4090:1,dgx-h100:8"), 0, "nothing fits: at least", "1.00x")
+    expect("compare, plan missing", run("mpt-plan", "compare", gpu_plan, "/no/plan.json"), 2, "/no/plan.json")
+    expect("estimate, devices left idle", run("mpt-plan", "estimate", *eight, "--tp", 4, "--dp", 1), 0, "leave 4 of 8 devices idle")
+    expect("plan, price below nothing", run("mpt-plan", *eight, "--tokens", "1T", "--price", "-1"), 2, "--price")
+    expect("sweep, values of none", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "0"), 2, "--values")
+    expect("sweep, huge values", run("mpt-plan", "sweep", *eight, "--over", "seq", "--values", 10**30), 2, "--values")
     expect("compare one", run("mpt-plan", "compare", gpu_plan), 2, "two or more")
     expect("compare nothing", run("mpt-plan", "compare"), 2, "two or more")
 
