@@ -20,6 +20,15 @@ double ranks_share_of_sharding_s(const Layout& layout, const models::ParameterSh
                   shown(traffic.scatter_s, layout.overlap_gradient_reduce));
 }
 
+// The rank that owns most owns an even share or more.
+double optimizer_s(const Layout& layout, const models::ParameterShare& share, double ranks,
+                   const CostSource& source) {
+  const int64_t owned =
+      share.dense / models::dense_shard(layout) + share.expert / models::expert_shard(layout);
+  const auto even = int64_t(double(owned) / ranks);
+  return layout.offload_optimizer ? source.offloaded_optimizer_s(even) : source.optimizer_s(even);
+}
+
 }  // namespace
 
 FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split) {
@@ -43,7 +52,7 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   bound.bound_s = std::max(filling + micro * work / ranks / best_rate, micro * work / best_total_rate);
   const models::ParameterShare& share = split.parameters;
   const double sharding = ranks_share_of_sharding_s(layout, share, micro, *problem.cost) / ranks;
-  bound.bound_s += sharding;
+  bound.bound_s += sharding + optimizer_s(layout, share, ranks, *problem.cost);
   bound.bound_s *= 1.0 - 1e-9;
   bound.floor_bytes =
       double(models::least_state_bytes(layout, share)) / ranks + double(split.least_layer_bytes);
