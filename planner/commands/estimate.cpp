@@ -34,7 +34,9 @@ Layout layout_from(const SearchProblem& problem) {
   const int64_t fixed = l.tensor * l.context * l.pipeline;
   l.data = one<int64_t>(b.data, std::max<int64_t>(1, problem.ranks / fixed));
   l.expert = one<int64_t>(b.expert, 1);
-  l.expert_tensor = one<int64_t>(b.expert_tensor, 0);
+  // Experts are split like the dense layers where that leaves room for them, else they stay whole.
+  const int64_t pool = l.tensor * l.context * l.data;
+  l.expert_tensor = one<int64_t>(b.expert_tensor, pool % (l.expert * l.tensor) == 0 ? 0 : 1);
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
   l.sequence_parallel = one(b.sequence_parallel, l.expert > 1 && l.tensor > 1);
   l.context_method = one(b.context_methods, ContextMethod::ring);
