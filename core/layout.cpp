@@ -62,10 +62,10 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& l)
       {l.sequence_parallel && l.tensor == 1, "sequence parallel without tensor parallel"},
       {l.context > 1 && l.context_method == ContextMethod::all_to_all &&
            (model.heads % (l.tensor * l.context) != 0 || model.kv_heads % (l.tensor * l.context) != 0),
-       fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", model.heads,
-                   model.kv_heads, l.tensor * l.context)},
-      {!l.recomputed_layers.empty() && (l.recompute != Recompute::full ||
-                                        int64_t(l.recomputed_layers.size()) != l.stages()),
+       fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", model.heads, model.kv_heads,
+                   l.tensor * l.context)},
+      {!l.recomputed_layers.empty() &&
+           (l.recompute != Recompute::full || int64_t(l.recomputed_layers.size()) != l.stages()),
        "recomputed_layers needs full recompute and one number per stage"},
   };
   for (const auto& [broken, reason] : rules) {
@@ -141,8 +141,7 @@ std::vector<std::string> advanced_features(const Layout& l) {
       {l.expert > 1, "expert parallel"},
       {l.zero > 0, fmt::format("ZeRO {}", l.zero)},
       {l.offload_optimizer, "an offloaded optimizer"},
-      {l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1,
-       "data-parallel ranks outermost"},
+      {l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1, "data-parallel ranks outermost"},
       {l.overlap_gradient_reduce, "gradient reduction during backward"},
       {l.overlap_parameter_gather, "parameter gathering during forward"},
       {l.overlap_tensor, "overlapped tensor-parallel collectives"},

@@ -94,7 +94,8 @@ int64_t parse_bytes(std::string_view text, std::string_view where) {
 }
 
 double parse_count(std::string_view text, std::string_view where) {
-  constexpr std::pair<char, double> kSuffixes[] = {{'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'G', 1e9}, {'T', 1e12}};
+  constexpr std::pair<char, double> kSuffixes[] = {
+      {'K', 1e3}, {'M', 1e6}, {'B', 1e9}, {'G', 1e9}, {'T', 1e12}};
   double value = 0.0;
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data(), last, value);
@@ -102,7 +103,8 @@ double parse_count(std::string_view text, std::string_view where) {
   for (const auto& [suffix, factor] : kSuffixes) {
     if (end + 1 == last && std::toupper(static_cast<unsigned char>(*end)) == suffix) scale = factor;
   }
-  if (error == std::errc{} && scale > 0.0 && value * scale >= 1.0 && value * scale <= 1e20) return value * scale;
+  if (error == std::errc{} && scale > 0.0 && value * scale >= 1.0 && value * scale <= 1e20)
+    return value * scale;
   throw UserError(Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)),
                           "a count such as 15T, 300B, 1.5M or 12000", ""});
 }

@@ -82,8 +82,7 @@ void add_experts(LayerBuilder& b) {
   b.expert_linear({"mlp.experts_down", m.hidden, ffn, m.mlp_bias, Parallel::rows}).saves_copies(ffn);
   if (e.shared_ffn_hidden == 0) return;
   add_dense_mlp(b, "mlp.shared", e.shared_ffn_hidden, false, /*input_kept=*/true);
-  if (e.shared_gate)
-    b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves_local(1);
+  if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves_local(1);
 }
 
 }  // namespace

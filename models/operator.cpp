@@ -35,9 +35,9 @@ double elements_in(const OperatorShape& s) {
 }
 
 double elements_out(const OperatorShape& s) {
-  return s.kind == OperatorKind::attention ? double(s.batch * s.sequence) / double(s.context) *
-                                                 double(s.heads * s.value_head_dim)
-                                           : double(s.rows) * double(s.columns);
+  return s.kind == OperatorKind::attention
+             ? double(s.batch * s.sequence) / double(s.context) * double(s.heads * s.value_head_dim)
+             : double(s.rows) * double(s.columns);
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ class OverMemory {
 
   /// The layout that needs least of all, exactly: to be asked where nothing fits.
   std::optional<MemoryFamily> least();
-  /// For `most` of the splits that seem nearest: a near miss of each, which is a layout with its exact need, but
-  /// not surely the split's nearest. Those that need least come first.
+  /// For `most` of the splits that seem nearest: a near miss of each, which is a layout with its exact need,
+  /// but not surely the split's nearest. Those that need least come first.
   std::vector<MemoryFamily> near_misses(size_t most);
   int64_t splits() const { return int64_t(splits_.size()); }
 
