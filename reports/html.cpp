@@ -105,7 +105,14 @@ Json facts_of(const Plan& plan) {
   for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
   add("Peak memory",
       fmt::format("{} of {}", format_bytes(double(peak)), format_bytes(double(plan.memory_limit_bytes))));
-  add("Layout", fmt::format("tensor {} x pipeline {} x data {}", l.tensor, l.pipeline, l.data));
+  std::string degrees = fmt::format("tensor {}", l.tensor);
+  if (l.sequence_parallel) degrees += " with sequence parallel";
+  if (l.context > 1) degrees += fmt::format(" x context {}", l.context);
+  degrees += fmt::format(" x pipeline {} x data {}", l.pipeline, l.data);
+  if (l.expert > 1) degrees += fmt::format(", experts over {}", l.expert);
+  if (l.zero > 0) degrees += fmt::format(", ZeRO {}", l.zero);
+  if (l.offload_optimizer) degrees += ", optimizer offloaded";
+  add("Layout", degrees);
   add("Schedule", fmt::format("{}, {} micro-batches of {}", plan.schedule.name, plan.schedule.micro_batches,
                               l.micro_batch));
   add("Recompute", enum_name(l.recompute));
