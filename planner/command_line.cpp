@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/command_line.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
@@ -176,6 +178,7 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
 }
 
 void declare_space(CLI::App& app, SpaceOptions& o, bool several) {
+  const std::string schedules = fmt::format("Pipeline schedule: {}", fmt::join(schedule_names(), ", "));
   const struct {
     const char* name;
     std::vector<std::string>* words;
@@ -187,9 +190,7 @@ void declare_space(CLI::App& app, SpaceOptions& o, bool several) {
       {"--cp-method", &o.context_methods, "How context ranks attend, ring or all_to_all"},
       {"--pp", &o.pipeline, "Pipeline ranks"},
       {"--chunks", &o.chunks, "Virtual stages per pipeline rank"},
-      {"--schedule", &o.schedules,
-       "Pipeline schedule: gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, "
-       "v-min, dualpipe-v"},
+      {"--schedule", &o.schedules, schedules.c_str()},
       {"--dp", &o.data, "Data-parallel degree"},
       {"--zero", &o.zero, "ZeRO stage, 0 to 3"},
       {"--offload", &o.offload, "Optimizer state in the host's memory, on or off"},

@@ -3,6 +3,7 @@
 // mpt-plan: search, or one of its commands.
 
 #include "core/command_line.h"
+#include "core/interruption.h"
 #include "core/json.h"
 #include "planner/command_line.h"
 #include "planner/commands/commands.h"
@@ -55,14 +56,14 @@ int run(int argc, char** argv) {
                                                                     {"compare", planner::add_compare(app)},
                                                                     {"sweep", planner::add_sweep(app)}};
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  planner::catch_signals();
+  catch_signals();
   for (const auto& [name, command] : commands) {
     if (!app.got_subcommand(name)) continue;
     command();
-    return planner::was_interrupted() ? kExitInterrupted : kExitOk;
+    return stop_requested() ? kExitInterrupted : kExitOk;
   }
   search_or_simulate(o);
-  return planner::was_interrupted() ? kExitInterrupted : kExitOk;
+  return stop_requested() ? kExitInterrupted : kExitOk;
 }
 
 }  // namespace

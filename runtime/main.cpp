@@ -3,9 +3,9 @@
 // mpt-run: load the plan, train, report measured beside predicted.
 
 #include <atomic>
-#include <csignal>
 
 #include "core/command_line.h"
+#include "core/interruption.h"
 #include "core/json.h"
 #include "core/plan.h"
 #include "core/quantity.h"
@@ -18,19 +18,6 @@
 
 namespace mpt {
 namespace {
-
-std::atomic<bool> stop_requested{false};
-
-void request_stop(int) { stop_requested = true; }
-
-// A second signal ends the program at once, as a person expects.
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = request_stop;
-  action.sa_flags = int(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
 
 void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports::RunResult& result) {
   const StepProgram program = program_of(plan);
@@ -69,10 +56,10 @@ int run(int argc, char** argv) {
   {
     runtime::StepMonitor monitor(plan, o.train.steps, o.log, o.quiet);
     result = runtime::train(
-        plan, o.train, corpus, [&](const auto& record) { monitor.on_step(record); }, stop_requested);
+        plan, o.train, corpus, [&](const auto& record) { monitor.on_step(record); }, stop_requested());
   }
   if (!result.steps.empty()) write_outputs(o, plan, result);
-  if (!stop_requested) return kExitOk;
+  if (!stop_requested()) return kExitOk;
   fmt::print(stderr, "mpt-run: stopped after step {} as asked\n", result.steps.size());
   return kExitInterrupted;
 }

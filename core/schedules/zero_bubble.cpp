@@ -5,23 +5,17 @@
 
 #include "core/error.h"
 #include "core/schedules/fill_weight_gradients.h"
+#include "core/schedules/one_f_one_b.h"
 
 namespace mpt {
 
 Schedule generate_zb_h1(int ranks, int chunks, int micro_batches) {
-  MPT_CHECK(chunks == 1, "zb-h1 has one stage per rank, not {}", chunks);
-  Schedule schedule{"zb-h1", ranks, 1, micro_batches, round_robin_placement(ranks, 1), {}};
-  schedule.rows.resize(size_t(ranks));
-  for (int r = 0; r < ranks; ++r) {
-    auto& row = schedule.rows[size_t(r)];
-    const int warm_up = std::min(ranks - 1 - r, micro_batches);
-    for (int m = 0; m < warm_up; ++m) row.push_back({ActionKind::forward, r, m});
-    for (int m = 0; m + warm_up < micro_batches; ++m) {
-      row.push_back({ActionKind::forward, r, m + warm_up});
-      row.push_back({ActionKind::input_gradient, r, m});
+  Schedule schedule = generate_one_f_one_b(ranks, chunks, micro_batches);
+  schedule.name = "zb-h1";
+  for (auto& row : schedule.rows) {
+    for (Action& action : row) {
+      if (action.kind == ActionKind::backward) action.kind = ActionKind::input_gradient;
     }
-    for (int m = micro_batches - warm_up; m < micro_batches; ++m)
-      row.push_back({ActionKind::input_gradient, r, m});
   }
   fill_weight_gradients(schedule, std::vector<int>(size_t(ranks), ranks));
   return schedule;

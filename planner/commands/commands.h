@@ -4,6 +4,7 @@
 // mpt-plan's commands. Each declares its options on its own subcommand and runs when that is chosen.
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "core/plan.h"
@@ -22,15 +23,16 @@ std::function<void()> add_explain(CLI::App& app);
 std::function<void()> add_compare(CLI::App& app);
 std::function<void()> add_sweep(CLI::App& app);
 
-/// From now on the first SIGINT or SIGTERM ends the search that runs, with the best found so far; the second
-/// ends the program.
-void catch_signals();
-bool was_interrupted();
-
 /// search() with a line in a terminal that tells how far it is; ends at a signal.
 SearchResult watched_search(const SearchProblem& problem, size_t keep);
 /// The best plan, or the error that says why there is none.
 Plan search_plan(const PreparedSearch& prepared, size_t keep);
+/// The best plan, or why there is none, for a cell of a table.
+struct PlanOrReason {
+  std::optional<Plan> plan;
+  std::string reason;
+};
+PlanOrReason plan_or_reason(const SearchProblem& problem);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
 /// Writes what --output, --report and --json ask for; `text` is what is printed otherwise.

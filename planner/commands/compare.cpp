@@ -12,7 +12,6 @@
 #include "core/error.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
-#include "planner/explain/explain.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
 
@@ -87,18 +86,8 @@ std::vector<Compared> from_clusters(const CompareOptions& o) {
   for (const std::string& cluster : o.clusters) {
     PlanOptions options = o.problem;
     options.cluster = cluster;
-    const auto prepared = prepare(options);
-    const SearchResult result = watched_search(prepared->problem, 1);
-    Compared c{cluster, {}, ""};
-    if (result.best.empty()) {
-      c.why = result.over_memory.empty()
-                  ? "no layout divides"
-                  : fmt::format("nothing fits: at least {} per rank",
-                                format_bytes(result.over_memory.front().nearest.needed));
-    } else {
-      c.plan = make_plan(result, prepared->problem);
-    }
-    compared.push_back(std::move(c));
+    auto [plan, reason] = plan_or_reason(prepare(options)->problem);
+    compared.push_back({cluster, std::move(plan), std::move(reason)});
   }
   return compared;
 }

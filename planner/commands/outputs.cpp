@@ -3,12 +3,11 @@
 // What the commands share: searching, and writing results.
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cmath>
 
+#include "core/interruption.h"
 #include "core/json.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
@@ -20,10 +19,6 @@
 namespace mpt::planner {
 
 namespace {
-
-std::atomic<bool> stop_requested{false};
-
-void request_stop(int) { stop_requested = true; }
 
 // A line in a terminal, rewritten a few times a second; nothing in a pipe.
 class ProgressLine {
@@ -49,21 +44,11 @@ class ProgressLine {
 
 }  // namespace
 
-void catch_signals() {
-  struct sigaction action {};
-  action.sa_handler = request_stop;
-  action.sa_flags = int(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
-
-bool was_interrupted() { return stop_requested; }
-
 SearchResult watched_search(const SearchProblem& problem, size_t keep) {
   ProgressLine line;
   return search(problem, keep, [&](const SearchProgress& p) {
     line.show(p);
-    return !stop_requested;
+    return !stop_requested();
   });
 }
 
@@ -71,6 +56,14 @@ Plan search_plan(const PreparedSearch& prepared, size_t keep) {
   const SearchResult result = watched_search(prepared.problem, keep);
   if (result.best.empty()) throw_nothing_fits(result, prepared.problem);
   return make_plan(result, prepared.problem);
+}
+
+PlanOrReason plan_or_reason(const SearchProblem& problem) {
+  const SearchResult result = watched_search(problem, 1);
+  if (!result.best.empty()) return {make_plan(result, problem), ""};
+  if (result.over_memory.empty()) return {std::nullopt, "no layout divides"};
+  return {std::nullopt, fmt::format("nothing fits: at least {} per rank",
+                                    format_bytes(result.over_memory.front().nearest.needed))};
 }
 
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate) {

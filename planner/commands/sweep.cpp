@@ -13,7 +13,6 @@
 #include "core/json.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
-#include "planner/explain/explain.h"
 #include "planner/explain/utilisation.h"
 #include "reports/line_plot.h"
 #include "reports/table.h"
@@ -55,18 +54,8 @@ PlanOptions at(const SweepOptions& o, const std::string& value) {
 std::vector<Point> search_all(const SweepOptions& o) {
   std::vector<Point> points;
   for (const std::string& value : o.values) {
-    const auto prepared = prepare(at(o, value));
-    const SearchResult result = watched_search(prepared->problem, 1);
-    Point point{value, {}, ""};
-    if (result.best.empty()) {
-      point.why = result.over_memory.empty()
-                      ? "no layout divides"
-                      : fmt::format("nothing fits: at least {} per rank",
-                                    format_bytes(result.over_memory.front().nearest.needed));
-    } else {
-      point.plan = make_plan(result, prepared->problem);
-    }
-    points.push_back(std::move(point));
+    auto [plan, reason] = plan_or_reason(prepare(at(o, value))->problem);
+    points.push_back({value, std::move(plan), std::move(reason)});
   }
   return points;
 }
