@@ -52,8 +52,9 @@ std::string describe_certificate(const SearchCertificate& c) {
   if (c.same > 0) text += fmt::format(" + {} others under a second name", format_count(c.same));
   if (c.not_reached > 0) text += fmt::format(" + {} not reached", format_count(c.not_reached));
   const std::string proof =
-      c.optimal ? "the optimum of this cost model"
-                : fmt::format("stopped: the optimum is at most {} faster", format_percent(c.gap));
+      c.optimal      ? "the optimum of this cost model"
+      : c.gap >= 1.0 ? "stopped before all of the space was bounded: the optimum may be any amount faster"
+                     : fmt::format("stopped: the optimum is at most {} faster", format_percent(c.gap));
   return text + fmt::format("; {}, in {}\n", proof, format_seconds(c.seconds));
 }
 
