@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/utilisation.h"
+
+#include <gtest/gtest.h>
+
+namespace mpt::planner {
+namespace {
+
+Plan plan_of_four() {
+  Plan plan;
+  plan.layout.data = 4;
+  plan.layout.precision = Precision::bf16;
+  plan.cluster.device.fp32_flop_per_s = 1e13;
+  plan.cluster.device.bf16_flop_per_s = 1e14;
+  plan.cluster.device.fp8_flop_per_s = 2e14;
+  plan.prediction.step_time_s = 2.0;
+  plan.prediction.model_flop_per_step = 4e14;
+  plan.prediction.tokens_per_s = 1e6;
+  return plan;
+}
+
+TEST(Utilisation, IsModelFlopAgainstThePeakOfThePrecision) {
+  Plan plan = plan_of_four();
+  EXPECT_DOUBLE_EQ(model_flop_utilisation(plan), 4e14 / (2.0 * 4 * 1e14));
+  plan.layout.precision = Precision::fp8;
+  EXPECT_DOUBLE_EQ(model_flop_utilisation(plan), 4e14 / (2.0 * 4 * 2e14));
+  plan.layout.precision = Precision::fp32;
+  EXPECT_DOUBLE_EQ(model_flop_utilisation(plan), 4e14 / (2.0 * 4 * 1e13));
+}
+
+TEST(Utilisation, OfADeviceWithoutThePrecisionIsNone) {
+  Plan plan = plan_of_four();
+  plan.layout.precision = Precision::fp8;
+  plan.cluster.device.fp8_flop_per_s = 0.0;
+  EXPECT_EQ(model_flop_utilisation(plan), 0.0);
+}
+
+TEST(TrainingCost, CountsDaysDeviceHoursAndPrice) {
+  // 864e9 tokens at a million a second: 864,000 seconds.
+  const TrainingCost cost = training_cost(plan_of_four(), 864e9, 2.5);
+  EXPECT_DOUBLE_EQ(cost.days, 10.0);
+  EXPECT_DOUBLE_EQ(cost.device_hours, 10.0 * 24 * 4);
+  EXPECT_DOUBLE_EQ(cost.price, 10.0 * 24 * 4 * 2.5);
+}
+
+}  // namespace
+}  // namespace mpt::planner
