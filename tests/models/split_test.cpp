@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What a split must leave as it is: the work of all ranks together, and the state of all shards together.
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "models/footprint.h"
+#include "models/layer_program.h"
+#include "models/zoo.h"
+
+namespace mpt::models {
+namespace {
+
+constexpr int64_t kSequence = 4096;
+
+// Products and attention; the router works on the same tokens on every tensor rank unless they are split.
+double split_flop(const LayerProgram& program) {
+  double sum = 0.0;
+  for (const Operator& op : program.operators) {
+    if (op.name != "mlp.router" && op.name != "mlp.shared_gate") sum += forward_flop(op.shape);
+  }
+  return sum;
+}
+
+struct Split {
+  int64_t tensor, context, expert, expert_tensor;
+  bool sequence_parallel;
+  ContextMethod method;
+};
+
+Layout layout_of(const Split& s) {
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = s.tensor;
+  layout.context = s.context;
+  layout.data = 8;
+  layout.expert = s.expert;
+  layout.expert_tensor = s.expert_tensor;
+  layout.sequence_parallel = s.sequence_parallel;
+  layout.context_method = s.method;
+  return layout;
+}
+
+TEST(Split, RanksTogetherDoTheWorkOfOne) {
+  const Split splits[] = {
+      {2, 1, 1, 0, false, ContextMethod::ring}, {4, 1, 1, 0, true, ContextMethod::ring},
+      {1, 4, 1, 0, false, ContextMethod::ring}, {2, 2, 1, 0, true, ContextMethod::all_to_all},
+      {1, 1, 8, 0, false, ContextMethod::ring}, {2, 1, 4, 0, true, ContextMethod::ring},
+      {2, 2, 8, 1, true, ContextMethod::ring},
+  };
+  for (const char* name : {"llama3-8b", "mixtral-8x7b"}) {
+    const ModelSpec model = load_model(name);
+    const double whole = split_flop(layer_program(model, 0, Layout{}, kSequence));
+    for (const Split& s : splits) {
+      if (s.expert > 1 && !model.moe) continue;
+      const double share = split_flop(layer_program(model, 0, layout_of(s), kSequence));
+      EXPECT_NEAR(share * double(s.tensor * s.context), whole, 1e-9 * whole)
+          << name << " tp" << s.tensor << " cp" << s.context << " ep" << s.expert << " etp"
+          << s.expert_tensor;
+    }
+  }
+}
+
+TEST(Split, SequenceParallelKeepsATensorRanksShareOfEverySavedByte) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout = layout_of({4, 1, 1, 0, false, ContextMethod::ring});
+  const int64_t without = saved_bytes(layer_program(model, 0, layout, kSequence), Recompute::none);
+  layout.sequence_parallel = true;
+  const int64_t with = saved_bytes(layer_program(model, 0, layout, kSequence), Recompute::none);
+  EXPECT_LT(with, without);
+  // Korthikanti et al. 2022 (arXiv:2205.05198, equation 4): with it everything kept falls with the degree.
+  layout.sequence_parallel = false;
+  layout.tensor = 1;
+  const int64_t whole = saved_bytes(layer_program(model, 0, layout, kSequence), Recompute::none);
+  EXPECT_NEAR(double(with), double(whole) / 4, 0.01 * double(whole));
+}
+
+TEST(Split, ZeroSharesOutWhatItsStageSays) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout = layout_of({1, 1, 1, 0, false, ContextMethod::ring});
+  layout.layers_per_stage = {model.layers};
+  const auto bytes = [&](int64_t zero) {
+    layout.zero = zero;
+    layout.shard = zero == 0 ? 1 : 8;
+    return stage_footprints(model, layout, {64, kSequence}).front();
+  };
+  const StageFootprint all = bytes(0), optimizer = bytes(1), gradients = bytes(2), weights = bytes(3);
+  const auto eighth = [](int64_t part, int64_t whole, int64_t beside) {
+    EXPECT_GE(part, whole / 8);
+    EXPECT_LE(part, whole / 8 + beside + 4096);
+  };
+  eighth(optimizer.optimizer_bytes, all.optimizer_bytes, 0);
+  EXPECT_EQ(optimizer.gradient_bytes, all.gradient_bytes);
+  // One layer's gradients, and two layers' weights, are whole while they are worked on.
+  const int64_t pieces = model.layers + 2;
+  eighth(gradients.gradient_bytes, all.gradient_bytes, all.gradient_bytes / pieces + 64);
+  EXPECT_EQ(gradients.parameter_bytes, all.parameter_bytes);
+  eighth(weights.parameter_bytes, all.parameter_bytes, 2 * all.parameter_bytes / pieces + 128);
+  layout.offload_optimizer = true;
+  EXPECT_EQ(bytes(0).optimizer_bytes, 0);
+}
+
+TEST(Split, RecomputedLayersLieBetweenNoneAndAll) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout = layout_of({1, 1, 1, 0, false, ContextMethod::ring});
+  layout.layers_per_stage = {model.layers};
+  const auto saved = [&] { return stage_footprints(model, layout, {64, kSequence}).front().saved_bytes; };
+  const int64_t none = saved();
+  layout.recompute = Recompute::full;
+  const int64_t all = saved();
+  for (const int64_t count : {int64_t{0}, int64_t{8}, model.layers}) {
+    layout.recomputed_layers = {count};
+    EXPECT_EQ(saved(), none - (none - all) / model.layers * count) << count;
+  }
+}
+
+}  // namespace
+}  // namespace mpt::models
