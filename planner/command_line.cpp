@@ -201,14 +201,14 @@ void declare_space(CLI::App& app, SpaceOptions& o, bool several) {
       {"--recompute", &o.recomputes, "none, selective or full"},
   };
   for (const auto& [name, words, what] : table) {
-    CLI::Option* option =
-        app.add_option(name, *words, several ? std::string(what) + "; several separated by commas" : what);
+    CLI::Option* option = app.add_option(name, *words, what);
     if (several) {
       option->delimiter(',');
     } else {
       option->expected(1);
     }
-    option->group(several ? "Layouts to consider (default: all)" : "Layout");
+    option->group(several ? "Layouts to consider, several values separated by commas (default: all)"
+                          : "Layout");
   }
 }
 
@@ -233,15 +233,17 @@ void declare(CLI::App& app, PlanOptions& o) {
   app.add_option("--time-limit", o.time_limit_s, "Seconds of search; then the best so far, with its gap")
       ->check(CLI::Range(1e-3, 1e6));
   app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
-  // A plan holds its model, cluster and layout: what would search for them cannot stand beside it.
-  const std::vector<CLI::Option*> others = app.get_options();
-  CLI::Option* from =
-      app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
-  for (CLI::Option* other : others) {
-    const std::string name = other->get_name();
-    if (name != "--help" && name != "--version" && name != "--output" && name != "--report" &&
-        name != "--json")
-      from->excludes(other);
+  app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
+}
+
+void check_from(const CLI::App& app, const PlanOptions& o) {
+  if (o.from.empty()) return;
+  const std::vector<std::string> beside{"--from", "--output", "--report", "--json"};
+  for (const CLI::Option* option : app.get_options()) {
+    if (option->count() == 0 || std::find(beside.begin(), beside.end(), option->get_name()) != beside.end())
+      continue;
+    throw UserError(Problem{"--from", "excludes " + option->get_name(), "one or the other",
+                            "a plan holds its model, cluster and layout"});
   }
 }
 

@@ -53,6 +53,8 @@ void declare_outputs(CLI::App& app, OutputOptions& options);
 void declare_cost(CLI::App& app, CostOptions& options);
 /// All of them, and what a search alone has.
 void declare(CLI::App& app, PlanOptions& options);
+/// A plan holds its model, cluster and layout: throws UserError if what would search for them stands beside it.
+void check_from(const CLI::App& app, const PlanOptions& options);
 
 /// Overlaps and features that a cluster's runtime has.
 Features features_of(const ClusterSpec& cluster);

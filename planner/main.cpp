@@ -62,6 +62,7 @@ int run(int argc, char** argv) {
     command();
     return stop_requested() ? kExitInterrupted : kExitOk;
   }
+  planner::check_from(app, o);
   search_or_simulate(o);
   return stop_requested() ? kExitInterrupted : kExitOk;
 }
