@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <numeric>
 
+#include "core/action_memory.h"
 #include "core/error.h"
 
 namespace mpt {
@@ -51,28 +52,6 @@ struct Draft {
   ShortList<Lane> lanes;
   ShortList<int> waits;
 };
-
-// What an action holds while it runs, keeps when done, and gives back.
-void account_memory(const Action& action, const StageFootprint& footprint, Instruction& instruction) {
-  const bool forward = action.kind == ActionKind::forward;
-  instruction.workspace_bytes =
-      forward ? footprint.forward_workspace_bytes : footprint.backward_workspace_bytes;
-  switch (action.kind) {
-    case ActionKind::forward:
-      instruction.acquire_bytes = footprint.saved_bytes;
-      break;
-    case ActionKind::backward:
-      instruction.release_bytes = footprint.saved_bytes;
-      break;
-    case ActionKind::input_gradient:
-      instruction.acquire_bytes = footprint.saved_for_weight_bytes;
-      instruction.release_bytes = footprint.saved_bytes;
-      break;
-    case ActionKind::weight_gradient:
-      instruction.release_bytes = footprint.saved_for_weight_bytes;
-      break;
-  }
-}
 
 class Lowering {
  public:
@@ -124,7 +103,10 @@ class Lowering {
     draft.start = start;
     draft.end = start + nominal_duration(action.kind);
     draft.lanes = {lane(rank_of(action.stage), Stream::compute)};
-    account_memory(action, footprints_[size_t(action.stage)], draft.instruction);
+    const ActionMemory memory = memory_of(action.kind, footprints_[size_t(action.stage)]);
+    draft.instruction.acquire_bytes = memory.acquire_bytes;
+    draft.instruction.release_bytes = memory.release_bytes;
+    draft.instruction.workspace_bytes = memory.workspace_bytes;
     switch (action.kind) {
       case ActionKind::forward:
         if (action.stage > 0) draft.waits.push_back(input_of(action.stage, -1, at, action.micro_batch));
@@ -400,10 +382,9 @@ int64_t rank_peak_bytes_without_slots(const Schedule& schedule, size_t rank,
   // A rank's instructions are listed in the order of its row, so the row has the activations' peak.
   int64_t peak = held;
   for (const Action& action : schedule.rows[rank]) {
-    Instruction i;
-    account_memory(action, footprints[size_t(action.stage)], i);
-    peak = std::max(peak, held + i.acquire_bytes + i.workspace_bytes);
-    held += i.acquire_bytes - i.release_bytes;
+    const ActionMemory memory = memory_of(action.kind, footprints[size_t(action.stage)]);
+    peak = std::max(peak, held + memory.transient_bytes());
+    held += memory.acquire_bytes - memory.release_bytes;
   }
   return peak;
 }

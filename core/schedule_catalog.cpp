@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "core/schedules/gpipe.h"
 #include "core/schedules/interleaved.h"
+#include "core/schedules/list_scheduler.h"
 #include "core/schedules/one_f_one_b.h"
 #include "core/schedules/v_shaped.h"
 #include "core/schedules/zero_bubble.h"
@@ -25,8 +26,18 @@ const std::vector<ScheduleEntry>& schedule_catalog() {
       {"v-min", 2, 2, "Qi et al. 2024 (arXiv:2405.15362), section 3", generate_v_min, true, v_placement},
       {"dualpipe-v", 2, 2, "DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.1, cut in half",
        generate_dualpipe_v, true, v_placement},
+      {"generated", 1, 64, "list scheduling with the layout's own durations (core/schedules/list_scheduler.h)",
+       generate_list, true, generated_placement, true},
   };
   return entries;
+}
+
+const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks) {
+  return entry.made_to_measure ? find_schedule(chunks == 1   ? "1f1b"
+                                               : chunks == 2 ? "v-min"
+                                                             : "interleaved",
+                                               "leanest")
+                               : entry;
 }
 
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where) {

@@ -21,9 +21,16 @@ struct ScheduleEntry {
   bool splits_backward = false;
   /// Rank of each stage: Schedule::rank_of_stage without generating the schedule.
   std::vector<int> (*placement)(int ranks, int chunks) = round_robin_placement;
+  /// Made to measure: the planner builds it from a layout's own durations and memory, and `generate` stands
+  /// for equal stages without a limit.
+  bool made_to_measure = false;
 };
 
 const std::vector<ScheduleEntry>& schedule_catalog();
+
+/// The named schedule of the same placement that holds the fewest micro-batches: a schedule that is made to
+/// measure fits wherever this one does.
+const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks);
 
 /// Throws UserError naming `where` and the nearest known schedule.
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where);

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/lower.h"
 #include "planner/memory/memory_model.h"
+#include "planner/search/made_to_measure.h"
 
 namespace mpt::planner {
 namespace {
@@ -37,10 +38,26 @@ Contention contention_of(const SearchProblem& problem, const Layout& layout) {
   return {problem.cost->rate_by_active_ranks(), layout.tensor * layout.replicas()};
 }
 
-Schedule schedule_of(const Layout& layout, int64_t micro_batches) {
-  const auto& generate = find_schedule(layout.schedule, "layout").generate;
-  return generate(int(layout.pipeline), int(layout.chunks), int(micro_batches));
+Schedule named_schedule(const Layout& layout, int64_t micro_batches) {
+  const ScheduleEntry& entry = leanest_schedule(find_schedule(layout.schedule, "layout"), int(layout.chunks));
+  return entry.generate(int(layout.pipeline), int(layout.chunks), int(micro_batches));
 }
+
+namespace {
+
+Schedule schedule_of(const SearchProblem& problem, const Estimate& e) {
+  if (find_schedule(e.layout.schedule, "layout").made_to_measure) {
+    ProgramCache programs;
+    if (auto made = make_to_measure(problem, e.layout, e.footprints, e.cost, programs)) {
+      Schedule schedule = *made->schedule;
+      schedule.name = e.layout.schedule;
+      return schedule;
+    }
+  }
+  return named_schedule(e.layout, micro_batches(e.layout, problem.workload));
+}
+
+}  // namespace
 
 Estimate estimate(const SearchProblem& problem, const Layout& layout) {
   return estimate(problem, SplitModel(problem, layout), layout);
@@ -51,8 +68,7 @@ Estimate estimate(const SearchProblem& problem, const SplitModel& split, const L
   const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
   Estimate e{layout, models::stage_footprints(split.pieces, problem.model, layout), {}};
   e.cost = step_cost(split.costs, split.pieces, problem.model, layout, placement, *problem.cost);
-  e.bound_s = lower_bound_s(layout, e.cost, placement, entry.splits_backward,
-                            micro_batches(layout, problem.workload), contention_of(problem, layout));
+  e.bound_s = lower_bound_s(problem, layout, e.cost, entry, placement);
   e.floor_bytes = memory_floor(layout, placement, e.footprints).peak_bytes;
   return e;
 }
@@ -105,9 +121,18 @@ double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const
   return (longest + cost.reduce_norm_s + step_end) * (1.0 - 1e-9);
 }
 
+double lower_bound_s(const SearchProblem& problem, const Layout& layout, const StepCost& cost,
+                     const ScheduleEntry& entry, std::span<const int> rank_of_stage) {
+  const auto bound = [&](bool splits_backward) {
+    return lower_bound_s(layout, cost, rank_of_stage, splits_backward,
+                         micro_batches(layout, problem.workload), contention_of(problem, layout));
+  };
+  return entry.made_to_measure ? std::min(bound(true), bound(false)) : bound(entry.splits_backward);
+}
+
 Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) {
   Evaluation result;
-  result.schedule = schedule_of(e.layout, micro_batches(e.layout, problem.workload));
+  result.schedule = schedule_of(problem, e);
   result.program = lower(e.layout, result.schedule, e.footprints);
   result.memory = rank_memory(result.program, e.footprints);
   result.rejection = check_memory(result.memory, problem.memory_limit_bytes);
@@ -125,7 +150,7 @@ Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) 
 
 Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
   Evaluation result;
-  result.schedule = schedule_of(e.layout, micro_batches(e.layout, problem.workload));
+  result.schedule = schedule_of(problem, e);
   result.rejection =
       check_memory(rank_memory_without_slots(result.schedule, e.footprints), problem.memory_limit_bytes);
   if (result.rejection) return result;
@@ -138,8 +163,7 @@ Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
 }
 
 std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& e) {
-  const StepProgram program =
-      lower(e.layout, schedule_of(e.layout, micro_batches(e.layout, problem.workload)), e.footprints);
+  const StepProgram program = lower(e.layout, schedule_of(problem, e), e.footprints);
   return check_memory(rank_memory(program, e.footprints), problem.memory_limit_bytes);
 }
 

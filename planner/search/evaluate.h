@@ -47,6 +47,9 @@ Estimate estimate(const SearchProblem& problem, const SplitModel& split, const L
 /// advances at no more than the best rate of one lane, and all ranks together at no more than the best total.
 double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
                      bool splits_backward, int64_t micro_batches, const Contention& contention);
+/// The same by the layout's schedule; one that is made to measure may split backwards or not.
+double lower_bound_s(const SearchProblem& problem, const Layout& layout, const StepCost& cost,
+                     const ScheduleEntry& entry, std::span<const int> rank_of_stage);
 
 struct Evaluation {
   Schedule schedule;
@@ -66,6 +69,7 @@ Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& est
 std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& estimate);
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout);
-Schedule schedule_of(const Layout& layout, int64_t micro_batches);
+/// By the catalog; of a schedule that is made to measure, the leanest named one of its placement.
+Schedule named_schedule(const Layout& layout, int64_t micro_batches);
 
 }  // namespace mpt::planner

@@ -38,8 +38,11 @@ class LayoutResolver {
   /// than with them.
   Fit fit(Layout& layout, bool with_transfer_buffers);
 
+  /// Of a layout whose schedule is made to measure: the leanest named one in its place, to which recompute is
+  /// fitted.
   std::shared_ptr<const Schedule> schedule(const Layout& layout);
   std::shared_ptr<const StepProgram> program(const Layout& layout);
+  ProgramCache& programs() { return programs_; }
 
  private:
   using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t>;

@@ -13,6 +13,15 @@ namespace {
 // Families kept of a split: those with the lowest floors, where the nearest miss is looked for.
 constexpr size_t kFamiliesKept = 128;
 
+// A schedule made to measure needs what a named one needs, which says more.
+bool stands_for_named(const SearchProblem& problem, const Member& member) {
+  const ScheduleEntry& entry = schedule_catalog()[member.schedule];
+  const std::vector<std::string>& allowed = problem.bounds.schedules;
+  const std::string& name = leanest_schedule(entry, member.chunks).name;
+  return entry.made_to_measure &&
+         (allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end());
+}
+
 }  // namespace
 
 OverMemory::SplitKey OverMemory::key_of(const Layout& l) {
@@ -44,7 +53,7 @@ void OverMemory::count_one(const Family& family) { ++splits_[key_of(family.layou
 
 void OverMemory::open(const Family& family, std::vector<Miss>& heap) {
   for (const Member& member : members_of(problem_, family)) {
-    if (member.recompute == RecomputeChoice::fitted) continue;
+    if (member.recompute == RecomputeChoice::fitted || stands_for_named(problem_, member)) continue;
     Miss miss{0.0, family, Known::member_floor, member};
     miss.needed = double(estimate_of(miss).floor_bytes);
     heap.push_back(std::move(miss));

@@ -2,6 +2,7 @@
 #include "planner/search/program_cache.h"
 
 #include "core/lower.h"
+#include "core/schedule_catalog.h"
 #include "planner/search/evaluate.h"
 
 namespace mpt::planner {
@@ -20,10 +21,21 @@ size_t bytes_of(const StepProgram& p) {
 
 }  // namespace
 
+std::vector<StageFootprint> structure_footprints(const Layout& layout, bool tied) {
+  std::vector<StageFootprint> no_bytes(size_t(layout.stages()));
+  if (tied) no_bytes.front().tied_embedding_bytes = no_bytes.back().tied_embedding_bytes = 1;
+  return no_bytes;
+}
+
 ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, bool tied) {
-  return {
-      l.schedule, l.pipeline,        l.chunks, micro_batches, l.reduces_gradients(), l.gathers_after_step(),
-      tied,       l.overlap_transfer};
+  return {leanest_schedule(find_schedule(l.schedule, "layout"), int(l.chunks)).name,
+          l.pipeline,
+          l.chunks,
+          micro_batches,
+          l.reduces_gradients(),
+          l.gathers_after_step(),
+          tied,
+          l.overlap_transfer};
 }
 
 template <class T>
@@ -45,7 +57,7 @@ std::shared_ptr<const Schedule> ProgramCache::schedule(const Layout& layout, int
   plain.zero = 0;
   const Key key = key_of(plain, micro_batches, false);
   if (const auto found = schedules_.by_key.find(key); found != schedules_.by_key.end()) return found->second;
-  auto made = std::make_shared<const Schedule>(schedule_of(layout, micro_batches));
+  auto made = std::make_shared<const Schedule>(named_schedule(layout, micro_batches));
   keep(schedules_, key, made);
   return made;
 }
@@ -54,9 +66,8 @@ std::shared_ptr<const StepProgram> ProgramCache::program(const Layout& layout, i
                                                          bool tied) {
   const Key key = key_of(layout, micro_batches, tied);
   if (const auto found = programs_.by_key.find(key); found != programs_.by_key.end()) return found->second;
-  std::vector<StageFootprint> no_bytes(size_t(layout.stages()));
-  if (tied) no_bytes.front().tied_embedding_bytes = no_bytes.back().tied_embedding_bytes = 1;
-  auto made = std::make_shared<const StepProgram>(lower(layout, *schedule(layout, micro_batches), no_bytes));
+  auto made = std::make_shared<const StepProgram>(
+      lower(layout, *schedule(layout, micro_batches), structure_footprints(layout, tied)));
   keep(programs_, key, made);
   return made;
 }

@@ -9,15 +9,21 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/layout.h"
 #include "core/schedule.h"
+#include "core/stage_footprint.h"
 #include "core/step_program.h"
 
 namespace mpt::planner {
 
+/// Footprints that give a program its structure and no bytes.
+std::vector<StageFootprint> structure_footprints(const Layout& layout, bool tied);
+
 class ProgramCache {
  public:
+  /// Of a layout whose schedule is made to measure: the leanest named one in its place.
   std::shared_ptr<const Schedule> schedule(const Layout& layout, int64_t micro_batches);
   /// `tied`: the model ties its embeddings.
   std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches, bool tied);

@@ -17,6 +17,7 @@
 #include "planner/memory/memory_model.h"
 #include "planner/search/family_bound.h"
 #include "planner/search/layout_resolver.h"
+#include "planner/search/made_to_measure.h"
 #include "planner/search/over_memory.h"
 
 namespace mpt::planner {
@@ -134,8 +135,7 @@ class Search {
   }
   double bound_of(const Layout& layout, const ScheduleEntry& entry, const std::vector<int>& placement,
                   const StepCost& cost) {
-    return lower_bound_s(layout, cost, placement, entry.splits_backward,
-                         micro_batches(layout, problem_.workload), contention_of(problem_, layout));
+    return lower_bound_s(problem_, layout, cost, entry, placement);
   }
   StepCost cost_of(const Layout& layout, const std::vector<int>& placement) {
     const SharedSplit split = resolver_.split_of(layout);
@@ -207,6 +207,8 @@ class Search {
     const double floor = double(memory_floor(layout, placement, footprints).peak_bytes);
     const auto limit = double(problem_.memory_limit_bytes);
     if (floor > limit) return drop_for_memory(w);
+    if (schedule_catalog()[w.member.schedule].made_to_measure)
+      return settle_made(w, std::move(layout), footprints, placement);
     const auto without_slots = peak_bytes_without_slots(*resolver_.schedule(layout), footprints);
     const auto fullest = double(*std::max_element(without_slots.begin(), without_slots.end()));
     if (fullest > limit) return drop_for_memory(w);
@@ -217,6 +219,19 @@ class Search {
     const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
     ++certificate().simulated;
     keep({step_time_s(timeline), peak, std::move(layout)});
+  }
+
+  void settle_made(const Waiting& w, Layout layout, const std::vector<StageFootprint>& footprints,
+                   const std::vector<int>& placement) {
+    const auto made = make_to_measure(problem_, layout, footprints, cost_of(layout, placement),
+                                      resolver_.programs(), last_kept_s());
+    if (!made) return drop_for_memory(w);
+    const auto& allowed = problem_.bounds.schedules;
+    const std::string& name = made->schedule->name;
+    const bool known = name != layout.schedule &&
+                       (allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end());
+    ++(known ? certificate().same : certificate().simulated);
+    if (!known) keep({made->step_time_s, made->peak_bytes, std::move(layout)});
   }
 
   // Chooses the fewest recomputed layers that fit; the layout then waits under the bound that they give.
@@ -238,13 +253,6 @@ class Search {
     w.fitted = int32_t(fitted_.size() - 1);
     ++waiting_;
     queue_.push(w);
-  }
-
-  static int64_t peak_with_slots(const StepProgram& program, std::vector<int64_t> peaks,
-                                 const std::vector<StageFootprint>& footprints) {
-    for (size_t s = 0; s < footprints.size(); ++s)
-      peaks[size_t(program.rank_of_stage[s])] += program.slots[s].total() * footprints[s].boundary_bytes;
-    return *std::max_element(peaks.begin(), peaks.end());
   }
 
   void keep(Kept kept) {

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "core/plan.h"
+#include "planner/search/made_to_measure.h"
 
 namespace mpt::planner {
 namespace {
@@ -203,6 +204,19 @@ void add_recomputes(const SearchProblem& problem, Member member, std::vector<Mem
   }
 }
 
+// Beyond what list scheduling is for, a schedule made to measure is the best named one and stands only where
+// that one is not asked for by its own name.
+bool is_worth_making(const SearchProblem& problem, const ScheduleEntry& entry, int64_t ranks, int64_t chunks,
+                     int64_t micro, const std::function<void(const std::string&)>& note) {
+  if (ranks * chunks * micro > kMostGeneratedCells) {
+    note(fmt::format("no {} schedule of more than {} stages x micro-batches", entry.name,
+                     kMostGeneratedCells));
+    return false;
+  }
+  if (chunks <= kMostListedChunks) return true;
+  return !allowed(problem.bounds.schedules, leanest_schedule(entry, int(chunks)).name);
+}
+
 }  // namespace
 
 std::vector<int64_t> divisors(int64_t value) {
@@ -247,6 +261,8 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
         note(fmt::format("more than {} stages x micro-batches", kMostScheduleCells));
         continue;
       }
+      if (entry.made_to_measure && !is_worth_making(problem, entry, split.pipeline, chunks, micro, note))
+        continue;
       Member member;
       member.schedule = uint16_t(&entry - schedule_catalog().data());
       member.chunks = uint16_t(chunks);

@@ -78,6 +78,8 @@ const NamedLayout kLayouts[] = {
     {"tp2 pp2 v-half", 2, 2, 1, 2, 1, "v-half", Recompute::selective},
     {"pp2 v-min", 1, 2, 1, 2, 2, "v-min", Recompute::full},
     {"pp2 dp2 dualpipe-v", 1, 2, 2, 2, 1, "dualpipe-v", Recompute::none},
+    {"pp4 generated", 1, 4, 1, 1, 1, "generated", Recompute::none},
+    {"tp2 pp2 generated", 2, 2, 1, 2, 1, "generated", Recompute::full},
     {"dp2", 1, 1, 2, 1, 1, "1f1b", Recompute::none},
     {"dp4", 1, 1, 4, 1, 2, "1f1b", Recompute::none},
     {"dp8", 1, 1, 8, 1, 1, "1f1b", Recompute::none},

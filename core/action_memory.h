@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What an action holds while it runs, keeps when done, and gives back: the one rule behind every peak.
+
+#include <cstdint>
+
+#include "core/schedule.h"
+#include "core/stage_footprint.h"
+
+namespace mpt {
+
+struct ActionMemory {
+  int64_t acquire_bytes = 0;
+  int64_t release_bytes = 0;
+  int64_t workspace_bytes = 0;
+
+  /// Beyond what is held before, while the action runs.
+  int64_t transient_bytes() const { return acquire_bytes + workspace_bytes; }
+};
+
+inline ActionMemory memory_of(ActionKind kind, const StageFootprint& footprint) {
+  switch (kind) {
+    case ActionKind::forward:
+      return {footprint.saved_bytes, 0, footprint.forward_workspace_bytes};
+    case ActionKind::backward:
+      return {0, footprint.saved_bytes, footprint.backward_workspace_bytes};
+    case ActionKind::input_gradient:
+      return {footprint.saved_for_weight_bytes, footprint.saved_bytes, footprint.backward_workspace_bytes};
+    case ActionKind::weight_gradient:
+      return {0, footprint.saved_for_weight_bytes, footprint.backward_workspace_bytes};
+  }
+  return {};
+}
+
+}  // namespace mpt

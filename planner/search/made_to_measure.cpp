@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/made_to_measure.h"
+
+#include <algorithm>
+
+#include "core/lower.h"
+#include "core/schedule_catalog.h"
+#include "core/schedules/list_scheduler.h"
+
+namespace mpt::planner {
+namespace {
+
+class Making {
+ public:
+  Making(const SearchProblem& problem, const Layout& layout, const std::vector<StageFootprint>& footprints,
+         const StepCost& cost, ProgramCache& programs, double slowest_s)
+      : problem_(problem),
+        layout_(layout),
+        footprints_(footprints),
+        cost_(cost),
+        programs_(programs),
+        slowest_s_(slowest_s),
+        micro_batches_(micro_batches(layout, problem.workload)),
+        contention_(contention_of(problem, layout)) {}
+
+  std::optional<MadeSchedule> run() {
+    for (const ScheduleEntry& entry : schedule_catalog()) try_named(entry);
+    // Where no named schedule fits, list scheduling does not either: it holds what the leanest holds.
+    if (best_ && layout_.chunks <= kMostListedChunks) try_lists();
+    return std::move(best_);
+  }
+
+ private:
+  void try_named(const ScheduleEntry& entry) {
+    const auto chunks = int(layout_.chunks), ranks = int(layout_.pipeline);
+    if (entry.made_to_measure || chunks < entry.min_chunks || chunks > entry.max_chunks) return;
+    if (entry.placement(ranks, chunks) != placement()) return;
+    Layout named = layout_;
+    named.schedule = entry.name;
+    const auto schedule = programs_.schedule(named, micro_batches_);
+    const auto peaks = peak_bytes_without_slots(*schedule, footprints_);
+    if (*std::max_element(peaks.begin(), peaks.end()) > problem_.memory_limit_bytes) return;
+    keep(schedule, programs_.program(named, micro_batches_, problem_.model.tied_embeddings), peaks);
+  }
+
+  std::vector<int> placement() const {
+    return find_schedule(layout_.schedule, "layout").placement(int(layout_.pipeline), int(layout_.chunks));
+  }
+
+  // The policy that promises most is lowered and simulated; where its transfer buffers do not fit, once more
+  // with less room for activations. A promise is never above the simulated time, which has the same order and
+  // transfers that can only be later.
+  void try_lists() {
+    ListTask task = this->task();
+    const double give_up_s = std::min(slowest_s_, best_->step_time_s) - step_end_s();
+    for (int attempt = 0; attempt < 2; ++attempt) {
+      std::optional<TimedSchedule> promising;
+      for (const ListPolicy& policy : list_policies()) {
+        auto made = list_schedule(task, policy, promising ? promising->end_s : give_up_s);
+        if (made && (!promising || made->end_s < promising->end_s)) promising = std::move(made);
+      }
+      if (!promising) return;
+      auto schedule = std::make_shared<const Schedule>(std::move(promising->schedule));
+      const auto peaks = peak_bytes_without_slots(*schedule, footprints_);
+      auto program = std::make_shared<const StepProgram>(
+          lower(layout_, *schedule, structure_footprints(layout_, problem_.model.tied_embeddings)));
+      if (keep(schedule, program, peaks)) return;
+      const int64_t over = peak_with_slots(*program, peaks, footprints_) - problem_.memory_limit_bytes;
+      for (int64_t& limit : task.limit_bytes) limit -= over;
+    }
+  }
+
+  // Behind the last action come the norm and the optimizer at least.
+  double step_end_s() const {
+    double least = cost_.reduce_norm_s;
+    for (const StageCost& stage : cost_.stages)
+      least = std::max(least, cost_.reduce_norm_s + stage.of(InstructionKind::optimizer_step));
+    return least;
+  }
+
+  // With room for as many transfer buffers as the best named schedule has.
+  ListTask task() const {
+    ListTask task{
+        int(layout_.pipeline), int(layout_.chunks), int(micro_batches_), placement(), {}, footprints_, {}};
+    task.limit_bytes.assign(size_t(layout_.pipeline), problem_.memory_limit_bytes);
+    for (size_t s = 0; s < footprints_.size(); ++s) {
+      const StageCost& c = cost_.stages[s];
+      task.seconds.push_back({c.of(InstructionKind::forward), c.of(InstructionKind::input_gradient),
+                              c.of(InstructionKind::weight_gradient),
+                              c.of(InstructionKind::transfer_activation),
+                              c.of(InstructionKind::transfer_gradient)});
+      task.limit_bytes[size_t(task.rank_of_stage[s])] -=
+          best_->program->slots[s].total() * footprints_[s].boundary_bytes;
+    }
+    return task;
+  }
+
+  // Whether it fits; kept where it is the fastest so far.
+  bool keep(const std::shared_ptr<const Schedule>& schedule,
+            const std::shared_ptr<const StepProgram>& program, const std::vector<int64_t>& peaks) {
+    const int64_t peak = peak_with_slots(*program, peaks, footprints_);
+    if (peak > problem_.memory_limit_bytes) return false;
+    const double seconds = step_time_s(simulate(*program, cost_.durations(*program), contention_));
+    if (!best_ || seconds < best_->step_time_s) best_ = MadeSchedule{schedule, program, peak, seconds};
+    return true;
+  }
+
+  const SearchProblem& problem_;
+  const Layout& layout_;
+  const std::vector<StageFootprint>& footprints_;
+  const StepCost& cost_;
+  ProgramCache& programs_;
+  const double slowest_s_;
+  const int64_t micro_batches_;
+  const Contention contention_;
+  std::optional<MadeSchedule> best_;
+};
+
+}  // namespace
+
+std::optional<MadeSchedule> make_to_measure(const SearchProblem& problem, const Layout& layout,
+                                            const std::vector<StageFootprint>& footprints,
+                                            const StepCost& cost, ProgramCache& programs, double slowest_s) {
+  return Making(problem, layout, footprints, cost, programs, slowest_s).run();
+}
+
+int64_t peak_with_slots(const StepProgram& program, std::vector<int64_t> peaks,
+                        const std::vector<StageFootprint>& footprints) {
+  for (size_t s = 0; s < footprints.size(); ++s)
+    peaks[size_t(program.rank_of_stage[s])] += program.slots[s].total() * footprints[s].boundary_bytes;
+  return *std::max_element(peaks.begin(), peaks.end());
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/random_problem.h"
+
+#include "core/quantity.h"
+#include "core/schedule_catalog.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::test {
+
+RandomProblem::RandomProblem(uint32_t seed) : random(seed) {
+  problem.model = pick({0, 1}) == 0 ? test::little_gpt(pick({2, 4, 6, 8})) : test::little_llama(pick({4, 8}));
+  problem.workload = {pick({4, 8, 12, 16}), 16};
+  ClusterSpec& cluster = problem.cluster;
+  cluster.name = "random";
+  cluster.device = {"d",  pick({0, 1}) == 0 ? DeviceKind::cpu : DeviceKind::gpu,
+                    kGiB, 1e9 * double(pick({1, 10})),
+                    1e10, 2e10};
+  cluster.devices = pick({1, 2, 4, 6, 8});
+  cluster.devices_per_node = 2;
+  cluster.levels = {{"inner", 2, 1e-6, 1e9 * double(pick({1, 10}))},
+                    {"outer", cluster.devices, 1e-5, 1e8 * double(pick({1, 10}))}};
+  problem.ranks = cluster.devices;
+  problem.memory_limit_bytes = pick({1, 2, 4, 1000}) * 300'000;
+  problem.precision = pick({0, 1}) == 0 ? Precision::fp32 : Precision::bf16;
+  cluster.cores_per_node = pick({1, 2, 8});
+  limit_space();
+  source = planner::make_roofline_cost(cluster);
+  problem.cost = source.get();
+}
+
+// A part of the space, another one for each seed.
+void RandomProblem::limit_space() {
+  for (int i = 0; i < 3; ++i)
+    problem.bounds.schedules.push_back(schedule_catalog()[random() % schedule_catalog().size()].name);
+  planner::Features& f = problem.features;
+  for (bool* feature : {&f.sequence_parallel, &f.context_parallel, &f.expert_parallel, &f.zero, &f.offload,
+                        &f.rank_order, &f.partial_recompute})
+    *feature = random() % 2 == 0;
+  problem.overlaps = {random() % 2 == 0, random() % 2 == 0, random() % 2 == 0, random() % 2 == 0};
+  problem.cluster.device.host_bandwidth_bytes_per_s = 1e9;
+}
+
+}  // namespace mpt::test

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A small random search problem for every seed: together they cover the space, and each is small enough for
+// brute force.
+
+#include <memory>
+#include <random>
+
+#include "planner/search/problem.h"
+
+namespace mpt::test {
+
+struct RandomProblem {
+  explicit RandomProblem(uint32_t seed);
+  RandomProblem(const RandomProblem&) = delete;
+
+  int64_t pick(std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); }
+
+  std::mt19937 random;
+  planner::SearchProblem problem;
+  std::unique_ptr<planner::CostSource> source;
+
+ private:
+  void limit_space();
+};
+
+}  // namespace mpt::test
