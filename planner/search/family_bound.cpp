@@ -31,11 +31,12 @@ double optimizer_s(const Layout& layout, const models::ParameterShare& share, do
 
 }  // namespace
 
-FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split) {
-  const Layout& layout = family.layout;
+namespace {
+
+// Micro-batches alone: work, and waiting for it.
+double work_bound_s(const SearchProblem& problem, const Layout& layout, const SplitModel& split) {
   const auto ranks = double(layout.pipeline);
   const auto micro = double(micro_batches(layout, problem.workload));
-  const double work = split.least_work_s;
   const Contention contention = contention_of(problem, layout);
   double best_rate = 1.0, best_total_rate = ranks;
   if (!contention.rate_by_active_ranks.empty()) {
@@ -47,15 +48,39 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   }
   // Rank r waits for r stages of at least one layer's forward each; the ranks' average is bounded by the
   // slowest.
+  const double work = micro * split.least_work_s;
   const double filling = 0.5 * (ranks - 1.0) * split.least_layer_forward_s / best_rate;
-  FamilyBound bound;
-  bound.bound_s = std::max(filling + micro * work / ranks / best_rate, micro * work / best_total_rate);
+  return std::max(filling + work / ranks / best_rate, work / best_total_rate);
+}
+
+}  // namespace
+
+FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split) {
+  const Layout& layout = family.layout;
+  const auto ranks = double(layout.pipeline);
+  const auto micro = double(micro_batches(layout, problem.workload));
   const models::ParameterShare& share = split.parameters;
+  FamilyBound bound;
+  bound.step_end_s = optimizer_s(layout, share, ranks, *problem.cost);
   const double sharding = ranks_share_of_sharding_s(layout, share, micro, *problem.cost) / ranks;
-  bound.bound_s += sharding + optimizer_s(layout, share, ranks, *problem.cost);
+  bound.bound_s = work_bound_s(problem, layout, split) + sharding + bound.step_end_s;
   bound.bound_s *= 1.0 - 1e-9;
   bound.floor_bytes =
       double(models::least_state_bytes(layout, share)) / ranks + double(split.least_layer_bytes);
+  return bound;
+}
+
+FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const SplitModel& split) {
+  const auto ranks = double(group.pipeline);
+  const models::ParameterShare& share = split.parameters;
+  Layout most = family_of(group, {3, group.replicas(), false}).layout;
+  FamilyBound bound;
+  bound.step_end_s = optimizer_s(most, share, ranks, *problem.cost);
+  most.offload_optimizer = true;
+  bound.step_end_s = std::min(bound.step_end_s, optimizer_s(most, share, ranks, *problem.cost));
+  bound.bound_s = (work_bound_s(problem, group, split) + bound.step_end_s) * (1.0 - 1e-9);
+  bound.floor_bytes =
+      double(models::least_state_bytes(most, share)) / ranks + double(split.least_layer_bytes);
   return bound;
 }
 

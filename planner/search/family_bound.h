@@ -10,6 +10,7 @@ namespace mpt::planner {
 
 struct FamilyBound {
   double bound_s = 0.0;      // no member's bound is below
+  double step_end_s = 0.0;   // of that: the optimizer
   double floor_bytes = 0.0;  // no member needs less on its fullest rank
 };
 
@@ -18,5 +19,9 @@ struct FamilyBound {
 /// the optimizer over an even share. Memory: an even share of the parameters' state, and one layer's
 /// activations.
 FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split);
+
+/// The same for all families of a group: ZeRO adds nothing, the optimizer and the state are shared out as far
+/// as can be.
+FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const SplitModel& split);
 
 }  // namespace mpt::planner

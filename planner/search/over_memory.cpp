@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "core/lower.h"
+#include "planner/search/family_bound.h"
+#include "planner/search/made_to_measure.h"
 
 namespace mpt::planner {
 namespace {
@@ -37,19 +39,37 @@ std::string OverMemory::name_of(const SplitKey& key) {
 }
 
 void OverMemory::add(const Family& family, double floor_bytes, int64_t count) {
+  add(Miss{floor_bytes, family, Known::family_floor, {}}, count);
+}
+
+void OverMemory::add_group(const Layout& group, double floor_bytes, int64_t count) {
+  add(Miss{floor_bytes, {group}, Known::group_floor, {}}, count);
+}
+
+void OverMemory::add(Miss miss, int64_t count) {
   const auto most_on_top = [](const Miss& a, const Miss& b) { return a.needed < b.needed; };
-  Split& split = splits_[key_of(family.layout)];
+  Split& split = splits_[key_of(miss.family.layout)];
   split.count += count;
   if (split.misses.size() == kFamiliesKept) {
-    if (split.misses.front().needed <= floor_bytes) return;
+    if (split.misses.front().needed <= miss.needed) return;
     std::pop_heap(split.misses.begin(), split.misses.end(), most_on_top);
     split.misses.pop_back();
   }
-  split.misses.push_back({floor_bytes, family, Known::family_floor, {}});
+  split.misses.push_back(std::move(miss));
   std::push_heap(split.misses.begin(), split.misses.end(), most_on_top);
 }
 
 void OverMemory::count_one(const Family& family) { ++splits_[key_of(family.layout)].count; }
+
+std::vector<OverMemory::Miss> OverMemory::families_in(const Miss& group) {
+  std::vector<Miss> misses;
+  for (const Sharding& sharding : shardings_of(problem_, group.family.layout)) {
+    Miss miss{0.0, family_of(group.family.layout, sharding), Known::family_floor, {}};
+    miss.needed = family_bound(problem_, miss.family, *resolver_.split_of(miss.family.layout)).floor_bytes;
+    misses.push_back(std::move(miss));
+  }
+  return misses;
+}
 
 void OverMemory::open(const Family& family, std::vector<Miss>& heap) {
   for (const Member& member : members_of(problem_, family)) {
@@ -74,9 +94,15 @@ bool OverMemory::raise(Miss& miss) {
     miss.known = Known::without_buffers;
     return true;  // its transfer buffers may yet be too much
   }
-  const auto rejection = exact_memory_rejection(problem_, e);
-  if (!rejection) return false;
-  miss.needed = rejection->needed;
+  if (schedule_catalog()[miss.member.schedule].made_to_measure) {
+    const auto rejection = exact_memory_rejection(problem_, e);
+    if (!rejection) return false;
+    miss.needed = rejection->needed;
+  } else {
+    const auto peaks = peak_bytes_without_slots(*resolver_.schedule(e.layout), e.footprints);
+    miss.needed = double(peak_with_slots(*resolver_.program(e.layout), peaks, e.footprints));
+    if (miss.needed <= double(problem_.memory_limit_bytes)) return false;
+  }
   miss.known = Known::exact;
   return true;
 }
@@ -97,7 +123,12 @@ std::optional<MemoryFamily> OverMemory::least() {
     Miss miss = std::move(heap.back());
     heap.pop_back();
     if (miss.known == Known::exact) return told(miss);
-    if (miss.known == Known::family_floor) {
+    if (miss.known == Known::group_floor) {
+      for (Miss& family : families_in(miss)) {
+        heap.push_back(std::move(family));
+        std::push_heap(heap.begin(), heap.end());
+      }
+    } else if (miss.known == Known::family_floor) {
       open(miss.family, heap);
     } else if (raise(miss)) {
       heap.push_back(std::move(miss));
@@ -123,11 +154,21 @@ std::vector<MemoryFamily> OverMemory::near_misses(size_t most) {
   std::vector<MemoryFamily> out;
   for (Split* split : splits) {
     if (out.size() == splits_opened) break;
-    std::vector<Miss> members;
-    for (size_t f = 0; f < split->misses.size() && f < kFamiliesOpened; ++f)
-      open(split->misses[f].family, members);
-    // Of a family's members those with full recompute need least; which of them, the schedule decides.
-    std::erase_if(members, [](const Miss& m) { return m.member.recompute != RecomputeChoice::full; });
+    std::vector<Miss> families, members;
+    for (size_t f = 0; f < split->misses.size() && f < kFamiliesOpened; ++f) {
+      const Miss& miss = split->misses[f];
+      const auto inside = miss.known == Known::group_floor ? families_in(miss) : std::vector{miss};
+      families.insert(families.end(), inside.begin(), inside.end());
+    }
+    std::stable_sort(families.begin(), families.end(),
+                     [](const Miss& a, const Miss& b) { return a.needed < b.needed; });
+    for (size_t f = 0; f < families.size() && f < kFamiliesOpened; ++f) open(families[f].family, members);
+    // Of a family's members those with full recompute and few chunks need least; which of them, the schedule
+    // decides.
+    std::erase_if(members, [&](const Miss& m) {
+      return m.member.recompute != RecomputeChoice::full ||
+             m.member.chunks > members.front().member.chunks + 1;
+    });
     for (Miss& miss : members) raise(miss);
     std::stable_sort(members.begin(), members.end(),
                      [](const Miss& a, const Miss& b) { return a.needed < b.needed; });

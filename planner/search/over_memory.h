@@ -24,6 +24,8 @@ class OverMemory {
   /// `count` members of a family do not fit; all of its members need `floor_bytes` or more. A family may be
   /// added once with its members' misses still to be counted by count_one().
   void add(const Family& family, double floor_bytes, int64_t count);
+  /// The same of all families of a group.
+  void add_group(const Layout& group, double floor_bytes, int64_t count);
   void count_one(const Family& family);
 
   /// The layout that needs least of all, exactly: to be asked where nothing fits.
@@ -34,7 +36,7 @@ class OverMemory {
   int64_t splits() const { return int64_t(splits_.size()); }
 
  private:
-  enum class Known : uint8_t { family_floor, member_floor, without_buffers, exact };
+  enum class Known : uint8_t { group_floor, family_floor, member_floor, without_buffers, exact };
   struct Miss {
     double needed;
     Family family;
@@ -46,10 +48,12 @@ class OverMemory {
   using SplitKey = std::array<int64_t, 5>;
   struct Split {
     int64_t count = 0;
-    std::vector<Miss> misses;  // a heap of those that need least, the one that needs most on top
+    std::vector<Miss> misses;  // families and groups; a heap of those that need least, the most on top
   };
   static SplitKey key_of(const Layout& layout);
   static std::string name_of(const SplitKey& key);
+  void add(Miss miss, int64_t count);
+  std::vector<Miss> families_in(const Miss& group);
   void open(const Family& family, std::vector<Miss>& heap);
   Estimate estimate_of(const Miss& miss);
   /// Makes what the miss needs known one step better; false where the member fits after all.

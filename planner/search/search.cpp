@@ -67,8 +67,8 @@ class Search {
         over_memory_(problem, resolver_) {}
 
   SearchResult run() {
-    visit_families(
-        problem_, [this](const Family& family) { add_family(family); }, &result_.not_dividing);
+    visit_groups(
+        problem_, [this](const Layout& group) { add_group(group); }, &result_.not_dividing);
     while (!queue_.empty() && queue_.top().bound_s <= last_kept_s() && go_on()) {
       const Waiting next = queue_.top();
       queue_.pop();
@@ -83,27 +83,58 @@ class Search {
   }
 
  private:
+  struct Group {
+    Layout layout;
+    std::vector<double> member_bounds_s;  // empty until one of its families is opened
+  };
+  struct WaitingFamily {
+    uint32_t group;
+    Sharding sharding;
+    double step_end_s;
+    double floor_bytes;  // negative once it is among those over memory
+  };
+
   // Nothing slower is of interest: the last one kept, or what is known to be reached.
   double last_kept_s() const {
     return best_.size() < keep_ ? reached_s_ : std::min(reached_s_, best_.back().step_time_s);
   }
   SearchCertificate& certificate() { return result_.certificate; }
 
-  int64_t member_count(const Family& family) {
-    const auto key = std::make_pair(family.layout.pipeline, micro_batches(family.layout, problem_.workload));
-    const auto [at, fresh] = member_counts_.try_emplace(key, 0);
-    if (fresh) at->second = int64_t(members_of(problem_, family, &result_.not_dividing).size());
+  // They depend on pipeline and micro-batches alone.
+  const std::vector<Member>& members(const Layout& layout) {
+    const auto key = std::make_pair(layout.pipeline, micro_batches(layout, problem_.workload));
+    const auto [at, fresh] = members_.try_emplace(key);
+    if (fresh) at->second = members_of(problem_, {layout}, &result_.not_dividing);
     return at->second;
   }
 
-  void add_family(const Family& family) {
-    const int64_t count = member_count(family);
-    if (count == 0) return;
+  void add_group(const Layout& layout) {
+    const auto member_count = int64_t(members(layout).size());
+    if (member_count == 0) return;
+    const std::vector<Sharding> shardings = shardings_of(problem_, layout);
+    const int64_t count = member_count * int64_t(shardings.size());
     certificate().layouts += count;
     if (!go_on()) {
       certificate().not_reached += count;
       return;
     }
+    const FamilyBound bound = group_bound(problem_, layout, *resolver_.split_of(layout));
+    if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
+      certificate().over_memory += count;
+      over_memory_.add_group(layout, bound.floor_bytes, count);
+      return;
+    }
+    if (bound.bound_s > reached_s_) {
+      certificate().over_bound += count;
+      return;
+    }
+    groups_.push_back({layout, {}});
+    for (const Sharding& sharding : shardings) add_family(sharding, member_count);
+  }
+
+  // Of the group added last.
+  void add_family(const Sharding& sharding, int64_t count) {
+    const Family family = family_of(groups_.back().layout, sharding);
     const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
     if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
       certificate().over_memory += count;
@@ -115,13 +146,16 @@ class Search {
       return;
     }
     waiting_ += count;
-    families_.push_back(family);
-    floors_.push_back(bound.floor_bytes);
+    families_.push_back({uint32_t(groups_.size() - 1), sharding, bound.step_end_s, bound.floor_bytes});
     queue_.push({bound.bound_s, uint32_t(families_.size() - 1), Known::family, {}, -1});
   }
 
+  Family family(uint32_t f) const {
+    return family_of(groups_[families_[f].group].layout, families_[f].sharding);
+  }
+
   Layout layout_of_waiting(const Waiting& w) {
-    Layout layout = resolver_.layout(families_[w.family], w.member);
+    Layout layout = resolver_.layout(family(w.family), w.member);
     if (w.fitted < 0) return layout;
     layout.recompute = Recompute::full;
     layout.recomputed_layers = fitted_[size_t(w.fitted)];
@@ -149,31 +183,70 @@ class Search {
     std::vector<int> placement;
     StepCost cost;
   };
+  using PriceKey = std::tuple<uint16_t, StageSplit, Recompute, bool>;
+  static PriceKey price_key(const Member& member, const ScheduleEntry& entry) {
+    const bool fitted = member.recompute == RecomputeChoice::fitted;
+    // Two chunks may lie in a V or in rounds; everything else has one placement.
+    const bool rounds = member.chunks != 2 || entry.placement == round_robin_placement;
+    return {member.chunks, member.split, fitted ? Recompute::none : recompute_of(member.recompute), rounds};
+  }
 
   void open(uint32_t f) {
-    const Family& family = families_[f];
-    std::map<std::tuple<uint16_t, StageSplit, Recompute, bool>, std::optional<Priced>> priced;
-    for (const Member& member : members_of(problem_, family)) {
+    const Family family = this->family(f);
+    const std::vector<Member>& all = members(family.layout);
+    const std::vector<double>& group_bounds_s = member_bounds_s(groups_[families_[f].group]);
+    std::map<PriceKey, std::optional<Priced>> priced;
+    for (size_t m = 0; m < all.size(); ++m) {
+      const Member& member = all[m];
       --waiting_;
+      if (group_bounds_s[m] + families_[f].step_end_s > last_kept_s()) {
+        ++certificate().over_bound;
+        continue;
+      }
       const ScheduleEntry& entry = schedule_catalog()[member.schedule];
-      const bool fitted = member.recompute == RecomputeChoice::fitted;
-      const auto key = std::make_tuple(member.chunks, member.split,
-                                       fitted ? Recompute::none : recompute_of(member.recompute),
-                                       entry.placement == round_robin_placement);
-      const auto [at, fresh] = priced.try_emplace(key);
+      const auto [at, fresh] = priced.try_emplace(price_key(member, entry));
       if (fresh) at->second = price(family, member, entry);
       if (!at->second) {
         ++certificate().same;
         continue;
       }
       Waiting w{0.0, f, Known::member, member, -1};
-      w.bound_s = bound_of(at->second->layout, entry, at->second->placement, at->second->cost);
+      w.bound_s = lower_bound_s(problem_, at->second->layout, at->second->cost, entry, at->second->placement);
       if (w.bound_s > last_kept_s()) {
         ++certificate().over_bound;
         continue;
       }
       ++waiting_;
       queue_.push(w);
+    }
+  }
+
+  // What the members of every family of a group take but for sharding and step end. Twins have none.
+  const std::vector<double>& member_bounds_s(Group& group) {
+    if (!group.member_bounds_s.empty()) return group.member_bounds_s;
+    const Family plain{group.layout};
+    std::map<PriceKey, std::optional<Priced>> priced;
+    for (const Member& member : members(group.layout)) {
+      const ScheduleEntry& entry = schedule_catalog()[member.schedule];
+      const auto [at, fresh] = priced.try_emplace(price_key(member, entry));
+      if (fresh) {
+        at->second = price(plain, member, entry);
+        if (at->second) remove_step_end(at->second->cost);
+      }
+      group.member_bounds_s.push_back(
+          at->second
+              ? lower_bound_s(problem_, at->second->layout, at->second->cost, entry, at->second->placement)
+              : 0.0);
+    }
+    return group.member_bounds_s;
+  }
+
+  static void remove_step_end(StepCost& cost) {
+    cost.reduce_norm_s = 0.0;
+    for (StageCost& stage : cost.stages) {
+      for (const InstructionKind kind : {InstructionKind::reduce_gradient, InstructionKind::optimizer_step,
+                                         InstructionKind::gather_parameters})
+        stage.seconds[size_t(kind)] = 0.0;
     }
   }
 
@@ -188,10 +261,10 @@ class Search {
 
   void drop_for_memory(const Waiting& w) {
     ++certificate().over_memory;
-    double& floor = floors_[w.family];
-    if (floor >= 0.0) over_memory_.add(families_[w.family], floor, 0);
+    double& floor = families_[w.family].floor_bytes;
+    if (floor >= 0.0) over_memory_.add(family(w.family), floor, 0);
     floor = -1.0;  // added once
-    over_memory_.count_one(families_[w.family]);
+    over_memory_.count_one(family(w.family));
   }
 
   // Memory, then the simulated time, of a layout at the front of the queue.
@@ -315,9 +388,9 @@ class Search {
   const OnProgress& on_progress_;
   const double start_s_;
   LayoutResolver resolver_;
-  std::vector<Family> families_;
-  std::vector<double> floors_;  // bytes, by family; negative once it is among those over memory
-  std::map<std::pair<int64_t, int64_t>, int64_t> member_counts_;
+  std::vector<Group> groups_;  // those that wait
+  std::vector<WaitingFamily> families_;
+  std::map<std::pair<int64_t, int64_t>, std::vector<Member>> members_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
   int64_t waiting_ = 0;  // layouts in the queue, those in unopened families included

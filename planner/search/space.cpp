@@ -21,7 +21,7 @@ bool allowed(const std::vector<T>& bound, const T& value) {
 
 class Enumeration {
  public:
-  Enumeration(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
+  Enumeration(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
               NotDividing& not_dividing)
       : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
     base_.precision = problem.precision;
@@ -131,50 +131,20 @@ class Enumeration {
         if (pool % (expert * split) != 0 || !allowed(bounds_.expert_tensor, split)) continue;
         layout.expert = expert;
         layout.expert_tensor = as_tensor ? 0 : split;
-        if (!check_layout(problem_.model, layout, problem_.workload)) add_family(layout);
+        if (!check_layout(problem_.model, layout, problem_.workload)) add_group(layout);
       }
     }
   }
 
-  void add_family(Layout layout) {
+  void add_group(Layout layout) {
     layout.layers_per_stage.clear();
-    const bool zero_free = problem_.features.zero && layout.reduces_gradients() && layout.replicas() > 1;
-    bool any = false;
-    for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {
-      if (zero_free && !allowed(bounds_.zero, zero)) continue;
-      for (const int64_t shard : shards(layout, zero)) {
-        for (const bool offload : {false, true}) {
-          if (offload && !can_offload()) continue;
-          if (can_offload() && !allowed(bounds_.offload, offload)) continue;
-          layout.zero = zero;
-          layout.shard = shard;
-          layout.offload_optimizer = offload;
-          visit_({layout});
-          any = true;
-        }
-      }
-    }
-    if (!any) note("no allowed ZeRO stage or offload");
-  }
-
-  bool can_offload() const {
-    return problem_.features.offload && problem_.cluster.device.host_bandwidth_bytes_per_s > 0;
-  }
-
-  // Over all replicas, or over those within one node.
-  std::vector<int64_t> shards(const Layout& layout, int64_t zero) const {
-    if (zero == 0) return {1};
-    const int64_t neighbours = layout.order == RankOrder::pipeline_outermost
-                                   ? problem_.cluster.devices_per_node / layout.tensor
-                                   : layout.context;
-    const int64_t inside = std::gcd(layout.replicas(), std::max<int64_t>(1, neighbours));
-    if (inside > 1 && inside < layout.replicas()) return {layout.replicas(), inside};
-    return {layout.replicas()};
+    if (shardings_of(problem_, layout).empty()) return note("no allowed ZeRO stage or offload");
+    visit_(layout);
   }
 
   const SearchProblem& problem_;
   const SpaceBounds& bounds_;
-  const std::function<void(const Family&)>& visit_;
+  const std::function<void(const Layout&)>& visit_;
   NotDividing& not_dividing_;
   Layout base_;
 };
@@ -236,10 +206,60 @@ Recompute recompute_of(RecomputeChoice choice) {
                                                 : Recompute::full;
 }
 
-void visit_families(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
-                    NotDividing* not_dividing) {
+void visit_groups(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
+                  NotDividing* not_dividing) {
   NotDividing unused;
   Enumeration(problem, visit, not_dividing != nullptr ? *not_dividing : unused).run();
+}
+
+namespace {
+
+// Over all replicas, or over those within one node.
+std::vector<int64_t> shards(const SearchProblem& problem, const Layout& layout, int64_t zero) {
+  if (zero == 0) return {1};
+  const int64_t neighbours = layout.order == RankOrder::pipeline_outermost
+                                 ? problem.cluster.devices_per_node / layout.tensor
+                                 : layout.context;
+  const int64_t inside = std::gcd(layout.replicas(), std::max<int64_t>(1, neighbours));
+  if (inside > 1 && inside < layout.replicas()) return {layout.replicas(), inside};
+  return {layout.replicas()};
+}
+
+}  // namespace
+
+std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& group) {
+  const SpaceBounds& bounds = problem.bounds;
+  const bool can_offload = problem.features.offload && problem.cluster.device.host_bandwidth_bytes_per_s > 0;
+  const bool zero_free = problem.features.zero && group.reduces_gradients() && group.replicas() > 1;
+  std::vector<Sharding> shardings;
+  for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {
+    if (zero_free && !allowed(bounds.zero, zero)) continue;
+    for (const int64_t shard : shards(problem, group, zero)) {
+      for (const bool offload : {false, true}) {
+        if (can_offload ? allowed(bounds.offload, offload) : !offload)
+          shardings.push_back({zero, shard, offload});
+      }
+    }
+  }
+  return shardings;
+}
+
+Family family_of(const Layout& group, const Sharding& sharding) {
+  Family family{group};
+  family.layout.zero = sharding.zero;
+  family.layout.shard = sharding.shard;
+  family.layout.offload_optimizer = sharding.offload;
+  return family;
+}
+
+void visit_families(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
+                    NotDividing* not_dividing) {
+  visit_groups(
+      problem,
+      [&](const Layout& group) {
+        for (const Sharding& sharding : shardings_of(problem, group)) visit(family_of(group, sharding));
+      },
+      not_dividing);
 }
 
 std::vector<Member> members_of(const SearchProblem& problem, const Family& family,

@@ -38,7 +38,20 @@ struct Family {
 /// Rules that fail, and how often each ruled something out.
 using NotDividing = std::map<std::string, int64_t>;
 
-/// Calls `visit` with every family; those of one split follow each other. There may be millions.
+/// What the families of one group differ in.
+struct Sharding {
+  int64_t zero = 0;
+  int64_t shard = 1;
+  bool offload = false;
+};
+
+/// Calls `visit` with the layout of every group of families, which differ in sharding alone; those of one
+/// split follow each other. There may be hundreds of thousands.
+void visit_groups(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
+                  NotDividing* not_dividing = nullptr);
+std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& group);
+Family family_of(const Layout& group, const Sharding& sharding);
+/// Calls `visit` with every family.
 void visit_families(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
                     NotDividing* not_dividing = nullptr);
 /// Members of a family; they depend on its pipeline and number of micro-batches alone. Notes rules that fail.
