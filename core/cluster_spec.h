@@ -22,9 +22,9 @@ struct DeviceSpec {
   double memory_bandwidth_bytes_per_s = 0.0;
   double fp32_flop_per_s =
       0.0;  // dense peak; on GPUs the rate of the fastest fp32-accumulating path for fp32 data
-  double bf16_flop_per_s = 0.0;              // dense peak; fp16 runs at the same rate
-  double fp8_flop_per_s = 0.0;               // dense peak; 0 where the device has no fp8
-  double host_bandwidth_bytes_per_s = 0.0;   // each way to the host's memory; 0: unknown, no offload
+  double bf16_flop_per_s = 0.0;             // dense peak; fp16 runs at the same rate
+  double fp8_flop_per_s = 0.0;              // dense peak; 0 where the device has no fp8
+  double host_bandwidth_bytes_per_s = 0.0;  // each way to the host's memory; 0: unknown, no offload
 
   bool operator==(const DeviceSpec&) const = default;
 
@@ -37,7 +37,8 @@ struct DeviceSpec {
     v.field("memory_bandwidth_bytes_per_s", &T::memory_bandwidth_bytes_per_s, "peak", between(1, 1e16));
     v.field("fp32_flop_per_s", &T::fp32_flop_per_s, "dense peak", between(1, 1e19));
     v.field("bf16_flop_per_s", &T::bf16_flop_per_s, "dense peak", between(1, 1e19));
-    v.field("fp8_flop_per_s", &T::fp8_flop_per_s, "dense peak; 0 without fp8", optional_field(between(0, 1e19)));
+    v.field("fp8_flop_per_s", &T::fp8_flop_per_s, "dense peak; 0 without fp8",
+            optional_field(between(0, 1e19)));
     v.field("host_bandwidth_bytes_per_s", &T::host_bandwidth_bytes_per_s, "to the host's memory, each way",
             optional_field(between(0, 1e15)));
   }

@@ -105,8 +105,8 @@ struct Layout {
     v.field("order", &T::order, "which axis lies outermost", optional_field());
     v.field("overlap_gradient_reduce", &T::overlap_gradient_reduce,
             "gradients are reduced during the last backward", optional_field());
-    v.field("overlap_parameter_gather", &T::overlap_parameter_gather,
-            "weights are gathered during forward", optional_field());
+    v.field("overlap_parameter_gather", &T::overlap_parameter_gather, "weights are gathered during forward",
+            optional_field());
     v.field("overlap_tensor", &T::overlap_tensor, "tensor-parallel collectives run beside their products",
             optional_field());
     v.field("overlap_transfer", &T::overlap_transfer, "transfers between stages run beside compute",

@@ -373,28 +373,4 @@ StepProgram lower(const Layout& layout, const Schedule& schedule,
   return program;
 }
 
-int64_t rank_peak_bytes_without_slots(const Schedule& schedule, size_t rank,
-                                      const std::vector<StageFootprint>& footprints) {
-  int64_t held = 0;
-  for (size_t s = 0; s < footprints.size(); ++s) {
-    if (schedule.rank_of_stage[s] == int(rank)) held += footprints[s].static_bytes();
-  }
-  // A rank's instructions are listed in the order of its row, so the row has the activations' peak.
-  int64_t peak = held;
-  for (const Action& action : schedule.rows[rank]) {
-    const ActionMemory memory = memory_of(action.kind, footprints[size_t(action.stage)]);
-    peak = std::max(peak, held + memory.transient_bytes());
-    held += memory.acquire_bytes - memory.release_bytes;
-  }
-  return peak;
-}
-
-std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
-                                              const std::vector<StageFootprint>& footprints) {
-  std::vector<int64_t> peaks;
-  for (size_t r = 0; r < schedule.rows.size(); ++r)
-    peaks.push_back(rank_peak_bytes_without_slots(schedule, r, footprints));
-  return peaks;
-}
-
 }  // namespace mpt

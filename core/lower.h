@@ -24,12 +24,4 @@ struct LowerOptions {
 StepProgram lower(const Layout& layout, const Schedule& schedule,
                   const std::vector<StageFootprint>& footprints, const LowerOptions& options = {});
 
-/// Peak bytes of each pipeline rank but for its transfer slots: what peak_bytes() says of the lowered
-/// program, less the slots, and far cheaper than lowering.
-std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
-                                              const std::vector<StageFootprint>& footprints);
-/// The same for one pipeline rank.
-int64_t rank_peak_bytes_without_slots(const Schedule& schedule, size_t rank,
-                                      const std::vector<StageFootprint>& footprints);
-
 }  // namespace mpt

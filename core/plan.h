@@ -23,8 +23,8 @@ namespace mpt {
 
 inline constexpr int kPlanVersion = 1;
 inline constexpr size_t kMostStoredSpans = 50'000;
-/// Stages x micro-batches of a schedule: the program has about four instructions for each. Beyond it a schedule
-/// is one that nobody runs.
+/// Stages x micro-batches of a schedule: the program has about four instructions for each. Beyond it a
+/// schedule is one that nobody runs.
 inline constexpr int64_t kMostScheduleCells = 2'000'000;
 
 /// A schedule as readable rows: "0": "F0 F1 B0 B1".
@@ -186,7 +186,8 @@ struct SearchCertificate {
     v.field("same", &T::same, "equal to another layout", optional_field(between(0, kMax)));
     v.field("not_reached", &T::not_reached, "left when the search was stopped",
             optional_field(between(0, kMax)));
-    v.field("gap", &T::gap, "share by which the best may be above the optimum", optional_field(between(0, 1)));
+    v.field("gap", &T::gap, "share by which the best may be above the optimum",
+            optional_field(between(0, 1)));
     v.field("optimal", &T::optimal, "whether every layout is accounted for");
     v.field("seconds", &T::seconds, "time of the search", between(0, 1e9));
   }

@@ -26,8 +26,9 @@ const std::vector<ScheduleEntry>& schedule_catalog() {
       {"v-min", 2, 2, "Qi et al. 2024 (arXiv:2405.15362), section 3", generate_v_min, true, v_placement},
       {"dualpipe-v", 2, 2, "DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.1, cut in half",
        generate_dualpipe_v, true, v_placement},
-      {"generated", 1, 64, "list scheduling with the layout's own durations (core/schedules/list_scheduler.h)",
-       generate_list, true, generated_placement, true},
+      {"generated", 1, 64,
+       "list scheduling with the layout's own durations (core/schedules/list_scheduler.h)", generate_list,
+       true, generated_placement, true},
   };
   return entries;
 }

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/lower.h"
+#include "core/activation_peaks.h"
 #include "core/quantity.h"
 
 namespace mpt::planner {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 
 #include "core/error.h"
@@ -31,7 +32,12 @@ SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout)
       least_layer_forward_s(costs.least_layer_forward_s()),
       least_layer_bytes(pieces.least_layer_bytes()),
       parameters(pieces.parameters({0, problem.model.layers, true, true})) {
-  for (int64_t l = 0; l < problem.model.layers; ++l) least_work_s += costs.layer_least_s(l);
+  std::map<double, int64_t, std::greater<>> layers;
+  for (int64_t l = 0; l < problem.model.layers; ++l) {
+    least_work_s += costs.layer_least_s(l);
+    ++layers[costs.layer_least_s(l)];
+  }
+  layers_by_least_s.assign(layers.begin(), layers.end());
 }
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout) {

@@ -24,6 +24,8 @@ struct SplitModel {
   PieceCosts costs;
   double least_work_s;  // of a micro-batch in the whole model, whatever the schedule and recompute
   double least_layer_forward_s;
+  std::vector<std::pair<double, int64_t>>
+      layers_by_least_s;  // least work and number of layers, dearest first
   int64_t least_layer_bytes;
   models::ParameterShare parameters;  // of the whole model
 };

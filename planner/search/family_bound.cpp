@@ -33,6 +33,17 @@ double optimizer_s(const Layout& layout, const models::ParameterShare& share, do
 
 namespace {
 
+// Layers are whole: of n that take at least so long, some rank holds n / ranks, rounded up.
+double fullest_rank_s(const SplitModel& split, int64_t ranks) {
+  double most = 0.0;
+  int64_t count = 0;
+  for (const auto& [seconds, layers] : split.layers_by_least_s) {
+    count += layers;
+    most = std::max(most, double((count + ranks - 1) / ranks) * seconds);
+  }
+  return most;
+}
+
 // Micro-batches alone: work, and waiting for it.
 double work_bound_s(const SearchProblem& problem, const Layout& layout, const SplitModel& split) {
   const auto ranks = double(layout.pipeline);
@@ -50,7 +61,8 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
   // slowest.
   const double work = micro * split.least_work_s;
   const double filling = 0.5 * (ranks - 1.0) * split.least_layer_forward_s / best_rate;
-  return std::max(filling + work / ranks / best_rate, work / best_total_rate);
+  return std::max({filling + work / ranks / best_rate, work / best_total_rate,
+                   micro * fullest_rank_s(split, layout.pipeline) / best_rate});
 }
 
 }  // namespace

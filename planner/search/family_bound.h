@@ -15,7 +15,8 @@ struct FamilyBound {
 };
 
 /// Time: all layers' work without recompute, shared evenly over the ranks; a rank further down waits on the
-/// average for half the pipeline, one layer per stage at best; what ZeRO adds, hidden as well as can be; then
+/// average for half the pipeline, one layer per stage at best; and layers are
+/// whole, so that some rank holds more than an even share; what ZeRO adds, hidden as well as can be; then
 /// the optimizer over an even share. Memory: an even share of the parameters' state, and one layer's
 /// activations.
 FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split);

@@ -3,18 +3,16 @@
 
 #include <algorithm>
 
-#include "core/lower.h"
-
 namespace mpt::planner {
 namespace {
 
 class Fitting {
  public:
   Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-          const Schedule& schedule, std::span<const StageSlots> slots)
+          const ActivationPeaks& peaks, std::span<const StageSlots> slots)
       : problem_(problem),
         split_(split),
-        schedule_(schedule),
+        peaks_(peaks),
         slots_(slots),
         layout_(layout),
         contents_(stage_contents(problem.model, layout)),
@@ -23,7 +21,7 @@ class Fitting {
   }
 
   std::optional<std::vector<int64_t>> run() {
-    for (int rank = 0; rank < schedule_.ranks; ++rank) {
+    for (int rank = 0; rank < peaks_.schedule().ranks; ++rank) {
       if (!fit(rank)) return std::nullopt;
     }
     return layout_.recomputed_layers;
@@ -33,7 +31,7 @@ class Fitting {
   bool fit(int rank) {
     int64_t layers = 0;
     for (size_t s = 0; s < contents_.size(); ++s) {
-      if (schedule_.rank_of_stage[s] == rank) layers += contents_[s].layer_count;
+      if (peaks_.schedule().rank_of_stage[s] == rank) layers += contents_[s].layer_count;
     }
     if (!fits(rank, layers)) return false;
     int64_t low = 0, high = layers;
@@ -53,20 +51,19 @@ class Fitting {
   bool fits(int rank, int64_t count) {
     int64_t slots = 0;
     for (size_t s = 0; s < contents_.size(); ++s) {
-      if (schedule_.rank_of_stage[s] != rank) continue;
+      if (peaks_.schedule().rank_of_stage[s] != rank) continue;
       const int64_t here = std::min(count, contents_[s].layer_count);
       count -= here;
       layout_.recomputed_layers[s] = here;
       footprints_[s] = split_.pieces.footprint(layout_, contents_[s], s);
       if (!slots_.empty()) slots += slots_[s].total() * footprints_[s].boundary_bytes;
     }
-    return rank_peak_bytes_without_slots(schedule_, size_t(rank), footprints_) + slots <=
-           problem_.memory_limit_bytes;
+    return peaks_.rank_peak_bytes(size_t(rank), footprints_) + slots <= problem_.memory_limit_bytes;
   }
 
   const SearchProblem& problem_;
   const SplitModel& split_;
-  const Schedule& schedule_;
+  const ActivationPeaks& peaks_;
   std::span<const StageSlots> slots_;
   Layout layout_;
   std::vector<StageContent> contents_;
@@ -76,9 +73,9 @@ class Fitting {
 }  // namespace
 
 std::optional<std::vector<int64_t>> fit_recompute(const SearchProblem& problem, const SplitModel& split,
-                                                  const Layout& layout, const Schedule& schedule,
+                                                  const Layout& layout, const ActivationPeaks& peaks,
                                                   std::span<const StageSlots> slots) {
-  return Fitting(problem, split, layout, schedule, slots).run();
+  return Fitting(problem, split, layout, peaks, slots).run();
 }
 
 }  // namespace mpt::planner

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "core/activation_peaks.h"
 #include "planner/search/evaluate.h"
 
 namespace mpt::planner {
@@ -17,7 +18,7 @@ namespace mpt::planner {
 /// only adds and compares. `slots`: transfer buffers of each stage; empty to leave them out, which asks for
 /// no more layers than with them.
 std::optional<std::vector<int64_t>> fit_recompute(const SearchProblem& problem, const SplitModel& split,
-                                                  const Layout& layout, const Schedule& schedule,
+                                                  const Layout& layout, const ActivationPeaks& peaks,
                                                   std::span<const StageSlots> slots);
 
 }  // namespace mpt::planner

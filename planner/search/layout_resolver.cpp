@@ -48,7 +48,7 @@ LayoutResolver::Fit LayoutResolver::fit(Layout& layout, bool with_transfer_buffe
   layout.recomputed_layers.clear();
   const auto made = with_transfer_buffers ? program(layout) : nullptr;
   const std::span<const StageSlots> slots = made ? std::span(made->slots) : std::span<const StageSlots>();
-  const auto counts = fit_recompute(problem_, *split_of(layout), layout, *schedule(layout), slots);
+  const auto counts = fit_recompute(problem_, *split_of(layout), layout, *peaks(layout), slots);
   if (!counts) return Fit::over_memory;
   const bool none = std::all_of(counts->begin(), counts->end(), [](int64_t n) { return n == 0; });
   layout.recomputed_layers = *counts;
@@ -57,6 +57,10 @@ LayoutResolver::Fit LayoutResolver::fit(Layout& layout, bool with_transfer_buffe
 
 std::shared_ptr<const Schedule> LayoutResolver::schedule(const Layout& layout) {
   return programs_.schedule(layout, micro_batches(layout, problem_.workload));
+}
+
+std::shared_ptr<const ActivationPeaks> LayoutResolver::peaks(const Layout& layout) {
+  return programs_.peaks(layout, micro_batches(layout, problem_.workload));
 }
 
 std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout) {

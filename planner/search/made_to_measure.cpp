@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/activation_peaks.h"
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
 #include "core/schedules/list_scheduler.h"
@@ -37,10 +38,10 @@ class Making {
     if (entry.placement(ranks, chunks) != placement()) return;
     Layout named = layout_;
     named.schedule = entry.name;
-    const auto schedule = programs_.schedule(named, micro_batches_);
-    const auto peaks = peak_bytes_without_slots(*schedule, footprints_);
+    const auto peaks = programs_.peaks(named, micro_batches_)->peak_bytes(footprints_);
     if (*std::max_element(peaks.begin(), peaks.end()) > problem_.memory_limit_bytes) return;
-    keep(schedule, programs_.program(named, micro_batches_, problem_.model.tied_embeddings), peaks);
+    keep(programs_.schedule(named, micro_batches_),
+         programs_.program(named, micro_batches_, problem_.model.tied_embeddings), peaks);
   }
 
   std::vector<int> placement() const {

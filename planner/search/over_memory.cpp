@@ -89,7 +89,7 @@ Estimate OverMemory::estimate_of(const Miss& miss) {
 bool OverMemory::raise(Miss& miss) {
   const Estimate e = estimate_of(miss);
   if (miss.known == Known::member_floor) {
-    const auto peaks = peak_bytes_without_slots(*resolver_.schedule(e.layout), e.footprints);
+    const auto peaks = resolver_.peaks(e.layout)->peak_bytes(e.footprints);
     miss.needed = double(*std::max_element(peaks.begin(), peaks.end()));
     miss.known = Known::without_buffers;
     return true;  // its transfer buffers may yet be too much
@@ -99,7 +99,7 @@ bool OverMemory::raise(Miss& miss) {
     if (!rejection) return false;
     miss.needed = rejection->needed;
   } else {
-    const auto peaks = peak_bytes_without_slots(*resolver_.schedule(e.layout), e.footprints);
+    const auto peaks = resolver_.peaks(e.layout)->peak_bytes(e.footprints);
     miss.needed = double(peak_with_slots(*resolver_.program(e.layout), peaks, e.footprints));
     if (miss.needed <= double(problem_.memory_limit_bytes)) return false;
   }

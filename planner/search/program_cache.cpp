@@ -14,6 +14,7 @@ constexpr size_t kMostBytes = 100'000'000;
 size_t bytes_of(const Schedule& s) {
   return size_t(s.stages()) * size_t(s.micro_batches) * 2 * sizeof(Action);
 }
+size_t bytes_of(const ActivationPeaks& p) { return p.bytes(); }
 size_t bytes_of(const StepProgram& p) {
   return p.instructions.size() * sizeof(Instruction) + p.lane_table.size() * sizeof(Lane) +
          p.wait_table.size() * sizeof(InstructionId);
@@ -38,6 +39,18 @@ ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, b
           l.overlap_transfer};
 }
 
+// A schedule depends on the pipeline alone.
+ProgramCache::Key ProgramCache::schedule_key(const Layout& layout, int64_t micro_batches) {
+  return {leanest_schedule(find_schedule(layout.schedule, "layout"), int(layout.chunks)).name,
+          layout.pipeline,
+          layout.chunks,
+          micro_batches,
+          false,
+          false,
+          false,
+          false};
+}
+
 template <class T>
 void ProgramCache::keep(Entries<T>& entries, const Key& key, std::shared_ptr<const T> value) {
   entries.bytes += bytes_of(*value);
@@ -52,13 +65,18 @@ void ProgramCache::keep(Entries<T>& entries, const Key& key, std::shared_ptr<con
 }
 
 std::shared_ptr<const Schedule> ProgramCache::schedule(const Layout& layout, int64_t micro_batches) {
-  Layout plain = layout;  // the schedule depends on nothing else
-  plain.tensor = plain.context = plain.data = plain.expert = 1;
-  plain.zero = 0;
-  const Key key = key_of(plain, micro_batches, false);
+  const Key key = schedule_key(layout, micro_batches);
   if (const auto found = schedules_.by_key.find(key); found != schedules_.by_key.end()) return found->second;
   auto made = std::make_shared<const Schedule>(named_schedule(layout, micro_batches));
   keep(schedules_, key, made);
+  return made;
+}
+
+std::shared_ptr<const ActivationPeaks> ProgramCache::peaks(const Layout& layout, int64_t micro_batches) {
+  const Key key = schedule_key(layout, micro_batches);
+  if (const auto found = peaks_.by_key.find(key); found != peaks_.by_key.end()) return found->second;
+  auto made = std::make_shared<const ActivationPeaks>(schedule(layout, micro_batches));
+  keep(peaks_, key, made);
   return made;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/activation_peaks.h"
 #include "core/layout.h"
 #include "core/schedule.h"
 #include "core/stage_footprint.h"
@@ -25,6 +26,7 @@ class ProgramCache {
  public:
   /// Of a layout whose schedule is made to measure: the leanest named one in its place.
   std::shared_ptr<const Schedule> schedule(const Layout& layout, int64_t micro_batches);
+  std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout, int64_t micro_batches);
   /// `tied`: the model ties its embeddings.
   std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches, bool tied);
 
@@ -46,7 +48,10 @@ class ProgramCache {
   template <class T>
   void keep(Entries<T>& entries, const Key& key, std::shared_ptr<const T> value);
 
+  static Key schedule_key(const Layout& layout, int64_t micro_batches);
+
   Entries<Schedule> schedules_;
+  Entries<ActivationPeaks> peaks_;
   Entries<StepProgram> programs_;
 };
 

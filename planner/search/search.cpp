@@ -282,7 +282,7 @@ class Search {
     if (floor > limit) return drop_for_memory(w);
     if (schedule_catalog()[w.member.schedule].made_to_measure)
       return settle_made(w, std::move(layout), footprints, placement);
-    const auto without_slots = peak_bytes_without_slots(*resolver_.schedule(layout), footprints);
+    const auto without_slots = resolver_.peaks(layout)->peak_bytes(footprints);
     const auto fullest = double(*std::max_element(without_slots.begin(), without_slots.end()));
     if (fullest > limit) return drop_for_memory(w);
     const auto program = resolver_.program(layout);
@@ -417,6 +417,11 @@ SearchProblem likely_part(const SearchProblem& problem) {
   if (b.sequence_parallel.empty()) b.sequence_parallel = {true};
   if (b.expert_tensor.empty() && problem.model.moe) b.expert_tensor = {1};
   part.features.partial_recompute = false;
+  if (b.schedules.empty()) {
+    for (const ScheduleEntry& entry : schedule_catalog()) {
+      if (!entry.made_to_measure) b.schedules.push_back(entry.name);
+    }
+  }
   return part;
 }
 

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/lower.h"
+#include "core/activation_peaks.h"
 
 namespace mpt {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/lower.h"
+#include "core/activation_peaks.h"
 
 #include <gtest/gtest.h>
 
@@ -184,6 +185,8 @@ TEST(Lower, PeaksWithoutSlotsAreTheProgramsPeaksLessItsSlots) {
     for (size_t s = 0; s < footprints.size(); ++s)
       expected[size_t(program.rank_of_stage[s])] -= program.slots[s].total() * footprints[s].boundary_bytes;
     EXPECT_EQ(peak_bytes_without_slots(schedule, footprints), expected) << c.schedule;
+    EXPECT_EQ(ActivationPeaks(std::make_shared<const Schedule>(schedule)).peak_bytes(footprints), expected)
+        << c.schedule;
   }
 }
 
