@@ -4,6 +4,7 @@
 // ClusterSpec: the machines a plan is made for. A plain value inside a plan; the catalog of GPUs and nodes is
 // knowledge and lives in profiler/hardware/.
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -50,7 +51,20 @@ struct LinkLevel {
   int64_t group_size = 1;              // devices that this level connects
   double latency_s = 0.0;              // of one message step
   double bandwidth_bytes_per_s = 0.0;  // per device and direction
+  // Devices below one port of this level (a node, or a whole block of the level inside) leave it by `rails`
+  // ports of that bandwidth, 0: one for each device; by `oversubscription` fewer lines go on from there.
+  int64_t rails = 0;
+  double oversubscription = 1.0;
 
+  /// Bytes per second that `block` devices of the level inside can send out together.
+  double uplink_bytes_per_s(int64_t block) const {
+    const int64_t ports = rails > 0 ? std::min(rails, block) : block;
+    return double(ports) * bandwidth_bytes_per_s / oversubscription;
+  }
+  /// What each of `senders` among them gets when they send at once.
+  double sender_bytes_per_s(int64_t block, int64_t senders) const {
+    return std::min(bandwidth_bytes_per_s, uplink_bytes_per_s(block) / double(senders));
+  }
   bool operator==(const LinkLevel&) const = default;
 
   template <class V>
@@ -59,38 +73,84 @@ struct LinkLevel {
     v.field("name", &T::name, "name of the level");
     v.field("group_size", &T::group_size, "devices that this level connects", between(1, 10'000'000));
     v.field("latency_s", &T::latency_s, "seconds of one message step", between(0, 10));
-    v.field("bandwidth_bytes_per_s", &T::bandwidth_bytes_per_s, "per device and direction", between(1, 1e15));
+    v.field("bandwidth_bytes_per_s", &T::bandwidth_bytes_per_s, "per port and direction", between(1, 1e15));
+    v.field("rails", &T::rails, "ports that a block of the level inside shares; 0: one per device",
+            optional_field(between(0, 10'000'000)));
+    v.field("oversubscription", &T::oversubscription, "how many times the ports exceed the lines behind them",
+            optional_field(between(1, 1000)));
   }
 };
 
-struct ClusterSpec {
-  std::string name;  // as given: "dgx-h100:8", "this-machine:4"
+/// Nodes of one kind in a cluster of several kinds.
+struct DeviceGroup {
+  std::string name;  // "dgx-a100:8"
   DeviceSpec device;
   int64_t devices = 1;
   int64_t devices_per_node = 1;
-  int64_t cores_per_node = 0;  // CPU ranks share these; 0 where it does not matter
-  std::vector<LinkLevel> levels;
+  std::vector<LinkLevel> levels;  // its own network
 
+  bool operator==(const DeviceGroup&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = DeviceGroup;
+    v.field("name", &T::name, "name of the group");
+    v.field("device", &T::device, "its device");
+    v.field("devices", &T::devices, "its devices", between(1, 10'000'000));
+    v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 10'000'000));
+    v.field("levels", &T::levels, "its network, innermost level first");
+  }
+};
+inline constexpr size_t kMostGroups = 4;
+
+struct ClusterSpec {
+  std::string name;   // as given: "dgx-h100:8", "this-machine:4"
+  DeviceSpec device;  // with groups: what every device has at least
+  int64_t devices = 1;
+  int64_t devices_per_node = 1;
+  int64_t cores_per_node = 0;     // CPU ranks share these; 0 where it does not matter
+  std::vector<LinkLevel> levels;  // with groups: the last one joins them
+  // Groups of different devices, in the order in which ranks are numbered; empty where all are alike.
+  std::vector<DeviceGroup> groups;
+
+  bool mixed() const { return !groups.empty(); }
   bool operator==(const ClusterSpec&) const = default;
 
   template <class V>
   static void describe(V& v) {
     using T = ClusterSpec;
     v.field("name", &T::name, "name of the cluster");
-    v.field("device", &T::device, "the device, the same everywhere");
+    v.field("device", &T::device, "the device; with groups, what every device has at least");
     v.field("devices", &T::devices, "devices in all", between(1, 10'000'000));
     v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 10'000'000));
     v.field("cores_per_node", &T::cores_per_node, "CPU cores that CPU ranks share", between(0, 1 << 20));
     v.field("levels", &T::levels, "network, innermost level first");
+    v.field("groups", &T::groups, "groups of different devices, in the order of rank numbers",
+            optional_field());
   }
 };
+
+/// One cluster of several, joined by a link that each of them has once.
+ClusterSpec join_clusters(const std::string& name, const std::vector<ClusterSpec>& parts,
+                          const LinkLevel& link);
+/// The same groups in another order, or some of them; one alone is no longer mixed.
+ClusterSpec with_groups(const ClusterSpec& cluster, const std::vector<DeviceGroup>& groups);
+/// The cluster as the ranks of one group see it: its own device and network, and the joining link. A level
+/// counts only as far as blocks of every group lie within it.
+ClusterSpec group_view(const ClusterSpec& cluster, size_t group);
+/// Index of the group that holds the rank.
+size_t group_of_rank(const ClusterSpec& cluster, int64_t rank);
 
 /// Index of the innermost level within which every block of `extent` consecutive ranks lies, blocks starting
 /// at multiples of `extent`: where the groups of a rank grid talk that are spread over such blocks. The
 /// outermost level if none holds them all.
 size_t level_of_blocks(const ClusterSpec& cluster, int64_t extent);
 
-/// The innermost level within which ranks `first` to `last` lie.
-const LinkLevel& level_of_ranks(const ClusterSpec& cluster, int64_t first, int64_t last);
+/// The innermost level within which ranks `first` to `last` lie, and how many devices share its ports.
+struct LinkPlace {
+  const LinkLevel* level = nullptr;
+  int64_t block = 1;
+};
+LinkPlace link_of_ranks(const ClusterSpec& cluster, int64_t first, int64_t last);
 
 }  // namespace mpt

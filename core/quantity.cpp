@@ -7,6 +7,7 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <span>
 
 #include "core/error.h"
@@ -55,6 +56,16 @@ constexpr std::array<Unit, 10> kByteSuffixes{{{1.0, ""},
                                               {1073741824.0, "gib"},
                                               {1099511627776.0, "tib"}}};
 
+constexpr std::array<Unit, 8> kBandwidthSuffixes{{{1e6, "mb/s"},
+                                                  {1e9, "gb/s"},
+                                                  {1e12, "tb/s"},
+                                                  {1024.0 * 1024.0, "mib/s"},
+                                                  {1024.0 * 1024.0 * 1024.0, "gib/s"},
+                                                  {1e6 / 8, "mbit/s"},
+                                                  {1e9 / 8, "gbit/s"},
+                                                  {1e12 / 8, "tbit/s"}}};
+constexpr std::array<Unit, 3> kSecondSuffixes{{{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}}};
+
 }  // namespace
 
 std::string format_seconds(double seconds) { return format_in(seconds, kSeconds); }
@@ -72,25 +83,48 @@ std::string format_count(int64_t count) {
   return digits;
 }
 
-int64_t parse_bytes(std::string_view text, std::string_view where) {
-  const auto fail = [&] {
-    return UserError(Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)),
-                             "a size such as 2GiB, 512MiB, 80GB or a number of bytes", ""});
-  };
+namespace {
+
+// A number and one of the suffixes, blanks and capitals aside; nothing where it is neither.
+std::optional<double> parse_in(std::string_view text, std::span<const Unit> units) {
   double value = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || !std::isfinite(value) || value < 0.0) throw fail();
+  if (error != std::errc{} || !std::isfinite(value) || value < 0.0) return std::nullopt;
   std::string suffix;
   for (const char* at = end; at != text.data() + text.size(); ++at) {
     if (*at != ' ') suffix += static_cast<char>(std::tolower(static_cast<unsigned char>(*at)));
   }
-  for (const Unit& unit : kByteSuffixes) {
-    if (suffix != unit.name) continue;
-    const double bytes = value * unit.size;
-    if (bytes > 9e18) throw fail();
-    return static_cast<int64_t>(bytes);
+  for (const Unit& unit : units) {
+    if (suffix == unit.name) return value * unit.size;
   }
-  throw fail();
+  return std::nullopt;
+}
+
+UserError not_a(std::string_view what, std::string_view text, std::string_view where) {
+  return UserError(
+      Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)), std::string(what), ""});
+}
+
+}  // namespace
+
+int64_t parse_bytes(std::string_view text, std::string_view where) {
+  const auto bytes = parse_in(text, kByteSuffixes);
+  if (!bytes || *bytes > 9e18)
+    throw not_a("a size such as 2GiB, 512MiB, 80GB or a number of bytes", text, where);
+  return static_cast<int64_t>(*bytes);
+}
+
+double parse_bandwidth(std::string_view text, std::string_view where) {
+  const auto rate = parse_in(text, kBandwidthSuffixes);
+  if (!rate || *rate < 1.0 || *rate > 1e15)
+    throw not_a("a bandwidth such as 12.5GB/s or 100Gbit/s", text, where);
+  return *rate;
+}
+
+double parse_seconds(std::string_view text, std::string_view where) {
+  const auto seconds = parse_in(text, kSecondSuffixes);
+  if (!seconds || *seconds > 10.0) throw not_a("a time of at most 10 s, such as 5ms or 20us", text, where);
+  return *seconds;
 }
 
 double parse_count(std::string_view text, std::string_view where) {

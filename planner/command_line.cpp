@@ -117,7 +117,9 @@ void check_profile(const PreparedSearch& p, const std::string& file) {
 // What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
 // plan for more could not run.
 int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster) {
-  const int64_t device = cluster.device.memory_bytes - framework_bytes(cluster.device);
+  int64_t device = rank_limit_bytes(cluster.device, 0);
+  for (const DeviceGroup& group : cluster.groups)
+    device = std::max(device, rank_limit_bytes(group.device, 0));
   if (o.memory.empty()) return device;
   const int64_t asked = parse_bytes(o.memory, "--memory");
   if (asked < 1) throw UserError(Problem{"--memory", "\"" + o.memory + "\"", "more than nothing", ""});
@@ -160,7 +162,8 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
   app.add_option("--model", o.model,
                  "A name such as llama3-70b, or the path of a model file or Hugging Face config.json");
   app.add_option("--cluster", o.cluster,
-                 "dgx-h100:8 (nodes), this-machine:4 (CPU ranks), or the path of a cluster file");
+                 "dgx-h100:8 (nodes), this-machine:4 (CPU ranks), the path of a cluster file, or several "
+                 "joined by a link: dgx-a100:8+dgx-h100:4@12.5GB/s@5ms");
   app.add_option("--profile", o.profile, "profile.json of this machine, written by mpt-profile");
   app.add_option("--global-batch", o.global_batch, "Sequences per optimizer step")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
@@ -287,12 +290,19 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
         "--ranks", std::to_string(o.ranks),
         fmt::format("at most the {} devices of {}", problem.cluster.devices, problem.cluster.name), ""});
   }
+  if (problem.cluster.mixed() && problem.ranks != problem.cluster.devices) {
+    throw UserError(Problem{"--ranks", std::to_string(o.ranks),
+                            fmt::format("all {} devices of a mixed cluster", problem.cluster.devices),
+                            "leave --ranks out; name fewer nodes in --cluster"});
+  }
   problem.memory_limit_bytes = memory_limit(o, problem.cluster);
   if (p->profile) check_profile(*p, o.profile);
   p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
                                            problem.cluster)
                        : make_roofline_cost(problem.cluster);
   problem.cost = p->cost.get();
+  p->pools = std::make_unique<Pools>(problem.cluster, problem.memory_limit_bytes);
+  p->pools->set(problem);
   return p;
 }
 

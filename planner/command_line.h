@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/search/arrangement.h"
 #include "planner/search/problem.h"
 #include "profiler/hardware/profile.h"
 
@@ -53,7 +54,8 @@ void declare_outputs(CLI::App& app, OutputOptions& options);
 void declare_cost(CLI::App& app, CostOptions& options);
 /// All of them, and what a search alone has.
 void declare(CLI::App& app, PlanOptions& options);
-/// A plan holds its model, cluster and layout: throws UserError if what would search for them stands beside it.
+/// A plan holds its model, cluster and layout: throws UserError if what would search for them stands beside
+/// it.
 void check_from(const CLI::App& app, const PlanOptions& options);
 
 /// Overlaps and features that a cluster's runtime has.
@@ -64,6 +66,7 @@ struct PreparedSearch {
   std::optional<profiler::Profile> profile;
   SearchProblem problem;
   std::unique_ptr<CostSource> cost;
+  std::unique_ptr<Pools> pools;
 };
 /// Reads the files that the options name and checks them against each other. Throws UserError.
 std::unique_ptr<PreparedSearch> prepare(const PlanOptions& options);

@@ -24,7 +24,7 @@ std::function<void()> add_compare(CLI::App& app);
 std::function<void()> add_sweep(CLI::App& app);
 
 /// search() with a line in a terminal that tells how far it is; ends at a signal.
-SearchResult watched_search(const SearchProblem& problem, size_t keep);
+std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep);
 /// The best plan, or the error that says why there is none.
 Plan search_plan(const PreparedSearch& prepared, size_t keep);
 /// The best plan, or why there is none, for a cell of a table.

@@ -135,7 +135,8 @@ std::string describe_estimate(const Plan& plan, const Candidate& candidate) {
 std::string advice(const SearchProblem& given, const Candidate& mine) {
   SearchProblem problem = given;
   problem.bounds = {};
-  const SearchResult result = watched_search(problem, 1);
+  const auto search = watched_search(problem, 1);
+  const SearchResult& result = search->result;
   if (result.best.empty()) return "\nNo layout of this cluster fits; see mpt-plan without a layout.\n";
   const Candidate& best = result.best.front();
   const double gain = 1.0 - best.evaluation.step_time_s / mine.evaluation.step_time_s;

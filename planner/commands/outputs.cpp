@@ -44,26 +44,36 @@ class ProgressLine {
 
 }  // namespace
 
-SearchResult watched_search(const SearchProblem& problem, size_t keep) {
+std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep) {
   ProgressLine line;
-  return search(problem, keep, [&](const SearchProgress& p) {
+  return search_arrangements(problem, keep, [&](const SearchProgress& p) {
     line.show(p);
     return !stop_requested();
   });
 }
 
+namespace {
+
+Plan plan_of(const ArrangedSearch& search) {
+  Plan plan = make_plan(search.result, search.problem);
+  for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
+  return plan;
+}
+
+}  // namespace
+
 Plan search_plan(const PreparedSearch& prepared, size_t keep) {
-  const SearchResult result = watched_search(prepared.problem, keep);
-  if (result.best.empty()) throw_nothing_fits(result, prepared.problem);
-  return make_plan(result, prepared.problem);
+  const auto search = watched_search(prepared.problem, keep);
+  if (search->result.best.empty()) throw_nothing_fits(search->result, search->problem);
+  return plan_of(*search);
 }
 
 PlanOrReason plan_or_reason(const SearchProblem& problem) {
-  const SearchResult result = watched_search(problem, 1);
-  if (!result.best.empty()) return {make_plan(result, problem), ""};
-  if (result.over_memory.empty()) return {std::nullopt, "no layout divides"};
+  const auto search = watched_search(problem, 1);
+  if (!search->result.best.empty()) return {plan_of(*search), ""};
+  if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};
   return {std::nullopt, fmt::format("nothing fits: at least {} per rank",
-                                    format_bytes(result.over_memory.front().nearest.needed))};
+                                    format_bytes(search->result.over_memory.front().nearest.needed))};
 }
 
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate) {

@@ -57,11 +57,14 @@ GroupPlace all_ranks(const Layout& layout) { return {layout.ranks(), layout.rank
 
 double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace& group) {
   const size_t outermost = level_of_blocks(cluster, group.extent);
-  double bandwidth = cluster.levels.front().bandwidth_bytes_per_s;
+  const LinkLevel& innermost = cluster.levels.front();
+  double bandwidth = innermost.bandwidth_bytes_per_s / innermost.oversubscription;
   for (size_t l = 1; l <= outermost; ++l) {
-    const int64_t inside = cluster.levels[l - 1].group_size * group.ranks / group.extent;
-    const int64_t members = std::clamp<int64_t>(inside, 1, group.ranks);
-    bandwidth = std::min(bandwidth, double(members) * cluster.levels[l].bandwidth_bytes_per_s);
+    // All groups along the axis talk at once, each with its members' share of what leaves the block.
+    const int64_t block = cluster.levels[l - 1].group_size;
+    const int64_t members = std::clamp<int64_t>(block * group.ranks / group.extent, 1, group.ranks);
+    const double share = double(members) / double(std::max(block, members));
+    bandwidth = std::min(bandwidth, share * cluster.levels[l].uplink_bytes_per_s(std::max(block, members)));
   }
   return bandwidth;
 }
@@ -80,9 +83,10 @@ double collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group,
   return fastest;
 }
 
-double message_s(int64_t bytes, int64_t first, int64_t last, const ClusterSpec& cluster) {
-  const LinkLevel& level = level_of_ranks(cluster, first, last);
-  return level.latency_s + double(bytes) / level.bandwidth_bytes_per_s;
+double message_s(int64_t bytes, int64_t first, int64_t last, int64_t senders, const ClusterSpec& cluster) {
+  const auto [level, block] = link_of_ranks(cluster, first, last);
+  const double bandwidth = level->sender_bytes_per_s(block, std::min(block, senders));
+  return level->latency_s + double(bytes) / bandwidth;
 }
 
 }  // namespace mpt::planner

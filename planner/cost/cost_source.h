@@ -27,8 +27,8 @@ class CostSource {
   virtual double operator_s(const models::OperatorShape& shape, profiler::Phase phase) const = 0;
   /// `bytes` is the whole message.
   virtual double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const = 0;
-  /// One message between ranks that lie somewhere within `first` to `last`.
-  virtual double transfer_s(int64_t bytes, int64_t first, int64_t last) const = 0;
+  /// One message between ranks that lie somewhere within `first` to `last`, `senders` of which send at once.
+  virtual double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const = 0;
   virtual double optimizer_s(int64_t parameters) const = 0;
   /// With its state in the host's memory: gradients go there and updated weights come back.
   virtual double offloaded_optimizer_s(int64_t parameters) const = 0;

@@ -125,10 +125,10 @@ class ProfileCost final : public CostSource {
     return nearest->message_s(double(bytes)) * scale;
   }
 
-  double transfer_s(int64_t bytes, int64_t first, int64_t last) const override {
+  double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
     const auto found = transport_.find({TransportOperation::send_receive, 2});
     if (found != transport_.end()) return found->second.message_s(double(bytes));
-    return planner::message_s(bytes, first, last, cluster_);
+    return planner::message_s(bytes, first, last, senders, cluster_);
   }
 
   double optimizer_s(int64_t parameters) const override {

@@ -51,8 +51,8 @@ class RooflineCost final : public CostSource {
   double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
     return planner::collective_s(kind, bytes, group, cluster_);
   }
-  double transfer_s(int64_t bytes, int64_t first, int64_t last) const override {
-    return message_s(bytes, first, last, cluster_);
+  double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
+    return message_s(bytes, first, last, senders, cluster_);
   }
   double optimizer_s(int64_t parameters) const override {
     return kLaunchSeconds + double(parameters) * kOptimizerBytes / bandwidth();

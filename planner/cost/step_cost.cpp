@@ -124,14 +124,34 @@ PieceCost price_piece(const models::LayerProgram& program, Piece piece, const La
   return cost;
 }
 
-// From stage `s` to the next (direction +1) or the one before: all tensor and data positions send at once,
-// and the slowest link that one of them crosses counts.
-double transfer_s(const CostSource& source, int64_t stride, int64_t bytes, std::span<const int> rank_of_stage,
-                  size_t s, int direction) {
-  const size_t other = direction < 0 ? (s == 0 ? 0 : s - 1) : std::min(s + 1, rank_of_stage.size() - 1);
-  const auto [low, high] = std::minmax({rank_of_stage[s], rank_of_stage[other]});
-  return source.transfer_s(bytes, low * stride, (high + 1) * stride - 1);
-}
+// Between neighbouring stages: all tensor and data positions send at once, and the slowest link that one of
+// them crosses counts. Most neighbours lie alike.
+class Transfers {
+ public:
+  Transfers(const CostSource& source, const Layout& layout, int64_t bytes, std::span<const int> rank_of_stage)
+      : source_(source),
+        stride_(RankGrid(layout).stride(Axis::pipeline)),
+        bytes_(bytes),
+        rank_of_stage_(rank_of_stage) {}
+
+  // From stage `s` to the next (direction +1) or the one before (-1).
+  double seconds(size_t s, int direction) {
+    const size_t other = direction < 0 ? (s == 0 ? 0 : s - 1) : std::min(s + 1, rank_of_stage_.size() - 1);
+    const auto between = std::minmax({rank_of_stage_[s], rank_of_stage_[other]});
+    if (between == last_between_) return last_s_;
+    last_between_ = between;
+    last_s_ =
+        source_.transfer_s(bytes_, between.first * stride_, (between.second + 1) * stride_ - 1, stride_);
+    return last_s_;
+  }
+
+ private:
+  const CostSource& source_;
+  const int64_t stride_, bytes_;
+  std::span<const int> rank_of_stage_;
+  std::pair<int, int> last_between_{-1, -1};
+  double last_s_ = 0.0;
+};
 
 bool windowed(const ModelSpec& model, int64_t layer) {
   return model.sliding_window && layer % model.sliding_window_interval == 0;
@@ -262,57 +282,95 @@ StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share
   return stage;
 }
 
+void take_slower(StageCost& slowest, const StageCost& other) {
+  for (size_t k = 0; k < kInstructionKinds; ++k) {
+    if (other.seconds[k] <= slowest.seconds[k]) continue;
+    slowest.seconds[k] = other.seconds[k];
+    slowest.collective[k] = other.collective[k];
+  }
+}
+
+template <class F>
+double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
+  double most = 0.0;
+  for (size_t d = 0; d < devices.sources.size(); ++d) {
+    if (kinds >> d & 1) most = std::max(most, seconds(*devices.sources[d]));
+  }
+  return most;
+}
+
+// What happens once in a step on one rank, or on all: the norm of the gradients.
+double norm_s(const DeviceCosts& devices, const Layout& layout, const std::vector<int64_t>& rank_parameters) {
+  double norm = 0.0, meeting = 0.0;
+  for (size_t r = 0; r < rank_parameters.size(); ++r) {
+    const int64_t owned =
+        layout.zero == 0 ? rank_parameters[r] : rank_parameters[r] / models::dense_shard(layout);
+    norm = std::max(norm, slowest_s(devices, devices.kinds_of_rank[r],
+                                    [&](const CostSource& s) { return s.gradient_norm_s(owned); }));
+    meeting = std::max(meeting, slowest_s(devices, devices.kinds_of_rank[r], [&](const CostSource& s) {
+                         return s.collective_s(CollectiveKind::all_reduce, 16, all_ranks(layout));
+                       }));
+  }
+  return norm + meeting;
+}
+
+// Between the first and the last pipeline rank, in every tensor and data position; in a V, where both are
+// one, it is an addition in place that nothing waits for long.
+double tied_embedding_s(const CostSource& source, const ModelSpec& model, const Layout& layout, bool apart) {
+  const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
+  return apart ? source.collective_s(CollectiveKind::all_reduce, rows * model.hidden * 4, {2, layout.ranks()})
+               : source.gradient_norm_s(3 * rows * model.hidden);
+}
+
 }  // namespace
 
-StepCost step_cost(const PieceCosts& costs, const models::StagePieces& pieces, const ModelSpec& model,
-                   const Layout& layout, std::span<const int> rank_of_stage, const CostSource& source) {
+StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,
+                   const Layout& layout, std::span<const int> rank_of_stage) {
   StepCost cost;
   const auto contents = stage_contents(model, layout);
-  const double dispatch = source.dispatch_s();
-  const int64_t stride = RankGrid(layout).stride(Axis::pipeline);
+  const CostSource& any = *devices.sources.front();
+  const double dispatch = any.dispatch_s();
+  Transfers transfers(any, layout, pieces.boundary_bytes(), rank_of_stage);
   const bool tied = model.tied_embeddings && rank_of_stage.size() > 1;
   std::vector<int64_t> rank_parameters(size_t(layout.pipeline), 0);
   cost.stages.reserve(contents.size());
   StageCost shared;
   models::ParameterShare share;
   LayerCounts before;
+  uint32_t kinds_before = 0;
   for (size_t s = 0; s < contents.size(); ++s) {
     const StageContent& content = contents[s];
-    const LayerCounts counts = costs.count(layout, content, s);
+    const LayerCounts counts = devices.pieces.front().count(layout, content, s);
+    const uint32_t kinds = devices.kinds_of_rank[size_t(rank_of_stage[s])];
     // Neighbours in the middle of the pipeline are alike.
-    const bool alike = s > 1 && s + 1 < contents.size() && counts == before;
+    const bool alike = s > 1 && s + 1 < contents.size() && counts == before && kinds == kinds_before;
     if (!alike) {
       share = pieces.parameters(content);
       const int64_t layers =
           content.layer_count + (content.has_embedding ? 1 : 0) + (content.has_head ? 1 : 0);
-      shared = stage_cost(costs.stage(counts, content, layout.recompute), share, std::max<int64_t>(1, layers),
-                          layout, source);
+      shared = {};
+      for (size_t d = 0; d < devices.sources.size(); ++d) {
+        if (kinds >> d & 1)
+          take_slower(shared, stage_cost(devices.pieces[d].stage(counts, content, layout.recompute), share,
+                                         std::max<int64_t>(1, layers), layout, *devices.sources[d]));
+      }
       for (double& seconds : shared.seconds) seconds += dispatch;
     }
     before = counts;
+    kinds_before = kinds;
     StageCost& stage = cost.stages.emplace_back(shared);
     const auto set = [&](InstructionKind kind, double seconds) {
       stage.seconds[size_t(kind)] = seconds + dispatch;
     };
-    const int64_t bytes = pieces.boundary_bytes();
-    set(InstructionKind::transfer_activation, transfer_s(source, stride, bytes, rank_of_stage, s, +1));
-    set(InstructionKind::transfer_gradient, transfer_s(source, stride, bytes, rank_of_stage, s, -1));
+    set(InstructionKind::transfer_gradient, transfers.seconds(s, -1));
+    set(InstructionKind::transfer_activation, transfers.seconds(s, +1));
     if (tied && s == 0) {
-      // Between the first and the last pipeline rank, in every tensor and data position; in a V, where both
-      // are one, it is an addition in place that nothing waits for long.
-      const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
       const bool apart = rank_of_stage.front() != rank_of_stage.back();
-      set(InstructionKind::reduce_tied_embedding,
-          apart
-              ? source.collective_s(CollectiveKind::all_reduce, rows * model.hidden * 4, {2, layout.ranks()})
-              : source.gradient_norm_s(3 * rows * model.hidden));
+      set(InstructionKind::reduce_tied_embedding, tied_embedding_s(any, model, layout, apart));
     }
     rank_parameters[size_t(rank_of_stage[s])] += share.total();
   }
-  const int64_t largest = *std::max_element(rank_parameters.begin(), rank_parameters.end());
-  const int64_t owned = layout.zero == 0 ? largest : largest / models::dense_shard(layout);
-  cost.reduce_norm_s = source.gradient_norm_s(owned) + dispatch +
-                       source.collective_s(CollectiveKind::all_reduce, 16, all_ranks(layout));
+  cost.reduce_norm_s = norm_s(devices, layout, rank_parameters) + dispatch;
   return cost;
 }
 

@@ -99,8 +99,16 @@ struct StepCost {
   std::vector<InstructionDuration> table() const;
 };
 
+/// Costs by kind of device, and which kinds hold each pipeline rank, as bits: where a rank's replicas lie on
+/// several, the slowest counts.
+struct DeviceCosts {
+  std::span<const PieceCosts> pieces;
+  std::span<const CostSource* const> sources;
+  std::vector<uint32_t> kinds_of_rank;
+};
+
 /// `rank_of_stage`: pipeline rank of each virtual stage.
-StepCost step_cost(const PieceCosts& costs, const models::StagePieces& pieces, const ModelSpec& model,
-                   const Layout& layout, std::span<const int> rank_of_stage, const CostSource& source);
+StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,
+                   const Layout& layout, std::span<const int> rank_of_stage);
 
 }  // namespace mpt::planner

@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/quantity.h"
+#include "planner/explain/placement.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
@@ -84,6 +85,9 @@ std::string describe_loss(const Candidate& best, const Candidate& other) {
 
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem) {
   std::vector<std::string> out{why_first(result.best.front(), problem)};
+  const Layout& layout = result.best.front().estimate.layout;
+  if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));
+  if (problem.cluster.mixed()) out.push_back(describe_groups(problem, result.best.front()));
   if (result.best.size() > 1)
     out.push_back("The runner-up: " + describe_loss(result.best[0], result.best[1]));
   if (const Candidate* other = other_split(result); other != nullptr && other != &result.best[1]) {

@@ -50,40 +50,36 @@ std::vector<RankMemory> rank_memory_without_slots(const Schedule& schedule,
   return split(peak_bytes_without_slots(schedule, footprints), schedule.rank_of_stage, footprints);
 }
 
-RankMemory memory_floor(const Layout& layout, std::span<const int> rank_of_stage,
-                        const std::vector<StageFootprint>& footprints) {
-  std::vector<RankMemory> ranks(size_t(layout.pipeline));
+std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> rank_of_stage,
+                                   const std::vector<StageFootprint>& footprints) {
+  std::vector<int64_t> statics(size_t(layout.pipeline), 0), activations = statics;
   for (size_t s = 0; s < footprints.size(); ++s) {
     const StageFootprint& f = footprints[s];
-    RankMemory& m = ranks[size_t(rank_of_stage[s])];
-    m.rank = rank_of_stage[s];
-    m.parameter_bytes += f.parameter_bytes;
-    m.gradient_bytes += f.gradient_bytes;
-    m.optimizer_bytes += f.optimizer_bytes;
-    m.activation_peak_bytes =
-        std::max(m.activation_peak_bytes,
-                 f.saved_bytes + std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
+    const auto rank = size_t(rank_of_stage[s]);
+    statics[rank] += f.static_bytes();
+    activations[rank] = std::max(
+        activations[rank], f.saved_bytes + std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
   }
-  for (RankMemory& m : ranks)
-    m.peak_bytes = m.parameter_bytes + m.gradient_bytes + m.optimizer_bytes + m.activation_peak_bytes;
-  return *std::max_element(ranks.begin(), ranks.end(), [](const RankMemory& a, const RankMemory& b) {
-    return a.peak_bytes < b.peak_bytes;
-  });
+  for (size_t r = 0; r < statics.size(); ++r) statics[r] += activations[r];
+  return statics;
 }
 
 int64_t framework_bytes(const DeviceSpec& device) {
   return device.kind == DeviceKind::gpu ? 3 * kGiB / 2 : 0;
 }
 
-std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory, int64_t limit_bytes) {
+std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,
+                                      const std::vector<int64_t>& limits_bytes) {
+  const auto excess = [&](const RankMemory& m) { return m.peak_bytes - limits_bytes[size_t(m.rank)]; };
   const auto fullest =
       std::max_element(memory.begin(), memory.end(),
-                       [](const RankMemory& a, const RankMemory& b) { return a.peak_bytes < b.peak_bytes; });
-  if (fullest->peak_bytes <= limit_bytes) return std::nullopt;
-  return Rejection{"memory", int(fullest->rank), double(fullest->peak_bytes), double(limit_bytes),
-                   fmt::format("pipeline rank {} needs {} of {}: {}", fullest->rank,
-                               format_bytes(double(fullest->peak_bytes)), format_bytes(double(limit_bytes)),
-                               describe_memory(*fullest))};
+                       [&](const RankMemory& a, const RankMemory& b) { return excess(a) < excess(b); });
+  if (excess(*fullest) <= 0) return std::nullopt;
+  const auto limit = double(limits_bytes[size_t(fullest->rank)]);
+  return Rejection{
+      "memory", int(fullest->rank), double(fullest->peak_bytes), limit,
+      fmt::format("pipeline rank {} needs {} of {}: {}", fullest->rank,
+                  format_bytes(double(fullest->peak_bytes)), format_bytes(limit), describe_memory(*fullest))};
 }
 
 std::string describe_memory(const RankMemory& m) {

@@ -19,10 +19,10 @@ namespace mpt::planner {
 std::vector<RankMemory> rank_memory(const StepProgram& program,
                                     const std::vector<StageFootprint>& footprints);
 
-/// Bytes that the fullest pipeline rank needs whatever the schedule: weights, gradients, optimizer state and
-/// one micro-batch in one of its stages. Never above the exact peak; costs no program.
-RankMemory memory_floor(const Layout& layout, std::span<const int> rank_of_stage,
-                        const std::vector<StageFootprint>& footprints);
+/// Bytes that each pipeline rank needs whatever the schedule: weights, gradients, optimizer state and one
+/// micro-batch in one of its stages. Never above the exact peak; costs no program.
+std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> rank_of_stage,
+                                   const std::vector<StageFootprint>& footprints);
 
 /// What the driver, its context and the communication library hold on a device before any tensor: about 1.5
 /// GiB on recent data-centre GPUs; none for CPU ranks. The limit of a rank is what the device has beyond it.
@@ -33,8 +33,9 @@ int64_t framework_bytes(const DeviceSpec& device);
 std::vector<RankMemory> rank_memory_without_slots(const Schedule& schedule,
                                                   const std::vector<StageFootprint>& footprints);
 
-/// The fullest rank against the limit.
-std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory, int64_t limit_bytes);
+/// Each rank against its limit: the one that exceeds it most.
+std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,
+                                      const std::vector<int64_t>& limits_bytes);
 
 /// "weights 1.2 GiB, gradients ..., activations ..." of one rank.
 std::string describe_memory(const RankMemory& memory);

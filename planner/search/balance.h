@@ -13,7 +13,8 @@ namespace mpt::planner {
 /// first stage beside its layers (the embedding), `after_s` of the last (the head). Where several divisions
 /// are equally fast, early stages hold fewer layers, since they keep the most micro-batches.
 /// `layer_s` must have at least `stages` entries.
+/// `slowness`: how many times longer each stage takes for the same work; empty where all are alike.
 std::vector<int64_t> balanced_stages(std::span<const double> layer_s, double before_s, double after_s,
-                                     int64_t stages);
+                                     int64_t stages, std::span<const double> slowness = {});
 
 }  // namespace mpt::planner

@@ -27,16 +27,23 @@ struct RankWork {
 
 SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout)
     : pieces(problem.model, layout, problem.workload.sequence),
-      costs(problem.model, layout, problem.workload.sequence, *problem.cost),
-      least_work_s(costs.embedding_least_s() + costs.head_least_s()),
-      least_layer_forward_s(costs.least_layer_forward_s()),
+      least_layer_forward_s(std::numeric_limits<double>::infinity()),
       least_layer_bytes(pieces.least_layer_bytes()),
       parameters(pieces.parameters({0, problem.model.layers, true, true})) {
-  std::map<double, int64_t, std::greater<>> layers;
-  for (int64_t l = 0; l < problem.model.layers; ++l) {
-    least_work_s += costs.layer_least_s(l);
-    ++layers[costs.layer_least_s(l)];
+  std::vector<double> least_s(size_t(problem.model.layers), std::numeric_limits<double>::infinity());
+  for (size_t pool = 0; pool < problem.pool_count(); ++pool) {
+    const PieceCosts& c =
+        costs.emplace_back(problem.model, layout, problem.workload.sequence, problem.source(pool));
+    double work = c.embedding_least_s() + c.head_least_s();
+    for (size_t l = 0; l < least_s.size(); ++l) {
+      work += c.layer_least_s(int64_t(l));
+      least_s[l] = std::min(least_s[l], c.layer_least_s(int64_t(l)));
+    }
+    least_work_s.push_back(work);
+    least_layer_forward_s = std::min(least_layer_forward_s, c.least_layer_forward_s());
   }
+  std::map<double, int64_t, std::greater<>> layers;
+  for (const double seconds : least_s) ++layers[seconds];
   layers_by_least_s.assign(layers.begin(), layers.end());
 }
 
@@ -65,6 +72,14 @@ Schedule schedule_of(const SearchProblem& problem, const Estimate& e) {
 
 }  // namespace
 
+StepCost cost_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
+                 std::span<const int> rank_of_stage) {
+  std::vector<const CostSource*> sources;
+  for (size_t pool = 0; pool < problem.pool_count(); ++pool) sources.push_back(&problem.source(pool));
+  return step_cost({split.costs, sources, pools_of_ranks(problem, layout)}, split.pieces, problem.model,
+                   layout, rank_of_stage);
+}
+
 Estimate estimate(const SearchProblem& problem, const Layout& layout) {
   return estimate(problem, SplitModel(problem, layout), layout);
 }
@@ -73,9 +88,10 @@ Estimate estimate(const SearchProblem& problem, const SplitModel& split, const L
   const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
   const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
   Estimate e{layout, models::stage_footprints(split.pieces, problem.model, layout), {}};
-  e.cost = step_cost(split.costs, split.pieces, problem.model, layout, placement, *problem.cost);
+  e.cost = cost_of(problem, split, layout, placement);
   e.bound_s = lower_bound_s(problem, layout, e.cost, entry, placement);
-  e.floor_bytes = memory_floor(layout, placement, e.footprints).peak_bytes;
+  const auto floors = memory_floors(layout, placement, e.footprints);
+  e.floor_bytes = *std::max_element(floors.begin(), floors.end());
   return e;
 }
 
@@ -141,7 +157,7 @@ Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) 
   result.schedule = schedule_of(problem, e);
   result.program = lower(e.layout, result.schedule, e.footprints);
   result.memory = rank_memory(result.program, e.footprints);
-  result.rejection = check_memory(result.memory, problem.memory_limit_bytes);
+  result.rejection = check_memory(result.memory, limits_of_ranks(problem, e.layout));
   for (const RankMemory& m : result.memory) result.peak_bytes = std::max(result.peak_bytes, m.peak_bytes);
   MPT_CHECK(e.floor_bytes <= result.peak_bytes, "{}: floor of {} bytes, peak of {}", layout_name(e.layout),
             e.floor_bytes, result.peak_bytes);
@@ -157,8 +173,8 @@ Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) 
 Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
   Evaluation result;
   result.schedule = schedule_of(problem, e);
-  result.rejection =
-      check_memory(rank_memory_without_slots(result.schedule, e.footprints), problem.memory_limit_bytes);
+  result.rejection = check_memory(rank_memory_without_slots(result.schedule, e.footprints),
+                                  limits_of_ranks(problem, e.layout));
   if (result.rejection) return result;
   result = evaluate_regardless(problem, e);
   if (!result.rejection) return result;
@@ -170,7 +186,7 @@ Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
 
 std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& e) {
   const StepProgram program = lower(e.layout, schedule_of(problem, e), e.footprints);
-  return check_memory(rank_memory(program, e.footprints), problem.memory_limit_bytes);
+  return check_memory(rank_memory(program, e.footprints), limits_of_ranks(problem, e.layout));
 }
 
 }  // namespace mpt::planner

@@ -21,14 +21,19 @@ namespace mpt::planner {
 struct SplitModel {
   SplitModel(const SearchProblem& problem, const Layout& layout);
   models::StagePieces pieces;
-  PieceCosts costs;
-  double least_work_s;  // of a micro-batch in the whole model, whatever the schedule and recompute
-  double least_layer_forward_s;
+  std::vector<PieceCosts> costs;  // by pool
+  // Of a micro-batch in the whole model, whatever the schedule and recompute, by pool.
+  std::vector<double> least_work_s;
+  double least_layer_forward_s;  // on the fastest devices, like the next
   std::vector<std::pair<double, int64_t>>
       layers_by_least_s;  // least work and number of layers, dearest first
   int64_t least_layer_bytes;
   models::ParameterShare parameters;  // of the whole model
 };
+
+/// Durations of the layout's instructions, each stage on its own devices.
+StepCost cost_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
+                 std::span<const int> rank_of_stage);
 
 /// What is known of a layout before any schedule is made.
 struct Estimate {

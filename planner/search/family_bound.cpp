@@ -9,6 +9,14 @@ namespace mpt::planner {
 
 namespace {
 
+template <class F>
+double least_of_pools(const SearchProblem& problem, F&& seconds) {
+  double least = seconds(problem.source(0));
+  for (size_t pool = 1; pool < problem.pool_count(); ++pool)
+    least = std::min(least, seconds(problem.source(pool)));
+  return least;
+}
+
 // What ZeRO 2 and 3 add to the micro-batches of all ranks together, where compute hides as much as it can:
 // one message of everything takes no longer than its parts.
 double ranks_share_of_sharding_s(const Layout& layout, const models::ParameterShare& share, double micro,
@@ -21,12 +29,13 @@ double ranks_share_of_sharding_s(const Layout& layout, const models::ParameterSh
 }
 
 // The rank that owns most owns an even share or more.
-double optimizer_s(const Layout& layout, const models::ParameterShare& share, double ranks,
-                   const CostSource& source) {
+double optimizer_s(const SearchProblem& problem, const Layout& layout, const models::ParameterShare& share) {
   const int64_t owned =
       share.dense / models::dense_shard(layout) + share.expert / models::expert_shard(layout);
-  const auto even = int64_t(double(owned) / ranks);
-  return layout.offload_optimizer ? source.offloaded_optimizer_s(even) : source.optimizer_s(even);
+  const auto even = int64_t(double(owned) / double(layout.pipeline));
+  return least_of_pools(problem, [&](const CostSource& source) {
+    return layout.offload_optimizer ? source.offloaded_optimizer_s(even) : source.optimizer_s(even);
+  });
 }
 
 }  // namespace
@@ -44,6 +53,28 @@ double fullest_rank_s(const SplitModel& split, int64_t ranks) {
   return most;
 }
 
+// Work and waiting of a rank, averaged over the ranks with weights that make the division of the work cancel
+// out: 1 / (time of the whole model on the rank's devices). The slowest rank is no faster.
+struct Average {
+  double work_s = 0.0;  // of one micro-batch
+  double place = 0.0;   // stages below the rank
+};
+Average average_rank(const SearchProblem& problem, const Layout& layout, const SplitModel& split) {
+  const auto ranks = double(layout.pipeline);
+  if (problem.pools.empty()) return {split.least_work_s.front() / ranks, 0.5 * (ranks - 1.0)};
+  double weights = 0.0, place = 0.0;
+  const std::vector<PoolMask> masks = pools_of_ranks(problem, layout);
+  for (size_t r = 0; r < masks.size(); ++r) {
+    double work_s = 0.0;
+    for (size_t pool = 0; pool < split.least_work_s.size(); ++pool) {
+      if (masks[r] >> pool & 1) work_s = std::max(work_s, split.least_work_s[pool]);
+    }
+    weights += 1.0 / work_s;
+    place += double(r) / work_s;
+  }
+  return {1.0 / weights, place / weights};
+}
+
 // Micro-batches alone: work, and waiting for it.
 double work_bound_s(const SearchProblem& problem, const Layout& layout, const SplitModel& split) {
   const auto ranks = double(layout.pipeline);
@@ -59,9 +90,10 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
   }
   // Rank r waits for r stages of at least one layer's forward each; the ranks' average is bounded by the
   // slowest.
-  const double work = micro * split.least_work_s;
-  const double filling = 0.5 * (ranks - 1.0) * split.least_layer_forward_s / best_rate;
-  return std::max({filling + work / ranks / best_rate, work / best_total_rate,
+  const Average average = average_rank(problem, layout, split);
+  const double filling = average.place * split.least_layer_forward_s / best_rate;
+  const double work = micro * average.work_s;
+  return std::max({filling + work / best_rate, work * ranks / best_total_rate,
                    micro * fullest_rank_s(split, layout.pipeline) / best_rate});
 }
 
@@ -73,8 +105,10 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   const auto micro = double(micro_batches(layout, problem.workload));
   const models::ParameterShare& share = split.parameters;
   FamilyBound bound;
-  bound.step_end_s = optimizer_s(layout, share, ranks, *problem.cost);
-  const double sharding = ranks_share_of_sharding_s(layout, share, micro, *problem.cost) / ranks;
+  bound.step_end_s = optimizer_s(problem, layout, share);
+  const double sharding = least_of_pools(problem, [&](const CostSource& source) {
+    return ranks_share_of_sharding_s(layout, share, micro, source) / ranks;
+  });
   bound.bound_s = work_bound_s(problem, layout, split) + sharding + bound.step_end_s;
   bound.bound_s *= 1.0 - 1e-9;
   bound.floor_bytes =
@@ -87,9 +121,9 @@ FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const
   const models::ParameterShare& share = split.parameters;
   Layout most = family_of(group, {3, group.replicas(), false}).layout;
   FamilyBound bound;
-  bound.step_end_s = optimizer_s(most, share, ranks, *problem.cost);
+  bound.step_end_s = optimizer_s(problem, most, share);
   most.offload_optimizer = true;
-  bound.step_end_s = std::min(bound.step_end_s, optimizer_s(most, share, ranks, *problem.cost));
+  bound.step_end_s = std::min(bound.step_end_s, optimizer_s(problem, most, share));
   bound.bound_s = (work_bound_s(problem, group, split) + bound.step_end_s) * (1.0 - 1e-9);
   bound.floor_bytes =
       double(models::least_state_bytes(most, share)) / ranks + double(split.least_layer_bytes);

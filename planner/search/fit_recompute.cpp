@@ -10,13 +10,13 @@ class Fitting {
  public:
   Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
           const ActivationPeaks& peaks, std::span<const StageSlots> slots)
-      : problem_(problem),
-        split_(split),
+      : split_(split),
         peaks_(peaks),
         slots_(slots),
         layout_(layout),
         contents_(stage_contents(problem.model, layout)),
-        footprints_(contents_.size()) {
+        footprints_(contents_.size()),
+        limits_(limits_of_ranks(problem, layout)) {
     layout_.recomputed_layers.assign(contents_.size(), 0);
   }
 
@@ -58,16 +58,16 @@ class Fitting {
       footprints_[s] = split_.pieces.footprint(layout_, contents_[s], s);
       if (!slots_.empty()) slots += slots_[s].total() * footprints_[s].boundary_bytes;
     }
-    return peaks_.rank_peak_bytes(size_t(rank), footprints_) + slots <= problem_.memory_limit_bytes;
+    return peaks_.rank_peak_bytes(size_t(rank), footprints_) + slots <= limits_[size_t(rank)];
   }
 
-  const SearchProblem& problem_;
   const SplitModel& split_;
   const ActivationPeaks& peaks_;
   std::span<const StageSlots> slots_;
   Layout layout_;
   std::vector<StageContent> contents_;
   std::vector<StageFootprint> footprints_;
+  std::vector<int64_t> limits_;  // by rank
 };
 
 }  // namespace

@@ -19,28 +19,55 @@ SharedSplit LayoutResolver::split_of(const Layout& l) {
   return split;
 }
 
-const std::vector<int64_t>& LayoutResolver::balanced(const Layout& layout) {
+// By stage: how much slower its devices are than the first group's, or how much less they hold than the
+// largest. Empty where all are alike.
+std::vector<double> LayoutResolver::slowness(const Layout& layout, StageSplit split) {
+  if (problem_.pools.empty()) return {};
+  const std::vector<PoolMask> masks = pools_of_ranks(problem_, layout);
+  const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
+  const std::vector<double>& work_s = split_of(layout)->least_work_s;
+  std::vector<double> slowness;
+  for (const int rank :
+       find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks))) {
+    const auto r = size_t(rank);
+    double slowest = double(problem_.memory_limit_bytes) / double(limits[r]);
+    if (split == StageSplit::balanced) {
+      slowest = 0.0;
+      for (size_t pool = 0; pool < work_s.size(); ++pool) {
+        if (masks[r] >> pool & 1) slowest = std::max(slowest, work_s[pool] / work_s.front());
+      }
+    }
+    slowness.push_back(slowest);
+  }
+  return slowness;
+}
+
+const std::vector<int64_t>& LayoutResolver::balanced(const Layout& layout, StageSplit stage_split) {
   const SharedSplit split = split_of(layout);
-  auto& counts = balanced_[{split.get(), layout.stages()}];
+  std::vector<double> slowness = this->slowness(layout, stage_split);
+  auto& counts = balanced_[{split.get(), layout.stages(), slowness}];
   if (!counts.empty()) return counts;
+  const PieceCosts& costs = split->costs.front();
   std::vector<double> layer_s;
   for (int64_t l = 0; l < problem_.model.layers; ++l)
-    layer_s.push_back(split->costs.layer_round_trip_s(l, Recompute::none));
-  counts = balanced_stages(layer_s, split->costs.embedding_round_trip_s(), split->costs.head_round_trip_s(),
-                           layout.stages());
+    layer_s.push_back(costs.layer_round_trip_s(l, Recompute::none));
+  counts = balanced_stages(layer_s, costs.embedding_round_trip_s(), costs.head_round_trip_s(),
+                           layout.stages(), slowness);
   return counts;
 }
 
 Layout LayoutResolver::layout(const Family& family, const Member& member) {
   Layout layout = layout_of(problem_, family, member);
-  if (member.split == StageSplit::balanced) layout.layers_per_stage = balanced(layout);
+  if (member.split != StageSplit::even) layout.layers_per_stage = balanced(layout, member.split);
   if (member.recompute == RecomputeChoice::fitted) layout.recompute = Recompute::none;
   return layout;
 }
 
-bool LayoutResolver::is_twin(const Member& member, const Layout& layout) const {
-  return member.split == StageSplit::balanced &&
-         layout.layers_per_stage == even_stages(problem_.model.layers, layout.stages());
+bool LayoutResolver::is_twin(const Member& member, const Layout& layout) {
+  if (member.split == StageSplit::even) return false;
+  if (layout.layers_per_stage == even_stages(problem_.model.layers, layout.stages())) return true;
+  return member.split == StageSplit::by_memory &&
+         layout.layers_per_stage == balanced(layout, StageSplit::balanced);
 }
 
 LayoutResolver::Fit LayoutResolver::fit(Layout& layout, bool with_transfer_buffers) {

@@ -28,8 +28,8 @@ class LayoutResolver {
   /// With stages as the member says. Fitted recompute is still open: it stands as no recompute, than which it
   /// is never faster.
   Layout layout(const Family& family, const Member& member);
-  /// Whether balanced stages are the even ones, so that the member is another under a second name.
-  bool is_twin(const Member& member, const Layout& layout) const;
+  /// Whether its stages are those of a simpler split, so that the member is another under a second name.
+  bool is_twin(const Member& member, const Layout& layout);
 
   enum class Fit { some_layers, twin, over_memory };
   /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit. `twin`: of none
@@ -48,13 +48,14 @@ class LayoutResolver {
  private:
   using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t>;
 
-  const std::vector<int64_t>& balanced(const Layout& layout);
+  std::vector<double> slowness(const Layout& layout, StageSplit split);
+  const std::vector<int64_t>& balanced(const Layout& layout, StageSplit split);
 
   const SearchProblem& problem_;
   std::map<SplitKey, SharedSplit> splits_;
   SplitKey last_key_{};  // families of one split follow each other
   SharedSplit last_split_;
-  std::map<std::pair<const SplitModel*, int64_t>, std::vector<int64_t>> balanced_;
+  std::map<std::tuple<const SplitModel*, int64_t, std::vector<double>>, std::vector<int64_t>> balanced_;
   ProgramCache programs_;
 };
 

@@ -22,7 +22,8 @@ class Making {
         programs_(programs),
         slowest_s_(slowest_s),
         micro_batches_(micro_batches(layout, problem.workload)),
-        contention_(contention_of(problem, layout)) {}
+        contention_(contention_of(problem, layout)),
+        limits_(limits_of_ranks(problem, layout)) {}
 
   std::optional<MadeSchedule> run() {
     for (const ScheduleEntry& entry : schedule_catalog()) try_named(entry);
@@ -39,7 +40,7 @@ class Making {
     Layout named = layout_;
     named.schedule = entry.name;
     const auto peaks = programs_.peaks(named, micro_batches_)->peak_bytes(footprints_);
-    if (*std::max_element(peaks.begin(), peaks.end()) > problem_.memory_limit_bytes) return;
+    if (excess_bytes(peaks, limits_) > 0) return;
     keep(programs_.schedule(named, micro_batches_),
          programs_.program(named, micro_batches_, problem_.model.tied_embeddings), peaks);
   }
@@ -62,11 +63,12 @@ class Making {
       }
       if (!promising) return;
       auto schedule = std::make_shared<const Schedule>(std::move(promising->schedule));
-      const auto peaks = peak_bytes_without_slots(*schedule, footprints_);
+      auto peaks = peak_bytes_without_slots(*schedule, footprints_);
       auto program = std::make_shared<const StepProgram>(
           lower(layout_, *schedule, structure_footprints(layout_, problem_.model.tied_embeddings)));
       if (keep(schedule, program, peaks)) return;
-      const int64_t over = peak_with_slots(*program, peaks, footprints_) - problem_.memory_limit_bytes;
+      add_slots(*program, footprints_, peaks);
+      const int64_t over = excess_bytes(peaks, limits_);
       for (int64_t& limit : task.limit_bytes) limit -= over;
     }
   }
@@ -83,7 +85,7 @@ class Making {
   ListTask task() const {
     ListTask task{
         int(layout_.pipeline), int(layout_.chunks), int(micro_batches_), placement(), {}, footprints_, {}};
-    task.limit_bytes.assign(size_t(layout_.pipeline), problem_.memory_limit_bytes);
+    task.limit_bytes = limits_;
     for (size_t s = 0; s < footprints_.size(); ++s) {
       const StageCost& c = cost_.stages[s];
       task.seconds.push_back({c.of(InstructionKind::forward), c.of(InstructionKind::input_gradient),
@@ -98,9 +100,10 @@ class Making {
 
   // Whether it fits; kept where it is the fastest so far.
   bool keep(const std::shared_ptr<const Schedule>& schedule,
-            const std::shared_ptr<const StepProgram>& program, const std::vector<int64_t>& peaks) {
-    const int64_t peak = peak_with_slots(*program, peaks, footprints_);
-    if (peak > problem_.memory_limit_bytes) return false;
+            const std::shared_ptr<const StepProgram>& program, std::vector<int64_t> peaks) {
+    add_slots(*program, footprints_, peaks);
+    if (excess_bytes(peaks, limits_) > 0) return false;
+    const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
     const double seconds = step_time_s(simulate(*program, cost_.durations(*program), contention_));
     if (!best_ || seconds < best_->step_time_s) best_ = MadeSchedule{schedule, program, peak, seconds};
     return true;
@@ -114,6 +117,7 @@ class Making {
   const double slowest_s_;
   const int64_t micro_batches_;
   const Contention contention_;
+  const std::vector<int64_t> limits_;  // by rank
   std::optional<MadeSchedule> best_;
 };
 
@@ -125,11 +129,10 @@ std::optional<MadeSchedule> make_to_measure(const SearchProblem& problem, const 
   return Making(problem, layout, footprints, cost, programs, slowest_s).run();
 }
 
-int64_t peak_with_slots(const StepProgram& program, std::vector<int64_t> peaks,
-                        const std::vector<StageFootprint>& footprints) {
+void add_slots(const StepProgram& program, const std::vector<StageFootprint>& footprints,
+               std::vector<int64_t>& peaks) {
   for (size_t s = 0; s < footprints.size(); ++s)
     peaks[size_t(program.rank_of_stage[s])] += program.slots[s].total() * footprints[s].boundary_bytes;
-  return *std::max_element(peaks.begin(), peaks.end());
 }
 
 }  // namespace mpt::planner

@@ -35,8 +35,8 @@ std::optional<MadeSchedule> make_to_measure(const SearchProblem& problem, const 
                                             const StepCost& cost, ProgramCache& programs,
                                             double slowest_s = std::numeric_limits<double>::infinity());
 
-/// Of the fullest rank, transfer buffers included. `program` gives their number, not their bytes.
-int64_t peak_with_slots(const StepProgram& program, std::vector<int64_t> peaks_without,
-                        const std::vector<StageFootprint>& footprints);
+/// Adds transfer buffers to the peaks of all ranks. `program` gives their number, not their bytes.
+void add_slots(const StepProgram& program, const std::vector<StageFootprint>& footprints,
+               std::vector<int64_t>& peaks);
 
 }  // namespace mpt::planner

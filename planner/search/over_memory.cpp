@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/lower.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/family_bound.h"
 #include "planner/search/made_to_measure.h"
 
@@ -75,7 +76,10 @@ void OverMemory::open(const Family& family, std::vector<Miss>& heap) {
   for (const Member& member : members_of(problem_, family)) {
     if (member.recompute == RecomputeChoice::fitted || stands_for_named(problem_, member)) continue;
     Miss miss{0.0, family, Known::member_floor, member};
-    miss.needed = double(estimate_of(miss).floor_bytes);
+    const Estimate e = estimate_of(miss);
+    const auto placement =
+        find_schedule(e.layout.schedule, "layout").placement(int(e.layout.pipeline), int(e.layout.chunks));
+    miss.needed = needed(e.layout, memory_floors(e.layout, placement, e.footprints));
     heap.push_back(std::move(miss));
     std::push_heap(heap.begin(), heap.end());
   }
@@ -86,21 +90,26 @@ Estimate OverMemory::estimate_of(const Miss& miss) {
   return estimate(problem_, *resolver_.split_of(layout), layout);
 }
 
+// What the largest device would need to have: the ranks' limits differ where their devices do.
+double OverMemory::needed(const Layout& layout, const std::vector<int64_t>& peaks) const {
+  return double(problem_.memory_limit_bytes + excess_bytes(peaks, limits_of_ranks(problem_, layout)));
+}
+
 bool OverMemory::raise(Miss& miss) {
   const Estimate e = estimate_of(miss);
+  std::vector<int64_t> peaks = resolver_.peaks(e.layout)->peak_bytes(e.footprints);
   if (miss.known == Known::member_floor) {
-    const auto peaks = resolver_.peaks(e.layout)->peak_bytes(e.footprints);
-    miss.needed = double(*std::max_element(peaks.begin(), peaks.end()));
+    miss.needed = needed(e.layout, peaks);
     miss.known = Known::without_buffers;
     return true;  // its transfer buffers may yet be too much
   }
   if (schedule_catalog()[miss.member.schedule].made_to_measure) {
     const auto rejection = exact_memory_rejection(problem_, e);
     if (!rejection) return false;
-    miss.needed = rejection->needed;
+    miss.needed = double(problem_.memory_limit_bytes) + rejection->needed - rejection->available;
   } else {
-    const auto peaks = resolver_.peaks(e.layout)->peak_bytes(e.footprints);
-    miss.needed = double(peak_with_slots(*resolver_.program(e.layout), peaks, e.footprints));
+    add_slots(*resolver_.program(e.layout), e.footprints, peaks);
+    miss.needed = needed(e.layout, peaks);
     if (miss.needed <= double(problem_.memory_limit_bytes)) return false;
   }
   miss.known = Known::exact;

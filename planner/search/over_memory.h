@@ -53,6 +53,7 @@ class OverMemory {
   static SplitKey key_of(const Layout& layout);
   static std::string name_of(const SplitKey& key);
   void add(Miss miss, int64_t count);
+  double needed(const Layout& layout, const std::vector<int64_t>& peaks) const;
   std::vector<Miss> families_in(const Miss& group);
   void open(const Family& family, std::vector<Miss>& heap);
   Estimate estimate_of(const Miss& miss);

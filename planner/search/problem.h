@@ -3,6 +3,8 @@
 
 // SearchProblem: what to plan, where, within which bounds.
 
+#include <algorithm>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -35,6 +37,12 @@ struct Features {
        rank_order = true, partial_recompute = true;
 };
 
+/// What the devices of one group of a mixed cluster cost and hold.
+struct DevicePool {
+  const CostSource* cost = nullptr;
+  int64_t memory_limit_bytes = 0;  // per rank; of the largest device
+};
+
 struct SearchProblem {
   ModelSpec model;
   ClusterSpec cluster;
@@ -45,8 +53,24 @@ struct SearchProblem {
   SpaceBounds bounds;
   Overlaps overlaps;
   Features features;
-  double time_limit_s = 0.0;  // 0: none
-  const CostSource* cost = nullptr;
+  double time_limit_s = 0.0;         // 0: none
+  const CostSource* cost = nullptr;  // of the first group
+  std::vector<DevicePool> pools;     // by group of a mixed cluster; empty where all devices are alike
+
+  size_t pool_count() const { return std::max<size_t>(1, pools.size()); }
+  const CostSource& source(size_t pool) const { return pools.empty() ? *cost : *pools[pool].cost; }
+  int64_t limit_bytes(size_t pool) const {
+    return pools.empty() ? memory_limit_bytes : pools[pool].memory_limit_bytes;
+  }
 };
+
+/// Groups of the cluster in which the devices of each pipeline rank lie, as bits; all 1 where devices are
+/// alike.
+using PoolMask = uint32_t;
+std::vector<PoolMask> pools_of_ranks(const SearchProblem& problem, const Layout& layout);
+/// What each pipeline rank may use: of the smallest device among its own.
+std::vector<int64_t> limits_of_ranks(const SearchProblem& problem, const Layout& layout);
+/// By how many bytes the fullest rank exceeds its limit; negative where all fit.
+int64_t excess_bytes(const std::vector<int64_t>& peaks, const std::vector<int64_t>& limits);
 
 }  // namespace mpt::planner

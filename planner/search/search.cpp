@@ -172,8 +172,7 @@ class Search {
     return lower_bound_s(problem_, layout, cost, entry, placement);
   }
   StepCost cost_of(const Layout& layout, const std::vector<int>& placement) {
-    const SharedSplit split = resolver_.split_of(layout);
-    return step_cost(split->costs, split->pieces, problem_.model, layout, placement, *problem_.cost);
+    return planner::cost_of(problem_, *resolver_.split_of(layout), layout, placement);
   }
 
   // Members that differ in schedule or in how recompute is named have the same costs; those with one
@@ -277,17 +276,16 @@ class Search {
     const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
     const auto placement =
         find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
-    const double floor = double(memory_floor(layout, placement, footprints).peak_bytes);
-    const auto limit = double(problem_.memory_limit_bytes);
-    if (floor > limit) return drop_for_memory(w);
+    const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
+    if (excess_bytes(memory_floors(layout, placement, footprints), limits) > 0) return drop_for_memory(w);
     if (schedule_catalog()[w.member.schedule].made_to_measure)
       return settle_made(w, std::move(layout), footprints, placement);
-    const auto without_slots = resolver_.peaks(layout)->peak_bytes(footprints);
-    const auto fullest = double(*std::max_element(without_slots.begin(), without_slots.end()));
-    if (fullest > limit) return drop_for_memory(w);
+    std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
+    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
     const auto program = resolver_.program(layout);
-    const int64_t peak = peak_with_slots(*program, without_slots, footprints);
-    if (double(peak) > limit) return drop_for_memory(w);
+    add_slots(*program, footprints, peaks);
+    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
+    const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
     const StepCost cost = cost_of(layout, placement);
     const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
     ++certificate().simulated;

@@ -38,6 +38,11 @@ class Enumeration {
         const int64_t rest = problem_.ranks / tensor / context;
         for (const int64_t pipeline : divisors(rest)) {
           const int64_t data = rest / pipeline;
+          if (leaves_group(tensor * context)) {
+            note(
+                fmt::format("tensor x context of {} ranks would leave a group of devices", tensor * context));
+            continue;
+          }
           if (!allowed(bounds_.pipeline, pipeline) || !allowed(bounds_.data, data)) continue;
           any = true;
           Layout layout = base_;
@@ -67,6 +72,13 @@ class Enumeration {
       if (allowed(bounds_.context, c) && (c == 1 || (divides && enough))) degrees.push_back(c);
     }
     return degrees;
+  }
+
+  // Tensor and context ranks talk in every layer: they stay among devices of one kind.
+  bool leaves_group(int64_t block) const {
+    const std::vector<DeviceGroup>& groups = problem_.cluster.groups;
+    return std::any_of(groups.begin(), groups.end(),
+                       [&](const DeviceGroup& g) { return g.devices % block != 0; });
   }
 
   void add_split(Layout layout) {
@@ -289,6 +301,9 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
       add_recomputes(problem, member, members);
       if (only_one) continue;
       member.split = StageSplit::balanced;
+      add_recomputes(problem, member, members);
+      if (problem.pools.empty()) continue;
+      member.split = StageSplit::by_memory;
       add_recomputes(problem, member, members);
     }
   }

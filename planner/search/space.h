@@ -17,8 +17,8 @@
 namespace mpt::planner {
 
 /// even: as equal in number as can be. balanced: the slowest stage as fast as can be, embedding and head
-/// counted as the work they are.
-enum class StageSplit : uint8_t { even, balanced };
+/// counted as the work they are. by_memory: in mixed clusters, in proportion to what each rank can hold.
+enum class StageSplit : uint8_t { even, balanced, by_memory };
 /// Recompute of a member; fitted: full recompute of as few layers of each stage as memory asks for.
 enum class RecomputeChoice : uint8_t { none, selective, full, fitted };
 

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/json.h"
+#include "core/quantity.h"
 #include "profiler/hardware/machine.h"
 
 namespace mpt::profiler {
@@ -102,6 +103,104 @@ ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t c
   return cluster;
 }
 
+// A cluster with the network that would connect it to others.
+struct Part {
+  ClusterSpec cluster;
+  LinkLevel network;
+};
+
+void check_file(const ClusterSpec& cluster, const std::string& file) {
+  JsonProblems problems(file);
+  int64_t devices = 0;
+  for (size_t g = 0; g < cluster.groups.size(); ++g) {
+    devices += cluster.groups[g].devices;
+    if (cluster.groups[g].levels.empty())
+      problems.add(fmt::format("/groups/{}/levels", g), "an empty list", "at least one link level");
+  }
+  if (cluster.levels.empty()) problems.add("/levels", "an empty list", "at least one link level");
+  if (cluster.mixed() && devices != cluster.devices)
+    problems.add("/devices", std::to_string(cluster.devices),
+                 fmt::format("{}, the sum of its groups", devices));
+  if (cluster.mixed() && (cluster.groups.size() < 2 || cluster.groups.size() > kMostGroups)) {
+    problems.add("/groups", fmt::format("{} groups", cluster.groups.size()),
+                 fmt::format("2 to {}, or none", kMostGroups));
+  }
+  problems.throw_if_any();
+}
+
+Part load_part(const std::string& name, const std::optional<Profile>& profile) {
+  const bool looks_like_path = name.find('/') != std::string::npos || name.ends_with(".json");
+  std::error_code error;
+  if (looks_like_path || std::filesystem::is_regular_file(name, error)) {
+    auto cluster = from_json<ClusterSpec>(load_json(name, int64_t{1} << 20), name);
+    check_file(cluster, name);
+    const LinkLevel network = cluster.levels.back();
+    return {std::move(cluster), network};
+  }
+  const NameAndCount wanted = split_name(name);
+  if (wanted.name == kThisMachine) {
+    ClusterSpec cluster = make_this_machine(name, wanted.count, profile);
+    const LinkLevel network = cluster.levels.back();
+    return {std::move(cluster), network};
+  }
+  for (const auto& [file, text] : catalog_files()) {
+    if (file.substr(0, file.rfind('.')) != wanted.name) continue;
+    const NodeEntry node = read_node(file, text);
+    return {make_nodes(node, name, wanted.count), node.levels.back()};
+  }
+  std::vector<std::string> known = node_names();
+  known.emplace_back(kThisMachine);
+  throw UserError(Problem{
+      "--cluster",
+      fmt::format("unknown cluster \"{}\"{}", wanted.name.substr(0, 80), did_you_mean(wanted.name, known)),
+      fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
+      "for example dgx-h100:8 or this-machine:4"});
+}
+
+std::vector<std::string> split_at(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+// "A+B@bandwidth@latency".
+ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& profile) {
+  constexpr double kLatency = 1e-4;  // of some kilometres of fibre and the switches at its ends
+  const std::string where = "--cluster " + text.substr(0, 120);
+  const std::vector<std::string> words = split_at(text, '@'), names = split_at(words.front(), '+');
+  if (words.size() > 3 || names.size() < 2 || names.size() > kMostGroups) {
+    throw UserError(Problem{
+        where, fmt::format("{} clusters and {} properties of their link", names.size(), words.size() - 1),
+        fmt::format("2 to {} clusters joined by +, then @bandwidth and @latency", kMostGroups),
+        "for example dgx-a100:8+dgx-h100:4@12.5GB/s@5ms"});
+  }
+  std::vector<ClusterSpec> parts;
+  LinkLevel link;
+  int64_t devices = 0;
+  for (const std::string& name : names) {
+    Part part = load_part(name, profile);
+    if (part.cluster.device.kind == DeviceKind::cpu || part.cluster.mixed()) {
+      throw UserError(Problem{where, fmt::format("{} among the joined clusters", name.substr(0, 80)),
+                              "GPU clusters that are not mixed themselves", "plan for it alone"});
+    }
+    const bool slower = parts.empty() || part.network.bandwidth_bytes_per_s < link.bandwidth_bytes_per_s;
+    if (slower) link = part.network;
+    devices += part.cluster.devices;
+    parts.push_back(std::move(part.cluster));
+  }
+  if (devices > kMostDevices)
+    throw UserError(
+        Problem{where, fmt::format("{} devices", devices), fmt::format("at most {}", kMostDevices), ""});
+  if (words.size() > 1)
+    link = {"link between clusters", devices, kLatency, parse_bandwidth(words[1], where), 1, 1.0};
+  if (words.size() > 2) link.latency_s = parse_seconds(words[2], where);
+  return join_clusters(text, parts, link);
+}
+
 }  // namespace
 
 std::vector<std::string> node_names() {
@@ -111,27 +210,10 @@ std::vector<std::string> node_names() {
 }
 
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile) {
-  const bool looks_like_path = name.find('/') != std::string::npos || name.ends_with(".json");
   std::error_code error;
-  if (looks_like_path || std::filesystem::is_regular_file(name, error)) {
-    auto cluster = from_json<ClusterSpec>(load_json(name, int64_t{1} << 20), name);
-    if (cluster.levels.empty())
-      throw UserError(Problem{name + " at /levels", "an empty list", "at least one link level", ""});
-    return cluster;
-  }
-  const NameAndCount wanted = split_name(name);
-  if (wanted.name == kThisMachine) return make_this_machine(name, wanted.count, profile);
-  for (const auto& [file, text] : catalog_files()) {
-    if (file.substr(0, file.rfind('.')) == wanted.name)
-      return make_nodes(read_node(file, text), name, wanted.count);
-  }
-  std::vector<std::string> known = node_names();
-  known.emplace_back(kThisMachine);
-  throw UserError(Problem{
-      "--cluster",
-      fmt::format("unknown cluster \"{}\"{}", wanted.name.substr(0, 80), did_you_mean(wanted.name, known)),
-      fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
-      "for example dgx-h100:8 or this-machine:4"});
+  const bool is_file = std::filesystem::is_regular_file(name, error);
+  const bool mixed = name.find('+') != std::string::npos || name.find('@') != std::string::npos;
+  return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile).cluster;
 }
 
 }  // namespace mpt::profiler

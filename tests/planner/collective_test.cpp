@@ -105,8 +105,8 @@ TEST(Collective, SmallAllReducesTakeTheTreeAndLargeOnesTheRing) {
 
 TEST(Message, TakesTheLevelBetweenItsRanks) {
   const ClusterSpec cluster = two_levels();
-  EXPECT_DOUBLE_EQ(message_s(1 << 20, 0, 7, cluster), 1e-6 + kMiB / 1e11);
-  EXPECT_DOUBLE_EQ(message_s(1 << 20, 7, 8, cluster), 1e-5 + kMiB / 1e10);
+  EXPECT_DOUBLE_EQ(message_s(1 << 20, 0, 7, 1, cluster), 1e-6 + kMiB / 1e11);
+  EXPECT_DOUBLE_EQ(message_s(1 << 20, 7, 8, 1, cluster), 1e-5 + kMiB / 1e10);
 }
 
 }  // namespace

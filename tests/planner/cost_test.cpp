@@ -67,7 +67,7 @@ TEST(ProfileCost, IsExactAtMeasuredPoints) {
   EXPECT_DOUBLE_EQ(f.layer(8), 8.0);
   EXPECT_DOUBLE_EQ(f.layer(2, 2), 1.5);
   EXPECT_DOUBLE_EQ(f.layer(2, 1, Recompute::full), 4.5);
-  EXPECT_DOUBLE_EQ(f.source->transfer_s(1024, 0, 1), 1024 / 2e9 + 1e-6);
+  EXPECT_DOUBLE_EQ(f.source->transfer_s(1024, 0, 1, 1), 1024 / 2e9 + 1e-6);
 }
 
 TEST(ProfileCost, InterpolatesInRateAndKeepsTheNearestBeyond) {
@@ -80,8 +80,8 @@ TEST(ProfileCost, InterpolatesInRateAndKeepsTheNearestBeyond) {
 
 TEST(ProfileCost, SmallMessagesCostTheLatency) {
   const Fixture f;
-  EXPECT_DOUBLE_EQ(f.source->transfer_s(1, 0, 1), f.source->transfer_s(1024, 0, 1));
-  EXPECT_GT(f.source->transfer_s(1 << 24, 0, 1), 8 * f.source->transfer_s(1 << 20, 0, 1));
+  EXPECT_DOUBLE_EQ(f.source->transfer_s(1, 0, 1, 1), f.source->transfer_s(1024, 0, 1, 1));
+  EXPECT_GT(f.source->transfer_s(1 << 24, 0, 1, 1), 8 * f.source->transfer_s(1 << 20, 0, 1, 1));
 }
 
 TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
@@ -97,9 +97,11 @@ TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
 namespace {
 StepCost cost_of(const ModelSpec& model, const Layout& layout, const Workload& workload,
                  const CostSource& source) {
-  return step_cost(PieceCosts(model, layout, workload.sequence, source),
+  const std::vector<PieceCosts> pieces{PieceCosts(model, layout, workload.sequence, source)};
+  const std::vector<const CostSource*> sources{&source};
+  return step_cost({pieces, sources, std::vector<uint32_t>(size_t(layout.pipeline), 1)},
                    models::StagePieces(model, layout, workload.sequence), model, layout,
-                   round_robin_placement(int(layout.pipeline), int(layout.chunks)), source);
+                   round_robin_placement(int(layout.pipeline), int(layout.chunks)));
 }
 }  // namespace
 

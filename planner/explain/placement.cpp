@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/placement.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/quantity.h"
+#include "core/rank_grid.h"
+#include "planner/cost/collective.h"
+
+namespace mpt::planner {
+namespace {
+
+const LinkLevel& level_of(const ClusterSpec& cluster, const GroupPlace& group) {
+  return cluster.levels[level_of_blocks(cluster, group.extent)];
+}
+
+// The slowest link between neighbours of the pipeline.
+const LinkLevel& pipeline_level(const ClusterSpec& cluster, const Layout& layout) {
+  const int64_t stride = RankGrid(layout).stride(Axis::pipeline);
+  const LinkLevel* slowest = nullptr;
+  for (int64_t p = 0; p + 1 < layout.pipeline; ++p) {
+    const LinkLevel* level = link_of_ranks(cluster, p * stride, (p + 2) * stride - 1).level;
+    if (slowest == nullptr || level->bandwidth_bytes_per_s < slowest->bandwidth_bytes_per_s) slowest = level;
+  }
+  return *slowest;
+}
+
+}  // namespace
+
+std::string describe_links(const ClusterSpec& cluster, const Layout& layout) {
+  std::vector<std::string> parts;
+  const auto add = [&](const char* axis, int64_t degree, const LinkLevel& level) {
+    parts.push_back(fmt::format("{} {} over {}", axis, degree, level.name));
+  };
+  if (layout.tensor > 1) add("tensor", layout.tensor, level_of(cluster, tensor_group(layout)));
+  if (layout.context > 1) add("context", layout.context, level_of(cluster, context_group(layout)));
+  if (layout.expert > 1) add("expert", layout.expert, level_of(cluster, expert_parallel_group(layout)));
+  if (layout.pipeline > 1) add("pipeline", layout.pipeline, pipeline_level(cluster, layout));
+  if (layout.replicas() > 1) add("gradients of", layout.replicas(), level_of(cluster, data_group(layout)));
+  return fmt::format("Links: {}.", fmt::join(parts, ", "));
+}
+
+std::string describe_groups(const SearchProblem& problem, const Candidate& candidate) {
+  const Layout& layout = candidate.estimate.layout;
+  struct Held {
+    int64_t ranks = 0, layers = 0, peak_bytes = 0;
+  };
+  std::map<PoolMask, Held> held;
+  const std::vector<PoolMask> masks = pools_of_ranks(problem, layout);
+  const StepProgram& program = candidate.evaluation.program;
+  for (const PoolMask mask : masks) ++held[mask].ranks;
+  for (size_t s = 0; s < layout.layers_per_stage.size(); ++s)
+    held[masks[size_t(program.rank_of_stage[s])]].layers += layout.layers_per_stage[s];
+  for (const RankMemory& m : candidate.evaluation.memory) {
+    int64_t& peak = held[masks[size_t(m.rank)]].peak_bytes;
+    peak = std::max(peak, m.peak_bytes);
+  }
+  std::vector<std::string> parts;
+  for (const auto& [mask, h] : held) {
+    std::vector<std::string> names;
+    for (size_t g = 0; g < problem.cluster.groups.size(); ++g) {
+      if (mask >> g & 1) names.push_back(problem.cluster.groups[g].name);
+    }
+    parts.push_back(fmt::format("{} pipeline {} with {} layers on {} (at most {} each)", h.ranks,
+                                h.ranks == 1 ? "rank" : "ranks", h.layers, fmt::join(names, " and "),
+                                format_bytes(double(h.peak_bytes))));
+  }
+  return fmt::format("Placement: {}.", fmt::join(parts, "; "));
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Where a layout lies: which axis talks over which level of the network, and which stages are on which
+// devices.
+
+#include <string>
+
+#include "planner/search/search.h"
+
+namespace mpt::planner {
+
+/// "Links: tensor 8 over nvlink, ...": of each axis, the outermost level that it crosses.
+std::string describe_links(const ClusterSpec& cluster, const Layout& layout);
+
+/// Of a mixed cluster: layers and memory of the pipeline ranks of each group.
+std::string describe_groups(const SearchProblem& problem, const Candidate& candidate);
+
+}  // namespace mpt::planner

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/arrangement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/quantity.h"
+#include "planner/memory/memory_model.h"
+
+namespace mpt::planner {
+
+int64_t rank_limit_bytes(const DeviceSpec& device, int64_t most_bytes) {
+  const int64_t own = device.memory_bytes - framework_bytes(device);
+  return most_bytes > 0 ? std::min(own, most_bytes) : own;
+}
+
+Pools::Pools(const ClusterSpec& cluster, int64_t most_bytes) {
+  for (size_t g = 0; g < cluster.groups.size(); ++g) {
+    views_.push_back(std::make_unique<ClusterSpec>(group_view(cluster, g)));
+    sources_.push_back(make_roofline_cost(*views_.back()));
+    pools_.push_back({sources_.back().get(), rank_limit_bytes(cluster.groups[g].device, most_bytes)});
+  }
+}
+
+void Pools::set(SearchProblem& problem) const {
+  problem.pools = pools_;
+  if (pools_.empty()) return;
+  problem.cost = pools_.front().cost;
+  problem.memory_limit_bytes = 0;
+  for (const DevicePool& pool : pools_)
+    problem.memory_limit_bytes = std::max(problem.memory_limit_bytes, pool.memory_limit_bytes);
+}
+
+namespace {
+
+// Every order of every selection of the groups, those with the most devices first.
+std::vector<std::vector<DeviceGroup>> arrangements(const std::vector<DeviceGroup>& groups) {
+  std::vector<std::vector<DeviceGroup>> all;
+  for (uint32_t chosen = 1; chosen < (1u << groups.size()); ++chosen) {
+    std::vector<size_t> order;
+    for (size_t g = 0; g < groups.size(); ++g) {
+      if (chosen >> g & 1) order.push_back(g);
+    }
+    do {
+      std::vector<DeviceGroup>& arranged = all.emplace_back();
+      for (const size_t g : order) arranged.push_back(groups[g]);
+    } while (std::next_permutation(order.begin(), order.end()));
+  }
+  const auto devices = [](const std::vector<DeviceGroup>& a) {
+    return std::accumulate(a.begin(), a.end(), int64_t{0},
+                           [](int64_t sum, const DeviceGroup& g) { return sum + g.devices; });
+  };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const auto& a, const auto& b) { return devices(a) > devices(b); });
+  return all;
+}
+
+std::string name_of(const std::vector<DeviceGroup>& groups) {
+  std::string name;
+  for (const DeviceGroup& group : groups) name += (name.empty() ? "" : ", then ") + group.name;
+  return groups.size() == 1 ? name + " alone" : name;
+}
+
+void add(SearchCertificate& sum, const SearchCertificate& c) {
+  sum.layouts += c.layouts;
+  sum.over_memory += c.over_memory;
+  sum.over_bound += c.over_bound;
+  sum.simulated += c.simulated;
+  sum.same += c.same;
+  sum.not_reached += c.not_reached;
+  sum.seconds += c.seconds;
+  sum.optimal = sum.optimal && c.optimal;
+}
+
+std::string told(const std::string& name, const SearchResult& result) {
+  if (!result.best.empty()) {
+    return fmt::format("{}: {} per step with {}", name,
+                       format_seconds(result.best.front().evaluation.step_time_s),
+                       layout_name(result.best.front().estimate.layout));
+  }
+  return name + (result.over_memory.empty() ? ": no layout divides" : ": no layout fits");
+}
+
+double time_s(const ArrangedSearch& a) {
+  return a.result.best.empty() ? std::numeric_limits<double>::infinity()
+                               : a.result.best.front().evaluation.step_time_s;
+}
+
+// The problem on some of the groups, in this order.
+std::unique_ptr<ArrangedSearch> arranged(const SearchProblem& problem,
+                                         const std::vector<DeviceGroup>& groups) {
+  auto a = std::make_unique<ArrangedSearch>();
+  a->problem = problem;
+  a->problem.cluster = with_groups(problem.cluster, groups);
+  a->problem.ranks = a->problem.cluster.devices;
+  a->pools = std::make_unique<Pools>(a->problem.cluster, problem.memory_limit_bytes);
+  a->pools->set(a->problem);
+  if (!a->problem.cluster.mixed()) {
+    a->cost = make_roofline_cost(a->problem.cluster);
+    a->problem.cost = a->cost.get();
+    a->problem.memory_limit_bytes = rank_limit_bytes(a->problem.cluster.device, problem.memory_limit_bytes);
+  }
+  return a;
+}
+
+}  // namespace
+
+std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, size_t keep,
+                                                    const OnProgress& on_progress) {
+  if (!problem.cluster.mixed()) {
+    auto only = std::make_unique<ArrangedSearch>();
+    only->problem = problem;
+    only->result = search(problem, keep, on_progress);
+    return only;
+  }
+  SearchCertificate sum;
+  sum.optimal = true;
+  double bound_s = std::numeric_limits<double>::infinity();
+  std::unique_ptr<ArrangedSearch> best;
+  std::vector<std::string> notes;
+  for (const std::vector<DeviceGroup>& groups : arrangements(problem.cluster.groups)) {
+    auto next = arranged(problem, groups);
+    if (problem.time_limit_s > 0.0)
+      next->problem.time_limit_s = std::max(1e-6, problem.time_limit_s - sum.seconds);
+    next->result = search(next->problem, keep, on_progress);
+    add(sum, next->result.certificate);
+    bound_s = std::min(bound_s, next->result.certificate.optimal ? time_s(*next) : next->result.bound_s);
+    notes.push_back(told(name_of(groups), next->result));
+    if (!best || time_s(*next) < time_s(*best)) best = std::move(next);
+  }
+  best->notes = std::move(notes);
+  best->result.certificate = sum;
+  if (!sum.optimal && !best->result.best.empty()) {
+    best->result.certificate.gap = std::max(0.0, 1.0 - bound_s / time_s(*best));
+  }
+  return best;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Mixed clusters. An Arrangement says which groups of devices are used and in which order ranks are numbered
+// over them, and so which stages lie where: each is a search problem of its own, and the best of all is the
+// answer.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "planner/search/search.h"
+
+namespace mpt::planner {
+
+/// Prices and limits of a mixed cluster's groups; empty for a cluster of one kind.
+class Pools {
+ public:
+  /// `most_bytes` bounds what a rank may use, 0: what its device has.
+  Pools(const ClusterSpec& cluster, int64_t most_bytes);
+  Pools(const Pools&) = delete;
+
+  /// Makes the problem price and bound each group by itself.
+  void set(SearchProblem& problem) const;
+
+ private:
+  std::vector<std::unique_ptr<ClusterSpec>> views_;
+  std::vector<std::unique_ptr<CostSource>> sources_;
+  std::vector<DevicePool> pools_;
+};
+
+/// What a rank of the device may use: its memory without what driver and libraries hold, and no more than
+/// `most_bytes` if that is not 0.
+int64_t rank_limit_bytes(const DeviceSpec& device, int64_t most_bytes);
+
+struct ArrangedSearch {
+  SearchResult result;
+  SearchProblem problem;           // the arrangement that the best layout belongs to
+  std::vector<std::string> notes;  // what the other arrangements reach
+  std::unique_ptr<CostSource> cost;
+  std::unique_ptr<Pools> pools;
+};
+
+/// Every selection and order of the problem's groups, the most devices first. The certificate counts the
+/// layouts of all. A problem of one kind of device is searched as it is.
+std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, size_t keep,
+                                                    const OnProgress& on_progress = {});
+
+}  // namespace mpt::planner

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/problem.h"
+
+#include <limits>
+
+#include "core/rank_grid.h"
+
+namespace mpt::planner {
+
+std::vector<PoolMask> pools_of_ranks(const SearchProblem& problem, const Layout& layout) {
+  std::vector<PoolMask> masks(size_t(layout.pipeline), PoolMask{1});
+  if (problem.pools.empty()) return masks;
+  // Tensor and context ranks never leave a group, so one of each block tells where it lies.
+  const int64_t block = layout.tensor * layout.context;
+  const RankGrid grid(layout);
+  for (int64_t p = 0; p < layout.pipeline; ++p) {
+    masks[size_t(p)] = 0;
+    for (int64_t d = 0; d < layout.data; ++d) {
+      const int64_t rank = p * grid.stride(Axis::pipeline) + d * grid.stride(Axis::data);
+      masks[size_t(p)] |= PoolMask{1} << group_of_rank(problem.cluster, rank / block * block);
+    }
+  }
+  return masks;
+}
+
+std::vector<int64_t> limits_of_ranks(const SearchProblem& problem, const Layout& layout) {
+  std::vector<int64_t> limits(size_t(layout.pipeline), problem.memory_limit_bytes);
+  if (problem.pools.empty()) return limits;
+  const std::vector<PoolMask> masks = pools_of_ranks(problem, layout);
+  for (size_t p = 0; p < masks.size(); ++p) {
+    for (size_t pool = 0; pool < problem.pools.size(); ++pool) {
+      if (masks[p] >> pool & 1) limits[p] = std::min(limits[p], problem.limit_bytes(pool));
+    }
+  }
+  return limits;
+}
+
+int64_t excess_bytes(const std::vector<int64_t>& peaks, const std::vector<int64_t>& limits) {
+  int64_t excess = std::numeric_limits<int64_t>::min();
+  for (size_t r = 0; r < peaks.size(); ++r) excess = std::max(excess, peaks[r] - limits[r]);
+  return excess;
+}
+
+}  // namespace mpt::planner
