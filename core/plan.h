@@ -112,12 +112,36 @@ struct RankMemory {
   }
 };
 
+/// Traffic of a step. sharding: ZeRO's gathering and scattering with every micro-batch; transfer: between
+/// stages; gradients: reduction, norm and gathering at the step's end.
+enum class CommunicationKind { tensor, context, expert, sharding, transfer, gradients };
+MPT_ENUM_NAMES(CommunicationKind, {CommunicationKind::tensor, "tensor"},
+               {CommunicationKind::context, "context"}, {CommunicationKind::expert, "expert"},
+               {CommunicationKind::sharding, "sharding"}, {CommunicationKind::transfer, "transfer"},
+               {CommunicationKind::gradients, "gradients"});
+
+/// Seconds by which one kind of traffic lengthens the step, on the ranks' average.
+struct ExposedCommunication {
+  CommunicationKind kind = CommunicationKind::tensor;
+  double seconds = 0.0;
+
+  bool operator==(const ExposedCommunication&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ExposedCommunication;
+    v.field("kind", &T::kind, "kind of traffic");
+    v.field("seconds", &T::seconds, "by which it lengthens the step", between(0, 1e9));
+  }
+};
+
 struct Prediction {
   double step_time_s = 0.0;
   double bubble_share = 0.0;
   double tokens_per_s = 0.0;
   double model_flop_per_step = 0.0;
   std::vector<RankMemory> memory;
+  std::vector<ExposedCommunication> exposed;  // kinds that the layout has
   // The simulated step by instruction id; empty where the program has more than kMostStoredSpans
   // instructions.
   std::vector<double> start_s, end_s;
@@ -134,6 +158,7 @@ struct Prediction {
     v.field("model_flop_per_step", &T::model_flop_per_step, "forward and backward, without recompute",
             between(0, 1e30));
     v.field("memory", &T::memory, "peak of each pipeline rank");
+    v.field("exposed", &T::exposed, "communication that compute does not hide, by kind", optional_field());
     v.field("start_s", &T::start_s,
             "simulated start of each instruction of the lowered program; may be empty", between(0, 1e9));
     v.field("end_s", &T::end_s, "simulated end of each instruction", between(0, 1e9));

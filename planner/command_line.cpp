@@ -218,6 +218,7 @@ void declare_space(CLI::App& app, SpaceOptions& o, bool several) {
 void declare_outputs(CLI::App& app, OutputOptions& o) {
   app.add_option("-o,--output", o.output, "Write the plan to this file");
   app.add_option("--report", o.report, "Write an HTML report to this file");
+  app.add_option("--trace", o.trace, "Write the simulated step as a trace for Perfetto to this file");
   app.add_flag("--json", o.json, "Print the plan as JSON instead of tables");
 }
 
@@ -241,7 +242,7 @@ void declare(CLI::App& app, PlanOptions& o) {
 
 void check_from(const CLI::App& app, const PlanOptions& o) {
   if (o.from.empty()) return;
-  const std::vector<std::string> beside{"--from", "--output", "--report", "--json"};
+  const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json"};
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || std::find(beside.begin(), beside.end(), option->get_name()) != beside.end())
       continue;

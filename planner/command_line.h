@@ -26,7 +26,7 @@ struct SpaceOptions {
 SpaceBounds bounds_of(const SpaceOptions& o);
 
 struct OutputOptions {
-  std::string output, report;
+  std::string output, report, trace;
   bool json = false;
 };
 

@@ -31,8 +31,7 @@ Plan simulated_again(const std::string& file) {
 }
 
 void search_or_simulate(const planner::PlanOptions& o) {
-  if (!o.out.output.empty()) check_writable(o.out.output, "--output " + o.out.output);
-  if (!o.out.report.empty()) check_writable(o.out.report, "--report " + o.out.report);
+  planner::check_outputs(o.out);
   if (!o.from.empty()) {
     const Plan plan = simulated_again(o.from);
     planner::write_outputs(o.out, plan,

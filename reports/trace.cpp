@@ -27,6 +27,22 @@ Json span_event(const StepProgram& program, InstructionId id, const Span& span, 
   return event;
 }
 
+// Bytes that the rank holds over time: a step up where an action starts, a step down where it ends.
+void add_memory(const StepProgram& program, const Timeline& timeline, int rank, int process, Json& events) {
+  const auto counter = [&](double at_s, int64_t bytes) {
+    events.push_back({{"ph", "C"},
+                      {"name", "memory"},
+                      {"pid", process},
+                      {"ts", at_s * 1e6},
+                      {"args", {{"bytes", bytes}}}});
+  };
+  for (const MemoryPoint& point : memory_trace(program, rank)) {
+    const Span& span = timeline.spans[size_t(point.id)];
+    counter(span.start_s, point.during_bytes);
+    counter(span.end_s, point.after_bytes);
+  }
+}
+
 }  // namespace
 
 std::string trace_json(const StepProgram& program, const std::vector<NamedTimeline>& timelines) {
@@ -38,6 +54,7 @@ std::string trace_json(const StepProgram& program, const std::vector<NamedTimeli
                                   fmt::format("{}, pipeline rank {}", timelines[t].name, rank)));
       for (int s = 0; s < kStreamCount; ++s)
         events.push_back(name_event("thread_name", process, s, kStreamNames[s]));
+      add_memory(program, timelines[t].timeline, rank, process, events);
     }
     for (InstructionId id = 0; id < program.size(); ++id) {
       for (const Lane& lane : program.lanes(id)) {

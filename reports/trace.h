@@ -14,7 +14,7 @@ struct NamedTimeline {
 };
 
 /// Chrome trace events, which Perfetto loads: one process per timeline and pipeline rank, one thread per
-/// stream.
+/// stream, and the rank's memory as a counter.
 std::string trace_json(const StepProgram& program, const std::vector<NamedTimeline>& timelines);
 
 }  // namespace mpt::reports

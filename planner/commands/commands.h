@@ -35,6 +35,8 @@ struct PlanOrReason {
 PlanOrReason plan_or_reason(const SearchProblem& problem);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
+/// Throws UserError where a result could not be written: before the work, not after it.
+void check_outputs(const OutputOptions& o);
 /// Writes what --output, --report and --json ask for; `text` is what is printed otherwise.
 void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text);
 /// "at 15T tokens: 84.1 days, ..." where --tokens is given; else empty.

@@ -104,8 +104,21 @@ std::string memory_table(const Plan& plan) {
   return table.text() + more;
 }
 
-std::string describe_estimate(const Plan& plan, const Candidate& candidate) {
-  const Breakdown b = breakdown(candidate);
+const char* communication_name(CommunicationKind kind) {
+  switch (kind) {
+    case CommunicationKind::tensor:
+      return "tensor-parallel collectives";
+    case CommunicationKind::context:
+      return "context-parallel exchange";
+    case CommunicationKind::expert:
+      return "expert-parallel all-to-all";
+    default:
+      return "gathering of sharded weights";
+  }
+}
+
+std::string describe_estimate(const SearchProblem& problem, const Plan& plan, const Candidate& candidate) {
+  const Breakdown b = breakdown(problem, candidate);
   const double step = plan.prediction.step_time_s;
   const auto part = [&](const char* name, double seconds) {
     return fmt::format("  {:<38} {:>10}  {:>6}\n", name, format_seconds(seconds),
@@ -119,10 +132,15 @@ std::string describe_estimate(const Plan& plan, const Candidate& candidate) {
       format_seconds(step), format_count(int64_t(plan.prediction.tokens_per_s)),
       plan.prediction.model_flop_per_step / step / double(plan.layout.ranks()) / 1e12,
       format_percent(model_flop_utilisation(plan)), format_percent(plan.prediction.bubble_share));
-  text += "Where a rank's step goes\n" + part("compute", b.compute_s) +
-          part("collectives inside it", b.collectives_s) +
-          part("idle: bubble and transfers", b.idle_s - b.step_end_s) +
-          part("idle: gradients and norm at the end", b.step_end_s);
+  text += "Where a rank's step goes\n" + part("compute", b.compute_s);
+  double transfer_s = 0.0;
+  for (const auto& [kind, seconds] : plan.prediction.exposed) {
+    if (kind == CommunicationKind::transfer) transfer_s = seconds;
+    if (size_t(kind) < kInsideKinds) text += part(communication_name(kind), seconds);
+  }
+  text += part("bubble", b.idle_s - b.step_end_s - transfer_s);
+  if (plan.layout.pipeline > 1) text += part("transfers between stages", transfer_s);
+  text += part("gradients and norm at the end", b.step_end_s);
   text += fmt::format("\nMemory, {} per rank\n", format_bytes(double(plan.memory_limit_bytes))) +
           memory_table(plan);
   const auto& rejection = candidate.evaluation.rejection;
@@ -151,12 +169,13 @@ std::string advice(const SearchProblem& given, const Candidate& mine) {
     text += fmt::format("  {}: {} per step, {} less, {} of memory.\n  Against it, {}\n",
                         layout_name(best.estimate.layout), format_seconds(best.evaluation.step_time_s),
                         format_percent(gain), format_bytes(double(best.evaluation.peak_bytes)),
-                        describe_loss(best, mine));
+                        describe_loss(problem, best, mine));
   }
   return text + describe_certificate(result.certificate);
 }
 
 void run(const PlanOptions& o) {
+  check_outputs(o.out);
   const auto prepared = prepare(o);
   const SearchProblem& problem = prepared->problem;
   const Layout layout = layout_from(problem);
@@ -166,7 +185,8 @@ void run(const PlanOptions& o) {
   const Plan plan = plan_of(problem, candidate);
   std::string text;
   if (!o.out.json)
-    text = describe_estimate(plan, candidate) + describe_cost(o.cost, plan) + advice(problem, candidate);
+    text = describe_estimate(problem, plan, candidate) + describe_cost(o.cost, plan) +
+           advice(problem, candidate);
   write_outputs(o.out, plan, text);
 }
 

@@ -15,6 +15,7 @@
 #include "planner/explain/utilisation.h"
 #include "planner/search/search.h"
 #include "reports/html.h"
+#include "reports/trace.h"
 
 namespace mpt::planner {
 
@@ -83,18 +84,27 @@ Plan plan_of(const SearchProblem& problem, const Candidate& candidate) {
   return make_plan(one, problem);
 }
 
+void check_outputs(const OutputOptions& o) {
+  const std::pair<const char*, const std::string*> files[] = {
+      {"--output ", &o.output}, {"--report ", &o.report}, {"--trace ", &o.trace}};
+  for (const auto& [option, file] : files) {
+    if (!file->empty()) check_writable(*file, option + *file);
+  }
+}
+
 void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text) {
   if (!o.output.empty()) save_plan(plan, o.output);
-  if (!o.report.empty()) {
+  if (!o.report.empty() || !o.trace.empty()) {
     const StepProgram program = program_of(plan);
     const Contention contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()};
-    write_file_atomically(
-        o.report,
-        reports::plan_report(plan, program, simulate(program, durations_of(plan, program), contention)));
+    const Timeline timeline = simulate(program, durations_of(plan, program), contention);
+    if (!o.report.empty()) write_file_atomically(o.report, reports::plan_report(plan, program, timeline));
+    if (!o.trace.empty())
+      write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}));
   }
   fmt::print("{}", o.json ? plan_to_text(plan) : text);
   if (o.json) return;
-  for (const std::string& file : {o.output, o.report}) {
+  for (const std::string& file : {o.output, o.report, o.trace}) {
     if (!file.empty()) fmt::print("wrote {}\n", file);
   }
 }

@@ -86,18 +86,32 @@ GroupPlace place_of(models::CollectiveGroup group, const Layout& layout) {
   return {};
 }
 
+CommunicationKind kind_of(models::CollectiveGroup group) {
+  switch (group) {
+    case models::CollectiveGroup::context:
+      return CommunicationKind::context;
+    case models::CollectiveGroup::expert:
+      return CommunicationKind::expert;
+    default:
+      return CommunicationKind::tensor;
+  }
+}
+
 // Collectives of one operator and phase, as far as its own compute does not hide them.
-double collectives_s(const std::vector<Collective>& collectives, const Layout& layout, double compute_s,
-                     const CostSource& source) {
-  double sum = 0.0, beside = 0.0, hidden_by = compute_s;
+InsideCompute collectives_s(const std::vector<Collective>& collectives, const Layout& layout,
+                            double compute_s, const CostSource& source) {
+  InsideCompute sum, beside;
+  double hidden_by = compute_s;
   for (const Collective& c : collectives) {
     const double seconds = source.collective_s(c.kind, c.bytes, place_of(c.group, layout));
     const bool pipelined = layout.overlap_tensor && c.group == models::CollectiveGroup::tensor;
     // Cut into one piece per rank, all but the first piece run beside the product of the one before.
     if (pipelined && !c.beside) hidden_by = compute_s * double(layout.tensor - 1) / double(layout.tensor);
-    (c.beside || pipelined ? beside : sum) += seconds;
+    (c.beside || pipelined ? beside : sum)[kind_of(c.group)] += seconds;
   }
-  return sum + exposed_s(beside, hidden_by);
+  const double all_beside = beside.total();
+  if (all_beside > 0.0) sum.add(beside, exposed_s(all_beside, hidden_by) / all_beside);
+  return sum;
 }
 
 PieceCost price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
@@ -110,17 +124,18 @@ PieceCost price_piece(const models::LayerProgram& program, Piece piece, const La
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const models::Operator& op = program.operators[i];
     if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
-    const double forward =
+    const InsideCompute forward =
         collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source);
-    cost.forward_collective_s += forward;
-    cost.backward_collective_s += collectives_s(op.backward_collectives, layout,
-                                                source.operator_s(op.shape, Phase::input_gradient), source);
+    cost.forward_collective.add(forward, 1.0);
+    cost.backward_collective.add(collectives_s(op.backward_collectives, layout,
+                                               source.operator_s(op.shape, Phase::input_gradient), source),
+                                 1.0);
     if (piece == Piece::layer && is_recomputed(program, i, layout.recompute))
-      cost.backward_collective_s += forward;
+      cost.backward_collective.add(forward, 1.0);
   }
-  cost.forward_s += cost.forward_collective_s;
-  cost.backward_s += cost.backward_collective_s;
-  cost.input_gradient_s += cost.backward_collective_s;
+  cost.forward_s += cost.forward_collective.total();
+  cost.backward_s += cost.backward_collective.total();
+  cost.input_gradient_s += cost.backward_collective.total();
   return cost;
 }
 
@@ -176,8 +191,8 @@ void PieceCost::add(const PieceCost& other, double times) {
   backward_s += times * other.backward_s;
   input_gradient_s += times * other.input_gradient_s;
   weight_gradient_s += times * other.weight_gradient_s;
-  forward_collective_s += times * other.forward_collective_s;
-  backward_collective_s += times * other.backward_collective_s;
+  forward_collective.add(other.forward_collective, times);
+  backward_collective.add(other.backward_collective, times);
 }
 
 PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequence,
@@ -252,9 +267,10 @@ namespace {
 StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share, int64_t layers,
                      const Layout& layout, const CostSource& source) {
   StageCost stage;
-  const auto set = [&](InstructionKind kind, double seconds, double collective) {
-    stage.seconds[size_t(kind)] = seconds;
-    stage.collective[size_t(kind)] = collective;
+  const auto set = [&](InstructionKind kind, double seconds) { stage.seconds[size_t(kind)] = seconds; };
+  const auto inside = [&](InstructionKind kind, const InsideCompute& collectives, double sharding) {
+    InsideCompute& all = stage.collective[size_t(kind)] = collectives;
+    all[CommunicationKind::sharding] += sharding;
   };
   const Reduction reduction(layout, source);
   const auto [gather, scatter] = sharded_traffic(layout, share, source);
@@ -263,21 +279,25 @@ StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share
   const double again = layerwise_exposed_s(gather, piece.input_gradient_s, layers, prefetch);
   const double gradient_s = std::max(piece.backward_s, piece.input_gradient_s + piece.weight_gradient_s);
   const double out = layerwise_exposed_s(scatter, gradient_s, layers, early);
-  set(InstructionKind::forward, piece.forward_s + in_forward, piece.forward_collective_s + in_forward);
-  set(InstructionKind::backward, piece.backward_s + again + out, piece.backward_collective_s + again + out);
-  set(InstructionKind::input_gradient, piece.input_gradient_s + again, piece.backward_collective_s + again);
-  set(InstructionKind::weight_gradient, piece.weight_gradient_s + out, out);
+  set(InstructionKind::forward, piece.forward_s + in_forward);
+  inside(InstructionKind::forward, piece.forward_collective, in_forward);
+  set(InstructionKind::backward, piece.backward_s + again + out);
+  inside(InstructionKind::backward, piece.backward_collective, again + out);
+  set(InstructionKind::input_gradient, piece.input_gradient_s + again);
+  inside(InstructionKind::input_gradient, piece.backward_collective, again);
+  set(InstructionKind::weight_gradient, piece.weight_gradient_s + out);
+  inside(InstructionKind::weight_gradient, {}, out);
   const double reduce = layout.zero >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
   set(InstructionKind::reduce_gradient,
-      layout.zero >= 2 ? reduce : layerwise_exposed_s(reduce, piece.backward_s, layers, early), 0.0);
+      layout.zero >= 2 ? reduce : layerwise_exposed_s(reduce, piece.backward_s, layers, early));
   const int64_t owned = layout.zero == 0 ? share.total()
                                          : share.dense / models::dense_shard(layout) +
                                                share.expert / models::expert_shard(layout);
   set(InstructionKind::optimizer_step,
-      layout.offload_optimizer ? source.offloaded_optimizer_s(owned) : source.optimizer_s(owned), 0.0);
+      layout.offload_optimizer ? source.offloaded_optimizer_s(owned) : source.optimizer_s(owned));
   if (layout.gathers_after_step()) {
     set(InstructionKind::gather_parameters,
-        layerwise_exposed_s(reduction.gather_s(share), piece.forward_s, layers, prefetch), 0.0);
+        layerwise_exposed_s(reduction.gather_s(share), piece.forward_s, layers, prefetch));
   }
   return stage;
 }
@@ -286,7 +306,7 @@ void take_slower(StageCost& slowest, const StageCost& other) {
   for (size_t k = 0; k < kInstructionKinds; ++k) {
     if (other.seconds[k] <= slowest.seconds[k]) continue;
     slowest.seconds[k] = other.seconds[k];
-    slowest.collective[k] = other.collective[k];
+    if (k < slowest.collective.size()) slowest.collective[k] = other.collective[k];
   }
 }
 

@@ -23,11 +23,23 @@ inline constexpr double kOverlapShare = 0.46;
 /// Seconds that `communication_s` adds to a step when up to `beside_s` of compute can run at the same time.
 double exposed_s(double communication_s, double beside_s);
 
+/// Seconds by CommunicationKind, of those that lie inside compute: tensor, context, expert, sharding.
+inline constexpr size_t kInsideKinds = 4;
+struct InsideCompute {
+  std::array<double, kInsideKinds> seconds{};
+
+  double& operator[](CommunicationKind kind) { return seconds[size_t(kind)]; }
+  double total() const { return seconds[0] + seconds[1] + seconds[2] + seconds[3]; }
+  void add(const InsideCompute& other, double times) {
+    for (size_t k = 0; k < kInsideKinds; ++k) seconds[k] += times * other.seconds[k];
+  }
+};
+
 /// One piece for one micro-batch under one recompute: compute, and tensor-, context- and expert-parallel
 /// collectives as far as compute does not hide them.
 struct PieceCost {
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
-  double forward_collective_s = 0.0, backward_collective_s = 0.0;
+  InsideCompute forward_collective, backward_collective;
 
   void add(const PieceCost& other, double times);
 };
@@ -81,8 +93,9 @@ class PieceCosts {
 };
 
 struct StageCost {
-  std::array<double, kInstructionKinds> seconds{};     // by InstructionKind
-  std::array<double, kInstructionKinds> collective{};  // of that: collectives inside
+  std::array<double, kInstructionKinds> seconds{};  // by InstructionKind
+  /// Of that: collectives inside, of forward, backward, input and weight gradient.
+  std::array<InsideCompute, 4> collective{};
   double of(InstructionKind kind) const { return seconds[size_t(kind)]; }
 };
 

@@ -22,7 +22,7 @@ std::string signed_seconds(double seconds) {
 std::string share(double part, double whole) { return format_percent(whole > 0 ? part / whole : 0.0); }
 
 std::string why_first(const Candidate& best, const SearchProblem& problem) {
-  const Breakdown b = breakdown(best);
+  const Breakdown b = breakdown(problem, best);
   const double step = best.evaluation.step_time_s;
   return fmt::format(
       "{}: {} per step, {} tokens/s. A rank computes {} ({}), spends {} in collectives inside them and "
@@ -46,36 +46,68 @@ const Candidate* other_split(const SearchResult& result) {
 
 }  // namespace
 
-Breakdown breakdown(const Candidate& candidate) {
+namespace {
+
+// The step would be so much shorter if transfers took no time.
+double transfer_loss_s(const SearchProblem& problem, const Candidate& candidate) {
+  const Evaluation& e = candidate.evaluation;
+  std::vector<double> durations = e.durations_s;
+  for (size_t id = 0; id < durations.size(); ++id) {
+    const InstructionKind kind = e.program.instructions[id].kind;
+    const bool transfer =
+        kind == InstructionKind::transfer_activation || kind == InstructionKind::transfer_gradient;
+    if (transfer) durations[id] = 0.0;
+  }
+  const Contention contention = contention_of(problem, candidate.estimate.layout);
+  return std::max(0.0, e.step_time_s - step_time_s(simulate(e.program, durations, contention)));
+}
+
+}  // namespace
+
+Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate) {
   const Evaluation& e = candidate.evaluation;
   Breakdown b;
-  double last_compute_s = 0.0;
+  double last_compute_s = 0.0, norm_end_s = 0.0;
   for (InstructionId id = 0; id < e.program.size(); ++id) {
     const Instruction& i = e.program.instructions[size_t(id)];
+    const Span& span = e.timeline.spans[size_t(id)];
+    if (i.kind == InstructionKind::reduce_norm) norm_end_s = span.end_s;
     if (!i.is_compute()) continue;
-    const double seconds = e.timeline.spans[size_t(id)].seconds();
+    b.compute_s += span.seconds();
+    if (i.kind == InstructionKind::optimizer_step) continue;
+    last_compute_s = std::max(last_compute_s, span.end_s);
     const double whole = e.durations_s[size_t(id)];
-    const double inside = candidate.estimate.cost.stages[size_t(i.stage)].collective[size_t(i.kind)];
-    const double collective = whole > 0 ? seconds * inside / whole : 0.0;
-    b.collectives_s += collective;
-    b.compute_s += seconds - collective;
-    if (i.kind != InstructionKind::optimizer_step)
-      last_compute_s = std::max(last_compute_s, e.timeline.spans[size_t(id)].end_s);
+    if (whole > 0)
+      b.inside.add(candidate.estimate.cost.stages[size_t(i.stage)].collective[size_t(i.kind)],
+                   span.seconds() / whole);
   }
   b.compute_s /= e.program.ranks;
-  b.collectives_s /= e.program.ranks;
+  for (double& seconds : b.inside.seconds) seconds /= e.program.ranks;
+  b.collectives_s = b.inside.total();
+  b.compute_s -= b.collectives_s;
   b.idle_s = e.step_time_s - b.compute_s - b.collectives_s;
-  double norm_end_s = last_compute_s;
-  for (InstructionId id = 0; id < e.program.size(); ++id) {
-    if (e.program.instructions[size_t(id)].kind == InstructionKind::reduce_norm)
-      norm_end_s = e.timeline.spans[size_t(id)].end_s;
-  }
-  b.step_end_s = norm_end_s - last_compute_s;
+  b.step_end_s = std::max(last_compute_s, norm_end_s) - last_compute_s;
+  b.transfer_s = transfer_loss_s(problem, candidate);
   return b;
 }
 
-std::string describe_loss(const Candidate& best, const Candidate& other) {
-  const Breakdown a = breakdown(best), b = breakdown(other);
+std::vector<ExposedCommunication> exposed_communication(const Layout& layout, const Breakdown& b) {
+  const std::tuple<CommunicationKind, bool, double> kinds[] = {
+      {CommunicationKind::tensor, layout.tensor > 1, b.inside.seconds[size_t(CommunicationKind::tensor)]},
+      {CommunicationKind::context, layout.context > 1, b.inside.seconds[size_t(CommunicationKind::context)]},
+      {CommunicationKind::expert, layout.expert > 1, b.inside.seconds[size_t(CommunicationKind::expert)]},
+      {CommunicationKind::sharding, layout.zero > 1, b.inside.seconds[size_t(CommunicationKind::sharding)]},
+      {CommunicationKind::transfer, layout.pipeline > 1, b.transfer_s},
+      {CommunicationKind::gradients, true, b.step_end_s}};
+  std::vector<ExposedCommunication> exposed;
+  for (const auto& [kind, present, seconds] : kinds) {
+    if (present) exposed.push_back({kind, seconds});
+  }
+  return exposed;
+}
+
+std::string describe_loss(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
+  const Breakdown a = breakdown(problem, best), b = breakdown(problem, other);
   const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
   return fmt::format("{} takes {} ({}): compute {}, collectives {}, idle {}.",
                      layout_name(other.estimate.layout), signed_seconds(loss),
@@ -89,9 +121,9 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
   if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));
   if (problem.cluster.mixed()) out.push_back(describe_groups(problem, result.best.front()));
   if (result.best.size() > 1)
-    out.push_back("The runner-up: " + describe_loss(result.best[0], result.best[1]));
+    out.push_back("The runner-up: " + describe_loss(problem, result.best[0], result.best[1]));
   if (const Candidate* other = other_split(result); other != nullptr && other != &result.best[1]) {
-    out.push_back("The best other split: " + describe_loss(result.best.front(), *other));
+    out.push_back("The best other split: " + describe_loss(problem, result.best.front(), *other));
   }
   return out;
 }

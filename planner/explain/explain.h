@@ -15,13 +15,17 @@ namespace mpt::planner {
 struct Breakdown {
   double compute_s = 0.0;      // forward and backward without collectives, and the optimizer
   double collectives_s = 0.0;  // tensor-, context-, expert-parallel and ZeRO collectives inside them
+  InsideCompute inside;        // the same by kind
   double idle_s = 0.0;         // compute lane waits: bubble and exposed transfers
+  double transfer_s = 0.0;     // of the idle time: what the step loses if transfers between stages take time
   double step_end_s = 0.0;     // of the idle time: gradient reduction and norm behind the last backward
 };
-Breakdown breakdown(const Candidate& candidate);
+Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate);
+/// Of the kinds that the layout has.
+std::vector<ExposedCommunication> exposed_communication(const Layout& layout, const Breakdown& breakdown);
 
 /// "The runner-up ..." in seconds and parts: what `other` loses against `best`.
-std::string describe_loss(const Candidate& best, const Candidate& other);
+std::string describe_loss(const SearchProblem& problem, const Candidate& best, const Candidate& other);
 
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem);
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem);

@@ -37,6 +37,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
       models::model_flop_per_token(problem.model, problem.workload.sequence) *
       double(problem.workload.tokens_per_step());
   plan.prediction.memory = best.evaluation.memory;
+  plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));
   plan.search = result.certificate;
   for (const Candidate& c : result.best) plan.ranking.push_back(ranked(c, problem));
   plan.reasons = reasons(result, problem);

@@ -30,7 +30,7 @@ std::string over_memory(const SearchResult& result, const SearchProblem& part) {
       family.nearest.reason, format_bytes(family.nearest.needed));
 }
 
-std::string slower(const SearchResult& result, const Candidate& chosen) {
+std::string slower(const SearchProblem& problem, const SearchResult& result, const Candidate& chosen) {
   const Candidate& best = result.best.front();
   const double loss = best.evaluation.step_time_s - chosen.evaluation.step_time_s;
   std::string text = fmt::format(
@@ -42,8 +42,8 @@ std::string slower(const SearchResult& result, const Candidate& chosen) {
                               layout_name(chosen.estimate.layout),
                               format_seconds(chosen.evaluation.step_time_s));
   }
-  text += "  " + describe_loss(chosen, best) + "\n";
-  const Breakdown a = breakdown(chosen), b = breakdown(best);
+  text += "  " + describe_loss(problem, chosen, best) + "\n";
+  const Breakdown a = breakdown(problem, chosen), b = breakdown(problem, best);
   const double parts[] = {b.compute_s - a.compute_s, b.collectives_s - a.collectives_s, b.idle_s - a.idle_s};
   const char* remedies[] = {
       "It computes longer, by recompute, an offloaded optimizer or small products: more memory per rank or a "
@@ -59,7 +59,7 @@ std::string slower(const SearchResult& result, const Candidate& chosen) {
 
 std::string why_not(const SearchProblem& part, const Candidate& chosen) {
   const SearchResult result = search(part, 1);
-  if (!result.best.empty()) return slower(result, chosen);
+  if (!result.best.empty()) return slower(part, result, chosen);
   return result.over_memory.empty() ? rules_that_fail(result) : over_memory(result, part);
 }
 

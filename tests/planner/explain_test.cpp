@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "models/zoo.h"
 #include "planner/memory/memory_model.h"
 #include "profiler/hardware/catalog.h"
@@ -57,11 +59,43 @@ TEST(Explain, ThePredictionOfAPlanIsOneLine) {
 TEST(Explain, TheRunnerUpsDifferencesAddUp) {
   const Planned p("llama3-8b", "dgx-h100:1", 64);
   ASSERT_GE(p.result.best.size(), 2u);
-  const Breakdown a = breakdown(p.result.best[0]), b = breakdown(p.result.best[1]);
+  const Breakdown a = breakdown(p.problem, p.result.best[0]), b = breakdown(p.problem, p.result.best[1]);
   const double loss = p.result.best[1].evaluation.step_time_s - p.result.best[0].evaluation.step_time_s;
   EXPECT_NEAR((b.compute_s - a.compute_s) + (b.collectives_s - a.collectives_s) + (b.idle_s - a.idle_s), loss,
               1e-9);
   EXPECT_LE(a.step_end_s, a.idle_s + 1e-12);
+  EXPECT_NEAR(a.inside.total(), a.collectives_s, 1e-12);
+}
+
+TEST(Explain, ExposedCommunicationIsToldForEveryKindThatTheLayoutHas) {
+  const Planned p("mixtral-8x7b", "dgx-h100:4", 256);
+  std::set<CommunicationKind> told;
+  for (const auto& [kind, seconds] : p.plan.prediction.exposed) {
+    EXPECT_GE(seconds, 0.0);
+    EXPECT_LT(seconds, p.plan.prediction.step_time_s);
+    told.insert(kind);
+  }
+  const Layout& l = p.plan.layout;
+  EXPECT_EQ(told.contains(CommunicationKind::tensor), l.tensor > 1);
+  EXPECT_EQ(told.contains(CommunicationKind::context), l.context > 1);
+  EXPECT_EQ(told.contains(CommunicationKind::expert), l.expert > 1);
+  EXPECT_EQ(told.contains(CommunicationKind::transfer), l.pipeline > 1);
+  EXPECT_TRUE(told.contains(CommunicationKind::gradients));
+}
+
+// Links without limits: nothing is exposed but latency, which is none here.
+TEST(Explain, FreeCommunicationIsNotExposed) {
+  Planned p("llama3-8b", "dgx-h100:2", 64);
+  for (LinkLevel& level : p.problem.cluster.levels) {
+    level.latency_s = 0.0;
+    level.bandwidth_bytes_per_s = 1e15;
+  }
+  p.problem.bounds.tensor = {2};
+  p.problem.bounds.pipeline = {4};
+  const Plan plan = make_plan(search(p.problem, 1), p.problem);
+  ASSERT_GE(plan.prediction.exposed.size(), 3u);
+  for (const auto& [kind, seconds] : plan.prediction.exposed)
+    EXPECT_LT(seconds, 2e-3 * plan.prediction.step_time_s) << enum_name(kind);
 }
 
 }  // namespace

@@ -182,7 +182,7 @@ TEST(Search, BreakdownAddsUpToTheStep) {
   RandomProblem r(11);
   r.problem.memory_limit_bytes = kGiB;
   for (const Candidate& c : search(r.problem, 5).best) {
-    const Breakdown b = breakdown(c);
+    const Breakdown b = breakdown(r.problem, c);
     EXPECT_NEAR(b.compute_s + b.collectives_s + b.idle_s, c.evaluation.step_time_s,
                 1e-9 * c.evaluation.step_time_s);
     EXPECT_GE(b.idle_s, -1e-12);

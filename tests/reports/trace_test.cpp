@@ -31,6 +31,18 @@ TEST(Trace, HasATrackPerRankAndStreamAndEveryInstructionOnEachOfItsLanes) {
                                               "predicted, pipeline rank 0", "predicted, pipeline rank 1"}));
 }
 
+TEST(Trace, MemoryOverTimeReachesTheRanksPeak) {
+  const test::SampleRun s = test::sample_run("1f1b", 1, 4);
+  const Json trace = parse_json(trace_json(s.program, {{"predicted", s.predicted}}), "trace");
+  std::vector<int64_t> highest(size_t(s.program.ranks), 0);
+  for (const Json& event : trace["traceEvents"]) {
+    if (event["ph"] != "C") continue;
+    int64_t& most = highest[event["pid"].get<size_t>()];
+    most = std::max(most, event["args"]["bytes"].get<int64_t>());
+  }
+  EXPECT_EQ(highest, peak_bytes(s.program));
+}
+
 TEST(Trace, AsWritten) {
   const test::SampleRun s = test::sample_run("1f1b", 1, 1);
   test::expect_golden("reports/trace.json", trace_json(s.program, {{"predicted", s.predicted}}));
