@@ -133,6 +133,11 @@ int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster) {
 
 }  // namespace
 
+int default_threads() {
+  constexpr int64_t kMost = 8;
+  return int(std::min(kMost, profiler::describe_machine().cores));
+}
+
 SpaceBounds bounds_of(const SpaceOptions& o) {
   SpaceBounds bounds;
   bounds.tensor = degrees(o.tensor, "--tp");
@@ -172,6 +177,8 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
   app.add_option("--memory", o.memory, "Memory of one rank, such as 2GiB (default: what the device has)");
   app.add_option("--ranks", o.ranks, "Devices to use (default: all of the cluster)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
+  app.add_option("--threads", o.threads, "Threads of the search (default: one per core, at most 8)")
+      ->check(CLI::Range(1, 256));
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,
@@ -237,6 +244,7 @@ void declare(CLI::App& app, PlanOptions& o) {
   app.add_option("--time-limit", o.time_limit_s, "Seconds of search; then the best so far, with its gap")
       ->check(CLI::Range(1e-3, 1e6));
   app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
+  app.add_flag("--pareto", o.pareto, "Print the layouts that trade time against memory and devices");
   app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
 }
 
@@ -249,6 +257,12 @@ void check_from(const CLI::App& app, const PlanOptions& o) {
     throw UserError(Problem{"--from", "excludes " + option->get_name(), "one or the other",
                             "a plan holds its model, cluster and layout"});
   }
+}
+
+void check_pareto(const PlanOptions& o) {
+  if (!o.pareto || (o.out.output.empty() && o.out.report.empty() && o.out.trace.empty())) return;
+  throw UserError(Problem{"--pareto", "excludes --output, --report and --trace", "one or the other",
+                          "plan again with --ranks and --memory of the layout that you choose"});
 }
 
 Features features_of(const ClusterSpec& cluster) {
@@ -277,6 +291,7 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
   problem.overlaps = overlaps_of(o, cpu);
   problem.features = features_of(problem.cluster);
   problem.time_limit_s = o.time_limit_s;
+  problem.threads = o.threads > 0 ? o.threads : default_threads();
   const int64_t sequence =
       o.sequence > 0 ? o.sequence : std::min(problem.model.max_positions, kDefaultSequence);
   problem.workload = {o.global_batch, sequence};

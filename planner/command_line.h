@@ -40,7 +40,9 @@ struct PlanOptions {
   std::string model, profile, memory, precision, from;
   std::string cluster;
   int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
+  int threads = 0;  // 0: one per core, at most 8
   double time_limit_s = 0.0;
+  bool pareto = false;
   std::vector<std::string> overlaps;
   SpaceOptions space;
   OutputOptions out;
@@ -57,6 +59,11 @@ void declare(CLI::App& app, PlanOptions& options);
 /// A plan holds its model, cluster and layout: throws UserError if what would search for them stands beside
 /// it.
 void check_from(const CLI::App& app, const PlanOptions& options);
+/// A front is many plans and none: throws UserError if one is to be written.
+void check_pareto(const PlanOptions& options);
+
+/// One per core, at most 8: more gain little, since each has its own prices and programs.
+int default_threads();
 
 /// Overlaps and features that a cluster's runtime has.
 Features features_of(const ClusterSpec& cluster);

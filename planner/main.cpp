@@ -39,6 +39,10 @@ void search_or_simulate(const planner::PlanOptions& o) {
                                fmt::format("Simulated again: {}\n", planner::describe_prediction(plan)));
     return;
   }
+  if (o.pareto) {
+    planner::print_pareto(o);
+    return;
+  }
   const Plan plan = planner::search_plan(*planner::prepare(o), size_t(o.top));
   planner::write_outputs(o.out, plan, planner::describe_plan(plan) + planner::describe_cost(o.cost, plan));
 }
@@ -62,6 +66,7 @@ int run(int argc, char** argv) {
     return stop_requested() ? kExitInterrupted : kExitOk;
   }
   planner::check_from(app, o);
+  planner::check_pareto(o);
   search_or_simulate(o);
   return stop_requested() ? kExitInterrupted : kExitOk;
 }

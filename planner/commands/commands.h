@@ -22,9 +22,13 @@ std::function<void()> add_estimate(CLI::App& app);
 std::function<void()> add_explain(CLI::App& app);
 std::function<void()> add_compare(CLI::App& app);
 std::function<void()> add_sweep(CLI::App& app);
+/// mpt-plan --pareto.
+void print_pareto(const PlanOptions& options);
 
 /// search() with a line in a terminal that tells how far it is; ends at a signal.
 std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep);
+/// The plan of its best layout, with what other arrangements of a mixed cluster reach.
+Plan make_plan_of(const ArrangedSearch& search);
 /// The best plan, or the error that says why there is none.
 Plan search_plan(const PreparedSearch& prepared, size_t keep);
 /// The best plan, or why there is none, for a cell of a table.

@@ -68,6 +68,7 @@ PreparedSearch problem_of(const Plan& plan, const ExplainOptions& o) {
   problem.precision = plan.layout.precision;
   problem.features = features_of(plan.cluster);
   problem.overlaps = overlaps_of(plan.layout);
+  problem.threads = default_threads();
   if (!o.profile.empty()) p.profile = profiler::load_profile(o.profile);
   if (plan.cost.source != "roofline" &&
       (!p.profile || profiler::profile_digest(*p.profile) != plan.cost.digest)) {

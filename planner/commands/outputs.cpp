@@ -53,25 +53,21 @@ std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, siz
   });
 }
 
-namespace {
-
-Plan plan_of(const ArrangedSearch& search) {
+Plan make_plan_of(const ArrangedSearch& search) {
   Plan plan = make_plan(search.result, search.problem);
   for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
   return plan;
 }
 
-}  // namespace
-
 Plan search_plan(const PreparedSearch& prepared, size_t keep) {
   const auto search = watched_search(prepared.problem, keep);
   if (search->result.best.empty()) throw_nothing_fits(search->result, search->problem);
-  return plan_of(*search);
+  return make_plan_of(*search);
 }
 
 PlanOrReason plan_or_reason(const SearchProblem& problem) {
   const auto search = watched_search(problem, 1);
-  if (!search->result.best.empty()) return {plan_of(*search), ""};
+  if (!search->result.best.empty()) return {make_plan_of(*search), ""};
   if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};
   return {std::nullopt, fmt::format("nothing fits: at least {} per rank",
                                     format_bytes(search->result.over_memory.front().nearest.needed))};

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <memory>
 #include <optional>
 
@@ -33,11 +32,12 @@ struct Point {
 };
 
 void set_count(int64_t& target, const std::string& value) {
-  const auto [stop, error] = std::from_chars(value.data(), value.data() + value.size(), target);
-  if (error != std::errc{} || stop != value.data() + value.size() || target < 1 ||
-      target > (int64_t{1} << 28))
-    throw UserError(
-        Problem{"--values", "\"" + value.substr(0, 40) + "\"", "whole numbers from 1 to 268435456", ""});
+  const double count = parse_count(value, "--values");
+  target = int64_t(count);
+  if (double(target) != count || count > double(int64_t{1} << 28)) {
+    throw UserError(Problem{"--values", "\"" + value.substr(0, 40) + "\"",
+                            "whole numbers from 1 to 268435456, such as 64 or 4K", ""});
+  }
 }
 
 PlanOptions at(const SweepOptions& o, const std::string& value) {

@@ -53,7 +53,8 @@ struct SearchProblem {
   SpaceBounds bounds;
   Overlaps overlaps;
   Features features;
-  double time_limit_s = 0.0;         // 0: none
+  double time_limit_s = 0.0;  // 0: none
+  int threads = 1;
   const CostSource* cost = nullptr;  // of the first group
   std::vector<DevicePool> pools;     // by group of a mixed cluster; empty where all devices are alike
 

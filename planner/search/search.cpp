@@ -1,403 +1,95 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/search.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <chrono>
-#include <cmath>
+#include <exception>
 #include <limits>
 #include <memory>
-#include <optional>
-#include <queue>
+#include <thread>
 
-#include "core/clock.h"
-#include "core/error.h"
-#include "core/lower.h"
-#include "planner/memory/memory_model.h"
-#include "planner/search/family_bound.h"
-#include "planner/search/layout_resolver.h"
-#include "planner/search/made_to_measure.h"
-#include "planner/search/over_memory.h"
+#include "core/schedule_catalog.h"
+#include "planner/search/search_share.h"
 
 namespace mpt::planner {
 namespace {
 
-constexpr size_t kFamiliesTold = 6;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// How far what waits is known. A member with fitted recompute waits again under the bound that its fitted
-// layers give, first fitted without transfer buffers, which costs no program, then with them.
-enum class Known : uint8_t { family, member, fitted_without_buffers, fitted };
-
-struct Waiting {
-  double bound_s = 0.0;
-  uint32_t family = 0;
-  Known known = Known::family;
-  Member member;
-  int32_t fitted = -1;  // index into the fitted counts
-};
-struct Later {
-  bool operator()(const Waiting& a, const Waiting& b) const { return a.bound_s > b.bound_s; }
-};
-
-// The fastest layouts so far. Ties go to less memory, then to the simpler split.
-struct Kept {
-  double step_time_s;
-  int64_t peak_bytes;
-  Layout layout;
-  auto key() const {
-    return std::tie(step_time_s, peak_bytes, layout.tensor, layout.context, layout.pipeline, layout.chunks,
-                    layout.zero, layout.schedule);
-  }
-};
-
-class Search {
- public:
-  /// `reached_s`: a time that is known to be reached. `tells`: whether what fell to memory is looked into.
-  Search(const SearchProblem& problem, size_t keep, double reached_s, bool tells,
-         const OnProgress& on_progress)
-      : problem_(problem),
-        keep_(keep),
-        reached_s_(reached_s),
-        tells_(tells),
-        on_progress_(on_progress),
-        start_s_(now_s()),
-        resolver_(problem),
-        over_memory_(problem, resolver_) {}
-
-  SearchResult run() {
-    visit_groups(
-        problem_, [this](const Layout& group) { add_group(group); }, &result_.not_dividing);
-    while (!queue_.empty() && queue_.top().bound_s <= last_kept_s() && go_on()) {
-      const Waiting next = queue_.top();
-      queue_.pop();
-      if (next.known == Known::family) {
-        open(next.family);
-      } else {
-        settle(next);
-      }
+// Runs `body` for every share, each in a thread of its own; what one throws is thrown here.
+template <class F>
+void in_threads(size_t shares, F&& body) {
+  std::vector<std::exception_ptr> thrown(shares);
+  const auto guarded = [&](size_t share) {
+    try {
+      body(share);
+    } catch (...) {
+      thrown[share] = std::current_exception();
     }
-    finish();
-    return std::move(result_);
-  }
-
- private:
-  struct Group {
-    Layout layout;
-    std::vector<double> member_bounds_s;  // empty until one of its families is opened
   };
-  struct WaitingFamily {
-    uint32_t group;
-    Sharding sharding;
-    double step_end_s;
-    double floor_bytes;  // negative once it is among those over memory
+  std::vector<std::thread> threads;
+  for (size_t share = 1; share < shares; ++share) threads.emplace_back(guarded, share);
+  guarded(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : thrown) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
+void add(SearchResult& sum, SearchResult part) {
+  SearchCertificate& c = sum.certificate;
+  c.layouts += part.certificate.layouts;
+  c.over_memory += part.certificate.over_memory;
+  c.over_bound += part.certificate.over_bound;
+  c.simulated += part.certificate.simulated;
+  c.same += part.certificate.same;
+  c.not_reached += part.certificate.not_reached;
+  c.optimal = c.optimal && part.certificate.optimal;
+  sum.bound_s = std::min(sum.bound_s, part.bound_s);
+  std::move(part.best.begin(), part.best.end(), std::back_inserter(sum.best));
+  std::move(part.over_memory.begin(), part.over_memory.end(), std::back_inserter(sum.over_memory));
+  sum.more_over_memory += part.more_over_memory;
+}
+
+// Of the shares' best the `keep` fastest, and of their near misses the nearest.
+void select(SearchResult& result, size_t keep) {
+  const auto kept = [](const Candidate& c) {
+    return Kept{c.evaluation.step_time_s, c.evaluation.peak_bytes, c.estimate.layout};
   };
+  std::stable_sort(result.best.begin(), result.best.end(),
+                   [&](const Candidate& a, const Candidate& b) { return kept(a).key() < kept(b).key(); });
+  if (result.best.size() > keep) result.best.erase(result.best.begin() + ptrdiff_t(keep), result.best.end());
+  std::vector<MemoryFamily>& misses = result.over_memory;
+  std::stable_sort(misses.begin(), misses.end(), [](const MemoryFamily& a, const MemoryFamily& b) {
+    return a.nearest.needed < b.nearest.needed;
+  });
+  const size_t told = result.best.empty() && result.certificate.optimal ? 1 : kFamiliesTold;
+  if (misses.size() <= told) return;
+  result.more_over_memory += int64_t(misses.size() - told);
+  misses.erase(misses.begin() + ptrdiff_t(told), misses.end());
+}
 
-  // Nothing slower is of interest: the last one kept, or what is known to be reached.
-  double last_kept_s() const {
-    return best_.size() < keep_ ? reached_s_ : std::min(reached_s_, best_.back().step_time_s);
-  }
-  SearchCertificate& certificate() { return result_.certificate; }
-
-  // They depend on pipeline and micro-batches alone.
-  const std::vector<Member>& members(const Layout& layout) {
-    const auto key = std::make_pair(layout.pipeline, micro_batches(layout, problem_.workload));
-    const auto [at, fresh] = members_.try_emplace(key);
-    if (fresh) at->second = members_of(problem_, {layout}, &result_.not_dividing);
-    return at->second;
-  }
-
-  void add_group(const Layout& layout) {
-    const auto member_count = int64_t(members(layout).size());
-    if (member_count == 0) return;
-    const std::vector<Sharding> shardings = shardings_of(problem_, layout);
-    const int64_t count = member_count * int64_t(shardings.size());
-    certificate().layouts += count;
-    if (!go_on()) {
-      certificate().not_reached += count;
-      return;
-    }
-    const FamilyBound bound = group_bound(problem_, layout, *resolver_.split_of(layout));
-    if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
-      certificate().over_memory += count;
-      over_memory_.add_group(layout, bound.floor_bytes, count);
-      return;
-    }
-    if (bound.bound_s > reached_s_) {
-      certificate().over_bound += count;
-      return;
-    }
-    groups_.push_back({layout, {}});
-    for (const Sharding& sharding : shardings) add_family(sharding, member_count);
-  }
-
-  // Of the group added last.
-  void add_family(const Sharding& sharding, int64_t count) {
-    const Family family = family_of(groups_.back().layout, sharding);
-    const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
-    if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
-      certificate().over_memory += count;
-      over_memory_.add(family, bound.floor_bytes, count);
-      return;
-    }
-    if (bound.bound_s > reached_s_) {
-      certificate().over_bound += count;
-      return;
-    }
-    waiting_ += count;
-    families_.push_back({uint32_t(groups_.size() - 1), sharding, bound.step_end_s, bound.floor_bytes});
-    queue_.push({bound.bound_s, uint32_t(families_.size() - 1), Known::family, {}, -1});
-  }
-
-  Family family(uint32_t f) const {
-    return family_of(groups_[families_[f].group].layout, families_[f].sharding);
-  }
-
-  Layout layout_of_waiting(const Waiting& w) {
-    Layout layout = resolver_.layout(family(w.family), w.member);
-    if (w.fitted < 0) return layout;
-    layout.recompute = Recompute::full;
-    layout.recomputed_layers = fitted_[size_t(w.fitted)];
-    return layout;
-  }
-
-  double bound_of(const Layout& layout) {
-    const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
-    const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
-    return bound_of(layout, entry, placement, cost_of(layout, placement));
-  }
-  double bound_of(const Layout& layout, const ScheduleEntry& entry, const std::vector<int>& placement,
-                  const StepCost& cost) {
-    return lower_bound_s(problem_, layout, cost, entry, placement);
-  }
-  StepCost cost_of(const Layout& layout, const std::vector<int>& placement) {
-    return planner::cost_of(problem_, *resolver_.split_of(layout), layout, placement);
-  }
-
-  // Members that differ in schedule or in how recompute is named have the same costs; those with one
-  // placement of the same number of chunks follow each other.
-  struct Priced {
-    Layout layout;
-    std::vector<int> placement;
-    StepCost cost;
-  };
-  using PriceKey = std::tuple<uint16_t, StageSplit, Recompute, bool>;
-  static PriceKey price_key(const Member& member, const ScheduleEntry& entry) {
-    const bool fitted = member.recompute == RecomputeChoice::fitted;
-    // Two chunks may lie in a V or in rounds; everything else has one placement.
-    const bool rounds = member.chunks != 2 || entry.placement == round_robin_placement;
-    return {member.chunks, member.split, fitted ? Recompute::none : recompute_of(member.recompute), rounds};
-  }
-
-  void open(uint32_t f) {
-    const Family family = this->family(f);
-    const std::vector<Member>& all = members(family.layout);
-    const std::vector<double>& group_bounds_s = member_bounds_s(groups_[families_[f].group]);
-    std::map<PriceKey, std::optional<Priced>> priced;
-    for (size_t m = 0; m < all.size(); ++m) {
-      const Member& member = all[m];
-      --waiting_;
-      if (group_bounds_s[m] + families_[f].step_end_s > last_kept_s()) {
-        ++certificate().over_bound;
-        continue;
-      }
-      const ScheduleEntry& entry = schedule_catalog()[member.schedule];
-      const auto [at, fresh] = priced.try_emplace(price_key(member, entry));
-      if (fresh) at->second = price(family, member, entry);
-      if (!at->second) {
-        ++certificate().same;
-        continue;
-      }
-      Waiting w{0.0, f, Known::member, member, -1};
-      w.bound_s = lower_bound_s(problem_, at->second->layout, at->second->cost, entry, at->second->placement);
-      if (w.bound_s > last_kept_s()) {
-        ++certificate().over_bound;
-        continue;
-      }
-      ++waiting_;
-      queue_.push(w);
-    }
-  }
-
-  // What the members of every family of a group take but for sharding and step end. Twins have none.
-  const std::vector<double>& member_bounds_s(Group& group) {
-    if (!group.member_bounds_s.empty()) return group.member_bounds_s;
-    const Family plain{group.layout};
-    std::map<PriceKey, std::optional<Priced>> priced;
-    for (const Member& member : members(group.layout)) {
-      const ScheduleEntry& entry = schedule_catalog()[member.schedule];
-      const auto [at, fresh] = priced.try_emplace(price_key(member, entry));
-      if (fresh) {
-        at->second = price(plain, member, entry);
-        if (at->second) remove_step_end(at->second->cost);
-      }
-      group.member_bounds_s.push_back(
-          at->second
-              ? lower_bound_s(problem_, at->second->layout, at->second->cost, entry, at->second->placement)
-              : 0.0);
-    }
-    return group.member_bounds_s;
-  }
-
-  static void remove_step_end(StepCost& cost) {
-    cost.reduce_norm_s = 0.0;
-    for (StageCost& stage : cost.stages) {
-      for (const InstructionKind kind : {InstructionKind::reduce_gradient, InstructionKind::optimizer_step,
-                                         InstructionKind::gather_parameters})
-        stage.seconds[size_t(kind)] = 0.0;
-    }
-  }
-
-  // Nothing for a twin.
-  std::optional<Priced> price(const Family& family, const Member& member, const ScheduleEntry& entry) {
-    Priced p{resolver_.layout(family, member), {}, {}};
-    if (resolver_.is_twin(member, p.layout)) return std::nullopt;
-    p.placement = entry.placement(int(p.layout.pipeline), int(p.layout.chunks));
-    p.cost = cost_of(p.layout, p.placement);
-    return p;
-  }
-
-  void drop_for_memory(const Waiting& w) {
-    ++certificate().over_memory;
-    double& floor = families_[w.family].floor_bytes;
-    if (floor >= 0.0) over_memory_.add(family(w.family), floor, 0);
-    floor = -1.0;  // added once
-    over_memory_.count_one(family(w.family));
-  }
-
-  // Memory, then the simulated time, of a layout at the front of the queue.
-  void settle(const Waiting& w) {
-    --waiting_;
-    Layout layout = layout_of_waiting(w);
-    if (w.member.recompute == RecomputeChoice::fitted && w.known != Known::fitted)
-      return fit(w, std::move(layout));
-    const SharedSplit split = resolver_.split_of(layout);
-    const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
-    const auto placement =
-        find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
-    const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
-    if (excess_bytes(memory_floors(layout, placement, footprints), limits) > 0) return drop_for_memory(w);
-    if (schedule_catalog()[w.member.schedule].made_to_measure)
-      return settle_made(w, std::move(layout), footprints, placement);
-    std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
-    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
-    const auto program = resolver_.program(layout);
-    add_slots(*program, footprints, peaks);
-    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
-    const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
-    const StepCost cost = cost_of(layout, placement);
-    const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
-    ++certificate().simulated;
-    keep({step_time_s(timeline), peak, std::move(layout)});
-  }
-
-  void settle_made(const Waiting& w, Layout layout, const std::vector<StageFootprint>& footprints,
-                   const std::vector<int>& placement) {
-    const auto made = make_to_measure(problem_, layout, footprints, cost_of(layout, placement),
-                                      resolver_.programs(), last_kept_s());
-    if (!made) return drop_for_memory(w);
-    const auto& allowed = problem_.bounds.schedules;
-    const std::string& name = made->schedule->name;
-    const bool known = name != layout.schedule &&
-                       (allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end());
-    ++(known ? certificate().same : certificate().simulated);
-    if (!known) keep({made->step_time_s, made->peak_bytes, std::move(layout)});
-  }
-
-  // Chooses the fewest recomputed layers that fit; the layout then waits under the bound that they give.
-  void fit(Waiting w, Layout layout) {
-    const bool with_buffers = w.known == Known::fitted_without_buffers;
-    switch (resolver_.fit(layout, with_buffers)) {
-      case LayoutResolver::Fit::over_memory:
-        return drop_for_memory(w);
-      case LayoutResolver::Fit::twin:
-        if (!with_buffers) break;  // with them it may be another
-        ++certificate().same;
-        return;
-      case LayoutResolver::Fit::some_layers:
-        break;
-    }
-    w.known = with_buffers ? Known::fitted : Known::fitted_without_buffers;
-    w.bound_s = std::max(w.bound_s, bound_of(layout));
-    fitted_.push_back(std::move(layout.recomputed_layers));
-    w.fitted = int32_t(fitted_.size() - 1);
-    ++waiting_;
-    queue_.push(w);
-  }
-
-  void keep(Kept kept) {
-    const auto at = std::upper_bound(best_.begin(), best_.end(), kept,
-                                     [](const Kept& a, const Kept& b) { return a.key() < b.key(); });
-    best_.insert(at, std::move(kept));
-    if (best_.size() > keep_) best_.pop_back();
-  }
-
-  // Whether to go on; looks at the clock, and asks, only now and then.
-  bool go_on() {
-    constexpr int kLookEvery = 64;
-    if (stopped_ || ++looked_ % kLookEvery != 0) return !stopped_;
-    const SearchProgress progress{certificate().layouts - waiting_, now_s() - start_s_,
-                                  best_.empty() ? kInfinity : best_.front().step_time_s};
-    const bool in_time = problem_.time_limit_s <= 0.0 || progress.seconds < problem_.time_limit_s;
-    stopped_ = !in_time || (on_progress_ && !on_progress_(progress));
-    return !stopped_;
-  }
-
-  // Where nothing fits, only what the smallest layout needs is told.
-  void tell_over_memory() {
-    if (best_.empty() && certificate().optimal) {
-      if (auto least = over_memory_.least()) result_.over_memory.push_back(std::move(*least));
-    } else if (certificate().optimal) {
-      result_.over_memory = over_memory_.near_misses(kFamiliesTold);
-    }
-    result_.more_over_memory = over_memory_.splits() - int64_t(result_.over_memory.size());
-  }
-
-  void finish() {
-    const bool front_is_slower = queue_.empty() || queue_.top().bound_s > last_kept_s();
-    SearchCertificate& c = certificate();
-    const bool complete = front_is_slower && c.not_reached == 0;
-    (front_is_slower ? c.over_bound : c.not_reached) += waiting_;
-    MPT_CHECK(c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached == c.layouts,
-              "{} layouts, {} accounted for", c.layouts,
-              c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached);
-    c.optimal = complete;
-    // Nothing is known of families that were not looked at; of the rest the front of the queue is fastest.
-    result_.bound_s = c.not_reached > waiting_ ? 0.0 : queue_.empty() ? kInfinity : queue_.top().bound_s;
-    for (const Kept& kept : best_) {
-      Estimate e = estimate(problem_, *resolver_.split_of(kept.layout), kept.layout);
-      Evaluation evaluation = evaluate(problem_, e);
-      MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == kept.peak_bytes &&
-                    std::abs(evaluation.step_time_s - kept.step_time_s) <= 1e-9 * kept.step_time_s,
-                "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
-                layout_name(kept.layout), kept.step_time_s, kept.peak_bytes, evaluation.step_time_s,
-                evaluation.peak_bytes);
-      result_.best.push_back({std::move(e), std::move(evaluation)});
-    }
-    if (tells_) tell_over_memory();
-    c.seconds = now_s() - start_s_;
-  }
-
-  const SearchProblem& problem_;
-  const size_t keep_;
-  const double reached_s_;
-  const bool tells_;
-  const OnProgress& on_progress_;
-  const double start_s_;
-  LayoutResolver resolver_;
-  std::vector<Group> groups_;  // those that wait
-  std::vector<WaitingFamily> families_;
-  std::map<std::pair<int64_t, int64_t>, std::vector<Member>> members_;
-  std::vector<std::vector<int64_t>> fitted_;
-  std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
-  int64_t waiting_ = 0;  // layouts in the queue, those in unopened families included
-  std::vector<Kept> best_;
-  OverMemory over_memory_;
-  SearchResult result_;
-  int64_t looked_ = 0;
-  bool stopped_ = false;
-};
+// `tells`: whether what fell to memory is looked into.
+SearchResult search_in_shares(const SearchProblem& problem, size_t keep, double reached_s, bool tells,
+                              const OnProgress& on_progress) {
+  const auto shares = size_t(std::max(1, problem.threads));
+  Together together(reached_s, int(shares), on_progress);
+  std::vector<std::unique_ptr<SearchShare>> searches(shares);
+  std::vector<SearchResult> parts(shares);
+  in_threads(shares, [&](size_t share) {
+    searches[share] = std::make_unique<SearchShare>(problem, keep, share, shares, together);
+    searches[share]->run();
+  });
+  const bool optimal = std::all_of(searches.begin(), searches.end(), [](auto& s) { return s->optimal(); });
+  const bool nothing_fits =
+      std::none_of(searches.begin(), searches.end(), [](auto& s) { return s->found(); });
+  if (tells && optimal)
+    in_threads(shares, [&](size_t share) { searches[share]->tell_over_memory(nothing_fits); });
+  SearchResult result = searches.front()->take();
+  for (size_t share = 1; share < shares; ++share) add(result, searches[share]->take());
+  select(result, keep);
+  result.certificate.seconds = together.seconds();
+  return result;
+}
 
 }  // namespace
 
@@ -431,14 +123,14 @@ SearchResult search(const SearchProblem& problem, size_t keep, const OnProgress&
   SearchResult likely;
   SearchProblem rest = problem;
   if (problem.ranks >= kManyRanks) {
-    likely = Search(likely_part(problem), keep, kInfinity, false, on_progress).run();
+    likely = search_in_shares(likely_part(problem), keep, kInfinity, false, on_progress);
     // A rounding error must not drop the very layouts that were found.
     if (likely.best.size() == keep) reached_s = likely.best.back().evaluation.step_time_s * (1.0 + 1e-9);
     constexpr double kAtLeast = 1e-6;  // zero would be no limit
     if (rest.time_limit_s > 0.0)
       rest.time_limit_s = std::max(kAtLeast, rest.time_limit_s - likely.certificate.seconds);
   }
-  SearchResult result = Search(rest, keep, reached_s, true, on_progress).run();
+  SearchResult result = search_in_shares(rest, keep, reached_s, true, on_progress);
   SearchCertificate& c = result.certificate;
   c.seconds += likely.certificate.seconds;
   if (c.optimal) return result;

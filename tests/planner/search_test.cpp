@@ -106,6 +106,29 @@ TEST(Search, EveryPeakIsAtLeastItsFloorAndTheLeastNeedIsTold) {
   EXPECT_GT(nothing_fits, 5);
 }
 
+// Threads share the space by splits; what they find together is what one finds.
+TEST(Search, SeveralThreadsFindWhatOneFinds) {
+  int found = 0, nothing = 0;
+  for (uint32_t seed = 4000; seed < 4080; ++seed) {
+    RandomProblem r(seed);
+    const SearchResult one = search(r.problem, 3);
+    r.problem.threads = 3;
+    const SearchResult three = search(r.problem, 3);
+    EXPECT_EQ(three.certificate.layouts, one.certificate.layouts) << seed;
+    EXPECT_TRUE(three.certificate.optimal);
+    EXPECT_EQ(three.not_dividing, one.not_dividing) << seed;
+    ASSERT_EQ(three.best.size(), one.best.size()) << seed;
+    for (size_t i = 0; i < one.best.size(); ++i)
+      EXPECT_EQ(three.best[i].evaluation.step_time_s, one.best[i].evaluation.step_time_s) << seed;
+    ++(one.best.empty() ? nothing : found);
+    if (!one.best.empty() || one.over_memory.empty()) continue;
+    ASSERT_EQ(three.over_memory.size(), 1u) << seed;
+    EXPECT_EQ(three.over_memory.front().nearest.needed, one.over_memory.front().nearest.needed) << seed;
+  }
+  EXPECT_GT(found, 30);
+  EXPECT_GT(nothing, 3);
+}
+
 TEST(Search, FewerRanksThanDevices) {
   RandomProblem r(7);
   r.problem.cluster.devices = 8;

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/search_share.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <queue>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/lower.h"
+#include "planner/memory/memory_model.h"
+#include "planner/search/family_bound.h"
+#include "planner/search/layout_resolver.h"
+#include "planner/search/made_to_measure.h"
+#include "planner/search/over_memory.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// How far what waits is known. A member with fitted recompute waits again under the bound that its fitted
+// layers give, first fitted without transfer buffers, which costs no program, then with them.
+enum class Known : uint8_t { family, member, fitted_without_buffers, fitted };
+
+struct Waiting {
+  double bound_s = 0.0;
+  uint32_t family = 0;
+  Known known = Known::family;
+  Member member;
+  int32_t fitted = -1;  // index into the fitted counts
+};
+struct Later {
+  bool operator()(const Waiting& a, const Waiting& b) const { return a.bound_s > b.bound_s; }
+};
+
+}  // namespace
+
+Together::Together(double reached_s, int shares, const OnProgress& on_progress)
+    : on_progress_(on_progress),
+      start_s_(now_s()),
+      reached_s_(reached_s),
+      best_s_(kInfinity),
+      looked_(size_t(shares)) {}
+
+double Together::seconds() const { return now_s() - start_s_; }
+
+namespace {
+
+void lower(std::atomic<double>& value, double to) {
+  double now = value.load();
+  while (to < now && !value.compare_exchange_weak(now, to)) {
+  }
+}
+
+}  // namespace
+
+void Together::reach(double last_s) { lower(reached_s_, last_s); }
+void Together::found(double step_time_s) { lower(best_s_, step_time_s); }
+
+void Together::look(size_t share, int64_t layouts, double time_limit_s) {
+  looked_[share].store(layouts, std::memory_order_relaxed);
+  if (time_limit_s > 0.0 && seconds() >= time_limit_s) stopped_ = true;
+  const std::unique_lock lock(asking_, std::try_to_lock);
+  if (!lock.owns_lock() || !on_progress_) return;
+  SearchProgress progress{0, seconds(), best_s_.load()};
+  for (const auto& looked : looked_) progress.layouts += looked.load(std::memory_order_relaxed);
+  if (!on_progress_(progress)) stopped_ = true;
+}
+
+class SearchShare::Impl {
+ public:
+  Impl(const SearchProblem& problem, size_t keep, size_t share, size_t shares, Together& together)
+      : problem_(problem),
+        keep_(keep),
+        share_(share),
+        shares_(shares),
+        together_(together),
+        resolver_(problem),
+        over_memory_(problem, resolver_) {}
+
+  void run() {
+    visit_groups(
+        problem_, [this](const Layout& group) { add_group(group); }, &result_.not_dividing);
+    while (!queue_.empty() && queue_.top().bound_s <= last_kept_s() && go_on()) {
+      const Waiting next = queue_.top();
+      queue_.pop();
+      if (next.known == Known::family) {
+        open(next.family);
+      } else {
+        settle(next);
+      }
+    }
+    finish();
+  }
+
+  /// What fell to memory. Where nothing fits, only what the smallest layout needs is told.
+  void tell_over_memory(bool nothing_fits) {
+    if (nothing_fits) {
+      if (auto least = over_memory_.least()) result_.over_memory.push_back(std::move(*least));
+    } else {
+      result_.over_memory = over_memory_.near_misses(kFamiliesTold);
+    }
+    result_.more_over_memory = over_memory_.splits() - int64_t(result_.over_memory.size());
+  }
+
+  bool optimal() const { return result_.certificate.optimal; }
+  bool found() const { return !best_.empty(); }
+  SearchResult take() { return std::move(result_); }
+
+ private:
+  struct Group {
+    Layout layout;
+    std::vector<double> member_bounds_s;  // empty until one of its families is opened
+  };
+  struct WaitingFamily {
+    uint32_t group;
+    Sharding sharding;
+    double step_end_s;
+    double floor_bytes;  // negative once it is among those over memory
+  };
+
+  // Nothing slower is of interest: the last one kept, or what is known to be reached.
+  double last_kept_s() const {
+    return best_.size() < keep_ ? together_.reached_s()
+                                : std::min(together_.reached_s(), best_.back().step_time_s);
+  }
+  SearchCertificate& certificate() { return result_.certificate; }
+
+  // They depend on pipeline and micro-batches alone.
+  const std::vector<Member>& members(const Layout& layout) {
+    const auto key = std::make_pair(layout.pipeline, micro_batches(layout, problem_.workload));
+    const auto [at, fresh] = members_.try_emplace(key);
+    if (fresh) at->second = members_of(problem_, {layout}, &result_.not_dividing);
+    return at->second;
+  }
+
+  // Splits go round the threads.
+  bool is_mine(const Layout& l) {
+    const std::array split{l.tensor, l.context, l.pipeline, l.data};
+    if (split != last_split_) ++splits_seen_;
+    last_split_ = split;
+    return splits_seen_ % shares_ == share_;
+  }
+
+  void add_group(const Layout& layout) {
+    const auto member_count = int64_t(members(layout).size());
+    if (!is_mine(layout) || member_count == 0) return;
+    const std::vector<Sharding> shardings = shardings_of(problem_, layout);
+    const int64_t count = member_count * int64_t(shardings.size());
+    certificate().layouts += count;
+    if (!go_on()) {
+      certificate().not_reached += count;
+      return;
+    }
+    const FamilyBound bound = group_bound(problem_, layout, *resolver_.split_of(layout));
+    if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
+      certificate().over_memory += count;
+      over_memory_.add_group(layout, bound.floor_bytes, count);
+      return;
+    }
+    if (bound.bound_s > together_.reached_s()) {
+      certificate().over_bound += count;
+      return;
+    }
+    groups_.push_back({layout, {}});
+    for (const Sharding& sharding : shardings) add_family(sharding, member_count);
+  }
+
+  // Of the group added last.
+  void add_family(const Sharding& sharding, int64_t count) {
+    const Family family = family_of(groups_.back().layout, sharding);
+    const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
+    if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
+      certificate().over_memory += count;
+      over_memory_.add(family, bound.floor_bytes, count);
+      return;
+    }
+    if (bound.bound_s > together_.reached_s()) {
+      certificate().over_bound += count;
+      return;
+    }
+    waiting_ += count;
+    families_.push_back({uint32_t(groups_.size() - 1), sharding, bound.step_end_s, bound.floor_bytes});
+    queue_.push({bound.bound_s, uint32_t(families_.size() - 1), Known::family, {}, -1});
+  }
+
+  Family family(uint32_t f) const {
+    return family_of(groups_[families_[f].group].layout, families_[f].sharding);
+  }
+
+  Layout layout_of_waiting(const Waiting& w) {
+    Layout layout = resolver_.layout(family(w.family), w.member);
+    if (w.fitted < 0) return layout;
+    layout.recompute = Recompute::full;
+    layout.recomputed_layers = fitted_[size_t(w.fitted)];
+    return layout;
+  }
+
+  double bound_of(const Layout& layout) {
+    const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
+    const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
+    return bound_of(layout, entry, placement, cost_of(layout, placement));
+  }
+  double bound_of(const Layout& layout, const ScheduleEntry& entry, const std::vector<int>& placement,
+                  const StepCost& cost) {
+    return lower_bound_s(problem_, layout, cost, entry, placement);
+  }
+  StepCost cost_of(const Layout& layout, const std::vector<int>& placement) {
+    return planner::cost_of(problem_, *resolver_.split_of(layout), layout, placement);
+  }
+
+  // Members that differ in schedule or in how recompute is named have the same costs; those with one
+  // placement of the same number of chunks follow each other.
+  struct Priced {
+    Layout layout;
+    std::vector<int> placement;
+    StepCost cost;
+  };
+  using PriceKey = std::tuple<uint16_t, StageSplit, Recompute, bool>;
+  static PriceKey price_key(const Member& member, const ScheduleEntry& entry) {
+    const bool fitted = member.recompute == RecomputeChoice::fitted;
+    // Two chunks may lie in a V or in rounds; everything else has one placement.
+    const bool rounds = member.chunks != 2 || entry.placement == round_robin_placement;
+    return {member.chunks, member.split, fitted ? Recompute::none : recompute_of(member.recompute), rounds};
+  }
+
+  void open(uint32_t f) {
+    const Family family = this->family(f);
+    const std::vector<Member>& all = members(family.layout);
+    const std::vector<double>& group_bounds_s = member_bounds_s(groups_[families_[f].group]);
+    std::map<PriceKey, std::optional<Priced>> priced;
+    for (size_t m = 0; m < all.size(); ++m) {
+      const Member& member = all[m];
+      --waiting_;
+      if (group_bounds_s[m] + families_[f].step_end_s > last_kept_s()) {
+        ++certificate().over_bound;
+        continue;
+      }
+      const ScheduleEntry& entry = schedule_catalog()[member.schedule];
+      const auto [at, fresh] = priced.try_emplace(price_key(member, entry));
+      if (fresh) at->second = price(family, member, entry);
+      if (!at->second) {
+        ++certificate().same;
+        continue;
+      }
+      Waiting w{0.0, f, Known::member, member, -1};
+      w.bound_s = lower_bound_s(problem_, at->second->layout, at->second->cost, entry, at->second->placement);
+      if (w.bound_s > last_kept_s()) {
+        ++certificate().over_bound;
+        continue;
+      }
+      ++waiting_;
+      queue_.push(w);
+    }
+  }
+
+  // What the members of every family of a group take but for sharding and step end. Twins have none.
+  const std::vector<double>& member_bounds_s(Group& group) {
+    if (!group.member_bounds_s.empty()) return group.member_bounds_s;
+    const Family plain{group.layout};
+    std::map<PriceKey, std::optional<Priced>> priced;
+    for (const Member& member : members(group.layout)) {
+      const ScheduleEntry& entry = schedule_catalog()[member.schedule];
+      const auto [at, fresh] = priced.try_emplace(price_key(member, entry));
+      if (fresh) {
+        at->second = price(plain, member, entry);
+        if (at->second) remove_step_end(at->second->cost);
+      }
+      group.member_bounds_s.push_back(
+          at->second
+              ? lower_bound_s(problem_, at->second->layout, at->second->cost, entry, at->second->placement)
+              : 0.0);
+    }
+    return group.member_bounds_s;
+  }
+
+  static void remove_step_end(StepCost& cost) {
+    cost.reduce_norm_s = 0.0;
+    for (StageCost& stage : cost.stages) {
+      for (const InstructionKind kind : {InstructionKind::reduce_gradient, InstructionKind::optimizer_step,
+                                         InstructionKind::gather_parameters})
+        stage.seconds[size_t(kind)] = 0.0;
+    }
+  }
+
+  // Nothing for a twin.
+  std::optional<Priced> price(const Family& family, const Member& member, const ScheduleEntry& entry) {
+    Priced p{resolver_.layout(family, member), {}, {}};
+    if (resolver_.is_twin(member, p.layout)) return std::nullopt;
+    p.placement = entry.placement(int(p.layout.pipeline), int(p.layout.chunks));
+    p.cost = cost_of(p.layout, p.placement);
+    return p;
+  }
+
+  void drop_for_memory(const Waiting& w) {
+    ++certificate().over_memory;
+    double& floor = families_[w.family].floor_bytes;
+    if (floor >= 0.0) over_memory_.add(family(w.family), floor, 0);
+    floor = -1.0;  // added once
+    over_memory_.count_one(family(w.family));
+  }
+
+  // Memory, then the simulated time, of a layout at the front of the queue.
+  void settle(const Waiting& w) {
+    --waiting_;
+    Layout layout = layout_of_waiting(w);
+    if (w.member.recompute == RecomputeChoice::fitted && w.known != Known::fitted)
+      return fit(w, std::move(layout));
+    const SharedSplit split = resolver_.split_of(layout);
+    const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
+    const auto placement =
+        find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
+    const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
+    if (excess_bytes(memory_floors(layout, placement, footprints), limits) > 0) return drop_for_memory(w);
+    if (schedule_catalog()[w.member.schedule].made_to_measure)
+      return settle_made(w, std::move(layout), footprints, placement);
+    std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
+    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
+    const auto program = resolver_.program(layout);
+    add_slots(*program, footprints, peaks);
+    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
+    const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
+    const StepCost cost = cost_of(layout, placement);
+    const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
+    ++certificate().simulated;
+    keep({step_time_s(timeline), peak, std::move(layout)});
+  }
+
+  void settle_made(const Waiting& w, Layout layout, const std::vector<StageFootprint>& footprints,
+                   const std::vector<int>& placement) {
+    const auto made = make_to_measure(problem_, layout, footprints, cost_of(layout, placement),
+                                      resolver_.programs(), last_kept_s());
+    if (!made) return drop_for_memory(w);
+    const auto& allowed = problem_.bounds.schedules;
+    const std::string& name = made->schedule->name;
+    const bool known = name != layout.schedule &&
+                       (allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end());
+    ++(known ? certificate().same : certificate().simulated);
+    if (!known) keep({made->step_time_s, made->peak_bytes, std::move(layout)});
+  }
+
+  // Chooses the fewest recomputed layers that fit; the layout then waits under the bound that they give.
+  void fit(Waiting w, Layout layout) {
+    const bool with_buffers = w.known == Known::fitted_without_buffers;
+    switch (resolver_.fit(layout, with_buffers)) {
+      case LayoutResolver::Fit::over_memory:
+        return drop_for_memory(w);
+      case LayoutResolver::Fit::twin:
+        if (!with_buffers) break;  // with them it may be another
+        ++certificate().same;
+        return;
+      case LayoutResolver::Fit::some_layers:
+        break;
+    }
+    w.known = with_buffers ? Known::fitted : Known::fitted_without_buffers;
+    w.bound_s = std::max(w.bound_s, bound_of(layout));
+    fitted_.push_back(std::move(layout.recomputed_layers));
+    w.fitted = int32_t(fitted_.size() - 1);
+    ++waiting_;
+    queue_.push(w);
+  }
+
+  void keep(Kept kept) {
+    const auto at = std::upper_bound(best_.begin(), best_.end(), kept,
+                                     [](const Kept& a, const Kept& b) { return a.key() < b.key(); });
+    best_.insert(at, std::move(kept));
+    if (best_.size() > keep_) best_.pop_back();
+    if (best_.size() == keep_) together_.reach(best_.back().step_time_s);
+    together_.found(best_.front().step_time_s);
+  }
+
+  bool go_on() {
+    constexpr int kLookEvery = 64;
+    if (++looked_ % kLookEvery == 0)
+      together_.look(share_, certificate().layouts - waiting_, problem_.time_limit_s);
+    return !together_.stopped();
+  }
+
+  void finish() {
+    const bool front_is_slower = queue_.empty() || queue_.top().bound_s > last_kept_s();
+    SearchCertificate& c = certificate();
+    const bool complete = front_is_slower && c.not_reached == 0;
+    (front_is_slower ? c.over_bound : c.not_reached) += waiting_;
+    MPT_CHECK(c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached == c.layouts,
+              "{} layouts, {} accounted for", c.layouts,
+              c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached);
+    c.optimal = complete;
+    // Nothing is known of families that were not looked at; of the rest the front of the queue is fastest.
+    result_.bound_s = c.not_reached > waiting_ ? 0.0 : queue_.empty() ? kInfinity : queue_.top().bound_s;
+    for (const Kept& kept : best_) {
+      Estimate e = estimate(problem_, *resolver_.split_of(kept.layout), kept.layout);
+      Evaluation evaluation = evaluate(problem_, e);
+      MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == kept.peak_bytes &&
+                    std::abs(evaluation.step_time_s - kept.step_time_s) <= 1e-9 * kept.step_time_s,
+                "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
+                layout_name(kept.layout), kept.step_time_s, kept.peak_bytes, evaluation.step_time_s,
+                evaluation.peak_bytes);
+      result_.best.push_back({std::move(e), std::move(evaluation)});
+    }
+  }
+
+  const SearchProblem& problem_;
+  const size_t keep_, share_, shares_;
+  Together& together_;
+  LayoutResolver resolver_;
+  std::vector<Group> groups_;  // those that wait
+  std::vector<WaitingFamily> families_;
+  std::map<std::pair<int64_t, int64_t>, std::vector<Member>> members_;
+  std::vector<std::vector<int64_t>> fitted_;
+  std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
+  int64_t waiting_ = 0;  // layouts in the queue, those in unopened families included
+  std::vector<Kept> best_;
+  OverMemory over_memory_;
+  SearchResult result_;
+  int64_t looked_ = 0;
+  std::array<int64_t, 4> last_split_{};
+  size_t splits_seen_ = 0;
+};
+
+SearchShare::SearchShare(const SearchProblem& problem, size_t keep, size_t share, size_t shares,
+                         Together& together)
+    : impl_(std::make_unique<Impl>(problem, keep, share, shares, together)) {}
+SearchShare::~SearchShare() = default;
+void SearchShare::run() { impl_->run(); }
+bool SearchShare::optimal() const { return impl_->optimal(); }
+bool SearchShare::found() const { return impl_->found(); }
+void SearchShare::tell_over_memory(bool nothing_fits) { impl_->tell_over_memory(nothing_fits); }
+SearchResult SearchShare::take() { return impl_->take(); }
+
+}  // namespace mpt::planner
