@@ -242,6 +242,7 @@ void declare(CLI::App& app, PlanOptions& o) {
   declare_outputs(app, o.out);
   declare_cost(app, o.cost);
   app.add_option("--time-limit", o.time_limit_s, "Seconds of search; then the best so far, with its gap")
+      ->capture_default_str()
       ->check(CLI::Range(1e-3, 1e6));
   app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
   app.add_flag("--pareto", o.pareto, "Print the layouts that trade time against memory and devices");
@@ -271,35 +272,51 @@ Features features_of(const ClusterSpec& cluster) {
   return {};
 }
 
-std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o) {
+Overlaps overlaps_of(const Layout& l) {
+  return {l.overlap_gradient_reduce, l.overlap_parameter_gather, l.overlap_tensor, l.overlap_transfer};
+}
+
+namespace {
+
+void check_required(const PlanOptions& o) {
   const std::pair<const char*, bool> required[] = {{"--model", o.model.empty()},
                                                    {"--cluster", o.cluster.empty()},
                                                    {"--global-batch", o.global_batch == 0}};
   for (const auto& [option, missing] : required) {
     if (missing) throw UserError(Problem{option, "missing", "a value", "see --help"});
   }
+}
+
+void set_workload(const PlanOptions& o, const Plan* base, SearchProblem& problem) {
+  const int64_t usual = std::min(problem.model.max_positions, kDefaultSequence);
+  problem.workload = base != nullptr ? base->workload : Workload{o.global_batch, usual};
+  if (o.global_batch > 0) problem.workload.global_batch = o.global_batch;
+  if (o.sequence > 0) problem.workload.sequence = o.sequence;
+  if (problem.workload.sequence <= problem.model.max_positions) return;
+  throw UserError(Problem{
+      "--seq", std::to_string(problem.workload.sequence),
+      fmt::format("at most the {} positions of {}", problem.model.max_positions, problem.model.name), ""});
+}
+
+}  // namespace
+
+std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) {
+  if (base == nullptr) check_required(o);
   auto p = std::make_unique<PreparedSearch>();
   SearchProblem& problem = p->problem;
   problem.bounds = bounds_of(o.space);
-  problem.model = models::load_model(o.model);
+  problem.model = o.model.empty() ? base->model : models::load_model(o.model);
   if (!o.profile.empty()) p->profile = profiler::load_profile(o.profile);
-  problem.cluster = profiler::load_cluster(o.cluster, p->profile);
+  problem.cluster = o.cluster.empty() ? base->cluster : profiler::load_cluster(o.cluster, p->profile);
   const bool cpu = problem.cluster.device.kind == DeviceKind::cpu;
-  problem.precision = o.precision.empty() ? (cpu ? Precision::fp32 : Precision::bf16)
-                                          : names<Precision>({o.precision}, "--precision").front();
+  const Precision usual = base != nullptr ? base->layout.precision : cpu ? Precision::fp32 : Precision::bf16;
+  problem.precision = o.precision.empty() ? usual : names<Precision>({o.precision}, "--precision").front();
   check_precision(problem.precision, problem.cluster);
-  problem.overlaps = overlaps_of(o, cpu);
+  problem.overlaps = base != nullptr && o.overlaps.empty() ? overlaps_of(base->layout) : overlaps_of(o, cpu);
   problem.features = features_of(problem.cluster);
   problem.time_limit_s = o.time_limit_s;
   problem.threads = o.threads > 0 ? o.threads : default_threads();
-  const int64_t sequence =
-      o.sequence > 0 ? o.sequence : std::min(problem.model.max_positions, kDefaultSequence);
-  problem.workload = {o.global_batch, sequence};
-  if (sequence > problem.model.max_positions) {
-    throw UserError(Problem{
-        "--seq", std::to_string(sequence),
-        fmt::format("at most the {} positions of {}", problem.model.max_positions, problem.model.name), ""});
-  }
+  set_workload(o, base, problem);
   problem.ranks = o.ranks > 0 ? o.ranks : problem.cluster.devices;
   if (problem.ranks > problem.cluster.devices) {
     throw UserError(Problem{

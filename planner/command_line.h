@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/plan.h"
 #include "planner/search/arrangement.h"
 #include "planner/search/problem.h"
 #include "profiler/hardware/profile.h"
@@ -41,7 +42,7 @@ struct PlanOptions {
   std::string cluster;
   int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
   int threads = 0;  // 0: one per core, at most 8
-  double time_limit_s = 0.0;
+  double time_limit_s = 120.0;
   bool pareto = false;
   std::vector<std::string> overlaps;
   SpaceOptions space;
@@ -65,7 +66,10 @@ void check_pareto(const PlanOptions& options);
 /// One per core, at most 8: more gain little, since each has its own prices and programs.
 int default_threads();
 
-/// Overlaps and features that a cluster's runtime has.
+/// What ran beside compute in a layout.
+Overlaps overlaps_of(const Layout& layout);
+
+/// Features that a cluster's runtime has.
 Features features_of(const ClusterSpec& cluster);
 
 /// Everything that a search needs to stay alive.
@@ -75,7 +79,8 @@ struct PreparedSearch {
   std::unique_ptr<CostSource> cost;
   std::unique_ptr<Pools> pools;
 };
-/// Reads the files that the options name and checks them against each other. Throws UserError.
-std::unique_ptr<PreparedSearch> prepare(const PlanOptions& options);
+/// Reads the files that the options name and checks them against each other. What they leave out of model,
+/// cluster, batch, sequence, precision and overlaps comes from `base` where there is one. Throws UserError.
+std::unique_ptr<PreparedSearch> prepare(const PlanOptions& options, const Plan* base = nullptr);
 
 }  // namespace mpt::planner

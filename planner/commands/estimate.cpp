@@ -19,6 +19,11 @@
 namespace mpt::planner {
 namespace {
 
+struct EstimateOptions {
+  std::string plan;
+  PlanOptions problem;
+};
+
 template <class T>
 T one(const std::vector<T>& values, T otherwise) {
   return values.empty() ? otherwise : values.front();
@@ -174,11 +179,25 @@ std::string advice(const SearchProblem& given, const Candidate& mine) {
   return text + describe_certificate(result.certificate);
 }
 
-void run(const PlanOptions& o) {
+// A plan's own layout leaves nothing open.
+void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
+  if (o.plan.empty()) return;
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0 || option->get_group() != "Layout") continue;
+    throw UserError(Problem{"--plan", "excludes " + option->get_name(), "one or the other",
+                            "the plan holds its layout; leave --plan out and name all of it"});
+  }
+}
+
+void run(const EstimateOptions& options) {
+  const PlanOptions& o = options.problem;
   check_outputs(o.out);
-  const auto prepared = prepare(o);
+  const std::optional<Plan> plan_given =
+      options.plan.empty() ? std::nullopt : std::optional(load_plan(options.plan));
+  const auto prepared = prepare(o, plan_given ? &*plan_given : nullptr);
   const SearchProblem& problem = prepared->problem;
-  const Layout layout = layout_from(problem);
+  Layout layout = plan_given ? plan_given->layout : layout_from(problem);
+  layout.precision = problem.precision;
   check(problem, layout);
   Candidate candidate{estimate(problem, layout), {}};
   candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
@@ -195,12 +214,17 @@ void run(const PlanOptions& o) {
 std::function<void()> add_estimate(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("estimate", "Score a layout that you have, and see what would be better");
-  auto o = std::make_shared<PlanOptions>();
-  declare_problem(*command, *o);
-  declare_space(*command, o->space, false);
-  declare_outputs(*command, o->out);
-  declare_cost(*command, o->cost);
-  return [o] { run(*o); };
+  auto o = std::make_shared<EstimateOptions>();
+  command->add_option("--plan", o->plan,
+                      "Score the layout of this plan file, here or on another --cluster or --model");
+  declare_problem(*command, o->problem);
+  declare_space(*command, o->problem.space, false);
+  declare_outputs(*command, o->problem.out);
+  declare_cost(*command, o->problem.cost);
+  return [command, o] {
+    check_plan_options(*command, *o);
+    run(*o);
+  };
 }
 
 }  // namespace mpt::planner

@@ -52,10 +52,6 @@ SpaceOptions parse_kind(const std::string& text) {
   return o;
 }
 
-Overlaps overlaps_of(const Layout& l) {
-  return {l.overlap_gradient_reduce, l.overlap_parameter_gather, l.overlap_tensor, l.overlap_transfer};
-}
-
 // The problem that the plan answers, priced as it was.
 PreparedSearch problem_of(const Plan& plan, const ExplainOptions& o) {
   PreparedSearch p;

@@ -114,6 +114,7 @@ InsideCompute collectives_s(const std::vector<Collective>& collectives, const La
   return sum;
 }
 
+// A piece without recompute.
 PieceCost price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
                       const CostSource& source) {
   PieceCost cost;
@@ -121,21 +122,36 @@ PieceCost price_piece(const models::LayerProgram& program, Piece piece, const La
   cost.backward_s = source.piece_s(piece, Phase::backward, layout, program);
   cost.input_gradient_s = source.piece_s(piece, Phase::input_gradient, layout, program);
   cost.weight_gradient_s = source.piece_s(piece, Phase::weight_gradient, layout, program);
-  for (size_t i = 0; i < program.operators.size(); ++i) {
-    const models::Operator& op = program.operators[i];
+  for (const models::Operator& op : program.operators) {
     if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
-    const InsideCompute forward =
-        collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source);
-    cost.forward_collective.add(forward, 1.0);
+    cost.forward_collective.add(
+        collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source),
+        1.0);
     cost.backward_collective.add(collectives_s(op.backward_collectives, layout,
                                                source.operator_s(op.shape, Phase::input_gradient), source),
                                  1.0);
-    if (piece == Piece::layer && is_recomputed(program, i, layout.recompute))
-      cost.backward_collective.add(forward, 1.0);
   }
   cost.forward_s += cost.forward_collective.total();
   cost.backward_s += cost.backward_collective.total();
   cost.input_gradient_s += cost.backward_collective.total();
+  return cost;
+}
+
+// The same layer with the recompute of `layout`: its backward runs some operators forward again, with their
+// collectives.
+PieceCost with_recompute(const PieceCost& plain, const models::LayerProgram& program, const Layout& layout,
+                         const CostSource& source) {
+  PieceCost cost = plain;
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    const models::Operator& op = program.operators[i];
+    if (op.forward_collectives.empty() || !is_recomputed(program, i, layout.recompute)) continue;
+    cost.backward_collective.add(
+        collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source),
+        1.0);
+  }
+  const double collectives = cost.backward_collective.total();
+  cost.backward_s = source.piece_s(Piece::layer, Phase::backward, layout, program) + collectives;
+  cost.input_gradient_s = source.piece_s(Piece::layer, Phase::input_gradient, layout, program) + collectives;
   return cost;
 }
 
@@ -210,9 +226,12 @@ PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequ
     const size_t kind = kind_of(l);
     if (seen[kind]++ == 0) {
       const models::LayerProgram program = models::layer_program(model, l, layout, sequence);
-      for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+      auto& costs = layers_[kind];
+      layout.recompute = Recompute::none;
+      costs[size_t(Recompute::none)] = price_piece(program, Piece::layer, layout, source);
+      for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
         layout.recompute = recompute;
-        layers_[kind][size_t(recompute)] = price_piece(program, Piece::layer, layout, source);
+        costs[size_t(recompute)] = with_recompute(costs[size_t(Recompute::none)], program, layout, source);
       }
     }
     before_.push_back(seen);

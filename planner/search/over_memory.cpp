@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
 #include "core/lower.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/family_bound.h"
@@ -123,28 +124,35 @@ MemoryFamily OverMemory::told(const Miss& miss) {
 }
 
 std::optional<MemoryFamily> OverMemory::least() {
+  // The first exact one is the least of all; where that takes too long, the least that is exact by then.
+  constexpr double kLongest = 5.0;
+  const double start_s = now_s();
+  std::optional<Miss> best;
   std::vector<Miss> heap;
   for (auto& [key, split] : splits_)
     std::copy(split.misses.begin(), split.misses.end(), std::back_inserter(heap));
   std::make_heap(heap.begin(), heap.end());
   while (!heap.empty()) {
+    if (best && now_s() - start_s > kLongest) break;
     std::pop_heap(heap.begin(), heap.end());
     Miss miss = std::move(heap.back());
     heap.pop_back();
     if (miss.known == Known::exact) return told(miss);
+    std::vector<Miss> opened;
     if (miss.known == Known::group_floor) {
-      for (Miss& family : families_in(miss)) {
-        heap.push_back(std::move(family));
-        std::push_heap(heap.begin(), heap.end());
-      }
+      opened = families_in(miss);
     } else if (miss.known == Known::family_floor) {
-      open(miss.family, heap);
+      open(miss.family, opened);
     } else if (raise(miss)) {
-      heap.push_back(std::move(miss));
+      if (miss.known == Known::exact && (!best || miss.needed < best->needed)) best = miss;
+      opened.push_back(std::move(miss));
+    }
+    for (Miss& next : opened) {
+      heap.push_back(std::move(next));
       std::push_heap(heap.begin(), heap.end());
     }
   }
-  return std::nullopt;
+  return best ? std::optional(told(*best)) : std::nullopt;
 }
 
 std::vector<MemoryFamily> OverMemory::near_misses(size_t most) {

@@ -28,7 +28,8 @@ class OverMemory {
   void add_group(const Layout& group, double floor_bytes, int64_t count);
   void count_one(const Family& family);
 
-  /// The layout that needs least of all, exactly: to be asked where nothing fits.
+  /// The layout that needs least of all, exactly: to be asked where nothing fits. In a space so large that
+  /// this takes seconds, one that needs little.
   std::optional<MemoryFamily> least();
   /// For `most` of the splits that seem nearest: a near miss of each, which is a layout with its exact need,
   /// but not surely the split's nearest. Those that need least come first.

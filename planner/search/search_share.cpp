@@ -337,15 +337,18 @@ class SearchShare::Impl {
 
   void settle_made(const Waiting& w, Layout layout, const std::vector<StageFootprint>& footprints,
                    const std::vector<int>& placement) {
+    const double slowest_s = last_kept_s();
     const auto made = make_to_measure(problem_, layout, footprints, cost_of(layout, placement),
-                                      resolver_.programs(), last_kept_s());
+                                      resolver_.programs(), slowest_s);
     if (!made) return drop_for_memory(w);
     const auto& allowed = problem_.bounds.schedules;
     const std::string& name = made->schedule->name;
     const bool known = name != layout.schedule &&
                        (allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end());
     ++(known ? certificate().same : certificate().simulated);
-    if (!known) keep({made->step_time_s, made->peak_bytes, std::move(layout)});
+    // What is slower than asked for need not be the best that the layout can have.
+    if (!known && made->step_time_s <= slowest_s)
+      keep({made->step_time_s, made->peak_bytes, std::move(layout)});
   }
 
   // Chooses the fewest recomputed layers that fit; the layout then waits under the bound that they give.

@@ -12,6 +12,8 @@
 namespace mpt::planner {
 namespace {
 
+// Stages of a few layers in a model of thousands: nobody runs them, unless somebody asks for the chunks.
+constexpr int64_t kMostStages = 1024;
 constexpr int64_t kFewestTokensPerPiece = 128;  // rows of a tile in flash attention kernels
 
 template <class T>
@@ -289,6 +291,10 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
     const int64_t most = std::min<int64_t>(entry.max_chunks, problem.model.layers / split.pipeline);
     for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks) {
       if (!allowed(problem.bounds.chunks, chunks) || (only_one && chunks > 1)) continue;
+      if (split.pipeline * chunks > kMostStages && problem.bounds.chunks.empty()) {
+        note(fmt::format("more than {} virtual stages", kMostStages));
+        continue;
+      }
       if (split.pipeline * chunks * micro > kMostScheduleCells) {
         note(fmt::format("more than {} stages x micro-batches", kMostScheduleCells));
         continue;

@@ -218,6 +218,60 @@ def plan_commands(folder, base, profile):
     expect("sweep, file that cannot be", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "1", "--csv", f"{folder}/no/s.csv"), 2, "--csv")
 
 
+def other_clusters(folder):
+    model = ["--model", "llama3-8b", "--global-batch", 64, "--seq", 4096]
+    mixed, trace = f"{folder}/mixed.json", f"{folder}/trace.json"
+    joined = "dgx-a100:1+dgx-h100:1@5GB/s@2ms"
+    expect("mixed", run("mpt-plan", *model, "--cluster", joined, "-o", mixed, "--trace", trace), 0, "pipeline rank", "on dgx-a100:1", "on dgx-h100:1",
+           "On dgx-h100:1 alone: ", "link between clusters")
+    if not any(e.get("ph") == "C" for e in json.load(open(trace))["traceEvents"]):
+        FAILURES.append("mixed: the trace has no memory over time")
+    expect("mixed, explained", run("mpt-plan", "explain", mixed, "--why-not", "pp=1"), 0, "Why not pp=1?")
+    expect("mixed, estimate", run("mpt-plan", "estimate", *model, "--cluster", joined, "--pp", 2, "--zero", 1), 0, "Where a rank's step goes", "transfers between stages")
+    expect("mixed, some of the ranks", run("mpt-plan", *model, "--cluster", joined, "--ranks", 8), 2, "--ranks", "mixed cluster")
+    for bad in ("dgx-a100:1+", "dgx-a100:1@5GB/s", "dgx-a100:1+dgx-h100:1@5", "dgx-a100:1+dgx-h100:1@5GB/s@1h", "dgx-a100:1+this-machine:2",
+                "dgx-a100:1+dgx-h100:1@5GB/s@1ms@1", "+".join(["dgx-a100:1"] * 5), "dgx-a100:900000+dgx-h100:900000"):
+        expect(f"mixed, {bad}", run("mpt-plan", *model, "--cluster", bad), 2, "--cluster")
+
+    cluster = json.load(open(mixed))["cluster"]
+    path = write(f"{folder}/cluster.json", cluster)
+    expect("mixed, from a file", run("mpt-plan", *model, "--cluster", path, "--pp", 2), 0, "Placement: ")
+
+    def edited(name, change, *parts):
+        copy = json.loads(json.dumps(cluster))
+        change(copy)
+        expect("cluster file, " + name, run("mpt-plan", *model, "--cluster", write(f"{folder}/edited.json", copy)), 2, "edited.json", *parts)
+
+    edited("devices that do not add up", lambda c: c.update(devices=7), "/devices", "the sum of its groups")
+    edited("a group without links", lambda c: c["groups"][0].update(levels=[]), "/groups/0/levels")
+    edited("one group", lambda c: c["groups"].pop(), "/groups")
+    edited("oversubscription below 1", lambda c: c["levels"][0].update(oversubscription=0.5), "/levels/0/oversubscription")
+    edited("rails below none", lambda c: c["levels"][-1].update(rails=-1), "/levels/2/rails")
+    edited("a bandwidth beyond all", lambda c: c["groups"][1]["levels"][0].update(bandwidth_bytes_per_s=1e300), "/groups/1/levels/0/bandwidth")
+
+    expect("plan, ten million devices", run("mpt-plan", *model, "--cluster", "dgx-h100:1250000"), 2, "divides the model and the batch")
+    expect("plan, generated", run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--schedule", "generated", "--pp", 4), 0, "generated", "the optimum")
+    expect("pareto", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto"), 0, "devices  step time", "Each is the fastest")
+    front = run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "--json")
+    points = json.loads(front.stdout)["pareto"]
+    times = [(p["devices"], p["ranked"]["step_time_s"], p["ranked"]["peak_bytes"]) for p in points]
+    if len(times) < 5 or any(a != b and all(x <= y for x, y in zip(a, b)) for a in times for b in times):
+        FAILURES.append(f"pareto: not a front: {times}")
+    expect("pareto, to a file", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "-o", mixed), 2, "--pareto", "excludes")
+    expect("pareto, nothing fits", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "--memory", "1GiB"), 2, "--memory")
+    one = run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--threads", 1).stdout.splitlines()[3:6]
+    two = run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--threads", 2).stdout.splitlines()[3:6]
+    if one != two:
+        FAILURES.append(f"threads: {one} and {two}")
+    expect("plan, threads of none", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--threads", 0), 2, "--threads")
+    plan = f"{folder}/hardware.json"
+    run("mpt-plan", *model, "--cluster", "dgx-a100:2", "-o", plan)
+    expect("estimate, a plan on other devices", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:2"), 0, "of dgx-h100:2", "Better")
+    expect("estimate, a plan and a degree", run("mpt-plan", "estimate", "--plan", plan, "--tp", 2), 2, "--plan", "excludes --tp")
+    expect("estimate, a plan on too few", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:1"), 2, "at most the 8 devices")
+    expect("sweep, suffixes", run("mpt-plan", "sweep", "--model", "llama3-8b", "--global-batch", 64, "--cluster", "dgx-h100:1", "--over", "seq", "--values", "1K,2K"), 0, "  1K  ", "  2K  ")
+
+
 def wrong_run(folder, text, plan):
     good = json.load(open(plan))
 
@@ -270,6 +324,7 @@ with tempfile.TemporaryDirectory() as folder:
     wrong_profile(folder, model, profile)
     wrong_plan(folder, model, profile, base)
     plan_commands(folder, base, profile)
+    other_clusters(folder)
     wrong_run(folder, text, plan)
     interrupted(plan, text)
 print("\n".join(FAILURES))
