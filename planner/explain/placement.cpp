@@ -22,9 +22,13 @@ const LinkLevel& level_of(const ClusterSpec& cluster, const GroupPlace& group) {
 const LinkLevel& pipeline_level(const ClusterSpec& cluster, const Layout& layout) {
   const int64_t stride = RankGrid(layout).stride(Axis::pipeline);
   const LinkLevel* slowest = nullptr;
+  double slowest_s = -1.0;
   for (int64_t p = 0; p + 1 < layout.pipeline; ++p) {
-    const LinkLevel* level = link_of_ranks(cluster, p * stride, (p + 2) * stride - 1).level;
-    if (slowest == nullptr || level->bandwidth_bytes_per_s < slowest->bandwidth_bytes_per_s) slowest = level;
+    const int64_t first = p * stride, last = (p + 2) * stride - 1;
+    const double seconds = message_s(kMiB, first, last, stride, cluster);
+    if (seconds <= slowest_s) continue;
+    slowest = link_of_ranks(cluster, first, last).level;
+    slowest_s = seconds;
   }
   return *slowest;
 }
