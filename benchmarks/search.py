@@ -2,7 +2,7 @@
 """Searches of whole spaces with their certificates: seconds and peak memory, and how both grow with the cluster.
 
 Usage: search.py FOLDER_OF_PROGRAMS [--quick]   (--quick leaves out the searches of many seconds)
-One thread. Seconds are of the search as the plan's certificate says; memory is the process's peak.
+One thread, but for the last lines. Seconds are of the search as the plan's certificate says; memory is the process's peak.
 """
 
 import json
@@ -21,12 +21,16 @@ CASES = [
 LONG_CASES = [
     ("deepseek-v3", "dgx-h100:256", 15360, 4096),
     ("llama3-405b", "dgx-h100:12500", 25000, 8192),
+    ("llama3-70b", "dgx-a100:8+dgx-h100:8@25GB/s@2ms", 512, 4096),
 ]
+# How the cost grows with one thing at a time.
+GROWTH = [("layers", [("llama3-8b", "dgx-h100:16", 512, 4096), ("llama3-70b", "dgx-h100:16", 512, 4096), ("llama3-405b", "dgx-h100:16", 512, 4096)]),
+          ("micro-batches", [("llama3-70b", "dgx-h100:16", b, 4096) for b in (128, 512, 2048, 8192)])]
 
 
-def search(programs, model, cluster, batch, sequence):
+def search(programs, model, cluster, batch, sequence, threads=1):
     command = [os.path.join(programs, "mpt-plan"), "--model", model, "--cluster", cluster, "--global-batch", str(batch),
-               "--seq", str(sequence), "--top", "1", "--json"]
+               "--seq", str(sequence), "--top", "1", "--threads", str(threads), "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     output = process.stdout.read()
     errors = process.stderr.read()
@@ -40,13 +44,19 @@ def main():
     programs = sys.argv[1]
     cases = CASES + ([] if "--quick" in sys.argv[2:] else LONG_CASES)
     print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
-    print(f"{'model':<12} {'cluster':<15} {'devices':>8} {'layouts':>13} {'simulated':>9} {'seconds':>8} {'layouts/s':>10} "
+    print(f"{'model':<12} {'cluster':<33} {'batch':>6} {'devices':>8} {'layouts':>13} {'simulated':>9} {'seconds':>8} {'layouts/s':>10} "
           f"{'memory':>8}  optimal")
-    for model, cluster, batch, sequence in cases:
+    growth = [case for _, some in GROWTH for case in some]
+    for model, cluster, batch, sequence in cases + growth:
         plan, megabytes = search(programs, model, cluster, batch, sequence)
         c = plan["search"]
-        print(f"{model:<12} {cluster:<15} {plan['cluster']['devices']:>8} {c['layouts']:>13,} {c['simulated']:>9,} "
+        print(f"{model:<12} {cluster:<33} {batch:>6} {plan['cluster']['devices']:>8} {c['layouts']:>13,} {c['simulated']:>9,} "
               f"{c['seconds']:>8.2f} {c['layouts'] / c['seconds'] / 1e6:>8.1f} M {megabytes:>5.0f} MB  {c['optimal']}", flush=True)
+    threads = os.cpu_count()
+    for model, cluster, batch, sequence in (CASES[0], LONG_CASES[0]):
+        one, _ = search(programs, model, cluster, batch, sequence)
+        all_, _ = search(programs, model, cluster, batch, sequence, threads)
+        print(f"{model}: {threads} threads {one['search']['seconds'] / all_['search']['seconds']:.2f}x as fast as one")
 
 
 main()

@@ -191,6 +191,15 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   return footprint;
 }
 
+bool stages_alike(const ModelSpec& model, const StageContent& a, const StageContent& b) {
+  if (a.layer_count != b.layer_count || a.has_embedding != b.has_embedding || a.has_head != b.has_head)
+    return false;
+  // Where kinds of layers alternate, stages of equal number may yet differ.
+  if (!model.moe || a.first_layer == b.first_layer) return true;
+  return model.moe->layer_interval == 1 &&
+         std::min(a.first_layer, b.first_layer) >= model.moe->leading_dense_layers;
+}
+
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload) {
   return stage_footprints(StagePieces(model, layout, workload.sequence), model, layout);
@@ -201,10 +210,8 @@ std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const Mo
   const auto contents = stage_contents(model, layout);
   std::vector<StageFootprint> footprints;
   footprints.reserve(contents.size());
-  const bool uniform = !model.moe;  // layers of one kind: stages in the middle differ by their number alone
   for (size_t s = 0; s < contents.size(); ++s) {
-    const bool alike = uniform && s > 1 && s + 1 < contents.size() &&
-                       contents[s].layer_count == contents[s - 1].layer_count &&
+    const bool alike = s > 0 && stages_alike(model, contents[s - 1], contents[s]) &&
                        recomputed_layers(layout, s, contents[s].layer_count) ==
                            recomputed_layers(layout, s - 1, contents[s - 1].layer_count);
     footprints.push_back(alike ? footprints.back() : pieces.footprint(layout, contents[s], s));

@@ -10,7 +10,8 @@ class Fitting {
  public:
   Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
           const ActivationPeaks& peaks, std::span<const StageSlots> slots)
-      : split_(split),
+      : model_(problem.model),
+        split_(split),
         peaks_(peaks),
         slots_(slots),
         layout_(layout),
@@ -46,6 +47,15 @@ class Fitting {
     return fits(rank, high);
   }
 
+  // Most stages are like one that was asked for before.
+  const StageFootprint& footprint(size_t s, int64_t recomputed) {
+    for (const Known& k : known_) {
+      if (k.recomputed == recomputed && models::stages_alike(model_, contents_[k.s], contents_[s]))
+        return k.footprint;
+    }
+    return known_.emplace_back(s, recomputed, split_.pieces.footprint(layout_, contents_[s], s)).footprint;
+  }
+
   // With `count` recomputed layers on the rank. A few more recomputed layers may need more workspace than
   // they save, so what is returned at last is checked again.
   bool fits(int rank, int64_t count) {
@@ -55,18 +65,25 @@ class Fitting {
       const int64_t here = std::min(count, contents_[s].layer_count);
       count -= here;
       layout_.recomputed_layers[s] = here;
-      footprints_[s] = split_.pieces.footprint(layout_, contents_[s], s);
+      footprints_[s] = footprint(s, here);
       if (!slots_.empty()) slots += slots_[s].total() * footprints_[s].boundary_bytes;
     }
     return peaks_.rank_peak_bytes(size_t(rank), footprints_) + slots <= limits_[size_t(rank)];
   }
 
+  const ModelSpec& model_;
   const SplitModel& split_;
   const ActivationPeaks& peaks_;
   std::span<const StageSlots> slots_;
   Layout layout_;
   std::vector<StageContent> contents_;
   std::vector<StageFootprint> footprints_;
+  struct Known {
+    size_t s;
+    int64_t recomputed;
+    StageFootprint footprint;
+  };
+  std::vector<Known> known_;
   std::vector<int64_t> limits_;  // by rank
 };
 

@@ -7,7 +7,6 @@
 #include <memory>
 #include <thread>
 
-#include "core/schedule_catalog.h"
 #include "planner/search/search_share.h"
 
 namespace mpt::planner {
@@ -106,12 +105,10 @@ SearchProblem likely_part(const SearchProblem& problem) {
   if (b.context_methods.empty()) b.context_methods = {ContextMethod::ring};
   if (b.sequence_parallel.empty()) b.sequence_parallel = {true};
   if (b.expert_tensor.empty() && problem.model.moe) b.expert_tensor = {1};
+  if (b.micro_batch.empty()) b.micro_batch = {1, 2, 4};
+  if (b.chunks.empty()) b.chunks = {1, 2, 3, 4, 6, 8};
+  if (b.schedules.empty()) b.schedules = {"1f1b", "interleaved", "zb-v", "dualpipe-v"};
   part.features.partial_recompute = false;
-  if (b.schedules.empty()) {
-    for (const ScheduleEntry& entry : schedule_catalog()) {
-      if (!entry.made_to_measure) b.schedules.push_back(entry.name);
-    }
-  }
   return part;
 }
 
