@@ -4,6 +4,7 @@
 // CostSource: seconds of the pieces of a step, and where the numbers came from. It knows no schedule;
 // StepCost adds its pieces up to instructions.
 
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -15,9 +16,18 @@
 
 namespace mpt::planner {
 
+/// Compute of one piece for one micro-batch, without its collectives.
+struct PieceSeconds {
+  double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
+};
+
 class CostSource {
  public:
   virtual ~CostSource() = default;
+
+  /// A piece under each recompute, by Recompute; the layout's own is of no account.
+  virtual std::array<PieceSeconds, 3> pieces_s(profiler::Piece piece, const Layout& layout,
+                                               const models::LayerProgram& program) const;
 
   /// Compute of one piece for one micro-batch on one tensor-parallel rank, without its collectives. `program`
   /// is what the piece is made of under `layout`. A backward includes what the layout recomputes.

@@ -18,6 +18,39 @@ bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute re
   return index < last;
 }
 
+std::array<PieceSeconds, 3> CostSource::pieces_s(Piece piece, const Layout& layout,
+                                                 const models::LayerProgram& program) const {
+  std::array<PieceSeconds, 3> pieces;
+  Layout under = layout;
+  for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+    under.recompute = recompute;
+    pieces[size_t(recompute)] = {piece_s(piece, Phase::forward, under, program),
+                                 piece_s(piece, Phase::backward, under, program),
+                                 piece_s(piece, Phase::input_gradient, under, program),
+                                 piece_s(piece, Phase::weight_gradient, under, program)};
+  }
+  return pieces;
+}
+
+std::array<PieceSeconds, 3> sums_of_operators(const models::LayerProgram& program, Piece piece,
+                                              const OperatorSeconds& operator_s) {
+  std::array<PieceSeconds, 3> pieces;
+  for (size_t i = 0; i < program.operators.size(); ++i) {
+    const Operator& op = program.operators[i];
+    const double forward = operator_s(op, Phase::forward), input = operator_s(op, Phase::input_gradient),
+                 weight = operator_s(op, Phase::weight_gradient);
+    for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+      const bool again = piece == Piece::layer && is_recomputed(program, i, recompute);
+      PieceSeconds& sum = pieces[size_t(recompute)];
+      sum.forward_s += forward;
+      sum.input_gradient_s += input + (again ? forward : 0.0);
+      sum.weight_gradient_s += weight;
+      sum.backward_s += input + weight + (again ? forward : 0.0);
+    }
+  }
+  return pieces;
+}
+
 double sum_of_operators(const models::LayerProgram& program, Piece piece, Phase phase, Recompute recompute,
                         const OperatorSeconds& operator_s) {
   const bool input = phase == Phase::backward || phase == Phase::input_gradient;

@@ -4,9 +4,11 @@
 // The time of a piece as the sum of its operators' times, recompute included. Shared by every
 // cost source that prices single operators.
 
+#include <array>
 #include <functional>
 
 #include "models/layer_program.h"
+#include "planner/cost/cost_source.h"
 #include "profiler/hardware/profile.h"
 
 namespace mpt::planner {
@@ -18,6 +20,10 @@ bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute re
 
 /// Seconds of one operator in Phase::forward, input_gradient or weight_gradient.
 using OperatorSeconds = std::function<double(const models::Operator&, profiler::Phase)>;
+
+/// The four passes of a piece under every recompute, each operator priced once.
+std::array<PieceSeconds, 3> sums_of_operators(const models::LayerProgram& program, profiler::Piece piece,
+                                              const OperatorSeconds& operator_s);
 
 /// Of all operators of `program`, the recomputed ones of a layer twice.
 double sum_of_operators(const models::LayerProgram& program, profiler::Piece piece, profiler::Phase phase,

@@ -33,6 +33,11 @@ class RooflineCost final : public CostSource {
     return sum_of_operators(program, piece, phase, layout.recompute,
                             [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
   }
+  std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
+                                       const models::LayerProgram& program) const override {
+    return sums_of_operators(program, piece,
+                             [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+  }
   double operator_s(const models::OperatorShape& s, Phase phase) const override {
     const double peak = peak_flop_per_s(s);
     const bool forward = phase == Phase::forward;

@@ -114,45 +114,35 @@ InsideCompute collectives_s(const std::vector<Collective>& collectives, const La
   return sum;
 }
 
-// A piece without recompute.
-PieceCost price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
-                      const CostSource& source) {
-  PieceCost cost;
-  cost.forward_s = source.piece_s(piece, Phase::forward, layout, program);
-  cost.backward_s = source.piece_s(piece, Phase::backward, layout, program);
-  cost.input_gradient_s = source.piece_s(piece, Phase::input_gradient, layout, program);
-  cost.weight_gradient_s = source.piece_s(piece, Phase::weight_gradient, layout, program);
-  for (const models::Operator& op : program.operators) {
-    if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
-    cost.forward_collective.add(
-        collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source),
-        1.0);
-    cost.backward_collective.add(collectives_s(op.backward_collectives, layout,
-                                               source.operator_s(op.shape, Phase::input_gradient), source),
-                                 1.0);
-  }
-  cost.forward_s += cost.forward_collective.total();
-  cost.backward_s += cost.backward_collective.total();
-  cost.input_gradient_s += cost.backward_collective.total();
-  return cost;
-}
-
-// The same layer with the recompute of `layout`: its backward runs some operators forward again, with their
-// collectives.
-PieceCost with_recompute(const PieceCost& plain, const models::LayerProgram& program, const Layout& layout,
-                         const CostSource& source) {
-  PieceCost cost = plain;
+// A piece under every recompute, by Recompute. A recomputed operator's collectives happen again, too.
+std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
+                                     const CostSource& source) {
+  const std::array<PieceSeconds, 3> seconds = source.pieces_s(piece, layout, program);
+  std::array<PieceCost, 3> costs;
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const models::Operator& op = program.operators[i];
-    if (op.forward_collectives.empty() || !is_recomputed(program, i, layout.recompute)) continue;
-    cost.backward_collective.add(
-        collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source),
-        1.0);
+    if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
+    const InsideCompute forward =
+        collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source);
+    const InsideCompute backward = collectives_s(op.backward_collectives, layout,
+                                                 source.operator_s(op.shape, Phase::input_gradient), source);
+    for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+      PieceCost& cost = costs[size_t(recompute)];
+      const bool again = piece == Piece::layer && is_recomputed(program, i, recompute);
+      cost.forward_collective.add(forward, 1.0);
+      cost.backward_collective.add(backward, 1.0);
+      if (again) cost.backward_collective.add(forward, 1.0);
+    }
   }
-  const double collectives = cost.backward_collective.total();
-  cost.backward_s = source.piece_s(Piece::layer, Phase::backward, layout, program) + collectives;
-  cost.input_gradient_s = source.piece_s(Piece::layer, Phase::input_gradient, layout, program) + collectives;
-  return cost;
+  for (size_t r = 0; r < costs.size(); ++r) {
+    PieceCost& cost = costs[r];
+    const double forward = cost.forward_collective.total(), backward = cost.backward_collective.total();
+    cost.forward_s = seconds[r].forward_s + forward;
+    cost.backward_s = seconds[r].backward_s + backward;
+    cost.input_gradient_s = seconds[r].input_gradient_s + backward;
+    cost.weight_gradient_s = seconds[r].weight_gradient_s;
+  }
+  return costs;
 }
 
 // Between neighbouring stages: all tensor and data positions send at once, and the slowest link that one of
@@ -214,26 +204,18 @@ void PieceCost::add(const PieceCost& other, double times) {
 PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequence,
                        const CostSource& source)
     : model_(model) {
-  Layout layout = split;
-  layout.recompute = Recompute::none;
+  const Layout& layout = split;
   embedding_ =
-      price_piece(models::embedding_program(model, layout, sequence), Piece::embedding, layout, source);
-  head_ = price_piece(models::head_program(model, layout, sequence), Piece::head, layout, source);
+      price_piece(models::embedding_program(model, layout, sequence), Piece::embedding, layout, source)[0];
+  head_ = price_piece(models::head_program(model, layout, sequence), Piece::head, layout, source)[0];
   std::array<int32_t, LayerCounts::kKinds> seen{};
   before_.reserve(size_t(model.layers) + 1);
   before_.push_back(seen);
   for (int64_t l = 0; l < model.layers; ++l) {
     const size_t kind = kind_of(l);
-    if (seen[kind]++ == 0) {
-      const models::LayerProgram program = models::layer_program(model, l, layout, sequence);
-      auto& costs = layers_[kind];
-      layout.recompute = Recompute::none;
-      costs[size_t(Recompute::none)] = price_piece(program, Piece::layer, layout, source);
-      for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
-        layout.recompute = recompute;
-        costs[size_t(recompute)] = with_recompute(costs[size_t(Recompute::none)], program, layout, source);
-      }
-    }
+    if (seen[kind]++ == 0)
+      layers_[kind] =
+          price_piece(models::layer_program(model, l, layout, sequence), Piece::layer, layout, source);
     before_.push_back(seen);
   }
 }

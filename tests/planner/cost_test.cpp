@@ -115,6 +115,26 @@ TEST(StepCost, StagesAddUpTheirPieces) {
   EXPECT_DOUBLE_EQ(cost.stages[1].of(InstructionKind::backward), 3 * 2.0 + 2.0);  // three layers and the head
 }
 
+// Each operator priced once gives what every pass by itself gives.
+TEST(RooflineCost, PassesTogetherAreThePassesByThemselves) {
+  const Fixture f;
+  const auto source = make_roofline_cost(f.cluster);
+  Layout layout;
+  layout.tensor = 2;
+  const models::LayerProgram program = f.layer_of(layout);
+  const auto together = source->pieces_s(Piece::layer, layout, program);
+  for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+    layout.recompute = recompute;
+    const PieceSeconds& p = together[size_t(recompute)];
+    EXPECT_DOUBLE_EQ(p.forward_s, source->piece_s(Piece::layer, Phase::forward, layout, program)) << name;
+    EXPECT_DOUBLE_EQ(p.backward_s, source->piece_s(Piece::layer, Phase::backward, layout, program)) << name;
+    EXPECT_DOUBLE_EQ(p.input_gradient_s,
+                     source->piece_s(Piece::layer, Phase::input_gradient, layout, program));
+    EXPECT_DOUBLE_EQ(p.weight_gradient_s,
+                     source->piece_s(Piece::layer, Phase::weight_gradient, layout, program));
+  }
+}
+
 TEST(ProfileCost, AnUnmeasuredGroupScalesFromTheNearestByTheFormula) {
   const Fixture f;
   const auto time = [&](int64_t ranks) {
