@@ -70,6 +70,9 @@ class PieceCosts {
   /// Forward and backward of one layer of `kind` without recompute, for balancing stages.
   double layer_round_trip_s(int64_t layer, Recompute recompute) const;
   /// The least that any schedule and recompute makes of a piece: its backward whole or in two.
+  double layer_least_s(int64_t layer, Recompute recompute) const {
+    return least_s(layers_[kind_of(layer)][size_t(recompute)]);
+  }
   double layer_least_s(int64_t layer) const {
     const auto& by_recompute = layers_[kind_of(layer)];
     return std::min({least_s(by_recompute[0]), least_s(by_recompute[1]), least_s(by_recompute[2])});

@@ -40,6 +40,11 @@ SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout)
       least_s[l] = std::min(least_s[l], c.layer_least_s(int64_t(l)));
     }
     least_work_s.push_back(work);
+    auto& by_recompute = least_work_by_recompute_s.emplace_back();
+    for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+      double& sum = by_recompute[size_t(recompute)] = c.embedding_least_s() + c.head_least_s();
+      for (int64_t l = 0; l < problem.model.layers; ++l) sum += c.layer_least_s(l, recompute);
+    }
     least_layer_forward_s = std::min(least_layer_forward_s, c.least_layer_forward_s());
   }
   std::map<double, int64_t, std::greater<>> layers;

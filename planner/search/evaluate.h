@@ -3,6 +3,7 @@
 
 // Evaluation of one layout: its bound without a schedule, and its program, memory and simulated time.
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,7 +25,8 @@ struct SplitModel {
   std::vector<PieceCosts> costs;  // by pool
   // Of a micro-batch in the whole model, whatever the schedule and recompute, by pool.
   std::vector<double> least_work_s;
-  double least_layer_forward_s;  // on the fastest devices, like the next
+  std::vector<std::array<double, 3>> least_work_by_recompute_s;  // the same under one recompute
+  double least_layer_forward_s;                                  // on the fastest devices, like the next
   std::vector<std::pair<double, int64_t>>
       layers_by_least_s;  // least work and number of layers, dearest first
   int64_t least_layer_bytes;

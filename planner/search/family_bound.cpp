@@ -2,6 +2,7 @@
 #include "planner/search/family_bound.h"
 
 #include <algorithm>
+#include <span>
 
 #include "planner/memory/memory_model.h"
 
@@ -59,24 +60,26 @@ struct Average {
   double work_s = 0.0;  // of one micro-batch
   double place = 0.0;   // stages below the rank
 };
-Average average_rank(const SearchProblem& problem, const Layout& layout, const SplitModel& split) {
+// `work_s`: of the whole model, by pool.
+Average average_rank(const SearchProblem& problem, const Layout& layout, std::span<const double> work_s) {
   const auto ranks = double(layout.pipeline);
-  if (problem.pools.empty()) return {split.least_work_s.front() / ranks, 0.5 * (ranks - 1.0)};
+  if (problem.pools.empty()) return {work_s.front() / ranks, 0.5 * (ranks - 1.0)};
   double weights = 0.0, place = 0.0;
   const std::vector<PoolMask> masks = pools_of_ranks(problem, layout);
   for (size_t r = 0; r < masks.size(); ++r) {
-    double work_s = 0.0;
-    for (size_t pool = 0; pool < split.least_work_s.size(); ++pool) {
-      if (masks[r] >> pool & 1) work_s = std::max(work_s, split.least_work_s[pool]);
+    double slowest_s = 0.0;
+    for (size_t pool = 0; pool < work_s.size(); ++pool) {
+      if (masks[r] >> pool & 1) slowest_s = std::max(slowest_s, work_s[pool]);
     }
-    weights += 1.0 / work_s;
-    place += double(r) / work_s;
+    weights += 1.0 / slowest_s;
+    place += double(r) / slowest_s;
   }
   return {1.0 / weights, place / weights};
 }
 
 // Micro-batches alone: work, and waiting for it.
-double work_bound_s(const SearchProblem& problem, const Layout& layout, const SplitModel& split) {
+double work_bound_s(const SearchProblem& problem, const Layout& layout, const SplitModel& split,
+                    std::span<const double> work_s) {
   const auto ranks = double(layout.pipeline);
   const auto micro = double(micro_batches(layout, problem.workload));
   const Contention contention = contention_of(problem, layout);
@@ -90,7 +93,7 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
   }
   // Rank r waits for r stages of at least one layer's forward each; the ranks' average is bounded by the
   // slowest.
-  const Average average = average_rank(problem, layout, split);
+  const Average average = average_rank(problem, layout, work_s);
   const double filling = average.place * split.least_layer_forward_s / best_rate;
   const double work = micro * average.work_s;
   return std::max({filling + work / best_rate, work * ranks / best_total_rate,
@@ -109,11 +112,19 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   const double sharding = least_of_pools(problem, [&](const CostSource& source) {
     return ranks_share_of_sharding_s(layout, share, micro, source) / ranks;
   });
-  bound.bound_s = work_bound_s(problem, layout, split) + sharding + bound.step_end_s;
+  bound.bound_s = work_bound_s(problem, layout, split, split.least_work_s) + sharding + bound.step_end_s;
   bound.bound_s *= 1.0 - 1e-9;
   bound.floor_bytes =
       double(models::least_state_bytes(layout, share)) / ranks + double(split.least_layer_bytes);
   return bound;
+}
+
+double recompute_bound_s(const SearchProblem& problem, const Layout& group, const SplitModel& split,
+                         Recompute recompute) {
+  std::vector<double> work_s;
+  for (const auto& by_recompute : split.least_work_by_recompute_s)
+    work_s.push_back(by_recompute[size_t(recompute)]);
+  return work_bound_s(problem, group, split, work_s) * (1.0 - 1e-9);
 }
 
 FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const SplitModel& split) {
@@ -124,7 +135,7 @@ FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const
   bound.step_end_s = optimizer_s(problem, most, share);
   most.offload_optimizer = true;
   bound.step_end_s = std::min(bound.step_end_s, optimizer_s(problem, most, share));
-  bound.bound_s = (work_bound_s(problem, group, split) + bound.step_end_s) * (1.0 - 1e-9);
+  bound.bound_s = (work_bound_s(problem, group, split, split.least_work_s) + bound.step_end_s) * (1.0 - 1e-9);
   bound.floor_bytes =
       double(models::least_state_bytes(most, share)) / ranks + double(split.least_layer_bytes);
   return bound;

@@ -25,4 +25,8 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
 /// as can be.
 FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const SplitModel& split);
 
+/// Of all members of a group that recompute so: micro-batches alone.
+double recompute_bound_s(const SearchProblem& problem, const Layout& group, const SplitModel& split,
+                         Recompute recompute);
+
 }  // namespace mpt::planner

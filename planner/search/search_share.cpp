@@ -267,10 +267,21 @@ class SearchShare::Impl {
   const std::vector<double>& member_bounds_s(Group& group) {
     if (!group.member_bounds_s.empty()) return group.member_bounds_s;
     const Family plain{group.layout};
+    std::array<double, 3> recompute_bounds_s;
+    for (const auto& [recompute, name] : EnumNames<Recompute>::table())
+      recompute_bounds_s[size_t(recompute)] =
+          recompute_bound_s(problem_, group.layout, *resolver_.split_of(group.layout), recompute);
     std::map<PriceKey, std::optional<Priced>> priced;
     for (const Member& member : members(group.layout)) {
       const ScheduleEntry& entry = schedule_catalog()[member.schedule];
-      const auto [at, fresh] = priced.try_emplace(price_key(member, entry));
+      const PriceKey key = price_key(member, entry);
+      // What its recompute alone makes too slow needs no better bound.
+      if (const double bound_s = recompute_bounds_s[size_t(std::get<Recompute>(key))];
+          bound_s > last_kept_s()) {
+        group.member_bounds_s.push_back(bound_s);
+        continue;
+      }
+      const auto [at, fresh] = priced.try_emplace(key);
       if (fresh) {
         at->second = price(plain, member, entry);
         if (at->second) remove_step_end(at->second->cost);
