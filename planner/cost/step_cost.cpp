@@ -395,10 +395,15 @@ StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces
   return cost;
 }
 
+void StepCost::durations(const StepProgram& program, std::vector<double>& into) const {
+  into.clear();
+  into.reserve(program.instructions.size());
+  for (const Instruction& i : program.instructions) into.push_back(of(i));
+}
+
 std::vector<double> StepCost::durations(const StepProgram& program) const {
   std::vector<double> durations;
-  durations.reserve(program.instructions.size());
-  for (const Instruction& i : program.instructions) durations.push_back(of(i));
+  this->durations(program, durations);
   return durations;
 }
 

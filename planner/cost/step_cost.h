@@ -112,6 +112,7 @@ struct StepCost {
                : stages[size_t(instruction.stage)].of(instruction.kind);
   }
   std::vector<double> durations(const StepProgram& program) const;
+  void durations(const StepProgram& program, std::vector<double>& into) const;
   std::vector<InstructionDuration> table() const;
 };
 

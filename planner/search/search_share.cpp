@@ -340,10 +340,10 @@ class SearchShare::Impl {
     add_slots(*program, footprints, peaks);
     if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
-    const StepCost cost = cost_of(layout, placement);
-    const Timeline timeline = simulate(*program, cost.durations(*program), contention_of(problem_, layout));
+    cost_of(layout, placement).durations(*program, durations_);
+    simulate(*program, durations_, contention_of(problem_, layout), timeline_);
     ++certificate().simulated;
-    keep({step_time_s(timeline), peak, std::move(layout)});
+    keep({step_time_s(timeline_), peak, std::move(layout)});
   }
 
   void settle_made(const Waiting& w, Layout layout, const std::vector<StageFootprint>& footprints,
@@ -434,6 +434,8 @@ class SearchShare::Impl {
   int64_t waiting_ = 0;  // layouts in the queue, those in unopened families included
   std::vector<Kept> best_;
   OverMemory over_memory_;
+  std::vector<double> durations_;  // of the step that was simulated last, and its times
+  Timeline timeline_;
   SearchResult result_;
   int64_t looked_ = 0;
   std::array<int64_t, 4> last_split_{};

@@ -104,10 +104,9 @@ double Contention::rate(int64_t active_lanes) const {
   return rate_by_active_ranks.back() * double(size) / double(ranks);
 }
 
-Timeline simulate(const StepProgram& program, std::span<const double> durations_s) {
+void simulate(const StepProgram& program, std::span<const double> durations_s, Timeline& timeline) {
   MPT_CHECK(durations_s.size() == program.instructions.size(), "{} durations for {} instructions",
             durations_s.size(), program.instructions.size());
-  Timeline timeline;
   timeline.spans.resize(program.instructions.size());
   std::vector<double> lane_free(size_t(program.ranks) * kStreamCount, 0.0);
   for (InstructionId id = 0; id < program.size(); ++id) {
@@ -119,16 +118,28 @@ Timeline simulate(const StepProgram& program, std::span<const double> durations_
     for (const Lane& lane : program.lanes(id)) lane_free[size_t(lane.index())] = end;
     timeline.spans[size_t(id)] = {start, end};
   }
+}
+
+Timeline simulate(const StepProgram& program, std::span<const double> durations_s) {
+  Timeline timeline;
+  simulate(program, durations_s, timeline);
   return timeline;
+}
+
+void simulate(const StepProgram& program, std::span<const double> durations_s, const Contention& contention,
+              Timeline& timeline) {
+  // Nothing to share where any number of lanes runs at full speed.
+  bool full_speed = true;
+  for (int lanes = 1; lanes <= program.ranks; ++lanes) full_speed &= contention.rate(lanes) >= 1.0;
+  if (full_speed) return simulate(program, durations_s, timeline);
+  timeline = ContendedSimulation(program, durations_s, contention).run();
 }
 
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
                   const Contention& contention) {
-  // Nothing to share where any number of lanes runs at full speed.
-  bool full_speed = true;
-  for (int lanes = 1; lanes <= program.ranks; ++lanes) full_speed &= contention.rate(lanes) >= 1.0;
-  if (full_speed) return simulate(program, durations_s);
-  return ContendedSimulation(program, durations_s, contention).run();
+  Timeline timeline;
+  simulate(program, durations_s, contention, timeline);
+  return timeline;
 }
 
 }  // namespace mpt::planner

@@ -14,6 +14,8 @@ namespace mpt::planner {
 
 /// One loop in id order: start = latest end of the waits and of what last used each of its lanes.
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s);
+/// The same into a timeline whose memory is used again: a search simulates thousands of steps.
+void simulate(const StepProgram& program, std::span<const double> durations_s, Timeline& timeline);
 
 /// CPU ranks that share cores. Each representative compute lane stands for `ranks_per_lane` ranks that do the
 /// same at the same time; each of n ranks computing at once runs at rate[n - 1] of one alone. Beyond the
@@ -29,5 +31,7 @@ struct Contention {
 /// others by their duration. Equal to the plain simulation, to the bit, where no rate is below 1.
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
                   const Contention& contention);
+void simulate(const StepProgram& program, std::span<const double> durations_s, const Contention& contention,
+              Timeline& timeline);
 
 }  // namespace mpt::planner
