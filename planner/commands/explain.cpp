@@ -19,6 +19,7 @@ namespace {
 
 struct ExplainOptions {
   std::string plan, profile, why_not;
+  CostOptions cost;
 };
 
 // "tp=8,pp=4": the words of the command line's layout options.
@@ -85,7 +86,7 @@ Candidate chosen(const SearchProblem& problem, const Plan& plan) {
 void run(const ExplainOptions& o) {
   const Plan plan = load_plan(o.plan);
   if (o.why_not.empty()) {
-    fmt::print("{}", describe_plan(plan));
+    fmt::print("{}{}", describe_plan(plan), describe_cost(o.cost, plan));
     return;
   }
   PreparedSearch p = problem_of(plan, o);
@@ -109,6 +110,7 @@ std::function<void()> add_explain(CLI::App& app) {
   command->add_option("plan", o->plan, "plan.json")->required();
   command->add_option("--why-not", o->why_not, "Another kind of layout, such as tp=8,pp=4 or schedule=gpipe");
   command->add_option("--profile", o->profile, "The profile that the plan was made with, if it was");
+  declare_cost(*command, o->cost);
   return [o] { run(*o); };
 }
 

@@ -81,7 +81,7 @@ class Making {
     return least;
   }
 
-  // With room for as many transfer buffers as the best named schedule has.
+  // With room for as many transfer buffers as the first named schedule has that fits.
   ListTask task() const {
     ListTask task{
         int(layout_.pipeline), int(layout_.chunks), int(micro_batches_), placement(), {}, footprints_, {}};
@@ -93,7 +93,7 @@ class Making {
                               c.of(InstructionKind::transfer_activation),
                               c.of(InstructionKind::transfer_gradient)});
       task.limit_bytes[size_t(task.rank_of_stage[s])] -=
-          best_->program->slots[s].total() * footprints_[s].boundary_bytes;
+          first_->slots[s].total() * footprints_[s].boundary_bytes;
     }
     return task;
   }
@@ -104,7 +104,11 @@ class Making {
     add_slots(*program, footprints_, peaks);
     if (excess_bytes(peaks, limits_) > 0) return false;
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
-    const double seconds = step_time_s(simulate(*program, cost_.durations(*program), contention_));
+    // Infinite where it would be slower than what is known; it fits all the same.
+    const double limit_s = best_ ? std::min(slowest_s_, best_->step_time_s) : slowest_s_;
+    const double seconds =
+        step_time_within(*program, cost_.durations(*program), contention_, limit_s, timeline_);
+    if (!first_) first_ = program;
     if (!best_ || seconds < best_->step_time_s) best_ = MadeSchedule{schedule, program, peak, seconds};
     return true;
   }
@@ -117,8 +121,10 @@ class Making {
   const double slowest_s_;
   const int64_t micro_batches_;
   const Contention contention_;
-  const std::vector<int64_t> limits_;  // by rank
+  const std::vector<int64_t> limits_;         // by rank
+  std::shared_ptr<const StepProgram> first_;  // of those that fit
   std::optional<MadeSchedule> best_;
+  Timeline timeline_;  // of the schedule that was simulated last
 };
 
 }  // namespace

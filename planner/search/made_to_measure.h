@@ -25,7 +25,7 @@ struct MadeSchedule {
   std::shared_ptr<const Schedule> schedule;
   std::shared_ptr<const StepProgram> program;  // its structure; bytes are not part of it
   int64_t peak_bytes = 0;
-  double step_time_s = 0.0;
+  double step_time_s = 0.0;  // infinite where it is more than was asked for
 };
 
 /// Nothing if no schedule of the layout's placement fits into memory. One that would not be faster than

@@ -341,9 +341,11 @@ class SearchShare::Impl {
     if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
     cost_of(layout, placement).durations(*program, durations_);
-    simulate(*program, durations_, contention_of(problem_, layout), timeline_);
+    const double slowest_s = last_kept_s();
+    const double seconds =
+        step_time_within(*program, durations_, contention_of(problem_, layout), slowest_s, timeline_);
     ++certificate().simulated;
-    keep({step_time_s(timeline_), peak, std::move(layout)});
+    if (seconds <= slowest_s) keep({seconds, peak, std::move(layout)});
   }
 
   void settle_made(const Waiting& w, Layout layout, const std::vector<StageFootprint>& footprints,

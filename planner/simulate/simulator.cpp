@@ -104,7 +104,13 @@ double Contention::rate(int64_t active_lanes) const {
   return rate_by_active_ranks.back() * double(size) / double(ranks);
 }
 
-void simulate(const StepProgram& program, std::span<const double> durations_s, Timeline& timeline) {
+namespace {
+
+// The rule: start = latest end of the waits and of what last used each of the lanes. `ended` is told every
+// instruction and its end; returning false leaves the rest out.
+template <class Ended>
+bool run_in_order(const StepProgram& program, std::span<const double> durations_s, Timeline& timeline,
+                  Ended&& ended) {
   MPT_CHECK(durations_s.size() == program.instructions.size(), "{} durations for {} instructions",
             durations_s.size(), program.instructions.size());
   timeline.spans.resize(program.instructions.size());
@@ -117,29 +123,52 @@ void simulate(const StepProgram& program, std::span<const double> durations_s, T
     const double end = start + durations_s[size_t(id)];
     for (const Lane& lane : program.lanes(id)) lane_free[size_t(lane.index())] = end;
     timeline.spans[size_t(id)] = {start, end};
+    if (!ended(id, end)) return false;
   }
+  return true;
 }
+
+bool at_full_speed(const StepProgram& program, const Contention& contention) {
+  // Nothing to share where any number of lanes runs at full speed.
+  for (int lanes = 1; lanes <= program.ranks; ++lanes) {
+    if (contention.rate(lanes) < 1.0) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s) {
   Timeline timeline;
-  simulate(program, durations_s, timeline);
+  run_in_order(program, durations_s, timeline, [](InstructionId, double) { return true; });
   return timeline;
-}
-
-void simulate(const StepProgram& program, std::span<const double> durations_s, const Contention& contention,
-              Timeline& timeline) {
-  // Nothing to share where any number of lanes runs at full speed.
-  bool full_speed = true;
-  for (int lanes = 1; lanes <= program.ranks; ++lanes) full_speed &= contention.rate(lanes) >= 1.0;
-  if (full_speed) return simulate(program, durations_s, timeline);
-  timeline = ContendedSimulation(program, durations_s, contention).run();
 }
 
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
                   const Contention& contention) {
-  Timeline timeline;
-  simulate(program, durations_s, contention, timeline);
-  return timeline;
+  if (at_full_speed(program, contention)) return simulate(program, durations_s);
+  return ContendedSimulation(program, durations_s, contention).run();
+}
+
+double step_time_within(const StepProgram& program, std::span<const double> durations_s,
+                        const Contention& contention, double limit_s, Timeline& timeline) {
+  if (!at_full_speed(program, contention)) {
+    timeline = ContendedSimulation(program, durations_s, contention).run();
+    return step_time_s(timeline);
+  }
+  std::vector<double> left(size_t(program.ranks), 0.0);  // work of each rank's compute lane
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    const Lane& lane = program.lanes(id).front();
+    if (lane.stream == Stream::compute) left[size_t(lane.rank)] += durations_s[size_t(id)];
+  }
+  const double most_s = limit_s * (1.0 + 1e-9);  // a rounding error must not drop what is as fast
+  const bool whole = run_in_order(program, durations_s, timeline, [&](InstructionId id, double end) {
+    const Lane& lane = program.lanes(id).front();
+    if (lane.stream != Stream::compute) return true;
+    left[size_t(lane.rank)] -= durations_s[size_t(id)];
+    return end + left[size_t(lane.rank)] <= most_s;
+  });
+  return whole ? step_time_s(timeline) : std::numeric_limits<double>::infinity();
 }
 
 }  // namespace mpt::planner

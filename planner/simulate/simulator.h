@@ -14,8 +14,6 @@ namespace mpt::planner {
 
 /// One loop in id order: start = latest end of the waits and of what last used each of its lanes.
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s);
-/// The same into a timeline whose memory is used again: a search simulates thousands of steps.
-void simulate(const StepProgram& program, std::span<const double> durations_s, Timeline& timeline);
 
 /// CPU ranks that share cores. Each representative compute lane stands for `ranks_per_lane` ranks that do the
 /// same at the same time; each of n ranks computing at once runs at rate[n - 1] of one alone. Beyond the
@@ -31,7 +29,11 @@ struct Contention {
 /// others by their duration. Equal to the plain simulation, to the bit, where no rate is below 1.
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
                   const Contention& contention);
-void simulate(const StepProgram& program, std::span<const double> durations_s, const Contention& contention,
-              Timeline& timeline);
+
+/// Step time, or infinity as soon as some rank cannot end by `limit_s`: what it has done and what is left of
+/// its work are too much. A search that knows a faster step need not see the end of a slower one. `timeline`
+/// is where the times go; it is complete only if the step time is finite.
+double step_time_within(const StepProgram& program, std::span<const double> durations_s,
+                        const Contention& contention, double limit_s, Timeline& timeline);
 
 }  // namespace mpt::planner

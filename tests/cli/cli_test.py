@@ -183,7 +183,7 @@ def plan_commands(folder, base, profile):
     expect("estimate, chunks that the schedule lacks", run("mpt-plan", "estimate", *eight, "--pp", 2, "--schedule", "zb-v", "--chunks", 3), 2, "--chunks")
     expect("estimate, no model", run("mpt-plan", "estimate", "--cluster", "dgx-h100:1"), 2, "--model")
 
-    expect("explain", run("mpt-plan", "explain", gpu_plan), 0, "Why the first", "Certificate")
+    expect("explain", run("mpt-plan", "explain", gpu_plan, "--tokens", "1T"), 0, "Why the first", "Certificate", "of the peak", "1T tokens take")
     expect("explain, slower", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=8,pp=1"), 0, "The fastest of the", "takes +")
     expect("explain, over memory", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=1,pp=1,cp=1,zero=0,offload=off"), 0,
            "need more than", "It would fit with --memory")
