@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/cluster_spec.h"
 
+#include <fmt/format.h>
+
 #include <numeric>
 
 #include "core/error.h"
@@ -79,6 +81,27 @@ std::vector<LinkLevel> least_levels(const std::vector<DeviceGroup>& groups, cons
 }
 
 }  // namespace
+
+std::vector<ClusterDefect> cluster_defects(const ClusterSpec& cluster) {
+  std::vector<ClusterDefect> defects;
+  const auto check_levels = [&](const std::string& at, const std::vector<LinkLevel>& levels) {
+    if (levels.empty()) defects.push_back({at, "an empty list", "at least one link level"});
+  };
+  check_levels("/levels", cluster.levels);
+  for (size_t g = 0; g < cluster.groups.size(); ++g)
+    check_levels(fmt::format("/groups/{}/levels", g), cluster.groups[g].levels);
+  if (!cluster.mixed()) return defects;
+  const int64_t devices = devices_of(cluster.groups);
+  if (devices != cluster.devices) {
+    defects.push_back(
+        {"/devices", std::to_string(cluster.devices), fmt::format("{}, the sum of its groups", devices)});
+  }
+  if (cluster.groups.size() < 2 || cluster.groups.size() > kMostGroups) {
+    defects.push_back({"/groups", fmt::format("{} groups", cluster.groups.size()),
+                       fmt::format("2 to {}, or none", kMostGroups)});
+  }
+  return defects;
+}
 
 ClusterSpec with_groups(const ClusterSpec& cluster, const std::vector<DeviceGroup>& groups) {
   const DeviceGroup& first = groups.front();

@@ -130,6 +130,13 @@ struct ClusterSpec {
   }
 };
 
+/// What single fields cannot tell: networks without levels, groups that do not add up. `at` is a JSON pointer
+/// into the cluster.
+struct ClusterDefect {
+  std::string at, found, allowed;
+};
+std::vector<ClusterDefect> cluster_defects(const ClusterSpec& cluster);
+
 /// One cluster of several, joined by a link that each of them has once.
 ClusterSpec join_clusters(const std::string& name, const std::vector<ClusterSpec>& parts,
                           const LinkLevel& link);

@@ -30,6 +30,8 @@ void check_consistency(const Plan& plan, const std::string& file) {
   validate_model(plan.model, file + " at /model");
   find_schedule(plan.layout.schedule, file + " at /layout/schedule");
   JsonProblems problems(file);
+  for (const auto& [at, found, allowed] : cluster_defects(plan.cluster))
+    problems.add("/cluster" + at, found, allowed);
   if (auto rejection = check_layout(plan.model, plan.layout, plan.workload)) {
     problems.add("/layout", rejection->reason, "a layout that divides the model and the batch", "plan again");
   }

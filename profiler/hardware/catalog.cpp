@@ -111,20 +111,7 @@ struct Part {
 
 void check_file(const ClusterSpec& cluster, const std::string& file) {
   JsonProblems problems(file);
-  int64_t devices = 0;
-  for (size_t g = 0; g < cluster.groups.size(); ++g) {
-    devices += cluster.groups[g].devices;
-    if (cluster.groups[g].levels.empty())
-      problems.add(fmt::format("/groups/{}/levels", g), "an empty list", "at least one link level");
-  }
-  if (cluster.levels.empty()) problems.add("/levels", "an empty list", "at least one link level");
-  if (cluster.mixed() && devices != cluster.devices)
-    problems.add("/devices", std::to_string(cluster.devices),
-                 fmt::format("{}, the sum of its groups", devices));
-  if (cluster.mixed() && (cluster.groups.size() < 2 || cluster.groups.size() > kMostGroups)) {
-    problems.add("/groups", fmt::format("{} groups", cluster.groups.size()),
-                 fmt::format("2 to {}, or none", kMostGroups));
-  }
+  for (const auto& [at, found, allowed] : cluster_defects(cluster)) problems.add(at, found, allowed);
   problems.throw_if_any();
 }
 

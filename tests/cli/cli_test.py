@@ -249,6 +249,9 @@ def other_clusters(folder):
     edited("rails below none", lambda c: c["levels"][-1].update(rails=-1), "/levels/2/rails")
     edited("a bandwidth beyond all", lambda c: c["groups"][1]["levels"][0].update(bandwidth_bytes_per_s=1e300), "/groups/1/levels/0/bandwidth")
 
+    broken = json.load(open(mixed))
+    broken["cluster"]["groups"][0]["levels"] = []
+    expect("mixed, a plan whose cluster has no links", run("mpt-plan", "explain", write(f"{folder}/broken.json", broken)), 2, "/cluster/groups/0/levels")
     expect("plan, ten million devices", run("mpt-plan", *model, "--cluster", "dgx-h100:1250000"), 2, "divides the model and the batch")
     expect("plan, generated", run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--schedule", "generated", "--pp", 4), 0, "generated", "the optimum")
     expect("pareto", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto"), 0, "devices  step time", "Each is the fastest")
