@@ -82,10 +82,6 @@ LayoutResolver::Fit LayoutResolver::fit(Layout& layout, bool with_transfer_buffe
   return none || layout.recomputed_layers == layout.layers_per_stage ? Fit::twin : Fit::some_layers;
 }
 
-std::shared_ptr<const Schedule> LayoutResolver::schedule(const Layout& layout) {
-  return programs_.schedule(layout, micro_batches(layout, problem_.workload));
-}
-
 std::shared_ptr<const ActivationPeaks> LayoutResolver::peaks(const Layout& layout) {
   return programs_.peaks(layout, micro_batches(layout, problem_.workload));
 }

@@ -38,9 +38,8 @@ class LayoutResolver {
   /// than with them.
   Fit fit(Layout& layout, bool with_transfer_buffers);
 
-  /// Of a layout whose schedule is made to measure: the leanest named one in its place, to which recompute is
-  /// fitted.
-  std::shared_ptr<const Schedule> schedule(const Layout& layout);
+  /// Of a layout whose schedule is made to measure: of the leanest named one in its place, to which recompute
+  /// is fitted.
   std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout);
   std::shared_ptr<const StepProgram> program(const Layout& layout);
   ProgramCache& programs() { return programs_; }

@@ -27,7 +27,8 @@ class Making {
 
   std::optional<MadeSchedule> run() {
     for (const ScheduleEntry& entry : schedule_catalog()) try_named(entry);
-    // Where no named schedule fits, list scheduling does not either: it holds what the leanest holds.
+    // A layout whose memory holds no named schedule counts as over memory, though a list of fewer
+    // micro-batches at a time might yet fit.
     if (best_ && layout_.chunks <= kMostListedChunks) try_lists();
     return std::move(best_);
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/clock.h"
-#include "core/lower.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/family_bound.h"
 #include "planner/search/made_to_measure.h"

@@ -4,18 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cmath>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <queue>
 
 #include "core/clock.h"
 #include "core/error.h"
-#include "core/lower.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/family_bound.h"
 #include "planner/search/layout_resolver.h"
@@ -151,6 +146,21 @@ class SearchShare::Impl {
     return splits_seen_ % shares_ == share_;
   }
 
+  bool fits(const FamilyBound& bound) const {
+    return bound.floor_bytes <= double(problem_.memory_limit_bytes);
+  }
+  // Whether `count` layouts fall at once, to memory or to the time that is reached.
+  bool falls(const FamilyBound& bound, int64_t count) {
+    if (!fits(bound)) {
+      certificate().over_memory += count;
+    } else if (bound.bound_s > together_.reached_s()) {
+      certificate().over_bound += count;
+    } else {
+      return false;
+    }
+    return true;
+  }
+
   void add_group(const Layout& layout) {
     const auto member_count = int64_t(members(layout).size());
     if (!is_mine(layout) || member_count == 0) return;
@@ -162,13 +172,8 @@ class SearchShare::Impl {
       return;
     }
     const FamilyBound bound = group_bound(problem_, layout, *resolver_.split_of(layout));
-    if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
-      certificate().over_memory += count;
-      over_memory_.add_group(layout, bound.floor_bytes, count);
-      return;
-    }
-    if (bound.bound_s > together_.reached_s()) {
-      certificate().over_bound += count;
+    if (falls(bound, count)) {
+      if (!fits(bound)) over_memory_.add_group(layout, bound.floor_bytes, count);
       return;
     }
     groups_.push_back({layout, {}});
@@ -179,13 +184,8 @@ class SearchShare::Impl {
   void add_family(const Sharding& sharding, int64_t count) {
     const Family family = family_of(groups_.back().layout, sharding);
     const FamilyBound bound = family_bound(problem_, family, *resolver_.split_of(family.layout));
-    if (bound.floor_bytes > double(problem_.memory_limit_bytes)) {
-      certificate().over_memory += count;
-      over_memory_.add(family, bound.floor_bytes, count);
-      return;
-    }
-    if (bound.bound_s > together_.reached_s()) {
-      certificate().over_bound += count;
+    if (falls(bound, count)) {
+      if (!fits(bound)) over_memory_.add(family, bound.floor_bytes, count);
       return;
     }
     waiting_ += count;
