@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/execution.h"
 #include "core/fields.h"
 #include "core/model_spec.h"
 #include "core/rejection.h"
@@ -66,6 +67,7 @@ struct Layout {
   Precision precision = Precision::fp32;
   std::string schedule = "1f1b";          // a name of core/schedule_catalog.h
   std::vector<int64_t> layers_per_stage;  // decoder layers of each virtual stage, in model order
+  Execution execution;                    // of the framework that runs it
 
   int64_t ranks() const { return tensor * context * pipeline * data; }
   int64_t stages() const { return pipeline * chunks; }
@@ -119,6 +121,7 @@ struct Layout {
     v.field("schedule", &T::schedule, "name of the pipeline schedule");
     v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage",
             between(0, 100000));
+    v.field("execution", &T::execution, "what the framework that runs it does", optional_field());
   }
 };
 

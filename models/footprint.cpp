@@ -32,7 +32,7 @@ Piece piece_of(const LayerProgram& program) {
 struct ParameterBytes {
   int64_t weight, gradient, optimizer;
 };
-ParameterBytes bytes_per_parameter(Precision precision) {
+ParameterBytes bytes_by_precision(Precision precision) {
   switch (precision) {
     case Precision::fp32:
       return {4, 4, 8};
@@ -42,12 +42,20 @@ ParameterBytes bytes_per_parameter(Precision precision) {
       return {2, 4, 12};
   }
 }
+ParameterBytes bytes_per_parameter(const Layout& layout) {
+  const Execution& e = layout.execution;
+  ParameterBytes bytes = bytes_by_precision(layout.precision);
+  if (e.weight_bytes > 0) bytes.weight = e.weight_bytes;
+  if (e.gradient_bytes > 0) bytes.gradient = e.gradient_bytes;
+  if (e.optimizer_bytes > 0) bytes.optimizer = e.optimizer_bytes;
+  return bytes;
+}
 
 // Adds the state of `count` parameters. `layers`: pieces of about equal size in the stage; with ZeRO the one
 // at work is whole, and the next one's weights are gathered beside it.
 void add_state(const Layout& layout, int64_t count, int64_t shard, int64_t layers, StageFootprint& f) {
   if (count == 0) return;
-  const ParameterBytes unit = bytes_per_parameter(layout.precision);
+  const ParameterBytes unit = bytes_per_parameter(layout);
   const auto share = [&](int64_t bytes, bool shared) {
     return shared ? LayerBuilder::rounded((count + shard - 1) / shard * bytes)
                   : LayerBuilder::rounded(count * bytes);
@@ -149,7 +157,7 @@ ParameterShare StagePieces::parameters(const StageContent& content) const {
 }
 
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
-  const ParameterBytes unit = bytes_per_parameter(layout.precision);
+  const ParameterBytes unit = bytes_per_parameter(layout);
   const auto bytes = [&](int64_t count, int64_t shard) {
     const auto part = [&](int64_t each, int64_t zero) {
       return layout.zero >= zero ? count / shard * each : count * each;

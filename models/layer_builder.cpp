@@ -96,7 +96,14 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   add({"attention.core", s});
   if (model_.attention_sinks) last().parameters = share(model_.heads);
   keep_both(bytes(sizes.qkv_columns));
-  keep(bytes(share(model_.heads)), 0);  // log-sum-exp
+  if (layout_.execution.attention == AttentionKernel::unfused) {
+    // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops them.
+    const int64_t scores = layout_.micro_batch * s.heads * sequence_ * sequence_;
+    keep(rounded(scores * (layout_.execution.dropout ? 2 * unit_ + 1 : unit_)), 0);
+    last().forward_workspace_bytes = rounded(scores * unit_);
+  } else {
+    keep(bytes(share(model_.heads)), 0);  // log-sum-exp
+  }
   last().backward_workspace_bytes = last().gradient_kept_bytes = bytes(sizes.qkv_columns);
   if (layout_.context > 1) add_context_collectives(sizes, last());
   return *this;
@@ -120,7 +127,12 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
 }
 
 LayerBuilder& LayerBuilder::residual(const std::string& name) {
-  return add({name, local_shape(OperatorKind::residual_add, model_.hidden)});
+  add({name, local_shape(OperatorKind::residual_add, model_.hidden)});
+  if (layout_.execution.dropout) {
+    const int64_t mask = rounded(local_tokens_ * model_.hidden);
+    keep(mask, mask);
+  }
+  return *this;
 }
 
 LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {

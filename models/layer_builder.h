@@ -40,6 +40,7 @@ class LayerBuilder {
         unit_(element_bytes(layout.precision)) {}
 
   const ModelSpec& model() const { return model_; }
+  const Execution& execution() const { return layout_.execution; }
   int64_t tokens() const { return tokens_; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t expert_share(int64_t whole) const {

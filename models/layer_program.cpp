@@ -127,6 +127,14 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
   b.linear({"head.output", rows, model.hidden, model.head_bias, Parallel::columns}).saves(model.hidden);
   b.add({"head.loss", b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
   b.last().forward_workspace_bytes = b.bytes(1) + b.bytes(2);
+  if (b.execution().loss == LossKernel::fp32) {
+    // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient.
+    const int64_t copy = LayerBuilder::rounded(b.tokens() * rows * 4);
+    b.last().saved_bytes += copy;
+    b.last().saved_bytes_selective += copy;
+    b.last().forward_workspace_bytes += copy;
+    b.last().backward_workspace_bytes = copy;
+  }
   if (layout.tensor > 1) {
     b.last().forward_collectives = {b.tensor_all_reduce(1), b.tensor_all_reduce(2)};
   }

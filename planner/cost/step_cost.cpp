@@ -22,13 +22,13 @@ class Reduction {
 
   /// All gradients, whatever ZeRO stage: over the shard, then over what lies beyond it.
   double gradients_s(const models::ParameterShare& share) const {
-    return reduce_s(share.dense * 4, dense_group(), models::dense_shard(layout_)) +
-           reduce_s(share.expert * 4, expert_group(), models::expert_shard(layout_));
+    return reduce_s(share.dense * unit(), dense_group(), models::dense_shard(layout_)) +
+           reduce_s(share.expert * unit(), expert_group(), models::expert_shard(layout_));
   }
   /// The same without what runs with every micro-batch under ZeRO 2 and 3.
   double beyond_shard_s(const models::ParameterShare& share) const {
-    return beyond_s(share.dense * 4, dense_group(), models::dense_shard(layout_)) +
-           beyond_s(share.expert * 4, expert_group(), models::expert_shard(layout_));
+    return beyond_s(share.dense * unit(), dense_group(), models::dense_shard(layout_)) +
+           beyond_s(share.expert * unit(), expert_group(), models::expert_shard(layout_));
   }
   double scatter_s(const models::ParameterShare& share) const {
     return gradients_s(share) - beyond_shard_s(share);
@@ -42,6 +42,7 @@ class Reduction {
   }
 
  private:
+  int64_t unit() const { return layout_.execution.reduced_bytes > 0 ? layout_.execution.reduced_bytes : 4; }
   GroupPlace dense_group() const { return data_group(layout_); }
   GroupPlace expert_group() const { return expert_data_group(layout_); }
 

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Execution: what a framework does with a layout, as far as time and memory depend on it: which kernels it has, what it
+// keeps for backward, in which precision it holds states. The defaults are this project's own runtime; the values of other
+// frameworks are knowledge and live in models/frameworks/.
+
+#include <cstdint>
+
+#include "core/fields.h"
+
+namespace mpt {
+
+/// flash: scores never reach memory (arXiv:2205.14135). unfused: two batched products with scores, softmax and dropout
+/// between them in memory, over the full square of the sequence (Megatron-LM before 2023).
+enum class AttentionKernel { flash, unfused };
+/// fused: norms, activations and rotary embedding are one kernel each. compiled: chains of them are fused with each other
+/// (torch.compile). eager: every elementary operation is a kernel of its own.
+enum class ElementwiseKernels { fused, compiled, eager };
+/// What the loss keeps of the logits, which have vocabulary / tensor columns. own: as this project's runtime. fused: the
+/// gradient in place of the logits. fp32: logits in fp32 and their softmax beside them.
+enum class LossKernel { own, fused, fp32 };
+
+MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::unfused, "unfused"});
+MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
+               {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
+MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"}, {LossKernel::fp32, "fp32"});
+
+struct Execution {
+  AttentionKernel attention = AttentionKernel::flash;
+  ElementwiseKernels elementwise = ElementwiseKernels::fused;
+  LossKernel loss = LossKernel::own;
+  bool dropout = false;  // masks of one byte are kept
+  bool graphs = false;   // kernels are launched by the device from a graph
+  // Bytes per parameter in mixed precision. 0: as this project's runtime, 2 + 4 + 12.
+  int64_t weight_bytes = 0;
+  int64_t gradient_bytes = 0;
+  int64_t optimizer_bytes = 0;
+  int64_t reduced_bytes = 0;  // of a gradient on its way; 0: 4
+  /// Time of the host per kernel, in microseconds: interpreter, dispatcher and driver together.
+  double launch_us = 0.0;
+  /// Beside its tensors a rank's process holds what the driver, its context and the communication library take, and what
+  /// the allocator cannot use.
+  double context_gib = 0.0;
+  double allocator_slack = 0.0;  // share of the tensors
+
+  bool operator==(const Execution&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Execution;
+    v.field("attention", &T::attention, "flash or unfused", optional_field());
+    v.field("elementwise", &T::elementwise, "fused, compiled or eager", optional_field());
+    v.field("loss", &T::loss, "own, fused or fp32", optional_field());
+    v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
+    v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
+    v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision", optional_field(between(0, 64)));
+    v.field("gradient_bytes", &T::gradient_bytes, "bytes of one gradient; 0: by precision",
+            optional_field(between(0, 64)));
+    v.field("optimizer_bytes", &T::optimizer_bytes, "bytes of one parameter's optimizer state; 0: by precision",
+            optional_field(between(0, 64)));
+    v.field("reduced_bytes", &T::reduced_bytes, "bytes of one gradient while it is reduced; 0: 4",
+            optional_field(between(0, 8)));
+    v.field("launch_us", &T::launch_us, "host's microseconds per kernel", optional_field(between(0, 1e4)));
+    v.field("context_gib", &T::context_gib, "GiB of a process beside its tensors", optional_field(between(0, 64)));
+    v.field("allocator_slack", &T::allocator_slack, "share of tensors that the allocator loses",
+            optional_field(between(0, 1)));
+  }
+};
+
+}  // namespace mpt

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/hardware/kernel_tables.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/json.h"
+
+namespace mpt::profiler {
+
+const std::vector<std::pair<std::string_view, std::string_view>>& kernel_files();  // generated
+
+LogGrid::LogGrid(std::vector<std::vector<double>> axes, const std::vector<double>& values,
+                 std::vector<std::pair<double, double>> below, std::vector<std::pair<double, double>> above)
+    : axes_(std::move(axes)), below_(std::move(below)), above_(std::move(above)) {
+  size_t cells = 1;
+  for (std::vector<double>& axis : axes_) {
+    MPT_CHECK(!axis.empty() && std::is_sorted(axis.begin(), axis.end()) && axis.front() > 0.0,
+              "a grid's axis does not rise from above 0");
+    cells *= axis.size();
+    for (double& x : axis) x = std::log(x);
+  }
+  MPT_CHECK(axes_.size() <= 3 && values.size() == cells, "{} values for {} cells", values.size(), cells);
+  values_.reserve(cells);
+  for (const double v : values) {
+    MPT_CHECK(v > 0.0, "a grid's value is {}", v);
+    values_.push_back(std::log(v));
+  }
+}
+
+double LogGrid::at(std::array<double, 3> point) const {
+  std::array<size_t, 3> cell{};
+  std::array<double, 3> share{}, beyond{};
+  for (size_t a = 0; a < axes_.size(); ++a) {
+    const std::vector<double>& axis = axes_[a];
+    const double x = std::log(std::max(point[a], 1e-300));
+    const double inside = std::clamp(x, axis.front(), axis.back());
+    beyond[a] = x - inside;
+    if (axis.size() == 1) continue;
+    const auto upper = std::upper_bound(axis.begin() + 1, axis.end() - 1, inside);
+    cell[a] = size_t(upper - axis.begin()) - 1;
+    share[a] = (inside - axis[cell[a]]) / (axis[cell[a] + 1] - axis[cell[a]]);
+  }
+  // The value inside, and its slope along each axis that the point lies beyond.
+  double value = 0.0;
+  std::array<double, 3> low{}, high{};
+  for (size_t corner = 0; corner < size_t{1} << axes_.size(); ++corner) {
+    double weight = 1.0;
+    size_t index = 0;
+    for (size_t a = 0; a < axes_.size(); ++a) {
+      const bool up = (corner >> a & 1) != 0;
+      index = index * axes_[a].size() + std::min(cell[a] + (up ? 1 : 0), axes_[a].size() - 1);
+      weight *= up ? share[a] : 1.0 - share[a];
+    }
+    value += weight * values_[index];
+    for (size_t a = 0; a < axes_.size(); ++a) {
+      if (beyond[a] == 0.0) continue;
+      const bool up = (corner >> a & 1) != 0;
+      const double own = up ? share[a] : 1.0 - share[a];
+      if (own > 0.0) (up ? high : low)[a] += weight / own * values_[index];
+      if (own > 0.0) continue;
+      double others = 1.0;
+      for (size_t b = 0; b < axes_.size(); ++b) {
+        if (b != a) others *= (corner >> b & 1) != 0 ? share[b] : 1.0 - share[b];
+      }
+      (up ? high : low)[a] += others * values_[index];
+    }
+  }
+  for (size_t a = 0; a < axes_.size(); ++a) {
+    if (beyond[a] == 0.0) continue;
+    const std::vector<double>& axis = axes_[a];
+    const double slope =
+        axis.size() > 1 ? (high[a] - low[a]) / (axis[cell[a] + 1] - axis[cell[a]]) : 0.0;
+    const auto& [least, most] = (beyond[a] < 0.0 ? below_ : above_)[a];
+    value += beyond[a] * std::clamp(slope, least, most);
+  }
+  return std::exp(value);
+}
+
+std::optional<double> KernelTables::gemm_s(bool fp8, double m, double n, double k) const {
+  const auto found = gemm.find(fp8 ? "fp8" : "bf16");
+  if (found == gemm.end()) return std::nullopt;
+  return found->second.at({m, n, k});
+}
+
+std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double sequence, double heads) const {
+  if (attention.empty()) return std::nullopt;
+  // Between the head sizes that were measured by the logarithm of the size; outside as the nearest.
+  const auto rate = [&](const LogGrid& grid) { return grid.at({sequence, heads, 1.0}); };
+  auto above = attention.lower_bound(int64_t(std::ceil(head_dim)));
+  if (above == attention.end()) return rate(attention.rbegin()->second);
+  if (above == attention.begin() || double(above->first) == head_dim) return rate(above->second);
+  const auto below = std::prev(above);
+  const double share = std::log(head_dim / double(below->first)) / std::log(double(above->first) / double(below->first));
+  return std::exp((1.0 - share) * std::log(rate(below->second)) + share * std::log(rate(above->second)));
+}
+
+std::optional<double> KernelTables::grouped_flop_per_s(double rows, double width) const {
+  if (grouped.empty()) return std::nullopt;
+  return grouped.at({rows, width, 1.0});
+}
+
+std::optional<double> KernelTables::collective_s(const std::string& operation, double ranks, double bytes) const {
+  const auto found = collective.find(operation);
+  if (found == collective.end() || ranks > double(most_ranks_)) return std::nullopt;
+  return found->second.at({ranks, bytes, 1.0});
+}
+
+std::optional<double> KernelTables::exact_product_s(const std::string& pass, int64_t m, int64_t n, int64_t k) const {
+  const auto table = products.find(pass);
+  if (table == products.end()) return std::nullopt;
+  const auto found = table->second.find({m, n, k});
+  return found == table->second.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<double> KernelTables::exact_attention_flop_per_s(const std::string& pass, int64_t sequence,
+                                                               int64_t heads, int64_t kv_heads, int64_t head_dim,
+                                                               int64_t value_dim) const {
+  const auto table = attention_cores.find(pass);
+  if (table == attention_cores.end()) return std::nullopt;
+  const auto found = table->second.find({sequence, heads, kv_heads, head_dim, value_dim});
+  return found == table->second.end() ? std::nullopt : std::optional(found->second);
+}
+
+namespace {
+
+using Slopes = std::vector<std::pair<double, double>>;
+
+std::vector<double> numbers(const Json& list, double unit = 1.0) {
+  std::vector<double> out;
+  for (const Json& value : list) out.push_back(value.get<double>() * unit);
+  return out;
+}
+
+// The files are generated and built in: what is wrong with one is a fault of this program, and its tests read them all.
+KernelTables read_tables(const std::string& text, const std::string& file) {
+  const Json json = parse_json(text, file);
+  KernelTables t;
+  t.device = json.at("device").get<std::string>();
+  t.source = json.at("source").get<std::string>();
+  // A smaller product takes no less than the smallest of its kind (it is padded); beyond the largest, time grows with work.
+  const Slopes padded{{0, 0}, {0, 0}, {0, 0}}, with_work{{1, 1}, {1, 1}, {1, 1}};
+  for (const auto& [dtype, g] : json.value("gemm", Json::object()).items()) {
+    t.gemm[dtype] =
+        LogGrid({numbers(g["m"]), numbers(g["n"]), numbers(g["k"])}, numbers(g["time_us"], 1e-6), padded, with_work);
+  }
+  for (const Json& a : json.value("attention_forward", Json::array())) {
+    // Shorter sequences and fewer heads leave the device emptier, at most in proportion.
+    t.attention[a["head_dim"].get<int64_t>()] = LogGrid({numbers(a["sequence"]), numbers(a["heads"])},
+                                                        numbers(a["tflop_per_s"], 1e12), {{0, 1}, {0, 1}}, {{0, 0}, {0, 0}});
+  }
+  if (const Json g = json.value("grouped_forward", Json()); g.is_object()) {
+    t.grouped = LogGrid({numbers(g["rows"]), numbers(g["width"])}, numbers(g["tflop_per_s"], 1e12), {{1, 1}, {0, 1}},
+                        {{0, 0}, {0, 0}});
+  }
+  for (const auto& [operation, c] : json.value("collective", Json::object()).items()) {
+    const std::vector<double> ranks = numbers(c["ranks"]);
+    t.most_ranks_ = std::max(t.most_ranks_, int64_t(ranks.back()));
+    t.collective[operation] =
+        LogGrid({ranks, numbers(c["bytes"])}, numbers(c["time_us"], 1e-6), {{0, 0}, {0, 0}}, {{0, 0}, {1, 1}});
+  }
+  for (const Json& p : json.value("products", Json::array())) {
+    t.products[p[0].get<std::string>()][{p[1].get<int64_t>(), p[2].get<int64_t>(), p[3].get<int64_t>()}] =
+        p[4].get<double>() * 1e-6;
+  }
+  for (const Json& a : json.value("attention", Json::array())) {
+    t.attention_cores[a[0].get<std::string>()][{a[1].get<int64_t>(), a[2].get<int64_t>(), a[3].get<int64_t>(),
+                                                a[4].get<int64_t>(), a[5].get<int64_t>()}] = a[6].get<double>() * 1e12;
+  }
+  return t;
+}
+
+}  // namespace
+
+std::vector<std::string> kernel_table_names() {
+  std::vector<std::string> names;
+  for (const auto& [file, text] : kernel_files()) names.emplace_back(file.substr(0, file.rfind('.')));
+  return names;
+}
+
+const KernelTables* kernel_tables(const std::string& device) {
+  static std::mutex mutex;
+  static std::map<std::string, KernelTables> read;
+  const std::lock_guard lock(mutex);
+  if (const auto found = read.find(device); found != read.end()) return &found->second;
+  for (const auto& [file, text] : kernel_files()) {
+    if (file.substr(0, file.rfind('.')) == device)
+      return &read.emplace(device, read_tables(std::string(text), "kernels/" + std::string(file))).first->second;
+  }
+  return nullptr;
+}
+
+}  // namespace mpt::profiler
