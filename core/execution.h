@@ -6,6 +6,7 @@
 // frameworks are knowledge and live in models/frameworks/.
 
 #include <cstdint>
+#include <string>
 
 #include "core/fields.h"
 
@@ -13,7 +14,8 @@ namespace mpt {
 
 /// flash: scores never reach memory (arXiv:2205.14135). unfused: two batched products with scores, softmax and dropout
 /// between them in memory, over the full square of the sequence (Megatron-LM before 2023).
-enum class AttentionKernel { flash, unfused };
+/// flash2: FlashAttention-2, which is not written for Hopper and later.
+enum class AttentionKernel { flash, flash2, unfused };
 /// fused: norms, activations and rotary embedding are one kernel each. compiled: chains of them are fused with each other
 /// (torch.compile). eager: every elementary operation is a kernel of its own.
 enum class ElementwiseKernels { fused, compiled, eager };
@@ -21,12 +23,14 @@ enum class ElementwiseKernels { fused, compiled, eager };
 /// gradient in place of the logits. fp32: logits in fp32 and their softmax beside them.
 enum class LossKernel { own, fused, fp32 };
 
-MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::unfused, "unfused"});
+MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::flash2, "flash2"},
+               {AttentionKernel::unfused, "unfused"});
 MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
                {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
 MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"}, {LossKernel::fp32, "fp32"});
 
 struct Execution {
+  std::string framework = "mpt";
   AttentionKernel attention = AttentionKernel::flash;
   ElementwiseKernels elementwise = ElementwiseKernels::fused;
   LossKernel loss = LossKernel::own;
@@ -39,17 +43,21 @@ struct Execution {
   int64_t reduced_bytes = 0;  // of a gradient on its way; 0: 4
   /// Time of the host per kernel, in microseconds: interpreter, dispatcher and driver together.
   double launch_us = 0.0;
+  double micro_batch_us = 0.0;  // and per micro-batch and stage: scheduling, waiting for messages
+  double step_ms = 0.0;         // and per step: data, optimizer's checks, logging
   /// Beside its tensors a rank's process holds what the driver, its context and the communication library take, and what
   /// the allocator cannot use.
   double context_gib = 0.0;
   double allocator_slack = 0.0;  // share of the tensors
+  int64_t extra_kept_bytes = 0;  // per token and hidden unit: what a layer keeps beyond what its operators need
 
   bool operator==(const Execution&) const = default;
 
   template <class V>
   static void describe(V& v) {
     using T = Execution;
-    v.field("attention", &T::attention, "flash or unfused", optional_field());
+    v.field("framework", &T::framework, "name of the framework", optional_field());
+    v.field("attention", &T::attention, "flash, flash2 or unfused", optional_field());
     v.field("elementwise", &T::elementwise, "fused, compiled or eager", optional_field());
     v.field("loss", &T::loss, "own, fused or fp32", optional_field());
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
@@ -62,9 +70,14 @@ struct Execution {
     v.field("reduced_bytes", &T::reduced_bytes, "bytes of one gradient while it is reduced; 0: 4",
             optional_field(between(0, 8)));
     v.field("launch_us", &T::launch_us, "host's microseconds per kernel", optional_field(between(0, 1e4)));
+    v.field("micro_batch_us", &T::micro_batch_us, "host's microseconds per micro-batch and stage",
+            optional_field(between(0, 1e6)));
+    v.field("step_ms", &T::step_ms, "host's milliseconds per step", optional_field(between(0, 1e5)));
     v.field("context_gib", &T::context_gib, "GiB of a process beside its tensors", optional_field(between(0, 64)));
     v.field("allocator_slack", &T::allocator_slack, "share of tensors that the allocator loses",
             optional_field(between(0, 1)));
+    v.field("extra_kept_bytes", &T::extra_kept_bytes, "bytes that a layer keeps per token and hidden unit beside",
+            optional_field(between(0, 1000)));
   }
 };
 

@@ -145,6 +145,8 @@ LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {
 
 LayerProgram LayerBuilder::take_layer() {
   program_.input_bytes = local_bytes(model_.hidden);
+  const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.extra_kept_bytes);
+  keep_both(beside);
   return std::move(program_);
 }
 

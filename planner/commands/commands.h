@@ -22,6 +22,7 @@ std::function<void()> add_estimate(CLI::App& app);
 std::function<void()> add_explain(CLI::App& app);
 std::function<void()> add_compare(CLI::App& app);
 std::function<void()> add_sweep(CLI::App& app);
+std::function<void()> add_validate(CLI::App& app);
 /// mpt-plan --pareto.
 void print_pareto(const PlanOptions& options);
 

@@ -57,6 +57,10 @@ std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, 
                                               const Workload& workload, Precision precision,
                                               const ClusterSpec& cluster);
 
+/// Measured kernel times of the cluster's device (profiler/hardware/kernels), and what cost/calibration.h adds for the rest.
+/// Nothing where there are none for the device.
+std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution);
+
 /// Peak rates of the catalog with the efficiencies of cost/roofline.cpp: the coarsest source.
 std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster);
 

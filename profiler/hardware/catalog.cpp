@@ -203,4 +203,29 @@ ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& 
   return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile).cluster;
 }
 
+std::optional<ClusterSpec> cluster_of_device(const std::string& device, const DevicePlacing& placing) {
+  // "gb200" means the device "gb200-186gb".
+  const NodeEntry* found = nullptr;
+  std::vector<NodeEntry> nodes;
+  for (const auto& [file, text] : catalog_files()) nodes.push_back(read_node(file, text));
+  for (const NodeEntry& node : nodes) {
+    if (node.device.name == device) found = &node;
+    if (found == nullptr && node.device.name.starts_with(device + "-")) found = &node;
+  }
+  if (found == nullptr) return std::nullopt;
+  NodeEntry node = *found;
+  node.devices_per_node = std::min(placing.devices_per_node, placing.devices);
+  node.levels.front().group_size = std::max<int64_t>(1, std::min(placing.fast_links, placing.devices));
+  if (placing.node_bandwidth_bytes_per_s > 0.0) {
+    node.levels.back().bandwidth_bytes_per_s = placing.node_bandwidth_bytes_per_s / double(placing.devices_per_node);
+  }
+  const bool one = placing.devices <= node.levels.front().group_size;
+  ClusterSpec cluster = make_nodes(node, fmt::format("{} x {}", placing.devices, device), 1);
+  cluster.devices = placing.devices;
+  cluster.levels = node.levels;
+  if (one) cluster.levels.resize(1);
+  cluster.levels.back().group_size = placing.devices;
+  return cluster;
+}
+
 }  // namespace mpt::profiler

@@ -20,4 +20,14 @@ ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& 
 
 std::vector<std::string> node_names();
 
+/// How devices stand together, where no node of the catalog says so.
+struct DevicePlacing {
+  int64_t devices = 1;
+  int64_t devices_per_node = 1;
+  int64_t fast_links = 1;                   // devices within one domain of the innermost links
+  double node_bandwidth_bytes_per_s = 0.0;  // out of one node; 0: as the catalog's node has it
+};
+/// A cluster of a device of the catalog by its own name ("h100-sxm-80gb"); nothing if there is none of that name.
+std::optional<ClusterSpec> cluster_of_device(const std::string& device, const DevicePlacing& placing);
+
 }  // namespace mpt::profiler

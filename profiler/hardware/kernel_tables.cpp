@@ -143,11 +143,14 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
   t.source = json.at("source").get<std::string>();
   // A smaller product takes no less than the smallest of its kind (it is padded); beyond the largest, time grows with work.
   const Slopes padded{{0, 0}, {0, 0}, {0, 0}}, with_work{{1, 1}, {1, 1}, {1, 1}};
-  for (const auto& [dtype, g] : json.value("gemm", Json::object()).items()) {
+  const auto list = [&](const char* key) { return json.contains(key) ? json.at(key) : Json::array(); };
+  const Json gemm = list("gemm"), attention = list("attention_forward"), collective = list("collective"),
+             products = list("products"), cores = list("attention");
+  for (const auto& [dtype, g] : gemm.items()) {
     t.gemm[dtype] =
         LogGrid({numbers(g["m"]), numbers(g["n"]), numbers(g["k"])}, numbers(g["time_us"], 1e-6), padded, with_work);
   }
-  for (const Json& a : json.value("attention_forward", Json::array())) {
+  for (const Json& a : attention) {
     // Shorter sequences and fewer heads leave the device emptier, at most in proportion.
     t.attention[a["head_dim"].get<int64_t>()] = LogGrid({numbers(a["sequence"]), numbers(a["heads"])},
                                                         numbers(a["tflop_per_s"], 1e12), {{0, 1}, {0, 1}}, {{0, 0}, {0, 0}});
@@ -156,17 +159,17 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
     t.grouped = LogGrid({numbers(g["rows"]), numbers(g["width"])}, numbers(g["tflop_per_s"], 1e12), {{1, 1}, {0, 1}},
                         {{0, 0}, {0, 0}});
   }
-  for (const auto& [operation, c] : json.value("collective", Json::object()).items()) {
+  for (const auto& [operation, c] : collective.items()) {
     const std::vector<double> ranks = numbers(c["ranks"]);
     t.most_ranks_ = std::max(t.most_ranks_, int64_t(ranks.back()));
     t.collective[operation] =
         LogGrid({ranks, numbers(c["bytes"])}, numbers(c["time_us"], 1e-6), {{0, 0}, {0, 0}}, {{0, 0}, {1, 1}});
   }
-  for (const Json& p : json.value("products", Json::array())) {
+  for (const Json& p : products) {
     t.products[p[0].get<std::string>()][{p[1].get<int64_t>(), p[2].get<int64_t>(), p[3].get<int64_t>()}] =
         p[4].get<double>() * 1e-6;
   }
-  for (const Json& a : json.value("attention", Json::array())) {
+  for (const Json& a : cores) {
     t.attention_cores[a[0].get<std::string>()][{a[1].get<int64_t>(), a[2].get<int64_t>(), a[3].get<int64_t>(),
                                                 a[4].get<int64_t>(), a[5].get<int64_t>()}] = a[6].get<double>() * 1e12;
   }

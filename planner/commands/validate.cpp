@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan validate: the models against runs that others measured.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <set>
+
+#include "core/error.h"
+#include "core/interruption.h"
+#include "core/json.h"
+#include "core/quantity.h"
+#include "planner/commands/commands.h"
+#include "planner/validate/predict_run.h"
+#include "planner/validate/statistics.h"
+#include "reports/table.h"
+
+namespace mpt::planner {
+namespace {
+
+struct ValidateOptions {
+  std::string file, html, family;
+  bool json = false, quiet = false;
+};
+
+struct Checked {
+  RunRecord run;
+  std::optional<RunPrediction> prediction;
+  std::string skipped;  // why there is none
+
+  std::optional<double> time_error() const {
+    if (!prediction || !run.measured_s) return std::nullopt;
+    return prediction->step_s / *run.measured_s - 1.0;
+  }
+  std::optional<double> memory_error() const {
+    if (!prediction || !run.measured_gib) return std::nullopt;
+    return prediction->peak_gib / *run.measured_gib - 1.0;
+  }
+};
+
+Checked check(const Json& json, size_t index) {
+  Checked checked;
+  const std::string where = fmt::format("/{}", index);
+  if (json.is_object() && json.contains("id") && json["id"].is_string())
+    checked.run.id = json["id"].get<std::string>().substr(0, 400);
+  else
+    checked.run.id = where;
+  try {
+    checked.run = read_run_record(json, where);
+    checked.prediction = predict_run(checked.run);
+  } catch (const UserError& error) {
+    checked.skipped = error.what();
+    if (const size_t end = checked.skipped.find('\n'); end != std::string::npos) checked.skipped.resize(end);
+  }
+  return checked;
+}
+
+using Group = std::map<std::string, std::vector<const Checked*>>;
+
+ErrorSummary time_summary(const std::vector<const Checked*>& runs) {
+  std::vector<double> errors;
+  for (const Checked* c : runs) {
+    if (const auto e = c->time_error()) errors.push_back(*e);
+  }
+  return summarise_errors(std::move(errors));
+}
+ErrorSummary memory_summary(const std::vector<const Checked*>& runs) {
+  std::vector<double> errors;
+  for (const Checked* c : runs) {
+    if (const auto e = c->memory_error()) errors.push_back(*e);
+  }
+  return summarise_errors(std::move(errors));
+}
+
+std::string percent(double x) { return fmt::format("{:.1f} %", 100.0 * x); }
+std::string signed_percent(const std::optional<double>& x) { return x ? fmt::format("{:+.1f} %", 100.0 * *x) : "-"; }
+
+// Runs of one model on one GPU, ten and more: whether the planner would put them in the measured order.
+std::vector<std::tuple<std::string, int, double>> rank_correlations(const std::vector<Checked>& all) {
+  std::map<std::string, std::vector<std::pair<double, double>>> groups;
+  for (const Checked& c : all) {
+    if (!c.time_error()) continue;
+    // Seconds of a device per token: runs of different batches and sizes compare.
+    const double work = double(c.run.global_batch) * double(c.run.sequence) / double(c.run.gpus);
+    groups[fmt::format("{} ({} layers x {}) on {}", c.run.model.name, c.run.model.layers, c.run.model.hidden, c.run.gpu)]
+        .emplace_back(*c.run.measured_s / work, c.prediction->step_s / work);
+  }
+  std::vector<std::tuple<std::string, int, double>> out;
+  for (const auto& [name, pairs] : groups) {
+    if (pairs.size() >= 10) out.emplace_back(name, int(pairs.size()), kendall_tau(pairs));
+  }
+  return out;
+}
+
+std::string run_table(const std::vector<Checked>& all) {
+  reports::Table table({{"run", reports::Align::left},
+                        {"measured"},
+                        {"predicted"},
+                        {"error"},
+                        {"GiB"},
+                        {"predicted"},
+                        {"error"},
+                        {"compute"},
+                        {"collectives"},
+                        {"idle"},
+                        {"filled in", reports::Align::left}});
+  for (const Checked& c : all) {
+    if (!c.prediction) {
+      table.add_row({c.run.id, "-", "-", "-", "-", "-", "-", "-", "-", "-", "skipped: " + c.skipped.substr(0, 120)});
+      continue;
+    }
+    const RunPrediction& p = *c.prediction;
+    std::string filled;
+    for (const std::string& f : p.filled) filled += (filled.empty() ? "" : ", ") + f;
+    table.add_row({c.run.id, c.run.measured_s ? format_seconds(*c.run.measured_s) : "-", format_seconds(p.step_s),
+                   signed_percent(c.time_error()), c.run.measured_gib ? fmt::format("{:.1f}", *c.run.measured_gib) : "-",
+                   fmt::format("{:.1f}", p.peak_gib), signed_percent(c.memory_error()),
+                   percent(p.breakdown.compute_s / p.step_s), percent(p.breakdown.collectives_s / p.step_s),
+                   percent(p.breakdown.idle_s / p.step_s), filled});
+  }
+  return table.text();
+}
+
+std::string summary_table(const char* title, const Group& groups) {
+  reports::Table table({{title, reports::Align::left}, {"runs"}, {"mean"}, {"median"}, {"worst"}, {"with memory"}, {"mean"}, {"worst"}});
+  for (const auto& [name, runs] : groups) {
+    const ErrorSummary t = time_summary(runs), m = memory_summary(runs);
+    table.add_row({name, std::to_string(t.count), percent(t.mean), percent(t.median), percent(t.worst),
+                   m.count > 0 ? std::to_string(m.count) : "-", m.count > 0 ? percent(m.mean) : "-",
+                   m.count > 0 ? percent(m.worst) : "-"});
+  }
+  return table.text();
+}
+
+struct Groups {
+  Group all, family, gpu, precision;
+};
+Groups groups_of(const std::vector<Checked>& all) {
+  Groups g;
+  for (const Checked& c : all) {
+    if (!c.prediction) continue;
+    g.all["all"].push_back(&c);
+    g.family[c.run.family].push_back(&c);
+    g.gpu[c.run.gpu].push_back(&c);
+    g.precision[c.run.precision].push_back(&c);
+  }
+  return g;
+}
+
+Json json_of(const ErrorSummary& s) {
+  return {{"runs", s.count}, {"mean", s.mean}, {"median", s.median}, {"worst", s.worst}};
+}
+
+Json report_json(const std::vector<Checked>& all) {
+  Json runs = Json::array();
+  for (const Checked& c : all) {
+    Json run{{"id", c.run.id}, {"measured_iter_time_s", nullptr}, {"predicted_iter_time_s", nullptr},
+             {"measured_peak_mem_gib", nullptr}, {"predicted_peak_mem_gib", nullptr}, {"filled", Json::array()},
+             {"skipped", nullptr}};
+    if (c.run.measured_s) run["measured_iter_time_s"] = *c.run.measured_s;
+    if (c.run.measured_gib) run["measured_peak_mem_gib"] = *c.run.measured_gib;
+    if (c.prediction) {
+      const RunPrediction& p = *c.prediction;
+      run["predicted_iter_time_s"] = p.step_s;
+      run["predicted_peak_mem_gib"] = p.peak_gib;
+      run["filled"] = p.filled;
+      run["family"] = c.run.family;
+      run["layout"] = layout_name(p.layout);
+      run["fits"] = p.fits;
+      run["compute_s"] = p.breakdown.compute_s;
+      run["collective_s"] = p.breakdown.collectives_s;
+      run["idle_s"] = p.breakdown.idle_s;
+    } else {
+      run["skipped"] = c.skipped;
+    }
+    runs.push_back(std::move(run));
+  }
+  const Groups g = groups_of(all);
+  Json summary{{"skipped", std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; })}};
+  for (const auto& [title, group] : {std::pair{"all", &g.all}, {"family", &g.family}, {"gpu", &g.gpu}, {"precision", &g.precision}}) {
+    for (const auto& [name, members] : *group)
+      summary[title][name] = {{"time", json_of(time_summary(members))}, {"memory", json_of(memory_summary(members))}};
+  }
+  for (const auto& [name, count, tau] : rank_correlations(all))
+    summary["rank_correlation"].push_back({{"group", name}, {"runs", count}, {"kendall_tau", tau}});
+  return {{"runs", runs}, {"summary", summary}};
+}
+
+int run(const ValidateOptions& o) {
+  if (!o.html.empty()) check_writable(o.html, "--html");
+  const Json file = load_json(o.file);
+  if (!file.is_array()) throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
+  std::vector<Checked> all;
+  for (size_t i = 0; i < file.size() && !stop_requested(); ++i) {
+    Checked checked = check(file[i], i);
+    if (o.family.empty() || checked.run.family == o.family) all.push_back(std::move(checked));
+  }
+  const auto skipped = std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; });
+  if (o.json) {
+    fmt::print("{}\n", report_json(all).dump(1));
+  } else {
+    if (!o.quiet) fmt::print("{}\n", run_table(all));
+    const Groups g = groups_of(all);
+    fmt::print("{}\n{}\n{}\n{}", summary_table("family", g.family), summary_table("GPU", g.gpu),
+               summary_table("precision", g.precision), summary_table("", g.all));
+    reports::Table order({{"runs of one model on one GPU", reports::Align::left}, {"runs"}, {"Kendall tau"}});
+    for (const auto& [name, count, tau] : rank_correlations(all)) order.add_row({name, std::to_string(count), fmt::format("{:.2f}", tau)});
+    fmt::print("\n{}\n{} runs, {} skipped\n", order.text(), all.size(), skipped);
+  }
+  return skipped > 0 ? kExitUserError : kExitOk;
+}
+
+
+}  // namespace
+
+std::function<void()> add_validate(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("validate", "Predict runs that others measured, and compare");
+  auto o = std::make_shared<ValidateOptions>();
+  command->add_option("runs", o->file, "File with a list of runs (docs/validation.md)")->required();
+  command->add_option("--family", o->family, "Only runs of this family");
+  command->add_option("--html", o->html, "Write a page with measured against predicted to this file");
+  command->add_flag("--summary", o->quiet, "Leave the table of runs out");
+  command->add_flag("--json", o->json, "Print JSON instead of tables");
+  return [o] { run(*o); };
+}
+
+}  // namespace mpt::planner

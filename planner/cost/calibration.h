@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The few numbers of the kernel cost model that no kernel table holds. Each has a physical meaning and a source or the runs
+// it was fitted to; `mpt-plan validate` says what they are worth, and scripts/bench accuracy what each family's runs would
+// say without it.
+
+namespace mpt::planner {
+
+struct Calibration {
+  // A chip that trains is warm, shares its power with memory and network, and its caches hold other data than a benchmark's
+  // loop: share of the tables' rates that products and attention keep.
+  double sustained = 0.93;
+  // Products of gradients against those of forward: weight gradients read and add fp32 (SimuMax, a100_pcie.json: 0.681 of
+  // the peak against 0.718 forward; 0.716 for input gradients).
+  double input_gradient_rate = 0.99;
+  double weight_gradient_rate = 0.95;
+  // FLOP of an attention backward against forward: five products for two (arXiv:2205.14135, appendix B), at a lower rate
+  // (cuDNN 9.19 on H200, llama3.1 causal at 8,192 tokens: 541 of 644 TFLOP/s).
+  double attention_backward_flop = 2.5;
+  double attention_backward_rate = 0.82;
+  // FlashAttention-2 was written for Ampere: on later chips it reaches this share of the peak, half of it at this many
+  // tokens (its own chart for H100 forward, causal, head size 128: 191, 298 and 333 TFLOP/s at 512, 2,048 and 8,192).
+  double flash2_share = 0.345;
+  double flash2_half_tokens = 350.0;
+  double flash2_backward_rate = 0.80;
+  // Batched products of unfused attention are thin (head size is their inner length): share of large products' rate.
+  double unfused_product_share = 0.55;
+  // Memory traffic of an elementwise kernel against the peak bandwidth (cuDNN's rms norm on H200: 3.7 of 4.8 TB/s forward)
+  // and how often eager and compiled chains read and write their data against one fused kernel.
+  double bandwidth_share = 0.80;
+  double eager_passes = 2.5;
+  double compiled_passes = 1.0;
+  // Grouped products run one after the other as products of their rows, or in one kernel of the grouped table.
+  double grouped_rate = 0.9;
+  // fp8: casts of inputs and gradients, row- and column-wise, as bytes per element of each product's input.
+  double fp8_cast_bytes = 4.0;
+  // A kernel's own start, and the gap behind it on the device.
+  double kernel_gap_s = 2e-6;
+  // AdamW reads gradient, master weight and two moments and writes them and the weight.
+  double optimizer_bytes = 30.0;
+  // Collectives inside a node against the tables: other kernels share links and multiprocessors.
+  double collective_rate = 0.90;
+  // And between nodes against the catalog's rate per port.
+  double network_rate = 0.85;
+  // The slowest of many devices sets the pace of all: extra time per doubling of the devices beyond one node.
+  double straggler_per_doubling = 0.004;
+};
+
+inline constexpr Calibration kCalibration{};
+
+}  // namespace mpt::planner

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+
+#include "planner/cost/calibration.h"
+#include "planner/cost/cost_source.h"
+#include "planner/cost/operator_pieces.h"
+#include "profiler/hardware/kernel_tables.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::CollectiveKind;
+using models::OperatorKind;
+using models::OperatorShape;
+using profiler::KernelTables;
+using profiler::Phase;
+using profiler::Piece;
+
+// Kernels that one operator launches.
+struct Launches {
+  double forward = 0.0, input_gradient = 0.0, weight_gradient = 0.0;
+};
+
+// Counted in the public sources of Megatron-LM (fused) and PyTorch's eager operators; a bias, a cast or a reshape that
+// copies is one of them.
+Launches launches_of(const OperatorShape& s, const Execution& e) {
+  const bool eager = e.elementwise == ElementwiseKernels::eager;
+  switch (s.kind) {
+    case OperatorKind::linear:
+      return {2, 2, 2};
+    case OperatorKind::expert_linear:
+      return {6, 6, 4};
+    case OperatorKind::attention:
+      if (e.attention == AttentionKernel::unfused) return {8, 12, 0};
+      return {3, 4, 0};
+    case OperatorKind::norm:
+      return eager ? Launches{4, 6, 0} : Launches{1, 2, 0};
+    case OperatorKind::activation:
+      return eager ? Launches{2, 4, 0} : Launches{1, 1, 0};
+    case OperatorKind::residual_add:
+      return eager ? Launches{2, 2, 0} : Launches{1, 1, 0};
+    case OperatorKind::rotary:
+      return eager ? Launches{10, 12, 0} : Launches{2, 2, 0};
+    case OperatorKind::router:
+      return {12, 12, 0};
+    case OperatorKind::embedding:
+      return {3, 3, 0};
+    case OperatorKind::cross_entropy:
+      return {12, 6, 0};
+  }
+  return {};
+}
+
+class KernelCost final : public CostSource {
+ public:
+  KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables)
+      : cluster_(cluster), device_(cluster.device), execution_(execution), tables_(tables) {}
+
+  std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
+                                       const models::LayerProgram& program) const override {
+    std::array<PieceSeconds, 3> pieces = sums_of_operators(
+        program, piece, [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+    if (execution_.graphs || execution_.launch_us <= 0.0) return pieces;
+    const auto host = sums_of_operators(
+        program, piece, [&](const models::Operator& op, Phase p) { return host_s(op, p); });
+    for (size_t r = 0; r < pieces.size(); ++r) {
+      PieceSeconds& p = pieces[r];
+      p.forward_s = std::max(p.forward_s, host[r].forward_s);
+      p.backward_s = std::max(p.backward_s, host[r].backward_s);
+      p.input_gradient_s = std::max(p.input_gradient_s, host[r].input_gradient_s);
+      p.weight_gradient_s = std::max(p.weight_gradient_s, host[r].weight_gradient_s);
+    }
+    return pieces;
+  }
+  double piece_s(Piece piece, Phase phase, const Layout& layout,
+                 const models::LayerProgram& program) const override {
+    const PieceSeconds p = pieces_s(piece, layout, program)[size_t(layout.recompute)];
+    switch (phase) {
+      case Phase::forward:
+        return p.forward_s;
+      case Phase::backward:
+        return p.backward_s;
+      case Phase::input_gradient:
+        return p.input_gradient_s;
+      default:
+        return p.weight_gradient_s;
+    }
+  }
+
+  double operator_s(const OperatorShape& s, Phase phase) const override {
+    switch (s.kind) {
+      case OperatorKind::linear:
+        return product_s(s, phase);
+      case OperatorKind::expert_linear:
+        return grouped_s(s, phase);
+      case OperatorKind::attention:
+        return attention_s(s, phase);
+      default:
+        return phase == Phase::weight_gradient ? 0.0 : elementwise_s(s, phase);
+    }
+  }
+
+  double collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
+    if (group.ranks <= 1 || bytes == 0) return 0.0;
+    const double by_formula = planner::collective_s(kind, bytes, group, cluster_);
+    const bool inside = group.extent <= cluster_.levels.front().group_size;
+    if (!inside) return by_formula / c_.network_rate;
+    const double ranks = double(std::min(group.ranks, std::max<int64_t>(tables_.most_ranks(), 1)));
+    const auto measured = tables_.collective_s(enum_name_of(kind), ranks, double(bytes));
+    if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink) return by_formula / c_.collective_rate;
+    // Beyond the measured ranks, of one NVLink domain, the share that passes each link still grows.
+    const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
+    return *measured * more / c_.collective_rate;
+  }
+  double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
+    return message_s(bytes, first, last, senders, cluster_) / c_.network_rate;
+  }
+  double optimizer_s(int64_t parameters) const override {
+    return execution_.step_ms * 1e-3 + double(parameters) * c_.optimizer_bytes / bandwidth();
+  }
+  double offloaded_optimizer_s(int64_t parameters) const override {
+    constexpr double kHostMemoryBytesPerSecond = 50e9;  // as in roofline.cpp
+    const double link_s = double(parameters) * 4.0 / std::max(device_.host_bandwidth_bytes_per_s, 1.0);
+    return std::max(link_s, double(parameters) * c_.optimizer_bytes / kHostMemoryBytesPerSecond);
+  }
+  double gradient_norm_s(int64_t parameters) const override {
+    return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();
+  }
+  double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
+  std::vector<double> rate_by_active_ranks() const override { return {}; }
+  CostOrigin origin() const override { return {"kernels", device_.name, tables_.source, ""}; }
+
+ private:
+  // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
+  static constexpr double kFastLink = 60e9;
+
+  static std::string enum_name_of(CollectiveKind kind) {
+    switch (kind) {
+      case CollectiveKind::all_reduce:
+        return "all_reduce";
+      case CollectiveKind::all_gather:
+        return "all_gather";
+      case CollectiveKind::reduce_scatter:
+        return "reduce_scatter";
+      default:
+        return "all_to_all";
+    }
+  }
+
+  double rate() const { return device_.kernel_rate * c_.sustained; }
+  double bandwidth() const { return device_.memory_bandwidth_bytes_per_s * c_.bandwidth_share; }
+
+  double gemm_s(bool fp8, double m, double n, double k) const {
+    const auto narrow = fp8 ? tables_.gemm_s(true, m, n, k) : std::nullopt;
+    const auto wide = tables_.gemm_s(false, m, n, k);
+    return (narrow ? *narrow : wide.value_or(2.0 * m * n * k / (0.7 * device_.bf16_flop_per_s))) / rate();
+  }
+
+  double product_s(const OperatorShape& s, Phase phase) const {
+    const bool fp8 = s.precision == Precision::fp8 && device_.fp8_flop_per_s > 0.0;
+    const auto rows = double(s.rows), columns = double(s.columns), inner = double(s.inner);
+    const double cast_s = fp8 ? rows * inner * c_.fp8_cast_bytes / bandwidth() : 0.0;
+    double seconds = 0.0;
+    if (phase == Phase::forward) {
+      const auto exact = tables_.exact_product_s("forward", s.rows, s.columns, s.inner);
+      seconds = exact ? *exact : gemm_s(fp8, rows, columns, inner) + cast_s;
+    } else if (phase == Phase::input_gradient) {
+      const auto exact = tables_.exact_product_s("input_gradient", s.rows, s.inner, s.columns);
+      seconds = exact ? *exact : gemm_s(fp8, rows, inner, columns) / c_.input_gradient_rate + cast_s;
+    } else {
+      const auto exact = tables_.exact_product_s("weight_gradient", s.columns, s.inner, s.rows);
+      seconds = exact ? *exact : gemm_s(fp8, columns, inner, rows) / c_.weight_gradient_rate;
+    }
+    return c_.kernel_gap_s + seconds;
+  }
+
+  // Per expert of this rank a product of its rows; few rows only move the weights.
+  double grouped_s(const OperatorShape& s, Phase phase) const {
+    const bool fp8 = s.precision == Precision::fp8 && device_.fp8_flop_per_s > 0.0;
+    const double groups = double(std::max<int64_t>(1, s.batch)), rows = double(s.rows) / groups;
+    const auto columns = double(s.columns), inner = double(s.inner);
+    double each = 0.0;
+    if (phase == Phase::forward) {
+      each = gemm_s(fp8, rows, columns, inner);
+    } else if (phase == Phase::input_gradient) {
+      each = gemm_s(fp8, rows, inner, columns) / c_.input_gradient_rate;
+    } else {
+      each = gemm_s(fp8, columns, inner, rows) / c_.weight_gradient_rate;
+    }
+    double seconds = groups * each / c_.grouped_rate;
+    if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
+      seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate()));
+    // Tokens are put in the order of their experts before the first product and back behind the second.
+    const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * 2.0;
+    return c_.kernel_gap_s + seconds + (phase == Phase::weight_gradient ? 0.0 : moved / bandwidth());
+  }
+
+  double attention_s(const OperatorShape& s, Phase phase) const {
+    if (phase == Phase::weight_gradient) return 0.0;
+    if (execution_.attention == AttentionKernel::unfused) return unfused_attention_s(s, phase);
+    const bool forward = phase == Phase::forward;
+    const double flop = models::forward_flop(s) * (forward ? 1.0 : c_.attention_backward_flop);
+    const double sequence = double(s.sequence) / double(s.context);
+    if (const auto exact = tables_.exact_attention_flop_per_s(forward ? "forward" : "backward", s.sequence, s.heads,
+                                                              s.kv_heads, s.head_dim, s.value_head_dim)) {
+      return c_.kernel_gap_s + flop / *exact;
+    }
+    const double heads = double(s.heads) * double(std::max<int64_t>(1, s.batch));
+    double flop_per_s = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads)
+                            .value_or(0.5 * device_.bf16_flop_per_s) *
+                        rate() * (forward ? 1.0 : c_.attention_backward_rate);
+    if (execution_.attention == AttentionKernel::flash2) {
+      const double most = device_.bf16_flop_per_s * c_.flash2_share * sequence / (sequence + c_.flash2_half_tokens) *
+                          (forward ? 1.0 : c_.flash2_backward_rate);
+      flop_per_s = std::min(flop_per_s, most);
+    }
+    return c_.kernel_gap_s + flop / flop_per_s;
+  }
+
+  // Two batched products over the whole square, and softmax and dropout over the scores between them: written by the first
+  // product, read and written by softmax, by dropout, read by the second product; and the same again and their gradients on
+  // the way back.
+  double unfused_attention_s(const OperatorShape& s, Phase phase) const {
+    const bool forward = phase == Phase::forward;
+    const double square = double(s.batch) * double(s.heads) * double(s.sequence) * double(s.sequence);
+    const double flop = 2.0 * square * double(s.head_dim + s.value_head_dim) * (forward ? 1.0 : 2.0);
+    const double passes = (execution_.dropout ? 7.5 : 5.0) * (forward ? 1.0 : 1.4);
+    const double products_s = flop / (device_.bf16_flop_per_s * c_.unfused_product_share * rate());
+    return 5.0 * c_.kernel_gap_s + products_s + square * 2.0 * passes / bandwidth();
+  }
+
+  double elementwise_s(const OperatorShape& s, Phase phase) const {
+    const bool forward = phase == Phase::forward;
+    double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s);
+    switch (execution_.elementwise) {
+      case ElementwiseKernels::eager:
+        bytes *= c_.eager_passes;
+        break;
+      case ElementwiseKernels::compiled:
+        bytes *= c_.compiled_passes;
+        break;
+      case ElementwiseKernels::fused:
+        break;
+    }
+    const double elements = double(s.rows) * double(s.columns);
+    // Logits: cast to fp32, maximum, exponentials, sum and the loss in several passes, unless one kernel does it all.
+    if (s.kind == OperatorKind::cross_entropy)
+      bytes = elements * (execution_.loss == LossKernel::fp32 ? (forward ? 30.0 : 14.0) : (forward ? 6.0 : 4.0));
+    if (s.kind == OperatorKind::residual_add && execution_.dropout) bytes += elements;
+    return c_.kernel_gap_s + bytes / bandwidth();
+  }
+
+  double host_s(const models::Operator& op, Phase phase) const {
+    const Launches l = launches_of(op.shape, execution_);
+    const auto& collectives = phase == Phase::forward ? op.forward_collectives : op.backward_collectives;
+    const double kernels = phase == Phase::forward          ? l.forward
+                           : phase == Phase::input_gradient ? l.input_gradient
+                                                            : l.weight_gradient;
+    const double beside = phase == Phase::weight_gradient ? 0.0 : 2.0 * double(collectives.size());
+    return (kernels + beside) * execution_.launch_us * 1e-6;
+  }
+
+  const ClusterSpec& cluster_;
+  const DeviceSpec& device_;
+  const Execution execution_;
+  const KernelTables& tables_;
+  const Calibration c_ = kCalibration;
+};
+
+}  // namespace
+
+std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution) {
+  const DeviceSpec& device = cluster.device;
+  const KernelTables* tables = profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
+  if (tables == nullptr) return nullptr;
+  return std::make_unique<KernelCost>(cluster, execution, *tables);
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/validate/predict_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <regex>
+
+#include "core/error.h"
+#include "core/schedule_catalog.h"
+#include "models/framework.h"
+#include "planner/memory/memory_model.h"
+#include "planner/search/evaluate.h"
+#include "profiler/hardware/catalog.h"
+
+namespace mpt::planner {
+namespace {
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+[[noreturn]] void refuse(const std::string& field, const std::string& found, const std::string& allowed) {
+  throw UserError(Problem{field, found, allowed, ""});
+}
+
+// "4 x 100 Gb/s per node", "1600 Gbps node-node", "RDMA 400 Gb/s per GPU": bytes per second out of one node at 90 % of the
+// lines' rate, which NCCL reaches; 0 if the text names none.
+double node_bandwidth(const std::string& text, int64_t gpus_per_node) {
+  static const std::regex many(R"((\d{1,3})\s*x\s*(\d{1,4})\s*Gb)"), one(R"((\d{2,5})\s*Gb)");
+  std::smatch found;
+  double gigabit = 0.0;
+  if (std::regex_search(text, found, many)) {
+    gigabit = std::stod(found[1]) * std::stod(found[2]);
+  } else if (std::regex_search(text, found, one)) {
+    gigabit = std::stod(found[1]) * (has(text, "per GPU") ? double(gpus_per_node) : 1.0);
+  }
+  return gigabit * 1e9 / 8.0 * 0.9;
+}
+
+ClusterSpec cluster_of(const RunRecord& run) {
+  const auto cluster = profiler::cluster_of_device(
+      run.gpu, {run.gpus, run.gpus_per_node, run.fast_links, node_bandwidth(run.inter_node, run.gpus_per_node)});
+  if (!cluster) refuse("hardware/gpu", fmt::format("\"{}\"", run.gpu.substr(0, 80)), "a device of the catalog");
+  ClusterSpec c = *cluster;
+  // "kernels/b200-simumax" names a node whose kernels were measured themselves.
+  if (run.profile.rfind('/') != std::string::npos && run.profile.size() < 200)
+    c.device.kernels = run.profile.substr(run.profile.rfind('/') + 1);
+  return c;
+}
+
+// Which of the known frameworks the record's words mean.
+std::string framework_of(const RunRecord& run) {
+  const std::string& f = run.framework;
+  const bool classic = run.precision == "fp16" && !has(run.options, "flash");
+  if (has(f, "MaxText") || has(f, "JAX")) return "maxtext";
+  if (has(f, "torchtitan")) return "torchtitan";
+  if (has(f, "FSDP") || has(f, "foundry") || has(f, "Composer")) return "fsdp";
+  if (has(f, "nanotron")) return "nanotron";
+  if (has(f, "InternEvo") || has(f, "InternLM")) return "internevo";
+  if (has(f, "Paddle")) return "paddle";
+  if (has(f, "DeepSpeed")) return "megatron-deepspeed";
+  if (classic && (has(f, "Megatron") || has(f, "Aceso"))) return "megatron-lm";
+  return "megatron-core";
+}
+
+Execution execution_of(const RunRecord& run) {
+  Execution e = models::load_framework(framework_of(run), "layout/framework");
+  if (run.fused_loss) e.loss = *run.fused_loss ? LossKernel::fused : LossKernel::fp32;
+  if (e.framework == "megatron-core" && has(run.options, "\"use-distributed-optimizer\"") &&
+      !has(run.options, "cross-entropy-loss-fusion"))
+    e.loss = LossKernel::fp32;
+  if (has(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
+  if (has(run.options, "dropout\":0.0") || run.model.norm == NormKind::rms_norm) e.dropout = false;
+  if (run.compiled && *run.compiled) e.elementwise = ElementwiseKernels::compiled;
+  return e;
+}
+
+std::string schedule_of(const RunRecord& run) {
+  const std::string& s = run.schedule;
+  if (run.chunks.value_or(1) > 1 && !has(s, "zb") && !has(s, "dual")) return "interleaved";
+  if (has(s, "interleaved")) return "interleaved";
+  if (has(s, "zb-1p") || has(s, "zb-h1")) return "zb-h1";
+  if (has(s, "zb-2p") || has(s, "zb-h2")) return "zb-h2";
+  if (has(s, "zb-v") || has(s, "zbv")) return "zb-v";
+  if (has(s, "v-half")) return "v-half";
+  if (has(s, "v-min")) return "v-min";
+  if (has(s, "dualpipe")) return "dualpipe-v";
+  if (has(s, "gpipe") || has(s, "afab")) return "gpipe";
+  return "1f1b";
+}
+
+// "shard group 8", "over 4", "FSDP=128": ranks that states are shared out over; 0 if the words name none.
+int64_t shard_of(const std::string& sharding) {
+  static const std::regex number(R"((?:shard group |over |FSDP=)(\d{1,7}))");
+  std::smatch found;
+  return std::regex_search(sharding, found, number) ? std::stoll(found[1]) : 0;
+}
+
+struct Overlap {
+  bool reduce = false, gather = false, tensor = false, transfer = false;
+};
+
+Overlap overlap_of(const RunRecord& run, const Execution& e) {
+  if (has(run.notes, "no overlap") || has(run.sharding, "no overlap") || has(run.schedule, "sync")) return {};
+  if (e.framework == "megatron-core") {
+    const bool recipe = has(run.framework, "NeMo") || has(run.framework, "Bridge") || has(run.overlap, "TP");
+    return {true, true, recipe, true};
+  }
+  if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
+  if (e.framework == "fsdp" || e.framework == "maxtext") return {true, true, false, true};
+  if (e.framework == "nanotron") return {true, false, has(run.options, "async"), false};
+  if (e.framework == "internevo") return {true, true, false, false};
+  return {};
+}
+
+// Layers of each virtual stage.
+std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
+  const int64_t stages = l.stages(), layers = run.model.layers;
+  if (stages <= 1) return {layers};
+  if (run.ends_one_layer_less.value_or(false) && (layers + 2) % stages == 0) {
+    std::vector<int64_t> counts(size_t(stages), (layers + 2) / stages);
+    // In a V both ends lie on the first rank.
+    --counts.front();
+    --counts.back();
+    return counts;
+  }
+  if (run.embedding_counts_as_layer && (layers + 2) % stages == 0) {
+    std::vector<int64_t> counts(size_t(stages), (layers + 2) / stages);
+    --counts.front();
+    --counts.back();
+    return counts;
+  }
+  return even_stages(layers, stages);
+}
+
+Precision precision_of(const RunRecord& run) {
+  if (has(run.precision, "fp8") || has(run.precision, "fp4")) return Precision::fp8;
+  if (run.precision == "fp16") return Precision::fp16;
+  if (run.precision == "fp32" || run.precision == "tf32") return Precision::fp32;
+  return Precision::bf16;
+}
+
+// The layout as far as it was published.
+Layout layout_of(const RunRecord& run, std::vector<std::string>& filled) {
+  const auto published = [&](const std::optional<int64_t>& value, const char* field, int64_t otherwise) {
+    if (!value) filled.push_back(fmt::format("layout.{} = {}", field, otherwise));
+    return value.value_or(otherwise);
+  };
+  Layout l;
+  if (!run.tensor && has(run.recompute.value_or(""), "per"))
+    refuse("layout/tp", "missing", "one degree for all stages (stages of different widths are not modelled)");
+  l.tensor = published(run.tensor, "tp", 1);
+  l.pipeline = published(run.pipeline, "pp", 1);
+  l.context = run.context.value_or(1);
+  l.chunks = run.chunks.value_or(1);
+  const int64_t fixed = l.tensor * l.pipeline * l.context;
+  l.data = published(run.data, "dp", std::max<int64_t>(1, run.gpus / fixed));
+  if (fixed * l.data > run.gpus) refuse("layout", fmt::format("{} ranks", fixed * l.data), fmt::format("the {} GPUs", run.gpus));
+  l.expert = run.expert.value_or(1);
+  const int64_t pool = l.tensor * l.context * l.data;
+  l.expert_tensor = run.expert_tensor.value_or(pool % (l.expert * l.tensor) == 0 && l.expert == 1 ? l.tensor : 1);
+  if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
+  l.micro_batch = run.micro_batch.value_or(1);
+  l.sequence_parallel = l.tensor > 1 && run.sequence_parallel.value_or(false);
+  if (has(run.context_method, "a2a")) l.context_method = ContextMethod::all_to_all;
+  l.precision = precision_of(run);
+  l.zero = run.zero.value_or(0);
+  const int64_t shard = shard_of(run.sharding);
+  l.shard = l.zero == 0 ? 1 : shard > 0 ? std::gcd(shard, l.replicas()) : l.replicas();
+  if (l.zero > 0 && l.shard == 1) l.zero = 0;
+  l.execution = execution_of(run);
+  const Overlap overlap = overlap_of(run, l.execution);
+  l.overlap_gradient_reduce = overlap.reduce;
+  l.overlap_parameter_gather = overlap.gather;
+  l.overlap_tensor = overlap.tensor && l.sequence_parallel;
+  l.overlap_transfer = overlap.transfer;
+  l.schedule = l.pipeline > 1 ? schedule_of(run) : "1f1b";
+  const ScheduleEntry& entry = find_schedule(l.schedule, "layout/schedule");
+  l.chunks = l.pipeline > 1 ? std::clamp<int64_t>(l.chunks, entry.min_chunks, entry.max_chunks) : 1;
+  return l;
+}
+
+void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l) {
+  l.recomputed_layers.clear();
+  l.recompute = Recompute::none;
+  // torchtitan's selective keeps every other product, or every other layer: half of the work runs again.
+  const bool half = recompute == "selective" && l.execution.framework == "torchtitan";
+  if (recompute == "full" || recompute == "per" || half) {
+    l.recompute = Recompute::full;
+    for (const int64_t n : l.layers_per_stage) {
+      if (half) l.recomputed_layers.push_back(n / 2);
+      else if (run.recomputed_layers_per_stage) l.recomputed_layers.push_back(std::min(n, *run.recomputed_layers_per_stage));
+    }
+  } else if (recompute == "selective") {
+    l.recompute = Recompute::selective;
+  }
+}
+
+// The layouts that the published part leaves possible, the likelier first.
+std::vector<Layout> candidates(const RunRecord& run, const Layout& published, std::vector<std::string>& open) {
+  std::vector<Layout> out;
+  std::vector<int64_t> chunks{published.chunks}, micro_batches{published.micro_batch};
+  if (!run.chunks && published.schedule == "interleaved") {
+    open.emplace_back("vpp");
+    chunks.clear();
+    for (const int64_t c : {2, 3, 4, 5, 6, 7, 8}) {
+      if (run.model.layers % (c * published.pipeline) == 0) chunks.push_back(c);
+    }
+    if (chunks.empty()) chunks.push_back(2);
+  }
+  if (!run.micro_batch) {
+    open.emplace_back("micro_batch");
+    micro_batches.clear();
+    for (int64_t b = 1; b <= 64; b *= 2) {
+      if (run.global_batch % (published.data * b) == 0) micro_batches.push_back(b);
+    }
+  }
+  std::vector<std::string> recomputes{run.recompute.value_or("none")};
+  if (!run.recompute) {
+    open.emplace_back("recompute");
+    recomputes = {"none", "selective", "full"};
+  }
+  for (const int64_t c : chunks) {
+    for (const int64_t b : micro_batches) {
+      for (const std::string& r : recomputes) {
+        Layout l = published;
+        l.chunks = c;
+        l.micro_batch = b;
+        l.layers_per_stage = stages_of(run, l);
+        set_recompute(run, r, l);
+        if (out.empty() || std::find(out.begin(), out.end(), l) == out.end()) out.push_back(std::move(l));
+      }
+    }
+  }
+  return out;
+}
+
+// Megatron-LM interleaves only where the micro-batches divide by the pipeline; others run in order.
+void fix_schedule(const SearchProblem& problem, Layout& l) {
+  const int64_t count = micro_batches(l, problem.workload);
+  if (l.schedule == "interleaved" && count % l.pipeline != 0) {
+    l.schedule = "1f1b";
+    l.chunks = 1;
+    l.layers_per_stage = even_stages(problem.model.layers, l.pipeline);
+    if (!l.recomputed_layers.empty()) l.recomputed_layers.assign(size_t(l.pipeline), l.recomputed_layers.front());
+  }
+}
+
+// Peak in the terms of whoever measured it.
+double peak_gib(const RunRecord& run, const Execution& e, const std::vector<RankMemory>& memory) {
+  int64_t bytes = 0;
+  const bool last = has(run.notes, "last rank");
+  for (const RankMemory& m : memory) {
+    if (!last || &m == &memory.back()) bytes = std::max(bytes, m.peak_bytes);
+  }
+  double gib = double(bytes) / double(int64_t{1} << 30);
+  const bool whole_device = has(run.notes, "nvidia-smi");
+  const bool reserved = whole_device || has(run.notes, "reserved memory") || run.family == "flagperf";
+  if (reserved) gib *= 1.0 + e.allocator_slack;
+  if (whole_device) gib += e.context_gib;
+  return gib;
+}
+
+}  // namespace
+
+RunPrediction predict_run(const RunRecord& run) {
+  SearchProblem problem;
+  problem.model = run.model;
+  validate_model(problem.model, "model");
+  problem.cluster = cluster_of(run);
+  problem.workload = {run.global_batch, run.sequence};
+  problem.ranks = run.gpus;
+  RunPrediction best;
+  best.filled = run.filled;
+  std::vector<std::string> open;
+  const Layout published = layout_of(run, best.filled);
+  problem.precision = published.precision;
+  std::unique_ptr<CostSource> cost = make_kernel_cost(problem.cluster, published.execution);
+  if (!cost) cost = make_roofline_cost(problem.cluster);
+  problem.cost = cost.get();
+  const Execution& e = published.execution;
+  problem.memory_limit_bytes =
+      int64_t(double(problem.cluster.device.memory_bytes - framework_bytes(problem.cluster.device)) / (1.0 + e.allocator_slack));
+  std::string reason;
+  bool any = false;
+  std::optional<Candidate> chosen;
+  for (Layout layout : candidates(run, published, open)) {
+    if (auto rejection = check_layout(problem.model, layout, problem.workload)) {
+      reason = rejection->reason;
+      continue;
+    }
+    fix_schedule(problem, layout);
+    Candidate candidate{estimate(problem, layout), {}};
+    candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
+    const Evaluation& evaluation = candidate.evaluation;
+    const bool fits = !evaluation.rejection;
+    // The fastest that fits; where none does, the leanest.
+    const auto peak = double(evaluation.peak_bytes);
+    const bool better = !any || (fits && (!best.fits || evaluation.step_time_s < best.step_s)) ||
+                        (!fits && !best.fits && peak < best.peak_gib);
+    if (!better) continue;
+    any = true;
+    best.layout = layout;
+    best.step_s = evaluation.step_time_s;
+    best.peak_gib = peak;
+    best.fits = fits;
+    best.memory = evaluation.memory;
+    chosen = std::move(candidate);
+  }
+  if (!any) refuse("layout", reason, "a layout that divides the model and the batch");
+  best.breakdown = breakdown(problem, *chosen);
+  for (const std::string& field : open) {
+    best.filled.push_back(fmt::format("layout.{} = {}", field,
+                                      field == "vpp"           ? std::to_string(best.layout.chunks)
+                                      : field == "micro_batch" ? std::to_string(best.layout.micro_batch)
+                                                               : enum_name(best.layout.recompute)));
+  }
+  best.peak_gib = peak_gib(run, best.layout.execution, best.memory);
+  return best;
+}
+
+}  // namespace mpt::planner

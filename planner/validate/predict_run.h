@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the cost and memory models say about a published run.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "planner/explain/explain.h"
+#include "planner/validate/run_record.h"
+
+namespace mpt::planner {
+
+struct RunPrediction {
+  Layout layout;
+  double step_s = 0.0;
+  double peak_gib = 0.0;           // in the terms of the measured value
+  bool fits = true;                // by this planner's limits
+  std::vector<RankMemory> memory;  // of tensors, by pipeline rank
+  Breakdown breakdown;             // where the step goes
+  std::vector<std::string> filled;
+};
+
+/// Simulates the run's own layout; what was not published is tried in all its likely values, of which the fastest that fits
+/// stands. Throws UserError with the reason why the run cannot be predicted.
+RunPrediction predict_run(const RunRecord& run);
+
+}  // namespace mpt::planner

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/validate/run_record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+
+namespace mpt::planner {
+namespace {
+
+// One object of a record. A null is as good as absent; a wrong type or range is an error with its field.
+class Fields {
+ public:
+  Fields(const Json& json, std::string where) : json_(json), where_(std::move(where)) {
+    if (!json_.is_object()) wrong("", "an object");
+  }
+
+  const Json* find(const char* key) const {
+    const auto found = json_.find(key);
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+  Fields object(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr || !value->is_object()) wrong(key, "an object");
+    return {*value, where_ + "/" + key};
+  }
+  std::optional<int64_t> whole(const char* key, int64_t least, int64_t most) const {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    const bool number = value->is_number();
+    const double x = number ? value->get<double>() : 0.0;
+    if (!number || std::floor(x) != x || x < double(least) || x > double(most))
+      wrong(key, fmt::format("a whole number from {} to {}", least, most));
+    return int64_t(x);
+  }
+  int64_t required(const char* key, int64_t least, int64_t most) const {
+    const auto value = whole(key, least, most);
+    if (!value) wrong(key, fmt::format("a whole number from {} to {}", least, most));
+    return *value;
+  }
+  std::optional<double> positive(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    const double x = value->is_number() ? value->get<double>() : -1.0;
+    if (!(x > 0.0 && x < 1e12)) wrong(key, "a positive number");
+    return x;
+  }
+  std::optional<bool> flag(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_boolean()) wrong(key, "true or false");
+    return value->get<bool>();
+  }
+  std::optional<std::string> text(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return std::nullopt;
+    if (!value->is_string()) wrong(key, "a text");
+    return value->get<std::string>().substr(0, 4096);
+  }
+  std::string text_or(const char* key, const char* otherwise = "") const { return text(key).value_or(otherwise); }
+  std::string dumped(const char* key) const {
+    const Json* value = find(key);
+    return value == nullptr ? "" : value->dump().substr(0, 65536);
+  }
+
+  [[noreturn]] void wrong(const std::string& key, const std::string& allowed) const {
+    const Json* value = key.empty() ? &json_ : find(key.c_str());
+    const std::string field = where_ + (key.empty() ? "" : "/" + key);
+    throw UserError(Problem{field, value == nullptr ? "missing" : detail::describe_json(*value), allowed,
+                            "see the form of a record in docs/validation.md"});
+  }
+
+ private:
+  const Json& json_;
+  std::string where_;
+};
+
+constexpr int64_t kMostSize = int64_t{1} << 28, kMostDegree = 10'000'000;
+
+std::string lower(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+template <class T>
+T filled_in(RunRecord& run, const std::optional<T>& value, T otherwise, const char* field) {
+  if (value) return *value;
+  run.filled.push_back(fmt::format("{} = {}", field, otherwise));
+  return otherwise;
+}
+
+// Padded as Megatron-LM does: to a multiple of 128 for every tensor rank, or as the record says.
+int64_t padded(int64_t vocab, const std::optional<int64_t>& multiple) {
+  const int64_t unit = multiple.value_or(128);
+  return (vocab + unit - 1) / unit * unit;
+}
+
+void read_experts(const Fields& fields, ModelSpec& m) {
+  const Fields moe = fields.object("moe");
+  MixtureOfExperts e;
+  e.experts = moe.required("experts", 1, 65536);
+  e.experts_per_token = moe.required("topk", 1, e.experts);
+  e.expert_ffn_hidden = moe.required("expert_ffn", 1, 1 << 24);
+  const int64_t shared = moe.whole("shared_experts", 0, 1024).value_or(0);
+  e.shared_ffn_hidden = shared * moe.whole("shared_expert_ffn", 1, 1 << 24).value_or(e.expert_ffn_hidden);
+  e.leading_dense_layers = std::min(moe.whole("dense_layers", 0, 100000).value_or(0), m.layers);
+  e.layer_interval = moe.whole("moe_every", 1, 100000).value_or(1);
+  m.moe = e;
+}
+
+void read_latent(const Fields& fields, ModelSpec& m) {
+  const Fields mla = fields.object("mla");
+  LatentAttention l;
+  l.query_rank = mla.whole("q_lora_rank", 0, 1 << 20).value_or(0);
+  l.key_value_rank = mla.required("kv_lora_rank", 1, 1 << 20);
+  l.nope_head_dim = mla.required("qk_nope_head_dim", 0, 1 << 16);
+  l.rope_head_dim = mla.required("qk_rope_head_dim", 0, 1 << 16);
+  l.value_head_dim = mla.required("v_head_dim", 1, 1 << 16);
+  m.attention = AttentionKind::latent;
+  m.latent = l;
+  m.head_dim = l.nope_head_dim + l.rope_head_dim;
+}
+
+void read_model(const Fields& f, RunRecord& run) {
+  ModelSpec& m = run.model;
+  m.name = f.text_or("name", "unnamed");
+  m.layers = f.required("layers", 1, 100000);
+  m.hidden = f.required("hidden", 1, 1 << 24);
+  run.sequence = m.max_positions = f.required("seq_len", 1, kMostSize);
+  // The vocabulary of GPT-2, padded, which most of the unnamed ones are.
+  m.vocab = padded(filled_in<int64_t>(run, f.whole("vocab", 1, kMostSize), 51200, "model.vocab"),
+                   f.whole("vocab_pad_multiple", 1, 1 << 20));
+  auto heads = f.whole("heads", 1, 1 << 16), head_dim = f.whole("head_dim", 1, 1 << 16);
+  if (!heads && head_dim && m.hidden % *head_dim == 0) heads = m.hidden / *head_dim;
+  // 128 where it divides the width, else the largest below it.
+  if (!heads) {
+    int64_t size = std::min<int64_t>(128, m.hidden);
+    while (m.hidden % size != 0) --size;
+    run.filled.push_back(fmt::format("model.heads = {}", m.hidden / size));
+    heads = m.hidden / size;
+  }
+  m.heads = *heads;
+  m.head_dim = head_dim.value_or(std::max<int64_t>(1, m.hidden / m.heads));
+  m.kv_heads = f.whole("kv_heads", 1, m.heads).value_or(m.heads);
+  m.ffn_hidden = filled_in<int64_t>(run, f.whole("ffn_hidden", 1, 1 << 24), 4 * m.hidden, "model.ffn_hidden");
+  m.gated_mlp = f.flag("gated_mlp").value_or(false);
+  const std::string norm = lower(f.text_or("norm", "layernorm")), position = lower(f.text_or("position", "learned"));
+  m.norm = has(norm, "rms") ? NormKind::rms_norm : NormKind::layer_norm;
+  m.norm_bias = !has(norm, "no bias");
+  m.position = has(position, "rope") || has(position, "rotary") ? PositionKind::rotary
+               : position == "alibi"                            ? PositionKind::alibi
+                                                                : PositionKind::learned;
+  m.tied_embeddings = f.flag("tied_embeddings").value_or(false);
+  const bool bias = f.flag("bias").value_or(m.norm == NormKind::layer_norm && m.norm_bias && !m.gated_mlp);
+  m.qkv_bias = m.attention_output_bias = m.mlp_bias = bias;
+  m.activation = m.gated_mlp ? ActivationKind::silu : ActivationKind::gelu_tanh;
+  if (f.find("activation") != nullptr && has(lower(f.text_or("activation")), "relu")) m.activation = ActivationKind::relu;
+  if (f.find("attention_chunk") != nullptr) m.sliding_window = f.whole("attention_chunk", 1, kMostSize);
+  m.next_token_layers = f.whole("mtp_layers", 0, 64).value_or(0);
+  if (f.find("mla") != nullptr) read_latent(f, m);
+  if (f.find("moe") != nullptr) read_experts(f, m);
+  if (m.heads % m.kv_heads != 0) f.wrong("kv_heads", fmt::format("a divisor of the {} heads", m.heads));
+}
+
+void read_hardware(const Fields& f, RunRecord& run) {
+  run.gpu = f.text_or("gpu");
+  if (run.gpu.empty()) f.wrong("gpu", "the name of a device");
+  run.gpus = f.required("gpus", 1, kMostDegree);
+  run.gpus_per_node = f.whole("gpus_per_node", 1, 4096).value_or(8);
+  run.fast_links = f.whole("nvlink_domain", 1, kMostDegree).value_or(run.gpus_per_node);
+  run.inter_node = f.text_or("inter_node");
+  run.profile = f.text_or("profile");
+}
+
+void read_layout(const Fields& f, RunRecord& run) {
+  run.tensor = f.whole("tp", 1, kMostDegree);
+  run.pipeline = f.whole("pp", 1, kMostDegree);
+  run.chunks = f.whole("vpp", 1, 100000);
+  run.context = f.whole("cp", 1, kMostDegree);
+  run.expert = f.whole("ep", 1, kMostDegree);
+  run.expert_tensor = f.whole("etp", 1, kMostDegree);
+  run.data = f.whole("dp", 1, kMostDegree);
+  run.micro_batch = f.whole("micro_batch", 1, 1 << 24);
+  run.zero = f.whole("zero_stage", 0, 3);
+  run.global_batch = f.required("global_batch", 1, kMostSize);
+  run.sequence_parallel = f.flag("sequence_parallel");
+  run.precision = f.text_or("precision", "bf16");
+  run.schedule = lower(f.text_or("schedule"));
+  run.sharding = f.text_or("sharding");
+  run.overlap = f.text_or("overlap");
+  run.context_method = f.text_or("cp_comm");
+  run.recompute = f.text("recompute");
+  run.recompute_detail = f.text_or("recompute_detail");
+  run.fused_loss = f.flag("cross_entropy_fusion");
+  run.async_tensor = f.flag("async_tp");
+  run.compiled = f.flag("compile");
+  run.ends_one_layer_less = f.flag("first_last_stage_one_layer_less");
+  run.embedding_counts_as_layer = has(f.text_or("pp_partition"), "embedding");
+  run.recomputed_layers_per_stage = f.whole("recompute_layers_per_stage", 0, 100000);
+  run.options = f.dumped("options");
+}
+
+}  // namespace
+
+RunRecord read_run_record(const Json& json, const std::string& where) {
+  const Fields f(json, where);
+  RunRecord run;
+  run.id = f.text_or("id", where.c_str());
+  run.family = f.text_or("family", "unnamed");
+  run.framework = f.text_or("framework");
+  run.notes = f.text_or("notes");
+  read_model(f.object("model"), run);
+  read_hardware(f.object("hardware"), run);
+  read_layout(f.object("layout"), run);
+  const Fields measured = f.object("measured");
+  run.measured_s = measured.positive("iter_time_s");
+  run.measured_gib = measured.positive("peak_mem_gib");
+  if (!run.measured_s) {
+    // Published as a rate instead: tokens say the same.
+    if (const auto rate = measured.positive("tokens_per_s_per_gpu"))
+      run.measured_s = double(run.global_batch) * double(run.sequence) / (*rate * double(run.gpus));
+  }
+  run.options += f.dumped("recipe");
+  return run;
+}
+
+}  // namespace mpt::planner

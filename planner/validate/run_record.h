@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// RunRecord: a training run that somebody measured and published, as docs/validation.md describes its form.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/json.h"
+#include "core/model_spec.h"
+
+namespace mpt::planner {
+
+struct RunRecord {
+  std::string id, family, framework, notes, options;  // options: the text of everything else that the source said
+  ModelSpec model;
+  int64_t sequence = 0;
+
+  std::string gpu, inter_node, profile;
+  int64_t gpus = 1, gpus_per_node = 8, fast_links = 8;
+
+  // Absent: not published.
+  std::optional<int64_t> tensor, pipeline, chunks, context, expert, expert_tensor, data, micro_batch, zero;
+  int64_t global_batch = 0;
+  std::optional<bool> sequence_parallel;
+  std::string precision, schedule, sharding, overlap, context_method;
+  std::optional<std::string> recompute;
+  std::string recompute_detail;
+  std::optional<bool> fused_loss, async_tensor, compiled, ends_one_layer_less;
+  bool embedding_counts_as_layer = false;  // stages were balanced with the embedding as one of the layers
+  std::optional<int64_t> recomputed_layers_per_stage;
+
+  std::optional<double> measured_s, measured_gib;
+  std::vector<std::string> filled;  // what the record leaves out, with the value that stands in
+};
+
+/// Reads one element of the file. Throws UserError that names the field: the record is then skipped.
+RunRecord read_run_record(const Json& json, const std::string& where);
+
+}  // namespace mpt::planner

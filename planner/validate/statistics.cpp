@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/validate/statistics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace mpt::planner {
+
+ErrorSummary summarise_errors(std::vector<double> errors) {
+  ErrorSummary s;
+  s.count = int(errors.size());
+  if (errors.empty()) return s;
+  for (double& e : errors) e = std::abs(e);
+  std::sort(errors.begin(), errors.end());
+  s.mean = std::accumulate(errors.begin(), errors.end(), 0.0) / double(errors.size());
+  const size_t middle = errors.size() / 2;
+  s.median = errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2.0;
+  s.worst = errors.back();
+  return s;
+}
+
+double kendall_tau(const std::vector<std::pair<double, double>>& pairs) {
+  double agreement = 0.0, in_measured = 0.0, in_predicted = 0.0;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const double a = pairs[i].first - pairs[j].first, b = pairs[i].second - pairs[j].second;
+      const int sign = (a > 0 ? 1 : a < 0 ? -1 : 0) * (b > 0 ? 1 : b < 0 ? -1 : 0);
+      agreement += sign;
+      in_measured += a != 0.0 ? 1.0 : 0.0;
+      in_predicted += b != 0.0 ? 1.0 : 0.0;
+    }
+  }
+  const double scale = std::sqrt(in_measured * in_predicted);
+  return scale > 0.0 ? agreement / scale : 0.0;
+}
+
+}  // namespace mpt::planner
