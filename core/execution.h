@@ -36,8 +36,12 @@ struct Execution {
   LossKernel loss = LossKernel::own;
   bool dropout = false;  // masks of one byte are kept
   bool graphs = false;   // kernels are launched by the device from a graph
+  // Where weight gradients are computed apart, only products' inputs and the gradients of their outputs wait for them
+  // (arXiv:2401.10241, section 2.1); else everything that backward needs does.
+  bool frees_after_input_gradient = false;
   // Bytes per parameter in mixed precision. 0: as this project's runtime, 2 + 4 + 12.
   int64_t weight_bytes = 0;
+  int64_t fp8_weight_bytes = 0;  // the same where products run in fp8; 0: 4
   int64_t gradient_bytes = 0;
   int64_t optimizer_bytes = 0;
   int64_t reduced_bytes = 0;  // of a gradient on its way; 0: 4
@@ -62,7 +66,11 @@ struct Execution {
     v.field("loss", &T::loss, "own, fused or fp32", optional_field());
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
+    v.field("frees_after_input_gradient", &T::frees_after_input_gradient,
+            "only what weight gradients read waits for them", optional_field());
     v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision", optional_field(between(0, 64)));
+    v.field("fp8_weight_bytes", &T::fp8_weight_bytes, "bytes of one weight where products run in fp8; 0: 4",
+            optional_field(between(0, 64)));
     v.field("gradient_bytes", &T::gradient_bytes, "bytes of one gradient; 0: by precision",
             optional_field(between(0, 64)));
     v.field("optimizer_bytes", &T::optimizer_bytes, "bytes of one parameter's optimizer state; 0: by precision",

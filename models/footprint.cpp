@@ -22,6 +22,7 @@ Piece piece_of(const LayerProgram& program) {
     piece.forward_workspace += op.forward_workspace_bytes;
     piece.backward_workspace += op.backward_workspace_bytes;
     piece.gradient_kept += op.gradient_kept_bytes;
+    piece.weight_operands += op.weight_operand_bytes;
   }
   return piece;
 }
@@ -46,6 +47,7 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   const Execution& e = layout.execution;
   ParameterBytes bytes = bytes_by_precision(layout.precision);
   if (e.weight_bytes > 0) bytes.weight = e.weight_bytes;
+  if (e.fp8_weight_bytes > 0 && layout.precision == Precision::fp8) bytes.weight = e.fp8_weight_bytes;
   if (e.gradient_bytes > 0) bytes.gradient = e.gradient_bytes;
   if (e.optimizer_bytes > 0) bytes.optimizer = e.optimizer_bytes;
   return bytes;
@@ -186,10 +188,12 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   footprint.boundary_bytes = boundary_bytes_;
   for (const Held& h : pieces) {
     footprint.saved_bytes += h.kept();
-    footprint.saved_for_weight_bytes += h.piece->computed + h.piece->gradient_kept;
+    footprint.saved_for_weight_bytes += layout.execution.frees_after_input_gradient
+                                            ? h.piece->weight_operands
+                                            : h.piece->computed + h.piece->gradient_kept;
   }
-  footprint.saved_for_weight_bytes +=
-      content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
+  if (!layout.execution.frees_after_input_gradient)
+    footprint.saved_for_weight_bytes += content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
   footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes;
   footprint.backward_workspace_bytes = backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes;
   if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {

@@ -26,6 +26,7 @@ class StagePieces {
     int64_t forward_workspace = 0;
     int64_t backward_workspace = 0;
     int64_t gradient_kept = 0;
+    int64_t weight_operands = 0;
     ParameterShare parameters;
   };
 

@@ -22,6 +22,7 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   Operator& op = last();
   op.parameters = sizes.columns * sizes.inner + (sizes.bias ? sizes.columns : 0);
   op.backward_workspace_bytes = rounded(s.rows * sizes.inner * unit_);
+  op.weight_operand_bytes = rounded(s.rows * (sizes.inner + sizes.columns) * unit_);
   // The gradient of a row-parallel layer's input goes through an activation or the attention core at once.
   if (sizes.parallel != Parallel::rows) op.gradient_kept_bytes = op.backward_workspace_bytes;
   // The outputs of row-parallel layers are summed into the residual and freed; the others are saved
@@ -58,6 +59,7 @@ LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   op.parameters *= op.shape.batch;
   op.expert_parameters = true;
   op.backward_workspace_bytes = rounded(op.shape.rows * sizes.inner * unit_);
+  op.weight_operand_bytes = rounded(op.shape.rows * (sizes.inner + sizes.columns) * unit_);
   if (sizes.parallel != Parallel::rows) op.gradient_kept_bytes = op.backward_workspace_bytes;
   if (layout_.expert > 1) add_expert_collectives(sizes, op);
   return *this;

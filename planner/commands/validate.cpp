@@ -23,7 +23,7 @@ namespace mpt::planner {
 namespace {
 
 struct ValidateOptions {
-  std::string file, html, family;
+  std::string file, html, family, calibration;
   bool json = false, quiet = false;
 };
 
@@ -42,7 +42,7 @@ struct Checked {
   }
 };
 
-Checked check(const Json& json, size_t index) {
+Checked check(const Json& json, size_t index, const Calibration& calibration) {
   Checked checked;
   const std::string where = fmt::format("/{}", index);
   if (json.is_object() && json.contains("id") && json["id"].is_string())
@@ -51,7 +51,7 @@ Checked check(const Json& json, size_t index) {
     checked.run.id = where;
   try {
     checked.run = read_run_record(json, where);
-    checked.prediction = predict_run(checked.run);
+    checked.prediction = predict_run(checked.run, calibration);
   } catch (const UserError& error) {
     checked.skipped = error.what();
     if (const size_t end = checked.skipped.find('\n'); end != std::string::npos) checked.skipped.resize(end);
@@ -194,9 +194,11 @@ int run(const ValidateOptions& o) {
   if (!o.html.empty()) check_writable(o.html, "--html");
   const Json file = load_json(o.file);
   if (!file.is_array()) throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
+  const Calibration calibration =
+      o.calibration.empty() ? kCalibration : from_json<Calibration>(load_json(o.calibration), o.calibration);
   std::vector<Checked> all;
   for (size_t i = 0; i < file.size() && !stop_requested(); ++i) {
-    Checked checked = check(file[i], i);
+    Checked checked = check(file[i], i, calibration);
     if (o.family.empty() || checked.run.family == o.family) all.push_back(std::move(checked));
   }
   const auto skipped = std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; });
@@ -223,6 +225,7 @@ std::function<void()> add_validate(CLI::App& app) {
   command->add_option("runs", o->file, "File with a list of runs (docs/validation.md)")->required();
   command->add_option("--family", o->family, "Only runs of this family");
   command->add_option("--html", o->html, "Write a page with measured against predicted to this file");
+  command->add_option("--calibration", o->calibration, "File with other values for constants of the cost model");
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
   command->add_flag("--json", o->json, "Print JSON instead of tables");
   return [o] { run(*o); };

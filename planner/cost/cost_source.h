@@ -11,6 +11,7 @@
 #include "core/cluster_spec.h"
 #include "core/plan.h"
 #include "models/layer_program.h"
+#include "planner/cost/calibration.h"
 #include "planner/cost/collective.h"
 #include "profiler/hardware/profile.h"
 
@@ -59,7 +60,8 @@ std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, 
 
 /// Measured kernel times of the cluster's device (profiler/hardware/kernels), and what cost/calibration.h adds for the rest.
 /// Nothing where there are none for the device.
-std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution);
+std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution,
+                                             const Calibration& calibration = kCalibration);
 
 /// Peak rates of the catalog with the efficiencies of cost/roofline.cpp: the coarsest source.
 std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster);

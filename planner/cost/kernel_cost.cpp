@@ -55,8 +55,9 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
 
 class KernelCost final : public CostSource {
  public:
-  KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables)
-      : cluster_(cluster), device_(cluster.device), execution_(execution), tables_(tables) {}
+  KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables,
+             const Calibration& calibration)
+      : cluster_(cluster), device_(cluster.device), execution_(execution), tables_(tables), c_(calibration) {}
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
@@ -106,7 +107,8 @@ class KernelCost final : public CostSource {
     if (group.ranks <= 1 || bytes == 0) return 0.0;
     const double by_formula = planner::collective_s(kind, bytes, group, cluster_);
     const bool inside = group.extent <= cluster_.levels.front().group_size;
-    if (!inside) return by_formula / c_.network_rate;
+    if (!inside)
+      return by_formula / (kind == CollectiveKind::all_to_all ? c_.network_all_to_all_rate : c_.network_rate);
     const double ranks = double(std::min(group.ranks, std::max<int64_t>(tables_.most_ranks(), 1)));
     const auto measured = tables_.collective_s(enum_name_of(kind), ranks, double(bytes));
     if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink) return by_formula / c_.collective_rate;
@@ -155,7 +157,10 @@ class KernelCost final : public CostSource {
   double gemm_s(bool fp8, double m, double n, double k) const {
     const auto narrow = fp8 ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
-    return (narrow ? *narrow : wide.value_or(2.0 * m * n * k / (0.7 * device_.bf16_flop_per_s))) / rate();
+    double seconds = wide.value_or(2.0 * m * n * k / (0.7 * device_.bf16_flop_per_s));
+    if (narrow) seconds = std::min(*narrow, seconds / c_.fp8_speedup);
+    const bool aligned = std::fmod(n, 8.0) == 0.0 && std::fmod(k, 8.0) == 0.0;
+    return seconds / (aligned ? rate() : rate() * c_.unaligned_rate);
   }
 
   double product_s(const OperatorShape& s, Phase phase) const {
@@ -189,9 +194,10 @@ class KernelCost final : public CostSource {
     } else {
       each = gemm_s(fp8, columns, inner, rows) / c_.weight_gradient_rate;
     }
-    double seconds = groups * each / c_.grouped_rate;
+    double seconds = groups * each * c_.expert_imbalance / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
-      seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate()));
+      seconds = std::min(seconds, c_.expert_imbalance * 2.0 * double(s.rows) * columns * inner /
+                                      (*flop_per_s * rate() * (fp8 ? c_.fp8_speedup : 1.0)));
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * 2.0;
     return c_.kernel_gap_s + seconds + (phase == Phase::weight_gradient ? 0.0 : moved / bandwidth());
@@ -227,7 +233,9 @@ class KernelCost final : public CostSource {
     const double square = double(s.batch) * double(s.heads) * double(s.sequence) * double(s.sequence);
     const double flop = 2.0 * square * double(s.head_dim + s.value_head_dim) * (forward ? 1.0 : 2.0);
     const double passes = (execution_.dropout ? 7.5 : 5.0) * (forward ? 1.0 : 1.4);
-    const double products_s = flop / (device_.bf16_flop_per_s * c_.unfused_product_share * rate());
+    const bool aligned = s.head_dim % 8 == 0;
+    const double products_s = flop / (device_.bf16_flop_per_s * c_.unfused_product_share * rate() *
+                                      (aligned ? 1.0 : c_.unaligned_rate));
     return 5.0 * c_.kernel_gap_s + products_s + square * 2.0 * passes / bandwidth();
   }
 
@@ -266,16 +274,17 @@ class KernelCost final : public CostSource {
   const DeviceSpec& device_;
   const Execution execution_;
   const KernelTables& tables_;
-  const Calibration c_ = kCalibration;
+  const Calibration c_;
 };
 
 }  // namespace
 
-std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution) {
+std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution,
+                                             const Calibration& calibration) {
   const DeviceSpec& device = cluster.device;
   const KernelTables* tables = profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
   if (tables == nullptr) return nullptr;
-  return std::make_unique<KernelCost>(cluster, execution, *tables);
+  return std::make_unique<KernelCost>(cluster, execution, *tables, calibration);
 }
 
 }  // namespace mpt::planner

@@ -61,7 +61,7 @@ std::string framework_of(const RunRecord& run) {
   if (has(f, "Paddle")) return "paddle";
   if (has(f, "DeepSpeed")) return "megatron-deepspeed";
   if (classic && (has(f, "Megatron") || has(f, "Aceso"))) return "megatron-lm";
-  return "megatron-core";
+  return has(f, "NeMo") || has(f, "Bridge") ? "nemo" : "megatron-core";
 }
 
 Execution execution_of(const RunRecord& run) {
@@ -103,15 +103,13 @@ struct Overlap {
 
 Overlap overlap_of(const RunRecord& run, const Execution& e) {
   if (has(run.notes, "no overlap") || has(run.sharding, "no overlap") || has(run.schedule, "sync")) return {};
-  if (e.framework == "megatron-core") {
-    const bool recipe = has(run.framework, "NeMo") || has(run.framework, "Bridge") || has(run.overlap, "TP");
-    return {true, true, recipe, true};
-  }
+  if (e.framework == "nemo") return {true, true, true, true};
+  if (e.framework == "megatron-core") return {true, true, has(run.overlap, "TP"), true};
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
   if (e.framework == "fsdp" || e.framework == "maxtext") return {true, true, false, true};
-  if (e.framework == "nanotron") return {true, false, has(run.options, "async"), false};
-  if (e.framework == "internevo") return {true, true, false, false};
-  return {};
+  if (e.framework == "nanotron") return {true, false, has(run.options, "async"), true};
+  if (e.framework == "internevo") return {true, true, false, true};
+  return {false, false, false, true};
 }
 
 // Layers of each virtual stage.
@@ -201,10 +199,12 @@ void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l
 std::vector<Layout> candidates(const RunRecord& run, const Layout& published, std::vector<std::string>& open) {
   std::vector<Layout> out;
   std::vector<int64_t> chunks{published.chunks}, micro_batches{published.micro_batch};
-  if (!run.chunks && published.schedule == "interleaved") {
+  const bool any_schedule = run.schedule.empty() || run.schedule == "none" || published.schedule == "interleaved";
+  if (!run.chunks && published.pipeline > 1 && any_schedule) {
     open.emplace_back("vpp");
     chunks.clear();
-    for (const int64_t c : {2, 3, 4, 5, 6, 7, 8}) {
+    if (published.schedule != "interleaved") chunks.push_back(1);
+    for (const int64_t c : {2, 3, 4, 5, 6, 7, 8, 10, 12}) {
       if (run.model.layers % (c * published.pipeline) == 0) chunks.push_back(c);
     }
     if (chunks.empty()) chunks.push_back(2);
@@ -226,6 +226,7 @@ std::vector<Layout> candidates(const RunRecord& run, const Layout& published, st
       for (const std::string& r : recomputes) {
         Layout l = published;
         l.chunks = c;
+        if (any_schedule && published.pipeline > 1) l.schedule = c > 1 ? "interleaved" : "1f1b";
         l.micro_batch = b;
         l.layers_per_stage = stages_of(run, l);
         set_recompute(run, r, l);
@@ -264,7 +265,7 @@ double peak_gib(const RunRecord& run, const Execution& e, const std::vector<Rank
 
 }  // namespace
 
-RunPrediction predict_run(const RunRecord& run) {
+RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) {
   SearchProblem problem;
   problem.model = run.model;
   validate_model(problem.model, "model");
@@ -276,7 +277,7 @@ RunPrediction predict_run(const RunRecord& run) {
   std::vector<std::string> open;
   const Layout published = layout_of(run, best.filled);
   problem.precision = published.precision;
-  std::unique_ptr<CostSource> cost = make_kernel_cost(problem.cluster, published.execution);
+  std::unique_ptr<CostSource> cost = make_kernel_cost(problem.cluster, published.execution, calibration);
   if (!cost) cost = make_roofline_cost(problem.cluster);
   problem.cost = cost.get();
   const Execution& e = published.execution;

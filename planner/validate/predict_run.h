@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/plan.h"
+#include "planner/cost/calibration.h"
 #include "planner/explain/explain.h"
 #include "planner/validate/run_record.h"
 
@@ -25,6 +26,6 @@ struct RunPrediction {
 
 /// Simulates the run's own layout; what was not published is tried in all its likely values, of which the fastest that fits
 /// stands. Throws UserError with the reason why the run cannot be predicted.
-RunPrediction predict_run(const RunRecord& run);
+RunPrediction predict_run(const RunRecord& run, const Calibration& calibration = kCalibration);
 
 }  // namespace mpt::planner

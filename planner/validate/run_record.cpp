@@ -137,12 +137,13 @@ void read_model(const Fields& f, RunRecord& run) {
                    f.whole("vocab_pad_multiple", 1, 1 << 20));
   auto heads = f.whole("heads", 1, 1 << 16), head_dim = f.whole("head_dim", 1, 1 << 16);
   if (!heads && head_dim && m.hidden % *head_dim == 0) heads = m.hidden / *head_dim;
-  // 128 where it divides the width, else the largest below it.
   if (!heads) {
+    // BigScience's first runs all had 32 (bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md);
+    // otherwise heads of 128 where that divides the width, else the largest below it.
     int64_t size = std::min<int64_t>(128, m.hidden);
     while (m.hidden % size != 0) --size;
-    run.filled.push_back(fmt::format("model.heads = {}", m.hidden / size));
-    heads = m.hidden / size;
+    heads = has(run.framework, "BigScience") && m.hidden % 32 == 0 ? 32 : m.hidden / size;
+    run.filled.push_back(fmt::format("model.heads = {}", *heads));
   }
   m.heads = *heads;
   m.head_dim = head_dim.value_or(std::max<int64_t>(1, m.hidden / m.heads));
