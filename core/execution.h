@@ -14,8 +14,8 @@ namespace mpt {
 
 /// flash: scores never reach memory (arXiv:2205.14135). unfused: two batched products with scores, softmax and dropout
 /// between them in memory, over the full square of the sequence (Megatron-LM before 2023).
-/// flash2: FlashAttention-2, which is not written for Hopper and later.
-enum class AttentionKernel { flash, flash2, unfused };
+/// flash1 and flash2: FlashAttention-1 and 2, which are not written for Hopper and later.
+enum class AttentionKernel { flash, flash1, flash2, unfused };
 /// fused: norms, activations and rotary embedding are one kernel each. compiled: chains of them are fused with each other
 /// (torch.compile). eager: every elementary operation is a kernel of its own.
 enum class ElementwiseKernels { fused, compiled, eager };
@@ -23,7 +23,8 @@ enum class ElementwiseKernels { fused, compiled, eager };
 /// gradient in place of the logits. fp32: logits in fp32 and their softmax beside them.
 enum class LossKernel { own, fused, fp32 };
 
-MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::flash2, "flash2"},
+MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::flash1, "flash1"},
+               {AttentionKernel::flash2, "flash2"},
                {AttentionKernel::unfused, "unfused"});
 MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
                {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
@@ -35,6 +36,9 @@ struct Execution {
   ElementwiseKernels elementwise = ElementwiseKernels::fused;
   LossKernel loss = LossKernel::own;
   bool dropout = false;  // masks of one byte are kept
+  // Between stages each tensor rank sends its share, and the receivers gather it inside the node (arXiv:2104.04473,
+  // section 4.1).
+  bool scatters_transfers = false;
   bool graphs = false;   // kernels are launched by the device from a graph
   // Where weight gradients are computed apart, only products' inputs and the gradients of their outputs wait for them
   // (arXiv:2401.10241, section 2.1); else everything that backward needs does.
@@ -61,10 +65,12 @@ struct Execution {
   static void describe(V& v) {
     using T = Execution;
     v.field("framework", &T::framework, "name of the framework", optional_field());
-    v.field("attention", &T::attention, "flash, flash2 or unfused", optional_field());
+    v.field("attention", &T::attention, "flash, flash1, flash2 or unfused", optional_field());
     v.field("elementwise", &T::elementwise, "fused, compiled or eager", optional_field());
     v.field("loss", &T::loss, "own, fused or fp32", optional_field());
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
+    v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages",
+            optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,
             "only what weight gradients read waits for them", optional_field());

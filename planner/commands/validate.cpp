@@ -80,18 +80,29 @@ std::string percent(double x) { return fmt::format("{:.1f} %", 100.0 * x); }
 std::string signed_percent(const std::optional<double>& x) { return x ? fmt::format("{:+.1f} %", 100.0 * *x) : "-"; }
 
 // Runs of one model on one GPU, ten and more: whether the planner would put them in the measured order.
-std::vector<std::tuple<std::string, int, double>> rank_correlations(const std::vector<Checked>& all) {
-  std::map<std::string, std::vector<std::pair<double, double>>> groups;
+struct RankCorrelation {
+  std::string name;
+  int runs = 0;
+  double of_step_times = 0.0, of_device_seconds_per_token = 0.0;
+};
+std::vector<RankCorrelation> rank_correlations(const std::vector<Checked>& all) {
+  struct Pairs {
+    std::vector<std::pair<double, double>> steps, per_token;
+  };
+  std::map<std::string, Pairs> groups;
   for (const Checked& c : all) {
     if (!c.time_error()) continue;
     // Seconds of a device per token: runs of different batches and sizes compare.
     const double work = double(c.run.global_batch) * double(c.run.sequence) / double(c.run.gpus);
-    groups[fmt::format("{} ({} layers x {}) on {}", c.run.model.name, c.run.model.layers, c.run.model.hidden, c.run.gpu)]
-        .emplace_back(*c.run.measured_s / work, c.prediction->step_s / work);
+    Pairs& pairs = groups[fmt::format("{} ({} layers x {}) on {}", c.run.model.name, c.run.model.layers,
+                                      c.run.model.hidden, c.run.gpu)];
+    pairs.steps.emplace_back(*c.run.measured_s, c.prediction->step_s);
+    pairs.per_token.emplace_back(*c.run.measured_s / work, c.prediction->step_s / work);
   }
-  std::vector<std::tuple<std::string, int, double>> out;
+  std::vector<RankCorrelation> out;
   for (const auto& [name, pairs] : groups) {
-    if (pairs.size() >= 10) out.emplace_back(name, int(pairs.size()), kendall_tau(pairs));
+    if (pairs.steps.size() >= 10)
+      out.push_back({name, int(pairs.steps.size()), kendall_tau(pairs.steps), kendall_tau(pairs.per_token)});
   }
   return out;
 }
@@ -185,8 +196,12 @@ Json report_json(const std::vector<Checked>& all) {
     for (const auto& [name, members] : *group)
       summary[title][name] = {{"time", json_of(time_summary(members))}, {"memory", json_of(memory_summary(members))}};
   }
-  for (const auto& [name, count, tau] : rank_correlations(all))
-    summary["rank_correlation"].push_back({{"group", name}, {"runs", count}, {"kendall_tau", tau}});
+  for (const RankCorrelation& r : rank_correlations(all)) {
+    summary["rank_correlation"].push_back({{"group", r.name},
+                                           {"runs", r.runs},
+                                           {"kendall_tau", r.of_step_times},
+                                           {"kendall_tau_per_token", r.of_device_seconds_per_token}});
+  }
   return {{"runs", runs}, {"summary", summary}};
 }
 
@@ -209,8 +224,11 @@ int run(const ValidateOptions& o) {
     const Groups g = groups_of(all);
     fmt::print("{}\n{}\n{}\n{}", summary_table("family", g.family), summary_table("GPU", g.gpu),
                summary_table("precision", g.precision), summary_table("", g.all));
-    reports::Table order({{"runs of one model on one GPU", reports::Align::left}, {"runs"}, {"Kendall tau"}});
-    for (const auto& [name, count, tau] : rank_correlations(all)) order.add_row({name, std::to_string(count), fmt::format("{:.2f}", tau)});
+    reports::Table order({{"runs of one model on one GPU", reports::Align::left}, {"runs"}, {"Kendall tau"}, {"per token"}});
+    for (const RankCorrelation& r : rank_correlations(all)) {
+      order.add_row({r.name, std::to_string(r.runs), fmt::format("{:.2f}", r.of_step_times),
+                     fmt::format("{:.2f}", r.of_device_seconds_per_token)});
+    }
     fmt::print("\n{}\n{} runs, {} skipped\n", order.text(), all.size(), skipped);
   }
   return skipped > 0 ? kExitUserError : kExitOk;

@@ -23,6 +23,8 @@ struct Calibration {
   double attention_backward_rate = 0.82;
   // FlashAttention-2 was written for Ampere: on later chips it reaches this share of the peak, half of it at this many
   // tokens (its own chart for H100 forward, causal, head size 128: 191, 298 and 333 TFLOP/s at 512, 2,048 and 8,192).
+  double flash1_share = 0.21;
+  double flash1_ampere_share = 0.345;
   double flash2_share = 0.345;
   double flash2_half_tokens = 350.0;
   double flash2_backward_rate = 0.80;
@@ -33,6 +35,9 @@ struct Calibration {
   double bandwidth_share = 0.80;
   double eager_passes = 2.5;
   double compiled_passes = 1.0;
+  // How often a token's copy is read and written on its way to its expert: permuted, staged for the exchange, sorted by
+  // expert; as much on the way back, where copies are weighted and added.
+  double permute_passes = 4.0;
   // Grouped products run one after the other as products of their rows, or in one kernel of the grouped table.
   double grouped_rate = 0.9;
   // fp8 products against bf16 ones, where the table's own, which cast at every call, are slower (DeepGEMM and cuBLAS reach
@@ -54,6 +59,9 @@ struct Calibration {
   double collective_rate = 0.90;
   // And between nodes against the catalog's rate per port.
   double network_rate = 0.85;
+  // What communication between nodes costs the compute that it runs beside, as a share of its own time: it takes a tenth
+  // of the memory bandwidth and of the multiprocessors that traffic over NVLink takes.
+  double network_overlap_share = 0.1;
   // The slowest of many devices sets the pace of all: extra time per doubling of the devices beyond one node.
   double straggler_per_doubling = 0.004;
 
@@ -65,6 +73,8 @@ struct Calibration {
     v.field("weight_gradient_rate", &T::weight_gradient_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("attention_backward_flop", &T::attention_backward_flop, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("attention_backward_rate", &T::attention_backward_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("flash1_share", &T::flash1_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("flash1_ampere_share", &T::flash1_ampere_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("flash2_share", &T::flash2_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("flash2_half_tokens", &T::flash2_half_tokens, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("flash2_backward_rate", &T::flash2_backward_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
@@ -72,6 +82,8 @@ struct Calibration {
     v.field("bandwidth_share", &T::bandwidth_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("eager_passes", &T::eager_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("compiled_passes", &T::compiled_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("permute_passes", &T::permute_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("network_overlap_share", &T::network_overlap_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("grouped_rate", &T::grouped_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("fp8_speedup", &T::fp8_speedup, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("unaligned_rate", &T::unaligned_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));

@@ -17,6 +17,11 @@
 
 namespace mpt::planner {
 
+/// Share of its time by which a collective lengthens the compute that it runs beside: 0.46 to 0.49 for an
+/// all-gather among 8 A100 beside a large product (measured in n1-m8-intra8 of the public data set behind
+/// docs/collectives.md).
+inline constexpr double kOverlapShare = 0.46;
+
 /// Compute of one piece for one micro-batch, without its collectives.
 struct PieceSeconds {
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
@@ -40,6 +45,8 @@ class CostSource {
   virtual double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const = 0;
   /// One message between ranks that lie somewhere within `first` to `last`, `senders` of which send at once.
   virtual double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const = 0;
+  /// Of a collective's time, what compute beside it loses.
+  virtual double overlap_share(const GroupPlace&) const { return kOverlapShare; }
   virtual double optimizer_s(int64_t parameters) const = 0;
   /// With its state in the host's memory: gradients go there and updated weights come back.
   virtual double offloaded_optimizer_s(int64_t parameters) const = 0;

@@ -130,6 +130,9 @@ class KernelCost final : public CostSource {
   double gradient_norm_s(int64_t parameters) const override {
     return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();
   }
+  double overlap_share(const GroupPlace& group) const override {
+    return group.extent <= cluster_.levels.front().group_size ? kOverlapShare : c_.network_overlap_share;
+  }
   double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
   CostOrigin origin() const override { return {"kernels", device_.name, tables_.source, ""}; }
@@ -137,6 +140,8 @@ class KernelCost final : public CostSource {
  private:
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
   static constexpr double kFastLink = 60e9;
+  // Mean of the products of the one node that was measured shape by shape (SimuMax, b200_bf16_ceperm.json).
+  static constexpr double kUnmeasuredShare = 0.49;
 
   static std::string enum_name_of(CollectiveKind kind) {
     switch (kind) {
@@ -157,7 +162,7 @@ class KernelCost final : public CostSource {
   double gemm_s(bool fp8, double m, double n, double k) const {
     const auto narrow = fp8 ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
-    double seconds = wide.value_or(2.0 * m * n * k / (0.7 * device_.bf16_flop_per_s));
+    double seconds = wide.value_or(2.0 * m * n * k / (kUnmeasuredShare * device_.bf16_flop_per_s));
     if (narrow) seconds = std::min(*narrow, seconds / c_.fp8_speedup);
     const bool aligned = std::fmod(n, 8.0) == 0.0 && std::fmod(k, 8.0) == 0.0;
     return seconds / (aligned ? rate() : rate() * c_.unaligned_rate);
@@ -199,7 +204,7 @@ class KernelCost final : public CostSource {
       seconds = std::min(seconds, c_.expert_imbalance * 2.0 * double(s.rows) * columns * inner /
                                       (*flop_per_s * rate() * (fp8 ? c_.fp8_speedup : 1.0)));
     // Tokens are put in the order of their experts before the first product and back behind the second.
-    const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * 2.0;
+    const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * c_.permute_passes;
     return c_.kernel_gap_s + seconds + (phase == Phase::weight_gradient ? 0.0 : moved / bandwidth());
   }
 
@@ -217,9 +222,12 @@ class KernelCost final : public CostSource {
     double flop_per_s = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads)
                             .value_or(0.5 * device_.bf16_flop_per_s) *
                         rate() * (forward ? 1.0 : c_.attention_backward_rate);
-    if (execution_.attention == AttentionKernel::flash2) {
-      const double most = device_.bf16_flop_per_s * c_.flash2_share * sequence / (sequence + c_.flash2_half_tokens) *
-                          (forward ? 1.0 : c_.flash2_backward_rate);
+    if (execution_.attention != AttentionKernel::flash) {
+      // Ampere, which has no fp8, is what both were written for, and what the second one's table was measured on.
+      const bool ampere = !tables_.gemm.contains("fp8"), first = execution_.attention == AttentionKernel::flash1;
+      const double share = first ? (ampere ? c_.flash1_ampere_share : c_.flash1_share) : (ampere ? 1.0 : c_.flash2_share);
+      const double most = device_.bf16_flop_per_s * rate() * share * sequence /
+                          (sequence + c_.flash2_half_tokens) * (forward ? 1.0 : c_.flash2_backward_rate);
       flop_per_s = std::min(flop_per_s, most);
     }
     return c_.kernel_gap_s + flop / flop_per_s;
@@ -266,7 +274,7 @@ class KernelCost final : public CostSource {
     const double kernels = phase == Phase::forward          ? l.forward
                            : phase == Phase::input_gradient ? l.input_gradient
                                                             : l.weight_gradient;
-    const double beside = phase == Phase::weight_gradient ? 0.0 : 2.0 * double(collectives.size());
+    const double beside = phase == Phase::weight_gradient ? 0.0 : double(collectives.size());
     return (kernels + beside) * execution_.launch_us * 1e-6;
   }
 

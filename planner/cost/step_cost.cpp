@@ -67,10 +67,11 @@ class Reduction {
 };
 
 // A collective of one layer of `layers` can run beside the compute of the others.
-double layerwise_exposed_s(double communication_s, double compute_s, int64_t layers, bool overlap) {
+double layerwise_exposed_s(double communication_s, double compute_s, int64_t layers, bool overlap,
+                           double share) {
   if (!overlap || communication_s <= 0.0) return communication_s;
   const double others = double(layers - 1) / double(layers);
-  return communication_s / double(layers) + exposed_s(communication_s * others, compute_s * others);
+  return communication_s / double(layers) + exposed_s(communication_s * others, compute_s * others, share);
 }
 
 GroupPlace place_of(models::CollectiveGroup group, const Layout& layout) {
@@ -156,20 +157,29 @@ class Transfers {
         bytes_(bytes),
         rank_of_stage_(rank_of_stage) {}
 
+  // Tensor ranks that hold the same send a share each, and their receivers gather it.
+  void scatter(const Layout& layout) {
+    if (layout.tensor == 1 || layout.sequence_parallel || !layout.execution.scatters_transfers) return;
+    gather_s_ = source_.collective_s(CollectiveKind::all_gather, bytes_, tensor_group(layout));
+    bytes_ /= layout.tensor;
+  }
+
   // From stage `s` to the next (direction +1) or the one before (-1).
   double seconds(size_t s, int direction) {
     const size_t other = direction < 0 ? (s == 0 ? 0 : s - 1) : std::min(s + 1, rank_of_stage_.size() - 1);
     const auto between = std::minmax({rank_of_stage_[s], rank_of_stage_[other]});
     if (between == last_between_) return last_s_;
     last_between_ = between;
-    last_s_ =
-        source_.transfer_s(bytes_, between.first * stride_, (between.second + 1) * stride_ - 1, stride_);
+    last_s_ = gather_s_ +
+              source_.transfer_s(bytes_, between.first * stride_, (between.second + 1) * stride_ - 1, stride_);
     return last_s_;
   }
 
  private:
   const CostSource& source_;
-  const int64_t stride_, bytes_;
+  const int64_t stride_;
+  int64_t bytes_;
+  double gather_s_ = 0.0;
   std::span<const int> rank_of_stage_;
   std::pair<int, int> last_between_{-1, -1};
   double last_s_ = 0.0;
@@ -181,9 +191,9 @@ bool windowed(const ModelSpec& model, int64_t layer) {
 
 }  // namespace
 
-double exposed_s(double communication_s, double beside_s) {
+double exposed_s(double communication_s, double beside_s, double share) {
   const double hidden = std::min(communication_s, beside_s);
-  return communication_s - hidden + kOverlapShare * hidden;
+  return communication_s - hidden + share * hidden;
 }
 
 ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
@@ -277,10 +287,11 @@ StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share
   const Reduction reduction(layout, source);
   const auto [gather, scatter] = sharded_traffic(layout, share, source);
   const bool prefetch = layout.overlap_parameter_gather, early = layout.overlap_gradient_reduce;
-  const double in_forward = layerwise_exposed_s(gather, piece.forward_s, layers, prefetch);
-  const double again = layerwise_exposed_s(gather, piece.input_gradient_s, layers, prefetch);
+  const double share_lost = source.overlap_share(data_group(layout));
+  const double in_forward = layerwise_exposed_s(gather, piece.forward_s, layers, prefetch, share_lost);
+  const double again = layerwise_exposed_s(gather, piece.input_gradient_s, layers, prefetch, share_lost);
   const double gradient_s = std::max(piece.backward_s, piece.input_gradient_s + piece.weight_gradient_s);
-  const double out = layerwise_exposed_s(scatter, gradient_s, layers, early);
+  const double out = layerwise_exposed_s(scatter, gradient_s, layers, early, share_lost);
   set(InstructionKind::forward, piece.forward_s + in_forward);
   inside(InstructionKind::forward, piece.forward_collective, in_forward);
   set(InstructionKind::backward, piece.backward_s + again + out);
@@ -291,7 +302,7 @@ StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share
   inside(InstructionKind::weight_gradient, {}, out);
   const double reduce = layout.zero >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
   set(InstructionKind::reduce_gradient,
-      layout.zero >= 2 ? reduce : layerwise_exposed_s(reduce, piece.backward_s, layers, early));
+      layout.zero >= 2 ? reduce : layerwise_exposed_s(reduce, piece.backward_s, layers, early, share_lost));
   const int64_t owned = layout.zero == 0 ? share.total()
                                          : share.dense / models::dense_shard(layout) +
                                                share.expert / models::expert_shard(layout);
@@ -299,7 +310,7 @@ StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share
       layout.offload_optimizer ? source.offloaded_optimizer_s(owned) : source.optimizer_s(owned));
   if (layout.gathers_after_step()) {
     set(InstructionKind::gather_parameters,
-        layerwise_exposed_s(reduction.gather_s(share), piece.forward_s, layers, prefetch));
+        layerwise_exposed_s(reduction.gather_s(share), piece.forward_s, layers, prefetch, share_lost));
   }
   return stage;
 }
@@ -353,6 +364,7 @@ StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces
   const CostSource& any = *devices.sources.front();
   const double dispatch = any.dispatch_s();
   Transfers transfers(any, layout, pieces.boundary_bytes(), rank_of_stage);
+  transfers.scatter(layout);
   const bool tied = model.tied_embeddings && rank_of_stage.size() > 1;
   std::vector<int64_t> rank_parameters(size_t(layout.pipeline), 0);
   cost.stages.reserve(contents.size());

@@ -15,13 +15,9 @@
 
 namespace mpt::planner {
 
-/// Share of its time by which a collective lengthens the compute that it runs beside: 0.46 to 0.49 for an
-/// all-gather among 8 A100 beside a large product (measured in n1-m8-intra8 of the public data set behind
-/// docs/collectives.md).
-inline constexpr double kOverlapShare = 0.46;
-
-/// Seconds that `communication_s` adds to a step when up to `beside_s` of compute can run at the same time.
-double exposed_s(double communication_s, double beside_s);
+/// Seconds that `communication_s` adds to a step when up to `beside_s` of compute can run at the same time, which it slows
+/// down by `share` of its own time.
+double exposed_s(double communication_s, double beside_s, double share = kOverlapShare);
 
 /// Seconds by CommunicationKind, of those that lie inside compute: tensor, context, expert, sharding.
 inline constexpr size_t kInsideKinds = 4;

@@ -24,7 +24,8 @@ double ranks_share_of_sharding_s(const Layout& layout, const models::ParameterSh
                                  const CostSource& source) {
   if (layout.zero < 2) return 0.0;
   const ShardedTraffic traffic = sharded_traffic(layout, share, source);
-  const auto shown = [](double seconds, bool overlap) { return overlap ? kOverlapShare * seconds : seconds; };
+  const double least = std::min(kOverlapShare, kCalibration.network_overlap_share);
+  const auto shown = [least](double seconds, bool overlap) { return overlap ? least * seconds : seconds; };
   return micro * (2.0 * shown(traffic.gather_s, layout.overlap_parameter_gather) +
                   shown(traffic.scatter_s, layout.overlap_gradient_reduce));
 }

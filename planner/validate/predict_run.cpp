@@ -108,7 +108,7 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
   if (e.framework == "fsdp" || e.framework == "maxtext") return {true, true, false, true};
   if (e.framework == "nanotron") return {true, false, has(run.options, "async"), true};
-  if (e.framework == "internevo") return {true, true, false, true};
+  if (e.framework == "internevo") return {true, false, false, true};
   return {false, false, false, true};
 }
 
@@ -155,9 +155,10 @@ Layout layout_of(const RunRecord& run, std::vector<std::string>& filled) {
   const int64_t fixed = l.tensor * l.pipeline * l.context;
   l.data = published(run.data, "dp", std::max<int64_t>(1, run.gpus / fixed));
   if (fixed * l.data > run.gpus) refuse("layout", fmt::format("{} ranks", fixed * l.data), fmt::format("the {} GPUs", run.gpus));
-  l.expert = run.expert.value_or(1);
+  l.expert = run.model.moe ? run.expert.value_or(1) : 1;
   const int64_t pool = l.tensor * l.context * l.data;
-  l.expert_tensor = run.expert_tensor.value_or(pool % (l.expert * l.tensor) == 0 && l.expert == 1 ? l.tensor : 1);
+  const int64_t split = pool % (l.expert * l.tensor) == 0 && l.expert == 1 ? l.tensor : 1;
+  l.expert_tensor = run.model.moe ? run.expert_tensor.value_or(split) : l.tensor;
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
   l.micro_batch = run.micro_batch.value_or(1);
   l.sequence_parallel = l.tensor > 1 && run.sequence_parallel.value_or(false);
