@@ -40,6 +40,10 @@ struct Execution {
   // section 4.1).
   bool scatters_transfers = false;
   bool graphs = false;   // kernels are launched by the device from a graph
+  // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator that keeps
+  // something for backward.
+  bool recomputes_whole_layer = false;
+  int64_t logit_copies = 1;  // with LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed
   // Where weight gradients are computed apart, only products' inputs and the gradients of their outputs wait for them
   // (arXiv:2401.10241, section 2.1); else everything that backward needs does.
   bool frees_after_input_gradient = false;
@@ -72,6 +76,9 @@ struct Execution {
     v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages",
             optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
+    v.field("recomputes_whole_layer", &T::recomputes_whole_layer, "full recompute runs the last projection again",
+            optional_field());
+    v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them", optional_field(between(0, 16)));
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,
             "only what weight gradients read waits for them", optional_field());
     v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision", optional_field(between(0, 64)));

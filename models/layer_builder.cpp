@@ -147,6 +147,7 @@ LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {
 
 LayerProgram LayerBuilder::take_layer() {
   program_.input_bytes = local_bytes(model_.hidden);
+  program_.recomputed_whole = layout_.execution.recomputes_whole_layer;
   const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.extra_kept_bytes);
   keep_both(beside);
   return std::move(program_);

@@ -132,7 +132,7 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
     const int64_t copy = LayerBuilder::rounded(b.tokens() * rows * 4);
     b.last().saved_bytes += copy;
     b.last().saved_bytes_selective += copy;
-    b.last().forward_workspace_bytes += copy;
+    b.last().forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
     b.last().backward_workspace_bytes = copy;
   }
   if (layout.tensor > 1) {

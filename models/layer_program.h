@@ -51,6 +51,7 @@ struct Operator {
 struct LayerProgram {
   std::vector<Operator> operators;
   int64_t input_bytes = 0;  // the piece's input, the only thing kept with full recompute
+  bool recomputed_whole = false;  // Execution::recomputes_whole_layer
 };
 
 /// Operators of decoder layer `layer` for one micro-batch of `layout.micro_batch` sequences of `sequence`

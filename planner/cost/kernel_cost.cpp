@@ -56,8 +56,8 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
 class KernelCost final : public CostSource {
  public:
   KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables,
-             const Calibration& calibration)
-      : cluster_(cluster), device_(cluster.device), execution_(execution), tables_(tables), c_(calibration) {}
+             const KernelTables& links, const Calibration& calibration)
+      : cluster_(cluster), device_(cluster.device), execution_(execution), tables_(tables), links_(links), c_(calibration) {}
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
@@ -109,8 +109,8 @@ class KernelCost final : public CostSource {
     const bool inside = group.extent <= cluster_.levels.front().group_size;
     if (!inside)
       return by_formula / (kind == CollectiveKind::all_to_all ? c_.network_all_to_all_rate : c_.network_rate);
-    const double ranks = double(std::min(group.ranks, std::max<int64_t>(tables_.most_ranks(), 1)));
-    const auto measured = tables_.collective_s(enum_name_of(kind), ranks, double(bytes));
+    const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.most_ranks(), 1)));
+    const auto measured = links_.collective_s(enum_name_of(kind), ranks, double(bytes));
     if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink) return by_formula / c_.collective_rate;
     // Beyond the measured ranks, of one NVLink domain, the share that passes each link still grows.
     const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
@@ -164,8 +164,9 @@ class KernelCost final : public CostSource {
     const auto wide = tables_.gemm_s(false, m, n, k);
     double seconds = wide.value_or(2.0 * m * n * k / (kUnmeasuredShare * device_.bf16_flop_per_s));
     if (narrow) seconds = std::min(*narrow, seconds / c_.fp8_speedup);
-    const bool aligned = std::fmod(n, 8.0) == 0.0 && std::fmod(k, 8.0) == 0.0;
-    return seconds / (aligned ? rate() : rate() * c_.unaligned_rate);
+    const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
+    const double alignment = both(64) ? 1.0 : both(8) ? c_.line_unaligned_rate : c_.unaligned_rate;
+    return seconds / (rate() * alignment);
   }
 
   double product_s(const OperatorShape& s, Phase phase) const {
@@ -175,13 +176,13 @@ class KernelCost final : public CostSource {
     double seconds = 0.0;
     if (phase == Phase::forward) {
       const auto exact = tables_.exact_product_s("forward", s.rows, s.columns, s.inner);
-      seconds = exact ? *exact : gemm_s(fp8, rows, columns, inner) + cast_s;
+      seconds = exact ? *exact / rate() : gemm_s(fp8, rows, columns, inner) + cast_s;
     } else if (phase == Phase::input_gradient) {
       const auto exact = tables_.exact_product_s("input_gradient", s.rows, s.inner, s.columns);
-      seconds = exact ? *exact : gemm_s(fp8, rows, inner, columns) / c_.input_gradient_rate + cast_s;
+      seconds = exact ? *exact / rate() : gemm_s(fp8, rows, inner, columns) / c_.input_gradient_rate + cast_s;
     } else {
       const auto exact = tables_.exact_product_s("weight_gradient", s.columns, s.inner, s.rows);
-      seconds = exact ? *exact : gemm_s(fp8, columns, inner, rows) / c_.weight_gradient_rate;
+      seconds = exact ? *exact / rate() : gemm_s(fp8, columns, inner, rows) / c_.weight_gradient_rate;
     }
     return c_.kernel_gap_s + seconds;
   }
@@ -216,7 +217,7 @@ class KernelCost final : public CostSource {
     const double sequence = double(s.sequence) / double(s.context);
     if (const auto exact = tables_.exact_attention_flop_per_s(forward ? "forward" : "backward", s.sequence, s.heads,
                                                               s.kv_heads, s.head_dim, s.value_head_dim)) {
-      return c_.kernel_gap_s + flop / *exact;
+      return c_.kernel_gap_s + flop / (*exact * rate());
     }
     const double heads = double(s.heads) * double(std::max<int64_t>(1, s.batch));
     double flop_per_s = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads)
@@ -282,6 +283,7 @@ class KernelCost final : public CostSource {
   const DeviceSpec& device_;
   const Execution execution_;
   const KernelTables& tables_;
+  const KernelTables& links_;  // of collectives
   const Calibration c_;
 };
 
@@ -292,7 +294,9 @@ std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const E
   const DeviceSpec& device = cluster.device;
   const KernelTables* tables = profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
   if (tables == nullptr) return nullptr;
-  return std::make_unique<KernelCost>(cluster, execution, *tables, calibration);
+  const KernelTables* links = profiler::kernel_tables(device.name);
+  if (tables->most_ranks() > 0 || links == nullptr) links = tables;
+  return std::make_unique<KernelCost>(cluster, execution, *tables, *links, calibration);
 }
 
 }  // namespace mpt::planner

@@ -13,6 +13,7 @@ bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute re
   if (recompute == Recompute::selective) {
     return layer.operators[index].shape.kind == OperatorKind::attention;
   }
+  if (layer.recomputed_whole) return true;
   size_t last = layer.operators.size() - 1;
   while (last > 0 && layer.operators[last].saved_bytes == 0) --last;
   return index < last;

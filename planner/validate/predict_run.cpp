@@ -116,6 +116,19 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
 std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
   const int64_t stages = l.stages(), layers = run.model.layers;
   if (stages <= 1) return {layers};
+  // By the source's operators: each boundary at the layer that is nearest to its share of all operators.
+  if (int64_t(run.stages.size()) == stages) {
+    int64_t all = 0, before = 0, placed = 0;
+    for (const RunStage& s : run.stages) all += s.operators;
+    std::vector<int64_t> counts;
+    for (const RunStage& s : run.stages) {
+      before += s.operators;
+      const int64_t end = (2 * layers * before + all) / (2 * all);
+      counts.push_back(end - placed);
+      placed = end;
+    }
+    return counts;
+  }
   if (run.ends_one_layer_less.value_or(false) && (layers + 2) % stages == 0) {
     std::vector<int64_t> counts(size_t(stages), (layers + 2) / stages);
     // In a V both ends lie on the first rank.
@@ -146,9 +159,10 @@ Layout layout_of(const RunRecord& run, std::vector<std::string>& filled) {
     return value.value_or(otherwise);
   };
   Layout l;
-  if (!run.tensor && has(run.recompute.value_or(""), "per"))
-    refuse("layout/tp", "missing", "one degree for all stages (stages of different widths are not modelled)");
-  l.tensor = published(run.tensor, "tp", 1);
+  const auto wider = [&](const RunStage& s) { return s.gpus != run.stages.front().gpus; };
+  if (std::any_of(run.stages.begin(), run.stages.end(), wider))
+    refuse("layout/stages", "stages of different numbers of GPUs", "one number for all of them");
+  l.tensor = published(run.tensor, "tp", run.stages.empty() ? 1 : run.stages.front().gpus);
   l.pipeline = published(run.pipeline, "pp", 1);
   l.context = run.context.value_or(1);
   l.chunks = run.chunks.value_or(1);
@@ -187,8 +201,11 @@ void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l
   const bool half = recompute == "selective" && l.execution.framework == "torchtitan";
   if (recompute == "full" || recompute == "per" || half) {
     l.recompute = Recompute::full;
-    for (const int64_t n : l.layers_per_stage) {
-      if (half) l.recomputed_layers.push_back(n / 2);
+    for (size_t s = 0; s < l.layers_per_stage.size(); ++s) {
+      const int64_t n = l.layers_per_stage[s];
+      if (run.stages.size() == l.layers_per_stage.size())
+        l.recomputed_layers.push_back(n * run.stages[s].recomputed / run.stages[s].operators);
+      else if (half) l.recomputed_layers.push_back(n / 2);
       else if (run.recomputed_layers_per_stage) l.recomputed_layers.push_back(std::min(n, *run.recomputed_layers_per_stage));
     }
   } else if (recompute == "selective") {

@@ -13,6 +13,11 @@
 
 namespace mpt::planner {
 
+/// A pipeline stage of a run whose stages differ, as the source counts it.
+struct RunStage {
+  int64_t gpus = 1, operators = 1, recomputed = 0;
+};
+
 struct RunRecord {
   std::string id, family, framework, notes, options;  // options: the text of everything else that the source said
   ModelSpec model;
@@ -31,6 +36,7 @@ struct RunRecord {
   std::optional<bool> fused_loss, async_tensor, compiled, ends_one_layer_less;
   bool embedding_counts_as_layer = false;  // stages were balanced with the embedding as one of the layers
   std::optional<int64_t> recomputed_layers_per_stage;
+  std::vector<RunStage> stages;
 
   std::optional<double> measured_s, measured_gib;
   std::vector<std::string> filled;  // what the record leaves out, with the value that stands in
