@@ -39,6 +39,9 @@ struct Execution {
   // Between stages each tensor rank sends its share, and the receivers gather it inside the node (arXiv:2104.04473,
   // section 4.1).
   bool scatters_transfers = false;
+  bool blocking_launches = false;  // the host waits for each kernel: its own time adds to theirs
+  // A token that goes to several experts of one device is sent there once.
+  bool deduplicates_dispatch = false;
   bool graphs = false;   // kernels are launched by the device from a graph
   // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator that keeps
   // something for backward.
@@ -74,6 +77,9 @@ struct Execution {
     v.field("loss", &T::loss, "own, fused or fp32", optional_field());
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
     v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages",
+            optional_field());
+    v.field("blocking_launches", &T::blocking_launches, "the host waits for each kernel", optional_field());
+    v.field("deduplicates_dispatch", &T::deduplicates_dispatch, "tokens go once to a device that holds several experts",
             optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
     v.field("recomputes_whole_layer", &T::recomputes_whole_layer, "full recompute runs the last projection again",

@@ -6,9 +6,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
-#include <set>
+#include <thread>
 
 #include "core/error.h"
 #include "core/interruption.h"
@@ -52,7 +53,8 @@ Checked check(const Json& json, size_t index, const Calibration& calibration) {
   try {
     checked.run = read_run_record(json, where);
     checked.prediction = predict_run(checked.run, calibration);
-  } catch (const UserError& error) {
+  } catch (const std::exception& error) {
+    // One record that this program cannot handle must not cost the others.
     checked.skipped = error.what();
     if (const size_t end = checked.skipped.find('\n'); end != std::string::npos) checked.skipped.resize(end);
   }
@@ -205,17 +207,37 @@ Json report_json(const std::vector<Checked>& all) {
   return {{"runs", runs}, {"summary", summary}};
 }
 
+bool wanted(const Json& run, const std::string& family) {
+  return family.empty() || (run.is_object() && run.contains("family") && run["family"] == family);
+}
+
+// Runs do not depend on each other: each thread takes the next one.
+std::vector<Checked> check_all(const Json& file, const ValidateOptions& o, const Calibration& calibration) {
+  std::vector<std::optional<Checked>> found(file.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < found.size() && !stop_requested(); i = next++) {
+      if (wanted(file[i], o.family)) found[i] = check(file[i], i, calibration);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int t = 1; t < default_threads(); ++t) threads.emplace_back(work);
+  work();
+  threads.clear();
+  std::vector<Checked> all;
+  for (auto& checked : found) {
+    if (checked) all.push_back(std::move(*checked));
+  }
+  return all;
+}
+
 int run(const ValidateOptions& o) {
   if (!o.html.empty()) check_writable(o.html, "--html");
   const Json file = load_json(o.file);
   if (!file.is_array()) throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
   const Calibration calibration =
       o.calibration.empty() ? kCalibration : from_json<Calibration>(load_json(o.calibration), o.calibration);
-  std::vector<Checked> all;
-  for (size_t i = 0; i < file.size() && !stop_requested(); ++i) {
-    Checked checked = check(file[i], i, calibration);
-    if (o.family.empty() || checked.run.family == o.family) all.push_back(std::move(checked));
-  }
+  const std::vector<Checked> all = check_all(file, o, calibration);
   const auto skipped = std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; });
   if (o.json) {
     fmt::print("{}\n", report_json(all).dump(1));

@@ -68,10 +68,13 @@ class KernelCost final : public CostSource {
         program, piece, [&](const models::Operator& op, Phase p) { return host_s(op, p); });
     for (size_t r = 0; r < pieces.size(); ++r) {
       PieceSeconds& p = pieces[r];
-      p.forward_s = std::max(p.forward_s, host[r].forward_s);
-      p.backward_s = std::max(p.backward_s, host[r].backward_s);
-      p.input_gradient_s = std::max(p.input_gradient_s, host[r].input_gradient_s);
-      p.weight_gradient_s = std::max(p.weight_gradient_s, host[r].weight_gradient_s);
+      const auto with_host = [&](double device_s, double host_s) {
+        return execution_.blocking_launches ? device_s + host_s : std::max(device_s, host_s);
+      };
+      p.forward_s = with_host(p.forward_s, host[r].forward_s);
+      p.backward_s = with_host(p.backward_s, host[r].backward_s);
+      p.input_gradient_s = with_host(p.input_gradient_s, host[r].input_gradient_s);
+      p.weight_gradient_s = with_host(p.weight_gradient_s, host[r].weight_gradient_s);
     }
     return pieces;
   }
@@ -194,16 +197,17 @@ class KernelCost final : public CostSource {
     const auto columns = double(s.columns), inner = double(s.inner);
     double each = 0.0;
     if (phase == Phase::forward) {
-      each = gemm_s(fp8, rows, columns, inner);
+      each = gemm_s(false, rows, columns, inner);
     } else if (phase == Phase::input_gradient) {
-      each = gemm_s(fp8, rows, inner, columns) / c_.input_gradient_rate;
+      each = gemm_s(false, rows, inner, columns) / c_.input_gradient_rate;
     } else {
-      each = gemm_s(fp8, columns, inner, rows) / c_.weight_gradient_rate;
+      each = gemm_s(false, columns, inner, rows) / c_.weight_gradient_rate;
     }
+    if (fp8) each /= c_.grouped_fp8_speedup;
     double seconds = groups * each * c_.expert_imbalance / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
       seconds = std::min(seconds, c_.expert_imbalance * 2.0 * double(s.rows) * columns * inner /
-                                      (*flop_per_s * rate() * (fp8 ? c_.fp8_speedup : 1.0)));
+                                      (*flop_per_s * rate() * (fp8 ? c_.grouped_fp8_speedup : 1.0)));
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * c_.permute_passes;
     return c_.kernel_gap_s + seconds + (phase == Phase::weight_gradient ? 0.0 : moved / bandwidth());
@@ -241,7 +245,10 @@ class KernelCost final : public CostSource {
     const bool forward = phase == Phase::forward;
     const double square = double(s.batch) * double(s.heads) * double(s.sequence) * double(s.sequence);
     const double flop = 2.0 * square * double(s.head_dim + s.value_head_dim) * (forward ? 1.0 : 2.0);
-    const double passes = (execution_.dropout ? 7.5 : 5.0) * (forward ? 1.0 : 1.4);
+    // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the scores (Megatron-LM,
+    // fused_kernels: get_batch_per_block).
+    const bool fused = s.batch * s.heads % 4 == 0;
+    const double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
     const bool aligned = s.head_dim % 8 == 0;
     const double products_s = flop / (device_.bf16_flop_per_s * c_.unfused_product_share * rate() *
                                       (aligned ? 1.0 : c_.unaligned_rate));

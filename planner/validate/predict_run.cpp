@@ -59,6 +59,8 @@ std::string framework_of(const RunRecord& run) {
   if (has(f, "nanotron")) return "nanotron";
   if (has(f, "InternEvo") || has(f, "InternLM")) return "internevo";
   if (has(f, "Paddle")) return "paddle";
+  // Its scripts set CUDA_LAUNCH_BLOCKING=1 (bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md).
+  if (has(f, "BigScience")) return "megatron-deepspeed-blocking";
   if (has(f, "DeepSpeed")) return "megatron-deepspeed";
   if (classic && (has(f, "Megatron") || has(f, "Aceso"))) return "megatron-lm";
   return has(f, "NeMo") || has(f, "Bridge") ? "nemo" : "megatron-core";
@@ -66,12 +68,15 @@ std::string framework_of(const RunRecord& run) {
 
 Execution execution_of(const RunRecord& run) {
   Execution e = models::load_framework(framework_of(run), "layout/framework");
+  // DeepSpeed's bf16 optimizer keeps gradients in bf16 and their sum in fp32.
+  if (has(run.sharding, "BF16_Optimizer")) e.gradient_bytes = 6;
   if (run.fused_loss) e.loss = *run.fused_loss ? LossKernel::fused : LossKernel::fp32;
   if (e.framework == "megatron-core" && has(run.options, "\"use-distributed-optimizer\"") &&
       !has(run.options, "cross-entropy-loss-fusion"))
     e.loss = LossKernel::fp32;
   if (has(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
   if (has(run.options, "dropout\":0.0") || run.model.norm == NormKind::rms_norm) e.dropout = false;
+  if (has(run.options, "hybridep") || has(run.options, "deepep")) e.deduplicates_dispatch = true;
   if (run.compiled && *run.compiled) e.elementwise = ElementwiseKernels::compiled;
   return e;
 }
@@ -197,15 +202,12 @@ Layout layout_of(const RunRecord& run, std::vector<std::string>& filled) {
 void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l) {
   l.recomputed_layers.clear();
   l.recompute = Recompute::none;
-  // torchtitan's selective keeps every other product, or every other layer: half of the work runs again.
+  // torchtitan's selective keeps every other layer, or every other product of each, which is nearer to a quarter.
   const bool half = recompute == "selective" && l.execution.framework == "torchtitan";
   if (recompute == "full" || recompute == "per" || half) {
     l.recompute = Recompute::full;
-    for (size_t s = 0; s < l.layers_per_stage.size(); ++s) {
-      const int64_t n = l.layers_per_stage[s];
-      if (run.stages.size() == l.layers_per_stage.size())
-        l.recomputed_layers.push_back(n * run.stages[s].recomputed / run.stages[s].operators);
-      else if (half) l.recomputed_layers.push_back(n / 2);
+    for (const int64_t n : l.layers_per_stage) {
+      if (half) l.recomputed_layers.push_back(has(run.recompute_detail, "2nd layer") ? n / 2 : n - n / 4);
       else if (run.recomputed_layers_per_stage) l.recomputed_layers.push_back(std::min(n, *run.recomputed_layers_per_stage));
     }
   } else if (recompute == "selective") {
@@ -274,8 +276,9 @@ double peak_gib(const RunRecord& run, const Execution& e, const std::vector<Rank
     if (!last || &m == &memory.back()) bytes = std::max(bytes, m.peak_bytes);
   }
   double gib = double(bytes) / double(int64_t{1} << 30);
-  const bool whole_device = has(run.notes, "nvidia-smi");
-  const bool reserved = whole_device || has(run.notes, "reserved memory") || run.family == "flagperf";
+  const bool whole_device = has(run.notes, "nvidia-smi") || has(run.notes, "how measured is not stated") ||
+                            run.family == "flagperf";
+  const bool reserved = whole_device || has(run.notes, "reserved memory");
   if (reserved) gib *= 1.0 + e.allocator_slack;
   if (whole_device) gib += e.context_gib;
   return gib;

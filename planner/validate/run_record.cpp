@@ -209,8 +209,7 @@ void read_layout(const Fields& f, RunRecord& run) {
   if (!stages->is_array() || stages->size() > 4096) f.wrong("stages", "a list of at most 4096 stages");
   for (size_t s = 0; s < stages->size(); ++s) {
     const Fields stage((*stages)[s], fmt::format("/layout/stages/{}", s));
-    run.stages.push_back({stage.required("gpus", 1, kMostDegree), stage.required("ops", 1, 1 << 20),
-                          stage.whole("recompute_ops", 0, 1 << 20).value_or(0)});
+    run.stages.push_back({stage.required("gpus", 1, kMostDegree), stage.required("ops", 1, 1 << 20)});
   }
 }
 

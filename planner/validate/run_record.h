@@ -15,7 +15,7 @@ namespace mpt::planner {
 
 /// A pipeline stage of a run whose stages differ, as the source counts it.
 struct RunStage {
-  int64_t gpus = 1, operators = 1, recomputed = 0;
+  int64_t gpus = 1, operators = 1;
 };
 
 struct RunRecord {

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fits the constants of planner/cost/calibration.h to published runs, within their physical ranges.
+
+Usage: fit_calibration.py FOLDER_OF_PROGRAMS RUNS.json [--sweeps N] [--leave-out FAMILY|each] [--write FILE]
+
+Coordinate descent on the mean absolute error of step times, an error above 60 % counting as 60 %. With --leave-out each,
+every family is predicted with constants that were fitted to all others, from the built-in ones on: the error of a run from a
+source that nobody tuned to.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+
+# Start values are the built-in ones; the ranges say what is physically plausible.
+RANGES = {
+    "sustained": (0.85, 1.0), "input_gradient_rate": (0.9, 1.0), "weight_gradient_rate": (0.85, 1.0),
+    "attention_backward_rate": (0.6, 0.95), "flash1_share": (0.15, 0.35), "flash1_ampere_share": (0.3, 0.6), "flash2_share": (0.3, 0.4),
+    "unfused_product_share": (0.2, 0.8), "bandwidth_share": (0.65, 0.9), "eager_passes": (1.0, 4.0), "compiled_passes": (0.7, 2.0),
+    "permute_passes": (1.0, 10.0), "grouped_rate": (0.5, 1.0), "fp8_speedup": (1.5, 2.0), "fp8_cast_bytes": (1.0, 6.0),
+    "expert_imbalance": (1.0, 1.4), "collective_rate": (0.6, 1.0), "network_rate": (0.5, 1.0), "network_all_to_all_rate": (0.3, 1.0),
+    "network_overlap_share": (0.0, 0.46), "kernel_gap_s": (5e-7, 6e-6), "optimizer_bytes": (28.0, 60.0), "unaligned_rate": (0.1, 0.6),
+    "line_unaligned_rate": (0.6, 1.0), "straggler_per_doubling": (0.0, 0.02)}
+CAP = 0.6
+
+
+class Fit:
+    def __init__(self, programs, runs, left_out=None):
+        self.programs, self.runs, self.left_out = programs, runs, left_out
+        with open(runs) as file:
+            self.family = {run["id"]: run["family"] for run in json.load(file)}
+
+    def predict(self, constants):
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            json.dump(constants, file)
+            file.flush()
+            command = [os.path.join(self.programs, "mpt-plan"), "validate", self.runs, "--json", "--calibration", file.name]
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        runs = json.loads(done.stdout)["runs"]
+        return {r["id"]: r["predicted_iter_time_s"] / r["measured_iter_time_s"] - 1
+                for r in runs if not r["skipped"] and r["measured_iter_time_s"]}
+
+    def loss(self, constants):
+        errors = [min(CAP, abs(e)) for name, e in self.predict(constants).items() if self.family[name] != self.left_out]
+        return sum(errors) / len(errors)
+
+    def descend(self, constants, sweeps, say=lambda text: None):
+        best, step = self.loss(constants), 0.25
+        for sweep in range(sweeps):
+            for name, (low, high) in RANGES.items():
+                value = constants.get(name, DEFAULTS[name])
+                for change in (step, -step):
+                    trial = {**constants, name: min(high, max(low, value + change * (high - low)))}
+                    loss = self.loss(trial)
+                    if loss < best - 1e-5:
+                        best, constants = loss, trial
+                        break
+            step *= 0.6
+            say(f"sweep {sweep + 1}: mean {best * 100:.2f} % {json.dumps({k: float(f'{v:.4g}') for k, v in constants.items()})}")
+        return constants
+
+
+def defaults():
+    import re
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "planner", "cost", "calibration.h")
+    with open(path) as file:
+        return {name: float(value) for name, value in re.findall(r"^  double (\w+) = ([^;]+);", file.read(), re.M)}
+
+
+DEFAULTS = defaults()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("programs")
+    parser.add_argument("runs")
+    parser.add_argument("--sweeps", type=int, default=3)
+    parser.add_argument("--leave-out")
+    parser.add_argument("--write")
+    options = parser.parse_args()
+    if options.leave_out == "each":
+        families = sorted(set(Fit(options.programs, options.runs).family.values()))
+        errors = []
+        print("| family left out | runs | mean | median |\n| --- | --- | --- | --- |")
+        for family in families:
+            fit = Fit(options.programs, options.runs, family)
+            constants = fit.descend({}, options.sweeps)
+            own = sorted(abs(e) for name, e in fit.predict(constants).items() if fit.family[name] == family)
+            errors += own
+            print(f"| {family} | {len(own)} | {100 * sum(own) / max(1, len(own)):.1f} % | {100 * own[len(own) // 2]:.1f} % |", flush=True)
+        errors.sort()
+        print(f"| all | {len(errors)} | {100 * sum(errors) / len(errors):.1f} % | {100 * errors[len(errors) // 2]:.1f} % |")
+        return
+    fit = Fit(options.programs, options.runs, options.leave_out)
+    constants = fit.descend({}, options.sweeps, lambda text: print(text, flush=True))
+    if options.write:
+        with open(options.write, "w") as file:
+            json.dump(constants, file, indent=1)
+
+
+main()
