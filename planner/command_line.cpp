@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/quantity.h"
 #include "core/schedule_catalog.h"
+#include "models/framework.h"
 #include "models/zoo.h"
 #include "planner/memory/memory_model.h"
 #include "profiler/hardware/catalog.h"
@@ -116,10 +117,10 @@ void check_profile(const PreparedSearch& p, const std::string& file) {
 
 // What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
 // plan for more could not run.
-int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster) {
-  int64_t device = rank_limit_bytes(cluster.device, 0);
+int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster, const Execution& execution) {
+  int64_t device = rank_limit_bytes(cluster.device, execution, 0);
   for (const DeviceGroup& group : cluster.groups)
-    device = std::max(device, rank_limit_bytes(group.device, 0));
+    device = std::max(device, rank_limit_bytes(group.device, execution, 0));
   if (o.memory.empty()) return device;
   const int64_t asked = parse_bytes(o.memory, "--memory");
   if (asked < 1) throw UserError(Problem{"--memory", "\"" + o.memory + "\"", "more than nothing", ""});
@@ -179,6 +180,10 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   app.add_option("--threads", o.threads, "Threads of the search (default: one per core, at most 8)")
       ->check(CLI::Range(1, 256));
+  app.add_option("--framework", o.framework,
+                 fmt::format("Framework that is to run the plan, whose kernels and memory count: {} (default: "
+                             "megatron-core on GPUs, mpt on CPUs)",
+                             fmt::join(models::framework_names(), ", ")));
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,
@@ -300,6 +305,17 @@ void set_workload(const PlanOptions& o, const Plan* base, SearchProblem& problem
 
 }  // namespace
 
+namespace {
+
+// What runs a plan on CPU ranks is this project's runtime; on GPUs most people have Megatron Core.
+Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
+  if (!o.framework.empty()) return models::load_framework(o.framework, "--framework");
+  if (base != nullptr) return base->layout.execution;
+  return cpu ? Execution{} : models::load_framework("megatron-core", "--framework");
+}
+
+}  // namespace
+
 std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) {
   if (base == nullptr) check_required(o);
   auto p = std::make_unique<PreparedSearch>();
@@ -328,13 +344,14 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
                             fmt::format("all {} devices of a mixed cluster", problem.cluster.devices),
                             "leave --ranks out; name fewer nodes in --cluster"});
   }
-  problem.memory_limit_bytes = memory_limit(o, problem.cluster);
+  problem.execution = execution_of(o, base, cpu);
+  problem.memory_limit_bytes = memory_limit(o, problem.cluster, problem.execution);
   if (p->profile) check_profile(*p, o.profile);
   p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
                                            problem.cluster)
-                       : make_roofline_cost(problem.cluster);
+                       : make_device_cost(problem.cluster, problem.execution);
   problem.cost = p->cost.get();
-  p->pools = std::make_unique<Pools>(problem.cluster, problem.memory_limit_bytes);
+  p->pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   p->pools->set(problem);
   return p;
 }

@@ -51,6 +51,7 @@ Layout layout_from(const SearchProblem& problem) {
   l.order = one(b.orders, RankOrder::pipeline_outermost);
   l.micro_batch = one<int64_t>(b.micro_batch, 1);
   l.precision = problem.precision;
+  l.execution = problem.execution;
   l.recompute = one(b.recomputes, Recompute::none);
   l.overlap_gradient_reduce = problem.overlaps.gradient_reduce;
   l.overlap_parameter_gather = problem.overlaps.parameter_gather;
@@ -198,6 +199,7 @@ void run(const EstimateOptions& options) {
   const SearchProblem& problem = prepared->problem;
   Layout layout = plan_given ? plan_given->layout : layout_from(problem);
   layout.precision = problem.precision;
+  layout.execution = problem.execution;
   check(problem, layout);
   Candidate candidate{estimate(problem, layout), {}};
   candidate.evaluation = evaluate_regardless(problem, candidate.estimate);

@@ -95,7 +95,7 @@ void run(const ExplainOptions& o) {
                                          problem.cluster)
                      : make_roofline_cost(problem.cluster);
   p.problem.cost = p.cost.get();
-  p.pools = std::make_unique<Pools>(problem.cluster, problem.memory_limit_bytes);
+  p.pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   p.pools->set(p.problem);
   const Candidate best = chosen(problem, plan);
   p.problem.bounds = bounds_of(parse_kind(o.why_not));

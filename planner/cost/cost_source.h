@@ -70,6 +70,9 @@ std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, 
 std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution,
                                              const Calibration& calibration = kCalibration);
 
+/// The best source for a cluster without a profile: measured kernel times of its device, else the roofline.
+std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution);
+
 /// Peak rates of the catalog with the efficiencies of cost/roofline.cpp: the coarsest source.
 std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster);
 

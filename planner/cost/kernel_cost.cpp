@@ -306,4 +306,9 @@ std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const E
   return std::make_unique<KernelCost>(cluster, execution, *tables, *links, calibration);
 }
 
+std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution) {
+  std::unique_ptr<CostSource> measured = make_kernel_cost(cluster, execution);
+  return measured ? std::move(measured) : make_roofline_cost(cluster);
+}
+
 }  // namespace mpt::planner

@@ -68,6 +68,11 @@ int64_t framework_bytes(const DeviceSpec& device) {
   return device.kind == DeviceKind::gpu ? 3 * kGiB / 2 : 0;
 }
 
+int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution) {
+  const int64_t process = std::max(framework_bytes(device), int64_t(execution.context_gib * double(kGiB)));
+  return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator_slack));
+}
+
 std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,
                                       const std::vector<int64_t>& limits_bytes) {
   const auto excess = [&](const RankMemory& m) { return m.peak_bytes - limits_bytes[size_t(m.rank)]; };

@@ -28,6 +28,10 @@ std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> ra
 /// GiB on recent data-centre GPUs; none for CPU ranks. The limit of a rank is what the device has beyond it.
 int64_t framework_bytes(const DeviceSpec& device);
 
+/// What a rank's tensors may take of a device: what is left of it beside the process (Execution::context_gib, at least
+/// framework_bytes), less what the allocator cannot use.
+int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution);
+
 /// The same before a program is made: all but the transfer buffers, which only lowering can count. Peaks are
 /// then below the exact ones.
 std::vector<RankMemory> rank_memory_without_slots(const Schedule& schedule,

@@ -11,16 +11,16 @@
 
 namespace mpt::planner {
 
-int64_t rank_limit_bytes(const DeviceSpec& device, int64_t most_bytes) {
-  const int64_t own = device.memory_bytes - framework_bytes(device);
+int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes) {
+  const int64_t own = tensor_bytes(device, execution);
   return most_bytes > 0 ? std::min(own, most_bytes) : own;
 }
 
-Pools::Pools(const ClusterSpec& cluster, int64_t most_bytes) {
+Pools::Pools(const ClusterSpec& cluster, const Execution& execution, int64_t most_bytes) {
   for (size_t g = 0; g < cluster.groups.size(); ++g) {
     views_.push_back(std::make_unique<ClusterSpec>(group_view(cluster, g)));
-    sources_.push_back(make_roofline_cost(*views_.back()));
-    pools_.push_back({sources_.back().get(), rank_limit_bytes(cluster.groups[g].device, most_bytes)});
+    sources_.push_back(make_device_cost(*views_.back(), execution));
+    pools_.push_back({sources_.back().get(), rank_limit_bytes(cluster.groups[g].device, execution, most_bytes)});
   }
 }
 
@@ -95,12 +95,12 @@ std::unique_ptr<ArrangedSearch> arranged(const SearchProblem& problem,
   a->problem = problem;
   a->problem.cluster = with_groups(problem.cluster, groups);
   a->problem.ranks = a->problem.cluster.devices;
-  a->pools = std::make_unique<Pools>(a->problem.cluster, problem.memory_limit_bytes);
+  a->pools = std::make_unique<Pools>(a->problem.cluster, problem.execution, problem.memory_limit_bytes);
   a->pools->set(a->problem);
   if (!a->problem.cluster.mixed()) {
-    a->cost = make_roofline_cost(a->problem.cluster);
+    a->cost = make_device_cost(a->problem.cluster, problem.execution);
     a->problem.cost = a->cost.get();
-    a->problem.memory_limit_bytes = rank_limit_bytes(a->problem.cluster.device, problem.memory_limit_bytes);
+    a->problem.memory_limit_bytes = rank_limit_bytes(a->problem.cluster.device, problem.execution, problem.memory_limit_bytes);
   }
   return a;
 }

@@ -17,7 +17,7 @@ namespace mpt::planner {
 class Pools {
  public:
   /// `most_bytes` bounds what a rank may use, 0: what its device has.
-  Pools(const ClusterSpec& cluster, int64_t most_bytes);
+  Pools(const ClusterSpec& cluster, const Execution& execution, int64_t most_bytes);
   Pools(const Pools&) = delete;
 
   /// Makes the problem price and bound each group by itself.
@@ -29,9 +29,9 @@ class Pools {
   std::vector<DevicePool> pools_;
 };
 
-/// What a rank of the device may use: its memory without what driver and libraries hold, and no more than
+/// What a rank's tensors may take: the device's memory without what driver, libraries and allocator take, and no more than
 /// `most_bytes` if that is not 0.
-int64_t rank_limit_bytes(const DeviceSpec& device, int64_t most_bytes);
+int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes);
 
 struct ArrangedSearch {
   SearchResult result;

@@ -30,6 +30,7 @@ class Enumeration {
     base_.overlap_gradient_reduce = problem.overlaps.gradient_reduce;
     base_.overlap_parameter_gather = problem.overlaps.parameter_gather;
     base_.overlap_transfer = problem.overlaps.transfer;
+    base_.execution = problem.execution;
   }
 
   void run() {

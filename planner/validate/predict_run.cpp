@@ -241,10 +241,19 @@ std::vector<Layout> candidates(const RunRecord& run, const Layout& published, st
     open.emplace_back("recompute");
     recomputes = {"none", "selective", "full"};
   }
-  for (const int64_t c : chunks) {
+  // Optimizer state is shared out only where it has to be.
+  std::vector<int64_t> zeros{published.zero};
+  if (!run.zero && published.replicas() > 1) {
+    open.emplace_back("zero_stage");
+    zeros.push_back(1);
+  }
+  for (const int64_t z : zeros) {
+   for (const int64_t c : chunks) {
     for (const int64_t b : micro_batches) {
       for (const std::string& r : recomputes) {
         Layout l = published;
+        l.zero = z;
+        if (z > 0 && published.zero == 0) l.shard = l.replicas();
         l.chunks = c;
         if (any_schedule && published.pipeline > 1) l.schedule = c > 1 ? "interleaved" : "1f1b";
         l.micro_batch = b;
@@ -253,6 +262,7 @@ std::vector<Layout> candidates(const RunRecord& run, const Layout& published, st
         if (out.empty() || std::find(out.begin(), out.end(), l) == out.end()) out.push_back(std::move(l));
       }
     }
+   }
   }
   return out;
 }
@@ -301,9 +311,8 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
   std::unique_ptr<CostSource> cost = make_kernel_cost(problem.cluster, published.execution, calibration);
   if (!cost) cost = make_roofline_cost(problem.cluster);
   problem.cost = cost.get();
-  const Execution& e = published.execution;
-  problem.memory_limit_bytes =
-      int64_t(double(problem.cluster.device.memory_bytes - framework_bytes(problem.cluster.device)) / (1.0 + e.allocator_slack));
+  problem.execution = published.execution;
+  problem.memory_limit_bytes = tensor_bytes(problem.cluster.device, published.execution);
   std::string reason;
   bool any = false;
   std::optional<Candidate> chosen;
@@ -319,6 +328,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
     const bool fits = !evaluation.rejection;
     // The fastest that fits; where none does, the leanest.
     const auto peak = double(evaluation.peak_bytes);
+    if (any && best.fits && layout.zero > best.layout.zero) continue;
     const bool better = !any || (fits && (!best.fits || evaluation.step_time_s < best.step_s)) ||
                         (!fits && !best.fits && peak < best.peak_gib);
     if (!better) continue;
@@ -336,6 +346,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
     best.filled.push_back(fmt::format("layout.{} = {}", field,
                                       field == "vpp"           ? std::to_string(best.layout.chunks)
                                       : field == "micro_batch" ? std::to_string(best.layout.micro_batch)
+                                      : field == "zero_stage"  ? std::to_string(best.layout.zero)
                                                                : enum_name(best.layout.recompute)));
   }
   best.peak_gib = peak_gib(run, best.layout.execution, best.memory);
