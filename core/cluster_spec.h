@@ -29,7 +29,7 @@ struct DeviceSpec {
   double power_w = 0.0;                     // limit of the whole device; 0: unknown
   // Which measured kernel times price it (profiler/hardware/kernels), and how fast it is against them. Empty: its own
   // name's, if there are any.
-  std::string kernels;
+  std::string kernels = "";
   double kernel_rate = 1.0;
 
   bool operator==(const DeviceSpec&) const = default;

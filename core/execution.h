@@ -40,6 +40,7 @@ struct Execution {
   // section 4.1).
   bool scatters_transfers = false;
   bool blocking_launches = false;  // the host waits for each kernel: its own time adds to theirs
+  bool balanced_experts = false;   // routing is forced to an even load, as benchmarks do
   // A token that goes to several experts of one device is sent there once.
   bool deduplicates_dispatch = false;
   bool graphs = false;   // kernels are launched by the device from a graph
@@ -79,6 +80,7 @@ struct Execution {
     v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages",
             optional_field());
     v.field("blocking_launches", &T::blocking_launches, "the host waits for each kernel", optional_field());
+    v.field("balanced_experts", &T::balanced_experts, "routing is forced to an even load", optional_field());
     v.field("deduplicates_dispatch", &T::deduplicates_dispatch, "tokens go once to a device that holds several experts",
             optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());

@@ -54,7 +54,7 @@ int run(int argc, char** argv) {
       "Without a command it searches: mpt-plan --model llama3-70b --cluster dgx-h100:8 --global-batch 256"};
   planner::declare(app, o);
   app.require_subcommand(0, 1);
-  const std::pair<const char*, std::function<void()>> commands[] = {{"estimate", planner::add_estimate(app)},
+  const std::pair<const char*, std::function<int()>> commands[] = {{"estimate", planner::add_estimate(app)},
                                                                     {"explain", planner::add_explain(app)},
                                                                     {"compare", planner::add_compare(app)},
                                                                     {"sweep", planner::add_sweep(app)},
@@ -63,8 +63,8 @@ int run(int argc, char** argv) {
   catch_signals();
   for (const auto& [name, command] : commands) {
     if (!app.got_subcommand(name)) continue;
-    command();
-    return stop_requested() ? kExitInterrupted : kExitOk;
+    const int code = command();
+    return stop_requested() ? kExitInterrupted : code;
   }
   planner::check_from(app, o);
   planner::check_pareto(o);

@@ -5,6 +5,8 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/plan.h"
 #include "core/timeline.h"
@@ -16,5 +18,12 @@ std::string plan_report(const Plan& plan, const StepProgram& program, const Time
 /// `predicted` is absent for plans too large to keep their simulated step.
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result);
+
+/// A page of sections, each a heading and its HTML. Nothing in it moves: it needs no script.
+std::string static_page(const std::string& title, const std::string& subtitle,
+                        const std::vector<std::pair<std::string, std::string>>& sections);
+
+/// Text for HTML and SVG.
+std::string escape_html(const std::string& text);
 
 }  // namespace mpt::reports

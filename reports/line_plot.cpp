@@ -7,25 +7,13 @@
 #include <cmath>
 
 #include "core/quantity.h"
+#include "reports/html.h"
 
 namespace mpt::reports {
 namespace {
 
 constexpr double kWidth = 720, kHeight = 420, kLeft = 90, kRight = 24, kTop = 48, kBottom = 56;
 constexpr int kTicks = 5;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    const std::string replaced = c == '<'   ? "&lt;"
-                                 : c == '>' ? "&gt;"
-                                 : c == '&' ? "&amp;"
-                                 : c == '"' ? "&quot;"
-                                            : "";
-    out += replaced.empty() ? std::string(1, c) : replaced;
-  }
-  return out;
-}
 
 // A step of 1, 2 or 5 times a power of ten that cuts `range` into about kTicks.
 double tick_step(double range) {
@@ -66,7 +54,7 @@ std::string to_svg(const LinePlot& plot) {
       ".grid{{stroke:#3d444d}}.line{{stroke:#79b8ff}}.dot{{fill:#79b8ff}}.page{{fill:#0d1117}}}}</style>\n"
       "<rect class=\"page\" width=\"{0}\" height=\"{1}\"/>\n<text class=\"title\" x=\"{3}\" "
       "y=\"26\">{2}</text>\n",
-      kWidth, kHeight, escaped(plot.title), kLeft);
+      kWidth, kHeight, escape_html(plot.title), kLeft);
   for (double y = 0.0; y <= y_axis.end * 1.0001; y += y_axis.step) {
     svg += fmt::format(
         "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"
@@ -78,16 +66,16 @@ std::string to_svg(const LinePlot& plot) {
                        kHeight - kBottom + 20, format_magnitude(x));
   }
   svg += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
-                     (kLeft + kWidth - kRight) / 2, kHeight - 12, escaped(plot.x_title));
+                     (kLeft + kWidth - kRight) / 2, kHeight - 12, escape_html(plot.x_title));
   svg += fmt::format("<text transform=\"translate(20 {}) rotate(-90)\" text-anchor=\"middle\">{}</text>\n",
-                     (kTop + kHeight - kBottom) / 2, escaped(plot.y_title));
+                     (kTop + kHeight - kBottom) / 2, escape_html(plot.y_title));
   svg += "<polyline class=\"line\" points=\"";
   for (const PlotPoint& p : plot.points) svg += fmt::format("{:.1f},{:.1f} ", x_of(p.x), y_of(p.y));
   svg += "\"/>\n";
   for (const PlotPoint& p : plot.points) {
     svg += fmt::format(
         "<circle class=\"dot\" cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\"><title>{}: {}, {}</title></circle>\n",
-        x_of(p.x), y_of(p.y), format_magnitude(p.x), format_magnitude(p.y), escaped(p.label));
+        x_of(p.x), y_of(p.y), format_magnitude(p.x), format_magnitude(p.y), escape_html(p.label));
   }
   return svg + "</svg>\n";
 }

@@ -23,6 +23,8 @@ class Table {
   void add_row(std::vector<std::string> cells);
   /// Lines that end in a newline, indented by two spaces; no trailing blanks.
   std::string text() const;
+  /// The same as an HTML table.
+  std::string html() const;
 
  private:
   std::vector<Column> columns_;

@@ -17,12 +17,12 @@ class App;
 
 namespace mpt::planner {
 
-/// Adds the command to `app` and returns what runs it.
-std::function<void()> add_estimate(CLI::App& app);
-std::function<void()> add_explain(CLI::App& app);
-std::function<void()> add_compare(CLI::App& app);
-std::function<void()> add_sweep(CLI::App& app);
-std::function<void()> add_validate(CLI::App& app);
+/// Adds the command to `app` and returns what runs it, which returns the exit code.
+std::function<int()> add_estimate(CLI::App& app);
+std::function<int()> add_explain(CLI::App& app);
+std::function<int()> add_compare(CLI::App& app);
+std::function<int()> add_sweep(CLI::App& app);
+std::function<int()> add_validate(CLI::App& app);
 /// mpt-plan --pareto.
 void print_pareto(const PlanOptions& options);
 

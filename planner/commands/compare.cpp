@@ -116,7 +116,7 @@ void run(const CompareOptions& o) {
 
 }  // namespace
 
-std::function<void()> add_compare(CLI::App& app) {
+std::function<int()> add_compare(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("compare", "Plans side by side, or the best plans of several clusters");
   auto o = std::make_shared<CompareOptions>();
@@ -128,7 +128,10 @@ std::function<void()> add_compare(CLI::App& app) {
       ->expected(1, 64);
   declare_space(*command, o->problem.space, true);
   declare_cost(*command, o->problem.cost);
-  return [o] { run(*o); };
+  return [o] {
+    run(*o);
+    return kExitOk;
+  };
 }
 
 }  // namespace mpt::planner

@@ -213,7 +213,7 @@ void run(const EstimateOptions& options) {
 
 }  // namespace
 
-std::function<void()> add_estimate(CLI::App& app) {
+std::function<int()> add_estimate(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("estimate", "Score a layout that you have, and see what would be better");
   auto o = std::make_shared<EstimateOptions>();
@@ -226,6 +226,7 @@ std::function<void()> add_estimate(CLI::App& app) {
   return [command, o] {
     check_plan_options(*command, *o);
     run(*o);
+    return kExitOk;
   };
 }
 

@@ -104,14 +104,17 @@ void run(const ExplainOptions& o) {
 
 }  // namespace
 
-std::function<void()> add_explain(CLI::App& app) {
+std::function<int()> add_explain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("explain", "Why a plan is what it is, and why not another layout");
   auto o = std::make_shared<ExplainOptions>();
   command->add_option("plan", o->plan, "plan.json")->required();
   command->add_option("--why-not", o->why_not, "Another kind of layout, such as tp=8,pp=4 or schedule=gpipe");
   command->add_option("--profile", o->profile, "The profile that the plan was made with, if it was");
   declare_cost(*command, o->cost);
-  return [o] { run(*o); };
+  return [o] {
+    run(*o);
+    return kExitOk;
+  };
 }
 
 }  // namespace mpt::planner

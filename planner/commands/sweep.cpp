@@ -134,7 +134,7 @@ void run(const SweepOptions& o) {
 
 }  // namespace
 
-std::function<void()> add_sweep(CLI::App& app) {
+std::function<int()> add_sweep(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sweep", "The best plan along one axis, as table, CSV and plot");
   auto o = std::make_shared<SweepOptions>();
   command->add_option("--over", o->over, "ranks, global-batch, seq or memory")
@@ -148,7 +148,10 @@ std::function<void()> add_sweep(CLI::App& app) {
   declare_problem(*command, o->problem);
   declare_space(*command, o->problem.space, true);
   declare_cost(*command, o->problem.cost);
-  return [o] { run(*o); };
+  return [o] {
+    run(*o);
+    return kExitOk;
+  };
 }
 
 }  // namespace mpt::planner

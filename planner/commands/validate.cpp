@@ -18,6 +18,8 @@
 #include "planner/commands/commands.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/statistics.h"
+#include "reports/html.h"
+#include "reports/scatter_plot.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
@@ -109,7 +111,7 @@ std::vector<RankCorrelation> rank_correlations(const std::vector<Checked>& all) 
   return out;
 }
 
-std::string run_table(const std::vector<Checked>& all) {
+reports::Table run_table(const std::vector<Checked>& all) {
   reports::Table table({{"run", reports::Align::left},
                         {"measured"},
                         {"predicted"},
@@ -135,10 +137,10 @@ std::string run_table(const std::vector<Checked>& all) {
                    percent(p.breakdown.compute_s / p.step_s), percent(p.breakdown.collectives_s / p.step_s),
                    percent(p.breakdown.idle_s / p.step_s), filled});
   }
-  return table.text();
+  return table;
 }
 
-std::string summary_table(const char* title, const Group& groups) {
+reports::Table summary_table(const char* title, const Group& groups) {
   reports::Table table({{title, reports::Align::left}, {"runs"}, {"mean"}, {"median"}, {"worst"}, {"with memory"}, {"mean"}, {"worst"}});
   for (const auto& [name, runs] : groups) {
     const ErrorSummary t = time_summary(runs), m = memory_summary(runs);
@@ -146,7 +148,7 @@ std::string summary_table(const char* title, const Group& groups) {
                    m.count > 0 ? std::to_string(m.count) : "-", m.count > 0 ? percent(m.mean) : "-",
                    m.count > 0 ? percent(m.worst) : "-"});
   }
-  return table.text();
+  return table;
 }
 
 struct Groups {
@@ -162,6 +164,41 @@ Groups groups_of(const std::vector<Checked>& all) {
     g.precision[c.run.precision].push_back(&c);
   }
   return g;
+}
+
+reports::Table order_table(const std::vector<Checked>& all) {
+  reports::Table order(
+      {{"runs of one model on one GPU", reports::Align::left}, {"runs"}, {"Kendall tau"}, {"per token"}});
+  for (const RankCorrelation& r : rank_correlations(all)) {
+    order.add_row({r.name, std::to_string(r.runs), fmt::format("{:.2f}", r.of_step_times),
+                   fmt::format("{:.2f}", r.of_device_seconds_per_token)});
+  }
+  return order;
+}
+
+std::string html_page(const std::vector<Checked>& all) {
+  reports::ScatterPlot time{"Step time, seconds", "measured", "predicted", {}},
+      memory{"Peak memory, GiB", "measured", "predicted", {}};
+  for (const Checked& c : all) {
+    if (c.time_error())
+      time.points.push_back({*c.run.measured_s, c.prediction->step_s, c.run.family,
+                             fmt::format("{}: {} measured, {} predicted, {}", c.run.id, format_seconds(*c.run.measured_s),
+                                         format_seconds(c.prediction->step_s), signed_percent(c.time_error()))});
+    if (c.memory_error())
+      memory.points.push_back({*c.run.measured_gib, c.prediction->peak_gib, c.run.family,
+                               fmt::format("{}: {:.1f} GiB measured, {:.1f} predicted, {}", c.run.id, *c.run.measured_gib,
+                                           c.prediction->peak_gib, signed_percent(c.memory_error()))});
+  }
+  const Groups g = groups_of(all);
+  return reports::static_page(
+      "Predicted against measured",
+      fmt::format("{} published runs. Dashed: a tenth above and below the measurement.", all.size()),
+      {{"Step time", reports::to_svg(time)},
+       {"Peak memory", reports::to_svg(memory)},
+       {"Errors", summary_table("family", g.family).html() + summary_table("GPU", g.gpu).html() +
+                      summary_table("precision", g.precision).html() + summary_table("", g.all).html()},
+       {"Order", order_table(all).html()},
+       {"Runs", run_table(all).html()}});
 }
 
 Json json_of(const ErrorSummary& s) {
@@ -242,16 +279,15 @@ int run(const ValidateOptions& o) {
   if (o.json) {
     fmt::print("{}\n", report_json(all).dump(1));
   } else {
-    if (!o.quiet) fmt::print("{}\n", run_table(all));
+    if (!o.quiet) fmt::print("{}\n", run_table(all).text());
     const Groups g = groups_of(all);
-    fmt::print("{}\n{}\n{}\n{}", summary_table("family", g.family), summary_table("GPU", g.gpu),
-               summary_table("precision", g.precision), summary_table("", g.all));
-    reports::Table order({{"runs of one model on one GPU", reports::Align::left}, {"runs"}, {"Kendall tau"}, {"per token"}});
-    for (const RankCorrelation& r : rank_correlations(all)) {
-      order.add_row({r.name, std::to_string(r.runs), fmt::format("{:.2f}", r.of_step_times),
-                     fmt::format("{:.2f}", r.of_device_seconds_per_token)});
-    }
-    fmt::print("\n{}\n{} runs, {} skipped\n", order.text(), all.size(), skipped);
+    fmt::print("{}\n{}\n{}\n{}", summary_table("family", g.family).text(), summary_table("GPU", g.gpu).text(),
+               summary_table("precision", g.precision).text(), summary_table("", g.all).text());
+    fmt::print("\n{}\n{} runs, {} skipped\n", order_table(all).text(), all.size(), skipped);
+  }
+  if (!o.html.empty()) {
+    write_file_atomically(o.html, html_page(all));
+    if (!o.json) fmt::print("wrote {}\n", o.html);
   }
   return skipped > 0 ? kExitUserError : kExitOk;
 }
@@ -259,7 +295,7 @@ int run(const ValidateOptions& o) {
 
 }  // namespace
 
-std::function<void()> add_validate(CLI::App& app) {
+std::function<int()> add_validate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("validate", "Predict runs that others measured, and compare");
   auto o = std::make_shared<ValidateOptions>();
   command->add_option("runs", o->file, "File with a list of runs (docs/validation.md)")->required();
@@ -268,7 +304,7 @@ std::function<void()> add_validate(CLI::App& app) {
   command->add_option("--calibration", o->calibration, "File with other values for constants of the cost model");
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
   command->add_flag("--json", o->json, "Print JSON instead of tables");
-  return [o] { run(*o); };
+  return [o] { return run(*o); };
 }
 
 }  // namespace mpt::planner

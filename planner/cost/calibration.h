@@ -12,63 +12,66 @@ namespace mpt::planner {
 struct Calibration {
   // A chip that trains is warm, shares its power with memory and network, and its caches hold other data than a benchmark's
   // loop: share of the tables' rates that products and attention keep.
-  double sustained = 0.97;
+  double sustained = 0.934;
   // Products of gradients against those of forward: weight gradients read and add fp32 (SimuMax, a100_pcie.json: 0.681 of
   // the peak against 0.718 forward; 0.716 for input gradients).
-  double input_gradient_rate = 0.99;
-  double weight_gradient_rate = 0.95;
+  double input_gradient_rate = 0.94;
+  double weight_gradient_rate = 0.986;
   // FLOP of an attention backward against forward: five products for two (arXiv:2205.14135, appendix B), at a lower rate
   // (cuDNN 9.19 on H200, llama3.1 causal at 8,192 tokens: 541 of 644 TFLOP/s).
   double attention_backward_flop = 2.5;
-  double attention_backward_rate = 0.82;
+  double attention_backward_rate = 0.87;
   // FlashAttention-2 was written for Ampere: on later chips it reaches this share of the peak, half of it at this many
   // tokens (its own chart for H100 forward, causal, head size 128: 191, 298 and 333 TFLOP/s at 512, 2,048 and 8,192).
   double flash1_share = 0.21;
-  double flash1_ampere_share = 0.345;
-  double flash2_share = 0.345;
+  double flash1_ampere_share = 0.413;
+  double flash2_share = 0.32;
   double flash2_half_tokens = 350.0;
   double flash2_backward_rate = 0.80;
   // Batched products of unfused attention are thin (head size is their inner length): share of large products' rate.
-  double unfused_product_share = 0.55;
+  double unfused_product_share = 0.8;
   // Memory traffic of an elementwise kernel against the peak bandwidth (cuDNN's rms norm on H200: 3.7 of 4.8 TB/s forward)
   // and how often eager and compiled chains read and write their data against one fused kernel.
-  double bandwidth_share = 0.80;
+  double bandwidth_share = 0.897;
   double eager_passes = 2.5;
-  double compiled_passes = 1.0;
+  double compiled_passes = 0.7;
   // How often a token's copy is read and written on its way to its expert: permuted, staged for the exchange, sorted by
   // expert; as much on the way back, where copies are weighted and added.
-  double permute_passes = 4.0;
+  double permute_passes = 9.04;
   // Grouped products run one after the other as products of their rows, or in one kernel of the grouped table.
-  double grouped_rate = 0.9;
+  double grouped_rate = 1.0;
   // fp8 products against bf16 ones, where the table's own, which cast at every call, are slower (DeepGEMM and cuBLAS reach
   // 70 to 75 % of both peaks).
-  double fp8_speedup = 1.75;
+  double fp8_speedup = 1.9;
   // Rows of a length that is no multiple of 8 elements keep tensor cores from their fast loads.
-  double unaligned_rate = 0.25;
+  double unaligned_rate = 0.15;
   // And one that is no multiple of 64 misses the 128 bytes of a cache line (NVIDIA, Deep Learning Performance guide).
-  double line_unaligned_rate = 0.82;
+  double line_unaligned_rate = 0.648;
   // The same for grouped products, whose inputs are padded and cast expert by expert (NVIDIA, dgxc-benchmarking: grok-1 on
   // H100 takes 13.4 s in fp8 and 15.9 s in bf16).
-  double grouped_fp8_speedup = 1.3;
+  double grouped_fp8_speedup = 1.1;
   // The fullest expert's share against the mean one: what routing leaves of balance.
-  double expert_imbalance = 1.1;
+  double expert_imbalance = 1.26;
   // All-to-all between nodes has every pair talk through small messages.
-  double network_all_to_all_rate = 0.6;
+  double network_all_to_all_rate = 0.488;
   // fp8: casts of inputs and gradients, row- and column-wise, as bytes per element of each product's input.
-  double fp8_cast_bytes = 3.0;
+  double fp8_cast_bytes = 5.0;
   // A kernel's own start, and the gap behind it on the device.
-  double kernel_gap_s = 2e-6;
+  double kernel_gap_s = 4e-06;
   // AdamW reads gradient, master weight and two moments and writes them and the weight.
-  double optimizer_bytes = 30.0;
+  double optimizer_bytes = 28.0;
   // Collectives inside a node against the tables: other kernels share links and multiprocessors.
-  double collective_rate = 0.90;
+  double collective_rate = 0.86;
   // And between nodes against the catalog's rate per port.
-  double network_rate = 0.85;
+  double network_rate = 0.65;
+  // What a collective inside a node costs the product that it is cut into pieces to run beside, as a share of its own time:
+  // copies between neighbours take few multiprocessors (a whole NCCL collective: kOverlapShare).
+  double tensor_overlap_share = 0.2;
   // What communication between nodes costs the compute that it runs beside, as a share of its own time: it takes a tenth
   // of the memory bandwidth and of the multiprocessors that traffic over NVLink takes.
-  double network_overlap_share = 0.1;
+  double network_overlap_share = 0.169;
   // The slowest of many devices sets the pace of all: extra time per doubling of the devices beyond one node.
-  double straggler_per_doubling = 0.004;
+  double straggler_per_doubling = 0.003;
 
   template <class V>
   static void describe(V& v) {
@@ -88,6 +91,7 @@ struct Calibration {
     v.field("eager_passes", &T::eager_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("compiled_passes", &T::compiled_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("permute_passes", &T::permute_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("tensor_overlap_share", &T::tensor_overlap_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("network_overlap_share", &T::network_overlap_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("grouped_rate", &T::grouped_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("fp8_speedup", &T::fp8_speedup, "see cost/calibration.h", optional_field(between(0, 1e6)));

@@ -47,6 +47,8 @@ class CostSource {
   virtual double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const = 0;
   /// Of a collective's time, what compute beside it loses.
   virtual double overlap_share(const GroupPlace&) const { return kOverlapShare; }
+  /// The same of a tensor-parallel collective that runs in pieces beside its own product.
+  virtual double pipelined_overlap_share() const { return kOverlapShare; }
   virtual double optimizer_s(int64_t parameters) const = 0;
   /// With its state in the host's memory: gradients go there and updated weights come back.
   virtual double offloaded_optimizer_s(int64_t parameters) const = 0;

@@ -57,7 +57,7 @@ class KernelCost final : public CostSource {
  public:
   KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables,
              const KernelTables& links, const Calibration& calibration)
-      : cluster_(cluster), device_(cluster.device), execution_(execution), tables_(tables), links_(links), c_(calibration) {}
+      : cluster_(cluster), device_(cluster.device), execution_(execution), tables_(tables), links_(links), c_(calibration), straggling_(straggling(cluster, calibration)) {}
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
@@ -136,6 +136,7 @@ class KernelCost final : public CostSource {
   double overlap_share(const GroupPlace& group) const override {
     return group.extent <= cluster_.levels.front().group_size ? kOverlapShare : c_.network_overlap_share;
   }
+  double pipelined_overlap_share() const override { return c_.tensor_overlap_share; }
   double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
   CostOrigin origin() const override { return {"kernels", device_.name, tables_.source, ""}; }
@@ -159,7 +160,12 @@ class KernelCost final : public CostSource {
     }
   }
 
-  double rate() const { return device_.kernel_rate * c_.sustained; }
+  // All wait for the slowest of them.
+  double rate() const { return device_.kernel_rate * c_.sustained / straggling_; }
+  static double straggling(const ClusterSpec& cluster, const Calibration& c) {
+    const double nodes = double(cluster.devices) / double(std::max<int64_t>(1, cluster.devices_per_node));
+    return 1.0 + c.straggler_per_doubling * std::log2(std::max(1.0, nodes));
+  }
   double bandwidth() const { return device_.memory_bandwidth_bytes_per_s * c_.bandwidth_share; }
 
   double gemm_s(bool fp8, double m, double n, double k) const {
@@ -204,9 +210,10 @@ class KernelCost final : public CostSource {
       each = gemm_s(false, columns, inner, rows) / c_.weight_gradient_rate;
     }
     if (fp8) each /= c_.grouped_fp8_speedup;
-    double seconds = groups * each * c_.expert_imbalance / c_.grouped_rate;
+    const double imbalance = execution_.balanced_experts ? 1.0 : c_.expert_imbalance;
+    double seconds = groups * each * imbalance / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
-      seconds = std::min(seconds, c_.expert_imbalance * 2.0 * double(s.rows) * columns * inner /
+      seconds = std::min(seconds, imbalance * 2.0 * double(s.rows) * columns * inner /
                                       (*flop_per_s * rate() * (fp8 ? c_.grouped_fp8_speedup : 1.0)));
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * c_.permute_passes;
@@ -282,7 +289,7 @@ class KernelCost final : public CostSource {
     const double kernels = phase == Phase::forward          ? l.forward
                            : phase == Phase::input_gradient ? l.input_gradient
                                                             : l.weight_gradient;
-    const double beside = phase == Phase::weight_gradient ? 0.0 : double(collectives.size());
+    const double beside = phase == Phase::weight_gradient ? 0.0 : 0.5 * double(collectives.size());
     return (kernels + beside) * execution_.launch_us * 1e-6;
   }
 
@@ -292,6 +299,7 @@ class KernelCost final : public CostSource {
   const KernelTables& tables_;
   const KernelTables& links_;  // of collectives
   const Calibration c_;
+  const double straggling_;
 };
 
 }  // namespace

@@ -112,7 +112,10 @@ InsideCompute collectives_s(const std::vector<Collective>& collectives, const La
     (c.beside || pipelined ? beside : sum)[kind_of(c.group)] += seconds;
   }
   const double all_beside = beside.total();
-  if (all_beside > 0.0) sum.add(beside, exposed_s(all_beside, hidden_by) / all_beside);
+  if (all_beside > 0.0) {
+    const double share = layout.overlap_tensor ? source.pipelined_overlap_share() : kOverlapShare;
+    sum.add(beside, exposed_s(all_beside, hidden_by, share) / all_beside);
+  }
   return sum;
 }
 

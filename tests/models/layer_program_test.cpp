@@ -106,6 +106,51 @@ TEST(LayerProgram, KeptActivationsEqualThePapersUpToNamedTerms) {
   EXPECT_EQ(saved_bytes(program, Recompute::none), paper - dropout_masks + statistics + log_sum_exp);
 }
 
+// Korthikanti et al. 2022 (arXiv:2205.05198), table 2 and section 5: bytes per layer of what training keeps in 16 bits with
+// unfused attention and dropout, up to the norms' statistics and the roundings of allocations.
+TEST(LayerProgram, KeptActivationsOfTheSequenceParallelismPaper) {
+  const ModelSpec m = load_model("gpt3-175b");
+  for (const int64_t tensor : {1, 8}) {
+    for (const int64_t sequence : {1024, 2048}) {
+      Layout layout = layout_of(tensor, 2, Precision::fp16);
+      layout.execution.attention = AttentionKernel::unfused;
+      layout.execution.dropout = true;
+      const double sbh = double(sequence * 2 * m.hidden), t = double(tensor);
+      const double scores = 5.0 * double(m.heads) * double(sequence) / double(m.hidden);
+      const auto kept = [&](Recompute recompute) {
+        return double(saved_bytes(layer_program(m, 0, layout, sequence), recompute));
+      };
+      EXPECT_NEAR(kept(Recompute::none) / (sbh * (10 + 24 / t + scores / t)), 1.0, 0.002) << tensor;
+      EXPECT_NEAR(kept(Recompute::selective) / (sbh * (10 + 24 / t)), 1.0, 0.08) << tensor;
+      EXPECT_NEAR(kept(Recompute::full) / (sbh * 2), 1.0, 1e-6) << tensor;
+      if (tensor == 1) continue;
+      layout.sequence_parallel = true;
+      EXPECT_NEAR(kept(Recompute::none) / (sbh / t * (34 + scores)), 1.0, 0.002) << tensor;
+    }
+  }
+}
+
+// The same paper, section 5: the attention core is 3 % of the FLOP of GPT-3 and holds 70 % of the activations.
+TEST(LayerProgram, SelectiveRecomputeSavesSeventyPercentOfGpt3ForThreePercentOfItsWork) {
+  const ModelSpec m = load_model("gpt3-175b");
+  Layout layout = layout_of(8, 1, Precision::fp16);
+  layout.sequence_parallel = true;
+  layout.execution.attention = AttentionKernel::unfused;
+  layout.execution.dropout = true;
+  const LayerProgram layer = layer_program(m, 0, layout, 2048);
+  const double saved = 1.0 - double(saved_bytes(layer, Recompute::selective)) / double(saved_bytes(layer, Recompute::none));
+  EXPECT_NEAR(saved, 0.70, 0.03);
+  double core = 0.0, all = 0.0;
+  for (const Operator& op : layer.operators) {
+    const double flop = forward_flop(op.shape);
+    // The paper counts the whole square.
+    const double counted = op.shape.kind == OperatorKind::attention ? 2.0 * flop : flop;
+    all += 3.0 * counted;
+    if (op.shape.kind == OperatorKind::attention) core += counted;
+  }
+  EXPECT_NEAR(core / all, 0.0089, 0.002);  // 1 / 3 of the core's share of 2.7 %
+}
+
 // DeepSeek-V3 in bf16, one token: the residual before each norm and each norm's output once (4 h, 4 norms'
 // statistics in all), the compressed queries and key-values before and after their norm, queries, keys,
 // values and output of the core with its log-sum-exp; router scores, the copies for 8 experts, and per expert

@@ -38,14 +38,14 @@ struct MixedProblem : test::RandomProblem {
     problem.cluster =
         join_clusters("mixed", parts, {"link", 1, 1e-4, 1e7 * double(pick({1, 10, 100})), 1, 1.0});
     problem.ranks = problem.cluster.devices;
-    pools = std::make_unique<Pools>(problem.cluster, 0);
+    pools = std::make_unique<Pools>(problem.cluster, problem.execution, 0);
     pools->set(problem);
   }
   // What Pools takes off a GPU's memory for driver and libraries.
   static int64_t framework_limit() {
     DeviceSpec gpu;
     gpu.kind = DeviceKind::gpu;
-    return -rank_limit_bytes(gpu, 0);
+    return -rank_limit_bytes(gpu, {}, 0);
   }
   std::unique_ptr<Pools> pools;
 };
@@ -102,7 +102,7 @@ TEST(Arrangement, GroupsOfEqualDevicesAndAFastLinkAreLikeOneCluster) {
   one.precision = Precision::bf16;
   one.cluster = profiler::load_cluster("dgx-h100:2", std::nullopt);
   one.ranks = one.cluster.devices;
-  one.memory_limit_bytes = rank_limit_bytes(one.cluster.device, 0);
+  one.memory_limit_bytes = rank_limit_bytes(one.cluster.device, {}, 0);
   const auto source = make_roofline_cost(one.cluster);
   one.cost = source.get();
   SearchProblem two = one;

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes reports/results/accuracy.md and accuracy.svg: what the predictions are worth on published runs.
+
+Usage: accuracy.py FOLDER_OF_PROGRAMS [--leave-out]
+
+--leave-out fits the constants again with each family left out (benchmarks/fit_calibration.py, about half an hour); without it
+the page keeps the table that it has. The reasons for the worst rows are hand-written, in reports/validation/reasons.json.
+"""
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
+RUNS = os.path.join(ROOT, "reports", "validation", "published_runs.json")
+PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
+MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
+
+
+def validate(programs, *options):
+    command = [os.path.join(programs, "mpt-plan"), "validate", RUNS, *options]
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
+
+
+def percent(x):
+    return f"{100 * x:.1f} %"
+
+
+def summary_rows(groups):
+    rows = ["| | runs | mean | median | worst | with memory | mean | worst |", "| --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for name, group in groups.items():
+        t, m = group["time"], group["memory"]
+        memory = f"{m['runs']} | {percent(m['mean'])} | {percent(m['worst'])}" if m["runs"] else "- | - | -"
+        rows.append(f"| {name} | {t['runs']} | {percent(t['mean'])} | {percent(t['median'])} | {percent(t['worst'])} | {memory} |")
+    return "\n".join(rows)
+
+
+def mean_of(errors):
+    return f"{len(errors)} runs, mean {percent(statistics.mean(errors))}, median {percent(statistics.median(errors))}"
+
+
+def main():
+    programs = sys.argv[1]
+    report = json.loads(validate(programs, "--json"))
+    with open(RUNS) as file:
+        records = {r["id"]: r for r in json.load(file)}
+    with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
+        reasons = json.load(file)
+    page = os.path.join(ROOT, "accuracy.html")
+    validate(programs, "--summary", "--html", page)
+    with open(page) as file:
+        plot = re.search(r"<svg.*?</svg>", file.read(), re.S).group(0)
+    os.remove(page)
+    with open(os.path.join(ROOT, "reports", "results", "accuracy.svg"), "w") as file:
+        file.write(plot + "\n")
+
+    runs = [r for r in report["runs"] if not r["skipped"] and r["measured_iter_time_s"]]
+    error = {r["id"]: r["predicted_iter_time_s"] / r["measured_iter_time_s"] - 1 for r in runs}
+    dense = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON and not records[i]["model"].get("moe")
+             and records[i]["layout"]["precision"] in ("bf16", "fp16")]
+    style = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON]
+    worst = sorted(error, key=lambda i: -abs(error[i]))
+    far = [i for i in worst if abs(error[i]) > 0.25]
+    s = report["summary"]
+    old = open(PAGE).read() if os.path.exists(PAGE) else ""
+    kept = re.search(r"<!-- left out -->\n(.*?)\n<!-- end -->", old, re.S)
+    left_out = kept.group(1) if kept else "Not run yet."
+    if "--leave-out" in sys.argv:
+        command = [sys.executable, os.path.join(ROOT, "benchmarks", "fit_calibration.py"), programs, RUNS, "--leave-out", "each",
+                   "--sweeps", "2", "--every", "3"]
+        left_out = subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout.strip()
+    tables = subprocess.run([sys.executable, os.path.join(ROOT, "benchmarks", "kernel_tables.py")], stdout=subprocess.PIPE, text=True).stdout
+    order = "\n".join(f"| {g['group']} | {g['runs']} | {g['kendall_tau']:.2f} | {g['kendall_tau_per_token']:.2f} |" for g in s["rank_correlation"])
+    unfit = [r["id"] for r in runs if not r["fits"]]
+    text = f"""# What the predictions are worth
+
+`./scripts/bench accuracy` writes this page; `docs/validation.md` says how runs are read and filled in, `docs/cost_model.md` how they
+are predicted. An error is (predicted - measured) / measured; means are of its absolute value. {len(report['runs'])} published runs,
+{s['skipped']} skipped (stages of different widths, which the runtime and the planner do not have).
+
+![predicted against measured step time](accuracy.svg)
+
+- Megatron-style frameworks and torchtitan, dense, bf16 and fp16: {mean_of(dense)}
+- the same with experts and fp8: {mean_of(style)}
+- all: {mean_of([abs(e) for e in error.values()])}; {len(far)} runs are off by more than 25 %
+- the planner's memory limit would refuse {len(unfit)} of the runs that ran: {', '.join(unfit) or 'none'}
+
+## By source
+
+{summary_rows(s['family'])}
+
+## By GPU
+
+{summary_rows(s['gpu'])}
+
+## By precision
+
+{summary_rows(s['precision'])}
+
+## Order
+
+Kendall's tau within runs of one model on one GPU: of step times, and of device-seconds per token, where runs that differ in
+little but their scale tie within the noise of measurements.
+
+| runs | number | step times | per token |
+| --- | --- | --- | --- |
+{order}
+
+## With one source left out
+
+All constants of `planner/cost/calibration.h` start in the middle of their ranges and are fitted to the other sources' runs. What is
+known of a framework (`models/frameworks/`) stays.
+
+<!-- left out -->
+{left_out}
+<!-- end -->
+
+## The ten worst
+
+""" + "\n".join(f"- **{i}** ({error[i] * 100:+.0f} %). {reasons.get(i, 'No reason found yet.')}" for i in worst[:10]) + """
+
+## Off by more than 25 %
+
+| run | error | reason |
+| --- | --- | --- |
+""" + "\n".join(f"| {i} | {error[i] * 100:+.0f} % | {reasons.get(i, 'none found yet')} |" for i in far[10:]) + f"""
+
+## Interpolation of the kernel tables
+
+Each inner point left out in turn; a lookup has points half as far apart.
+
+{tables}"""
+    with open(PAGE, "w") as file:
+        file.write(text)
+    print(f"wrote {os.path.relpath(PAGE)}")
+    print(f"dense bf16/fp16: {mean_of(dense)}\nMegatron style: {mean_of(style)}\nall: {mean_of([abs(e) for e in error.values()])}")
+
+
+main()

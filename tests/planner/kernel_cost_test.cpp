@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "models/framework.h"
+#include "models/zoo.h"
+#include "planner/cost/cost_source.h"
+#include "planner/cost/step_cost.h"
+#include "profiler/hardware/catalog.h"
+#include "profiler/hardware/kernel_tables.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::OperatorKind;
+using models::OperatorShape;
+using profiler::Phase;
+
+OperatorShape product(int64_t rows, int64_t columns, int64_t inner, Precision precision = Precision::bf16) {
+  OperatorShape s;
+  s.kind = OperatorKind::linear;
+  s.precision = precision;
+  s.rows = rows;
+  s.columns = columns;
+  s.inner = inner;
+  return s;
+}
+
+OperatorShape core(int64_t sequence, int64_t batch = 1) {
+  OperatorShape s;
+  s.kind = OperatorKind::attention;
+  s.precision = Precision::bf16;
+  s.batch = batch;
+  s.sequence = sequence;
+  s.heads = s.kv_heads = 32;
+  s.head_dim = s.value_head_dim = 128;
+  return s;
+}
+
+class KernelCostTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<CostSource> cost(const Execution& execution = {}, const Calibration& calibration = kCalibration) {
+    return make_kernel_cost(cluster_, execution, calibration);
+  }
+  ClusterSpec cluster_ = profiler::load_cluster("dgx-h100:4", std::nullopt);
+};
+
+TEST_F(KernelCostTest, AProductTakesItsMeasuredTimeAtTheSustainedRate) {
+  Calibration c;
+  c.sustained = 0.5;
+  c.kernel_gap_s = 0.0;
+  const double measured = *profiler::kernel_tables("h100-sxm-80gb")->gemm_s(false, 4096, 8192, 8192);
+  EXPECT_NEAR(cost({}, c)->operator_s(product(4096, 8192, 8192), Phase::forward), 2.0 * measured, 1e-12);
+}
+
+TEST_F(KernelCostTest, GradientsAreTheProductsThatTheyAre) {
+  Calibration c;
+  c.kernel_gap_s = 0.0;
+  const auto source = cost({}, c);
+  const profiler::KernelTables& tables = *profiler::kernel_tables("h100-sxm-80gb");
+  const OperatorShape s = product(4096, 1024, 16384);
+  EXPECT_NEAR(source->operator_s(s, Phase::input_gradient) * c.sustained * c.input_gradient_rate,
+              *tables.gemm_s(false, 4096, 16384, 1024), 1e-12);
+  EXPECT_NEAR(source->operator_s(s, Phase::weight_gradient) * c.sustained * c.weight_gradient_rate,
+              *tables.gemm_s(false, 1024, 16384, 4096), 1e-12);
+}
+
+TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {
+  const auto h100 = cost();
+  EXPECT_LT(h100->operator_s(product(8192, 8192, 8192, Precision::fp8), Phase::forward),
+            0.75 * h100->operator_s(product(8192, 8192, 8192), Phase::forward));
+  const ClusterSpec a100 = profiler::load_cluster("dgx-a100:1", std::nullopt);
+  const auto older = make_kernel_cost(a100, {});
+  EXPECT_EQ(older->operator_s(product(8192, 8192, 8192, Precision::fp8), Phase::forward),
+            older->operator_s(product(8192, 8192, 8192), Phase::forward));
+}
+
+TEST_F(KernelCostTest, LengthsThatTensorCoresDislikeCostMore) {
+  const auto source = cost();
+  const double fine = source->operator_s(product(4096, 4096, 4096), Phase::forward);
+  EXPECT_GT(source->operator_s(product(4096, 4104, 4096), Phase::forward), 1.1 * fine) << "no multiple of 64";
+  EXPECT_GT(source->operator_s(product(4096, 4097, 4096), Phase::forward), 3.0 * fine) << "no multiple of 8";
+}
+
+TEST_F(KernelCostTest, AttentionKernelsFollowTheirGenerations) {
+  Execution first, second, unfused;
+  first.attention = AttentionKernel::flash1;
+  second.attention = AttentionKernel::flash2;
+  unfused.attention = AttentionKernel::unfused;
+  for (const int64_t sequence : {2048, 8192}) {
+    const auto seconds = [&](const Execution& e, Phase phase) { return cost(e)->operator_s(core(sequence), phase); };
+    EXPECT_LT(seconds({}, Phase::forward), seconds(second, Phase::forward));
+    EXPECT_LT(seconds(second, Phase::forward), seconds(first, Phase::forward));
+    EXPECT_LT(seconds(first, Phase::forward), seconds(unfused, Phase::forward));
+    // Backward: 2.5 times the FLOP at a lower rate.
+    EXPECT_GT(seconds({}, Phase::input_gradient), 2.5 * seconds({}, Phase::forward));
+  }
+  // FlashAttention-2's chart for H100, causal, head size 128, forward: 333 TFLOP/s at 8,192 tokens.
+  const double rate = models::forward_flop(core(8192)) / cost(second)->operator_s(core(8192), Phase::forward);
+  EXPECT_NEAR(rate / 1e12, 333, 0.1 * 333);
+}
+
+TEST_F(KernelCostTest, SmallLayersWaitForTheHost) {
+  const ModelSpec model = models::load_model("gpt2-124m");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const models::LayerProgram layer = models::layer_program(model, 0, layout, 128);
+  Execution slow, blocking, graphs;
+  slow.launch_us = blocking.launch_us = graphs.launch_us = 100.0;
+  blocking.blocking_launches = true;
+  graphs.graphs = true;
+  const auto forward = [&](const Execution& e) {
+    return cost(e)->pieces_s(profiler::Piece::layer, layout, layer)[0].forward_s;
+  };
+  const double device_s = forward({});
+  EXPECT_GT(forward(slow), 1e-3) << "some twenty kernels of 100 us";
+  EXPECT_NEAR(forward(blocking), forward(slow) + device_s, 1e-9);
+  EXPECT_EQ(forward(graphs), device_s);
+}
+
+TEST_F(KernelCostTest, CollectivesInsideANodeAreMeasuredAndBetweenNodesFollowTheNetwork) {
+  Calibration c;
+  c.collective_rate = 1.0;
+  const auto source = cost({}, c);
+  const int64_t bytes = int64_t{512} << 20;
+  const double measured = *profiler::kernel_tables("h100-sxm-80gb")->collective_s("all_reduce", 8, double(bytes));
+  EXPECT_NEAR(source->collective_s(models::CollectiveKind::all_reduce, bytes, {8, 8}), measured, 1e-12);
+  const double across = source->collective_s(models::CollectiveKind::all_reduce, bytes, {32, 32});
+  EXPECT_GT(across, measured);
+  EXPECT_EQ(source->collective_s(models::CollectiveKind::all_reduce, bytes, {1, 1}), 0.0);
+  EXPECT_LT(source->overlap_share({32, 32}), source->overlap_share({8, 8})) << "network traffic costs compute less";
+}
+
+TEST_F(KernelCostTest, ADeviceWithoutMeasurementsIsPricedByItsPeaks) {
+  ClusterSpec unknown = cluster_;
+  unknown.device.name = "another";
+  EXPECT_EQ(make_kernel_cost(unknown, {}), nullptr);
+  EXPECT_EQ(make_device_cost(unknown, {})->origin().source, "roofline");
+  unknown.device.kernels = "h100-sxm-80gb";
+  unknown.device.kernel_rate = 0.5;
+  const auto half = make_kernel_cost(unknown, {});
+  Calibration c;
+  EXPECT_NEAR(half->operator_s(product(8192, 8192, 8192), Phase::forward) - c.kernel_gap_s,
+              2.0 * (cost()->operator_s(product(8192, 8192, 8192), Phase::forward) - c.kernel_gap_s), 1e-9);
+}
+
+TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
+  OperatorShape experts = product(8192, 4096, 2048);
+  experts.kind = OperatorKind::expert_linear;
+  experts.batch = 16;
+  const auto source = cost();
+  EXPECT_GT(source->operator_s(experts, Phase::forward), source->operator_s(product(8192, 4096, 2048), Phase::forward));
+  Execution balanced;
+  balanced.balanced_experts = true;
+  EXPECT_LT(cost(balanced)->operator_s(experts, Phase::forward), source->operator_s(experts, Phase::forward));
+}
+
+}  // namespace
+}  // namespace mpt::planner

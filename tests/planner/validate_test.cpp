@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "core/error.h"
+#include "planner/validate/predict_run.h"
+#include "planner/validate/run_record.h"
+#include "planner/validate/statistics.h"
+
+namespace mpt::planner {
+namespace {
+
+TEST(Statistics, ErrorsAreSummarisedByTheirSize) {
+  const ErrorSummary s = summarise_errors({-0.1, 0.3, 0.2, -0.4});
+  EXPECT_EQ(s.count, 4);
+  EXPECT_NEAR(s.mean, 0.25, 1e-12);
+  EXPECT_NEAR(s.median, 0.25, 1e-12);
+  EXPECT_NEAR(s.worst, 0.4, 1e-12);
+  EXPECT_EQ(summarise_errors({}).count, 0);
+}
+
+TEST(Statistics, KendallTauByHand) {
+  EXPECT_EQ(kendall_tau({{1, 10}, {2, 20}, {3, 30}}), 1.0);
+  EXPECT_EQ(kendall_tau({{1, 30}, {2, 20}, {3, 10}}), -1.0);
+  EXPECT_NEAR(kendall_tau({{1, 10}, {2, 30}, {3, 20}}), 1.0 / 3.0, 1e-12);
+  // One tie in the prediction: 2 agreeing pairs over sqrt(3 x 2).
+  EXPECT_NEAR(kendall_tau({{1, 10}, {2, 10}, {3, 20}}), 2.0 / std::sqrt(6.0), 1e-12);
+  EXPECT_EQ(kendall_tau({{1, 1}}), 0.0);
+}
+
+// A run of Table 5 of arXiv:2205.05198, in the form of docs/validation.md.
+Json record() {
+  return parse_json(R"({
+    "id": "seqpar", "family": "seqpar", "framework": "Megatron-LM",
+    "model": {"name": "gpt-22b", "layers": 48, "hidden": 6144, "ffn_hidden": 24576, "heads": 64, "kv_heads": 64,
+              "vocab": 51200, "seq_len": 2048, "gated_mlp": false, "norm": "layernorm", "position": "learned",
+              "tied_embeddings": true},
+    "hardware": {"gpu": "a100-sxm-80gb", "gpus": 8, "gpus_per_node": 8, "nvlink_domain": 8, "intra": "NVLink3"},
+    "layout": {"tp": 8, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "dp": 1, "sequence_parallel": true, "micro_batch": 4,
+               "global_batch": 4, "zero_stage": 0, "precision": "fp16", "schedule": "none", "recompute": "selective"},
+    "measured": {"iter_time_s": 1.1, "peak_mem_gib": null}, "notes": ""})",
+                    "record");
+}
+
+RunPrediction predicted(const Json& json) { return predict_run(read_run_record(json, "/0")); }
+
+TEST(RunRecord, IsReadAndPredictedNearItsMeasurement) {
+  const RunRecord run = read_run_record(record(), "/0");
+  EXPECT_EQ(run.model.layers, 48);
+  EXPECT_EQ(run.measured_s, 1.1);
+  EXPECT_FALSE(run.measured_gib);
+  const RunPrediction p = predict_run(run);
+  EXPECT_NEAR(p.step_s / 1.1, 1.0, 0.12);
+  EXPECT_EQ(p.layout.tensor, 8);
+  EXPECT_TRUE(p.layout.sequence_parallel);
+  EXPECT_EQ(p.layout.recompute, Recompute::selective);
+  EXPECT_EQ(p.layout.execution.framework, "megatron-lm") << "fp16 without flash attention";
+  EXPECT_TRUE(p.filled.empty());
+  EXPECT_TRUE(p.fits);
+}
+
+TEST(RunRecord, FieldsThatWereNotPublishedAreFilledWithTheFastestThatFits) {
+  Json json = record();
+  json["layout"]["recompute"] = nullptr;
+  json["layout"]["micro_batch"] = nullptr;
+  const RunPrediction p = predicted(json);
+  EXPECT_EQ(p.filled.size(), 2u);
+  EXPECT_TRUE(p.fits);
+  for (const char* recompute : {"none", "selective", "full"}) {
+    for (const int micro_batch : {1, 2, 4}) {
+      json["layout"]["recompute"] = recompute;
+      json["layout"]["micro_batch"] = micro_batch;
+      const RunPrediction fixed = predicted(json);
+      if (fixed.fits) EXPECT_LE(p.step_s, fixed.step_s * (1 + 1e-9)) << recompute << " " << micro_batch;
+    }
+  }
+}
+
+TEST(RunRecord, ATimeMayFollowFromARate) {
+  Json json = record();
+  json["measured"] = {{"tokens_per_s_per_gpu", 931.0}};
+  EXPECT_NEAR(*read_run_record(json, "/0").measured_s, 4.0 * 2048 / (931.0 * 8), 1e-9);
+  json["measured"] = Json::object();
+  EXPECT_FALSE(read_run_record(json, "/0").measured_s);
+}
+
+TEST(RunRecord, WrongFieldsAreUserErrorsThatNameThem) {
+  const std::pair<const char*, Json> wrong[] = {
+      {"/model/layers", "many"},   {"/model/layers", -1},          {"/model/hidden", 1e300},      {"/hardware/gpu", "abacus"},
+      {"/hardware/gpus", nullptr}, {"/layout/global_batch", 0},    {"/layout/tp", 3.5},           {"/layout/recompute", 7},
+      {"/model", nullptr},         {"/measured", "none"},          {"/layout/global_batch", 1e99}, {"/model/kv_heads", 48},
+      {"/layout/dp", 99},          {"/model/heads", 63},           {"/layout/pp", 100000},
+  };
+  for (const auto& [pointer, value] : wrong) {
+    Json json = record();
+    json[Json::json_pointer(pointer)] = value;
+    try {
+      predicted(json);
+      ADD_FAILURE() << pointer << " = " << value.dump() << " passed";
+    } catch (const UserError& error) {
+      EXPECT_GT(std::string(error.what()).size(), 10u);
+    }
+  }
+  for (const char* text : {"null", "[]", "3", "{}", "\"x\""})
+    EXPECT_THROW(read_run_record(parse_json(text, "t"), "/0"), UserError) << text;
+}
+
+// Whatever a record holds, it is predicted or refused, never more than a few seconds and never a crash.
+TEST(RunRecord, RandomChangesArePredictedOrRefused) {
+  std::mt19937 random(7);
+  const Json values[] = {nullptr, -1, 0, 1, 2, 3, 8, 96, 1000003, 1e18, 0.5, "text", true, Json::array(), Json::object()};
+  int refused = 0, fine = 0;
+  for (int i = 0; i < 300; ++i) {
+    Json json = record();
+    for (int changes = 1 + i % 3; changes > 0; --changes) {
+      const char* sections[] = {"model", "hardware", "layout", "measured"};
+      Json& section = json[sections[random() % 4]];
+      auto field = section.begin();
+      std::advance(field, long(random() % section.size()));
+      field.value() = values[random() % std::size(values)];
+    }
+    try {
+      const RunPrediction p = predicted(json);
+      EXPECT_TRUE(std::isfinite(p.step_s) && p.step_s > 0.0 && p.peak_gib > 0.0);
+      ++fine;
+    } catch (const UserError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(fine, 20);
+}
+
+TEST(PredictRun, PhysicsPointsTheRightWay) {
+  const double base = predicted(record()).step_s;
+  Json json = record();
+  json["layout"]["recompute"] = "full";
+  EXPECT_GT(predicted(json).step_s, 1.15 * base) << "a third more compute";
+  json = record();
+  json["hardware"]["gpu"] = "h100-sxm-80gb";
+  EXPECT_LT(predicted(json).step_s, 0.65 * base);
+  json = record();
+  json["layout"]["tp"] = 4;
+  json["layout"]["dp"] = 2;
+  json["layout"]["micro_batch"] = 2;
+  EXPECT_GT(predicted(json).peak_gib, predicted(record()).peak_gib) << "half the model on each GPU";
+}
+
+}  // namespace
+}  // namespace mpt::planner
