@@ -63,11 +63,12 @@ PreparedSearch problem_of(const Plan& plan, const ExplainOptions& o) {
   problem.ranks = plan.layout.ranks();
   problem.memory_limit_bytes = plan.memory_limit_bytes;
   problem.precision = plan.layout.precision;
+  problem.execution = plan.layout.execution;
   problem.features = features_of(plan.cluster);
   problem.overlaps = overlaps_of(plan.layout);
   problem.threads = default_threads();
   if (!o.profile.empty()) p.profile = profiler::load_profile(o.profile);
-  if (plan.cost.source != "roofline" &&
+  if (plan.cost.source == "profile" &&
       (!p.profile || profiler::profile_digest(*p.profile) != plan.cost.digest)) {
     throw UserError(
         Problem{"--profile", o.profile.empty() ? "missing" : "another profile",
@@ -93,7 +94,7 @@ void run(const ExplainOptions& o) {
   const SearchProblem& problem = p.problem;
   p.cost = p.profile ? make_profile_cost(*p.profile, problem.model, problem.workload, problem.precision,
                                          problem.cluster)
-                     : make_roofline_cost(problem.cluster);
+                     : make_device_cost(problem.cluster, problem.execution);
   p.problem.cost = p.cost.get();
   p.pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   p.pools->set(p.problem);

@@ -20,12 +20,12 @@ struct Calibration {
   // FLOP of an attention backward against forward: five products for two (arXiv:2205.14135, appendix B), at a lower rate
   // (cuDNN 9.19 on H200, llama3.1 causal at 8,192 tokens: 541 of 644 TFLOP/s).
   double attention_backward_flop = 2.5;
-  double attention_backward_rate = 0.87;
+  double attention_backward_rate = 0.84;
   // FlashAttention-2 was written for Ampere: on later chips it reaches this share of the peak, half of it at this many
   // tokens (its own chart for H100 forward, causal, head size 128: 191, 298 and 333 TFLOP/s at 512, 2,048 and 8,192).
   double flash1_share = 0.21;
   double flash1_ampere_share = 0.413;
-  double flash2_share = 0.32;
+  double flash2_share = 0.345;
   double flash2_half_tokens = 350.0;
   double flash2_backward_rate = 0.80;
   // Batched products of unfused attention are thin (head size is their inner length): share of large products' rate.
@@ -50,6 +50,8 @@ struct Calibration {
   // The same for grouped products, whose inputs are padded and cast expert by expert (NVIDIA, dgxc-benchmarking: grok-1 on
   // H100 takes 13.4 s in fp8 and 15.9 s in bf16).
   double grouped_fp8_speedup = 1.1;
+  // One kernel does all of them on Blackwell, from its own block-scaled formats.
+  double blackwell_grouped_fp8_speedup = 1.6;
   // The fullest expert's share against the mean one: what routing leaves of balance.
   double expert_imbalance = 1.26;
   // All-to-all between nodes has every pair talk through small messages.
@@ -98,6 +100,7 @@ struct Calibration {
     v.field("unaligned_rate", &T::unaligned_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("line_unaligned_rate", &T::line_unaligned_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("grouped_fp8_speedup", &T::grouped_fp8_speedup, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("blackwell_grouped_fp8_speedup", &T::blackwell_grouped_fp8_speedup, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("expert_imbalance", &T::expert_imbalance, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("network_all_to_all_rate", &T::network_all_to_all_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("fp8_cast_bytes", &T::fp8_cast_bytes, "see cost/calibration.h", optional_field(between(0, 1e6)));

@@ -139,11 +139,12 @@ class KernelCost final : public CostSource {
   double pipelined_overlap_share() const override { return c_.tensor_overlap_share; }
   double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
-  CostOrigin origin() const override { return {"kernels", device_.name, tables_.source, ""}; }
+  CostOrigin origin() const override { return {"kernels", device_.name, "", ""}; }
 
  private:
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
   static constexpr double kFastLink = 60e9;
+  static constexpr double kBlackwell = 4e15;  // fp8 FLOP/s that no data-centre chip before it has
   // Mean of the products of the one node that was measured shape by shape (SimuMax, b200_bf16_ceperm.json).
   static constexpr double kUnmeasuredShare = 0.49;
 
@@ -163,7 +164,8 @@ class KernelCost final : public CostSource {
   // All wait for the slowest of them.
   double rate() const { return device_.kernel_rate * c_.sustained / straggling_; }
   static double straggling(const ClusterSpec& cluster, const Calibration& c) {
-    const double nodes = double(cluster.devices) / double(std::max<int64_t>(1, cluster.devices_per_node));
+    // The outermost level reaches everybody, of a part of a mixed cluster, too.
+    const double nodes = double(cluster.levels.back().group_size) / double(std::max<int64_t>(1, cluster.levels.front().group_size));
     return 1.0 + c.straggler_per_doubling * std::log2(std::max(1.0, nodes));
   }
   double bandwidth() const { return device_.memory_bandwidth_bytes_per_s * c_.bandwidth_share; }
@@ -209,12 +211,15 @@ class KernelCost final : public CostSource {
     } else {
       each = gemm_s(false, columns, inner, rows) / c_.weight_gradient_rate;
     }
-    if (fp8) each /= c_.grouped_fp8_speedup;
+    const double fp8_speedup = !fp8                                  ? 1.0
+                               : device_.fp8_flop_per_s >= kBlackwell ? c_.blackwell_grouped_fp8_speedup
+                                                                      : c_.grouped_fp8_speedup;
+    each /= fp8_speedup;
     const double imbalance = execution_.balanced_experts ? 1.0 : c_.expert_imbalance;
     double seconds = groups * each * imbalance / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
       seconds = std::min(seconds, imbalance * 2.0 * double(s.rows) * columns * inner /
-                                      (*flop_per_s * rate() * (fp8 ? c_.grouped_fp8_speedup : 1.0)));
+                                      (*flop_per_s * rate() * fp8_speedup));
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * c_.permute_passes;
     return c_.kernel_gap_s + seconds + (phase == Phase::weight_gradient ? 0.0 : moved / bandwidth());

@@ -158,7 +158,7 @@ def wrong_plan(folder, model, profile, base):
     expect("plan, model missing", run("mpt-plan", "--cluster", "dgx-h100:1", "--global-batch", 8), 2, "--model")
     expect("plan, help", run("mpt-plan", "--help"), 0, "--cluster", "--micro-batch")
     expect("plan, version", run("mpt-plan", "--version"), 0, "mpt 0.")
-    expect("plan, catalog", run("mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64), 0, "roofline of h100")
+    expect("plan, catalog", run("mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64), 0, "kernels of h100")
 
 
 def plan_commands(folder, base, profile):
@@ -322,12 +322,53 @@ def interrupted(plan, text):
     expect("run, interrupted", done, 130, "Measured against predicted", "stopped after step")
 
 
+
+def published_runs(folder):
+    run_5 = {
+        "id": "seqpar-22b", "family": "seqpar", "framework": "Megatron-LM", "notes": "",
+        "model": {"name": "gpt-22b", "layers": 48, "hidden": 6144, "heads": 64, "vocab": 51200, "seq_len": 2048, "gated_mlp": False},
+        "hardware": {"gpu": "a100-sxm-80gb", "gpus": 8, "gpus_per_node": 8, "nvlink_domain": 8},
+        "layout": {"tp": 8, "pp": 1, "dp": 1, "sequence_parallel": True, "micro_batch": 4, "global_batch": 4, "precision": "fp16",
+                   "recompute": "selective"},
+        "measured": {"iter_time_s": 1.1, "peak_mem_gib": None}}
+    runs = write(f"{folder}/runs.json", [run_5])
+    expect("validate", run("mpt-plan", "validate", runs, "--html", f"{folder}/accuracy.html"), 0, "seqpar-22b", "1.10 s", "model.ffn_hidden",
+           "1 runs, 0 skipped", "wrote")
+    page = open(f"{folder}/accuracy.html").read()
+    if "<svg" not in page or "seqpar-22b" not in page or "http://" in page.replace("http://www.w3.org", ""):
+        FAILURES.append("validate --html: no plot, no run, or something loaded from elsewhere")
+    report = json.loads(run("mpt-plan", "validate", runs, "--json").stdout)
+    only = report["runs"][0]
+    if not (0.8 < only["predicted_iter_time_s"] / 1.1 < 1.2) or only["skipped"] is not None or report["summary"]["all"]["all"]["time"]["runs"] != 1:
+        FAILURES.append(f"validate --json: {json.dumps(report)[:600]}")
+    wrong = json.loads(json.dumps(run_5))
+    wrong["hardware"]["gpu"], wrong["id"] = "abacus", "wrong"
+    mixed = write(f"{folder}/mixed_runs.json", [run_5, wrong, 3, {}])
+    expect("validate, wrong records", run("mpt-plan", "validate", mixed), 2, "abacus", "4 runs, 3 skipped", "seqpar-22b")
+    report = json.loads(run("mpt-plan", "validate", mixed, "--json").stdout)
+    if [r["skipped"] is None for r in report["runs"]] != [True, False, False, False]:
+        FAILURES.append("validate --json: wrong records are not told from right ones")
+    expect("validate, no list", run("mpt-plan", "validate", write(f"{folder}/object.json", {})), 2, "a list of runs")
+    expect("validate, no JSON", run("mpt-plan", "validate", write(f"{folder}/text.json", "text")), 2, "text.json")
+    expect("validate, no file", run("mpt-plan", "validate", f"{folder}/none.json"), 2, "none.json")
+    expect("validate, empty", run("mpt-plan", "validate", write(f"{folder}/empty.json", [])), 0, "0 runs")
+    expect("validate, one family", run("mpt-plan", "validate", runs, "--family", "other"), 0, "0 runs")
+    expect("validate, calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/slow.json", {"sustained": 0.5})), 0, "seqpar-22b")
+    expect("validate, wrong calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/bad.json", {"sustained": "x"})), 2, "sustained")
+    expect("validate, page nowhere", run("mpt-plan", "validate", runs, "--html", f"{folder}/none/x.html"), 2, "--html")
+    gpu = ["--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64]
+    expect("framework", run("mpt-plan", *gpu, "--framework", "torchtitan"), 0, "tp1")
+    expect("unknown framework", run("mpt-plan", *gpu, "--framework", "megatron-cor"), 2, "--framework", "megatron-core")
+
+
+
 with tempfile.TemporaryDirectory() as folder:
     model, text, profile, plan, base = first_use(folder)
     wrong_profile(folder, model, profile)
     wrong_plan(folder, model, profile, base)
     plan_commands(folder, base, profile)
     other_clusters(folder)
+    published_runs(folder)
     wrong_run(folder, text, plan)
     interrupted(plan, text)
 print("\n".join(FAILURES))

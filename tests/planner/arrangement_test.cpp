@@ -103,11 +103,11 @@ TEST(Arrangement, GroupsOfEqualDevicesAndAFastLinkAreLikeOneCluster) {
   one.cluster = profiler::load_cluster("dgx-h100:2", std::nullopt);
   one.ranks = one.cluster.devices;
   one.memory_limit_bytes = rank_limit_bytes(one.cluster.device, {}, 0);
-  const auto source = make_roofline_cost(one.cluster);
+  const auto source = make_device_cost(one.cluster, {});
   one.cost = source.get();
   SearchProblem two = one;
   two.cluster = profiler::load_cluster("dgx-h100:1+dgx-h100:1", std::nullopt);
-  const Pools pools(two.cluster, 0);
+  const Pools pools(two.cluster, {}, 0);
   pools.set(two);
   // Joined by the same network that connects two nodes.
   EXPECT_DOUBLE_EQ(search(two, 1).best.front().evaluation.step_time_s,
@@ -125,7 +125,7 @@ TEST(Arrangement, FasterDevicesGetMoreLayersAndSmallOnesFewer) {
   problem.bounds.pipeline = {2};
   problem.bounds.chunks = {1};
   problem.bounds.orders = {RankOrder::pipeline_outermost};
-  const Pools pools(cluster, 0);
+  const Pools pools(cluster, {}, 0);
   pools.set(problem);
   const auto best = search(problem, 1).best;
   ASSERT_FALSE(best.empty());

@@ -46,6 +46,7 @@ class KernelCostTest : public ::testing::Test {
 
 TEST_F(KernelCostTest, AProductTakesItsMeasuredTimeAtTheSustainedRate) {
   Calibration c;
+  c.straggler_per_doubling = 0.0;
   c.sustained = 0.5;
   c.kernel_gap_s = 0.0;
   const double measured = *profiler::kernel_tables("h100-sxm-80gb")->gemm_s(false, 4096, 8192, 8192);
@@ -54,7 +55,7 @@ TEST_F(KernelCostTest, AProductTakesItsMeasuredTimeAtTheSustainedRate) {
 
 TEST_F(KernelCostTest, GradientsAreTheProductsThatTheyAre) {
   Calibration c;
-  c.kernel_gap_s = 0.0;
+  c.kernel_gap_s = c.straggler_per_doubling = 0.0;
   const auto source = cost({}, c);
   const profiler::KernelTables& tables = *profiler::kernel_tables("h100-sxm-80gb");
   const OperatorShape s = product(4096, 1024, 16384);

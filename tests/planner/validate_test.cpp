@@ -73,7 +73,8 @@ TEST(RunRecord, FieldsThatWereNotPublishedAreFilledWithTheFastestThatFits) {
       json["layout"]["recompute"] = recompute;
       json["layout"]["micro_batch"] = micro_batch;
       const RunPrediction fixed = predicted(json);
-      if (fixed.fits) EXPECT_LE(p.step_s, fixed.step_s * (1 + 1e-9)) << recompute << " " << micro_batch;
+      if (!fixed.fits) continue;
+      EXPECT_LE(p.step_s, fixed.step_s * (1 + 1e-9)) << recompute << " " << micro_batch;
     }
   }
 }
