@@ -107,7 +107,7 @@ struct Overlap {
 };
 
 Overlap overlap_of(const RunRecord& run, const Execution& e) {
-  if (has(run.notes, "no overlap") || has(run.sharding, "no overlap") || has(run.schedule, "sync")) return {};
+  if (has(run.notes, "no overlap") || has(run.sharding, "no overlap") || has(run.schedule, "(sync)")) return {};
   if (e.framework == "nemo") return {true, true, true, true};
   if (e.framework == "megatron-core") return {true, true, has(run.overlap, "TP"), true};
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
