@@ -27,8 +27,8 @@ struct DeviceSpec {
   double fp8_flop_per_s = 0.0;              // dense peak; 0 where the device has no fp8
   double host_bandwidth_bytes_per_s = 0.0;  // each way to the host's memory; 0: unknown, no offload
   double power_w = 0.0;                     // limit of the whole device; 0: unknown
-  // Which measured kernel times price it (profiler/hardware/kernels), and how fast it is against them. Empty: its own
-  // name's, if there are any.
+  // Which measured kernel times price it (profiler/hardware/kernels), and how fast it is against them. Empty:
+  // its own name's, if there are any.
   std::string kernels = "";
   double kernel_rate = 1.0;
 
@@ -48,7 +48,8 @@ struct DeviceSpec {
     v.field("host_bandwidth_bytes_per_s", &T::host_bandwidth_bytes_per_s, "to the host's memory, each way",
             optional_field(between(0, 1e15)));
     v.field("power_w", &T::power_w, "power limit in watts", optional_field(between(0, 1e5)));
-    v.field("kernels", &T::kernels, "device whose measured kernel times price it; empty: its own", optional_field());
+    v.field("kernels", &T::kernels, "device whose measured kernel times price it; empty: its own",
+            optional_field());
     v.field("kernel_rate", &T::kernel_rate, "its speed against those", optional_field(between(1e-3, 100)));
   }
 };

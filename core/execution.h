@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Execution: what a framework does with a layout, as far as time and memory depend on it: which kernels it has, what it
-// keeps for backward, in which precision it holds states. The defaults are this project's own runtime; the values of other
-// frameworks are knowledge and live in models/frameworks/.
+// Execution: what a framework does with a layout, as far as time and memory depend on it: which kernels it
+// has, what it keeps for backward, in which precision it holds states. The defaults are this project's own
+// runtime; the values of other frameworks are knowledge and live in models/frameworks/.
 
 #include <cstdint>
 #include <string>
@@ -12,23 +12,23 @@
 
 namespace mpt {
 
-/// flash: scores never reach memory (arXiv:2205.14135). unfused: two batched products with scores, softmax and dropout
-/// between them in memory, over the full square of the sequence (Megatron-LM before 2023).
-/// flash1 and flash2: FlashAttention-1 and 2, which are not written for Hopper and later.
+/// flash: scores never reach memory (arXiv:2205.14135). unfused: two batched products with scores, softmax
+/// and dropout between them in memory, over the full square of the sequence (Megatron-LM before 2023). flash1
+/// and flash2: FlashAttention-1 and 2, which are not written for Hopper and later.
 enum class AttentionKernel { flash, flash1, flash2, unfused };
-/// fused: norms, activations and rotary embedding are one kernel each. compiled: chains of them are fused with each other
-/// (torch.compile). eager: every elementary operation is a kernel of its own.
+/// fused: norms, activations and rotary embedding are one kernel each. compiled: chains of them are fused
+/// with each other (torch.compile). eager: every elementary operation is a kernel of its own.
 enum class ElementwiseKernels { fused, compiled, eager };
-/// What the loss keeps of the logits, which have vocabulary / tensor columns. own: as this project's runtime. fused: the
-/// gradient in place of the logits. fp32: logits in fp32 and their softmax beside them.
+/// What the loss keeps of the logits, which have vocabulary / tensor columns. own: as this project's runtime.
+/// fused: the gradient in place of the logits. fp32: logits in fp32 and their softmax beside them.
 enum class LossKernel { own, fused, fp32 };
 
 MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::flash1, "flash1"},
-               {AttentionKernel::flash2, "flash2"},
-               {AttentionKernel::unfused, "unfused"});
+               {AttentionKernel::flash2, "flash2"}, {AttentionKernel::unfused, "unfused"});
 MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
                {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
-MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"}, {LossKernel::fp32, "fp32"});
+MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"},
+               {LossKernel::fp32, "fp32"});
 
 struct Execution {
   std::string framework = "mpt";
@@ -36,20 +36,21 @@ struct Execution {
   ElementwiseKernels elementwise = ElementwiseKernels::fused;
   LossKernel loss = LossKernel::own;
   bool dropout = false;  // masks of one byte are kept
-  // Between stages each tensor rank sends its share, and the receivers gather it inside the node (arXiv:2104.04473,
-  // section 4.1).
+  // Between stages each tensor rank sends its share, and the receivers gather it inside the node
+  // (arXiv:2104.04473, section 4.1).
   bool scatters_transfers = false;
   bool blocking_launches = false;  // the host waits for each kernel: its own time adds to theirs
   bool balanced_experts = false;   // routing is forced to an even load, as benchmarks do
   // A token that goes to several experts of one device is sent there once.
   bool deduplicates_dispatch = false;
-  bool graphs = false;   // kernels are launched by the device from a graph
-  // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator that keeps
-  // something for backward.
+  bool graphs = false;  // kernels are launched by the device from a graph
+  // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator
+  // that keeps something for backward.
   bool recomputes_whole_layer = false;
-  int64_t logit_copies = 1;  // with LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed
-  // Where weight gradients are computed apart, only products' inputs and the gradients of their outputs wait for them
-  // (arXiv:2401.10241, section 2.1); else everything that backward needs does.
+  int64_t logit_copies =
+      1;  // with LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed
+  // Where weight gradients are computed apart, only products' inputs and the gradients of their outputs wait
+  // for them (arXiv:2401.10241, section 2.1); else everything that backward needs does.
   bool frees_after_input_gradient = false;
   // Bytes per parameter in mixed precision. 0: as this project's runtime, 2 + 4 + 12.
   int64_t weight_bytes = 0;
@@ -61,11 +62,12 @@ struct Execution {
   double launch_us = 0.0;
   double micro_batch_us = 0.0;  // and per micro-batch and stage: scheduling, waiting for messages
   double step_ms = 0.0;         // and per step: data, optimizer's checks, logging
-  /// Beside its tensors a rank's process holds what the driver, its context and the communication library take, and what
-  /// the allocator cannot use.
+  /// Beside its tensors a rank's process holds what the driver, its context and the communication library
+  /// take, and what the allocator cannot use.
   double context_gib = 0.0;
   double allocator_slack = 0.0;  // share of the tensors
-  int64_t extra_kept_bytes = 0;  // per token and hidden unit: what a layer keeps beyond what its operators need
+  int64_t extra_kept_bytes =
+      0;  // per token and hidden unit: what a layer keeps beyond what its operators need
 
   bool operator==(const Execution&) const = default;
 
@@ -81,32 +83,35 @@ struct Execution {
             optional_field());
     v.field("blocking_launches", &T::blocking_launches, "the host waits for each kernel", optional_field());
     v.field("balanced_experts", &T::balanced_experts, "routing is forced to an even load", optional_field());
-    v.field("deduplicates_dispatch", &T::deduplicates_dispatch, "tokens go once to a device that holds several experts",
-            optional_field());
+    v.field("deduplicates_dispatch", &T::deduplicates_dispatch,
+            "tokens go once to a device that holds several experts", optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
-    v.field("recomputes_whole_layer", &T::recomputes_whole_layer, "full recompute runs the last projection again",
-            optional_field());
-    v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them", optional_field(between(0, 16)));
+    v.field("recomputes_whole_layer", &T::recomputes_whole_layer,
+            "full recompute runs the last projection again", optional_field());
+    v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",
+            optional_field(between(0, 16)));
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,
             "only what weight gradients read waits for them", optional_field());
-    v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision", optional_field(between(0, 64)));
+    v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision",
+            optional_field(between(0, 64)));
     v.field("fp8_weight_bytes", &T::fp8_weight_bytes, "bytes of one weight where products run in fp8; 0: 4",
             optional_field(between(0, 64)));
     v.field("gradient_bytes", &T::gradient_bytes, "bytes of one gradient; 0: by precision",
             optional_field(between(0, 64)));
-    v.field("optimizer_bytes", &T::optimizer_bytes, "bytes of one parameter's optimizer state; 0: by precision",
-            optional_field(between(0, 64)));
+    v.field("optimizer_bytes", &T::optimizer_bytes,
+            "bytes of one parameter's optimizer state; 0: by precision", optional_field(between(0, 64)));
     v.field("reduced_bytes", &T::reduced_bytes, "bytes of one gradient while it is reduced; 0: 4",
             optional_field(between(0, 8)));
     v.field("launch_us", &T::launch_us, "host's microseconds per kernel", optional_field(between(0, 1e4)));
     v.field("micro_batch_us", &T::micro_batch_us, "host's microseconds per micro-batch and stage",
             optional_field(between(0, 1e6)));
     v.field("step_ms", &T::step_ms, "host's milliseconds per step", optional_field(between(0, 1e5)));
-    v.field("context_gib", &T::context_gib, "GiB of a process beside its tensors", optional_field(between(0, 64)));
+    v.field("context_gib", &T::context_gib, "GiB of a process beside its tensors",
+            optional_field(between(0, 64)));
     v.field("allocator_slack", &T::allocator_slack, "share of tensors that the allocator loses",
             optional_field(between(0, 1)));
-    v.field("extra_kept_bytes", &T::extra_kept_bytes, "bytes that a layer keeps per token and hidden unit beside",
-            optional_field(between(0, 1000)));
+    v.field("extra_kept_bytes", &T::extra_kept_bytes,
+            "bytes that a layer keeps per token and hidden unit beside", optional_field(between(0, 1000)));
   }
 };
 

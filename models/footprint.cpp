@@ -193,7 +193,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
                                             : h.piece->computed + h.piece->gradient_kept;
   }
   if (!layout.execution.frees_after_input_gradient)
-    footprint.saved_for_weight_bytes += content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
+    footprint.saved_for_weight_bytes +=
+        content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
   footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes;
   footprint.backward_workspace_bytes = backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes;
   if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {

@@ -25,9 +25,9 @@ Execution load_framework(const std::string& name, const std::string& where) {
     return from_json<Execution>(parse_json(std::string(text), path), path);
   }
   const std::vector<std::string> known = framework_names();
-  throw UserError(Problem{where,
-                          fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, known)),
-                          fmt::format("one of {}", fmt::join(known, ", ")), ""});
+  throw UserError(
+      Problem{where, fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, known)),
+              fmt::format("one of {}", fmt::join(known, ", ")), ""});
 }
 
 }  // namespace mpt::models

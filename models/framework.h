@@ -10,7 +10,8 @@
 
 namespace mpt::models {
 
-/// "mpt", this project's own runtime, or one of models/frameworks/. Throws UserError that names `where` otherwise.
+/// "mpt", this project's own runtime, or one of models/frameworks/. Throws UserError that names `where`
+/// otherwise.
 Execution load_framework(const std::string& name, const std::string& where);
 std::vector<std::string> framework_names();
 

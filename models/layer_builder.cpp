@@ -75,8 +75,9 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   // Of k copies that fall on n devices at random, n (1 - (1 - 1/n)^k) devices get one or more.
   const auto devices = double(layout_.expert);
   const auto copies = double(model_.moe->experts_per_token);
-  const double sent =
-      layout_.execution.deduplicates_dispatch ? devices * (1.0 - std::pow(1.0 - 1.0 / devices, copies)) / copies : 1.0;
+  const double sent = layout_.execution.deduplicates_dispatch
+                          ? devices * (1.0 - std::pow(1.0 - 1.0 / devices, copies)) / copies
+                          : 1.0;
   const Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert,
                             int64_t(double(rows / layout_.expert_split() * width * unit_) * sent)};
   op.forward_collectives = {exchange};
@@ -106,7 +107,8 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   if (model_.attention_sinks) last().parameters = share(model_.heads);
   keep_both(bytes(sizes.qkv_columns));
   if (layout_.execution.attention == AttentionKernel::unfused) {
-    // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops them.
+    // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
+    // them.
     const int64_t scores = layout_.micro_batch * s.heads * sequence_ * sequence_;
     keep(rounded(scores * (layout_.execution.dropout ? 2 * unit_ + 1 : unit_)), 0);
     last().forward_workspace_bytes = rounded(scores * unit_);

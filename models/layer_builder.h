@@ -12,8 +12,8 @@
 
 namespace mpt::models {
 
-/// How a linear layer is split (arXiv:1909.08053, section 3). With sequence parallelism a replicated one works
-/// on the rank's own tokens.
+/// How a linear layer is split (arXiv:1909.08053, section 3). With sequence parallelism a replicated one
+/// works on the rank's own tokens.
 enum class Parallel : uint8_t { replicated, columns, rows };
 
 struct LinearSizes {

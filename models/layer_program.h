@@ -42,7 +42,8 @@ struct Operator {
   int64_t backward_workspace_bytes = 0;
   int64_t gradient_kept_bytes =
       0;  // of that: kept from the input gradient to the weight gradient, if they are apart
-  int64_t weight_operand_bytes = 0;  // what its weight gradient reads: the input and the gradient of the output
+  int64_t weight_operand_bytes =
+      0;  // what its weight gradient reads: the input and the gradient of the output
   std::vector<Collective> forward_collectives{};
   std::vector<Collective> backward_collectives{};
   bool operator==(const Operator&) const = default;
@@ -50,7 +51,7 @@ struct Operator {
 
 struct LayerProgram {
   std::vector<Operator> operators;
-  int64_t input_bytes = 0;  // the piece's input, the only thing kept with full recompute
+  int64_t input_bytes = 0;        // the piece's input, the only thing kept with full recompute
   bool recomputed_whole = false;  // Execution::recomputes_whole_layer
 };
 

@@ -180,10 +180,11 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   app.add_option("--threads", o.threads, "Threads of the search (default: one per core, at most 8)")
       ->check(CLI::Range(1, 256));
-  app.add_option("--framework", o.framework,
-                 fmt::format("Framework that is to run the plan, whose kernels and memory count: {} (default: "
-                             "megatron-core on GPUs, mpt on CPUs)",
-                             fmt::join(models::framework_names(), ", ")));
+  app.add_option(
+      "--framework", o.framework,
+      fmt::format("Framework that is to run the plan, whose kernels and memory count: {} (default: "
+                  "megatron-core on GPUs, mpt on CPUs)",
+                  fmt::join(models::framework_names(), ", ")));
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,

@@ -41,51 +41,60 @@ std::string to_svg(const ScatterPlot& plot) {
     if (p.x > 0.0 && p.y > 0.0 && std::isfinite(p.x) && std::isfinite(p.y)) points.push_back(p);
   }
   const Decades decades(points);
-  const double end = kSize - 20, bottom = kSize - kBottom, scale_x = (end - kLeft) / (decades.last - decades.first),
+  const double end = kSize - 20, bottom = kSize - kBottom,
+               scale_x = (end - kLeft) / (decades.last - decades.first),
                scale_y = (bottom - kTop) / (decades.last - decades.first);
   const auto x_of = [&](double x) { return kLeft + (std::log10(x) - decades.first) * scale_x; };
   const auto y_of = [&](double y) { return bottom - (std::log10(y) - decades.first) * scale_y; };
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"{2}\">\n"
-      "<title>{2}</title>\n<style>text{{font:12px system-ui,sans-serif;fill:#59636e}}.title{{font-weight:600;font-size:15px}}"
+      "<title>{2}</title>\n<style>text{{font:12px "
+      "system-ui,sans-serif;fill:#59636e}}.title{{font-weight:600;font-size:15px}}"
       ".grid{{stroke:#d9dee3}}.even{{stroke:#59636e}}.band{{stroke:#59636e;stroke-dasharray:3 4}}"
       "circle{{fill-opacity:.65;stroke-opacity:.9}}@media(prefers-color-scheme:dark){{text{{fill:#a3adb8}}"
-      ".grid{{stroke:#343b42}}.even,.band{{stroke:#a3adb8}}}}</style>\n<text class=\"title\" x=\"{3}\" y=\"24\">{2}</text>\n",
+      ".grid{{stroke:#343b42}}.even,.band{{stroke:#a3adb8}}}}</style>\n<text class=\"title\" x=\"{3}\" "
+      "y=\"24\">{2}</text>\n",
       kSize + kLegend, kSize, escape_html(plot.title), kLeft);
   for (int d = decades.first; d <= decades.last; ++d) {
     const double value = std::pow(10.0, d);
     svg += fmt::format(
-        "<line class=\"grid\" x1=\"{0:.1f}\" y1=\"{2}\" x2=\"{0:.1f}\" y2=\"{3}\"/><line class=\"grid\" x1=\"{4}\" "
-        "y1=\"{1:.1f}\" x2=\"{5}\" y2=\"{1:.1f}\"/>\n<text x=\"{0:.1f}\" y=\"{6}\" text-anchor=\"middle\">{7:g}</text>"
+        "<line class=\"grid\" x1=\"{0:.1f}\" y1=\"{2}\" x2=\"{0:.1f}\" y2=\"{3}\"/><line class=\"grid\" "
+        "x1=\"{4}\" "
+        "y1=\"{1:.1f}\" x2=\"{5}\" y2=\"{1:.1f}\"/>\n<text x=\"{0:.1f}\" y=\"{6}\" "
+        "text-anchor=\"middle\">{7:g}</text>"
         "<text x=\"{8}\" y=\"{9:.1f}\" text-anchor=\"end\">{7:g}</text>\n",
         x_of(value), y_of(value), kTop, bottom, kLeft, end, bottom + 18, value, kLeft - 8, y_of(value) + 4);
   }
   const double low = std::pow(10.0, decades.first), high = std::pow(10.0, decades.last);
   const auto diagonal = [&](const char* kind, double factor) {
     const double from = std::max(low, low / factor), to = std::min(high, high / factor);
-    svg += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kind, x_of(from),
-                       y_of(from * factor), x_of(to), y_of(to * factor));
+    svg += fmt::format("<line class=\"{}\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>\n", kind,
+                       x_of(from), y_of(from * factor), x_of(to), y_of(to * factor));
   };
   diagonal("even", 1.0);
   diagonal("band", 1.1);
   diagonal("band", 1.0 / 1.1);
   svg += fmt::format(
-      "<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n<text transform=\"translate(16 {:.1f}) rotate(-90)\" "
+      "<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n<text transform=\"translate(16 {:.1f}) "
+      "rotate(-90)\" "
       "text-anchor=\"middle\">{}</text>\n",
-      (kLeft + end) / 2, kSize - 16, escape_html(plot.x_title), (kTop + bottom) / 2, escape_html(plot.y_title));
+      (kLeft + end) / 2, kSize - 16, escape_html(plot.x_title), (kTop + bottom) / 2,
+      escape_html(plot.y_title));
   std::map<std::string, size_t> groups;
   for (const ScatterPoint& p : points) groups.emplace(p.group, 0);
   size_t index = 0;
   for (auto& [name, number] : groups) number = index++;
   for (const ScatterPoint& p : points) {
     svg += fmt::format(
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" fill=\"hsl({} 65% 48%)\"><title>{}</title></circle>\n", x_of(p.x),
-        y_of(p.y), hue_of(groups[p.group]), escape_html(p.label));
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" fill=\"hsl({} 65% 48%)\"><title>{}</title></circle>\n",
+        x_of(p.x), y_of(p.y), hue_of(groups[p.group]), escape_html(p.label));
   }
   for (const auto& [name, number] : groups) {
     const double y = kTop + 10 + 19.0 * double(number);
-    svg += fmt::format("<circle cx=\"{}\" cy=\"{:.1f}\" r=\"4\" fill=\"hsl({} 65% 48%)\"/><text x=\"{}\" y=\"{:.1f}\">{}</text>\n",
-                       kSize + 4, y, hue_of(number), kSize + 14, y + 4, escape_html(name));
+    svg += fmt::format(
+        "<circle cx=\"{}\" cy=\"{:.1f}\" r=\"4\" fill=\"hsl({} 65% 48%)\"/><text x=\"{}\" "
+        "y=\"{:.1f}\">{}</text>\n",
+        kSize + 4, y, hue_of(number), kSize + 14, y + 4, escape_html(name));
   }
   return svg + "</svg>\n";
 }

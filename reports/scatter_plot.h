@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ScatterPlot: predicted against measured on two logarithmic axes as a self-contained SVG, with the diagonal and the band
-// of a tenth around it; what a point is shows on hover.
+// ScatterPlot: predicted against measured on two logarithmic axes as a self-contained SVG, with the diagonal
+// and the band of a tenth around it; what a point is shows on hover.
 
 #include <string>
 #include <vector>

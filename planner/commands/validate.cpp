@@ -81,7 +81,9 @@ ErrorSummary memory_summary(const std::vector<const Checked*>& runs) {
 }
 
 std::string percent(double x) { return fmt::format("{:.1f} %", 100.0 * x); }
-std::string signed_percent(const std::optional<double>& x) { return x ? fmt::format("{:+.1f} %", 100.0 * *x) : "-"; }
+std::string signed_percent(const std::optional<double>& x) {
+  return x ? fmt::format("{:+.1f} %", 100.0 * *x) : "-";
+}
 
 // Runs of one model on one GPU, ten and more: whether the planner would put them in the measured order.
 struct RankCorrelation {
@@ -125,14 +127,16 @@ reports::Table run_table(const std::vector<Checked>& all) {
                         {"filled in", reports::Align::left}});
   for (const Checked& c : all) {
     if (!c.prediction) {
-      table.add_row({c.run.id, "-", "-", "-", "-", "-", "-", "-", "-", "-", "skipped: " + c.skipped.substr(0, 120)});
+      table.add_row(
+          {c.run.id, "-", "-", "-", "-", "-", "-", "-", "-", "-", "skipped: " + c.skipped.substr(0, 120)});
       continue;
     }
     const RunPrediction& p = *c.prediction;
     std::string filled;
     for (const std::string& f : p.filled) filled += (filled.empty() ? "" : ", ") + f;
-    table.add_row({c.run.id, c.run.measured_s ? format_seconds(*c.run.measured_s) : "-", format_seconds(p.step_s),
-                   signed_percent(c.time_error()), c.run.measured_gib ? fmt::format("{:.1f}", *c.run.measured_gib) : "-",
+    table.add_row({c.run.id, c.run.measured_s ? format_seconds(*c.run.measured_s) : "-",
+                   format_seconds(p.step_s), signed_percent(c.time_error()),
+                   c.run.measured_gib ? fmt::format("{:.1f}", *c.run.measured_gib) : "-",
                    fmt::format("{:.1f}", p.peak_gib), signed_percent(c.memory_error()),
                    percent(p.breakdown.compute_s / p.step_s), percent(p.breakdown.collectives_s / p.step_s),
                    percent(p.breakdown.idle_s / p.step_s), filled});
@@ -141,7 +145,14 @@ reports::Table run_table(const std::vector<Checked>& all) {
 }
 
 reports::Table summary_table(const char* title, const Group& groups) {
-  reports::Table table({{title, reports::Align::left}, {"runs"}, {"mean"}, {"median"}, {"worst"}, {"with memory"}, {"mean"}, {"worst"}});
+  reports::Table table({{title, reports::Align::left},
+                        {"runs"},
+                        {"mean"},
+                        {"median"},
+                        {"worst"},
+                        {"with memory"},
+                        {"mean"},
+                        {"worst"}});
   for (const auto& [name, runs] : groups) {
     const ErrorSummary t = time_summary(runs), m = memory_summary(runs);
     table.add_row({name, std::to_string(t.count), percent(t.mean), percent(t.median), percent(t.worst),
@@ -181,13 +192,15 @@ std::string html_page(const std::vector<Checked>& all) {
       memory{"Peak memory, GiB", "measured", "predicted", {}};
   for (const Checked& c : all) {
     if (c.time_error())
-      time.points.push_back({*c.run.measured_s, c.prediction->step_s, c.run.family,
-                             fmt::format("{}: {} measured, {} predicted, {}", c.run.id, format_seconds(*c.run.measured_s),
-                                         format_seconds(c.prediction->step_s), signed_percent(c.time_error()))});
+      time.points.push_back(
+          {*c.run.measured_s, c.prediction->step_s, c.run.family,
+           fmt::format("{}: {} measured, {} predicted, {}", c.run.id, format_seconds(*c.run.measured_s),
+                       format_seconds(c.prediction->step_s), signed_percent(c.time_error()))});
     if (c.memory_error())
-      memory.points.push_back({*c.run.measured_gib, c.prediction->peak_gib, c.run.family,
-                               fmt::format("{}: {:.1f} GiB measured, {:.1f} predicted, {}", c.run.id, *c.run.measured_gib,
-                                           c.prediction->peak_gib, signed_percent(c.memory_error()))});
+      memory.points.push_back(
+          {*c.run.measured_gib, c.prediction->peak_gib, c.run.family,
+           fmt::format("{}: {:.1f} GiB measured, {:.1f} predicted, {}", c.run.id, *c.run.measured_gib,
+                       c.prediction->peak_gib, signed_percent(c.memory_error()))});
   }
   const Groups g = groups_of(all);
   return reports::static_page(
@@ -208,8 +221,12 @@ Json json_of(const ErrorSummary& s) {
 Json report_json(const std::vector<Checked>& all) {
   Json runs = Json::array();
   for (const Checked& c : all) {
-    Json run{{"id", c.run.id}, {"measured_iter_time_s", nullptr}, {"predicted_iter_time_s", nullptr},
-             {"measured_peak_mem_gib", nullptr}, {"predicted_peak_mem_gib", nullptr}, {"filled", Json::array()},
+    Json run{{"id", c.run.id},
+             {"measured_iter_time_s", nullptr},
+             {"predicted_iter_time_s", nullptr},
+             {"measured_peak_mem_gib", nullptr},
+             {"predicted_peak_mem_gib", nullptr},
+             {"filled", Json::array()},
              {"skipped", nullptr}};
     if (c.run.measured_s) run["measured_iter_time_s"] = *c.run.measured_s;
     if (c.run.measured_gib) run["measured_peak_mem_gib"] = *c.run.measured_gib;
@@ -230,10 +247,13 @@ Json report_json(const std::vector<Checked>& all) {
     runs.push_back(std::move(run));
   }
   const Groups g = groups_of(all);
-  Json summary{{"skipped", std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; })}};
-  for (const auto& [title, group] : {std::pair{"all", &g.all}, {"family", &g.family}, {"gpu", &g.gpu}, {"precision", &g.precision}}) {
+  Json summary{
+      {"skipped", std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; })}};
+  for (const auto& [title, group] :
+       {std::pair{"all", &g.all}, {"family", &g.family}, {"gpu", &g.gpu}, {"precision", &g.precision}}) {
     for (const auto& [name, members] : *group)
-      summary[title][name] = {{"time", json_of(time_summary(members))}, {"memory", json_of(memory_summary(members))}};
+      summary[title][name] = {{"time", json_of(time_summary(members))},
+                              {"memory", json_of(memory_summary(members))}};
   }
   for (const RankCorrelation& r : rank_correlations(all)) {
     summary["rank_correlation"].push_back({{"group", r.name},
@@ -271,7 +291,8 @@ std::vector<Checked> check_all(const Json& file, const ValidateOptions& o, const
 int run(const ValidateOptions& o) {
   if (!o.html.empty()) check_writable(o.html, "--html");
   const Json file = load_json(o.file);
-  if (!file.is_array()) throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
+  if (!file.is_array())
+    throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
   const Calibration calibration =
       o.calibration.empty() ? kCalibration : from_json<Calibration>(load_json(o.calibration), o.calibration);
   const std::vector<Checked> all = check_all(file, o, calibration);
@@ -292,7 +313,6 @@ int run(const ValidateOptions& o) {
   return skipped > 0 ? kExitUserError : kExitOk;
 }
 
-
 }  // namespace
 
 std::function<int()> add_validate(CLI::App& app) {
@@ -301,7 +321,8 @@ std::function<int()> add_validate(CLI::App& app) {
   command->add_option("runs", o->file, "File with a list of runs (docs/validation.md)")->required();
   command->add_option("--family", o->family, "Only runs of this family");
   command->add_option("--html", o->html, "Write a page with measured against predicted to this file");
-  command->add_option("--calibration", o->calibration, "File with other values for constants of the cost model");
+  command->add_option("--calibration", o->calibration,
+                      "File with other values for constants of the cost model");
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
   command->add_flag("--json", o->json, "Print JSON instead of tables");
   return [o] { return run(*o); };

@@ -1,54 +1,58 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The few numbers of the kernel cost model that no kernel table holds. Each has a physical meaning and a source or the runs
-// it was fitted to; `mpt-plan validate` says what they are worth, and scripts/bench accuracy what each family's runs would
-// say without it.
+// The few numbers of the kernel cost model that no kernel table holds. Each has a physical meaning and a
+// source or the runs it was fitted to; `mpt-plan validate` says what they are worth, and scripts/bench
+// accuracy what each family's runs would say without it.
 
 #include "core/fields.h"
 
 namespace mpt::planner {
 
 struct Calibration {
-  // A chip that trains is warm, shares its power with memory and network, and its caches hold other data than a benchmark's
-  // loop: share of the tables' rates that products and attention keep.
+  // A chip that trains is warm, shares its power with memory and network, and its caches hold other data than
+  // a benchmark's loop: share of the tables' rates that products and attention keep.
   double sustained = 0.934;
-  // Products of gradients against those of forward: weight gradients read and add fp32 (SimuMax, a100_pcie.json: 0.681 of
-  // the peak against 0.718 forward; 0.716 for input gradients).
+  // Products of gradients against those of forward: weight gradients read and add fp32 (SimuMax,
+  // a100_pcie.json: 0.681 of the peak against 0.718 forward; 0.716 for input gradients).
   double input_gradient_rate = 0.94;
   double weight_gradient_rate = 0.986;
-  // FLOP of an attention backward against forward: five products for two (arXiv:2205.14135, appendix B), at a lower rate
-  // (cuDNN 9.19 on H200, llama3.1 causal at 8,192 tokens: 541 of 644 TFLOP/s).
+  // FLOP of an attention backward against forward: five products for two (arXiv:2205.14135, appendix B), at a
+  // lower rate (cuDNN 9.19 on H200, llama3.1 causal at 8,192 tokens: 541 of 644 TFLOP/s).
   double attention_backward_flop = 2.5;
   double attention_backward_rate = 0.84;
-  // FlashAttention-2 was written for Ampere: on later chips it reaches this share of the peak, half of it at this many
-  // tokens (its own chart for H100 forward, causal, head size 128: 191, 298 and 333 TFLOP/s at 512, 2,048 and 8,192).
+  // FlashAttention-2 was written for Ampere: on later chips it reaches this share of the peak, half of it at
+  // this many tokens (its own chart for H100 forward, causal, head size 128: 191, 298 and 333 TFLOP/s at 512,
+  // 2,048 and 8,192).
   double flash1_share = 0.21;
   double flash1_ampere_share = 0.413;
   double flash2_share = 0.345;
   double flash2_half_tokens = 350.0;
   double flash2_backward_rate = 0.80;
-  // Batched products of unfused attention are thin (head size is their inner length): share of large products' rate.
+  // Batched products of unfused attention are thin (head size is their inner length): share of large
+  // products' rate.
   double unfused_product_share = 0.8;
-  // Memory traffic of an elementwise kernel against the peak bandwidth (cuDNN's rms norm on H200: 3.7 of 4.8 TB/s forward)
-  // and how often eager and compiled chains read and write their data against one fused kernel.
+  // Memory traffic of an elementwise kernel against the peak bandwidth (cuDNN's rms norm on H200: 3.7 of 4.8
+  // TB/s forward) and how often eager and compiled chains read and write their data against one fused kernel.
   double bandwidth_share = 0.897;
   double eager_passes = 2.5;
   double compiled_passes = 0.7;
-  // How often a token's copy is read and written on its way to its expert: permuted, staged for the exchange, sorted by
-  // expert; as much on the way back, where copies are weighted and added.
+  // How often a token's copy is read and written on its way to its expert: permuted, staged for the exchange,
+  // sorted by expert; as much on the way back, where copies are weighted and added.
   double permute_passes = 9.04;
-  // Grouped products run one after the other as products of their rows, or in one kernel of the grouped table.
+  // Grouped products run one after the other as products of their rows, or in one kernel of the grouped
+  // table.
   double grouped_rate = 1.0;
-  // fp8 products against bf16 ones, where the table's own, which cast at every call, are slower (DeepGEMM and cuBLAS reach
-  // 70 to 75 % of both peaks).
+  // fp8 products against bf16 ones, where the table's own, which cast at every call, are slower (DeepGEMM and
+  // cuBLAS reach 70 to 75 % of both peaks).
   double fp8_speedup = 1.9;
   // Rows of a length that is no multiple of 8 elements keep tensor cores from their fast loads.
   double unaligned_rate = 0.15;
-  // And one that is no multiple of 64 misses the 128 bytes of a cache line (NVIDIA, Deep Learning Performance guide).
+  // And one that is no multiple of 64 misses the 128 bytes of a cache line (NVIDIA, Deep Learning Performance
+  // guide).
   double line_unaligned_rate = 0.648;
-  // The same for grouped products, whose inputs are padded and cast expert by expert (NVIDIA, dgxc-benchmarking: grok-1 on
-  // H100 takes 13.4 s in fp8 and 15.9 s in bf16).
+  // The same for grouped products, whose inputs are padded and cast expert by expert (NVIDIA,
+  // dgxc-benchmarking: grok-1 on H100 takes 13.4 s in fp8 and 15.9 s in bf16).
   double grouped_fp8_speedup = 1.1;
   // One kernel does all of them on Blackwell, from its own block-scaled formats.
   double blackwell_grouped_fp8_speedup = 1.6;
@@ -66,11 +70,12 @@ struct Calibration {
   double collective_rate = 0.86;
   // And between nodes against the catalog's rate per port.
   double network_rate = 0.65;
-  // What a collective inside a node costs the product that it is cut into pieces to run beside, as a share of its own time:
-  // copies between neighbours take few multiprocessors (a whole NCCL collective: kOverlapShare).
+  // What a collective inside a node costs the product that it is cut into pieces to run beside, as a share of
+  // its own time: copies between neighbours take few multiprocessors (a whole NCCL collective:
+  // kOverlapShare).
   double tensor_overlap_share = 0.2;
-  // What communication between nodes costs the compute that it runs beside, as a share of its own time: it takes a tenth
-  // of the memory bandwidth and of the multiprocessors that traffic over NVLink takes.
+  // What communication between nodes costs the compute that it runs beside, as a share of its own time: it
+  // takes a tenth of the memory bandwidth and of the multiprocessors that traffic over NVLink takes.
   double network_overlap_share = 0.169;
   // The slowest of many devices sets the pace of all: extra time per doubling of the devices beyond one node.
   double straggler_per_doubling = 0.003;
@@ -79,36 +84,56 @@ struct Calibration {
   static void describe(V& v) {
     using T = Calibration;
     v.field("sustained", &T::sustained, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("input_gradient_rate", &T::input_gradient_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("weight_gradient_rate", &T::weight_gradient_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("attention_backward_flop", &T::attention_backward_flop, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("attention_backward_rate", &T::attention_backward_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("input_gradient_rate", &T::input_gradient_rate, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("weight_gradient_rate", &T::weight_gradient_rate, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("attention_backward_flop", &T::attention_backward_flop, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("attention_backward_rate", &T::attention_backward_rate, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
     v.field("flash1_share", &T::flash1_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("flash1_ampere_share", &T::flash1_ampere_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("flash1_ampere_share", &T::flash1_ampere_share, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
     v.field("flash2_share", &T::flash2_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("flash2_half_tokens", &T::flash2_half_tokens, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("flash2_backward_rate", &T::flash2_backward_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("unfused_product_share", &T::unfused_product_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("bandwidth_share", &T::bandwidth_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("flash2_half_tokens", &T::flash2_half_tokens, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("flash2_backward_rate", &T::flash2_backward_rate, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("unfused_product_share", &T::unfused_product_share, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("bandwidth_share", &T::bandwidth_share, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
     v.field("eager_passes", &T::eager_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("compiled_passes", &T::compiled_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("compiled_passes", &T::compiled_passes, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
     v.field("permute_passes", &T::permute_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("tensor_overlap_share", &T::tensor_overlap_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("network_overlap_share", &T::network_overlap_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("tensor_overlap_share", &T::tensor_overlap_share, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("network_overlap_share", &T::network_overlap_share, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
     v.field("grouped_rate", &T::grouped_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("fp8_speedup", &T::fp8_speedup, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("unaligned_rate", &T::unaligned_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("line_unaligned_rate", &T::line_unaligned_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("grouped_fp8_speedup", &T::grouped_fp8_speedup, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("blackwell_grouped_fp8_speedup", &T::blackwell_grouped_fp8_speedup, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("expert_imbalance", &T::expert_imbalance, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("network_all_to_all_rate", &T::network_all_to_all_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("line_unaligned_rate", &T::line_unaligned_rate, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("grouped_fp8_speedup", &T::grouped_fp8_speedup, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("blackwell_grouped_fp8_speedup", &T::blackwell_grouped_fp8_speedup, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("expert_imbalance", &T::expert_imbalance, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("network_all_to_all_rate", &T::network_all_to_all_rate, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
     v.field("fp8_cast_bytes", &T::fp8_cast_bytes, "see cost/calibration.h", optional_field(between(0, 1e6)));
     v.field("kernel_gap_s", &T::kernel_gap_s, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("optimizer_bytes", &T::optimizer_bytes, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("collective_rate", &T::collective_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("optimizer_bytes", &T::optimizer_bytes, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
+    v.field("collective_rate", &T::collective_rate, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
     v.field("network_rate", &T::network_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("straggler_per_doubling", &T::straggler_per_doubling, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("straggler_per_doubling", &T::straggler_per_doubling, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
   }
 };
 

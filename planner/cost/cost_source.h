@@ -67,8 +67,8 @@ std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, 
                                               const Workload& workload, Precision precision,
                                               const ClusterSpec& cluster);
 
-/// Measured kernel times of the cluster's device (profiler/hardware/kernels), and what cost/calibration.h adds for the rest.
-/// Nothing where there are none for the device.
+/// Measured kernel times of the cluster's device (profiler/hardware/kernels), and what cost/calibration.h
+/// adds for the rest. Nothing where there are none for the device.
 std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution,
                                              const Calibration& calibration = kCalibration);
 

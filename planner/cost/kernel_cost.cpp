@@ -23,8 +23,8 @@ struct Launches {
   double forward = 0.0, input_gradient = 0.0, weight_gradient = 0.0;
 };
 
-// Counted in the public sources of Megatron-LM (fused) and PyTorch's eager operators; a bias, a cast or a reshape that
-// copies is one of them.
+// Counted in the public sources of Megatron-LM (fused) and PyTorch's eager operators; a bias, a cast or a
+// reshape that copies is one of them.
 Launches launches_of(const OperatorShape& s, const Execution& e) {
   const bool eager = e.elementwise == ElementwiseKernels::eager;
   switch (s.kind) {
@@ -57,15 +57,21 @@ class KernelCost final : public CostSource {
  public:
   KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables,
              const KernelTables& links, const Calibration& calibration)
-      : cluster_(cluster), device_(cluster.device), execution_(execution), tables_(tables), links_(links), c_(calibration), straggling_(straggling(cluster, calibration)) {}
+      : cluster_(cluster),
+        device_(cluster.device),
+        execution_(execution),
+        tables_(tables),
+        links_(links),
+        c_(calibration),
+        straggling_(straggling(cluster, calibration)) {}
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
     std::array<PieceSeconds, 3> pieces = sums_of_operators(
         program, piece, [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
     if (execution_.graphs || execution_.launch_us <= 0.0) return pieces;
-    const auto host = sums_of_operators(
-        program, piece, [&](const models::Operator& op, Phase p) { return host_s(op, p); });
+    const auto host =
+        sums_of_operators(program, piece, [&](const models::Operator& op, Phase p) { return host_s(op, p); });
     for (size_t r = 0; r < pieces.size(); ++r) {
       PieceSeconds& p = pieces[r];
       const auto with_host = [&](double device_s, double host_s) {
@@ -96,11 +102,11 @@ class KernelCost final : public CostSource {
   double operator_s(const OperatorShape& s, Phase phase) const override {
     switch (s.kind) {
       case OperatorKind::linear:
-        return product_s(s, phase);
+        return product_s(s, phase) * wider(s.precision);
       case OperatorKind::expert_linear:
-        return grouped_s(s, phase);
+        return grouped_s(s, phase) * wider(s.precision);
       case OperatorKind::attention:
-        return attention_s(s, phase);
+        return attention_s(s, phase) * wider(s.precision);
       default:
         return phase == Phase::weight_gradient ? 0.0 : elementwise_s(s, phase);
     }
@@ -114,7 +120,8 @@ class KernelCost final : public CostSource {
       return by_formula / (kind == CollectiveKind::all_to_all ? c_.network_all_to_all_rate : c_.network_rate);
     const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.most_ranks(), 1)));
     const auto measured = links_.collective_s(enum_name_of(kind), ranks, double(bytes));
-    if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink) return by_formula / c_.collective_rate;
+    if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink)
+      return by_formula / c_.collective_rate;
     // Beyond the measured ranks, of one NVLink domain, the share that passes each link still grows.
     const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
     return *measured * more / c_.collective_rate;
@@ -128,7 +135,7 @@ class KernelCost final : public CostSource {
   double offloaded_optimizer_s(int64_t parameters) const override {
     constexpr double kHostMemoryBytesPerSecond = 50e9;  // as in roofline.cpp
     const double link_s = double(parameters) * 4.0 / std::max(device_.host_bandwidth_bytes_per_s, 1.0);
-    return std::max(link_s, double(parameters) * c_.optimizer_bytes / kHostMemoryBytesPerSecond);
+    return execution_.step_ms * 1e-3 + std::max(link_s, double(parameters) * c_.optimizer_bytes / kHostMemoryBytesPerSecond);
   }
   double gradient_norm_s(int64_t parameters) const override {
     return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();
@@ -165,8 +172,14 @@ class KernelCost final : public CostSource {
   double rate() const { return device_.kernel_rate * c_.sustained / straggling_; }
   static double straggling(const ClusterSpec& cluster, const Calibration& c) {
     // The outermost level reaches everybody, of a part of a mixed cluster, too.
-    const double nodes = double(cluster.levels.back().group_size) / double(std::max<int64_t>(1, cluster.levels.front().group_size));
+    const double nodes = double(cluster.levels.back().group_size) /
+                         double(std::max<int64_t>(1, cluster.levels.front().group_size));
     return 1.0 + c.straggler_per_doubling * std::log2(std::max(1.0, nodes));
+  }
+  // Nothing was measured in fp32: the bf16 kernels' times, by the ratio of the peaks.
+  double wider(Precision precision) const {
+    return precision == Precision::fp32 ? std::max(1.0, device_.bf16_flop_per_s / device_.fp32_flop_per_s)
+                                        : 1.0;
   }
   double bandwidth() const { return device_.memory_bandwidth_bytes_per_s * c_.bandwidth_share; }
 
@@ -211,15 +224,15 @@ class KernelCost final : public CostSource {
     } else {
       each = gemm_s(false, columns, inner, rows) / c_.weight_gradient_rate;
     }
-    const double fp8_speedup = !fp8                                  ? 1.0
+    const double fp8_speedup = !fp8                                   ? 1.0
                                : device_.fp8_flop_per_s >= kBlackwell ? c_.blackwell_grouped_fp8_speedup
                                                                       : c_.grouped_fp8_speedup;
     each /= fp8_speedup;
     const double imbalance = execution_.balanced_experts ? 1.0 : c_.expert_imbalance;
     double seconds = groups * each * imbalance / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
-      seconds = std::min(seconds, imbalance * 2.0 * double(s.rows) * columns * inner /
-                                      (*flop_per_s * rate() * fp8_speedup));
+      seconds = std::min(
+          seconds, imbalance * 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate() * fp8_speedup));
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * c_.permute_passes;
     return c_.kernel_gap_s + seconds + (phase == Phase::weight_gradient ? 0.0 : moved / bandwidth());
@@ -231,8 +244,9 @@ class KernelCost final : public CostSource {
     const bool forward = phase == Phase::forward;
     const double flop = models::forward_flop(s) * (forward ? 1.0 : c_.attention_backward_flop);
     const double sequence = double(s.sequence) / double(s.context);
-    if (const auto exact = tables_.exact_attention_flop_per_s(forward ? "forward" : "backward", s.sequence, s.heads,
-                                                              s.kv_heads, s.head_dim, s.value_head_dim)) {
+    if (const auto exact =
+            tables_.exact_attention_flop_per_s(forward ? "forward" : "backward", s.sequence, s.heads,
+                                               s.kv_heads, s.head_dim, s.value_head_dim)) {
       return c_.kernel_gap_s + flop / (*exact * rate());
     }
     const double heads = double(s.heads) * double(std::max<int64_t>(1, s.batch));
@@ -240,9 +254,12 @@ class KernelCost final : public CostSource {
                             .value_or(0.5 * device_.bf16_flop_per_s) *
                         rate() * (forward ? 1.0 : c_.attention_backward_rate);
     if (execution_.attention != AttentionKernel::flash) {
-      // Ampere, which has no fp8, is what both were written for, and what the second one's table was measured on.
-      const bool ampere = !tables_.gemm.contains("fp8"), first = execution_.attention == AttentionKernel::flash1;
-      const double share = first ? (ampere ? c_.flash1_ampere_share : c_.flash1_share) : (ampere ? 1.0 : c_.flash2_share);
+      // Ampere, which has no fp8, is what both were written for, and what the second one's table was measured
+      // on.
+      const bool ampere = !tables_.gemm.contains("fp8"),
+                 first = execution_.attention == AttentionKernel::flash1;
+      const double share =
+          first ? (ampere ? c_.flash1_ampere_share : c_.flash1_share) : (ampere ? 1.0 : c_.flash2_share);
       const double most = device_.bf16_flop_per_s * rate() * share * sequence /
                           (sequence + c_.flash2_half_tokens) * (forward ? 1.0 : c_.flash2_backward_rate);
       flop_per_s = std::min(flop_per_s, most);
@@ -250,15 +267,15 @@ class KernelCost final : public CostSource {
     return c_.kernel_gap_s + flop / flop_per_s;
   }
 
-  // Two batched products over the whole square, and softmax and dropout over the scores between them: written by the first
-  // product, read and written by softmax, by dropout, read by the second product; and the same again and their gradients on
-  // the way back.
+  // Two batched products over the whole square, and softmax and dropout over the scores between them: written
+  // by the first product, read and written by softmax, by dropout, read by the second product; and the same
+  // again and their gradients on the way back.
   double unfused_attention_s(const OperatorShape& s, Phase phase) const {
     const bool forward = phase == Phase::forward;
     const double square = double(s.batch) * double(s.heads) * double(s.sequence) * double(s.sequence);
     const double flop = 2.0 * square * double(s.head_dim + s.value_head_dim) * (forward ? 1.0 : 2.0);
-    // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the scores (Megatron-LM,
-    // fused_kernels: get_batch_per_block).
+    // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the
+    // scores (Megatron-LM, fused_kernels: get_batch_per_block).
     const bool fused = s.batch * s.heads % 4 == 0;
     const double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
     const bool aligned = s.head_dim % 8 == 0;
@@ -281,9 +298,11 @@ class KernelCost final : public CostSource {
         break;
     }
     const double elements = double(s.rows) * double(s.columns);
-    // Logits: cast to fp32, maximum, exponentials, sum and the loss in several passes, unless one kernel does it all.
+    // Logits: cast to fp32, maximum, exponentials, sum and the loss in several passes, unless one kernel does
+    // it all.
     if (s.kind == OperatorKind::cross_entropy)
-      bytes = elements * (execution_.loss == LossKernel::fp32 ? (forward ? 30.0 : 14.0) : (forward ? 6.0 : 4.0));
+      bytes =
+          elements * (execution_.loss == LossKernel::fp32 ? (forward ? 30.0 : 14.0) : (forward ? 6.0 : 4.0));
     if (s.kind == OperatorKind::residual_add && execution_.dropout) bytes += elements;
     return c_.kernel_gap_s + bytes / bandwidth();
   }

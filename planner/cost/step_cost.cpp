@@ -173,8 +173,8 @@ class Transfers {
     const auto between = std::minmax({rank_of_stage_[s], rank_of_stage_[other]});
     if (between == last_between_) return last_s_;
     last_between_ = between;
-    last_s_ = gather_s_ +
-              source_.transfer_s(bytes_, between.first * stride_, (between.second + 1) * stride_ - 1, stride_);
+    last_s_ = gather_s_ + source_.transfer_s(bytes_, between.first * stride_,
+                                             (between.second + 1) * stride_ - 1, stride_);
     return last_s_;
   }
 

@@ -15,8 +15,8 @@
 
 namespace mpt::planner {
 
-/// Seconds that `communication_s` adds to a step when up to `beside_s` of compute can run at the same time, which it slows
-/// down by `share` of its own time.
+/// Seconds that `communication_s` adds to a step when up to `beside_s` of compute can run at the same time,
+/// which it slows down by `share` of its own time.
 double exposed_s(double communication_s, double beside_s, double share = kOverlapShare);
 
 /// Seconds by CommunicationKind, of those that lie inside compute: tensor, context, expert, sharding.

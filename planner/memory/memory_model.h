@@ -28,8 +28,8 @@ std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> ra
 /// GiB on recent data-centre GPUs; none for CPU ranks. The limit of a rank is what the device has beyond it.
 int64_t framework_bytes(const DeviceSpec& device);
 
-/// What a rank's tensors may take of a device: what is left of it beside the process (Execution::context_gib, at least
-/// framework_bytes), less what the allocator cannot use.
+/// What a rank's tensors may take of a device: what is left of it beside the process (Execution::context_gib,
+/// at least framework_bytes), less what the allocator cannot use.
 int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution);
 
 /// The same before a program is made: all but the transfer buffers, which only lowering can count. Peaks are

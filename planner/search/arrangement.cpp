@@ -20,7 +20,8 @@ Pools::Pools(const ClusterSpec& cluster, const Execution& execution, int64_t mos
   for (size_t g = 0; g < cluster.groups.size(); ++g) {
     views_.push_back(std::make_unique<ClusterSpec>(group_view(cluster, g)));
     sources_.push_back(make_device_cost(*views_.back(), execution));
-    pools_.push_back({sources_.back().get(), rank_limit_bytes(cluster.groups[g].device, execution, most_bytes)});
+    pools_.push_back(
+        {sources_.back().get(), rank_limit_bytes(cluster.groups[g].device, execution, most_bytes)});
   }
 }
 
@@ -100,7 +101,8 @@ std::unique_ptr<ArrangedSearch> arranged(const SearchProblem& problem,
   if (!a->problem.cluster.mixed()) {
     a->cost = make_device_cost(a->problem.cluster, problem.execution);
     a->problem.cost = a->cost.get();
-    a->problem.memory_limit_bytes = rank_limit_bytes(a->problem.cluster.device, problem.execution, problem.memory_limit_bytes);
+    a->problem.memory_limit_bytes =
+        rank_limit_bytes(a->problem.cluster.device, problem.execution, problem.memory_limit_bytes);
   }
   return a;
 }

@@ -96,9 +96,11 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
   // slowest.
   const Average average = average_rank(problem, layout, work_s);
   const double filling = average.place * split.least_layer_forward_s / best_rate;
-  const double work = micro * average.work_s;
+  // A micro-batch is launched forward and backward on every rank.
+  const double launches = 2.0 * micro * least_dispatch_s(problem);
+  const double work = micro * average.work_s + launches;
   return std::max({filling + work / best_rate, work * ranks / best_total_rate,
-                   micro * fullest_rank_s(split, layout.pipeline) / best_rate});
+                   (micro * fullest_rank_s(split, layout.pipeline) + launches) / best_rate});
 }
 
 }  // namespace
@@ -118,6 +120,10 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   bound.floor_bytes =
       double(models::least_state_bytes(layout, share)) / ranks + double(split.least_layer_bytes);
   return bound;
+}
+
+double least_dispatch_s(const SearchProblem& problem) {
+  return least_of_pools(problem, [](const CostSource& source) { return source.dispatch_s(); });
 }
 
 double recompute_bound_s(const SearchProblem& problem, const Layout& group, const SplitModel& split,

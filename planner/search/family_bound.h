@@ -29,4 +29,7 @@ FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const
 double recompute_bound_s(const SearchProblem& problem, const Layout& group, const SplitModel& split,
                          Recompute recompute);
 
+/// Launching of one instruction, of the devices that are quickest at it.
+double least_dispatch_s(const SearchProblem& problem);
+
 }  // namespace mpt::planner

@@ -271,12 +271,16 @@ class SearchShare::Impl {
     for (const auto& [recompute, name] : EnumNames<Recompute>::table())
       recompute_bounds_s[size_t(recompute)] =
           recompute_bound_s(problem_, group.layout, *resolver_.split_of(group.layout), recompute);
+    // Of every micro-batch, there and back, on one chunk.
+    const double launches_s = 2.0 * double(micro_batches(group.layout, problem_.workload)) *
+                              least_dispatch_s(problem_) * (1.0 - 1e-9);
     std::map<PriceKey, std::optional<Priced>> priced;
     for (const Member& member : members(group.layout)) {
       const ScheduleEntry& entry = schedule_catalog()[member.schedule];
       const PriceKey key = price_key(member, entry);
-      // What its recompute alone makes too slow needs no better bound.
-      if (const double bound_s = recompute_bounds_s[size_t(std::get<Recompute>(key))];
+      // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
+      if (const double bound_s =
+              recompute_bounds_s[size_t(std::get<Recompute>(key))] + double(member.chunks - 1) * launches_s;
           bound_s > last_kept_s()) {
         group.member_bounds_s.push_back(bound_s);
         continue;

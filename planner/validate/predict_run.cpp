@@ -24,8 +24,8 @@ bool has(const std::string& text, const char* part) { return text.find(part) != 
   throw UserError(Problem{field, found, allowed, ""});
 }
 
-// "4 x 100 Gb/s per node", "1600 Gbps node-node", "RDMA 400 Gb/s per GPU": bytes per second out of one node at 90 % of the
-// lines' rate, which NCCL reaches; 0 if the text names none.
+// "4 x 100 Gb/s per node", "1600 Gbps node-node", "RDMA 400 Gb/s per GPU": bytes per second out of one node
+// at 90 % of the lines' rate, which NCCL reaches; 0 if the text names none.
 double node_bandwidth(const std::string& text, int64_t gpus_per_node) {
   static const std::regex many(R"((\d{1,3})\s*x\s*(\d{1,4})\s*Gb)"), one(R"((\d{2,5})\s*Gb)");
   std::smatch found;
@@ -40,8 +40,10 @@ double node_bandwidth(const std::string& text, int64_t gpus_per_node) {
 
 ClusterSpec cluster_of(const RunRecord& run) {
   const auto cluster = profiler::cluster_of_device(
-      run.gpu, {run.gpus, run.gpus_per_node, run.fast_links, node_bandwidth(run.inter_node, run.gpus_per_node)});
-  if (!cluster) refuse("hardware/gpu", fmt::format("\"{}\"", run.gpu.substr(0, 80)), "a device of the catalog");
+      run.gpu,
+      {run.gpus, run.gpus_per_node, run.fast_links, node_bandwidth(run.inter_node, run.gpus_per_node)});
+  if (!cluster)
+    refuse("hardware/gpu", fmt::format("\"{}\"", run.gpu.substr(0, 80)), "a device of the catalog");
   ClusterSpec c = *cluster;
   // "kernels/b200-simumax" names a node whose kernels were measured themselves.
   if (run.profile.rfind('/') != std::string::npos && run.profile.size() < 200)
@@ -59,7 +61,8 @@ std::string framework_of(const RunRecord& run) {
   if (has(f, "nanotron")) return "nanotron";
   if (has(f, "InternEvo") || has(f, "InternLM")) return "internevo";
   if (has(f, "Paddle")) return "paddle";
-  // Its scripts set CUDA_LAUNCH_BLOCKING=1 (bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md).
+  // Its scripts set CUDA_LAUNCH_BLOCKING=1 (bigscience-workshop/bigscience,
+  // train/tr11-176B-ml/chronicles-prequel.md).
   if (has(f, "BigScience")) return "megatron-deepspeed-blocking";
   if (has(f, "DeepSpeed")) return "megatron-deepspeed";
   if (classic && (has(f, "Megatron") || has(f, "Aceso"))) return "megatron-lm";
@@ -107,7 +110,8 @@ struct Overlap {
 };
 
 Overlap overlap_of(const RunRecord& run, const Execution& e) {
-  if (has(run.notes, "no overlap") || has(run.sharding, "no overlap") || has(run.schedule, "(sync)")) return {};
+  if (has(run.notes, "no overlap") || has(run.sharding, "no overlap") || has(run.schedule, "(sync)"))
+    return {};
   if (e.framework == "nemo") return {true, true, true, true};
   if (e.framework == "megatron-core") return {true, true, has(run.overlap, "TP"), true};
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
@@ -173,7 +177,8 @@ Layout layout_of(const RunRecord& run, std::vector<std::string>& filled) {
   l.chunks = run.chunks.value_or(1);
   const int64_t fixed = l.tensor * l.pipeline * l.context;
   l.data = published(run.data, "dp", std::max<int64_t>(1, run.gpus / fixed));
-  if (fixed * l.data > run.gpus) refuse("layout", fmt::format("{} ranks", fixed * l.data), fmt::format("the {} GPUs", run.gpus));
+  if (fixed * l.data > run.gpus)
+    refuse("layout", fmt::format("{} ranks", fixed * l.data), fmt::format("the {} GPUs", run.gpus));
   l.expert = run.model.moe ? run.expert.value_or(1) : 1;
   const int64_t pool = l.tensor * l.context * l.data;
   const int64_t split = pool % (l.expert * l.tensor) == 0 && l.expert == 1 ? l.tensor : 1;
@@ -202,13 +207,16 @@ Layout layout_of(const RunRecord& run, std::vector<std::string>& filled) {
 void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l) {
   l.recomputed_layers.clear();
   l.recompute = Recompute::none;
-  // torchtitan's selective keeps every other layer, or every other product of each, which is nearer to a quarter.
+  // torchtitan's selective keeps every other layer, or every other product of each, which is nearer to a
+  // quarter.
   const bool half = recompute == "selective" && l.execution.framework == "torchtitan";
   if (recompute == "full" || recompute == "per" || half) {
     l.recompute = Recompute::full;
     for (const int64_t n : l.layers_per_stage) {
-      if (half) l.recomputed_layers.push_back(has(run.recompute_detail, "2nd layer") ? n / 2 : n - n / 4);
-      else if (run.recomputed_layers_per_stage) l.recomputed_layers.push_back(std::min(n, *run.recomputed_layers_per_stage));
+      if (half)
+        l.recomputed_layers.push_back(has(run.recompute_detail, "2nd layer") ? n / 2 : n - n / 4);
+      else if (run.recomputed_layers_per_stage)
+        l.recomputed_layers.push_back(std::min(n, *run.recomputed_layers_per_stage));
     }
   } else if (recompute == "selective") {
     l.recompute = Recompute::selective;
@@ -216,10 +224,12 @@ void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l
 }
 
 // The layouts that the published part leaves possible, the likelier first.
-std::vector<Layout> candidates(const RunRecord& run, const Layout& published, std::vector<std::string>& open) {
+std::vector<Layout> candidates(const RunRecord& run, const Layout& published,
+                               std::vector<std::string>& open) {
   std::vector<Layout> out;
   std::vector<int64_t> chunks{published.chunks}, micro_batches{published.micro_batch};
-  const bool any_schedule = run.schedule.empty() || run.schedule == "none" || published.schedule == "interleaved";
+  const bool any_schedule =
+      run.schedule.empty() || run.schedule == "none" || published.schedule == "interleaved";
   if (!run.chunks && published.pipeline > 1 && any_schedule) {
     open.emplace_back("vpp");
     chunks.clear();
@@ -248,21 +258,21 @@ std::vector<Layout> candidates(const RunRecord& run, const Layout& published, st
     zeros.push_back(1);
   }
   for (const int64_t z : zeros) {
-   for (const int64_t c : chunks) {
-    for (const int64_t b : micro_batches) {
-      for (const std::string& r : recomputes) {
-        Layout l = published;
-        l.zero = z;
-        if (z > 0 && published.zero == 0) l.shard = l.replicas();
-        l.chunks = c;
-        if (any_schedule && published.pipeline > 1) l.schedule = c > 1 ? "interleaved" : "1f1b";
-        l.micro_batch = b;
-        l.layers_per_stage = stages_of(run, l);
-        set_recompute(run, r, l);
-        if (out.empty() || std::find(out.begin(), out.end(), l) == out.end()) out.push_back(std::move(l));
+    for (const int64_t c : chunks) {
+      for (const int64_t b : micro_batches) {
+        for (const std::string& r : recomputes) {
+          Layout l = published;
+          l.zero = z;
+          if (z > 0 && published.zero == 0) l.shard = l.replicas();
+          l.chunks = c;
+          if (any_schedule && published.pipeline > 1) l.schedule = c > 1 ? "interleaved" : "1f1b";
+          l.micro_batch = b;
+          l.layers_per_stage = stages_of(run, l);
+          set_recompute(run, r, l);
+          if (out.empty() || std::find(out.begin(), out.end(), l) == out.end()) out.push_back(std::move(l));
+        }
       }
     }
-   }
   }
   return out;
 }
@@ -274,7 +284,8 @@ void fix_schedule(const SearchProblem& problem, Layout& l) {
     l.schedule = "1f1b";
     l.chunks = 1;
     l.layers_per_stage = even_stages(problem.model.layers, l.pipeline);
-    if (!l.recomputed_layers.empty()) l.recomputed_layers.assign(size_t(l.pipeline), l.recomputed_layers.front());
+    if (!l.recomputed_layers.empty())
+      l.recomputed_layers.assign(size_t(l.pipeline), l.recomputed_layers.front());
   }
 }
 

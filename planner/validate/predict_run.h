@@ -24,8 +24,8 @@ struct RunPrediction {
   std::vector<std::string> filled;
 };
 
-/// Simulates the run's own layout; what was not published is tried in all its likely values, of which the fastest that fits
-/// stands. Throws UserError with the reason why the run cannot be predicted.
+/// Simulates the run's own layout; what was not published is tried in all its likely values, of which the
+/// fastest that fits stands. Throws UserError with the reason why the run cannot be predicted.
 RunPrediction predict_run(const RunRecord& run, const Calibration& calibration = kCalibration);
 
 }  // namespace mpt::planner

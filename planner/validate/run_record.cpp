@@ -60,7 +60,9 @@ class Fields {
     if (!value->is_string()) wrong(key, "a text");
     return value->get<std::string>().substr(0, 4096);
   }
-  std::string text_or(const char* key, const char* otherwise = "") const { return text(key).value_or(otherwise); }
+  std::string text_or(const char* key, const char* otherwise = "") const {
+    return text(key).value_or(otherwise);
+  }
   std::string dumped(const char* key) const {
     const Json* value = find(key);
     return value == nullptr ? "" : value->dump().substr(0, 65536);
@@ -138,8 +140,9 @@ void read_model(const Fields& f, RunRecord& run) {
   auto heads = f.whole("heads", 1, 1 << 16), head_dim = f.whole("head_dim", 1, 1 << 16);
   if (!heads && head_dim && m.hidden % *head_dim == 0) heads = m.hidden / *head_dim;
   if (!heads) {
-    // BigScience's first runs all had 32 (bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md);
-    // otherwise heads of 128 where that divides the width, else the largest below it.
+    // BigScience's first runs all had 32 (bigscience-workshop/bigscience,
+    // train/tr11-176B-ml/chronicles-prequel.md); otherwise heads of 128 where that divides the width, else
+    // the largest below it.
     int64_t size = std::min<int64_t>(128, m.hidden);
     while (m.hidden % size != 0) --size;
     heads = has(run.framework, "BigScience") && m.hidden % 32 == 0 ? 32 : m.hidden / size;
@@ -150,7 +153,8 @@ void read_model(const Fields& f, RunRecord& run) {
   m.kv_heads = f.whole("kv_heads", 1, m.heads).value_or(m.heads);
   m.ffn_hidden = filled_in<int64_t>(run, f.whole("ffn_hidden", 1, 1 << 24), 4 * m.hidden, "model.ffn_hidden");
   m.gated_mlp = f.flag("gated_mlp").value_or(false);
-  const std::string norm = lower(f.text_or("norm", "layernorm")), position = lower(f.text_or("position", "learned"));
+  const std::string norm = lower(f.text_or("norm", "layernorm")),
+                    position = lower(f.text_or("position", "learned"));
   m.norm = has(norm, "rms") ? NormKind::rms_norm : NormKind::layer_norm;
   m.norm_bias = !has(norm, "no bias");
   m.position = has(position, "rope") || has(position, "rotary") ? PositionKind::rotary
@@ -160,7 +164,8 @@ void read_model(const Fields& f, RunRecord& run) {
   const bool bias = f.flag("bias").value_or(m.norm == NormKind::layer_norm && m.norm_bias && !m.gated_mlp);
   m.qkv_bias = m.attention_output_bias = m.mlp_bias = bias;
   m.activation = m.gated_mlp ? ActivationKind::silu : ActivationKind::gelu_tanh;
-  if (f.find("activation") != nullptr && has(lower(f.text_or("activation")), "relu")) m.activation = ActivationKind::relu;
+  if (f.find("activation") != nullptr && has(lower(f.text_or("activation")), "relu"))
+    m.activation = ActivationKind::relu;
   if (f.find("attention_chunk") != nullptr) m.sliding_window = f.whole("attention_chunk", 1, kMostSize);
   m.next_token_layers = f.whole("mtp_layers", 0, 64).value_or(0);
   if (f.find("mla") != nullptr) read_latent(f, m);

@@ -19,7 +19,8 @@ struct RunStage {
 };
 
 struct RunRecord {
-  std::string id, family, framework, notes, options;  // options: the text of everything else that the source said
+  std::string id, family, framework, notes,
+      options;  // options: the text of everything else that the source said
   ModelSpec model;
   int64_t sequence = 0;
 

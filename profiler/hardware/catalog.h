@@ -13,9 +13,9 @@
 namespace mpt::profiler {
 
 /// "dgx-h100:8" is 8 nodes; "this-machine:4" is 4 CPU ranks on this machine, whose links and rates come from
-/// `profile` if there is one; otherwise the path of a cluster file. Several joined by "+" are one mixed cluster,
-/// "dgx-a100:8+dgx-h100:4@12.5GB/s@5ms", over one link of that bandwidth and latency between each two; without
-/// them over the slower of their own networks. Throws UserError.
+/// `profile` if there is one; otherwise the path of a cluster file. Several joined by "+" are one mixed
+/// cluster, "dgx-a100:8+dgx-h100:4@12.5GB/s@5ms", over one link of that bandwidth and latency between each
+/// two; without them over the slower of their own networks. Throws UserError.
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile);
 
 std::vector<std::string> node_names();
@@ -27,7 +27,8 @@ struct DevicePlacing {
   int64_t fast_links = 1;                   // devices within one domain of the innermost links
   double node_bandwidth_bytes_per_s = 0.0;  // out of one node; 0: as the catalog's node has it
 };
-/// A cluster of a device of the catalog by its own name ("h100-sxm-80gb"); nothing if there is none of that name.
+/// A cluster of a device of the catalog by its own name ("h100-sxm-80gb"); nothing if there is none of that
+/// name.
 std::optional<ClusterSpec> cluster_of_device(const std::string& device, const DevicePlacing& placing);
 
 }  // namespace mpt::profiler

@@ -72,8 +72,7 @@ double LogGrid::at(std::array<double, 3> point) const {
   for (size_t a = 0; a < axes_.size(); ++a) {
     if (beyond[a] == 0.0) continue;
     const std::vector<double>& axis = axes_[a];
-    const double slope =
-        axis.size() > 1 ? (high[a] - low[a]) / (axis[cell[a] + 1] - axis[cell[a]]) : 0.0;
+    const double slope = axis.size() > 1 ? (high[a] - low[a]) / (axis[cell[a] + 1] - axis[cell[a]]) : 0.0;
     const auto& [least, most] = (beyond[a] < 0.0 ? below_ : above_)[a];
     value += beyond[a] * std::clamp(slope, least, most);
   }
@@ -86,7 +85,8 @@ std::optional<double> KernelTables::gemm_s(bool fp8, double m, double n, double 
   return found->second.at({m, n, k});
 }
 
-std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double sequence, double heads) const {
+std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double sequence,
+                                                         double heads) const {
   if (attention.empty()) return std::nullopt;
   // Between the head sizes that were measured by the logarithm of the size; outside as the nearest.
   const auto rate = [&](const LogGrid& grid) { return grid.at({sequence, heads, 1.0}); };
@@ -94,7 +94,8 @@ std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double
   if (above == attention.end()) return rate(attention.rbegin()->second);
   if (above == attention.begin() || double(above->first) == head_dim) return rate(above->second);
   const auto below = std::prev(above);
-  const double share = std::log(head_dim / double(below->first)) / std::log(double(above->first) / double(below->first));
+  const double share =
+      std::log(head_dim / double(below->first)) / std::log(double(above->first) / double(below->first));
   return std::exp((1.0 - share) * std::log(rate(below->second)) + share * std::log(rate(above->second)));
 }
 
@@ -103,13 +104,15 @@ std::optional<double> KernelTables::grouped_flop_per_s(double rows, double width
   return grouped.at({rows, width, 1.0});
 }
 
-std::optional<double> KernelTables::collective_s(const std::string& operation, double ranks, double bytes) const {
+std::optional<double> KernelTables::collective_s(const std::string& operation, double ranks,
+                                                 double bytes) const {
   const auto found = collective.find(operation);
   if (found == collective.end() || ranks > double(most_ranks_)) return std::nullopt;
   return found->second.at({ranks, bytes, 1.0});
 }
 
-std::optional<double> KernelTables::exact_product_s(const std::string& pass, int64_t m, int64_t n, int64_t k) const {
+std::optional<double> KernelTables::exact_product_s(const std::string& pass, int64_t m, int64_t n,
+                                                    int64_t k) const {
   const auto table = products.find(pass);
   if (table == products.end()) return std::nullopt;
   const auto found = table->second.find({m, n, k});
@@ -117,8 +120,8 @@ std::optional<double> KernelTables::exact_product_s(const std::string& pass, int
 }
 
 std::optional<double> KernelTables::exact_attention_flop_per_s(const std::string& pass, int64_t sequence,
-                                                               int64_t heads, int64_t kv_heads, int64_t head_dim,
-                                                               int64_t value_dim) const {
+                                                               int64_t heads, int64_t kv_heads,
+                                                               int64_t head_dim, int64_t value_dim) const {
   const auto table = attention_cores.find(pass);
   if (table == attention_cores.end()) return std::nullopt;
   const auto found = table->second.find({sequence, heads, kv_heads, head_dim, value_dim});
@@ -135,35 +138,38 @@ std::vector<double> numbers(const Json& list, double unit = 1.0) {
   return out;
 }
 
-// The files are generated and built in: what is wrong with one is a fault of this program, and its tests read them all.
+// The files are generated and built in: what is wrong with one is a fault of this program, and its tests read
+// them all.
 KernelTables read_tables(const std::string& text, const std::string& file) {
   const Json json = parse_json(text, file);
   KernelTables t;
   t.device = json.at("device").get<std::string>();
   t.source = json.at("source").get<std::string>();
-  // A smaller product takes no less than the smallest of its kind (it is padded); beyond the largest, time grows with work.
+  // A smaller product takes no less than the smallest of its kind (it is padded); beyond the largest, time
+  // grows with work.
   const Slopes padded{{0, 0}, {0, 0}, {0, 0}}, with_work{{1, 1}, {1, 1}, {1, 1}};
   const auto list = [&](const char* key) { return json.contains(key) ? json.at(key) : Json::array(); };
   const Json gemm = list("gemm"), attention = list("attention_forward"), collective = list("collective"),
              products = list("products"), cores = list("attention");
   for (const auto& [dtype, g] : gemm.items()) {
-    t.gemm[dtype] =
-        LogGrid({numbers(g["m"]), numbers(g["n"]), numbers(g["k"])}, numbers(g["time_us"], 1e-6), padded, with_work);
+    t.gemm[dtype] = LogGrid({numbers(g["m"]), numbers(g["n"]), numbers(g["k"])}, numbers(g["time_us"], 1e-6),
+                            padded, with_work);
   }
   for (const Json& a : attention) {
     // Shorter sequences and fewer heads leave the device emptier, at most in proportion.
-    t.attention[a["head_dim"].get<int64_t>()] = LogGrid({numbers(a["sequence"]), numbers(a["heads"])},
-                                                        numbers(a["tflop_per_s"], 1e12), {{0, 1}, {0, 1}}, {{0, 0}, {0, 0}});
+    t.attention[a["head_dim"].get<int64_t>()] =
+        LogGrid({numbers(a["sequence"]), numbers(a["heads"])}, numbers(a["tflop_per_s"], 1e12),
+                {{0, 1}, {0, 1}}, {{0, 0}, {0, 0}});
   }
   if (const Json g = json.value("grouped_forward", Json()); g.is_object()) {
-    t.grouped = LogGrid({numbers(g["rows"]), numbers(g["width"])}, numbers(g["tflop_per_s"], 1e12), {{1, 1}, {0, 1}},
-                        {{0, 0}, {0, 0}});
+    t.grouped = LogGrid({numbers(g["rows"]), numbers(g["width"])}, numbers(g["tflop_per_s"], 1e12),
+                        {{1, 1}, {0, 1}}, {{0, 0}, {0, 0}});
   }
   for (const auto& [operation, c] : collective.items()) {
     const std::vector<double> ranks = numbers(c["ranks"]);
     t.most_ranks_ = std::max(t.most_ranks_, int64_t(ranks.back()));
-    t.collective[operation] =
-        LogGrid({ranks, numbers(c["bytes"])}, numbers(c["time_us"], 1e-6), {{0, 0}, {0, 0}}, {{0, 0}, {1, 1}});
+    t.collective[operation] = LogGrid({ranks, numbers(c["bytes"])}, numbers(c["time_us"], 1e-6),
+                                      {{0, 0}, {0, 0}}, {{0, 0}, {1, 1}});
   }
   for (const Json& p : products) {
     t.products[p[0].get<std::string>()][{p[1].get<int64_t>(), p[2].get<int64_t>(), p[3].get<int64_t>()}] =
@@ -171,7 +177,8 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
   }
   for (const Json& a : cores) {
     t.attention_cores[a[0].get<std::string>()][{a[1].get<int64_t>(), a[2].get<int64_t>(), a[3].get<int64_t>(),
-                                                a[4].get<int64_t>(), a[5].get<int64_t>()}] = a[6].get<double>() * 1e12;
+                                                a[4].get<int64_t>(), a[5].get<int64_t>()}] =
+        a[6].get<double>() * 1e12;
   }
   return t;
 }
@@ -191,7 +198,8 @@ const KernelTables* kernel_tables(const std::string& device) {
   if (const auto found = read.find(device); found != read.end()) return &found->second;
   for (const auto& [file, text] : kernel_files()) {
     if (file.substr(0, file.rfind('.')) == device)
-      return &read.emplace(device, read_tables(std::string(text), "kernels/" + std::string(file))).first->second;
+      return &read.emplace(device, read_tables(std::string(text), "kernels/" + std::string(file)))
+                  .first->second;
   }
   return nullptr;
 }

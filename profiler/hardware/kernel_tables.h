@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Measured kernel times of a GPU, compact: made by scripts/build_kernel_tables from published measurements, whose source
-// stands in each file of profiler/hardware/kernels/.
+// Measured kernel times of a GPU, compact: made by scripts/build_kernel_tables from published measurements,
+// whose source stands in each file of profiler/hardware/kernels/.
 
 #include <array>
 #include <cstdint>
@@ -13,12 +13,14 @@
 
 namespace mpt::profiler {
 
-/// Values over a grid of two or three positive axes, interpolated linearly in the logarithms of axes and value: exact at
-/// grid points and continuous. Outside the last cell goes on, with its slope along each axis held within `slopes`.
+/// Values over a grid of two or three positive axes, interpolated linearly in the logarithms of axes and
+/// value: exact at grid points and continuous. Outside the last cell goes on, with its slope along each axis
+/// held within `slopes`.
 class LogGrid {
  public:
   LogGrid() = default;
-  /// `values`: last axis fastest. `slopes`: least and most d log(value) / d log(axis) beyond the ends of each axis.
+  /// `values`: last axis fastest. `slopes`: least and most d log(value) / d log(axis) beyond the ends of each
+  /// axis.
   LogGrid(std::vector<std::vector<double>> axes, const std::vector<double>& values,
           std::vector<std::pair<double, double>> below, std::vector<std::pair<double, double>> above);
   double at(std::array<double, 3> point) const;
@@ -40,7 +42,8 @@ struct KernelTables {
   std::optional<double> attention_flop_per_s(double head_dim, double sequence, double heads) const;
   /// FLOP/s of grouped products with `rows` rows for each expert of `width` inner columns.
   std::optional<double> grouped_flop_per_s(double rows, double width) const;
-  /// Seconds of a collective inside a node; `bytes` is the whole message. Within the measured numbers of ranks only.
+  /// Seconds of a collective inside a node; `bytes` is the whole message. Within the measured numbers of
+  /// ranks only.
   std::optional<double> collective_s(const std::string& operation, double ranks, double bytes) const;
   /// Most ranks of the measured collectives; 0 without any.
   int64_t most_ranks() const { return most_ranks_; }
@@ -48,7 +51,8 @@ struct KernelTables {
   /// "weight_gradient", "backward").
   std::optional<double> exact_product_s(const std::string& pass, int64_t m, int64_t n, int64_t k) const;
   std::optional<double> exact_attention_flop_per_s(const std::string& pass, int64_t sequence, int64_t heads,
-                                                   int64_t kv_heads, int64_t head_dim, int64_t value_dim) const;
+                                                   int64_t kv_heads, int64_t head_dim,
+                                                   int64_t value_dim) const;
 
   std::map<std::string, LogGrid> gemm;        // by dtype, seconds
   std::map<int64_t, LogGrid> attention;       // by head_dim, FLOP/s

@@ -42,8 +42,8 @@ TEST(Framework, StatesHaveTheBytesThatItSays) {
   EXPECT_NEAR(double(changed.optimizer_bytes) / double(own.optimizer_bytes), 8.0 / 12.0, 1e-6);
 }
 
-// Qi et al. 2023 (arXiv:2401.10241), section 2.1: behind the input gradient 32 s b h of a GPT layer's bytes wait for the
-// weight gradient.
+// Qi et al. 2023 (arXiv:2401.10241), section 2.1: behind the input gradient 32 s b h of a GPT layer's bytes
+// wait for the weight gradient.
 TEST(Framework, WeightGradientsWaitWithTheirOperandsAlone) {
   const ModelSpec model = load_model("gpt3-175b");
   Execution execution;
@@ -54,7 +54,8 @@ TEST(Framework, WeightGradientsWaitWithTheirOperandsAlone) {
   layout.layers_per_stage = {32, 32, 32};
   layout.execution = execution;
   const auto middle = stage_footprints(model, layout, {8, 2048})[1];
-  EXPECT_NEAR(double(middle.saved_for_weight_bytes) / (32.0 * 32.0 * 2048.0 * double(model.hidden)), 1.0, 1e-6);
+  EXPECT_NEAR(double(middle.saved_for_weight_bytes) / (32.0 * 32.0 * 2048.0 * double(model.hidden)), 1.0,
+              1e-6);
 }
 
 TEST(Framework, LogitsInFp32CostFourBytesEachMore) {

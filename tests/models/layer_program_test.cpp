@@ -106,8 +106,9 @@ TEST(LayerProgram, KeptActivationsEqualThePapersUpToNamedTerms) {
   EXPECT_EQ(saved_bytes(program, Recompute::none), paper - dropout_masks + statistics + log_sum_exp);
 }
 
-// Korthikanti et al. 2022 (arXiv:2205.05198), table 2 and section 5: bytes per layer of what training keeps in 16 bits with
-// unfused attention and dropout, up to the norms' statistics and the roundings of allocations.
+// Korthikanti et al. 2022 (arXiv:2205.05198), table 2 and section 5: bytes per layer of what training keeps
+// in 16 bits with unfused attention and dropout, up to the norms' statistics and the roundings of
+// allocations.
 TEST(LayerProgram, KeptActivationsOfTheSequenceParallelismPaper) {
   const ModelSpec m = load_model("gpt3-175b");
   for (const int64_t tensor : {1, 8}) {
@@ -130,7 +131,8 @@ TEST(LayerProgram, KeptActivationsOfTheSequenceParallelismPaper) {
   }
 }
 
-// The same paper, section 5: the attention core is 3 % of the FLOP of GPT-3 and holds 70 % of the activations.
+// The same paper, section 5: the attention core is 3 % of the FLOP of GPT-3 and holds 70 % of the
+// activations.
 TEST(LayerProgram, SelectiveRecomputeSavesSeventyPercentOfGpt3ForThreePercentOfItsWork) {
   const ModelSpec m = load_model("gpt3-175b");
   Layout layout = layout_of(8, 1, Precision::fp16);
@@ -138,7 +140,8 @@ TEST(LayerProgram, SelectiveRecomputeSavesSeventyPercentOfGpt3ForThreePercentOfI
   layout.execution.attention = AttentionKernel::unfused;
   layout.execution.dropout = true;
   const LayerProgram layer = layer_program(m, 0, layout, 2048);
-  const double saved = 1.0 - double(saved_bytes(layer, Recompute::selective)) / double(saved_bytes(layer, Recompute::none));
+  const double saved =
+      1.0 - double(saved_bytes(layer, Recompute::selective)) / double(saved_bytes(layer, Recompute::none));
   EXPECT_NEAR(saved, 0.70, 0.03);
   double core = 0.0, all = 0.0;
   for (const Operator& op : layer.operators) {

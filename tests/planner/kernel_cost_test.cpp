@@ -38,7 +38,8 @@ OperatorShape core(int64_t sequence, int64_t batch = 1) {
 
 class KernelCostTest : public ::testing::Test {
  protected:
-  std::unique_ptr<CostSource> cost(const Execution& execution = {}, const Calibration& calibration = kCalibration) {
+  std::unique_ptr<CostSource> cost(const Execution& execution = {},
+                                   const Calibration& calibration = kCalibration) {
     return make_kernel_cost(cluster_, execution, calibration);
   }
   ClusterSpec cluster_ = profiler::load_cluster("dgx-h100:4", std::nullopt);
@@ -75,6 +76,13 @@ TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {
             older->operator_s(product(8192, 8192, 8192), Phase::forward));
 }
 
+TEST_F(KernelCostTest, Fp32IsAsMuchSlowerAsItsPeakIsLower) {
+  const auto source = cost();
+  const double ratio = source->operator_s(product(4096, 4096, 4096, Precision::fp32), Phase::forward) /
+                       source->operator_s(product(4096, 4096, 4096), Phase::forward);
+  EXPECT_NEAR(ratio, cluster_.device.bf16_flop_per_s / cluster_.device.fp32_flop_per_s, 1e-9);
+}
+
 TEST_F(KernelCostTest, LengthsThatTensorCoresDislikeCostMore) {
   const auto source = cost();
   const double fine = source->operator_s(product(4096, 4096, 4096), Phase::forward);
@@ -88,7 +96,9 @@ TEST_F(KernelCostTest, AttentionKernelsFollowTheirGenerations) {
   second.attention = AttentionKernel::flash2;
   unfused.attention = AttentionKernel::unfused;
   for (const int64_t sequence : {2048, 8192}) {
-    const auto seconds = [&](const Execution& e, Phase phase) { return cost(e)->operator_s(core(sequence), phase); };
+    const auto seconds = [&](const Execution& e, Phase phase) {
+      return cost(e)->operator_s(core(sequence), phase);
+    };
     EXPECT_LT(seconds({}, Phase::forward), seconds(second, Phase::forward));
     EXPECT_LT(seconds(second, Phase::forward), seconds(first, Phase::forward));
     EXPECT_LT(seconds(first, Phase::forward), seconds(unfused, Phase::forward));
@@ -123,12 +133,14 @@ TEST_F(KernelCostTest, CollectivesInsideANodeAreMeasuredAndBetweenNodesFollowThe
   c.collective_rate = 1.0;
   const auto source = cost({}, c);
   const int64_t bytes = int64_t{512} << 20;
-  const double measured = *profiler::kernel_tables("h100-sxm-80gb")->collective_s("all_reduce", 8, double(bytes));
+  const double measured =
+      *profiler::kernel_tables("h100-sxm-80gb")->collective_s("all_reduce", 8, double(bytes));
   EXPECT_NEAR(source->collective_s(models::CollectiveKind::all_reduce, bytes, {8, 8}), measured, 1e-12);
   const double across = source->collective_s(models::CollectiveKind::all_reduce, bytes, {32, 32});
   EXPECT_GT(across, measured);
   EXPECT_EQ(source->collective_s(models::CollectiveKind::all_reduce, bytes, {1, 1}), 0.0);
-  EXPECT_LT(source->overlap_share({32, 32}), source->overlap_share({8, 8})) << "network traffic costs compute less";
+  EXPECT_LT(source->overlap_share({32, 32}), source->overlap_share({8, 8}))
+      << "network traffic costs compute less";
 }
 
 TEST_F(KernelCostTest, ADeviceWithoutMeasurementsIsPricedByItsPeaks) {
@@ -149,7 +161,8 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
   experts.kind = OperatorKind::expert_linear;
   experts.batch = 16;
   const auto source = cost();
-  EXPECT_GT(source->operator_s(experts, Phase::forward), source->operator_s(product(8192, 4096, 2048), Phase::forward));
+  EXPECT_GT(source->operator_s(experts, Phase::forward),
+            source->operator_s(product(8192, 4096, 2048), Phase::forward));
   Execution balanced;
   balanced.balanced_experts = true;
   EXPECT_LT(cost(balanced)->operator_s(experts, Phase::forward), source->operator_s(experts, Phase::forward));

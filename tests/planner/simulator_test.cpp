@@ -77,8 +77,8 @@ TEST(Simulator, ZeroBubbleSchedulesLoseTheFillingAlone) {
   }
 }
 
-// Profiled times of a stage (F, B, W and a transfer, in ms) and the bubble rates that the zero-bubble paper calculates from
-// them: arXiv:2401.10241, tables 5 and 6, (cost - m (F + B + W)) / cost.
+// Profiled times of a stage (F, B, W and a transfer, in ms) and the bubble rates that the zero-bubble paper
+// calculates from them: arXiv:2401.10241, tables 5 and 6, (cost - m (F + B + W)) / cost.
 struct PublishedBubble {
   int stages, micro_batches, chunks;
   double forward, input_gradient, weight_gradient, transfer;

@@ -89,9 +89,10 @@ TEST(RunRecord, ATimeMayFollowFromARate) {
 
 TEST(RunRecord, WrongFieldsAreUserErrorsThatNameThem) {
   const std::pair<const char*, Json> wrong[] = {
-      {"/model/layers", "many"},   {"/model/layers", -1},          {"/model/hidden", 1e300},      {"/hardware/gpu", "abacus"},
-      {"/hardware/gpus", nullptr}, {"/layout/global_batch", 0},    {"/layout/tp", 3.5},           {"/layout/recompute", 7},
-      {"/model", nullptr},         {"/measured", "none"},          {"/layout/global_batch", 1e99}, {"/model/kv_heads", 48},
+      {"/model/layers", "many"},   {"/model/layers", -1},          {"/model/hidden", 1e300},
+      {"/hardware/gpu", "abacus"}, {"/hardware/gpus", nullptr},    {"/layout/global_batch", 0},
+      {"/layout/tp", 3.5},         {"/layout/recompute", 7},       {"/model", nullptr},
+      {"/measured", "none"},       {"/layout/global_batch", 1e99}, {"/model/kv_heads", 48},
       {"/layout/dp", 99},          {"/model/heads", 63},           {"/layout/pp", 100000},
   };
   for (const auto& [pointer, value] : wrong) {
@@ -111,7 +112,8 @@ TEST(RunRecord, WrongFieldsAreUserErrorsThatNameThem) {
 // Whatever a record holds, it is predicted or refused, never more than a few seconds and never a crash.
 TEST(RunRecord, RandomChangesArePredictedOrRefused) {
   std::mt19937 random(7);
-  const Json values[] = {nullptr, -1, 0, 1, 2, 3, 8, 96, 1000003, 1e18, 0.5, "text", true, Json::array(), Json::object()};
+  const Json values[] = {
+      nullptr, -1, 0, 1, 2, 3, 8, 96, 1000003, 1e18, 0.5, "text", true, Json::array(), Json::object()};
   int refused = 0, fine = 0;
   for (int i = 0; i < 300; ++i) {
     Json json = record();

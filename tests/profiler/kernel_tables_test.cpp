@@ -21,7 +21,8 @@ TEST(LogGrid, IsExactAtItsPointsAndFollowsPowersBetweenThem) {
   }
   const LogGrid grid({a, b}, values, kFlat, kWork);
   for (const double x : {1.0, 1.5, 3.0, 7.0, 10.0}) {
-    for (const double y : {2.0, 5.0, 64.0}) EXPECT_NEAR(grid.at({x, y, 1}) / value(x, y), 1.0, 1e-12) << x << " " << y;
+    for (const double y : {2.0, 5.0, 64.0})
+      EXPECT_NEAR(grid.at({x, y, 1}) / value(x, y), 1.0, 1e-12) << x << " " << y;
   }
 }
 
@@ -56,7 +57,9 @@ TEST(KernelTables, PublishedPointsComeBackExactly) {
   EXPECT_FALSE(a100.gemm_s(true, 4096, 4096, 4096)) << "A100 has no fp8";
   const double bytes = 512.0 * (1 << 20);
   EXPECT_NEAR(2.0 * 7 / 8 * bytes / *a100.collective_s("all_reduce", 8, bytes) / 1e9, 222, 1.5);
-  EXPECT_NEAR(2.0 * 7 / 8 * bytes / *kernel_tables("h100-sxm-80gb")->collective_s("all_reduce", 8, bytes) / 1e9, 445, 2);
+  EXPECT_NEAR(
+      2.0 * 7 / 8 * bytes / *kernel_tables("h100-sxm-80gb")->collective_s("all_reduce", 8, bytes) / 1e9, 445,
+      2);
   EXPECT_FALSE(a100.collective_s("all_reduce", 16, bytes)) << "beyond the measured ranks";
 }
 
@@ -66,7 +69,8 @@ TEST(KernelTables, LargerProductsNeverTakeLessAndRatesStayBelowThePeak) {
     for (const bool fp8 : {false, true}) {
       for (double m = 128; m <= 32768; m *= 2) {
         for (double n = 128; n <= 65536; n *= 3) {
-          const auto s = t.gemm_s(fp8, m, n, 4096), longer = t.gemm_s(fp8, m, n, 8192), wider = t.gemm_s(fp8, m, 2 * n, 4096);
+          const auto s = t.gemm_s(fp8, m, n, 4096), longer = t.gemm_s(fp8, m, n, 8192),
+                     wider = t.gemm_s(fp8, m, 2 * n, 4096);
           if (!s) continue;
           EXPECT_LE(*s, *longer * 1.001) << name << " " << m << " " << n;
           EXPECT_LE(*s, *wider * 1.001) << name << " " << m << " " << n;
@@ -95,13 +99,15 @@ TEST(KernelTables, SaneFarOutside) {
 }
 
 TEST(Catalog, DevicesOfPublishedRunsAreFoundByTheirOwnNames) {
-  for (const char* name : {"a100-sxm-80gb", "a100-sxm-40gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "b300-sxm",
-                           "gb200", "gb300", "l40s-48gb", "rtx-pro-6000-server", "v100-sxm-32gb", "a800-sxm-80gb"}) {
+  for (const char* name :
+       {"a100-sxm-80gb", "a100-sxm-40gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "b300-sxm",
+        "gb200", "gb300", "l40s-48gb", "rtx-pro-6000-server", "v100-sxm-32gb", "a800-sxm-80gb"}) {
     const auto cluster = cluster_of_device(name, {64, 8, 8, 100e9});
     ASSERT_TRUE(cluster) << name;
     EXPECT_EQ(cluster->devices, 64);
     EXPECT_GT(cluster->device.power_w, 0.0) << name;
-    EXPECT_NEAR(cluster->levels.back().bandwidth_bytes_per_s, 12.5e9, 1.0) << "the record's network, not the catalog's";
+    EXPECT_NEAR(cluster->levels.back().bandwidth_bytes_per_s, 12.5e9, 1.0)
+        << "the record's network, not the catalog's";
   }
   EXPECT_FALSE(cluster_of_device("abacus", {8, 8, 8, 0.0}));
   EXPECT_EQ(cluster_of_device("gb200", {64, 4, 72, 0.0})->levels.size(), 1u) << "one NVLink domain";
