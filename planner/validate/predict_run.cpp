@@ -38,13 +38,14 @@ double node_bandwidth(const std::string& text, int64_t gpus_per_node) {
   return gigabit * 1e9 / 8.0 * 0.9;
 }
 
-ClusterSpec cluster_of(const RunRecord& run) {
+ClusterSpec cluster_of(const RunRecord& run, std::vector<std::string>& filled) {
   const auto cluster = profiler::cluster_of_device(
       run.gpu,
       {run.gpus, run.gpus_per_node, run.fast_links, node_bandwidth(run.inter_node, run.gpus_per_node)});
   if (!cluster)
     refuse("hardware/gpu", fmt::format("\"{}\"", run.gpu.substr(0, 80)), "a device of the catalog");
   ClusterSpec c = *cluster;
+  if (!c.device.name.starts_with(run.gpu)) filled.push_back("hardware.gpu = " + c.device.name);
   // "kernels/b200-simumax" names a node whose kernels were measured themselves.
   if (run.profile.rfind('/') != std::string::npos && run.profile.size() < 200)
     c.device.kernels = run.profile.substr(run.profile.rfind('/') + 1);
@@ -64,7 +65,13 @@ std::string framework_of(const RunRecord& run) {
   // Its scripts set CUDA_LAUNCH_BLOCKING=1 (bigscience-workshop/bigscience,
   // train/tr11-176B-ml/chronicles-prequel.md).
   if (has(f, "BigScience")) return "megatron-deepspeed-blocking";
-  if (has(f, "DeepSpeed")) return "megatron-deepspeed";
+  if (has(f, "Alpa")) return "maxtext";
+  const bool megatron = has(f, "Megatron") || has(f, "NeoX");
+  for (const char* eager :
+       {"DeepSpeed", "PyTorch", "Hugging", "transformers", "OLMo", "litgpt", "Lightning"}) {
+    if (has(f, eager) && !megatron && run.precision != "fp16") return "fsdp";
+  }
+  if (has(f, "DeepSpeed") || has(f, "NeoX")) return "megatron-deepspeed";
   if (classic && (has(f, "Megatron") || has(f, "Aceso"))) return "megatron-lm";
   return has(f, "NeMo") || has(f, "Bridge") ? "nemo" : "megatron-core";
 }
@@ -309,15 +316,29 @@ double peak_gib(const RunRecord& run, const Execution& e, const std::vector<Rank
 
 RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) {
   SearchProblem problem;
+  std::vector<std::string> filled;
   problem.model = run.model;
   validate_model(problem.model, "model");
-  problem.cluster = cluster_of(run);
+  problem.cluster = cluster_of(run, filled);
   problem.workload = {run.global_batch, run.sequence};
   problem.ranks = run.gpus;
   RunPrediction best;
   best.filled = run.filled;
+  best.filled.insert(best.filled.end(), filled.begin(), filled.end());
   std::vector<std::string> open;
   const Layout published = layout_of(run, best.filled);
+  // Fewer keys and values than tensor ranks are held several times.
+  if (published.tensor > problem.model.kv_heads && published.tensor % problem.model.kv_heads == 0 &&
+      problem.model.heads % published.tensor == 0)
+    problem.model.kv_heads = published.tensor;
+  // A batch that its ranks do not divide: the nearest that they do, and its time in proportion.
+  double batches = 1.0;
+  if (const int64_t unit = published.data * published.micro_batch;
+      run.micro_batch && run.global_batch % unit != 0) {
+    problem.workload.global_batch = std::max<int64_t>(1, (run.global_batch + unit / 2) / unit) * unit;
+    batches = double(run.global_batch) / double(problem.workload.global_batch);
+    best.filled.push_back(fmt::format("layout.global_batch = {}", problem.workload.global_batch));
+  }
   problem.precision = published.precision;
   std::unique_ptr<CostSource> cost = make_kernel_cost(problem.cluster, published.execution, calibration);
   if (!cost) cost = make_roofline_cost(problem.cluster);
@@ -360,6 +381,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
                                       : field == "zero_stage"  ? std::to_string(best.layout.zero)
                                                                : enum_name(best.layout.recompute)));
   }
+  best.step_s *= batches;
   best.peak_gib = peak_gib(run, best.layout.execution, best.memory);
   return best;
 }

@@ -2,6 +2,9 @@
 #include "profiler/hardware/catalog.h"
 
 #include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <string_view>
@@ -203,17 +206,61 @@ ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& 
   return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile).cluster;
 }
 
+namespace {
+
+std::vector<std::string> words_of(const std::string& device) {
+  std::string plain;
+  for (const char c : device)
+    plain += c == '_' || c == ' ' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
+  // "rtx-4090" is "rtx4090".
+  if (plain.size() > 4 && plain.starts_with("rtx-") &&
+      std::isdigit(static_cast<unsigned char>(plain[4])) != 0)
+    plain.erase(3, 1);
+  return split_at(plain, '-');
+}
+
+// "gb200" means "gb200-186gb", "a100-pcie-40gb" is nearest to "a100-pcie-80gb": the first word must be in it,
+// of the others as many as possible, and fewer other ones.
+const NodeEntry* nearest_device(const std::vector<NodeEntry>& nodes, const std::string& device) {
+  const std::vector<std::string> wanted = words_of(device);
+  const NodeEntry* nearest = nullptr;
+  int most = 0;
+  for (const NodeEntry& node : nodes) {
+    const std::vector<std::string> words = words_of(node.device.name);
+    const bool same = std::find(words.begin(), words.end(), wanted.front()) != words.end();
+    if (!same || wanted.front().size() < 2) continue;
+    int score = 1000 - int(words.size());
+    for (const std::string& word : wanted)
+      score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
+    if (score <= most) continue;
+    most = score;
+    nearest = &node;
+  }
+  return nearest;
+}
+
+// "40gb" in a device's name; 0 without.
+int64_t gigabytes_in(const std::string& device) {
+  for (const std::string& word : words_of(device)) {
+    int64_t gigabytes = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), gigabytes);
+    if (error == std::errc{} && std::string_view(end) == "gb" && gigabytes > 0 && gigabytes < 10000)
+      return gigabytes;
+  }
+  return 0;
+}
+
+}  // namespace
+
 std::optional<ClusterSpec> cluster_of_device(const std::string& device, const DevicePlacing& placing) {
-  // "gb200" means the device "gb200-186gb".
-  const NodeEntry* found = nullptr;
   std::vector<NodeEntry> nodes;
   for (const auto& [file, text] : catalog_files()) nodes.push_back(read_node(file, text));
-  for (const NodeEntry& node : nodes) {
-    if (node.device.name == device) found = &node;
-    if (found == nullptr && node.device.name.starts_with(device + "-")) found = &node;
-  }
+  const NodeEntry* found = nearest_device(nodes, device);
   if (found == nullptr) return std::nullopt;
   NodeEntry node = *found;
+  if (const int64_t gigabytes = gigabytes_in(device);
+      gigabytes > 0 && gigabytes != gigabytes_in(node.device.name))
+    node.device.memory_bytes = gigabytes * kGiB;
   node.devices_per_node = std::min(placing.devices_per_node, placing.devices);
   node.levels.front().group_size = std::max<int64_t>(1, std::min(placing.fast_links, placing.devices));
   if (placing.node_bandwidth_bytes_per_s > 0.0) {

@@ -110,6 +110,14 @@ TEST(Catalog, DevicesOfPublishedRunsAreFoundByTheirOwnNames) {
         << "the record's network, not the catalog's";
   }
   EXPECT_FALSE(cluster_of_device("abacus", {8, 8, 8, 0.0}));
+  EXPECT_FALSE(cluster_of_device("", {8, 8, 8, 0.0}));
+  const auto pcie = cluster_of_device("a100-pcie-40gb", {8, 8, 8, 0.0});
+  EXPECT_EQ(pcie->device.name, "a100-pcie-80gb");
+  EXPECT_EQ(pcie->device.memory_bytes, int64_t{40} << 30);
+  EXPECT_EQ(cluster_of_device("V100", {8, 8, 8, 0.0})->device.name.substr(0, 4), "v100");
+  EXPECT_EQ(cluster_of_device("rtx-4090-24gb", {8, 8, 8, 0.0})->device.name.substr(0, 7), "rtx4090");
+  EXPECT_EQ(cluster_of_device("a6000-48gb", {8, 8, 8, 0.0})->device.name, "rtx-a6000-48gb");
+  EXPECT_EQ(cluster_of_device("h100", {8, 8, 8, 0.0})->device.name, "h100-sxm-80gb");
   EXPECT_EQ(cluster_of_device("gb200", {64, 4, 72, 0.0})->levels.size(), 1u) << "one NVLink domain";
 }
 
