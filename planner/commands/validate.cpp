@@ -238,6 +238,7 @@ Json report_json(const std::vector<Checked>& all) {
       run["family"] = c.run.family;
       run["layout"] = layout_name(p.layout);
       run["fits"] = p.fits;
+      for (const RankMemory& m : p.memory) run["memory"].push_back(to_json(m));
       run["compute_s"] = p.breakdown.compute_s;
       run["collective_s"] = p.breakdown.collectives_s;
       run["idle_s"] = p.breakdown.idle_s;
