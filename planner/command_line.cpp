@@ -171,6 +171,9 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
                  "dgx-h100:8 (nodes), this-machine:4 (CPU ranks), the path of a cluster file, or several "
                  "joined by a link: dgx-a100:8+dgx-h100:4@12.5GB/s@5ms");
   app.add_option("--profile", o.profile, "profile.json of this machine, written by mpt-profile");
+  app.add_option(
+      "--kernels", o.kernels,
+      "Kernel times of the cluster's GPU that override the catalog's, written by mpt-profile import");
   app.add_option("--global-batch", o.global_batch, "Sequences per optimizer step")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
   app.add_option("--seq", o.sequence, "Tokens per sequence (default: the model's longest, at most 4096)")
@@ -315,6 +318,21 @@ Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
   return cpu ? Execution{} : models::load_framework("megatron-core", "--framework");
 }
 
+std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanOptions& o, const ClusterSpec& cluster) {
+  if (o.kernels.empty()) return nullptr;
+  const profiler::KernelProfile own = profiler::load_kernel_profile(o.kernels);
+  const bool priced =
+      profiler::kernel_tables(cluster.device.kernels.empty() ? cluster.device.name
+                                                             : cluster.device.kernels) != nullptr;
+  if (own.device != cluster.device.name || cluster.mixed() || !priced || !o.profile.empty()) {
+    throw UserError(
+        Problem{"--kernels " + o.kernels, "times of " + own.device.substr(0, 80),
+                fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
+                "not with --profile, mixed clusters or devices that the catalog has no kernels of"});
+  }
+  return std::make_shared<const profiler::KernelTables>(profiler::tables_of(own));
+}
+
 }  // namespace
 
 std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) {
@@ -348,9 +366,10 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   problem.execution = execution_of(o, base, cpu);
   problem.memory_limit_bytes = memory_limit(o, problem.cluster, problem.execution);
   if (p->profile) check_profile(*p, o.profile);
-  p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
-                                           problem.cluster)
-                       : make_device_cost(problem.cluster, problem.execution);
+  p->cost = p->profile
+                ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
+                                    problem.cluster)
+                : make_device_cost(problem.cluster, problem.execution, own_kernels(o, problem.cluster));
   problem.cost = p->cost.get();
   p->pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   p->pools->set(problem);

@@ -38,7 +38,7 @@ struct CostOptions {
 };
 
 struct PlanOptions {
-  std::string model, profile, memory, precision, framework, from;
+  std::string model, profile, kernels, memory, precision, framework, from;
   std::string cluster;
   int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
   int threads = 0;  // 0: one per core, at most 8

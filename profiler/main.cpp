@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-profile: measures this machine for a model and writes profile.json.
+// mpt-profile: measures this machine for a model and writes profile.json, or takes over what others measured.
 
 #include "core/command_line.h"
 #include "core/json.h"
 #include "models/zoo.h"
+#include "profiler/hardware/catalog.h"
+#include "profiler/hardware/kernel_profile.h"
 #include "profiler/measure/profile_machine.h"
 
 namespace mpt {
 namespace {
+
+struct ImportOptions {
+  std::vector<std::string> files;
+  std::string device, output = "kernels.json";
+  profiler::LogHints hints;
+};
 
 struct Options {
   std::string model;
@@ -19,8 +27,7 @@ struct Options {
 };
 
 void declare(CLI::App& app, Options& o) {
-  app.add_option("--model", o.model, "Model whose layers are timed: a name such as tiny-gpt, or a file")
-      ->required();
+  app.add_option("--model", o.model, "Model whose layers are timed: a name such as tiny-gpt, or a file");
   app.add_option("--seq", o.sequence, "Tokens per sequence")
       ->capture_default_str()
       ->check(CLI::Range(1, 1 << 20));
@@ -42,11 +49,46 @@ void declare(CLI::App& app, Options& o) {
   app.add_flag("--quiet", o.request.quiet, "No progress bar and no summary");
 }
 
+CLI::App* declare_import(CLI::App& app, ImportOptions& o) {
+  CLI::App* command = app.add_subcommand(
+      "import", "Take over kernel times from nccl-tests, PyTorch profiler traces or SimuMax system files");
+  command->add_option("files", o.files, "Files to read")->required()->expected(1, 1000);
+  command
+      ->add_option("--device", o.device,
+                   "Device of the catalog that they were measured on, such as h100-sxm-80gb")
+      ->required();
+  command->add_option("--operation", o.hints.operation, "Collective of nccl-tests logs that do not name it")
+      ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}));
+  command->add_option("--ranks", o.hints.ranks, "Ranks of nccl-tests logs without their header")
+      ->check(CLI::Range(2, 10'000'000));
+  command->add_option("-o,--output", o.output, "File to write")->capture_default_str();
+  return command;
+}
+
+int import(const ImportOptions& o) {
+  check_writable(o.output, "--output " + o.output);
+  profiler::KernelProfile profile;
+  profile.device = o.device;
+  if (!profiler::cluster_of_device(o.device, {1, 1, 1, 0.0})) {
+    throw UserError(Problem{"--device", "\"" + o.device.substr(0, 80) + "\"", "a device of the catalog", ""});
+  }
+  for (const std::string& file : o.files) profiler::import_times(profile, file, o.hints);
+  write_file_atomically(o.output, to_json(profile).dump(1) + "\n");
+  fmt::print("{} products and {} collectives of {} from {} files; wrote {}\n", profile.products.size(),
+             profile.collectives.size(), profile.device, o.files.size(), o.output);
+  return kExitOk;
+}
+
 int run(int argc, char** argv) {
   Options o;
+  ImportOptions imported;
   CLI::App app{"Measures this machine for a model: times of its layers and operators, memory, transport."};
   declare(app, o);
+  const CLI::App* import_command = declare_import(app, imported);
+  app.require_subcommand(0, 1);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  if (app.got_subcommand(import_command)) return import(imported);
+  if (o.model.empty()) throw UserError(Problem{"--model", "missing", "a value", "see --help"});
   if (o.device == "cuda") {
     fmt::print(stderr, "mpt-profile: this build has no GPU support; measure with --device cpu\n");
     return kExitNoDevice;

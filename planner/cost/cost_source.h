@@ -13,6 +13,7 @@
 #include "models/layer_program.h"
 #include "planner/cost/calibration.h"
 #include "planner/cost/collective.h"
+#include "profiler/hardware/kernel_tables.h"
 #include "profiler/hardware/profile.h"
 
 namespace mpt::planner {
@@ -69,11 +70,14 @@ std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, 
 
 /// Measured kernel times of the cluster's device (profiler/hardware/kernels), and what cost/calibration.h
 /// adds for the rest. Nothing where there are none for the device.
+/// `own`: what the user measured, which overrides them; may be null.
 std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution,
-                                             const Calibration& calibration = kCalibration);
+                                             const Calibration& calibration = kCalibration,
+                                             std::shared_ptr<const profiler::KernelTables> own = nullptr);
 
 /// The best source for a cluster without a profile: measured kernel times of its device, else the roofline.
-std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution);
+std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution,
+                                             std::shared_ptr<const profiler::KernelTables> own = nullptr);
 
 /// Peak rates of the catalog with the efficiencies of cost/roofline.cpp: the coarsest source.
 std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster);

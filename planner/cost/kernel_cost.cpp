@@ -56,12 +56,14 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
 class KernelCost final : public CostSource {
  public:
   KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables,
-             const KernelTables& links, const Calibration& calibration)
+             const KernelTables& links, std::shared_ptr<const KernelTables> own,
+             const Calibration& calibration)
       : cluster_(cluster),
         device_(cluster.device),
         execution_(execution),
         tables_(tables),
         links_(links),
+        own_(std::move(own)),
         c_(calibration),
         straggling_(straggling(cluster, calibration)) {}
 
@@ -119,6 +121,10 @@ class KernelCost final : public CostSource {
     if (!inside)
       return by_formula / (kind == CollectiveKind::all_to_all ? c_.network_all_to_all_rate : c_.network_rate);
     const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.most_ranks(), 1)));
+    if (own_ != nullptr) {
+      const auto own = own_->collective_s(enum_name_of(kind), double(group.ranks), double(bytes));
+      if (own) return *own / c_.collective_rate;
+    }
     const auto measured = links_.collective_s(enum_name_of(kind), ranks, double(bytes));
     if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink)
       return by_formula / c_.collective_rate;
@@ -135,7 +141,8 @@ class KernelCost final : public CostSource {
   double offloaded_optimizer_s(int64_t parameters) const override {
     constexpr double kHostMemoryBytesPerSecond = 50e9;  // as in roofline.cpp
     const double link_s = double(parameters) * 4.0 / std::max(device_.host_bandwidth_bytes_per_s, 1.0);
-    return execution_.step_ms * 1e-3 + std::max(link_s, double(parameters) * c_.optimizer_bytes / kHostMemoryBytesPerSecond);
+    return execution_.step_ms * 1e-3 +
+           std::max(link_s, double(parameters) * c_.optimizer_bytes / kHostMemoryBytesPerSecond);
   }
   double gradient_norm_s(int64_t parameters) const override {
     return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();
@@ -146,7 +153,9 @@ class KernelCost final : public CostSource {
   double pipelined_overlap_share() const override { return c_.tensor_overlap_share; }
   double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
-  CostOrigin origin() const override { return {"kernels", device_.name, "", ""}; }
+  CostOrigin origin() const override {
+    return {"kernels", device_.name + (own_ != nullptr ? " with own measurements" : ""), "", ""};
+  }
 
  private:
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
@@ -193,19 +202,24 @@ class KernelCost final : public CostSource {
     return seconds / (rate() * alignment);
   }
 
+  std::optional<double> exact_s(const char* pass, int64_t m, int64_t n, int64_t k) const {
+    const auto own = own_ != nullptr ? own_->exact_product_s(pass, m, n, k) : std::nullopt;
+    return own ? own : tables_.exact_product_s(pass, m, n, k);
+  }
+
   double product_s(const OperatorShape& s, Phase phase) const {
     const bool fp8 = s.precision == Precision::fp8 && device_.fp8_flop_per_s > 0.0;
     const auto rows = double(s.rows), columns = double(s.columns), inner = double(s.inner);
     const double cast_s = fp8 ? rows * inner * c_.fp8_cast_bytes / bandwidth() : 0.0;
     double seconds = 0.0;
     if (phase == Phase::forward) {
-      const auto exact = tables_.exact_product_s("forward", s.rows, s.columns, s.inner);
+      const auto exact = exact_s("forward", s.rows, s.columns, s.inner);
       seconds = exact ? *exact / rate() : gemm_s(fp8, rows, columns, inner) + cast_s;
     } else if (phase == Phase::input_gradient) {
-      const auto exact = tables_.exact_product_s("input_gradient", s.rows, s.inner, s.columns);
+      const auto exact = exact_s("input_gradient", s.rows, s.inner, s.columns);
       seconds = exact ? *exact / rate() : gemm_s(fp8, rows, inner, columns) / c_.input_gradient_rate + cast_s;
     } else {
-      const auto exact = tables_.exact_product_s("weight_gradient", s.columns, s.inner, s.rows);
+      const auto exact = exact_s("weight_gradient", s.columns, s.inner, s.rows);
       seconds = exact ? *exact / rate() : gemm_s(fp8, columns, inner, rows) / c_.weight_gradient_rate;
     }
     return c_.kernel_gap_s + seconds;
@@ -321,7 +335,8 @@ class KernelCost final : public CostSource {
   const DeviceSpec& device_;
   const Execution execution_;
   const KernelTables& tables_;
-  const KernelTables& links_;  // of collectives
+  const KernelTables& links_;                      // of collectives
+  const std::shared_ptr<const KernelTables> own_;  // the user's; may be null
   const Calibration c_;
   const double straggling_;
 };
@@ -329,17 +344,19 @@ class KernelCost final : public CostSource {
 }  // namespace
 
 std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution,
-                                             const Calibration& calibration) {
+                                             const Calibration& calibration,
+                                             std::shared_ptr<const KernelTables> own) {
   const DeviceSpec& device = cluster.device;
   const KernelTables* tables = profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
   if (tables == nullptr) return nullptr;
   const KernelTables* links = profiler::kernel_tables(device.name);
   if (tables->most_ranks() > 0 || links == nullptr) links = tables;
-  return std::make_unique<KernelCost>(cluster, execution, *tables, *links, calibration);
+  return std::make_unique<KernelCost>(cluster, execution, *tables, *links, std::move(own), calibration);
 }
 
-std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution) {
-  std::unique_ptr<CostSource> measured = make_kernel_cost(cluster, execution);
+std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution,
+                                             std::shared_ptr<const KernelTables> own) {
+  std::unique_ptr<CostSource> measured = make_kernel_cost(cluster, execution, kCalibration, std::move(own));
   return measured ? std::move(measured) : make_roofline_cost(cluster);
 }
 

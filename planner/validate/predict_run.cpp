@@ -145,14 +145,9 @@ std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
     }
     return counts;
   }
-  if (run.ends_one_layer_less.value_or(false) && (layers + 2) % stages == 0) {
-    std::vector<int64_t> counts(size_t(stages), (layers + 2) / stages);
-    // In a V both ends lie on the first rank.
-    --counts.front();
-    --counts.back();
-    return counts;
-  }
-  if (run.embedding_counts_as_layer && (layers + 2) % stages == 0) {
+  // Embedding and head stand in for a layer each.
+  const bool ends_count = run.ends_one_layer_less.value_or(false) || run.embedding_counts_as_layer;
+  if (ends_count && (layers + 2) % stages == 0) {
     std::vector<int64_t> counts(size_t(stages), (layers + 2) / stages);
     --counts.front();
     --counts.back();

@@ -106,6 +106,9 @@ std::optional<double> KernelTables::grouped_flop_per_s(double rows, double width
 
 std::optional<double> KernelTables::collective_s(const std::string& operation, double ranks,
                                                  double bytes) const {
+  if (const auto exact = collective_of_ranks.find({operation, int64_t(ranks)});
+      exact != collective_of_ranks.end())
+    return exact->second.at({bytes, 1.0, 1.0});
   const auto found = collective.find(operation);
   if (found == collective.end() || ranks > double(most_ranks_)) return std::nullopt;
   return found->second.at({ranks, bytes, 1.0});
@@ -113,10 +116,13 @@ std::optional<double> KernelTables::collective_s(const std::string& operation, d
 
 std::optional<double> KernelTables::exact_product_s(const std::string& pass, int64_t m, int64_t n,
                                                     int64_t k) const {
-  const auto table = products.find(pass);
-  if (table == products.end()) return std::nullopt;
-  const auto found = table->second.find({m, n, k});
-  return found == table->second.end() ? std::nullopt : std::optional(found->second);
+  for (const std::string& name : {pass, std::string("any")}) {
+    const auto table = products.find(name);
+    if (table == products.end()) continue;
+    const auto found = table->second.find({m, n, k});
+    if (found != table->second.end()) return found->second;
+  }
+  return std::nullopt;
 }
 
 std::optional<double> KernelTables::exact_attention_flop_per_s(const std::string& pass, int64_t sequence,
@@ -184,6 +190,23 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
 }
 
 }  // namespace
+
+KernelTables tables_of(const KernelProfile& profile) {
+  KernelTables t;
+  t.device = profile.device;
+  for (const ProductTime& p : profile.products) t.products[enum_name(p.pass)][{p.m, p.n, p.k}] = p.seconds;
+  std::map<std::pair<std::string, int64_t>, std::map<int64_t, double>> sizes;
+  for (const CollectiveTime& c : profile.collectives) sizes[{c.operation, c.ranks}][c.bytes] = c.seconds;
+  for (const auto& [key, times] : sizes) {
+    std::vector<double> bytes, seconds;
+    for (const auto& [size, time] : times) {
+      bytes.push_back(double(size));
+      seconds.push_back(time);
+    }
+    t.collective_of_ranks[key] = LogGrid({bytes}, seconds, {{0, 0}}, {{1, 1}});
+  }
+  return t;
+}
 
 std::vector<std::string> kernel_table_names() {
   std::vector<std::string> names;

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "profiler/hardware/kernel_profile.h"
+
 namespace mpt::profiler {
 
 /// Values over a grid of two or three positive axes, interpolated linearly in the logarithms of axes and
@@ -54,14 +56,18 @@ struct KernelTables {
                                                    int64_t kv_heads, int64_t head_dim,
                                                    int64_t value_dim) const;
 
-  std::map<std::string, LogGrid> gemm;        // by dtype, seconds
-  std::map<int64_t, LogGrid> attention;       // by head_dim, FLOP/s
-  LogGrid grouped;                            // FLOP/s
-  std::map<std::string, LogGrid> collective;  // by operation, seconds
+  std::map<std::string, LogGrid> gemm;                                     // by dtype, seconds
+  std::map<int64_t, LogGrid> attention;                                    // by head_dim, FLOP/s
+  LogGrid grouped;                                                         // FLOP/s
+  std::map<std::string, LogGrid> collective;                               // by operation, seconds
+  std::map<std::pair<std::string, int64_t>, LogGrid> collective_of_ranks;  // by operation and ranks, seconds
   std::map<std::string, std::map<std::array<int64_t, 3>, double>> products;
   std::map<std::string, std::map<std::array<int64_t, 5>, double>> attention_cores;
   int64_t most_ranks_ = 0;
 };
+
+/// Of what a user measured: products in just their shapes, collectives by size for just the numbers of ranks.
+KernelTables tables_of(const KernelProfile& profile);
 
 /// The tables of a device of the catalog, or nothing. Read once; may be called from several threads.
 const KernelTables* kernel_tables(const std::string& device);

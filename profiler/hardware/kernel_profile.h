@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// KernelProfile: kernel times that a user measured elsewhere, in the form of kernels.json. They override the
+// catalog's tables shape by shape; what they lack stays the catalog's.
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "core/fields.h"
+#include "core/json.h"
+
+namespace mpt::profiler {
+
+/// C[m, n] = A[m, k] B[k, n] in bf16 or fp16. A product of any pass has the shape that it runs as: a weight
+/// gradient of a layer of `columns` x `inner` over `rows` tokens is m = columns, n = inner, k = rows.
+enum class ProductPass { any, forward, input_gradient, weight_gradient };
+}  // namespace mpt::profiler
+
+namespace mpt {
+MPT_ENUM_NAMES(profiler::ProductPass, {profiler::ProductPass::any, "any"},
+               {profiler::ProductPass::forward, "forward"},
+               {profiler::ProductPass::input_gradient, "input_gradient"},
+               {profiler::ProductPass::weight_gradient, "weight_gradient"});
+}  // namespace mpt
+
+namespace mpt::profiler {
+
+struct ProductTime {
+  ProductPass pass = ProductPass::any;
+  int64_t m = 1, n = 1, k = 1;
+  double seconds = 0.0;
+
+  bool operator==(const ProductTime&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ProductTime;
+    v.field("pass", &T::pass, "pass that runs it");
+    v.field("m", &T::m, "rows of the result", between(1, 1e12));
+    v.field("n", &T::n, "columns of the result", between(1, 1e12));
+    v.field("k", &T::k, "length of the sums", between(1, 1e12));
+    v.field("seconds", &T::seconds, "time of one execution", between(1e-9, 1e4));
+  }
+};
+
+struct CollectiveTime {
+  std::string operation;  // all_reduce, all_gather, reduce_scatter or all_to_all
+  int64_t ranks = 2;
+  int64_t bytes = 1;  // the whole message, as nccl-tests counts it
+  double seconds = 0.0;
+
+  bool operator==(const CollectiveTime&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = CollectiveTime;
+    v.field("operation", &T::operation, "all_reduce, all_gather, reduce_scatter or all_to_all");
+    v.field("ranks", &T::ranks, "ranks of the group", between(2, 1e7));
+    v.field("bytes", &T::bytes, "whole message", between(1, 1e15));
+    v.field("seconds", &T::seconds, "time of one execution", between(1e-9, 1e4));
+  }
+};
+
+struct KernelProfile {
+  std::string format = "mpt-kernels";
+  int64_t version = 1;
+  std::string device;
+  std::vector<std::string> sources;
+  std::vector<ProductTime> products;
+  std::vector<CollectiveTime> collectives;
+
+  bool operator==(const KernelProfile&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = KernelProfile;
+    v.field("format", &T::format, "always mpt-kernels");
+    v.field("version", &T::version, "of this form", between(1, 1));
+    v.field("device", &T::device, "device of the catalog that was measured");
+    v.field("sources", &T::sources, "files that the times came from");
+    v.field("products", &T::products, "matrix products");
+    v.field("collectives", &T::collectives, "collectives inside a node");
+  }
+};
+
+/// Throws UserError.
+KernelProfile load_kernel_profile(const std::filesystem::path& file);
+
+/// What the caller knows of an nccl-tests log that does not say it itself; empty and 0 otherwise.
+struct LogHints {
+  std::string operation;
+  int64_t ranks = 0;
+};
+/// Adds the times of a file to a profile, by what the file is: output of nccl-tests (text), a PyTorch
+/// profiler (Kineto) trace with recorded shapes, or a SimuMax system file (both JSON). Of several times of
+/// one shape the shortest counts. Throws UserError if it is none of them or holds nothing of use.
+void import_times(KernelProfile& profile, const std::filesystem::path& file, const LogHints& hints);
+
+}  // namespace mpt::profiler
