@@ -69,7 +69,7 @@ struct InstructionDuration {
 
 /// Where the durations came from.
 struct CostOrigin {
-  std::string source;   // "profile", "catalog" or "roofline"
+  std::string source;   // "profile", "kernels", "own kernels" or "roofline"
   std::string machine;  // what was measured or looked up
   std::string date;     // of the profile, ISO 8601; empty for a catalog
   std::string digest;   // of the profile file; empty for a catalog
@@ -79,7 +79,7 @@ struct CostOrigin {
   template <class V>
   static void describe(V& v) {
     using T = CostOrigin;
-    v.field("source", &T::source, "profile, catalog or roofline");
+    v.field("source", &T::source, "profile, kernels, own kernels or roofline");
     v.field("machine", &T::machine, "machine of the measurements");
     v.field("date", &T::date, "date of the profile, ISO 8601; empty for a catalog");
     v.field("digest", &T::digest, "digest of the profile; empty for a catalog");

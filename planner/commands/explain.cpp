@@ -68,7 +68,7 @@ PreparedSearch problem_of(const Plan& plan, const ExplainOptions& o) {
   problem.overlaps = overlaps_of(plan.layout);
   problem.threads = default_threads();
   if (!o.profile.empty()) p.profile = profiler::load_profile(o.profile);
-  if (plan.cost.source == "kernels" && plan.cost.machine != plan.cluster.device.name) {
+  if (plan.cost.source == "own kernels") {
     throw UserError(Problem{o.plan, "made with --kernels", "a plan whose prices the catalog has",
                             "ask mpt-plan estimate --kernels for the other layout"});
   }

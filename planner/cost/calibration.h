@@ -67,13 +67,13 @@ struct Calibration {
   // AdamW reads gradient, master weight and two moments and writes them and the weight.
   double optimizer_bytes = 28.0;
   // Collectives inside a node against the tables: other kernels share links and multiprocessors.
-  double collective_rate = 0.86;
+  double collective_rate = 0.83;
   // And between nodes against the catalog's rate per port.
   double network_rate = 0.65;
   // What a collective inside a node costs the product that it is cut into pieces to run beside, as a share of
   // its own time: copies between neighbours take few multiprocessors (a whole NCCL collective:
   // kOverlapShare).
-  double tensor_overlap_share = 0.2;
+  double tensor_overlap_share = 0.15;
   // What communication between nodes costs the compute that it runs beside, as a share of its own time: it
   // takes a tenth of the memory bandwidth and of the multiprocessors that traffic over NVLink takes.
   double network_overlap_share = 0.169;

@@ -154,7 +154,7 @@ class KernelCost final : public CostSource {
   double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
   CostOrigin origin() const override {
-    return {"kernels", device_.name + (own_ != nullptr ? " with own measurements" : ""), "", ""};
+    return {own_ != nullptr ? "own kernels" : "kernels", device_.name, "", ""};
   }
 
  private:

@@ -56,7 +56,7 @@ size_t import_nccl_tests(KernelProfile& profile, const std::string& text, const 
   std::vector<std::pair<int64_t, double>> times;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    if (line.size() > 4096) continue;
+    if (line.size() > 1024) continue;
     if (std::regex_search(line, rank)) ++ranks;
     if (operation.empty() && line.find("_perf") != std::string::npos) operation = operation_in(line);
     std::smatch found;
@@ -128,7 +128,7 @@ size_t import_simumax(KernelProfile& profile, const Json& matmul) {
   size_t count = 0;
   for (const auto& [key, share] : matmul["accurate_efficient_factor"].items()) {
     std::smatch found;
-    if (!std::regex_search(key, found, shape) || !share.is_number()) continue;
+    if (key.size() > 256 || !std::regex_search(key, found, shape) || !share.is_number()) continue;
     const double efficiency = share.get<double>();
     if (!(efficiency > 0.0 && efficiency <= 1.0)) continue;
     const int64_t m = std::stoll(found[1]), k = std::stoll(found[2]), n = std::stoll(found[3]);

@@ -323,6 +323,55 @@ def interrupted(plan, text):
 
 
 
+def own_kernels(folder):
+    log = write(f"{folder}/all_reduce.txt", """# nThread 1 nGpus 4
+#  Rank  0 Group  0 Pid   1 on   node device  0 [0x0f] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid   1 on   node device  1 [0x2d] NVIDIA H100 80GB HBM3
+#  Rank  2 Group  0 Pid   1 on   node device  2 [0x44] NVIDIA H100 80GB HBM3
+#  Rank  3 Group  0 Pid   1 on   node device  3 [0x5b] NVIDIA H100 80GB HBM3
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     8388608       2097152     float     sum      -1   10751.1   0.78    1.17      0   10687.2   0.78    1.17      0
+   536870912     134217728     float     sum      -1   233010    2.30    3.45      0   232740    2.30    3.46      0
+# Avg bus bandwidth    : 2.31
+""")
+    simumax = write(f"{folder}/simumax.json", {"accelerator": {"op": {"matmul": {"tflops": 989, "accurate_efficient_factor": {
+        "b=1, m=4096, k=8192, n=10240, layout=TN, accumulate=False, out_dtype=bf16": 0.645,
+        "b=1, m=10240, k=4096, n=8192, layout=NT, accumulate=False, out_dtype=bf16": 0.6, "b=3, m=1": 0.5, "x" * 100000: 0.5}}}}})
+    trace = write(f"{folder}/kineto.json", {"traceEvents": [
+        {"cat": "cpu_op", "name": "aten::mm", "args": {"External id": 7, "Input Dims": [[4096, 8192], [8192, 1024]]}},
+        {"cat": "kernel", "name": "gemm", "dur": 101.5, "args": {"External id": 7}}, {"ph": "M"}, 3,
+        {"cat": "cpu_op", "args": {"External id": "x"}},
+        {"cat": "cpu_op", "name": "aten::mm", "args": {"External id": 9, "Input Dims": [[], "x"]}}]})
+    kernels, device = f"{folder}/kernels.json", ["--device", "h100-sxm-80gb"]
+    expect("import", run("mpt-profile", "import", log, "--operation", "all_reduce", simumax, trace, *device, "-o", kernels), 0,
+           "2 products and 2 collectives of h100-sxm-80gb from 3 files")
+    held = json.load(open(kernels))
+    first, last = held["collectives"][0], held["products"][1]
+    if (first["operation"], first["ranks"], first["bytes"]) != ("all_reduce", 4, 8388608) or abs(first["seconds"] - 0.0107511) > 1e-9:
+        FAILURES.append(f"import: {first}")
+    if (last["pass"], last["m"], last["n"], last["k"]) != ("any", 4096, 1024, 8192) or abs(last["seconds"] - 101.5e-6) > 1e-9:
+        FAILURES.append(f"import: {last}")
+    problem = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--tp", 4, "--sp", "off", "--top", 1]
+    slow, fast = run("mpt-plan", *problem, "--kernels", kernels, "--json"), run("mpt-plan", *problem, "--json")
+    if json.loads(slow.stdout)["prediction"]["step_time_s"] < 3 * json.loads(fast.stdout)["prediction"]["step_time_s"]:
+        FAILURES.append("import: an all-reduce a hundred times slower does not show in the plan")
+    plan = write(f"{folder}/own.json", slow.stdout)
+    expect("import, explained", run("mpt-plan", "explain", plan, "--why-not", "tp=2"), 2, "--kernels")
+    expect("import, without a name", run("mpt-profile", "import", log, *device, "-o", kernels), 2, "--operation")
+    expect("import, something else", run("mpt-profile", "import", __file__, *device, "-o", kernels), 2, "nccl-tests")
+    expect("import, other JSON", run("mpt-profile", "import", write(f"{folder}/other.json", [1]), *device, "-o", kernels), 2, "no times that can be read")
+    expect("import, unknown device", run("mpt-profile", "import", trace, "--device", "abacus", "-o", kernels), 2, "--device")
+    expect("import, no file", run("mpt-profile", "import", f"{folder}/none", *device, "-o", kernels), 2, "none")
+    elsewhere = ["--model", "llama3-8b", "--cluster", "dgx-a100:1", "--global-batch", 32]
+    expect("kernels of another device", run("mpt-plan", *elsewhere, "--kernels", kernels), 2, "times of h100-sxm-80gb")
+    held["products"][0]["seconds"] = -1
+    expect("kernels, wrong fields", run("mpt-plan", *problem, "--kernels", write(f"{folder}/wrong_kernels.json", held)), 2, "/products/0/seconds")
+    held["products"][0]["seconds"], held["collectives"][0]["operation"] = 1e-3, "gossip"
+    expect("kernels, wrong operation", run("mpt-plan", *problem, "--kernels", write(f"{folder}/wrong_kernels.json", held)), 2, "/collectives/0/operation")
+    expect("profile without a model", run("mpt-profile"), 2, "--model", "missing")
+
+
 def published_runs(folder):
     run_5 = {
         "id": "seqpar-22b", "family": "seqpar", "framework": "Megatron-LM", "notes": "",
@@ -369,6 +418,7 @@ with tempfile.TemporaryDirectory() as folder:
     plan_commands(folder, base, profile)
     other_clusters(folder)
     published_runs(folder)
+    own_kernels(folder)
     wrong_run(folder, text, plan)
     interrupted(plan, text)
 print("\n".join(FAILURES))

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/hardware/kernel_profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdio>
+#include <random>
+
+#include "core/error.h"
+#include "profiler/hardware/kernel_tables.h"
+
+namespace mpt::profiler {
+namespace {
+
+class KernelProfileTest : public ::testing::Test {
+ protected:
+  void SetUp() override { file_ = ::testing::TempDir() + "kernel_profile_test.txt"; }
+  void TearDown() override { std::remove(file_.c_str()); }
+  KernelProfile import(const std::string& text, const LogHints& hints = {}) {
+    write_file_atomically(file_, text);
+    KernelProfile profile;
+    profile.device = "test";
+    import_times(profile, file_, hints);
+    return profile;
+  }
+  std::string file_;
+};
+
+const std::string kHeader =
+    "# Collective test starting: all_gather_perf\n#  Rank  0 Group  0 Pid  1 on  a device  0\n"
+    "#  Rank  1 Group  0 Pid  1 on  a device  1\n";
+
+TEST_F(KernelProfileTest, NcclTestsNameTheirCollectiveAndTheirRanks) {
+  const KernelProfile p =
+      import(kHeader +
+             "  1048576   131072  float  none  -1   30.91  33.92  16.96  0   29.80  35.19  17.59  0\n"
+             "  1048576   131072  float  none  -1   28.00  33.92  16.96  0   29.80  35.19  17.59  0\n"
+             "        0        0  float  none  -1    1.00   0.00   0.00  0    1.00   0.00   0.00  0\n");
+  ASSERT_EQ(p.collectives.size(), 1u) << "the shorter of two, and no empty message";
+  EXPECT_EQ(p.collectives[0], (CollectiveTime{"all_gather", 2, 1048576, p.collectives[0].seconds}));
+  EXPECT_NEAR(p.collectives[0].seconds, 28e-6, 1e-12);
+  EXPECT_EQ(p.sources, std::vector<std::string>{"kernel_profile_test.txt"});
+}
+
+TEST_F(KernelProfileTest, HintsStandInForWhatALogDoesNotSay) {
+  const std::string rows =
+      "  8388608  2097152  float  sum  -1  107.51  78.03  117.04  0  106.87  78.49  117.74  0\n";
+  EXPECT_THROW(import(rows), UserError);
+  EXPECT_THROW(import(rows, {"all_reduce", 0}), UserError);
+  EXPECT_EQ(import(rows, {"all_reduce", 8}).collectives[0].ranks, 8);
+}
+
+TEST_F(KernelProfileTest, TablesHoldJustWhatWasMeasured) {
+  KernelProfile profile;
+  profile.products = {{ProductPass::forward, 4, 5, 6, 1e-3}, {ProductPass::any, 7, 8, 9, 2e-3}};
+  profile.collectives = {{"all_reduce", 4, 1000, 1e-5}, {"all_reduce", 4, 4000, 2e-5}};
+  const KernelTables t = tables_of(profile);
+  EXPECT_EQ(t.exact_product_s("forward", 4, 5, 6), 1e-3);
+  EXPECT_FALSE(t.exact_product_s("weight_gradient", 4, 5, 6));
+  EXPECT_EQ(t.exact_product_s("weight_gradient", 7, 8, 9), 2e-3) << "any pass";
+  EXPECT_NEAR(*t.collective_s("all_reduce", 4, 2000), std::sqrt(1e-5 * 2e-5), 1e-12);
+  EXPECT_NEAR(*t.collective_s("all_reduce", 4, 8000), 4e-5, 1e-12);
+  EXPECT_FALSE(t.collective_s("all_reduce", 8, 1000)) << "another number of ranks";
+  EXPECT_FALSE(t.gemm_s(false, 4, 5, 6));
+}
+
+// Whatever the file holds, it is taken over or refused.
+TEST_F(KernelProfileTest, RandomTextIsTakenOverOrRefused) {
+  std::mt19937 random(11);
+  const std::string whole =
+      kHeader + "  1048576  131072  float  none  -1  30.91  33.92  16.96  0  29.80  35.19  17.59  0\n" +
+      R"({"traceEvents":[{"cat":"cpu_op","name":"aten::mm","args":{"External id":7,"Input Dims":[[4,8],[8,2]]}}]})";
+  int refused = 0;
+  for (int i = 0; i < 400; ++i) {
+    std::string text = whole.substr(random() % whole.size());
+    for (int changes = int(random() % 4); changes > 0 && !text.empty(); --changes)
+      text[random() % text.size()] = char(random() % 256);
+    try {
+      import(text, {i % 2 == 0 ? "all_reduce" : "", int64_t(random() % 9)});
+    } catch (const UserError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 100);
+}
+
+}  // namespace
+}  // namespace mpt::profiler
