@@ -65,7 +65,7 @@ struct Calibration {
   // A kernel's own start, and the gap behind it on the device.
   double kernel_gap_s = 4e-06;
   // AdamW reads gradient, master weight and two moments and writes them and the weight.
-  double optimizer_bytes = 28.0;
+  double optimizer_bytes = 30.0;
   // Collectives inside a node against the tables: other kernels share links and multiprocessors.
   double collective_rate = 0.83;
   // And between nodes against the catalog's rate per port.

@@ -23,6 +23,9 @@ namespace mpt::planner {
 /// docs/collectives.md).
 inline constexpr double kOverlapShare = 0.46;
 
+/// Share of a two-socket server's memory bandwidth (about 400 GB/s of DDR5) that one of 8 devices gets.
+inline constexpr double kHostMemoryBytesPerSecond = 50e9;
+
 /// Compute of one piece for one micro-batch, without its collectives.
 struct PieceSeconds {
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;

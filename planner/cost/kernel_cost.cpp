@@ -139,7 +139,6 @@ class KernelCost final : public CostSource {
     return execution_.step_ms * 1e-3 + double(parameters) * c_.optimizer_bytes / bandwidth();
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
-    constexpr double kHostMemoryBytesPerSecond = 50e9;  // as in roofline.cpp
     const double link_s = double(parameters) * 4.0 / std::max(device_.host_bandwidth_bytes_per_s, 1.0);
     return execution_.step_ms * 1e-3 +
            std::max(link_s, double(parameters) * c_.optimizer_bytes / kHostMemoryBytesPerSecond);

@@ -21,8 +21,6 @@ constexpr double kBandwidthShare = 0.75;
 constexpr double kLaunchSeconds = 4e-6;  // gap between dependent kernels without graphs
 // AdamW reads gradient, master weight and two moments and writes them and the weight: 4 + 3 x 8 + 2 bytes.
 constexpr double kOptimizerBytes = 30.0;
-// Share of a two-socket server's memory bandwidth (about 400 GB/s of DDR5) that one of 8 devices gets.
-constexpr double kHostMemoryBytesPerSecond = 50e9;
 
 class RooflineCost final : public CostSource {
  public:

@@ -271,7 +271,7 @@ std::vector<Layout> candidates(const RunRecord& run, const Layout& published,
           l.micro_batch = b;
           l.layers_per_stage = stages_of(run, l);
           set_recompute(run, r, l);
-          if (out.empty() || std::find(out.begin(), out.end(), l) == out.end()) out.push_back(std::move(l));
+          if (std::find(out.begin(), out.end(), l) == out.end()) out.push_back(std::move(l));
         }
       }
     }
