@@ -46,9 +46,11 @@ int run(int argc, char** argv) {
   const auto device = runtime::make_cpu_device();
   const auto group = runtime::make_single_communicator();
   constexpr auto kType = runtime::DataType::float32;
-  runtime::Stage stage({model, layout, sequence, kType, 1, 1.0 / double(tokens)},
-                       {0, model.layers, true, true}, *device, *group);
-  const int64_t bytes = stage.parameter_count() * 4;
+  runtime::Stage stage({model, layout, sequence, kType, 1}, 0, {0, model.layers, true, true}, *device,
+                       {group.get(), {}});
+  stage.set_loss_scale(1.0 / double(tokens));
+  runtime::Parameters& parameters = stage.parameters();
+  const int64_t bytes = parameters.count() * 4;
   runtime::Buffer first(*device, bytes), second(*device, bytes);
   device->zero(first.data(), bytes);
   device->zero(second.data(), bytes);
@@ -64,9 +66,9 @@ int run(int argc, char** argv) {
       const double start = now_s();
       stage.forward(0, ids.data(), targets.data(), nullptr, nullptr);
       stage.backward(0, nullptr, nullptr);
-      device->adamw(kType, stage.parameter_count(), adamw, stage.gradient_data(), stage.parameter_data(),
+      device->adamw(kType, parameters.count(), adamw, parameters.gradients(), parameters.values(),
                     first.data(), second.data());
-      stage.zero_gradients();
+      parameters.zero_gradients();
       fmt::print("{} ", now_s() - start);
     }
     fmt::print("\n");

@@ -53,23 +53,19 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   return bytes;
 }
 
-// Adds the state of `count` parameters. `layers`: pieces of about equal size in the stage; with ZeRO the one
-// at work is whole, and the next one's weights are gathered beside it.
-void add_state(const Layout& layout, int64_t count, int64_t shard, int64_t layers, StageFootprint& f) {
-  if (count == 0) return;
+// Each moment, and the master weight, is a buffer of its own. With ZeRO 3 the piece at work is whole, and
+// where gathering runs ahead the next one is, too.
+void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& f) {
   const ParameterBytes unit = bytes_per_parameter(layout);
-  const auto share = [&](int64_t bytes, bool shared) {
-    return shared ? LayerBuilder::rounded((count + shard - 1) / shard * bytes)
-                  : LayerBuilder::rounded(count * bytes);
+  const auto bytes = [&](int64_t zero, int64_t each) {
+    return LayerBuilder::rounded((layout.zero >= zero ? counts.share : counts.whole) * each);
   };
-  const int64_t one_layer = shard > 1 ? (count + layers - 1) / layers : 0;
-  f.parameter_bytes += share(unit.weight, layout.zero >= 3);
-  f.gradient_bytes += share(unit.gradient, layout.zero >= 2);
-  // Each moment, and the master weight, is a buffer of its own.
-  if (!layout.offload_optimizer) f.optimizer_bytes += unit.optimizer / 4 * share(4, layout.zero >= 1);
-  if (layout.zero >= 3)
-    f.parameter_bytes += LayerBuilder::rounded(std::min(count, 2 * one_layer) * unit.weight);
-  if (layout.zero >= 2) f.gradient_bytes += LayerBuilder::rounded(one_layer * unit.gradient);
+  f.parameter_bytes = bytes(3, unit.weight);
+  f.gradient_bytes = bytes(2, unit.gradient);
+  if (!layout.offload_optimizer) f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4);
+  const int64_t gathered = LayerBuilder::rounded(counts.largest * unit.weight);
+  if (layout.zero >= 3) f.parameter_bytes += (layout.overlap_parameter_gather ? 2 : 1) * gathered;
+  if (layout.zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
 }
 
 }  // namespace
@@ -88,6 +84,7 @@ StagePieces::StagePieces(const ModelSpec& model, const Layout& layout, int64_t s
   head_ = piece_of(head);
   for (auto& kept : head_.kept) kept = head_.computed;
   for (auto& kept : embedding_.kept) kept = embedding_.computed;
+  if (model.position == PositionKind::learned) position_parameters_ = model.max_positions * model.hidden;
   if (model.tied_embeddings) {
     for (const Operator& op : head.operators) {
       if (op.name == "head.output") tied_parameters_ = op.shape.columns * op.shape.inner;
@@ -178,13 +175,31 @@ int64_t StagePieces::least_layer_bytes() const {
   return least;
 }
 
+StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& content,
+                                      const std::vector<Held>& pieces) const {
+  const int64_t dense = dense_shard(layout), expert = expert_shard(layout);
+  StateCounts counts;
+  for (const Held& h : pieces) {
+    // A tied head beside its embedding has no weight of its own, but works with the embedding's.
+    const bool shares = h.piece == &head_ && content.has_embedding;
+    const int64_t tied = shares ? tied_parameters_ : 0;
+    // Learned positions are shared out apart from the token table.
+    const int64_t apart = h.piece == &embedding_ ? position_parameters_ : 0;
+    const int64_t dense_share =
+        (h.piece->parameters.dense - tied - apart + dense - 1) / dense + (apart + dense - 1) / dense;
+    const int64_t expert_share = (h.piece->parameters.expert + expert - 1) / expert;
+    const int64_t whole = dense_share * dense + expert_share * expert;
+    counts.share += dense_share + expert_share;
+    counts.whole += whole;
+    counts.largest = std::max(counts.largest, whole + (tied + dense - 1) / dense * dense);
+  }
+  return counts;
+}
+
 StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& content, size_t s) const {
   const std::vector<Held> pieces = pieces_of(layout, content, s);
   StageFootprint footprint;
-  const ParameterShare share = parameters(content);
-  const int64_t layers = std::max<int64_t>(1, int64_t(pieces.size()));
-  add_state(layout, share.dense, dense_shard(layout), layers, footprint);
-  add_state(layout, share.expert, expert_shard(layout), layers, footprint);
+  add_state(layout, state_counts(layout, content, pieces), footprint);
   footprint.boundary_bytes = boundary_bytes_;
   for (const Held& h : pieces) {
     footprint.saved_bytes += h.kept();

@@ -14,6 +14,13 @@
 
 namespace mpt::models {
 
+/// Elements of a stage's flat buffers.
+struct StateCounts {
+  int64_t whole = 0;    // with the padding that makes shares equal
+  int64_t share = 0;    // of one rank; all of it without ZeRO
+  int64_t largest = 0;  // of one piece, whole: what ZeRO gathers before use and scatters behind it
+};
+
 /// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,
 /// precision): what the footprints of all pipelines, shardings and recomputes over it add up from. Describes
 /// each kind of layer once.
@@ -50,12 +57,15 @@ class StagePieces {
     int64_t kept() const { return piece->kept[size_t(recompute)]; }
   };
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
+  StateCounts state_counts(const Layout& layout, const StageContent& content,
+                           const std::vector<Held>& pieces) const;
   static int64_t forward_peak(const std::vector<Held>& pieces);
   static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);
 
   const ModelSpec& model_;
   Piece embedding_, dense_, experts_, head_;
   int64_t tied_parameters_ = 0;  // of the head, which the embedding has already where they are together
+  int64_t position_parameters_ = 0;
   int64_t boundary_bytes_ = 0;
 };
 

@@ -10,7 +10,7 @@ LayerBuilder& LayerBuilder::norm(const std::string& name, int64_t width) {
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
   keep_both(local_bytes(width));
-  keep_both(local_bytes(layer_norm ? 2 : 1));  // statistics
+  keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
   last().backward_workspace_bytes = last().gradient_kept_bytes = local_bytes(width);
   return *this;
 }
@@ -23,13 +23,20 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   add({sizes.name, s});
   Operator& op = last();
   op.parameters = sizes.columns * sizes.inner + (sizes.bias ? sizes.columns : 0);
-  op.backward_workspace_bytes = rounded(s.rows * sizes.inner * unit_);
+  // The gradient of a gathered input is scattered.
+  const int64_t input_rows = sizes.parallel == Parallel::columns ? local_tokens_ : s.rows;
+  op.backward_workspace_bytes = rounded(input_rows * sizes.inner * unit_);
   op.weight_operand_bytes = rounded(s.rows * (sizes.inner + sizes.columns) * unit_);
   // The gradient of a row-parallel layer's input goes through an activation or the attention core at once.
   if (sizes.parallel != Parallel::rows) op.gradient_kept_bytes = op.backward_workspace_bytes;
   // The outputs of row-parallel layers are summed into the residual and freed; the others are saved
   // downstream.
-  if (sizes.parallel == Parallel::rows) op.forward_workspace_bytes = bytes(sizes.columns);
+  if (sizes.parallel == Parallel::rows) op.forward_workspace_bytes = local_bytes(sizes.columns);
+  if (sizes.parallel == Parallel::rows && layout_.sequence_parallel) {
+    // The gathered gradient of its output serves the input's gradient and the weight's.
+    op.backward_workspace_bytes += bytes(sizes.columns);
+    op.gradient_kept_bytes += bytes(sizes.columns);
+  }
   if (layout_.tensor > 1) add_tensor_collectives(sizes, op);
   return *this;
 }
@@ -62,7 +69,7 @@ LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   op.expert_parameters = true;
   op.backward_workspace_bytes = rounded(op.shape.rows * sizes.inner * unit_);
   op.weight_operand_bytes = rounded(op.shape.rows * (sizes.inner + sizes.columns) * unit_);
-  if (sizes.parallel != Parallel::rows) op.gradient_kept_bytes = op.backward_workspace_bytes;
+  op.gradient_kept_bytes = sizes.parallel == Parallel::rows ? 0 : op.backward_workspace_bytes;
   if (layout_.expert > 1) add_expert_collectives(sizes, op);
   return *this;
 }
@@ -113,7 +120,7 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
     keep(rounded(scores * (layout_.execution.dropout ? 2 * unit_ + 1 : unit_)), 0);
     last().forward_workspace_bytes = rounded(scores * unit_);
   } else {
-    keep(bytes(share(model_.heads)), 0);  // log-sum-exp
+    keep(state_bytes(share(model_.heads)), 0);  // log-sum-exp
   }
   last().backward_workspace_bytes = last().gradient_kept_bytes = bytes(sizes.qkv_columns);
   if (layout_.context > 1) add_context_collectives(sizes, last());
@@ -157,6 +164,7 @@ LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {
 LayerProgram LayerBuilder::take_layer() {
   program_.input_bytes = local_bytes(model_.hidden);
   program_.recomputed_whole = layout_.execution.recomputes_whole_layer;
+  add_gathered_tokens();
   const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.extra_kept_bytes);
   keep_both(beside);
   return std::move(program_);

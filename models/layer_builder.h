@@ -4,6 +4,7 @@
 // LayerBuilder: appends operators to a LayerProgram with the sizes, parameters, bytes and collectives that
 // follow from tensor parallelism. Used only by layer_program.cpp.
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -57,8 +58,25 @@ class LayerBuilder {
   int64_t bytes(int64_t columns) const { return rounded(tokens_ * columns * unit_); }
   /// Of the part of the tokens that norms and residuals work on: all, or a share with sequence parallelism.
   int64_t local_bytes(int64_t columns) const { return rounded(local_tokens_ * columns * unit_); }
+  /// Numbers kept in full precision beside activations of 16 bits: statistics, maxima, sums.
+  int64_t state_bytes(int64_t columns) const {
+    return rounded(tokens_ * columns * std::max<int64_t>(unit_, 4));
+  }
+  int64_t local_state_bytes(int64_t columns) const {
+    return rounded(local_tokens_ * columns * std::max<int64_t>(unit_, 4));
+  }
+  /// With sequence parallelism a piece has memory for all tokens, where products gather and scatter them.
+  void add_gathered_tokens() {
+    if (!layout_.sequence_parallel) return;
+    last().forward_workspace_bytes += bytes(model_.hidden);
+    last().backward_workspace_bytes += bytes(model_.hidden);
+  }
   Collective tensor_all_reduce(int64_t columns) const {
     return {CollectiveKind::all_reduce, CollectiveGroup::tensor, tokens_ * columns * unit_};
+  }
+  Collective state_all_reduce(int64_t columns) const {
+    return {CollectiveKind::all_reduce, CollectiveGroup::tensor,
+            tokens_ * columns * std::max<int64_t>(unit_, 4)};
   }
   /// Partial sums become whole ones: on every rank, or on the rank whose tokens they are.
   Collective sum_over_tensor(int64_t columns) const {

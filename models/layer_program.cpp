@@ -114,6 +114,10 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
                         (model.position == PositionKind::learned ? model.max_positions * model.hidden : 0);
   b.last().saved_bytes = b.last().saved_bytes_selective = LayerBuilder::rounded(b.tokens() * 4);
   b.last().forward_workspace_bytes = b.bytes(model.hidden);
+  if (layout.sequence_parallel) {
+    b.last().forward_workspace_bytes += b.local_bytes(model.hidden);
+    b.last().backward_workspace_bytes = b.bytes(model.hidden);
+  }
   if (layout.tensor > 1) b.last().forward_collectives.push_back(b.sum_over_tensor(model.hidden));
   if (layout.sequence_parallel) b.last().backward_collectives.push_back(b.gather_over_tensor(model.hidden));
   if (model.embedding_norm) b.norm("embedding.norm", model.hidden);
@@ -126,7 +130,7 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
   b.norm("head.norm", model.hidden);
   b.linear({"head.output", rows, model.hidden, model.head_bias, Parallel::columns}).saves(model.hidden);
   b.add({"head.loss", b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
-  b.last().forward_workspace_bytes = b.bytes(1) + b.bytes(2);
+  b.last().forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   if (b.execution().loss == LossKernel::fp32) {
     // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient.
     const int64_t copy = LayerBuilder::rounded(b.tokens() * rows * 4);
@@ -136,8 +140,9 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
     b.last().backward_workspace_bytes = copy;
   }
   if (layout.tensor > 1) {
-    b.last().forward_collectives = {b.tensor_all_reduce(1), b.tensor_all_reduce(2)};
+    b.last().forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
   }
+  b.add_gathered_tokens();
   return b.take();
 }
 

@@ -4,6 +4,7 @@
 // RunResult: what a training run measured. Filled by mpt-run, read by every report.
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/timeline.h"
@@ -19,6 +20,9 @@ struct StepRecord {
   double tokens_per_s = 0.0;
   double bubble_share = 0.0;  // from the ranks' own timelines
   double data_wait_s = 0.0;   // slowest rank
+  bool skipped = false;       // loss or gradients were not finite: the weights stayed as they were
+  double loss_scale = 1.0;
+  std::optional<double> validation_loss;  // where a pass over validation data followed
 };
 
 struct RunResult {

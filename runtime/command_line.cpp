@@ -5,12 +5,12 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "runtime/data/dataset.h"
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::runtime {
 namespace {
 
-constexpr int64_t kByteVocabulary = 256;
 constexpr int64_t kMostThreads = 1024;
 
 void check_output(const char* option, const std::string& file) {
@@ -23,7 +23,39 @@ void check_output(const char* option, const std::string& file) {
 void declare(CLI::App& app, RunOptions& o) {
   TrainOptions& t = o.train;
   app.add_option("plan", o.plan, "plan.json, written by mpt-plan")->required();
-  app.add_option("--data", o.data, "Text files to train on, as bytes")->required();
+  app.add_option(
+         "--data", o.data,
+         "Files to train on: text (as bytes), Megatron-LM's .bin/.idx, token files of 16 or 32 bits; with "
+         "weights before them (0.7 a 0.3 b) they are blended")
+      ->required();
+  app.add_option("--data-format", o.data_format, "What the files are")
+      ->capture_default_str()
+      ->check(CLI::IsMember(enum_names<DataFormat>()));
+  app.add_option("--validation-share", o.validation_share, "Share of the data kept for validation")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 0.5));
+  app.add_option("--evaluate-every", t.evaluate_every, "Steps between validation losses; 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  app.add_option("--evaluation-steps", t.evaluation_steps, "Global batches of a validation loss")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  app.add_option("--checkpoints", t.checkpoints, "Folder to save to: at the end, and on SIGTERM or SIGINT");
+  app.add_option("--save-every", t.save_every, "Steps between checkpoints; 0: at the end only")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  app.add_option("--keep", t.keep, "Newest checkpoints that stay")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  app.add_option(
+      "--resume", o.resume,
+      "Go on from a checkpoint, or from the newest whole one in a folder; auto: from --checkpoints, or "
+      "from the start if there is none");
+  app.add_option("--init", o.init, "Start with the weights of a Hugging Face folder or a checkpoint")
+      ->excludes("--resume");
+  app.add_option("--max-restarts", o.max_restarts, "Times to resume by itself when the run dies")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
   app.add_option("--steps", t.steps, "Optimizer steps")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
@@ -39,6 +71,10 @@ void declare(CLI::App& app, RunOptions& o) {
   app.add_option("--clip", t.clip, "Largest gradient norm; 0 is no clipping")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
+  app.add_option("--most-skipped", t.most_skipped,
+                 "Steps in a row with a loss or gradients that are not finite, which are skipped")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
   app.add_option("--weight-decay", t.weight_decay, "Of matrices")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
@@ -74,10 +110,15 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
            fmt::format("at most {} as threads of one machine", kMostThreads), "");
   }
-  if (plan.model.vocab < kByteVocabulary) {
-    refuse(o.plan + " at /model/vocab", std::to_string(plan.model.vocab),
-           "at least 256, since text is read as bytes", "plan a model with a larger vocabulary");
+  if ((o.resume == "auto" || o.max_restarts > 0 || o.train.save_every > 0) && o.train.checkpoints.empty()) {
+    refuse(o.resume == "auto"   ? "--resume auto"
+           : o.max_restarts > 0 ? "--max-restarts"
+                                : "--save-every",
+           "without --checkpoints", "a folder to save to", "add --checkpoints FOLDER");
   }
+  if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
+    refuse("--evaluate-every", "without --validation-share", "data to validate on",
+           "add --validation-share 0.05");
   check_output("--log", o.log);
   check_output("--trace", o.trace);
   check_output("--report", o.report);

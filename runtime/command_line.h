@@ -16,6 +16,10 @@ namespace mpt::runtime {
 struct RunOptions {
   std::string plan;
   std::vector<std::string> data;
+  std::string data_format = "auto";
+  double validation_share = 0.0;
+  std::string resume, init;  // resume: "auto" or a path
+  int64_t max_restarts = 0;
   std::string log, trace, report, device = "cpu";
   int64_t ranks = 0;  // 0: as many as the plan has
   double timeout_s = 300.0;

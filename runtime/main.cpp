@@ -12,8 +12,11 @@
 #include "reports/compare.h"
 #include "reports/html.h"
 #include "reports/trace.h"
+#include "runtime/checkpoint/hugging_face.h"
+#include "runtime/checkpoint_commands.h"
 #include "runtime/command_line.h"
 #include "runtime/monitor/step_monitor.h"
+#include "runtime/supervisor.h"
 #include "runtime/train/trainer.h"
 
 namespace mpt {
@@ -38,30 +41,116 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   }
 }
 
+// Data, weights and earlier state of one attempt.
+struct Opened {
+  std::unique_ptr<runtime::Dataset> data, validation;
+  std::unique_ptr<runtime::Checkpoint> checkpoint;
+  std::unique_ptr<runtime::TensorSource> weights;
+};
+
+void check_model(const Plan& plan, const runtime::Checkpoint& checkpoint) {
+  ModelSpec model = checkpoint.info().model;
+  model.name = plan.model.name;
+  if (model == plan.model) return;
+  throw UserError(Problem{checkpoint.folder().string(),
+                          fmt::format("a checkpoint of {}", checkpoint.info().model.name),
+                          fmt::format("one of the plan's model, {}, with the same sizes", plan.model.name),
+                          "resume with a plan of that model"});
+}
+
+std::unique_ptr<runtime::Checkpoint> open_checkpoint(const std::string& option, const std::string& path,
+                                                     bool may_lack) {
+  std::vector<std::string> notes;
+  auto checkpoint = runtime::open_newest(path, notes);
+  for (const std::string& note : notes) fmt::print(stderr, "mpt-run: {}\n", note);
+  if (checkpoint || may_lack) return checkpoint;
+  throw UserError(Problem{option + " " + path, "no whole checkpoint",
+                          "a folder step-*, or one that holds some", "check the path"});
+}
+
+void open_weights(const runtime::RunOptions& o, const Plan& plan, bool restarted, Opened& opened) {
+  if (!o.resume.empty() || restarted) {
+    const bool automatic = o.resume == "auto" || restarted;
+    opened.checkpoint = open_checkpoint("--resume", automatic ? o.train.checkpoints : o.resume, automatic);
+    if (opened.checkpoint) check_model(plan, *opened.checkpoint);
+  }
+  if (o.init.empty() || opened.checkpoint) return;
+  std::error_code error;
+  if (std::filesystem::exists(std::filesystem::path(o.init) / "config.json", error)) {
+    opened.weights = std::make_unique<runtime::HuggingFaceWeights>(o.init, plan.model);
+  } else {
+    auto checkpoint = open_checkpoint("--init", o.init, false);
+    check_model(plan, *checkpoint);
+    opened.weights = std::move(checkpoint);
+  }
+}
+
+Opened open_inputs(const runtime::RunOptions& o, const Plan& plan, bool restarted) {
+  Opened opened;
+  runtime::DatasetOptions data;
+  data.parts = runtime::parse_data_argument(o.data);
+  data.format = *enum_value<runtime::DataFormat>(o.data_format);
+  data.sequence = plan.workload.sequence;
+  data.vocab = plan.model.vocab;
+  data.seed = o.train.seed;
+  data.validation_share = o.validation_share;
+  opened.data = std::make_unique<runtime::Dataset>(data, runtime::Split::training);
+  if (o.train.evaluate_every > 0)
+    opened.validation = std::make_unique<runtime::Dataset>(data, runtime::Split::validation);
+  open_weights(o, plan, restarted, opened);
+  return opened;
+}
+
+void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& opened) {
+  if (opened.checkpoint && opened.checkpoint->info().data_digest != opened.data->digest())
+    fmt::print(stderr, "mpt-run: note: the data are not those that {} was trained on\n",
+               opened.checkpoint->folder().string());
+  if (o.quiet) return;
+  fmt::print("{}: {}, {} ranks; {} tokens, {} windows of {}\n", plan.model.name, layout_name(plan.layout),
+             plan.layout.ranks(), format_count(opened.data->tokens()), format_count(opened.data->windows()),
+             plan.workload.sequence);
+  if (opened.checkpoint)
+    fmt::print("resuming {} after step {}\n", opened.checkpoint->folder().string(),
+               opened.checkpoint->info().step);
+  if (opened.weights) fmt::print("starting with the weights of {}\n", o.init);
+}
+
+int train(const runtime::RunOptions& o, const Plan& plan, bool restarted) {
+  const Opened opened = open_inputs(o, plan, restarted);
+  announce(o, plan, opened);
+  catch_signals();
+  const int64_t done = opened.checkpoint ? opened.checkpoint->info().step : 0;
+  reports::RunResult result;
+  {
+    runtime::StepMonitor monitor(plan, o.train.steps, o.log, o.quiet, done > 0);
+    result = runtime::train(
+        plan, o.train,
+        {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get()},
+        [&](const auto& record) { monitor.on_step(record); }, stop_requested());
+  }
+  if (!result.steps.empty()) write_outputs(o, plan, result);
+  if (result.steps.empty() && !stop_requested() && !o.quiet)
+    fmt::print("nothing to do: the checkpoint is at step {} of {}\n", done, o.train.steps);
+  if (!stop_requested()) return kExitOk;
+  fmt::print(stderr, "mpt-run: stopped after step {} as asked\n", done + int64_t(result.steps.size()));
+  return kExitInterrupted;
+}
+
 int run(int argc, char** argv) {
+  const std::string command = argc > 1 ? argv[1] : "";
+  if (command == "inspect") return runtime::inspect(argc - 1, argv + 1);
+  if (command == "export") return runtime::export_weights(argc - 1, argv + 1);
   runtime::RunOptions o;
   CLI::App app{"Trains the model of a plan in the plan's layout, on threads of this machine."};
+  app.footer(
+      "mpt-run inspect CHECKPOINT says what a checkpoint holds; mpt-run export CHECKPOINT FOLDER writes its\n"
+      "weights as a Hugging Face model. Both have --help.");
   runtime::declare(app, o);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
-  const runtime::TextCorpus corpus({o.data.begin(), o.data.end()}, plan.workload.sequence, o.train.seed);
-  if (!o.quiet) {
-    fmt::print("{}: {}, {} ranks; {} of text, {} windows of {} tokens\n", plan.model.name,
-               layout_name(plan.layout), plan.layout.ranks(), format_bytes(double(corpus.tokens())),
-               format_count(corpus.windows()), plan.workload.sequence);
-  }
-  catch_signals();
-  reports::RunResult result;
-  {
-    runtime::StepMonitor monitor(plan, o.train.steps, o.log, o.quiet);
-    result = runtime::train(
-        plan, o.train, corpus, [&](const auto& record) { monitor.on_step(record); }, stop_requested());
-  }
-  if (!result.steps.empty()) write_outputs(o, plan, result);
-  if (!stop_requested()) return kExitOk;
-  fmt::print(stderr, "mpt-run: stopped after step {} as asked\n", result.steps.size());
-  return kExitInterrupted;
+  if (o.max_restarts == 0) return train(o, plan, false);
+  return runtime::run_supervised(o.max_restarts, [&](bool restarted) { return train(o, plan, restarted); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "profiler/measure/operator_runner.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "runtime/device/cpu/cpu_device.h"
 
@@ -87,7 +88,10 @@ void OperatorRunner::forward() {
       // counts.
       const int64_t heads = std::max<int64_t>(1, s.columns / model_.head_dim);
       const runtime::AttentionShape rows{1, s.rows, heads, 0, model_.head_dim};
-      return device_->rotary(kType, rows, model_.rotary_base, model_.rotary_fraction, 1, a_.data());
+      const std::vector<double> frequencies(size_t(model_.head_dim / 2), 0.01);
+      std::vector<int32_t> positions(size_t(s.rows));
+      std::iota(positions.begin(), positions.end(), 0);
+      return device_->rotary(kType, rows, {frequencies, positions}, 1, a_.data());
     }
     case OperatorKind::attention:
       return device_->attention_forward(kType, attention_shape(s), a_.data(), b_.data(), statistics_.data());

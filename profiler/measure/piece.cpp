@@ -19,9 +19,9 @@ struct PieceRunner::State {
       : device(runtime::make_cpu_device()),
         group(runtime::make_single_communicator()),
         sizes(model, layout, sequence, runtime::DataType::float32, 0),
-        parameters(*device, sizes.type) {
+        parameters(*device, sizes.type, {}) {
     if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
-    if (piece == Piece::layer) layer.emplace(0, sizes, parameters, *group, *device);
+    if (piece == Piece::layer) layer.emplace(0, layout.recompute, sizes, parameters, *group, *device);
     if (piece == Piece::head) head.emplace(-1, sizes, parameters, *group, *device);
     parameters.allocate(1);
     // Every word in turn, as far as this rank holds it: a real table is not one row.

@@ -14,10 +14,14 @@
 
 namespace mpt::runtime {
 
-enum class DataType : uint8_t { float32, float64 };
+enum class DataType : uint8_t { float32, float64, bfloat16, float16 };
 enum class ReduceOperation : uint8_t { sum, maximum };
 
 int64_t size_of(DataType type);
+/// What sums and optimizer state are kept in beside data of `type`: float32 for the types of 16 bits.
+constexpr DataType state_type_of(DataType type) {
+  return type == DataType::float64 ? DataType::float64 : DataType::float32;
+}
 
 /// A wait that ended because another rank failed, or because it took longer than the timeout.
 class CommunicationError : public std::runtime_error {
@@ -43,6 +47,10 @@ class Communicator {
   /// A send and its receive meet: both return when the data has arrived.
   virtual void send(const void* data, int64_t bytes, int peer) = 0;
   virtual void receive(void* data, int64_t bytes, int peer) = 0;
+  /// Sends to one rank while receiving as much from another: what a ring needs, where sends wait.
+  virtual void send_receive(const void* data, int to, void* received, int from, int64_t bytes) = 0;
+  /// Part r of `data`, `bytes` long, goes to rank r; part r of `received` comes from it.
+  virtual void all_to_all(const void* data, void* received, int64_t bytes) = 0;
   virtual void barrier() = 0;
 };
 

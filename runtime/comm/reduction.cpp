@@ -2,6 +2,7 @@
 #include "runtime/comm/reduction.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace mpt::runtime {
 namespace {
@@ -33,14 +34,78 @@ void reduce(ReduceOperation operation, const std::vector<const void*>& parts, in
   }
 }
 
+// Sums of 16-bit parts are formed in float and rounded once.
+void reduce_narrow(DataType type, ReduceOperation operation, const std::vector<const void*>& parts,
+                   int64_t begin, int64_t end, void* to) {
+  float sum[kBlock], part[kBlock];
+  for (int64_t at = begin; at < end; at += kBlock) {
+    const int64_t count = std::min(kBlock, end - at);
+    const auto place = [&](const void* base, int64_t element) {
+      return static_cast<const uint16_t*>(base) + element;
+    };
+    widen(type, place(parts.front(), at), count, sum);
+    for (size_t p = 1; p < parts.size(); ++p) {
+      widen(type, place(parts[p], at), count, part);
+      for (int64_t i = 0; i < count; ++i)
+        sum[i] = operation == ReduceOperation::sum ? sum[i] + part[i] : std::max(sum[i], part[i]);
+    }
+    narrow(type, sum, count, static_cast<uint16_t*>(to) + (at - begin));
+  }
+}
+
+float from_bfloat16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
+
+uint16_t to_bfloat16(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  if (value != value) return uint16_t(bits >> 16 | 0x40);  // stays not a number when its low bits go
+  return uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+// The compiler's own conversions: round to nearest even, with infinities and subnormal numbers.
+float from_float16(uint16_t bits) { return float(std::bit_cast<_Float16>(bits)); }
+uint16_t to_float16(float value) { return std::bit_cast<uint16_t>(_Float16(value)); }
+
 }  // namespace
 
-int64_t size_of(DataType type) { return type == DataType::float32 ? 4 : 8; }
+void widen(DataType type, const void* from, int64_t count, float* to) {
+  const auto* bits = static_cast<const uint16_t*>(from);
+  if (type == DataType::bfloat16) {
+    for (int64_t i = 0; i < count; ++i) to[i] = from_bfloat16(bits[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = from_float16(bits[i]);
+  }
+}
+
+void narrow(DataType type, const float* from, int64_t count, void* to) {
+  auto* bits = static_cast<uint16_t*>(to);
+  if (type == DataType::bfloat16) {
+    for (int64_t i = 0; i < count; ++i) bits[i] = to_bfloat16(from[i]);
+  } else {
+    for (int64_t i = 0; i < count; ++i) bits[i] = to_float16(from[i]);
+  }
+}
+
+int64_t size_of(DataType type) {
+  switch (type) {
+    case DataType::float64:
+      return 8;
+    case DataType::float32:
+      return 4;
+    default:
+      return 2;
+  }
+}
 
 void reduce_in_order(DataType type, ReduceOperation operation, const std::vector<const void*>& parts,
                      int64_t begin, int64_t end, void* to) {
-  type == DataType::float32 ? reduce<float>(operation, parts, begin, end, to)
-                            : reduce<double>(operation, parts, begin, end, to);
+  switch (type) {
+    case DataType::float32:
+      return reduce<float>(operation, parts, begin, end, to);
+    case DataType::float64:
+      return reduce<double>(operation, parts, begin, end, to);
+    default:
+      return reduce_narrow(type, operation, parts, begin, end, to);
+  }
 }
 
 }  // namespace mpt::runtime

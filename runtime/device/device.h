@@ -5,10 +5,14 @@
 // LayerProgram is one call here, so that a recording device sees exactly the program. Pointers are to device
 // memory, row-major; sizes are elements. Shapes are checked by the layers (runtime/nn), not again here.
 //
+// `DataType` is that of weights and activations. Gradients of weights, statistics of norms, log-sum-exp and
+// the loss's maxima and sums are in state_type_of() it: float32 beside bfloat16 and float16.
+//
 // Legend: T tokens (rows), h hidden width, a query heads, k key-value heads, d head size, b batch, s
 // sequence.
 
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "core/allocation.h"
@@ -26,6 +30,14 @@ struct LinearShape {
 struct AttentionShape {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t tokens() const { return batch * sequence; }
+};
+
+/// Rotary positions: the pairs (i, i + half) of a head, half = the number of frequencies, turn by position x
+/// frequency, as in Llama's Hugging Face weights. Both lists are in host memory.
+struct Rotation {
+  std::span<const double> frequencies;
+  std::span<const int32_t> positions;  // [s]
 };
 
 struct NormShape {
@@ -40,6 +52,7 @@ struct ActivationShape {
   ActivationKind kind = ActivationKind::gelu_tanh;
   int64_t rows = 0, columns = 0;  // columns of the output
   bool gated = false;             // input is [rows, 2 * columns]: gate, then up
+  int64_t input_columns() const { return columns * (gated ? 2 : 1); }
 };
 
 struct AdamW {
@@ -60,6 +73,11 @@ class Device {
   virtual void reset_peak() = 0;
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void zero(void* data, int64_t bytes) = 0;
+  /// Between the host's doubles and device memory of `type`, rounded to nearest.
+  virtual void upload(DataType type, const double* from, int64_t count, void* to) = 0;
+  virtual void download(DataType type, const void* from, int64_t count, double* to) = 0;
+  /// float32 to a narrower type, or back.
+  virtual void convert(DataType from_type, const void* from, DataType to_type, void* to, int64_t count) = 0;
 
   // Linear layers. `bias` may be null. Weight gradients accumulate; input gradients are written.
   virtual void linear_forward(DataType, const LinearShape&, const void* x, const void* w, const void* bias,
@@ -81,10 +99,8 @@ class Device {
   virtual void norm_backward_weight(DataType, const NormShape&, const void* dy, const void* x,
                                     const void* statistics, void* dscale, void* dbias) = 0;
 
-  /// Rotates queries and keys of qkv in place by position (0..s-1); `direction` -1 undoes it (the backward).
-  /// Pairs are (i, i + half) within the rotated part of a head, as in Llama's Hugging Face weights.
-  virtual void rotary(DataType, const AttentionShape&, double base, double fraction, int direction,
-                      void* qkv) = 0;
+  /// Rotates queries and keys of qkv in place; `direction` -1 undoes it (the backward).
+  virtual void rotary(DataType, const AttentionShape&, const Rotation&, int direction, void* qkv) = 0;
   /// out [b*s, a*d]; log_sum_exp [b, a, s]. Causal, scaled by 1/sqrt(d).
   virtual void attention_forward(DataType, const AttentionShape&, const void* qkv, void* out,
                                  void* log_sum_exp) = 0;
@@ -104,11 +120,11 @@ class Device {
                                  const int32_t* ids, const void* table, void* y) = 0;
   virtual void embedding_backward(DataType, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                                   const int32_t* ids, const void* dy, void* dtable) = 0;
-  /// y[i] += position[i % s]; and its gradient.
-  virtual void position_forward(DataType, int64_t tokens, int64_t sequence, int64_t hidden, const void* table,
-                                void* y) = 0;
-  virtual void position_backward(DataType, int64_t tokens, int64_t sequence, int64_t hidden, const void* dy,
-                                 void* dtable) = 0;
+  /// y[i] += table[positions[i]]; and its gradient. `positions` [T] is in host memory.
+  virtual void position_forward(DataType, int64_t tokens, int64_t hidden, const int32_t* positions,
+                                const void* table, void* y) = 0;
+  virtual void position_backward(DataType, int64_t tokens, int64_t hidden, const int32_t* positions,
+                                 const void* dy, void* dtable) = 0;
 
   // Vocabulary-parallel cross entropy over logits [T, columns], of which the first `used` columns are real
   // words, the words first .. first + used of the vocabulary. The three steps have an all-reduce between

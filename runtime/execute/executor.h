@@ -18,10 +18,14 @@ class InstructionHandler {
   virtual void run(InstructionId id) = 0;
 };
 
+/// What of a program is done. forward: its forwards, their transfers and the sum of the loss, for validation.
+enum class Pass { training, forward };
+
 class Executor {
  public:
   /// `rank` is the pipeline rank. All references must outlive the executor.
-  Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler);
+  Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler,
+           Pass pass = Pass::training);
 
   /// One step; returns when all of it is done on this rank.
   void run_step();

@@ -16,8 +16,8 @@ namespace mpt::runtime {
 
 class StepMonitor {
  public:
-  /// `log` may be empty. Throws UserError if it cannot be written.
-  StepMonitor(const Plan& plan, int64_t steps, const std::filesystem::path& log, bool quiet);
+  /// `log` may be empty; with `append` it is continued. Throws UserError if it cannot be written.
+  StepMonitor(const Plan& plan, int64_t steps, const std::filesystem::path& log, bool quiet, bool append);
   ~StepMonitor();
 
   void on_step(const reports::StepRecord& record);

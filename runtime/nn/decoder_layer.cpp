@@ -65,127 +65,131 @@ LinearOptions down_options(int64_t index, const RankSizes& s) {
 
 }  // namespace
 
-DecoderLayer::DecoderLayer(int64_t index, const RankSizes& sizes, Parameters& parameters, Communicator& group,
-                           Device& device)
-    : sizes_(sizes),
+DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& sizes, Parameters& parameters,
+                           Communicator& group, Device& device)
+    : piece_(parameters.begin_piece()),
+      recompute_(recompute),
+      sizes_(sizes),
       device_(device),
       norm1_(prefix(index) + ".attention.norm", sizes, parameters, device),
-      qkv_(qkv_options(index, sizes), sizes.tokens, parameters, group, device),
-      attention_output_(attention_output_options(index, sizes), sizes.tokens, parameters, group, device),
+      qkv_(qkv_options(index, sizes), sizes, parameters, group, device),
+      attention_output_(attention_output_options(index, sizes), sizes, parameters, group, device),
       norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device),
-      up_(up_options(index, sizes), sizes.tokens, parameters, group, device),
-      down_(down_options(index, sizes), sizes.tokens, parameters, group, device) {}
+      up_(up_options(index, sizes), sizes, parameters, group, device),
+      down_(down_options(index, sizes), sizes, parameters, group, device) {}
 
 Buffer DecoderLayer::forward(Buffer input, Saved& saved) {
+  const Buffer all = all_tokens();
   saved.input = std::move(input);
-  Buffer projected = tokens_by(sizes_.hidden);
-  forward_attention(saved);
-  attention_output_.forward(saved.core_out.data(), projected.data());
-  saved.middle = tokens_by(sizes_.hidden);
-  const int64_t count = sizes_.tokens * sizes_.hidden;
-  device_.residual_add(sizes_.type, count, saved.input.data(), projected.data(), saved.middle.data());
-  forward_mlp_inner(saved);
-  Buffer output = tokens_by(sizes_.hidden);
-  down_.forward(saved.activated.data(), output.data());
-  device_.residual_add(sizes_.type, count, saved.middle.data(), output.data(), output.data());
+  Buffer output = local_by(sizes_.hidden);
+  {
+    const Buffer projected = local_by(sizes_.hidden);
+    forward_to_middle(saved, projected.data(), all.data());
+    forward_mlp_inner(saved, all.data());
+    down_.forward(saved.activated.data(), output.data(), all.data());
+  }
+  device_.residual_add(sizes_.type, local_count(), saved.middle.data(), output.data(), output.data());
   keep_only_what_is_asked(saved);
   return output;
 }
 
-void DecoderLayer::forward_attention(Saved& saved) {
+void DecoderLayer::forward_to_middle(Saved& saved, void* projected, void* all) {
   saved.norm1_statistics = Buffer(device_, norm1_.statistics_bytes());
-  saved.norm1_out = tokens_by(sizes_.hidden);
+  saved.norm1_out = local_by(sizes_.hidden);
   norm1_.forward(saved.input.data(), saved.norm1_out.data(), saved.norm1_statistics.data());
   saved.qkv = tokens_by(sizes_.attention().row());
-  qkv_.forward(saved.norm1_out.data(), saved.qkv.data());
-  if (sizes_.model.position == PositionKind::rotary) {
-    device_.rotary(sizes_.type, sizes_.attention(), sizes_.model.rotary_base, sizes_.model.rotary_fraction,
-                   +1, saved.qkv.data());
-  }
+  qkv_.forward(saved.norm1_out.data(), saved.qkv.data(), all);
+  if (sizes_.model.position == PositionKind::rotary)
+    device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
   attend(saved);
+  attention_output_.forward(saved.core_out.data(), projected, all);
+  saved.middle = local_by(sizes_.hidden);
+  device_.residual_add(sizes_.type, local_count(), saved.input.data(), projected, saved.middle.data());
 }
 
 void DecoderLayer::attend(Saved& saved) {
   saved.core_out = tokens_by(sizes_.heads * sizes_.head_dim);
-  saved.log_sum_exp = tokens_by(sizes_.heads);
+  saved.log_sum_exp = Buffer(device_, sizes_.state_bytes(sizes_.heads));
   device_.attention_forward(sizes_.type, sizes_.attention(), saved.qkv.data(), saved.core_out.data(),
                             saved.log_sum_exp.data());
 }
 
-void DecoderLayer::forward_mlp_inner(Saved& saved) {
+void DecoderLayer::forward_mlp_inner(Saved& saved, void* all) {
   saved.norm2_statistics = Buffer(device_, norm2_.statistics_bytes());
-  saved.norm2_out = tokens_by(sizes_.hidden);
+  saved.norm2_out = local_by(sizes_.hidden);
   norm2_.forward(saved.middle.data(), saved.norm2_out.data(), saved.norm2_statistics.data());
   saved.up = tokens_by(sizes_.up_columns());
-  up_.forward(saved.norm2_out.data(), saved.up.data());
+  up_.forward(saved.norm2_out.data(), saved.up.data(), all);
   saved.activated = tokens_by(sizes_.ffn);
   device_.activation_forward(sizes_.type, sizes_.activation(), saved.up.data(), saved.activated.data());
 }
 
 void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
-  if (sizes_.recompute == Recompute::full) {
+  if (recompute_ == Recompute::full) {
     Saved kept;
     kept.input = std::move(saved.input);
     saved = std::move(kept);
-  } else if (sizes_.recompute == Recompute::selective) {
+  } else if (recompute_ == Recompute::selective) {
     saved.core_out.reset();
     saved.log_sum_exp.reset();
   }
 }
 
 // Brings back what forward dropped; the last projection and residual are not needed.
-void DecoderLayer::recompute(Saved& saved) {
-  if (sizes_.recompute == Recompute::selective) return attend(saved);
-  if (sizes_.recompute == Recompute::none) return;
-  Buffer projected = tokens_by(sizes_.hidden);
-  forward_attention(saved);
-  attention_output_.forward(saved.core_out.data(), projected.data());
-  saved.middle = tokens_by(sizes_.hidden);
-  device_.residual_add(sizes_.type, sizes_.tokens * sizes_.hidden, saved.input.data(), projected.data(),
-                       saved.middle.data());
-  forward_mlp_inner(saved);
+void DecoderLayer::recompute(Saved& saved, void* all) {
+  if (recompute_ == Recompute::selective) return attend(saved);
+  if (recompute_ == Recompute::none) return;
+  const Buffer projected = local_by(sizes_.hidden);
+  forward_to_middle(saved, projected.data(), all);
+  forward_mlp_inner(saved, all);
 }
 
 Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data) {
-  recompute(saved);
-  const int64_t count = sizes_.tokens * sizes_.hidden;
+  const Buffer all = all_tokens();
+  recompute(saved, all.data());
+  const DataType type = sizes_.type;
   saved.d_output = std::move(d_output);
-  Buffer d_activated = tokens_by(sizes_.ffn);
-  down_.backward_input(d_output_data, d_activated.data());
+  const void* d_down = down_.gather_gradient(d_output_data, saved.d_output_gathered);
+  const Buffer d_activated = tokens_by(sizes_.ffn);
+  down_.backward_input(d_down, d_activated.data(), all.data());
   saved.d_up = tokens_by(sizes_.up_columns());
-  device_.activation_backward(sizes_.type, sizes_.activation(), d_activated.data(), saved.up.data(),
+  device_.activation_backward(type, sizes_.activation(), d_activated.data(), saved.up.data(),
                               saved.d_up.data());
-  saved.d_norm2_out = tokens_by(sizes_.hidden);
-  up_.backward_input(saved.d_up.data(), saved.d_norm2_out.data());
-  saved.d_middle = tokens_by(sizes_.hidden);
+  saved.d_norm2_out = local_by(sizes_.hidden);
+  up_.backward_input(saved.d_up.data(), saved.d_norm2_out.data(), all.data());
+  saved.d_middle = local_by(sizes_.hidden);
   norm2_.backward_input(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data(),
                         saved.d_middle.data());
-  device_.residual_add(sizes_.type, count, saved.d_middle.data(), d_output_data, saved.d_middle.data());
+  device_.residual_add(type, local_count(), saved.d_middle.data(), d_output_data, saved.d_middle.data());
 
-  Buffer d_core = tokens_by(sizes_.heads * sizes_.head_dim);
-  attention_output_.backward_input(saved.d_middle.data(), d_core.data());
+  const void* d_projected = attention_output_.gather_gradient(saved.d_middle.data(), saved.d_middle_gathered);
+  const Buffer d_core = tokens_by(sizes_.heads * sizes_.head_dim);
+  attention_output_.backward_input(d_projected, d_core.data(), all.data());
   saved.d_qkv = tokens_by(sizes_.attention().row());
-  device_.attention_backward(sizes_.type, sizes_.attention(), d_core.data(), saved.qkv.data(),
-                             saved.core_out.data(), saved.log_sum_exp.data(), saved.d_qkv.data());
-  if (sizes_.model.position == PositionKind::rotary) {
-    device_.rotary(sizes_.type, sizes_.attention(), sizes_.model.rotary_base, sizes_.model.rotary_fraction,
-                   -1, saved.d_qkv.data());
-  }
-  saved.d_norm1_out = tokens_by(sizes_.hidden);
-  qkv_.backward_input(saved.d_qkv.data(), saved.d_norm1_out.data());
-  Buffer d_input = tokens_by(sizes_.hidden);
+  device_.attention_backward(type, sizes_.attention(), d_core.data(), saved.qkv.data(), saved.core_out.data(),
+                             saved.log_sum_exp.data(), saved.d_qkv.data());
+  if (sizes_.model.position == PositionKind::rotary)
+    device_.rotary(type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
+  saved.d_norm1_out = local_by(sizes_.hidden);
+  qkv_.backward_input(saved.d_qkv.data(), saved.d_norm1_out.data(), all.data());
+  Buffer d_input = local_by(sizes_.hidden);
   norm1_.backward_input(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data(),
                         d_input.data());
-  device_.residual_add(sizes_.type, count, d_input.data(), saved.d_middle.data(), d_input.data());
+  device_.residual_add(type, local_count(), d_input.data(), saved.d_middle.data(), d_input.data());
   return d_input;
 }
 
 void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
-  down_.backward_weight(d_output_data, saved.activated.data());
-  up_.backward_weight(saved.d_up.data(), saved.norm2_out.data());
+  const auto whole = [](const Buffer& gathered, const void* otherwise) {
+    return gathered ? gathered.data() : otherwise;
+  };
+  const Buffer all = all_tokens();
+  down_.backward_weight(whole(saved.d_output_gathered, d_output_data), saved.activated.data(), all.data());
+  up_.backward_weight(saved.d_up.data(), saved.norm2_out.data(), all.data());
   norm2_.backward_weight(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data());
-  attention_output_.backward_weight(saved.d_middle.data(), saved.core_out.data());
-  qkv_.backward_weight(saved.d_qkv.data(), saved.norm1_out.data());
+  attention_output_.backward_weight(whole(saved.d_middle_gathered, saved.d_middle.data()),
+                                    saved.core_out.data(), all.data());
+  qkv_.backward_weight(saved.d_qkv.data(), saved.norm1_out.data(), all.data());
   norm1_.backward_weight(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data());
 }
 

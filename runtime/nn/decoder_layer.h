@@ -2,7 +2,8 @@
 #pragma once
 
 // DecoderLayer: attention and MLP with their residuals, as the LayerProgram of models/layer_program.h
-// describes them. Tensors are [tokens, columns of this rank].
+// describes them. Tensors are [tokens, columns of this rank]; those beside norms and residuals hold the
+// rank's own tokens with sequence parallelism.
 //
 // Memory: what a Saved holds lives from forward to the end of this layer's backward; everything else is freed
 // when the call that made it returns. An output buffer passes to the caller.
@@ -18,13 +19,17 @@ class DecoderLayer {
   struct Saved {
     Buffer input, norm1_statistics, norm1_out, qkv, log_sum_exp, core_out;
     Buffer middle, norm2_statistics, norm2_out, up, activated;
-    // gradients kept from backward_input to backward_weight
+    // gradients kept from backward_input to backward_weight; those of row-parallel outputs for all tokens
+    // where they had to be gathered
     Buffer d_output, d_up, d_norm2_out, d_middle, d_qkv, d_norm1_out;
+    Buffer d_output_gathered, d_middle_gathered;
   };
 
-  DecoderLayer(int64_t index, const RankSizes& sizes, Parameters& parameters, Communicator& group,
-               Device& device);
+  /// Begins a piece of `parameters`.
+  DecoderLayer(int64_t index, Recompute recompute, const RankSizes& sizes, Parameters& parameters,
+               Communicator& group, Device& device);
 
+  size_t piece() const { return piece_; }
   /// Takes the input over into `saved`; returns the output.
   Buffer forward(Buffer input, Saved& saved);
   /// `d_output` may be empty where `d_output_data` points to memory that is not this layer's (a transfer
@@ -34,12 +39,19 @@ class DecoderLayer {
 
  private:
   Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
-  void forward_attention(Saved& saved);
+  Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
+  int64_t local_count() const { return sizes_.local_tokens * sizes_.hidden; }
+  /// Where products gather tokens; empty without sequence parallelism.
+  Buffer all_tokens() const { return sizes_.sequence_parallel ? tokens_by(sizes_.hidden) : Buffer(); }
+  /// Attention and its residual; `projected` is memory for [local tokens, hidden].
+  void forward_to_middle(Saved& saved, void* projected, void* all);
   void attend(Saved& saved);
-  void forward_mlp_inner(Saved& saved);
-  void recompute(Saved& saved);
+  void forward_mlp_inner(Saved& saved, void* all);
+  void recompute(Saved& saved, void* all);
   void keep_only_what_is_asked(Saved& saved);
 
+  size_t piece_;
+  Recompute recompute_;
   const RankSizes& sizes_;
   Device& device_;
   Norm norm1_;

@@ -12,12 +12,16 @@ int add_token_table(const RankSizes& sizes, Parameters& parameters, bool replica
   table.padding_rows = sizes.vocab_rows - sizes.vocab_used;
   table.deviation = 0.02;
   table.weight_decay = true;
-  table.counts_in_norm = !replica;
+  table.is_first_copy = !replica;
   return parameters.add(table);
 }
 
 Embedding::Embedding(const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device)
-    : sizes_(sizes), parameters_(parameters), group_(group), device_(device) {
+    : piece_(parameters.begin_piece()),
+      sizes_(sizes),
+      parameters_(parameters),
+      group_(group),
+      device_(device) {
   table_ = add_token_table(sizes, parameters, false);
   if (sizes.model.position != PositionKind::learned) return;
   Parameter positions;
@@ -27,20 +31,31 @@ Embedding::Embedding(const RankSizes& sizes, Parameters& parameters, Communicato
   positions.blocks = {{0, sizes.model.max_positions, 0, sizes.hidden}};
   positions.deviation = 0.01;
   positions.weight_decay = true;
-  positions.counts_in_norm = sizes.tensor_rank == 0;
+  positions.is_first_copy = sizes.tensor_rank == 0;
+  positions.partial = sizes.sequence_parallel;
+  // A group of their own: a tied table is shared out alike on the first and on the last stage.
+  parameters.begin_piece();
   positions_ = parameters.add(positions);
+  parameters.use_in(piece_, positions_);
 }
 
 Buffer Embedding::forward(const int32_t* tokens, Buffer& saved_tokens) {
   const DataType type = sizes_.type;
+  const int64_t local = sizes_.local_tokens * sizes_.hidden;
   saved_tokens = Buffer(device_, sizes_.tokens * int64_t(sizeof(int32_t)));
   device_.copy(saved_tokens.data(), tokens, saved_tokens.bytes());
   Buffer y(device_, sizes_.token_bytes(sizes_.hidden));
   device_.embedding_forward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used, tokens,
                             parameters_.value(table_), y.data());
-  group_.all_reduce(y.data(), sizes_.tokens * sizes_.hidden, type, ReduceOperation::sum);
+  if (scatters()) {
+    Buffer own(device_, sizes_.local_bytes(sizes_.hidden));
+    group_.reduce_scatter(y.data(), own.data(), local, type);
+    y = std::move(own);
+  } else {
+    group_.all_reduce(y.data(), local, type, ReduceOperation::sum);
+  }
   if (positions_ >= 0) {
-    device_.position_forward(type, sizes_.tokens, sizes_.sequence, sizes_.hidden,
+    device_.position_forward(type, sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(),
                              parameters_.value(positions_), y.data());
   }
   return y;
@@ -48,13 +63,19 @@ Buffer Embedding::forward(const int32_t* tokens, Buffer& saved_tokens) {
 
 void Embedding::backward_weight(const Buffer& saved_tokens, const void* dy) {
   const DataType type = sizes_.type;
+  if (positions_ >= 0) {
+    device_.position_backward(type, sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(), dy,
+                              parameters_.gradient(positions_));
+  }
+  Buffer all;
+  if (scatters()) {
+    all = Buffer(device_, sizes_.token_bytes(sizes_.hidden));
+    group_.all_gather(dy, all.data(), sizes_.local_tokens * sizes_.hidden, type);
+    dy = all.data();
+  }
   device_.embedding_backward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used,
                              static_cast<const int32_t*>(saved_tokens.data()), dy,
                              parameters_.gradient(table_));
-  if (positions_ >= 0) {
-    device_.position_backward(type, sizes_.tokens, sizes_.sequence, sizes_.hidden, dy,
-                              parameters_.gradient(positions_));
-  }
 }
 
 }  // namespace mpt::runtime

@@ -10,19 +10,24 @@
 namespace mpt::runtime {
 
 /// Adds the token table to `parameters`: on the first stage, and as a second copy on the last stage of a tied
-/// model whose ends are apart (`replica`, not counted in the gradient norm).
+/// model whose ends are apart (`replica`).
 int add_token_table(const RankSizes& sizes, Parameters& parameters, bool replica);
 
 class Embedding {
  public:
+  /// Begins a piece of `parameters`.
   Embedding(const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device);
 
+  size_t piece() const { return piece_; }
   int table() const { return table_; }
-  /// tokens [b, s] -> [tokens, hidden]. `saved_tokens` keeps the ids for backward.
+  /// tokens [b, s] -> [local tokens, hidden]. `saved_tokens` keeps the ids for backward.
   Buffer forward(const int32_t* tokens, Buffer& saved_tokens);
   void backward_weight(const Buffer& saved_tokens, const void* dy);
 
  private:
+  bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1; }
+
+  size_t piece_;
   const RankSizes& sizes_;
   Parameters& parameters_;
   Communicator& group_;

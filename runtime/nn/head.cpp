@@ -18,51 +18,58 @@ Linear make_output(int table, const RankSizes& s, Parameters& parameters, Commun
     parameter.weight_decay = true;
     weight = parameters.add(parameter);
   }
-  return {weight, LinearShape{s.tokens, s.vocab_rows, s.hidden}, parameters, group, device};
+  return {weight, LinearShape{s.tokens, s.vocab_rows, s.hidden}, s, parameters, group, device};
 }
 
 }  // namespace
 
 Head::Head(int table, const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device)
-    : sizes_(sizes),
+    : piece_(parameters.begin_piece()),
+      sizes_(sizes),
       group_(group),
       device_(device),
       norm_("head.norm", sizes, parameters, device),
-      output_(make_output(table, sizes, parameters, group, device)) {}
+      output_(make_output(table, sizes, parameters, group, device)) {
+  if (table >= 0) parameters.use_in(piece_, table);
+}
 
 double Head::forward(Buffer input, const int32_t* targets, double loss_scale, Saved& saved) {
   saved.input = std::move(input);
   saved.norm_statistics = Buffer(device_, norm_.statistics_bytes());
-  saved.norm_out = Buffer(device_, sizes_.token_bytes(sizes_.hidden));
+  saved.norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
   norm_.forward(saved.input.data(), saved.norm_out.data(), saved.norm_statistics.data());
   saved.d_logits = Buffer(device_, sizes_.token_bytes(sizes_.vocab_rows));
-  output_.forward(saved.norm_out.data(), saved.d_logits.data());
+  const Buffer all = all_tokens();
+  output_.forward(saved.norm_out.data(), saved.d_logits.data(), all.data());
   return cross_entropy(targets, loss_scale, saved.d_logits.data());
 }
 
 double Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits) {
   const RankSizes& s = sizes_;
-  Buffer maximum(device_, s.token_bytes(1)), sums(device_, s.token_bytes(2));
+  const DataType wide = state_type_of(s.type);
+  Buffer maximum(device_, s.state_bytes(1)), sums(device_, s.state_bytes(2));
   device_.loss_maximum(s.type, s.tokens, s.vocab_rows, s.vocab_used, logits, maximum.data());
-  group_.all_reduce(maximum.data(), s.tokens, s.type, ReduceOperation::maximum);
+  group_.all_reduce(maximum.data(), s.tokens, wide, ReduceOperation::maximum);
   device_.loss_exponentials(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
                             maximum.data(), logits, sums.data());
-  group_.all_reduce(sums.data(), 2 * s.tokens, s.type, ReduceOperation::sum);
+  group_.all_reduce(sums.data(), 2 * s.tokens, wide, ReduceOperation::sum);
   return device_.loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
                                sums.data(), loss_scale, logits);
 }
 
 Buffer Head::backward_input(Saved& saved) {
-  saved.d_norm_out = Buffer(device_, sizes_.token_bytes(sizes_.hidden));
-  output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data());
-  Buffer d_input(device_, sizes_.token_bytes(sizes_.hidden));
+  const Buffer all = all_tokens();
+  saved.d_norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
+  output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data(), all.data());
+  Buffer d_input(device_, sizes_.local_bytes(sizes_.hidden));
   norm_.backward_input(saved.d_norm_out.data(), saved.input.data(), saved.norm_statistics.data(),
                        d_input.data());
   return d_input;
 }
 
 void Head::backward_weight(Saved& saved) {
-  output_.backward_weight(saved.d_logits.data(), saved.norm_out.data());
+  const Buffer all = all_tokens();
+  output_.backward_weight(saved.d_logits.data(), saved.norm_out.data(), all.data());
   norm_.backward_weight(saved.d_norm_out.data(), saved.input.data(), saved.norm_statistics.data());
 }
 

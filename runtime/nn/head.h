@@ -16,9 +16,10 @@ class Head {
     Buffer d_norm_out;  // from backward_input to backward_weight
   };
 
-  /// `table` is the index of a tied weight in `parameters`, or -1 for a weight of its own.
+  /// Begins a piece of `parameters`. `table` is the index of a tied weight there, or -1 for one of its own.
   Head(int table, const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device);
 
+  size_t piece() const { return piece_; }
   /// Takes the input over. Returns the sum of the token losses; their gradient is scaled by `loss_scale`.
   double forward(Buffer input, const int32_t* targets, double loss_scale, Saved& saved);
   Buffer backward_input(Saved& saved);
@@ -27,6 +28,11 @@ class Head {
  private:
   double cross_entropy(const int32_t* targets, double loss_scale, void* logits);
 
+  Buffer all_tokens() const {
+    return sizes_.sequence_parallel ? Buffer(device_, sizes_.token_bytes(sizes_.hidden)) : Buffer();
+  }
+
+  size_t piece_;
   const RankSizes& sizes_;
   Communicator& group_;
   Device& device_;

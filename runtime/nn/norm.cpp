@@ -10,7 +10,8 @@ Norm::Norm(const std::string& name, const RankSizes& sizes, Parameters& paramete
   scale.global_rows = sizes.hidden;
   scale.blocks = {{0, sizes.hidden, 0, 1}};
   scale.initial_value = 1.0;
-  scale.counts_in_norm = sizes.tensor_rank == 0;
+  scale.is_first_copy = sizes.tensor_rank == 0;
+  scale.partial = sizes.sequence_parallel;
   scale_ = parameters.add(scale);
   if (shape_.kind == NormKind::rms_norm || !sizes.model.norm_bias) return;
   Parameter bias = scale;

@@ -2,6 +2,7 @@
 #pragma once
 
 // Norm: layer norm or rms norm over the hidden width, held whole by every rank of a tensor-parallel group.
+// With sequence parallelism each rank has the gradient of its own tokens only; see Parameter::partial.
 
 #include <string>
 
@@ -14,7 +15,7 @@ class Norm {
  public:
   Norm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device);
 
-  int64_t statistics_bytes() const { return shape_.statistics() * size_of(parameters_.type()); }
+  int64_t statistics_bytes() const { return shape_.statistics() * size_of(parameters_.state_type()); }
   void forward(const void* x, void* y, void* statistics);
   void backward_input(const void* dy, const void* x, const void* statistics, void* dx);
   void backward_weight(const void* dy, const void* x, const void* statistics);

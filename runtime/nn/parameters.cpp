@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/parameters.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -31,47 +32,197 @@ double normal(uint64_t stream, int64_t index) {
   return std::sqrt(-2.0 * std::log(uniform(0))) * std::cos(2.0 * std::numbers::pi * uniform(1));
 }
 
-template <class T>
-void draw(const Parameter& parameter, uint64_t seed, T* out) {
+}  // namespace
+
+std::vector<double> draw(const Parameter& parameter, uint64_t seed) {
+  std::vector<double> values;
+  values.reserve(size_t(parameter.count));
   const uint64_t stream = stream_of(seed, parameter.name);
   for (const ShardBlock& block : parameter.blocks) {
     for (int64_t r = 0; r < block.rows; ++r) {
       for (int64_t c = 0; c < block.columns; ++c) {
         const int64_t index = (block.global_row + r) * parameter.global_columns + block.global_column + c;
         const double noise = parameter.deviation > 0.0 ? parameter.deviation * normal(stream, index) : 0.0;
-        *out++ = T(parameter.initial_value + noise);
+        values.push_back(parameter.initial_value + noise);
       }
     }
   }
+  values.resize(size_t(parameter.count), 0.0);  // padding
+  return values;
 }
 
-}  // namespace
+Parameters::Parameters(Device& device, DataType type, const Sharding& sharding)
+    : device_(device), type_(type), sharding_(sharding) {}
+
+size_t Parameters::begin_piece() {
+  groups_of_piece_.emplace_back();
+  return groups_of_piece_.size() - 1;
+}
+
+size_t Parameters::group_of(bool expert) {
+  for (const size_t g : groups_of_piece_.back()) {
+    if (groups_[g].expert == expert) return g;
+  }
+  ParameterGroup group;
+  group.piece = groups_of_piece_.size() - 1;
+  group.expert = expert;
+  if (sharding_.zero > 0) group.shard = (expert ? sharding_.expert : sharding_.dense)->size();
+  groups_.push_back(group);
+  groups_of_piece_.back().push_back(groups_.size() - 1);
+  return groups_.size() - 1;
+}
 
 int Parameters::add(Parameter parameter) {
   MPT_CHECK(!values_, "weight {} added after allocation", parameter.name);
-  parameter.offset = count_;
   const int64_t columns =
       parameter.blocks.empty() ? parameter.global_columns : parameter.blocks.front().columns;
   parameter.count = parameter.padding_rows * columns;
-  for (const ShardBlock& block : parameter.blocks) parameter.count += block.rows * block.columns;
-  count_ += parameter.count;
+  for (const ShardBlock& block : parameter.blocks) parameter.count += block.count();
+  parameter.group = group_of(parameter.expert);
+  ParameterGroup& group = groups_[parameter.group];
+  parameter.offset = group.count;
+  group.count += parameter.count;
   list_.push_back(std::move(parameter));
   return int(list_.size()) - 1;
 }
 
-void Parameters::allocate(uint64_t seed) {
-  values_ = Buffer(device_, count_ * size_of(type_));
-  gradients_ = Buffer(device_, count_ * size_of(type_));
-  device_.zero(values_.data(), count_ * size_of(type_));
-  zero_gradients();
-  for (int i = 0; i < int(list_.size()); ++i) {
-    const Parameter& parameter = list_[size_t(i)];
-    if (type_ == DataType::float32) {
-      draw(parameter, seed, static_cast<float*>(value(i)));
-    } else {
-      draw(parameter, seed, static_cast<double*>(value(i)));
-    }
+void Parameters::use_in(size_t user, int index) {
+  const size_t group = list_[size_t(index)].group;
+  auto& used = groups_of_piece_[user];
+  if (std::find(used.begin(), used.end(), group) == used.end()) used.push_back(group);
+}
+
+void Parameters::lay_out() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    ParameterGroup& group = groups_[g];
+    group.padded = (group.count + group.shard - 1) / group.shard * group.shard;
+    group.first = count_;
+    group.share_first = share_count_;
+    count_ += group.padded;
+    share_count_ += group.share();
   }
+  for (size_t g = 0; g < groups_.size(); ++g) add_owned(groups_[g], g);
+  place_.assign(groups_.size(), 0);
+}
+
+void Parameters::add_owned(const ParameterGroup& group, size_t number) {
+  const int64_t rank = group.shard > 1 ? sharers(group).rank() : 0;
+  const int64_t begin = rank * group.share(), end = begin + group.share();
+  for (const Parameter& p : list_) {
+    if (p.group != number) continue;
+    const int64_t from = std::max(begin, p.offset), to = std::min(end, p.offset + p.count);
+    if (from >= to) continue;
+    OwnedRange range{&p, from - p.offset, to - from, group.share_first + from - begin, 0, 0};
+    range.value_offset = sharding_.zero >= 3 ? range.state_offset : group.first + from;
+    range.gradient_offset = sharding_.zero >= 2 ? range.state_offset : group.first + from;
+    owned_.push_back(range);
+  }
+}
+
+int64_t Parameters::largest_piece() const {
+  int64_t largest = 0;
+  for (const auto& groups : groups_of_piece_) {
+    int64_t count = 0;
+    for (const size_t g : groups) count += groups_[g].padded;
+    largest = std::max(largest, count);
+  }
+  return largest;
+}
+
+void Parameters::allocate(uint64_t seed) {
+  lay_out();
+  const auto make = [&](int64_t count, DataType type) {
+    Buffer buffer(device_, count * size_of(type));
+    device_.zero(buffer.data(), buffer.bytes());
+    return buffer;
+  };
+  values_ = make(sharding_.zero >= 3 ? share_count_ : count_, type_);
+  gradients_ = make(gradient_count(), state_type());
+  if (has_master()) master_ = make(share_count_, state_type());
+  if (sharding_.zero >= 3) piece_values_ = make(largest_piece(), type_);
+  if (sharding_.zero >= 2) piece_gradients_ = make(largest_piece(), state_type());
+  for (const Parameter& p : list_) set(p, draw(p, seed));
+}
+
+void* Parameters::value(int index) {
+  const Parameter& p = list_[size_t(index)];
+  if (sharding_.zero < 3) return at(values_, type_, first_element(p));
+  return at(piece_values_, type_, place_[p.group] + p.offset);
+}
+
+void* Parameters::gradient(int index) {
+  const Parameter& p = list_[size_t(index)];
+  if (sharding_.zero < 2) return at(gradients_, state_type(), first_element(p));
+  return at(piece_gradients_, state_type(), place_[p.group] + p.offset);
+}
+
+void Parameters::gather(size_t piece) {
+  if (sharding_.zero < 2 || gathered_ == piece) return;
+  gathered_ = piece;
+  int64_t place = 0;
+  for (const size_t g : groups_of_piece_[piece]) {
+    place_[g] = place;
+    place += groups_[g].padded;
+  }
+  if (sharding_.zero < 3) return;
+  for (const size_t g : groups_of_piece_[piece]) {
+    const ParameterGroup& group = groups_[g];
+    sharers(group).all_gather(own_values(group), at(piece_values_, type_, place_[g]), group.share(), type_);
+  }
+}
+
+void Parameters::begin_gradients(size_t piece) {
+  if (sharding_.zero < 2) return;
+  gather(piece);
+  for (const size_t g : groups_of_piece_[piece])
+    device_.zero(at(piece_gradients_, state_type(), place_[g]), groups_[g].padded * size_of(state_type()));
+}
+
+void Parameters::end_gradients(size_t piece) {
+  if (sharding_.zero < 2) return;
+  for (const size_t g : groups_of_piece_[piece]) {
+    const ParameterGroup& group = groups_[g];
+    Communicator& ranks = sharers(group);
+    char* const whole = static_cast<char*>(at(piece_gradients_, state_type(), place_[g]));
+    // The own share of the result lies where nobody else reads.
+    char* const own = whole + int64_t(ranks.rank()) * group.share() * size_of(state_type());
+    ranks.reduce_scatter(whole, own, group.share(), state_type());
+    void* const sum = own_gradients(group);
+    device_.residual_add(state_type(), group.share(), sum, own, sum);
+  }
+}
+
+void* Parameters::own_values(const ParameterGroup& group) {
+  if (sharding_.zero >= 3) return at(values_, type_, group.share_first);
+  const int64_t rank = group.shard > 1 ? sharers(group).rank() : 0;
+  return at(values_, type_, group.first + rank * group.share());
+}
+
+void* Parameters::own_gradients(const ParameterGroup& group) {
+  if (sharding_.zero >= 2) return at(gradients_, state_type(), group.share_first);
+  const int64_t rank = group.shard > 1 ? sharers(group).rank() : 0;
+  return at(gradients_, state_type(), group.first + rank * group.share());
+}
+
+void* Parameters::master(const OwnedRange& range) {
+  return has_master() ? at(master_, state_type(), range.state_offset) : value_at(range);
+}
+
+void Parameters::zero_gradients() {
+  device_.zero(gradients_.data(), gradient_count() * size_of(state_type()));
+}
+
+void Parameters::set(const Parameter& parameter, std::span<const double> values) {
+  MPT_CHECK(int64_t(values.size()) == parameter.count, "{} values for {} of {}", values.size(),
+            parameter.count, parameter.name);
+  if (sharding_.zero < 3)
+    device_.upload(type_, values.data(), parameter.count, at(values_, type_, first_element(parameter)));
+  for (const OwnedRange& range : owned_) {
+    if (range.parameter != &parameter) continue;
+    if (sharding_.zero >= 3) device_.upload(type_, values.data() + range.begin, range.count, value_at(range));
+    if (has_master()) device_.upload(state_type(), values.data() + range.begin, range.count, master(range));
+  }
+  values_changed();
 }
 
 }  // namespace mpt::runtime

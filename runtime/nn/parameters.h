@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Parameters: the weights of one stage on one rank, in one flat buffer of values and one of gradients, in the
-// same order. Flat, so that gradient reduction, optimizer and norm are one call each.
+// Parameters: the weights of one stage on one rank and what training keeps beside them, in flat buffers, so
+// that gradient reduction, optimizer and norm are few calls. Pieces (embedding, one decoder layer, head) lie
+// one behind the other; a piece's parameters form one group, and those of its routed experts another, since
+// other ranks replicate them.
+//
+// ZeRO (arXiv:1910.02054): a group is padded and cut into as many equal shares as ranks share it out. Stage
+// 1 keeps the state of the own share only; 2 its gradients, too, so that a piece's gradients are made in a
+// buffer and scattered with every micro-batch; 3 its weights, which are gathered into a buffer before use.
 //
 // Every weight is drawn from (seed, name, global position) alone: the same model whatever the layout.
 
@@ -20,6 +26,7 @@ namespace mpt::runtime {
 struct ShardBlock {
   int64_t global_row = 0, rows = 0;
   int64_t global_column = 0, columns = 0;
+  int64_t count() const { return rows * columns; }
   bool operator==(const ShardBlock&) const = default;
 };
 
@@ -29,42 +36,131 @@ struct Parameter {
   int64_t global_columns = 1;
   std::vector<ShardBlock> blocks;  // what this rank holds
   int64_t padding_rows = 0;        // zeros below the blocks: a vocabulary that does not divide
-  int64_t offset = 0;              // first element in the flat buffers
-  int64_t count = 0;               // elements on this rank, padding included
   double initial_value = 0.0;      // constant part of the start value
   double deviation = 0.0;          // normal part
   bool weight_decay = false;       // matrices decay, norms and biases do not
-  bool counts_in_norm = true;      // false on replicas, so that the gradient norm counts each weight once
+  bool is_first_copy = true;       // false on replicas: norm and checkpoint take each weight once
+  bool expert = false;             // of routed experts
+  bool partial = false;            // tensor ranks hold parts of its gradient, to be summed before it is used
+  // Set by Parameters:
+  int64_t count = 0;   // elements on this rank, padding included
+  int64_t offset = 0;  // first element within its group
+  size_t group = 0;
+};
+
+/// What ranks share out, and who they are; all groups of one where nothing is shared.
+struct Sharding {
+  int64_t zero = 0;
+  Communicator* dense = nullptr;   // ranks that share out the state of dense weights
+  Communicator* expert = nullptr;  // and of routed experts
+};
+
+/// This rank's share of a parameter: elements begin .. begin + count of it.
+struct OwnedRange {
+  const Parameter* parameter = nullptr;
+  int64_t begin = 0, count = 0;
+  int64_t state_offset = 0;     // in buffers that hold shares only
+  int64_t value_offset = 0;     // in values()
+  int64_t gradient_offset = 0;  // in gradients()
+};
+
+struct ParameterGroup {
+  size_t piece = 0;
+  bool expert = false;
+  int64_t first = 0;        // element of the buffers that hold everything
+  int64_t count = 0;        // of its parameters
+  int64_t padded = 0;       // a multiple of `shard`
+  int64_t shard = 1;        // ranks that share it out
+  int64_t share_first = 0;  // element of the buffers that hold shares
+  int64_t share() const { return padded / shard; }
 };
 
 class Parameters {
  public:
-  Parameters(Device& device, DataType type) : device_(device), type_(type) {}
+  Parameters(Device& device, DataType type, const Sharding& sharding);
 
-  /// Adds a weight and returns its index; blocks decide offset and count.
+  /// What is added next belongs to another piece, whose number this returns.
+  size_t begin_piece();
+  /// Adds a weight to the newest piece and returns its index; blocks decide its count.
   int add(Parameter parameter);
-  /// Allocates both buffers and draws the start values. Nothing can be added afterwards.
+  /// Piece `user` works with the weight `index` of another piece: a tied head.
+  void use_in(size_t user, int index);
+  /// Allocates everything and draws the start values. Nothing can be added afterwards.
   void allocate(uint64_t seed);
 
   std::span<const Parameter> list() const { return list_; }
-  int64_t count() const { return count_; }
+  std::span<const ParameterGroup> groups() const { return groups_; }
+  std::span<const OwnedRange> owned() const { return owned_; }
   DataType type() const { return type_; }
+  DataType state_type() const { return state_type_of(type_); }
+  int64_t zero() const { return sharding_.zero; }
+  int64_t count() const { return count_; }              // elements of a buffer that holds everything
+  int64_t share_count() const { return share_count_; }  // elements of a buffer of shares
+  /// Where a parameter begins in a buffer that holds everything.
+  int64_t first_element(const Parameter& p) const { return groups_[p.group].first + p.offset; }
+
+  /// The weight and its gradient while its piece is at work.
+  void* value(int index);
+  void* gradient(int index);
+
+  /// Before a piece's forward or backward: its weights are whole.
+  void gather(size_t piece);
+  /// Around a piece's weight gradients: they start at what was accumulated, or at zero, and go to their
+  /// owners.
+  void begin_gradients(size_t piece);
+  void end_gradients(size_t piece);
+
+  /// Everything below 3 (values) and below 2 (gradients), else shares.
   void* values() { return values_.data(); }
   void* gradients() { return gradients_.data(); }
-  void* value(int index) { return element(values_, index); }
-  void* gradient(int index) { return element(gradients_, index); }
-  void zero_gradients() { device_.zero(gradients_.data(), count_ * size_of(type_)); }
+  int64_t gradient_count() const { return sharding_.zero >= 2 ? share_count_ : count_; }
+  /// The group's part of values() or gradients(), whole: below ZeRO 3 and 2.
+  void* group_values(const ParameterGroup& group) { return at(values_, type_, group.first); }
+  void* group_gradients(const ParameterGroup& group) { return at(gradients_, state_type(), group.first); }
+  /// This rank's share of it.
+  void* own_values(const ParameterGroup& group);
+  void* own_gradients(const ParameterGroup& group);
+  /// Weights that the optimizer changes, in state_type(), at a value or state offset of an OwnedRange: the
+  /// values themselves, or their copies of full precision.
+  void* master(const OwnedRange& range);
+  void* value_at(const OwnedRange& range) { return at(values_, type_, range.value_offset); }
+  void* gradient_at(const OwnedRange& range) { return at(gradients_, state_type(), range.gradient_offset); }
+  bool has_master() const { return state_type() != type_; }
+  void zero_gradients();
+  /// What was gathered is old.
+  void values_changed() { gathered_ = SIZE_MAX; }
+
+  /// Sets this rank's part of a weight, `count` elements; what it does not keep is ignored.
+  void set(const Parameter& parameter, std::span<const double> values);
 
  private:
-  void* element(const Buffer& buffer, int index) const {
-    return static_cast<char*>(buffer.data()) + list_[size_t(index)].offset * size_of(type_);
+  static void* at(const Buffer& buffer, DataType type, int64_t element) {
+    return static_cast<char*>(buffer.data()) + element * size_of(type);
   }
+  Communicator& sharers(const ParameterGroup& group) const {
+    return group.expert ? *sharding_.expert : *sharding_.dense;
+  }
+  size_t group_of(bool expert);
+  void lay_out();
+  void add_owned(const ParameterGroup& group, size_t number);
+  int64_t largest_piece() const;
 
   Device& device_;
   DataType type_;
+  Sharding sharding_;
   std::vector<Parameter> list_;
-  int64_t count_ = 0;
-  Buffer values_, gradients_;
+  std::vector<ParameterGroup> groups_;
+  std::vector<OwnedRange> owned_;
+  std::vector<std::vector<size_t>> groups_of_piece_;
+  int64_t count_ = 0, share_count_ = 0;
+  Buffer values_, gradients_, master_;
+  // ZeRO 3 and 2: the piece at work, with the place of each group in it.
+  Buffer piece_values_, piece_gradients_;
+  std::vector<int64_t> place_;
+  size_t gathered_ = SIZE_MAX;
 };
+
+/// The start values of this rank's part of a parameter.
+std::vector<double> draw(const Parameter& parameter, uint64_t seed);
 
 }  // namespace mpt::runtime

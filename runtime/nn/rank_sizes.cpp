@@ -5,29 +5,63 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
 #include "core/error.h"
 
 namespace mpt::runtime {
 
+namespace {
+
+// Su et al. 2021 (arXiv:2104.09864), section 3.4.2: base^(-2 i / rotated).
+std::vector<double> rotary_frequencies(const ModelSpec& m) {
+  if (m.position != PositionKind::rotary) return {};
+  const auto rotated = int64_t(double(m.head_dim) * m.rotary_fraction) / 2 * 2;
+  std::vector<double> frequencies;
+  for (int64_t i = 0; i < rotated / 2; ++i)
+    frequencies.push_back(std::pow(m.rotary_base, -2.0 * double(i) / double(rotated)));
+  return frequencies;
+}
+
+}  // namespace
+
 RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequence_length, DataType element,
                      int rank)
     : model(spec),
-      recompute(layout.recompute),
       type(element),
       tensor(layout.tensor),
       tensor_rank(rank),
+      sequence_parallel(layout.sequence_parallel),
       batch(layout.micro_batch),
       sequence(sequence_length),
       tokens(layout.micro_batch * sequence_length),
       hidden(spec.hidden),
+      local_tokens(layout.sequence_parallel ? tokens / layout.tensor : tokens),
+      first_local(layout.sequence_parallel ? local_tokens * rank : 0),
       heads(spec.heads / layout.tensor),
       kv_heads(spec.kv_heads / layout.tensor),
       head_dim(spec.head_dim),
       ffn(spec.ffn_hidden / layout.tensor),
-      vocab_rows((spec.vocab + layout.tensor - 1) / layout.tensor) {
+      vocab_rows((spec.vocab + layout.tensor - 1) / layout.tensor),
+      frequencies(rotary_frequencies(spec)),
+      positions(size_t(sequence)) {
   vocab_first = std::min(spec.vocab, vocab_rows * rank);
   vocab_used = std::min(spec.vocab - vocab_first, vocab_rows);
+  std::iota(positions.begin(), positions.end(), 0);
+  for (int64_t t = first_local; t < first_local + local_tokens; ++t)
+    local_positions.push_back(positions[size_t(t % sequence)]);
+}
+
+DataType compute_type(Precision precision) {
+  switch (precision) {
+    case Precision::fp32:
+      return DataType::float32;
+    case Precision::fp16:
+      return DataType::float16;
+    default:
+      return DataType::bfloat16;
+  }
 }
 
 void check_supported(const ModelSpec& model, const Layout& layout) {
@@ -46,18 +80,29 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
       {model.sliding_window.has_value(), "a sliding window"},
       {model.head_bias, "a bias on the output head"},
       {model.next_token_layers > 0, "multi-token prediction"},
-      {layout.precision != Precision::fp32, "a precision other than fp32"},
+      {layout.precision == Precision::fp8, "fp8"},
   };
   for (const auto& [present, feature] : missing) {
     if (!present) continue;
     throw UserError(Problem{fmt::format("model \"{}\"", model.name), fmt::format("needs {}", feature),
-                            "a GPT-2 or Llama style model in fp32",
+                            "a GPT-2 or Llama style model in fp32, bf16 or fp16",
                             "this runtime does not have it yet; mpt-plan can still plan it"});
   }
-  const std::vector<std::string> features = advanced_features(layout);
+  const std::pair<bool, std::string> lacking[] = {
+      {layout.context > 1, "context parallel"},
+      {layout.expert > 1, "expert parallel"},
+      {layout.offload_optimizer, "an offloaded optimizer"},
+      {layout.overlap_gradient_reduce, "gradient reduction during backward"},
+      {layout.overlap_parameter_gather, "parameter gathering during forward"},
+      {layout.overlap_tensor, "overlapped tensor-parallel collectives"},
+  };
+  std::vector<std::string> features;
+  for (const auto& [present, name] : lacking) {
+    if (present) features.push_back(name);
+  }
   if (features.empty()) return;
   throw UserError(Problem{"layout " + layout_name(layout), fmt::format("needs {}", fmt::join(features, ", ")),
-                          "tensor, pipeline and data parallel with a schedule and recompute",
+                          "tensor, sequence, pipeline and data parallel, ZeRO, a schedule and recompute",
                           "this runtime does not have it yet; mpt-plan can still plan it"});
 }
 

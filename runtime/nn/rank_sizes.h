@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// RankSizes: a model's sizes on one tensor-parallel rank, for one micro-batch. What the layers share.
+// RankSizes: a model's sizes on one rank of a stage, for one micro-batch. What the layers share.
+//
+// With context parallelism a rank holds its part of every sequence; with sequence parallelism the ranks of a
+// tensor group split those tokens among themselves where no product needs them all: "local" tokens.
 
 #include <cstdint>
+#include <vector>
 
 #include "core/layout.h"
 #include "core/model_spec.h"
@@ -17,20 +21,32 @@ struct RankSizes {
             int tensor_rank);
 
   ModelSpec model;
-  Recompute recompute;
   DataType type;
   int64_t tensor, tensor_rank;
-  int64_t batch, sequence, tokens, hidden;
+  bool sequence_parallel;
+  int64_t batch, sequence, tokens, hidden;      // sequence: of this rank
+  int64_t local_tokens, first_local;            // of the tokens, those that norms and residuals work on
   int64_t heads, kv_heads, head_dim, ffn;       // on this rank
   int64_t vocab_first, vocab_used, vocab_rows;  // words of this rank; rows include padding
+  std::vector<double> frequencies;              // of rotary positions
+  std::vector<int32_t> positions;               // of this rank's part of a sequence
+  std::vector<int32_t> local_positions;         // of the local tokens
 
   int64_t unit() const { return size_of(type); }
+  int64_t state_unit() const { return size_of(state_type_of(type)); }
   int64_t token_bytes(int64_t columns) const { return tokens * columns * unit(); }
+  int64_t local_bytes(int64_t columns) const { return local_tokens * columns * unit(); }
+  /// Numbers kept in full precision: statistics, maxima, sums.
+  int64_t state_bytes(int64_t columns) const { return tokens * columns * state_unit(); }
   AttentionShape attention() const { return {batch, sequence, heads, kv_heads, head_dim}; }
-  NormShape norm() const { return {model.norm, tokens, hidden, model.norm_epsilon}; }
+  NormShape norm() const { return {model.norm, local_tokens, hidden, model.norm_epsilon}; }
   ActivationShape activation() const { return {model.activation, tokens, ffn, model.gated_mlp}; }
+  Rotation rotation() const { return {frequencies, positions}; }
   int64_t up_columns() const { return ffn * (model.gated_mlp ? 2 : 1); }
 };
+
+/// The element type that a layout computes in.
+DataType compute_type(Precision precision);
 
 /// Throws UserError that names the first feature of the model or layout that this runtime does not have.
 void check_supported(const ModelSpec& model, const Layout& layout);

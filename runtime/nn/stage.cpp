@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/stage.h"
 
+#include <cmath>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -21,23 +23,28 @@ struct Stage::State {
     Buffer d_embedding;  // kept from backward_input to backward_weight on the first stage
   };
 
-  State(const StageOptions& o, const StageContent& c, Device& d, Communicator& group)
+  State(const StageOptions& o, size_t index, const StageContent& c, Device& d, const StageGroups& groups)
       : options(o),
         content(c),
         device(d),
-        sizes(o.model, o.layout, o.sequence, o.type, group.rank()),
-        parameters(d, o.type) {
+        sizes(o.model, o.layout, o.sequence, o.type, groups.tensor->rank()),
+        parameters(d, o.type, groups.sharding) {
     check_supported(o.model, o.layout);
-    if (content.has_embedding) embedding.emplace(sizes, parameters, group, device);
+    if (content.has_embedding) embedding.emplace(sizes, parameters, *groups.tensor, device);
+    const int64_t full = recomputed_layers(o.layout, index, content.layer_count);
     for (int64_t l = 0; l < content.layer_count; ++l) {
-      layers.emplace_back(content.first_layer + l, sizes, parameters, group, device);
+      const Recompute recompute =
+          o.layout.recompute == Recompute::full && l >= full ? Recompute::none : o.layout.recompute;
+      layers.emplace_back(content.first_layer + l, recompute, sizes, parameters, *groups.tensor, device);
     }
+    if (embedding) table = embedding->table();
     if (content.has_head) {
       const bool tied = o.model.tied_embeddings;
-      table = embedding ? embedding->table() : tied ? add_token_table(sizes, parameters, true) : -1;
-      head.emplace(tied ? table : -1, sizes, parameters, group, device);
-    } else if (embedding) {
-      table = embedding->table();
+      if (tied && !embedding) {
+        parameters.begin_piece();
+        table = add_token_table(sizes, parameters, true);
+      }
+      head.emplace(tied ? table : -1, sizes, parameters, *groups.tensor, device);
     }
     parameters.allocate(o.seed);
   }
@@ -51,12 +58,27 @@ struct Stage::State {
   // The gradient that enters the top piece: the loss's own, or what the next stage sent.
   Buffer top_gradient(InFlight& flight, const void*& data) {
     if (!head) return {};
+    parameters.gather(head->piece());
     Buffer gradient = head->backward_input(flight.head);
     data = gradient.data();
     return gradient;
   }
 
-  int64_t boundary_bytes() const { return sizes.token_bytes(sizes.hidden); }
+  // Weight gradients of one piece, between making room for them and handing them out.
+  template <class F>
+  void with_gradients(size_t piece, F&& body) {
+    parameters.begin_gradients(piece);
+    body();
+    parameters.end_gradients(piece);
+  }
+
+  void look_at(const Buffer& output, const std::string& piece) {
+    if (!watching || !overflow.empty()) return;
+    const int64_t count = output.bytes() / size_of(sizes.type);
+    if (!std::isfinite(device.sum_of_squares(sizes.type, count, output.data()))) overflow = piece;
+  }
+
+  int64_t boundary_bytes() const { return sizes.local_bytes(sizes.hidden); }
 
   StageOptions options;
   StageContent content;
@@ -68,33 +90,46 @@ struct Stage::State {
   std::optional<Head> head;
   int table = -1;
   std::map<int, InFlight> in_flight;
-  double loss = 0.0;
+  double loss = 0.0, loss_scale = 1.0;
+  bool watching = false;
+  std::string overflow;
 };
 
-Stage::Stage(const StageOptions& options, const StageContent& content, Device& device,
-             Communicator& tensor_group)
-    : state_(std::make_unique<State>(options, content, device, tensor_group)) {}
+Stage::Stage(const StageOptions& options, size_t index, const StageContent& content, Device& device,
+             const StageGroups& groups)
+    : state_(std::make_unique<State>(options, index, content, device, groups)) {}
 Stage::~Stage() = default;
 Stage::Stage(Stage&&) noexcept = default;
 
 void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targets, const void* input,
-                    void* output) {
+                    void* output, bool keep) {
   State& s = *state_;
   State::InFlight& flight = s.in_flight[micro_batch];
   flight.layers.resize(s.layers.size());
   Buffer x;
   if (s.embedding) {
+    s.parameters.gather(s.embedding->piece());
     x = s.embedding->forward(tokens, flight.tokens);
+    s.look_at(x, "the embedding");
   } else {
     x = Buffer(s.device, s.boundary_bytes());
     s.device.copy(x.data(), input, x.bytes());
   }
-  for (size_t l = 0; l < s.layers.size(); ++l) x = s.layers[l].forward(std::move(x), flight.layers[l]);
+  for (size_t l = 0; l < s.layers.size(); ++l) {
+    s.parameters.gather(s.layers[l].piece());
+    x = s.layers[l].forward(std::move(x), flight.layers[l]);
+    if (!keep) flight.layers[l] = {};
+    if (s.watching) s.look_at(x, "layer " + std::to_string(s.content.first_layer + int64_t(l)));
+  }
   if (s.head) {
-    s.loss += s.head->forward(std::move(x), targets, s.options.loss_scale, flight.head);
+    s.parameters.gather(s.head->piece());
+    const double loss = s.head->forward(std::move(x), targets, s.loss_scale, flight.head);
+    if (s.watching && !std::isfinite(loss) && s.overflow.empty()) s.overflow = "the head";
+    s.loss += loss;
   } else {
     s.device.copy(output, x.data(), x.bytes());
   }
+  if (!keep) s.in_flight.erase(micro_batch);
 }
 
 void Stage::backward(int micro_batch, const void* output_gradient, void* input_gradient) {
@@ -103,19 +138,21 @@ void Stage::backward(int micro_batch, const void* output_gradient, void* input_g
   const void* gradient = output_gradient;
   Buffer owned = s.top_gradient(flight, gradient);
   if (s.head) {
-    s.head->backward_weight(flight.head);
+    s.with_gradients(s.head->piece(), [&] { s.head->backward_weight(flight.head); });
     flight.head = {};
   }
   for (size_t l = s.layers.size(); l-- > 0;) {
+    DecoderLayer& layer = s.layers[l];
     DecoderLayer::Saved& saved = flight.layers[l];
-    Buffer below = s.layers[l].backward_input(saved, std::move(owned), gradient);
-    s.layers[l].backward_weight(saved, gradient);
+    s.parameters.gather(layer.piece());
+    Buffer below = layer.backward_input(saved, std::move(owned), gradient);
+    s.with_gradients(layer.piece(), [&] { layer.backward_weight(saved, gradient); });
     saved = {};
     owned = std::move(below);
     gradient = owned.data();
   }
   if (s.embedding) {
-    s.embedding->backward_weight(flight.tokens, gradient);
+    s.with_gradients(s.embedding->piece(), [&] { s.embedding->backward_weight(flight.tokens, gradient); });
   } else {
     s.device.copy(input_gradient, gradient, s.boundary_bytes());
   }
@@ -133,6 +170,7 @@ void Stage::backward_input(int micro_batch, const void* output_gradient, void* i
     gradient = owned.data();
   }
   for (size_t l = s.layers.size(); l-- > 0;) {
+    s.parameters.gather(s.layers[l].piece());
     Buffer below = s.layers[l].backward_input(flight.layers[l], std::move(owned), gradient);
     owned = std::move(below);
     gradient = owned.data();
@@ -147,21 +185,25 @@ void Stage::backward_input(int micro_batch, const void* output_gradient, void* i
 void Stage::backward_weight(int micro_batch) {
   State& s = *state_;
   State::InFlight& flight = s.find(micro_batch);
-  if (s.head) s.head->backward_weight(flight.head);
+  if (s.head) s.with_gradients(s.head->piece(), [&] { s.head->backward_weight(flight.head); });
   for (size_t l = s.layers.size(); l-- > 0;) {
-    s.layers[l].backward_weight(flight.layers[l], flight.layers[l].d_output.data());
+    DecoderLayer::Saved& saved = flight.layers[l];
+    s.with_gradients(s.layers[l].piece(), [&] { s.layers[l].backward_weight(saved, saved.d_output.data()); });
   }
-  if (s.embedding) s.embedding->backward_weight(flight.tokens, flight.d_embedding.data());
+  if (s.embedding) {
+    s.with_gradients(s.embedding->piece(),
+                     [&] { s.embedding->backward_weight(flight.tokens, flight.d_embedding.data()); });
+  }
   s.in_flight.erase(micro_batch);
 }
 
+void Stage::set_loss_scale(double scale) { state_->loss_scale = scale; }
 double Stage::loss_sum() const { return state_->loss; }
 void Stage::reset_loss() { state_->loss = 0.0; }
-std::span<const Parameter> Stage::parameters() const { return state_->parameters.list(); }
-void* Stage::parameter_data() { return state_->parameters.values(); }
-void* Stage::gradient_data() { return state_->parameters.gradients(); }
-int64_t Stage::parameter_count() const { return state_->parameters.count(); }
-void Stage::zero_gradients() { state_->parameters.zero_gradients(); }
+void Stage::watch_for_overflow() { state_->watching = true; }
+const std::string& Stage::first_overflow() const { return state_->overflow; }
+Parameters& Stage::parameters() { return state_->parameters; }
+int64_t Stage::boundary_bytes() const { return state_->boundary_bytes(); }
 
 const Parameter* Stage::tied_embedding() const {
   if (!state_->options.model.tied_embeddings || state_->table < 0) return nullptr;

@@ -4,11 +4,12 @@
 // Stage: the layers and buffers of one virtual stage on one rank. It computes one micro-batch's forward or
 // backward when told to and orders nothing itself: order is the StepProgram's.
 //
-// Sizes: b = micro-batch, s = sequence, h = hidden. A boundary tensor is [b, s, h], contiguous.
+// Sizes: b = micro-batch, s = sequence, h = hidden. A boundary tensor is [b, s, h], contiguous; with sequence
+// parallelism the rank's own tokens of it.
 
 #include <cstdint>
 #include <memory>
-#include <span>
+#include <string>
 
 #include "core/layout.h"
 #include "core/model_spec.h"
@@ -21,24 +22,33 @@ namespace mpt::runtime {
 struct StageOptions {
   ModelSpec model;
   Layout layout;
-  int64_t sequence = 0;
+  int64_t sequence = 0;  // tokens of a sequence that this rank holds
   DataType type = DataType::float32;
   uint64_t seed = 0;  // every weight depends on seed, name and global index alone: the same in any layout
-  double loss_scale =
-      1.0;  // gradient of the summed loss is multiplied by this (1 / tokens of the global batch)
+};
+
+/// The groups that a stage's layers talk in; they must outlive it.
+struct StageGroups {
+  Communicator* tensor = nullptr;
+  Sharding sharding;  // below ZeRO 2 asked for its sizes and ranks alone
 };
 
 class Stage {
  public:
-  /// `tensor_group` is this rank's tensor-parallel group; it must outlive the stage, and so must `device`.
-  Stage(const StageOptions& options, const StageContent& content, Device& device, Communicator& tensor_group);
+  /// Virtual stage `index` of the layout, which holds `content`. `device` must outlive it.
+  Stage(const StageOptions& options, size_t index, const StageContent& content, Device& device,
+        const StageGroups& groups);
   ~Stage();
   Stage(Stage&&) noexcept;
 
+  /// The gradient of the summed loss is multiplied by this: 1 / tokens of the global batch, and what keeps
+  /// small gradients in range.
+  void set_loss_scale(double scale);
+
   /// Forward of one micro-batch. `tokens` is [b, s] (first stage only), `targets` [b, s] (last stage only),
-  /// `input` the boundary (not first), `output` the boundary (not last). Keeps what backward needs.
+  /// `input` the boundary (not first), `output` the boundary (not last). Keeps what backward needs if `keep`.
   void forward(int micro_batch, const int32_t* tokens, const int32_t* targets, const void* input,
-               void* output);
+               void* output, bool keep = true);
   /// Input and weight gradient. `output_gradient` is null on the last stage, `input_gradient` on the first.
   void backward(int micro_batch, const void* output_gradient, void* input_gradient);
   /// The two parts apart; backward_weight frees what backward_input kept.
@@ -49,12 +59,14 @@ class Stage {
   double loss_sum() const;
   void reset_loss();
 
-  std::span<const Parameter> parameters() const;
-  void* parameter_data();  // flat, element type options.type
-  void* gradient_data();   // flat, accumulated over micro-batches until zero_gradients
-  int64_t parameter_count() const;
-  void zero_gradients();
-  /// The tied embedding's part of the flat buffers; null if this stage holds none or the weight is not tied.
+  /// From now on every forward looks for the first piece whose output is not finite.
+  void watch_for_overflow();
+  /// "layer 3", "the embedding", "the head", or empty.
+  const std::string& first_overflow() const;
+
+  Parameters& parameters();
+  int64_t boundary_bytes() const;
+  /// The tied embedding; null if this stage holds none or the weight is not tied.
   const Parameter* tied_embedding() const;
 
  private:

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 
 namespace mpt::runtime {
 
@@ -16,6 +17,14 @@ struct TrainOptions {
   double beta1 = 0.9, beta2 = 0.95;
   double epsilon = 1e-8;
   uint64_t seed = 1;
+  int64_t most_skipped = 4;           // steps in a row whose gradients are not finite; one more ends the run
+  double first_loss_scale = 65536.0;  // fp16: halved at an overflow, doubled after loss_scale_window steps
+  int64_t loss_scale_window = 1000;   // (Micikevicius et al. 2018, arXiv:1710.03740, section 3.2)
+  int64_t evaluate_every = 0;         // steps between passes over validation data; 0: none
+  int64_t evaluation_steps = 8;
+  std::string checkpoints;  // folder; empty: none are written
+  int64_t save_every = 0;   // 0: at the end only
+  int64_t keep = 2;         // newest checkpoints that stay
   std::chrono::milliseconds timeout{300'000};
 };
 

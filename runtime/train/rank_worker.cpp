@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/rank_worker.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
 #include "runtime/device/cpu/cpu_device.h"
@@ -17,6 +19,31 @@ std::vector<Buffer> slots(Device& device, int count, int64_t bytes) {
   return made;
 }
 
+// Ranks that hold the weights of `rank` and see other tokens, in order: context, then data.
+std::vector<int64_t> replicas_of(const RankGrid& grid, int64_t rank) {
+  RankCoordinates at = grid.coordinates(rank);
+  std::vector<int64_t> ranks;
+  for (at.data = 0; at.data < grid.degree(Axis::data); ++at.data) {
+    for (at.context = 0; at.context < grid.degree(Axis::context); ++at.context)
+      ranks.push_back(grid.rank(at));
+  }
+  return ranks;
+}
+
+// The block of `size` neighbours that holds `rank`, and the ranks at its place in every block.
+struct Blocks {
+  std::vector<int64_t> own, across;
+};
+Blocks blocks_of(const std::vector<int64_t>& ranks, int64_t rank, size_t size) {
+  const auto at = size_t(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  Blocks blocks;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (i / size == at / size) blocks.own.push_back(ranks[i]);
+    if (i % size == at % size) blocks.across.push_back(ranks[i]);
+  }
+  return blocks;
+}
+
 }  // namespace
 
 RankWorker::RankWorker(const Plan& plan, const StepProgram& program, int rank, ThreadWorld& world,
@@ -28,57 +55,150 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, int rank, T
       options_(options),
       type_(type),
       device_(make_cpu_device()) {
+  if (type == DataType::float16) state_.loss_scale = options.first_loss_scale;
+  make_groups(rank, world);
+  const auto stages = stage_contents(plan.model, plan.layout);
+  for (int s = 0; s < program.stages; ++s) {
+    if (program.rank_of_stage[size_t(s)] == at_.pipeline) add_stage(s, stages[size_t(s)], rank, world);
+  }
+}
+
+void RankWorker::make_groups(int rank, ThreadWorld& world) {
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name) {
     return world.communicator(rank, to_int(members), name);
   };
   tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor");
+  tensor_end_group_ = group(grid_.group(rank, Axis::tensor), "tensor, end of step");
   const auto pipeline = grid_.group(rank, Axis::pipeline);
   activation_group_ = group(pipeline, "pipeline activations");
   gradient_group_ = group(pipeline, "pipeline gradients");
-  const auto stages = stage_contents(plan.model, plan.layout);
-  const int first = program.rank_of_stage.front(), last = program.rank_of_stage.back();
-  if (first != last && (at_.pipeline == first || at_.pipeline == last)) {
+  const int first = program_.rank_of_stage.front(), last = program_.rank_of_stage.back();
+  if (first != last && (at_.pipeline == first || at_.pipeline == last))
     embedding_group_ = group({pipeline[size_t(first)], pipeline[size_t(last)]}, "tied embedding");
-  }
-  std::vector<int64_t> everybody;
-  for (int64_t r = 0; r < grid_.ranks(); ++r) everybody.push_back(r);
+  std::vector<int64_t> everybody(static_cast<size_t>(grid_.ranks()));
+  std::iota(everybody.begin(), everybody.end(), 0);
   world_group_ = group(everybody, "gradient norm");
-
-  StageOptions stage_options{plan.model, plan.layout,  plan.workload.sequence,
-                             type,       options.seed, 1.0 / double(plan.workload.tokens_per_step())};
-  for (int s = 0; s < program.stages; ++s) {
-    if (program.rank_of_stage[size_t(s)] != at_.pipeline) continue;
-    add_stage(s, stages[size_t(s)], stage_options);
-    held(s).data_group = group(grid_.group(rank, Axis::data), fmt::format("data, stage {}", s));
-  }
 }
 
-void RankWorker::add_stage(int s, const StageContent& content, const StageOptions& options) {
-  HeldStage& made = held_.emplace(s, Stage(options, content, *device_, *tensor_group_)).first->second;
+void RankWorker::add_stage(int s, const StageContent& content, int rank, ThreadWorld& world) {
+  HeldStage& made = held_[s];
+  const Layout& layout = plan_.layout;
+  const auto group = [&](const std::vector<int64_t>& members, const std::string& name) {
+    made.groups.push_back(world.communicator(rank, to_int(members), fmt::format("{}, stage {}", name, s)));
+    return made.groups.back().get();
+  };
+  const Blocks blocks =
+      blocks_of(replicas_of(grid_, rank), rank, size_t(layout.zero == 0 ? 1 : layout.shard));
+  Communicator* const compute_shard = group(blocks.own, "sharded state");
+  const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
+  made.stage =
+      std::make_unique<Stage>(options, size_t(s), content, *device_,
+                              StageGroups{tensor_group_.get(), {layout.zero, compute_shard, compute_shard}});
+  const ReplicaGroups replicas{group(blocks.own, "gradient shards"), group(blocks.across, "gradients")};
+  made.optimizer =
+      std::make_unique<Optimizer>(made.stage->parameters(), *device_, replicas, replicas, *tensor_end_group_);
   const StageSlots& counts = program_.slots[size_t(s)];
-  const int64_t bytes = options.layout.micro_batch * options.sequence * options.model.hidden * size_of(type_);
+  const int64_t bytes = made.stage->boundary_bytes();
   made.receive_activation = slots(*device_, counts.receive_activation, bytes);
   made.send_activation = slots(*device_, counts.send_activation, bytes);
   made.receive_gradient = slots(*device_, counts.receive_gradient, bytes);
   made.send_gradient = slots(*device_, counts.send_gradient, bytes);
-  const int64_t state_bytes = made.stage.parameter_count() * size_of(type_);
-  made.first_moment = Buffer(*device_, state_bytes);
-  made.second_moment = Buffer(*device_, state_bytes);
-  device_->zero(made.first_moment.data(), state_bytes);
-  device_->zero(made.second_moment.data(), state_bytes);
 }
 
-void RankWorker::begin_step(int64_t step, const TextCorpus& corpus) {
-  step_ = step;
+void RankWorker::load(const TensorSource& source, bool moments) {
+  for (auto& [s, h] : held_) {
+    Parameters& parameters = h.stage->parameters();
+    for (const Parameter& p : parameters.list()) parameters.set(p, read_part(source, TensorKind::value, p));
+    if (!moments) continue;
+    for (const OwnedRange& range : parameters.owned()) {
+      for (const TensorKind kind : {TensorKind::first_moment, TensorKind::second_moment}) {
+        const std::vector<double> part = read_part(source, kind, *range.parameter);
+        void* const to = kind == TensorKind::first_moment ? h.optimizer->first_moment(range)
+                                                          : h.optimizer->second_moment(range);
+        device_->upload(parameters.state_type(), part.data() + range.begin, range.count, to);
+      }
+    }
+  }
+}
+
+RankSnapshot RankWorker::snapshot() {
+  RankSnapshot snapshot;
+  snapshot.type = state_type_of(type_);
+  const int64_t unit = size_of(snapshot.type);
+  for (auto& [s, h] : held_) {
+    for (const OwnedRange& range : h.stage->parameters().owned()) {
+      if (!range.parameter->is_first_copy || !h.optimizer->is_first_replica(*range.parameter)) continue;
+      const std::pair<TensorKind, const void*> kinds[] = {
+          {TensorKind::value, h.stage->parameters().master(range)},
+          {TensorKind::first_moment, h.optimizer->first_moment(range)},
+          {TensorKind::second_moment, h.optimizer->second_moment(range)}};
+      for (const auto& [kind, base] : kinds) {
+        const char* at = static_cast<const char*>(base);
+        for (const ShardBlock& block : rectangles(*range.parameter, range.begin, range.count)) {
+          CheckpointPiece piece{kind,
+                                range.parameter->name,
+                                block.global_row,
+                                block.rows,
+                                block.global_column,
+                                block.columns,
+                                std::vector<char>(size_t(block.count() * unit))};
+          device_->copy(piece.data.data(), at, int64_t(piece.data.size()));
+          at += piece.data.size();
+          snapshot.pieces.push_back(std::move(piece));
+        }
+      }
+    }
+  }
+  return snapshot;
+}
+
+void RankWorker::begin_step(const Dataset& data) {
+  evaluating_ = false;
+  for (auto& [s, h] : held_)
+    h.stage->set_loss_scale(state_.loss_scale / double(plan_.workload.tokens_per_step()));
+  load_tokens(data, state_.step * plan_.workload.global_batch);
+}
+
+void RankWorker::begin_evaluation(const Dataset& data, int64_t number) {
+  evaluating_ = true;
+  load_tokens(data, number * plan_.workload.global_batch);
+}
+
+void RankWorker::load_tokens(const Dataset& data, int64_t first_sample) {
+  if (!holds(0) && !holds(program_.stages - 1)) return;
   const int64_t per_rank = plan_.workload.global_batch / plan_.layout.data;
   const int64_t sequence = plan_.workload.sequence;
-  if (!holds(0) && !holds(program_.stages - 1)) return;
   tokens_.resize(size_t(per_rank * sequence));
   targets_.resize(size_t(per_rank * sequence));
   for (int64_t i = 0; i < per_rank; ++i) {
-    const int64_t number = step * plan_.workload.global_batch + at_.data * per_rank + i;
-    corpus.sample(number, tokens_.data() + i * sequence, targets_.data() + i * sequence);
+    data.sample(first_sample + at_.data * per_rank + i, tokens_.data() + i * sequence,
+                targets_.data() + i * sequence);
   }
+}
+
+bool RankWorker::is_finite() const { return std::isfinite(loss_) && std::isfinite(gradient_norm_); }
+
+void RankWorker::end_step() {
+  ++state_.step;
+  if (is_finite()) {
+    ++state_.optimizer_steps;
+    state_.skipped_in_a_row = 0;
+  } else if (++state_.skipped_in_a_row == 1) {
+    for (auto& [s, h] : held_) h.stage->watch_for_overflow();
+  }
+  if (type_ != DataType::float16) return;
+  state_.good_steps = is_finite() ? state_.good_steps + 1 : 0;
+  if (!is_finite()) state_.loss_scale = std::max(1.0, state_.loss_scale / 2);
+  if (state_.good_steps < options_.loss_scale_window) return;
+  state_.loss_scale *= 2;
+  state_.good_steps = 0;
+}
+
+std::string RankWorker::first_overflow() const {
+  for (const auto& [s, h] : held_) {
+    if (!h.stage->first_overflow().empty()) return h.stage->first_overflow();
+  }
+  return "";
 }
 
 void RankWorker::run(InstructionId id) {
@@ -90,15 +210,12 @@ void RankWorker::run(InstructionId id) {
     case InstructionKind::input_gradient:
       return backward(i);
     case InstructionKind::weight_gradient:
-      return held(i.stage).stage.backward_weight(i.micro_batch);
+      return held(i.stage).stage->backward_weight(i.micro_batch);
     case InstructionKind::transfer_activation:
     case InstructionKind::transfer_gradient:
       return transfer(i);
-    case InstructionKind::reduce_gradient: {
-      HeldStage& h = held(i.stage);
-      return h.data_group->all_reduce(h.stage.gradient_data(), h.stage.parameter_count(), type_,
-                                      ReduceOperation::sum);
-    }
+    case InstructionKind::reduce_gradient:
+      return held(i.stage).optimizer->reduce_gradients();
     case InstructionKind::reduce_tied_embedding:
       return reduce_tied_embedding();
     case InstructionKind::reduce_norm:
@@ -106,7 +223,7 @@ void RankWorker::run(InstructionId id) {
     case InstructionKind::optimizer_step:
       return optimizer_step(i.stage);
     case InstructionKind::gather_parameters:
-      break;  // only with ZeRO, which check_supported() refuses
+      return held(i.stage).optimizer->gather_parameters();
   }
 }
 
@@ -114,10 +231,8 @@ void RankWorker::run(InstructionId id) {
 void* RankWorker::output_place(const Instruction& i, std::vector<Buffer>& slots, int to) {
   if (i.send_slot >= 0) return slots[size_t(i.send_slot)].data();
   if (to < 0 || to >= program_.stages) return nullptr;
-  const int64_t bytes =
-      plan_.layout.micro_batch * plan_.workload.sequence * plan_.model.hidden * size_of(type_);
   Buffer& place = handed_over_[{to * 2 + (to < i.stage ? 1 : 0), i.micro_batch}];
-  place = Buffer(*device_, bytes);
+  place = Buffer(*device_, held(i.stage).stage->boundary_bytes());
   return place.data();
 }
 
@@ -134,8 +249,8 @@ void RankWorker::forward(const Instruction& i) {
   const bool first = i.stage == 0, last = i.stage + 1 == program_.stages;
   const void* input = input_place(i, h.receive_activation);
   void* output = output_place(i, h.send_activation, i.stage + 1);
-  h.stage.forward(i.micro_batch, first ? tokens_.data() + offset : nullptr,
-                  last ? targets_.data() + offset : nullptr, input, output);
+  h.stage->forward(i.micro_batch, first ? tokens_.data() + offset : nullptr,
+                   last ? targets_.data() + offset : nullptr, input, output, !evaluating_);
   handed_over_.erase({i.stage * 2, i.micro_batch});
 }
 
@@ -144,9 +259,9 @@ void RankWorker::backward(const Instruction& i) {
   const void* arriving = input_place(i, h.receive_gradient);
   void* leaving = output_place(i, h.send_gradient, i.stage - 1);
   if (i.kind == InstructionKind::backward) {
-    h.stage.backward(i.micro_batch, arriving, leaving);
+    h.stage->backward(i.micro_batch, arriving, leaving);
   } else {
-    h.stage.backward_input(i.micro_batch, arriving, leaving);
+    h.stage->backward_input(i.micro_batch, arriving, leaving);
   }
   handed_over_.erase({i.stage * 2 + 1, i.micro_batch});
 }
@@ -166,74 +281,68 @@ void RankWorker::transfer(const Instruction& i) {
   group.receive(slot.data(), slot.bytes(), from);
 }
 
+// Both copies of the weight get the sum of both gradients. Each rank has the same share of either.
 void RankWorker::reduce_tied_embedding() {
-  const auto gradient_of = [&](int s, int64_t& count) -> char* {
-    HeldStage& h = held(s);
-    const Parameter* table = h.stage.tied_embedding();
-    MPT_CHECK(table != nullptr, "no tied embedding on pipeline rank {}", at_.pipeline);
-    count = table->count;
-    return static_cast<char*>(h.stage.gradient_data()) + table->offset * size_of(type_);
+  struct Part {
+    void* gradient;
+    int64_t count;
   };
-  int64_t count = 0;
+  const auto parts_of = [&](int s) {
+    Stage& stage = *held(s).stage;
+    std::vector<Part> parts;
+    for (const OwnedRange& range : stage.parameters().owned()) {
+      if (range.parameter == stage.tied_embedding())
+        parts.push_back({stage.parameters().gradient_at(range), range.count});
+    }
+    return parts;
+  };
+  const DataType type = state_type_of(type_);
   const int last = program_.stages - 1;
-  if (!embedding_group_) {
-    // Both ends of the pipeline are here: each copy of the weight gets the sum of both gradients.
-    char* const first_gradient = gradient_of(0, count);
-    char* const last_gradient = gradient_of(last, count);
-    device_->residual_add(type_, count, first_gradient, last_gradient, first_gradient);
-    device_->copy(last_gradient, first_gradient, count * size_of(type_));
+  if (embedding_group_) {
+    for (const Part& part : parts_of(holds(0) ? 0 : last))
+      embedding_group_->all_reduce(part.gradient, part.count, type, ReduceOperation::sum);
     return;
   }
-  char* const gradient = gradient_of(holds(0) ? 0 : last, count);
-  embedding_group_->all_reduce(gradient, count, type_, ReduceOperation::sum);
-}
-
-double RankWorker::squared_norm() {
-  double sum = 0.0;
-  for (auto& [s, h] : held_) {
-    const char* gradient = static_cast<const char*>(h.stage.gradient_data());
-    for (const Parameter& p : h.stage.parameters()) {
-      if (p.counts_in_norm)
-        sum += device_->sum_of_squares(type_, p.count, gradient + p.offset * size_of(type_));
-    }
+  const auto first_parts = parts_of(0), last_parts = parts_of(last);
+  MPT_CHECK(first_parts.size() == last_parts.size(), "shares of the tied embedding differ");
+  for (size_t p = 0; p < first_parts.size(); ++p) {
+    device_->residual_add(type, first_parts[p].count, first_parts[p].gradient, last_parts[p].gradient,
+                          first_parts[p].gradient);
+    device_->copy(last_parts[p].gradient, first_parts[p].gradient, first_parts[p].count * size_of(type));
   }
-  return sum;
 }
 
-// One reduction over all ranks: the squared norm of the first replica's gradients (they are equal by now) and
-// every replica's loss.
+// One reduction over all ranks: the squared norm of all gradients, each counted once, and every replica's
+// loss.
 void RankWorker::reduce_norm() {
-  double sums[2] = {at_.data == 0 ? squared_norm() : 0.0, 0.0};
-  if (at_.tensor == 0) {
-    for (auto& [s, h] : held_) sums[1] += h.stage.loss_sum();
+  double sums[2] = {0.0, 0.0};
+  for (auto& [s, h] : held_) {
+    if (at_.tensor == 0) sums[1] += h.stage->loss_sum();
+    h.stage->reset_loss();
+    if (evaluating_) continue;
+    h.optimizer->sum_partial_gradients();
+    sums[0] += h.optimizer->squared_norm();
   }
-  for (auto& [s, h] : held_) h.stage.reset_loss();
   world_group_->all_reduce(sums, 2, DataType::float64, ReduceOperation::sum);
-  gradient_norm_ = std::sqrt(sums[0]);
   loss_ = sums[1] / double(plan_.workload.tokens_per_step());
+  if (!evaluating_) gradient_norm_ = std::sqrt(sums[0]) / state_.loss_scale;
 }
 
 void RankWorker::optimizer_step(int s) {
   HeldStage& h = held(s);
-  AdamW adamw{learning_rate_at(options_, step_),
-              options_.beta1,
-              options_.beta2,
-              options_.epsilon,
-              0.0,
-              step_ + 1,
-              1.0};
-  if (options_.clip > 0.0 && gradient_norm_ > options_.clip)
-    adamw.gradient_scale = options_.clip / gradient_norm_;
-  const auto at = [&](const void* base, int64_t offset) {
-    return const_cast<char*>(static_cast<const char*>(base)) + offset * size_of(type_);
-  };
-  for (const Parameter& p : h.stage.parameters()) {
-    adamw.weight_decay = p.weight_decay ? options_.weight_decay : 0.0;
-    device_->adamw(type_, p.count, adamw, at(h.stage.gradient_data(), p.offset),
-                   at(h.stage.parameter_data(), p.offset), at(h.first_moment.data(), p.offset),
-                   at(h.second_moment.data(), p.offset));
+  if (is_finite()) {
+    AdamW adamw{learning_rate_at(options_, state_.step),
+                options_.beta1,
+                options_.beta2,
+                options_.epsilon,
+                options_.weight_decay,
+                state_.optimizer_steps + 1,
+                1.0 / state_.loss_scale};
+    if (options_.clip > 0.0 && gradient_norm_ > options_.clip)
+      adamw.gradient_scale *= options_.clip / gradient_norm_;
+    h.optimizer->step(adamw);
   }
-  h.stage.zero_gradients();
+  h.stage->parameters().zero_gradients();
 }
 
 }  // namespace mpt::runtime

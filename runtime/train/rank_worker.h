@@ -4,49 +4,77 @@
 // RankWorker: what one rank does for each instruction: its stages, transfer slots, communicators and
 // optimizer state. It orders nothing; the executor calls it in the program's order.
 
-#include <array>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/plan.h"
 #include "core/rank_grid.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/threads/thread_world.h"
-#include "runtime/data/text_corpus.h"
+#include "runtime/data/dataset.h"
 #include "runtime/execute/executor.h"
 #include "runtime/nn/stage.h"
+#include "runtime/train/optimizer.h"
 #include "runtime/train/optimizer_options.h"
 
 namespace mpt::runtime {
+
+/// What a run carries from step to step beside the weights: the same on every rank.
+struct TrainingState {
+  int64_t step = 0;             // steps done
+  int64_t optimizer_steps = 0;  // of those, steps that changed the weights
+  double loss_scale = 1.0;      // other than 1 in fp16 only
+  int64_t good_steps = 0;       // since the loss scale changed
+  int64_t skipped_in_a_row = 0;
+};
 
 class RankWorker final : public InstructionHandler {
  public:
   RankWorker(const Plan& plan, const StepProgram& program, int rank, ThreadWorld& world,
              const TrainOptions& options, DataType type);
 
-  /// Loads this rank's tokens of optimizer step `step` (from 0).
-  void begin_step(int64_t step, const TextCorpus& corpus);
+  /// Replaces the weights by those of `source`, and with `moments` the optimizer's state.
+  void load(const TensorSource& source, bool moments);
+  void set_state(const TrainingState& state) { state_ = state; }
+  const TrainingState& state() const { return state_; }
+  /// A copy of what this rank has to save: of replicas, the first one's.
+  RankSnapshot snapshot();
+
+  /// Loads this rank's tokens of optimizer step state().step.
+  void begin_step(const Dataset& data);
+  /// Loads those of batch `number` for a pass without gradients.
+  void begin_evaluation(const Dataset& data, int64_t number);
   void run(InstructionId id) override;
+  /// Counts the step, and moves the loss scale.
+  void end_step();
 
   double loss() const { return loss_; }  // mean over the step's tokens, the same on every rank
   double gradient_norm() const { return gradient_norm_; }  // before clipping
+  /// Whether the step's loss and gradients are finite; if not, the weights stay as they were.
+  bool is_finite() const;
+  /// The first piece whose output was not finite, from the second bad step in a row on.
+  std::string first_overflow() const;
+
   int pipeline_rank() const { return int(at_.pipeline); }
-  bool is_representative() const { return at_.tensor == 0 && at_.data == 0; }
+  bool is_representative() const { return at_.tensor == 0 && at_.data == 0 && at_.context == 0; }
+  bool is_first_rank() const { return is_representative() && at_.pipeline == 0; }
   const Device& device() const { return *device_; }
-  Stage& stage(int virtual_stage) { return held(virtual_stage).stage; }
   bool holds(int virtual_stage) const { return held_.count(virtual_stage) > 0; }
 
  private:
   struct HeldStage {
-    explicit HeldStage(Stage made) : stage(std::move(made)) {}
-    Stage stage;
+    std::vector<std::unique_ptr<Communicator>> groups;  // that stage and optimizer refer to
+    std::unique_ptr<Stage> stage;
+    std::unique_ptr<Optimizer> optimizer;
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
-    Buffer first_moment, second_moment;
-    std::unique_ptr<Communicator> data_group;
   };
 
-  void add_stage(int virtual_stage, const StageContent& content, const StageOptions& options);
+  void make_groups(int rank, ThreadWorld& world);
+  void add_stage(int virtual_stage, const StageContent& content, int rank, ThreadWorld& world);
   HeldStage& held(int virtual_stage) { return held_.at(virtual_stage); }
+  void load_tokens(const Dataset& data, int64_t first_sample);
   void forward(const Instruction& i);
   void backward(const Instruction& i);
   void* output_place(const Instruction& i, std::vector<Buffer>& slots, int to);
@@ -55,7 +83,6 @@ class RankWorker final : public InstructionHandler {
   void reduce_tied_embedding();
   void reduce_norm();
   void optimizer_step(int virtual_stage);
-  double squared_norm();
 
   const Plan& plan_;
   const StepProgram& program_;
@@ -64,13 +91,14 @@ class RankWorker final : public InstructionHandler {
   const TrainOptions& options_;
   DataType type_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> tensor_group_, activation_group_, gradient_group_, embedding_group_,
-      world_group_;
+  std::unique_ptr<Communicator> tensor_group_, tensor_end_group_, activation_group_, gradient_group_,
+      embedding_group_, world_group_;
   std::map<int, HeldStage> held_;
   std::map<std::pair<int, int>, Buffer>
       handed_over_;  // boundary between two stages of this rank, by stage and micro-batch
   std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s]
-  int64_t step_ = 0;
+  TrainingState state_;
+  bool evaluating_ = false;
   double loss_ = 0.0, gradient_norm_ = 0.0;
 };
 

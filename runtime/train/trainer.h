@@ -8,8 +8,9 @@
 
 #include "core/plan.h"
 #include "reports/run_result.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/comm/communicator.h"
-#include "runtime/data/text_corpus.h"
+#include "runtime/data/dataset.h"
 #include "runtime/train/optimizer_options.h"
 
 namespace mpt::runtime {
@@ -17,10 +18,21 @@ namespace mpt::runtime {
 /// Called after each step, from one thread.
 using OnStep = std::function<void(const reports::StepRecord&)>;
 
-/// Trains `options.steps` steps, or until `stop` becomes true (checked between steps). Throws RunError with
-/// rank, step and instruction if a rank fails; every other rank has ended by then.
-reports::RunResult train(const Plan& plan, const TrainOptions& options, const TextCorpus& corpus,
-                         const OnStep& on_step, const std::atomic<bool>& stop,
-                         DataType type = DataType::float32);
+/// What a run reads besides its plan. Data must outlive the run.
+struct RunInputs {
+  const Dataset* data = nullptr;
+  const Dataset* validation = nullptr;    // null: none
+  const Checkpoint* resume = nullptr;     // goes on from here
+  const TensorSource* weights = nullptr;  // starts with these; null: drawn from the seed
+};
+
+/// Trains to step `options.steps`, or until `stop` becomes true (checked between steps), and saves what there
+/// is if asked to. Throws RunError with rank, step and instruction if a rank fails; every other rank has
+/// ended by then.
+reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
+                         const OnStep& on_step, const std::atomic<bool>& stop, DataType type);
+/// In the precision of the plan.
+reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
+                         const OnStep& on_step, const std::atomic<bool>& stop);
 
 }  // namespace mpt::runtime

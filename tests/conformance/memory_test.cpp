@@ -6,6 +6,7 @@
 
 #include "core/json.h"
 #include "runtime/train/trainer.h"
+#include "tests/support/make_dataset.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::runtime {
@@ -26,6 +27,21 @@ std::vector<PlanRequest> requests(const ModelSpec& model) {
     }
     all.push_back({model, {8, 16}, 1, 4, 1, 1, 1, "1f1b", recompute});
     all.push_back({model, {8, 16}, 1, 2, 2, 1, 1, "1f1b", recompute});
+    for (const int64_t tensor : {2, 4}) {
+      all.push_back({model, {8, 16}, tensor, 1, 1, 1, 2, "1f1b", recompute, true});
+      all.push_back({model, {8, 16}, tensor, 2, 1, 1, 1, "1f1b", recompute, true});
+    }
+    for (const int64_t zero : {1, 2, 3}) {
+      all.push_back({model, {8, 16}, 1, 1, 2, 1, 1, "1f1b", recompute, false, zero});
+      all.push_back({model, {8, 16}, 1, 1, 4, 1, 1, "1f1b", recompute, false, zero, 2});
+      all.push_back({model, {8, 16}, 1, 2, 2, 1, 1, "1f1b", recompute, false, zero});
+      all.push_back({model, {8, 16}, 2, 2, 2, 1, 1, "1f1b", recompute, true, zero});
+    }
+    for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+      all.push_back({model, {8, 16}, 1, 2, 1, 1, 1, "1f1b", recompute, false, 0, 0, precision});
+      all.push_back({model, {8, 16}, 2, 1, 2, 1, 1, "1f1b", recompute, true, 1, 0, precision});
+      all.push_back({model, {8, 16}, 2, 1, 2, 1, 1, "1f1b", recompute, true, 3, 0, precision});
+    }
   }
   return all;
 }
@@ -36,9 +52,9 @@ void check(const PlanRequest& request) {
   write_file_atomically(file, std::string(3000, 'm'));
   TrainOptions options;
   options.steps = 2;
-  const TextCorpus corpus({file}, plan.workload.sequence, 1);
+  const Dataset corpus = test::make_dataset(file, plan, 1);
   const std::atomic<bool> stop{false};
-  const auto result = train(plan, options, corpus, nullptr, stop);
+  const auto result = train(plan, options, {&corpus}, nullptr, stop);
   EXPECT_EQ(result.peak_bytes, peak_bytes(program_of(plan)))
       << request.model.name << " " << layout_name(plan.layout) << " " << enum_name(request.recompute);
 }

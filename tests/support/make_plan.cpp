@@ -19,7 +19,14 @@ Plan make_plan(const PlanRequest& request) {
   layout.micro_batch = request.micro_batch;
   layout.schedule = request.schedule;
   layout.recompute = request.recompute;
-  layout.layers_per_stage = even_stages(plan.model.layers, layout.stages());
+  layout.sequence_parallel = request.sequence_parallel;
+  layout.zero = request.zero;
+  if (layout.zero > 0) layout.shard = request.shard > 0 ? request.shard : layout.replicas();
+  layout.precision = request.precision;
+  layout.order = request.order;
+  layout.recomputed_layers = request.recomputed_layers;
+  layout.layers_per_stage = request.layers_per_stage.empty() ? even_stages(plan.model.layers, layout.stages())
+                                                             : request.layers_per_stage;
   plan.cluster.name = "test";
   plan.cluster.device = {"test-device", DeviceKind::cpu, kGiB, 1e10, 1e11, 1e11};
   plan.cluster.devices = plan.cluster.devices_per_node = layout.ranks();

@@ -13,6 +13,11 @@ struct PlanRequest {
   int64_t tensor = 1, pipeline = 1, data = 1, chunks = 1, micro_batch = 1;
   std::string schedule = "1f1b";
   Recompute recompute = Recompute::none;
+  bool sequence_parallel = false;
+  int64_t zero = 0, shard = 0;  // shard 0: all replicas
+  Precision precision = Precision::fp32;
+  RankOrder order = RankOrder::pipeline_outermost;
+  std::vector<int64_t> layers_per_stage{}, recomputed_layers{};  // empty: even, all
 };
 
 Plan make_plan(const PlanRequest& request);

@@ -25,6 +25,9 @@ class RecordingDevice final : public Device {
   void reset_peak() override {}
   void copy(void*, const void*, int64_t) override {}
   void zero(void*, int64_t) override {}
+  void upload(DataType, const double*, int64_t, void*) override {}
+  void download(DataType, const void*, int64_t, double*) override {}
+  void convert(DataType, const void*, DataType, void*, int64_t) override {}
 
   void linear_forward(DataType, const LinearShape& s, const void*, const void*, const void*, void*) override {
     add(OperatorKind::linear, s.rows, s.columns).inner = s.inner;
@@ -42,7 +45,7 @@ class RecordingDevice final : public Device {
                            void*) override {}
   void norm_backward_weight(DataType, const NormShape&, const void*, const void*, const void*, void*,
                             void*) override {}
-  void rotary(DataType, const AttentionShape& s, double, double, int direction, void*) override {
+  void rotary(DataType, const AttentionShape& s, const Rotation&, int direction, void*) override {
     if (direction > 0) add(OperatorKind::rotary, s.batch * s.sequence, (s.heads + s.kv_heads) * s.head_dim);
   }
   void attention_forward(DataType, const AttentionShape& s, const void*, void*, void*) override {
@@ -68,8 +71,8 @@ class RecordingDevice final : public Device {
   }
   void embedding_backward(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*,
                           void*) override {}
-  void position_forward(DataType, int64_t, int64_t, int64_t, const void*, void*) override {}
-  void position_backward(DataType, int64_t, int64_t, int64_t, const void*, void*) override {}
+  void position_forward(DataType, int64_t, int64_t, const int32_t*, const void*, void*) override {}
+  void position_backward(DataType, int64_t, int64_t, const int32_t*, const void*, void*) override {}
   void loss_maximum(DataType, int64_t tokens, int64_t columns, int64_t, const void*, void*) override {
     add(OperatorKind::cross_entropy, tokens, columns);
   }
@@ -102,18 +105,26 @@ class RecordingCommunicator final : public Communicator {
   int rank() const override { return 0; }
   int size() const override { return size_; }
   void all_reduce(void*, int64_t count, DataType type, ReduceOperation) override {
-    if (size_ == 1) return;
-    record_.collectives.push_back(
-        {models::CollectiveKind::all_reduce, models::CollectiveGroup::tensor, count * size_of(type)});
+    add(models::CollectiveKind::all_reduce, count * size_of(type));
   }
-  void all_gather(const void*, void*, int64_t, DataType) override {}
-  void reduce_scatter(const void*, void*, int64_t, DataType) override {}
+  void all_gather(const void*, void*, int64_t count, DataType type) override {
+    add(models::CollectiveKind::all_gather, count * size_ * size_of(type));
+  }
+  void reduce_scatter(const void*, void*, int64_t count, DataType type) override {
+    add(models::CollectiveKind::reduce_scatter, count * size_ * size_of(type));
+  }
+  void send_receive(const void*, int, void*, int, int64_t) override {}
+  void all_to_all(const void*, void*, int64_t) override {}
   void broadcast(void*, int64_t, int) override {}
   void send(const void*, int64_t, int) override {}
   void receive(void*, int64_t, int) override {}
   void barrier() override {}
 
  private:
+  void add(models::CollectiveKind kind, int64_t bytes) {
+    if (size_ > 1) record_.collectives.push_back({kind, models::CollectiveGroup::tensor, bytes});
+  }
+
   Record& record_;
   int size_;
 };

@@ -29,8 +29,15 @@ SampleRun sample_run(const std::string& schedule, int64_t pipeline, int64_t micr
   s.result.peak_bytes = peak_bytes(s.program);
   for (int64_t step = 1; step <= 20; ++step) {
     const double time = s.plan.prediction.step_time_s * 1.1;
-    s.result.steps.push_back({step, 5.5 * std::exp(-0.05 * double(step)), 1.0, 1e-3, time,
-                              double(s.plan.workload.tokens_per_step()) / time, 0.2, 1e-5});
+    reports::StepRecord& record = s.result.steps.emplace_back();
+    record.step = step;
+    record.loss = 5.5 * std::exp(-0.05 * double(step));
+    record.gradient_norm = 1.0;
+    record.learning_rate = 1e-3;
+    record.step_time_s = time;
+    record.tokens_per_s = double(s.plan.workload.tokens_per_step()) / time;
+    record.bubble_share = 0.2;
+    record.data_wait_s = 1e-5;
   }
   return s;
 }

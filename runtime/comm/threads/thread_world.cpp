@@ -158,14 +158,24 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void send(const void* data, int64_t bytes, int peer) override {
-    Group::Box& box = box_of(rank_, peer);
-    const auto describe = [&] { return describe_operation("send to", peer); };
-    box.data = data;
-    box.bytes = bytes;
-    box.state.store(1, std::memory_order_release);
-    wake_all(box.state);
-    world_->wait_change(box.state, 1, describe);
-    box.state.store(0, std::memory_order_release);
+    post(data, bytes, peer);
+    await_taken(peer);
+  }
+
+  void send_receive(const void* data, int to, void* received, int from, int64_t bytes) override {
+    if (size() == 1) return copy_bytes(received, data, bytes);
+    post(data, bytes, to);
+    receive(received, bytes, from);
+    await_taken(to);
+  }
+
+  void all_to_all(const void* data, void* received, int64_t bytes) override {
+    publish(data, "all_to_all");
+    for (int r = 0; r < size(); ++r) {
+      copy_bytes(static_cast<char*>(received) + r * bytes,
+                 static_cast<const char*>(group_->pointers[size_t(r)]) + rank_ * bytes, bytes);
+    }
+    barrier_in("all_to_all");
   }
 
   void receive(void* data, int64_t bytes, int peer) override {
@@ -187,8 +197,22 @@ class ThreadCommunicator final : public Communicator {
   void barrier() override { barrier_in("barrier"); }
 
  private:
+  void post(const void* data, int64_t bytes, int peer) {
+    Group::Box& box = box_of(rank_, peer);
+    box.data = data;
+    box.bytes = bytes;
+    box.state.store(1, std::memory_order_release);
+    wake_all(box.state);
+  }
+
+  void await_taken(int peer) {
+    Group::Box& box = box_of(rank_, peer);
+    world_->wait_change(box.state, 1, [&] { return describe_operation("send to", peer); });
+    box.state.store(0, std::memory_order_release);
+  }
+
   static void copy_bytes(void* to, const void* from, int64_t bytes) {
-    if (bytes > 0) std::memcpy(to, from, size_t(bytes));
+    if (bytes > 0 && to != from) std::memcpy(to, from, size_t(bytes));
   }
 
   std::pair<int64_t, int64_t> slice(int64_t count, int rank) const {

@@ -120,18 +120,17 @@ void attention_backward(const AttentionShape& s, const T* dout, const T* qkv, co
 
 // Su et al. 2021 (arXiv:2104.09864), in the half-split arrangement of Llama's published weights.
 template <class T>
-void rotary(const AttentionShape& s, double base, double fraction, int direction, T* qkv) {
-  const auto rotated = int64_t(double(s.head_dim) * fraction) / 2 * 2;
-  const int64_t half = rotated / 2;
+void rotary(const AttentionShape& s, const Rotation& rotation, int direction, T* qkv) {
+  const auto half = int64_t(rotation.frequencies.size());
   Eigen::Array<T, Eigen::Dynamic, 1> cosine(half), sine(half), first(half);
-  for (int64_t position = 0; position < s.sequence; ++position) {
+  for (int64_t token = 0; token < s.sequence; ++token) {
     for (int64_t i = 0; i < half; ++i) {
-      const double angle = double(position) * std::pow(base, -2.0 * double(i) / double(rotated));
+      const double angle = double(rotation.positions[size_t(token)]) * rotation.frequencies[size_t(i)];
       cosine[i] = T(std::cos(angle));
       sine[i] = T(std::sin(angle) * direction);
     }
     for (int64_t b = 0; b < s.batch; ++b) {
-      T* row = qkv + (b * s.sequence + position) * s.row();
+      T* row = qkv + (b * s.sequence + token) * s.row();
       for (int64_t head = 0; head < s.heads + s.kv_heads; ++head) {
         ArrayView<T> x(row + head * s.head_dim, half), y(row + head * s.head_dim + half, half);
         first = x;
@@ -145,7 +144,7 @@ void rotary(const AttentionShape& s, double base, double fraction, int direction
 #define MPT_INSTANTIATE(T)                                                                             \
   template void attention_forward(const AttentionShape&, const T*, T*, T*);                            \
   template void attention_backward(const AttentionShape&, const T*, const T*, const T*, const T*, T*); \
-  template void rotary(const AttentionShape&, double, double, int, T*);
+  template void rotary(const AttentionShape&, const Rotation&, int, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)
 

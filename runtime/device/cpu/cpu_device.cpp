@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "runtime/device/cpu/kernels.h"
+#include "runtime/device/cpu/widened.h"
 
 namespace mpt::runtime {
 namespace {
@@ -23,9 +24,13 @@ T* as(void* data) {
   return static_cast<T*>(data);
 }
 
+// Kernels compute in this type as it is.
+bool is_wide(DataType type) { return type == DataType::float32 || type == DataType::float64; }
+
 // Calls `body` with a null pointer of the element type: `using T = ...` inside.
 template <class F>
 auto with_type(DataType type, F&& body) {
+  MPT_CHECK(is_wide(type), "a kernel of float or double for a type of 16 bits");
   return type == DataType::float32 ? body(static_cast<float*>(nullptr)) : body(static_cast<double*>(nullptr));
 }
 
@@ -71,92 +76,207 @@ class CpuDevice final : public Device {
   void copy(void* to, const void* from, int64_t bytes) override { std::memcpy(to, from, size_t(bytes)); }
   void zero(void* data, int64_t bytes) override { std::memset(data, 0, size_t(bytes)); }
 
+  void upload(DataType type, const double* from, int64_t count, void* to) override {
+    if (is_wide(type)) {
+      MPT_DISPATCH(type, (void)std::transform(from, from + count, as<T>(to), [](double v) { return T(v); }));
+    } else {
+      const std::vector<float> floats(from, from + count);
+      narrow(type, floats.data(), count, to);
+    }
+  }
+  void download(DataType type, const void* from, int64_t count, double* to) override {
+    if (is_wide(type)) {
+      MPT_DISPATCH(type, (void)std::copy_n(as<T>(from), count, to));
+    } else {
+      std::vector<float> floats(static_cast<size_t>(count));
+      widen(type, from, count, floats.data());
+      std::copy(floats.begin(), floats.end(), to);
+    }
+  }
+  void convert(DataType from_type, const void* from, DataType to_type, void* to, int64_t count) override {
+    if (from_type == to_type) return copy(to, from, count * size_of(to_type));
+    MPT_CHECK(is_wide(from_type) != is_wide(to_type) &&
+                  (from_type == DataType::float32 || to_type == DataType::float32),
+              "no conversion between these types");
+    from_type == DataType::float32 ? narrow(to_type, as<float>(from), count, to)
+                                   : widen(from_type, from, count, as<float>(to));
+  }
+
   void linear_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
                       void* y) override {
-    MPT_DISPATCH(type, cpu::linear_forward<T>(s, as<T>(x), as<T>(w), as<T>(bias), as<T>(y)));
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::linear_forward<T>(s, as<T>(x), as<T>(w), as<T>(bias), as<T>(y)));
+    cpu::Widened f(type, memory_);
+    cpu::linear_forward(s, f.in(x, s.rows * s.inner), f.in(w, s.columns * s.inner), f.in(bias, s.columns),
+                        f.out(y, s.rows * s.columns));
   }
   void linear_backward_input(DataType type, const LinearShape& s, const void* dy, const void* w,
                              void* dx) override {
-    MPT_DISPATCH(type, cpu::linear_backward_input<T>(s, as<T>(dy), as<T>(w), as<T>(dx)));
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::linear_backward_input<T>(s, as<T>(dy), as<T>(w), as<T>(dx)));
+    cpu::Widened f(type, memory_);
+    cpu::linear_backward_input(s, f.in(dy, s.rows * s.columns), f.in(w, s.columns * s.inner),
+                               f.out(dx, s.rows * s.inner));
   }
   void linear_backward_weight(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
                               void* dbias) override {
-    MPT_DISPATCH(type, cpu::linear_backward_weight<T>(s, as<T>(dy), as<T>(x), as<T>(dw), as<T>(dbias)));
+    if (is_wide(type))
+      return MPT_DISPATCH(type,
+                          cpu::linear_backward_weight<T>(s, as<T>(dy), as<T>(x), as<T>(dw), as<T>(dbias)));
+    cpu::Widened f(type, memory_);
+    cpu::linear_backward_weight(s, f.in(dy, s.rows * s.columns), f.in(x, s.rows * s.inner), as<float>(dw),
+                                as<float>(dbias));
   }
   void bias_forward(DataType type, int64_t rows, int64_t columns, const void* bias, void* y) override {
-    MPT_DISPATCH(type, cpu::bias_forward<T>(rows, columns, as<T>(bias), as<T>(y)));
+    if (is_wide(type)) return MPT_DISPATCH(type, cpu::bias_forward<T>(rows, columns, as<T>(bias), as<T>(y)));
+    cpu::Widened f(type, memory_);
+    cpu::bias_forward(rows, columns, f.in(bias, columns), f.in_out(y, rows * columns));
   }
   void bias_backward(DataType type, int64_t rows, int64_t columns, const void* dy, void* dbias) override {
-    MPT_DISPATCH(type, cpu::bias_backward<T>(rows, columns, as<T>(dy), as<T>(dbias)));
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::bias_backward<T>(rows, columns, as<T>(dy), as<T>(dbias)));
+    cpu::Widened f(type, memory_);
+    cpu::bias_backward(rows, columns, f.in(dy, rows * columns), as<float>(dbias));
   }
   void norm_forward(DataType type, const NormShape& s, const void* x, const void* scale, const void* bias,
                     void* y, void* statistics) override {
-    MPT_DISPATCH(type,
-                 cpu::norm_forward<T>(s, as<T>(x), as<T>(scale), as<T>(bias), as<T>(y), as<T>(statistics)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(
+          type, cpu::norm_forward<T>(s, as<T>(x), as<T>(scale), as<T>(bias), as<T>(y), as<T>(statistics)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::norm_forward(s, f.in(x, s.rows * s.columns), f.in(scale, s.columns), f.in(bias, s.columns),
+                      f.out(y, s.rows * s.columns), as<float>(statistics));
   }
   void norm_backward_input(DataType type, const NormShape& s, const void* dy, const void* x,
                            const void* scale, const void* statistics, void* dx) override {
-    MPT_DISPATCH(type, cpu::norm_backward_input<T>(s, as<T>(dy), as<T>(x), as<T>(scale), as<T>(statistics),
-                                                   as<T>(dx)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::norm_backward_input<T>(s, as<T>(dy), as<T>(x), as<T>(scale),
+                                                            as<T>(statistics), as<T>(dx)));
+    }
+    cpu::Widened f(type, memory_);
+    const int64_t count = s.rows * s.columns;
+    cpu::norm_backward_input(s, f.in(dy, count), f.in(x, count), f.in(scale, s.columns),
+                             as<float>(statistics), f.out(dx, count));
   }
   void norm_backward_weight(DataType type, const NormShape& s, const void* dy, const void* x,
                             const void* statistics, void* dscale, void* dbias) override {
-    MPT_DISPATCH(type, cpu::norm_backward_weight<T>(s, as<T>(dy), as<T>(x), as<T>(statistics), as<T>(dscale),
-                                                    as<T>(dbias)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::norm_backward_weight<T>(s, as<T>(dy), as<T>(x), as<T>(statistics),
+                                                             as<T>(dscale), as<T>(dbias)));
+    }
+    cpu::Widened f(type, memory_);
+    const int64_t count = s.rows * s.columns;
+    cpu::norm_backward_weight(s, f.in(dy, count), f.in(x, count), as<float>(statistics), as<float>(dscale),
+                              as<float>(dbias));
   }
-  void rotary(DataType type, const AttentionShape& s, double base, double fraction, int direction,
+  void rotary(DataType type, const AttentionShape& s, const Rotation& rotation, int direction,
               void* qkv) override {
-    MPT_DISPATCH(type, cpu::rotary<T>(s, base, fraction, direction, as<T>(qkv)));
+    if (is_wide(type)) return MPT_DISPATCH(type, cpu::rotary<T>(s, rotation, direction, as<T>(qkv)));
+    cpu::Widened f(type, memory_);
+    cpu::rotary(s, rotation, direction, f.in_out(qkv, s.tokens() * s.row()));
   }
   void attention_forward(DataType type, const AttentionShape& s, const void* qkv, void* out,
                          void* log_sum_exp) override {
-    MPT_DISPATCH(type, cpu::attention_forward<T>(s, as<T>(qkv), as<T>(out), as<T>(log_sum_exp)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::attention_forward<T>(s, as<T>(qkv), as<T>(out), as<T>(log_sum_exp)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::attention_forward(s, f.in(qkv, s.tokens() * s.row()), f.out(out, s.tokens() * s.heads * s.head_dim),
+                           as<float>(log_sum_exp));
   }
   void attention_backward(DataType type, const AttentionShape& s, const void* dout, const void* qkv,
                           const void* out, const void* log_sum_exp, void* dqkv) override {
-    MPT_DISPATCH(type, cpu::attention_backward<T>(s, as<T>(dout), as<T>(qkv), as<T>(out), as<T>(log_sum_exp),
-                                                  as<T>(dqkv)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::attention_backward<T>(s, as<T>(dout), as<T>(qkv), as<T>(out),
+                                                           as<T>(log_sum_exp), as<T>(dqkv)));
+    }
+    cpu::Widened f(type, memory_);
+    const int64_t count = s.tokens() * s.heads * s.head_dim;
+    cpu::attention_backward(s, f.in(dout, count), f.in(qkv, s.tokens() * s.row()), f.in(out, count),
+                            as<float>(log_sum_exp), f.out(dqkv, s.tokens() * s.row()));
   }
   void activation_forward(DataType type, const ActivationShape& s, const void* x, void* y) override {
-    MPT_DISPATCH(type, cpu::activation_forward<T>(s, as<T>(x), as<T>(y)));
+    if (is_wide(type)) return MPT_DISPATCH(type, cpu::activation_forward<T>(s, as<T>(x), as<T>(y)));
+    cpu::Widened f(type, memory_);
+    cpu::activation_forward(s, f.in(x, s.rows * s.input_columns()), f.out(y, s.rows * s.columns));
   }
   void activation_backward(DataType type, const ActivationShape& s, const void* dy, const void* x,
                            void* dx) override {
-    MPT_DISPATCH(type, cpu::activation_backward<T>(s, as<T>(dy), as<T>(x), as<T>(dx)));
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::activation_backward<T>(s, as<T>(dy), as<T>(x), as<T>(dx)));
+    cpu::Widened f(type, memory_);
+    const int64_t wide = s.rows * s.input_columns();
+    cpu::activation_backward(s, f.in(dy, s.rows * s.columns), f.in(x, wide), f.out(dx, wide));
   }
   void residual_add(DataType type, int64_t count, const void* a, const void* b, void* y) override {
-    MPT_DISPATCH(type, cpu::residual_add<T>(count, as<T>(a), as<T>(b), as<T>(y)));
+    if (is_wide(type)) return MPT_DISPATCH(type, cpu::residual_add<T>(count, as<T>(a), as<T>(b), as<T>(y)));
+    cpu::Widened f(type, memory_);
+    cpu::residual_add(count, f.in(a, count), f.in(b, count), f.out(y, count));
   }
+  // Rows of a table are copied whatever their type.
   void embedding_forward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                          const int32_t* ids, const void* table, void* y) override {
-    MPT_DISPATCH(type, cpu::embedding_forward<T>(tokens, hidden, first, rows, ids, as<T>(table), as<T>(y)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(
+          type, cpu::embedding_forward<T>(tokens, hidden, first, rows, ids, as<T>(table), as<T>(y)));
+    }
+    cpu::embedding_forward(tokens, hidden, first, rows, ids, as<uint16_t>(table), as<uint16_t>(y));
   }
   void embedding_backward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                           const int32_t* ids, const void* dy, void* dtable) override {
-    MPT_DISPATCH(type,
-                 cpu::embedding_backward<T>(tokens, hidden, first, rows, ids, as<T>(dy), as<T>(dtable)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(
+          type, cpu::embedding_backward<T>(tokens, hidden, first, rows, ids, as<T>(dy), as<T>(dtable)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::embedding_backward(tokens, hidden, first, rows, ids, f.in(dy, tokens * hidden), as<float>(dtable));
   }
-  void position_forward(DataType type, int64_t tokens, int64_t sequence, int64_t hidden, const void* table,
-                        void* y) override {
-    MPT_DISPATCH(type, cpu::position_forward<T>(tokens, sequence, hidden, as<T>(table), as<T>(y)));
+  void position_forward(DataType type, int64_t tokens, int64_t hidden, const int32_t* positions,
+                        const void* table, void* y) override {
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::position_forward<T>(tokens, hidden, positions, as<T>(table), as<T>(y)));
+    }
+    cpu::Widened f(type, memory_);
+    const int64_t rows = 1 + *std::max_element(positions, positions + tokens);
+    cpu::position_forward(tokens, hidden, positions, f.in(table, rows * hidden),
+                          f.in_out(y, tokens * hidden));
   }
-  void position_backward(DataType type, int64_t tokens, int64_t sequence, int64_t hidden, const void* dy,
-                         void* dtable) override {
-    MPT_DISPATCH(type, cpu::position_backward<T>(tokens, sequence, hidden, as<T>(dy), as<T>(dtable)));
+  void position_backward(DataType type, int64_t tokens, int64_t hidden, const int32_t* positions,
+                         const void* dy, void* dtable) override {
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type,
+                          cpu::position_backward<T>(tokens, hidden, positions, as<T>(dy), as<T>(dtable)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::position_backward(tokens, hidden, positions, f.in(dy, tokens * hidden), as<float>(dtable));
   }
   void loss_maximum(DataType type, int64_t tokens, int64_t columns, int64_t used, const void* logits,
                     void* maximum) override {
-    MPT_DISPATCH(type, cpu::loss_maximum<T>(tokens, columns, used, as<T>(logits), as<T>(maximum)));
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::loss_maximum<T>(tokens, columns, used, as<T>(logits), as<T>(maximum)));
+    cpu::Widened f(type, memory_);
+    cpu::loss_maximum(tokens, columns, used, f.in(logits, tokens * columns), as<float>(maximum));
   }
   void loss_exponentials(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                          const int32_t* targets, const void* maximum, void* logits, void* sums) override {
-    MPT_DISPATCH(type, cpu::loss_exponentials<T>(tokens, columns, used, first, targets, as<T>(maximum),
-                                                 as<T>(logits), as<T>(sums)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::loss_exponentials<T>(tokens, columns, used, first, targets,
+                                                          as<T>(maximum), as<T>(logits), as<T>(sums)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::loss_exponentials(tokens, columns, used, first, targets, as<float>(maximum),
+                           f.in_out(logits, tokens * columns), as<float>(sums));
   }
   double loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                        const int32_t* targets, const void* sums, double scale, void* logits) override {
-    return MPT_DISPATCH(type, cpu::loss_gradient<T>(tokens, columns, used, first, targets, as<T>(sums), scale,
-                                                    as<T>(logits)));
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::loss_gradient<T>(tokens, columns, used, first, targets, as<T>(sums),
+                                                      scale, as<T>(logits)));
+    }
+    cpu::Widened f(type, memory_);
+    return cpu::loss_gradient(tokens, columns, used, first, targets, as<float>(sums), scale,
+                              f.in_out(logits, tokens * columns));
   }
   void adamw(DataType type, int64_t count, const AdamW& options, const void* gradient, void* parameter,
              void* first_moment, void* second_moment) override {
@@ -164,12 +284,15 @@ class CpuDevice final : public Device {
                                      as<T>(second_moment)));
   }
   double sum_of_squares(DataType type, int64_t count, const void* data) override {
-    return MPT_DISPATCH(type, cpu::sum_of_squares<T>(count, as<T>(data)));
+    if (is_wide(type)) return MPT_DISPATCH(type, cpu::sum_of_squares<T>(count, as<T>(data)));
+    cpu::Widened f(type, memory_);
+    return cpu::sum_of_squares(count, f.in(data, count));
   }
 
  private:
   int64_t in_use_ = 0;
   int64_t peak_ = 0;
+  cpu::WideningMemory memory_;
   std::unordered_map<int64_t, std::vector<void*>> free_;  // by size; steps repeat their sizes
 };
 

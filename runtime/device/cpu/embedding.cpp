@@ -30,25 +30,27 @@ void embedding_backward(int64_t tokens, int64_t hidden, int64_t first, int64_t r
 }
 
 template <class T>
-void position_forward(int64_t tokens, int64_t sequence, int64_t hidden, const T* table, T* y) {
+void position_forward(int64_t tokens, int64_t hidden, const int32_t* positions, const T* table, T* y) {
   for (int64_t t = 0; t < tokens; ++t) {
-    ArrayView<T>(y + t * hidden, hidden) += ConstArrayView<T>(table + t % sequence * hidden, hidden);
+    ArrayView<T>(y + t * hidden, hidden) += ConstArrayView<T>(table + positions[t] * hidden, hidden);
   }
 }
 
 template <class T>
-void position_backward(int64_t tokens, int64_t sequence, int64_t hidden, const T* dy, T* dtable) {
+void position_backward(int64_t tokens, int64_t hidden, const int32_t* positions, const T* dy, T* dtable) {
   for (int64_t t = 0; t < tokens; ++t) {
-    ArrayView<T>(dtable + t % sequence * hidden, hidden) += ConstArrayView<T>(dy + t * hidden, hidden);
+    ArrayView<T>(dtable + positions[t] * hidden, hidden) += ConstArrayView<T>(dy + t * hidden, hidden);
   }
 }
 
 #define MPT_INSTANTIATE(T)                                                                            \
   template void embedding_forward(int64_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*);  \
   template void embedding_backward(int64_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*); \
-  template void position_forward(int64_t, int64_t, int64_t, const T*, T*);                            \
-  template void position_backward(int64_t, int64_t, int64_t, const T*, T*);
+  template void position_forward(int64_t, int64_t, const int32_t*, const T*, T*);                     \
+  template void position_backward(int64_t, int64_t, const int32_t*, const T*, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)
+template void embedding_forward(int64_t, int64_t, int64_t, int64_t, const int32_t*, const uint16_t*,
+                                uint16_t*);
 
 }  // namespace mpt::runtime::cpu

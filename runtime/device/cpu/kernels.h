@@ -31,7 +31,7 @@ void norm_backward_weight(const NormShape& shape, const T* dy, const T* x, const
                           T* dbias);
 
 template <class T>
-void rotary(const AttentionShape& shape, double base, double fraction, int direction, T* qkv);
+void rotary(const AttentionShape& shape, const Rotation& rotation, int direction, T* qkv);
 template <class T>
 void attention_forward(const AttentionShape& shape, const T* qkv, T* out, T* log_sum_exp);
 template <class T>
@@ -52,9 +52,9 @@ template <class T>
 void embedding_backward(int64_t tokens, int64_t hidden, int64_t first, int64_t rows, const int32_t* ids,
                         const T* dy, T* dtable);
 template <class T>
-void position_forward(int64_t tokens, int64_t sequence, int64_t hidden, const T* table, T* y);
+void position_forward(int64_t tokens, int64_t hidden, const int32_t* positions, const T* table, T* y);
 template <class T>
-void position_backward(int64_t tokens, int64_t sequence, int64_t hidden, const T* dy, T* dtable);
+void position_backward(int64_t tokens, int64_t hidden, const int32_t* positions, const T* dy, T* dtable);
 
 template <class T>
 void loss_maximum(int64_t tokens, int64_t columns, int64_t used, const T* logits, T* maximum);

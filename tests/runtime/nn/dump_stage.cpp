@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kSequence = 19;
 constexpr int64_t kBatch = 3;
 
-Json tensor(const runtime::Parameter& p, const void* base) {
-  const auto* data = static_cast<const double*>(base) + p.offset;
+Json tensor(const runtime::Parameter& p, const void* base, int64_t first) {
+  const auto* data = static_cast<const double*>(base) + first;
   return std::vector<double>(data, data + p.count);
 }
 
@@ -30,12 +30,12 @@ int run(const std::string& style) {
   Layout layout;
   layout.micro_batch = kBatch;
   layout.layers_per_stage = {model.layers};
-  const runtime::StageOptions options{
-      model, layout, kSequence, runtime::DataType::float64, 5, 1.0 / double(kBatch * kSequence)};
-  runtime::Stage stage(options, {0, model.layers, true, true}, *device, *group);
-  auto* values = static_cast<double*>(stage.parameter_data());
-  for (int64_t i = 0; i < stage.parameter_count(); ++i)
-    values[i] = values[i] * 5 + 0.02 * double(i * 31 % 17 - 8);
+  const runtime::StageOptions options{model, layout, kSequence, runtime::DataType::float64, 5};
+  runtime::Stage stage(options, 0, {0, model.layers, true, true}, *device, {group.get(), {}});
+  stage.set_loss_scale(1.0 / double(kBatch * kSequence));
+  runtime::Parameters& parameters = stage.parameters();
+  auto* values = static_cast<double*>(parameters.values());
+  for (int64_t i = 0; i < parameters.count(); ++i) values[i] = values[i] * 5 + 0.02 * double(i * 31 % 17 - 8);
   std::vector<int32_t> tokens, targets;
   for (int64_t i = 0; i < kBatch * kSequence; ++i) {
     tokens.push_back(int32_t(i * 37 % model.vocab));
@@ -46,10 +46,11 @@ int run(const std::string& style) {
   stage.backward(0, nullptr, nullptr);
   Json out{{"model", to_json(model)}, {"batch", kBatch},    {"sequence", kSequence},
            {"tokens", tokens},        {"targets", targets}, {"loss", loss}};
-  for (const runtime::Parameter& p : stage.parameters()) {
+  for (const runtime::Parameter& p : parameters.list()) {
+    const int64_t first = parameters.first_element(p);
     out["weights"][p.name] = {{"shape", {p.global_rows, p.global_columns}},
-                              {"value", tensor(p, stage.parameter_data())},
-                              {"gradient", tensor(p, stage.gradient_data())}};
+                              {"value", tensor(p, parameters.values(), first)},
+                              {"gradient", tensor(p, parameters.gradients(), first)}};
   }
   std::fputs(out.dump().c_str(), stdout);
   return 0;

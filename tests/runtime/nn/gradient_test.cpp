@@ -41,14 +41,16 @@ struct Fixture {
     layout.recompute = recompute;
     layout.layers_per_stage = {model.layers};
     // Loss scale 1: the gradient of the summed loss.
-    stage = std::make_unique<Stage>(StageOptions{model, layout, kSequence, DataType::float64, 3, 1.0},
-                                    StageContent{0, model.layers, true, true}, *device, *group);
+    stage = std::make_unique<Stage>(StageOptions{model, layout, kSequence, DataType::float64, 3}, 0,
+                                    StageContent{0, model.layers, true, true}, *device,
+                                    StageGroups{group.get(), {}});
     // Start values are too small for a derivative to stand out: make every weight count. Rows of the
     // embedding stay away from zero, where a norm is so curved that no difference of any step says much.
-    auto* values = static_cast<double*>(stage->parameter_data());
-    for (const Parameter& p : stage->parameters()) {
+    auto* values = static_cast<double*>(stage->parameters().values());
+    for (const Parameter& p : stage->parameters().list()) {
       const double wave = p.name == "embedding.weight" ? 0.5 : 0.05;
-      for (int64_t i = p.offset; i < p.offset + p.count; ++i)
+      const int64_t first = stage->parameters().first_element(p);
+      for (int64_t i = first; i < first + p.count; ++i)
         values[i] = values[i] * 8 + wave * std::sin(double(i));
     }
     for (int64_t i = 0; i < kBatch * kSequence; ++i) {
@@ -66,10 +68,10 @@ struct Fixture {
   }
 
   std::vector<double> gradients() {
-    stage->zero_gradients();
+    stage->parameters().zero_gradients();
     loss();
-    const auto* data = static_cast<const double*>(stage->gradient_data());
-    return {data, data + stage->parameter_count()};
+    const auto* data = static_cast<const double*>(stage->parameters().gradients());
+    return {data, data + stage->parameters().count()};
   }
 
   std::unique_ptr<Device> device;
@@ -94,18 +96,19 @@ double central(Fixture& fixture, double& value, double step) {
 void check_against_differences(const ModelSpec& model) {
   Fixture fixture(model);
   const std::vector<double> gradient = fixture.gradients();
-  auto* values = static_cast<double*>(fixture.stage->parameter_data());
+  auto* values = static_cast<double*>(fixture.stage->parameters().values());
   constexpr double kStep = 4e-5;
   const double rounding = std::fabs(fixture.loss()) * 2.3e-16 * 64 / kStep;
-  for (const Parameter& p : fixture.stage->parameters()) {
+  for (const Parameter& p : fixture.stage->parameters().list()) {
     double worst = 0.0, largest = 0.0;  // worst: share of the tolerance used
     int64_t worst_at = 0;
-    for (int64_t i = p.offset; i < p.offset + p.count; ++i) {
+    const int64_t first = fixture.stage->parameters().first_element(p);
+    for (int64_t i = first; i < first + p.count; ++i) {
       const double coarse = central(fixture, values[i], kStep), fine = central(fixture, values[i], kStep / 2);
       const double difference = std::fabs((4 * fine - coarse) / 3 - gradient[size_t(i)]);
       const double share = difference / (rounding + 0.1 * std::fabs(fine - coarse));
       largest = std::max(largest, std::fabs(gradient[size_t(i)]));
-      if (share > worst) worst = share, worst_at = i - p.offset;
+      if (share > worst) worst = share, worst_at = i - first;
     }
     EXPECT_LT(worst, 1.0) << model.name << " " << p.name << ", element " << worst_at;
     // A weight that nothing depends on proves nothing.
@@ -151,23 +154,24 @@ TEST(Gradient, ThroughABoundaryIsTheWholeModels) {
   layout.pipeline = 2;
   layout.micro_batch = kBatch;
   layout.layers_per_stage = {1, 1};
-  const StageOptions options{model, layout, kSequence, DataType::float64, 3, 1.0};
-  Stage first(options, {0, 1, true, false}, *device, *group),
-      second(options, {1, 1, false, true}, *device, *group);
+  const StageOptions options{model, layout, kSequence, DataType::float64, 3};
+  const StageGroups groups{group.get(), {}};
+  Stage first(options, 0, {0, 1, true, false}, *device, groups),
+      second(options, 1, {1, 1, false, true}, *device, groups);
   // The same weights as the whole model's: it lists embedding and layer 0, then layer 1 and the head.
-  const auto* source = static_cast<const double*>(whole.stage->parameter_data());
-  std::memcpy(first.parameter_data(), source, size_t(first.parameter_count()) * 8);
-  std::memcpy(second.parameter_data(), source + first.parameter_count(),
-              size_t(second.parameter_count()) * 8);
+  const auto* source = static_cast<const double*>(whole.stage->parameters().values());
+  std::memcpy(first.parameters().values(), source, size_t(first.parameters().count()) * 8);
+  std::memcpy(second.parameters().values(), source + first.parameters().count(),
+              size_t(second.parameters().count()) * 8);
   std::vector<double> activation(size_t(kBatch * kSequence * model.hidden)), gradient(activation.size());
   first.forward(0, whole.tokens.data(), nullptr, nullptr, activation.data());
   second.forward(0, nullptr, whole.targets.data(), activation.data(), nullptr);
   second.backward(0, nullptr, gradient.data());
   first.backward(0, gradient.data(), nullptr);
-  const auto* a = static_cast<const double*>(first.gradient_data());
-  const auto* b = static_cast<const double*>(second.gradient_data());
-  std::vector<double> joined(a, a + first.parameter_count());
-  joined.insert(joined.end(), b, b + second.parameter_count());
+  const auto* a = static_cast<const double*>(first.parameters().gradients());
+  const auto* b = static_cast<const double*>(second.parameters().gradients());
+  std::vector<double> joined(a, a + first.parameters().count());
+  joined.insert(joined.end(), b, b + second.parameters().count());
   EXPECT_EQ(joined, expected);
 }
 
@@ -185,12 +189,12 @@ TEST(Gradient, SplitBackwardIsTheWholeBackwardToTheBit) {
     const std::vector<double> expected = Fixture(model, recompute).gradients();
     Fixture split(model, recompute);
     const int64_t before = split.device->in_use_bytes();
-    split.stage->zero_gradients();
+    split.stage->parameters().zero_gradients();
     split.stage->forward(0, split.tokens.data(), split.targets.data(), nullptr, nullptr);
     split.stage->backward_input(0, nullptr, nullptr);
     split.stage->backward_weight(0);
-    const auto* data = static_cast<const double*>(split.stage->gradient_data());
-    EXPECT_EQ(std::vector<double>(data, data + split.stage->parameter_count()), expected);
+    const auto* data = static_cast<const double*>(split.stage->parameters().gradients());
+    EXPECT_EQ(std::vector<double>(data, data + split.stage->parameters().count()), expected);
     EXPECT_EQ(split.device->in_use_bytes(), before);
   }
 }

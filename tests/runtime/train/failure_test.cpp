@@ -6,6 +6,7 @@
 #include "runtime/execute/executor.h"
 #include "runtime/execute/thread_lanes.h"
 #include "runtime/train/trainer.h"
+#include "tests/support/make_dataset.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::runtime {
@@ -52,10 +53,10 @@ TEST(Failure, OfOneRankStopsAllWithOneMessage) {
   options.warmup_steps = 0;
   options.clip = 0;
   options.steps = 50;
-  const TextCorpus corpus({file}, plan.workload.sequence, 1);
+  const Dataset corpus = test::make_dataset(file, plan, 1);
   const std::atomic<bool> stop{false};
   try {
-    train(plan, options, corpus, nullptr, stop);
+    train(plan, options, {&corpus}, nullptr, stop);
     FAIL() << "the run went on";
   } catch (const RunError& error) {
     const std::string text = error.what();
@@ -69,10 +70,10 @@ TEST(Failure, AFeatureTheRuntimeLacksIsRefusedByName) {
   plan.model.parallel_residual = true;
   const std::string file = testing::TempDir() + "/feature_corpus.txt";
   write_file_atomically(file, std::string(4000, 'x'));
-  const TextCorpus corpus({file}, plan.workload.sequence, 1);
+  const Dataset corpus = test::make_dataset(file, plan, 1);
   const std::atomic<bool> stop{false};
   try {
-    train(plan, {}, corpus, nullptr, stop);
+    train(plan, {}, {&corpus}, nullptr, stop);
     FAIL();
   } catch (const UserError& error) {
     EXPECT_NE(std::string(error.what()).find("parallel residual"), std::string::npos);
@@ -83,10 +84,10 @@ TEST(Failure, StopEndsBetweenSteps) {
   const Plan plan = test::make_plan({test::little_gpt()});
   const std::string file = testing::TempDir() + "/stop_corpus.txt";
   write_file_atomically(file, std::string(4000, 'x'));
-  const TextCorpus corpus({file}, plan.workload.sequence, 1);
+  const Dataset corpus = test::make_dataset(file, plan, 1);
   std::atomic<bool> stop{false};
   const auto result = train(
-      plan, {}, corpus, [&](const reports::StepRecord& r) { stop = r.step == 3; }, stop);
+      plan, {}, {&corpus}, [&](const reports::StepRecord& r) { stop = r.step == 3; }, stop);
   EXPECT_EQ(result.steps.size(), 3u);
 }
 

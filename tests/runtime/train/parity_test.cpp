@@ -8,6 +8,7 @@
 
 #include "core/json.h"
 #include "runtime/train/trainer.h"
+#include "tests/support/make_dataset.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::runtime {
@@ -35,11 +36,11 @@ Curve run(const PlanRequest& request, DataType type, int64_t steps = 20) {
   options.steps = steps;
   options.warmup_steps = 5;
   options.timeout = std::chrono::seconds(60);
-  const TextCorpus corpus({corpus_file()}, plan.workload.sequence, options.seed);
+  const Dataset corpus = test::make_dataset(corpus_file(), plan, options.seed);
   const std::atomic<bool> stop{false};
   Curve curve;
   train(
-      plan, options, corpus,
+      plan, options, {&corpus},
       [&](const reports::StepRecord& r) {
         curve.loss.push_back(r.loss);
         curve.norm.push_back(r.gradient_norm);
@@ -61,40 +62,73 @@ struct NamedLayout {
   int64_t tensor, pipeline, data, chunks, micro_batch;
   const char* schedule;
   Recompute recompute;
+  bool sequence_parallel = false;
+  int64_t zero = 0, shard = 0;
+  RankOrder order = RankOrder::pipeline_outermost;
+  std::vector<int64_t> layers_per_stage{}, recomputed_layers{};
 };
 
-// Every degree of 1, 2, 4 and their mixes, each schedule, each recompute.
+constexpr auto kNone = Recompute::none, kSelective = Recompute::selective, kFull = Recompute::full;
+constexpr auto kInner = RankOrder::pipeline_outermost, kOuter = RankOrder::data_outermost;
+
+// Every degree of 1, 2, 4 and their mixes, each schedule, each recompute; sequence parallel, ZeRO and uneven
+// stages with each of them.
 const NamedLayout kLayouts[] = {
-    {"tp2", 2, 1, 1, 1, 1, "1f1b", Recompute::none},
-    {"tp4", 4, 1, 1, 1, 2, "1f1b", Recompute::none},
-    {"pp2", 1, 2, 1, 1, 1, "1f1b", Recompute::none},
-    {"pp4", 1, 4, 1, 1, 1, "1f1b", Recompute::none},
-    {"pp2 gpipe", 1, 2, 1, 1, 2, "gpipe", Recompute::none},
-    {"pp4 gpipe", 1, 4, 1, 1, 1, "gpipe", Recompute::full},
-    {"pp2 interleaved", 1, 2, 1, 2, 1, "interleaved", Recompute::none},
-    {"pp4 zb-h1", 1, 4, 1, 1, 1, "zb-h1", Recompute::none},
-    {"pp2 dp2 zb-h2", 1, 2, 2, 1, 1, "zb-h2", Recompute::full},
-    {"pp2 zb-v", 1, 2, 1, 2, 1, "zb-v", Recompute::none},
-    {"tp2 pp2 v-half", 2, 2, 1, 2, 1, "v-half", Recompute::selective},
-    {"pp2 v-min", 1, 2, 1, 2, 2, "v-min", Recompute::full},
-    {"pp2 dp2 dualpipe-v", 1, 2, 2, 2, 1, "dualpipe-v", Recompute::none},
-    {"pp4 generated", 1, 4, 1, 1, 1, "generated", Recompute::none},
-    {"tp2 pp2 generated", 2, 2, 1, 2, 1, "generated", Recompute::full},
-    {"dp2", 1, 1, 2, 1, 1, "1f1b", Recompute::none},
-    {"dp4", 1, 1, 4, 1, 2, "1f1b", Recompute::none},
-    {"dp8", 1, 1, 8, 1, 1, "1f1b", Recompute::none},
-    {"tp2 pp2", 2, 2, 1, 1, 1, "1f1b", Recompute::none},
-    {"tp2 dp2", 2, 1, 2, 1, 1, "1f1b", Recompute::selective},
-    {"pp2 dp2", 1, 2, 2, 1, 1, "1f1b", Recompute::none},
-    {"tp2 pp2 dp2", 2, 2, 2, 1, 1, "1f1b", Recompute::none},
-    {"tp2 pp2 interleaved", 2, 2, 1, 2, 1, "interleaved", Recompute::full},
-    {"pp2 dp2 interleaved", 1, 2, 2, 2, 1, "interleaved", Recompute::none},
-    {"one rank, full recompute", 1, 1, 1, 1, 4, "1f1b", Recompute::full},
-    {"one rank, micro-batch 8", 1, 1, 1, 1, 8, "1f1b", Recompute::none},
+    {"tp2", 2, 1, 1, 1, 1, "1f1b", kNone},
+    {"tp4", 4, 1, 1, 1, 2, "1f1b", kNone},
+    {"pp2", 1, 2, 1, 1, 1, "1f1b", kNone},
+    {"pp4", 1, 4, 1, 1, 1, "1f1b", kNone},
+    {"pp2 gpipe", 1, 2, 1, 1, 2, "gpipe", kNone},
+    {"pp4 gpipe", 1, 4, 1, 1, 1, "gpipe", kFull},
+    {"pp2 interleaved", 1, 2, 1, 2, 1, "interleaved", kNone},
+    {"pp4 zb-h1", 1, 4, 1, 1, 1, "zb-h1", kNone},
+    {"pp2 dp2 zb-h2", 1, 2, 2, 1, 1, "zb-h2", kFull},
+    {"pp2 zb-v", 1, 2, 1, 2, 1, "zb-v", kNone},
+    {"tp2 pp2 v-half", 2, 2, 1, 2, 1, "v-half", kSelective},
+    {"pp2 v-min", 1, 2, 1, 2, 2, "v-min", kFull},
+    {"pp2 dp2 dualpipe-v", 1, 2, 2, 2, 1, "dualpipe-v", kNone},
+    {"pp4 generated", 1, 4, 1, 1, 1, "generated", kNone},
+    {"tp2 pp2 generated", 2, 2, 1, 2, 1, "generated", kFull},
+    {"dp2", 1, 1, 2, 1, 1, "1f1b", kNone},
+    {"dp4", 1, 1, 4, 1, 2, "1f1b", kNone},
+    {"dp8", 1, 1, 8, 1, 1, "1f1b", kNone},
+    {"tp2 pp2", 2, 2, 1, 1, 1, "1f1b", kNone},
+    {"tp2 dp2", 2, 1, 2, 1, 1, "1f1b", kSelective},
+    {"pp2 dp2", 1, 2, 2, 1, 1, "1f1b", kNone},
+    {"tp2 pp2 dp2", 2, 2, 2, 1, 1, "1f1b", kNone},
+    {"tp2 pp2 interleaved", 2, 2, 1, 2, 1, "interleaved", kFull},
+    {"pp2 dp2 interleaved", 1, 2, 2, 2, 1, "interleaved", kNone},
+    {"one rank, full recompute", 1, 1, 1, 1, 4, "1f1b", kFull},
+    {"one rank, micro-batch 8", 1, 1, 1, 1, 8, "1f1b", kNone},
+    {"tp2 sp", 2, 1, 1, 1, 1, "1f1b", kNone, true},
+    {"tp4 sp, full recompute", 4, 1, 1, 1, 2, "1f1b", kFull, true},
+    {"tp2 sp pp2 zb-h1", 2, 2, 1, 1, 1, "zb-h1", kSelective, true},
+    {"tp2 sp pp2 zb-v", 2, 2, 1, 2, 1, "zb-v", kNone, true},
+    {"dp2 zero1", 1, 1, 2, 1, 1, "1f1b", kNone, false, 1},
+    {"dp4 zero1/2", 1, 1, 4, 1, 1, "1f1b", kNone, false, 1, 2},
+    {"dp4 zero2", 1, 1, 4, 1, 1, "1f1b", kSelective, false, 2},
+    {"dp8 zero3", 1, 1, 8, 1, 1, "1f1b", kNone, false, 3},
+    {"dp4 zero3/2, full recompute", 1, 1, 4, 1, 2, "1f1b", kFull, false, 3, 2},
+    {"pp2 dp2 zero1 dp outermost", 1, 2, 2, 1, 1, "1f1b", kNone, false, 1, 0, kOuter},
+    {"pp2 dp2 zero2 zb-h1", 1, 2, 2, 1, 1, "zb-h1", kNone, false, 2},
+    {"pp2 dp2 zero3 zb-v", 1, 2, 2, 2, 1, "zb-v", kNone, false, 3},
+    {"tp2 sp dp2 zero1", 2, 1, 2, 1, 1, "1f1b", kNone, true, 1},
+    {"tp2 sp pp2 dp2 zero3", 2, 2, 2, 1, 1, "1f1b", kFull, true, 3},
+    {"pp2 uneven", 1, 2, 1, 1, 1, "1f1b", kNone, false, 0, 0, kInner, {3, 1}},
+    {"pp2, recompute 2 and 0", 1, 2, 1, 1, 1, "1f1b", kFull, false, 0, 0, kInner, {2, 2}, {2, 0}},
+    {"tp2 sp pp3 uneven zb-h2", 2, 3, 1, 1, 1, "zb-h2", kFull, true, 0, 0, kInner, {2, 1, 1}, {1, 1, 0}},
 };
 
 PlanRequest request_for(const ModelSpec& model, const NamedLayout& l) {
-  return {model, {8, 16}, l.tensor, l.pipeline, l.data, l.chunks, l.micro_batch, l.schedule, l.recompute};
+  PlanRequest request{model,    {8, 16},       l.tensor,   l.pipeline, l.data,
+                      l.chunks, l.micro_batch, l.schedule, l.recompute};
+  request.sequence_parallel = l.sequence_parallel;
+  request.zero = l.zero;
+  request.shard = l.shard;
+  request.order = l.order;
+  request.layers_per_stage = l.layers_per_stage;
+  request.recomputed_layers = l.recomputed_layers;
+  return request;
 }
 
 class Parity : public testing::TestWithParam<const char*> {
@@ -116,6 +150,18 @@ TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp32) {
   }
 }
 
+// bf16 with fp32 master weights: rounding of 2^-9 in every activation, at random, moves a loss by far less.
+TEST_P(Parity, EveryLayoutFollowsTheSingleRankInBf16AndFp16) {
+  const Curve reference = run({model()}, DataType::float32);
+  for (size_t l = 0; l < std::size(kLayouts); ++l) {
+    const bool half = l % 5 == 0;  // in fp16 now and then: the paths are those of bf16
+    PlanRequest request = request_for(model(), kLayouts[l]);
+    request.precision = half ? Precision::fp16 : Precision::bf16;
+    EXPECT_LT(worst_difference(reference, run(request, half ? DataType::float16 : DataType::bfloat16)), 2e-2)
+        << kLayouts[l].name;
+  }
+}
+
 // In double the same layouts agree to rounding, so what fp32 shows is rounding too.
 TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp64ToRounding) {
   const Curve reference = run({model()}, DataType::float64, 8);
@@ -128,8 +174,8 @@ TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp64ToRounding) {
 
 TEST_P(Parity, TheSameLayoutTwiceIsBitwiseEqual) {
   for (const NamedLayout& layout : kLayouts) {
-    const Curve first = run(request_for(model(), layout), DataType::float32, 4);
-    const Curve second = run(request_for(model(), layout), DataType::float32, 4);
+    const Curve first = run(request_for(model(), layout), DataType::float32, 3);
+    const Curve second = run(request_for(model(), layout), DataType::float32, 3);
     EXPECT_EQ(first.loss, second.loss) << layout.name;
     EXPECT_EQ(first.norm, second.norm) << layout.name;
   }

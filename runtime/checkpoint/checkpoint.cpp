@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "core/json.h"
+
+namespace mpt::runtime {
+namespace {
+
+constexpr char kInfoFile[] = "checkpoint.json";
+constexpr char kPrefix[] = "step-";
+
+// "value/layers.0.mlp.up.weight@64,0" -> its key and first row and column.
+std::optional<std::pair<std::string, std::pair<int64_t, int64_t>>> parse_name(const std::string& text) {
+  const size_t at = text.rfind('@'), comma = text.rfind(',');
+  if (at == std::string::npos || comma == std::string::npos || comma < at) return std::nullopt;
+  int64_t row = -1, column = -1;
+  const char* const end = text.data() + text.size();
+  const auto first = std::from_chars(text.data() + at + 1, text.data() + comma, row);
+  const auto second = std::from_chars(text.data() + comma + 1, end, column);
+  if (first.ec != std::errc() || first.ptr != text.data() + comma || second.ec != std::errc() ||
+      second.ptr != end || row < 0 || column < 0)
+    return std::nullopt;
+  return std::pair{text.substr(0, at), std::pair{row, column}};
+}
+
+std::string key_of(TensorKind kind, const std::string& name) { return enum_name(kind) + "/" + name; }
+
+void check_file(const std::filesystem::path& folder, const CheckpointFile& file) {
+  const std::filesystem::path path = folder / file.name;
+  if (file.name.find('/') != std::string::npos)
+    throw UserError(
+        Problem{(folder / kInfoFile).string(), "file \"" + file.name + "\"", "one in the folder", ""});
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(path, error);
+  if (error || int64_t(bytes) != file.bytes) {
+    throw UserError(Problem{
+        path.string(), error ? "cannot be read (" + error.message() + ")" : fmt::format("{} bytes", bytes),
+        fmt::format("{} bytes", file.bytes), "the checkpoint is damaged: take an earlier one"});
+  }
+  const uint32_t crc = file_crc32(path);
+  if (int64_t(crc) != file.crc32) {
+    throw UserError(Problem{path.string(), fmt::format("checksum {:08x}", crc),
+                            fmt::format("{:08x}", file.crc32),
+                            "the checkpoint is damaged: take an earlier one"});
+  }
+}
+
+}  // namespace
+
+std::vector<double> read_part(const TensorSource& source, TensorKind kind, const Parameter& parameter) {
+  std::vector<double> values(size_t(parameter.count), 0.0);
+  double* at = values.data();
+  for (const ShardBlock& block : parameter.blocks) {
+    if (block.count() > 0) source.read(kind, parameter.name, block, at);
+    at += block.count();
+  }
+  return values;
+}
+
+// A run of elements of a block: part of its first row, whole rows, part of the last.
+std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, int64_t count) {
+  std::vector<ShardBlock> out;
+  int64_t first = 0;
+  for (const ShardBlock& block : parameter.blocks) {
+    int64_t at = std::max<int64_t>(begin - first, 0);
+    const int64_t end = std::min(begin + count - first, block.count());
+    while (at < end) {
+      const int64_t row = at / block.columns, column = at % block.columns;
+      const bool whole = column == 0 && end - at >= block.columns;
+      const int64_t rows = whole ? (end - at) / block.columns : 1;
+      const int64_t columns = whole ? block.columns : std::min(block.columns - column, end - at);
+      out.push_back({block.global_row + row, rows, block.global_column + column, columns});
+      at += rows * columns;
+    }
+    first += block.count();
+  }
+  return out;
+}
+
+Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
+  const std::filesystem::path file = folder / kInfoFile;
+  info_ = from_json<CheckpointInfo>(load_json(file), file.string());
+  if (info_.format != "mpt-checkpoint")
+    throw UserError(Problem{file.string() + " at /format", info_.format, "mpt-checkpoint", ""});
+  validate_model(info_.model, file.string());
+  for (const CheckpointFile& described : info_.files) {
+    check_file(folder, described);
+    files_.push_back(std::make_unique<SafetensorsFile>(folder / described.name));
+    for (const auto& [name, entry] : files_.back()->entries()) {
+      const auto parsed = parse_name(name);
+      if (!parsed || entry.shape.size() != 2)
+        throw UserError(Problem{(folder / described.name).string(), "tensor \"" + name.substr(0, 80) + "\"",
+                                "kind/name@row,column of two dimensions", ""});
+      const auto& [key, place] = *parsed;
+      pieces_[key].push_back(
+          {files_.size() - 1, {place.first, entry.shape[0], place.second, entry.shape[1]}, entry});
+    }
+  }
+}
+
+void Checkpoint::read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const {
+  int64_t found = 0;
+  const auto pieces = pieces_.find(key_of(kind, name));
+  if (pieces != pieces_.end()) {
+    for (const Piece& piece : pieces->second) {
+      const ShardBlock& p = piece.block;
+      const int64_t row = std::max(block.global_row, p.global_row);
+      const int64_t last_row = std::min(block.global_row + block.rows, p.global_row + p.rows);
+      const int64_t column = std::max(block.global_column, p.global_column);
+      const int64_t last_column = std::min(block.global_column + block.columns, p.global_column + p.columns);
+      if (row >= last_row || column >= last_column) continue;
+      for (int64_t r = row; r < last_row; ++r) {
+        read_elements(*files_[piece.file], piece.entry,
+                      (r - p.global_row) * p.columns + column - p.global_column, last_column - column,
+                      out + (r - block.global_row) * block.columns + column - block.global_column);
+      }
+      found += (last_row - row) * (last_column - column);
+    }
+  }
+  if (found == block.count()) return;
+  throw UserError(
+      Problem{folder_.string(),
+              fmt::format("{} of the {} elements of {} from row {}, column {}", found, block.count(),
+                          key_of(kind, name), block.global_row, block.global_column),
+              "all of them", "the checkpoint is of another model, or lacks a rank's file"});
+}
+
+std::map<std::string, Checkpoint::TensorSummary> Checkpoint::tensors() const {
+  std::map<std::string, TensorSummary> all;
+  const std::string prefix = key_of(TensorKind::value, "");
+  for (const auto& [key, pieces] : pieces_) {
+    if (!key.starts_with(prefix)) continue;
+    TensorSummary& summary = all[key.substr(prefix.size())];
+    for (const Piece& piece : pieces) {
+      summary.rows = std::max(summary.rows, piece.block.global_row + piece.block.rows);
+      summary.columns = std::max(summary.columns, piece.block.global_column + piece.block.columns);
+      ++summary.pieces;
+    }
+  }
+  return all;
+}
+
+std::string checkpoint_name(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
+
+std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {
+  std::vector<std::pair<int64_t, std::filesystem::path>> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    int64_t step = 0;
+    const char* const end = name.data() + name.size();
+    const auto parsed = std::from_chars(name.data() + sizeof kPrefix - 1, end, step);
+    if (parsed.ec == std::errc() && parsed.ptr == end) found.emplace_back(step, entry.path());
+  }
+  std::sort(found.rbegin(), found.rend());
+  std::vector<std::filesystem::path> paths;
+  for (auto& [step, path] : found) paths.push_back(std::move(path));
+  return paths;
+}
+
+std::unique_ptr<Checkpoint> open_newest(const std::filesystem::path& path, std::vector<std::string>& notes) {
+  std::error_code error;
+  if (std::filesystem::exists(path / kInfoFile, error)) return std::make_unique<Checkpoint>(path);
+  for (const auto& folder : checkpoints_in(path)) {
+    try {
+      return std::make_unique<Checkpoint>(folder);
+    } catch (const UserError& problem) {
+      notes.push_back(fmt::format("passed over {}: {}", folder.string(), problem.what()));
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace mpt::runtime

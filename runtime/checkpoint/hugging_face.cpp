@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/checkpoint/hugging_face.h"
+
+#include <algorithm>
+
+#include "core/json.h"
+#include "runtime/comm/reduction.h"
+
+namespace mpt::runtime {
+namespace {
+
+using models::HuggingFaceTensor;
+
+constexpr char kSingle[] = "model.safetensors";
+constexpr char kIndex[] = "model.safetensors.index.json";
+
+std::vector<int64_t> shape_of(const HuggingFaceTensor& t) {
+  if (t.columns == 1) return {t.rows};
+  return t.transposed ? std::vector{t.columns, t.rows} : std::vector{t.rows, t.columns};
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text;
+}
+
+// Files that hold the weights: the one, or those that the index names.
+std::vector<std::filesystem::path> weight_files(const std::filesystem::path& folder) {
+  std::error_code error;
+  if (std::filesystem::exists(folder / kSingle, error)) return {folder / kSingle};
+  const std::filesystem::path index = folder / kIndex;
+  if (!std::filesystem::exists(index, error)) {
+    throw UserError(Problem{folder.string(), "no weights", fmt::format("{} or {}", kSingle, kIndex),
+                            "name a folder of a Hugging Face model"});
+  }
+  const Json json = load_json(index);
+  const auto map = json.is_object() ? json.find("weight_map") : json.end();
+  if (!json.is_object() || map == json.end() || !map->is_object())
+    throw UserError(
+        Problem{index.string() + " at /weight_map", "missing or no object", "file names by tensor", ""});
+  std::vector<std::filesystem::path> files;
+  for (const auto& [tensor, file] : map->items()) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos) {
+      throw UserError(Problem{index.string() + " at /weight_map/" + detail::escape_pointer(tensor),
+                              detail::describe_json(file), "a file in the same folder", ""});
+    }
+    files.push_back(folder / file.get<std::string>());
+  }
+  std::sort(files.begin(), files.end());
+  files.erase(std::unique(files.begin(), files.end()), files.end());
+  return files;
+}
+
+}  // namespace
+
+HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, const ModelSpec& model)
+    : folder_(folder) {
+  for (const auto& file : weight_files(folder)) files_.push_back(std::make_unique<SafetensorsFile>(file));
+  for (const HuggingFaceTensor& tensor : models::hugging_face_tensors(model)) place(tensor);
+}
+
+// Saved without their head, models lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".
+void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
+  const std::string shorter = tensor.source.substr(tensor.source.find('.') + 1);
+  for (const auto& file : files_) {
+    for (const std::string& name : {tensor.source, shorter}) {
+      const auto found = file->entries().find(name);
+      if (found == file->entries().end()) continue;
+      if (found->second.shape != shape_of(tensor)) {
+        throw UserError(Problem{folder_.string(),
+                                fmt::format("{} is {}", name, shape_text(found->second.shape)),
+                                shape_text(shape_of(tensor)) + ", as in the plan's model",
+                                "plan the model of this folder: mpt-plan --model " + folder_.string()});
+      }
+      placed_[tensor.name].push_back({tensor, file.get(), &found->second});
+      return;
+    }
+  }
+  throw UserError(Problem{folder_.string(), "no tensor " + tensor.source, "every weight of the plan's model",
+                          "plan the model of this folder: mpt-plan --model " + folder_.string()});
+}
+
+void HuggingFaceWeights::read(TensorKind kind, const std::string& name, const ShardBlock& block,
+                              double* out) const {
+  const auto placed = placed_.find(name);
+  if (kind != TensorKind::value || placed == placed_.end())
+    throw UserError(Problem{folder_.string(), "no " + enum_name(kind) + " of " + name, "",
+                            "use a checkpoint of mpt-run"});
+  for (const Placed& p : placed->second) {
+    const HuggingFaceTensor& t = p.tensor;
+    const int64_t first = std::max(block.global_row, t.row);
+    const int64_t last = std::min(block.global_row + block.rows, t.row + t.rows);
+    if (first >= last) continue;
+    double* const to = out + (first - block.global_row) * block.columns;
+    if (!t.transposed) {
+      for (int64_t row = first; row < last; ++row) {
+        read_elements(*p.file, *p.entry, (row - t.row) * t.columns + block.global_column, block.columns,
+                      to + (row - first) * block.columns);
+      }
+      continue;
+    }
+    std::vector<double> column(static_cast<size_t>(last - first));
+    for (int64_t c = 0; c < block.columns; ++c) {
+      read_elements(*p.file, *p.entry, (block.global_column + c) * t.rows + first - t.row, last - first,
+                    column.data());
+      for (int64_t r = 0; r < last - first; ++r) to[r * block.columns + c] = column[size_t(r)];
+    }
+  }
+}
+
+namespace {
+
+// One tensor of the export, in its own type and arrangement.
+std::vector<char> tensor_data(const TensorSource& source, const HuggingFaceTensor& t, DataType type) {
+  const int64_t count = t.rows * t.columns;
+  std::vector<double> values(static_cast<size_t>(count));
+  source.read(TensorKind::value, t.name, {t.row, t.rows, 0, t.columns}, values.data());
+  std::vector<float> floats(static_cast<size_t>(count));
+  for (int64_t r = 0; r < t.rows; ++r) {
+    for (int64_t c = 0; c < t.columns; ++c)
+      floats[size_t(t.transposed ? c * t.rows + r : r * t.columns + c)] =
+          float(values[size_t(r * t.columns + c)]);
+  }
+  std::vector<char> data(size_t(count * size_of(type)));
+  if (type == DataType::float32) {
+    std::copy_n(reinterpret_cast<const char*>(floats.data()), data.size(), data.data());
+  } else {
+    narrow(type, floats.data(), count, data.data());
+  }
+  return data;
+}
+
+std::vector<std::vector<HuggingFaceTensor>> shards_of(const ModelSpec& model,
+                                                      const HuggingFaceExport& options) {
+  std::vector<std::vector<HuggingFaceTensor>> shards(1);
+  int64_t bytes = 0;
+  for (const HuggingFaceTensor& tensor : models::hugging_face_tensors(model)) {
+    const int64_t own = tensor.rows * tensor.columns * size_of(options.type);
+    if (bytes > 0 && bytes + own > options.shard_bytes) {
+      shards.emplace_back();
+      bytes = 0;
+    }
+    shards.back().push_back(tensor);
+    bytes += own;
+  }
+  return shards;
+}
+
+}  // namespace
+
+std::vector<std::filesystem::path> export_hugging_face(const TensorSource& source, const ModelSpec& model,
+                                                       const std::filesystem::path& folder,
+                                                       const HuggingFaceExport& options) {
+  const std::string config = models::hugging_face_config(model);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw UserError(Problem{folder.string(), "cannot be made (" + error.message() + ")", "a folder", ""});
+  for (const char* file : {kSingle, kIndex, "config.json"}) {
+    if (std::filesystem::exists(folder / file, error))
+      throw UserError(
+          Problem{(folder / file).string(), "is there already", "an empty folder", "name another one"});
+  }
+  const auto shards = shards_of(model, options);
+  std::vector<std::filesystem::path> written;
+  Json map = Json::object();
+  int64_t total = 0;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    const std::string name =
+        shards.size() == 1 ? kSingle : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size());
+    std::vector<NamedTensor> tensors;
+    for (const HuggingFaceTensor& t : shards[s]) {
+      tensors.push_back({t.source, options.type, shape_of(t)});
+      map[t.source] = name;
+      total += t.rows * t.columns * size_of(options.type);
+    }
+    SafetensorsWriter writer(folder / name, tensors, {{"format", "pt"}});
+    for (const HuggingFaceTensor& t : shards[s]) {
+      const std::vector<char> data = tensor_data(source, t, options.type);
+      writer.append(data.data(), int64_t(data.size()));
+    }
+    writer.finish();
+    written.push_back(folder / name);
+  }
+  if (shards.size() > 1) {
+    const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+    write_file_atomically(folder / kIndex, index.dump(2) + "\n");
+    written.push_back(folder / kIndex);
+  }
+  write_file_atomically(folder / "config.json", config);
+  written.push_back(folder / "config.json");
+  return written;
+}
+
+}  // namespace mpt::runtime

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Weights in Hugging Face's form: config.json, and model.safetensors or its shards with
+// model.safetensors.index.json. Read into any layout, written from any checkpoint.
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "models/hf_weights.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/checkpoint/tensor_source.h"
+
+namespace mpt::runtime {
+
+class HuggingFaceWeights final : public TensorSource {
+ public:
+  /// Opens the weights of `model` in `folder`. Throws UserError: no weights, one that is missing or has
+  /// another shape.
+  HuggingFaceWeights(const std::filesystem::path& folder, const ModelSpec& model);
+
+  /// Moments are not published: asking for one is a UserError.
+  void read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const override;
+
+ private:
+  struct Placed {
+    models::HuggingFaceTensor tensor;
+    const SafetensorsFile* file;
+    const SafetensorsEntry* entry;
+  };
+  void place(const models::HuggingFaceTensor& tensor);
+
+  std::filesystem::path folder_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::map<std::string, std::vector<Placed>> placed_;  // by our name
+};
+
+struct HuggingFaceExport {
+  DataType type = DataType::float32;
+  int64_t shard_bytes = int64_t{5} << 30;  // transformers' own limit of a file
+};
+
+/// Writes the weights that `source` holds of `model` into `folder`, which is made. Throws UserError if the
+/// folder holds weights already, RunError if it cannot be written. Returns the files written.
+std::vector<std::filesystem::path> export_hugging_face(const TensorSource& source, const ModelSpec& model,
+                                                       const std::filesystem::path& folder,
+                                                       const HuggingFaceExport& options);
+
+}  // namespace mpt::runtime

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TensorSource: weights by global name and place, whatever split they were saved in.
+
+#include <string>
+#include <vector>
+
+#include "core/fields.h"
+#include "runtime/nn/parameters.h"
+
+namespace mpt::runtime {
+
+/// What is kept of a weight: itself in full precision, and the optimizer's moments.
+enum class TensorKind { value, first_moment, second_moment };
+
+class TensorSource {
+ public:
+  virtual ~TensorSource() = default;
+  /// Rectangle `block` of the global weight `name`, row by row. Throws UserError if it is not there whole.
+  virtual void read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const = 0;
+};
+
+/// This rank's part of a parameter, padding zero.
+std::vector<double> read_part(const TensorSource& source, TensorKind kind, const Parameter& parameter);
+
+}  // namespace mpt::runtime
+
+namespace mpt {
+MPT_ENUM_NAMES(runtime::TensorKind, {runtime::TensorKind::value, "value"},
+               {runtime::TensorKind::first_moment, "first_moment"},
+               {runtime::TensorKind::second_moment, "second_moment"});
+}  // namespace mpt

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/data/token_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "core/error.h"
+#include "core/mapped_file.h"
+
+namespace mpt::runtime {
+namespace {
+
+[[noreturn]] void refuse(const std::filesystem::path& file, std::string found, std::string expected,
+                         std::string remedy = "") {
+  throw UserError(
+      Problem{"--data " + file.string(), std::move(found), std::move(expected), std::move(remedy)});
+}
+
+template <class T>
+T load(const uint8_t* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Equal elements of type T from `first` bytes on.
+template <class T>
+class FlatTokens final : public TokenSource {
+ public:
+  FlatTokens(MappedFile file, size_t first)
+      : file_(std::move(file)),
+        first_(file_.bytes().data() + first),
+        tokens_((file_.size() - int64_t(first)) / int64_t(sizeof(T))) {}
+
+  int64_t tokens() const override { return tokens_; }
+  void read(int64_t begin, int64_t count, int32_t* out) const override {
+    const uint8_t* at = first_ + begin * int64_t(sizeof(T));
+    for (int64_t i = 0; i < count; ++i) out[i] = int32_t(load<T>(at + i * int64_t(sizeof(T))));
+  }
+
+ private:
+  MappedFile file_;
+  const uint8_t* first_;
+  int64_t tokens_;
+};
+
+template <class T>
+std::unique_ptr<TokenSource> flat(const std::filesystem::path& path, MappedFile file, size_t first) {
+  if ((file.bytes().size() - first) % sizeof(T) != 0) {
+    refuse(path, fmt::format("{} bytes of tokens", file.bytes().size() - first),
+           fmt::format("a multiple of {}", sizeof(T)), "the file is cut off, or of another --data-format");
+  }
+  return std::make_unique<FlatTokens<T>>(std::move(file), first);
+}
+
+// llm.c, dev/data/data_common.py: 256 int32, of which magic, version and number of tokens.
+constexpr size_t kHeaderBytes = 1024;
+constexpr int32_t kMagic16 = 20240520, kMagic32 = 20240801;
+
+int32_t magic_of(const MappedFile& file) {
+  return file.bytes().size() >= kHeaderBytes ? load<int32_t>(file.bytes().data()) : 0;
+}
+
+// Megatron-LM's index: magic, version, code of the element type, numbers of sequences and of documents, then
+// length and first byte of each sequence.
+struct Index {
+  static constexpr char kMagic[] = "MMIDIDX\0";
+  static constexpr size_t kHeader = 9 + 8 + 1 + 8 + 8;
+};
+
+// Element sizes by code, of the codes that hold whole numbers.
+int64_t element_size(uint8_t code) {
+  constexpr int64_t kSizes[] = {0, 1, 1, 2, 4, 8, 0, 0, 2};
+  return code < std::size(kSizes) ? kSizes[code] : 0;
+}
+
+void check_index(const std::filesystem::path& path, const MappedFile& index, int64_t size,
+                 int64_t bin_bytes) {
+  const uint8_t* at = index.bytes().data();
+  const auto sequences = load<uint64_t>(at + 18), documents = load<uint64_t>(at + 26);
+  // 12 bytes a sequence and 8 a document; first against absurd numbers, then exactly.
+  const auto room = uint64_t(index.size()) - Index::kHeader;
+  if (sequences > room / 12 || documents > room / 8 || sequences * 12 + documents * 8 > room) {
+    refuse(path, fmt::format("{} sequences and {} documents in {} bytes", sequences, documents, index.size()),
+           "an index that holds them", "the file is cut off");
+  }
+  const uint8_t* lengths = at + Index::kHeader;
+  const uint8_t* pointers = lengths + sequences * 4;
+  for (uint64_t s = 0; s < sequences; ++s) {
+    const int64_t length = load<int32_t>(lengths + s * 4), first = load<int64_t>(pointers + s * 8);
+    if (length >= 0 && first >= 0 && first <= bin_bytes && length <= (bin_bytes - first) / size) continue;
+    refuse(path, fmt::format("sequence {}: {} tokens from byte {}", s, length, first),
+           fmt::format("to lie in the {} bytes of the .bin file", bin_bytes),
+           "the two files do not belong together");
+  }
+}
+
+// The tokens lie one behind the other in the .bin; the index gives their width and is checked against it.
+std::unique_ptr<TokenSource> open_megatron(std::filesystem::path path) {
+  if (path.extension() == ".bin" || path.extension() == ".idx") path.replace_extension();
+  const std::filesystem::path idx = path.string() + ".idx", bin = path.string() + ".bin";
+  const MappedFile index(idx, "--data " + idx.string());
+  if (index.bytes().size() < Index::kHeader || std::memcmp(index.bytes().data(), Index::kMagic, 9) != 0)
+    refuse(idx, "no index of Megatron-LM", "a file that begins with MMIDIDX", "");
+  const auto version = load<uint64_t>(index.bytes().data() + 9);
+  if (version != 1) refuse(idx, fmt::format("version {}", version), "version 1", "");
+  const uint8_t code = index.bytes()[17];
+  const int64_t size = element_size(code);
+  if (size == 0) refuse(idx, fmt::format("element type {}", code), "one that holds whole numbers", "");
+  MappedFile tokens(bin, "--data " + bin.string());
+  check_index(idx, index, size, tokens.size());
+  switch (code) {
+    case 1:
+      return flat<uint8_t>(bin, std::move(tokens), 0);
+    case 2:
+      return flat<int8_t>(bin, std::move(tokens), 0);
+    case 3:
+      return flat<int16_t>(bin, std::move(tokens), 0);
+    case 4:
+      return flat<int32_t>(bin, std::move(tokens), 0);
+    case 5:
+      return flat<int64_t>(bin, std::move(tokens), 0);
+    default:
+      return flat<uint16_t>(bin, std::move(tokens), 0);
+  }
+}
+
+bool is_indexed(std::filesystem::path path) {
+  if (path.extension() == ".bin" || path.extension() == ".idx") path.replace_extension();
+  std::error_code error;
+  return std::filesystem::exists(path.string() + ".idx", error) &&
+         std::filesystem::exists(path.string() + ".bin", error);
+}
+
+std::unique_ptr<TokenSource> open_numbers(const std::filesystem::path& path, MappedFile file,
+                                          DataFormat format) {
+  const int32_t magic = magic_of(file);
+  if (magic == kMagic16) return flat<uint16_t>(path, std::move(file), kHeaderBytes);
+  if (magic == kMagic32) return flat<uint32_t>(path, std::move(file), kHeaderBytes);
+  if (format == DataFormat::uint16) return flat<uint16_t>(path, std::move(file), 0);
+  if (format == DataFormat::uint32) return flat<uint32_t>(path, std::move(file), 0);
+  refuse(path, "tokens of unknown width", "a known header, or an index beside it",
+         "say --data-format uint16 or uint32 (or text)");
+}
+
+}  // namespace
+
+std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path, DataFormat format) {
+  if (format == DataFormat::megatron || (format == DataFormat::automatic && is_indexed(path)))
+    return open_megatron(path);
+  MappedFile file(path, "--data " + path.string());
+  if (format == DataFormat::text || (format == DataFormat::automatic && path.extension() != ".bin"))
+    return flat<uint8_t>(path, std::move(file), 0);
+  return open_numbers(path, std::move(file), format);
+}
+
+}  // namespace mpt::runtime

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// TokenSource: one file, or one indexed pair of files, as a run of tokens. Everything is memory-mapped.
+//
+//   text      bytes are tokens (vocabulary 256)
+//   uint16,   tokens without a header (nanoGPT's train.bin), or with the 1,024-byte header of llm.c
+//   uint32    (magic 20240520 for 16 bits, 20240801 for 32), which then decides the width
+//   megatron  PREFIX.bin and PREFIX.idx of Megatron-LM (megatron/core/datasets/indexed_dataset.py): its
+//             documents one behind the other, as they lie in the file
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "core/fields.h"
+
+namespace mpt::runtime {
+
+enum class DataFormat { automatic, text, uint16, uint32, megatron };
+
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual int64_t tokens() const = 0;
+  /// Tokens begin .. begin + count.
+  virtual void read(int64_t begin, int64_t count, int32_t* out) const = 0;
+};
+
+/// `automatic`: a path with .idx beside its .bin is an indexed pair, a .bin with a known header says its own
+/// width, other .bin files need a format, and everything else is text. Throws UserError.
+std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path, DataFormat format);
+
+}  // namespace mpt::runtime
+
+namespace mpt {
+MPT_ENUM_NAMES(runtime::DataFormat, {runtime::DataFormat::automatic, "auto"},
+               {runtime::DataFormat::text, "text"}, {runtime::DataFormat::uint16, "uint16"},
+               {runtime::DataFormat::uint32, "uint32"}, {runtime::DataFormat::megatron, "megatron"});
+}  // namespace mpt

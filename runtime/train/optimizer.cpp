@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/train/optimizer.h"
+
+namespace mpt::runtime {
+
+Optimizer::Optimizer(Parameters& parameters, Device& device, const ReplicaGroups& dense,
+                     const ReplicaGroups& expert, Communicator& tensor)
+    : parameters_(parameters),
+      device_(device),
+      dense_(dense),
+      expert_(expert),
+      tensor_(tensor),
+      first_(device, parameters.share_count() * size_of(parameters.state_type())),
+      second_(device, parameters.share_count() * size_of(parameters.state_type())) {
+  device.zero(first_.data(), first_.bytes());
+  device.zero(second_.data(), second_.bytes());
+}
+
+void Optimizer::reduce_gradients() {
+  const DataType type = parameters_.state_type();
+  const auto groups = parameters_.groups();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    const ReplicaGroups& ranks = ranks_of(groups[g].expert);
+    void* const own = parameters_.own_gradients(groups[g]);
+    if (parameters_.zero() == 1)
+      ranks.shard->reduce_scatter(parameters_.group_gradients(groups[g]), own, groups[g].share(), type);
+    int64_t count = groups[g].share();
+    // Without ZeRO neighbours of one kind lie one behind the other and go together.
+    while (parameters_.zero() == 0 && g + 1 < groups.size() && groups[g + 1].expert == groups[g].expert)
+      count += groups[++g].share();
+    if (ranks.across->size() > 1) ranks.across->all_reduce(own, count, type, ReduceOperation::sum);
+  }
+}
+
+void Optimizer::sum_partial_gradients() {
+  if (tensor_.size() == 1) return;
+  const DataType type = parameters_.state_type();
+  int64_t count = 0;
+  for (const OwnedRange& range : parameters_.owned()) count += range.parameter->partial ? range.count : 0;
+  if (count == 0) return;
+  const Buffer packed(device_, count * size_of(type));
+  const auto for_each = [&](auto&& body) {
+    char* at = static_cast<char*>(packed.data());
+    for (const OwnedRange& range : parameters_.owned()) {
+      if (!range.parameter->partial) continue;
+      body(at, parameters_.gradient_at(range), range.count * size_of(type));
+      at += range.count * size_of(type);
+    }
+  };
+  for_each([&](char* place, void* gradient, int64_t bytes) { device_.copy(place, gradient, bytes); });
+  tensor_.all_reduce(packed.data(), count, type, ReduceOperation::sum);
+  for_each([&](char* place, void* gradient, int64_t bytes) { device_.copy(gradient, place, bytes); });
+}
+
+double Optimizer::squared_norm() const {
+  double sum = 0.0;
+  for (const OwnedRange& range : parameters_.owned()) {
+    // The same share lies on every rank of `across`.
+    if (!range.parameter->is_first_copy || !is_first_replica(*range.parameter)) continue;
+    sum += device_.sum_of_squares(parameters_.state_type(), range.count, parameters_.gradient_at(range));
+  }
+  return sum;
+}
+
+void Optimizer::step(const AdamW& options) {
+  AdamW own = options;
+  for (const OwnedRange& range : parameters_.owned()) {
+    own.weight_decay = range.parameter->weight_decay ? options.weight_decay : 0.0;
+    void* const master = parameters_.master(range);
+    device_.adamw(parameters_.state_type(), range.count, own, parameters_.gradient_at(range), master,
+                  first_moment(range), second_moment(range));
+    if (parameters_.has_master()) {
+      device_.convert(parameters_.state_type(), master, parameters_.type(), parameters_.value_at(range),
+                      range.count);
+    }
+  }
+  parameters_.values_changed();
+}
+
+void Optimizer::gather_parameters() {
+  for (const ParameterGroup& group : parameters_.groups()) {
+    ranks_of(group.expert)
+        .shard->all_gather(parameters_.own_values(group), parameters_.group_values(group), group.share(),
+                           parameters_.type());
+  }
+}
+
+}  // namespace mpt::runtime

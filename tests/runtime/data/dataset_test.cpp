@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/data/dataset.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <set>
+
+#include "core/error.h"
+
+namespace mpt::runtime {
+namespace {
+
+std::string write(const std::string& name, const std::string& text) {
+  const std::string file = testing::TempDir() + "/" + name;
+  std::ofstream(file, std::ios::binary) << text;
+  return file;
+}
+
+DatasetOptions options(const std::vector<std::string>& words, int64_t sequence, uint64_t seed = 7) {
+  DatasetOptions o;
+  o.parts = parse_data_argument(words);
+  o.sequence = sequence;
+  o.seed = seed;
+  return o;
+}
+
+std::vector<int32_t> tokens_of(const Dataset& data, int64_t number, int64_t sequence) {
+  std::vector<int32_t> tokens(static_cast<size_t>(sequence)), targets(tokens.size());
+  data.sample(number, tokens.data(), targets.data());
+  for (size_t i = 0; i + 1 < tokens.size(); ++i) EXPECT_EQ(targets[i], tokens[i + 1]);
+  return tokens;
+}
+
+std::string message_of(const DatasetOptions& o) {
+  try {
+    Dataset(o, Split::training);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+template <class T>
+std::string raw(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+// Megatron-LM's pair for 16-bit tokens, documents of the given lengths.
+std::string write_indexed(const std::string& name, const std::vector<uint16_t>& tokens,
+                          const std::vector<int32_t>& lengths) {
+  std::vector<int64_t> pointers, documents{0};
+  int64_t at = 0;
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    pointers.push_back(at * 2);
+    at += lengths[i];
+    documents.push_back(int64_t(i) + 1);
+  }
+  std::string index("MMIDIDX\0\0", 9);
+  index += raw<uint64_t>({1}) + char(8) + raw<uint64_t>({lengths.size(), documents.size()});
+  index += raw(lengths) + raw(pointers) + raw(documents);
+  write(name + ".idx", index);
+  write(name + ".bin", raw(tokens));
+  return testing::TempDir() + "/" + name;
+}
+
+std::vector<uint16_t> counting(int64_t count) {
+  std::vector<uint16_t> tokens;
+  for (int64_t i = 0; i < count; ++i) tokens.push_back(uint16_t(i % 1000));
+  return tokens;
+}
+
+TEST(Dataset, PermutationHitsEveryIndexOnce) {
+  for (const int64_t size : {1, 2, 3, 7, 64, 65, 1000}) {
+    std::set<int64_t> seen;
+    for (int64_t i = 0; i < size; ++i) {
+      const int64_t p = permuted(i, size, 42);
+      EXPECT_GE(p, 0);
+      EXPECT_LT(p, size);
+      seen.insert(p);
+    }
+    EXPECT_EQ(int64_t(seen.size()), size);
+  }
+}
+
+TEST(Dataset, AnEpochShowsEveryWindowOnceAndTheNextInAnotherOrder) {
+  std::string text;
+  for (int i = 0; i < 401; ++i) text += char('a' + i % 23);
+  const Dataset data(options({write("corpus.txt", text)}, 4), Split::training);
+  ASSERT_EQ(data.windows(), 100);
+  std::vector<std::vector<int32_t>> epochs[2];
+  for (int64_t n = 0; n < 200; ++n) epochs[n / 100].push_back(tokens_of(data, n, 4));
+  EXPECT_NE(epochs[0], epochs[1]);
+  std::multiset<std::vector<int32_t>> first(epochs[0].begin(), epochs[0].end()),
+      second(epochs[1].begin(), epochs[1].end());
+  EXPECT_EQ(first, second);
+}
+
+TEST(Dataset, BytesAboveAsciiAreTokensUpTo255) {
+  const Dataset data(options({write("bytes.txt", "\xff\xfe\xfd\xfc\xfb")}, 4), Split::training);
+  int32_t tokens[4], targets[4];
+  data.sample(0, tokens, targets);
+  EXPECT_EQ(tokens[0], 255);
+  EXPECT_EQ(targets[3], 0xfb);
+}
+
+TEST(Dataset, EveryFormatGivesTheSameTokens) {
+  const std::vector<uint16_t> tokens = counting(101);
+  const std::vector<uint32_t> wide(tokens.begin(), tokens.end());
+  std::vector<int32_t> header(256, 0);
+  header[0] = 20240520;
+  header[1] = 1;
+  header[2] = 101;
+  const std::pair<std::string, DataFormat> files[] = {
+      {write("raw16.bin", raw(tokens)), DataFormat::uint16},
+      {write("raw32.bin", raw(wide)), DataFormat::uint32},
+      {write("llmc.bin", raw(header) + raw(tokens)), DataFormat::automatic},
+      {write_indexed("megatron", tokens, {40, 1, 60}), DataFormat::automatic},
+      {testing::TempDir() + "/megatron.bin", DataFormat::automatic}};
+  for (const auto& [file, format] : files) {
+    DatasetOptions o = options({file}, 10);
+    o.format = format;
+    o.vocab = 1000;
+    const Dataset data(o, Split::training);
+    EXPECT_EQ(data.tokens(), 101) << file;
+    std::set<int32_t> firsts;
+    for (int64_t n = 0; n < 10; ++n) firsts.insert(tokens_of(data, n, 10).front());
+    EXPECT_EQ(firsts, (std::set<int32_t>{0, 10, 20, 30, 40, 50, 60, 70, 80, 90})) << file;
+  }
+}
+
+TEST(Dataset, ValidationWindowsAreNeverTrainedOn) {
+  std::string text(4001, ' ');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = char(i / 40 % 256);
+  DatasetOptions o = options({write("split.txt", text)}, 40);
+  o.validation_share = 0.1;
+  const Dataset training(o, Split::training), validation(o, Split::validation);
+  EXPECT_EQ(training.windows(), 90);
+  EXPECT_EQ(validation.windows(), 10);
+  for (int64_t n = 0; n < 180; ++n) EXPECT_LT(tokens_of(training, n, 40).front(), 90);
+  for (int64_t n = 0; n < 20; ++n) EXPECT_GE(tokens_of(validation, n, 40).front(), 90);
+}
+
+// Each part's samples come in its own order without a gap, and as often as its weight says.
+TEST(Dataset, ABlendKeepsItsWeightsAndSkipsNothing) {
+  std::string a(4001, 'a'), b(2001, 'b');
+  for (size_t i = 0; i < 400; ++i) a[i * 10] = char(i % 50);
+  const Dataset data(options({"3", write("a.txt", a), "1", write("b.txt", b)}, 10), Split::training);
+  const Dataset alone(options({testing::TempDir() + "/a.txt"}, 10), Split::training);
+  std::multiset<std::vector<int32_t>> of_a, of_alone;
+  for (int64_t n = 0; n < 4096; ++n) {
+    const auto tokens = tokens_of(data, n, 10);
+    if (tokens.back() == 'a') of_a.insert(tokens);
+  }
+  EXPECT_EQ(of_a.size(), 3072u);
+  for (int64_t n = 0; n < 3072; ++n) of_alone.insert(tokens_of(alone, n, 10));
+  EXPECT_EQ(of_a, of_alone);
+}
+
+TEST(Dataset, BadFilesAreUserErrorsThatNameThem) {
+  const auto error_of = [](const std::string& file) { return message_of(options({file}, 16)); };
+  EXPECT_NE(error_of("/no/such/text.txt").find("/no/such/text.txt"), std::string::npos);
+  EXPECT_NE(error_of(testing::TempDir()).find("is a folder"), std::string::npos);
+  EXPECT_NE(error_of(write("empty.txt", "")).find("0 tokens in 1 files"), std::string::npos);
+  EXPECT_NE(error_of(write("short.txt", "0123456789abcdef")).find("at least 17"), std::string::npos);
+  EXPECT_NE(error_of(write("what.bin", "0123456789abcdef")).find("--data-format"), std::string::npos);
+  EXPECT_THROW(parse_data_argument({"0.5", "a", "b", "c"}), UserError);
+  EXPECT_THROW(parse_data_argument({"0.5", "a", "0.5"}), UserError);
+  EXPECT_THROW(parse_data_argument({"-1", "a"}), UserError);
+}
+
+TEST(Dataset, TokensBeyondTheVocabularyAreRefusedWithTheirPlace) {
+  DatasetOptions o = options({write_indexed("beyond", counting(500), {500})}, 8);
+  EXPECT_NE(message_of(o).find("token 256 is 256"), std::string::npos) << message_of(o);
+}
+
+// Every byte of an index may be wrong; what is wrong is refused, and nothing is read beyond the files.
+TEST(Dataset, ADamagedIndexIsRefusedOrHarmless) {
+  const std::string path = write_indexed("damaged", counting(120), {50, 70});
+  std::string index;
+  {
+    std::ifstream in(path + ".idx", std::ios::binary);
+    index.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  DatasetOptions o = options({path}, 8);
+  o.vocab = 70000;
+  o.format = DataFormat::megatron;
+  for (size_t cut = 0; cut < index.size(); cut += 3) {
+    write("damaged.idx", index.substr(0, cut));
+    EXPECT_NE(message_of(o), "") << cut;
+  }
+  for (size_t at = 0; at < index.size(); ++at) {
+    std::string wrong = index;
+    wrong[at] = char(wrong[at] ^ 0xff);
+    write("damaged.idx", wrong);
+    try {
+      const Dataset data(o, Split::training);
+      for (int64_t n = 0; n < 20; ++n) tokens_of(data, n, 8);
+    } catch (const UserError&) {
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mpt::runtime
