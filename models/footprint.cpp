@@ -63,8 +63,8 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   f.parameter_bytes = bytes(3, unit.weight);
   f.gradient_bytes = bytes(2, unit.gradient);
   if (!layout.offload_optimizer) f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4);
-  const int64_t gathered = LayerBuilder::rounded(counts.largest * unit.weight);
-  if (layout.zero >= 3) f.parameter_bytes += (layout.overlap_parameter_gather ? 2 : 1) * gathered;
+  const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
+  if (layout.zero >= 3) f.parameter_bytes += LayerBuilder::rounded(gathered * unit.weight);
   if (layout.zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
 }
 
@@ -179,6 +179,7 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
                                       const std::vector<Held>& pieces) const {
   const int64_t dense = dense_shard(layout), expert = expert_shard(layout);
   StateCounts counts;
+  int64_t before = 0;
   for (const Held& h : pieces) {
     // A tied head beside its embedding has no weight of its own, but works with the embedding's.
     const bool shares = h.piece == &head_ && content.has_embedding;
@@ -191,7 +192,10 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
     const int64_t whole = dense_share * dense + expert_share * expert;
     counts.share += dense_share + expert_share;
     counts.whole += whole;
-    counts.largest = std::max(counts.largest, whole + (tied + dense - 1) / dense * dense);
+    const int64_t at_work = whole + (tied + dense - 1) / dense * dense;
+    counts.largest = std::max(counts.largest, at_work);
+    counts.largest_pair = std::max(counts.largest_pair, before + at_work);
+    before = at_work;
   }
   return counts;
 }

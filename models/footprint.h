@@ -16,9 +16,10 @@ namespace mpt::models {
 
 /// Elements of a stage's flat buffers.
 struct StateCounts {
-  int64_t whole = 0;    // with the padding that makes shares equal
-  int64_t share = 0;    // of one rank; all of it without ZeRO
-  int64_t largest = 0;  // of one piece, whole: what ZeRO gathers before use and scatters behind it
+  int64_t whole = 0;         // with the padding that makes shares equal
+  int64_t share = 0;         // of one rank; all of it without ZeRO
+  int64_t largest = 0;       // of one piece, whole: what ZeRO gathers before use and scatters behind it
+  int64_t largest_pair = 0;  // of two neighbours: one at work while the next is gathered
 };
 
 /// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,

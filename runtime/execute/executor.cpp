@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/execute/executor.h"
 
+#include <array>
+#include <map>
+#include <set>
+
 namespace mpt::runtime {
 
 namespace {
@@ -12,17 +16,35 @@ bool belongs_to(Pass pass, InstructionKind kind) {
 
 }  // namespace
 
+// What is left out is waited through: for what it would have waited for, and for what stands before it in its
+// lane.
 Executor::Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler, Pass pass)
     : lanes_(lanes), handler_(handler) {
-  const auto kind_of = [&](InstructionId id) { return program.instructions[size_t(id)].kind; };
+  std::map<InstructionId, std::set<InstructionId>> through;  // of instructions of this rank that are left out
+  std::array<InstructionId, kStreamCount> newest;
+  newest.fill(-1);
   for (InstructionId id = 0; id < program.size(); ++id) {
     const auto lane = program.lane_on(id, rank);
-    if (!lane || !belongs_to(pass, kind_of(id))) continue;
-    Entry entry{id, lane->stream, {}};
+    if (!lane) continue;
+    const bool included = belongs_to(pass, program.instructions[size_t(id)].kind);
+    std::set<InstructionId> waits;
     for (const InstructionId wait : program.waits(id)) {
-      if (program.lane_on(wait, rank) && belongs_to(pass, kind_of(wait))) entry.waits.push_back(wait);
+      if (!program.lane_on(wait, rank)) continue;
+      const auto left_out = through.find(wait);
+      if (left_out == through.end()) {
+        waits.insert(wait);
+      } else {
+        waits.insert(left_out->second.begin(), left_out->second.end());
+      }
     }
-    entries_.push_back(std::move(entry));
+    InstructionId& before = newest[size_t(lane->stream)];
+    if (included) {
+      entries_.push_back({id, lane->stream, {waits.begin(), waits.end()}});
+      before = id;
+    } else {
+      if (before >= 0) waits.insert(before);
+      through[id] = std::move(waits);
+    }
   }
 }
 

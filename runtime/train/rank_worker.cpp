@@ -324,8 +324,13 @@ void RankWorker::reduce_norm() {
     sums[0] += h.optimizer->squared_norm();
   }
   world_group_->all_reduce(sums, 2, DataType::float64, ReduceOperation::sum);
-  loss_ = sums[1] / double(plan_.workload.tokens_per_step());
-  if (!evaluating_) gradient_norm_ = std::sqrt(sums[0]) / state_.loss_scale;
+  const double loss = sums[1] / double(plan_.workload.tokens_per_step());
+  if (evaluating_) {
+    validation_loss_ = loss;
+    return;
+  }
+  loss_ = loss;
+  gradient_norm_ = std::sqrt(sums[0]) / state_.loss_scale;
 }
 
 void RankWorker::optimizer_step(int s) {

@@ -51,6 +51,7 @@ class RankWorker final : public InstructionHandler {
   void end_step();
 
   double loss() const { return loss_; }  // mean over the step's tokens, the same on every rank
+  double validation_loss() const { return validation_loss_; }  // of the last pass without gradients
   double gradient_norm() const { return gradient_norm_; }  // before clipping
   /// Whether the step's loss and gradients are finite; if not, the weights stay as they were.
   bool is_finite() const;
@@ -99,7 +100,7 @@ class RankWorker final : public InstructionHandler {
   std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s]
   TrainingState state_;
   bool evaluating_ = false;
-  double loss_ = 0.0, gradient_norm_ = 0.0;
+  double loss_ = 0.0, validation_loss_ = 0.0, gradient_norm_ = 0.0;
 };
 
 }  // namespace mpt::runtime

@@ -142,7 +142,7 @@ class Run {
     for (int64_t batch = 0; batch < options_.evaluation_steps; ++batch) {
       worker.begin_evaluation(*inputs_.validation, batch);
       evaluator.run_step();
-      sum += worker.loss();
+      sum += worker.validation_loss();
     }
     if (worker.is_first_rank()) record_.validation_loss = sum / double(options_.evaluation_steps);
   }

@@ -101,8 +101,8 @@ TEST(LayerProgram, KeptActivationsEqualThePapersUpToNamedTerms) {
   const int64_t paper = 34 * sbh;
   const int64_t dropout_masks = 2 * sbh;  // two masks on the residual
   const int64_t statistics =
-      2 * (2 * 2 * s * b);  // mean and deviation of two norms, which the paper neglects
-  const int64_t log_sum_exp = 2 * s * b * m.heads;  // flash attention's, not in the paper
+      4 * (2 * 2 * s * b);  // mean and deviation of two norms in fp32, which the paper neglects
+  const int64_t log_sum_exp = 4 * s * b * m.heads;  // flash attention's, not in the paper
   EXPECT_EQ(saved_bytes(program, Recompute::none), paper - dropout_masks + statistics + log_sum_exp);
 }
 
@@ -161,9 +161,10 @@ TEST(LayerProgram, SelectiveRecomputeSavesSeventyPercentOfGpt3ForThreePercentOfI
 TEST(LayerProgram, LatentAttentionAndExpertsKeepEachTensorOnce) {
   const ModelSpec m = load_model("deepseek-v3");
   const int64_t tokens = 4096, h = 7168, heads = 128, f = 2048, top = 8;
-  const int64_t attention = 2 * (1536 + 512) + heads * (2 * 192 + 128) + heads * 128 + heads;
+  const int64_t attention = 2 * (1536 + 512) + heads * (2 * 192 + 128) + heads * 128;
   const int64_t experts = 256 + top * (h + 3 * f) + 3 * f;
-  const int64_t expected = tokens * 2 * (4 * h + 4 + attention + experts);
+  const int64_t in_fp32 = 4 + heads;  // statistics and log-sum-exp
+  const int64_t expected = tokens * (2 * (4 * h + attention + experts) + 4 * in_fp32);
   const LayerProgram program = layer_program(m, 60, layout_of(1, 1, Precision::bf16), tokens);
   EXPECT_EQ(saved_bytes(program, Recompute::none), expected);
 }

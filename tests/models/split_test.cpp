@@ -8,6 +8,7 @@
 
 #include "models/footprint.h"
 #include "models/layer_program.h"
+#include "models/parameter_count.h"
 #include "models/zoo.h"
 
 namespace mpt::models {
@@ -93,11 +94,16 @@ TEST(Split, ZeroSharesOutWhatItsStageSays) {
   };
   eighth(optimizer.optimizer_bytes, all.optimizer_bytes, 0);
   EXPECT_EQ(optimizer.gradient_bytes, all.gradient_bytes);
-  // One layer's gradients, and two layers' weights, are whole while they are worked on.
-  const int64_t pieces = model.layers + 2;
-  eighth(gradients.gradient_bytes, all.gradient_bytes, all.gradient_bytes / pieces + 64);
+  // The piece at work has all its gradients, and its weights: the largest is the head with its norm. Where
+  // gathering runs ahead there is room for the next one, too.
+  const int64_t largest = (model.vocab + 1) * model.hidden, of_all = all.parameter_bytes;
+  const int64_t count = count_parameters(model).total;
+  eighth(gradients.gradient_bytes, all.gradient_bytes, largest * (all.gradient_bytes / count));
   EXPECT_EQ(gradients.parameter_bytes, all.parameter_bytes);
-  eighth(weights.parameter_bytes, all.parameter_bytes, 2 * all.parameter_bytes / pieces + 128);
+  eighth(weights.parameter_bytes, all.parameter_bytes, largest * (of_all / count));
+  layout.overlap_parameter_gather = true;
+  EXPECT_GT(bytes(3).parameter_bytes, weights.parameter_bytes);
+  eighth(bytes(3).parameter_bytes, all.parameter_bytes, 2 * largest * (of_all / count));
   layout.offload_optimizer = true;
   EXPECT_EQ(bytes(0).optimizer_bytes, 0);
 }
