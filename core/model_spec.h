@@ -54,6 +54,35 @@ struct LatentAttention {
   }
 };
 
+/// linear: all frequencies divided by the factor (arXiv:2306.15595). llama3: the low ones, smoothly
+/// (Llama 3.1). other: a scaling that only Hugging Face's code has.
+enum class RotaryScalingKind { linear, llama3, other };
+MPT_ENUM_NAMES(RotaryScalingKind, {RotaryScalingKind::linear, "linear"},
+               {RotaryScalingKind::llama3, "llama3"}, {RotaryScalingKind::other, "other"});
+
+/// Frequencies of rotary positions for sequences longer than those of pre-training.
+struct RotaryScaling {
+  RotaryScalingKind kind = RotaryScalingKind::linear;
+  double factor = 1.0;
+  double low_frequency_factor = 1.0, high_frequency_factor = 4.0;  // llama3
+  int64_t original_positions = 8192;                               // llama3
+
+  bool operator==(const RotaryScaling&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = RotaryScaling;
+    v.field("kind", &T::kind, "rule of the scaling");
+    v.field("factor", &T::factor, "by which frequencies fall", between(1e-3, 1e6));
+    v.field("low_frequency_factor", &T::low_frequency_factor,
+            "llama3: wavelengths above original / this fall", optional_field(between(1e-3, 1e6)));
+    v.field("high_frequency_factor", &T::high_frequency_factor, "llama3: those below original / this stay",
+            optional_field(between(1e-3, 1e6)));
+    v.field("original_positions", &T::original_positions, "llama3: positions of pre-training",
+            optional_field(between(1, 1 << 30)));
+  }
+};
+
 /// Mixture of experts in place of the dense MLP.
 struct MixtureOfExperts {
   int64_t experts = 0;
@@ -63,7 +92,8 @@ struct MixtureOfExperts {
   bool shared_gate = false;       // a [hidden, 1] gate on the shared experts (Qwen2-MoE)
   bool router_bias = false;       // a bias (or score-correction) per expert
   int64_t leading_dense_layers = 0;
-  int64_t layer_interval = 1;  // every n-th layer after the leading ones has experts
+  int64_t layer_interval = 1;   // every n-th layer after the leading ones has experts
+  double balance_loss = 0.001;  // coefficient of the load-balancing loss, per layer
 
   bool operator==(const MixtureOfExperts&) const = default;
 
@@ -82,6 +112,8 @@ struct MixtureOfExperts {
     v.field("leading_dense_layers", &T::leading_dense_layers, "first layers with a dense MLP",
             between(0, 100000));
     v.field("layer_interval", &T::layer_interval, "every n-th layer has experts", between(1, 100000));
+    v.field("balance_loss", &T::balance_loss, "coefficient of the load-balancing loss",
+            optional_field(between(0, 100)));
   }
 };
 
@@ -99,6 +131,7 @@ struct ModelSpec {
   bool embedding_norm = false;     // a norm after the embedding (BLOOM)
   PositionKind position = PositionKind::learned;
   double rotary_base = 10000.0;
+  std::optional<RotaryScaling> rotary_scaling;
   double rotary_fraction = 1.0;  // share of each head that is rotated
   AttentionKind attention = AttentionKind::multi_head;
   int64_t heads = 0;
@@ -157,6 +190,7 @@ void ModelSpec::describe(V& v) {
   v.field("rotary_base", &T::rotary_base, "base of the rotary frequencies", optional_field(between(1, 1e12)));
   v.field("rotary_fraction", &T::rotary_fraction, "share of a head that is rotated",
           optional_field(between(0, 1)));
+  v.field("rotary_scaling", &T::rotary_scaling, "scaling of the rotary frequencies", optional_field());
   v.field("attention", &T::attention, "kind of attention", optional_field());
   v.field("heads", &T::heads, "query heads", between(1, 1 << 16));
   v.field("kv_heads", &T::kv_heads, "key and value heads", between(1, 1 << 16));

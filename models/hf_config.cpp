@@ -42,8 +42,7 @@ int64_t head_share(Config& c, const ModelSpec& m, const char* hidden_key) {
   return std::max<int64_t>(1, m.hidden / m.heads);
 }
 
-// Files since transformers 5 hold rotary settings in "rope_parameters". Scaling of the frequencies
-// ("rope_scaling") changes no size and no cost, and is not part of a ModelSpec.
+// Files since transformers 5 hold rotary settings in "rope_parameters".
 double rotary_setting(Config& c, const char* key, double otherwise) {
   return c.real_or(key, c.inner("rope_parameters").real_or(key, otherwise));
 }
@@ -80,6 +79,24 @@ void check_layer_types(Config& c, ModelSpec& m) {
   }
 }
 
+// "rope_scaling", or since transformers 5 the same keys in "rope_parameters".
+void set_rotary_scaling(Config& c, ModelSpec& m) {
+  Config scaling = c.inner(c.has("rope_scaling") ? "rope_scaling" : "rope_parameters");
+  const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
+  if (type == "default") return;
+  RotaryScaling s;
+  s.kind = type == "linear"   ? RotaryScalingKind::linear
+           : type == "llama3" ? RotaryScalingKind::llama3
+                              : RotaryScalingKind::other;
+  s.factor = scaling.real_or("factor", 1.0);
+  if (s.kind == RotaryScalingKind::llama3) {
+    s.low_frequency_factor = scaling.real_or("low_freq_factor", 1.0);
+    s.high_frequency_factor = scaling.real_or("high_freq_factor", 4.0);
+    s.original_positions = scaling.size_or("original_max_position_embeddings", 8192);
+  }
+  m.rotary_scaling = s;
+}
+
 // What the Llama family and its many relatives share.
 ModelSpec llama_like(Config& c, const ClassDefaults& absent) {
   ModelSpec m;
@@ -100,6 +117,7 @@ ModelSpec llama_like(Config& c, const ClassDefaults& absent) {
   m.position = PositionKind::rotary;
   m.rotary_base = rotary_setting(c, "rope_theta", absent.rotary_base);
   m.rotary_fraction = rotary_setting(c, "partial_rotary_factor", 1.0);
+  set_rotary_scaling(c, m);
   m.gated_mlp = true;
   m.activation = activation(c, "hidden_act", "silu");
   m.tied_embeddings = c.flag_or("tie_word_embeddings", false);
@@ -125,6 +143,7 @@ ModelSpec import_mixtral(Config& c) {
   set_window(c, m, std::nullopt);
   m.moe =
       MixtureOfExperts{c.size_or("num_local_experts", 8), c.size_or("num_experts_per_tok", 2), m.ffn_hidden};
+  m.moe->balance_loss = c.real_or("router_aux_loss_coef", 0.001);
   return m;
 }
 

@@ -10,10 +10,9 @@
 namespace mpt::models {
 
 /// A parsed Hugging Face config.json as a ModelSpec. Keys that the family's configuration class defaults are
-/// defaulted alike (absent and null may differ); scaling of rotary frequencies is not read, since it changes
-/// neither size nor cost; what ModelSpec cannot say otherwise (single layers without experts, windows in some
-/// order) is refused; an unknown model_type, a missing key or a wrong type is a UserError that names `file`
-/// and the key. Multimodal files are read through their "text_config".
+/// defaulted alike (absent and null may differ); what ModelSpec cannot say otherwise (single layers without
+/// experts, windows in some order) is refused; an unknown model_type, a missing key or a wrong type is a
+/// UserError that names `file` and the key. Multimodal files are read through their "text_config".
 ModelSpec import_hugging_face(const nlohmann::ordered_json& config, const std::string& file);
 
 /// The values of "model_type" that can be read.

@@ -25,7 +25,9 @@ Family family_of(const ModelSpec& m) {
       refuse(m, "layer norms with other parts than GPT-2's");
     return Family::gpt2;
   }
-  if (m.position != PositionKind::rotary || !m.gated_mlp || m.mlp_bias)
+  if (m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other)
+    refuse(m, "a scaling of rotary positions that is not known here");
+  if (m.position != PositionKind::rotary || !m.gated_mlp || m.mlp_bias || m.rotary_fraction != 1.0)
     refuse(m, "rms norms with other parts than Llama's");
   if (m.moe) {
     if (m.moe->shared_ffn_hidden > 0 || m.moe->leading_dense_layers > 0 || m.moe->layer_interval != 1 ||
@@ -136,6 +138,15 @@ Json gpt2_config(const ModelSpec& m) {
           {"resid_pdrop", 0.0}};
 }
 
+Json rope_scaling(const RotaryScaling& s) {
+  Json scaling{{"rope_type", enum_name(s.kind)}, {"factor", s.factor}};
+  if (s.kind != RotaryScalingKind::llama3) return scaling;
+  scaling["low_freq_factor"] = s.low_frequency_factor;
+  scaling["high_freq_factor"] = s.high_frequency_factor;
+  scaling["original_max_position_embeddings"] = s.original_positions;
+  return scaling;
+}
+
 Json llama_config(const ModelSpec& m, Family family) {
   const std::map<Family, std::pair<const char*, const char*>> names{
       {Family::llama, {"LlamaForCausalLM", "llama"}},
@@ -163,7 +174,9 @@ Json llama_config(const ModelSpec& m, Family family) {
     config["num_local_experts"] = m.moe->experts;
     config["num_experts_per_tok"] = m.moe->experts_per_token;
   }
+  if (family == Family::mixtral) config["router_aux_loss_coef"] = m.moe->balance_loss;
   if (m.sliding_window) config["sliding_window"] = *m.sliding_window;
+  if (m.rotary_scaling) config["rope_scaling"] = rope_scaling(*m.rotary_scaling);
   return config;
 }
 

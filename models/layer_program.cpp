@@ -73,7 +73,7 @@ void add_experts(LayerBuilder& b) {
   const MixtureOfExperts& e = *m.moe;
   const int64_t ffn = b.expert_share(e.expert_ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
   b.linear({"mlp.router", e.experts, m.hidden, e.router_bias, Parallel::replicated}).saves(m.hidden);
-  b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, e.experts)}).saves_local(e.experts);
+  b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, e.experts)}).saves_local_state(e.experts);
   b.expert_linear({"mlp.experts_up", up, m.hidden, m.mlp_bias, Parallel::columns}).saves_copies(m.hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.rows = b.expert_rows();

@@ -94,9 +94,9 @@ Opened open_inputs(const runtime::RunOptions& o, const Plan& plan, bool restarte
   data.vocab = plan.model.vocab;
   data.seed = o.train.seed;
   data.validation_share = o.validation_share;
-  opened.data = std::make_unique<runtime::Dataset>(data, runtime::Split::training);
+  opened.data = std::make_unique<runtime::Dataset>(data, runtime::DataSplit::training);
   if (o.train.evaluate_every > 0)
-    opened.validation = std::make_unique<runtime::Dataset>(data, runtime::Split::validation);
+    opened.validation = std::make_unique<runtime::Dataset>(data, runtime::DataSplit::validation);
   open_weights(o, plan, restarted, opened);
   return opened;
 }

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <span>
 #include <stdexcept>
 #include <string>
 
@@ -49,8 +50,10 @@ class Communicator {
   virtual void receive(void* data, int64_t bytes, int peer) = 0;
   /// Sends to one rank while receiving as much from another: what a ring needs, where sends wait.
   virtual void send_receive(const void* data, int to, void* received, int from, int64_t bytes) = 0;
-  /// Part r of `data`, `bytes` long, goes to rank r; part r of `received` comes from it.
-  virtual void all_to_all(const void* data, void* received, int64_t bytes) = 0;
+  /// Part r of `data`, sent[r] bytes long, goes to rank r; part r of `received`, which gets
+  /// received_bytes[r], comes from it. Parts lie one behind the other.
+  virtual void all_to_all(const void* data, std::span<const int64_t> sent, void* received,
+                          std::span<const int64_t> received_bytes) = 0;
   virtual void barrier() = 0;
 };
 

@@ -104,7 +104,7 @@ struct Dataset::Part {
 
 Dataset::~Dataset() = default;
 
-Dataset::Dataset(const DatasetOptions& options, Split split) : options_(options) {
+Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(options) {
   double sum = 0.0;
   for (const DataPart& part : options.parts) sum += part.weight;
   double before = 0.0;
@@ -120,8 +120,8 @@ Dataset::Dataset(const DatasetOptions& options, Split split) : options_(options)
     }
     const int64_t windows = std::max<int64_t>(0, (part.tokens - 1) / options.sequence);
     const auto held_back = int64_t(std::ceil(options.validation_share * double(windows)));
-    part.first = split == Split::training ? 0 : windows - held_back;
-    part.windows = split == Split::training ? windows - held_back : held_back;
+    part.first = split == DataSplit::training ? 0 : windows - held_back;
+    part.windows = split == DataSplit::training ? windows - held_back : held_back;
     if (part.windows < 1) {
       throw UserError(
           Problem{"--data", fmt::format("{} tokens in {} files", part.tokens, described.paths.size()),

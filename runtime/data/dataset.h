@@ -32,12 +32,12 @@ struct DatasetOptions {
   double validation_share = 0.0;  // of each part's windows, at its end, kept from training
 };
 
-enum class Split { training, validation };
+enum class DataSplit { training, validation };
 
 class Dataset {
  public:
   /// Throws UserError: a file that cannot be read, or too little for one window of `sequence` + 1 tokens.
-  Dataset(const DatasetOptions& options, Split split);
+  Dataset(const DatasetOptions& options, DataSplit split);
   ~Dataset();
 
   int64_t tokens() const;   // in all files

@@ -31,6 +31,7 @@ struct AttentionShape {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
   int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
   int64_t tokens() const { return batch * sequence; }
+  int64_t rotated() const { return (heads + kv_heads) * head_dim; }  // columns of queries and keys
 };
 
 /// Rotary positions: the pairs (i, i + half) of a head, half = the number of frequencies, turn by position x
@@ -106,6 +107,39 @@ class Device {
                                  void* log_sum_exp) = 0;
   virtual void attention_backward(DataType, const AttentionShape&, const void* dout, const void* qkv,
                                   const void* out, const void* log_sum_exp, void* dqkv) = 0;
+
+  /// Each query and key head of qkv is normalised by its root mean square, in place; `kept`
+  /// [b*s, (a + k) * d] gets what stood there.
+  virtual void head_norm_forward(DataType, const AttentionShape&, double epsilon, const void* query_scale,
+                                 const void* key_scale, void* qkv, void* kept) = 0;
+  /// dqkv in place; the scales' gradients accumulate.
+  virtual void head_norm_backward(DataType, const AttentionShape&, double epsilon, const void* query_scale,
+                                  const void* key_scale, const void* kept, void* dqkv, void* dquery_scale,
+                                  void* dkey_scale) = 0;
+
+  // Mixture of experts. Copies are rows of tokens on their way through experts; `chosen` and other lists of
+  // numbers are in host memory, for they decide what runs.
+  /// probabilities [T, E] = softmax of logits, in full precision; chosen [T, k]: the k largest, largest first
+  /// (ties: the lower number); weights [T, k], in full precision: their probabilities, scaled to sum 1.
+  virtual void router_forward(DataType, int64_t tokens, int64_t experts, int64_t top, const void* logits,
+                              void* probabilities, int32_t* chosen, void* weights) = 0;
+  /// dlogits from the gradient of the weights, and of `balance` [T, E], which is added to that of the
+  /// probabilities.
+  virtual void router_backward(DataType, int64_t tokens, int64_t experts, int64_t top,
+                               const void* probabilities, const int32_t* chosen, const void* dweights,
+                               const void* balance, void* dlogits) = 0;
+  /// y[i] = x[rows[i]].
+  virtual void gather_rows(DataType, int64_t count, int64_t columns, const int32_t* rows, const void* x,
+                           void* y) = 0;
+  /// y[t] = sum over j < top of x[rows[t * top + j]].
+  virtual void sum_rows(DataType, int64_t tokens, int64_t top, int64_t columns, const int32_t* rows,
+                        const void* x, void* y) = 0;
+  /// y[i] = factors[i] x[i]; factors in full precision; y may be x.
+  virtual void scale_rows(DataType, int64_t rows, int64_t columns, const void* factors, const void* x,
+                          void* y) = 0;
+  /// dots[i] = a[i] . b[i], in full precision.
+  virtual void row_dots(DataType, int64_t rows, int64_t columns, const void* a, const void* b,
+                        void* dots) = 0;
 
   virtual void activation_forward(DataType, const ActivationShape&, const void* x, void* y) = 0;
   virtual void activation_backward(DataType, const ActivationShape&, const void* dy, const void* x,

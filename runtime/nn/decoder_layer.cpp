@@ -66,17 +66,24 @@ LinearOptions down_options(int64_t index, const RankSizes& s) {
 }  // namespace
 
 DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& sizes, Parameters& parameters,
-                           Communicator& group, Device& device)
+                           const LayerGroups& groups, Device& device)
     : piece_(parameters.begin_piece()),
       recompute_(recompute),
       sizes_(sizes),
       device_(device),
       norm1_(prefix(index) + ".attention.norm", sizes, parameters, device),
-      qkv_(qkv_options(index, sizes), sizes, parameters, group, device),
-      attention_output_(attention_output_options(index, sizes), sizes, parameters, group, device),
-      norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device),
-      up_(up_options(index, sizes), sizes, parameters, group, device),
-      down_(down_options(index, sizes), sizes, parameters, group, device) {}
+      qkv_(qkv_options(index, sizes), sizes, parameters, *groups.tensor, device),
+      attention_output_(attention_output_options(index, sizes), sizes, parameters, *groups.tensor, device),
+      norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device) {
+  if (sizes.model.query_key_norm != QueryKeyNorm::none)
+    head_norm_.emplace(prefix(index) + ".attention", sizes, parameters, device);
+  if (layer_has_experts(sizes.model, index)) {
+    experts_.emplace(prefix(index) + ".mlp", sizes, parameters, *groups.tensor, *groups.expert, device);
+  } else {
+    up_.emplace(up_options(index, sizes), sizes, parameters, *groups.tensor, device);
+    down_.emplace(down_options(index, sizes), sizes, parameters, *groups.tensor, device);
+  }
+}
 
 Buffer DecoderLayer::forward(Buffer input, Saved& saved) {
   const Buffer all = all_tokens();
@@ -85,8 +92,7 @@ Buffer DecoderLayer::forward(Buffer input, Saved& saved) {
   {
     const Buffer projected = local_by(sizes_.hidden);
     forward_to_middle(saved, projected.data(), all.data());
-    forward_mlp_inner(saved, all.data());
-    down_.forward(saved.activated.data(), output.data(), all.data());
+    forward_mlp(saved, output.data(), all.data());
   }
   device_.residual_add(sizes_.type, local_count(), saved.middle.data(), output.data(), output.data());
   keep_only_what_is_asked(saved);
@@ -99,6 +105,7 @@ void DecoderLayer::forward_to_middle(Saved& saved, void* projected, void* all) {
   norm1_.forward(saved.input.data(), saved.norm1_out.data(), saved.norm1_statistics.data());
   saved.qkv = tokens_by(sizes_.attention().row());
   qkv_.forward(saved.norm1_out.data(), saved.qkv.data(), all);
+  if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.unnormed_heads);
   if (sizes_.model.position == PositionKind::rotary)
     device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
   attend(saved);
@@ -114,14 +121,16 @@ void DecoderLayer::attend(Saved& saved) {
                             saved.log_sum_exp.data());
 }
 
-void DecoderLayer::forward_mlp_inner(Saved& saved, void* all) {
+void DecoderLayer::forward_mlp(Saved& saved, void* output, void* all) {
   saved.norm2_statistics = Buffer(device_, norm2_.statistics_bytes());
   saved.norm2_out = local_by(sizes_.hidden);
   norm2_.forward(saved.middle.data(), saved.norm2_out.data(), saved.norm2_statistics.data());
+  if (experts_) return experts_->forward(saved.norm2_out.data(), output, saved.experts);
   saved.up = tokens_by(sizes_.up_columns());
-  up_.forward(saved.norm2_out.data(), saved.up.data(), all);
+  up_->forward(saved.norm2_out.data(), saved.up.data(), all);
   saved.activated = tokens_by(sizes_.ffn);
   device_.activation_forward(sizes_.type, sizes_.activation(), saved.up.data(), saved.activated.data());
+  if (output != nullptr) down_->forward(saved.activated.data(), output, all);
 }
 
 void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
@@ -141,37 +150,53 @@ void DecoderLayer::recompute(Saved& saved, void* all) {
   if (recompute_ == Recompute::none) return;
   const Buffer projected = local_by(sizes_.hidden);
   forward_to_middle(saved, projected.data(), all);
-  forward_mlp_inner(saved, all);
+  forward_mlp(saved, nullptr, all);
 }
 
-Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data) {
-  const Buffer all = all_tokens();
-  recompute(saved, all.data());
-  const DataType type = sizes_.type;
-  saved.d_output = std::move(d_output);
-  const void* d_down = down_.gather_gradient(d_output_data, saved.d_output_gathered);
-  const Buffer d_activated = tokens_by(sizes_.ffn);
-  down_.backward_input(d_down, d_activated.data(), all.data());
-  saved.d_up = tokens_by(sizes_.up_columns());
-  device_.activation_backward(type, sizes_.activation(), d_activated.data(), saved.up.data(),
-                              saved.d_up.data());
+// From the gradient of the output to that of the norm's output.
+Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, void* all) {
   saved.d_norm2_out = local_by(sizes_.hidden);
-  up_.backward_input(saved.d_up.data(), saved.d_norm2_out.data(), all.data());
-  saved.d_middle = local_by(sizes_.hidden);
-  norm2_.backward_input(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data(),
-                        saved.d_middle.data());
-  device_.residual_add(type, local_count(), saved.d_middle.data(), d_output_data, saved.d_middle.data());
+  if (experts_) {
+    experts_->backward_input(d_output, saved.d_norm2_out.data(), loss_scale_, saved.experts);
+    return {};
+  }
+  const void* d_down = down_->gather_gradient(d_output, saved.d_output_gathered);
+  Buffer d_activated = tokens_by(sizes_.ffn);
+  down_->backward_input(d_down, d_activated.data(), all);
+  saved.d_up = tokens_by(sizes_.up_columns());
+  device_.activation_backward(sizes_.type, sizes_.activation(), d_activated.data(), saved.up.data(),
+                              saved.d_up.data());
+  up_->backward_input(saved.d_up.data(), saved.d_norm2_out.data(), all);
+  return d_activated;
+}
 
+Buffer DecoderLayer::backward_attention(Saved& saved, void* all) {
+  const DataType type = sizes_.type;
   const void* d_projected = attention_output_.gather_gradient(saved.d_middle.data(), saved.d_middle_gathered);
-  const Buffer d_core = tokens_by(sizes_.heads * sizes_.head_dim);
-  attention_output_.backward_input(d_projected, d_core.data(), all.data());
+  Buffer d_core = tokens_by(sizes_.heads * sizes_.head_dim);
+  attention_output_.backward_input(d_projected, d_core.data(), all);
   saved.d_qkv = tokens_by(sizes_.attention().row());
   device_.attention_backward(type, sizes_.attention(), d_core.data(), saved.qkv.data(), saved.core_out.data(),
                              saved.log_sum_exp.data(), saved.d_qkv.data());
   if (sizes_.model.position == PositionKind::rotary)
     device_.rotary(type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
+  if (head_norm_) head_norm_->backward_input(saved.unnormed_heads, saved.d_qkv.data(), saved.d_head_scales);
   saved.d_norm1_out = local_by(sizes_.hidden);
-  qkv_.backward_input(saved.d_qkv.data(), saved.d_norm1_out.data(), all.data());
+  qkv_.backward_input(saved.d_qkv.data(), saved.d_norm1_out.data(), all);
+  return d_core;
+}
+
+Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data) {
+  const DataType type = sizes_.type;
+  const Buffer all = all_tokens();
+  recompute(saved, all.data());
+  saved.d_output = std::move(d_output);
+  const Buffer d_activated = backward_mlp(saved, d_output_data, all.data());
+  saved.d_middle = local_by(sizes_.hidden);
+  norm2_.backward_input(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data(),
+                        saved.d_middle.data());
+  device_.residual_add(type, local_count(), saved.d_middle.data(), d_output_data, saved.d_middle.data());
+  const Buffer d_core = backward_attention(saved, all.data());
   Buffer d_input = local_by(sizes_.hidden);
   norm1_.backward_input(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data(),
                         d_input.data());
@@ -184,11 +209,16 @@ void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
     return gathered ? gathered.data() : otherwise;
   };
   const Buffer all = all_tokens();
-  down_.backward_weight(whole(saved.d_output_gathered, d_output_data), saved.activated.data(), all.data());
-  up_.backward_weight(saved.d_up.data(), saved.norm2_out.data(), all.data());
+  if (experts_) {
+    experts_->backward_weight(saved.norm2_out.data(), saved.experts);
+  } else {
+    down_->backward_weight(whole(saved.d_output_gathered, d_output_data), saved.activated.data(), all.data());
+    up_->backward_weight(saved.d_up.data(), saved.norm2_out.data(), all.data());
+  }
   norm2_.backward_weight(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data());
   attention_output_.backward_weight(whole(saved.d_middle_gathered, saved.d_middle.data()),
                                     saved.core_out.data(), all.data());
+  if (head_norm_) head_norm_->backward_weight(saved.d_head_scales);
   qkv_.backward_weight(saved.d_qkv.data(), saved.norm1_out.data(), all.data());
   norm1_.backward_weight(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data());
 }

@@ -8,27 +8,40 @@
 // Memory: what a Saved holds lives from forward to the end of this layer's backward; everything else is freed
 // when the call that made it returns. An output buffer passes to the caller.
 
+#include <optional>
+
+#include "runtime/nn/experts.h"
+#include "runtime/nn/head_norm.h"
 #include "runtime/nn/linear.h"
 #include "runtime/nn/norm.h"
 
 namespace mpt::runtime {
 
+/// The groups that a layer's ranks talk in.
+struct LayerGroups {
+  Communicator* tensor = nullptr;
+  Communicator* expert = nullptr;  // ranks that hold different experts; may be null in a model without
+};
+
 class DecoderLayer {
  public:
   /// What forward keeps for backward; after backward_input also what the weight gradients need.
   struct Saved {
-    Buffer input, norm1_statistics, norm1_out, qkv, log_sum_exp, core_out;
+    Buffer input, norm1_statistics, norm1_out, unnormed_heads, qkv, log_sum_exp, core_out;
     Buffer middle, norm2_statistics, norm2_out, up, activated;
+    Experts::Saved experts;
     // gradients kept from backward_input to backward_weight; those of row-parallel outputs for all tokens
     // where they had to be gathered
     Buffer d_output, d_up, d_norm2_out, d_middle, d_qkv, d_norm1_out;
-    Buffer d_output_gathered, d_middle_gathered;
+    Buffer d_output_gathered, d_middle_gathered, d_head_scales;
   };
 
   /// Begins a piece of `parameters`.
   DecoderLayer(int64_t index, Recompute recompute, const RankSizes& sizes, Parameters& parameters,
-               Communicator& group, Device& device);
+               const LayerGroups& groups, Device& device);
 
+  /// Of the loss's gradient: what the experts' load-balancing loss is weighed against.
+  void set_loss_scale(double scale) { loss_scale_ = scale; }
   size_t piece() const { return piece_; }
   /// Takes the input over into `saved`; returns the output.
   Buffer forward(Buffer input, Saved& saved);
@@ -46,8 +59,12 @@ class DecoderLayer {
   /// Attention and its residual; `projected` is memory for [local tokens, hidden].
   void forward_to_middle(Saved& saved, void* projected, void* all);
   void attend(Saved& saved);
-  void forward_mlp_inner(Saved& saved, void* all);
+  /// The norm, and the MLP to its output [local tokens, hidden]; recomputation stops short of the output.
+  void forward_mlp(Saved& saved, void* output, void* all);
   void recompute(Saved& saved, void* all);
+  // Each returns the gradient it worked with: workspaces live until the layer's backward ends.
+  Buffer backward_mlp(Saved& saved, const void* d_output, void* all);
+  Buffer backward_attention(Saved& saved, void* all);
   void keep_only_what_is_asked(Saved& saved);
 
   size_t piece_;
@@ -56,8 +73,11 @@ class DecoderLayer {
   Device& device_;
   Norm norm1_;
   Linear qkv_, attention_output_;
+  std::optional<HeadNorm> head_norm_;
   Norm norm2_;
-  Linear up_, down_;
+  std::optional<Linear> up_, down_;  // a dense MLP,
+  std::optional<Experts> experts_;   // or one of experts
+  double loss_scale_ = 1.0;
 };
 
 }  // namespace mpt::runtime

@@ -19,7 +19,7 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
       group_(group),
       device_(device),
       split_(options.split),
-      shape_(shard_shape(options, sizes.tokens)) {
+      shape_(shard_shape(options, options.split == Split::whole ? sizes.local_tokens : sizes.tokens)) {
   Parameter weight;
   weight.name = options.name + ".weight";
   weight.global_rows = options.global_columns;
@@ -27,6 +27,8 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
   weight.blocks = options.blocks;
   weight.deviation = options.deviation;
   weight.weight_decay = true;
+  weight.is_first_copy = options.split != Split::whole || group.rank() == 0;
+  weight.partial = options.split == Split::whole && sizes.sequence_parallel;
   weight_ = parameters.add(weight);
   if (!options.bias) return;
   Parameter bias;
@@ -35,6 +37,7 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
   for (const ShardBlock& block : options.blocks) bias.blocks.push_back({block.global_row, block.rows, 0, 1});
   // A row-parallel bias is the same on every rank of the group, and so is its gradient.
   bias.is_first_copy = options.split == Split::columns || group.rank() == 0;
+  bias.partial = weight.partial;
   bias_ = parameters.add(bias);
 }
 
@@ -51,7 +54,7 @@ void Linear::forward(const void* x, void* y, void* all_tokens) {
   const DataType type = parameters_.type();
   const void* weight = parameters_.value(weight_);
   const int64_t local = sizes_.local_tokens;
-  if (split_ == Split::columns || group_.size() == 1) {
+  if (split_ != Split::rows || group_.size() == 1) {
     if (scatters()) {
       group_.all_gather(x, all_tokens, local * shape_.inner, type);
       x = all_tokens;

@@ -17,7 +17,8 @@
 
 namespace mpt::runtime {
 
-enum class Split : uint8_t { columns, rows };
+/// whole: every rank of the group has all of it, for its local tokens.
+enum class Split : uint8_t { columns, rows, whole };
 
 struct LinearOptions {
   std::string name;  // "layers.0.mlp.up"
@@ -45,7 +46,7 @@ class Linear {
   const void* gather_gradient(const void* dy, Buffer& gathered);
 
  private:
-  bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1; }
+  bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1 && split_ != Split::whole; }
   const void* bias_value() { return bias_ < 0 ? nullptr : parameters_.value(bias_); }
 
   const RankSizes& sizes_;

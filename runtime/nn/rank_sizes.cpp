@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
+#include <optional>
 
 #include "core/error.h"
 
@@ -14,13 +16,24 @@ namespace mpt::runtime {
 
 namespace {
 
+// llama3: transformers/modeling_rope_utils.py, _compute_llama3_parameters.
+double scaled(double frequency, const std::optional<RotaryScaling>& scaling) {
+  if (!scaling) return frequency;
+  if (scaling->kind == RotaryScalingKind::linear) return frequency / scaling->factor;
+  const double turns = double(scaling->original_positions) * frequency / (2.0 * std::numbers::pi);
+  const double low = scaling->low_frequency_factor, high = scaling->high_frequency_factor;
+  const double kept = std::clamp((turns - low) / (high - low), 0.0, 1.0);
+  return frequency * (kept + (1.0 - kept) / scaling->factor);
+}
+
 // Su et al. 2021 (arXiv:2104.09864), section 3.4.2: base^(-2 i / rotated).
 std::vector<double> rotary_frequencies(const ModelSpec& m) {
   if (m.position != PositionKind::rotary) return {};
   const auto rotated = int64_t(double(m.head_dim) * m.rotary_fraction) / 2 * 2;
   std::vector<double> frequencies;
   for (int64_t i = 0; i < rotated / 2; ++i)
-    frequencies.push_back(std::pow(m.rotary_base, -2.0 * double(i) / double(rotated)));
+    frequencies.push_back(
+        scaled(std::pow(m.rotary_base, -2.0 * double(i) / double(rotated)), m.rotary_scaling));
   return frequencies;
 }
 
@@ -69,13 +82,16 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
     bool present;
     const char* feature;
   } missing[] = {
-      {model.moe.has_value(), "mixture of experts"},
+      {model.moe && (model.moe->shared_ffn_hidden > 0 || model.mlp_bias),
+       "shared experts or biases in experts"},
+      {model.rotary_scaling && model.rotary_scaling->kind == RotaryScalingKind::other,
+       "this scaling of rotary positions"},
       {model.attention == AttentionKind::latent, "latent attention"},
       {model.position == PositionKind::alibi, "ALiBi positions"},
       {model.norm_placement != NormPlacement::pre, "norms elsewhere than before attention and MLP"},
       {model.parallel_residual, "parallel residual"},
       {model.embedding_norm, "a norm after the embedding"},
-      {model.query_key_norm != QueryKeyNorm::none, "norms on queries and keys"},
+      {model.query_key_norm == QueryKeyNorm::full, "norms over all queries and keys"},
       {model.attention_sinks, "attention sinks"},
       {model.sliding_window.has_value(), "a sliding window"},
       {model.head_bias, "a bias on the output head"},
@@ -90,7 +106,9 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
   }
   const std::pair<bool, std::string> lacking[] = {
       {layout.context > 1, "context parallel"},
-      {layout.expert > 1, "expert parallel"},
+      {layout.expert > 1 && layout.expert_split() > 1, "experts split by expert and width at once"},
+      {layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
+       "expert and tensor parallel without sequence parallel"},
       {layout.offload_optimizer, "an offloaded optimizer"},
       {layout.overlap_gradient_reduce, "gradient reduction during backward"},
       {layout.overlap_parameter_gather, "parameter gathering during forward"},

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/error.h"
-#include "runtime/nn/decoder_layer.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/head.h"
 
@@ -27,15 +26,15 @@ struct Stage::State {
       : options(o),
         content(c),
         device(d),
-        sizes(o.model, o.layout, o.sequence, o.type, groups.tensor->rank()),
+        sizes(o.model, o.layout, o.sequence, o.type, groups.layers.tensor->rank()),
         parameters(d, o.type, groups.sharding) {
     check_supported(o.model, o.layout);
-    if (content.has_embedding) embedding.emplace(sizes, parameters, *groups.tensor, device);
+    if (content.has_embedding) embedding.emplace(sizes, parameters, *groups.layers.tensor, device);
     const int64_t full = recomputed_layers(o.layout, index, content.layer_count);
     for (int64_t l = 0; l < content.layer_count; ++l) {
       const Recompute recompute =
           o.layout.recompute == Recompute::full && l >= full ? Recompute::none : o.layout.recompute;
-      layers.emplace_back(content.first_layer + l, recompute, sizes, parameters, *groups.tensor, device);
+      layers.emplace_back(content.first_layer + l, recompute, sizes, parameters, groups.layers, device);
     }
     if (embedding) table = embedding->table();
     if (content.has_head) {
@@ -44,7 +43,7 @@ struct Stage::State {
         parameters.begin_piece();
         table = add_token_table(sizes, parameters, true);
       }
-      head.emplace(tied ? table : -1, sizes, parameters, *groups.tensor, device);
+      head.emplace(tied ? table : -1, sizes, parameters, *groups.layers.tensor, device);
     }
     parameters.allocate(o.seed);
   }
@@ -197,7 +196,10 @@ void Stage::backward_weight(int micro_batch) {
   s.in_flight.erase(micro_batch);
 }
 
-void Stage::set_loss_scale(double scale) { state_->loss_scale = scale; }
+void Stage::set_loss_scale(double scale) {
+  state_->loss_scale = scale;
+  for (DecoderLayer& layer : state_->layers) layer.set_loss_scale(scale);
+}
 double Stage::loss_sum() const { return state_->loss; }
 void Stage::reset_loss() { state_->loss = 0.0; }
 void Stage::watch_for_overflow() { state_->watching = true; }

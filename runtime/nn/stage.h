@@ -15,6 +15,7 @@
 #include "core/model_spec.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device/device.h"
+#include "runtime/nn/decoder_layer.h"
 #include "runtime/nn/parameters.h"
 
 namespace mpt::runtime {
@@ -29,7 +30,7 @@ struct StageOptions {
 
 /// The groups that a stage's layers talk in; they must outlive it.
 struct StageGroups {
-  Communicator* tensor = nullptr;
+  LayerGroups layers;
   Sharding sharding;  // below ZeRO 2 asked for its sizes and ranks alone
 };
 

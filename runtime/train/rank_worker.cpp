@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "models/footprint.h"
 #include "runtime/device/cpu/cpu_device.h"
 
 namespace mpt::runtime {
@@ -26,6 +27,18 @@ std::vector<int64_t> replicas_of(const RankGrid& grid, int64_t rank) {
   for (at.data = 0; at.data < grid.degree(Axis::data); ++at.data) {
     for (at.context = 0; at.context < grid.degree(Axis::context); ++at.context)
       ranks.push_back(grid.rank(at));
+  }
+  return ranks;
+}
+
+// All ranks of a stage, in the order in which experts are spread over them: tensor, context, data.
+std::vector<int64_t> stage_ranks(const RankGrid& grid, int64_t rank) {
+  RankCoordinates at = grid.coordinates(rank);
+  std::vector<int64_t> ranks;
+  for (at.data = 0; at.data < grid.degree(Axis::data); ++at.data) {
+    for (at.context = 0; at.context < grid.degree(Axis::context); ++at.context) {
+      for (at.tensor = 0; at.tensor < grid.degree(Axis::tensor); ++at.tensor) ranks.push_back(grid.rank(at));
+    }
   }
   return ranks;
 }
@@ -90,13 +103,24 @@ void RankWorker::add_stage(int s, const StageContent& content, int rank, ThreadW
   const Blocks blocks =
       blocks_of(replicas_of(grid_, rank), rank, size_t(layout.zero == 0 ? 1 : layout.shard));
   Communicator* const compute_shard = group(blocks.own, "sharded state");
-  const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
-  made.stage =
-      std::make_unique<Stage>(options, size_t(s), content, *device_,
-                              StageGroups{tensor_group_.get(), {layout.zero, compute_shard, compute_shard}});
   const ReplicaGroups replicas{group(blocks.own, "gradient shards"), group(blocks.across, "gradients")};
-  made.optimizer =
-      std::make_unique<Optimizer>(made.stage->parameters(), *device_, replicas, replicas, *tensor_end_group_);
+  Communicator* compute_expert_shard = compute_shard;
+  ReplicaGroups expert_replicas = replicas;
+  Communicator* expert_group = group({rank}, "experts");
+  if (layout.expert > 1) {
+    const Blocks spread = blocks_of(stage_ranks(grid_, rank), rank, size_t(layout.expert));
+    expert_group = group(spread.own, "experts");
+    const Blocks shares = blocks_of(spread.across, rank, size_t(models::expert_shard(layout)));
+    compute_expert_shard = group(shares.own, "sharded state of experts");
+    expert_replicas = {group(shares.own, "gradient shards of experts"),
+                       group(shares.across, "gradients of experts")};
+  }
+  const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
+  const StageGroups stage_groups{{tensor_group_.get(), expert_group},
+                                 {layout.zero, compute_shard, compute_expert_shard}};
+  made.stage = std::make_unique<Stage>(options, size_t(s), content, *device_, stage_groups);
+  made.optimizer = std::make_unique<Optimizer>(made.stage->parameters(), *device_, replicas, expert_replicas,
+                                               *tensor_end_group_);
   const StageSlots& counts = program_.slots[size_t(s)];
   const int64_t bytes = made.stage->boundary_bytes();
   made.receive_activation = slots(*device_, counts.receive_activation, bytes);

@@ -13,7 +13,7 @@ inline runtime::Dataset make_dataset(const std::string& file, const Plan& plan, 
   options.sequence = plan.workload.sequence;
   options.vocab = plan.model.vocab;
   options.seed = seed;
-  return runtime::Dataset(options, runtime::Split::training);
+  return runtime::Dataset(options, runtime::DataSplit::training);
 }
 
 }  // namespace mpt::test

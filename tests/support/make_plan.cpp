@@ -20,6 +20,9 @@ Plan make_plan(const PlanRequest& request) {
   layout.schedule = request.schedule;
   layout.recompute = request.recompute;
   layout.sequence_parallel = request.sequence_parallel;
+  layout.expert = request.expert;
+  if (request.expert > 1) layout.expert_tensor = 1;
+  layout.context = request.context;
   layout.zero = request.zero;
   if (layout.zero > 0) layout.shard = request.shard > 0 ? request.shard : layout.replicas();
   layout.precision = request.precision;
@@ -74,6 +77,26 @@ ModelSpec little_llama(int64_t layers) {
   m.gated_mlp = true;
   m.activation = ActivationKind::silu;
   m.tied_embeddings = false;
+  return m;
+}
+
+ModelSpec little_mixtral(int64_t layers) {
+  ModelSpec m = little_llama(layers);
+  m.name = "little-mixtral";
+  m.moe = MixtureOfExperts{};
+  m.moe->experts = 4;
+  m.moe->experts_per_token = 2;
+  m.moe->expert_ffn_hidden = 32;
+  m.moe->balance_loss = 0.1;
+  return m;
+}
+
+ModelSpec little_qwen(int64_t layers) {
+  ModelSpec m = little_llama(layers);
+  m.name = "little-qwen";
+  m.query_key_norm = QueryKeyNorm::per_head;
+  m.tied_embeddings = true;
+  m.rotary_scaling = RotaryScaling{RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 32};
   return m;
 }
 

@@ -18,6 +18,7 @@ struct PlanRequest {
   Precision precision = Precision::fp32;
   RankOrder order = RankOrder::pipeline_outermost;
   std::vector<int64_t> layers_per_stage{}, recomputed_layers{};  // empty: even, all
+  int64_t expert = 1, context = 1;
 };
 
 Plan make_plan(const PlanRequest& request);
@@ -26,5 +27,9 @@ Plan make_plan(const PlanRequest& request);
 ModelSpec little_gpt(int64_t layers = 4);
 /// Llama style: rms norm, rotary, grouped queries, gated MLP, untied; the same sizes.
 ModelSpec little_llama(int64_t layers = 4);
+/// Mixtral style: as little_llama with 4 experts, 2 for each token, and a strong load-balancing loss.
+ModelSpec little_mixtral(int64_t layers = 4);
+/// Qwen3 style: as little_llama with norms on query and key heads, tied, and Llama 3.1's rotary scaling.
+ModelSpec little_qwen(int64_t layers = 4);
 
 }  // namespace mpt::test

@@ -58,6 +58,24 @@ class RecordingDevice final : public Device {
   }
   void attention_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
                           void*) override {}
+  void head_norm_forward(DataType, const AttentionShape& s, double, const void*, const void*, void*,
+                         void*) override {
+    add(OperatorKind::norm, s.tokens(), s.rotated());
+  }
+  void head_norm_backward(DataType, const AttentionShape&, double, const void*, const void*, const void*,
+                          void*, void*, void*) override {}
+  // A recorded router sends every token to the first experts.
+  void router_forward(DataType, int64_t tokens, int64_t experts, int64_t top, const void*, void*,
+                      int32_t* chosen, void*) override {
+    add(OperatorKind::router, tokens, experts);
+    for (int64_t i = 0; i < tokens * top; ++i) chosen[i] = int32_t(i % top);
+  }
+  void router_backward(DataType, int64_t, int64_t, int64_t, const void*, const int32_t*, const void*,
+                       const void*, void*) override {}
+  void gather_rows(DataType, int64_t, int64_t, const int32_t*, const void*, void*) override {}
+  void sum_rows(DataType, int64_t, int64_t, int64_t, const int32_t*, const void*, void*) override {}
+  void scale_rows(DataType, int64_t, int64_t, const void*, const void*, void*) override {}
+  void row_dots(DataType, int64_t, int64_t, const void*, const void*, void*) override {}
   void activation_forward(DataType, const ActivationShape& s, const void*, void*) override {
     add(OperatorKind::activation, s.rows, s.columns).gated = s.gated;
   }
@@ -114,7 +132,7 @@ class RecordingCommunicator final : public Communicator {
     add(models::CollectiveKind::reduce_scatter, count * size_ * size_of(type));
   }
   void send_receive(const void*, int, void*, int, int64_t) override {}
-  void all_to_all(const void*, void*, int64_t) override {}
+  void all_to_all(const void*, std::span<const int64_t>, void*, std::span<const int64_t>) override {}
   void broadcast(void*, int64_t, int) override {}
   void send(const void*, int64_t, int) override {}
   void receive(void*, int64_t, int) override {}

@@ -169,11 +169,21 @@ class ThreadCommunicator final : public Communicator {
     await_taken(to);
   }
 
-  void all_to_all(const void* data, void* received, int64_t bytes) override {
-    publish(data, "all_to_all");
+  void all_to_all(const void* data, std::span<const int64_t> sent, void* received,
+                  std::span<const int64_t> received_bytes) override {
+    const Parts own{data, sent};
+    publish(&own, "all_to_all");
+    char* to = static_cast<char*>(received);
     for (int r = 0; r < size(); ++r) {
-      copy_bytes(static_cast<char*>(received) + r * bytes,
-                 static_cast<const char*>(group_->pointers[size_t(r)]) + rank_ * bytes, bytes);
+      const auto& parts = *static_cast<const Parts*>(group_->pointers[size_t(r)]);
+      const int64_t bytes = received_bytes[size_t(r)];
+      MPT_CHECK(parts.bytes[size_t(rank_)] == bytes,
+                "rank {} expected {} bytes from rank {} in group {}, which sends {}", rank_, bytes, r,
+                group_->name, parts.bytes[size_t(rank_)]);
+      const char* from = static_cast<const char*>(parts.data);
+      for (int before = 0; before < rank_; ++before) from += parts.bytes[size_t(before)];
+      copy_bytes(to, from, bytes);
+      to += bytes;
     }
     barrier_in("all_to_all");
   }
@@ -197,6 +207,11 @@ class ThreadCommunicator final : public Communicator {
   void barrier() override { barrier_in("barrier"); }
 
  private:
+  struct Parts {
+    const void* data;
+    std::span<const int64_t> bytes;
+  };
+
   void post(const void* data, int64_t bytes, int peer) {
     Group::Box& box = box_of(rank_, peer);
     box.data = data;

@@ -196,6 +196,77 @@ class CpuDevice final : public Device {
     cpu::attention_backward(s, f.in(dout, count), f.in(qkv, s.tokens() * s.row()), f.in(out, count),
                             as<float>(log_sum_exp), f.out(dqkv, s.tokens() * s.row()));
   }
+  void head_norm_forward(DataType type, const AttentionShape& s, double epsilon, const void* query_scale,
+                         const void* key_scale, void* qkv, void* kept) override {
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::head_norm_forward<T>(s, epsilon, as<T>(query_scale), as<T>(key_scale),
+                                                          as<T>(qkv), as<T>(kept)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::head_norm_forward(s, epsilon, f.in(query_scale, s.head_dim), f.in(key_scale, s.head_dim),
+                           f.in_out(qkv, s.tokens() * s.row()), f.out(kept, s.tokens() * s.rotated()));
+  }
+  void head_norm_backward(DataType type, const AttentionShape& s, double epsilon, const void* query_scale,
+                          const void* key_scale, const void* kept, void* dqkv, void* dquery_scale,
+                          void* dkey_scale) override {
+    if (is_wide(type)) {
+      return MPT_DISPATCH(
+          type, cpu::head_norm_backward<T>(s, epsilon, as<T>(query_scale), as<T>(key_scale), as<T>(kept),
+                                           as<T>(dqkv), as<T>(dquery_scale), as<T>(dkey_scale)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::head_norm_backward(s, epsilon, f.in(query_scale, s.head_dim), f.in(key_scale, s.head_dim),
+                            f.in(kept, s.tokens() * s.rotated()), f.in_out(dqkv, s.tokens() * s.row()),
+                            as<float>(dquery_scale), as<float>(dkey_scale));
+  }
+  void router_forward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* logits,
+                      void* probabilities, int32_t* chosen, void* weights) override {
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::router_forward<T>(tokens, experts, top, as<T>(logits),
+                                                       as<T>(probabilities), chosen, as<T>(weights)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::router_forward(tokens, experts, top, f.in(logits, tokens * experts), as<float>(probabilities),
+                        chosen, as<float>(weights));
+  }
+  void router_backward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* probabilities,
+                       const int32_t* chosen, const void* dweights, const void* balance,
+                       void* dlogits) override {
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::router_backward<T>(tokens, experts, top, as<T>(probabilities), chosen,
+                                                        as<T>(dweights), as<T>(balance), as<T>(dlogits)));
+    }
+    cpu::Widened f(type, memory_);
+    cpu::router_backward(tokens, experts, top, as<float>(probabilities), chosen, as<float>(dweights),
+                         as<float>(balance), f.out(dlogits, tokens * experts));
+  }
+  void gather_rows(DataType type, int64_t count, int64_t columns, const int32_t* rows, const void* x,
+                   void* y) override {
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::gather_rows<T>(count, columns, rows, as<T>(x), as<T>(y)));
+    cpu::gather_rows(count, columns, rows, as<uint16_t>(x), as<uint16_t>(y));
+  }
+  void sum_rows(DataType type, int64_t tokens, int64_t top, int64_t columns, const int32_t* rows,
+                const void* x, void* y) override {
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::sum_rows<T>(tokens, top, columns, rows, as<T>(x), as<T>(y)));
+    cpu::Widened f(type, memory_);
+    cpu::sum_rows(tokens, top, columns, rows, f.in(x, tokens * top * columns), f.out(y, tokens * columns));
+  }
+  void scale_rows(DataType type, int64_t rows, int64_t columns, const void* factors, const void* x,
+                  void* y) override {
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::scale_rows<T>(rows, columns, as<T>(factors), as<T>(x), as<T>(y)));
+    cpu::Widened f(type, memory_);
+    cpu::scale_rows(rows, columns, as<float>(factors), f.in(x, rows * columns), f.out(y, rows * columns));
+  }
+  void row_dots(DataType type, int64_t rows, int64_t columns, const void* a, const void* b,
+                void* dots) override {
+    if (is_wide(type))
+      return MPT_DISPATCH(type, cpu::row_dots<T>(rows, columns, as<T>(a), as<T>(b), as<T>(dots)));
+    cpu::Widened f(type, memory_);
+    cpu::row_dots(rows, columns, f.in(a, rows * columns), f.in(b, rows * columns), as<float>(dots));
+  }
   void activation_forward(DataType type, const ActivationShape& s, const void* x, void* y) override {
     if (is_wide(type)) return MPT_DISPATCH(type, cpu::activation_forward<T>(s, as<T>(x), as<T>(y)));
     cpu::Widened f(type, memory_);

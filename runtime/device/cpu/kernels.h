@@ -39,6 +39,28 @@ void attention_backward(const AttentionShape& shape, const T* dout, const T* qkv
                         const T* log_sum_exp, T* dqkv);
 
 template <class T>
+void head_norm_forward(const AttentionShape& shape, double epsilon, const T* query_scale, const T* key_scale,
+                       T* qkv, T* kept);
+template <class T>
+void head_norm_backward(const AttentionShape& shape, double epsilon, const T* query_scale, const T* key_scale,
+                        const T* kept, T* dqkv, T* dquery_scale, T* dkey_scale);
+
+template <class T>
+void router_forward(int64_t tokens, int64_t experts, int64_t top, const T* logits, T* probabilities,
+                    int32_t* chosen, T* weights);
+template <class T>
+void router_backward(int64_t tokens, int64_t experts, int64_t top, const T* probabilities,
+                     const int32_t* chosen, const T* dweights, const T* balance, T* dlogits);
+template <class T>
+void gather_rows(int64_t count, int64_t columns, const int32_t* rows, const T* x, T* y);
+template <class T>
+void sum_rows(int64_t tokens, int64_t top, int64_t columns, const int32_t* rows, const T* x, T* y);
+template <class T>
+void scale_rows(int64_t rows, int64_t columns, const T* factors, const T* x, T* y);
+template <class T>
+void row_dots(int64_t rows, int64_t columns, const T* a, const T* b, T* dots);
+
+template <class T>
 void activation_forward(const ActivationShape& shape, const T* x, T* y);
 template <class T>
 void activation_backward(const ActivationShape& shape, const T* dy, const T* x, T* dx);

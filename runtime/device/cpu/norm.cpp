@@ -66,10 +66,46 @@ void norm_backward_weight(const NormShape& s, const T* dy, const T* x, const T* 
   }
 }
 
+// Zhang and Sennrich 2019 (arXiv:1910.07467) over each head: y = x / rms(x) * scale.
+template <class T>
+void head_norm_forward(const AttentionShape& s, double epsilon, const T* query_scale, const T* key_scale,
+                       T* qkv, T* kept) {
+  const int64_t normed = s.heads + s.kv_heads;
+  for (int64_t t = 0; t < s.tokens(); ++t) {
+    for (int64_t h = 0; h < normed; ++h) {
+      ArrayView<T> x(qkv + t * s.row() + h * s.head_dim, s.head_dim);
+      ArrayView<T>(kept + (t * normed + h) * s.head_dim, s.head_dim) = x;
+      const T reciprocal = T(1) / std::sqrt(x.square().mean() + T(epsilon));
+      x *= reciprocal * ConstArrayView<T>(h < s.heads ? query_scale : key_scale, s.head_dim);
+    }
+  }
+}
+
+template <class T>
+void head_norm_backward(const AttentionShape& s, double epsilon, const T* query_scale, const T* key_scale,
+                        const T* kept, T* dqkv, T* dquery_scale, T* dkey_scale) {
+  const int64_t normed = s.heads + s.kv_heads;
+  Eigen::Array<T, Eigen::Dynamic, 1> g(s.head_dim), xhat(s.head_dim);
+  for (int64_t t = 0; t < s.tokens(); ++t) {
+    for (int64_t h = 0; h < normed; ++h) {
+      const bool query = h < s.heads;
+      ArrayView<T> d(dqkv + t * s.row() + h * s.head_dim, s.head_dim);
+      const ConstArrayView<T> x(kept + (t * normed + h) * s.head_dim, s.head_dim);
+      const T reciprocal = T(1) / std::sqrt(x.square().mean() + T(epsilon));
+      xhat = x * reciprocal;
+      ArrayView<T>(query ? dquery_scale : dkey_scale, s.head_dim) += d * xhat;
+      g = d * ConstArrayView<T>(query ? query_scale : key_scale, s.head_dim);
+      d = (g - xhat * (g * xhat).mean()) * reciprocal;
+    }
+  }
+}
+
 #define MPT_INSTANTIATE(T)                                                                         \
   template void norm_forward(const NormShape&, const T*, const T*, const T*, T*, T*);              \
   template void norm_backward_input(const NormShape&, const T*, const T*, const T*, const T*, T*); \
-  template void norm_backward_weight(const NormShape&, const T*, const T*, const T*, T*, T*);
+  template void norm_backward_weight(const NormShape&, const T*, const T*, const T*, T*, T*);      \
+  template void head_norm_forward(const AttentionShape&, double, const T*, const T*, T*, T*);      \
+  template void head_norm_backward(const AttentionShape&, double, const T*, const T*, const T*, T*, T*, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)
 

@@ -34,7 +34,7 @@ std::vector<int32_t> tokens_of(const Dataset& data, int64_t number, int64_t sequ
 
 std::string message_of(const DatasetOptions& o) {
   try {
-    Dataset(o, Split::training);
+    Dataset(o, DataSplit::training);
   } catch (const UserError& error) {
     return error.what();
   }
@@ -86,7 +86,7 @@ TEST(Dataset, PermutationHitsEveryIndexOnce) {
 TEST(Dataset, AnEpochShowsEveryWindowOnceAndTheNextInAnotherOrder) {
   std::string text;
   for (int i = 0; i < 401; ++i) text += char('a' + i % 23);
-  const Dataset data(options({write("corpus.txt", text)}, 4), Split::training);
+  const Dataset data(options({write("corpus.txt", text)}, 4), DataSplit::training);
   ASSERT_EQ(data.windows(), 100);
   std::vector<std::vector<int32_t>> epochs[2];
   for (int64_t n = 0; n < 200; ++n) epochs[n / 100].push_back(tokens_of(data, n, 4));
@@ -97,7 +97,7 @@ TEST(Dataset, AnEpochShowsEveryWindowOnceAndTheNextInAnotherOrder) {
 }
 
 TEST(Dataset, BytesAboveAsciiAreTokensUpTo255) {
-  const Dataset data(options({write("bytes.txt", "\xff\xfe\xfd\xfc\xfb")}, 4), Split::training);
+  const Dataset data(options({write("bytes.txt", "\xff\xfe\xfd\xfc\xfb")}, 4), DataSplit::training);
   int32_t tokens[4], targets[4];
   data.sample(0, tokens, targets);
   EXPECT_EQ(tokens[0], 255);
@@ -121,7 +121,7 @@ TEST(Dataset, EveryFormatGivesTheSameTokens) {
     DatasetOptions o = options({file}, 10);
     o.format = format;
     o.vocab = 1000;
-    const Dataset data(o, Split::training);
+    const Dataset data(o, DataSplit::training);
     EXPECT_EQ(data.tokens(), 101) << file;
     std::set<int32_t> firsts;
     for (int64_t n = 0; n < 10; ++n) firsts.insert(tokens_of(data, n, 10).front());
@@ -134,7 +134,7 @@ TEST(Dataset, ValidationWindowsAreNeverTrainedOn) {
   for (size_t i = 0; i < text.size(); ++i) text[i] = char(i / 40 % 256);
   DatasetOptions o = options({write("split.txt", text)}, 40);
   o.validation_share = 0.1;
-  const Dataset training(o, Split::training), validation(o, Split::validation);
+  const Dataset training(o, DataSplit::training), validation(o, DataSplit::validation);
   EXPECT_EQ(training.windows(), 90);
   EXPECT_EQ(validation.windows(), 10);
   for (int64_t n = 0; n < 180; ++n) EXPECT_LT(tokens_of(training, n, 40).front(), 90);
@@ -145,8 +145,8 @@ TEST(Dataset, ValidationWindowsAreNeverTrainedOn) {
 TEST(Dataset, ABlendKeepsItsWeightsAndSkipsNothing) {
   std::string a(4001, 'a'), b(2001, 'b');
   for (size_t i = 0; i < 400; ++i) a[i * 10] = char(i % 50);
-  const Dataset data(options({"3", write("a.txt", a), "1", write("b.txt", b)}, 10), Split::training);
-  const Dataset alone(options({testing::TempDir() + "/a.txt"}, 10), Split::training);
+  const Dataset data(options({"3", write("a.txt", a), "1", write("b.txt", b)}, 10), DataSplit::training);
+  const Dataset alone(options({testing::TempDir() + "/a.txt"}, 10), DataSplit::training);
   std::multiset<std::vector<int32_t>> of_a, of_alone;
   for (int64_t n = 0; n < 4096; ++n) {
     const auto tokens = tokens_of(data, n, 10);
@@ -194,7 +194,7 @@ TEST(Dataset, ADamagedIndexIsRefusedOrHarmless) {
     wrong[at] = char(wrong[at] ^ 0xff);
     write("damaged.idx", wrong);
     try {
-      const Dataset data(o, Split::training);
+      const Dataset data(o, DataSplit::training);
       for (int64_t n = 0; n < 20; ++n) tokens_of(data, n, 8);
     } catch (const UserError&) {
     }

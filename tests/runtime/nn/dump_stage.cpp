@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Writes a small model's weights, tokens, loss and gradients as JSON, for torch_reference.py to compute
-// again. Usage: dump_stage gpt|llama
+// again. Usage: dump_stage gpt|llama|mixtral|qwen
 
 #include <cstdio>
+#include <map>
 #include <string>
 
 #include "core/json.h"
@@ -24,14 +25,18 @@ Json tensor(const runtime::Parameter& p, const void* base, int64_t first) {
 }
 
 int run(const std::string& style) {
-  const ModelSpec model = style == "gpt" ? test::little_gpt(2) : test::little_llama(2);
+  const std::map<std::string, ModelSpec> models{{"gpt", test::little_gpt(2)},
+                                                {"llama", test::little_llama(2)},
+                                                {"mixtral", test::little_mixtral(2)},
+                                                {"qwen", test::little_qwen(2)}};
+  const ModelSpec& model = models.at(style);
   const auto device = runtime::make_cpu_device();
   const auto group = runtime::make_single_communicator();
   Layout layout;
   layout.micro_batch = kBatch;
   layout.layers_per_stage = {model.layers};
   const runtime::StageOptions options{model, layout, kSequence, runtime::DataType::float64, 5};
-  runtime::Stage stage(options, 0, {0, model.layers, true, true}, *device, {group.get(), {}});
+  runtime::Stage stage(options, 0, {0, model.layers, true, true}, *device, {{group.get(), group.get()}, {}});
   stage.set_loss_scale(1.0 / double(kBatch * kSequence));
   runtime::Parameters& parameters = stage.parameters();
   auto* values = static_cast<double*>(parameters.values());

@@ -43,7 +43,7 @@ struct Fixture {
     // Loss scale 1: the gradient of the summed loss.
     stage = std::make_unique<Stage>(StageOptions{model, layout, kSequence, DataType::float64, 3}, 0,
                                     StageContent{0, model.layers, true, true}, *device,
-                                    StageGroups{group.get(), {}});
+                                    StageGroups{{group.get(), group.get()}, {}});
     // Start values are too small for a derivative to stand out: make every weight count. Rows of the
     // embedding stay away from zero, where a norm is so curved that no difference of any step says much.
     auto* values = static_cast<double*>(stage->parameters().values());
@@ -119,6 +119,20 @@ void check_against_differences(const ModelSpec& model) {
 TEST(Gradient, OfGptStyleLayers) { check_against_differences(tiny(test::little_gpt())); }
 TEST(Gradient, OfLlamaStyleLayers) { check_against_differences(tiny(test::little_llama())); }
 
+TEST(Gradient, OfNormsOnHeadsWithScaledPositions) {
+  ModelSpec model = tiny(test::little_qwen());
+  model.tied_embeddings = false;
+  check_against_differences(model);
+}
+
+// The load-balancing loss is no part of the loss that is read, so it stays out here.
+TEST(Gradient, OfExpertsAndTheirRouter) {
+  ModelSpec model = tiny(test::little_mixtral());
+  model.moe->expert_ffn_hidden = 10;
+  model.moe->balance_loss = 0.0;
+  check_against_differences(model);
+}
+
 TEST(Gradient, OfEveryActivationGatedAndPlainAndOfQwenBiases) {
   for (const ActivationKind activation :
        {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::silu}) {
@@ -155,7 +169,7 @@ TEST(Gradient, ThroughABoundaryIsTheWholeModels) {
   layout.micro_batch = kBatch;
   layout.layers_per_stage = {1, 1};
   const StageOptions options{model, layout, kSequence, DataType::float64, 3};
-  const StageGroups groups{group.get(), {}};
+  const StageGroups groups{{group.get(), group.get()}, {}};
   Stage first(options, 0, {0, 1, true, false}, *device, groups),
       second(options, 1, {1, 1, false, true}, *device, groups);
   // The same weights as the whole model's: it lists embedding and layer 0, then layer 1 and the head.

@@ -25,10 +25,30 @@ def norm(x, model, weights, name):
     return F.layer_norm(x, (x.shape[-1],), weights[name + ".scale"], weights[name + ".bias"], model["norm_epsilon"])
 
 
-def rotate(x, base):
+def frequencies(model, half):
+    """Rotary frequencies, low ones divided where the model scales like Llama 3.1."""
+    frequency = model["rotary_base"] ** (-torch.arange(half) / half)
+    scaling = model.get("rotary_scaling")
+    if scaling is None:
+        return frequency
+    low, high, original = (scaling[k] for k in ("low_frequency_factor", "high_frequency_factor", "original_positions"))
+    out = []
+    for f in frequency.tolist():
+        wavelength = 2 * math.pi / f
+        smooth = (original / wavelength - low) / (high - low)
+        if wavelength > original / low:
+            out.append(f / scaling["factor"])
+        elif wavelength < original / high:
+            out.append(f)
+        else:
+            out.append((1 - smooth) * f / scaling["factor"] + smooth * f)
+    return torch.tensor(out)
+
+
+def rotate(x, model):
     """x [batch, heads, sequence, d]; pairs are (i, i + d/2)."""
     sequence, half = x.shape[2], x.shape[3] // 2
-    frequency = base ** (-torch.arange(half) / half)
+    frequency = frequencies(model, half)
     angle = torch.arange(sequence)[:, None] * frequency[None, :]
     a, b = x[..., :half], x[..., half:]
     return torch.cat((a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()), -1)
@@ -44,8 +64,10 @@ def attention(x, model, weights, name):
     heads, kv, d = model["heads"], model["kv_heads"], model["head_dim"]
     qkv = linear(x, weights, name + ".qkv").view(batch, sequence, heads + 2 * kv, d).transpose(1, 2)
     q, k, v = qkv[:, :heads], qkv[:, heads:heads + kv], qkv[:, heads + kv:]
+    if model["query_key_norm"] == "per_head":
+        q, k = norm(q, model, weights, name + ".query_norm"), norm(k, model, weights, name + ".key_norm")
     if model["position"] == "rotary":
-        q, k = rotate(q, model["rotary_base"]), rotate(k, model["rotary_base"])
+        q, k = rotate(q, model), rotate(k, model)
     k, v = (t.repeat_interleave(heads // kv, 1) for t in (k, v))
     score = q @ k.transpose(-1, -2) / math.sqrt(d)
     score = score.masked_fill(torch.ones(sequence, sequence, dtype=torch.bool).triu(1), -math.inf)
@@ -53,7 +75,26 @@ def attention(x, model, weights, name):
     return linear(out, weights, name + ".output")
 
 
+def experts(x, model, weights, name):
+    """Every expert on every token; the chosen ones' probabilities, scaled to sum 1, weigh them. Adds the
+    load-balancing loss of each sequence, by the literature's formula, to model["balance"]."""
+    moe, batch = model["moe"], x.shape[0]
+    probability = linear(x, weights, name + ".router").softmax(-1)
+    top, chosen = probability.topk(moe["experts_per_token"], -1)
+    weight = torch.zeros_like(probability).scatter(-1, chosen, top / top.sum(-1, keepdim=True))
+    up = weights[name + ".experts.up.weight"].view(moe["experts"], -1, x.shape[-1])
+    down = weights[name + ".experts.down.weight"].view(moe["experts"], x.shape[-1], -1)
+    gate, value = torch.einsum("bsh,efh->bsef", x, up).chunk(2, -1)
+    out = torch.einsum("bsef,ehf->bseh", F.silu(gate) * value, down)
+    share = torch.zeros_like(probability).scatter(-1, chosen, 1.0).mean(1) / moe["experts_per_token"]
+    balance = moe["experts"] * (share * probability.mean(1)).sum() / batch
+    model["balance"] = model.get("balance", 0) + moe["balance_loss"] * balance
+    return (out * weight[..., None]).sum(2)
+
+
 def mlp(x, model, weights, name):
+    if "moe" in model:
+        return experts(x, model, weights, name)
     up = linear(x, weights, name + ".up")
     if model["gated_mlp"]:
         gate, up = up.chunk(2, -1)
@@ -85,7 +126,7 @@ def check(program, style):
         value = torch.tensor(entry["value"])
         weights[name] = (value.view(rows, columns) if columns > 1 else value).requires_grad_()
     loss = loss_of(dump, weights)
-    loss.backward()
+    (loss + dump["model"].get("balance", 0)).backward()
     worst = abs(loss.item() - dump["loss"]) / loss.item()
     print(f"{style}: loss {dump['loss']:.12f}, PyTorch {loss.item():.12f}")
     for name, entry in dump["weights"].items():
@@ -101,5 +142,5 @@ def check(program, style):
     print(f"{style}: {len(weights)} gradients, the worst differs by {worst:.1e}")
 
 
-for style in ("gpt", "llama"):
+for style in ("gpt", "llama", "mixtral", "qwen"):
     check(sys.argv[1], style)

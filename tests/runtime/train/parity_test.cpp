@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <span>
 
 #include "core/json.h"
 #include "runtime/train/trainer.h"
@@ -66,6 +67,7 @@ struct NamedLayout {
   int64_t zero = 0, shard = 0;
   RankOrder order = RankOrder::pipeline_outermost;
   std::vector<int64_t> layers_per_stage{}, recomputed_layers{};
+  int64_t expert = 1, context = 1;
 };
 
 constexpr auto kNone = Recompute::none, kSelective = Recompute::selective, kFull = Recompute::full;
@@ -128,8 +130,48 @@ PlanRequest request_for(const ModelSpec& model, const NamedLayout& l) {
   request.order = l.order;
   request.layers_per_stage = l.layers_per_stage;
   request.recomputed_layers = l.recomputed_layers;
+  request.expert = l.expert;
+  request.context = l.context;
   return request;
 }
+
+// Experts beside every other way to split.
+const NamedLayout kExpertLayouts[] = {
+    {"tp2", 2, 1, 1, 1, 1, "1f1b", kNone},
+    {"tp4 sp", 4, 1, 1, 1, 2, "1f1b", kFull, true},
+    {"pp2 zb-v", 1, 2, 1, 2, 1, "zb-v", kNone},
+    {"dp4", 1, 1, 4, 1, 1, "1f1b", kSelective},
+    {"dp4 ep4", 1, 1, 4, 1, 1, "1f1b", kNone, false, 0, 0, kInner, {}, {}, 4},
+    {"dp4 ep2", 1, 1, 4, 1, 2, "1f1b", kFull, false, 0, 0, kInner, {}, {}, 2},
+    {"dp4 ep2 zero1", 1, 1, 4, 1, 1, "1f1b", kNone, false, 1, 0, kInner, {}, {}, 2},
+    {"dp4 ep2 zero3", 1, 1, 4, 1, 1, "1f1b", kNone, false, 3, 0, kInner, {}, {}, 2},
+    {"pp2 dp2 ep2 zb-h1", 1, 2, 2, 1, 1, "zb-h1", kNone, false, 0, 0, kInner, {}, {}, 2},
+    {"tp2 sp dp2 ep4", 2, 1, 2, 1, 1, "1f1b", kNone, true, 0, 0, kInner, {}, {}, 4},
+    {"tp2 sp dp2 ep2 zero2", 2, 1, 2, 1, 1, "1f1b", kNone, true, 2, 0, kInner, {}, {}, 2},
+    {"tp2 sp pp2 dp2 ep4 zero1", 2, 2, 2, 1, 1, "1f1b", kSelective, true, 1, 0, kInner, {}, {}, 4},
+};
+
+// Norms of heads: every tensor rank has a part of their gradient.
+const NamedLayout kQwenLayouts[] = {
+    {"tp2", 2, 1, 1, 1, 1, "1f1b", kNone},
+    {"tp4 sp zero3", 4, 1, 2, 1, 1, "1f1b", kFull, true, 3},
+    {"tp2 pp2 dp2 zb-h1", 2, 2, 2, 1, 1, "zb-h1", kSelective},
+    {"pp2 dp2 zb-v zero2", 1, 2, 2, 2, 1, "zb-v", kNone, false, 2},
+};
+
+void check_follows(const ModelSpec& model, std::span<const NamedLayout> layouts) {
+  const Curve reference = run({model}, DataType::float32);
+  EXPECT_LT(reference.loss.back(), reference.loss.front() - 0.4) << "the loss falls";
+  const Curve exact = run({model}, DataType::float64, 6);
+  for (const NamedLayout& layout : layouts) {
+    const PlanRequest request = request_for(model, layout);
+    EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 6)), 1e-12) << layout.name;
+    EXPECT_LT(worst_difference(reference, run(request, DataType::float32)), 1e-5) << layout.name;
+  }
+}
+
+TEST(ExpertParity, EveryLayoutFollowsTheSingleRank) { check_follows(test::little_mixtral(), kExpertLayouts); }
+TEST(HeadNormParity, EveryLayoutFollowsTheSingleRank) { check_follows(test::little_qwen(), kQwenLayouts); }
 
 class Parity : public testing::TestWithParam<const char*> {
  protected:

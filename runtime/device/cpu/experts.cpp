@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "runtime/device/cpu/eigen_maps.h"
+#include "runtime/device/cpu/kernels.h"
+
+namespace mpt::runtime::cpu {
+
+template <class T>
+void router_forward(int64_t tokens, int64_t experts, int64_t top, const T* logits, T* probabilities,
+                    int32_t* chosen, T* weights) {
+  std::vector<int32_t> order(static_cast<size_t>(experts));
+  for (int64_t t = 0; t < tokens; ++t) {
+    const ConstArrayView<T> logit(logits + t * experts, experts);
+    ArrayView<T> p(probabilities + t * experts, experts);
+    p = (logit - logit.maxCoeff()).exp();
+    p /= p.sum();
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + top, order.end(),
+                      [&](int32_t a, int32_t b) { return p[a] != p[b] ? p[a] > p[b] : a < b; });
+    T sum = 0;
+    for (int64_t j = 0; j < top; ++j) sum += p[order[size_t(j)]];
+    for (int64_t j = 0; j < top; ++j) {
+      chosen[t * top + j] = order[size_t(j)];
+      weights[t * top + j] = p[order[size_t(j)]] / sum;
+    }
+  }
+}
+
+// w_j = p_j / s with s the sum of the chosen: dp_j = (dw_j - sum_i w_i dw_i) / s; then softmax's own.
+template <class T>
+void router_backward(int64_t tokens, int64_t experts, int64_t top, const T* probabilities,
+                     const int32_t* chosen, const T* dweights, const T* balance, T* dlogits) {
+  for (int64_t t = 0; t < tokens; ++t) {
+    const ConstArrayView<T> p(probabilities + t * experts, experts);
+    ArrayView<T> d(dlogits + t * experts, experts);
+    d = ConstArrayView<T>(balance + t * experts, experts);
+    T sum = 0, mean = 0;
+    for (int64_t j = 0; j < top; ++j) {
+      const T of_chosen = p[chosen[t * top + j]];
+      sum += of_chosen;
+      mean += of_chosen * dweights[t * top + j];
+    }
+    for (int64_t j = 0; j < top; ++j) d[chosen[t * top + j]] += (dweights[t * top + j] - mean / sum) / sum;
+    d = p * (d - (p * d).sum());
+  }
+}
+
+template <class T>
+void gather_rows(int64_t count, int64_t columns, const int32_t* rows, const T* x, T* y) {
+  for (int64_t i = 0; i < count; ++i) std::copy_n(x + rows[i] * columns, columns, y + i * columns);
+}
+
+template <class T>
+void sum_rows(int64_t tokens, int64_t top, int64_t columns, const int32_t* rows, const T* x, T* y) {
+  for (int64_t t = 0; t < tokens; ++t) {
+    ArrayView<T> sum(y + t * columns, columns);
+    sum = ConstArrayView<T>(x + rows[t * top] * columns, columns);
+    for (int64_t j = 1; j < top; ++j) sum += ConstArrayView<T>(x + rows[t * top + j] * columns, columns);
+  }
+}
+
+template <class T>
+void scale_rows(int64_t rows, int64_t columns, const T* factors, const T* x, T* y) {
+  for (int64_t r = 0; r < rows; ++r)
+    ArrayView<T>(y + r * columns, columns) = ConstArrayView<T>(x + r * columns, columns) * factors[r];
+}
+
+template <class T>
+void row_dots(int64_t rows, int64_t columns, const T* a, const T* b, T* dots) {
+  for (int64_t r = 0; r < rows; ++r)
+    dots[r] =
+        (ConstArrayView<T>(a + r * columns, columns) * ConstArrayView<T>(b + r * columns, columns)).sum();
+}
+
+#define MPT_INSTANTIATE(T)                                                                               \
+  template void router_forward(int64_t, int64_t, int64_t, const T*, T*, int32_t*, T*);                   \
+  template void router_backward(int64_t, int64_t, int64_t, const T*, const int32_t*, const T*, const T*, \
+                                T*);                                                                     \
+  template void gather_rows(int64_t, int64_t, const int32_t*, const T*, T*);                             \
+  template void sum_rows(int64_t, int64_t, int64_t, const int32_t*, const T*, T*);                       \
+  template void scale_rows(int64_t, int64_t, const T*, const T*, T*);                                    \
+  template void row_dots(int64_t, int64_t, const T*, const T*, T*);
+MPT_INSTANTIATE(float)
+MPT_INSTANTIATE(double)
+template void gather_rows(int64_t, int64_t, const int32_t*, const uint16_t*, uint16_t*);
+
+}  // namespace mpt::runtime::cpu

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nn/experts.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+
+namespace mpt::runtime {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+LinearOptions router_options(const std::string& name, const RankSizes& s) {
+  const int64_t experts = s.model.moe->experts;
+  return {name + ".router", Split::whole, s.model.moe->router_bias,
+          experts,          s.hidden,     {{0, experts, 0, s.hidden}},
+          kDeviation};
+}
+
+char* at_row(const Buffer& buffer, int64_t row, int64_t columns, int64_t unit) {
+  return static_cast<char*>(buffer.data()) + row * columns * unit;
+}
+
+}  // namespace
+
+Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters,
+                 Communicator& tensor_group, Communicator& expert_group, Device& device)
+    : sizes_(sizes),
+      parameters_(parameters),
+      tensor_group_(tensor_group),
+      expert_group_(expert_group),
+      device_(device),
+      experts_(sizes.model.moe->experts),
+      top_(sizes.model.moe->experts_per_token),
+      held_(experts_ / expert_group.size()),
+      width_(sizes.model.moe->expert_ffn_hidden / (expert_group.size() > 1 ? 1 : sizes.tensor)),
+      up_width_(width_ * (sizes.model.gated_mlp ? 2 : 1)),
+      router_(router_options(name, sizes), sizes, parameters, tensor_group, device) {
+  const int64_t first = held_ * expert_group.rank();
+  const int64_t whole = sizes.model.moe->expert_ffn_hidden, parts = sizes.model.gated_mlp ? 2 : 1;
+  const int64_t column = expert_group.size() > 1 ? 0 : width_ * sizes.tensor_rank;
+  Parameter up;
+  up.name = name + ".experts.up.weight";
+  up.global_rows = experts_ * parts * whole;
+  up.global_columns = sizes.hidden;
+  for (int64_t e = first; e < first + held_; ++e) {
+    for (int64_t part = 0; part < parts; ++part)
+      up.blocks.push_back({(e * parts + part) * whole + column, width_, 0, sizes.hidden});
+  }
+  up.deviation = kDeviation;
+  up.weight_decay = up.expert = true;
+  up_ = parameters.add(up);
+  Parameter down = up;
+  down.name = name + ".experts.down.weight";
+  down.global_rows = experts_ * sizes.hidden;
+  down.global_columns = whole;
+  down.blocks.clear();
+  for (int64_t e = first; e < first + held_; ++e)
+    down.blocks.push_back({e * sizes.hidden, sizes.hidden, column, width_});
+  // One addition to the residual stream a layer comes from here (Radford et al. 2019, section 2.3).
+  down.deviation = kDeviation / std::sqrt(2.0 * double(sizes.model.layers));
+  down_ = parameters.add(down);
+}
+
+template <class F>
+void Experts::for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body) {
+  for (const Chunk& chunk : routing.chunks) {
+    if (chunk.rows > 0) body(chunk, LinearShape{chunk.rows, columns, inner});
+  }
+}
+
+// Logits, probabilities and choice for the local tokens; where tensor ranks work on all tokens, the choice
+// and the weights of all.
+void Experts::route(const void* x, Saved& saved, Buffer& weights) {
+  const int64_t local = sizes_.local_tokens, unit = sizes_.state_unit();
+  const DataType wide = state_type_of(sizes_.type);
+  const Buffer logits(device_, width_bytes(local, experts_));
+  router_.forward(x, logits.data(), nullptr);
+  saved.probabilities = Buffer(device_, local * experts_ * unit);
+  saved.routing.chosen.resize(size_t(source_tokens() * top_));
+  weights = Buffer(device_, source_tokens() * top_ * unit);
+  const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
+  int32_t* const chosen = saved.routing.chosen.data();
+  char* const own = static_cast<char*>(weights.data()) + first * unit;
+  device_.router_forward(sizes_.type, local, experts_, top_, logits.data(), saved.probabilities.data(),
+                         chosen + first, own);
+  if (!gathers()) return;
+  tensor_group_.all_gather(own, weights.data(), local * top_, wide);
+  tensor_group_.all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
+}
+
+// Copies in the order of their experts, and within one in that of their tokens.
+void Experts::plan_copies(Routing& routing) {
+  const int64_t tokens = source_tokens();
+  routing.copies = tokens * top_;
+  std::vector<int64_t> copies_of(static_cast<size_t>(experts_), 0);
+  for (const int32_t expert : routing.chosen) ++copies_of[size_t(expert)];
+  std::vector<int64_t> next(copies_of.size(), 0);
+  std::partial_sum(copies_of.begin(), copies_of.end() - 1, next.begin() + 1);
+  routing.source.resize(size_t(routing.copies));
+  routing.place.resize(size_t(routing.copies));
+  for (int64_t i = 0; i < routing.copies; ++i) {
+    const int64_t copy = next[size_t(routing.chosen[size_t(i)])]++;
+    routing.source[size_t(copy)] = int32_t(i / top_);
+    routing.place[size_t(i)] = int32_t(copy);
+  }
+  exchange_counts(routing, copies_of);
+}
+
+void Experts::exchange_counts(Routing& routing, const std::vector<int64_t>& copies_of) {
+  const auto ranks = size_t(expert_group_.size());
+  std::vector<int64_t> arriving(copies_of);  // [ranks, experts held]
+  if (spreads()) {
+    const std::vector<int64_t> bytes(ranks, held_ * int64_t(sizeof(int64_t)));
+    expert_group_.all_to_all(copies_of.data(), bytes, arriving.data(), bytes);
+  }
+  routing.sent.assign(ranks, 0);
+  routing.received.assign(ranks, 0);
+  routing.chunks.clear();
+  routing.rows = 0;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (int64_t e = 0; e < held_; ++e) {
+      const size_t i = rank * size_t(held_) + size_t(e);
+      routing.sent[rank] += copies_of[i];
+      routing.received[rank] += arriving[i];
+      routing.chunks.push_back({e, routing.rows, arriving[i]});
+      routing.rows += arriving[i];
+    }
+  }
+}
+
+namespace {
+
+std::vector<int64_t> in_bytes(std::vector<int64_t> rows, int64_t row_bytes) {
+  for (int64_t& count : rows) count *= row_bytes;
+  return rows;
+}
+
+}  // namespace
+
+Buffer Experts::to_experts(const Routing& r, const Buffer& copies, int64_t columns, DataType type) {
+  const int64_t row = columns * size_of(type);
+  Buffer rows(device_, r.rows * row);
+  expert_group_.all_to_all(copies.data(), in_bytes(r.sent, row), rows.data(), in_bytes(r.received, row));
+  return rows;
+}
+
+Buffer Experts::from_experts(const Routing& r, const Buffer& rows, int64_t columns, DataType type) {
+  const int64_t row = columns * size_of(type);
+  Buffer copies(device_, r.copies * row);
+  expert_group_.all_to_all(rows.data(), in_bytes(r.received, row), copies.data(), in_bytes(r.sent, row));
+  return copies;
+}
+
+// A copy of each token for each of its experts, where the expert is.
+Buffer Experts::dispatch(const Routing& routing, const void* tokens) {
+  Buffer copies(device_, width_bytes(routing.copies, sizes_.hidden));
+  device_.gather_rows(sizes_.type, routing.copies, sizes_.hidden, routing.source.data(), tokens,
+                      copies.data());
+  return spreads() ? to_experts(routing, copies, sizes_.hidden, sizes_.type) : std::move(copies);
+}
+
+// The sum of each token's copies, back with the token; partial sums of tensor ranks are summed, too.
+void Experts::combine(const Routing& routing, const Buffer& rows, void* y) {
+  const DataType type = sizes_.type;
+  Buffer returned;
+  if (spreads()) returned = from_experts(routing, rows, sizes_.hidden, type);
+  const void* const copies = spreads() ? returned.data() : rows.data();
+  const Buffer all = gathers() ? Buffer(device_, sizes_.token_bytes(sizes_.hidden)) : Buffer();
+  device_.sum_rows(type, source_tokens(), top_, sizes_.hidden, routing.place.data(), copies,
+                   gathers() ? all.data() : y);
+  if (spreads()) return;
+  const int64_t local = sizes_.local_tokens * sizes_.hidden;
+  if (gathers()) {
+    tensor_group_.reduce_scatter(all.data(), y, local, type);
+  } else {
+    tensor_group_.all_reduce(y, local, type, ReduceOperation::sum);
+  }
+}
+
+void Experts::forward(const void* x, void* y, Saved& saved) {
+  const DataType type = sizes_.type;
+  const int64_t unit = sizes_.unit(), hidden = sizes_.hidden;
+  Routing& routing = saved.routing;
+  Buffer weights, all;
+  route(x, saved, weights);
+  plan_copies(routing);
+  if (gathers()) {
+    all = Buffer(device_, sizes_.token_bytes(hidden));
+    tensor_group_.all_gather(x, all.data(), sizes_.local_tokens * hidden, type);
+    x = all.data();
+  }
+  saved.copies = dispatch(routing, x);
+  all.reset();
+  saved.weights = Buffer(device_, routing.copies * sizes_.state_unit());
+  std::vector<int32_t> by_copy(static_cast<size_t>(routing.copies));
+  for (size_t i = 0; i < by_copy.size(); ++i) by_copy[size_t(routing.place[i])] = int32_t(i);
+  const DataType wide = state_type_of(type);
+  device_.gather_rows(wide, routing.copies, 1, by_copy.data(), weights.data(), saved.weights.data());
+  if (spreads()) saved.weights = to_experts(routing, saved.weights, 1, wide);
+  saved.up = Buffer(device_, width_bytes(routing.rows, up_width_));
+  for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
+    device_.linear_forward(type, shape, at_row(saved.copies, c.first, hidden, unit),
+                           static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
+                           nullptr, at_row(saved.up, c.first, up_width_, unit));
+  });
+  saved.activated = Buffer(device_, width_bytes(routing.rows, width_));
+  device_.activation_forward(type, {sizes_.model.activation, routing.rows, width_, sizes_.model.gated_mlp},
+                             saved.up.data(), saved.activated.data());
+  if (y == nullptr) return;
+  const Buffer weighted(device_, width_bytes(routing.rows, width_));
+  device_.scale_rows(type, routing.rows, width_, saved.weights.data(), saved.activated.data(),
+                     weighted.data());
+  const Buffer out(device_, width_bytes(routing.rows, hidden));
+  for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
+    device_.linear_forward(type, shape, at_row(weighted, c.first, width_, unit),
+                           static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
+                           nullptr, at_row(out, c.first, hidden, unit));
+  });
+  combine(routing, out, y);
+}
+
+// d(coefficient x experts x sum_e f_e P_e) / d probability: the same for all tokens of a sequence, f_e the
+// share of the sequence's copies that went to expert e. Ranks that hold parts of a sequence count together.
+std::vector<double> Experts::balance_gradient(const Routing& routing, double scale) const {
+  const int64_t local = sizes_.local_tokens;
+  std::vector<double> share(size_t(sizes_.batch * experts_), 0.0);
+  const int64_t first = gathers() ? 0 : sizes_.first_local, tokens = source_tokens();
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t sequence = (first + t) / sizes_.sequence;
+    for (int64_t j = 0; j < top_; ++j)
+      share[size_t(sequence * experts_ + routing.chosen[size_t(t * top_ + j)])] += 1.0;
+  }
+  if (spreads() && sizes_.sequence_parallel) {
+    tensor_group_.all_reduce(share.data(), int64_t(share.size()), DataType::float64, ReduceOperation::sum);
+  }
+  const double factor =
+      sizes_.model.moe->balance_loss * double(experts_) * scale / double(sizes_.sequence * top_);
+  std::vector<double> gradient(size_t(local * experts_));
+  for (int64_t t = 0; t < local; ++t) {
+    const int64_t sequence = (sizes_.first_local + t) / sizes_.sequence;
+    for (int64_t e = 0; e < experts_; ++e)
+      gradient[size_t(t * experts_ + e)] = factor * share[size_t(sequence * experts_ + e)];
+  }
+  return gradient;
+}
+
+void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved& saved) {
+  const DataType type = sizes_.type, wide = state_type_of(type);
+  const int64_t unit = sizes_.unit(), hidden = sizes_.hidden, local = sizes_.local_tokens;
+  const Routing& routing = saved.routing;
+  Buffer all;
+  if (gathers()) {
+    all = Buffer(device_, sizes_.token_bytes(hidden));
+    tensor_group_.all_gather(dy, all.data(), local * hidden, type);
+    dy = all.data();
+  }
+  saved.d_copies_out = dispatch(routing, dy);
+  all.reset();
+  Buffer d_activated(device_, width_bytes(routing.rows, width_));
+  for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
+    device_.linear_backward_input(
+        type, shape, at_row(saved.d_copies_out, c.first, hidden, unit),
+        static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
+        at_row(d_activated, c.first, width_, unit));
+  });
+  Buffer d_weights(device_, routing.rows * sizes_.state_unit());
+  device_.row_dots(type, routing.rows, width_, d_activated.data(), saved.activated.data(), d_weights.data());
+  device_.scale_rows(type, routing.rows, width_, saved.weights.data(), d_activated.data(),
+                     d_activated.data());
+  saved.d_up = Buffer(device_, width_bytes(routing.rows, up_width_));
+  device_.activation_backward(type, {sizes_.model.activation, routing.rows, width_, sizes_.model.gated_mlp},
+                              d_activated.data(), saved.up.data(), saved.d_up.data());
+  d_activated.reset();
+  {
+    const Buffer d_copies(device_, width_bytes(routing.rows, hidden));
+    for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
+      device_.linear_backward_input(
+          type, shape, at_row(saved.d_up, c.first, up_width_, unit),
+          static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
+          at_row(d_copies, c.first, hidden, unit));
+    });
+    combine(routing, d_copies, dx);
+  }
+  // The weights' gradients, by token again.
+  if (spreads()) d_weights = from_experts(routing, d_weights, 1, wide);
+  const Buffer by_token(device_, routing.copies * sizes_.state_unit());
+  device_.gather_rows(wide, routing.copies, 1, routing.place.data(), d_weights.data(), by_token.data());
+  if (!spreads()) tensor_group_.all_reduce(by_token.data(), routing.copies, wide, ReduceOperation::sum);
+  const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
+  const std::vector<double> balance = balance_gradient(routing, loss_scale);
+  const Buffer d_balance(device_, local * experts_ * sizes_.state_unit());
+  device_.upload(wide, balance.data(), local * experts_, d_balance.data());
+  saved.d_logits = Buffer(device_, width_bytes(local, experts_));
+  device_.router_backward(type, local, experts_, top_, saved.probabilities.data(),
+                          routing.chosen.data() + first,
+                          static_cast<char*>(by_token.data()) + first * sizes_.state_unit(), d_balance.data(),
+                          saved.d_logits.data());
+  const Buffer through_router(device_, width_bytes(local, hidden));
+  router_.backward_input(saved.d_logits.data(), through_router.data(), nullptr);
+  device_.residual_add(type, local * hidden, dx, through_router.data(), dx);
+}
+
+void Experts::backward_weight(const void* x, Saved& saved) {
+  const DataType type = sizes_.type;
+  const int64_t unit = sizes_.unit(), state = size_of(parameters_.state_type()), hidden = sizes_.hidden;
+  const Routing& routing = saved.routing;
+  router_.backward_weight(saved.d_logits.data(), x, nullptr);
+  for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
+    device_.linear_backward_weight(
+        type, shape, at_row(saved.d_up, c.first, up_width_, unit),
+        at_row(saved.copies, c.first, hidden, unit),
+        static_cast<char*>(parameters_.gradient(up_)) + c.expert * up_width_ * hidden * state, nullptr);
+  });
+  const Buffer weighted(device_, width_bytes(routing.rows, width_));
+  device_.scale_rows(type, routing.rows, width_, saved.weights.data(), saved.activated.data(),
+                     weighted.data());
+  for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape& shape) {
+    device_.linear_backward_weight(
+        type, shape, at_row(saved.d_copies_out, c.first, hidden, unit),
+        at_row(weighted, c.first, width_, unit),
+        static_cast<char*>(parameters_.gradient(down_)) + c.expert * hidden * width_ * state, nullptr);
+  });
+}
+
+}  // namespace mpt::runtime

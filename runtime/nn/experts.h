@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Experts: the mixture of experts that takes a dense MLP's place (Fedus et al. 2021, arXiv:2101.03961; Jiang
+// et al. 2024, arXiv:2401.04088). A router picks experts for each token; copies of the token go through them
+// and are added up, weighted.
+//
+// Without expert parallelism every rank of the tensor group holds its share of every expert's width and sees
+// all tokens. With it a rank holds whole experts, works on its own tokens, and sends copies to where their
+// experts are and back (Lepikhin et al. 2020, arXiv:2006.16668). A copy's weight multiplies what goes into
+// the second product, so that outputs need not be kept for its gradient.
+//
+// The load-balancing loss of each sequence, coefficient x experts x sum of f_e P_e (arXiv:2101.03961, eq. 4,
+// over one sequence as in arXiv:2405.04434, section 2.1.4), acts through its gradient alone: per sequence it
+// does not depend on the layout.
+
+#include <vector>
+
+#include "runtime/nn/linear.h"
+
+namespace mpt::runtime {
+
+class Experts {
+ public:
+  /// Rows that one expert works on, for one rank that sent them.
+  struct Chunk {
+    int64_t expert = 0;  // of this rank's
+    int64_t first = 0, rows = 0;
+  };
+  /// Where the copies of a micro-batch's tokens go.
+  struct Routing {
+    std::vector<int32_t> chosen;          // [tokens, top]; experts by token
+    std::vector<int32_t> source;          // token of each copy, copies sorted by expert
+    std::vector<int32_t> place;           // [tokens, top]: the copy
+    std::vector<int64_t> sent, received;  // copies to and from each rank of the expert group
+    std::vector<Chunk> chunks;
+    int64_t copies = 0, rows = 0;  // sent in all, worked on
+  };
+  struct Saved {
+    Routing routing;
+    Buffer probabilities, copies, weights, up, activated;
+    Buffer d_logits, d_copies_out, d_up;  // from backward_input to backward_weight
+  };
+
+  Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters, Communicator& tensor_group,
+          Communicator& expert_group, Device& device);
+
+  /// x and y [local tokens, hidden]. Without `y` it stops where the kept activations are made.
+  void forward(const void* x, void* y, Saved& saved);
+  /// `loss_scale` is that of the loss's gradient. dx is written.
+  void backward_input(const void* dy, void* dx, double loss_scale, Saved& saved);
+  void backward_weight(const void* x, Saved& saved);
+
+ private:
+  bool spreads() const { return expert_group_.size() > 1; }
+  bool gathers() const { return !spreads() && sizes_.sequence_parallel && tensor_group_.size() > 1; }
+  int64_t source_tokens() const { return gathers() ? sizes_.tokens : sizes_.local_tokens; }
+  int64_t width_bytes(int64_t rows, int64_t columns) const { return rows * columns * sizes_.unit(); }
+  void route(const void* x, Saved& saved, Buffer& weights);
+  void plan_copies(Routing& routing);
+  void exchange_counts(Routing& routing, const std::vector<int64_t>& copies_of);
+  Buffer to_experts(const Routing& routing, const Buffer& copies, int64_t columns, DataType type);
+  Buffer from_experts(const Routing& routing, const Buffer& rows, int64_t columns, DataType type);
+  Buffer dispatch(const Routing& routing, const void* tokens);
+  void combine(const Routing& routing, const Buffer& rows, void* y);
+  std::vector<double> balance_gradient(const Routing& routing, double scale) const;
+  template <class F>
+  void for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body);
+
+  const RankSizes& sizes_;
+  Parameters& parameters_;
+  Communicator& tensor_group_;
+  Communicator& expert_group_;
+  Device& device_;
+  int64_t experts_, top_, held_, width_, up_width_;  // width: of an expert's MLP on this rank
+  Linear router_;
+  int up_ = -1, down_ = -1;
+};
+
+}  // namespace mpt::runtime
