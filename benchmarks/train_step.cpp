@@ -47,7 +47,7 @@ int run(int argc, char** argv) {
   const auto group = runtime::make_single_communicator();
   constexpr auto kType = runtime::DataType::float32;
   runtime::Stage stage({model, layout, sequence, kType, 1}, 0, {0, model.layers, true, true}, *device,
-                       {{group.get(), group.get()}, {}});
+                       {{group.get(), group.get(), group.get()}, {}});
   stage.set_loss_scale(1.0 / double(tokens));
   runtime::Parameters& parameters = stage.parameters();
   const int64_t bytes = parameters.count() * 4;

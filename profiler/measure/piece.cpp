@@ -22,8 +22,8 @@ struct PieceRunner::State {
         parameters(*device, sizes.type, {}) {
     if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
     if (piece == Piece::layer)
-      layer.emplace(0, layout.recompute, sizes, parameters, runtime::LayerGroups{group.get(), group.get()},
-                    *device);
+      layer.emplace(0, layout.recompute, sizes, parameters,
+                    runtime::LayerGroups{group.get(), group.get(), group.get()}, *device);
     if (piece == Piece::head) head.emplace(-1, sizes, parameters, *group, *device);
     parameters.allocate(1);
     // Every word in turn, as far as this rank holds it: a real table is not one row.

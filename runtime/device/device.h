@@ -41,6 +41,14 @@ struct Rotation {
   std::span<const int32_t> positions;  // [s]
 };
 
+/// Queries of a rank against a block of keys from another: query i sees the first visible[i] of them.
+/// Positions rise in either, so that what is seen is always the beginning of the block.
+struct AttentionBlock {
+  AttentionShape shape;
+  int64_t keys = 0;
+  std::span<const int32_t> visible;  // [s], in host memory
+};
+
 struct NormShape {
   NormKind kind = NormKind::layer_norm;
   int64_t rows = 0, columns = 0;
@@ -107,6 +115,20 @@ class Device {
                                  void* log_sum_exp) = 0;
   virtual void attention_backward(DataType, const AttentionShape&, const void* dout, const void* qkv,
                                   const void* out, const void* log_sum_exp, void* dqkv) = 0;
+
+  // Attention to one block of keys at a time (Liu et al. 2023, arXiv:2310.01889). `kv` [b*keys, 2kd] holds
+  // the block's keys and values. Sums over blocks are in full precision.
+  /// out [b*s, a*d] and log_sum_exp [b, a, s] become those over this block and the earlier ones; with `first`
+  /// there are none.
+  virtual void attention_block_forward(DataType, const AttentionBlock&, const void* qkv, const void* kv,
+                                       bool first, void* out, void* log_sum_exp) = 0;
+  /// With the result over all blocks: dq [b*s, a*d] and dkv [b*keys, 2kd] get what this block adds.
+  virtual void attention_block_backward(DataType, const AttentionBlock&, const void* dout, const void* qkv,
+                                        const void* kv, const void* out, const void* log_sum_exp, void* dq,
+                                        void* dkv) = 0;
+  /// to[r, 0 .. columns] = from[r, 0 .. columns], converted; strides in elements.
+  virtual void copy_columns(DataType from_type, DataType to_type, int64_t rows, int64_t columns,
+                            const void* from, int64_t from_stride, void* to, int64_t to_stride) = 0;
 
   /// Each query and key head of qkv is normalised by its root mean square, in place; `kept`
   /// [b*s, (a + k) * d] gets what stood there.

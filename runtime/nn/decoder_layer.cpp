@@ -74,11 +74,12 @@ DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& 
       norm1_(prefix(index) + ".attention.norm", sizes, parameters, device),
       qkv_(qkv_options(index, sizes), sizes, parameters, *groups.tensor, device),
       attention_output_(attention_output_options(index, sizes), sizes, parameters, *groups.tensor, device),
+      core_(sizes, *groups.context, device),
       norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device) {
   if (sizes.model.query_key_norm != QueryKeyNorm::none)
     head_norm_.emplace(prefix(index) + ".attention", sizes, parameters, device);
   if (layer_has_experts(sizes.model, index)) {
-    experts_.emplace(prefix(index) + ".mlp", sizes, parameters, *groups.tensor, *groups.expert, device);
+    experts_.emplace(prefix(index) + ".mlp", sizes, parameters, groups, device);
   } else {
     up_.emplace(up_options(index, sizes), sizes, parameters, *groups.tensor, device);
     down_.emplace(down_options(index, sizes), sizes, parameters, *groups.tensor, device);
@@ -108,6 +109,7 @@ void DecoderLayer::forward_to_middle(Saved& saved, void* projected, void* all) {
   if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.unnormed_heads);
   if (sizes_.model.position == PositionKind::rotary)
     device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
+  core_.prepare(saved.qkv);
   attend(saved);
   attention_output_.forward(saved.core_out.data(), projected, all);
   saved.middle = local_by(sizes_.hidden);
@@ -117,8 +119,7 @@ void DecoderLayer::forward_to_middle(Saved& saved, void* projected, void* all) {
 void DecoderLayer::attend(Saved& saved) {
   saved.core_out = tokens_by(sizes_.heads * sizes_.head_dim);
   saved.log_sum_exp = Buffer(device_, sizes_.state_bytes(sizes_.heads));
-  device_.attention_forward(sizes_.type, sizes_.attention(), saved.qkv.data(), saved.core_out.data(),
-                            saved.log_sum_exp.data());
+  core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data());
 }
 
 void DecoderLayer::forward_mlp(Saved& saved, void* output, void* all) {
@@ -176,8 +177,8 @@ Buffer DecoderLayer::backward_attention(Saved& saved, void* all) {
   Buffer d_core = tokens_by(sizes_.heads * sizes_.head_dim);
   attention_output_.backward_input(d_projected, d_core.data(), all);
   saved.d_qkv = tokens_by(sizes_.attention().row());
-  device_.attention_backward(type, sizes_.attention(), d_core.data(), saved.qkv.data(), saved.core_out.data(),
-                             saved.log_sum_exp.data(), saved.d_qkv.data());
+  core_.backward(d_core.data(), saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
+                 saved.d_qkv.data());
   if (sizes_.model.position == PositionKind::rotary)
     device_.rotary(type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
   if (head_norm_) head_norm_->backward_input(saved.unnormed_heads, saved.d_qkv.data(), saved.d_head_scales);

@@ -10,18 +10,13 @@
 
 #include <optional>
 
+#include "runtime/nn/attention_core.h"
 #include "runtime/nn/experts.h"
 #include "runtime/nn/head_norm.h"
 #include "runtime/nn/linear.h"
 #include "runtime/nn/norm.h"
 
 namespace mpt::runtime {
-
-/// The groups that a layer's ranks talk in.
-struct LayerGroups {
-  Communicator* tensor = nullptr;
-  Communicator* expert = nullptr;  // ranks that hold different experts; may be null in a model without
-};
 
 class DecoderLayer {
  public:
@@ -73,6 +68,7 @@ class DecoderLayer {
   Device& device_;
   Norm norm1_;
   Linear qkv_, attention_output_;
+  AttentionCore core_;
   std::optional<HeadNorm> head_norm_;
   Norm norm2_;
   std::optional<Linear> up_, down_;  // a dense MLP,

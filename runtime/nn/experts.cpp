@@ -25,21 +25,22 @@ char* at_row(const Buffer& buffer, int64_t row, int64_t columns, int64_t unit) {
 }  // namespace
 
 Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters,
-                 Communicator& tensor_group, Communicator& expert_group, Device& device)
+                 const LayerGroups& groups, Device& device)
     : sizes_(sizes),
       parameters_(parameters),
-      tensor_group_(tensor_group),
-      expert_group_(expert_group),
+      tensor_group_(*groups.tensor),
+      context_group_(*groups.context),
+      expert_group_(*groups.expert),
       device_(device),
       experts_(sizes.model.moe->experts),
       top_(sizes.model.moe->experts_per_token),
-      held_(experts_ / expert_group.size()),
-      width_(sizes.model.moe->expert_ffn_hidden / (expert_group.size() > 1 ? 1 : sizes.tensor)),
+      held_(experts_ / expert_group_.size()),
+      width_(sizes.model.moe->expert_ffn_hidden / (expert_group_.size() > 1 ? 1 : sizes.tensor)),
       up_width_(width_ * (sizes.model.gated_mlp ? 2 : 1)),
-      router_(router_options(name, sizes), sizes, parameters, tensor_group, device) {
-  const int64_t first = held_ * expert_group.rank();
+      router_(router_options(name, sizes), sizes, parameters, tensor_group_, device) {
+  const int64_t first = held_ * expert_group_.rank();
   const int64_t whole = sizes.model.moe->expert_ffn_hidden, parts = sizes.model.gated_mlp ? 2 : 1;
-  const int64_t column = expert_group.size() > 1 ? 0 : width_ * sizes.tensor_rank;
+  const int64_t column = expert_group_.size() > 1 ? 0 : width_ * sizes.tensor_rank;
   Parameter up;
   up.name = name + ".experts.up.weight";
   up.global_rows = experts_ * parts * whole;
@@ -235,8 +236,9 @@ std::vector<double> Experts::balance_gradient(const Routing& routing, double sca
   if (spreads() && sizes_.sequence_parallel) {
     tensor_group_.all_reduce(share.data(), int64_t(share.size()), DataType::float64, ReduceOperation::sum);
   }
-  const double factor =
-      sizes_.model.moe->balance_loss * double(experts_) * scale / double(sizes_.sequence * top_);
+  context_group_.all_reduce(share.data(), int64_t(share.size()), DataType::float64, ReduceOperation::sum);
+  const double factor = sizes_.model.moe->balance_loss * double(experts_) * scale /
+                        double(sizes_.sequence * sizes_.context * top_);
   std::vector<double> gradient(size_t(local * experts_));
   for (int64_t t = 0; t < local; ++t) {
     const int64_t sequence = (sizes_.first_local + t) / sizes_.sequence;

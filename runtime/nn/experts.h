@@ -42,8 +42,8 @@ class Experts {
     Buffer d_logits, d_copies_out, d_up;  // from backward_input to backward_weight
   };
 
-  Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters, Communicator& tensor_group,
-          Communicator& expert_group, Device& device);
+  Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups,
+          Device& device);
 
   /// x and y [local tokens, hidden]. Without `y` it stops where the kept activations are made.
   void forward(const void* x, void* y, Saved& saved);
@@ -70,6 +70,7 @@ class Experts {
   const RankSizes& sizes_;
   Parameters& parameters_;
   Communicator& tensor_group_;
+  Communicator& context_group_;
   Communicator& expert_group_;
   Device& device_;
   int64_t experts_, top_, held_, width_, up_width_;  // width: of an expert's MLP on this rank

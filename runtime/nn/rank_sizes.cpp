@@ -40,15 +40,17 @@ std::vector<double> rotary_frequencies(const ModelSpec& m) {
 }  // namespace
 
 RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequence_length, DataType element,
-                     int rank)
+                     int rank, int context_rank)
     : model(spec),
       type(element),
       tensor(layout.tensor),
       tensor_rank(rank),
       sequence_parallel(layout.sequence_parallel),
+      context(layout.context),
+      context_method(layout.context_method),
       batch(layout.micro_batch),
-      sequence(sequence_length),
-      tokens(layout.micro_batch * sequence_length),
+      sequence(sequence_length / layout.context),
+      tokens(layout.micro_batch * sequence),
       hidden(spec.hidden),
       local_tokens(layout.sequence_parallel ? tokens / layout.tensor : tokens),
       first_local(layout.sequence_parallel ? local_tokens * rank : 0),
@@ -58,12 +60,24 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       ffn(spec.ffn_hidden / layout.tensor),
       vocab_rows((spec.vocab + layout.tensor - 1) / layout.tensor),
       frequencies(rotary_frequencies(spec)),
-      positions(size_t(sequence)) {
+      positions(context_positions(sequence, layout.context, context_rank, layout.context_method)) {
   vocab_first = std::min(spec.vocab, vocab_rows * rank);
   vocab_used = std::min(spec.vocab - vocab_first, vocab_rows);
-  std::iota(positions.begin(), positions.end(), 0);
   for (int64_t t = first_local; t < first_local + local_tokens; ++t)
     local_positions.push_back(positions[size_t(t % sequence)]);
+}
+
+std::vector<int32_t> context_positions(int64_t sequence, int64_t ranks, int64_t rank, ContextMethod method) {
+  std::vector<int32_t> positions(static_cast<size_t>(sequence));
+  if (ranks == 1 || method == ContextMethod::all_to_all) {
+    std::iota(positions.begin(), positions.end(), int32_t(rank * sequence));
+    return positions;
+  }
+  const int64_t piece = sequence / 2;
+  const auto middle = positions.begin() + piece;
+  std::iota(positions.begin(), middle, int32_t(rank * piece));
+  std::iota(middle, positions.end(), int32_t((2 * ranks - 1 - rank) * piece));
+  return positions;
 }
 
 DataType compute_type(Precision precision) {
@@ -105,7 +119,6 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
                             "this runtime does not have it yet; mpt-plan can still plan it"});
   }
   const std::pair<bool, std::string> lacking[] = {
-      {layout.context > 1, "context parallel"},
       {layout.expert > 1 && layout.expert_split() > 1, "experts split by expert and width at once"},
       {layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
        "expert and tensor parallel without sequence parallel"},

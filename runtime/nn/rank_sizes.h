@@ -17,13 +17,16 @@
 namespace mpt::runtime {
 
 struct RankSizes {
+  /// `sequence_length`: of whole sequences.
   RankSizes(const ModelSpec& model, const Layout& layout, int64_t sequence_length, DataType element,
-            int tensor_rank);
+            int tensor_rank, int context_rank = 0);
 
   ModelSpec model;
   DataType type;
   int64_t tensor, tensor_rank;
   bool sequence_parallel;
+  int64_t context;
+  ContextMethod context_method;
   int64_t batch, sequence, tokens, hidden;      // sequence: of this rank
   int64_t local_tokens, first_local;            // of the tokens, those that norms and residuals work on
   int64_t heads, kv_heads, head_dim, ffn;       // on this rank
@@ -44,6 +47,17 @@ struct RankSizes {
   Rotation rotation() const { return {frequencies, positions}; }
   int64_t up_columns() const { return ffn * (model.gated_mlp ? 2 : 1); }
 };
+
+/// The groups that a layer's ranks talk in.
+struct LayerGroups {
+  Communicator* tensor = nullptr;
+  Communicator* context = nullptr;
+  Communicator* expert = nullptr;  // ranks that hold different experts; may be null in a model without
+};
+
+/// Positions of the tokens that a context rank holds of each sequence, `sequence` of them: for a ring one
+/// piece from the front and one from the back, else one run.
+std::vector<int32_t> context_positions(int64_t sequence, int64_t ranks, int64_t rank, ContextMethod method);
 
 /// The element type that a layout computes in.
 DataType compute_type(Precision precision);

@@ -26,7 +26,8 @@ struct Stage::State {
       : options(o),
         content(c),
         device(d),
-        sizes(o.model, o.layout, o.sequence, o.type, groups.layers.tensor->rank()),
+        sizes(o.model, o.layout, o.sequence, o.type, groups.layers.tensor->rank(),
+              groups.layers.context->rank()),
         parameters(d, o.type, groups.sharding) {
     check_supported(o.model, o.layout);
     if (content.has_embedding) embedding.emplace(sizes, parameters, *groups.layers.tensor, device);

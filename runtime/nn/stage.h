@@ -23,7 +23,7 @@ namespace mpt::runtime {
 struct StageOptions {
   ModelSpec model;
   Layout layout;
-  int64_t sequence = 0;  // tokens of a sequence that this rank holds
+  int64_t sequence = 0;  // of whole sequences, of which context ranks hold parts
   DataType type = DataType::float32;
   uint64_t seed = 0;  // every weight depends on seed, name and global index alone: the same in any layout
 };

@@ -81,6 +81,7 @@ void RankWorker::make_groups(int rank, ThreadWorld& world) {
     return world.communicator(rank, to_int(members), name);
   };
   tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor");
+  context_group_ = group(grid_.group(rank, Axis::context), "context");
   tensor_end_group_ = group(grid_.group(rank, Axis::tensor), "tensor, end of step");
   const auto pipeline = grid_.group(rank, Axis::pipeline);
   activation_group_ = group(pipeline, "pipeline activations");
@@ -116,7 +117,7 @@ void RankWorker::add_stage(int s, const StageContent& content, int rank, ThreadW
                        group(shares.across, "gradients of experts")};
   }
   const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
-  const StageGroups stage_groups{{tensor_group_.get(), expert_group},
+  const StageGroups stage_groups{{tensor_group_.get(), context_group_.get(), expert_group},
                                  {layout.zero, compute_shard, compute_expert_shard}};
   made.stage = std::make_unique<Stage>(options, size_t(s), content, *device_, stage_groups);
   made.optimizer = std::make_unique<Optimizer>(made.stage->parameters(), *device_, replicas, expert_replicas,
@@ -191,12 +192,18 @@ void RankWorker::begin_evaluation(const Dataset& data, int64_t number) {
 void RankWorker::load_tokens(const Dataset& data, int64_t first_sample) {
   if (!holds(0) && !holds(program_.stages - 1)) return;
   const int64_t per_rank = plan_.workload.global_batch / plan_.layout.data;
-  const int64_t sequence = plan_.workload.sequence;
-  tokens_.resize(size_t(per_rank * sequence));
-  targets_.resize(size_t(per_rank * sequence));
+  const int64_t sequence = plan_.workload.sequence, own = sequence / plan_.layout.context;
+  const std::vector<int32_t> positions =
+      context_positions(own, plan_.layout.context, at_.context, plan_.layout.context_method);
+  std::vector<int32_t> tokens(static_cast<size_t>(sequence)), targets(tokens.size());
+  tokens_.resize(size_t(per_rank * own));
+  targets_.resize(size_t(per_rank * own));
   for (int64_t i = 0; i < per_rank; ++i) {
-    data.sample(first_sample + at_.data * per_rank + i, tokens_.data() + i * sequence,
-                targets_.data() + i * sequence);
+    data.sample(first_sample + at_.data * per_rank + i, tokens.data(), targets.data());
+    for (int64_t p = 0; p < own; ++p) {
+      tokens_[size_t(i * own + p)] = tokens[size_t(positions[size_t(p)])];
+      targets_[size_t(i * own + p)] = targets[size_t(positions[size_t(p)])];
+    }
   }
 }
 
@@ -269,7 +276,8 @@ const void* RankWorker::input_place(const Instruction& i, std::vector<Buffer>& s
 
 void RankWorker::forward(const Instruction& i) {
   HeldStage& h = held(i.stage);
-  const int64_t offset = i.micro_batch * plan_.layout.micro_batch * plan_.workload.sequence;
+  const int64_t offset =
+      i.micro_batch * plan_.layout.micro_batch * plan_.workload.sequence / plan_.layout.context;
   const bool first = i.stage == 0, last = i.stage + 1 == program_.stages;
   const void* input = input_place(i, h.receive_activation);
   void* output = output_place(i, h.send_activation, i.stage + 1);

@@ -52,7 +52,7 @@ class RankWorker final : public InstructionHandler {
 
   double loss() const { return loss_; }  // mean over the step's tokens, the same on every rank
   double validation_loss() const { return validation_loss_; }  // of the last pass without gradients
-  double gradient_norm() const { return gradient_norm_; }  // before clipping
+  double gradient_norm() const { return gradient_norm_; }      // before clipping
   /// Whether the step's loss and gradients are finite; if not, the weights stay as they were.
   bool is_finite() const;
   /// The first piece whose output was not finite, from the second bad step in a row on.
@@ -92,8 +92,8 @@ class RankWorker final : public InstructionHandler {
   const TrainOptions& options_;
   DataType type_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> tensor_group_, tensor_end_group_, activation_group_, gradient_group_,
-      embedding_group_, world_group_;
+  std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, activation_group_,
+      gradient_group_, embedding_group_, world_group_;
   std::map<int, HeldStage> held_;
   std::map<std::pair<int, int>, Buffer>
       handed_over_;  // boundary between two stages of this rank, by stage and micro-batch

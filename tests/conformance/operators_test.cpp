@@ -80,8 +80,9 @@ Recorded record(const ModelSpec& model, const Layout& layout, int64_t sequence) 
   Recorded out;
   const auto device = test::make_recording_device(out.record);
   const auto group = test::make_recording_communicator(out.record, int(layout.tensor));
+  const auto single = test::make_recording_communicator(out.record, 1);
   Stage stage({model, layout, sequence, DataType::float32, 1}, 0, {0, model.layers, true, true}, *device,
-              {{group.get(), group.get()}, {}});
+              {{group.get(), single.get(), single.get()}, {}});
   const int64_t before = device->in_use_bytes();
   const std::vector<int32_t> tokens(size_t(layout.micro_batch * sequence), 1);
   stage.forward(0, tokens.data(), tokens.data(), nullptr, nullptr);

@@ -23,6 +23,7 @@ Plan make_plan(const PlanRequest& request) {
   layout.expert = request.expert;
   if (request.expert > 1) layout.expert_tensor = 1;
   layout.context = request.context;
+  layout.context_method = request.context_method;
   layout.zero = request.zero;
   if (layout.zero > 0) layout.shard = request.shard > 0 ? request.shard : layout.replicas();
   layout.precision = request.precision;

@@ -19,6 +19,7 @@ struct PlanRequest {
   RankOrder order = RankOrder::pipeline_outermost;
   std::vector<int64_t> layers_per_stage{}, recomputed_layers{};  // empty: even, all
   int64_t expert = 1, context = 1;
+  ContextMethod context_method = ContextMethod::ring;
 };
 
 Plan make_plan(const PlanRequest& request);

@@ -58,6 +58,11 @@ class RecordingDevice final : public Device {
   }
   void attention_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
                           void*) override {}
+  void attention_block_forward(DataType, const AttentionBlock&, const void*, const void*, bool, void*,
+                               void*) override {}
+  void attention_block_backward(DataType, const AttentionBlock&, const void*, const void*, const void*,
+                                const void*, const void*, void*, void*) override {}
+  void copy_columns(DataType, DataType, int64_t, int64_t, const void*, int64_t, void*, int64_t) override {}
   void head_norm_forward(DataType, const AttentionShape& s, double, const void*, const void*, void*,
                          void*) override {
     add(OperatorKind::norm, s.tokens(), s.rotated());

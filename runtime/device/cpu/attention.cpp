@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "runtime/device/cpu/eigen_maps.h"
 #include "runtime/device/cpu/kernels.h"
@@ -118,6 +119,131 @@ void attention_backward(const AttentionShape& s, const T* dout, const T* qkv, co
   }
 }
 
+namespace {
+
+// One head of `data` [b*rows, stride], at column `column`.
+template <class T>
+ConstStridedView<T> columns_of(const T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
+                               int64_t width) {
+  return ConstStridedView<T>(data + batch * rows * stride + column, rows, width,
+                             Eigen::OuterStride<>(stride));
+}
+template <class T>
+StridedView<T> columns_of(T* data, int64_t batch, int64_t rows, int64_t stride, int64_t column,
+                          int64_t width) {
+  return StridedView<T>(data + batch * rows * stride + column, rows, width, Eigen::OuterStride<>(stride));
+}
+
+// The operands of one head of one sequence against a block of keys.
+template <class T>
+struct BlockHead {
+  BlockHead(const AttentionBlock& block, const T* qkv, const T* kv, int64_t batch, int64_t head)
+      : key_head(head / (block.shape.heads / block.shape.kv_heads)),
+        q(columns_of(qkv, batch, block.shape.sequence, block.shape.row(), head * block.shape.head_dim,
+                     block.shape.head_dim)),
+        k(columns_of(kv, batch, block.keys, 2 * block.shape.kv_heads * block.shape.head_dim,
+                     key_head * block.shape.head_dim, block.shape.head_dim)),
+        v(columns_of(kv, batch, block.keys, 2 * block.shape.kv_heads * block.shape.head_dim,
+                     (block.shape.kv_heads + key_head) * block.shape.head_dim, block.shape.head_dim)) {}
+  int64_t key_head;
+  ConstStridedView<T> q, k, v;
+};
+
+// Query rows first .. first + rows, of which the last sees most: `keys` of them.
+template <class F>
+void for_each_visible(const AttentionBlock& block, F&& body) {
+  for_each_block(block.shape.sequence, [&](const QueryBlock& queries) {
+    const int64_t keys = block.visible[size_t(queries.first + queries.rows - 1)];
+    if (keys > 0) body(QueryBlock{queries.first, queries.rows, keys});
+  });
+}
+
+}  // namespace
+
+// A block's own softmax, joined to the earlier ones' by their log-sum-exps.
+template <class T>
+void attention_block_forward(const AttentionBlock& block, const T* qkv, const T* kv, bool first, T* out,
+                             T* log_sum_exp) {
+  const AttentionShape& s = block.shape;
+  const T scale = T(1) / std::sqrt(T(s.head_dim));
+  if (first) {
+    std::fill_n(out, s.tokens() * s.heads * s.head_dim, T(0));
+    std::fill_n(log_sum_exp, s.tokens() * s.heads, -std::numeric_limits<T>::infinity());
+  }
+  RowMatrix<T> scores(std::min(kQueryBlock, s.sequence), block.keys), part(scores.rows(), s.head_dim);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const BlockHead<T> head(block, qkv, kv, b, h);
+      auto o = columns_of(out, b, s.sequence, s.heads * s.head_dim, h * s.head_dim, s.head_dim);
+      T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
+      for_each_visible(block, [&](const QueryBlock& queries) {
+        auto p = scores.topLeftCorner(queries.rows, queries.keys);
+        p.noalias() =
+            head.q.middleRows(queries.first, queries.rows) * head.k.topRows(queries.keys).transpose();
+        for (int64_t i = 0; i < queries.rows; ++i) {
+          const int64_t visible = block.visible[size_t(queries.first + i)];
+          p.row(i).tail(queries.keys - visible).setZero();
+          if (visible == 0) continue;
+          auto row = p.row(i).head(visible).array();
+          const T maximum = row.maxCoeff() * scale;
+          row = (row * scale - maximum).exp();
+          const T own = maximum + std::log(row.sum());
+          T& joined = lse[queries.first + i];
+          const T high = std::max(own, joined);
+          const T sum = high + std::log(std::exp(own - high) + std::exp(joined - high));
+          row *= std::exp(maximum - sum);
+          o.row(queries.first + i) *= std::exp(joined - sum);
+          joined = sum;
+        }
+        auto added = part.topRows(queries.rows);
+        added.noalias() = p * head.v.topRows(queries.keys);
+        o.middleRows(queries.first, queries.rows) += added;
+      });
+    }
+  }
+}
+
+template <class T>
+void attention_block_backward(const AttentionBlock& block, const T* dout, const T* qkv, const T* kv,
+                              const T* out, const T* log_sum_exp, T* dq, T* dkv) {
+  const AttentionShape& s = block.shape;
+  const T scale = T(1) / std::sqrt(T(s.head_dim));
+  const int64_t width = s.heads * s.head_dim, kv_width = 2 * s.kv_heads * s.head_dim;
+  RowMatrix<T> probability(std::min(kQueryBlock, s.sequence), block.keys), gradient(probability);
+  for (int64_t b = 0; b < s.batch; ++b) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const BlockHead<T> head(block, qkv, kv, b, h);
+      const auto o = columns_of(out, b, s.sequence, width, h * s.head_dim, s.head_dim);
+      const auto d_o = columns_of(dout, b, s.sequence, width, h * s.head_dim, s.head_dim);
+      auto d_q = columns_of(dq, b, s.sequence, width, h * s.head_dim, s.head_dim);
+      auto d_k = columns_of(dkv, b, block.keys, kv_width, head.key_head * s.head_dim, s.head_dim);
+      auto d_v =
+          columns_of(dkv, b, block.keys, kv_width, (s.kv_heads + head.key_head) * s.head_dim, s.head_dim);
+      const T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
+      for_each_visible(block, [&](const QueryBlock& queries) {
+        auto p = probability.topLeftCorner(queries.rows, queries.keys);
+        auto g = gradient.topLeftCorner(queries.rows, queries.keys);
+        const auto q_rows = head.q.middleRows(queries.first, queries.rows);
+        const auto d_rows = d_o.middleRows(queries.first, queries.rows);
+        p.noalias() = q_rows * head.k.topRows(queries.keys).transpose();
+        g.noalias() = d_rows * head.v.topRows(queries.keys).transpose();
+        for (int64_t i = 0; i < queries.rows; ++i) {
+          const int64_t visible = block.visible[size_t(queries.first + i)];
+          auto row = p.row(i).head(visible).array();
+          row = (row * scale - lse[queries.first + i]).exp();
+          const T delta = d_rows.row(i).dot(o.row(queries.first + i));
+          g.row(i).head(visible).array() = (g.row(i).head(visible).array() - delta) * row * scale;
+          p.row(i).tail(queries.keys - visible).setZero();
+          g.row(i).tail(queries.keys - visible).setZero();
+        }
+        d_v.topRows(queries.keys).noalias() += p.transpose() * d_rows;
+        d_q.middleRows(queries.first, queries.rows).noalias() += g * head.k.topRows(queries.keys);
+        d_k.topRows(queries.keys).noalias() += g.transpose() * q_rows;
+      });
+    }
+  }
+}
+
 // Su et al. 2021 (arXiv:2104.09864), in the half-split arrangement of Llama's published weights.
 template <class T>
 void rotary(const AttentionShape& s, const Rotation& rotation, int direction, T* qkv) {
@@ -141,9 +267,12 @@ void rotary(const AttentionShape& s, const Rotation& rotation, int direction, T*
   }
 }
 
-#define MPT_INSTANTIATE(T)                                                                             \
-  template void attention_forward(const AttentionShape&, const T*, T*, T*);                            \
-  template void attention_backward(const AttentionShape&, const T*, const T*, const T*, const T*, T*); \
+#define MPT_INSTANTIATE(T)                                                                              \
+  template void attention_forward(const AttentionShape&, const T*, T*, T*);                             \
+  template void attention_backward(const AttentionShape&, const T*, const T*, const T*, const T*, T*);  \
+  template void attention_block_forward(const AttentionBlock&, const T*, const T*, bool, T*, T*);       \
+  template void attention_block_backward(const AttentionBlock&, const T*, const T*, const T*, const T*, \
+                                         const T*, T*, T*);                                             \
   template void rotary(const AttentionShape&, const Rotation&, int, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)

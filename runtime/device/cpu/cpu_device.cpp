@@ -196,6 +196,40 @@ class CpuDevice final : public Device {
     cpu::attention_backward(s, f.in(dout, count), f.in(qkv, s.tokens() * s.row()), f.in(out, count),
                             as<float>(log_sum_exp), f.out(dqkv, s.tokens() * s.row()));
   }
+  void attention_block_forward(DataType type, const AttentionBlock& block, const void* qkv, const void* kv,
+                               bool first, void* out, void* log_sum_exp) override {
+    if (is_wide(type)) {
+      return MPT_DISPATCH(type, cpu::attention_block_forward<T>(block, as<T>(qkv), as<T>(kv), first,
+                                                                as<T>(out), as<T>(log_sum_exp)));
+    }
+    cpu::Widened f(type, memory_);
+    const AttentionShape& s = block.shape;
+    cpu::attention_block_forward(block, f.in(qkv, s.tokens() * s.row()),
+                                 f.in(kv, s.batch * block.keys * 2 * s.kv_heads * s.head_dim), first,
+                                 as<float>(out), as<float>(log_sum_exp));
+  }
+  void attention_block_backward(DataType type, const AttentionBlock& block, const void* dout, const void* qkv,
+                                const void* kv, const void* out, const void* log_sum_exp, void* dq,
+                                void* dkv) override {
+    if (is_wide(type)) {
+      return MPT_DISPATCH(
+          type, cpu::attention_block_backward<T>(block, as<T>(dout), as<T>(qkv), as<T>(kv), as<T>(out),
+                                                 as<T>(log_sum_exp), as<T>(dq), as<T>(dkv)));
+    }
+    cpu::Widened f(type, memory_);
+    const AttentionShape& s = block.shape;
+    const int64_t count = s.tokens() * s.heads * s.head_dim;
+    cpu::attention_block_backward(block, f.in(dout, count), f.in(qkv, s.tokens() * s.row()),
+                                  f.in(kv, s.batch * block.keys * 2 * s.kv_heads * s.head_dim),
+                                  f.in(out, count), as<float>(log_sum_exp), as<float>(dq), as<float>(dkv));
+  }
+  void copy_columns(DataType from_type, DataType to_type, int64_t rows, int64_t columns, const void* from,
+                    int64_t from_stride, void* to, int64_t to_stride) override {
+    for (int64_t r = 0; r < rows; ++r) {
+      convert(from_type, static_cast<const char*>(from) + r * from_stride * size_of(from_type), to_type,
+              static_cast<char*>(to) + r * to_stride * size_of(to_type), columns);
+    }
+  }
   void head_norm_forward(DataType type, const AttentionShape& s, double epsilon, const void* query_scale,
                          const void* key_scale, void* qkv, void* kept) override {
     if (is_wide(type)) {

@@ -39,6 +39,13 @@ void attention_backward(const AttentionShape& shape, const T* dout, const T* qkv
                         const T* log_sum_exp, T* dqkv);
 
 template <class T>
+void attention_block_forward(const AttentionBlock& block, const T* qkv, const T* kv, bool first, T* out,
+                             T* log_sum_exp);
+template <class T>
+void attention_block_backward(const AttentionBlock& block, const T* dout, const T* qkv, const T* kv,
+                              const T* out, const T* log_sum_exp, T* dq, T* dkv);
+
+template <class T>
 void head_norm_forward(const AttentionShape& shape, double epsilon, const T* query_scale, const T* key_scale,
                        T* qkv, T* kept);
 template <class T>

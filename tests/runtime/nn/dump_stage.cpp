@@ -36,7 +36,8 @@ int run(const std::string& style) {
   layout.micro_batch = kBatch;
   layout.layers_per_stage = {model.layers};
   const runtime::StageOptions options{model, layout, kSequence, runtime::DataType::float64, 5};
-  runtime::Stage stage(options, 0, {0, model.layers, true, true}, *device, {{group.get(), group.get()}, {}});
+  runtime::Stage stage(options, 0, {0, model.layers, true, true}, *device,
+                       {{group.get(), group.get(), group.get()}, {}});
   stage.set_loss_scale(1.0 / double(kBatch * kSequence));
   runtime::Parameters& parameters = stage.parameters();
   auto* values = static_cast<double*>(parameters.values());

@@ -43,7 +43,7 @@ struct Fixture {
     // Loss scale 1: the gradient of the summed loss.
     stage = std::make_unique<Stage>(StageOptions{model, layout, kSequence, DataType::float64, 3}, 0,
                                     StageContent{0, model.layers, true, true}, *device,
-                                    StageGroups{{group.get(), group.get()}, {}});
+                                    StageGroups{{group.get(), group.get(), group.get()}, {}});
     // Start values are too small for a derivative to stand out: make every weight count. Rows of the
     // embedding stay away from zero, where a norm is so curved that no difference of any step says much.
     auto* values = static_cast<double*>(stage->parameters().values());
@@ -169,7 +169,7 @@ TEST(Gradient, ThroughABoundaryIsTheWholeModels) {
   layout.micro_batch = kBatch;
   layout.layers_per_stage = {1, 1};
   const StageOptions options{model, layout, kSequence, DataType::float64, 3};
-  const StageGroups groups{{group.get(), group.get()}, {}};
+  const StageGroups groups{{group.get(), group.get(), group.get()}, {}};
   Stage first(options, 0, {0, 1, true, false}, *device, groups),
       second(options, 1, {1, 1, false, true}, *device, groups);
   // The same weights as the whole model's: it lists embedding and layer 0, then layer 1 and the head.

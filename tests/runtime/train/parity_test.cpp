@@ -68,6 +68,7 @@ struct NamedLayout {
   RankOrder order = RankOrder::pipeline_outermost;
   std::vector<int64_t> layers_per_stage{}, recomputed_layers{};
   int64_t expert = 1, context = 1;
+  ContextMethod method = ContextMethod::ring;
 };
 
 constexpr auto kNone = Recompute::none, kSelective = Recompute::selective, kFull = Recompute::full;
@@ -132,6 +133,7 @@ PlanRequest request_for(const ModelSpec& model, const NamedLayout& l) {
   request.recomputed_layers = l.recomputed_layers;
   request.expert = l.expert;
   request.context = l.context;
+  request.context_method = l.method;
   return request;
 }
 
@@ -149,6 +151,21 @@ const NamedLayout kExpertLayouts[] = {
     {"tp2 sp dp2 ep4", 2, 1, 2, 1, 1, "1f1b", kNone, true, 0, 0, kInner, {}, {}, 4},
     {"tp2 sp dp2 ep2 zero2", 2, 1, 2, 1, 1, "1f1b", kNone, true, 2, 0, kInner, {}, {}, 2},
     {"tp2 sp pp2 dp2 ep4 zero1", 2, 2, 2, 1, 1, "1f1b", kSelective, true, 1, 0, kInner, {}, {}, 4},
+};
+
+constexpr auto kRing = ContextMethod::ring, kAllToAll = ContextMethod::all_to_all;
+
+// Sequences over context ranks, by ring and by exchange of heads.
+const NamedLayout kContextLayouts[] = {
+    {"cp2 ring", 1, 1, 1, 1, 1, "1f1b", kNone, false, 0, 0, kInner, {}, {}, 1, 2, kRing},
+    {"cp4 ring, recompute", 1, 1, 1, 1, 2, "1f1b", kFull, false, 0, 0, kInner, {}, {}, 1, 4, kRing},
+    {"cp2 a2a", 1, 1, 1, 1, 2, "1f1b", kNone, false, 0, 0, kInner, {}, {}, 1, 2, kAllToAll},
+    {"cp4 a2a, selective", 1, 1, 1, 1, 1, "1f1b", kSelective, false, 0, 0, kInner, {}, {}, 1, 4, kAllToAll},
+    {"tp2 sp cp2 ring", 2, 1, 1, 1, 1, "1f1b", kSelective, true, 0, 0, kInner, {}, {}, 1, 2, kRing},
+    {"tp2 cp2 a2a pp2 zb-h1", 2, 2, 1, 1, 1, "zb-h1", kNone, false, 0, 0, kInner, {}, {}, 1, 2, kAllToAll},
+    {"cp2 dp2 ring zero1", 1, 1, 2, 1, 1, "1f1b", kNone, false, 1, 0, kInner, {}, {}, 1, 2, kRing},
+    {"cp2 dp2 ring zero3", 1, 1, 2, 1, 1, "1f1b", kNone, false, 3, 0, kInner, {}, {}, 1, 2, kRing},
+    {"cp2 pp2 ring zb-v", 1, 2, 1, 2, 1, "zb-v", kFull, false, 0, 0, kInner, {}, {}, 1, 2, kRing},
 };
 
 // Norms of heads: every tensor rank has a part of their gradient.
@@ -171,6 +188,14 @@ void check_follows(const ModelSpec& model, std::span<const NamedLayout> layouts)
 }
 
 TEST(ExpertParity, EveryLayoutFollowsTheSingleRank) { check_follows(test::little_mixtral(), kExpertLayouts); }
+TEST(ContextParity, EveryLayoutFollowsTheSingleRank) {
+  check_follows(test::little_gpt(), kContextLayouts);
+  check_follows(test::little_llama(), kContextLayouts);
+  const NamedLayout experts[] = {
+      {"cp2 ring", 1, 1, 1, 1, 1, "1f1b", kNone, false, 0, 0, kInner, {}, {}, 1, 2, kRing},
+      {"tp2 sp cp2 ring ep4", 2, 1, 1, 1, 1, "1f1b", kNone, true, 0, 0, kInner, {}, {}, 4, 2, kRing}};
+  check_follows(test::little_mixtral(), experts);
+}
 TEST(HeadNormParity, EveryLayoutFollowsTheSingleRank) { check_follows(test::little_qwen(), kQwenLayouts); }
 
 class Parity : public testing::TestWithParam<const char*> {

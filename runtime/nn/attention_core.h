@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AttentionCore: causal attention of queries to keys and values, which context ranks that share a sequence do
+// together. ring: blocks of keys and values go round while queries stay (Liu et al. 2023, arXiv:2310.01889);
+// a rank holds a piece from the sequence's front and one from its back, so that all have equal work.
+// all_to_all: heads are exchanged for tokens, and each rank attends over whole sequences for its heads
+// (Jacobs et al. 2023, arXiv:2309.14509).
+
+#include "runtime/nn/rank_sizes.h"
+
+namespace mpt::runtime {
+
+class AttentionCore {
+ public:
+  AttentionCore(const RankSizes& sizes, Communicator& context_group, Device& device);
+
+  /// Brings qkv [b*s, (a + 2k) d] into the form that forward and backward take.
+  void prepare(Buffer& qkv) const;
+  /// out [b*s, a*d]; log_sum_exp holds a number per token and head.
+  void forward(const Buffer& qkv, void* out, void* log_sum_exp) const;
+  /// `dqkv` [b*s, (a + 2k) d] is written.
+  void backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
+                void* dqkv) const;
+
+ private:
+  bool rings() const { return group_.size() > 1 && sizes_.context_method == ContextMethod::ring; }
+  bool exchanges() const { return group_.size() > 1 && !rings(); }
+  AttentionShape exchanged_shape() const;
+  void ring_forward(const Buffer& qkv, void* out, void* log_sum_exp) const;
+  void ring_backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
+                     void* dqkv) const;
+  Buffer own_block(const Buffer& qkv) const;
+  Buffer to_heads(const void* tokens, int64_t heads, int64_t kv_heads) const;
+  void to_tokens(const Buffer& exchanged, int64_t heads, int64_t kv_heads, void* tokens) const;
+
+  const RankSizes& sizes_;
+  Communicator& group_;
+  Device& device_;
+  std::vector<std::vector<int32_t>> visible_;  // [rank the keys come from][query]
+};
+
+}  // namespace mpt::runtime
