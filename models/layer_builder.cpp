@@ -138,10 +138,15 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
     op.backward_collectives = op.forward_collectives;
     return;
   }
-  const int64_t bytes = tokens_ * layout_.context * (sizes.qkv_columns - queries) * unit_;
-  op.forward_collectives = {{CollectiveKind::all_gather, CollectiveGroup::context, bytes, true}};
-  op.backward_collectives = {{CollectiveKind::all_gather, CollectiveGroup::context, bytes, true},
-                             {CollectiveKind::reduce_scatter, CollectiveGroup::context, bytes, true}};
+  // A block of keys and values at work and one arriving; on the way back their gradients in full precision, too,
+  // and the queries' own.
+  const int64_t keys = sizes.qkv_columns - queries;
+  op.forward_workspace_bytes += 2 * bytes(keys) + (unit_ < 4 ? state_bytes(outputs) : 0);
+  op.backward_workspace_bytes += 2 * bytes(keys) + 2 * state_bytes(keys) + state_bytes(queries);
+  const int64_t message = tokens_ * layout_.context * keys * unit_;
+  op.forward_collectives = {{CollectiveKind::all_gather, CollectiveGroup::context, message, true}};
+  op.backward_collectives = {{CollectiveKind::all_gather, CollectiveGroup::context, message, true},
+                             {CollectiveKind::reduce_scatter, CollectiveGroup::context, message, true}};
 }
 
 LayerBuilder& LayerBuilder::residual(const std::string& name) {

@@ -88,9 +88,9 @@ Overlaps overlaps_of(const PlanOptions& o, bool cpu) {
 void check_precision(Precision precision, const ClusterSpec& cluster) {
   const bool cpu = cluster.device.kind == DeviceKind::cpu;
   const bool fp8 = precision == Precision::fp8;
-  if ((!fp8 || cluster.device.fp8_flop_per_s > 0) && (!cpu || precision == Precision::fp32)) return;
+  if (!fp8 || (cluster.device.fp8_flop_per_s > 0 && !cpu)) return;
   throw UserError(Problem{"--precision", enum_name(precision),
-                          cpu ? "fp32 on CPU ranks" : "a precision that " + cluster.device.name + " has",
+                          cpu ? "fp32, bf16 or fp16 on CPU ranks" : "a precision that " + cluster.device.name + " has",
                           cpu ? "" : "use bf16"});
 }
 
@@ -275,10 +275,14 @@ void check_pareto(const PlanOptions& o) {
                           "plan again with --ranks and --memory of the layout that you choose"});
 }
 
-Features features_of(const ClusterSpec& cluster) {
-  // What mpt-run has on CPU ranks; GPU plans are for the frameworks that have all of it.
-  if (cluster.device.kind == DeviceKind::cpu) return {false, false, false, false, false, false, false};
-  return {};
+Features features_of(const ClusterSpec& cluster, const SpaceBounds& bounds) {
+  Features features;  // GPU plans are for the frameworks that have all of it
+  if (cluster.device.kind != DeviceKind::cpu) return features;
+  // What mpt-run has on CPU ranks. Profiles have no timings of split sequences: those are for whoever asks.
+  features.sequence_parallel = !bounds.sequence_parallel.empty() || !bounds.expert.empty();
+  features.context_parallel = !bounds.context.empty();
+  features.offload = features.split_experts = false;
+  return features;
 }
 
 Overlaps overlaps_of(const Layout& l) {
@@ -348,7 +352,7 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   problem.precision = o.precision.empty() ? usual : names<Precision>({o.precision}, "--precision").front();
   check_precision(problem.precision, problem.cluster);
   problem.overlaps = base != nullptr && o.overlaps.empty() ? overlaps_of(base->layout) : overlaps_of(o, cpu);
-  problem.features = features_of(problem.cluster);
+  problem.features = features_of(problem.cluster, problem.bounds);
   problem.time_limit_s = o.time_limit_s;
   problem.threads = o.threads > 0 ? o.threads : default_threads();
   set_workload(o, base, problem);

@@ -70,7 +70,7 @@ int default_threads();
 Overlaps overlaps_of(const Layout& layout);
 
 /// Features that a cluster's runtime has.
-Features features_of(const ClusterSpec& cluster);
+Features features_of(const ClusterSpec& cluster, const SpaceBounds& bounds);
 
 /// Everything that a search needs to stay alive.
 struct PreparedSearch {

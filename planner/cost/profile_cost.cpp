@@ -75,7 +75,8 @@ class ProfileCost final : public CostSource {
 
   double piece_s(Piece piece, Phase phase, const Layout& layout,
                  const models::LayerProgram& program) const override {
-    if (!matches_) {
+    // Whole pieces were timed with whole sequences.
+    if (!matches_ || layout.sequence_parallel || layout.context > 1) {
       return sum_of_operators(program, piece, phase, layout.recompute,
                               [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
     }

@@ -35,6 +35,8 @@ struct Overlaps {
 struct Features {
   bool sequence_parallel = true, context_parallel = true, expert_parallel = true, zero = true, offload = true,
        rank_order = true, partial_recompute = true;
+  /// Experts split by width as dense layers are, spread over ranks at once, and without sequence parallelism.
+  bool split_experts = true;
 };
 
 /// What the devices of one group of a mixed cluster cost and hold.

@@ -119,7 +119,7 @@ def wrong_plan(folder, model, profile, base):
     plan("huge memory", "--memory", options=["--memory", "1e300GiB"])
     plan("negative memory", "--memory", options=["--memory=-2GiB"])
     plan("unknown precision", "--precision", "fp32, bf16", options=["--precision", "fp64"])
-    plan("precision that CPU ranks lack", "--precision", "fp32 on CPU ranks", options=["--precision", "fp8"])
+    plan("precision that CPU ranks lack", "--precision", "fp32, bf16 or fp16 on CPU ranks", options=["--precision", "fp8"])
     plan("stray word", "not expected", options=["quickly"])
     plan("from beside a search", "--from", "excludes", options=["--from", f"{folder}/plan.json"])
     plan("too many devices", "at most 10000000", replaced={"--cluster": "dgx-h100:9999999"})
