@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/plan.h"
+#include "runtime/comm/sockets/launch.h"
 #include "runtime/train/optimizer_options.h"
 
 namespace CLI {
@@ -20,6 +22,7 @@ struct RunOptions {
   double validation_share = 0.0;
   std::string resume, init;  // resume: "auto" or a path
   int64_t max_restarts = 0;
+  std::optional<Launch> launch;  // one of several processes
   std::string log, trace, report, device = "cpu";
   int64_t ranks = 0;  // 0: as many as the plan has
   double timeout_s = 300.0;

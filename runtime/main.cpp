@@ -109,6 +109,9 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
   fmt::print("{}: {}, {} ranks; {} tokens, {} windows of {}\n", plan.model.name, layout_name(plan.layout),
              plan.layout.ranks(), format_count(opened.data->tokens()), format_count(opened.data->windows()),
              plan.workload.sequence);
+  if (o.launch)
+    fmt::print("{} processes started by {}, {} ranks in each\n", o.launch->processes, o.launch->launcher,
+               plan.layout.ranks() / o.launch->processes);
   if (opened.checkpoint)
     fmt::print("resuming {} after step {}\n", opened.checkpoint->folder().string(),
                opened.checkpoint->info().step);
@@ -125,7 +128,7 @@ int train(const runtime::RunOptions& o, const Plan& plan, bool restarted) {
     runtime::StepMonitor monitor(plan, o.train.steps, o.log, o.quiet, done > 0);
     result = runtime::train(
         plan, o.train,
-        {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get()},
+        {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
   }
   if (!result.steps.empty()) write_outputs(o, plan, result);
@@ -141,12 +144,19 @@ int run(int argc, char** argv) {
   if (command == "inspect") return runtime::inspect(argc - 1, argv + 1);
   if (command == "export") return runtime::export_weights(argc - 1, argv + 1);
   runtime::RunOptions o;
-  CLI::App app{"Trains the model of a plan in the plan's layout, on threads of this machine."};
+  CLI::App app{
+      "Trains the model of a plan in the plan's layout: on threads of this machine, or in the processes that "
+      "torchrun, mpirun or srun starts."};
   app.footer(
       "mpt-run inspect CHECKPOINT says what a checkpoint holds; mpt-run export CHECKPOINT FOLDER writes its\n"
       "weights as a Hugging Face model. Both have --help.");
   runtime::declare(app, o);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  o.launch = runtime::launch_from_environment();
+  if (o.launch && o.launch->process > 0) {  // the first process speaks for all
+    o.quiet = true;
+    o.log = o.trace = o.report = "";
+  }
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
   if (o.max_restarts == 0) return train(o, plan, false);

@@ -59,7 +59,7 @@ Blocks blocks_of(const std::vector<int64_t>& ranks, int64_t rank, size_t size) {
 
 }  // namespace
 
-RankWorker::RankWorker(const Plan& plan, const StepProgram& program, int rank, ThreadWorld& world,
+RankWorker::RankWorker(const Plan& plan, const StepProgram& program, int rank, World& world,
                        const TrainOptions& options, DataType type)
     : plan_(plan),
       program_(program),
@@ -76,7 +76,7 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, int rank, T
   }
 }
 
-void RankWorker::make_groups(int rank, ThreadWorld& world) {
+void RankWorker::make_groups(int rank, World& world) {
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name) {
     return world.communicator(rank, to_int(members), name);
   };
@@ -94,7 +94,7 @@ void RankWorker::make_groups(int rank, ThreadWorld& world) {
   world_group_ = group(everybody, "gradient norm");
 }
 
-void RankWorker::add_stage(int s, const StageContent& content, int rank, ThreadWorld& world) {
+void RankWorker::add_stage(int s, const StageContent& content, int rank, World& world) {
   HeldStage& made = held_[s];
   const Layout& layout = plan_.layout;
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name) {

@@ -12,7 +12,7 @@
 #include "core/plan.h"
 #include "core/rank_grid.h"
 #include "runtime/checkpoint/checkpoint.h"
-#include "runtime/comm/threads/thread_world.h"
+#include "runtime/comm/world.h"
 #include "runtime/data/dataset.h"
 #include "runtime/execute/executor.h"
 #include "runtime/nn/stage.h"
@@ -32,7 +32,7 @@ struct TrainingState {
 
 class RankWorker final : public InstructionHandler {
  public:
-  RankWorker(const Plan& plan, const StepProgram& program, int rank, ThreadWorld& world,
+  RankWorker(const Plan& plan, const StepProgram& program, int rank, World& world,
              const TrainOptions& options, DataType type);
 
   /// Replaces the weights by those of `source`, and with `moments` the optimizer's state.
@@ -60,6 +60,7 @@ class RankWorker final : public InstructionHandler {
 
   int pipeline_rank() const { return int(at_.pipeline); }
   bool is_representative() const { return at_.tensor == 0 && at_.data == 0 && at_.context == 0; }
+  int rank() const { return int(grid_.rank(at_)); }
   bool is_first_rank() const { return is_representative() && at_.pipeline == 0; }
   const Device& device() const { return *device_; }
   bool holds(int virtual_stage) const { return held_.count(virtual_stage) > 0; }
@@ -72,8 +73,8 @@ class RankWorker final : public InstructionHandler {
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
   };
 
-  void make_groups(int rank, ThreadWorld& world);
-  void add_stage(int virtual_stage, const StageContent& content, int rank, ThreadWorld& world);
+  void make_groups(int rank, World& world);
+  void add_stage(int virtual_stage, const StageContent& content, int rank, World& world);
   HeldStage& held(int virtual_stage) { return held_.at(virtual_stage); }
   void load_tokens(const Dataset& data, int64_t first_sample);
   void forward(const Instruction& i);

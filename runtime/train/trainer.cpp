@@ -12,6 +12,8 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
+#include "runtime/comm/sockets/socket_world.h"
+#include "runtime/comm/threads/thread_world.h"
 #include "runtime/execute/thread_lanes.h"
 #include "runtime/nn/rank_sizes.h"
 #include "runtime/train/rank_worker.h"
@@ -31,24 +33,21 @@ class Run {
         stop_(stop),
         type_(type),
         program_(program_of(plan)),
-        world_(options.timeout),
-        spans_(size_t(program_.ranks), std::vector<Span>(program_.instructions.size())),
-        data_wait_s_(size_t(plan.layout.ranks()), 0.0),
-        overflow_(size_t(program_.ranks)) {
+        grid_(plan.layout),
+        world_(make_world()),
+        spans_(size_t(program_.ranks), std::vector<Span>(program_.instructions.size())) {
     result_.peak_bytes.assign(size_t(program_.ranks), 0);
-    const int ranks = int(plan.layout.ranks());
-    if (!options.checkpoints.empty()) {
-      saver_ = std::make_unique<CheckpointSaver>(
-          SaveOptions{options.checkpoints, options.keep, ranks, ranks, true,
-                      std::chrono::duration<double>(options.timeout).count()});
-    }
+    if (options.checkpoints.empty()) return;
+    const std::vector<int> local = world_->local_ranks();
+    saver_ = std::make_unique<CheckpointSaver>(
+        SaveOptions{options.checkpoints, options.keep, int(plan.layout.ranks()), int(local.size()),
+                    local.front() == 0, std::chrono::duration<double>(options.timeout).count()});
   }
 
   reports::RunResult run() {
     std::vector<std::thread> threads;
-    for (int rank = 0; rank < int(plan_.layout.ranks()); ++rank) {
+    for (const int rank : world_->local_ranks())
       threads.emplace_back([this, rank] { run_rank_guarded(rank); });
-    }
     for (std::thread& thread : threads) thread.join();
     if (!failure_.empty()) throw RunError(failure_);
     if (saver_) saver_->wait();
@@ -57,6 +56,20 @@ class Run {
   }
 
  private:
+  // What every rank tells every other at the end of a step.
+  struct RankReport {
+    double data_wait_s = 0.0;
+    int64_t peak_bytes = 0;
+    char overflow[48] = {};  // the first piece that was not finite
+  };
+  static_assert(sizeof(RankReport) % sizeof(double) == 0);
+
+  std::unique_ptr<World> make_world() const {
+    const int ranks = int(plan_.layout.ranks());
+    if (!inputs_.launch) return std::make_unique<ThreadWorld>(options_.timeout, ranks);
+    return make_socket_world({*inputs_.launch, ranks, plan_.program_digest, options_.timeout});
+  }
+
   void run_rank_guarded(int rank) {
     try {
       run_rank(rank);
@@ -71,11 +84,11 @@ class Run {
       const std::lock_guard lock(mutex_);
       if (failure_.empty()) failure_ = what;
     }
-    world_.abort(what);
+    world_->abort(what);
   }
 
   void run_rank(int rank) {
-    RankWorker worker(plan_, program_, rank, world_, options_, type_);
+    RankWorker worker(plan_, program_, rank, *world_, options_, type_);
     prepare(worker);
     const auto lanes = make_thread_lanes(
         program_, worker.pipeline_rank(), [&](const std::string& name, const std::string& what) {
@@ -83,37 +96,46 @@ class Run {
         });
     Executor executor(program_, worker.pipeline_rank(), *lanes, worker);
     Executor evaluator(program_, worker.pipeline_rank(), *lanes, worker, Pass::forward);
-    std::vector<int> everybody(static_cast<size_t>(plan_.layout.ranks()));
+    std::vector<int> everybody(static_cast<size_t>(grid_.ranks()));
     std::iota(everybody.begin(), everybody.end(), 0);
-    const auto group = world_.communicator(rank, everybody, "step");
+    const auto group = world_->communicator(rank, everybody, "step");
+    const std::vector<int64_t> pipeline = grid_.group(rank, Axis::pipeline);
+    const auto timelines = world_->communicator(rank, {pipeline.begin(), pipeline.end()}, "timelines");
     int64_t saved = worker.state().step;
     while (worker.state().step < options_.steps) {
-      const int64_t step = worker.state().step;
+      if (should_stop(*group)) break;
       group->barrier();
-      if (rank == 0) {
-        step_.store(step);
-        stopping_ = stop_.load();
-        step_start_s_ = now_s();
-      }
-      group->barrier();
-      if (stopping_) break;
-      const double before = now_s();
+      const double start = now_s();
+      if (rank == world_->local_ranks().front()) step_.store(worker.state().step);
+      RankReport report;
       worker.begin_step(*inputs_.data);
-      data_wait_s_[size_t(rank)] = now_s() - before;
+      report.data_wait_s = now_s() - start;
       executor.run_step();
-      if (worker.is_representative()) collect_spans(worker.pipeline_rank(), *lanes);
       worker.end_step();
-      if (worker.is_representative()) overflow_[size_t(worker.pipeline_rank())] = worker.first_overflow();
-      group->barrier();
-      if (rank == 0) note_step(worker);
+      report.peak_bytes = worker.device().peak_bytes();
+      worker.first_overflow().copy(report.overflow, sizeof report.overflow - 1);
+      const std::vector<RankReport> reports = exchange(*group, report);
+      const double step_time_s = now_s() - start;
+      if (worker.is_representative()) collect_spans(worker, *lanes, *timelines, start);
+      if (rank == 0) note_step(worker, reports, step_time_s);
       if (is_due(options_.evaluate_every, worker.state().step)) evaluate(worker, evaluator);
       if (rank == 0) finish_step();
       if (is_due(options_.save_every, worker.state().step)) save(rank, worker, saved);
     }
     if (worker.state().step > saved) save(rank, worker, saved);
-    const std::lock_guard lock(mutex_);
-    int64_t& peak = result_.peak_bytes[size_t(worker.pipeline_rank())];
-    peak = std::max(peak, worker.device().peak_bytes());
+  }
+
+  // Whoever was asked to stop, all stop after the same step.
+  bool should_stop(Communicator& group) const {
+    double asked = stop_.load() ? 1.0 : 0.0;
+    group.all_reduce(&asked, 1, DataType::float64, ReduceOperation::maximum);
+    return asked > 0.0;
+  }
+
+  std::vector<RankReport> exchange(Communicator& group, const RankReport& own) const {
+    std::vector<RankReport> reports(static_cast<size_t>(group.size()));
+    group.all_gather(&own, reports.data(), sizeof(RankReport) / sizeof(double), DataType::float64);
+    return reports;
   }
 
   static bool is_due(int64_t every, int64_t step) { return every > 0 && step % every == 0; }
@@ -164,10 +186,19 @@ class Run {
     saver_->add(rank, info, worker.snapshot());
   }
 
-  void collect_spans(int pipeline_rank, const Lanes& lanes) {
+  // Rank 0 gets the spans of each pipeline rank of the first replica, counted from the step's start, for
+  // clocks of hosts differ.
+  void collect_spans(const RankWorker& worker, const Lanes& lanes, Communicator& timelines, double start) {
+    std::vector<Span> own(program_.instructions.size());
     for (InstructionId id = 0; id < program_.size(); ++id) {
-      if (program_.lane_on(id, pipeline_rank)) spans_[size_t(pipeline_rank)][size_t(id)] = lanes.span(id);
+      if (!program_.lane_on(id, worker.pipeline_rank())) continue;
+      const Span span = lanes.span(id);
+      own[size_t(id)] = {span.start_s - start, span.end_s - start};
     }
+    const auto bytes = int64_t(own.size() * sizeof(Span));
+    if (!worker.is_first_rank()) return timelines.send(own.data(), bytes, 0);
+    spans_[0] = std::move(own);
+    for (int p = 1; p < program_.ranks; ++p) timelines.receive(spans_[size_t(p)].data(), bytes, p);
   }
 
   // An instruction that several ranks share is over when the last of them has it: a transfer at its receiver.
@@ -189,7 +220,7 @@ class Run {
     return timeline;
   }
 
-  void note_step(const RankWorker& worker) {
+  void note_step(const RankWorker& worker, const std::vector<RankReport>& reports, double step_time_s) {
     const TrainingState& state = worker.state();
     record_ = {};
     record_.step = state.step;
@@ -198,23 +229,35 @@ class Run {
     record_.learning_rate = learning_rate_at(options_, state.step - 1);
     record_.skipped = !worker.is_finite();
     record_.loss_scale = state.loss_scale;
-    record_.step_time_s = now_s() - step_start_s_;
-    record_.tokens_per_s = double(plan_.workload.tokens_per_step()) / record_.step_time_s;
+    record_.step_time_s = step_time_s;
+    record_.tokens_per_s = double(plan_.workload.tokens_per_step()) / step_time_s;
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+      int64_t& peak = result_.peak_bytes[size_t(grid_.coordinates(int64_t(rank)).pipeline)];
+      peak = std::max(peak, reports[rank].peak_bytes);
+      record_.data_wait_s = std::max(record_.data_wait_s, reports[rank].data_wait_s);
+    }
     Timeline timeline = assemble();
     record_.bubble_share = bubble_share(program_, timeline);
-    record_.data_wait_s = *std::max_element(data_wait_s_.begin(), data_wait_s_.end());
     recent_.push_back(std::move(timeline));
     if (recent_.size() > kTimelinesKept) recent_.erase(recent_.begin());
     // In fp16 a loss scale that is too large shows like this, and is halved.
-    if (state.skipped_in_a_row > options_.most_skipped && state.loss_scale <= 1.0) give_up(worker);
+    if (state.skipped_in_a_row > options_.most_skipped && state.loss_scale <= 1.0) give_up(worker, reports);
   }
 
-  [[noreturn]] void give_up(const RankWorker& worker) const {
+  // Ranks of the first stages come first in model order, but for schedules in a V, whose first ranks hold
+  // both ends: there the earliest layer named decides.
+  [[noreturn]] void give_up(const RankWorker& worker, const std::vector<RankReport>& reports) const {
     std::string first = "the gradients";
-    for (const std::string& place : overflow_) {
+    int64_t earliest = std::numeric_limits<int64_t>::max();
+    for (const RankReport& report : reports) {
+      const std::string place = report.overflow;
       if (place.empty()) continue;
+      const int64_t at = place == "the embedding"      ? -1
+                         : place.starts_with("layer ") ? std::atoll(place.c_str() + 6)
+                                                       : plan_.model.layers;
+      if (at >= earliest) continue;
+      earliest = at;
       first = place;
-      break;
     }
     throw RunError(
         fmt::format("{} steps in a row were not finite (the loss is {}, the gradient norm {}) and were "
@@ -249,18 +292,15 @@ class Run {
   const std::atomic<bool>& stop_;
   DataType type_;
   StepProgram program_;
-  ThreadWorld world_;
-  std::vector<std::vector<Span>> spans_;  // [pipeline rank][instruction], of the first replica
-  std::vector<double> data_wait_s_;
-  std::vector<std::string> overflow_;  // by pipeline rank
+  RankGrid grid_;
+  std::unique_ptr<World> world_;
+  std::vector<std::vector<Span>> spans_;  // [pipeline rank][instruction], of the first replica; rank 0's
   std::unique_ptr<CheckpointSaver> saver_;
   reports::StepRecord record_;  // of the step at hand; rank 0's
   std::vector<Timeline> recent_;
   std::mutex mutex_;
   std::string failure_;
   std::atomic<int64_t> step_{0};
-  bool stopping_ = false;  // written by rank 0 between two barriers, read after
-  double step_start_s_ = 0.0;
   reports::RunResult result_;
 };
 

@@ -12,6 +12,7 @@
 #include <ctime>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 #include "core/error.h"
 #include "runtime/comm/reduction.h"
@@ -279,7 +280,8 @@ class ThreadCommunicator final : public Communicator {
 
 }  // namespace
 
-ThreadWorld::ThreadWorld(std::chrono::milliseconds timeout) : state_(std::make_shared<State>(timeout)) {}
+ThreadWorld::ThreadWorld(std::chrono::milliseconds timeout, int ranks)
+    : ranks_(ranks), state_(std::make_shared<State>(timeout)) {}
 ThreadWorld::~ThreadWorld() = default;
 
 std::unique_ptr<Communicator> ThreadWorld::communicator(int world_rank, const std::vector<int>& members,
@@ -296,6 +298,12 @@ void ThreadWorld::abort(const std::string& reason) {
   const std::lock_guard lock(state_->mutex);
   if (state_->reason.empty()) state_->reason = reason;
   state_->is_aborted.store(true, std::memory_order_release);
+}
+
+std::vector<int> ThreadWorld::local_ranks() const {
+  std::vector<int> ranks(static_cast<size_t>(ranks_));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
 }
 
 bool ThreadWorld::aborted() const { return state_->is_aborted.load(std::memory_order_acquire); }

@@ -9,30 +9,27 @@
 #include <string>
 #include <vector>
 
-#include "runtime/comm/communicator.h"
+#include "runtime/comm/world.h"
 
 namespace mpt::runtime {
 
-class ThreadWorld {
+class ThreadWorld final : public World {
  public:
   /// `timeout` bounds every single wait; a rank that computes longer than this between two collectives is
   /// taken for hung.
-  explicit ThreadWorld(std::chrono::milliseconds timeout);
-  ~ThreadWorld();
+  explicit ThreadWorld(std::chrono::milliseconds timeout, int ranks = 1);
+  ~ThreadWorld() override;
 
-  /// This rank's handle of the group `members` (world ranks, in group order; the same on every member).
-  /// Groups are told apart by `name` and members, so the same members may form several groups, one per lane.
   std::unique_ptr<Communicator> communicator(int world_rank, const std::vector<int>& members,
-                                             const std::string& name);
-
-  /// Ends every wait, present and future, with a CommunicationError that carries `reason`. The first reason
-  /// stays.
-  void abort(const std::string& reason);
-  bool aborted() const;
+                                             const std::string& name) override;
+  void abort(const std::string& reason) override;
+  bool aborted() const override;
+  std::vector<int> local_ranks() const override;
 
   struct State;  // shared with the communicators, which may outlive the world
 
  private:
+  int ranks_;
   std::shared_ptr<State> state_;
 };
 

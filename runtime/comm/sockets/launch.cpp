@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/comm/sockets/launch.h"
+
+#include <charconv>
+#include <cstdlib>
+
+#include "core/error.h"
+
+namespace mpt::runtime {
+namespace {
+
+// A whole number from `least` to `most`; nothing if the variable is not set.
+std::optional<int> number(const char* name, int least, int most) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  const std::string word = text;
+  int value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (error == std::errc() && end == word.data() + word.size() && value >= least && value <= most)
+    return value;
+  throw UserError(Problem{fmt::format("environment variable {}", name), "\"" + word.substr(0, 40) + "\"",
+                          fmt::format("a whole number from {} to {}", least, most),
+                          "unset it to run in one process"});
+}
+
+constexpr int kMostProcesses = 100000;
+
+}  // namespace
+
+std::optional<Launch> launch_from_environment() {
+  const struct {
+    const char *launcher, *rank, *size;
+  } known[] = {{"torchrun", "RANK", "WORLD_SIZE"},
+               {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+               {"Hydra", "PMI_RANK", "PMI_SIZE"},
+               {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"}};
+  for (const auto& [launcher, rank, size] : known) {
+    const auto processes = number(size, 1, kMostProcesses);
+    if (!processes || *processes == 1) continue;
+    const auto process = number(rank, 0, *processes - 1);
+    if (!process) continue;
+    Launch launch;
+    launch.process = *process;
+    launch.processes = *processes;
+    launch.launcher = launcher;
+    if (const char* address = std::getenv("MASTER_ADDR"); address != nullptr && *address != '\0')
+      launch.master_address = address;
+    launch.master_port = number("MASTER_PORT", 1, 65535).value_or(launch.master_port);
+    return launch;
+  }
+  return std::nullopt;
+}
+
+}  // namespace mpt::runtime

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// World: all ranks of a run, wherever they are, and the groups they form.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+
+namespace mpt::runtime {
+
+class World {
+ public:
+  virtual ~World() = default;
+
+  /// This rank's handle of the group `members` (world ranks, in group order; the same on every member).
+  /// Groups are told apart by `name` and members, so the same members may form several groups, one per lane.
+  virtual std::unique_ptr<Communicator> communicator(int world_rank, const std::vector<int>& members,
+                                                     const std::string& name) = 0;
+
+  /// Ends every wait of every rank, present and future, with a CommunicationError that carries `reason`. The
+  /// first reason stays.
+  virtual void abort(const std::string& reason) = 0;
+  virtual bool aborted() const = 0;
+
+  /// Ranks of this process.
+  virtual std::vector<int> local_ranks() const = 0;
+};
+
+}  // namespace mpt::runtime
