@@ -3,6 +3,7 @@
 
 // What an action holds while it runs, keeps when done, and gives back: the one rule behind every peak.
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/schedule.h"
@@ -25,10 +26,14 @@ inline ActionMemory memory_of(ActionKind kind, const StageFootprint& footprint) 
       return {footprint.saved_bytes, 0, footprint.forward_workspace_bytes};
     case ActionKind::backward:
       return {0, footprint.saved_bytes, footprint.backward_workspace_bytes};
-    case ActionKind::input_gradient:
-      return {footprint.saved_for_weight_bytes, footprint.saved_bytes, footprint.backward_workspace_bytes};
+    case ActionKind::input_gradient: {
+      // What the weight gradient needs takes the place of what was saved: most of it is the same memory.
+      const int64_t more = footprint.saved_for_weight_bytes - footprint.saved_bytes;
+      return {std::max<int64_t>(more, 0), std::max<int64_t>(-more, 0),
+              footprint.input_gradient_workspace_bytes};
+    }
     case ActionKind::weight_gradient:
-      return {0, footprint.saved_for_weight_bytes, footprint.backward_workspace_bytes};
+      return {0, footprint.saved_for_weight_bytes, footprint.weight_gradient_workspace_bytes};
   }
   return {};
 }

@@ -49,18 +49,24 @@ void ActivationPeaks::find_moments(size_t rank) {
   const std::vector<int>& stages = stages_[rank];
   std::vector<Moment>& moments = moments_[rank];
   std::vector<int32_t> saved(stages.size(), 0), for_weight = saved;
+  const auto note = [&](const Action& a, size_t at) {
+    const Moment moment{a.kind, int32_t(at), saved, for_weight};
+    // The latest ones are the likeliest to hold as much.
+    if (std::any_of(moments.rbegin(), moments.rend(), [&](const Moment& m) { return m.covers(moment); }))
+      return;
+    std::erase_if(moments, [&](const Moment& m) { return moment.covers(m); });
+    moments.push_back(moment);
+  };
   for (const Action& a : schedule_->rows[rank]) {
     const auto at = size_t(std::find(stages.begin(), stages.end(), a.stage) - stages.begin());
     const ActionMemory s = memory_of(a.kind, kSaved), w = memory_of(a.kind, kForWeight);
+    // An input gradient holds what it found or what it leaves, whichever is more.
+    if (a.kind == ActionKind::input_gradient) note(a, at);
+    if (a.kind == ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
     saved[at] += int32_t(s.acquire_bytes);
     for_weight[at] += int32_t(w.acquire_bytes);
-    const Moment moment{a.kind, int32_t(at), saved, for_weight};
-    // The latest ones are the likeliest to hold as much.
-    if (std::none_of(moments.rbegin(), moments.rend(), [&](const Moment& m) { return m.covers(moment); })) {
-      std::erase_if(moments, [&](const Moment& m) { return moment.covers(m); });
-      moments.push_back(moment);
-    }
-    saved[at] -= int32_t(s.release_bytes);
+    note(a, at);
+    if (a.kind != ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
     for_weight[at] -= int32_t(w.release_bytes);
   }
 }

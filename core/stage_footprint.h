@@ -20,7 +20,10 @@ struct StageFootprint {
       0;  // of those, and of gradients: kept from input gradient to weight gradient
   int64_t forward_workspace_bytes = 0;   // needed during one forward, beyond what it saves
   int64_t backward_workspace_bytes = 0;  // needed during one backward, beyond what was saved
-  int64_t tied_embedding_bytes = 0;      // gradient that first and last stage add up; 0 unless tied and apart
+  // Where the two parts of backward are apart: beyond what is held before and after, whichever is more.
+  int64_t input_gradient_workspace_bytes = 0;
+  int64_t weight_gradient_workspace_bytes = 0;
+  int64_t tied_embedding_bytes = 0;  // gradient that first and last stage add up; 0 unless tied and apart
 
   int64_t static_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
   bool operator==(const StageFootprint&) const = default;
@@ -40,6 +43,10 @@ struct StageFootprint {
     v.field("forward_workspace_bytes", &T::forward_workspace_bytes, "during one forward", between(0, kMax));
     v.field("backward_workspace_bytes", &T::backward_workspace_bytes, "during one backward",
             between(0, kMax));
+    v.field("input_gradient_workspace_bytes", &T::input_gradient_workspace_bytes,
+            "during an input gradient that is apart", optional_field(between(0, kMax)));
+    v.field("weight_gradient_workspace_bytes", &T::weight_gradient_workspace_bytes,
+            "during a weight gradient that is apart", optional_field(between(0, kMax)));
     v.field("tied_embedding_bytes", &T::tied_embedding_bytes, "gradient shared by first and last stage",
             between(0, kMax));
   }

@@ -22,6 +22,7 @@ Piece piece_of(const LayerProgram& program) {
     piece.forward_workspace += op.forward_workspace_bytes;
     piece.backward_workspace += op.backward_workspace_bytes;
     piece.gradient_kept += op.gradient_kept_bytes;
+    piece.weight_workspace += op.weight_workspace_bytes;
     piece.weight_operands += op.weight_operand_bytes;
   }
   return piece;
@@ -138,6 +139,17 @@ int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held
   return peak;
 }
 
+// As backward_peak(), but each piece keeps what its weight gradient needs.
+int64_t StagePieces::input_gradient_peak(const std::vector<Held>& pieces, int64_t held) {
+  int64_t peak = held;
+  for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
+    held += h->piece->computed - h->kept();
+    peak = std::max(peak, held + h->piece->backward_workspace);
+    held += h->piece->gradient_kept;
+  }
+  return peak;
+}
+
 ParameterShare StagePieces::parameters(const StageContent& content) const {
   ParameterShare sum;
   const auto add = [&](const Piece& piece, int64_t times) {
@@ -200,6 +212,21 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
   return counts;
 }
 
+// Frameworks that free in between have at most what their whole backward needs.
+void StagePieces::set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
+                                       const StageContent& content, StageFootprint& f) const {
+  if (layout.execution.frees_after_input_gradient) {
+    f.input_gradient_workspace_bytes = f.weight_gradient_workspace_bytes = f.backward_workspace_bytes;
+    return;
+  }
+  const int64_t copy = content.has_head ? 0 : boundary_bytes_;  // of the arriving gradient
+  f.input_gradient_workspace_bytes =
+      input_gradient_peak(pieces, f.saved_bytes + copy) - std::max(f.saved_bytes, f.saved_for_weight_bytes);
+  for (const Held& h : pieces)
+    f.weight_gradient_workspace_bytes =
+        std::max(f.weight_gradient_workspace_bytes, h.piece->weight_workspace);
+}
+
 StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& content, size_t s) const {
   const std::vector<Held> pieces = pieces_of(layout, content, s);
   StageFootprint footprint;
@@ -216,6 +243,7 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
         content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
   footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes;
   footprint.backward_workspace_bytes = backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes;
+  set_split_workspaces(layout, pieces, content, footprint);
   if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {
     const int64_t rows = (model_.vocab + layout.tensor - 1) / layout.tensor;
     footprint.tied_embedding_bytes = rows * model_.hidden * 4;  // gradients are fp32 in every precision

@@ -34,6 +34,7 @@ class StagePieces {
     int64_t forward_workspace = 0;
     int64_t backward_workspace = 0;
     int64_t gradient_kept = 0;
+    int64_t weight_workspace = 0;
     int64_t weight_operands = 0;
     ParameterShare parameters;
   };
@@ -60,7 +61,10 @@ class StagePieces {
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
   StateCounts state_counts(const Layout& layout, const StageContent& content,
                            const std::vector<Held>& pieces) const;
+  void set_split_workspaces(const Layout& layout, const std::vector<Held>& pieces,
+                            const StageContent& content, StageFootprint& footprint) const;
   static int64_t forward_peak(const std::vector<Held>& pieces);
+  static int64_t input_gradient_peak(const std::vector<Held>& pieces, int64_t held);
   static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);
 
   const ModelSpec& model_;

@@ -133,13 +133,16 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
   const int64_t queries = share(model_.heads) * sizes.head_dim;
   const int64_t outputs = share(model_.heads) * sizes.value_head_dim;
   if (layout_.context_method == ContextMethod::all_to_all) {
-    const int64_t bytes = tokens_ * (sizes.qkv_columns + outputs) * unit_;
-    op.forward_collectives = {{CollectiveKind::all_to_all, CollectiveGroup::context, bytes}};
+    // What is sent, what arrives, and it in order.
+    op.forward_workspace_bytes += 3 * bytes(outputs);
+    op.backward_workspace_bytes += 2 * bytes(outputs) + 3 * bytes(sizes.qkv_columns);
+    const int64_t message = tokens_ * (sizes.qkv_columns + outputs) * unit_;
+    op.forward_collectives = {{CollectiveKind::all_to_all, CollectiveGroup::context, message}};
     op.backward_collectives = op.forward_collectives;
     return;
   }
-  // A block of keys and values at work and one arriving; on the way back their gradients in full precision, too,
-  // and the queries' own.
+  // A block of keys and values at work and one arriving; on the way back their gradients in full precision,
+  // too, and the queries' own.
   const int64_t keys = sizes.qkv_columns - queries;
   op.forward_workspace_bytes += 2 * bytes(keys) + (unit_ < 4 ? state_bytes(outputs) : 0);
   op.backward_workspace_bytes += 2 * bytes(keys) + 2 * state_bytes(keys) + state_bytes(queries);

@@ -70,6 +70,7 @@ class LayerBuilder {
     if (!layout_.sequence_parallel) return;
     last().forward_workspace_bytes += bytes(model_.hidden);
     last().backward_workspace_bytes += bytes(model_.hidden);
+    last().weight_workspace_bytes += bytes(model_.hidden);
   }
   Collective tensor_all_reduce(int64_t columns) const {
     return {CollectiveKind::all_reduce, CollectiveGroup::tensor, tokens_ * columns * unit_};

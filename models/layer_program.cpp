@@ -15,6 +15,9 @@ void add_multi_head(LayerBuilder& b) {
     const int64_t width = queries + keys;
     b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
     b.last().parameters = m.query_key_norm == QueryKeyNorm::per_head ? 2 * m.head_dim : width;
+    // The scales' gradients, which are at hand sooner than the room for them.
+    b.last().backward_workspace_bytes = b.last().gradient_kept_bytes =
+        LayerBuilder::rounded(2 * m.head_dim * 4);
   }
   if (m.position == PositionKind::rotary)
     b.add({"attention.rotary", b.shape(OperatorKind::rotary, queries + keys)});
@@ -116,7 +119,7 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
   b.last().forward_workspace_bytes = b.bytes(model.hidden);
   if (layout.sequence_parallel) {
     b.last().forward_workspace_bytes += b.local_bytes(model.hidden);
-    b.last().backward_workspace_bytes = b.bytes(model.hidden);
+    b.last().backward_workspace_bytes = b.last().weight_workspace_bytes = b.bytes(model.hidden);
   }
   if (layout.tensor > 1) b.last().forward_collectives.push_back(b.sum_over_tensor(model.hidden));
   if (layout.sequence_parallel) b.last().backward_collectives.push_back(b.gather_over_tensor(model.hidden));

@@ -42,6 +42,7 @@ struct Operator {
   int64_t backward_workspace_bytes = 0;
   int64_t gradient_kept_bytes =
       0;  // of that: kept from the input gradient to the weight gradient, if they are apart
+  int64_t weight_workspace_bytes = 0;  // of its weight gradient, where that is apart
   int64_t weight_operand_bytes =
       0;  // what its weight gradient reads: the input and the gradient of the output
   std::vector<Collective> forward_collectives{};

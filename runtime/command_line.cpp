@@ -27,7 +27,7 @@ void declare(CLI::App& app, RunOptions& o) {
          "--data", o.data,
          "Files to train on: text (as bytes), Megatron-LM's .bin/.idx, token files of 16 or 32 bits; with "
          "weights before them (0.7 a 0.3 b) they are blended")
-      ->required();
+      ->expected(1, -1);
   app.add_option("--data-format", o.data_format, "What the files are")
       ->capture_default_str()
       ->check(CLI::IsMember(enum_names<DataFormat>()));
@@ -81,9 +81,14 @@ void declare(CLI::App& app, RunOptions& o) {
   app.add_option("--seed", t.seed, "Of weights and of the order of the data")->capture_default_str();
   app.add_option("--ranks", o.ranks, "Ranks to run; must be the plan's (default)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  app.add_option("--device", o.device, "cpu or cuda")
+  app.add_option("--device", o.device,
+                 "cpu, cuda, or emulate: sleeps the plan's durations instead of computing, for any cluster")
       ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(CLI::IsMember({"cpu", "cuda", "emulate"}));
+  app.add_option("--time-scale", o.time_scale,
+                 "Of emulation: 10 sleeps ten times as long, for more exact times")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-3, 1e6));
   app.add_option("--log", o.log, "Write one JSON object per step to this file");
   app.add_option("--trace", o.trace, "Write the median step as a trace for Perfetto to this file");
   app.add_option("--report", o.report, "Write an HTML report to this file");
@@ -97,11 +102,13 @@ void check_plan(const Plan& plan, RunOptions& o) {
   const auto refuse = [](std::string where, std::string found, std::string expected, std::string remedy) {
     throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
   };
-  if (o.device == "cuda" || plan.cluster.device.kind == DeviceKind::gpu) {
+  const bool emulates = o.device == "emulate";
+  if (o.device == "cuda" || (!emulates && plan.cluster.device.kind == DeviceKind::gpu)) {
     refuse(o.device == "cuda" ? "--device cuda" : o.plan + " at /cluster/device", "needs GPUs", "CPU ranks",
-           "this build has no GPU support: plan for this-machine:N");
+           "this build has no GPU support: plan for this-machine:N, or add --device emulate");
   }
-  check_supported(plan.model, plan.layout);
+  if (!emulates && o.data.empty()) refuse("--data", "missing", "files to train on", "see --help");
+  if (!emulates) check_supported(plan.model, plan.layout);
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
            fmt::format("plan again for {} devices", o.ranks));

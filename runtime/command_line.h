@@ -24,7 +24,8 @@ struct RunOptions {
   int64_t max_restarts = 0;
   std::optional<Launch> launch;  // one of several processes
   std::string log, trace, report, device = "cpu";
-  int64_t ranks = 0;  // 0: as many as the plan has
+  double time_scale = 1.0;  // of emulation
+  int64_t ranks = 0;        // 0: as many as the plan has
   double timeout_s = 300.0;
   bool quiet = false;
   TrainOptions train;

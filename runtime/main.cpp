@@ -17,6 +17,7 @@
 #include "runtime/command_line.h"
 #include "runtime/monitor/step_monitor.h"
 #include "runtime/supervisor.h"
+#include "runtime/train/emulation.h"
 #include "runtime/train/trainer.h"
 
 namespace mpt {
@@ -118,6 +119,22 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
   if (opened.weights) fmt::print("starting with the weights of {}\n", o.init);
 }
 
+int emulate(const runtime::RunOptions& o, const Plan& plan) {
+  if (!o.quiet)
+    fmt::print("emulating {}: {}, {} ranks on {}\n", plan.model.name, layout_name(plan.layout),
+               plan.layout.ranks(), plan.cluster.name);
+  catch_signals();
+  reports::RunResult result;
+  {
+    runtime::StepMonitor monitor(plan, o.train.steps, o.log, o.quiet, false);
+    result = runtime::emulate(
+        plan, o.train.steps, o.time_scale, o.train.timeout,
+        [&](const auto& record) { monitor.on_step(record); }, stop_requested());
+  }
+  if (!result.steps.empty()) write_outputs(o, plan, result);
+  return stop_requested() ? kExitInterrupted : kExitOk;
+}
+
 int train(const runtime::RunOptions& o, const Plan& plan, bool restarted) {
   const Opened opened = open_inputs(o, plan, restarted);
   announce(o, plan, opened);
@@ -159,6 +176,7 @@ int run(int argc, char** argv) {
   }
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
+  if (o.device == "emulate") return emulate(o, plan);
   if (o.max_restarts == 0) return train(o, plan, false);
   return runtime::run_supervised(o.max_restarts, [&](bool restarted) { return train(o, plan, restarted); });
 }

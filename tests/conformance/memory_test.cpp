@@ -46,7 +46,7 @@ std::vector<PlanRequest> requests(const ModelSpec& model) {
   return all;
 }
 
-void check(const PlanRequest& request) {
+std::pair<Plan, reports::RunResult> run(const PlanRequest& request) {
   const Plan plan = test::make_plan(request);
   const std::string file = testing::TempDir() + "/memory_corpus.txt";
   write_file_atomically(file, std::string(3000, 'm'));
@@ -54,9 +54,41 @@ void check(const PlanRequest& request) {
   options.steps = 2;
   const Dataset corpus = test::make_dataset(file, plan, 1);
   const std::atomic<bool> stop{false};
-  const auto result = train(plan, options, {&corpus}, nullptr, stop);
+  return {plan, train(plan, options, {&corpus}, nullptr, stop)};
+}
+
+void check(const PlanRequest& request) {
+  const auto [plan, result] = run(request);
   EXPECT_EQ(result.peak_bytes, peak_bytes(program_of(plan)))
       << request.model.name << " " << layout_name(plan.layout) << " " << enum_name(request.recompute);
+}
+
+// Where backward is split, a weight gradient needs less than the prediction allows it, and experts' copies
+// move through memory that is not all held at once: within 3 %, and never above it.
+TEST(MemoryConformance, HoldsWithinThreePercentForSplitBackwardContextAndExperts) {
+  for (const ModelSpec& model : {test::little_gpt(), test::little_qwen(), test::little_mixtral()}) {
+    std::vector<PlanRequest> all;
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      for (const char* schedule : {"zb-h1", "zb-h2"})
+        all.push_back({model, {8, 16}, 1, 2, 1, 1, 1, schedule, recompute});
+      for (const char* schedule : {"zb-v", "v-half", "dualpipe-v"})
+        all.push_back({model, {8, 16}, 2, 2, 1, 2, 1, schedule, recompute, true});
+    }
+    PlanRequest context{model, {8, 32}};
+    context.context = 2;
+    all.push_back(context);
+    context.context_method = ContextMethod::all_to_all;
+    all.push_back(context);
+    if (model.moe) all.push_back({model, {8, 16}, 2, 1, 1, 1, 2, "1f1b", Recompute::none, true});
+    for (const PlanRequest& request : all) {
+      const auto [plan, result] = run(request);
+      const std::vector<int64_t> predicted = peak_bytes(program_of(plan));
+      for (size_t r = 0; r < predicted.size(); ++r) {
+        EXPECT_NEAR(double(result.peak_bytes[r]) / double(predicted[r]), 1.0, 0.03)
+            << model.name << " " << layout_name(plan.layout) << " rank " << r;
+      }
+    }
+  }
 }
 
 TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfGptStages) {

@@ -7,73 +7,23 @@
 #include <functional>
 #include <thread>
 
+#include "tests/support/check_collectives.h"
+
 namespace mpt::runtime {
 namespace {
 
 using namespace std::chrono_literals;
 
-// Runs `body` on every rank; a rank that throws aborts the world so that its peers do not wait for it.
 void on_ranks(int ranks, ThreadWorld& world, const std::function<void(int, Communicator&)>& body) {
-  std::vector<int> members;
-  for (int r = 0; r < ranks; ++r) members.push_back(r);
-  std::vector<std::thread> threads;
-  std::vector<std::string> errors(static_cast<size_t>(ranks));
-  for (int r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        const auto group = world.communicator(r, members, "test");
-        body(r, *group);
-      } catch (const std::exception& error) {
-        errors[size_t(r)] = error.what();
-        world.abort(error.what());
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
-}
-
-// Integers small enough that any order of adding them is exact: results are compared to the bit.
-template <class T>
-T value(int rank, int64_t i) {
-  return T((i * 7 + rank * 13) % 101 - 50);
+  test::on_ranks(
+      ranks, [&](int) -> World& { return world; }, body);
 }
 
 template <class T>
 void check_collectives(int ranks, int64_t count) {
-  const DataType type = sizeof(T) == 4 ? DataType::float32 : DataType::float64;
   ThreadWorld world(20s);
-  on_ranks(ranks, world, [&](int rank, Communicator& group) {
-    for (int round = 0; round < 3; ++round) {
-      std::vector<T> data, expected(size_t(count), T(0)), top(size_t(count), T(-1000));
-      for (int64_t i = 0; i < count; ++i) data.push_back(value<T>(rank, i));
-      for (int r = 0; r < ranks; ++r) {
-        for (int64_t i = 0; i < count; ++i) {
-          expected[size_t(i)] += value<T>(r, i);
-          top[size_t(i)] = std::max(top[size_t(i)], value<T>(r, i));
-        }
-      }
-      std::vector<T> sum = data, maximum = data;
-      group.all_reduce(sum.data(), count, type, ReduceOperation::sum);
-      EXPECT_EQ(sum, expected);
-      group.all_reduce(maximum.data(), count, type, ReduceOperation::maximum);
-      EXPECT_EQ(maximum, top);
-
-      std::vector<T> gathered(size_t(count * ranks));
-      group.all_gather(data.data(), gathered.data(), count, type);
-      for (int r = 0; r < ranks; ++r) {
-        for (int64_t i = 0; i < count; ++i) ASSERT_EQ(gathered[size_t(r * count + i)], value<T>(r, i));
-      }
-      std::vector<T> part(static_cast<size_t>(count));
-      group.reduce_scatter(gathered.data(), part.data(), count, type);
-      for (int64_t i = 0; i < count; ++i) ASSERT_EQ(part[size_t(i)], value<T>(rank, i) * T(ranks));
-
-      std::vector<T> root = data;
-      group.broadcast(root.data(), count * int64_t(sizeof(T)), ranks - 1);
-      for (int64_t i = 0; i < count; ++i) ASSERT_EQ(root[size_t(i)], value<T>(ranks - 1, i));
-      group.barrier();
-    }
-  });
+  test::check_collectives<T>(
+      ranks, [&](int) -> World& { return world; }, count);
 }
 
 TEST(ThreadWorld, CollectivesAreExactOverSizesThatDivideAndThatDoNot) {

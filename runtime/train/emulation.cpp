@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/train/emulation.h"
+
+#include <sys/prctl.h>
+
+#include <cmath>
+#include <mutex>
+#include <numeric>
+#include <thread>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "core/rank_grid.h"
+#include "runtime/comm/threads/thread_world.h"
+#include "runtime/execute/executor.h"
+#include "runtime/execute/thread_lanes.h"
+
+namespace mpt::runtime {
+namespace {
+
+// Sleepers wake some 0.1 ms late, and a chain of instructions adds that up. Where few ranks share the cores
+// the end of each sleep is waited for awake.
+constexpr double kAwake_s = 4e-4;
+constexpr int64_t kMostRanksAwake = 16;
+
+// Meets the other ranks of an instruction, then sleeps.
+class EmulatedRank final : public InstructionHandler {
+ public:
+  EmulatedRank(const Plan& plan, const StepProgram& program, const std::vector<double>& durations_s,
+               double scale, int rank, World& world)
+      : program_(program),
+        durations_s_(durations_s),
+        scale_(scale),
+        stays_awake_(plan.layout.ranks() <= kMostRanksAwake),
+        pipeline_rank_(int(RankGrid(plan.layout).coordinates(rank).pipeline)) {
+    const RankGrid grid(plan.layout);
+    const auto group = [&](const std::vector<int64_t>& members, const std::string& name) {
+      return world.communicator(rank, {members.begin(), members.end()}, name);
+    };
+    const std::vector<int64_t> pipeline = grid.group(rank, Axis::pipeline);
+    activations_ = group(pipeline, "pipeline activations");
+    gradients_ = group(pipeline, "pipeline gradients");
+    for (int s = 0; s < program.stages; ++s) {
+      if (program.rank_of_stage[size_t(s)] == pipeline_rank_)
+        replicas_.push_back(group(grid.group(rank, Axis::data), fmt::format("data, stage {}", s)));
+      else
+        replicas_.push_back(nullptr);
+    }
+    const int first = program.rank_of_stage.front(), last = program.rank_of_stage.back();
+    if (first != last && (pipeline_rank_ == first || pipeline_rank_ == last))
+      ends_ = group({pipeline[size_t(first)], pipeline[size_t(last)]}, "tied embedding");
+    std::vector<int64_t> everybody(static_cast<size_t>(grid.ranks()));
+    std::iota(everybody.begin(), everybody.end(), 0);
+    everybody_ = group(everybody, "gradient norm");
+  }
+
+  int pipeline_rank() const { return pipeline_rank_; }
+
+  void run(InstructionId id) override {
+    // The kernel may wake sleepers late by this much; the default is 50 us.
+    thread_local const bool sharp = ::prctl(PR_SET_TIMERSLACK, 1) == 0;
+    (void)sharp;
+    meet(program_.instructions[size_t(id)]);
+    sleep_s(durations_s_[size_t(id)] * scale_);
+  }
+
+ private:
+  void sleep_s(double seconds) const {
+    const double end = now_s() + seconds;
+    const double asleep = stays_awake_ ? seconds - kAwake_s : seconds;
+    if (asleep > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(asleep));
+    while (stays_awake_ && now_s() < end) std::this_thread::yield();
+  }
+
+  void meet(const Instruction& i) {
+    switch (i.kind) {
+      case InstructionKind::transfer_activation:
+        return transfer(i, *activations_, i.stage + 1);
+      case InstructionKind::transfer_gradient:
+        return transfer(i, *gradients_, i.stage - 1);
+      case InstructionKind::reduce_gradient:
+      case InstructionKind::gather_parameters:
+        return replicas_[size_t(i.stage)]->barrier();
+      case InstructionKind::reduce_tied_embedding:
+        if (ends_) ends_->barrier();
+        return;
+      case InstructionKind::reduce_norm:
+        return everybody_->barrier();
+      default:
+        return;
+    }
+  }
+
+  void transfer(const Instruction& i, Communicator& group, int to_stage) const {
+    const int from = program_.rank_of_stage[size_t(i.stage)], to = program_.rank_of_stage[size_t(to_stage)];
+    char nothing = 0;
+    pipeline_rank_ == from ? group.send(&nothing, 1, to) : group.receive(&nothing, 1, from);
+  }
+
+  const StepProgram& program_;
+  const std::vector<double>& durations_s_;
+  double scale_;
+  bool stays_awake_;
+  int pipeline_rank_;
+  std::unique_ptr<Communicator> activations_, gradients_, ends_, everybody_;
+  std::vector<std::unique_ptr<Communicator>> replicas_;
+};
+
+class Emulation {
+ public:
+  Emulation(const Plan& plan, int64_t steps, double scale, std::chrono::milliseconds timeout,
+            const OnStep& on_step, const std::atomic<bool>& stop)
+      : plan_(plan),
+        steps_(steps),
+        scale_(scale),
+        on_step_(on_step),
+        stop_(stop),
+        program_(program_of(plan)),
+        durations_s_(durations_of(plan, program_)),
+        world_(timeout, int(plan.layout.ranks())) {
+    result_.peak_bytes = mpt::peak_bytes(program_);  // nothing is allocated: what is predicted stands
+    result_.timeline.spans.resize(program_.instructions.size());
+  }
+
+  reports::RunResult run() {
+    std::vector<std::thread> threads;
+    for (const int rank : world_.local_ranks()) {
+      threads.emplace_back([this, rank] {
+        try {
+          run_rank(rank);
+        } catch (const std::exception& error) {
+          fail(fmt::format("rank {}: {}", rank, error.what()));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (!failure_.empty()) throw RunError(failure_);
+    return std::move(result_);
+  }
+
+ private:
+  void fail(const std::string& what) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (failure_.empty()) failure_ = what;
+    }
+    world_.abort(what);
+  }
+
+  void run_rank(int rank) {
+    EmulatedRank emulated(plan_, program_, durations_s_, scale_, rank, world_);
+    const auto lanes = make_thread_lanes(program_, emulated.pipeline_rank(),
+                                         [&](const std::string& name, const std::string& what) {
+                                           fail(fmt::format("rank {}, {}: {}", rank, name, what));
+                                         });
+    Executor executor(program_, emulated.pipeline_rank(), *lanes, emulated);
+    std::vector<int> everybody = world_.local_ranks();
+    const auto group = world_.communicator(rank, everybody, "step");
+    const RankCoordinates at = RankGrid(plan_.layout).coordinates(rank);
+    const bool representative = at.tensor == 0 && at.data == 0 && at.context == 0;
+    for (int64_t step = 0; step < steps_; ++step) {
+      double asked = stop_.load() ? 1.0 : 0.0;
+      group->all_reduce(&asked, 1, DataType::float64, ReduceOperation::maximum);
+      if (asked > 0.0) break;
+      const double start = now_s();
+      executor.run_step();
+      if (representative) keep_spans(emulated.pipeline_rank(), *lanes, start);
+      group->barrier();
+      if (rank == 0) finish_step(step);
+    }
+  }
+
+  // A shared instruction counts from the latest start to the latest end, as in training.
+  void keep_spans(int pipeline_rank, const Lanes& lanes, double start) {
+    const std::lock_guard lock(mutex_);
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      if (!program_.lane_on(id, pipeline_rank)) continue;
+      const Span span = lanes.span(id);
+      Span& kept = current_[size_t(id)];
+      kept.start_s = std::max(kept.start_s, (span.start_s - start) / scale_);
+      kept.end_s = std::max(kept.end_s, (span.end_s - start) / scale_);
+    }
+  }
+
+  void finish_step(int64_t step) {
+    Timeline timeline{std::exchange(current_, std::vector<Span>(program_.instructions.size()))};
+    reports::StepRecord record;
+    record.step = step + 1;
+    record.step_time_s = mpt::step_time_s(timeline);
+    record.tokens_per_s = double(plan_.workload.tokens_per_step()) / record.step_time_s;
+    record.bubble_share = bubble_share(program_, timeline);
+    result_.steps.push_back(record);
+    result_.timeline = std::move(timeline);
+    if (on_step_) on_step_(record);
+  }
+
+  const Plan& plan_;
+  int64_t steps_;
+  double scale_;
+  const OnStep& on_step_;
+  const std::atomic<bool>& stop_;
+  StepProgram program_;
+  std::vector<double> durations_s_;
+  ThreadWorld world_;
+  std::mutex mutex_;
+  std::string failure_;
+  std::vector<Span> current_ = std::vector<Span>(program_.instructions.size());
+  reports::RunResult result_;
+};
+
+}  // namespace
+
+reports::RunResult emulate(const Plan& plan, int64_t steps, double scale, std::chrono::milliseconds timeout,
+                           const OnStep& on_step, const std::atomic<bool>& stop) {
+  return Emulation(plan, steps, scale, timeout, on_step, stop).run();
+}
+
+}  // namespace mpt::runtime

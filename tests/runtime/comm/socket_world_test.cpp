@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Several processes' worlds within one process: each has its own sockets, as if it were alone.
+
+#include "runtime/comm/sockets/socket_world.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "core/error.h"
+#include "runtime/comm/sockets/socket.h"
+#include "tests/support/check_collectives.h"
+
+namespace mpt::runtime {
+namespace {
+
+using namespace std::chrono_literals;
+
+int free_port() { return Socket::listen("127.0.0.1", 0).port(); }
+
+struct Outcome {
+  std::vector<std::unique_ptr<World>> worlds;
+  std::vector<std::string> errors;
+};
+
+Outcome meet(int processes, int ranks, const std::vector<std::string>& digests,
+             std::chrono::milliseconds timeout) {
+  Outcome outcome;
+  outcome.worlds.resize(size_t(processes));
+  outcome.errors.resize(size_t(processes));
+  const int port = free_port();
+  std::vector<std::thread> threads;
+  for (int p = 0; p < processes; ++p) {
+    threads.emplace_back([&, p] {
+      try {
+        SocketWorldOptions options;
+        options.launch = {p, processes, "127.0.0.1", port, "test"};
+        options.ranks = ranks;
+        options.plan_digest = digests[size_t(p) % digests.size()];
+        options.timeout = timeout;
+        outcome.worlds[size_t(p)] = make_socket_world(options);
+      } catch (const std::exception& error) {
+        outcome.errors[size_t(p)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcome;
+}
+
+// Ends all worlds at once, as processes do: good-byes are waited for.
+void part(Outcome& outcome) {
+  std::vector<std::thread> threads;
+  for (auto& world : outcome.worlds) threads.emplace_back([&world] { world.reset(); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(SocketWorld, CollectivesAreExactWithOneRankOrSeveralInAProcess) {
+  for (const auto& [processes, ranks] : {std::pair{2, 2}, {3, 3}, {2, 4}, {3, 6}}) {
+    Outcome outcome = meet(processes, ranks, {"0123456789abcdef"}, 20s);
+    const auto world_of = [&](int rank) -> World& {
+      return *outcome.worlds[size_t(rank / (ranks / processes))];
+    };
+    for (const int64_t count : {0, 1, 1000, 10007}) {
+      test::check_collectives<float>(ranks, world_of, count);
+      test::check_collectives<double>(ranks, world_of, count);
+    }
+    part(outcome);
+  }
+}
+
+TEST(SocketWorld, AnotherPlanIsRefusedEverywhere) {
+  const Outcome outcome = meet(2, 2, {"0123456789abcdef", "fedcba9876543210"}, 10s);
+  for (const std::string& error : outcome.errors)
+    EXPECT_NE(error.find("the same plan.json"), std::string::npos) << error;
+}
+
+TEST(SocketWorld, RanksThatDoNotDivideAreRefused) {
+  const Outcome outcome = meet(2, 3, {"0123456789abcdef"}, 10s);
+  for (const std::string& error : outcome.errors)
+    EXPECT_NE(error.find("divides"), std::string::npos) << error;
+}
+
+TEST(SocketWorld, WhoDoesNotComeIsNotWaitedForForEver) {
+  SocketWorldOptions options;
+  options.launch = {0, 2, "127.0.0.1", free_port(), "test"};
+  options.ranks = 2;
+  options.timeout = 200ms;
+  EXPECT_THROW(make_socket_world(options), RunError);
+  options.launch.process = 1;
+  EXPECT_THROW(make_socket_world(options), RunError);
+}
+
+TEST(SocketWorld, AnAbortReachesEveryProcessWithItsReason) {
+  Outcome outcome = meet(3, 3, {"0123456789abcdef"}, 30s);
+  std::vector<std::string> errors(3);
+  std::vector<std::thread> threads;
+  for (int r = 0; r < 3; ++r) {
+    threads.emplace_back([&, r] {
+      const auto group = outcome.worlds[size_t(r)]->communicator(r, {0, 1, 2}, "test");
+      if (r == 1) {
+        std::this_thread::sleep_for(50ms);
+        return outcome.worlds[1]->abort("planted");
+      }
+      try {
+        group->barrier();
+      } catch (const CommunicationError& error) {
+        errors[size_t(r)] = error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const int r : {0, 2})
+    EXPECT_NE(errors[size_t(r)].find("planted"), std::string::npos) << errors[size_t(r)];
+  part(outcome);
+}
+
+TEST(SocketWorld, StrangersAndGarbageDoNotStopTheMeeting) {
+  const int port = free_port();
+  std::thread stranger([port] {
+    const auto deadline = std::chrono::steady_clock::now() + 5s;
+    const Socket socket = Socket::connect("127.0.0.1", port, deadline);
+    const std::string garbage(500, 'x');
+    try {
+      socket.send_all(garbage.data(), garbage.size());
+    } catch (const RunError&) {
+    }
+  });
+  std::vector<std::unique_ptr<World>> worlds(2);
+  std::vector<std::thread> threads;
+  for (int p = 0; p < 2; ++p) {
+    threads.emplace_back([&, p] {
+      SocketWorldOptions options;
+      options.launch = {p, 2, "127.0.0.1", port, "test"};
+      options.ranks = 2;
+      options.timeout = 10s;
+      if (p == 1) std::this_thread::sleep_for(100ms);
+      worlds[size_t(p)] = make_socket_world(options);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  stranger.join();
+  Outcome outcome{std::move(worlds), {}};
+  part(outcome);
+}
+
+TEST(Launch, ReadsWhatLaunchersSet) {
+  const char* names[] = {"RANK",        "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                         "PMI_RANK",    "PMI_SIZE",   "SLURM_PROCID",         "SLURM_STEP_NUM_TASKS",
+                         "MASTER_ADDR", "MASTER_PORT"};
+  const auto with = [&](const std::vector<std::pair<const char*, const char*>>& set) {
+    for (const char* name : names) ::unsetenv(name);
+    for (const auto& [name, value] : set) ::setenv(name, value, 1);
+    return launch_from_environment();
+  };
+  EXPECT_FALSE(with({}));
+  EXPECT_FALSE(with({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
+  EXPECT_FALSE(with({{"SLURM_PROCID", "0"}}));
+  const auto torch =
+      with({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "1234"}});
+  ASSERT_TRUE(torch);
+  EXPECT_EQ(torch->process, 3);
+  EXPECT_EQ(torch->processes, 8);
+  EXPECT_EQ(torch->master_address, "node7");
+  EXPECT_EQ(torch->master_port, 1234);
+  EXPECT_EQ(with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})->launcher, "mpirun");
+  EXPECT_EQ(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})->launcher, "Hydra");
+  EXPECT_EQ(with({{"SLURM_PROCID", "1"}, {"SLURM_STEP_NUM_TASKS", "2"}})->launcher, "srun");
+  EXPECT_THROW(with({{"RANK", "8"}, {"WORLD_SIZE", "8"}}), UserError);
+  EXPECT_THROW(with({{"RANK", "x"}, {"WORLD_SIZE", "8"}}), UserError);
+  EXPECT_THROW(with({{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}}), UserError);
+  EXPECT_THROW(with({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), UserError);
+  with({});
+}
+
+}  // namespace
+}  // namespace mpt::runtime
