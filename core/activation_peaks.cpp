@@ -71,11 +71,9 @@ void ActivationPeaks::find_moments(size_t rank) {
   }
 }
 
-// No less of anything is held, and its workspace is no smaller: the same one, or that of a backward of the
-// same stage.
+// No less of anything is held, and its workspace is the same.
 bool ActivationPeaks::Moment::covers(const Moment& other) const {
-  const bool forward = kind == ActionKind::forward, other_forward = other.kind == ActionKind::forward;
-  if (at != other.at || forward != other_forward) return false;
+  if (at != other.at || kind != other.kind) return false;
   return std::equal(saved.begin(), saved.end(), other.saved.begin(), std::greater_equal<>()) &&
          std::equal(for_weight.begin(), for_weight.end(), other.for_weight.begin(), std::greater_equal<>());
 }

@@ -3,7 +3,7 @@
 
 #include <sys/prctl.h>
 
-#include <cmath>
+#include <limits>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -184,6 +184,9 @@ class Emulation {
 
   void finish_step(int64_t step) {
     Timeline timeline{std::exchange(current_, std::vector<Span>(program_.instructions.size()))};
+    double first = std::numeric_limits<double>::infinity();
+    for (const Span& span : timeline.spans) first = std::min(first, span.start_s);
+    for (Span& span : timeline.spans) span = {span.start_s - first, span.end_s - first};
     reports::StepRecord record;
     record.step = step + 1;
     record.step_time_s = mpt::step_time_s(timeline);

@@ -87,7 +87,7 @@ def wrong_profile(folder, model, profile):
             expect(f"profile, {option} {value}", run("mpt-profile", "--model", model, "--seq", 32, option, value), 2, option)
     expect("profile, unknown option", run("mpt-profile", "--modle", model), 2, "--model")
     expect("profile, too long", run("mpt-profile", "--model", model, "--seq", 64), 2, "--seq", "32 positions")
-    expect("profile, model without runtime", run("mpt-profile", "--model", "mixtral-8x7b"), 2, "mixture of experts")
+    expect("profile, model without runtime", run("mpt-profile", "--model", "deepseek-v2"), 2, "shared experts")
 
 
 def wrong_plan(folder, model, profile, base):
@@ -295,7 +295,7 @@ def wrong_run(folder, text, plan):
     refused("edited schedule", edited("rows", lambda p: p["schedule"]["rows"].update({"0": "F0"})), "/schedule", "needs one F")
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
     refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
-    refused("feature it lacks", edited("feature", lambda p: p["model"].update(query_key_norm="per_head")), "norms on queries and keys")
+    refused("feature it lacks", edited("feature", lambda p: p["model"].update(query_key_norm="full")), "norms over all queries and keys")
     refused("layout feature it lacks", edited("offload", lambda p: p["layout"].update(offload_optimizer=True)), "needs an offloaded optimizer")
     refused("vocabulary below a byte's", edited("vocabulary", lambda p: p["model"].update(vocab=100)), "0 to 99, the model's vocabulary")
     refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")

@@ -162,8 +162,8 @@ TEST(LayerProgram, LatentAttentionAndExpertsKeepEachTensorOnce) {
   const ModelSpec m = load_model("deepseek-v3");
   const int64_t tokens = 4096, h = 7168, heads = 128, f = 2048, top = 8;
   const int64_t attention = 2 * (1536 + 512) + heads * (2 * 192 + 128) + heads * 128;
-  const int64_t experts = 256 + top * (h + 3 * f) + 3 * f;
-  const int64_t in_fp32 = 4 + heads;  // statistics and log-sum-exp
+  const int64_t experts = top * (h + 3 * f) + 3 * f;
+  const int64_t in_fp32 = 4 + heads + 256;  // statistics, log-sum-exp and the router's probabilities
   const int64_t expected = tokens * (2 * (4 * h + attention + experts) + 4 * in_fp32);
   const LayerProgram program = layer_program(m, 60, layout_of(1, 1, Precision::bf16), tokens);
   EXPECT_EQ(saved_bytes(program, Recompute::none), expected);

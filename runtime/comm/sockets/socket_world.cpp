@@ -393,9 +393,10 @@ class Meeting {
       peers[hello->process] = std::move(caller);
       --missing;
     }
+    const Hello own = make_hello(o_, 0, "");
     std::string differing;
     for (size_t p = 1; p < hellos_.size(); ++p) {
-      if (o_.plan_digest.compare(0, 16, hellos_[p].plan_digest, 16) != 0)
+      if (std::memcmp(own.plan_digest, hellos_[p].plan_digest, sizeof own.plan_digest) != 0)
         differing += fmt::format("{}{}", differing.empty() ? "" : ", ", p);
     }
     const uint32_t verdict = differing.empty() ? 1 : 0;

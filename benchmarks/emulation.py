@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Emulated against simulated step times over schedules, stages and micro-batches, as a table in Markdown.
+
+Usage: emulation.py BIN_FOLDER. The best of a few emulated steps counts: what a machine adds to sleeping only adds.
+"""
+
+import datetime
+import json
+import subprocess
+import sys
+import tempfile
+
+BIN = sys.argv[1]
+GRID = [(schedule, pipeline, batches)
+        for schedule in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v")
+        for pipeline, batches in ((2, 4), (4, 8), (8, 16))]
+STEP_S = 2.0  # of an emulated step: long beside what waking costs
+
+
+def run(*command):
+    return subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def measure(scratch, schedule, pipeline, batches):
+    plan, log = f"{scratch}/plan.json", f"{scratch}/run.jsonl"
+    run(f"{BIN}/mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--ranks", pipeline, "--tp", 1, "--dp", 1,
+        "--pp", pipeline, "--schedule", schedule, "--micro-batch", 1, "--global-batch", batches, "--seq", 1024,
+        "--framework", "mpt", "--recompute", "none", "-o", plan)
+    simulated = json.load(open(plan))["prediction"]["step_time_s"]
+    run(f"{BIN}/mpt-run", plan, "--device", "emulate", "--steps", 3, "--time-scale", STEP_S / simulated, "--log", log,
+        "--quiet")
+    emulated = min(row["step_time_s"] for row in map(json.loads, open(log)) if "step_time_s" in row)
+    return simulated, emulated
+
+
+def main():
+    rows, errors = [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        for schedule, pipeline, batches in GRID:
+            simulated, emulated = measure(scratch, schedule, pipeline, batches)
+            errors.append(emulated / simulated - 1)
+            rows.append(f"| {schedule} | {pipeline} | {batches} | {simulated * 1e3:.2f} | {emulated * 1e3:.2f} | "
+                        f"{errors[-1]:+.2%} |")
+    print(f"# Emulated against simulated, {datetime.date.today()}\n")
+    print("gpt2-1.5b on H100s, one sequence a micro-batch: the real executor with its threads, queues and meetings of")
+    print("ranks, durations slept (stretched to about two seconds a step), beside the simulator. Best of three steps.")
+    print("`python3 benchmarks/emulation.py build/release/bin`, two cores.\n")
+    print(f"Mean {sum(map(abs, errors)) / len(errors):.2%}, worst {max(map(abs, errors)):.2%} over {len(errors)}.\n")
+    print("| schedule | stages' ranks | micro-batches | simulated, ms | emulated, ms | error |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    print("\n".join(rows))
+
+
+main()
