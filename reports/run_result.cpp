@@ -2,6 +2,7 @@
 #include "reports/run_result.h"
 
 #include <algorithm>
+#include <map>
 
 namespace mpt::reports {
 namespace {
@@ -20,6 +21,20 @@ double median_of(const RunResult& result, F&& value) {
 }
 
 }  // namespace
+
+std::vector<int64_t> find_stragglers(const std::vector<RankRecord>& ranks,
+                                     const std::vector<int64_t>& stage_of, double factor) {
+  std::map<int64_t, std::vector<double>> of_stage;
+  for (size_t i = 0; i < ranks.size(); ++i) of_stage[stage_of[i]].push_back(ranks[i].compute_s);
+  for (auto& [stage, times] : of_stage) std::sort(times.begin(), times.end());
+  std::vector<int64_t> found;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const std::vector<double>& times = of_stage[stage_of[i]];
+    if (times.size() >= 3 && ranks[i].compute_s > factor * times[times.size() / 2])
+      found.push_back(ranks[i].rank);
+  }
+  return found;
+}
 
 double median_step_time_s(const RunResult& result) {
   return median_of(result, [](const StepRecord& r) { return r.step_time_s; });

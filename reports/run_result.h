@@ -11,6 +11,19 @@
 
 namespace mpt::reports {
 
+/// What one rank did in one step. The communication seconds are those of calls inside compute, waiting for
+/// other ranks included; what runs beside compute shows as idle time where compute had to wait for it.
+struct RankRecord {
+  int64_t rank = 0;
+  double compute_s = 0.0;  // without the communication inside it
+  double tensor_s = 0.0, context_s = 0.0, expert_s = 0.0, sharding_s = 0.0;
+  double transfer_s = 0.0;   // in sends and receives between stages, beside compute
+  double gradients_s = 0.0;  // in the reduction of gradients and of their norm: the latency of a step's end
+  double idle_s = 0.0;       // the compute stream had nothing to do
+  double data_wait_s = 0.0;
+  int64_t memory_bytes = 0, peak_bytes = 0;
+};
+
 struct StepRecord {
   int64_t step = 0;
   double loss = 0.0;           // mean over the step's tokens, natural log
@@ -22,6 +35,9 @@ struct StepRecord {
   double data_wait_s = 0.0;   // slowest rank
   bool skipped = false;       // loss or gradients were not finite: the weights stayed as they were
   double loss_scale = 1.0;
+  double model_flop_utilization = 0.0;
+  std::vector<RankRecord> ranks;
+  std::vector<int64_t> stragglers;        // ranks that computed clearly longer than others of their stage
   std::optional<double> validation_loss;  // where a pass over validation data followed
 };
 
@@ -30,6 +46,11 @@ struct RunResult {
   Timeline timeline;  // of the step whose time is the median; pipeline ranks of the first replica
   std::vector<int64_t> peak_bytes;  // per pipeline rank, the fullest of its replicas
 };
+
+/// Ranks whose compute took more than `factor` times the median of those of their pipeline rank, given by
+/// `stage_of`; groups of fewer than three have no straggler.
+std::vector<int64_t> find_stragglers(const std::vector<RankRecord>& ranks,
+                                     const std::vector<int64_t>& stage_of, double factor = 1.5);
 
 /// Median step time; the first steps warm caches up and are left out where there are enough others.
 double median_step_time_s(const RunResult& result);

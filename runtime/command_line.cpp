@@ -95,7 +95,11 @@ void declare(CLI::App& app, RunOptions& o) {
   app.add_option("--timeout", o.timeout_s, "Seconds after which a rank that others wait for counts as hung")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
+  app.add_option("--metrics-port", o.metrics_port, "Serve the newest step as Prometheus text on 127.0.0.1")
+      ->check(CLI::Range(1, 65535));
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");
+  app.add_flag("--watch", o.watch, "Show every rank's step: compute, communication, memory")
+      ->excludes("--quiet");
 }
 
 void check_plan(const Plan& plan, RunOptions& o) {

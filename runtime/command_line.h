@@ -27,7 +27,8 @@ struct RunOptions {
   double time_scale = 1.0;  // of emulation
   int64_t ranks = 0;        // 0: as many as the plan has
   double timeout_s = 300.0;
-  bool quiet = false;
+  bool quiet = false, watch = false;
+  int metrics_port = 0;  // 0: none
   TrainOptions train;
 };
 

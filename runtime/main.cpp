@@ -119,6 +119,10 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
   if (opened.weights) fmt::print("starting with the weights of {}\n", o.init);
 }
 
+runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append) {
+  return {o.train.steps, o.log, append, o.quiet, o.watch, o.metrics_port};
+}
+
 int emulate(const runtime::RunOptions& o, const Plan& plan) {
   if (!o.quiet)
     fmt::print("emulating {}: {}, {} ranks on {}\n", plan.model.name, layout_name(plan.layout),
@@ -126,7 +130,7 @@ int emulate(const runtime::RunOptions& o, const Plan& plan) {
   catch_signals();
   reports::RunResult result;
   {
-    runtime::StepMonitor monitor(plan, o.train.steps, o.log, o.quiet, false);
+    runtime::StepMonitor monitor(plan, monitor_options(o, false));
     result = runtime::emulate(
         plan, o.train.steps, o.time_scale, o.train.timeout,
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
@@ -142,7 +146,7 @@ int train(const runtime::RunOptions& o, const Plan& plan, bool restarted) {
   const int64_t done = opened.checkpoint ? opened.checkpoint->info().step : 0;
   reports::RunResult result;
   {
-    runtime::StepMonitor monitor(plan, o.train.steps, o.log, o.quiet, done > 0);
+    runtime::StepMonitor monitor(plan, monitor_options(o, done > 0));
     result = runtime::train(
         plan, o.train,
         {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch},
@@ -173,6 +177,7 @@ int run(int argc, char** argv) {
   if (o.launch && o.launch->process > 0) {  // the first process speaks for all
     o.quiet = true;
     o.log = o.trace = o.report = "";
+    o.metrics_port = 0;
   }
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);

@@ -3,21 +3,23 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "core/json.h"
 #include "core/quantity.h"
+#include "reports/table.h"
 
 namespace mpt::runtime {
 
-StepMonitor::StepMonitor(const Plan& plan, int64_t steps, const std::filesystem::path& log, bool quiet,
-                         bool append)
-    : steps_(steps), quiet_(quiet), terminal_(isatty(1) == 1) {
-  if (log.empty()) return;
-  log_ = std::fopen(log.c_str(), append ? "a" : "w");
+StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
+    : options_(options), terminal_(isatty(1) == 1) {
+  if (options.metrics_port > 0) metrics_ = std::make_unique<MetricsServer>(options.metrics_port);
+  if (options.log.empty()) return;
+  log_ = std::fopen(options.log.c_str(), options.append ? "a" : "w");
   if (log_ == nullptr) {
-    throw UserError(Problem{"--log " + log.string(),
+    throw UserError(Problem{"--log " + options.log.string(),
                             fmt::format("cannot be written ({})", std::strerror(errno)),
                             "a path in a folder that exists", ""});
   }
@@ -31,42 +33,92 @@ StepMonitor::StepMonitor(const Plan& plan, int64_t steps, const std::filesystem:
 }
 
 StepMonitor::~StepMonitor() {
-  if (terminal_ && !quiet_) fmt::print("\r\033[K");
+  if (terminal_ && !options_.quiet && !options_.watch) fmt::print("\r\033[K");
   if (log_ != nullptr) std::fclose(log_);
 }
 
 std::string StepMonitor::line(const reports::StepRecord& r) const {
   std::string text = fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  {} tokens/s  {}  bubble {}",
-                                 r.step, std::to_string(steps_).size(), steps_, r.loss, r.gradient_norm,
-                                 format_count(int64_t(r.tokens_per_s)), format_seconds(r.step_time_s),
-                                 format_percent(r.bubble_share));
+                                 r.step, std::to_string(options_.steps).size(), options_.steps, r.loss,
+                                 r.gradient_norm, format_count(int64_t(r.tokens_per_s)),
+                                 format_seconds(r.step_time_s), format_percent(r.bubble_share));
+  if (r.model_flop_utilization > 0.0) text += "  MFU " + format_percent(r.model_flop_utilization);
   if (r.validation_loss) text += fmt::format("  validation {:.4f}", *r.validation_loss);
   if (r.skipped) text += "  SKIPPED: not finite";
+  for (const int64_t rank : r.stragglers) text += fmt::format("  SLOW: rank {}", rank);
   return text;
 }
 
-void StepMonitor::on_step(const reports::StepRecord& r) {
-  if (log_ != nullptr) {
-    // JSON has no NaN: what is not finite becomes null.
-    Json row{{"step", r.step},
-             {"loss", r.loss},
-             {"gradient_norm", r.gradient_norm},
-             {"learning_rate", r.learning_rate},
-             {"step_time_s", r.step_time_s},
-             {"tokens_per_s", r.tokens_per_s},
-             {"bubble_share", r.bubble_share},
-             {"data_wait_s", r.data_wait_s}};
-    if (r.skipped) row["skipped"] = true;
-    if (r.loss_scale != 1.0) row["loss_scale"] = r.loss_scale;
-    if (r.validation_loss) row["validation_loss"] = *r.validation_loss;
-    fmt::print(log_, "{}\n", row.dump());
-    std::fflush(log_);  // whoever follows the file sees whole lines
+std::string StepMonitor::rank_table(const reports::StepRecord& r) const {
+  constexpr size_t kMostRows = 32;
+  reports::Table table(
+      {{"rank"}, {"compute"}, {"inside it"}, {"transfers"}, {"gradients"}, {"idle"}, {"memory"}, {"peak"}});
+  for (size_t i = 0; i < std::min(kMostRows, r.ranks.size()); ++i) {
+    const reports::RankRecord& rank = r.ranks[i];
+    table.add_row({std::to_string(rank.rank), format_seconds(rank.compute_s),
+                   format_seconds(rank.tensor_s + rank.context_s + rank.expert_s + rank.sharding_s),
+                   format_seconds(rank.transfer_s), format_seconds(rank.gradients_s),
+                   format_seconds(rank.idle_s), format_bytes(double(rank.memory_bytes)),
+                   format_bytes(double(rank.peak_bytes))});
   }
-  if (quiet_) return;
-  if (terminal_) {
-    fmt::print("\r\033[K{}", line(r));
-    if (r.validation_loss || r.skipped) fmt::print("\n");
-  } else if (r.step == 1 || r.step == steps_ || r.step % 10 == 0 || r.validation_loss || r.skipped) {
+  std::string text = table.text();
+  if (r.ranks.size() > kMostRows) text += fmt::format("  and {} more ranks\n", r.ranks.size() - kMostRows);
+  return text;
+}
+
+// Over what was drawn before.
+void StepMonitor::draw(const reports::StepRecord& r) {
+  const std::string text = line(r) + "\n\n" + rank_table(r);
+  if (drawn_lines_ > 0 && terminal_) fmt::print("\033[{}A\033[J", drawn_lines_);
+  fmt::print("{}", text);
+  drawn_lines_ = int(std::count(text.begin(), text.end(), '\n'));
+}
+
+void StepMonitor::write_row(const reports::StepRecord& r) {
+  constexpr size_t kMostRanks = 64;
+  // JSON has no NaN: what is not finite becomes null.
+  Json row{{"step", r.step},
+           {"loss", r.loss},
+           {"gradient_norm", r.gradient_norm},
+           {"learning_rate", r.learning_rate},
+           {"step_time_s", r.step_time_s},
+           {"tokens_per_s", r.tokens_per_s},
+           {"model_flop_utilization", r.model_flop_utilization},
+           {"bubble_share", r.bubble_share},
+           {"data_wait_s", r.data_wait_s}};
+  if (r.skipped) row["skipped"] = true;
+  if (r.loss_scale != 1.0) row["loss_scale"] = r.loss_scale;
+  if (r.validation_loss) row["validation_loss"] = *r.validation_loss;
+  if (!r.stragglers.empty()) row["stragglers"] = r.stragglers;
+  for (size_t i = 0; i < r.ranks.size() && r.ranks.size() <= kMostRanks; ++i) {
+    const reports::RankRecord& rank = r.ranks[i];
+    row["ranks"].push_back({{"rank", rank.rank},
+                            {"compute_s", rank.compute_s},
+                            {"tensor_s", rank.tensor_s},
+                            {"context_s", rank.context_s},
+                            {"expert_s", rank.expert_s},
+                            {"sharding_s", rank.sharding_s},
+                            {"transfer_s", rank.transfer_s},
+                            {"gradients_s", rank.gradients_s},
+                            {"idle_s", rank.idle_s},
+                            {"data_wait_s", rank.data_wait_s},
+                            {"memory_bytes", rank.memory_bytes},
+                            {"peak_bytes", rank.peak_bytes}});
+  }
+  fmt::print(log_, "{}\n", row.dump());
+  std::fflush(log_);  // whoever follows the file sees whole lines
+}
+
+void StepMonitor::on_step(const reports::StepRecord& r) {
+  if (log_ != nullptr) write_row(r);
+  if (metrics_) metrics_->set(r);
+  if (options_.quiet) return;
+  const bool notable = r.validation_loss || r.skipped || !r.stragglers.empty();
+  if (options_.watch && !r.ranks.empty()) {
+    draw(r);
+  } else if (terminal_) {
+    fmt::print("\r\033[K{}{}", line(r), notable ? "\n" : "");
+  } else if (r.step == 1 || r.step == options_.steps || r.step % 10 == 0 || notable) {
     fmt::print("{}\n", line(r));
   }
   std::fflush(stdout);

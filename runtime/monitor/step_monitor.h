@@ -11,22 +11,37 @@
 
 #include "core/plan.h"
 #include "reports/run_result.h"
+#include "runtime/monitor/metrics_server.h"
 
 namespace mpt::runtime {
 
+struct MonitorOptions {
+  int64_t steps = 0;
+  std::filesystem::path log;  // empty: none
+  bool append = false;        // the log is continued
+  bool quiet = false;
+  bool watch = false;    // a table of ranks that is drawn again with each step
+  int metrics_port = 0;  // 0: none
+};
+
 class StepMonitor {
  public:
-  /// `log` may be empty; with `append` it is continued. Throws UserError if it cannot be written.
-  StepMonitor(const Plan& plan, int64_t steps, const std::filesystem::path& log, bool quiet, bool append);
+  /// Throws UserError if the log cannot be written or the port is taken.
+  StepMonitor(const Plan& plan, const MonitorOptions& options);
   ~StepMonitor();
 
   void on_step(const reports::StepRecord& record);
 
  private:
   std::string line(const reports::StepRecord& record) const;
+  std::string rank_table(const reports::StepRecord& record) const;
+  void write_row(const reports::StepRecord& record);
+  void draw(const reports::StepRecord& record);
 
-  int64_t steps_;
-  bool quiet_, terminal_;
+  MonitorOptions options_;
+  bool terminal_;
+  std::unique_ptr<MetricsServer> metrics_;
+  int drawn_lines_ = 0;
   std::FILE* log_ = nullptr;
 };
 

@@ -77,44 +77,62 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, int rank, W
 }
 
 void RankWorker::make_groups(int rank, World& world) {
-  const auto group = [&](const std::vector<int64_t>& members, const std::string& name) {
-    return world.communicator(rank, to_int(members), name);
+  const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
+    return timed(world.communicator(rank, to_int(members), name), time);
   };
-  tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor");
-  context_group_ = group(grid_.group(rank, Axis::context), "context");
-  tensor_end_group_ = group(grid_.group(rank, Axis::tensor), "tensor, end of step");
+  tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor", times_->tensor);
+  context_group_ = group(grid_.group(rank, Axis::context), "context", times_->context);
+  tensor_end_group_ = group(grid_.group(rank, Axis::tensor), "tensor, end of step", times_->gradients);
   const auto pipeline = grid_.group(rank, Axis::pipeline);
-  activation_group_ = group(pipeline, "pipeline activations");
-  gradient_group_ = group(pipeline, "pipeline gradients");
+  activation_group_ = group(pipeline, "pipeline activations", times_->transfer);
+  gradient_group_ = group(pipeline, "pipeline gradients", times_->transfer);
   const int first = program_.rank_of_stage.front(), last = program_.rank_of_stage.back();
   if (first != last && (at_.pipeline == first || at_.pipeline == last))
-    embedding_group_ = group({pipeline[size_t(first)], pipeline[size_t(last)]}, "tied embedding");
+    embedding_group_ =
+        group({pipeline[size_t(first)], pipeline[size_t(last)]}, "tied embedding", times_->gradients);
   std::vector<int64_t> everybody(static_cast<size_t>(grid_.ranks()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  world_group_ = group(everybody, "gradient norm");
+  world_group_ = group(everybody, "gradient norm", times_->gradients);
+}
+
+reports::RankRecord RankWorker::take_record() {
+  reports::RankRecord record;
+  record.rank = rank();
+  record.tensor_s = times_->tensor.exchange(0.0);
+  record.context_s = times_->context.exchange(0.0);
+  record.expert_s = times_->expert.exchange(0.0);
+  record.sharding_s = times_->sharding.exchange(0.0);
+  record.transfer_s = times_->transfer.exchange(0.0);
+  record.gradients_s = times_->gradients.exchange(0.0);
+  record.memory_bytes = device_->in_use_bytes();
+  record.peak_bytes = device_->peak_bytes();
+  return record;
 }
 
 void RankWorker::add_stage(int s, const StageContent& content, int rank, World& world) {
   HeldStage& made = held_[s];
   const Layout& layout = plan_.layout;
-  const auto group = [&](const std::vector<int64_t>& members, const std::string& name) {
-    made.groups.push_back(world.communicator(rank, to_int(members), fmt::format("{}, stage {}", name, s)));
+  const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
+    made.groups.push_back(
+        timed(world.communicator(rank, to_int(members), fmt::format("{}, stage {}", name, s)), time));
     return made.groups.back().get();
   };
+  CallTimes& t = *times_;
   const Blocks blocks =
       blocks_of(replicas_of(grid_, rank), rank, size_t(layout.zero == 0 ? 1 : layout.shard));
-  Communicator* const compute_shard = group(blocks.own, "sharded state");
-  const ReplicaGroups replicas{group(blocks.own, "gradient shards"), group(blocks.across, "gradients")};
+  Communicator* const compute_shard = group(blocks.own, "sharded state", t.sharding);
+  const ReplicaGroups replicas{group(blocks.own, "gradient shards", t.gradients),
+                               group(blocks.across, "gradients", t.gradients)};
   Communicator* compute_expert_shard = compute_shard;
   ReplicaGroups expert_replicas = replicas;
-  Communicator* expert_group = group({rank}, "experts");
+  Communicator* expert_group = group({rank}, "experts", t.expert);
   if (layout.expert > 1) {
     const Blocks spread = blocks_of(stage_ranks(grid_, rank), rank, size_t(layout.expert));
-    expert_group = group(spread.own, "experts");
+    expert_group = group(spread.own, "experts", t.expert);
     const Blocks shares = blocks_of(spread.across, rank, size_t(models::expert_shard(layout)));
-    compute_expert_shard = group(shares.own, "sharded state of experts");
-    expert_replicas = {group(shares.own, "gradient shards of experts"),
-                       group(shares.across, "gradients of experts")};
+    compute_expert_shard = group(shares.own, "sharded state of experts", t.sharding);
+    expert_replicas = {group(shares.own, "gradient shards of experts", t.gradients),
+                       group(shares.across, "gradients of experts", t.gradients)};
   }
   const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
   const StageGroups stage_groups{{tensor_group_.get(), context_group_.get(), expert_group},

@@ -11,7 +11,9 @@
 
 #include "core/plan.h"
 #include "core/rank_grid.h"
+#include "reports/run_result.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/comm/timed.h"
 #include "runtime/comm/world.h"
 #include "runtime/data/dataset.h"
 #include "runtime/execute/executor.h"
@@ -50,6 +52,8 @@ class RankWorker final : public InstructionHandler {
   /// Counts the step, and moves the loss scale.
   void end_step();
 
+  /// Seconds in calls of each kind of communicator since the last call of this, and memory.
+  reports::RankRecord take_record();
   double loss() const { return loss_; }  // mean over the step's tokens, the same on every rank
   double validation_loss() const { return validation_loss_; }  // of the last pass without gradients
   double gradient_norm() const { return gradient_norm_; }      // before clipping
@@ -93,6 +97,11 @@ class RankWorker final : public InstructionHandler {
   const TrainOptions& options_;
   DataType type_;
   std::unique_ptr<Device> device_;
+  // Shared by the communicators below, which they outlive.
+  struct CallTimes {
+    CallTime tensor{0.0}, context{0.0}, expert{0.0}, sharding{0.0}, transfer{0.0}, gradients{0.0};
+  };
+  std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
   std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, activation_group_,
       gradient_group_, embedding_group_, world_group_;
   std::map<int, HeldStage> held_;

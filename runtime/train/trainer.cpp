@@ -58,8 +58,7 @@ class Run {
  private:
   // What every rank tells every other at the end of a step.
   struct RankReport {
-    double data_wait_s = 0.0;
-    int64_t peak_bytes = 0;
+    reports::RankRecord record;
     char overflow[48] = {};  // the first piece that was not finite
   };
   static_assert(sizeof(RankReport) % sizeof(double) == 0);
@@ -109,10 +108,11 @@ class Run {
       if (rank == world_->local_ranks().front()) step_.store(worker.state().step);
       RankReport report;
       worker.begin_step(*inputs_.data);
-      report.data_wait_s = now_s() - start;
+      const double data_wait_s = now_s() - start;
       executor.run_step();
       worker.end_step();
-      report.peak_bytes = worker.device().peak_bytes();
+      report.record = record_of(worker, *lanes, now_s() - start);
+      report.record.data_wait_s = data_wait_s;
       worker.first_overflow().copy(report.overflow, sizeof report.overflow - 1);
       const std::vector<RankReport> reports = exchange(*group, report);
       const double step_time_s = now_s() - start;
@@ -123,6 +123,19 @@ class Run {
       if (is_due(options_.save_every, worker.state().step)) save(rank, worker, saved);
     }
     if (worker.state().step > saved) save(rank, worker, saved);
+  }
+
+  // Compute is what its stream did, but for the calls inside.
+  reports::RankRecord record_of(RankWorker& worker, const Lanes& lanes, double step_time_s) const {
+    reports::RankRecord record = worker.take_record();
+    double busy_s = 0.0;
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      const Instruction& i = program_.instructions[size_t(id)];
+      if (i.is_compute() && program_.lane_on(id, worker.pipeline_rank())) busy_s += lanes.span(id).seconds();
+    }
+    record.compute_s = busy_s - record.tensor_s - record.context_s - record.expert_s - record.sharding_s;
+    record.idle_s = step_time_s - busy_s;
+    return record;
   }
 
   // Whoever was asked to stop, all stop after the same step.
@@ -231,11 +244,21 @@ class Run {
     record_.loss_scale = state.loss_scale;
     record_.step_time_s = step_time_s;
     record_.tokens_per_s = double(plan_.workload.tokens_per_step()) / step_time_s;
+    std::vector<int64_t> pipeline_rank_of;
     for (size_t rank = 0; rank < reports.size(); ++rank) {
-      int64_t& peak = result_.peak_bytes[size_t(grid_.coordinates(int64_t(rank)).pipeline)];
-      peak = std::max(peak, reports[rank].peak_bytes);
-      record_.data_wait_s = std::max(record_.data_wait_s, reports[rank].data_wait_s);
+      pipeline_rank_of.push_back(grid_.coordinates(int64_t(rank)).pipeline);
+      int64_t& peak = result_.peak_bytes[size_t(pipeline_rank_of.back())];
+      peak = std::max(peak, reports[rank].record.peak_bytes);
+      record_.data_wait_s = std::max(record_.data_wait_s, reports[rank].record.data_wait_s);
+      record_.ranks.push_back(reports[rank].record);
     }
+    record_.stragglers = reports::find_stragglers(record_.ranks, pipeline_rank_of);
+    const auto& device = plan_.cluster.device;
+    const double peak_flop_per_s =
+        double(grid_.ranks()) * (type_ == DataType::float32 || type_ == DataType::float64
+                                     ? device.fp32_flop_per_s
+                                     : device.bf16_flop_per_s);
+    record_.model_flop_utilization = plan_.prediction.model_flop_per_step / step_time_s / peak_flop_per_s;
     Timeline timeline = assemble();
     record_.bubble_share = bubble_share(program_, timeline);
     recent_.push_back(std::move(timeline));

@@ -128,6 +128,16 @@ bool Socket::receive_all(void* data, size_t bytes) const {
   return true;
 }
 
+void Socket::drain(size_t most) const {
+  ::shutdown(descriptor_, SHUT_WR);
+  char block[512];
+  for (size_t got = 0; got < most;) {
+    const ssize_t received = ::recv(descriptor_, block, sizeof block, 0);
+    if (received <= 0) return;
+    got += size_t(received);
+  }
+}
+
 void Socket::shut_down() const { ::shutdown(descriptor_, SHUT_RDWR); }
 
 namespace {

@@ -36,6 +36,8 @@ class Socket {
   void send_all(const void* data, size_t bytes) const;
   /// False if the connection ends before the first byte.
   bool receive_all(void* data, size_t bytes) const;
+  /// Reads and forgets what was sent, up to `most` bytes, so that closing does not cut the answer off.
+  void drain(size_t most) const;
   /// Ends a receive_all() of another thread.
   void shut_down() const;
 

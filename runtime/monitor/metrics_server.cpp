@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/monitor/metrics_server.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+
+namespace mpt::runtime {
+namespace {
+
+constexpr char kLoopback[] = "127.0.0.1";
+
+Socket listen_or_refuse(int port) {
+  try {
+    return Socket::listen(kLoopback, port);
+  } catch (const RunError& error) {
+    throw UserError(
+        Problem{fmt::format("--metrics-port {}", port), error.what(), "a free port", "take another one"});
+  }
+}
+
+}  // namespace
+
+std::string prometheus_text(const reports::StepRecord& r) {
+  std::string text;
+  const auto gauge = [&](const char* name, const char* help, double value) {
+    text += fmt::format("# HELP mpt_{0} {1}\n# TYPE mpt_{0} gauge\nmpt_{0} {2}\n", name, help, value);
+  };
+  gauge("step", "optimizer steps done", double(r.step));
+  gauge("loss", "mean over the step's tokens, natural logarithm", r.loss);
+  gauge("gradient_norm", "before clipping", r.gradient_norm);
+  gauge("step_seconds", "of the last step", r.step_time_s);
+  gauge("tokens_per_second", "over all ranks", r.tokens_per_s);
+  gauge("model_flop_utilization", "model FLOP/s over the devices' peak", r.model_flop_utilization);
+  gauge("bubble_share", "share of the ranks' time without compute", r.bubble_share);
+  gauge("data_wait_seconds", "of the slowest rank", r.data_wait_s);
+  const auto by_rank = [&](const char* name, const char* help, auto&& value) {
+    text += fmt::format("# HELP mpt_{0} {1}\n# TYPE mpt_{0} gauge\n", name, help);
+    for (const reports::RankRecord& rank : r.ranks)
+      text += fmt::format("mpt_{}{{rank=\"{}\"}} {}\n", name, rank.rank, value(rank));
+  };
+  by_rank("rank_compute_seconds", "compute of the last step",
+          [](const auto& rank) { return rank.compute_s; });
+  by_rank("rank_idle_seconds", "of the last step", [](const auto& rank) { return rank.idle_s; });
+  by_rank("rank_memory_bytes", "in use", [](const auto& rank) { return rank.memory_bytes; });
+  by_rank("rank_peak_memory_bytes", "highest so far", [](const auto& rank) { return rank.peak_bytes; });
+  return text;
+}
+
+MetricsServer::MetricsServer(int port) : listener_(listen_or_refuse(port)), thread_([this] { serve(); }) {}
+
+MetricsServer::~MetricsServer() {
+  closing_ = true;
+  thread_.join();
+}
+
+void MetricsServer::set(const reports::StepRecord& record) {
+  std::string text = prometheus_text(record);
+  const std::lock_guard lock(mutex_);
+  text_ = std::move(text);
+}
+
+// One caller at a time, and none for long: whatever is asked, the answer is the same.
+void MetricsServer::serve() {
+  while (!closing_) {
+    try {
+      const Socket caller =
+          listener_.accept(std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
+      caller.set_receive_timeout(std::chrono::milliseconds(500));
+      caller.set_send_timeout(std::chrono::milliseconds(500));
+      char first = 0;
+      if (!caller.receive_all(&first, 1)) continue;
+      std::string body;
+      {
+        const std::lock_guard lock(mutex_);
+        body = text_;
+      }
+      const std::string answer = fmt::format(
+          "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: "
+          "close\r\n\r\n{}",
+          body.size(), body);
+      caller.send_all(answer.data(), answer.size());
+      caller.drain(4096);
+    } catch (const RunError&) {  // nobody came, or went away
+    }
+  }
+}
+
+}  // namespace mpt::runtime
