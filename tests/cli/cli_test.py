@@ -310,6 +310,58 @@ def wrong_run(folder, text, plan):
            1, "run failed", "rank 0, step", "lower the learning rate")
 
 
+def checkpoints(folder, text, plan):
+    """What mpt-run writes, another layout goes on with, and a Hugging Face folder gets."""
+    saved, log = f"{folder}/checkpoints", f"{folder}/resumed.jsonl"
+    train = ["mpt-run", plan, "--data", text, "--checkpoints", saved]
+    expect("run, checkpoints", run(*train, "--steps", 4, "--save-every", 2, "--validation-share", 0.1, "--evaluate-every", 2), 0,
+           "validation ")
+    expect("run, resume auto", run(*train, "--steps", 6, "--resume", "auto", "--validation-share", 0.1, "--log", log), 0,
+           "step-00000004 after step 4", "step 6/6")
+    if '"step":5,' not in open(log).read().splitlines()[1]:
+        FAILURES.append("resume: the log does not begin with step 5")
+    expect("run, nothing left", run(*train, "--steps", 6, "--resume", saved, "--validation-share", 0.1), 0, "nothing to do")
+    expect("run, other data", run(*train, "--steps", 7, "--resume", "auto"), 0, "not those that")
+    expect("inspect", run("mpt-run", "inspect", saved, "--tensors"), 0, "step     7 (0 skipped)", "embedding.weight", "all whole")
+    expect("inspect, json", run("mpt-run", "inspect", saved, "--json"), 0, '"format": "mpt-checkpoint"')
+    expect("inspect, nothing", run("mpt-run", "inspect", folder), 2, "no whole checkpoint")
+    expect("export", run("mpt-run", "export", saved, f"{folder}/exported", "--type", "bf16"), 0, "config.json")
+    expect("export, again", run("mpt-run", "export", saved, f"{folder}/exported"), 2, "is there already")
+    expect("plan, of an export", run("mpt-plan", "--model", f"{folder}/exported/config.json", "--cluster", "this-machine:2",
+                                     "--global-batch", 4, "--seq", 32, "-o", f"{folder}/exported.json"), 0)
+    expect("run, init", run("mpt-run", f"{folder}/exported.json", "--data", text, "--steps", 1, "--init", f"{folder}/exported"), 0,
+           "starting with the weights of")
+    rank = os.path.join(saved, "step-00000007", "rank-00000.safetensors")
+    os.truncate(rank, os.path.getsize(rank) - 1)
+    expect("run, damaged checkpoint", run(*train, "--steps", 8, "--resume", "auto"), 0, "passed over", "step-00000006 after step 6")
+    expect("inspect, damaged", run("mpt-run", "inspect", os.path.dirname(rank)), 2, "rank-00000.safetensors", "the checkpoint is damaged")
+
+
+def wrong_training(folder, text, plan):
+    def refused(name, *parts, data=(text,), options=()):
+        expect("run, " + name, run("mpt-run", plan, "--data", *data, "--steps", 2, *options), 2, *parts)
+
+    refused("resume from nothing", "no whole checkpoint", options=["--resume", f"{folder}/none"])
+    refused("resume auto without a folder", "add --checkpoints", options=["--resume", "auto"])
+    refused("init from nothing", "no whole checkpoint", options=["--init", f"{folder}/none"])
+    refused("init and resume", "excludes", options=["--init", folder, "--resume", folder])
+    refused("evaluation without data", "--validation-share", options=["--evaluate-every", 2])
+    refused("half a blend", "a weight and its file", data=("0.5", text, "0.5"))
+    refused("tokens of unknown width", "--data-format", data=(write(f"{folder}/tokens.bin", "0123456789"),))
+    write(f"{folder}/tokens.idx", "nothing of the kind, but long enough for a header")
+    refused("no index", "MMIDIDX", data=(f"{folder}/tokens",), options=["--data-format", "megatron"])
+    refused("a folder for checkpoints that cannot be", "--checkpoints", options=["--checkpoints", "/proc/none"])
+    expect("run, no data", run("mpt-run", plan), 2, "--data", "missing")
+    gpus = f"{folder}/gpus.json"
+    run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "-o", gpus)
+    expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating gpt2-124m", "step time")
+    os.environ.update(RANK="2", WORLD_SIZE="2")
+    expect("run, a launcher's nonsense", run("mpt-run", plan, "--data", text), 2, "environment variable RANK", "0 to 1")
+    os.environ.update(RANK="0", WORLD_SIZE="3")
+    expect("run, processes that do not divide", run("mpt-run", plan, "--data", text), 2, "3 processes", "divides the plan's 4 ranks")
+    del os.environ["RANK"], os.environ["WORLD_SIZE"]
+
+
 def interrupted(plan, text):
     command = [os.path.join(PROGRAMS, "mpt-run"), plan, "--data", text, "--steps", "1000000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -420,6 +472,8 @@ with tempfile.TemporaryDirectory() as folder:
     published_runs(folder)
     own_kernels(folder)
     wrong_run(folder, text, plan)
+    checkpoints(folder, text, plan)
+    wrong_training(folder, text, plan)
     interrupted(plan, text)
 print("\n".join(FAILURES))
 print(f"{CHECKS - len(FAILURES)} of {CHECKS} as expected")
