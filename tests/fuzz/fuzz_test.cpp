@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Every file that the runtime reads, damaged at random: it is refused with a UserError or read, and nothing else
+// happens. MPT_FUZZ_ROUNDS=1000000 makes a soak of it, best under the sanitizers; MPT_FUZZ_SEED another one.
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <random>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/plan.h"
+#include "models/hf_config.h"
+#include "models/hf_weights.h"
+#include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/safetensors.h"
+#include "runtime/data/dataset.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt {
+namespace {
+
+int64_t number(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+// Edits of both kinds: of bytes, and of what numbers and words stand for.
+class Damage {
+ public:
+  explicit Damage(uint64_t seed) : random_(seed) {}
+
+  std::string of(std::string text) {
+    static const char* const kWords[] = {"-1", "0", "1e308", "-1e-308", "9223372036854775807", "18446744073709551616",
+                                         "null", "true", "\"\"", "[]", "{}", "\"x\"", "1e999", "0.5", "[[[[", "\\u0000"};
+    for (uint64_t edits = 1 + random_() % 3; edits > 0 && !text.empty(); --edits) {
+      const size_t at = random_() % text.size();
+      switch (random_() % 7) {
+        case 0:
+          text[at] = char(random_());
+          break;
+        case 1:
+          text.resize(at);
+          break;
+        case 2:
+          text.insert(at, text.substr(random_() % text.size(), random_() % 64));
+          break;
+        case 3:
+          text.erase(at, random_() % 32);
+          break;
+        default:
+          replace_value(text, at, kWords[random_() % std::size(kWords)]);
+      }
+    }
+    return text;
+  }
+
+ private:
+  // The number or word that begins after the next colon or comma.
+  static void replace_value(std::string& text, size_t from, const char* word) {
+    const size_t begin = text.find_first_of(":,[", from);
+    if (begin == std::string::npos) return;
+    const size_t end = text.find_first_of(",}]\n", begin + 1);
+    text.replace(begin + 1, end == std::string::npos ? std::string::npos : end - begin - 1, word);
+  }
+
+  std::mt19937_64 random_;
+};
+
+void fuzz(const std::string& good, int64_t rounds, const std::function<void(const std::string&)>& read) {
+  read(good);
+  Damage damage(uint64_t(number("MPT_FUZZ_SEED", 1)));
+  for (int64_t round = 0; round < number("MPT_FUZZ_ROUNDS", rounds); ++round) {
+    const std::string bad = damage.of(good);
+    try {
+      read(bad);
+    } catch (const UserError&) {
+    } catch (const std::exception& error) {
+      FAIL() << error.what() << "\nfrom\n" << bad.substr(0, 4000);
+    }
+  }
+}
+
+std::string path_of(const std::string& name) { return testing::TempDir() + "/fuzz_" + name; }
+void put(const std::string& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
+std::string contents(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+TEST(Fuzz, Plans) {
+  test::PlanRequest request{test::little_mixtral(), {8, 16}};
+  request.pipeline = request.data = 2;
+  request.schedule = "zb-h1";
+  fuzz(plan_to_text(test::make_plan(request)), 1500, [](const std::string& text) { plan_from_text(text, "plan.json"); });
+}
+
+TEST(Fuzz, HuggingFaceConfigs) {
+  for (const ModelSpec& model : {test::little_gpt(), test::little_qwen(), test::little_mixtral()}) {
+    fuzz(models::hugging_face_config(model), 1500, [](const std::string& text) {
+      const ModelSpec read = models::import_hugging_face(parse_json(text, "config.json"), "config.json");
+      validate_model(read, "config.json");
+    });
+  }
+}
+
+TEST(Fuzz, CheckpointDescriptions) {
+  runtime::CheckpointInfo info;
+  info.model = test::little_gpt();
+  info.data_digest = "0123456789abcdef";
+  info.files = {{"rank-00000.safetensors", 100, 12345}};
+  const std::string folder = path_of("checkpoint");
+  std::filesystem::create_directories(folder);
+  Damage damage(3);
+  const std::string good = to_json(info).dump(1);
+  for (int64_t round = 0; round < number("MPT_FUZZ_ROUNDS", 500); ++round) {
+    put(folder + "/checkpoint.json", damage.of(good));
+    EXPECT_THROW(runtime::Checkpoint{folder}, UserError);  // its files are not there in any case
+  }
+}
+
+TEST(Fuzz, SafetensorsHeaders) {
+  const std::string file = path_of("good.safetensors"), damaged = path_of("damaged.safetensors");
+  {
+    const std::vector<float> data(100, 1.5f);
+    runtime::SafetensorsWriter writer(file,
+                                      {{"value/layers.0.mlp.up.weight@0,0", runtime::DataType::float32, {8, 8}},
+                                       {"value/head.norm.scale@0,0", runtime::DataType::float32, {36, 1}}},
+                                      {{"format", "pt"}});
+    writer.append(data.data(), 400);
+    writer.finish();
+  }
+  fuzz(contents(file), 1500, [&](const std::string& bytes) {
+    put(damaged, bytes);
+    const runtime::SafetensorsFile read(damaged);
+    for (const auto& [name, entry] : read.entries()) {
+      std::vector<double> values(static_cast<size_t>(entry.count()));
+      runtime::read_elements(read, entry, 0, entry.count(), values.data());
+    }
+  });
+}
+
+TEST(Fuzz, IndexedDatasets) {
+  std::string index("MMIDIDX\0\0", 9);
+  const auto add = [&](auto value) { index.append(reinterpret_cast<const char*>(&value), sizeof value); };
+  add(uint64_t{1});
+  add(uint8_t{8});
+  add(uint64_t{2});
+  add(uint64_t{3});
+  for (const int32_t length : {40, 60}) add(length);
+  for (const int64_t pointer : {0, 80}) add(pointer);
+  for (const int64_t document : {0, 1, 2}) add(document);
+  const std::string path = path_of("dataset");
+  put(path + ".bin", std::string(200, '\1'));
+  fuzz(index, 1500, [&](const std::string& bytes) {
+    put(path + ".idx", bytes);
+    runtime::DatasetOptions options;
+    options.parts = {{1.0, {path}}};
+    options.format = runtime::DataFormat::megatron;
+    options.sequence = 8;
+    options.vocab = 70000;
+    const runtime::Dataset data(options, runtime::DataSplit::training);
+    std::vector<int32_t> tokens(8), targets(8);
+    for (int64_t n = 0; n < 20; ++n) data.sample(n, tokens.data(), targets.data());
+  });
+}
+
+}  // namespace
+}  // namespace mpt
