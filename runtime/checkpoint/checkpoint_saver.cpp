@@ -113,9 +113,12 @@ void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& u
     const std::filesystem::path file = unfinished / rank_file(rank);
     std::error_code error;
     while (!std::filesystem::exists(file, error)) {
-      if (std::chrono::steady_clock::now() > deadline)
-        throw RunError(fmt::format("checkpoint {}: rank {} has not written its part within {} s",
-                                   unfinished.string(), rank, options_.patience_s));
+      const bool failed = options_.has_failed();
+      if (failed || std::chrono::steady_clock::now() > deadline) {
+        throw RunError(fmt::format(
+            "checkpoint {}: rank {} has not written its part{}", unfinished.string(), rank,
+            failed ? ", for its process is gone" : fmt::format(" within {} s", options_.patience_s)));
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     info.files.push_back(

@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <exception>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -21,6 +22,7 @@ struct SaveOptions {
   int local_ranks = 1;      // of this process
   bool leader = true;       // this process finishes checkpoints: the one with rank 0
   double patience_s = 300;  // how long the leader waits for the files of other processes
+  std::function<bool()> has_failed = [] { return false; };  // then it waits no longer
 };
 
 class CheckpointSaver {

@@ -39,9 +39,9 @@ class Run {
     result_.peak_bytes.assign(size_t(program_.ranks), 0);
     if (options.checkpoints.empty()) return;
     const std::vector<int> local = world_->local_ranks();
-    saver_ = std::make_unique<CheckpointSaver>(
-        SaveOptions{options.checkpoints, options.keep, int(plan.layout.ranks()), int(local.size()),
-                    local.front() == 0, std::chrono::duration<double>(options.timeout).count()});
+    saver_ = std::make_unique<CheckpointSaver>(SaveOptions{
+        options.checkpoints, options.keep, int(plan.layout.ranks()), int(local.size()), local.front() == 0,
+        std::chrono::duration<double>(options.timeout).count(), [this] { return world_->aborted(); }});
   }
 
   reports::RunResult run() {

@@ -170,7 +170,10 @@ def restart(scratch, plan, reference, seconds):
     parent = run.processes[0]
     children = subprocess.run(["pgrep", "-P", str(parent.pid)], stdout=subprocess.PIPE, text=True).stdout.split()
     for child in children:
-        os.kill(int(child), signal.SIGKILL)
+        try:
+            os.kill(int(child), signal.SIGKILL)
+        except ProcessLookupError:
+            pass  # it has just ended by itself
     codes, messages = run.wait(60)
     if codes != [0]:
         sys.exit(f"--max-restarts: {codes} {messages}")
