@@ -14,7 +14,7 @@ BIN = sys.argv[1]
 GRID = [(schedule, pipeline, batches)
         for schedule in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v")
         for pipeline, batches in ((2, 4), (4, 8), (8, 16))]
-STEP_S = 2.0  # of an emulated step: long beside what waking costs
+STEP_S = 1.2  # of an emulated step: long beside what waking costs
 
 
 def run(*command):
@@ -45,7 +45,7 @@ def main():
                         f"{errors[-1]:+.2%} |")
     print(f"# Emulated against simulated, {datetime.date.today()}\n")
     print("gpt2-1.5b on H100s, one sequence a micro-batch: the real executor with its threads, queues and meetings of")
-    print("ranks, durations slept (stretched to about two seconds a step), beside the simulator. Best of two runs of three steps.")
+    print("ranks, durations slept (stretched to about 1.2 s a step), beside the simulator. Best of two runs of three steps.")
     print("`python3 benchmarks/emulation.py build/release/bin`, two cores.\n")
     print(f"Mean {sum(map(abs, errors)) / len(errors):.2%}, worst {max(map(abs, errors)):.2%} over {len(errors)}.\n")
     print("| schedule | stages' ranks | micro-batches | simulated, ms | emulated, ms | error |")
