@@ -134,26 +134,6 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
 
 int64_t element_bytes(Precision precision) { return precision == Precision::fp32 ? 4 : 2; }
 
-std::vector<std::string> advanced_features(const Layout& l) {
-  const std::pair<bool, std::string> table[] = {
-      {l.sequence_parallel, "sequence parallel"},
-      {l.context > 1, "context parallel"},
-      {l.expert > 1, "expert parallel"},
-      {l.zero > 0, fmt::format("ZeRO {}", l.zero)},
-      {l.offload_optimizer, "an offloaded optimizer"},
-      {l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1, "data-parallel ranks outermost"},
-      {l.overlap_gradient_reduce, "gradient reduction during backward"},
-      {l.overlap_parameter_gather, "parameter gathering during forward"},
-      {l.overlap_tensor, "overlapped tensor-parallel collectives"},
-      {!l.recomputed_layers.empty(), "a number of recomputed layers per stage"},
-  };
-  std::vector<std::string> features;
-  for (const auto& [present, name] : table) {
-    if (present) features.push_back(name);
-  }
-  return features;
-}
-
 int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers) {
   if (layout.recompute != Recompute::full) return 0;
   return layout.recomputed_layers.empty() ? layers : std::min(layers, layout.recomputed_layers[s]);

@@ -168,9 +168,6 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
 /// Bytes of one element of activations and weights.
 int64_t element_bytes(Precision precision);
 
-/// Features of a layout that a runtime may lack, by name: "context parallel", "ZeRO 1", ...
-std::vector<std::string> advanced_features(const Layout& layout);
-
 /// How many layers of stage `s`, which holds `layers` of them, recompute in full.
 int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers);
 
