@@ -45,6 +45,7 @@ struct RunResult {
   std::vector<StepRecord> steps;
   Timeline timeline;  // of the step whose time is the median; pipeline ranks of the first replica
   std::vector<int64_t> peak_bytes;  // per pipeline rank, the fullest of its replicas
+  bool stopped = false;             // somebody asked it to end before its last step
 };
 
 /// Ranks whose compute took more than `factor` times the median of those of their pipeline rank, given by

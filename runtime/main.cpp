@@ -106,6 +106,10 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
   if (opened.checkpoint && opened.checkpoint->info().data_digest != opened.data->digest())
     fmt::print(stderr, "mpt-run: note: the data are not those that {} was trained on\n",
                opened.checkpoint->folder().string());
+  if (opened.checkpoint && opened.checkpoint->info().seed != int64_t(o.train.seed))
+    fmt::print(stderr,
+               "mpt-run: note: --seed is {}, the checkpoint's was {}: samples come in another order\n",
+               o.train.seed, opened.checkpoint->info().seed);
   if (o.quiet) return;
   fmt::print("{}: {}, {} ranks; {} tokens, {} windows of {}\n", plan.model.name, layout_name(plan.layout),
              plan.layout.ranks(), format_count(opened.data->tokens()), format_count(opened.data->windows()),
@@ -153,10 +157,11 @@ int train(const runtime::RunOptions& o, const Plan& plan, bool restarted) {
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
   }
   if (!result.steps.empty()) write_outputs(o, plan, result);
-  if (result.steps.empty() && !stop_requested() && !o.quiet)
+  if (result.steps.empty() && !result.stopped && !o.quiet)
     fmt::print("nothing to do: the checkpoint is at step {} of {}\n", done, o.train.steps);
-  if (!stop_requested()) return kExitOk;
-  fmt::print(stderr, "mpt-run: stopped after step {} as asked\n", done + int64_t(result.steps.size()));
+  if (!result.stopped) return kExitOk;
+  if (!o.launch || o.launch->process == 0)
+    fmt::print(stderr, "mpt-run: stopped after step {} as asked\n", done + int64_t(result.steps.size()));
   return kExitInterrupted;
 }
 

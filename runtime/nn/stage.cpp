@@ -4,7 +4,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -72,8 +71,8 @@ struct Stage::State {
     parameters.end_gradients(piece);
   }
 
-  void look_at(const Buffer& output, const std::string& piece) {
-    if (!watching || !overflow.empty()) return;
+  void look_at(const Buffer& output, int64_t piece) {
+    if (!watching || overflow != kNoOverflow) return;
     const int64_t count = output.bytes() / size_of(sizes.type);
     if (!std::isfinite(device.sum_of_squares(sizes.type, count, output.data()))) overflow = piece;
   }
@@ -92,7 +91,7 @@ struct Stage::State {
   std::map<int, InFlight> in_flight;
   double loss = 0.0, loss_scale = 1.0;
   bool watching = false;
-  std::string overflow;
+  int64_t overflow = kNoOverflow;
 };
 
 Stage::Stage(const StageOptions& options, size_t index, const StageContent& content, Device& device,
@@ -110,7 +109,7 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
   if (s.embedding) {
     s.parameters.gather(s.embedding->piece());
     x = s.embedding->forward(tokens, flight.tokens);
-    s.look_at(x, "the embedding");
+    s.look_at(x, -1);
   } else {
     x = Buffer(s.device, s.boundary_bytes());
     s.device.copy(x.data(), input, x.bytes());
@@ -119,12 +118,12 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
     s.parameters.gather(s.layers[l].piece());
     x = s.layers[l].forward(std::move(x), flight.layers[l]);
     if (!keep) flight.layers[l] = {};
-    if (s.watching) s.look_at(x, "layer " + std::to_string(s.content.first_layer + int64_t(l)));
+    s.look_at(x, s.content.first_layer + int64_t(l));
   }
   if (s.head) {
     s.parameters.gather(s.head->piece());
     const double loss = s.head->forward(std::move(x), targets, s.loss_scale, flight.head);
-    if (s.watching && !std::isfinite(loss) && s.overflow.empty()) s.overflow = "the head";
+    if (s.watching && !std::isfinite(loss) && s.overflow == kNoOverflow) s.overflow = s.options.model.layers;
     s.loss += loss;
   } else {
     s.device.copy(output, x.data(), x.bytes());
@@ -204,7 +203,7 @@ void Stage::set_loss_scale(double scale) {
 double Stage::loss_sum() const { return state_->loss; }
 void Stage::reset_loss() { state_->loss = 0.0; }
 void Stage::watch_for_overflow() { state_->watching = true; }
-const std::string& Stage::first_overflow() const { return state_->overflow; }
+int64_t Stage::first_overflow() const { return state_->overflow; }
 Parameters& Stage::parameters() { return state_->parameters; }
 int64_t Stage::boundary_bytes() const { return state_->boundary_bytes(); }
 

@@ -8,8 +8,8 @@
 // parallelism the rank's own tokens of it.
 
 #include <cstdint>
+#include <limits>
 #include <memory>
-#include <string>
 
 #include "core/layout.h"
 #include "core/model_spec.h"
@@ -33,6 +33,8 @@ struct StageGroups {
   LayerGroups layers;
   Sharding sharding;  // below ZeRO 2 asked for its sizes and ranks alone
 };
+
+inline constexpr int64_t kNoOverflow = std::numeric_limits<int64_t>::max();
 
 class Stage {
  public:
@@ -62,8 +64,8 @@ class Stage {
 
   /// From now on every forward looks for the first piece whose output is not finite.
   void watch_for_overflow();
-  /// "layer 3", "the embedding", "the head", or empty.
-  const std::string& first_overflow() const;
+  /// The layer's number, -1 for the embedding, the number of layers for the head, or kNoOverflow.
+  int64_t first_overflow() const;
 
   Parameters& parameters();
   int64_t boundary_bytes() const;

@@ -118,8 +118,7 @@ void RankWorker::add_stage(int s, const StageContent& content, int rank, World& 
     return made.groups.back().get();
   };
   CallTimes& t = *times_;
-  const Blocks blocks =
-      blocks_of(replicas_of(grid_, rank), rank, size_t(layout.zero == 0 ? 1 : layout.shard));
+  const Blocks blocks = blocks_of(replicas_of(grid_, rank), rank, size_t(models::dense_shard(layout)));
   Communicator* const compute_shard = group(blocks.own, "sharded state", t.sharding);
   const ReplicaGroups replicas{group(blocks.own, "gradient shards", t.gradients),
                                group(blocks.across, "gradients", t.gradients)};
@@ -199,7 +198,7 @@ void RankWorker::begin_step(const Dataset& data) {
   evaluating_ = false;
   for (auto& [s, h] : held_)
     h.stage->set_loss_scale(state_.loss_scale / double(plan_.workload.tokens_per_step()));
-  load_tokens(data, state_.step * plan_.workload.global_batch);
+  load_tokens(data, state_.samples);
 }
 
 void RankWorker::begin_evaluation(const Dataset& data, int64_t number) {
@@ -229,6 +228,7 @@ bool RankWorker::is_finite() const { return std::isfinite(loss_) && std::isfinit
 
 void RankWorker::end_step() {
   ++state_.step;
+  state_.samples += plan_.workload.global_batch;
   if (is_finite()) {
     ++state_.optimizer_steps;
     state_.skipped_in_a_row = 0;
@@ -243,11 +243,10 @@ void RankWorker::end_step() {
   state_.good_steps = 0;
 }
 
-std::string RankWorker::first_overflow() const {
-  for (const auto& [s, h] : held_) {
-    if (!h.stage->first_overflow().empty()) return h.stage->first_overflow();
-  }
-  return "";
+int64_t RankWorker::first_overflow() const {
+  int64_t first = kNoOverflow;
+  for (const auto& [s, h] : held_) first = std::min(first, h.stage->first_overflow());
+  return first;
 }
 
 void RankWorker::run(InstructionId id) {

@@ -26,6 +26,7 @@ namespace mpt::runtime {
 /// What a run carries from step to step beside the weights: the same on every rank.
 struct TrainingState {
   int64_t step = 0;             // steps done
+  int64_t samples = 0;          // sequences seen, by all ranks: the next one's number
   int64_t optimizer_steps = 0;  // of those, steps that changed the weights
   double loss_scale = 1.0;      // other than 1 in fp16 only
   int64_t good_steps = 0;       // since the loss scale changed
@@ -59,8 +60,9 @@ class RankWorker final : public InstructionHandler {
   double gradient_norm() const { return gradient_norm_; }      // before clipping
   /// Whether the step's loss and gradients are finite; if not, the weights stay as they were.
   bool is_finite() const;
-  /// The first piece whose output was not finite, from the second bad step in a row on.
-  std::string first_overflow() const;
+  /// Number of the first piece whose output was not finite, as Stage counts them, from the second bad step in
+  /// a row on; kNoOverflow before.
+  int64_t first_overflow() const;
 
   int pipeline_rank() const { return int(at_.pipeline); }
   bool is_representative() const { return at_.tensor == 0 && at_.data == 0 && at_.context == 0; }

@@ -59,7 +59,7 @@ class Run {
   // What every rank tells every other at the end of a step.
   struct RankReport {
     reports::RankRecord record;
-    char overflow[48] = {};  // the first piece that was not finite
+    int64_t overflow = kNoOverflow;  // the first piece that was not finite
   };
   static_assert(sizeof(RankReport) % sizeof(double) == 0);
 
@@ -102,7 +102,10 @@ class Run {
     const auto timelines = world_->communicator(rank, {pipeline.begin(), pipeline.end()}, "timelines");
     int64_t saved = worker.state().step;
     while (worker.state().step < options_.steps) {
-      if (should_stop(*group)) break;
+      if (should_stop(*group)) {
+        if (rank == world_->local_ranks().front()) result_.stopped = true;
+        break;
+      }
       group->barrier();
       const double start = now_s();
       if (rank == world_->local_ranks().front()) step_.store(worker.state().step);
@@ -113,7 +116,7 @@ class Run {
       worker.end_step();
       report.record = record_of(worker, *lanes, now_s() - start);
       report.record.data_wait_s = data_wait_s;
-      worker.first_overflow().copy(report.overflow, sizeof report.overflow - 1);
+      report.overflow = worker.first_overflow();
       const std::vector<RankReport> reports = exchange(*group, report);
       const double step_time_s = now_s() - start;
       if (worker.is_representative()) collect_spans(worker, *lanes, *timelines, start);
@@ -159,6 +162,7 @@ class Run {
       worker.load(*inputs_.resume, true);
       TrainingState state = worker.state();
       state.step = info.step;
+      state.samples = info.samples;
       state.optimizer_steps = info.optimizer_steps;
       if (type_ == DataType::float16) {
         state.loss_scale = info.loss_scale;
@@ -187,7 +191,7 @@ class Run {
     if (!saver_) return;
     CheckpointInfo info;
     info.step = worker.state().step;
-    info.samples = info.step * plan_.workload.global_batch;
+    info.samples = worker.state().samples;
     info.optimizer_steps = worker.state().optimizer_steps;
     info.loss_scale = worker.state().loss_scale;
     info.good_steps = worker.state().good_steps;
@@ -267,21 +271,13 @@ class Run {
     if (state.skipped_in_a_row > options_.most_skipped && state.loss_scale <= 1.0) give_up(worker, reports);
   }
 
-  // Ranks of the first stages come first in model order, but for schedules in a V, whose first ranks hold
-  // both ends: there the earliest layer named decides.
   [[noreturn]] void give_up(const RankWorker& worker, const std::vector<RankReport>& reports) const {
-    std::string first = "the gradients";
-    int64_t earliest = std::numeric_limits<int64_t>::max();
-    for (const RankReport& report : reports) {
-      const std::string place = report.overflow;
-      if (place.empty()) continue;
-      const int64_t at = place == "the embedding"      ? -1
-                         : place.starts_with("layer ") ? std::atoll(place.c_str() + 6)
-                                                       : plan_.model.layers;
-      if (at >= earliest) continue;
-      earliest = at;
-      first = place;
-    }
+    int64_t at = kNoOverflow;
+    for (const RankReport& report : reports) at = std::min(at, report.overflow);
+    const std::string first = at == kNoOverflow          ? "the gradients"
+                              : at < 0                   ? "the embedding"
+                              : at == plan_.model.layers ? "the head"
+                                                         : fmt::format("layer {}", at);
     throw RunError(
         fmt::format("{} steps in a row were not finite (the loss is {}, the gradient norm {}) and were "
                     "skipped; {} went bad "
