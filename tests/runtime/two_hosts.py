@@ -10,6 +10,7 @@ Usage: two_hosts.py BIN_FOLDER
 
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -30,12 +31,17 @@ def quiet(*command):
 
 
 def tear_down():
+    if shutil.which("ip") is None:
+        return
     for host in HOSTS:
         quiet("ip", "netns", "del", host)
 
 
 def set_up():
     """The link, or what is missing for it."""
+    for tool in ("ip", "tc"):
+        if shutil.which(tool) is None:
+            return f"no program {tool} (package iproute2)"
     tear_down()
     try:
         commands = [["ip", "netns", "add", host] for host in HOSTS]
