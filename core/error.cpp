@@ -64,6 +64,9 @@ int run_program(std::string_view program, const std::function<int()>& body) {
   } catch (const RunError& error) {
     fmt::print(stderr, "{}: run failed: {}\n", program, error.what());
     return kExitRunFailed;
+  } catch (const NoDeviceError& error) {
+    fmt::print(stderr, "{}: {}\n", program, error.what());
+    return kExitNoDevice;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "{}: run failed: out of memory\n", program);
     return kExitRunFailed;

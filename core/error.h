@@ -49,6 +49,12 @@ class RunError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A GPU was asked for and there is none that can be used: says why in one line. Exit code 3.
+class NoDeviceError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
 /// A broken invariant. Exit code 70.
 class InternalError : public std::logic_error {
  public:

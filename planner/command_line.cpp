@@ -64,8 +64,8 @@ std::vector<bool> switches(const std::vector<std::string>& words, const char* op
 
 // What runs beside compute: on GPUs all but tensor-parallel collectives, which few frameworks overlap, unless
 // named; the CPU runtime overlaps transfers.
-Overlaps overlaps_of(const PlanOptions& o, bool cpu) {
-  if (o.overlaps.empty()) return cpu ? Overlaps{} : Overlaps{true, true, false, true};
+Overlaps overlaps_of(const PlanOptions& o, bool own_runtime) {
+  if (o.overlaps.empty()) return own_runtime ? Overlaps{} : Overlaps{true, true, false, true};
   Overlaps overlaps{false, false, false, false};
   const std::pair<const char*, bool*> table[] = {{"gradient-reduce", &overlaps.gradient_reduce},
                                                  {"parameter-gather", &overlaps.parameter_gather},
@@ -89,9 +89,10 @@ void check_precision(Precision precision, const ClusterSpec& cluster) {
   const bool cpu = cluster.device.kind == DeviceKind::cpu;
   const bool fp8 = precision == Precision::fp8;
   if (!fp8 || (cluster.device.fp8_flop_per_s > 0 && !cpu)) return;
-  throw UserError(Problem{"--precision", enum_name(precision),
-                          cpu ? "fp32, bf16 or fp16 on CPU ranks" : "a precision that " + cluster.device.name + " has",
-                          cpu ? "" : "use bf16"});
+  throw UserError(
+      Problem{"--precision", enum_name(precision),
+              cpu ? "fp32, bf16 or fp16 on CPU ranks" : "a precision that " + cluster.device.name + " has",
+              cpu ? "" : "use bf16"});
 }
 
 void check_profile(const PreparedSearch& p, const std::string& file) {
@@ -275,13 +276,18 @@ void check_pareto(const PlanOptions& o) {
                           "plan again with --ranks and --memory of the layout that you choose"});
 }
 
-Features features_of(const ClusterSpec& cluster, const SpaceBounds& bounds) {
-  Features features;  // GPU plans are for the frameworks that have all of it
+bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution) {
+  return cluster.device.kind == DeviceKind::cpu || execution.framework == Execution{}.framework;
+}
+
+Features features_of(const ClusterSpec& cluster, const Execution& execution, const SpaceBounds& bounds) {
+  Features features;  // other frameworks have all of it
+  if (!is_for_this_runtime(cluster, execution)) return features;
+  features.offload = features.split_experts = false;
   if (cluster.device.kind != DeviceKind::cpu) return features;
-  // What mpt-run has on CPU ranks. Profiles have no timings of split sequences: those are for whoever asks.
+  // Profiles have no timings of split sequences: those are for whoever asks.
   features.sequence_parallel = !bounds.sequence_parallel.empty() || !bounds.expert.empty();
   features.context_parallel = !bounds.context.empty();
-  features.offload = features.split_experts = false;
   return features;
 }
 
@@ -351,8 +357,11 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   const Precision usual = base != nullptr ? base->layout.precision : cpu ? Precision::fp32 : Precision::bf16;
   problem.precision = o.precision.empty() ? usual : names<Precision>({o.precision}, "--precision").front();
   check_precision(problem.precision, problem.cluster);
-  problem.overlaps = base != nullptr && o.overlaps.empty() ? overlaps_of(base->layout) : overlaps_of(o, cpu);
-  problem.features = features_of(problem.cluster, problem.bounds);
+  problem.execution = execution_of(o, base, cpu);
+  problem.overlaps = base != nullptr && o.overlaps.empty()
+                         ? overlaps_of(base->layout)
+                         : overlaps_of(o, is_for_this_runtime(problem.cluster, problem.execution));
+  problem.features = features_of(problem.cluster, problem.execution, problem.bounds);
   problem.time_limit_s = o.time_limit_s;
   problem.threads = o.threads > 0 ? o.threads : default_threads();
   set_workload(o, base, problem);
@@ -367,7 +376,6 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
                             fmt::format("all {} devices of a mixed cluster", problem.cluster.devices),
                             "leave --ranks out; name fewer nodes in --cluster"});
   }
-  problem.execution = execution_of(o, base, cpu);
   problem.memory_limit_bytes = memory_limit(o, problem.cluster, problem.execution);
   if (p->profile) check_profile(*p, o.profile);
   p->cost = p->profile

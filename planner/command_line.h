@@ -69,8 +69,10 @@ int default_threads();
 /// What ran beside compute in a layout.
 Overlaps overlaps_of(const Layout& layout);
 
-/// Features that a cluster's runtime has.
-Features features_of(const ClusterSpec& cluster, const SpaceBounds& bounds);
+/// Whether mpt-run is to run it: it alone runs on CPUs.
+bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution);
+/// Features that the runtime has that is to run the plan.
+Features features_of(const ClusterSpec& cluster, const Execution& execution, const SpaceBounds& bounds);
 
 /// Everything that a search needs to stay alive.
 struct PreparedSearch {

@@ -21,7 +21,7 @@ struct ImportOptions {
 struct Options {
   std::string model;
   std::string output = "profile.json";
-  std::string device = "cpu";
+  std::string device = "cpu", precision;
   int64_t sequence = 256;
   profiler::ProfileRequest request;
 };
@@ -45,6 +45,8 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--device", o.device, "cpu or cuda")
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--precision", o.precision, "fp32, bf16 or fp16 (default: bf16 on GPUs, fp32 on CPUs)")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
   app.add_flag("--quick", o.request.quick, "Short samples: a look rather than a measurement");
   app.add_flag("--quiet", o.request.quiet, "No progress bar and no summary");
 }
@@ -89,10 +91,10 @@ int run(int argc, char** argv) {
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   if (app.got_subcommand(import_command)) return import(imported);
   if (o.model.empty()) throw UserError(Problem{"--model", "missing", "a value", "see --help"});
-  if (o.device == "cuda") {
-    fmt::print(stderr, "mpt-profile: this build has no GPU support; measure with --device cpu\n");
-    return kExitNoDevice;
-  }
+  const auto backend = o.device == "cuda" ? runtime::load_cuda_backend() : nullptr;
+  const std::string precision = !o.precision.empty() ? o.precision : backend ? "bf16" : "fp32";
+  o.request.precision = *enum_value<Precision>(precision);
+  o.request.target = profiler::target_of(backend.get(), o.request.precision);
   o.request.model = models::load_model(o.model);
   o.request.sequence = o.sequence;
   if (o.sequence > o.request.model.max_positions) {

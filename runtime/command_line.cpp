@@ -81,10 +81,12 @@ void declare(CLI::App& app, RunOptions& o) {
   app.add_option("--seed", t.seed, "Of weights and of the order of the data")->capture_default_str();
   app.add_option("--ranks", o.ranks, "Ranks to run; must be the plan's (default)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  app.add_option("--device", o.device,
-                 "cpu, cuda, or emulate: sleeps the plan's durations instead of computing, for any cluster")
+  app.add_option(
+         "--device", o.device,
+         "auto (the plan's), cpu, cuda, or emulate: sleeps the plan's durations instead of computing, for "
+         "any cluster")
       ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda", "emulate"}));
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "emulate"}));
   app.add_option("--time-scale", o.time_scale,
                  "Of emulation: 10 sleeps ten times as long, for more exact times")
       ->capture_default_str()
@@ -106,11 +108,8 @@ void check_plan(const Plan& plan, RunOptions& o) {
   const auto refuse = [](std::string where, std::string found, std::string expected, std::string remedy) {
     throw UserError(Problem{std::move(where), std::move(found), std::move(expected), std::move(remedy)});
   };
+  if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
   const bool emulates = o.device == "emulate";
-  if (o.device == "cuda" || (!emulates && plan.cluster.device.kind == DeviceKind::gpu)) {
-    refuse(o.device == "cuda" ? "--device cuda" : o.plan + " at /cluster/device", "needs GPUs", "CPU ranks",
-           "this build has no GPU support: plan for this-machine:N, or add --device emulate");
-  }
   if (!emulates && o.data.empty()) refuse("--data", "missing", "files to train on", "see --help");
   if (!emulates) check_supported(plan.model, plan.layout);
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {

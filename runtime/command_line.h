@@ -23,7 +23,7 @@ struct RunOptions {
   std::string resume, init;  // resume: "auto" or a path
   int64_t max_restarts = 0;
   std::optional<Launch> launch;  // one of several processes
-  std::string log, trace, report, device = "cpu";
+  std::string log, trace, report, device = "auto";
   double time_scale = 1.0;  // of emulation
   int64_t ranks = 0;        // 0: as many as the plan has
   double timeout_s = 300.0;
@@ -35,7 +35,7 @@ struct RunOptions {
 void declare(CLI::App& app, RunOptions& options);
 
 /// Checks what this program must have to run the plan: supported features, ranks, data, outputs. Throws
-/// UserError.
+/// UserError. Settles an automatic device.
 void check_plan(const Plan& plan, RunOptions& options);
 
 }  // namespace mpt::runtime

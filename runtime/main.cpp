@@ -143,7 +143,7 @@ int emulate(const runtime::RunOptions& o, const Plan& plan) {
   return stop_requested() ? kExitInterrupted : kExitOk;
 }
 
-int train(const runtime::RunOptions& o, const Plan& plan, bool restarted) {
+int train(const runtime::RunOptions& o, const Plan& plan, bool restarted, runtime::Backend* backend) {
   const Opened opened = open_inputs(o, plan, restarted);
   announce(o, plan, opened);
   catch_signals();
@@ -153,7 +153,8 @@ int train(const runtime::RunOptions& o, const Plan& plan, bool restarted) {
     runtime::StepMonitor monitor(plan, monitor_options(o, done > 0));
     result = runtime::train(
         plan, o.train,
-        {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch},
+        {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
+         backend},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
   }
   if (!result.steps.empty()) write_outputs(o, plan, result);
@@ -187,8 +188,13 @@ int run(int argc, char** argv) {
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
   if (o.device == "emulate") return emulate(o, plan);
-  if (o.max_restarts == 0) return train(o, plan, false);
-  return runtime::run_supervised(o.max_restarts, [&](bool restarted) { return train(o, plan, restarted); });
+  const auto start = [&](bool restarted) {
+    // In each attempt's own process: CUDA does not survive a fork.
+    const auto backend = o.device == "cuda" ? runtime::load_cuda_backend() : nullptr;
+    if (backend && !o.quiet) fmt::print("{}\n", backend->description());
+    return train(o, plan, restarted, backend.get());
+  };
+  return o.max_restarts == 0 ? start(false) : runtime::run_supervised(o.max_restarts, start);
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ int run_supervised(int64_t restarts, const std::function<int(bool)>& attempt) {
     child = pid;
     const int code = wait_for(pid);
     child = 0;
-    const bool final = code == kExitOk || code == kExitUserError || code == kExitInterrupted;
+    const bool final =
+        code == kExitOk || code == kExitUserError || code == kExitNoDevice || code == kExitInterrupted;
     if (final || attempts == restarts) return code < 0 ? kExitRunFailed : code;
     fmt::print(
         stderr, "mpt-run: the run {}; restart {} of {}\n",

@@ -64,7 +64,7 @@ PreparedSearch problem_of(const Plan& plan, const ExplainOptions& o) {
   problem.memory_limit_bytes = plan.memory_limit_bytes;
   problem.precision = plan.layout.precision;
   problem.execution = plan.layout.execution;
-  problem.features = features_of(plan.cluster, problem.bounds);
+  problem.features = features_of(plan.cluster, plan.layout.execution, problem.bounds);
   problem.overlaps = overlaps_of(plan.layout);
   problem.threads = default_threads();
   if (!o.profile.empty()) p.profile = profiler::load_profile(o.profile);

@@ -65,6 +65,19 @@ struct OperatorTiming {
   static void describe(V& v);
 };
 
+/// A GPU kernel that an operator ran.
+struct KernelTiming {
+  models::OperatorShape shape;
+  Phase phase = Phase::forward;
+  std::string kernel;
+  int64_t launches = 1;  // per run of the operator
+  double seconds = 0.0;  // of one launch
+  bool operator==(const KernelTiming&) const = default;
+
+  template <class V>
+  static void describe(V& v);
+};
+
 struct TransportTiming {
   TransportOperation operation = TransportOperation::all_reduce;
   int64_t group = 2;
@@ -95,6 +108,7 @@ struct Profile {
       rate_by_active_ranks;  // [n-1]: speed of each of n ranks that compute at once, 1 for n = 1
   std::vector<PieceTiming> pieces;
   std::vector<OperatorTiming> operators;
+  std::vector<KernelTiming> kernels;  // of GPUs
   std::vector<TransportTiming> transport;
   bool operator==(const Profile&) const = default;
 
@@ -150,6 +164,16 @@ void OperatorTiming::describe(V& v) {
 }
 
 template <class V>
+void KernelTiming::describe(V& v) {
+  using T = KernelTiming;
+  v.field("shape", &T::shape, "the operator");
+  v.field("phase", &T::phase, "forward or a backward");
+  v.field("kernel", &T::kernel, "its name, as the compiler wrote it");
+  v.field("launches", &T::launches, "per run of the operator", between(1, 1e9));
+  v.field("seconds", &T::seconds, "of one launch, by the GPU's clock", between(0, 1e6));
+}
+
+template <class V>
 void TransportTiming::describe(V& v) {
   using T = TransportTiming;
   v.field("operation", &T::operation, "what was moved");
@@ -181,6 +205,7 @@ void Profile::describe(V& v) {
           between(1e-6, 1));
   v.field("pieces", &T::pieces, "timings of the model's pieces");
   v.field("operators", &T::operators, "timings of single operators");
+  v.field("kernels", &T::kernels, "GPU kernels of the operators", optional_field());
   v.field("transport", &T::transport, "timings of the transport");
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
+#include <map>
 #include <numeric>
 #include <thread>
 
@@ -34,7 +35,8 @@ class PieceTimer {
  public:
   PieceTimer(const ComputeRequest& request, const Layout& layout, Piece piece) : rule_(request.rule) {
     for (size_t i = 0; i < size_t(kPieceInstances); ++i) {
-      runners_.push_back(std::make_unique<PieceRunner>(request.model, layout, request.sequence, piece));
+      runners_.push_back(
+          std::make_unique<PieceRunner>(request.model, layout, request.sequence, piece, request.target));
     }
   }
 
@@ -66,13 +68,16 @@ class PieceTimer {
   void round() {
     double time = now_s();
     for (auto& runner : runners_) runner->forward();
+    settle();
     time = record(forward_, time);
     double input = 0.0, weight = 0.0;
     for (auto runner = runners_.rbegin(); runner != runners_.rend(); ++runner) {
       const double start = now_s();
       (*runner)->backward_input();
+      settle();
       const double middle = now_s();
       (*runner)->backward_weight();
+      settle();
       (*runner)->finish();
       input += middle - start;
       weight += now_s() - middle;
@@ -80,6 +85,10 @@ class PieceTimer {
     input_.push_back(input / double(kPieceInstances));
     weight_.push_back(weight / double(kPieceInstances));
     both_.push_back((input + weight) / double(kPieceInstances));
+  }
+
+  void settle() {
+    for (auto& runner : runners_) runner->synchronize();
   }
 
   static double record(std::vector<double>& samples, double since) {
@@ -120,80 +129,124 @@ std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnM
   return timings;
 }
 
-std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured) {
-  std::vector<OperatorTiming> timings;
+namespace {
+
+// Of the model's pieces at the largest micro-batch, each shape once; calls `body` with each.
+template <class F>
+void for_each_operator(const ComputeRequest& request, F&& body) {
   std::vector<models::OperatorShape> seen;
-  const int64_t micro_batch = request.micro_batches.back();
   for (const int64_t tensor : request.tensors) {
-    const Layout layout = layout_of(tensor, micro_batch);
+    const Layout layout = layout_of(tensor, request.micro_batches.back());
     for (const auto& program : {models::embedding_program(request.model, layout, request.sequence),
                                 models::layer_program(request.model, 0, layout, request.sequence),
                                 models::head_program(request.model, layout, request.sequence)}) {
       for (const models::Operator& op : program.operators) {
         if (std::find(seen.begin(), seen.end(), op.shape) != seen.end()) continue;
         seen.push_back(op.shape);
-        OperatorRunner runner(request.model, op.shape);
-        for (const Phase phase : runner.phases()) {
-          const Measurement m = measure(request.rule, [&] { runner.run(phase); });
-          timings.push_back({op.shape, phase, m.seconds, m.spread});
-        }
-        on_measured();
+        body(op.shape);
       }
     }
   }
+}
+
+}  // namespace
+
+std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured) {
+  std::vector<OperatorTiming> timings;
+  for_each_operator(request, [&](const models::OperatorShape& shape) {
+    OperatorRunner runner(request.model, shape, request.target);
+    for (const Phase phase : runner.phases()) {
+      const Measurement m = measure(
+          request.rule, [&] { runner.run(phase); }, [&] { runner.synchronize(); });
+      timings.push_back({shape, phase, m.seconds, m.spread});
+    }
+    on_measured();
+  });
   return timings;
 }
 
-DeviceRates measure_rates(const StoppingRule& rule, const OnMeasured& on_measured) {
-  const auto device = runtime::make_cpu_device();
+std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::string& reason) {
+  if (request.target.backend == nullptr) return {};
+  const auto trace = request.target.backend->make_kernel_trace(reason);
+  if (!trace) return {};
+  std::vector<KernelTiming> timings;
+  for_each_operator(request, [&](const models::OperatorShape& shape) {
+    OperatorRunner runner(request.model, shape, request.target);
+    for (const Phase phase : runner.phases()) {
+      runner.run(phase);  // the first run may set libraries up
+      runner.synchronize();
+      trace->take();
+      trace->label(1);
+      runner.run(phase);
+      trace->unlabel();
+      runner.synchronize();
+      std::map<std::string, std::vector<double>> by_name;
+      for (const runtime::KernelRecord& record : trace->take())
+        by_name[record.name].push_back(record.seconds);
+      for (const auto& [name, seconds] : by_name)
+        timings.push_back({shape, phase, name, int64_t(seconds.size()), summarize(seconds).seconds});
+    }
+  });
+  return timings;
+}
+
+DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured) {
+  const auto device = target.make_device();
+  const auto settle = [&] { device->synchronize(); };
+  const DataType state = state_type_of(target.type);
+  const int64_t unit = size_of(target.type), state_unit = size_of(state);
   DeviceRates rates;
   {
-    constexpr int64_t kBytes = int64_t{64} << 20;  // beyond any cache
-    Buffer from(*device, kBytes), to(*device, kBytes);
-    device->zero(from.data(), kBytes);
-    rates.memory_bandwidth_bytes_per_s =
-        2.0 * double(kBytes) / measure(rule, [&] { device->copy(to.data(), from.data(), kBytes); }).seconds;
+    // Beyond any cache.
+    const int64_t bytes = int64_t{64} << (target.backend == nullptr ? 20 : 24);
+    Buffer from(*device, bytes), to(*device, bytes);
+    device->zero(from.data(), bytes);
+    const Measurement m = measure(
+        rule, [&] { device->copy(to.data(), from.data(), bytes); }, settle);
+    rates.memory_bandwidth_bytes_per_s = 2.0 * double(bytes) / m.seconds;
     on_measured();
   }
   {
-    constexpr int64_t kSize = 768;
-    Buffer a(*device, kSize * kSize * 4), b(*device, kSize * kSize * 4), c(*device, kSize * kSize * 4);
-    for (Buffer* buffer : {&a, &b, &c}) device->zero(buffer->data(), buffer->bytes());
-    const runtime::LinearShape shape{kSize, kSize, kSize};
-    const Measurement m = measure(rule, [&] {
-      device->linear_forward(DataType::float32, shape, a.data(), b.data(), nullptr, c.data());
-    });
-    rates.matmul_flop_per_s = 2.0 * double(kSize) * double(kSize) * double(kSize) / m.seconds;
+    const int64_t size = target.backend == nullptr ? 768 : 8192;
+    Buffer a(*device, size * size * unit), b(*device, size * size * unit), c(*device, size * size * unit);
+    for (Buffer* buffer : {&a, &b}) fill(*device, target.type, *buffer);  // zeros would cost less power
+    const runtime::LinearShape shape{size, size, size};
+    const Measurement m = measure(
+        rule, [&] { device->linear_forward(target.type, shape, a.data(), b.data(), nullptr, c.data()); },
+        settle);
+    rates.matmul_flop_per_s = 2.0 * double(size) * double(size) * double(size) / m.seconds;
     on_measured();
   }
-  constexpr int64_t kParameters = 2'000'000;
-  std::vector<Buffer> state;
+  const int64_t parameters = target.backend == nullptr ? 2'000'000 : 200'000'000;
+  std::vector<Buffer> buffers;
   for (int i = 0; i < 4; ++i) {
-    state.emplace_back(*device, kParameters * 4);
-    device->zero(state.back().data(), kParameters * 4);
+    buffers.emplace_back(*device, parameters * state_unit);
+    device->zero(buffers.back().data(), parameters * state_unit);
   }
   const runtime::AdamW options{1e-3};
   rates.optimizer_s_per_parameter =
-      measure(rule,
-              [&] {
-                device->adamw(DataType::float32, kParameters, options, state[0].data(), state[1].data(),
-                              state[2].data(), state[3].data());
-                device->zero(state[0].data(), kParameters * 4);
-              })
+      measure(
+          rule,
+          [&] {
+            device->adamw(state, parameters, options, buffers[0].data(), buffers[1].data(), buffers[2].data(),
+                          buffers[3].data());
+            device->zero(buffers[0].data(), parameters * state_unit);
+          },
+          settle)
           .seconds /
-      double(kParameters);
+      double(parameters);
   on_measured();
   double sink = 0.0;
   rates.gradient_norm_s_per_parameter =
-      measure(rule, [&] { sink += device->sum_of_squares(DataType::float32, kParameters, state[0].data()); })
-          .seconds /
-      double(kParameters);
+      measure(rule, [&] { sink += device->sum_of_squares(state, parameters, buffers[0].data()); }).seconds /
+      double(parameters);
   on_measured();
   StepProgram one;
   one.instructions.push_back({});
   one.instructions.back().lane_count = 1;
   one.lane_table.push_back({0, Stream::compute});
-  const auto lanes = runtime::make_thread_lanes(one, 0, [](const std::string&, const std::string&) {});
+  const auto lanes = runtime::make_thread_lanes(
+      one, 0, [](const std::string&, const std::string&) {}, device->make_marks(1));
   constexpr int kLaunches = 64;
   const Measurement dispatch = measure(rule, [&] {
     lanes->begin_step();

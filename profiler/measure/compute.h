@@ -9,6 +9,7 @@
 
 #include "profiler/hardware/profile.h"
 #include "profiler/measure/stopping_rule.h"
+#include "profiler/measure/target.h"
 
 namespace mpt::profiler {
 
@@ -18,6 +19,7 @@ struct ComputeRequest {
   std::vector<int64_t> micro_batches;
   std::vector<int64_t> tensors;
   StoppingRule rule;
+  Target target;
 };
 
 /// Instances of a piece that measure_pieces() keeps in memory at once, each with a micro-batch in flight.
@@ -29,6 +31,9 @@ using OnMeasured = std::function<void()>;
 std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured);
 std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured);
 
+/// What each operator runs on the GPU, one run each. Empty if kernels cannot be traced, with the reason.
+std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::string& reason);
+
 struct DeviceRates {
   double memory_bandwidth_bytes_per_s = 0.0;
   double matmul_flop_per_s = 0.0;
@@ -36,7 +41,7 @@ struct DeviceRates {
   double gradient_norm_s_per_parameter = 0.0;
   double dispatch_s = 0.0;
 };
-DeviceRates measure_rates(const StoppingRule& rule, const OnMeasured& on_measured);
+DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured);
 
 /// Speed of each of 1 .. `most_ranks` ranks that compute a layer at once, relative to one alone; never
 /// rising.

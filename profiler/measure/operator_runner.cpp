@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <numeric>
 
-#include "runtime/device/cpu/cpu_device.h"
-
 namespace mpt::profiler {
 namespace {
 
 using models::OperatorKind;
 using runtime::Buffer;
-constexpr auto kType = runtime::DataType::float32;
 
 runtime::AttentionShape attention_shape(const models::OperatorShape& s) {
   return {s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim};
@@ -26,16 +23,17 @@ int64_t operand_elements(const models::OperatorShape& s) {
 
 }  // namespace
 
-OperatorRunner::OperatorRunner(const ModelSpec& model, const models::OperatorShape& shape)
-    : model_(model), shape_(shape), device_(runtime::make_cpu_device()) {
-  const int64_t bytes = operand_elements(shape) * 4;
+OperatorRunner::OperatorRunner(const ModelSpec& model, const models::OperatorShape& shape,
+                               const Target& target)
+    : model_(model), shape_(shape), type_(target.type), device_(target.make_device()) {
+  // Gradients of weights are wider than operands may be.
+  const int64_t bytes = operand_elements(shape) * size_of(state_type_of(type_));
   for (Buffer* buffer : {&a_, &b_, &c_, &d_, &e_}) {
     *buffer = Buffer(*device_, bytes);
-    auto* values = static_cast<float*>(buffer->data());
-    for (int64_t i = 0; i < bytes / 4; ++i) values[i] = float(i * 31 % 1009) / 1009.0f - 0.5f;
+    fill(*device_, type_, *buffer);
   }
   const int64_t statistics = std::max(shape.rows * 2, shape.batch * shape.heads * shape.sequence);
-  statistics_ = Buffer(*device_, statistics * 4);
+  statistics_ = Buffer(*device_, statistics * size_of(state_type_of(type_)));
   device_->zero(statistics_.data(), statistics_.bytes());
   const int64_t words =
       shape.kind == OperatorKind::embedding ? shape.inner : std::max<int64_t>(1, shape.columns);
@@ -65,9 +63,9 @@ void OperatorRunner::run(Phase phase) {
     case Phase::backward:
       return backward();
     case Phase::input_gradient:
-      return device_->linear_backward_input(kType, linear, a_.data(), b_.data(), c_.data());
+      return device_->linear_backward_input(type_, linear, a_.data(), b_.data(), c_.data());
     case Phase::weight_gradient:
-      return device_->linear_backward_weight(kType, linear, a_.data(), b_.data(), d_.data(), nullptr);
+      return device_->linear_backward_weight(type_, linear, a_.data(), b_.data(), d_.data(), nullptr);
   }
 }
 
@@ -75,13 +73,13 @@ void OperatorRunner::forward() {
   const auto& s = shape_;
   switch (s.kind) {
     case OperatorKind::embedding:
-      return device_->embedding_forward(kType, s.rows, s.columns, 0, s.inner, ids_.data(), a_.data(),
+      return device_->embedding_forward(type_, s.rows, s.columns, 0, s.inner, ids_.data(), a_.data(),
                                         b_.data());
     case OperatorKind::norm:
-      return device_->norm_forward(kType, {model_.norm, s.rows, s.columns, model_.norm_epsilon}, a_.data(),
+      return device_->norm_forward(type_, {model_.norm, s.rows, s.columns, model_.norm_epsilon}, a_.data(),
                                    b_.data(), nullptr, c_.data(), statistics_.data());
     case OperatorKind::linear:
-      return device_->linear_forward(kType, {s.rows, s.columns, s.inner}, a_.data(), b_.data(), nullptr,
+      return device_->linear_forward(type_, {s.rows, s.columns, s.inner}, a_.data(), b_.data(), nullptr,
                                      c_.data());
     case OperatorKind::rotary: {
       // The device rotates whole rows of queries, keys and values; the width of queries and keys is what
@@ -91,20 +89,20 @@ void OperatorRunner::forward() {
       const std::vector<double> frequencies(size_t(model_.head_dim / 2), 0.01);
       std::vector<int32_t> positions(size_t(s.rows));
       std::iota(positions.begin(), positions.end(), 0);
-      return device_->rotary(kType, rows, {frequencies, positions}, 1, a_.data());
+      return device_->rotary(type_, rows, {frequencies, positions}, 1, a_.data());
     }
     case OperatorKind::attention:
-      return device_->attention_forward(kType, attention_shape(s), a_.data(), b_.data(), statistics_.data());
+      return device_->attention_forward(type_, attention_shape(s), a_.data(), b_.data(), statistics_.data());
     case OperatorKind::activation:
-      return device_->activation_forward(kType, {model_.activation, s.rows, s.columns, s.gated}, a_.data(),
+      return device_->activation_forward(type_, {model_.activation, s.rows, s.columns, s.gated}, a_.data(),
                                          b_.data());
     case OperatorKind::residual_add:
-      return device_->residual_add(kType, s.rows * s.columns, a_.data(), b_.data(), c_.data());
+      return device_->residual_add(type_, s.rows * s.columns, a_.data(), b_.data(), c_.data());
     case OperatorKind::cross_entropy:
-      device_->loss_maximum(kType, s.rows, s.columns, s.columns, a_.data(), b_.data());
-      device_->loss_exponentials(kType, s.rows, s.columns, s.columns, 0, ids_.data(), b_.data(), a_.data(),
+      device_->loss_maximum(type_, s.rows, s.columns, s.columns, a_.data(), b_.data());
+      device_->loss_exponentials(type_, s.rows, s.columns, s.columns, 0, ids_.data(), b_.data(), a_.data(),
                                  statistics_.data());
-      device_->loss_gradient(kType, s.rows, s.columns, s.columns, 0, ids_.data(), statistics_.data(), 1.0,
+      device_->loss_gradient(type_, s.rows, s.columns, s.columns, 0, ids_.data(), statistics_.data(), 1.0,
                              a_.data());
       return;
     default:
@@ -116,22 +114,22 @@ void OperatorRunner::backward() {
   const auto& s = shape_;
   switch (s.kind) {
     case OperatorKind::embedding:
-      return device_->embedding_backward(kType, s.rows, s.columns, 0, s.inner, ids_.data(), a_.data(),
+      return device_->embedding_backward(type_, s.rows, s.columns, 0, s.inner, ids_.data(), a_.data(),
                                          d_.data());
     case OperatorKind::norm: {
       const runtime::NormShape norm{model_.norm, s.rows, s.columns, model_.norm_epsilon};
-      device_->norm_backward_input(kType, norm, a_.data(), b_.data(), c_.data(), statistics_.data(),
+      device_->norm_backward_input(type_, norm, a_.data(), b_.data(), c_.data(), statistics_.data(),
                                    d_.data());
-      return device_->norm_backward_weight(kType, norm, a_.data(), b_.data(), statistics_.data(), e_.data(),
+      return device_->norm_backward_weight(type_, norm, a_.data(), b_.data(), statistics_.data(), e_.data(),
                                            nullptr);
     }
     case OperatorKind::rotary:
       return forward();
     case OperatorKind::attention:
-      return device_->attention_backward(kType, attention_shape(s), a_.data(), b_.data(), c_.data(),
+      return device_->attention_backward(type_, attention_shape(s), a_.data(), b_.data(), c_.data(),
                                          statistics_.data(), d_.data());
     case OperatorKind::activation:
-      return device_->activation_backward(kType, {model_.activation, s.rows, s.columns, s.gated}, a_.data(),
+      return device_->activation_backward(type_, {model_.activation, s.rows, s.columns, s.gated}, a_.data(),
                                           b_.data(), c_.data());
     default:
       return;

@@ -8,17 +8,18 @@
 
 #include "models/operator.h"
 #include "profiler/hardware/profile.h"
-#include "runtime/device/device.h"
+#include "profiler/measure/target.h"
 
 namespace mpt::profiler {
 
 class OperatorRunner {
  public:
-  OperatorRunner(const ModelSpec& model, const models::OperatorShape& shape);
+  OperatorRunner(const ModelSpec& model, const models::OperatorShape& shape, const Target& target = {});
 
   /// Phases that this operator has on this device; none for operators of mixtures of experts.
   std::vector<Phase> phases() const;
   void run(Phase phase);
+  void synchronize() { device_->synchronize(); }
 
  private:
   void forward();
@@ -26,6 +27,7 @@ class OperatorRunner {
 
   ModelSpec model_;
   models::OperatorShape shape_;
+  runtime::DataType type_;
   std::unique_ptr<runtime::Device> device_;
   runtime::Buffer a_, b_, c_, d_, e_, statistics_;
   std::vector<int32_t> ids_;

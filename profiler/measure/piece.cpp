@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "runtime/comm/single.h"
-#include "runtime/device/cpu/cpu_device.h"
 #include "runtime/nn/decoder_layer.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/head.h"
@@ -14,11 +13,21 @@ namespace mpt::profiler {
 
 using runtime::Buffer;
 
+namespace {
+
+// A device that does not work in host memory moves its own.
+runtime::Mover& mover_of(runtime::Device& device) {
+  auto* own = dynamic_cast<runtime::Mover*>(&device);
+  return own == nullptr ? runtime::host_mover() : *own;
+}
+
+}  // namespace
+
 struct PieceRunner::State {
-  State(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece)
-      : device(runtime::make_cpu_device()),
-        group(runtime::make_single_communicator()),
-        sizes(model, layout, sequence, runtime::DataType::float32, 0),
+  State(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece, const Target& target)
+      : device(target.make_device()),
+        group(runtime::make_single_communicator(mover_of(*device))),
+        sizes(model, layout, sequence, target.type, 0),
         parameters(*device, sizes.type, {}) {
     if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
     if (piece == Piece::layer)
@@ -29,9 +38,7 @@ struct PieceRunner::State {
     // Every word in turn, as far as this rank holds it: a real table is not one row.
     for (int64_t t = 0; t < sizes.tokens; ++t) ids.push_back(int32_t(t * 7919 % sizes.vocab_used));
     boundary = Buffer(*device, sizes.token_bytes(sizes.hidden));
-    auto* values = static_cast<float*>(boundary.data());
-    for (int64_t i = 0; i < sizes.tokens * sizes.hidden; ++i)
-      values[i] = float(i * 31 % 1009) / 1009.0f - 0.5f;
+    fill(*device, sizes.type, boundary);
   }
 
   Buffer boundary_copy() {
@@ -54,8 +61,9 @@ struct PieceRunner::State {
   runtime::Head::Saved head_saved;
 };
 
-PieceRunner::PieceRunner(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece)
-    : state_(std::make_unique<State>(model, layout, sequence, piece)) {}
+PieceRunner::PieceRunner(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece,
+                         const Target& target)
+    : state_(std::make_unique<State>(model, layout, sequence, piece, target)) {}
 PieceRunner::~PieceRunner() = default;
 
 void PieceRunner::forward() {
@@ -83,5 +91,7 @@ void PieceRunner::finish() {
   state_->layer_saved = {};
   state_->head_saved = {};
 }
+
+void PieceRunner::synchronize() { state_->device->synchronize(); }
 
 }  // namespace mpt::profiler

@@ -8,12 +8,14 @@
 
 #include "core/layout.h"
 #include "profiler/hardware/profile.h"
+#include "profiler/measure/target.h"
 
 namespace mpt::profiler {
 
 class PieceRunner {
  public:
-  PieceRunner(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece);
+  PieceRunner(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece,
+              const Target& target = {});
   ~PieceRunner();
 
   /// One micro-batch forward; it stays in flight.
@@ -23,6 +25,8 @@ class PieceRunner {
   void backward_weight();
   /// Drops the micro-batch in flight.
   void finish();
+  /// Returns when the device has done it all.
+  void synchronize();
 
  private:
   struct State;

@@ -85,13 +85,21 @@ std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t seque
 
 Profile profile_machine(const ProfileRequest& request) {
   runtime::check_supported(request.model, Layout{});
-  const MachineDescription machine = describe_machine();
+  MachineDescription machine = describe_machine();
+  int64_t most_ranks = request.max_ranks;
+  if (const runtime::Backend* backend = request.target.backend) {
+    machine.device = backend->device_name();
+    machine.memory_bytes = backend->memory_bytes();
+    // Ranks that share a GPU say nothing about links.
+    most_ranks = std::min<int64_t>(most_ranks, backend->device_count());
+  }
   ComputeRequest compute{request.model,
                          request.sequence,
                          fitting_micro_batches(request.model, request.sequence, request.max_micro_batch,
                                                machine.memory_bytes / 2),
                          tensor_widths(request.model, request.max_tensor),
-                         {}};
+                         {},
+                         request.target};
   compute.rule.budget_s = request.quick ? 0.02 : 0.12;
   compute.rule.least_samples = request.quick ? 3 : 5;
   StoppingRule short_rule = compute.rule;
@@ -100,8 +108,9 @@ Profile profile_machine(const ProfileRequest& request) {
   // Five combinations of piece and recompute for each size; then about a dozen operators, the rates and the
   // transport.
   const int pieces = int(compute.tensors.size() * compute.micro_batches.size()) * 5;
-  const int groups = int(powers_of_two(request.max_ranks).size()) - 1;
-  Progress progress(pieces + 14 * int(compute.tensors.size()) + 5 + int(request.max_ranks) + 3 * groups + 1,
+  const int groups = int(powers_of_two(most_ranks).size()) - 1;
+  Progress progress(pieces + 14 * int(compute.tensors.size()) + 5 +
+                        int(request.target.backend == nullptr ? most_ranks : 0) + 3 * groups + 1,
                     request.quiet);
   const auto advance = [&] { progress.advance(); };
 
@@ -111,18 +120,25 @@ Profile profile_machine(const ProfileRequest& request) {
   profile.machine = machine;
   profile.model = request.model;
   profile.sequence = request.sequence;
+  profile.precision = request.precision;
   profile.pieces = measure_pieces(compute, advance);
   ComputeRequest operators = compute;
   operators.rule = short_rule;
   profile.operators = measure_operators(operators, advance);
-  const DeviceRates rates = measure_rates(compute.rule, advance);
+  std::string reason;
+  profile.kernels = trace_kernels(operators, reason);
+  if (!reason.empty()) fmt::print(stderr, "mpt-profile: note: kernels are not traced: {}\n", reason);
+  const DeviceRates rates = measure_rates(compute.rule, request.target, advance);
   profile.memory_bandwidth_bytes_per_s = rates.memory_bandwidth_bytes_per_s;
   profile.matmul_flop_per_s = rates.matmul_flop_per_s;
   profile.optimizer_s_per_parameter = rates.optimizer_s_per_parameter;
   profile.gradient_norm_s_per_parameter = rates.gradient_norm_s_per_parameter;
   profile.dispatch_s = rates.dispatch_s;
-  profile.rate_by_active_ranks = measure_concurrency(compute, int(request.max_ranks), advance);
-  profile.transport = measure_transport(request.max_ranks, short_rule, advance);
+  // Ranks on CPUs share caches and memory; GPUs do not.
+  profile.rate_by_active_ranks = request.target.backend == nullptr
+                                     ? measure_concurrency(compute, int(most_ranks), advance)
+                                     : std::vector<double>(size_t(most_ranks), 1.0);
+  profile.transport = measure_transport(most_ranks, short_rule, request.target, advance);
   return profile;
 }
 

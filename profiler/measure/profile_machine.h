@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "profiler/hardware/profile.h"
+#include "profiler/measure/target.h"
 
 namespace mpt::profiler {
 
@@ -14,6 +15,8 @@ struct ProfileRequest {
   int64_t max_micro_batch = 8;
   int64_t max_tensor = 4;
   int64_t max_ranks = 4;
+  Precision precision = Precision::fp32;
+  Target target;       // in that precision
   bool quick = false;  // shorter samples, for a look or a test
   bool quiet = false;
 };

@@ -29,14 +29,17 @@ Measurement summarize(std::vector<double> samples) {
   return {median, median > 0.0 ? range / median : 0.0, int(samples.size())};
 }
 
-Measurement measure(const StoppingRule& rule, const std::function<void()>& body) {
+Measurement measure(const StoppingRule& rule, const std::function<void()>& body,
+                    const std::function<void()>& settle) {
   for (int i = 0; i < rule.warm_up; ++i) body();
+  settle();
   const double start = now_s();
   std::vector<double> samples;
   int calls = 1;
   while (true) {
     const double before = now_s();
     for (int i = 0; i < calls; ++i) body();
+    settle();
     const double elapsed = now_s() - before;
     if (elapsed < rule.least_sample_s && samples.empty() && calls < (1 << 20)) {
       calls *= 2;

@@ -25,7 +25,8 @@ struct StoppingRule {
 /// Median and spread of samples in any order; at least one.
 Measurement summarize(std::vector<double> samples);
 
-/// Calls `body` until the rule is met.
-Measurement measure(const StoppingRule& rule, const std::function<void()>& body);
+/// Calls `body` until the rule is met. `settle` ends a sample: it returns when what `body` started is done.
+Measurement measure(
+    const StoppingRule& rule, const std::function<void()>& body, const std::function<void()>& settle = [] {});
 
 }  // namespace mpt::profiler

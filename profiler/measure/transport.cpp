@@ -19,7 +19,7 @@ using runtime::ReduceOperation;
 
 constexpr int64_t kMessageBytes[] = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24};
 
-void run_once(TransportOperation operation, Communicator& group, std::vector<float>& a, std::vector<float>& b,
+void run_once(TransportOperation operation, Communicator& group, runtime::Buffer& a, runtime::Buffer& b,
               int64_t bytes) {
   const int64_t count = bytes / 4, part = count / group.size();
   switch (operation) {
@@ -36,8 +36,18 @@ void run_once(TransportOperation operation, Communicator& group, std::vector<flo
 
 // All ranks decide together when to stop: rank 0 looks at the clock between two barriers.
 Measurement time_operation(TransportOperation operation, int64_t ranks, int64_t bytes,
-                           const StoppingRule& rule) {
-  runtime::ThreadWorld world(std::chrono::seconds(60));
+                           const StoppingRule& rule, const Target& target) {
+  constexpr auto kTimeout = std::chrono::seconds(60);
+  runtime::ThreadWorld control(kTimeout, int(ranks));
+  std::vector<std::unique_ptr<runtime::Device>> devices;
+  std::vector<runtime::Device*> pointers;
+  for (int r = 0; r < int(ranks); ++r) {
+    devices.push_back(target.make_device(r));
+    pointers.push_back(devices.back().get());
+  }
+  const auto own_world =
+      target.backend == nullptr ? nullptr : target.backend->make_world(control, pointers, kTimeout);
+  runtime::World& world = own_world ? *own_world : control;
   std::vector<std::vector<double>> samples(static_cast<size_t>(ranks));
   std::atomic<bool> go_on{true};
   std::vector<int> members;
@@ -46,16 +56,22 @@ Measurement time_operation(TransportOperation operation, int64_t ranks, int64_t 
   for (int r = 0; r < int(ranks); ++r) {
     threads.emplace_back([&, r] {
       const auto group = world.communicator(r, members, "measure");
-      std::vector<float> a(size_t(bytes / 4), 1.0f), b(size_t(bytes / 4), 0.0f);
+      const auto host = control.communicator(r, members, "turns");
+      runtime::Device& device = *devices[size_t(r)];
+      runtime::Buffer a(device, bytes), b(device, bytes);
+      device.zero(a.data(), bytes);
+      device.zero(b.data(), bytes);
+      device.synchronize();
       const double start = now_s();
       for (int i = 0;; ++i) {
-        group->barrier();
+        host->barrier();
         if (r == 0)
           go_on = i < rule.warm_up + rule.least_samples || (now_s() - start < rule.budget_s && i < 2000);
-        group->barrier();
+        host->barrier();
         if (!go_on) break;
         const double before = now_s();
         run_once(operation, *group, a, b, bytes);
+        device.synchronize();
         if (i >= rule.warm_up) samples[size_t(r)].push_back(now_s() - before);
       }
     });
@@ -71,13 +87,13 @@ Measurement time_operation(TransportOperation operation, int64_t ranks, int64_t 
 }  // namespace
 
 std::vector<TransportTiming> measure_transport(int64_t most_ranks, const StoppingRule& rule,
-                                               const OnMeasured& on_measured) {
+                                               const Target& target, const OnMeasured& on_measured) {
   std::vector<TransportTiming> timings;
   for (int64_t ranks = 2; ranks <= most_ranks; ranks *= 2) {
     for (const auto& [operation, name] : EnumNames<TransportOperation>::table()) {
       if (operation == TransportOperation::send_receive && ranks > 2) continue;
       for (const int64_t bytes : kMessageBytes) {
-        const Measurement m = time_operation(operation, ranks, bytes, rule);
+        const Measurement m = time_operation(operation, ranks, bytes, rule, target);
         timings.push_back({operation, ranks, bytes, m.seconds, m.spread});
       }
       on_measured();

@@ -12,6 +12,7 @@
 // sequence.
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <utility>
 
@@ -29,9 +30,9 @@ struct LinearShape {
 /// qkv is [b*s, (a + 2k) * d]: queries of all heads, then keys, then values.
 struct AttentionShape {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
-  int64_t tokens() const { return batch * sequence; }
-  int64_t rotated() const { return (heads + kv_heads) * head_dim; }  // columns of queries and keys
+  constexpr int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
+  constexpr int64_t tokens() const { return batch * sequence; }
+  constexpr int64_t rotated() const { return (heads + kv_heads) * head_dim; }  // columns of queries and keys
 };
 
 /// Rotary positions: the pairs (i, i + half) of a head, half = the number of frequencies, turn by position x
@@ -54,20 +55,38 @@ struct NormShape {
   int64_t rows = 0, columns = 0;
   double epsilon = 1e-5;
   /// Saved per row: mean and reciprocal deviation, or the latter alone.
-  int64_t statistics() const { return rows * (kind == NormKind::layer_norm ? 2 : 1); }
+  constexpr int64_t statistics() const { return rows * (kind == NormKind::layer_norm ? 2 : 1); }
 };
 
 struct ActivationShape {
   ActivationKind kind = ActivationKind::gelu_tanh;
   int64_t rows = 0, columns = 0;  // columns of the output
   bool gated = false;             // input is [rows, 2 * columns]: gate, then up
-  int64_t input_columns() const { return columns * (gated ? 2 : 1); }
+  constexpr int64_t input_columns() const { return columns * (gated ? 2 : 1); }
 };
 
 struct AdamW {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
   int64_t step = 1;           // from 1, for bias correction
   double gradient_scale = 1;  // clipping factor
+};
+
+/// Where pieces of work begin and end in the streams of a device that runs behind its callers: each thread
+/// that calls the device has a stream of its own, and its calls run in their order.
+class WorkMarks {
+ public:
+  virtual ~WorkMarks() = default;
+  /// Work of the last step is done; times count from here.
+  virtual void begin_step() = 0;
+  /// What the calling thread asks for from here on, or did up to here, is piece `number`.
+  virtual void start(int64_t number) = 0;
+  virtual void end(int64_t number) = 0;
+  /// What the calling thread asks for next runs after piece `number`, which has its end.
+  virtual void await(int64_t number) = 0;
+  /// Returns when all work of all threads is done. Throws RunError if some failed.
+  virtual void finish() = 0;
+  /// When piece `number` ran, in seconds of core/clock.h. After finish().
+  virtual std::pair<double, double> time_s(int64_t number) const = 0;
 };
 
 class Device {
@@ -195,6 +214,15 @@ class Device {
   /// logits become the loss's gradient times `scale`; returns the sum of the token losses.
   virtual double loss_gradient(DataType, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                                const int32_t* targets, const void* sums, double scale, void* logits) = 0;
+
+  /// Returns when what the calling thread asked for is done.
+  virtual void synchronize() {}
+  /// Marks of `count` pieces of work, for a device that works behind its callers; null: work is done when a
+  /// call returns.
+  virtual std::unique_ptr<WorkMarks> make_marks(int64_t count) {
+    (void)count;
+    return nullptr;
+  }
 
   // Optimizer, over flat buffers.
   virtual void adamw(DataType, int64_t count, const AdamW&, const void* gradient, void* parameter,

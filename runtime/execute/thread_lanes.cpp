@@ -18,9 +18,10 @@ class ThreadLanes final : public Lanes {
  public:
   using OnFailure = std::function<void(const std::string&, const std::string&)>;
 
-  ThreadLanes(const StepProgram& program, int rank, OnFailure on_failure)
+  ThreadLanes(const StepProgram& program, int rank, OnFailure on_failure, std::unique_ptr<WorkMarks> marks)
       : program_(program),
         on_failure_(std::move(on_failure)),
+        marks_(std::move(marks)),
         done_(program.instructions.size(), false),
         spans_(program.instructions.size()) {
     for (InstructionId id = 0; id < program.size(); ++id) {
@@ -48,6 +49,7 @@ class ThreadLanes final : public Lanes {
   void begin_step() override {
     const std::lock_guard lock(mutex_);
     done_.assign(done_.size(), false);
+    if (marks_) marks_->begin_step();
   }
 
   void launch(InstructionId id, Stream stream, std::span<const InstructionId> waits,
@@ -64,6 +66,13 @@ class ThreadLanes final : public Lanes {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return unfinished_ == 0; });
     if (failure_) std::rethrow_exception(failure_);
+    if (!marks_) return;
+    marks_->finish();
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      if (!done_[size_t(id)]) continue;
+      const auto [start_s, end_s] = marks_->time_s(id);
+      spans_[size_t(id)] = {start_s, end_s};
+    }
   }
 
   Span span(InstructionId id) const override { return spans_[size_t(id)]; }
@@ -109,7 +118,12 @@ class ThreadLanes final : public Lanes {
     Span& span = spans_[size_t(task.id)];
     span.start_s = now_s();
     try {
+      if (marks_) {
+        for (const InstructionId wait : task.waits) marks_->await(wait);
+        marks_->start(task.id);
+      }
       task.work();
+      if (marks_) marks_->end(task.id);
     } catch (const std::exception& error) {
       {
         const std::lock_guard lock(mutex_);
@@ -122,6 +136,7 @@ class ThreadLanes final : public Lanes {
 
   const StepProgram& program_;
   OnFailure on_failure_;
+  std::unique_ptr<WorkMarks> marks_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<bool> done_;
@@ -136,8 +151,9 @@ class ThreadLanes final : public Lanes {
 
 std::unique_ptr<Lanes> make_thread_lanes(
     const StepProgram& program, int rank,
-    std::function<void(const std::string&, const std::string&)> on_failure) {
-  return std::make_unique<ThreadLanes>(program, rank, std::move(on_failure));
+    std::function<void(const std::string&, const std::string&)> on_failure,
+    std::unique_ptr<WorkMarks> marks) {
+  return std::make_unique<ThreadLanes>(program, rank, std::move(on_failure), std::move(marks));
 }
 
 }  // namespace mpt::runtime

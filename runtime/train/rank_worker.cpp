@@ -7,7 +7,6 @@
 
 #include "core/error.h"
 #include "models/footprint.h"
-#include "runtime/device/cpu/cpu_device.h"
 
 namespace mpt::runtime {
 namespace {
@@ -59,26 +58,27 @@ Blocks blocks_of(const std::vector<int64_t>& ranks, int64_t rank, size_t size) {
 
 }  // namespace
 
-RankWorker::RankWorker(const Plan& plan, const StepProgram& program, int rank, World& world,
+RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankPlace& place,
                        const TrainOptions& options, DataType type)
     : plan_(plan),
       program_(program),
       grid_(plan.layout),
-      at_(grid_.coordinates(rank)),
+      at_(grid_.coordinates(place.rank)),
       options_(options),
       type_(type),
-      device_(make_cpu_device()) {
+      device_(place.device) {
   if (type == DataType::float16) state_.loss_scale = options.first_loss_scale;
-  make_groups(rank, world);
+  make_groups(place);
   const auto stages = stage_contents(plan.model, plan.layout);
   for (int s = 0; s < program.stages; ++s) {
-    if (program.rank_of_stage[size_t(s)] == at_.pipeline) add_stage(s, stages[size_t(s)], rank, world);
+    if (program.rank_of_stage[size_t(s)] == at_.pipeline) add_stage(s, stages[size_t(s)], place);
   }
 }
 
-void RankWorker::make_groups(int rank, World& world) {
+void RankWorker::make_groups(const RankPlace& place) {
+  const int rank = place.rank;
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
-    return timed(world.communicator(rank, to_int(members), name), time);
+    return timed(place.data.communicator(rank, to_int(members), name), time);
   };
   tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor", times_->tensor);
   context_group_ = group(grid_.group(rank, Axis::context), "context", times_->context);
@@ -92,7 +92,8 @@ void RankWorker::make_groups(int rank, World& world) {
         group({pipeline[size_t(first)], pipeline[size_t(last)]}, "tied embedding", times_->gradients);
   std::vector<int64_t> everybody(static_cast<size_t>(grid_.ranks()));
   std::iota(everybody.begin(), everybody.end(), 0);
-  world_group_ = group(everybody, "gradient norm", times_->gradients);
+  world_group_ =
+      timed(place.control.communicator(rank, to_int(everybody), "gradient norm"), times_->gradients);
 }
 
 reports::RankRecord RankWorker::take_record() {
@@ -104,17 +105,18 @@ reports::RankRecord RankWorker::take_record() {
   record.sharding_s = times_->sharding.exchange(0.0);
   record.transfer_s = times_->transfer.exchange(0.0);
   record.gradients_s = times_->gradients.exchange(0.0);
-  record.memory_bytes = device_->in_use_bytes();
-  record.peak_bytes = device_->peak_bytes();
+  record.memory_bytes = device_.in_use_bytes();
+  record.peak_bytes = device_.peak_bytes();
   return record;
 }
 
-void RankWorker::add_stage(int s, const StageContent& content, int rank, World& world) {
+void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& place) {
+  const int rank = place.rank;
   HeldStage& made = held_[s];
   const Layout& layout = plan_.layout;
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
     made.groups.push_back(
-        timed(world.communicator(rank, to_int(members), fmt::format("{}, stage {}", name, s)), time));
+        timed(place.data.communicator(rank, to_int(members), fmt::format("{}, stage {}", name, s)), time));
     return made.groups.back().get();
   };
   CallTimes& t = *times_;
@@ -136,15 +138,15 @@ void RankWorker::add_stage(int s, const StageContent& content, int rank, World& 
   const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
   const StageGroups stage_groups{{tensor_group_.get(), context_group_.get(), expert_group},
                                  {layout.zero, compute_shard, compute_expert_shard}};
-  made.stage = std::make_unique<Stage>(options, size_t(s), content, *device_, stage_groups);
-  made.optimizer = std::make_unique<Optimizer>(made.stage->parameters(), *device_, replicas, expert_replicas,
+  made.stage = std::make_unique<Stage>(options, size_t(s), content, device_, stage_groups);
+  made.optimizer = std::make_unique<Optimizer>(made.stage->parameters(), device_, replicas, expert_replicas,
                                                *tensor_end_group_);
   const StageSlots& counts = program_.slots[size_t(s)];
   const int64_t bytes = made.stage->boundary_bytes();
-  made.receive_activation = slots(*device_, counts.receive_activation, bytes);
-  made.send_activation = slots(*device_, counts.send_activation, bytes);
-  made.receive_gradient = slots(*device_, counts.receive_gradient, bytes);
-  made.send_gradient = slots(*device_, counts.send_gradient, bytes);
+  made.receive_activation = slots(device_, counts.receive_activation, bytes);
+  made.send_activation = slots(device_, counts.send_activation, bytes);
+  made.receive_gradient = slots(device_, counts.receive_gradient, bytes);
+  made.send_gradient = slots(device_, counts.send_gradient, bytes);
 }
 
 void RankWorker::load(const TensorSource& source, bool moments) {
@@ -157,7 +159,7 @@ void RankWorker::load(const TensorSource& source, bool moments) {
         const std::vector<double> part = read_part(source, kind, *range.parameter);
         void* const to = kind == TensorKind::first_moment ? h.optimizer->first_moment(range)
                                                           : h.optimizer->second_moment(range);
-        device_->upload(parameters.state_type(), part.data() + range.begin, range.count, to);
+        device_.upload(parameters.state_type(), part.data() + range.begin, range.count, to);
       }
     }
   }
@@ -184,7 +186,7 @@ RankSnapshot RankWorker::snapshot() {
                                 block.global_column,
                                 block.columns,
                                 std::vector<char>(size_t(block.count() * unit))};
-          device_->copy(piece.data.data(), at, int64_t(piece.data.size()));
+          device_.copy(piece.data.data(), at, int64_t(piece.data.size()));
           at += piece.data.size();
           snapshot.pieces.push_back(std::move(piece));
         }
@@ -280,7 +282,7 @@ void* RankWorker::output_place(const Instruction& i, std::vector<Buffer>& slots,
   if (i.send_slot >= 0) return slots[size_t(i.send_slot)].data();
   if (to < 0 || to >= program_.stages) return nullptr;
   Buffer& place = handed_over_[{to * 2 + (to < i.stage ? 1 : 0), i.micro_batch}];
-  place = Buffer(*device_, held(i.stage).stage->boundary_bytes());
+  place = Buffer(device_, held(i.stage).stage->boundary_bytes());
   return place.data();
 }
 
@@ -355,9 +357,9 @@ void RankWorker::reduce_tied_embedding() {
   const auto first_parts = parts_of(0), last_parts = parts_of(last);
   MPT_CHECK(first_parts.size() == last_parts.size(), "shares of the tied embedding differ");
   for (size_t p = 0; p < first_parts.size(); ++p) {
-    device_->residual_add(type, first_parts[p].count, first_parts[p].gradient, last_parts[p].gradient,
-                          first_parts[p].gradient);
-    device_->copy(last_parts[p].gradient, first_parts[p].gradient, first_parts[p].count * size_of(type));
+    device_.residual_add(type, first_parts[p].count, first_parts[p].gradient, last_parts[p].gradient,
+                         first_parts[p].gradient);
+    device_.copy(last_parts[p].gradient, first_parts[p].gradient, first_parts[p].count * size_of(type));
   }
 }
 

@@ -33,9 +33,18 @@ struct TrainingState {
   int64_t skipped_in_a_row = 0;
 };
 
+/// Where a rank works. `control` carries what is in host memory, `data` what is on the device; on CPUs they
+/// are the same. All outlive the worker.
+struct RankPlace {
+  int rank = 0;
+  Device& device;
+  World& control;
+  World& data;
+};
+
 class RankWorker final : public InstructionHandler {
  public:
-  RankWorker(const Plan& plan, const StepProgram& program, int rank, World& world,
+  RankWorker(const Plan& plan, const StepProgram& program, const RankPlace& place,
              const TrainOptions& options, DataType type);
 
   /// Replaces the weights by those of `source`, and with `moments` the optimizer's state.
@@ -68,7 +77,7 @@ class RankWorker final : public InstructionHandler {
   bool is_representative() const { return at_.tensor == 0 && at_.data == 0 && at_.context == 0; }
   int rank() const { return int(grid_.rank(at_)); }
   bool is_first_rank() const { return is_representative() && at_.pipeline == 0; }
-  const Device& device() const { return *device_; }
+  Device& device() const { return device_; }
   bool holds(int virtual_stage) const { return held_.count(virtual_stage) > 0; }
 
  private:
@@ -79,8 +88,8 @@ class RankWorker final : public InstructionHandler {
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
   };
 
-  void make_groups(int rank, World& world);
-  void add_stage(int virtual_stage, const StageContent& content, int rank, World& world);
+  void make_groups(const RankPlace& place);
+  void add_stage(int virtual_stage, const StageContent& content, const RankPlace& place);
   HeldStage& held(int virtual_stage) { return held_.at(virtual_stage); }
   void load_tokens(const Dataset& data, int64_t first_sample);
   void forward(const Instruction& i);
@@ -98,7 +107,7 @@ class RankWorker final : public InstructionHandler {
   RankCoordinates at_;
   const TrainOptions& options_;
   DataType type_;
-  std::unique_ptr<Device> device_;
+  Device& device_;
   // Shared by the communicators below, which they outlive.
   struct CallTimes {
     CallTime tensor{0.0}, context{0.0}, expert{0.0}, sharding{0.0}, transfer{0.0}, gradients{0.0};

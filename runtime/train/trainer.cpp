@@ -14,6 +14,7 @@
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
+#include "runtime/device/cpu/cpu_device.h"
 #include "runtime/execute/thread_lanes.h"
 #include "runtime/nn/rank_sizes.h"
 #include "runtime/train/rank_worker.h"
@@ -37,6 +38,7 @@ class Run {
         world_(make_world()),
         spans_(size_t(program_.ranks), std::vector<Span>(program_.instructions.size())) {
     result_.peak_bytes.assign(size_t(program_.ranks), 0);
+    make_devices();
     if (options.checkpoints.empty()) return;
     const std::vector<int> local = world_->local_ranks();
     saver_ = std::make_unique<CheckpointSaver>(SaveOptions{
@@ -47,7 +49,8 @@ class Run {
   reports::RunResult run() {
     std::vector<std::thread> threads;
     for (const int rank : world_->local_ranks())
-      threads.emplace_back([this, rank] { run_rank_guarded(rank); });
+      threads.emplace_back(
+          [this, rank, device = devices_[threads.size()].get()] { run_rank_guarded(rank, *device); });
     for (std::thread& thread : threads) thread.join();
     if (!failure_.empty()) throw RunError(failure_);
     if (saver_) saver_->wait();
@@ -69,9 +72,21 @@ class Run {
     return make_socket_world({*inputs_.launch, ranks, plan_.program_digest, options_.timeout});
   }
 
-  void run_rank_guarded(int rank) {
+  void make_devices() {
+    const std::vector<int> local = world_->local_ranks();
+    std::vector<Device*> devices;
+    for (size_t i = 0; i < local.size(); ++i) {
+      devices_.push_back(inputs_.backend == nullptr ? make_cpu_device()
+                                                    : inputs_.backend->make_device(int(i)));
+      devices.push_back(devices_.back().get());
+    }
+    if (inputs_.backend != nullptr)
+      device_world_ = inputs_.backend->make_world(*world_, devices, options_.timeout);
+  }
+
+  void run_rank_guarded(int rank, Device& device) {
     try {
-      run_rank(rank);
+      run_rank(rank, device);
     } catch (const std::exception& error) {
       fail(fmt::format("rank {}, step {}: {}", rank, step_.load() + 1, error.what()));
     }
@@ -84,15 +99,19 @@ class Run {
       if (failure_.empty()) failure_ = what;
     }
     world_->abort(what);
+    if (device_world_) device_world_->abort(what);
   }
 
-  void run_rank(int rank) {
-    RankWorker worker(plan_, program_, rank, *world_, options_, type_);
+  void run_rank(int rank, Device& device) {
+    RankWorker worker(plan_, program_, {rank, device, *world_, device_world_ ? *device_world_ : *world_},
+                      options_, type_);
     prepare(worker);
     const auto lanes = make_thread_lanes(
-        program_, worker.pipeline_rank(), [&](const std::string& name, const std::string& what) {
+        program_, worker.pipeline_rank(),
+        [&](const std::string& name, const std::string& what) {
           fail(fmt::format("rank {}, step {}, {}: {}", rank, step_.load() + 1, name, what));
-        });
+        },
+        device.make_marks(program_.size()));
     Executor executor(program_, worker.pipeline_rank(), *lanes, worker);
     Executor evaluator(program_, worker.pipeline_rank(), *lanes, worker, Pass::forward);
     std::vector<int> everybody(static_cast<size_t>(grid_.ranks()));
@@ -313,6 +332,8 @@ class Run {
   StepProgram program_;
   RankGrid grid_;
   std::unique_ptr<World> world_;
+  std::vector<std::unique_ptr<Device>> devices_;  // of the ranks of this process
+  std::unique_ptr<World> device_world_;           // null: world_ moves what is on devices, too
   std::vector<std::vector<Span>> spans_;  // [pipeline rank][instruction], of the first replica; rank 0's
   std::unique_ptr<CheckpointSaver> saver_;
   reports::StepRecord record_;  // of the step at hand; rank 0's

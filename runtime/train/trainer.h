@@ -13,6 +13,7 @@
 #include "runtime/comm/communicator.h"
 #include "runtime/comm/sockets/launch.h"
 #include "runtime/data/dataset.h"
+#include "runtime/device/backend.h"
 #include "runtime/train/optimizer_options.h"
 
 namespace mpt::runtime {
@@ -27,6 +28,7 @@ struct RunInputs {
   const Checkpoint* resume = nullptr;     // goes on from here
   const TensorSource* weights = nullptr;  // starts with these; null: drawn from the seed
   std::optional<Launch> launch{};         // this process is one of several
+  Backend* backend = nullptr;             // what ranks run on; null: cores of this machine
 };
 
 /// Trains on threads of this process, one per rank, or on its share of them where there are several processes

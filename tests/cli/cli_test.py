@@ -78,7 +78,7 @@ def first_use(folder):
 
 
 def wrong_profile(folder, model, profile):
-    expect("profile, no GPU", run("mpt-profile", "--model", model, "--device", "cuda"), 3, "no GPU support")
+    expect("profile, no GPU", run("mpt-profile", "--model", model, "--device", "cuda"), 3, "no GPU can be used")
     expect("profile, folder missing", run("mpt-profile", "--model", model, "--seq", 32, "-o", f"{folder}/no/p.json"), 2, "/no/p.json", "cannot be written")
     expect("profile, output a folder", run("mpt-profile", "--model", model, "--seq", 32, "-o", folder), 2, "--output", "it is a folder")
     expect("profile, output where no file can be", run("mpt-profile", "--model", model, "--seq", 32, "-o", "/proc/p.json"), 2, "--output /proc/p.json", "cannot be written")
@@ -303,7 +303,7 @@ def wrong_run(folder, text, plan):
     refused("data empty", plan, "0 tokens in 1 files", data=write(f"{folder}/empty.txt", ""))
     refused("data too short", plan, "at least 33", data=write(f"{folder}/short.txt", "short"))
     refused("more ranks than the plan", plan, "--ranks", "the plan's ranks", options=["--ranks", 8])
-    refused("GPU asked for", plan, "no GPU support", options=["--device", "cuda"])
+    expect("run, GPU asked for", run("mpt-run", plan, "--data", text, "--device", "cuda"), 3, "no GPU can be used")
     refused("log that cannot be", plan, "--log", options=["--log", f"{folder}/no/run.jsonl"])
     refused("steps of none", plan, "--steps", options=["--steps", "0"])
     expect("run, loss overflows", run("mpt-run", plan, "--data", text, "--steps", 50, "--lr", 1000, "--min-lr", 1000, "--clip", 0, "--warmup", 0),
@@ -354,6 +354,10 @@ def wrong_training(folder, text, plan):
     expect("run, no data", run("mpt-run", plan), 2, "--data", "missing")
     gpus = f"{folder}/gpus.json"
     run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "-o", gpus)
+    own = f"{folder}/own.json"
+    run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "--framework", "mpt", "-o", own)
+    expect("run, a plan for GPUs without one", run("mpt-run", own, "--data", text), 3, "no GPU can be used")
+    expect("run, another framework's plan", run("mpt-run", gpus, "--data", text), 2, "--framework mpt")
     expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating gpt2-124m", "step time")
     os.environ.update(RANK="2", WORLD_SIZE="2")
     expect("run, a launcher's nonsense", run("mpt-run", plan, "--data", text), 2, "environment variable RANK", "0 to 1")

@@ -8,14 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <climits>
-#include <cstring>
 #include <ctime>
 #include <map>
 #include <mutex>
 #include <numeric>
 
 #include "core/error.h"
-#include "runtime/comm/reduction.h"
 
 namespace mpt::runtime {
 namespace {
@@ -112,8 +110,9 @@ namespace {
 
 class ThreadCommunicator final : public Communicator {
  public:
-  ThreadCommunicator(std::shared_ptr<ThreadWorld::State> world, std::shared_ptr<Group> group, int rank)
-      : world_(std::move(world)), group_(std::move(group)), rank_(rank) {}
+  ThreadCommunicator(std::shared_ptr<ThreadWorld::State> world, std::shared_ptr<Group> group, int rank,
+                     Mover& mover)
+      : world_(std::move(world)), group_(std::move(group)), rank_(rank), mover_(mover) {}
 
   int rank() const override { return rank_; }
   int size() const override { return int(group_->members.size()); }
@@ -125,15 +124,15 @@ class ThreadCommunicator final : public Communicator {
     // there.
     const auto [begin, end] = slice(count, rank_);
     const int64_t unit = size_of(type);
-    reduce_in_order(type, operation, group_->pointers, begin, end, static_cast<char*>(data) + begin * unit);
-    barrier_in("all_reduce");
+    mover_.reduce(type, operation, group_->pointers, begin, end, static_cast<char*>(data) + begin * unit);
+    leave("all_reduce");
     for (int r = 0; r < size(); ++r) {
       if (r == rank_) continue;
       const auto [from, to] = slice(count, r);
       copy_bytes(static_cast<char*>(data) + from * unit,
                  static_cast<const char*>(group_->pointers[size_t(r)]) + from * unit, (to - from) * unit);
     }
-    barrier_in("all_reduce");
+    leave("all_reduce");
   }
 
   void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
@@ -142,20 +141,19 @@ class ThreadCommunicator final : public Communicator {
     for (int r = 0; r < size(); ++r) {
       copy_bytes(static_cast<char*>(receive) + r * bytes, group_->pointers[size_t(r)], bytes);
     }
-    barrier_in("all_gather");
+    leave("all_gather");
   }
 
   void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
     publish(send, "reduce_scatter");
-    reduce_in_order(type, ReduceOperation::sum, group_->pointers, rank_ * count, (rank_ + 1) * count,
-                    receive);
-    barrier_in("reduce_scatter");
+    mover_.reduce(type, ReduceOperation::sum, group_->pointers, rank_ * count, (rank_ + 1) * count, receive);
+    leave("reduce_scatter");
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
     publish(data, "broadcast");
     if (rank_ != root) copy_bytes(data, group_->pointers[size_t(root)], bytes);
-    barrier_in("broadcast");
+    leave("broadcast");
   }
 
   void send(const void* data, int64_t bytes, int peer) override {
@@ -186,7 +184,7 @@ class ThreadCommunicator final : public Communicator {
       copy_bytes(to, from, bytes);
       to += bytes;
     }
-    barrier_in("all_to_all");
+    leave("all_to_all");
   }
 
   void receive(void* data, int64_t bytes, int peer) override {
@@ -201,6 +199,7 @@ class ThreadCommunicator final : public Communicator {
     MPT_CHECK(box.bytes == bytes, "rank {} expected {} bytes from rank {} in group {}, which sends {}", rank_,
               bytes, peer, group_->name, box.bytes);
     copy_bytes(data, box.data, bytes);
+    mover_.finish();
     box.state.store(2, std::memory_order_release);
     wake_all(box.state);
   }
@@ -214,6 +213,7 @@ class ThreadCommunicator final : public Communicator {
   };
 
   void post(const void* data, int64_t bytes, int peer) {
+    mover_.finish();
     Group::Box& box = box_of(rank_, peer);
     box.data = data;
     box.bytes = bytes;
@@ -227,9 +227,7 @@ class ThreadCommunicator final : public Communicator {
     box.state.store(0, std::memory_order_release);
   }
 
-  static void copy_bytes(void* to, const void* from, int64_t bytes) {
-    if (bytes > 0 && to != from) std::memcpy(to, from, size_t(bytes));
-  }
+  void copy_bytes(void* to, const void* from, int64_t bytes) { mover_.move(to, from, bytes); }
 
   std::pair<int64_t, int64_t> slice(int64_t count, int rank) const {
     return {count * rank / size(), count * (rank + 1) / size()};
@@ -238,7 +236,13 @@ class ThreadCommunicator final : public Communicator {
   Group::Box& box_of(int from, int to) { return group_->boxes[size_t(from) * size_t(size()) + size_t(to)]; }
 
   void publish(const void* data, const char* operation) {
+    mover_.finish();
     group_->pointers[size_t(rank_)] = data;
+    barrier_in(operation);
+  }
+  // Others may write what this rank has read.
+  void leave(const char* operation) {
+    mover_.finish();
     barrier_in(operation);
   }
 
@@ -276,12 +280,13 @@ class ThreadCommunicator final : public Communicator {
   std::shared_ptr<ThreadWorld::State> world_;
   std::shared_ptr<Group> group_;
   int rank_;
+  Mover& mover_;
 };
 
 }  // namespace
 
-ThreadWorld::ThreadWorld(std::chrono::milliseconds timeout, int ranks)
-    : ranks_(ranks), state_(std::make_shared<State>(timeout)) {}
+ThreadWorld::ThreadWorld(std::chrono::milliseconds timeout, int ranks, std::vector<Mover*> movers)
+    : ranks_(ranks), movers_(std::move(movers)), state_(std::make_shared<State>(timeout)) {}
 ThreadWorld::~ThreadWorld() = default;
 
 std::unique_ptr<Communicator> ThreadWorld::communicator(int world_rank, const std::vector<int>& members,
@@ -291,7 +296,8 @@ std::unique_ptr<Communicator> ThreadWorld::communicator(int world_rank, const st
   const std::lock_guard lock(state_->mutex);
   auto& group = state_->groups[{name, members}];
   if (!group) group = std::make_shared<Group>(name, members);
-  return std::make_unique<ThreadCommunicator>(state_, group, int(at - members.begin()));
+  Mover& mover = movers_.empty() ? host_mover() : *movers_.at(size_t(world_rank));
+  return std::make_unique<ThreadCommunicator>(state_, group, int(at - members.begin()), mover);
 }
 
 void ThreadWorld::abort(const std::string& reason) {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// ThreadWorld: ranks are threads of this process; their communicators read each other's buffers directly. The
-// default transport on one machine. Reductions run in rank order, so every rank gets the same bits.
+// ThreadWorld: ranks are threads of this process; their communicators read each other's buffers directly,
+// each rank through its mover. The default transport on one machine. Reductions run in rank order, so every
+// rank gets the same bits.
 
 #include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "runtime/comm/mover.h"
 #include "runtime/comm/world.h"
 
 namespace mpt::runtime {
@@ -16,8 +18,8 @@ namespace mpt::runtime {
 class ThreadWorld final : public World {
  public:
   /// `timeout` bounds every single wait; a rank that computes longer than this between two collectives is
-  /// taken for hung.
-  explicit ThreadWorld(std::chrono::milliseconds timeout, int ranks = 1);
+  /// taken for hung. `movers` [ranks] outlive the communicators; none: buffers are in host memory.
+  explicit ThreadWorld(std::chrono::milliseconds timeout, int ranks = 1, std::vector<Mover*> movers = {});
   ~ThreadWorld() override;
 
   std::unique_ptr<Communicator> communicator(int world_rank, const std::vector<int>& members,
@@ -30,6 +32,7 @@ class ThreadWorld final : public World {
 
  private:
   int ranks_;
+  std::vector<Mover*> movers_;
   std::shared_ptr<State> state_;
 };
 

@@ -1,0 +1,18 @@
+# NCCL has no CMake package of its own everywhere: NCCL::nccl, beside the CUDA toolkit or under NCCL_HOME.
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_HOME}/include $ENV{NCCL_HOME}/include ${CUDAToolkit_INCLUDE_DIRS})
+find_library(NCCL_LIBRARY nccl HINTS ${NCCL_HOME}/lib $ENV{NCCL_HOME}/lib ${CUDAToolkit_LIBRARY_DIR})
+if(NCCL_INCLUDE_DIR)
+  foreach(part MAJOR MINOR PATCH)
+    file(STRINGS ${NCCL_INCLUDE_DIR}/nccl.h line REGEX "#define NCCL_${part} ")
+    string(REGEX REPLACE ".* ([0-9]+).*" "\\1" NCCL_VERSION_${part} "${line}")
+  endforeach()
+  set(NCCL_VERSION ${NCCL_VERSION_MAJOR}.${NCCL_VERSION_MINOR}.${NCCL_VERSION_PATCH})
+endif()
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(NCCL REQUIRED_VARS NCCL_LIBRARY NCCL_INCLUDE_DIR VERSION_VAR NCCL_VERSION)
+if(NCCL_FOUND AND NOT TARGET NCCL::nccl)
+  add_library(NCCL::nccl UNKNOWN IMPORTED)
+  set_target_properties(NCCL::nccl PROPERTIES
+    IMPORTED_LOCATION ${NCCL_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${NCCL_INCLUDE_DIR})
+endif()
+mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)

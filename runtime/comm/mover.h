@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Mover: how ranks of one process reach each other's buffers: by the processor in host memory, or by a
+// device's own copies and kernels.
+
+#include <cstdint>
+#include <vector>
+
+#include "runtime/comm/communicator.h"
+
+namespace mpt::runtime {
+
+class Mover {
+ public:
+  virtual ~Mover() = default;
+
+  virtual void move(void* to, const void* from, int64_t bytes) = 0;
+  /// As reduce_in_order() in runtime/comm/reduction.h.
+  virtual void reduce(DataType type, ReduceOperation operation, const std::vector<const void*>& parts,
+                      int64_t begin, int64_t end, void* to) = 0;
+  /// Returns when everything that this thread asked for is done and other ranks may see it.
+  virtual void finish() = 0;
+};
+
+/// Of host memory; it has no state.
+Mover& host_mover();
+
+}  // namespace mpt::runtime

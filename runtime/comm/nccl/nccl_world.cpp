@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/comm/nccl/nccl_world.h"
+
+#include <nccl.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "core/clock.h"
+#include "core/error.h"
+#include "runtime/comm/single.h"
+
+namespace mpt::runtime {
+namespace {
+
+ncclDataType_t nccl_type(DataType type) {
+  switch (type) {
+    case DataType::float32:
+      return ncclFloat32;
+    case DataType::float64:
+      return ncclFloat64;
+    case DataType::bfloat16:
+      return ncclBfloat16;
+    case DataType::float16:
+      return ncclFloat16;
+  }
+  MPT_CHECK(false, "no such type");
+}
+
+// One rank's handle of one group, for whoever has to end it.
+class Handle {
+ public:
+  Handle(std::string group, const ncclUniqueId& id, int size, int rank) : group_(std::move(group)) {
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;  // so that no call can hang
+    config.commName = group_.c_str();
+    check(ncclCommInitRankConfig(&handle_, size, id, rank, &config), "ncclCommInitRankConfig");
+  }
+  Handle(const Handle&) = delete;
+  Handle& operator=(const Handle&) = delete;
+  ~Handle() {
+    const std::lock_guard lock(mutex_);
+    if (handle_ != nullptr && !aborted_) ncclCommDestroy(handle_);
+  }
+
+  ncclComm_t get() const { return handle_; }
+  const std::string& group() const { return group_; }
+
+  /// An error of NCCL's own threads or of another rank, ncclInProgress, or ncclSuccess.
+  ncclResult_t state() {
+    const std::lock_guard lock(mutex_);
+    ncclResult_t state = ncclSuccess;
+    if (aborted_ || ncclCommGetAsyncError(handle_, &state) != ncclSuccess) return ncclInternalError;
+    return state;
+  }
+
+  void abort() {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) ncclCommAbort(handle_);
+    aborted_ = true;
+  }
+
+  void check(ncclResult_t result, const char* call) const {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    throw CommunicationError(fmt::format("{} of group {}: {}", call, group_, ncclGetErrorString(result)));
+  }
+
+ private:
+  std::string group_;
+  std::mutex mutex_;
+  ncclComm_t handle_ = nullptr;
+  bool aborted_ = false;
+};
+
+// What the ranks of this process share.
+struct Shared {
+  Shared(World& control_world, std::chrono::milliseconds limit)
+      : control(control_world), timeout_s(std::chrono::duration<double>(limit).count()) {}
+
+  /// Throws when waiting any longer makes no sense.
+  void watch(double waited_s) {
+    if (control.aborted()) throw CommunicationError("stopped while waiting for the GPU");
+    const std::lock_guard lock(mutex);
+    for (const std::weak_ptr<Handle>& weak : handles) {
+      const auto handle = weak.lock();
+      if (!handle) continue;
+      const ncclResult_t state = handle->state();
+      if (state != ncclSuccess && state != ncclInProgress)
+        throw CommunicationError(fmt::format("group {}: {}", handle->group(), ncclGetErrorString(state)));
+    }
+    if (waited_s > timeout_s)
+      throw CommunicationError(fmt::format("timeout after {} s of waiting for the GPU", timeout_s));
+  }
+
+  World& control;
+  double timeout_s;
+  std::mutex mutex;
+  std::vector<std::weak_ptr<Handle>> handles;
+};
+
+class NcclCommunicator final : public Communicator {
+ public:
+  NcclCommunicator(std::shared_ptr<Shared> shared, std::shared_ptr<Handle> handle,
+                   std::unique_ptr<Communicator> control, cuda::CudaDevice& device)
+      : shared_(std::move(shared)),
+        handle_(std::move(handle)),
+        control_(std::move(control)),
+        device_(device) {
+    complete("ncclCommInitRankConfig");
+  }
+
+  int rank() const override { return control_->rank(); }
+  int size() const override { return control_->size(); }
+
+  void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) override {
+    call("ncclAllReduce", ncclAllReduce(data, data, size_t(count), nccl_type(type),
+                                        operation == ReduceOperation::sum ? ncclSum : ncclMax, handle_->get(),
+                                        device_.stream()));
+  }
+  void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
+    call("ncclAllGather",
+         ncclAllGather(send, receive, size_t(count), nccl_type(type), handle_->get(), device_.stream()));
+  }
+  void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
+    call("ncclReduceScatter", ncclReduceScatter(send, receive, size_t(count), nccl_type(type), ncclSum,
+                                                handle_->get(), device_.stream()));
+  }
+  void broadcast(void* data, int64_t bytes, int root) override {
+    call("ncclBroadcast",
+         ncclBroadcast(data, data, size_t(bytes), ncclInt8, root, handle_->get(), device_.stream()));
+  }
+  void send(const void* data, int64_t bytes, int peer) override {
+    call("ncclSend", ncclSend(data, size_t(bytes), ncclInt8, peer, handle_->get(), device_.stream()));
+  }
+  void receive(void* data, int64_t bytes, int peer) override {
+    call("ncclRecv", ncclRecv(data, size_t(bytes), ncclInt8, peer, handle_->get(), device_.stream()));
+  }
+  void send_receive(const void* data, int to, void* received, int from, int64_t bytes) override {
+    start_group();
+    handle_->check(ncclSend(data, size_t(bytes), ncclInt8, to, handle_->get(), device_.stream()), "ncclSend");
+    handle_->check(ncclRecv(received, size_t(bytes), ncclInt8, from, handle_->get(), device_.stream()),
+                   "ncclRecv");
+    call("ncclGroupEnd", ncclGroupEnd());
+  }
+  void all_to_all(const void* data, std::span<const int64_t> sent, void* received,
+                  std::span<const int64_t> received_bytes) override {
+    const char* from = static_cast<const char*>(data);
+    char* to = static_cast<char*>(received);
+    start_group();
+    for (size_t peer = 0; peer < sent.size(); ++peer) {
+      if (sent[peer] > 0) {
+        handle_->check(
+            ncclSend(from, size_t(sent[peer]), ncclInt8, int(peer), handle_->get(), device_.stream()),
+            "ncclSend");
+      }
+      if (received_bytes[peer] > 0) {
+        handle_->check(
+            ncclRecv(to, size_t(received_bytes[peer]), ncclInt8, int(peer), handle_->get(), device_.stream()),
+            "ncclRecv");
+      }
+      from += sent[peer];
+      to += received_bytes[peer];
+    }
+    call("ncclGroupEnd", ncclGroupEnd());
+  }
+  void barrier() override {
+    device_.finish();
+    control_->barrier();
+  }
+
+ private:
+  void start_group() { handle_->check(ncclGroupStart(), "ncclGroupStart"); }
+
+  // Calls of a communicator that does not block may still be on their way to its stream.
+  void call(const char* name, ncclResult_t result) {
+    handle_->check(result, name);
+    if (result == ncclInProgress) complete(name);
+  }
+  void complete(const char* name) {
+    const double start = now_s();
+    while (true) {
+      const ncclResult_t state = handle_->state();
+      handle_->check(state, name);
+      if (state == ncclSuccess) return;
+      shared_->watch(now_s() - start);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<Handle> handle_;
+  std::unique_ptr<Communicator> control_;
+  cuda::CudaDevice& device_;
+};
+
+class NcclWorld final : public World {
+ public:
+  NcclWorld(World& control, const std::vector<cuda::CudaDevice*>& devices, std::chrono::milliseconds timeout)
+      : shared_(std::make_shared<Shared>(control, timeout)) {
+    const std::vector<int> local = control.local_ranks();
+    for (size_t i = 0; i < local.size(); ++i) {
+      devices_[local[i]] = devices[i];
+      devices[i]->set_watch([shared = shared_](double waited_s) { shared->watch(waited_s); });
+    }
+  }
+
+  std::unique_ptr<Communicator> communicator(int world_rank, const std::vector<int>& members,
+                                             const std::string& name) override {
+    cuda::CudaDevice& device = *devices_.at(world_rank);
+    if (members.size() == 1) return make_single_communicator(device);
+    auto control = shared_->control.communicator(world_rank, members, "ids of " + name);
+    ncclUniqueId id{};
+    if (control->rank() == 0 && ncclGetUniqueId(&id) != ncclSuccess)
+      throw CommunicationError("ncclGetUniqueId failed; NCCL_DEBUG=WARN tells why");
+    control->broadcast(&id, sizeof id, 0);
+    device.stream();  // makes the rank's GPU the current one
+    auto handle = std::make_shared<Handle>(name, id, control->size(), control->rank());
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->handles.push_back(handle);
+    }
+    return std::make_unique<NcclCommunicator>(shared_, std::move(handle), std::move(control), device);
+  }
+
+  void abort(const std::string&) override {
+    const std::lock_guard lock(shared_->mutex);
+    for (const std::weak_ptr<Handle>& weak : shared_->handles) {
+      if (const auto handle = weak.lock()) handle->abort();
+    }
+  }
+  bool aborted() const override { return shared_->control.aborted(); }
+  std::vector<int> local_ranks() const override { return shared_->control.local_ranks(); }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+  std::map<int, cuda::CudaDevice*> devices_;
+};
+
+}  // namespace
+
+std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::CudaDevice*>& devices,
+                                       std::chrono::milliseconds timeout) {
+  return std::make_unique<NcclWorld>(control, devices, timeout);
+}
+
+}  // namespace mpt::runtime

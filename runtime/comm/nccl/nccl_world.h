@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// NcclWorld: one rank per GPU, in this process or in many; NCCL moves the data, each call in the calling
+// thread's stream. Groups come together over a host world, which passes NCCL's ids and tells of failures.
+
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "runtime/comm/world.h"
+#include "runtime/device/cuda/cuda_device.h"
+
+namespace mpt::runtime {
+
+/// `devices`: those of control.local_ranks(), in that order. Waits of these devices end with a
+/// CommunicationError when a rank fails, NCCL reports an error, or `timeout` has passed.
+std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::CudaDevice*>& devices,
+                                       std::chrono::milliseconds timeout);
+
+}  // namespace mpt::runtime

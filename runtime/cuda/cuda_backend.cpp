@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The CUDA module's factory: the only symbol that libmpt_cuda.so exports.
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include "core/error.h"
+#include "core/quantity.h"
+#include "runtime/comm/nccl/nccl_world.h"
+#include "runtime/comm/threads/thread_world.h"
+#include "runtime/cuda/cupti_trace.h"
+#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda_module.h"
+
+namespace mpt::runtime {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int count, const cudaDeviceProp& properties) : count_(count), properties_(properties) {}
+
+  int device_count() const override { return count_; }
+
+  std::unique_ptr<Device> make_device(int number) override { return cuda::make_cuda_device(number % count_); }
+
+  // NCCL joins GPUs, one rank each. Ranks that share a GPU must be threads of one process, which reach each
+  // other's memory by themselves.
+  std::unique_ptr<World> make_world(World& control, const std::vector<Device*>& devices,
+                                    std::chrono::milliseconds timeout) override {
+    std::vector<cuda::CudaDevice*> own;
+    for (Device* device : devices) own.push_back(dynamic_cast<cuda::CudaDevice*>(device));
+    if (int(devices.size()) <= count_) return make_nccl_world(control, own, timeout);
+    if (count_ > 1) {
+      throw UserError(Problem{"the plan's ranks",
+                              fmt::format("{} in this process, which has {} GPUs", devices.size(), count_),
+                              "one rank per GPU, or one GPU that all ranks share",
+                              "start as many processes as there are nodes, or set CUDA_VISIBLE_DEVICES=0"});
+    }
+    const std::vector<Mover*> movers(own.begin(), own.end());
+    for (cuda::CudaDevice* device : own) {
+      device->set_watch([&control, limit = std::chrono::duration<double>(timeout).count()](double waited_s) {
+        if (control.aborted()) throw CommunicationError("stopped while waiting for the GPU");
+        if (waited_s > limit)
+          throw CommunicationError(fmt::format("timeout after {} s of waiting for the GPU", limit));
+      });
+    }
+    return std::make_unique<ThreadWorld>(timeout, int(own.size()), movers);
+  }
+
+  std::unique_ptr<KernelTrace> make_kernel_trace(std::string& reason) override {
+    return make_cupti_trace(reason);
+  }
+  std::string device_name() const override { return properties_.name; }
+  int64_t memory_bytes() const override { return int64_t(properties_.totalGlobalMem); }
+
+  std::string description() const override {
+    int driver = 0, nccl = 0;
+    cudaDriverGetVersion(&driver);
+    ncclGetVersion(&nccl);
+    return fmt::format("{} x {} ({} each), driver for CUDA {}.{}, NCCL {}.{}.{}", count_, device_name(),
+                       format_bytes(double(memory_bytes())), driver / 1000, driver % 1000 / 10, nccl / 10000,
+                       nccl / 100 % 100, nccl % 100);
+  }
+
+ private:
+  int count_;
+  cudaDeviceProp properties_;  // of the first GPU; a job's GPUs are alike
+};
+
+}  // namespace
+}  // namespace mpt::runtime
+
+extern "C" __attribute__((visibility("default"))) mpt::runtime::Backend* mpt_make_cuda_backend(
+    int version, std::string* reason) {
+  using namespace mpt::runtime;
+  if (version != kCudaModuleVersion) {
+    *reason = fmt::format("{} is of another version than the program", kCudaModuleFile);
+    return nullptr;
+  }
+  int driver = 0, count = 0;
+  cudaDriverGetVersion(&driver);
+  if (driver == 0) {
+    *reason = "no NVIDIA driver (libcuda.so.1) on this machine";
+    return nullptr;
+  }
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status != cudaSuccess || count == 0) {
+    *reason = count == 0 && status == cudaSuccess ? "the driver finds no GPU" : cudaGetErrorString(status);
+    return nullptr;
+  }
+  cudaDeviceProp properties{};
+  if (const cudaError_t error = cudaGetDeviceProperties(&properties, 0); error != cudaSuccess) {
+    *reason = cudaGetErrorString(error);
+    return nullptr;
+  }
+  return new CudaBackend(count, properties);
+}

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Attention that never stores the matrix of scores (Dao et al. 2022, arXiv:2205.14135), for any type and head
+// size. Backward runs once per tile of queries and once per tile of keys, each recomputing the scores, so
+// that every gradient is summed by one block in a fixed order.
+
+#include "runtime/device/cuda/attention.cuh"
+
+namespace mpt::runtime::cuda {
+namespace {
+
+// Rows of a tile: a block holds tiles of queries, keys and values in shared memory.
+template <class T>
+constexpr int kTile = sizeof(State<T>) == sizeof(float) ? 32 : 16;
+
+/// Copies `tile` rows from `first` on into shared memory, zeros behind the last.
+template <class T>
+__device__ void load_tile(const T* from, int64_t row, int64_t first, int64_t rows, int64_t columns, int tile,
+                          State<T>* to) {
+  for (int64_t i = threadIdx.x; i < tile * columns; i += blockDim.x) {
+    const int64_t r = first + i / columns;
+    to[i] = r < rows ? wide(from[r * row + i % columns]) : State<T>(0);
+  }
+}
+
+template <class S>
+__device__ S dot(const S* a, const S* b, int64_t count) {
+  S sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// Shared memory: queries, keys, values, output [tile, d]; scores [tile, tile]; per row maximum, sum, factor.
+template <class T>
+int64_t forward_shared(int64_t d) {
+  constexpr int64_t kRows = kTile<T>;
+  return (4 * kRows * d + kRows * kRows + 3 * kRows) * int64_t(sizeof(State<T>));
+}
+
+// Blocks: tiles of queries x heads x batch.
+template <class T, class Out>
+__global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, State<T>* log_sum_exp) {
+  using S = State<T>;
+  constexpr int kRows = kTile<T>;
+  MPT_DYNAMIC_SHARED(shared);
+  const AttentionShape& shape = in.shape;
+  const int64_t d = shape.head_dim, head = blockIdx.y, batch = blockIdx.z;
+  const int64_t first = int64_t(blockIdx.x) * kRows;
+  S* const q = reinterpret_cast<S*>(shared);
+  S* const k = q + kRows * d;
+  S* const v = k + kRows * d;
+  S* const o = v + kRows * d;
+  S* const p = o + kRows * d;
+  S* const highest = p + kRows * kRows;
+  S* const sum = highest + kRows;
+  S* const factor = sum + kRows;
+  const S scale = S(1) / sqrt(S(d));
+  load_tile(in.queries(batch, head), shape.row(), first, shape.sequence, d, kRows, q);
+  for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) o[i] = 0;
+  if (threadIdx.x < kRows) {
+    highest[threadIdx.x] = S(-INFINITY);
+    sum[threadIdx.x] = 0;
+  }
+  const int64_t most = in.seen_by_tile(first, kRows);
+  const T* const keys = in.of_keys(in.k, batch, head / in.group());
+  const T* const values = in.of_keys(in.v, batch, head / in.group());
+  for (int64_t key = 0; key < most; key += kRows) {
+    __syncthreads();
+    load_tile(keys, in.kv_row, key, in.keys, d, kRows, k);
+    load_tile(values, in.kv_row, key, in.keys, d, kRows, v);
+    __syncthreads();
+    for (int i = threadIdx.x; i < kRows * kRows; i += blockDim.x) {
+      const int r = i / kRows, c = i % kRows;
+      p[i] = key + c < in.seen(first + r) ? dot(q + r * d, k + c * d, d) * scale : S(-INFINITY);
+    }
+    __syncthreads();
+    if (threadIdx.x < kRows) {
+      S* const row = p + threadIdx.x * kRows;
+      S high = highest[threadIdx.x];
+      for (int c = 0; c < kRows; ++c) high = max(high, row[c]);
+      // A query that sees nothing yet keeps its zeros.
+      const bool blind = high == S(-INFINITY);
+      const S shrink = blind ? S(1) : exp(highest[threadIdx.x] - high);
+      S total = sum[threadIdx.x] * shrink;
+      for (int c = 0; c < kRows; ++c) total += row[c] = blind ? S(0) : exp(row[c] - high);
+      highest[threadIdx.x] = high;
+      sum[threadIdx.x] = total;
+      factor[threadIdx.x] = shrink;
+    }
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
+      const int64_t r = i / d, c = i % d;
+      S value = o[i] * factor[r];
+      for (int n = 0; n < kRows; ++n) value += p[r * kRows + n] * v[n * d + c];
+      o[i] = value;
+    }
+  }
+  __syncthreads();
+  // Joined to what earlier keys gave by their log-sum-exps.
+  S* const lse = log_sum_exp + in.statistics(batch, head);
+  Out* const to = out + in.out(batch, head);
+  for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
+    const int64_t r = i / d, query = first + r;
+    if (query >= shape.sequence) continue;
+    const S own = sum[r] > S(0) ? highest[r] + log(sum[r]) : S(-INFINITY);
+    Out& place = to[query * shape.heads * d + i % d];
+    const Joined<S> joined(own, join ? lse[query] : S(-INFINITY));
+    const S value = sum[r] > S(0) ? o[i] / sum[r] * joined.own_factor : S(0);
+    place = narrow<Out>(join ? value + S(wide(place)) * joined.earlier_factor : value);
+  }
+  __syncthreads();  // every thread has read what was there
+  if (threadIdx.x >= kRows || first + threadIdx.x >= shape.sequence) return;
+  const S own = sum[threadIdx.x] > S(0) ? highest[threadIdx.x] + log(sum[threadIdx.x]) : S(-INFINITY);
+  S& place = lse[first + threadIdx.x];
+  place = Joined<S>(own, join ? place : S(-INFINITY)).all;
+}
+
+// delta [b, a, s] = the gradient of the output times the output, a warp each.
+template <class T>
+__global__ void attention_delta_kernel(AttentionShape s, const T* dout, const T* out, State<T>* delta) {
+  const int lane = int(threadIdx.x) % kWarp;
+  for (int64_t i = grid_index() / kWarp; i < s.tokens() * s.heads; i += grid_stride() / kWarp) {
+    const int64_t token = i / s.heads, head = i % s.heads;
+    State<T> sum = 0;
+    for (int64_t c = lane; c < s.head_dim; c += kWarp)
+      sum += wide(dout[i * s.head_dim + c]) * wide(out[i * s.head_dim + c]);
+    sum = warp_reduce(sum, Sum());
+    if (lane == 0) delta[(token / s.sequence * s.heads + head) * s.sequence + token % s.sequence] = sum;
+  }
+}
+
+// Shared memory: queries, their gradients of the output, keys, values, a sum or two [tile, d]; probabilities
+// and score gradients [tile, tile].
+template <class T>
+int64_t backward_shared(int64_t d, int sums) {
+  constexpr int64_t kRows = kTile<T>;
+  return ((4 + sums) * kRows * d + 2 * kRows * kRows) * int64_t(sizeof(State<T>));
+}
+
+template <class T>
+struct BackwardTiles {
+  using S = State<T>;
+  S *q, *d_out, *k, *v, *p, *ds, *sums;
+  __device__ BackwardTiles(unsigned char* shared, int64_t d) {
+    constexpr int kRows = kTile<T>;
+    q = reinterpret_cast<S*>(shared);
+    d_out = q + kRows * d;
+    k = d_out + kRows * d;
+    v = k + kRows * d;
+    p = v + kRows * d;
+    ds = p + kRows * kRows;
+    sums = ds + kRows * kRows;
+  }
+
+  // Queries and the gradient of their output.
+  __device__ void load_queries(const Operands<T>& in, int64_t batch, int64_t head, int64_t first,
+                               const T* dout) {
+    const AttentionShape& s = in.shape;
+    load_tile(in.queries(batch, head), s.row(), first, s.sequence, s.head_dim, kTile<T>, q);
+    load_tile(dout + in.out(batch, head), s.heads * s.head_dim, first, s.sequence, s.head_dim, kTile<T>,
+              d_out);
+  }
+
+  // With P = softmax(S): dS = P (dO V^T - delta), scaled.
+  __device__ void score_gradients(const Operands<T>& in, int64_t first, int64_t key, const S* lse,
+                                  const S* delta) {
+    constexpr int kRows = kTile<T>;
+    const int64_t d = in.shape.head_dim;
+    const S scale = S(1) / sqrt(S(d));
+    for (int i = threadIdx.x; i < kRows * kRows; i += blockDim.x) {
+      const int r = i / kRows, c = i % kRows;
+      const bool seen = key + c < in.seen(first + r);
+      p[i] = seen ? exp(dot(q + r * d, k + c * d, d) * scale - lse[first + r]) : S(0);
+      ds[i] = seen ? p[i] * (dot(d_out + r * d, v + c * d, d) - delta[first + r]) * scale : S(0);
+    }
+  }
+};
+
+// Blocks: tiles of queries x heads x batch.
+template <class T, class Out>
+__global__ void attention_query_gradient_kernel(Operands<T> in, const T* dout, const State<T>* log_sum_exp,
+                                                const State<T>* delta, Out* dq, int64_t dq_row, bool add) {
+  using S = State<T>;
+  constexpr int kRows = kTile<T>;
+  MPT_DYNAMIC_SHARED(shared);
+  const AttentionShape& shape = in.shape;
+  const int64_t d = shape.head_dim, head = blockIdx.y, batch = blockIdx.z;
+  const int64_t first = int64_t(blockIdx.x) * kRows;
+  BackwardTiles<T> tiles(shared, d);
+  for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) tiles.sums[i] = 0;
+  tiles.load_queries(in, batch, head, first, dout);
+  const int64_t most = in.seen_by_tile(first, kRows);
+  const S* const lse = log_sum_exp + in.statistics(batch, head);
+  for (int64_t key = 0; key < most; key += kRows) {
+    __syncthreads();
+    load_tile(in.of_keys(in.k, batch, head / in.group()), in.kv_row, key, in.keys, d, kRows, tiles.k);
+    load_tile(in.of_keys(in.v, batch, head / in.group()), in.kv_row, key, in.keys, d, kRows, tiles.v);
+    __syncthreads();
+    tiles.score_gradients(in, first, key, lse, delta + in.statistics(batch, head));
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
+      S sum = tiles.sums[i];
+      for (int n = 0; n < kRows; ++n) sum += tiles.ds[i / d * kRows + n] * tiles.k[n * d + i % d];
+      tiles.sums[i] = sum;
+    }
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
+    const int64_t query = first + i / d;
+    if (query >= shape.sequence) continue;
+    put(dq + (batch * shape.sequence + query) * dq_row + head * d + i % d, tiles.sums[i], add);
+  }
+}
+
+// Blocks: tiles of keys x key-value heads x batch.
+template <class T, class Out>
+__global__ void attention_key_gradient_kernel(Operands<T> in, const T* dout, const State<T>* log_sum_exp,
+                                              const State<T>* delta, Out* dk, Out* dv, int64_t dkv_row,
+                                              bool add) {
+  using S = State<T>;
+  constexpr int kRows = kTile<T>;
+  MPT_DYNAMIC_SHARED(shared);
+  const AttentionShape& shape = in.shape;
+  const int64_t d = shape.head_dim, kv_head = blockIdx.y, batch = blockIdx.z;
+  const int64_t key = int64_t(blockIdx.x) * kRows;
+  BackwardTiles<T> tiles(shared, d);
+  S* const sum_k = tiles.sums;
+  S* const sum_v = tiles.sums + kRows * d;
+  for (int64_t i = threadIdx.x; i < 2 * kRows * d; i += blockDim.x) sum_k[i] = 0;
+  load_tile(in.of_keys(in.k, batch, kv_head), in.kv_row, key, in.keys, d, kRows, tiles.k);
+  load_tile(in.of_keys(in.v, batch, kv_head), in.kv_row, key, in.keys, d, kRows, tiles.v);
+  for (int64_t head = kv_head * in.group(); head < (kv_head + 1) * in.group(); ++head) {
+    const S* const lse = log_sum_exp + in.statistics(batch, head);
+    for (int64_t first = 0; first < shape.sequence; first += kRows) {
+      if (in.seen_by_tile(first, kRows) <= key) continue;
+      __syncthreads();
+      tiles.load_queries(in, batch, head, first, dout);
+      __syncthreads();
+      tiles.score_gradients(in, first, key, lse, delta + in.statistics(batch, head));
+      __syncthreads();
+      for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
+        const int64_t n = i / d, c = i % d;
+        S of_key = sum_k[i], of_value = sum_v[i];
+        for (int r = 0; r < kRows; ++r) {
+          of_key += tiles.ds[r * kRows + n] * tiles.q[r * d + c];
+          of_value += tiles.p[r * kRows + n] * tiles.d_out[r * d + c];
+        }
+        sum_k[i] = of_key;
+        sum_v[i] = of_value;
+      }
+    }
+  }
+  __syncthreads();
+  for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
+    const int64_t row = key + i / d;
+    if (row >= in.keys) continue;
+    const int64_t at = (batch * in.keys + row) * dkv_row + kv_head * d + i % d;
+    put(dk + at, sum_k[i], add);
+    put(dv + at, sum_v[i], add);
+  }
+}
+
+}  // namespace
+
+template <class T, class Out>
+void attention_forward(cudaStream_t stream, const AttentionShape& s, const T* q, const AttentionKeys& keys,
+                       bool join, Out* out, State<T>* log_sum_exp) {
+  if constexpr (sizeof(T) == 2) {
+    if (uses_tensor_cores<T>(s))
+      return tensor_core_forward<T, Out>(stream, operands_of(s, q, keys), join, out, log_sum_exp);
+  }
+  const dim3 grid(unsigned(ceil_div(s.sequence, kTile<T>)), unsigned(s.heads), unsigned(s.batch));
+  launch(stream, grid, kThreads, forward_shared<T>(s.head_dim), attention_forward_kernel<T, Out>,
+         operands_of(s, q, keys), join, out, log_sum_exp);
+}
+
+template <class T, class Out>
+void attention_backward(cudaStream_t stream, const AttentionShape& s, const T* dout, const T* q,
+                        const AttentionKeys& keys, const T* out, const State<T>* log_sum_exp,
+                        const AttentionGradients& g, State<T>* delta) {
+  launch(stream, blocks_for(s.tokens() * s.heads * kWarp), kThreads, 0, attention_delta_kernel<T>, s, dout,
+         out, delta);
+  if constexpr (sizeof(T) == 2) {
+    if (uses_tensor_cores<T>(s))
+      return tensor_core_backward<T, Out>(stream, operands_of(s, q, keys), dout, log_sum_exp, delta, g);
+  }
+  const auto tiles = [](int64_t rows) { return unsigned(ceil_div(rows, kTile<T>)); };
+  launch(stream, dim3(tiles(s.sequence), unsigned(s.heads), unsigned(s.batch)), kThreads,
+         backward_shared<T>(s.head_dim, 1), attention_query_gradient_kernel<T, Out>, operands_of(s, q, keys),
+         dout, log_sum_exp, delta, static_cast<Out*>(g.dq), g.q_row, g.add);
+  launch(stream, dim3(tiles(keys.count), unsigned(s.kv_heads), unsigned(s.batch)), kThreads,
+         backward_shared<T>(s.head_dim, 2), attention_key_gradient_kernel<T, Out>, operands_of(s, q, keys),
+         dout, log_sum_exp, delta, static_cast<Out*>(g.dk), static_cast<Out*>(g.dv), g.kv_row, g.add);
+}
+
+#define MPT_INSTANTIATE(T, Out)                                                                              \
+  template void attention_forward(cudaStream_t, const AttentionShape&, const T*, const AttentionKeys&, bool, \
+                                  Out*, State<T>*);                                                          \
+  template void attention_backward<T, Out>(cudaStream_t, const AttentionShape&, const T*, const T*,          \
+                                           const AttentionKeys&, const T*, const State<T>*,                  \
+                                           const AttentionGradients&, State<T>*);
+MPT_INSTANTIATE(float, float)
+MPT_INSTANTIATE(double, double)
+MPT_INSTANTIATE(Bfloat16, Bfloat16)
+MPT_INSTANTIATE(Half, Half)
+// Where blocks of keys add up, sums are in full precision.
+MPT_INSTANTIATE(Bfloat16, float)
+MPT_INSTANTIATE(Half, float)
+
+}  // namespace mpt::runtime::cuda

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What both kinds of attention kernels share: where the operands of a head lie.
+
+#include "runtime/device/cuda/element.cuh"
+#include "runtime/device/cuda/kernels.h"
+
+namespace mpt::runtime::cuda {
+
+template <class T>
+struct Operands {
+  AttentionShape shape;
+  const T *q, *k, *v;
+  int64_t kv_row, keys;
+  const int32_t* visible;
+
+  __device__ int64_t group() const { return shape.heads / shape.kv_heads; }
+  /// How many keys query i sees.
+  __device__ int64_t seen(int64_t i) const {
+    return i >= shape.sequence ? 0 : visible != nullptr ? visible[i] : i + 1;
+  }
+  /// How many keys some query of [first, first + rows) sees: later ones see more.
+  __device__ int64_t seen_by_tile(int64_t first, int64_t rows) const {
+    return seen(min(first + rows, shape.sequence) - 1);
+  }
+  __device__ const T* queries(int64_t batch, int64_t head) const {
+    return q + batch * shape.sequence * shape.row() + head * shape.head_dim;
+  }
+  __device__ const T* of_keys(const T* data, int64_t batch, int64_t kv_head) const {
+    return data + batch * keys * kv_row + kv_head * shape.head_dim;
+  }
+  /// First element of a head in buffers [b*s, a*d], and in [b, a, s].
+  __device__ int64_t out(int64_t batch, int64_t head) const {
+    return (batch * shape.sequence * shape.heads + head) * shape.head_dim;
+  }
+  __device__ int64_t statistics(int64_t batch, int64_t head) const {
+    return (batch * shape.heads + head) * shape.sequence;
+  }
+};
+
+template <class T>
+Operands<T> operands_of(const AttentionShape& s, const T* q, const AttentionKeys& keys) {
+  return {s,          q,           static_cast<const T*>(keys.k), static_cast<const T*>(keys.v), keys.row,
+          keys.count, keys.visible};
+}
+
+/// How a result over some keys joins that over earlier ones, by their log-sum-exps.
+template <class S>
+struct Joined {
+  S all, own_factor, earlier_factor;
+  __device__ Joined(S own, S earlier) {
+    const S high = max(own, earlier);
+    const bool blind = high == S(-INFINITY);
+    all = blind ? high : high + log(exp(own - high) + exp(earlier - high));
+    own_factor = blind ? S(0) : exp(own - all);
+    earlier_factor = blind ? S(1) : exp(earlier - all);
+  }
+};
+
+template <class Out, class S>
+__device__ void put(Out* to, S value, bool add) {
+  *to = narrow<Out>(add ? S(wide(*to)) + value : value);
+}
+
+/// Whether the tensor cores' kernels take it.
+template <class T>
+constexpr bool uses_tensor_cores(const AttentionShape& s) {
+  return sizeof(T) == 2 && (s.head_dim == 64 || s.head_dim == 128);
+}
+
+template <class T, class Out>
+void tensor_core_forward(cudaStream_t, const Operands<T>&, bool join, Out* out, float* log_sum_exp);
+template <class T, class Out>
+void tensor_core_backward(cudaStream_t, const Operands<T>&, const T* dout, const float* log_sum_exp,
+                          const float* delta, const AttentionGradients&);
+
+}  // namespace mpt::runtime::cuda

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cublasLt.h>
+
+#include <map>
+#include <mutex>
+#include <tuple>
+
+#include "core/error.h"
+#include "runtime/device/cuda/gemm.h"
+#include "runtime/device/cuda/launch.h"
+
+namespace mpt::runtime::cuda {
+namespace {
+
+// NVIDIA's own recommendation for Hopper; older GPUs need less.
+constexpr size_t kWorkspaceBytes = 32 << 20;
+
+void check(cublasStatus_t status, const char* call) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw RunError(fmt::format("{} failed: {}", call, cublasLtGetStatusString(status)));
+}
+
+cudaDataType_t cuda_type(DataType type) {
+  switch (type) {
+    case DataType::float32:
+      return CUDA_R_32F;
+    case DataType::float64:
+      return CUDA_R_64F;
+    case DataType::bfloat16:
+      return CUDA_R_16BF;
+    case DataType::float16:
+      return CUDA_R_16F;
+  }
+  MPT_CHECK(false, "no such type");
+}
+
+// A product's descriptors and the algorithm that cuBLASLt's heuristic prefers for it.
+struct Product {
+  cublasLtMatmulDesc_t operation = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  Product() = default;
+  Product(const Product&) = delete;
+  Product& operator=(const Product&) = delete;
+  ~Product() {
+    for (const cublasLtMatrixLayout_t layout : {a, b, c}) {
+      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
+    }
+    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
+  }
+};
+
+class CublasGemm final : public Gemm {
+ public:
+  CublasGemm() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
+  ~CublasGemm() override {
+    products_.clear();
+    for (const auto& [stream, memory] : workspaces_) cudaFree(memory);
+    cublasLtDestroy(handle_);
+  }
+
+  void run(cudaStream_t stream, const GemmTypes& types, const GemmShape& shape, const void* a, const void* b,
+           const void* bias, bool accumulate, void* c) override {
+    if (shape.m == 0 || shape.n == 0) return;
+    const std::lock_guard lock(mutex_);
+    const Product& product = product_of(types, shape, bias);
+    if (bias != nullptr) {
+      check(cublasLtMatmulDescSetAttribute(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                           sizeof bias),
+            "cublasLtMatmulDescSetAttribute");
+    }
+    const double one = 1.0, factor = accumulate ? 1.0 : 0.0;
+    const float one_f = 1.0f, factor_f = accumulate ? 1.0f : 0.0f;
+    const bool is_double = types.operands == DataType::float64;
+    const void* const alpha = is_double ? static_cast<const void*>(&one) : &one_f;
+    const void* const beta = is_double ? static_cast<const void*>(&factor) : &factor_f;
+    check(cublasLtMatmul(handle_, product.operation, alpha, a, product.a, b, product.b, beta, c, product.c, c,
+                         product.c, &product.algorithm, workspace(stream), kWorkspaceBytes, stream),
+          "cublasLtMatmul");
+  }
+
+  int64_t workspace_bytes() const override {
+    const std::lock_guard lock(mutex_);
+    return int64_t(workspaces_.size() * kWorkspaceBytes);
+  }
+
+ private:
+  using Key = std::tuple<GemmTypes, GemmShape, bool>;
+
+  void* workspace(cudaStream_t stream) {
+    void*& memory = workspaces_[stream];
+    if (memory == nullptr) cuda::check(cudaMalloc(&memory, kWorkspaceBytes), "cudaMalloc of a workspace");
+    return memory;
+  }
+
+  const Product& product_of(const GemmTypes& types, const GemmShape& shape, const void* bias) {
+    auto& place = products_[Key{types, shape, bias != nullptr}];
+    if (!place) place = make(types, shape, bias);
+    return *place;
+  }
+
+  std::unique_ptr<Product> make(const GemmTypes& types, const GemmShape& s, const void* bias) {
+    auto made = std::make_unique<Product>();
+    const bool is_double = types.operands == DataType::float64;
+    check(cublasLtMatmulDescCreate(&made->operation, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
+                                   is_double ? CUDA_R_64F : CUDA_R_32F),
+          "cublasLtMatmulDescCreate");
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+      check(cublasLtMatmulDescSetAttribute(made->operation, attribute, &value, sizeof value),
+            "cublasLtMatmulDescSetAttribute");
+    };
+    set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+    if (bias != nullptr) {
+      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    }
+    const auto layout = [](DataType type, int64_t rows, int64_t columns, int64_t ld) {
+      cublasLtMatrixLayout_t made_layout = nullptr;
+      check(cublasLtMatrixLayoutCreate(&made_layout, cuda_type(type), uint64_t(rows), uint64_t(columns), ld),
+            "cublasLtMatrixLayoutCreate");
+      return made_layout;
+    };
+    made->a = layout(types.operands, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda);
+    made->b = layout(types.operands, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb);
+    made->c = layout(types.result, s.m, s.n, s.ldc);
+    cublasLtMatmulPreference_t preference = nullptr;
+    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
+    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                               &kWorkspaceBytes, sizeof kWorkspaceBytes),
+          "cublasLtMatmulPreferenceSetAttribute");
+    cublasLtMatmulHeuristicResult_t found{};
+    int count = 0;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_, made->operation, made->a, made->b, made->c, made->c, preference, 1, &found, &count);
+    cublasLtMatmulPreferenceDestroy(preference);
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
+    if (count == 0)
+      throw RunError(
+          fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]", s.m, s.k, s.k, s.n));
+    made->algorithm = found.algo;
+    return made;
+  }
+
+  cublasLtHandle_t handle_ = nullptr;
+  mutable std::mutex mutex_;
+  std::map<Key, std::unique_ptr<Product>> products_;
+  std::map<cudaStream_t, void*> workspaces_;
+};
+
+}  // namespace
+
+std::unique_ptr<Gemm> make_gemm() { return std::make_unique<CublasGemm>(); }
+
+}  // namespace mpt::runtime::cuda

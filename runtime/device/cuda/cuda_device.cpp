@@ -1,0 +1,581 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device/cuda/cuda_device.h"
+
+#include <atomic>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "core/allocation.h"
+#include "core/clock.h"
+#include "core/error.h"
+#include "runtime/device/cuda/gemm.h"
+#include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/memory_pool.h"
+
+namespace mpt::runtime::cuda {
+
+void fail(cudaError_t status, const char* call) {
+  throw RunError(fmt::format("{} failed: {}", call, cudaGetErrorString(status)));
+}
+
+namespace {
+
+template <class T>
+const T* as(const void* data) {
+  return static_cast<const T*>(data);
+}
+template <class T>
+T* as(void* data) {
+  return static_cast<T*>(data);
+}
+
+// Calls `body` with a null pointer of the element type.
+template <class F>
+void with_type(DataType type, F&& body) {
+  switch (type) {
+    case DataType::float32:
+      return body(static_cast<float*>(nullptr));
+    case DataType::float64:
+      return body(static_cast<double*>(nullptr));
+    case DataType::bfloat16:
+      return body(static_cast<Bfloat16*>(nullptr));
+    case DataType::float16:
+      return body(static_cast<Half*>(nullptr));
+  }
+}
+
+#define MPT_DISPATCH(type, ...)                     \
+  with_type(type, [&](auto* tag) {                  \
+    using T = std::remove_pointer_t<decltype(tag)>; \
+    using S = State<T>;                             \
+    (void)static_cast<S*>(nullptr);                 \
+    __VA_ARGS__;                                    \
+  })
+
+bool is_wide(DataType type) { return type == DataType::float32 || type == DataType::float64; }
+
+bool is_on_host(const void* data) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
+  return attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged;
+}
+
+constexpr double kSpin_s = 50e-6;  // a wait that is longer gives the core to others, and looks around
+
+class Impl final : public CudaDevice {
+ public:
+  explicit Impl(int index) : index_(index), id_(next_id()++) {
+    check(cudaSetDevice(index), "cudaSetDevice");
+    gemm_ = make_gemm();
+  }
+
+  ~Impl() override {
+    cudaSetDevice(index_);
+    for (const auto& [ticket, stream] : streams_) cudaStreamSynchronize(stream);
+    for (const auto& [ticket, stream] : streams_) cudaStreamDestroy(stream);
+    for (const auto& [content, data] : lists_) cudaFree(data);
+  }
+
+  cudaStream_t stream() override {
+    thread_local const uint64_t ticket = next_id()++;
+    thread_local std::unordered_map<uint64_t, cudaStream_t> own;
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    cudaStream_t& stream = own[id_];
+    if (stream == nullptr) {
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+      const std::lock_guard lock(mutex_);
+      streams_.emplace(ticket, stream);
+    }
+    return stream;
+  }
+
+  void set_watch(std::function<void(double)> watch) override { watch_ = std::move(watch); }
+  int64_t scratch_bytes() const override {
+    return scratch_peak_.load() + list_bytes_.load() + gemm_->workspace_bytes();
+  }
+
+  // Memory.
+  void* allocate(int64_t bytes) override {
+    void* const data = pool_.allocate(bytes, stream());
+    const int64_t now = in_use_ += rounded_bytes(bytes);
+    raise(peak_, now);
+    return data;
+  }
+  void release(void* data, int64_t bytes) override {
+    const int64_t now = in_use_ -= rounded_bytes(bytes);
+    MPT_CHECK(now >= 0, "more memory released than allocated");
+    pool_.release(data, bytes, stream());
+  }
+  int64_t in_use_bytes() const override { return in_use_; }
+  int64_t peak_bytes() const override { return peak_; }
+  void reset_peak() override { peak_ = in_use_.load(); }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    if (bytes == 0) return;
+    check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");
+    if (is_on_host(to) || is_on_host(from)) wait();
+  }
+  void zero(void* data, int64_t bytes) override {
+    if (bytes > 0) check(cudaMemsetAsync(data, 0, size_t(bytes), stream()), "cudaMemsetAsync");
+  }
+  void upload(DataType type, const double* from, int64_t count, void* to) override {
+    if (type == DataType::float64) return copy(to, from, count * 8);
+    const std::vector<float> floats(from, from + count);
+    if (type == DataType::float32) return copy(to, floats.data(), count * 4);
+    const Scratch wide(*this, count * 4);
+    copy(wide.data(), floats.data(), count * 4);
+    convert(DataType::float32, wide.data(), type, to, count);
+  }
+  void download(DataType type, const void* from, int64_t count, double* to) override {
+    if (type == DataType::float64) return copy(to, from, count * 8);
+    std::vector<float> floats(static_cast<size_t>(count));
+    if (type == DataType::float32) {
+      copy(floats.data(), from, count * 4);
+    } else {
+      const Scratch wide(*this, count * 4);
+      convert(type, from, DataType::float32, wide.data(), count);
+      copy(floats.data(), wide.data(), count * 4);
+    }
+    std::copy(floats.begin(), floats.end(), to);
+  }
+  void convert(DataType from_type, const void* from, DataType to_type, void* to, int64_t count) override {
+    copy_columns(from_type, to_type, 1, count, from, count, to, count);
+  }
+
+  // Mover.
+  void move(void* to, const void* from, int64_t bytes) override {
+    if (bytes > 0 && to != from)
+      check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");
+  }
+  void reduce(DataType type, ReduceOperation operation, const std::vector<const void*>& parts, int64_t begin,
+              int64_t end, void* to) override {
+    MPT_CHECK(parts.size() <= size_t(kMostSources), "more than {} ranks in one process", kMostSources);
+    Sources sources{};
+    sources.count = int(parts.size());
+    std::copy(parts.begin(), parts.end(), sources.at);
+    const bool maximum = operation == ReduceOperation::maximum;
+    MPT_DISPATCH(type, reduce_in_order<T>(stream(), sources, maximum, begin, end, as<T>(to)));
+  }
+  void finish() override { wait(); }
+
+  // Row-major y = x w^T is column-major y^T = w x^T, and so on.
+  void linear_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
+                      void* y) override {
+    gemm_->run(stream(), {type, type}, {true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns},
+               w, x, bias, false, y);
+  }
+  void linear_backward_input(DataType type, const LinearShape& s, const void* dy, const void* w,
+                             void* dx) override {
+    gemm_->run(stream(), {type, type},
+               {false, false, s.inner, s.rows, s.columns, s.inner, s.columns, s.inner}, w, dy, nullptr, false,
+               dx);
+  }
+  void linear_backward_weight(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
+                              void* dbias) override {
+    if (s.rows > 0) {
+      gemm_->run(stream(), {type, state_type_of(type)},
+                 {false, true, s.inner, s.columns, s.rows, s.inner, s.columns, s.inner}, x, dy, nullptr, true,
+                 dw);
+    }
+    if (dbias != nullptr) bias_backward(type, s.rows, s.columns, dy, dbias);
+  }
+  void bias_forward(DataType type, int64_t rows, int64_t columns, const void* bias, void* y) override {
+    MPT_DISPATCH(type, cuda::bias_forward<T>(stream(), rows, columns, as<T>(bias), as<T>(y)));
+  }
+  void bias_backward(DataType type, int64_t rows, int64_t columns, const void* dy, void* dbias) override {
+    const Scratch sums(*this, column_scratch_bytes(rows, columns));
+    MPT_DISPATCH(type, cuda::bias_backward<T>(stream(), rows, columns, as<T>(dy), as<S>(dbias), sums.data()));
+  }
+
+  void norm_forward(DataType type, const NormShape& s, const void* x, const void* scale, const void* bias,
+                    void* y, void* statistics) override {
+    MPT_DISPATCH(type, cuda::norm_forward<T>(stream(), s, as<T>(x), as<T>(scale), as<T>(bias), as<T>(y),
+                                             as<S>(statistics)));
+  }
+  void norm_backward_input(DataType type, const NormShape& s, const void* dy, const void* x,
+                           const void* scale, const void* statistics, void* dx) override {
+    MPT_DISPATCH(type, cuda::norm_backward_input<T>(stream(), s, as<T>(dy), as<T>(x), as<T>(scale),
+                                                    as<S>(statistics), as<T>(dx)));
+  }
+  void norm_backward_weight(DataType type, const NormShape& s, const void* dy, const void* x,
+                            const void* statistics, void* dscale, void* dbias) override {
+    const Scratch sums(*this, column_scratch_bytes(s.rows, s.columns));
+    MPT_DISPATCH(type, cuda::norm_backward_weight<T>(stream(), s, as<T>(dy), as<T>(x), as<S>(statistics),
+                                                     as<S>(dscale), as<S>(dbias), sums.data()));
+  }
+
+  void rotary(DataType type, const AttentionShape& s, const Rotation& rotation, int direction,
+              void* qkv) override {
+    const auto half = int64_t(rotation.frequencies.size());
+    const double* const frequencies = kept_list(rotation.frequencies.data(), half);
+    const int32_t* const positions = kept_list(rotation.positions.data(), s.sequence);
+    MPT_DISPATCH(type, cuda::rotary<T>(stream(), s, half, frequencies, positions, direction, as<T>(qkv)));
+  }
+  void attention_forward(DataType type, const AttentionShape& s, const void* qkv, void* out,
+                         void* log_sum_exp) override {
+    MPT_DISPATCH(type, (cuda::attention_forward<T, T>(stream(), s, as<T>(qkv), own_keys<T>(s, qkv), false,
+                                                      as<T>(out), as<S>(log_sum_exp))));
+  }
+  void attention_backward(DataType type, const AttentionShape& s, const void* dout, const void* qkv,
+                          const void* out, const void* log_sum_exp, void* dqkv) override {
+    const Scratch delta(*this, s.tokens() * s.heads * size_of(state_type_of(type)));
+    MPT_DISPATCH(type, {
+      T* const d = as<T>(dqkv);
+      const AttentionGradients gradients{
+          d, d + s.heads * s.head_dim, d + (s.heads + s.kv_heads) * s.head_dim, s.row(), s.row(), false};
+      cuda::attention_backward<T, T>(stream(), s, as<T>(dout), as<T>(qkv), own_keys<T>(s, qkv), as<T>(out),
+                                     as<S>(log_sum_exp), gradients, as<S>(delta.data()));
+    });
+  }
+  void attention_block_forward(DataType type, const AttentionBlock& block, const void* qkv, const void* kv,
+                               bool first, void* out, void* log_sum_exp) override {
+    const int32_t* const visible = kept_list(block.visible.data(), block.shape.sequence);
+    MPT_DISPATCH(type, (cuda::attention_forward<T, S>(stream(), block.shape, as<T>(qkv),
+                                                      block_keys<T>(block, kv, visible), !first, as<S>(out),
+                                                      as<S>(log_sum_exp))));
+  }
+  void attention_block_backward(DataType type, const AttentionBlock& block, const void* dout, const void* qkv,
+                                const void* kv, const void* out, const void* log_sum_exp, void* dq,
+                                void* dkv) override {
+    const AttentionShape& s = block.shape;
+    const int32_t* const visible = kept_list(block.visible.data(), s.sequence);
+    const Scratch delta(*this, s.tokens() * s.heads * size_of(state_type_of(type)));
+    MPT_DISPATCH(type, {
+      const AttentionGradients gradients{
+          dq,  dkv, as<S>(dkv) + s.kv_heads * s.head_dim, s.heads * s.head_dim, 2 * s.kv_heads * s.head_dim,
+          true};
+      cuda::attention_backward<T, S>(stream(), s, as<T>(dout), as<T>(qkv), block_keys<T>(block, kv, visible),
+                                     as<T>(out), as<S>(log_sum_exp), gradients, as<S>(delta.data()));
+    });
+  }
+  void copy_columns(DataType from_type, DataType to_type, int64_t rows, int64_t columns, const void* from,
+                    int64_t from_stride, void* to, int64_t to_stride) override {
+    const auto go = [&](auto* f, auto* t) {
+      using From = std::remove_pointer_t<decltype(f)>;
+      using To = std::remove_pointer_t<decltype(t)>;
+      cuda::copy_columns(stream(), rows, columns, as<From>(from), from_stride, as<To>(to), to_stride);
+    };
+    if (from_type == to_type) return with_type(from_type, [&](auto* tag) { go(tag, tag); });
+    MPT_CHECK(is_wide(from_type) != is_wide(to_type) &&
+                  (from_type == DataType::float32 || to_type == DataType::float32),
+              "no conversion between these types");
+    float* const wide = nullptr;
+    Bfloat16* const brain = nullptr;
+    Half* const half = nullptr;
+    if (from_type == DataType::float32) {
+      to_type == DataType::bfloat16 ? go(wide, brain) : go(wide, half);
+    } else {
+      from_type == DataType::bfloat16 ? go(brain, wide) : go(half, wide);
+    }
+  }
+  void head_norm_forward(DataType type, const AttentionShape& s, double epsilon, const void* query_scale,
+                         const void* key_scale, void* qkv, void* kept) override {
+    MPT_DISPATCH(type, cuda::head_norm_forward<T>(stream(), s, epsilon, as<T>(query_scale), as<T>(key_scale),
+                                                  as<T>(qkv), as<T>(kept)));
+  }
+  void head_norm_backward(DataType type, const AttentionShape& s, double epsilon, const void* query_scale,
+                          const void* key_scale, const void* kept, void* dqkv, void* dquery_scale,
+                          void* dkey_scale) override {
+    const Scratch room(*this, head_norm_scratch_bytes(s));
+    MPT_DISPATCH(type, cuda::head_norm_backward<T>(stream(), s, epsilon, as<T>(query_scale), as<T>(key_scale),
+                                                   as<T>(kept), as<T>(dqkv), as<S>(dquery_scale),
+                                                   as<S>(dkey_scale), room.data()));
+  }
+
+  void router_forward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* logits,
+                      void* probabilities, int32_t* chosen, void* weights) override {
+    const Scratch numbers(*this, tokens * top * int64_t(sizeof(int32_t)));
+    MPT_DISPATCH(type,
+                 cuda::router_forward<T>(stream(), tokens, experts, top, as<T>(logits), as<S>(probabilities),
+                                         as<int32_t>(numbers.data()), as<S>(weights)));
+    copy(chosen, numbers.data(), numbers.bytes());
+  }
+  void router_backward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* probabilities,
+                       const int32_t* chosen, const void* dweights, const void* balance,
+                       void* dlogits) override {
+    const Numbers numbers(*this, chosen, tokens * top);
+    MPT_DISPATCH(
+        type, cuda::router_backward<T>(stream(), tokens, experts, top, as<S>(probabilities), numbers.data(),
+                                       as<S>(dweights), as<S>(balance), as<T>(dlogits)));
+  }
+  void gather_rows(DataType type, int64_t count, int64_t columns, const int32_t* rows, const void* x,
+                   void* y) override {
+    const Numbers numbers(*this, rows, count);
+    MPT_DISPATCH(type, cuda::gather_rows<T>(stream(), count, columns, numbers.data(), as<T>(x), as<T>(y)));
+  }
+  void sum_rows(DataType type, int64_t tokens, int64_t top, int64_t columns, const int32_t* rows,
+                const void* x, void* y) override {
+    const Numbers numbers(*this, rows, tokens * top);
+    MPT_DISPATCH(type, cuda::sum_rows<T>(stream(), tokens, top, columns, numbers.data(), as<T>(x), as<T>(y)));
+  }
+  void scale_rows(DataType type, int64_t rows, int64_t columns, const void* factors, const void* x,
+                  void* y) override {
+    MPT_DISPATCH(type, cuda::scale_rows<T>(stream(), rows, columns, as<S>(factors), as<T>(x), as<T>(y)));
+  }
+  void row_dots(DataType type, int64_t rows, int64_t columns, const void* a, const void* b,
+                void* dots) override {
+    MPT_DISPATCH(type, cuda::row_dots<T>(stream(), rows, columns, as<T>(a), as<T>(b), as<S>(dots)));
+  }
+
+  void activation_forward(DataType type, const ActivationShape& s, const void* x, void* y) override {
+    MPT_DISPATCH(type, cuda::activation_forward<T>(stream(), s, as<T>(x), as<T>(y)));
+  }
+  void activation_backward(DataType type, const ActivationShape& s, const void* dy, const void* x,
+                           void* dx) override {
+    MPT_DISPATCH(type, cuda::activation_backward<T>(stream(), s, as<T>(dy), as<T>(x), as<T>(dx)));
+  }
+  void residual_add(DataType type, int64_t count, const void* a, const void* b, void* y) override {
+    MPT_DISPATCH(type, cuda::residual_add<T>(stream(), count, as<T>(a), as<T>(b), as<T>(y)));
+  }
+
+  void embedding_forward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
+                         const int32_t* ids, const void* table, void* y) override {
+    const Numbers numbers(*this, ids, tokens);
+    MPT_DISPATCH(type, cuda::embedding_forward<T>(stream(), tokens, hidden, first, rows, numbers.data(),
+                                                  as<T>(table), as<T>(y)));
+  }
+  void embedding_backward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
+                          const int32_t* ids, const void* dy, void* dtable) override {
+    const Numbers numbers(*this, ids, tokens);
+    MPT_DISPATCH(type, cuda::embedding_backward<T>(stream(), tokens, hidden, first, rows, numbers.data(),
+                                                   as<T>(dy), as<S>(dtable)));
+  }
+  void position_forward(DataType type, int64_t tokens, int64_t hidden, const int32_t* positions,
+                        const void* table, void* y) override {
+    const int32_t* const list = kept_list(positions, tokens);
+    MPT_DISPATCH(type, cuda::position_forward<T>(stream(), tokens, hidden, list, as<T>(table), as<T>(y)));
+  }
+  void position_backward(DataType type, int64_t tokens, int64_t hidden, const int32_t* positions,
+                         const void* dy, void* dtable) override {
+    const int64_t rows = tokens == 0 ? 0 : 1 + *std::max_element(positions, positions + tokens);
+    const int32_t* const list = kept_list(positions, tokens);
+    MPT_DISPATCH(
+        type, cuda::embedding_backward<T>(stream(), tokens, hidden, 0, rows, list, as<T>(dy), as<S>(dtable)));
+  }
+
+  void loss_maximum(DataType type, int64_t tokens, int64_t columns, int64_t used, const void* logits,
+                    void* maximum) override {
+    MPT_DISPATCH(type, cuda::loss_maximum<T>(stream(), tokens, columns, used, as<T>(logits), as<S>(maximum)));
+  }
+  void loss_exponentials(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                         const int32_t* targets, const void* maximum, void* logits, void* sums) override {
+    const Numbers numbers(*this, targets, tokens);
+    MPT_DISPATCH(type, cuda::loss_exponentials<T>(stream(), tokens, columns, used, first, numbers.data(),
+                                                  as<S>(maximum), as<T>(logits), as<S>(sums)));
+  }
+  double loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                       const int32_t* targets, const void* sums, double scale, void* logits) override {
+    const Numbers numbers(*this, targets, tokens);
+    const Scratch losses(*this, (tokens + 1) * int64_t(sizeof(double)));
+    double* const each = as<double>(losses.data());
+    MPT_DISPATCH(type, cuda::loss_gradient<T>(stream(), tokens, columns, used, first, numbers.data(),
+                                              as<S>(sums), scale, as<T>(logits), each));
+    cuda::sum(stream(), tokens, each, each + tokens);
+    return read(each + tokens);
+  }
+
+  void adamw(DataType type, int64_t count, const AdamW& options, const void* gradient, void* parameter,
+             void* first_moment, void* second_moment) override {
+    const auto go = [&](auto* tag) {
+      using S = std::remove_pointer_t<decltype(tag)>;
+      cuda::adamw<S>(stream(), count, options, as<S>(gradient), as<S>(parameter), as<S>(first_moment),
+                     as<S>(second_moment));
+    };
+    MPT_CHECK(is_wide(type), "the optimizer's state is in float or double");
+    type == DataType::float32 ? go(static_cast<float*>(nullptr)) : go(static_cast<double*>(nullptr));
+  }
+  double sum_of_squares(DataType type, int64_t count, const void* data) override {
+    const Scratch room(*this, (kPartialSums + 1) * int64_t(sizeof(double)));
+    double* const partial = as<double>(room.data());
+    MPT_DISPATCH(type,
+                 cuda::sum_of_squares<T>(stream(), count, as<T>(data), partial, partial + kPartialSums));
+    return read(partial + kPartialSums);
+  }
+
+  void synchronize() override { wait(); }
+  std::unique_ptr<WorkMarks> make_marks(int64_t count) override;
+
+  /// Waits for the calling thread's stream, or for all.
+  void wait() { wait_for(stream()); }
+  void wait_for_all() {
+    std::vector<cudaStream_t> streams;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [ticket, stream] : streams_) streams.push_back(stream);
+    }
+    for (const cudaStream_t stream : streams) wait_for(stream);
+  }
+
+ private:
+  // Room for one call; the stream that used it is the first to get it again.
+  class Scratch {
+   public:
+    Scratch(Impl& device, int64_t bytes)
+        : device_(device), bytes_(bytes), data_(device.pool_.allocate(bytes, device.stream())) {
+      raise(device.scratch_peak_, device.scratch_ += rounded_bytes(bytes));
+    }
+    Scratch(const Scratch&) = delete;
+    Scratch& operator=(const Scratch&) = delete;
+    ~Scratch() {
+      device_.scratch_ -= rounded_bytes(bytes_);
+      device_.pool_.release(data_, bytes_, device_.stream());
+    }
+    void* data() const { return data_; }
+    int64_t bytes() const { return bytes_; }
+
+   private:
+    Impl& device_;
+    int64_t bytes_;
+    void* data_;
+  };
+
+  // A list of numbers for one call, which may be in host memory.
+  class Numbers {
+   public:
+    Numbers(Impl& device, const int32_t* list, int64_t count) : data_(list) {
+      if (count == 0 || !is_on_host(list)) return;
+      const int64_t bytes = count * int64_t(sizeof(int32_t));
+      copy_ = std::make_unique<Scratch>(device, bytes);
+      // From pageable memory: the list was read when this returns.
+      check(cudaMemcpyAsync(copy_->data(), list, size_t(bytes), cudaMemcpyHostToDevice, device.stream()),
+            "cudaMemcpyAsync");
+      data_ = as<int32_t>(copy_->data());
+    }
+    const int32_t* data() const { return data_; }
+
+   private:
+    const int32_t* data_;
+    std::unique_ptr<Scratch> copy_;
+  };
+
+  // Lists that come with every layer of every step, such as positions: known by their content, sent once.
+  template <class T>
+  const T* kept_list(const T* list, int64_t count) {
+    if (count == 0) return list;
+    const auto bytes = size_t(count) * sizeof(T);
+    const char* const begin = reinterpret_cast<const char*>(list);
+    const cudaStream_t own = stream();
+    const std::lock_guard lock(mutex_);
+    void*& data = lists_[std::vector<char>(begin, begin + bytes)];
+    if (data != nullptr) return as<T>(data);
+    check(cudaMalloc(&data, bytes), "cudaMalloc of a list");
+    list_bytes_ += int64_t(bytes);
+    check(cudaMemcpyAsync(data, list, bytes, cudaMemcpyHostToDevice, own), "cudaMemcpyAsync");
+    // Another thread's stream may be the next to read it.
+    check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
+    return as<T>(data);
+  }
+
+  template <class T>
+  static AttentionKeys own_keys(const AttentionShape& s, const void* qkv) {
+    const T* const k = as<T>(qkv) + s.heads * s.head_dim;
+    return {k, k + s.kv_heads * s.head_dim, s.row(), s.sequence, nullptr};
+  }
+  template <class T>
+  static AttentionKeys block_keys(const AttentionBlock& block, const void* kv, const int32_t* visible) {
+    const int64_t width = block.shape.kv_heads * block.shape.head_dim;
+    return {kv, as<T>(kv) + width, 2 * width, block.keys, visible};
+  }
+
+  double read(const double* from) {
+    double value = 0.0;
+    check(cudaMemcpyAsync(&value, from, sizeof value, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
+    wait();
+    return value;
+  }
+
+  void wait_for(cudaStream_t stream) {
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    const double start = now_s();
+    while (true) {
+      const cudaError_t status = cudaStreamQuery(stream);
+      if (status == cudaSuccess) return;
+      if (status != cudaErrorNotReady) fail(status, "work on the GPU");
+      const double waited_s = now_s() - start;
+      if (waited_s < kSpin_s) continue;
+      if (watch_) watch_(waited_s);
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+  static void raise(std::atomic<int64_t>& highest, int64_t value) {
+    int64_t before = highest.load();
+    while (before < value && !highest.compare_exchange_weak(before, value)) {
+    }
+  }
+
+  // Numbers devices and threads, so that a thread knows its stream of each device that lives.
+  static std::atomic<uint64_t>& next_id() {
+    static std::atomic<uint64_t> next{1};
+    return next;
+  }
+
+  const int index_;
+  const uint64_t id_;
+  std::function<void(double)> watch_;
+  std::atomic<int64_t> in_use_{0}, peak_{0}, scratch_{0}, scratch_peak_{0}, list_bytes_{0};
+  std::mutex mutex_;
+  std::map<uint64_t, cudaStream_t> streams_;
+  std::map<std::vector<char>, void*> lists_;
+  MemoryPool pool_;
+  std::unique_ptr<Gemm> gemm_;
+};
+
+class Marks final : public WorkMarks {
+ public:
+  Marks(Impl& device, int64_t count) : device_(device), starts_(size_t(count)), ends_(size_t(count)) {
+    check(cudaEventCreate(&zero_), "cudaEventCreate");
+  }
+  ~Marks() override {
+    cudaEventDestroy(zero_);
+    for (const auto* events : {&starts_, &ends_}) {
+      for (const cudaEvent_t event : *events) {
+        if (event != nullptr) cudaEventDestroy(event);
+      }
+    }
+  }
+
+  void begin_step() override {
+    record(zero_);
+    device_.wait();
+    zero_s_ = now_s();
+  }
+  void start(int64_t number) override { record(starts_[size_t(number)]); }
+  void end(int64_t number) override { record(ends_[size_t(number)]); }
+  void await(int64_t number) override {
+    check(cudaStreamWaitEvent(device_.stream(), ends_[size_t(number)], 0), "cudaStreamWaitEvent");
+  }
+  void finish() override { device_.wait_for_all(); }
+  std::pair<double, double> time_s(int64_t number) const override {
+    return {since_zero(starts_[size_t(number)]), since_zero(ends_[size_t(number)])};
+  }
+
+ private:
+  // Each event belongs to one thread until finish().
+  void record(cudaEvent_t& event) {
+    const cudaStream_t stream = device_.stream();
+    if (event == nullptr) check(cudaEventCreate(&event), "cudaEventCreate");
+    check(cudaEventRecord(event, stream), "cudaEventRecord");
+  }
+  double since_zero(cudaEvent_t event) const {
+    float milliseconds = 0.0f;
+    check(cudaEventElapsedTime(&milliseconds, zero_, event), "cudaEventElapsedTime");
+    return zero_s_ + double(milliseconds) * 1e-3;
+  }
+
+  Impl& device_;
+  cudaEvent_t zero_ = nullptr;
+  double zero_s_ = 0.0;
+  std::vector<cudaEvent_t> starts_, ends_;
+};
+
+std::unique_ptr<WorkMarks> Impl::make_marks(int64_t count) { return std::make_unique<Marks>(*this, count); }
+
+}  // namespace
+
+std::unique_ptr<CudaDevice> make_cuda_device(int index) { return std::make_unique<Impl>(index); }
+
+}  // namespace mpt::runtime::cuda

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Elements, packs of them, and sums over a block of threads. Everything is computed in the state type: float
+// for 16 bits, and deterministic: no atomics, sums in an order that depends on shapes alone.
+
+#include "runtime/device/cuda/launch.h"
+
+namespace mpt::runtime::cuda {
+
+__device__ inline float wide(float value) { return value; }
+__device__ inline double wide(double value) { return value; }
+__device__ inline float wide(Bfloat16 value) { return __bfloat162float(value); }
+__device__ inline float wide(Half value) { return __half2float(value); }
+
+template <class T>
+__device__ inline T narrow(State<T> value) {
+  return T(value);
+}
+template <>
+__device__ inline Bfloat16 narrow<Bfloat16>(float value) {
+  return __float2bfloat16(value);
+}
+template <>
+__device__ inline Half narrow<Half>(float value) {
+  return __float2half(value);
+}
+
+/// N neighbours that are read or written in one access of at most 16 bytes.
+template <class T, int N>
+struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
+  T at[N];
+};
+template <int N, class T>
+__device__ inline Pack<T, N> load(const T* from) {
+  return *reinterpret_cast<const Pack<T, N>*>(from);
+}
+template <int N, class T>
+__device__ inline void store(T* to, const Pack<T, N>& pack) {
+  *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+/// Elements of T in one access, if rows of `columns` elements at these addresses allow it, else 1.
+template <class T, class... Pointers>
+int pack_width(int64_t columns, Pointers... pointers) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  const bool aligned = ((reinterpret_cast<uintptr_t>(pointers) % 16 == 0) && ...);
+  return aligned && columns % kWidth == 0 ? kWidth : 1;
+}
+
+/// First number and stride of this thread in a grid-stride loop.
+__device__ inline int64_t grid_index() { return int64_t(blockIdx.x) * blockDim.x + threadIdx.x; }
+__device__ inline int64_t grid_stride() { return int64_t(gridDim.x) * blockDim.x; }
+
+struct Sum {
+  template <class W>
+  __device__ W operator()(W a, W b) const {
+    return a + b;
+  }
+};
+struct Maximum {
+  template <class W>
+  __device__ W operator()(W a, W b) const {
+    return a > b ? a : b;
+  }
+};
+
+/// `value` of all lanes of the warp, joined; every lane gets it.
+template <class W, class Join>
+__device__ W warp_reduce(W value, Join join) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2)
+    value = join(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  return value;
+}
+
+/// `value` of all threads of the block, joined; every thread gets it. Blocks are whole warps in x.
+template <class W, class Join>
+__device__ W block_reduce(W value, Join join, W identity) {
+  __shared__ W partial[kWarp];
+  const int lane = int(threadIdx.x) % kWarp;
+  value = warp_reduce(value, join);
+  __syncthreads();  // what an earlier call left has been read
+  if (lane == 0) partial[threadIdx.x / kWarp] = value;
+  __syncthreads();
+  return warp_reduce(lane < int(blockDim.x) / kWarp ? partial[lane] : identity, join);
+}
+template <class W>
+__device__ W block_sum(W value) {
+  return block_reduce(value, Sum(), W(0));
+}
+
+}  // namespace mpt::runtime::cuda

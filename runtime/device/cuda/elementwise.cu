@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device/cuda/element.cuh"
+#include "runtime/device/cuda/kernels.h"
+
+namespace mpt::runtime::cuda {
+namespace {
+
+constexpr double kSqrtTwoOverPi = 0.7978845608028654;
+constexpr double kGeluCubic = 0.044715;  // Hendrycks and Gimpel 2016 (arXiv:1606.08415)
+constexpr double kSqrtHalf = 0.7071067811865476;
+constexpr double kNormalDensity = 0.3989422804014327;  // 1 / sqrt(2 pi)
+
+template <class W>
+__device__ W activate(ActivationKind kind, W x) {
+  switch (kind) {
+    case ActivationKind::gelu_tanh:
+      return W(0.5) * x * (W(1) + tanh(W(kSqrtTwoOverPi) * (x + W(kGeluCubic) * x * x * x)));
+    case ActivationKind::gelu:
+      return W(0.5) * x * (W(1) + erf(x * W(kSqrtHalf)));
+    case ActivationKind::silu:
+      return x / (W(1) + exp(-x));
+    case ActivationKind::relu:
+      return x > W(0) ? x : W(0);
+  }
+  return x;
+}
+
+template <class W>
+__device__ W slope(ActivationKind kind, W x) {
+  switch (kind) {
+    case ActivationKind::gelu_tanh: {
+      const W t = tanh(W(kSqrtTwoOverPi) * (x + W(kGeluCubic) * x * x * x));
+      return W(0.5) * (W(1) + t) +
+             W(0.5) * x * (W(1) - t * t) * W(kSqrtTwoOverPi) * (W(1) + W(3 * kGeluCubic) * x * x);
+    }
+    case ActivationKind::gelu:
+      return W(0.5) * (W(1) + erf(x * W(kSqrtHalf))) + x * W(kNormalDensity) * exp(W(-0.5) * x * x);
+    case ActivationKind::silu: {
+      const W s = W(1) / (W(1) + exp(-x));
+      return s * (W(1) + x * (W(1) - s));
+    }
+    case ActivationKind::relu:
+      return x > W(0) ? W(1) : W(0);
+  }
+  return W(1);
+}
+
+template <class From, class To>
+__global__ void copy_columns_kernel(int64_t rows, int64_t columns, const From* from, int64_t from_stride,
+                                    To* to, int64_t to_stride) {
+  for (int64_t i = grid_index(); i < rows * columns; i += grid_stride()) {
+    const int64_t r = i / columns, c = i % columns;
+    to[r * to_stride + c] = narrow<To>(State<To>(wide(from[r * from_stride + c])));
+  }
+}
+
+template <class T, int N>
+__global__ void residual_add_kernel(int64_t packs, const T* a, const T* b, T* y) {
+  for (int64_t i = grid_index(); i < packs; i += grid_stride()) {
+    const auto left = load<N>(a + i * N), right = load<N>(b + i * N);
+    Pack<T, N> out;
+    for (int n = 0; n < N; ++n) out.at[n] = narrow<T>(wide(left.at[n]) + wide(right.at[n]));
+    store(y + i * N, out);
+  }
+}
+
+template <class T>
+__global__ void bias_forward_kernel(int64_t count, int64_t columns, const T* bias, T* y) {
+  for (int64_t i = grid_index(); i < count; i += grid_stride())
+    y[i] = narrow<T>(wide(y[i]) + wide(bias[i % columns]));
+}
+
+template <class T, int N>
+__global__ void activation_forward_kernel(ActivationShape s, const T* x, T* y) {
+  for (int64_t i = grid_index() * N; i < s.rows * s.columns; i += grid_stride() * N) {
+    const int64_t at = i / s.columns * s.input_columns() + i % s.columns;
+    const auto gate = load<N>(x + at);
+    Pack<T, N> up{}, out;
+    if (s.gated) up = load<N>(x + at + s.columns);
+    for (int n = 0; n < N; ++n) {
+      const State<T> value = activate(s.kind, wide(gate.at[n]));
+      out.at[n] = narrow<T>(s.gated ? value * wide(up.at[n]) : value);
+    }
+    store(y + i, out);
+  }
+}
+
+template <class T, int N>
+__global__ void activation_backward_kernel(ActivationShape s, const T* dy, const T* x, T* dx) {
+  for (int64_t i = grid_index() * N; i < s.rows * s.columns; i += grid_stride() * N) {
+    const int64_t at = i / s.columns * s.input_columns() + i % s.columns;
+    const auto gradient = load<N>(dy + i), gate = load<N>(x + at);
+    Pack<T, N> up{}, d_gate, d_up;
+    if (s.gated) up = load<N>(x + at + s.columns);
+    for (int n = 0; n < N; ++n) {
+      const State<T> g = wide(gradient.at[n]), value = wide(gate.at[n]);
+      const State<T> d = g * slope(s.kind, value);
+      d_gate.at[n] = narrow<T>(s.gated ? d * wide(up.at[n]) : d);
+      d_up.at[n] = narrow<T>(g * activate(s.kind, value));
+    }
+    store(dx + at, d_gate);
+    if (s.gated) store(dx + at + s.columns, d_up);
+  }
+}
+
+template <class S, int N>
+__global__ void adamw_kernel(int64_t packs, S beta1, S beta2, S scale, S step_size, S second_scale, S keep,
+                             S epsilon, const S* gradient, S* parameter, S* first, S* second) {
+  for (int64_t i = grid_index(); i < packs; i += grid_stride()) {
+    const auto g = load<N>(gradient + i * N);
+    auto p = load<N>(parameter + i * N), m = load<N>(first + i * N), v = load<N>(second + i * N);
+    for (int n = 0; n < N; ++n) {
+      const S d = g.at[n] * scale;
+      m.at[n] = beta1 * m.at[n] + (S(1) - beta1) * d;
+      v.at[n] = beta2 * v.at[n] + (S(1) - beta2) * d * d;
+      p.at[n] = keep * p.at[n] - step_size * m.at[n] / (sqrt(v.at[n] * second_scale) + epsilon);
+    }
+    store(parameter + i * N, p);
+    store(first + i * N, m);
+    store(second + i * N, v);
+  }
+}
+
+}  // namespace
+
+template <class From, class To>
+void copy_columns(cudaStream_t stream, int64_t rows, int64_t columns, const From* from, int64_t from_stride,
+                  To* to, int64_t to_stride) {
+  launch(stream, blocks_for(rows * columns), kThreads, 0, copy_columns_kernel<From, To>, rows, columns, from,
+         from_stride, to, to_stride);
+}
+
+template <class From, class To>
+void convert(cudaStream_t stream, int64_t count, const From* from, To* to) {
+  copy_columns(stream, 1, count, from, count, to, count);
+}
+
+template <class T>
+void residual_add(cudaStream_t stream, int64_t count, const T* a, const T* b, T* y) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  if (pack_width<T>(count, a, b, y) == 1)
+    return launch(stream, blocks_for(count), kThreads, 0, residual_add_kernel<T, 1>, count, a, b, y);
+  launch(stream, blocks_for(count / kWidth), kThreads, 0, residual_add_kernel<T, kWidth>, count / kWidth, a,
+         b, y);
+}
+
+template <class T>
+void bias_forward(cudaStream_t stream, int64_t rows, int64_t columns, const T* bias, T* y) {
+  launch(stream, blocks_for(rows * columns), kThreads, 0, bias_forward_kernel<T>, rows * columns, columns,
+         bias, y);
+}
+
+template <class T>
+void activation_forward(cudaStream_t stream, const ActivationShape& s, const T* x, T* y) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  const int64_t count = s.rows * s.columns;
+  if (pack_width<T>(s.columns, x, y) == 1)
+    return launch(stream, blocks_for(count), kThreads, 0, activation_forward_kernel<T, 1>, s, x, y);
+  launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_forward_kernel<T, kWidth>, s, x, y);
+}
+
+template <class T>
+void activation_backward(cudaStream_t stream, const ActivationShape& s, const T* dy, const T* x, T* dx) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  const int64_t count = s.rows * s.columns;
+  if (pack_width<T>(s.columns, dy, x, dx) == 1)
+    return launch(stream, blocks_for(count), kThreads, 0, activation_backward_kernel<T, 1>, s, dy, x, dx);
+  launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_backward_kernel<T, kWidth>, s, dy, x,
+         dx);
+}
+
+// Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2.
+template <class S>
+void adamw(cudaStream_t stream, int64_t count, const AdamW& o, const S* gradient, S* parameter,
+           S* first_moment, S* second_moment) {
+  constexpr int kWidth = int(16 / sizeof(S));
+  const bool packed = pack_width<S>(count, gradient, parameter, first_moment, second_moment) > 1;
+  const int64_t packs = packed ? count / kWidth : count;
+  const S step_size = S(o.learning_rate / (1.0 - std::pow(o.beta1, double(o.step))));
+  const S second_scale = S(1.0 / (1.0 - std::pow(o.beta2, double(o.step))));
+  launch(stream, blocks_for(packs), kThreads, 0, packed ? adamw_kernel<S, kWidth> : adamw_kernel<S, 1>, packs,
+         S(o.beta1), S(o.beta2), S(o.gradient_scale), step_size, second_scale,
+         S(1.0 - o.learning_rate * o.weight_decay), S(o.epsilon), gradient, parameter, first_moment,
+         second_moment);
+}
+
+#define MPT_INSTANTIATE(T)                                                              \
+  template void residual_add(cudaStream_t, int64_t, const T*, const T*, T*);            \
+  template void bias_forward(cudaStream_t, int64_t, int64_t, const T*, T*);             \
+  template void activation_forward(cudaStream_t, const ActivationShape&, const T*, T*); \
+  template void activation_backward(cudaStream_t, const ActivationShape&, const T*, const T*, T*);
+MPT_INSTANTIATE(float)
+MPT_INSTANTIATE(double)
+MPT_INSTANTIATE(Bfloat16)
+MPT_INSTANTIATE(Half)
+
+#define MPT_INSTANTIATE_PAIR(From, To)                            \
+  template void convert(cudaStream_t, int64_t, const From*, To*); \
+  template void copy_columns(cudaStream_t, int64_t, int64_t, const From*, int64_t, To*, int64_t);
+MPT_INSTANTIATE_PAIR(float, float)
+MPT_INSTANTIATE_PAIR(double, double)
+MPT_INSTANTIATE_PAIR(Bfloat16, Bfloat16)
+MPT_INSTANTIATE_PAIR(Half, Half)
+MPT_INSTANTIATE_PAIR(float, Bfloat16)
+MPT_INSTANTIATE_PAIR(float, Half)
+MPT_INSTANTIATE_PAIR(Bfloat16, float)
+MPT_INSTANTIATE_PAIR(Half, float)
+
+template void adamw(cudaStream_t, int64_t, const AdamW&, const float*, float*, float*, float*);
+template void adamw(cudaStream_t, int64_t, const AdamW&, const double*, double*, double*, double*);
+
+}  // namespace mpt::runtime::cuda

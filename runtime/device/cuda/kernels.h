@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The GPU's kernels, launched on a stream: bodies behind runtime/device/device.h, which documents the shapes.
+// T is float, double, Bfloat16 or Half; S is State<T>. All pointers, lists of numbers included, are to device
+// memory. Where a kernel needs room, `scratch` has the bytes that its function beside it names.
+
+#include "runtime/device/cuda/launch.h"
+
+namespace mpt::runtime::cuda {
+
+template <class From, class To>
+void convert(cudaStream_t, int64_t count, const From* from, To* to);
+template <class From, class To>
+void copy_columns(cudaStream_t, int64_t rows, int64_t columns, const From* from, int64_t from_stride, To* to,
+                  int64_t to_stride);
+template <class T>
+void residual_add(cudaStream_t, int64_t count, const T* a, const T* b, T* y);
+template <class T>
+void bias_forward(cudaStream_t, int64_t rows, int64_t columns, const T* bias, T* y);
+template <class T>
+void activation_forward(cudaStream_t, const ActivationShape&, const T* x, T* y);
+template <class T>
+void activation_backward(cudaStream_t, const ActivationShape&, const T* dy, const T* x, T* dx);
+
+/// Room for the sums over rows below: up to two per column.
+int64_t column_scratch_bytes(int64_t rows, int64_t columns);
+template <class T>
+void bias_backward(cudaStream_t, int64_t rows, int64_t columns, const T* dy, State<T>* dbias, void* scratch);
+template <class T>
+void norm_forward(cudaStream_t, const NormShape&, const T* x, const T* scale, const T* bias, T* y,
+                  State<T>* statistics);
+template <class T>
+void norm_backward_input(cudaStream_t, const NormShape&, const T* dy, const T* x, const T* scale,
+                         const State<T>* statistics, T* dx);
+template <class T>
+void norm_backward_weight(cudaStream_t, const NormShape&, const T* dy, const T* x, const State<T>* statistics,
+                          State<T>* dscale, State<T>* dbias, void* scratch);
+template <class T>
+void head_norm_forward(cudaStream_t, const AttentionShape&, double epsilon, const T* query_scale,
+                       const T* key_scale, T* qkv, T* kept);
+int64_t head_norm_scratch_bytes(const AttentionShape&);
+template <class T>
+void head_norm_backward(cudaStream_t, const AttentionShape&, double epsilon, const T* query_scale,
+                        const T* key_scale, const T* kept, T* dqkv, State<T>* dquery_scale,
+                        State<T>* dkey_scale, void* scratch);
+
+template <class T>
+void rotary(cudaStream_t, const AttentionShape&, int64_t half, const double* frequencies,
+            const int32_t* positions, int direction, T* qkv);
+
+/// Where queries find their keys. `visible` [sequence]: how many of them each query sees, or null for causal.
+struct AttentionKeys {
+  const void* k = nullptr;
+  const void* v = nullptr;
+  int64_t row = 0;    // elements from one key to the next
+  int64_t count = 0;  // of one sequence
+  const int32_t* visible = nullptr;
+};
+/// `join`: out and log_sum_exp hold those over earlier keys. Out is T or State<T>.
+template <class T, class Out>
+void attention_forward(cudaStream_t, const AttentionShape&, const T* q, const AttentionKeys&, bool join,
+                       Out* out, State<T>* log_sum_exp);
+struct AttentionGradients {
+  void* dq = nullptr;
+  void* dk = nullptr;
+  void* dv = nullptr;
+  int64_t q_row = 0, kv_row = 0;
+  bool add = false;  // to what stands there
+};
+/// Gradients are Out: T, or State<T> where blocks of keys add up. `delta` [b, a, s] is room for the kernels.
+template <class T, class Out>
+void attention_backward(cudaStream_t, const AttentionShape&, const T* dout, const T* q, const AttentionKeys&,
+                        const T* out, const State<T>* log_sum_exp, const AttentionGradients&,
+                        State<T>* delta);
+
+template <class T>
+void router_forward(cudaStream_t, int64_t tokens, int64_t experts, int64_t top, const T* logits,
+                    State<T>* probabilities, int32_t* chosen, State<T>* weights);
+template <class T>
+void router_backward(cudaStream_t, int64_t tokens, int64_t experts, int64_t top,
+                     const State<T>* probabilities, const int32_t* chosen, const State<T>* dweights,
+                     const State<T>* balance, T* dlogits);
+template <class T>
+void gather_rows(cudaStream_t, int64_t count, int64_t columns, const int32_t* rows, const T* x, T* y);
+template <class T>
+void sum_rows(cudaStream_t, int64_t tokens, int64_t top, int64_t columns, const int32_t* rows, const T* x,
+              T* y);
+template <class T>
+void scale_rows(cudaStream_t, int64_t rows, int64_t columns, const State<T>* factors, const T* x, T* y);
+template <class T>
+void row_dots(cudaStream_t, int64_t rows, int64_t columns, const T* a, const T* b, State<T>* dots);
+
+template <class T>
+void embedding_forward(cudaStream_t, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
+                       const int32_t* ids, const T* table, T* y);
+template <class T>
+void embedding_backward(cudaStream_t, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
+                        const int32_t* ids, const T* dy, State<T>* dtable);
+template <class T>
+void position_forward(cudaStream_t, int64_t tokens, int64_t hidden, const int32_t* positions, const T* table,
+                      T* y);
+
+template <class T>
+void loss_maximum(cudaStream_t, int64_t tokens, int64_t columns, int64_t used, const T* logits,
+                  State<T>* maximum);
+template <class T>
+void loss_exponentials(cudaStream_t, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                       const int32_t* targets, const State<T>* maximum, T* logits, State<T>* sums);
+/// losses [tokens].
+template <class T>
+void loss_gradient(cudaStream_t, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                   const int32_t* targets, const State<T>* sums, double scale, T* logits, double* losses);
+
+template <class S>
+void adamw(cudaStream_t, int64_t count, const AdamW&, const S* gradient, S* parameter, S* first_moment,
+           S* second_moment);
+
+/// Sums end in *result; `scratch` has room for kPartialSums doubles.
+constexpr int64_t kPartialSums = 1024;
+template <class T>
+void sum_of_squares(cudaStream_t, int64_t count, const T* data, double* scratch, double* result);
+void sum(cudaStream_t, int64_t count, const double* data, double* result);
+
+/// out[i - begin] = the sources' elements i joined in order, for begin <= i < end: what ranks of one process
+/// do to each other's buffers.
+constexpr int kMostSources = 64;
+struct Sources {
+  const void* at[kMostSources];
+  int count = 0;
+};
+template <class T>
+void reduce_in_order(cudaStream_t, const Sources&, bool maximum, int64_t begin, int64_t end, T* out);
+
+}  // namespace mpt::runtime::cuda

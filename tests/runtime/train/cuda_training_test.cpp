@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Training on CUDA devices gives the CPU's loss curve in every kind of layout. All ranks share one GPU and
+// move its memory by themselves. Built twice, as device/cuda_device_test.cpp.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/json.h"
+#include "runtime/comm/threads/thread_world.h"
+#include "runtime/train/trainer.h"
+#include "tests/support/gpu_under_test.h"
+#include "tests/support/make_dataset.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::runtime {
+namespace {
+
+using test::PlanRequest;
+
+struct Curve {
+  std::vector<double> loss, norm;
+  int64_t peak_bytes = 0;
+};
+
+Curve run(const PlanRequest& request, Backend* backend, int64_t steps) {
+  const Plan plan = test::make_plan(request);
+  TrainOptions options;
+  options.steps = steps;
+  options.warmup_steps = 2;
+  options.timeout = std::chrono::seconds(120);
+  const std::string file = testing::TempDir() + "/cuda_corpus.txt";
+  std::string text;
+  for (int i = 0; i < 200; ++i) text += "line " + std::to_string(i * 7919 % 1000) + " of a text\n";
+  write_file_atomically(file, text);
+  const Dataset corpus = test::make_dataset(file, plan, options.seed);
+  const std::atomic<bool> stop{false};
+  RunInputs inputs{&corpus};
+  inputs.backend = backend;
+  Curve curve;
+  const auto result = train(
+      plan, options, inputs,
+      [&](const reports::StepRecord& r) {
+        curve.loss.push_back(r.loss);
+        curve.norm.push_back(r.gradient_norm);
+      },
+      stop);
+  curve.peak_bytes = result.peak_bytes.front();
+  return curve;
+}
+
+struct Case {
+  const char* name;
+  PlanRequest request;
+};
+
+std::vector<Case> cases() {
+  const ModelSpec gpt = test::little_gpt(2), llama = test::little_llama(2), mixtral = test::little_mixtral(2),
+                  qwen = test::little_qwen(2);
+  const auto with = [](const ModelSpec& model, auto&& change) {
+    PlanRequest request;
+    request.model = model;
+    request.workload = {4, 16};
+    change(request);
+    return request;
+  };
+  return {
+      {"OneRank", with(gpt, [](PlanRequest&) {})},
+      {"TensorParallel", with(llama, [](PlanRequest& r) { r.tensor = 2, r.sequence_parallel = true; })},
+      {"PipelineZeroBubble",
+       with(gpt,
+            [](PlanRequest& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; })},
+      {"DataParallelZero3", with(llama, [](PlanRequest& r) { r.data = 2, r.zero = 3; })},
+      {"TensorPipelineData",
+       with(gpt, [](PlanRequest& r) { r.tensor = 2, r.pipeline = 2, r.data = 2, r.zero = 1; })},
+      {"ContextRing", with(llama, [](PlanRequest& r) { r.context = 2; })},
+      {"ContextAllToAll",
+       with(qwen, [](PlanRequest& r) { r.context = 2, r.context_method = ContextMethod::all_to_all; })},
+      {"Experts", with(mixtral, [](PlanRequest& r) { r.data = 2, r.expert = 2; })},
+      {"HeadNorm", with(qwen, [](PlanRequest&) {})},
+      {"Bfloat16", with(llama, [](PlanRequest& r) { r.pipeline = 2, r.precision = Precision::bf16; })},
+  };
+}
+
+class CudaTraining : public testing::TestWithParam<Case> {};
+
+TEST_P(CudaTraining, GivesTheCpusLossCurve) {
+  std::string reason;
+  const auto backend = backend_under_test(reason);
+  if (!backend) GTEST_SKIP() << reason;
+  const PlanRequest& request = GetParam().request;
+  constexpr int64_t kSteps = 4;
+  const Curve cpu = run(request, nullptr, kSteps), gpu = run(request, backend.get(), kSteps);
+  // In bf16 both round what they compute, from sums in other orders.
+  const double tolerance = request.precision == Precision::bf16 ? 2e-2 : 1e-5;
+  ASSERT_EQ(gpu.loss.size(), size_t(kSteps));
+  for (size_t i = 0; i < size_t(kSteps); ++i) {
+    EXPECT_NEAR(gpu.loss[i], cpu.loss[i], tolerance * cpu.loss[i]) << "step " << i + 1;
+    EXPECT_NEAR(gpu.norm[i], cpu.norm[i], 10 * tolerance * cpu.norm[i]) << "step " << i + 1;
+  }
+  EXPECT_EQ(gpu.peak_bytes, cpu.peak_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, CudaTraining, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace mpt::runtime

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// CUDA's runtime, as far as runtime/device/cuda uses it, on the CPU: kernels are interpreted, block by block,
+// each thread of a block a fibre that gives way at barriers. So the GPU's kernels and the device around them
+// are tested on machines without one. Calls are done when they return: what this cannot show is a missing
+// wait between streams, and what cuBLASLt does.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+// Blocks run one after the other on the thread that launches them.
+#define __shared__ static thread_local
+#define __align__(n) alignas(n)
+#define MPT_DYNAMIC_SHARED(name) unsigned char* const name = ::cuda_on_cpu::dynamic_shared()
+
+struct dim3 {
+  unsigned x, y, z;
+  constexpr dim3(unsigned vx = 1, unsigned vy = 1, unsigned vz = 1) : x(vx), y(vy), z(vz) {}
+};
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
+  cudaErrorNotReady = 600
+};
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
+enum cudaMemoryType {
+  cudaMemoryTypeUnregistered,
+  cudaMemoryTypeHost,
+  cudaMemoryTypeDevice,
+  cudaMemoryTypeManaged
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize };
+constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
+
+using cudaStream_t = struct FakeStream*;
+using cudaEvent_t = struct FakeEvent*;
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+
+const char* cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetLastError();
+cudaError_t cudaSetDevice(int index);
+cudaError_t cudaMalloc(void** data, size_t bytes);
+cudaError_t cudaFree(void* data);
+cudaError_t cudaMemGetInfo(size_t* available, size_t* total);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreate(cudaEvent_t* event);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
+cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
+
+namespace cuda_on_cpu {
+
+unsigned char* dynamic_shared();
+/// All threads of the block, or of the warp, are here.
+void wait_for_block();
+void wait_for_warp();
+/// A place of 64 bits of each lane of this warp.
+uint64_t& of_lane(int lane);
+int lane();
+/// Runs `kernel` once per thread of the grid.
+cudaError_t run(const cudaLaunchConfig_t& config, const std::function<void()>& kernel);
+
+}  // namespace cuda_on_cpu
+
+// Of the fibre that runs.
+inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  const std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
+  return cuda_on_cpu::run(*config, [&] { std::apply(kernel, copies); });
+}
+
+inline void __syncthreads() { cuda_on_cpu::wait_for_block(); }
+inline void __syncwarp(unsigned = 0xffffffffu) { cuda_on_cpu::wait_for_warp(); }
+
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  __builtin_memcpy(&cuda_on_cpu::of_lane(cuda_on_cpu::lane()), &value, sizeof(T));
+  cuda_on_cpu::wait_for_warp();
+  T other;
+  __builtin_memcpy(&other, &cuda_on_cpu::of_lane(cuda_on_cpu::lane() ^ mask), sizeof(T));
+  cuda_on_cpu::wait_for_warp();
+  return other;
+}
+
+namespace cuda_on_cpu {
+/// Every lane's `value`, in order of lanes.
+template <class T>
+void gather_from_lanes(T value, T (&all)[32]) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  __builtin_memcpy(&of_lane(lane()), &value, sizeof(T));
+  wait_for_warp();
+  for (int i = 0; i < 32; ++i) __builtin_memcpy(&all[i], &of_lane(i), sizeof(T));
+  wait_for_warp();
+}
+}  // namespace cuda_on_cpu
+
+#define __launch_bounds__(...)
+inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
+
+// nvcc brings these into the global namespace.
+#include <algorithm>
+#include <cmath>
+using std::max;
+using std::min;
+// The GPU's fast exponential; glibc has another function of that name.
+#define __expf(x) expf(x)

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Matrix products as BLAS defines them, in plain loops: stands for cuBLASLt.
+
+#include "runtime/comm/reduction.h"
+#include "runtime/device/cuda/gemm.h"
+
+#include <vector>
+
+namespace mpt::runtime::cuda {
+namespace {
+
+double element(DataType type, const void* data, int64_t i) {
+  if (type == DataType::float64) return static_cast<const double*>(data)[i];
+  if (type == DataType::float32) return static_cast<const float*>(data)[i];
+  float value = 0;
+  widen(type, static_cast<const uint16_t*>(data) + i, 1, &value);
+  return value;
+}
+
+void set(DataType type, void* data, int64_t i, double value) {
+  if (type == DataType::float64) {
+    static_cast<double*>(data)[i] = value;
+  } else if (type == DataType::float32) {
+    static_cast<float*>(data)[i] = float(value);
+  } else {
+    const auto wide = float(value);
+    narrow(type, &wide, 1, static_cast<uint16_t*>(data) + i);
+  }
+}
+
+class LoopGemm final : public Gemm {
+ public:
+  void run(cudaStream_t, const GemmTypes& types, const GemmShape& s, const void* a, const void* b,
+           const void* bias, bool accumulate, void* c) override {
+    std::vector<double> left(size_t(s.m * s.k)), right(size_t(s.k * s.n));
+    for (int64_t i = 0; i < s.m; ++i) {
+      for (int64_t l = 0; l < s.k; ++l)
+        left[size_t(i * s.k + l)] = element(types.operands, a, s.transpose_a ? l + i * s.lda : i + l * s.lda);
+    }
+    for (int64_t j = 0; j < s.n; ++j) {
+      for (int64_t l = 0; l < s.k; ++l)
+        right[size_t(j * s.k + l)] =
+            element(types.operands, b, s.transpose_b ? j + l * s.ldb : l + j * s.ldb);
+    }
+    for (int64_t j = 0; j < s.n; ++j) {
+      for (int64_t i = 0; i < s.m; ++i) {
+        double sum = accumulate ? element(types.result, c, i + j * s.ldc) : 0.0;
+        for (int64_t l = 0; l < s.k; ++l) sum += left[size_t(i * s.k + l)] * right[size_t(j * s.k + l)];
+        set(types.result, c, i + j * s.ldc, bias == nullptr ? sum : sum + element(types.result, bias, i));
+      }
+    }
+  }
+  int64_t workspace_bytes() const override { return 0; }
+};
+
+}  // namespace
+
+std::unique_ptr<Gemm> make_gemm() { return std::make_unique<LoopGemm>(); }
+
+}  // namespace mpt::runtime::cuda
