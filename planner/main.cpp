@@ -54,11 +54,11 @@ int run(int argc, char** argv) {
       "Without a command it searches: mpt-plan --model llama3-70b --cluster dgx-h100:8 --global-batch 256"};
   planner::declare(app, o);
   app.require_subcommand(0, 1);
-  const std::pair<const char*, std::function<int()>> commands[] = {{"estimate", planner::add_estimate(app)},
-                                                                    {"explain", planner::add_explain(app)},
-                                                                    {"compare", planner::add_compare(app)},
-                                                                    {"sweep", planner::add_sweep(app)},
-                                                                    {"validate", planner::add_validate(app)}};
+  const std::pair<const char*, std::function<int()>> commands[] = {
+      {"estimate", planner::add_estimate(app)}, {"explain", planner::add_explain(app)},
+      {"export", planner::add_export(app)},     {"import", planner::add_import(app)},
+      {"compare", planner::add_compare(app)},   {"sweep", planner::add_sweep(app)},
+      {"validate", planner::add_validate(app)}};
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   catch_signals();
   for (const auto& [name, command] : commands) {

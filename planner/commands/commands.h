@@ -19,7 +19,9 @@ namespace mpt::planner {
 
 /// Adds the command to `app` and returns what runs it, which returns the exit code.
 std::function<int()> add_estimate(CLI::App& app);
+std::function<int()> add_import(CLI::App& app);
 std::function<int()> add_explain(CLI::App& app);
+std::function<int()> add_export(CLI::App& app);
 std::function<int()> add_compare(CLI::App& app);
 std::function<int()> add_sweep(CLI::App& app);
 std::function<int()> add_validate(CLI::App& app);
@@ -38,6 +40,9 @@ struct PlanOrReason {
   std::string reason;
 };
 PlanOrReason plan_or_reason(const SearchProblem& problem);
+/// Prices the layout of `given`, or without it the one that the options name, prints it, what would be better,
+/// and writes what the options ask for.
+void score(const PlanOptions& options, const Plan* given);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
 /// Throws UserError where a result could not be written: before the work, not after it.

@@ -190,14 +190,12 @@ void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
   }
 }
 
-void run(const EstimateOptions& options) {
-  const PlanOptions& o = options.problem;
-  check_outputs(o.out);
-  const std::optional<Plan> plan_given =
-      options.plan.empty() ? std::nullopt : std::optional(load_plan(options.plan));
-  const auto prepared = prepare(o, plan_given ? &*plan_given : nullptr);
+}  // namespace
+
+void score(const PlanOptions& o, const Plan* given) {
+  const auto prepared = prepare(o, given);
   const SearchProblem& problem = prepared->problem;
-  Layout layout = plan_given ? plan_given->layout : layout_from(problem);
+  Layout layout = given != nullptr ? given->layout : layout_from(problem);
   layout.precision = problem.precision;
   layout.execution = problem.execution;
   check(problem, layout);
@@ -211,8 +209,6 @@ void run(const EstimateOptions& options) {
   write_outputs(o.out, plan, text);
 }
 
-}  // namespace
-
 std::function<int()> add_estimate(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("estimate", "Score a layout that you have, and see what would be better");
@@ -225,7 +221,13 @@ std::function<int()> add_estimate(CLI::App& app) {
   declare_cost(*command, o->problem.cost);
   return [command, o] {
     check_plan_options(*command, *o);
-    run(*o);
+    check_outputs(o->problem.out);
+    if (o->plan.empty()) {
+      score(o->problem, nullptr);
+    } else {
+      const Plan plan = load_plan(o->plan);
+      score(o->problem, &plan);
+    }
     return kExitOk;
   };
 }

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan export: writes a plan in the words of a framework or launcher.
+
+#include "planner/export/export.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "planner/commands/commands.h"
+
+namespace mpt::planner {
+namespace {
+
+struct ExportOptions {
+  std::string plan, folder = ".";
+  std::vector<std::string> to;
+};
+
+std::string targets_text() {
+  std::string text;
+  for (const ExportTarget& target : export_targets())
+    text += fmt::format("\n  {:<16} {}", target.name, target.what);
+  return text;
+}
+
+void make_folder(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error && std::filesystem::is_directory(folder, error)) return;
+  throw UserError(
+      Problem{"-o " + folder, error ? error.message() : "not a folder", "a folder to write to", ""});
+}
+
+void run(const ExportOptions& o) {
+  std::vector<const ExportTarget*> targets;
+  for (const std::string& name : o.to) targets.push_back(&find_export_target(name));
+  const Plan plan = load_plan(o.plan);
+  make_folder(o.folder);
+  for (const ExportTarget* target : targets) {
+    const Exported exported = target->write(plan);
+    fmt::print("{}: {}\n", target->name, target->what);
+    for (const ExportedFile& file : exported.files) {
+      const std::filesystem::path path = std::filesystem::path(o.folder) / file.name;
+      write_file_atomically(path, file.text);
+      if (file.executable) {
+        std::filesystem::permissions(path,
+                                     std::filesystem::perms::owner_exec | std::filesystem::perms::group_exec |
+                                         std::filesystem::perms::others_exec,
+                                     std::filesystem::perm_options::add);
+      }
+      fmt::print("  wrote {}\n", path.string());
+    }
+    for (const std::string& warning : exported.warnings) fmt::print("  warning: {}\n", warning);
+  }
+}
+
+}  // namespace
+
+std::function<int()> add_export(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("export", "Write a plan for the framework or launcher that you use");
+  auto o = std::make_shared<ExportOptions>();
+  command->add_option("plan", o->plan, "Plan file")->required();
+  command->add_option("--to", o->to, "Whom for, several separated by commas:" + targets_text())
+      ->required()
+      ->delimiter(',');
+  command->add_option("-o,--output", o->folder, "Folder to write to")->capture_default_str();
+  return [o] {
+    run(*o);
+    return kExitOk;
+  };
+}
+
+}  // namespace mpt::planner

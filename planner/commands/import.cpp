@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan import: a layout that runs elsewhere becomes a plan, is priced, and is compared with the best.
+
+#include "planner/import/import.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/error.h"
+#include "models/framework.h"
+#include "models/zoo.h"
+#include "planner/commands/commands.h"
+#include "profiler/hardware/catalog.h"
+
+namespace mpt::planner {
+namespace {
+
+struct ImportOptions {
+  std::string file, from;
+  PlanOptions problem;
+};
+
+Imported read(const ImportOptions& o) {
+  if (o.from == "megatron") return import_megatron(o.file);
+  if (o.from == "torchtitan") return import_torchtitan(o.file);
+  return o.file.ends_with(".toml") ? import_torchtitan(o.file) : import_megatron(o.file);
+}
+
+// What the file leaves open follows from the cluster and the options.
+Plan complete(const ImportOptions& o, Imported in) {
+  Plan plan;
+  if (!o.problem.model.empty()) in.model = models::load_model(o.problem.model);
+  for (const std::string& note : in.notes) fmt::print(stderr, "mpt-plan: note: {}\n", note);
+  if (!in.model)
+    throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
+  plan.model = *in.model;
+  plan.cluster = profiler::load_cluster(o.problem.cluster, {});
+  Layout& l = in.layout;
+  const int64_t ranks = o.problem.ranks > 0 ? o.problem.ranks : plan.cluster.devices;
+  const int64_t fixed =
+      std::max<int64_t>(1, l.tensor) * std::max<int64_t>(1, l.context) * std::max<int64_t>(1, l.pipeline);
+  if (l.data == 0) l.data = std::max<int64_t>(1, ranks / fixed);
+  l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / std::max<int64_t>(1, in.shard_groups));
+  if (!plan.model.moe) {
+    l.expert = 1;
+    l.expert_tensor = 0;
+  }
+  if (l.layers_per_stage.empty()) l.layers_per_stage = even_stages(plan.model.layers, l.stages());
+  const bool titan = o.from == "torchtitan" || (o.from.empty() && o.file.ends_with(".toml"));
+  l.execution = models::load_framework(titan ? "torchtitan" : "megatron-core", "--from");
+  plan.workload = in.workload;
+  if (o.problem.global_batch > 0) plan.workload.global_batch = o.problem.global_batch;
+  if (plan.workload.global_batch == 0) plan.workload.global_batch = l.micro_batch * l.data;
+  plan.layout = l;
+  return plan;
+}
+
+}  // namespace
+
+std::function<int()> add_import(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "import", "Score a layout that runs in Megatron-LM or torchtitan, and see what would be better");
+  auto o = std::make_shared<ImportOptions>();
+  command->add_option("file", o->file, "Megatron-LM arguments or script, or torchtitan's TOML")->required();
+  command->add_option("--from", o->from, "megatron or torchtitan (default: by the file's ending)")
+      ->check(CLI::IsMember({"megatron", "torchtitan"}));
+  declare_problem(*command, o->problem);
+  declare_outputs(*command, o->problem.out);
+  declare_cost(*command, o->problem.cost);
+  return [o] {
+    check_outputs(o->problem.out);
+    if (o->problem.cluster.empty())
+      throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
+    const Plan given = complete(*o, read(*o));
+    score(o->problem, &given);
+    return kExitOk;
+  };
+}
+
+}  // namespace mpt::planner

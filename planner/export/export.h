@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Export: a plan in the words of the frameworks and launchers that people run. What they cannot express is a
+// warning, never left out in silence. docs/exports.md names the source of each flag and key.
+
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+
+namespace mpt::planner {
+
+struct ExportedFile {
+  std::string name;  // within the folder
+  std::string text;
+  bool executable = false;
+};
+
+struct Exported {
+  std::vector<ExportedFile> files;
+  std::vector<std::string> warnings;
+};
+
+struct ExportTarget {
+  const char* name;
+  const char* what;  // one line for people, with the framework's version
+  Exported (*write)(const Plan& plan);
+};
+
+/// megatron, megatron-bridge, torchtitan, deepspeed, fsdp2, slurm, hostfile, kubernetes.
+const std::vector<ExportTarget>& export_targets();
+/// Throws UserError for another name.
+const ExportTarget& find_export_target(const std::string& name);
+
+// The targets, one function each; not for callers.
+Exported export_megatron(const Plan& plan);
+Exported export_megatron_bridge(const Plan& plan);
+Exported export_torchtitan(const Plan& plan);
+Exported export_deepspeed(const Plan& plan);
+Exported export_fsdp2(const Plan& plan);
+Exported export_slurm(const Plan& plan);
+Exported export_hostfile(const Plan& plan);
+Exported export_kubernetes(const Plan& plan);
+
+/// How Megatron-LM's recompute options say what the plan does; Megatron-Bridge has the same fields.
+struct MegatronRecompute {
+  std::string granularity, method;  // empty: none
+  int64_t layers = 0;
+};
+MegatronRecompute megatron_recompute(const Plan& plan, std::vector<std::string>& warnings);
+/// "Ettt|tttt|tttL": what each virtual stage holds, in model order.
+std::string megatron_stages(const Plan& plan);
+/// Adds what Megatron-LM and what builds on it cannot do: schedules, orders, groups of devices.
+void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings);
+
+/// Whether each stage holds as many layers as any other.
+bool stages_are_even(const Layout& layout);
+int64_t node_count(const Plan& plan);
+int64_t ranks_per_node(const Plan& plan);
+/// "llama3-70b: tp4 pp2 ..., 64 ranks": the comment at the top of each file.
+std::string export_title(const Plan& plan);
+
+}  // namespace mpt::planner

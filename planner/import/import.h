@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Import: what somebody runs in another framework, as model, layout and workload.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/layout.h"
+#include "core/model_spec.h"
+
+namespace mpt::planner {
+
+struct Imported {
+  std::optional<ModelSpec> model;  // none where the file only names one that is not known
+  Layout layout;                   // data-parallel degree 0: what the ranks leave
+  int64_t shard_groups = 1;  // replicas are cut into as many groups, each of which shares out the states
+  Workload workload;
+  std::vector<std::string> notes;  // what was not understood, or has no counterpart
+};
+
+/// Flags as they stand in a Megatron-LM command line or shell script: --name value, --name=value, with
+/// variables that the script sets. What is no flag of model, layout or batch is skipped; values of those that
+/// cannot be read are errors. Throws UserError.
+Imported import_megatron(const std::filesystem::path& file);
+
+/// A torchtitan configuration (TOML). Throws UserError.
+Imported import_torchtitan(const std::filesystem::path& file);
+
+}  // namespace mpt::planner

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Flags of megatron/training/arguments.py at core_v0.15.0, read back.
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <map>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "planner/import/import.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr size_t kMostBytes = 1 << 20;
+
+// Words of a shell script, as far as flags need them: quotes, comments, line ends and array brackets go.
+std::vector<std::string> words_of(const std::string& text) {
+  std::vector<std::string> words;
+  std::string word;
+  bool comment = false;
+  const auto end_word = [&] {
+    if (!word.empty()) words.push_back(std::move(word));
+    word.clear();
+  };
+  for (const char c : text) {
+    if (c == '\n') comment = false;
+    if (comment) continue;
+    if (c == '#' && word.empty()) {
+      comment = true;
+    } else if (std::isspace(static_cast<unsigned char>(c)) || c == '\\') {
+      end_word();
+    } else if (c != '"' && c != '\'') {
+      word += c;
+    }
+  }
+  end_word();
+  return words;
+}
+
+class Flags {
+ public:
+  explicit Flags(const std::filesystem::path& file) : file_(file.string()) {
+    const std::string text = read_file(file);
+    if (text.size() > kMostBytes) {
+      throw UserError(Problem{file_, fmt::format("{} bytes", text.size()), "at most 1 MiB of arguments", ""});
+    }
+    const std::vector<std::string> words = words_of(text);
+    for (size_t i = 0; i < words.size(); ++i) {
+      std::string word = words[i];
+      const size_t dashes = word.find("--");
+      if (dashes == std::string::npos) {
+        const size_t assigned = word.find('=');
+        if (assigned != std::string::npos && assigned > 0)
+          variables_[word.substr(0, assigned)] = word.substr(assigned + 1);
+        continue;
+      }
+      word = word.substr(dashes + 2);  // behind a bracket, such as ARGS=(--num-layers
+      while (!word.empty() && word.back() == ')') word.pop_back();
+      const size_t equals = word.find('=');
+      if (equals != std::string::npos) {
+        values_[word.substr(0, equals)] = word.substr(equals + 1);
+      } else if (i + 1 < words.size() && words[i + 1].find("--") != 0) {
+        std::string value = words[i + 1];
+        while (!value.empty() && value.back() == ')') value.pop_back();
+        values_[word] = value;
+      } else {
+        values_[word] = "";
+      }
+    }
+    for (auto& [name, value] : values_) value = expanded(value);
+    if (values_.count("num-layers") == 0) {
+      throw UserError(Problem{file_, "no --num-layers", "Megatron-LM arguments, such as its scripts hold",
+                              "name the file that holds the --flags"});
+    }
+  }
+
+  bool has(const std::string& name) const { return values_.count(name) > 0; }
+  std::string text(const std::string& name, const std::string& otherwise) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? otherwise : found->second;
+  }
+  int64_t number(const std::string& name, int64_t otherwise) const {
+    if (!has(name)) return otherwise;
+    const std::string& value = values_.at(name);
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || number < 0 ||
+        number > (int64_t{1} << 40)) {
+      throw UserError(Problem{fmt::format("{} at --{}", file_, name),
+                              fmt::format("\"{}\"", value.substr(0, 40)), "a whole number",
+                              "put in the values of shell variables"});
+    }
+    return number;
+  }
+  double real(const std::string& name, double otherwise) const {
+    if (!has(name)) return otherwise;
+    try {
+      return std::stod(values_.at(name));
+    } catch (const std::exception&) {
+      throw UserError(Problem{fmt::format("{} at --{}", file_, name),
+                              fmt::format("\"{}\"", values_.at(name).substr(0, 40)), "a number", ""});
+    }
+  }
+  int64_t required(const std::string& name) const {
+    if (!has(name))
+      throw UserError(Problem{file_, fmt::format("no --{}", name), "a value", "it says what the model is"});
+    return number(name, 0);
+  }
+
+ private:
+  // $NAME, ${NAME} and ${NAME:-otherwise}, by what the script assigns.
+  std::string expanded(std::string value) const {
+    constexpr int kMostRounds = 16;  // a variable may hold another
+    for (int round = 0; round < kMostRounds; ++round) {
+      const size_t begin = value.find('$');
+      if (begin == std::string::npos || begin + 1 == value.size()) break;
+      const bool braces = value[begin + 1] == '{';
+      size_t end = begin + (braces ? 2 : 1);
+      const size_t first = end;
+      while (end < value.size() &&
+             (std::isalnum(static_cast<unsigned char>(value[end])) || value[end] == '_'))
+        ++end;
+      const std::string name = value.substr(first, end - first);
+      std::string otherwise;
+      if (braces) {
+        const size_t close = value.find('}', end);
+        if (close == std::string::npos) break;
+        if (value.compare(end, 2, ":-") == 0) otherwise = value.substr(end + 2, close - end - 2);
+        end = close + 1;
+      }
+      const auto found = variables_.find(name);
+      if (found == variables_.end() && otherwise.empty()) break;
+      value = value.substr(0, begin) + (found == variables_.end() ? otherwise : found->second) +
+              value.substr(end);
+    }
+    return value;
+  }
+
+  std::string file_;
+  std::map<std::string, std::string> values_, variables_;
+};
+
+MixtureOfExperts experts_of(const Flags& f, const ModelSpec& m) {
+  MixtureOfExperts moe;
+  moe.experts = f.number("num-experts", 0);
+  moe.experts_per_token = f.number("moe-router-topk", 2);
+  moe.expert_ffn_hidden = f.number("moe-ffn-hidden-size", m.ffn_hidden);
+  moe.shared_ffn_hidden = f.number("moe-shared-expert-intermediate-size", 0);
+  if (f.text("moe-router-load-balancing-type", "aux_loss") == "aux_loss")
+    moe.balance_loss = f.real("moe-aux-loss-coeff", 0.0);
+  const std::string pattern = f.text("moe-layer-freq", "1");
+  if (pattern.find('[') == std::string::npos) {
+    moe.layer_interval = f.number("moe-layer-freq", 1);
+  } else {
+    for (const char c : pattern) {
+      if (c == '1') break;
+      if (c == '0') ++moe.leading_dense_layers;
+    }
+  }
+  return moe;
+}
+
+LatentAttention latent_of(const Flags& f) {
+  LatentAttention latent;
+  latent.query_rank = f.number("q-lora-rank", 0);
+  latent.key_value_rank = f.number("kv-lora-rank", 512);
+  latent.nope_head_dim = f.number("qk-head-dim", 128);
+  latent.rope_head_dim = f.number("qk-pos-emb-head-dim", 64);
+  latent.value_head_dim = f.number("v-head-dim", 128);
+  return latent;
+}
+
+ModelSpec model_of(const Flags& f) {
+  ModelSpec m;
+  m.name = "imported";
+  m.layers = f.required("num-layers");
+  m.hidden = f.required("hidden-size");
+  m.heads = f.required("num-attention-heads");
+  m.kv_heads = f.has("group-query-attention") ? f.number("num-query-groups", 1) : m.heads;
+  m.head_dim = f.number("kv-channels", m.heads > 0 ? m.hidden / m.heads : 0);
+  m.gated_mlp = f.has("swiglu");
+  // Megatron-LM's own default: 4 h, and two thirds of it with a gate.
+  m.ffn_hidden =
+      f.number("ffn-hidden-size", m.gated_mlp ? int64_t(4 * m.hidden * 2 / 3 / 64) * 64 : 4 * m.hidden);
+  m.activation = m.gated_mlp ? ActivationKind::silu : ActivationKind::gelu_tanh;
+  m.vocab = f.number("vocab-size", f.number("padded-vocab-size", 50257));
+  m.max_positions = f.number("max-position-embeddings", f.number("seq-length", 2048));
+  m.norm = f.text("normalization", "LayerNorm") == "RMSNorm" ? NormKind::rms_norm : NormKind::layer_norm;
+  m.norm_epsilon = f.real("norm-epsilon", 1e-5);
+  const std::string position = f.text("position-embedding-type", "learned_absolute");
+  m.position = position == "rope"   ? PositionKind::rotary
+               : position == "none" ? PositionKind::none
+                                    : PositionKind::learned;
+  m.rotary_base = f.real("rotary-base", 10000.0);
+  m.rotary_fraction = f.real("rotary-percent", 1.0);
+  // Llama 3's rule and its other numbers are fixed there.
+  if (f.has("use-rope-scaling"))
+    m.rotary_scaling =
+        RotaryScaling{RotaryScalingKind::llama3, f.real("rope-scaling-factor", 8.0), 1.0, 4.0, 8192};
+  m.mlp_bias = m.attention_output_bias = !f.has("disable-bias-linear");
+  m.qkv_bias = m.mlp_bias || f.has("add-qkv-bias");
+  m.tied_embeddings = !f.has("untie-embeddings-and-output-weights");
+  if (f.has("qk-layernorm")) m.query_key_norm = QueryKeyNorm::per_head;
+  if (f.has("multi-latent-attention")) {
+    m.attention = AttentionKind::latent;
+    m.latent = latent_of(f);
+    m.head_dim = m.latent->nope_head_dim + m.latent->rope_head_dim;
+  }
+  if (f.number("num-experts", 0) > 0) m.moe = experts_of(f, m);
+  return m;
+}
+
+Recompute recompute_of(const Flags& f) {
+  if (f.has("recompute-activations")) return Recompute::selective;
+  const std::string granularity = f.text("recompute-granularity", "");
+  return granularity == "full"        ? Recompute::full
+         : granularity == "selective" ? Recompute::selective
+                                      : Recompute::none;
+}
+
+// "Ettt|tt*2|(tt|)*3L": layers of each stage.
+std::vector<int64_t> stages_of(const std::string& text) {
+  std::vector<int64_t> stages{0};
+  for (const char c : text) {
+    if (c == '|') stages.push_back(0);
+    if (c == 't') ++stages.back();
+  }
+  return stages;
+}
+
+void set_pipeline(const Flags& f, const ModelSpec& m, Imported& in) {
+  Layout& l = in.layout;
+  l.pipeline = f.number("pipeline-model-parallel-size", 1);
+  const std::string layout = f.text("pipeline-model-parallel-layout", "");
+  if (!layout.empty() && layout.find('*') == std::string::npos && l.pipeline > 0) {
+    l.layers_per_stage = stages_of(layout);
+    l.chunks = std::max<int64_t>(1, int64_t(l.layers_per_stage.size()) / l.pipeline);
+  } else {
+    l.chunks = f.number("num-virtual-stages-per-pipeline-rank", 1);
+    const int64_t per_stage = f.number("num-layers-per-virtual-pipeline-stage", 0);
+    if (per_stage > 0 && l.pipeline > 0) l.chunks = std::max<int64_t>(1, m.layers / l.pipeline / per_stage);
+    l.layers_per_stage = even_stages(m.layers, std::max<int64_t>(1, l.stages()));
+    if (!layout.empty())
+      in.notes.emplace_back("--pipeline-model-parallel-layout with repetitions: stages taken as even");
+  }
+  l.schedule = l.chunks > 1 ? "interleaved" : "1f1b";
+  l.overlap_transfer = !f.has("no-overlap-p2p-communication");
+}
+
+void set_data_parallel(const Flags& f, Layout& l) {
+  const std::string strategy = f.text("data-parallel-sharding-strategy", "no_shard");
+  if (f.has("use-megatron-fsdp")) {
+    l.zero = strategy == "optim_grads_params" ? 3 : strategy == "optim_grads" ? 2 : 1;
+  } else if (f.has("use-distributed-optimizer")) {
+    l.zero = 1;
+  }
+  l.overlap_gradient_reduce = f.has("overlap-grad-reduce");
+  l.overlap_parameter_gather = f.has("overlap-param-gather");
+  l.offload_optimizer = f.has("optimizer-cpu-offload");
+}
+
+}  // namespace
+
+Imported import_megatron(const std::filesystem::path& file) {
+  const Flags f(file);
+  Imported in;
+  in.model = model_of(f);
+  Layout& l = in.layout;
+  l.tensor = f.number("tensor-model-parallel-size", 1);
+  l.sequence_parallel = f.has("sequence-parallel") && l.tensor > 1;
+  l.context = f.number("context-parallel-size", 1);
+  if (f.text("cp-comm-type", "p2p") == "a2a") l.context_method = ContextMethod::all_to_all;
+  l.expert = f.number("expert-model-parallel-size", 1);
+  l.expert_tensor = f.number("expert-tensor-parallel-size", 0);
+  if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
+  l.micro_batch = f.number("micro-batch-size", 1);
+  l.overlap_tensor = f.has("tp-comm-overlap");
+  if (f.has("use-tp-pp-dp-mapping")) l.order = RankOrder::data_outermost;
+  l.recompute = recompute_of(f);
+  l.precision = f.has("fp8-format") ? Precision::fp8
+                : f.has("bf16")     ? Precision::bf16
+                : f.has("fp16")     ? Precision::fp16
+                                    : Precision::fp32;
+  set_pipeline(f, *in.model, in);
+  set_data_parallel(f, l);
+  if (l.recompute == Recompute::full && f.text("recompute-method", "uniform") == "block") {
+    const int64_t layers = f.number("recompute-num-layers", 1);
+    for (const int64_t held : l.layers_per_stage) l.recomputed_layers.push_back(std::min(held, layers));
+  }
+  l.data = 0;
+  in.workload.sequence = f.number("seq-length", in.model->max_positions);
+  in.workload.global_batch = f.number("global-batch-size", 0);
+  in.shard_groups = f.number("num-distributed-optimizer-instances", 1);
+  for (const char* name : {"use-torch-fsdp2", "moe-layer-recompute", "decoder-first-pipeline-num-layers",
+                           "decoder-last-pipeline-num-layers", "mtp-num-layers", "window-size"}) {
+    if (f.has(name)) in.notes.push_back(fmt::format("--{} is not taken over", name));
+  }
+  return in;
+}
+
+}  // namespace mpt::planner

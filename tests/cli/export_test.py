@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What mpt-plan export writes: every flag and key is one that the framework accepts, files parse, schedules are whole, and what was
+exported comes back as the same layout. Compared with tests/golden/export/.
+
+Usage: export_test.py BIN. MPT_UPDATE_GOLDEN=1 writes the golden files again.
+"""
+
+import ast
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+
+BIN = sys.argv[1]
+TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+KEYS = os.path.join(TESTS, "planner/export/keys")
+GOLDEN = os.path.join(TESTS, "golden/export")
+FAILED = []
+# name: options of mpt-plan, words that warnings must hold
+PLANS = {
+    "dense": (["--model", "llama3-70b", "--cluster", "dgx-h100:8", "--global-batch", 128, "--tp", 4, "--sp", "on", "--pp", 4,
+               "--schedule", "interleaved", "--chunks", 5, "--zero", 1], ["ZeRO 1 becomes ZeRO 2"]),
+    "zero-bubble": (["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--pp", 4, "--tp", 1, "--schedule", "zb-v"],
+                    ["schedule zb-v: Megatron-LM runs 1F1B"]),
+    "generated": (["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--pp", 4, "--tp", 1, "--schedule",
+                   "generated"], ["schedule generated"]),
+    "sharded": (["--model", "llama3-8b", "--cluster", "dgx-a100:2", "--global-batch", 32, "--pp", 1, "--tp", 1, "--zero", 3, "--recompute",
+                 "full"], []),
+    "experts": (["--model", "mixtral-8x7b", "--cluster", "dgx-h100:4", "--global-batch", 64, "--ep", 8, "--tp", 1, "--pp", 2, "--zero", 1],
+                ["MoE(ep_size)"]),
+    "latent": (["--model", "deepseek-v2", "--cluster", "dgx-h100:16", "--global-batch", 128, "--seq", 4096, "--ep", 8, "--pp", 4, "--tp", 1,
+                "--schedule", "1f1b"], []),
+    "context": (["--model", "llama3-8b", "--cluster", "dgx-h100:2", "--global-batch", 8, "--seq", 32768, "--cp", 4, "--cp-method",
+                 "all_to_all", "--precision", "fp8"], ["heads for tokens", "quantize.linear.float8"]),
+    "gpt": (["--model", "gpt2-1.5b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 1024, "--tp", 1, "--pp", 2, "--precision", "fp16"],
+            ["torchtitan has no model gpt2-1.5b"]),
+}
+TARGETS = "megatron,megatron-bridge,torchtitan,deepspeed,fsdp2,slurm,hostfile,kubernetes"
+
+
+def check(what, right, why=""):
+    if not right:
+        FAILED.append(what)
+        print(f"FAILED {what}: {str(why)[:1500]}")
+
+
+def accepted(name):
+    with open(os.path.join(KEYS, name + ".txt")) as lines:
+        return {line.strip() for line in lines if not line.startswith("#")}
+
+
+def run(*command):
+    done = subprocess.run([os.path.join(BIN, "mpt-plan"), *map(str, command)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def read(folder, name):
+    with open(os.path.join(folder, name)) as file:
+        return file.read()
+
+
+def leaves(tree, prefix=""):
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from leaves(value, prefix + key + ".")
+        else:
+            yield prefix + key
+
+
+def check_megatron(name, folder, flags):
+    arguments = read(folder, "megatron_args.txt").split("\n")
+    used = {line.split(" ")[0] for line in arguments if line}
+    check(f"{name}, Megatron-LM's flags", used <= flags, used - flags)
+    check(f"{name}, launch script", subprocess.run(["bash", "-n", os.path.join(folder, "run_megatron.sh")]).returncode == 0)
+    check(f"{name}, it can be started", os.access(os.path.join(folder, "run_megatron.sh"), os.X_OK))
+
+
+def check_bridge(name, folder):
+    fields = {"model": accepted("megatron-bridge-model") | {"seq_length"}, "ddp": accepted("megatron-bridge-ddp"),
+              "optimizer": accepted("megatron-bridge-optimizer"), "train": accepted("megatron-bridge-train"),
+              "checkpoint": accepted("megatron-bridge") | accepted("megatron-bridge-train"),
+              "dist": accepted("megatron-bridge") | accepted("megatron-bridge-train"), "dataset": {"seq_length"}}
+    text = read(folder, "mpt_layout.py")
+    ast.parse(text)
+    for path in re.findall(r"^    config\.([a-z_0-9.]+) = ", text, re.M):
+        section, _, field = path.partition(".")
+        known = field in fields[section] if field else section in accepted("megatron-bridge")
+        check(f"{name}, Megatron-Bridge has {path}", known)
+
+
+def check_schedule(name, folder, plan):
+    """PyTorch's rules: each micro-batch goes forward and backward once through each stage, and no action waits for ever."""
+    layout = plan["layout"]
+    stages = layout["pipeline"] * layout["chunks"]
+    micro_batches = plan["workload"]["global_batch"] // layout["data"] // layout["micro_batch"]
+    rows = [[re.fullmatch(r"(\d+)([FBIW])(\d+)", cell).groups() for cell in row] for row in csv.reader(open(os.path.join(folder, "schedule.csv")))]
+    check(f"{name}, one row per rank", len(rows) == layout["pipeline"], len(rows))
+    done, at = set(), [0] * len(rows)
+
+    def ready(stage, kind, batch):
+        if kind == "F":
+            return stage == 0 or (stage - 1, "F", batch) in done
+        if kind == "W":
+            return (stage, "I", batch) in done
+        return (stage, "F", batch) in done and (stage + 1 == stages or (stage + 1, "G", batch) in done)
+
+    progress = True
+    while progress:
+        progress = False
+        for rank, row in enumerate(rows):
+            while at[rank] < len(row):
+                stage, kind, batch = int(row[at[rank]][0]), row[at[rank]][1], int(row[at[rank]][2])
+                if not ready(stage, kind, batch):
+                    break
+                done.add((stage, kind, batch))
+                if kind in "BI":
+                    done.add((stage, "G", batch))  # the gradient of its input
+                at[rank] += 1
+                progress = True
+    check(f"{name}, the schedule ends", all(a == len(r) for a, r in zip(at, rows)), at)
+    for kind in "FG":
+        check(f"{name}, every {kind}", sum(1 for action in done if action[1] == kind) == stages * micro_batches)
+
+
+def check_torchtitan(name, folder, plan):
+    config = tomllib.loads(read(folder, "torchtitan.toml"))
+    used = set(leaves(config))
+    check(f"{name}, torchtitan's keys", used <= accepted("torchtitan"), used - accepted("torchtitan"))
+    p, layout = config["parallelism"], plan["layout"]
+    product = (p["data_parallel_replicate_degree"] * p["data_parallel_shard_degree"] * p["tensor_parallel_degree"] *
+               p["pipeline_parallel_degree"] * p["context_parallel_degree"])
+    check(f"{name}, torchtitan's ranks", product == layout["tensor"] * layout["pipeline"] * layout["data"] * layout["context"], product)
+    if layout["pipeline"] > 1:
+        modules = [m for stage in p["module_fqns_per_model_part"] for m in stage]
+        check(f"{name}, each module once", len(modules) == len(set(modules)) == plan["model"]["layers"] + 3, len(modules))
+        check_schedule(name, folder, plan)
+
+
+def check_others(name, folder, plan):
+    config = json.loads(read(folder, "deepspeed.json"))
+    used = {part for path in leaves(config) for part in path.split(".")}
+    check(f"{name}, DeepSpeed's keys", used <= accepted("deepspeed"), used - accepted("deepspeed"))
+    layout = plan["layout"]
+    replicas = layout["data"]
+    check(f"{name}, DeepSpeed's batch", config["train_batch_size"] ==
+          config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * replicas)
+    ast.parse(read(folder, "mpt_mesh.py"))
+    check(f"{name}, batch file", subprocess.run(["bash", "-n", os.path.join(folder, "job.sbatch")]).returncode == 0)
+    slots = sum(int(line.split("slots=")[1]) for line in read(folder, "hostfile").split("\n") if "slots=" in line)
+    check(f"{name}, slots", slots == layout["tensor"] * layout["pipeline"] * layout["data"] * layout["context"], slots)
+    check(f"{name}, Kubernetes job", "completionMode: Indexed" in read(folder, "job.yaml"))
+
+
+def without_predictions(text):
+    return re.sub(r", predicted [^\n\"]* per step", "", text)
+
+
+def compare_with_golden(name, folder):
+    for file in sorted(os.listdir(folder)):
+        if file == "schedule.csv" and name != "zero-bubble":
+            continue  # long, and checked above
+        text, path = without_predictions(read(folder, file)), os.path.join(GOLDEN, name, file)
+        if os.environ.get("MPT_UPDATE_GOLDEN"):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            open(path, "w").write(text)
+        elif not os.path.exists(path):
+            check(f"{name}, golden {file}", False, "missing: run with MPT_UPDATE_GOLDEN=1")
+        else:
+            golden = open(path).read()
+            check(f"{name}, golden {file}", golden == text, f"differs from {path}")
+
+
+def check_round_trip(name, folder, plan_file, plan, cluster):
+    """What Megatron-LM's flags can say comes back."""
+    back = os.path.join(folder, "..", name + "-back.json")
+    code, output = run("import", os.path.join(folder, "megatron_args.txt"), "--from", "megatron", "--cluster", cluster, "-o", back)
+    check(f"{name}, import", code == 0, output)
+    if code != 0:
+        return
+    again = json.load(open(back))
+    differ = {k for k in plan["layout"] if plan["layout"][k] != again["layout"].get(k)}
+    check(f"{name}, the same layout", differ <= {"execution", "schedule", "chunks", "layers_per_stage", "recomputed_layers"} or not differ, differ)
+    if plan["layout"]["schedule"] in ("1f1b", "interleaved"):
+        check(f"{name}, the same stages", not differ & {"schedule", "chunks", "layers_per_stage"}, differ)
+        scaling = plan["model"].get("rotary_scaling")
+        unsaid = {"name"} | ({"rotary_scaling"} if scaling and scaling["kind"] != "llama3" else set())  # warned of
+        model = {k for k in plan["model"] if k not in unsaid and plan["model"][k] != again["model"].get(k)}
+        check(f"{name}, the same model", not model, {k: (plan["model"][k], again["model"].get(k)) for k in model})
+
+
+def main():
+    flags = accepted("megatron-lm")
+    with tempfile.TemporaryDirectory() as scratch:
+        for name, (options, warnings) in PLANS.items():
+            plan_file, folder = os.path.join(scratch, name + ".json"), os.path.join(scratch, name)
+            code, output = run(*options, "-o", plan_file)
+            check(f"{name}, plan", code == 0, output)
+            if code != 0:
+                continue
+            plan = json.load(open(plan_file))
+            code, output = run("export", plan_file, "--to", TARGETS, "-o", folder)
+            check(f"{name}, export", code == 0, output)
+            for words in warnings:
+                check(f"{name}, warning {words}", words in output, output)
+            check_megatron(name, folder, flags)
+            check_bridge(name, folder)
+            check_torchtitan(name, folder, plan)
+            check_others(name, folder, plan)
+            check_round_trip(name, folder, plan_file, plan, options[3])
+            if name in ("dense", "zero-bubble"):
+                compare_with_golden(name, folder)
+        plan_file = os.path.join(scratch, "dense.json")
+        code, output = run("export", plan_file, "--to", "megatrn", "-o", scratch)
+        check("unknown target", code == 2 and 'did you mean "megatron"' in output, output)
+        code, output = run("export", plan_file, "--to", "slurm", "-o", "/proc/none")
+        check("folder that cannot be", code == 2 and "-o /proc/none" in output, output)
+        wrong = os.path.join(scratch, "wrong.sh")
+        for text, words in (("--num-layers many --hidden-size 8 --num-attention-heads 1", "a whole number"), ("echo", "no --num-layers"),
+                            ("--num-layers 4", "no --hidden-size")):
+            open(wrong, "w").write(text)
+            code, output = run("import", wrong, "--cluster", "dgx-h100:1")
+            check(f"import of {text}", code == 2 and words in output, output)
+        open(wrong[:-3] + ".toml", "w").write("[parallelism]\ntensor_parallel_degree = two\n")
+        code, output = run("import", wrong[:-3] + ".toml", "--cluster", "dgx-h100:1", "--model", "llama3-8b")
+        check("import of words for numbers", code == 2 and "parallelism.tensor_parallel_degree" in output, output)
+        script = os.path.join(scratch, "script.sh")
+        open(script, "w").write('LAYERS=32 # of them\nHIDDEN=${WIDTH:-4096}\nARGS=(\n  --num-layers $LAYERS\n  --hidden-size ${HIDDEN} \\\n'
+                                '  --num-attention-heads=32 --seq-length "2048"\n  --bf16\n)\n')
+        code, output = run("import", script, "--cluster", "dgx-h100:1", "--json")
+        check("import of a shell script", code == 0 and json.loads(output[output.index("{"):])["model"]["hidden"] == 4096, output)
+    print(f"{len(FAILED)} failed" if FAILED else "all exports as they should be")
+    return 1 if FAILED else 0
+
+
+sys.exit(main())
