@@ -57,8 +57,8 @@ int run(int argc, char** argv) {
   const std::pair<const char*, std::function<int()>> commands[] = {
       {"estimate", planner::add_estimate(app)}, {"explain", planner::add_explain(app)},
       {"export", planner::add_export(app)},     {"import", planner::add_import(app)},
-      {"compare", planner::add_compare(app)},   {"sweep", planner::add_sweep(app)},
-      {"validate", planner::add_validate(app)}};
+      {"diagnose", planner::add_diagnose(app)}, {"compare", planner::add_compare(app)},
+      {"sweep", planner::add_sweep(app)},       {"validate", planner::add_validate(app)}};
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   catch_signals();
   for (const auto& [name, command] : commands) {

@@ -22,6 +22,20 @@ double median_of(const RunResult& result, F&& value) {
 
 }  // namespace
 
+std::vector<InstructionDuration> mean_durations(const StepProgram& program, const Timeline& timeline) {
+  std::map<std::pair<InstructionKind, int64_t>, std::pair<double, int64_t>> sums;
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    const Instruction& i = program.instructions[size_t(id)];
+    auto& [seconds, count] = sums[{i.kind, i.stage}];
+    seconds += timeline.spans[size_t(id)].seconds();
+    ++count;
+  }
+  std::vector<InstructionDuration> means;
+  for (const auto& [key, sum] : sums)
+    means.push_back({key.first, key.second, sum.first / double(sum.second)});
+  return means;
+}
+
 std::vector<int64_t> find_stragglers(const std::vector<RankRecord>& ranks,
                                      const std::vector<int64_t>& stage_of, double factor) {
   std::map<int64_t, std::vector<double>> of_stage;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/plan.h"
 #include "core/timeline.h"
 
 namespace mpt::reports {
@@ -37,6 +38,7 @@ struct StepRecord {
   double loss_scale = 1.0;
   double model_flop_utilization = 0.0;
   std::vector<RankRecord> ranks;
+  std::vector<InstructionDuration> instructions;  // means by kind and stage, of the first replica
   std::vector<int64_t> stragglers;        // ranks that computed clearly longer than others of their stage
   std::optional<double> validation_loss;  // where a pass over validation data followed
 };
@@ -47,6 +49,9 @@ struct RunResult {
   std::vector<int64_t> peak_bytes;  // per pipeline rank, the fullest of its replicas
   bool stopped = false;             // somebody asked it to end before its last step
 };
+
+/// Mean durations by kind and stage.
+std::vector<InstructionDuration> mean_durations(const StepProgram& program, const Timeline& timeline);
 
 /// Ranks whose compute took more than `factor` times the median of those of their pipeline rank, given by
 /// `stage_of`; groups of fewer than three have no straggler.

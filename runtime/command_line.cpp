@@ -91,6 +91,13 @@ void declare(CLI::App& app, RunOptions& o) {
                  "Of emulation: 10 sleeps ten times as long, for more exact times")
       ->capture_default_str()
       ->check(CLI::Range(1e-3, 1e6));
+  app.add_option("--slow-rank", o.slow_rank, "Of emulation: this rank computes longer, such as 3:1.5");
+  app.add_option(
+      "--slow-link", o.slow_link,
+      "Of emulation: traffic of this kind (tensor, context, expert, sharding, transfer, gradients) takes "
+      "longer, such as transfer:4");
+  app.add_option("--slow-data", o.slow_data_s, "Of emulation: seconds that each step waits for its data")
+      ->check(CLI::Range(0.0, 1e6));
   app.add_option("--log", o.log, "Write one JSON object per step to this file");
   app.add_option("--trace", o.trace, "Write the median step as a trace for Perfetto to this file");
   app.add_option("--report", o.report, "Write an HTML report to this file");

@@ -127,7 +127,42 @@ runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool appen
   return {o.train.steps, o.log, append, o.quiet, o.watch, o.metrics_port};
 }
 
+// "what:factor".
+std::pair<std::string, double> fault(const std::string& option, const std::string& text) {
+  const size_t colon = text.find(':');
+  char* end = nullptr;
+  const double factor = colon == std::string::npos ? 0.0 : std::strtod(text.c_str() + colon + 1, &end);
+  if (factor > 0.0 && factor <= 1e6 && *end == '\0') return {text.substr(0, colon), factor};
+  throw UserError(Problem{option, "\"" + text.substr(0, 40) + "\"",
+                          "what is slow and by which factor, such as 3:1.5", ""});
+}
+
+runtime::EmulatedFaults faults_of(const runtime::RunOptions& o, const Plan& plan) {
+  runtime::EmulatedFaults faults;
+  faults.data_wait_s = o.slow_data_s;
+  if (!o.slow_rank.empty()) {
+    const auto [rank, factor] = fault("--slow-rank", o.slow_rank);
+    if (rank.empty() || rank.size() > 9 || rank.find_first_not_of("0123456789") != std::string::npos ||
+        std::stol(rank) >= plan.layout.ranks()) {
+      throw UserError(
+          Problem{"--slow-rank", rank.substr(0, 40), fmt::format("0 to {}", plan.layout.ranks() - 1), ""});
+    }
+    faults.slow_rank = int(std::stol(rank));
+    faults.slow_rank_factor = factor;
+  }
+  if (!o.slow_link.empty()) {
+    const auto [kind, factor] = fault("--slow-link", o.slow_link);
+    faults.slow_link = enum_value<CommunicationKind>(kind);
+    if (!faults.slow_link)
+      throw UserError(
+          Problem{"--slow-link", "\"" + kind.substr(0, 40) + "\"", "a kind of traffic", "see --help"});
+    faults.slow_link_factor = factor;
+  }
+  return faults;
+}
+
 int emulate(const runtime::RunOptions& o, const Plan& plan) {
+  const runtime::EmulatedFaults faults = faults_of(o, plan);
   if (!o.quiet)
     fmt::print("emulating {}: {}, {} ranks on {}\n", plan.model.name, layout_name(plan.layout),
                plan.layout.ranks(), plan.cluster.name);
@@ -136,7 +171,7 @@ int emulate(const runtime::RunOptions& o, const Plan& plan) {
   {
     runtime::StepMonitor monitor(plan, monitor_options(o, false));
     result = runtime::emulate(
-        plan, o.train.steps, o.time_scale, o.train.timeout,
+        plan, o.train.steps, o.time_scale, o.train.timeout, faults,
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
   }
   if (!result.steps.empty()) write_outputs(o, plan, result);

@@ -19,6 +19,7 @@ namespace mpt::planner {
 
 /// Adds the command to `app` and returns what runs it, which returns the exit code.
 std::function<int()> add_estimate(CLI::App& app);
+std::function<int()> add_diagnose(CLI::App& app);
 std::function<int()> add_import(CLI::App& app);
 std::function<int()> add_explain(CLI::App& app);
 std::function<int()> add_export(CLI::App& app);

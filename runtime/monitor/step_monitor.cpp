@@ -105,6 +105,8 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
                             {"memory_bytes", rank.memory_bytes},
                             {"peak_bytes", rank.peak_bytes}});
   }
+  for (const InstructionDuration& i : r.instructions)
+    row["instructions"].push_back({{"kind", enum_name(i.kind)}, {"stage", i.stage}, {"seconds", i.seconds}});
   fmt::print(log_, "{}\n", row.dump());
   std::fflush(log_);  // whoever follows the file sees whole lines
 }

@@ -3,6 +3,8 @@
 
 #include <sys/prctl.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <mutex>
 #include <numeric>
@@ -27,13 +29,21 @@ constexpr int64_t kMostRanksAwake = 16;
 class EmulatedRank final : public InstructionHandler {
  public:
   EmulatedRank(const Plan& plan, const StepProgram& program, const std::vector<double>& durations_s,
-               double scale, int rank, World& world)
+               double scale, const EmulatedFaults& faults, int rank, World& world)
       : program_(program),
         durations_s_(durations_s),
         scale_(scale),
+        faults_(faults),
+        rank_(rank),
         stays_awake_(plan.layout.ranks() <= kMostRanksAwake),
         pipeline_rank_(int(RankGrid(plan.layout).coordinates(rank).pipeline)) {
     const RankGrid grid(plan.layout);
+    set_inside_shares(plan);
+    // Ranks of a tensor or context group wait for each other within every layer.
+    for (const Axis axis : {Axis::tensor, Axis::context}) {
+      const std::vector<int64_t> members = grid.group(rank, axis);
+      waits_for_slow_ |= std::find(members.begin(), members.end(), faults.slow_rank) != members.end();
+    }
     const auto group = [&](const std::vector<int64_t>& members, const std::string& name) {
       return world.communicator(rank, {members.begin(), members.end()}, name);
     };
@@ -60,11 +70,74 @@ class EmulatedRank final : public InstructionHandler {
     // The kernel may wake sleepers late by this much; the default is 50 us.
     thread_local const bool sharp = ::prctl(PR_SET_TIMERSLACK, 1) == 0;
     (void)sharp;
-    meet(program_.instructions[size_t(id)]);
-    sleep_s(durations_s_[size_t(id)] * scale_);
+    const Instruction& i = program_.instructions[size_t(id)];
+    meet(i);
+    const double start = now_s();
+    if (i.is_compute()) {
+      compute(durations_s_[size_t(id)]);
+    } else {
+      sleep_s(durations_s_[size_t(id)] * (is_slow(i.kind) ? faults_.slow_link_factor : 1.0) * scale_);
+      const std::lock_guard lock(record_mutex_);
+      (i.kind == InstructionKind::transfer_activation || i.kind == InstructionKind::transfer_gradient
+           ? record_.transfer_s
+           : record_.gradients_s) += (now_s() - start) / scale_;
+    }
+  }
+
+  void wait_for_data() {
+    sleep_s(faults_.data_wait_s * scale_);
+    record_.data_wait_s = faults_.data_wait_s;
+  }
+
+  /// Of the step that ended, which took this long.
+  reports::RankRecord take_record(double step_time_s) {
+    reports::RankRecord record = std::exchange(record_, {});
+    record.rank = rank_;
+    const double busy =
+        record.compute_s + record.tensor_s + record.context_s + record.expert_s + record.sharding_s;
+    record.idle_s = std::max(0.0, step_time_s - busy);
+    return record;
   }
 
  private:
+  // Shares of the compute stream's time that its own collectives have, on the ranks' average.
+  void set_inside_shares(const Plan& plan) {
+    double busy = 0.0;
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      if (program_.instructions[size_t(id)].is_compute()) busy += durations_s_[size_t(id)];
+    }
+    for (const ExposedCommunication& e : plan.prediction.exposed) {
+      if (e.kind <= CommunicationKind::sharding)
+        inside_[size_t(e.kind)] = std::min(0.9, e.seconds * double(program_.ranks) / busy);
+    }
+  }
+
+  bool is_slow(InstructionKind kind) const {
+    const bool transfer =
+        kind == InstructionKind::transfer_activation || kind == InstructionKind::transfer_gradient;
+    return faults_.slow_link == (transfer ? CommunicationKind::transfer : CommunicationKind::gradients);
+  }
+
+  // Kernels and the collectives between them.
+  void compute(double seconds) {
+    double inside[4] = {}, kernels = seconds, total = 0.0;
+    for (size_t kind = 0; kind < 4; ++kind) {
+      inside[kind] = seconds * inside_[kind];
+      kernels -= inside[kind];
+      if (faults_.slow_link == CommunicationKind(kind)) inside[kind] *= faults_.slow_link_factor;
+      total += inside[kind];
+    }
+    const double more = waits_for_slow_ ? kernels * (faults_.slow_rank_factor - 1.0) : 0.0;
+    sleep_s((kernels + more + total) * scale_);
+    const bool slow = rank_ == faults_.slow_rank;
+    const std::lock_guard lock(record_mutex_);
+    record_.compute_s += kernels + (slow ? more : 0.0);
+    record_.tensor_s += inside[0] + (slow ? 0.0 : more);
+    record_.context_s += inside[1];
+    record_.expert_s += inside[2];
+    record_.sharding_s += inside[3];
+  }
+
   void sleep_s(double seconds) const {
     const double end = now_s() + seconds;
     const double asleep = stays_awake_ ? seconds - kAwake_s : seconds;
@@ -100,8 +173,14 @@ class EmulatedRank final : public InstructionHandler {
   const StepProgram& program_;
   const std::vector<double>& durations_s_;
   double scale_;
+  EmulatedFaults faults_;
+  int rank_;
   bool stays_awake_;
+  bool waits_for_slow_ = false;
   int pipeline_rank_;
+  std::array<double, 4> inside_{};  // by CommunicationKind
+  std::mutex record_mutex_;
+  reports::RankRecord record_;  // of the step at hand
   std::unique_ptr<Communicator> activations_, gradients_, ends_, everybody_;
   std::vector<std::unique_ptr<Communicator>> replicas_;
 };
@@ -109,10 +188,11 @@ class EmulatedRank final : public InstructionHandler {
 class Emulation {
  public:
   Emulation(const Plan& plan, int64_t steps, double scale, std::chrono::milliseconds timeout,
-            const OnStep& on_step, const std::atomic<bool>& stop)
+            const EmulatedFaults& faults, const OnStep& on_step, const std::atomic<bool>& stop)
       : plan_(plan),
         steps_(steps),
         scale_(scale),
+        faults_(faults),
         on_step_(on_step),
         stop_(stop),
         program_(program_of(plan)),
@@ -148,7 +228,7 @@ class Emulation {
   }
 
   void run_rank(int rank) {
-    EmulatedRank emulated(plan_, program_, durations_s_, scale_, rank, world_);
+    EmulatedRank emulated(plan_, program_, durations_s_, scale_, faults_, rank, world_);
     const auto lanes = make_thread_lanes(program_, emulated.pipeline_rank(),
                                          [&](const std::string& name, const std::string& what) {
                                            fail(fmt::format("rank {}, {}: {}", rank, name, what));
@@ -162,12 +242,20 @@ class Emulation {
       double asked = stop_.load() ? 1.0 : 0.0;
       group->all_reduce(&asked, 1, DataType::float64, ReduceOperation::maximum);
       if (asked > 0.0) break;
+      group->barrier();
       const double start = now_s();
+      emulated.wait_for_data();
       executor.run_step();
+      keep_record(rank, emulated.take_record((now_s() - start) / scale_));
       if (representative) keep_spans(emulated.pipeline_rank(), *lanes, start);
       group->barrier();
       if (rank == 0) finish_step(step);
     }
+  }
+
+  void keep_record(int rank, const reports::RankRecord& record) {
+    const std::lock_guard lock(mutex_);
+    records_[size_t(rank)] = record;
   }
 
   // A shared instruction counts from the latest start to the latest end, as in training.
@@ -189,7 +277,10 @@ class Emulation {
     for (Span& span : timeline.spans) span = {span.start_s - first, span.end_s - first};
     reports::StepRecord record;
     record.step = step + 1;
-    record.step_time_s = mpt::step_time_s(timeline);
+    record.step_time_s = mpt::step_time_s(timeline) + faults_.data_wait_s;
+    record.data_wait_s = faults_.data_wait_s;
+    record.ranks = records_;
+    record.instructions = reports::mean_durations(program_, timeline);
     record.tokens_per_s = double(plan_.workload.tokens_per_step()) / record.step_time_s;
     record.bubble_share = bubble_share(program_, timeline);
     result_.steps.push_back(record);
@@ -200,6 +291,7 @@ class Emulation {
   const Plan& plan_;
   int64_t steps_;
   double scale_;
+  EmulatedFaults faults_;
   const OnStep& on_step_;
   const std::atomic<bool>& stop_;
   StepProgram program_;
@@ -207,6 +299,7 @@ class Emulation {
   ThreadWorld world_;
   std::mutex mutex_;
   std::string failure_;
+  std::vector<reports::RankRecord> records_ = std::vector<reports::RankRecord>(size_t(plan_.layout.ranks()));
   std::vector<Span> current_ = std::vector<Span>(program_.instructions.size());
   reports::RunResult result_;
 };
@@ -214,8 +307,9 @@ class Emulation {
 }  // namespace
 
 reports::RunResult emulate(const Plan& plan, int64_t steps, double scale, std::chrono::milliseconds timeout,
-                           const OnStep& on_step, const std::atomic<bool>& stop) {
-  return Emulation(plan, steps, scale, timeout, on_step, stop).run();
+                           const EmulatedFaults& faults, const OnStep& on_step,
+                           const std::atomic<bool>& stop) {
+  return Emulation(plan, steps, scale, timeout, faults, on_step, stop).run();
 }
 
 }  // namespace mpt::runtime

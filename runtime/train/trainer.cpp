@@ -284,6 +284,7 @@ class Run {
     record_.model_flop_utilization = plan_.prediction.model_flop_per_step / step_time_s / peak_flop_per_s;
     Timeline timeline = assemble();
     record_.bubble_share = bubble_share(program_, timeline);
+    record_.instructions = reports::mean_durations(program_, timeline);
     recent_.push_back(std::move(timeline));
     if (recent_.size() > kTimelinesKept) recent_.erase(recent_.begin());
     // In fp16 a loss scale that is too large shows like this, and is halved.

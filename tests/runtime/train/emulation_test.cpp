@@ -49,7 +49,7 @@ TEST(Emulation, AgreesWithTheSimulatorOverSchedulesStagesAndMicroBatches) {
     const Plan plan = plan_of(schedule, pipeline, chunks, micro_batches);
     const StepProgram program = program_of(plan);
     const double simulated = step_time_s(planner::simulate(program, durations_of(plan, program)));
-    const reports::RunResult result = emulate(plan, 3, 2.0, std::chrono::seconds(60), nullptr, stop);
+    const reports::RunResult result = emulate(plan, 3, 2.0, std::chrono::seconds(60), {}, nullptr, stop);
     double best = result.steps.front().step_time_s;
     for (const reports::StepRecord& r : result.steps) best = std::min(best, r.step_time_s);
     EXPECT_GE(best, 0.999 * simulated) << schedule << " pp" << pipeline;
@@ -63,7 +63,7 @@ TEST(Emulation, RunsHundredsOfRanks) {
   request.pipeline = 4;
   const Plan plan = test::make_plan(request);
   const std::atomic<bool> stop{false};
-  EXPECT_EQ(emulate(plan, 2, 1.0, std::chrono::seconds(60), nullptr, stop).steps.size(), 2u);
+  EXPECT_EQ(emulate(plan, 2, 1.0, std::chrono::seconds(60), {}, nullptr, stop).steps.size(), 2u);
 }
 
 }  // namespace

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/diagnose/diagnose.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/quantity.h"
+#include "core/rank_grid.h"
+#include "planner/simulate/simulator.h"
+
+namespace mpt::planner {
+namespace {
+
+// Below this nothing is worth a person's time.
+constexpr double kLeastShare = 0.01;
+// A rank this much slower than the median one stands out.
+constexpr double kStraggles = 1.1;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 1.0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+bool is_transfer(InstructionKind kind) {
+  return kind == InstructionKind::transfer_activation || kind == InstructionKind::transfer_gradient;
+}
+
+bool is_gradients(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::reduce_gradient:
+    case InstructionKind::reduce_tied_embedding:
+    case InstructionKind::reduce_norm:
+    case InstructionKind::gather_parameters:
+      return true;
+    default:
+      return false;
+  }
+}
+
+struct InsideKind {
+  CommunicationKind kind;
+  double reports::RankRecord::*seconds;
+  const char *name, *change;
+};
+constexpr InsideKind kInside[] = {
+    {CommunicationKind::tensor, &reports::RankRecord::tensor_s, "tensor-parallel collectives",
+     "keep the tensor group inside a node and on its fastest links; or plan with a smaller --tp"},
+    {CommunicationKind::context, &reports::RankRecord::context_s, "context-parallel exchange",
+     "keep context ranks on fast links; or plan with a smaller --cp or the other --cp-method"},
+    {CommunicationKind::expert, &reports::RankRecord::expert_s, "expert-parallel all-to-all",
+     "check the balance of the experts and the links between their ranks; or plan with a smaller --ep"},
+    {CommunicationKind::sharding, &reports::RankRecord::sharding_s, "gathering of sharded weights",
+     "check the links between data-parallel ranks; or plan with a lower --zero"}};
+
+class Diagnoser {
+ public:
+  Diagnoser(const Plan& plan, const MeasuredRun& run)
+      : plan_(plan),
+        run_(run),
+        program_(program_of(plan)),
+        grid_(plan.layout),
+        predicted_(durations_of(plan, program_)),
+        contention_{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()} {
+    result_.predicted_s = plan.prediction.step_time_s;
+    result_.measured_s = run.step_time_s;
+  }
+
+  Diagnosis run() {
+    double explained = result_.predicted_s;
+    if (run_.data_wait_s > 0.0) {
+      add("waiting for data",
+          fmt::format("each step waits {} for its samples", format_seconds(run_.data_wait_s)),
+          "read ahead in more threads, from a faster disk, or tokenise beforehand", run_.data_wait_s);
+      explained += run_.data_wait_s;
+    }
+    if (!run_.instructions.empty()) {
+      prepare();
+      measured_step_s_ = simulated(measured_);
+      explained += measured_step_s_ - result_.predicted_s;
+      find_stragglers();
+      find_slow_kernels();
+      find_slow_collectives();
+      find_slow_lanes();
+    }
+    result_.unexplained_s = result_.measured_s - explained;
+    std::erase_if(result_.causes,
+                  [&](const Cause& c) { return c.seconds < kLeastShare * result_.measured_s; });
+    std::sort(result_.causes.begin(), result_.causes.end(),
+              [](const Cause& a, const Cause& b) { return a.seconds > b.seconds; });
+    return std::move(result_);
+  }
+
+ private:
+  void add(std::string name, std::string evidence, std::string change, double seconds) {
+    result_.causes.push_back({std::move(name), std::move(evidence), std::move(change), seconds});
+  }
+
+  double simulated(const std::vector<double>& durations) const {
+    return step_time_s(simulate(program_, durations, contention_));
+  }
+
+  // Durations as they were measured, by kind and stage.
+  void prepare() {
+    std::map<std::pair<InstructionKind, int64_t>, double> means;
+    for (const InstructionDuration& i : run_.instructions) means[{i.kind, i.stage}] = i.seconds;
+    measured_ = predicted_;
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      const Instruction& i = program_.instructions[size_t(id)];
+      const auto found = means.find({i.kind, i.stage});
+      if (found != means.end()) measured_[size_t(id)] = found->second;
+    }
+    busy_.assign(size_t(program_.ranks), 0.0);
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      for (const Lane& lane : program_.lanes(id)) {
+        if (program_.instructions[size_t(id)].is_compute())
+          busy_[size_t(lane.rank)] += predicted_[size_t(id)];
+      }
+    }
+    double inside = 0.0, mean_busy = 0.0;
+    for (const double busy : busy_) mean_busy += busy / double(busy_.size());
+    for (const ExposedCommunication& e : plan_.prediction.exposed) {
+      if (e.kind <= CommunicationKind::sharding) inside += e.seconds;
+    }
+    kernel_share_ = mean_busy > 0.0 ? std::max(0.05, 1.0 - inside / mean_busy) : 1.0;
+    for (const reports::RankRecord& r : run_.ranks) {
+      const double expected = busy_[size_t(pipeline_rank(r))] * kernel_share_;
+      if (expected > 0.0) slowness_.push_back(r.compute_s / expected);
+    }
+    usual_ = median(slowness_);
+  }
+
+  int pipeline_rank(const reports::RankRecord& r) const { return int(grid_.coordinates(r.rank).pipeline); }
+
+  // `durations` with `seconds[rank]` more of compute on each pipeline rank, or less.
+  std::vector<double> with_compute(std::vector<double> durations, const std::vector<double>& seconds) const {
+    std::vector<double> busy(busy_.size(), 0.0);
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      for (const Lane& lane : program_.lanes(id)) {
+        if (program_.instructions[size_t(id)].is_compute()) busy[size_t(lane.rank)] += durations[size_t(id)];
+      }
+    }
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      if (!program_.instructions[size_t(id)].is_compute()) continue;
+      const auto rank = size_t(program_.lanes(id).front().rank);
+      if (busy[rank] > 0.0) durations[size_t(id)] *= std::max(0.0, 1.0 + seconds[rank] / busy[rank]);
+    }
+    return durations;
+  }
+
+  // What the step would take if compute of a pipeline rank lost `seconds[rank]` of its measured time.
+  double without_compute(std::vector<double> seconds) const {
+    for (double& s : seconds) s = -s;
+    return simulated(with_compute(measured_, seconds));
+  }
+
+  void find_stragglers() {
+    if (slowness_.size() != run_.ranks.size() || run_.ranks.size() < 2) return;
+    // Instructions were timed on the first replica; the others' slow ranks let it wait for their gradients.
+    std::vector<double> excess(busy_.size(), 0.0), elsewhere(busy_.size(), 0.0);
+    std::vector<std::string> slow;
+    double worst = 1.0;
+    for (size_t i = 0; i < run_.ranks.size(); ++i) {
+      if (slowness_[i] < kStraggles * usual_) continue;
+      const reports::RankRecord& r = run_.ranks[i];
+      const RankCoordinates at = grid_.coordinates(r.rank);
+      double& of_stage = (at.data == 0 && at.context == 0 ? excess : elsewhere)[size_t(at.pipeline)];
+      of_stage = std::max(of_stage, r.compute_s * (1.0 - usual_ / slowness_[i]));
+      slow.push_back(std::to_string(r.rank));
+      worst = std::max(worst, slowness_[i] / usual_);
+    }
+    if (slow.empty() || slow.size() * 2 > run_.ranks.size()) return;
+    const double here = measured_step_s_ - without_compute(excess);
+    const std::vector<double> together = with_predicted_durations(is_gradients);
+    waited_for_straggler_ = std::min(measured_step_s_ - simulated(together),
+                                     simulated(with_compute(together, elsewhere)) - simulated(together));
+    const double cost = std::max(here, waited_for_straggler_);
+    const size_t shown = std::min<size_t>(slow.size(), 4);
+    add(fmt::format("slow rank{} {}{}", slow.size() > 1 ? "s" : "",
+                    fmt::join(slow.begin(), slow.begin() + int64_t(shown), ", "),
+                    slow.size() > shown ? ", ..." : ""),
+        fmt::format("its compute takes {:.2f} times what other ranks take for theirs", worst),
+        "check that GPU's clocks, temperature and ECC errors, and what else runs on its host; or exchange it",
+        cost);
+  }
+
+  void find_slow_kernels() {
+    if (slowness_.empty()) return;
+    std::vector<double> excess;
+    for (const double busy : busy_) excess.push_back(busy * kernel_share_ * std::max(0.0, usual_ - 1.0));
+    if (usual_ <= 1.0) return;
+    add("slow kernels",
+        fmt::format("compute takes {:.2f} times what the plan expects, on the median rank", usual_),
+        "measure this machine with mpt-profile and plan again; check clocks and power limits",
+        measured_step_s_ - without_compute(excess));
+  }
+
+  // Of each kind the rank that waits least tells what the traffic takes; the others wait for slow ranks.
+  void find_slow_collectives() {
+    for (const InsideKind& kind : kInside) {
+      double expected = 0.0;
+      for (const ExposedCommunication& e : plan_.prediction.exposed) {
+        if (e.kind == kind.kind) expected = e.seconds;
+      }
+      double least = INFINITY;
+      for (const reports::RankRecord& r : run_.ranks) {
+        const double usual_busy = busy_[size_t(pipeline_rank(r))];
+        double mean_busy = 0.0;
+        for (const double busy : busy_) mean_busy += busy / double(busy_.size());
+        // A rank with less to do has fewer collectives.
+        const double weight = usual_busy > 0.0 ? mean_busy / usual_busy : 1.0;
+        least = std::min(least, (r.*kind.seconds) * weight);
+      }
+      if (!std::isfinite(least) || least <= expected) continue;
+      const std::vector<double> excess(busy_.size(), least - expected);
+      add(kind.name,
+          fmt::format("{} of a rank's step, {} expected", format_seconds(least), format_seconds(expected)),
+          kind.change, measured_step_s_ - without_compute(excess));
+    }
+  }
+
+  // The measured durations, some kinds of them as predicted.
+  template <class F>
+  std::vector<double> with_predicted_durations(F&& chosen) const {
+    std::vector<double> durations = measured_;
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      if (chosen(program_.instructions[size_t(id)].kind))
+        durations[size_t(id)] = std::min(durations[size_t(id)], predicted_[size_t(id)]);
+    }
+    return durations;
+  }
+
+  std::pair<double, double> mean_of(bool transfers) const {
+    double measured = 0.0, predicted = 0.0;
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      const InstructionKind kind = program_.instructions[size_t(id)].kind;
+      const bool gradients =
+          kind == InstructionKind::reduce_gradient || kind == InstructionKind::gather_parameters;
+      if (transfers ? !is_transfer(kind) : !gradients) continue;
+      measured += measured_[size_t(id)];
+      predicted += predicted_[size_t(id)];
+    }
+    return {measured, predicted};
+  }
+
+  void find_slow_lanes() {
+    const auto ratio = [](const std::pair<double, double>& sums) {
+      return sums.second > 0.0 ? sums.first / sums.second : 1.0;
+    };
+    add("transfers between stages",
+        fmt::format("they take {:.1f} times what the plan expects", ratio(mean_of(true))),
+        "check the links between pipeline neighbours; or plan with the measured bandwidth in the cluster "
+        "file",
+        measured_step_s_ - simulated(with_predicted_durations(is_transfer)));
+    add("gradient reduction and norm",
+        fmt::format("they take {:.1f} times what the plan expects", ratio(mean_of(false))),
+        "check the links between replicas; overlap it with backward; or plan with fewer replicas",
+        measured_step_s_ - simulated(with_predicted_durations(is_gradients)) - waited_for_straggler_);
+  }
+
+  const Plan& plan_;
+  const MeasuredRun& run_;
+  StepProgram program_;
+  RankGrid grid_;
+  std::vector<double> predicted_, measured_;  // by instruction
+  Contention contention_;
+  std::vector<double> busy_;      // predicted compute of each pipeline rank, collectives inside included
+  std::vector<double> slowness_;  // measured over predicted kernels of each rank
+  double kernel_share_ = 1.0, usual_ = 1.0, measured_step_s_ = 0.0, waited_for_straggler_ = 0.0;
+  Diagnosis result_;
+};
+
+}  // namespace
+
+Diagnosis diagnose(const Plan& plan, const MeasuredRun& run) { return Diagnoser(plan, run).run(); }
+
+}  // namespace mpt::planner

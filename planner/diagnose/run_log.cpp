@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/diagnose/run_log.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+
+#include "core/error.h"
+#include "core/json.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr size_t kWarmUp = 2;  // steps that fill caches and compile kernels
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// The steps that count: without the first ones where there are enough others.
+size_t first_counted(size_t steps) { return steps > 2 * kWarmUp ? kWarmUp : 0; }
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+double number_at(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_number() ? found->get<double>() : 0.0;
+}
+
+class MptLog {
+ public:
+  MptLog(const std::vector<std::string>& lines, const std::string& file) {
+    for (size_t n = 1; n < lines.size(); ++n) {
+      Json row = Json::parse(lines[n], nullptr, false);
+      // The last line of a run that was killed may be cut.
+      if (row.is_discarded() && n + 1 < lines.size())
+        throw UserError(
+            Problem{fmt::format("{} at line {}", file, n + 1), "not JSON", "a step of mpt-run", ""});
+      if (row.is_object() && row.contains("step_time_s")) rows_.push_back(std::move(row));
+    }
+    if (rows_.empty()) throw UserError(Problem{file, "no steps", "a log of at least one step", "run longer"});
+  }
+
+  MeasuredRun run(const Plan& plan) const {
+    MeasuredRun run;
+    std::vector<double> times;
+    std::map<int64_t, reports::RankRecord> ranks;
+    std::map<std::pair<InstructionKind, int64_t>, double> instructions;
+    const size_t first = first_counted(rows_.size());
+    const double share = 1.0 / double(rows_.size() - first);
+    for (size_t n = first; n < rows_.size(); ++n) {
+      times.push_back(number_at(rows_[n], "step_time_s"));
+      run.data_wait_s += number_at(rows_[n], "data_wait_s") * share;
+      for (const Json& rank : rows_[n].value("ranks", Json::array())) add(rank, share, plan, ranks);
+      for (const Json& i : rows_[n].value("instructions", Json::array())) {
+        const auto kind = i.is_object() ? enum_value<InstructionKind>(i.value("kind", "")) : std::nullopt;
+        if (kind) instructions[{*kind, int64_t(number_at(i, "stage"))}] += number_at(i, "seconds") * share;
+      }
+    }
+    run.step_time_s = median(times);
+    for (const auto& [rank, record] : ranks) run.ranks.push_back(record);
+    for (const auto& [key, seconds] : instructions)
+      run.instructions.push_back({key.first, key.second, seconds});
+    run.source = fmt::format("mpt-run's log, {} steps", times.size());
+    return run;
+  }
+
+ private:
+  static void add(const Json& row, double share, const Plan& plan,
+                  std::map<int64_t, reports::RankRecord>& ranks) {
+    const auto rank = int64_t(number_at(row, "rank"));
+    if (!row.is_object() || rank < 0 || rank >= plan.layout.ranks()) return;
+    reports::RankRecord& r = ranks[rank];
+    r.rank = rank;
+    const std::pair<const char*, double*> fields[] = {
+        {"compute_s", &r.compute_s},     {"tensor_s", &r.tensor_s},     {"context_s", &r.context_s},
+        {"expert_s", &r.expert_s},       {"sharding_s", &r.sharding_s}, {"transfer_s", &r.transfer_s},
+        {"gradients_s", &r.gradients_s}, {"idle_s", &r.idle_s},         {"data_wait_s", &r.data_wait_s}};
+    for (const auto& [name, value] : fields) *value += number_at(row, name) * share;
+  }
+
+  std::vector<Json> rows_;
+};
+
+// The numbers behind `key` in every line that has it; commas within numbers are skipped.
+std::vector<double> numbers_behind(const std::vector<std::string>& lines, const std::string& key) {
+  std::vector<double> numbers;
+  for (const std::string& line : lines) {
+    const size_t at = line.find(key);
+    if (at == std::string::npos) continue;
+    std::string text = line.substr(at + key.size(), 40);
+    std::erase(text, ',');
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (end != text.c_str() && value > 0.0) numbers.push_back(value);
+  }
+  return numbers;
+}
+
+MeasuredRun of_times(std::vector<double> times, const char* whose) {
+  times.erase(times.begin(), times.begin() + int64_t(first_counted(times.size())));
+  MeasuredRun run;
+  run.step_time_s = median(times);
+  run.source = fmt::format("{} log, {} lines", whose, times.size());
+  return run;
+}
+
+}  // namespace
+
+MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan) {
+  const std::vector<std::string> lines = lines_of(read_file(file));
+  if (!lines.empty() && lines.front().find("\"mpt-run-log\"") != std::string::npos)
+    return MptLog(lines, file.string()).run(plan);
+  // megatron/training/training.py, training_log()
+  std::vector<double> times = numbers_behind(lines, "elapsed time per iteration (ms):");
+  if (!times.empty()) {
+    for (double& time : times) time *= 1e-3;
+    return of_times(std::move(times), "Megatron-LM's");
+  }
+  // torchtitan/components/metrics.py: tokens per second and device
+  times = numbers_behind(lines, "tps:");
+  if (!times.empty()) {
+    for (double& time : times)
+      time = double(plan.workload.tokens_per_step()) / (time * double(plan.layout.ranks()));
+    return of_times(std::move(times), "torchtitan's");
+  }
+  throw UserError(Problem{
+      file.string(), "no step times",
+      "a log of mpt-run (--log), Megatron-LM (\"elapsed time per iteration\") or torchtitan (\"tps\")",
+      "or give --step-time SECONDS"});
+}
+
+}  // namespace mpt::planner

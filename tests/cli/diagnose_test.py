@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mpt-plan diagnose finds causes that are known: runs of the emulated device with a slow rank, a slow link, slow data or a bad layout.
+
+Usage: diagnose_test.py BIN
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+BIN = sys.argv[1]
+FAILED = []
+PLAN = ["--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--schedule", "1f1b"]
+
+
+def run(program, *options):
+    done = subprocess.run([os.path.join(BIN, program), *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return done.returncode, done.stdout
+
+
+def check(what, right, why):
+    if not right:
+        FAILED.append(what)
+        print(f"FAILED {what}: {why}")
+
+
+def emulate(scratch, plan, name, *faults):
+    log = os.path.join(scratch, name + ".jsonl")
+    # Longer sleeps are more exact; the machine that runs this may be busy.
+    code, output = run("mpt-run", plan, "--device", "emulate", "--time-scale", 4, "--steps", 4, "--quiet", "--log", log, *faults)
+    check(f"{name}, emulation", code == 0, output)
+    return log
+
+
+def causes(plan, *options):
+    code, output = run("mpt-plan", "diagnose", plan, *options, "--json")
+    if code != 0:
+        check(f"diagnose {options}", False, output)
+        return {"causes": []}
+    return json.loads(output)
+
+
+def first(diagnosis):
+    return diagnosis["causes"][0]["name"] if diagnosis["causes"] else "nothing"
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        plan = os.path.join(scratch, "plan.json")
+        code, output = run("mpt-plan", *PLAN, "--tp", 2, "--pp", 2, "--dp", 2, "-o", plan)
+        check("plan", code == 0, output)
+        predicted = json.load(open(plan))["prediction"]["step_time_s"]
+        cases = {"slow rank": (["--slow-rank", "1:1.5"], "slow rank 1"),
+                 "slow rank of another replica": (["--slow-rank", "6:1.5"], "slow rank 6"),
+                 "slow link between stages": (["--slow-link", "transfer:100"], "transfers between stages"),
+                 "slow link between tensor ranks": (["--slow-link", "tensor:4"], "tensor-parallel collectives"),
+                 "slow link between replicas": (["--slow-link", "gradients:10"], "gradient reduction and norm"),
+                 "slow data": (["--slow-data", 0.2], "waiting for data")}
+        for name, (faults, cause) in cases.items():
+            diagnosis = causes(plan, emulate(scratch, plan, name.replace(" ", "-"), *faults), "--no-search")
+            check(name, first(diagnosis) == cause, diagnosis)
+            if diagnosis["causes"]:
+                won = diagnosis["causes"][0]["seconds"]
+                lost = diagnosis["measured_step_time_s"] - predicted
+                check(f"{name}, its cost", 0.6 * lost <= won <= 1.4 * lost, (won, lost))
+        healthy = causes(plan, emulate(scratch, plan, "healthy"), "--no-search")
+        check("healthy", all(c["share"] < 0.1 for c in healthy["causes"]), healthy)
+
+        bad = os.path.join(scratch, "bad.json")
+        run("mpt-plan", "--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--pp", 8, "--tp", 1,
+            "--schedule", "gpipe", "-o", bad)
+        diagnosis = causes(bad, emulate(scratch, bad, "bad"))
+        check("bad layout", first(diagnosis) == "the layout", diagnosis)
+
+        log = os.path.join(scratch, "megatron.log")
+        with open(log, "w") as out:
+            for i in range(8):
+                out.write(f" [2026-01-01 00:00:0{i}] iteration {i:8}/ 100 | consumed samples: 1 | elapsed time per iteration (ms): "
+                          f"{predicted * 1500:.1f} | learning rate: 1.0E-05 |\n")
+        diagnosis = causes(plan, log, "--no-search")
+        check("Megatron-LM's log", abs(diagnosis["measured_step_time_s"] / predicted - 1.5) < 0.01, diagnosis)
+        log = os.path.join(scratch, "titan.log")
+        with open(log, "w") as out:
+            for i in range(8):
+                tps = 32 * 2048 / 8 / predicted / 2
+                out.write(f"[titan] step: {i:2}  loss:  8.0  grad_norm:  1.0  memory: 30.0GiB(40.0%)  tps: {tps:,.0f}  tflops: 1.0  mfu: 1.0%\n")
+        diagnosis = causes(plan, log, "--no-search")
+        check("torchtitan's log", abs(diagnosis["measured_step_time_s"] / predicted - 2.0) < 0.01, diagnosis)
+
+        for name, options, words in (("no log", [plan], "--step-time"), ("a log of nothing", [plan, __file__], "elapsed time per iteration"),
+                                     ("no plan", [log, log], "JSON")):
+            code, output = run("mpt-plan", "diagnose", *options)
+            check(name, code == 2 and words in output, output)
+        code, output = run("mpt-run", plan, "--device", "emulate", "--slow-rank", "8:2")
+        check("a rank that is not there", code == 2 and "0 to 7" in output, output)
+        code, output = run("mpt-run", plan, "--device", "emulate", "--slow-link", "road:2")
+        check("a link that is not there", code == 2 and "a kind of traffic" in output, output)
+    print(f"{len(FAILED)} failed" if FAILED else "every cause was found")
+    return 1 if FAILED else 0
+
+
+sys.exit(main())
