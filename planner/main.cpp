@@ -44,7 +44,8 @@ void search_or_simulate(const planner::PlanOptions& o) {
     return;
   }
   const Plan plan = planner::search_plan(*planner::prepare(o), size_t(o.top));
-  planner::write_outputs(o.out, plan, planner::describe_plan(plan) + planner::describe_cost(o.cost, plan));
+  planner::write_outputs(o.out, plan, planner::describe_plan(plan) + planner::describe_cost(o.cost, plan),
+                         o.cost);
 }
 
 int run(int argc, char** argv) {

@@ -5,6 +5,7 @@
 
 #include "core/json.h"
 #include "core/quantity.h"
+#include "core/rank_grid.h"
 #include "reports/compare.h"
 
 namespace mpt::reports {
@@ -66,17 +67,107 @@ Json memory_of(const Plan& plan, const RunResult* result) {
   return out;
 }
 
+// [rank, [bytes, ...]] at equal distances over the step: memory as the program's own accounting has it, at
+// the ends of instructions and with their workspace while they run; of each distance the highest.
+Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
+  constexpr size_t kMostRanks = 8, kMostPoints = 240;
+  const double end_s = std::max(1e-9, step_time_s(timeline));
+  const size_t ranks = size_t(program.ranks);
+  std::vector<int64_t> held = program.static_bytes;
+  std::vector<std::vector<int64_t>> highest(ranks, std::vector<int64_t>(kMostPoints, -1));
+  const auto note = [&](size_t rank, double time_s, int64_t bytes) {
+    const size_t slot = std::min(kMostPoints - 1, size_t(time_s / end_s * double(kMostPoints)));
+    highest[rank][slot] = std::max(highest[rank][slot], bytes);
+  };
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    const Instruction& i = program.instructions[size_t(id)];
+    if (!i.is_compute()) continue;
+    const auto rank = size_t(program.lanes(id).front().rank);
+    const Span& span = timeline.spans[size_t(id)];
+    note(rank, span.start_s, held[rank] + i.acquire_bytes + i.workspace_bytes);
+    held[rank] += i.acquire_bytes - i.release_bytes;
+    note(rank, span.end_s, held[rank]);
+  }
+  Json out = Json::array();
+  // Of many ranks, some from the first to the last.
+  const size_t shown = std::min(ranks, kMostRanks);
+  for (size_t n = 0; n < shown; ++n) {
+    const size_t rank = shown == 1 ? 0 : n * (ranks - 1) / (shown - 1);
+    Json points = Json::array();
+    int64_t last = program.static_bytes[rank];
+    for (size_t slot = 0; slot < kMostPoints; ++slot) {
+      if (highest[rank][slot] >= 0) last = highest[rank][slot];
+      points.push_back(last);
+    }
+    out.push_back({rank, points});
+  }
+  return out;
+}
+
+// Compute, traffic that it does not hide, and the bubble, in seconds of the ranks' average.
+Json parts_of(const Plan& plan) {
+  const double step = plan.prediction.step_time_s;
+  double inside = 0.0, between = 0.0;
+  Json parts = Json::array();
+  for (const ExposedCommunication& e : plan.prediction.exposed)
+    (e.kind <= CommunicationKind::sharding ? inside : between) += e.seconds;
+  const double busy = step * (1.0 - plan.prediction.bubble_share);
+  parts.push_back({"compute", std::max(0.0, busy - inside)});
+  for (const ExposedCommunication& e : plan.prediction.exposed) {
+    if (e.seconds > 0.0) parts.push_back({enum_name(e.kind), e.seconds});
+  }
+  parts.push_back({"bubble", std::max(0.0, step - busy - between)});
+  return parts;
+}
+
+// [axis, degree, link, bandwidth]: the outermost level of the network that the axis crosses.
+Json links_of(const Plan& plan) {
+  Json out = Json::array();
+  const RankGrid grid(plan.layout);
+  const std::pair<const char*, Axis> axes[] = {{"tensor", Axis::tensor},
+                                               {"context", Axis::context},
+                                               {"data", Axis::data},
+                                               {"pipeline", Axis::pipeline}};
+  for (const auto& [name, axis] : axes) {
+    if (grid.degree(axis) == 1 || plan.cluster.levels.empty()) continue;
+    // Neighbours of a pipeline talk to each other only; the others to their whole group.
+    const int64_t reach =
+        axis == Axis::pipeline ? 2 * grid.stride(axis) : grid.degree(axis) * grid.stride(axis);
+    const LinkLevel* crossed = &plan.cluster.levels.back();
+    for (const LinkLevel& level : plan.cluster.levels) {
+      if (level.group_size < reach) continue;
+      crossed = &level;
+      break;
+    }
+    out.push_back({name, std::to_string(grid.degree(axis)), crossed->name,
+                   format_bandwidth(crossed->bandwidth_bytes_per_s), format_seconds(crossed->latency_s)});
+  }
+  return out;
+}
+
 Json ranking_of(const Plan& plan) {
   Json out = Json::array();
   for (const RankedLayout& r : plan.ranking) {
     out.push_back({layout_name(r.layout), r.step_time_s, format_seconds(r.step_time_s),
                    format_percent(r.bubble_share), format_bytes(double(r.peak_bytes)),
-                   format_count(int64_t(r.tokens_per_s))});
+                   format_count(int64_t(r.tokens_per_s)), r.peak_bytes});
   }
   return out;
 }
 
-Json facts_of(const Plan& plan) {
+std::string utilisation_of(const Plan& plan) {
+  const DeviceSpec& device = plan.cluster.device;
+  const double rate =
+      plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());
+  const double peak = plan.layout.precision == Precision::fp32  ? device.fp32_flop_per_s
+                      : plan.layout.precision == Precision::fp8 ? device.fp8_flop_per_s
+                                                                : device.bf16_flop_per_s;
+  const std::string text = format_flop_rate(rate) + " per device";
+  return peak > 0.0 && !plan.cluster.mixed() ? fmt::format("{} ({})", format_percent(rate / peak), text)
+                                             : text;
+}
+
+Json facts_of(const Plan& plan, const ReportFacts& more) {
   const Layout& l = plan.layout;
   const SearchCertificate& c = plan.search;
   Json facts = Json::array();
@@ -99,7 +190,8 @@ Json facts_of(const Plan& plan) {
   add("Schedule", fmt::format("{}, {} micro-batches of {}", plan.schedule.name, plan.schedule.micro_batches,
                               l.micro_batch));
   add("Recompute", enum_name(l.recompute));
-  add("Model FLOP/s", format_flop_rate(plan.prediction.model_flop_per_step / plan.prediction.step_time_s));
+  add("Model FLOP/s utilisation", utilisation_of(plan));
+  for (const auto& [name, value] : more) add(name.c_str(), value);
   add("Search", fmt::format("{} layouts: {} over memory, {} over the bound, {} simulated{}",
                             format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),
                             format_count(c.simulated), c.optimal ? "; optimal" : ""));
@@ -115,13 +207,15 @@ Json steps_of(const RunResult& result) {
   return steps;
 }
 
-std::string render(const Plan& plan, Json data) {
+std::string render(const Plan& plan, Json data, const ReportFacts& facts) {
   const std::string title = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
   data["title"] = title;
   data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {} x {}",
                                  plan.model.layers, plan.model.hidden, plan.workload.global_batch,
                                  plan.workload.sequence, plan.cluster.devices, plan.cluster.device.name);
-  data["facts"] = facts_of(plan);
+  data["facts"] = facts_of(plan, facts);
+  data["parts"] = parts_of(plan);
+  data["links"] = links_of(plan);
   data["ranking"] = ranking_of(plan);
   data["reasons"] = plan.reasons;
   data["rejected"] = plan.rejected;
@@ -200,15 +294,18 @@ std::string static_page(const std::string& title, const std::string& subtitle,
          "anywhere.</footer>\n</body>\n</html>\n";
 }
 
-std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted) {
+std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+                        const ReportFacts& facts) {
   Json data = plan_data(plan, nullptr);
+  data["memory_over_time"] = memory_over_time(program, predicted);
   add_series(data, "predicted", program, predicted);
-  return render(plan, std::move(data));
+  return render(plan, std::move(data), facts);
 }
 
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result) {
   Json data = plan_data(plan, &result);
+  data["memory_over_time"] = memory_over_time(program, predicted ? *predicted : result.timeline);
   if (predicted) {
     add_series(data, "predicted", program, *predicted);
     data["instructions"] = rows_of(compare_instructions(program, *predicted, result.timeline));
@@ -216,7 +313,7 @@ std::string run_report(const Plan& plan, const StepProgram& program, const std::
   add_series(data, "measured", program, result.timeline);
   data["comparison"] = rows_of(compare_run(plan, result));
   data["steps"] = steps_of(result);
-  return render(plan, std::move(data));
+  return render(plan, std::move(data), {});
 }
 
 }  // namespace mpt::reports

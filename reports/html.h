@@ -14,7 +14,11 @@
 
 namespace mpt::reports {
 
-std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted);
+/// Lines for the first screen that the plan alone does not know, such as what a training costs.
+using ReportFacts = std::vector<std::pair<std::string, std::string>>;
+
+std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
+                        const ReportFacts& facts = {});
 /// `predicted` is absent for plans too large to keep their simulated step.
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result);

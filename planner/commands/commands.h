@@ -49,7 +49,8 @@ Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
 /// Throws UserError where a result could not be written: before the work, not after it.
 void check_outputs(const OutputOptions& o);
 /// Writes what --output, --report and --json ask for; `text` is what is printed otherwise.
-void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text);
+void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
+                   const CostOptions& cost = {});
 /// "at 15T tokens: 84.1 days, ..." where --tokens is given; else empty.
 std::string describe_cost(const CostOptions& o, const Plan& plan);
 

@@ -206,7 +206,7 @@ void score(const PlanOptions& o, const Plan* given) {
   if (!o.out.json)
     text = describe_estimate(problem, plan, candidate) + describe_cost(o.cost, plan) +
            advice(problem, candidate);
-  write_outputs(o.out, plan, text);
+  write_outputs(o.out, plan, text, o.cost);
 }
 
 std::function<int()> add_estimate(CLI::App& app) {

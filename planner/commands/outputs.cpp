@@ -88,13 +88,21 @@ void check_outputs(const OutputOptions& o) {
   }
 }
 
-void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text) {
+void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
+                   const CostOptions& cost) {
   if (!o.output.empty()) save_plan(plan, o.output);
   if (!o.report.empty() || !o.trace.empty()) {
     const StepProgram program = program_of(plan);
     const Contention contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()};
     const Timeline timeline = simulate(program, durations_of(plan, program), contention);
-    if (!o.report.empty()) write_file_atomically(o.report, reports::plan_report(plan, program, timeline));
+    if (!o.report.empty()) {
+      reports::ReportFacts facts;
+      if (!cost.tokens.empty()) {
+        const std::string line = describe_cost(cost, plan);
+        facts.emplace_back("Training", line.substr(0, line.size() - 1));
+      }
+      write_file_atomically(o.report, reports::plan_report(plan, program, timeline, facts));
+    }
     if (!o.trace.empty())
       write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}));
   }

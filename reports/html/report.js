@@ -216,8 +216,36 @@
   });
   element('p', memory, 'Limit ' + data.memory_limit_text + (showLimit ? ' (dashed)' : ', far to the right') + (data.steps ? '; the dark mark is what the run measured' : '') + '.', {class: 'note'});
 
+  // ---- memory over the step, with the limit
+  const column = element('div', pair);
+  const flow = section('Memory over the step', 'memory-over-time', column);
+  const flowDrawing = picture(flow, 540, 240, 'Memory of pipeline ranks over one step, with the limit');
+  const flowLeft = narrow ? 104 : 70;
+  const flowMost = Math.max(...data.memory_over_time.map((m) => Math.max(...m[1])));
+  const flowTop = Math.max(flowMost, data.memory_limit < flowMost * 4 ? data.memory_limit : 0) * 1.05;
+  const flowY = (v) => 200 - v / flowTop * 185;
+  [0, 0.5, 1].forEach((k) => {
+    shape('line', flowDrawing, {x1: flowLeft, x2: 535, y1: flowY(flowTop * k), y2: flowY(flowTop * k), stroke: 'var(--line)'});
+    shape('text', flowDrawing, {x: flowLeft - 6, y: flowY(flowTop * k) + 4, 'text-anchor': 'end'}, bytes(Math.max(1, flowTop * k)).replace('1.00 B', '0'));
+  });
+  const flowColours = ['--forward', '--backward', '--weight', '--transfer', '--reduce', '--step', '--accent', '--ink'];
+  const flowLegend = element('div', flow, null, {class: 'legend'});
+  data.memory_over_time.forEach((m, index) => {
+    const colour = 'var(' + flowColours[index % flowColours.length] + ')';
+    const points = m[1].map((v, i) => (flowLeft + i / (m[1].length - 1) * (535 - flowLeft)).toFixed(1) + ',' + flowY(v).toFixed(1)).join(' ');
+    hover(shape('polyline', flowDrawing, {points: points, fill: 'none', stroke: colour, 'stroke-width': 2}), 'rank ' + m[0] + ': at most ' + bytes(Math.max(...m[1])));
+    const item = element('span', flowLegend);
+    element('i', item, null, {style: 'background:' + colour});
+    item.appendChild(document.createTextNode('rank ' + m[0]));
+  });
+  if (data.memory_limit < flowTop) {
+    shape('line', flowDrawing, {x1: flowLeft, x2: 535, y1: flowY(data.memory_limit), y2: flowY(data.memory_limit), stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
+  }
+  shape('text', flowDrawing, {x: flowLeft, y: 222}, '0');
+  shape('text', flowDrawing, {x: 535, y: 222, 'text-anchor': 'end'}, seconds(end));
+
   // ---- where the compute lanes' time goes
-  const time = section('Where the time goes', 'time', pair);
+  const time = section('Where the time goes', 'time', column);
   const share = series.map((s) => {
     const sums = {};
     let last = 0;
@@ -229,6 +257,8 @@
     sums.idle = whole - Object.values(sums).reduce((a, b) => a + b, 0);
     return {name: s[0], sums: sums, whole: whole};
   });
+  const stepSum = data.parts.reduce((sum, p) => sum + p[1], 0) || 1;
+  table(time, ['', '', 'of the step', 'share'], data.parts.map((p) => [p[0], p[1] / stepSum, seconds(p[1] * 1e6), (p[1] / stepSum * 100).toFixed(1) + '%']));
   const timeDrawing = picture(time, 540, share.length * 44 + 6, 'Share of forward, backward, optimizer and idle time');
   share.forEach((s, index) => {
     const y = index * 44;
@@ -241,7 +271,7 @@
       x += w;
     });
   });
-  element('p', time, 'Forward, backward, optimizer and, pale, idle: the bubble and waiting for transfers.', {class: 'note'});
+  element('p', time, 'Above: the predicted step by cause. Below: forward, backward, optimizer and, pale, idle lanes.', {class: 'note'});
 
   // ---- the run
   function curve(parent, column, label, format) {
@@ -265,8 +295,44 @@
     curve(section('Tokens per second', 'throughput', run), 2, 'Tokens per second by step', (v) => v >= 1000 ? (v / 1000).toPrecision(3) + 'K' : v.toPrecision(3));
   }
 
-  // ---- ranking, reasons, rejections
+  // ---- time against memory of the ranked layouts
   const slowest = Math.max(...data.ranking.map((r) => r[1]));
+  if (data.ranking.length > 1) {
+    const front = section('Time against memory', 'front');
+    const plot = picture(front, narrow ? 560 : 1100, 260, 'Step time against peak memory of the best layouts');
+    const wide = narrow ? 560 : 1100;
+    const times = data.ranking.map((r) => r[1]), peaks = data.ranking.map((r) => r[6]);
+    const t0 = Math.min(...times), t1 = Math.max(...times), m0 = Math.min(...peaks), m1 = Math.max(...peaks);
+    const px = (t) => 104 + (t1 > t0 ? (t - t0) / (t1 - t0) : 0.5) * (wide - 144);
+    const py = (m) => 210 - (m1 > m0 ? (m - m0) / (m1 - m0) : 0.5) * 180;
+    shape('line', plot, {x1: 92, x2: wide - 20, y1: 222, y2: 222, stroke: 'var(--line)'});
+    shape('line', plot, {x1: 92, x2: 92, y1: 20, y2: 222, stroke: 'var(--line)'});
+    [[m0, py(m0)], [m1, py(m1)]].forEach((tick) => shape('text', plot, {x: 86, y: tick[1] + 4, 'text-anchor': 'end'}, bytes(tick[0])));
+    shape('text', plot, {x: px(t0), y: 242, 'text-anchor': 'middle'}, seconds(t0 * 1e6));
+    if (t1 > t0) shape('text', plot, {x: px(t1), y: 242, 'text-anchor': 'middle'}, seconds(t1 * 1e6));
+    // The front: no other of these layouts is faster with less memory.
+    const order = data.ranking.slice().sort((a, b) => a[1] - b[1]);
+    let least = Infinity, path = '';
+    order.forEach((r) => {
+      if (r[6] >= least) return;
+      path += (path ? ' L ' + px(r[1]) + ' ' + py(least) + ' L ' : 'M ') + px(r[1]) + ' ' + py(r[6]);
+      least = r[6];
+    });
+    shape('path', plot, {d: path, fill: 'none', stroke: 'var(--accent)', 'stroke-width': 1.5, 'stroke-dasharray': '4 3'});
+    data.ranking.forEach((r, index) => {
+      const dot = shape('circle', plot, {cx: px(r[1]), cy: py(r[6]), r: index === 0 ? 8 : 6, fill: index === 0 ? 'var(--accent)' : 'var(--forward)', opacity: 0.9, tabindex: '0'});
+      hover(dot, r[0] + ': ' + r[2] + ', ' + r[4]);
+      shape('title', dot, {}, r[0] + ': ' + r[2] + ', ' + r[4]);
+    });
+    element('p', front, 'Step time to the right, peak memory upwards; the large dot is the plan, the dashed line the front of these layouts. mpt-plan --pareto has the whole one.', {class: 'note'});
+  }
+
+  // ---- the cluster
+  if (data.links.length) {
+    table(section('Which axis lies on which link', 'links'), ['axis', 'degree', 'link', 'per device', 'latency'], data.links);
+  }
+
+  // ---- ranking, reasons, rejections
   table(section('The best layouts', 'ranking'), ['layout', '', 'step time', 'bubble', 'peak memory', 'tokens/s'],
     data.ranking.map((r) => [r[0], r[1] / slowest, r[2], r[3], r[4], r[5]]), 0);
   list(section('Why this one', 'reasons'), data.reasons);

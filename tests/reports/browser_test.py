@@ -29,7 +29,7 @@ const moved = Number(drawing.dataset.from);
 document.getElementById('timeline-whole').click();
 document.documentElement.dataset.clicks = [zoomed < whole * 0.6, moved > from, Math.abs(span() - whole) < 1e-6].join();
 </script>"""
-SECTIONS = ["recommendation", "timeline", "memory", "time", "ranking", "reasons", "rejected"]
+SECTIONS = ["recommendation", "timeline", "memory", "memory-over-time", "time", "links", "ranking", "reasons", "rejected"]
 
 
 def dump(folder, page, width):
