@@ -15,8 +15,8 @@ function(mpt_library name)
   endif()
   add_library(mpt_${name} STATIC ${ARG_SOURCES})
   add_library(mpt::${name} ALIAS mpt_${name})
-  target_include_directories(mpt_${name} PUBLIC ${root})
-  target_link_libraries(mpt_${name} PUBLIC ${ARG_LINKS} PRIVATE mpt::warnings)
+  target_include_directories(mpt_${name} PUBLIC $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include/mpt>)
+  target_link_libraries(mpt_${name} PUBLIC ${ARG_LINKS} PRIVATE $<BUILD_INTERFACE:mpt::warnings>)
 endfunction()
 
 # mpt_executable(NAME SOURCES ... LINKS ...): a program in bin/.

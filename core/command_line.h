@@ -17,7 +17,7 @@ namespace mpt {
 /// Parses; returns the exit code if the program is done (help, version), nothing if it goes on. A wrong
 /// option is a UserError that names the nearest option. CLI11's own exit codes (105 and others) never show.
 inline std::optional<int> parse_command_line(CLI::App& app, int argc, char** argv) {
-  app.set_version_flag("--version", std::string("mpt ") + kVersion);
+  app.set_version_flag("--version", version_text());
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& done) {

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 namespace mpt {
 
 inline constexpr const char* kVersion = "0.1.0";
+
+/// "mpt 0.1.0", then one line for each choice that the build made.
+std::string version_text();
 
 }  // namespace mpt

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What cmake --install puts somewhere works there: programs, manual pages, completion, and find_package(mpt).
+
+Usage: install_test.py BUILD_FOLDER CMAKE
+"""
+
+import glob
+import gzip
+import os
+import subprocess
+import sys
+import tempfile
+
+BUILD, CMAKE = sys.argv[1:3]
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def run(*command):
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    prefix, plan = os.path.join(scratch, "prefix"), os.path.join(scratch, "plan.json")
+    run(CMAKE, "--install", BUILD, "--prefix", prefix)
+    run(f"{prefix}/bin/mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "-o", plan)
+    version = run(f"{prefix}/bin/mpt-run", "--version")
+    for words in ("mpt 0.", "CPU kernels:", "GPU module:"):
+        assert words in version, version
+    for program in ("mpt-plan", "mpt-run", "mpt-profile"):
+        page = gzip.open(glob.glob(f"{prefix}/**/man1/{program}.1.gz", recursive=True)[0], "rt").read()
+        for words in (".SH NAME", ".SH EXIT STATUS", "130", "\\-\\-help"):
+            assert words in page, (program, words)
+        completion = glob.glob(f"{prefix}/**/completions/{program}", recursive=True)[0]
+        script = f'source {completion}; COMP_WORDS=({program} --ver); COMP_CWORD=1; _{program.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
+        assert run("bash", "-c", script).split() == ["--version"], program
+    script = (f"source {prefix}/share/bash-completion/completions/mpt-plan; COMP_WORDS=(mpt-plan export --t); COMP_CWORD=2; _mpt_plan; "
+              'echo "${COMPREPLY[@]}"')
+    assert run("bash", "-c", script).split() == ["--to"]
+    consumer = os.path.join(scratch, "consumer")
+    run(CMAKE, "-S", HERE, "-B", consumer, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run(CMAKE, "--build", consumer)
+    arguments = run(f"{consumer}/consumer", plan)
+    assert arguments.startswith("--num-layers 32\n"), arguments
+print("installed, used, linked against")
