@@ -29,7 +29,7 @@ def check(what, right, why):
 def emulate(scratch, plan, name, *faults):
     log = os.path.join(scratch, name + ".jsonl")
     # Longer sleeps are more exact; the machine that runs this may be busy.
-    code, output = run("mpt-run", plan, "--device", "emulate", "--time-scale", 4, "--steps", 4, "--quiet", "--log", log, *faults)
+    code, output = run("mpt-run", plan, "--device", "emulate", "--time-scale", 3, "--steps", 3, "--quiet", "--log", log, *faults)
     check(f"{name}, emulation", code == 0, output)
     return log
 

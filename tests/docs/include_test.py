@@ -25,7 +25,7 @@ problems = []
 count = 0
 for folder in ("core", "models", "profiler", "planner", "runtime", "reports"):
     for file in (root / folder).rglob("*"):
-        if file.suffix not in (".h", ".cpp"):
+        if file.suffix not in (".h", ".cpp", ".cu", ".cuh"):
             continue
         path = file.relative_to(root).as_posix()
         own = folder_of(path)
