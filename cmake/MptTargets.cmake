@@ -4,6 +4,20 @@
 # library can include "planner/..." only if it links mpt::planner. With the repository root on the include
 # path every include would resolve and the table in docs/architecture.md would be a wish.
 
+# The headers of others that cost most, parsed once for libraries and programs and once for tests.
+if(MPT_PRECOMPILE)
+  set(MPT_COMMON_HEADERS <fmt/format.h> <nlohmann/json.hpp> <algorithm> <filesystem> <functional> <map> <memory>
+      <optional> <string> <vector>)
+  file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cpp "")
+  add_library(mpt_precompiled OBJECT ${CMAKE_BINARY_DIR}/precompiled.cpp)
+  target_precompile_headers(mpt_precompiled PRIVATE ${MPT_COMMON_HEADERS})
+endif()
+function(mpt_reuse_headers target from)
+  if(MPT_PRECOMPILE)
+    target_precompile_headers(${target} REUSE_FROM ${from})
+  endif()
+endfunction()
+
 # mpt_library(NAME FOLDER <folder> SOURCES ... LINKS ...): a static library mpt::NAME.
 function(mpt_library name)
   cmake_parse_arguments(ARG "" "FOLDER" "SOURCES;LINKS" ${ARGN})
@@ -17,6 +31,7 @@ function(mpt_library name)
   add_library(mpt::${name} ALIAS mpt_${name})
   target_include_directories(mpt_${name} PUBLIC $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include/mpt>)
   target_link_libraries(mpt_${name} PUBLIC ${ARG_LINKS} PRIVATE $<BUILD_INTERFACE:mpt::warnings>)
+  mpt_reuse_headers(mpt_${name} mpt_precompiled)
 endfunction()
 
 # mpt_executable(NAME SOURCES ... LINKS ...): a program in bin/.
@@ -41,6 +56,7 @@ function(mpt_test name)
   # A test's own code need not be fast, but is compiled often.
   target_compile_options(${name} PRIVATE -O1)
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} GTest::gtest_main mpt::warnings)
+  mpt_reuse_headers(${name} mpt_precompiled_tests)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
   target_compile_definitions(${name} PRIVATE
     MPT_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MPT_BINARY_DIR="${CMAKE_BINARY_DIR}")

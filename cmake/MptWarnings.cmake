@@ -4,6 +4,10 @@ add_library(mpt::warnings ALIAS mpt_warnings)
 # GCC 12 reports string concatenation as overlapping memcpy (gcc bug 105651), hence -Wno-restrict.
 target_compile_options(mpt_warnings INTERFACE -Wall -Wextra
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+# And with precompiled headers it takes strings for larger or smaller than they are.
+if(MPT_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  target_compile_options(mpt_warnings INTERFACE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
+endif()
 # Messages name places in the tree, not on the machine that built it.
 add_compile_options(-fmacro-prefix-map=${CMAKE_SOURCE_DIR}/=)
 if(MPT_WERROR)

@@ -124,7 +124,7 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
 }
 
 runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append) {
-  return {o.train.steps, o.log, append, o.quiet, o.watch, o.metrics_port};
+  return {o.train.steps, o.log, append, o.quiet, o.watch, o.metrics_port, o.device == "cuda"};
 }
 
 // "what:factor".

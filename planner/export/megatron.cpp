@@ -148,9 +148,11 @@ void add_data_parallel(const Plan& plan, Arguments& a, std::vector<std::string>&
   if (l.zero > 0 && l.shard < l.replicas())
     a.value("num-distributed-optimizer-instances", l.replicas() / l.shard);
   a.flag_if(l.overlap_gradient_reduce && l.replicas() > 1, "overlap-grad-reduce");
-  if (l.overlap_parameter_gather && l.zero > 0) {
-    a.flag("overlap-param-gather");
-  }
+  // Megatron-LM takes it beside the other only.
+  const bool reduces = l.overlap_gradient_reduce && l.replicas() > 1;
+  a.flag_if(l.overlap_parameter_gather && l.zero > 0 && reduces, "overlap-param-gather");
+  if (l.overlap_parameter_gather && l.zero > 0 && !reduces)
+    warnings.emplace_back("--overlap-param-gather needs --overlap-grad-reduce: left out");
   if (l.offload_optimizer) {
     a.flag("optimizer-cpu-offload");
     if (l.zero != 1) warnings.push_back("--optimizer-cpu-offload is made for the distributed optimizer");

@@ -20,7 +20,7 @@ class Backend {
 
   /// Devices of this machine that the process may use.
   virtual int device_count() const = 0;
-  /// The device of this process's rank `number`; ranks share devices where they are more.
+  /// The device of rank `number` of this host; ranks share devices where they are more.
   virtual std::unique_ptr<Device> make_device(int number) = 0;
   /// How the memory of `devices` travels: those of control.local_ranks(), in that order. `control` brings
   /// ranks together and tells of failures; it and the devices outlive the result. Throws UserError if the

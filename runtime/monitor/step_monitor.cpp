@@ -16,6 +16,9 @@ namespace mpt::runtime {
 StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
     : options_(options), terminal_(isatty(1) == 1) {
   if (options.metrics_port > 0) metrics_ = std::make_unique<MetricsServer>(options.metrics_port);
+  std::string reason;
+  if (options.gpus && (options.watch || !options.log.empty())) gpus_ = open_gpu_monitor(reason);
+  if (!reason.empty()) fmt::print(stderr, "mpt-run: note: the GPUs' load is not watched: {}\n", reason);
   if (options.log.empty()) return;
   log_ = std::fopen(options.log.c_str(), options.append ? "a" : "w");
   if (log_ == nullptr) {
@@ -66,9 +69,20 @@ std::string StepMonitor::rank_table(const reports::StepRecord& r) const {
   return text;
 }
 
+std::string StepMonitor::gpu_table() const {
+  if (loads_.empty()) return "";
+  reports::Table table({{"GPU"}, {"busy"}, {"memory busy"}, {"memory"}, {"power"}, {"clock"}});
+  for (const GpuLoad& load : loads_) {
+    table.add_row({std::to_string(load.gpu), format_percent(load.busy), format_percent(load.memory_busy),
+                   format_bytes(double(load.memory_bytes)), fmt::format("{:.0f} W", load.power_w),
+                   fmt::format("{} MHz", load.clock_mhz)});
+  }
+  return "\n" + table.text();
+}
+
 // Over what was drawn before.
 void StepMonitor::draw(const reports::StepRecord& r) {
-  const std::string text = line(r) + "\n\n" + rank_table(r);
+  const std::string text = line(r) + "\n\n" + rank_table(r) + gpu_table();
   if (drawn_lines_ > 0 && terminal_) fmt::print("\033[{}A\033[J", drawn_lines_);
   fmt::print("{}", text);
   drawn_lines_ = int(std::count(text.begin(), text.end(), '\n'));
@@ -105,6 +119,14 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
                             {"memory_bytes", rank.memory_bytes},
                             {"peak_bytes", rank.peak_bytes}});
   }
+  for (const GpuLoad& load : loads_) {
+    row["gpus"].push_back({{"gpu", load.gpu},
+                           {"busy", load.busy},
+                           {"memory_busy", load.memory_busy},
+                           {"memory_bytes", load.memory_bytes},
+                           {"power_w", load.power_w},
+                           {"clock_mhz", load.clock_mhz}});
+  }
   for (const InstructionDuration& i : r.instructions)
     row["instructions"].push_back({{"kind", enum_name(i.kind)}, {"stage", i.stage}, {"seconds", i.seconds}});
   fmt::print(log_, "{}\n", row.dump());
@@ -112,6 +134,7 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
 }
 
 void StepMonitor::on_step(const reports::StepRecord& r) {
+  if (gpus_) loads_ = gpus_->read();
   if (log_ != nullptr) write_row(r);
   if (metrics_) metrics_->set(r);
   if (options_.quiet) return;

@@ -11,6 +11,7 @@
 
 #include "core/plan.h"
 #include "reports/run_result.h"
+#include "runtime/monitor/gpu_load.h"
 #include "runtime/monitor/metrics_server.h"
 
 namespace mpt::runtime {
@@ -22,6 +23,7 @@ struct MonitorOptions {
   bool quiet = false;
   bool watch = false;    // a table of ranks that is drawn again with each step
   int metrics_port = 0;  // 0: none
+  bool gpus = false;     // the run is on GPUs: their load is watched and logged
 };
 
 class StepMonitor {
@@ -35,12 +37,15 @@ class StepMonitor {
  private:
   std::string line(const reports::StepRecord& record) const;
   std::string rank_table(const reports::StepRecord& record) const;
+  std::string gpu_table() const;
   void write_row(const reports::StepRecord& record);
   void draw(const reports::StepRecord& record);
 
   MonitorOptions options_;
   bool terminal_;
   std::unique_ptr<MetricsServer> metrics_;
+  std::unique_ptr<GpuMonitor> gpus_;
+  std::vector<GpuLoad> loads_;  // with the newest step
   int drawn_lines_ = 0;
   std::FILE* log_ = nullptr;
 };

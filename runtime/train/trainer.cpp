@@ -73,11 +73,12 @@ class Run {
   }
 
   void make_devices() {
-    const std::vector<int> local = world_->local_ranks();
+    const int count = int(world_->local_ranks().size());
+    const int first = inputs_.launch ? inputs_.launch->process_of_host * count : 0;
     std::vector<Device*> devices;
-    for (size_t i = 0; i < local.size(); ++i) {
+    for (int i = 0; i < count; ++i) {
       devices_.push_back(inputs_.backend == nullptr ? make_cpu_device()
-                                                    : inputs_.backend->make_device(int(i)));
+                                                    : inputs_.backend->make_device(first + i));
       devices.push_back(devices_.back().get());
     }
     if (inputs_.backend != nullptr)

@@ -2,7 +2,8 @@
 #pragma once
 
 // Which process of a run this one is, from the variables that launchers set: torchrun (RANK, WORLD_SIZE,
-// MASTER_ADDR, MASTER_PORT), Open MPI's mpirun (OMPI_COMM_WORLD_*), MPICH's Hydra (PMI_*), srun (SLURM_*).
+// LOCAL_RANK, MASTER_ADDR, MASTER_PORT), Open MPI's mpirun (OMPI_COMM_WORLD_*), MPICH's Hydra (PMI_*), srun
+// (SLURM_*).
 
 #include <optional>
 #include <string>
@@ -13,7 +14,8 @@ struct Launch {
   int process = 0, processes = 1;
   std::string master_address = "127.0.0.1";  // where process 0 listens while the run comes together
   int master_port = 29417;
-  std::string launcher;  // for messages
+  std::string launcher;     // for messages
+  int process_of_host = 0;  // number among those of this host: which GPUs are its own
 };
 
 /// Nothing if no launcher started this process, or if it started one only. Throws UserError if its variables

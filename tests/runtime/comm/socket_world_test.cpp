@@ -146,9 +146,10 @@ TEST(SocketWorld, StrangersAndGarbageDoNotStopTheMeeting) {
 }
 
 TEST(Launch, ReadsWhatLaunchersSet) {
-  const char* names[] = {"RANK",        "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                         "PMI_RANK",    "PMI_SIZE",   "SLURM_PROCID",         "SLURM_STEP_NUM_TASKS",
-                         "MASTER_ADDR", "MASTER_PORT"};
+  const char* names[] = {
+      "RANK",      "WORLD_SIZE",   "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+      "PMI_SIZE",  "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "MASTER_ADDR",          "MASTER_PORT",
+      "LOCAL_RANK"};
   const auto with = [&](const std::vector<std::pair<const char*, const char*>>& set) {
     for (const char* name : names) ::unsetenv(name);
     for (const auto& [name, value] : set) ::setenv(name, value, 1);
@@ -157,11 +158,15 @@ TEST(Launch, ReadsWhatLaunchersSet) {
   EXPECT_FALSE(with({}));
   EXPECT_FALSE(with({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
   EXPECT_FALSE(with({{"SLURM_PROCID", "0"}}));
-  const auto torch =
-      with({{"RANK", "3"}, {"WORLD_SIZE", "8"}, {"MASTER_ADDR", "node7"}, {"MASTER_PORT", "1234"}});
+  const auto torch = with({{"RANK", "3"},
+                           {"WORLD_SIZE", "8"},
+                           {"MASTER_ADDR", "node7"},
+                           {"MASTER_PORT", "1234"},
+                           {"LOCAL_RANK", "2"}});
   ASSERT_TRUE(torch);
   EXPECT_EQ(torch->process, 3);
   EXPECT_EQ(torch->processes, 8);
+  EXPECT_EQ(torch->process_of_host, 2);
   EXPECT_EQ(torch->master_address, "node7");
   EXPECT_EQ(torch->master_port, 1234);
   EXPECT_EQ(with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})->launcher, "mpirun");
