@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cmake --install puts somewhere works there: programs, manual pages, completion, and find_package(mpt).
 
-Usage: install_test.py BUILD_FOLDER CMAKE
+Usage: install_test.py BUILD_FOLDER CMAKE GENERATOR
 """
 
 import glob
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-BUILD, CMAKE = sys.argv[1:3]
+BUILD, CMAKE, GENERATOR = sys.argv[1:4]
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -40,7 +40,7 @@ with tempfile.TemporaryDirectory() as scratch:
               'echo "${COMPREPLY[@]}"')
     assert run("bash", "-c", script).split() == ["--to"]
     consumer = os.path.join(scratch, "consumer")
-    run(CMAKE, "-S", HERE, "-B", consumer, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run(CMAKE, "-G", GENERATOR, "-S", HERE, "-B", consumer, f"-DCMAKE_PREFIX_PATH={prefix}")
     run(CMAKE, "--build", consumer)
     arguments = run(f"{consumer}/consumer", plan)
     assert arguments.startswith("--num-layers 32\n"), arguments

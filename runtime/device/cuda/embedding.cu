@@ -18,22 +18,25 @@ __global__ void embedding_forward_kernel(int64_t hidden, int64_t first, int64_t 
 }
 
 // A block owns some rows of the table and columns of them, and walks all tokens: each sum is made by one
-// thread in the tokens' order, so that it is the same in every run.
+// thread in the tokens' order, so that it is the same in every run. Most chunks hold none of its words.
 template <class T>
 __global__ void embedding_backward_kernel(int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                                           const int32_t* ids, const T* dy, State<T>* dtable) {
   __shared__ int32_t chunk[kThreads];
   const int64_t first_row = int64_t(blockIdx.x) * kTableRows;
+  const int64_t last_row = min(first_row + kTableRows, rows);
   const int64_t column = int64_t(blockIdx.y) * blockDim.x + threadIdx.x;
+  const auto is_own = [&](int64_t row) { return row >= first_row && row < last_row; };
   for (int64_t begin = 0; begin < tokens; begin += blockDim.x) {
-    __syncthreads();  // the last chunk has been read
-    if (begin + threadIdx.x < tokens) chunk[threadIdx.x] = ids[begin + threadIdx.x];
-    __syncthreads();
     const int64_t count = min(int64_t(blockDim.x), tokens - begin);
+    __syncthreads();  // the last chunk has been read
+    if (threadIdx.x < count) chunk[threadIdx.x] = ids[begin + threadIdx.x];
+    const int own = threadIdx.x < count && is_own(int64_t(chunk[threadIdx.x]) - first) ? 1 : 0;
+    if (block_reduce(own, Maximum(), 0) == 0) continue;
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = chunk[i] - first;
-      if (row < first_row || row >= first_row + kTableRows || row >= rows || column >= hidden) continue;
-      dtable[row * hidden + column] += wide(dy[(begin + i) * hidden + column]);
+      const int64_t row = int64_t(chunk[i]) - first;
+      if (is_own(row) && column < hidden)
+        dtable[row * hidden + column] += wide(dy[(begin + i) * hidden + column]);
     }
   }
 }
