@@ -5,8 +5,8 @@
 
 #include "core/json.h"
 #include "core/quantity.h"
-#include "core/rank_grid.h"
 #include "reports/compare.h"
+#include "reports/utilisation.h"
 
 namespace mpt::reports {
 
@@ -120,27 +120,11 @@ Json parts_of(const Plan& plan) {
   return parts;
 }
 
-// [axis, degree, link, bandwidth]: the outermost level of the network that the axis crosses.
-Json links_of(const Plan& plan) {
+Json links_of(const std::vector<AxisLink>& links) {
   Json out = Json::array();
-  const RankGrid grid(plan.layout);
-  const std::pair<const char*, Axis> axes[] = {{"tensor", Axis::tensor},
-                                               {"context", Axis::context},
-                                               {"data", Axis::data},
-                                               {"pipeline", Axis::pipeline}};
-  for (const auto& [name, axis] : axes) {
-    if (grid.degree(axis) == 1 || plan.cluster.levels.empty()) continue;
-    // Neighbours of a pipeline talk to each other only; the others to their whole group.
-    const int64_t reach =
-        axis == Axis::pipeline ? 2 * grid.stride(axis) : grid.degree(axis) * grid.stride(axis);
-    const LinkLevel* crossed = &plan.cluster.levels.back();
-    for (const LinkLevel& level : plan.cluster.levels) {
-      if (level.group_size < reach) continue;
-      crossed = &level;
-      break;
-    }
-    out.push_back({name, std::to_string(grid.degree(axis)), crossed->name,
-                   format_bandwidth(crossed->bandwidth_bytes_per_s), format_seconds(crossed->latency_s)});
+  for (const AxisLink& link : links) {
+    out.push_back({link.axis, std::to_string(link.degree), link.level.name,
+                   format_bandwidth(link.level.bandwidth_bytes_per_s), format_seconds(link.level.latency_s)});
   }
   return out;
 }
@@ -156,18 +140,13 @@ Json ranking_of(const Plan& plan) {
 }
 
 std::string utilisation_of(const Plan& plan) {
-  const DeviceSpec& device = plan.cluster.device;
   const double rate =
       plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());
-  const double peak = plan.layout.precision == Precision::fp32  ? device.fp32_flop_per_s
-                      : plan.layout.precision == Precision::fp8 ? device.fp8_flop_per_s
-                                                                : device.bf16_flop_per_s;
-  const std::string text = format_flop_rate(rate) + " per device";
-  return peak > 0.0 && !plan.cluster.mixed() ? fmt::format("{} ({})", format_percent(rate / peak), text)
-                                             : text;
+  return fmt::format("{} ({} per device)", format_percent(model_flop_utilisation(plan)),
+                     format_flop_rate(rate));
 }
 
-Json facts_of(const Plan& plan, const ReportFacts& more) {
+Json facts_of(const Plan& plan, const std::vector<std::pair<std::string, std::string>>& more) {
   const Layout& l = plan.layout;
   const SearchCertificate& c = plan.search;
   Json facts = Json::array();
@@ -207,15 +186,15 @@ Json steps_of(const RunResult& result) {
   return steps;
 }
 
-std::string render(const Plan& plan, Json data, const ReportFacts& facts) {
+std::string render(const Plan& plan, Json data, const ReportExtras& extras) {
   const std::string title = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
   data["title"] = title;
   data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {} x {}",
                                  plan.model.layers, plan.model.hidden, plan.workload.global_batch,
                                  plan.workload.sequence, plan.cluster.devices, plan.cluster.device.name);
-  data["facts"] = facts_of(plan, facts);
+  data["facts"] = facts_of(plan, extras.facts);
   data["parts"] = parts_of(plan);
-  data["links"] = links_of(plan);
+  data["links"] = links_of(extras.links);
   data["ranking"] = ranking_of(plan);
   data["reasons"] = plan.reasons;
   data["rejected"] = plan.rejected;
@@ -295,11 +274,11 @@ std::string static_page(const std::string& title, const std::string& subtitle,
 }
 
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
-                        const ReportFacts& facts) {
+                        const ReportExtras& extras) {
   Json data = plan_data(plan, nullptr);
   data["memory_over_time"] = memory_over_time(program, predicted);
   add_series(data, "predicted", program, predicted);
-  return render(plan, std::move(data), facts);
+  return render(plan, std::move(data), extras);
 }
 
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,

@@ -12,15 +12,21 @@ constexpr size_t kWarmUpSteps = 3;
 template <class F>
 double median_of(const RunResult& result, F&& value) {
   std::vector<double> values;
-  const size_t skip = result.steps.size() > 2 * kWarmUpSteps ? kWarmUpSteps : 0;
-  for (size_t i = skip; i < result.steps.size(); ++i) values.push_back(value(result.steps[i]));
+  for (size_t i = warm_up_steps(result.steps.size()); i < result.steps.size(); ++i)
+    values.push_back(value(result.steps[i]));
+  return median(std::move(values));
+}
+
+}  // namespace
+
+size_t warm_up_steps(size_t steps) { return steps > 2 * kWarmUpSteps ? kWarmUpSteps : 0; }
+
+double median(std::vector<double> values) {
   if (values.empty()) return 0.0;
   std::sort(values.begin(), values.end());
   const size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
 }
-
-}  // namespace
 
 std::vector<InstructionDuration> mean_durations(const StepProgram& program, const Timeline& timeline) {
   std::map<std::pair<InstructionKind, int64_t>, std::pair<double, int64_t>> sums;

@@ -58,6 +58,11 @@ std::vector<InstructionDuration> mean_durations(const StepProgram& program, cons
 std::vector<int64_t> find_stragglers(const std::vector<RankRecord>& ranks,
                                      const std::vector<int64_t>& stage_of, double factor = 1.5);
 
+/// Of no values: 0.
+double median(std::vector<double> values);
+/// How many of a run's first steps warm caches up and are left out of medians: none where there are few.
+size_t warm_up_steps(size_t steps);
+
 /// Median step time; the first steps warm caches up and are left out where there are enough others.
 double median_step_time_s(const RunResult& result);
 double median_bubble_share(const RunResult& result);

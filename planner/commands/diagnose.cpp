@@ -113,10 +113,7 @@ void run(const DiagnoseOptions& o) {
     throw UserError(Problem{"LOG", "missing", "a log of the run, or --step-time SECONDS", "see --help"});
   }
   Diagnosis diagnosis = diagnose(plan, measured);
-  if (const auto cause = better_layout(plan, o); cause && cause->seconds >= 0.01 * diagnosis.measured_s)
-    diagnosis.causes.push_back(*cause);
-  std::sort(diagnosis.causes.begin(), diagnosis.causes.end(),
-            [](const Cause& a, const Cause& b) { return a.seconds > b.seconds; });
+  if (auto cause = better_layout(plan, o)) add_cause(diagnosis, std::move(*cause));
   if (o.json) {
     fmt::print("{}\n", to_json(diagnosis).dump(1));
   } else {

@@ -23,10 +23,8 @@ struct ImportOptions {
   PlanOptions problem;
 };
 
-Imported read(const ImportOptions& o) {
-  if (o.from == "megatron") return import_megatron(o.file);
-  if (o.from == "torchtitan") return import_torchtitan(o.file);
-  return o.file.ends_with(".toml") ? import_torchtitan(o.file) : import_megatron(o.file);
+bool is_torchtitan(const ImportOptions& o) {
+  return o.from.empty() ? o.file.ends_with(".toml") : o.from == "torchtitan";
 }
 
 // What the file leaves open follows from the cluster and the options.
@@ -49,8 +47,7 @@ Plan complete(const ImportOptions& o, Imported in) {
     l.expert_tensor = 0;
   }
   if (l.layers_per_stage.empty()) l.layers_per_stage = even_stages(plan.model.layers, l.stages());
-  const bool titan = o.from == "torchtitan" || (o.from.empty() && o.file.ends_with(".toml"));
-  l.execution = models::load_framework(titan ? "torchtitan" : "megatron-core", "--from");
+  l.execution = models::load_framework(is_torchtitan(o) ? "torchtitan" : "megatron-core", "--from");
   plan.workload = in.workload;
   if (o.problem.global_batch > 0) plan.workload.global_batch = o.problem.global_batch;
   if (plan.workload.global_batch == 0) plan.workload.global_batch = l.micro_batch * l.data;
@@ -74,7 +71,8 @@ std::function<int()> add_import(CLI::App& app) {
     check_outputs(o->problem.out);
     if (o->problem.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
-    const Plan given = complete(*o, read(*o));
+    const Plan given =
+        complete(*o, is_torchtitan(*o) ? import_torchtitan(o->file) : import_megatron(o->file));
     score(o->problem, &given);
     return kExitOk;
   };

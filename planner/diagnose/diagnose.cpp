@@ -10,6 +10,7 @@
 #include "core/quantity.h"
 #include "core/rank_grid.h"
 #include "planner/simulate/simulator.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -19,18 +20,10 @@ constexpr double kLeastShare = 0.01;
 // A rank this much slower than the median one stands out.
 constexpr double kStraggles = 1.1;
 
-double median(std::vector<double> values) {
-  if (values.empty()) return 1.0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+bool is_transfer(const Instruction& i) { return i.is_transfer(); }
 
-bool is_transfer(InstructionKind kind) {
-  return kind == InstructionKind::transfer_activation || kind == InstructionKind::transfer_gradient;
-}
-
-bool is_gradients(InstructionKind kind) {
-  switch (kind) {
+bool is_gradients(const Instruction& i) {
+  switch (i.kind) {
     case InstructionKind::reduce_gradient:
     case InstructionKind::reduce_tied_embedding:
     case InstructionKind::reduce_norm:
@@ -87,16 +80,12 @@ class Diagnoser {
       find_slow_lanes();
     }
     result_.unexplained_s = result_.measured_s - explained;
-    std::erase_if(result_.causes,
-                  [&](const Cause& c) { return c.seconds < kLeastShare * result_.measured_s; });
-    std::sort(result_.causes.begin(), result_.causes.end(),
-              [](const Cause& a, const Cause& b) { return a.seconds > b.seconds; });
     return std::move(result_);
   }
 
  private:
   void add(std::string name, std::string evidence, std::string change, double seconds) {
-    result_.causes.push_back({std::move(name), std::move(evidence), std::move(change), seconds});
+    add_cause(result_, {std::move(name), std::move(evidence), std::move(change), seconds});
   }
 
   double simulated(const std::vector<double>& durations) const {
@@ -113,36 +102,33 @@ class Diagnoser {
       const auto found = means.find({i.kind, i.stage});
       if (found != means.end()) measured_[size_t(id)] = found->second;
     }
-    busy_.assign(size_t(program_.ranks), 0.0);
-    for (InstructionId id = 0; id < program_.size(); ++id) {
-      for (const Lane& lane : program_.lanes(id)) {
-        if (program_.instructions[size_t(id)].is_compute())
-          busy_[size_t(lane.rank)] += predicted_[size_t(id)];
-      }
-    }
-    double inside = 0.0, mean_busy = 0.0;
-    for (const double busy : busy_) mean_busy += busy / double(busy_.size());
-    for (const ExposedCommunication& e : plan_.prediction.exposed) {
-      if (e.kind <= CommunicationKind::sharding) inside += e.seconds;
-    }
-    kernel_share_ = mean_busy > 0.0 ? std::max(0.05, 1.0 - inside / mean_busy) : 1.0;
+    busy_ = busy_of(predicted_);
+    for (const double busy : busy_) mean_busy_ += busy / double(busy_.size());
+    inside_ = reports::inside_shares(plan_, program_, predicted_);
+    for (const double share : inside_) kernel_share_ -= share;
+    kernel_share_ = std::max(0.05, kernel_share_);
     for (const reports::RankRecord& r : run_.ranks) {
       const double expected = busy_[size_t(pipeline_rank(r))] * kernel_share_;
       if (expected > 0.0) slowness_.push_back(r.compute_s / expected);
     }
-    usual_ = median(slowness_);
+    usual_ = slowness_.empty() ? 1.0 : reports::median(slowness_);
   }
 
   int pipeline_rank(const reports::RankRecord& r) const { return int(grid_.coordinates(r.rank).pipeline); }
 
+  // Compute of each pipeline rank, collectives inside included.
+  std::vector<double> busy_of(const std::vector<double>& durations) const {
+    std::vector<double> busy(size_t(program_.ranks), 0.0);
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      if (program_.instructions[size_t(id)].is_compute())
+        busy[size_t(program_.lanes(id).front().rank)] += durations[size_t(id)];
+    }
+    return busy;
+  }
+
   // `durations` with `seconds[rank]` more of compute on each pipeline rank, or less.
   std::vector<double> with_compute(std::vector<double> durations, const std::vector<double>& seconds) const {
-    std::vector<double> busy(busy_.size(), 0.0);
-    for (InstructionId id = 0; id < program_.size(); ++id) {
-      for (const Lane& lane : program_.lanes(id)) {
-        if (program_.instructions[size_t(id)].is_compute()) busy[size_t(lane.rank)] += durations[size_t(id)];
-      }
-    }
+    const std::vector<double> busy = busy_of(durations);
     for (InstructionId id = 0; id < program_.size(); ++id) {
       if (!program_.instructions[size_t(id)].is_compute()) continue;
       const auto rank = size_t(program_.lanes(id).front().rank);
@@ -188,10 +174,9 @@ class Diagnoser {
   }
 
   void find_slow_kernels() {
-    if (slowness_.empty()) return;
-    std::vector<double> excess;
-    for (const double busy : busy_) excess.push_back(busy * kernel_share_ * std::max(0.0, usual_ - 1.0));
     if (usual_ <= 1.0) return;
+    std::vector<double> excess;
+    for (const double busy : busy_) excess.push_back(busy * kernel_share_ * (usual_ - 1.0));
     add("slow kernels",
         fmt::format("compute takes {:.2f} times what the plan expects, on the median rank", usual_),
         "measure this machine with mpt-profile and plan again; check clocks and power limits",
@@ -201,17 +186,12 @@ class Diagnoser {
   // Of each kind the rank that waits least tells what the traffic takes; the others wait for slow ranks.
   void find_slow_collectives() {
     for (const InsideKind& kind : kInside) {
-      double expected = 0.0;
-      for (const ExposedCommunication& e : plan_.prediction.exposed) {
-        if (e.kind == kind.kind) expected = e.seconds;
-      }
+      const double expected = inside_[size_t(kind.kind)] * mean_busy_;
       double least = INFINITY;
       for (const reports::RankRecord& r : run_.ranks) {
         const double usual_busy = busy_[size_t(pipeline_rank(r))];
-        double mean_busy = 0.0;
-        for (const double busy : busy_) mean_busy += busy / double(busy_.size());
         // A rank with less to do has fewer collectives.
-        const double weight = usual_busy > 0.0 ? mean_busy / usual_busy : 1.0;
+        const double weight = usual_busy > 0.0 ? mean_busy_ / usual_busy : 1.0;
         least = std::min(least, (r.*kind.seconds) * weight);
       }
       if (!std::isfinite(least) || least <= expected) continue;
@@ -227,36 +207,32 @@ class Diagnoser {
   std::vector<double> with_predicted_durations(F&& chosen) const {
     std::vector<double> durations = measured_;
     for (InstructionId id = 0; id < program_.size(); ++id) {
-      if (chosen(program_.instructions[size_t(id)].kind))
+      if (chosen(program_.instructions[size_t(id)]))
         durations[size_t(id)] = std::min(durations[size_t(id)], predicted_[size_t(id)]);
     }
     return durations;
   }
 
-  std::pair<double, double> mean_of(bool transfers) const {
+  // Measured over predicted time of some instructions.
+  template <class F>
+  double slowdown(F&& chosen) const {
     double measured = 0.0, predicted = 0.0;
     for (InstructionId id = 0; id < program_.size(); ++id) {
-      const InstructionKind kind = program_.instructions[size_t(id)].kind;
-      const bool gradients =
-          kind == InstructionKind::reduce_gradient || kind == InstructionKind::gather_parameters;
-      if (transfers ? !is_transfer(kind) : !gradients) continue;
+      if (!chosen(program_.instructions[size_t(id)])) continue;
       measured += measured_[size_t(id)];
       predicted += predicted_[size_t(id)];
     }
-    return {measured, predicted};
+    return predicted > 0.0 ? measured / predicted : 1.0;
   }
 
   void find_slow_lanes() {
-    const auto ratio = [](const std::pair<double, double>& sums) {
-      return sums.second > 0.0 ? sums.first / sums.second : 1.0;
-    };
     add("transfers between stages",
-        fmt::format("they take {:.1f} times what the plan expects", ratio(mean_of(true))),
+        fmt::format("they take {:.1f} times what the plan expects", slowdown(is_transfer)),
         "check the links between pipeline neighbours; or plan with the measured bandwidth in the cluster "
         "file",
         measured_step_s_ - simulated(with_predicted_durations(is_transfer)));
     add("gradient reduction and norm",
-        fmt::format("they take {:.1f} times what the plan expects", ratio(mean_of(false))),
+        fmt::format("they take {:.1f} times what the plan expects", slowdown(is_gradients)),
         "check the links between replicas; overlap it with backward; or plan with fewer replicas",
         measured_step_s_ - simulated(with_predicted_durations(is_gradients)) - waited_for_straggler_);
   }
@@ -267,13 +243,22 @@ class Diagnoser {
   RankGrid grid_;
   std::vector<double> predicted_, measured_;  // by instruction
   Contention contention_;
-  std::vector<double> busy_;      // predicted compute of each pipeline rank, collectives inside included
-  std::vector<double> slowness_;  // measured over predicted kernels of each rank
-  double kernel_share_ = 1.0, usual_ = 1.0, measured_step_s_ = 0.0, waited_for_straggler_ = 0.0;
+  std::vector<double> busy_;        // predicted compute of each pipeline rank, collectives inside included
+  std::vector<double> slowness_;    // measured over predicted kernels of each rank
+  std::array<double, 4> inside_{};  // shares of it, by CommunicationKind
+  double mean_busy_ = 0.0, kernel_share_ = 1.0, usual_ = 1.0, measured_step_s_ = 0.0,
+         waited_for_straggler_ = 0.0;
   Diagnosis result_;
 };
 
 }  // namespace
+
+void add_cause(Diagnosis& diagnosis, Cause cause) {
+  if (cause.seconds < kLeastShare * diagnosis.measured_s) return;
+  const auto after = std::find_if(diagnosis.causes.begin(), diagnosis.causes.end(),
+                                  [&](const Cause& c) { return c.seconds < cause.seconds; });
+  diagnosis.causes.insert(after, std::move(cause));
+}
 
 Diagnosis diagnose(const Plan& plan, const MeasuredRun& run) { return Diagnoser(plan, run).run(); }
 

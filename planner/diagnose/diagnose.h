@@ -25,6 +25,9 @@ struct Diagnosis {
   double unexplained_s = 0.0;
 };
 
+/// In its place, if it costs enough.
+void add_cause(Diagnosis& diagnosis, Cause cause);
+
 Diagnosis diagnose(const Plan& plan, const MeasuredRun& run);
 
 }  // namespace mpt::planner

@@ -11,16 +11,6 @@
 namespace mpt::planner {
 namespace {
 
-constexpr size_t kWarmUp = 2;  // steps that fill caches and compile kernels
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
-// The steps that count: without the first ones where there are enough others.
-size_t first_counted(size_t steps) { return steps > 2 * kWarmUp ? kWarmUp : 0; }
-
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
   size_t begin = 0;
@@ -56,7 +46,7 @@ class MptLog {
     std::vector<double> times;
     std::map<int64_t, reports::RankRecord> ranks;
     std::map<std::pair<InstructionKind, int64_t>, double> instructions;
-    const size_t first = first_counted(rows_.size());
+    const size_t first = reports::warm_up_steps(rows_.size());
     const double share = 1.0 / double(rows_.size() - first);
     for (size_t n = first; n < rows_.size(); ++n) {
       times.push_back(number_at(rows_[n], "step_time_s"));
@@ -67,7 +57,7 @@ class MptLog {
         if (kind) instructions[{*kind, int64_t(number_at(i, "stage"))}] += number_at(i, "seconds") * share;
       }
     }
-    run.step_time_s = median(times);
+    run.step_time_s = reports::median(times);
     for (const auto& [rank, record] : ranks) run.ranks.push_back(record);
     for (const auto& [key, seconds] : instructions)
       run.instructions.push_back({key.first, key.second, seconds});
@@ -108,9 +98,9 @@ std::vector<double> numbers_behind(const std::vector<std::string>& lines, const 
 }
 
 MeasuredRun of_times(std::vector<double> times, const char* whose) {
-  times.erase(times.begin(), times.begin() + int64_t(first_counted(times.size())));
+  times.erase(times.begin(), times.begin() + int64_t(reports::warm_up_steps(times.size())));
   MeasuredRun run;
-  run.step_time_s = median(times);
+  run.step_time_s = reports::median(times);
   run.source = fmt::format("{} log, {} lines", whose, times.size());
   return run;
 }

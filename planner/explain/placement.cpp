@@ -35,16 +35,24 @@ const LinkLevel& pipeline_level(const ClusterSpec& cluster, const Layout& layout
 
 }  // namespace
 
+std::vector<reports::AxisLink> links_of(const ClusterSpec& cluster, const Layout& layout) {
+  std::vector<reports::AxisLink> links;
+  if (cluster.levels.empty()) return links;
+  if (layout.tensor > 1) links.push_back({"tensor", layout.tensor, level_of(cluster, tensor_group(layout))});
+  if (layout.context > 1)
+    links.push_back({"context", layout.context, level_of(cluster, context_group(layout))});
+  if (layout.expert > 1)
+    links.push_back({"expert", layout.expert, level_of(cluster, expert_parallel_group(layout))});
+  if (layout.pipeline > 1) links.push_back({"pipeline", layout.pipeline, pipeline_level(cluster, layout)});
+  if (layout.replicas() > 1)
+    links.push_back({"gradients of", layout.replicas(), level_of(cluster, data_group(layout))});
+  return links;
+}
+
 std::string describe_links(const ClusterSpec& cluster, const Layout& layout) {
   std::vector<std::string> parts;
-  const auto add = [&](const char* axis, int64_t degree, const LinkLevel& level) {
-    parts.push_back(fmt::format("{} {} over {}", axis, degree, level.name));
-  };
-  if (layout.tensor > 1) add("tensor", layout.tensor, level_of(cluster, tensor_group(layout)));
-  if (layout.context > 1) add("context", layout.context, level_of(cluster, context_group(layout)));
-  if (layout.expert > 1) add("expert", layout.expert, level_of(cluster, expert_parallel_group(layout)));
-  if (layout.pipeline > 1) add("pipeline", layout.pipeline, pipeline_level(cluster, layout));
-  if (layout.replicas() > 1) add("gradients of", layout.replicas(), level_of(cluster, data_group(layout)));
+  for (const reports::AxisLink& link : links_of(cluster, layout))
+    parts.push_back(fmt::format("{} {} over {}", link.axis, link.degree, link.level.name));
   return fmt::format("Links: {}.", fmt::join(parts, ", "));
 }
 

@@ -4,12 +4,11 @@
 // What a plan is worth: the share of the devices' peak that it uses, and what a whole training costs with it.
 
 #include "core/plan.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 
-/// Model FLOP/s utilisation (Chowdhery et al. 2022, arXiv:2204.02311, appendix B): FLOP of the model, without
-/// recompute, against the devices' peak at the plan's precision.
-double model_flop_utilisation(const Plan& plan);
+using reports::model_flop_utilisation;
 
 /// What training on `tokens` takes, at `price` per device and hour.
 struct TrainingCost {

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/quantity.h"
+#include "models/footprint.h"
 
 namespace mpt::planner {
 
@@ -33,6 +34,10 @@ const ExportTarget& find_export_target(const std::string& name) {
   }
   throw UserError(Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)),
                           fmt::format("one of {}", fmt::join(names, ", ")), ""});
+}
+
+int64_t sharing_data_ranks(const Layout& layout) {
+  return std::max<int64_t>(1, models::dense_shard(layout) / layout.context);
 }
 
 bool stages_are_even(const Layout& layout) {

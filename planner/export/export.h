@@ -54,6 +54,9 @@ std::string megatron_stages(const Plan& plan);
 /// Adds what Megatron-LM and what builds on it cannot do: schedules, orders, groups of devices.
 void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings);
 
+/// Data-parallel ranks that share weights or their state out, context ranks not counted: frameworks on
+/// PyTorch fold those in by themselves.
+int64_t sharing_data_ranks(const Layout& layout);
 /// Whether each stage holds as many layers as any other.
 bool stages_are_even(const Layout& layout);
 int64_t node_count(const Plan& plan);

@@ -23,7 +23,7 @@ std::string dtype_of(Precision precision) {
 Exported export_fsdp2(const Plan& plan) {
   Exported exported;
   const Layout& l = plan.layout;
-  const int64_t shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.shard / l.context);
+  const int64_t shard = sharing_data_ranks(l);
   std::vector<Axis> axes{{"pp", l.pipeline}, {"dp_replicate", l.data / shard}, {"dp_shard", shard}};
   if (l.order == RankOrder::data_outermost) axes = {axes[1], axes[2], axes[0]};
   axes.push_back({"cp", l.context});

@@ -257,7 +257,7 @@ Exported export_megatron(const Plan& plan) {
   add_model(plan, arguments, exported.warnings);
   add_layout(plan, arguments, exported.warnings);
   add_megatron_warnings(plan, exported.warnings);
-  if (plan.layout.zero == 1 && plan.layout.execution.framework == "mpt")
+  if (plan.layout.execution.framework == Execution{}.framework)
     exported.warnings.push_back("the plan was priced for mpt-run: plan with --framework megatron-core");
   exported.files = {{"megatron_args.txt", arguments.text()}, {"run_megatron.sh", launch_script(plan), true}};
   return exported;

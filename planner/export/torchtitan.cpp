@@ -110,8 +110,7 @@ void add_training(const Plan& plan, Toml& toml, std::vector<std::string>& warnin
 }
 
 void add_data_parallel(const Layout& l, Toml& toml, std::vector<std::string>& warnings) {
-  // A shard of the plan spans data and context ranks; torchtitan folds context ranks into it by itself.
-  const int64_t shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.shard / l.context);
+  const int64_t shard = sharing_data_ranks(l);
   toml.set("data_parallel_replicate_degree", l.data / shard);
   toml.set("data_parallel_shard_degree", shard);
   if (l.zero == 3) {

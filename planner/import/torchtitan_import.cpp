@@ -16,7 +16,7 @@
 namespace mpt::planner {
 namespace {
 
-constexpr size_t kMostBytes = 1 << 20;
+constexpr int64_t kMostBytes = 1 << 20;
 
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r");
@@ -28,9 +28,7 @@ std::string trimmed(const std::string& text) {
 class Toml {
  public:
   explicit Toml(const std::filesystem::path& file) : file_(file.string()) {
-    const std::string text = read_file(file);
-    if (text.size() > kMostBytes)
-      throw UserError(Problem{file_, fmt::format("{} bytes", text.size()), "at most 1 MiB", ""});
+    const std::string text = read_file(file, kMostBytes);
     std::string section, open_key, line;
     int64_t number = 0, depth = 0;
     for (size_t at = 0; at <= text.size(); ++at) {

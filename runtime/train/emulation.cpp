@@ -13,6 +13,7 @@
 #include "core/clock.h"
 #include "core/error.h"
 #include "core/rank_grid.h"
+#include "reports/utilisation.h"
 #include "runtime/comm/threads/thread_world.h"
 #include "runtime/execute/executor.h"
 #include "runtime/execute/thread_lanes.h"
@@ -35,10 +36,10 @@ class EmulatedRank final : public InstructionHandler {
         scale_(scale),
         faults_(faults),
         rank_(rank),
+        inside_(reports::inside_shares(plan, program, durations_s)),
         stays_awake_(plan.layout.ranks() <= kMostRanksAwake),
         pipeline_rank_(int(RankGrid(plan.layout).coordinates(rank).pipeline)) {
     const RankGrid grid(plan.layout);
-    set_inside_shares(plan);
     // Ranks of a tensor or context group wait for each other within every layer.
     for (const Axis axis : {Axis::tensor, Axis::context}) {
       const std::vector<int64_t> members = grid.group(rank, axis);
@@ -76,11 +77,9 @@ class EmulatedRank final : public InstructionHandler {
     if (i.is_compute()) {
       compute(durations_s_[size_t(id)]);
     } else {
-      sleep_s(durations_s_[size_t(id)] * (is_slow(i.kind) ? faults_.slow_link_factor : 1.0) * scale_);
+      sleep_s(durations_s_[size_t(id)] * (is_slow(i) ? faults_.slow_link_factor : 1.0) * scale_);
       const std::lock_guard lock(record_mutex_);
-      (i.kind == InstructionKind::transfer_activation || i.kind == InstructionKind::transfer_gradient
-           ? record_.transfer_s
-           : record_.gradients_s) += (now_s() - start) / scale_;
+      (i.is_transfer() ? record_.transfer_s : record_.gradients_s) += (now_s() - start) / scale_;
     }
   }
 
@@ -100,22 +99,9 @@ class EmulatedRank final : public InstructionHandler {
   }
 
  private:
-  // Shares of the compute stream's time that its own collectives have, on the ranks' average.
-  void set_inside_shares(const Plan& plan) {
-    double busy = 0.0;
-    for (InstructionId id = 0; id < program_.size(); ++id) {
-      if (program_.instructions[size_t(id)].is_compute()) busy += durations_s_[size_t(id)];
-    }
-    for (const ExposedCommunication& e : plan.prediction.exposed) {
-      if (e.kind <= CommunicationKind::sharding)
-        inside_[size_t(e.kind)] = std::min(0.9, e.seconds * double(program_.ranks) / busy);
-    }
-  }
-
-  bool is_slow(InstructionKind kind) const {
-    const bool transfer =
-        kind == InstructionKind::transfer_activation || kind == InstructionKind::transfer_gradient;
-    return faults_.slow_link == (transfer ? CommunicationKind::transfer : CommunicationKind::gradients);
+  bool is_slow(const Instruction& i) const {
+    return faults_.slow_link ==
+           (i.is_transfer() ? CommunicationKind::transfer : CommunicationKind::gradients);
   }
 
   // Kernels and the collectives between them.
@@ -175,10 +161,10 @@ class EmulatedRank final : public InstructionHandler {
   double scale_;
   EmulatedFaults faults_;
   int rank_;
+  std::array<double, 4> inside_;  // shares, by CommunicationKind
   bool stays_awake_;
   bool waits_for_slow_ = false;
   int pipeline_rank_;
-  std::array<double, 4> inside_{};  // by CommunicationKind
   std::mutex record_mutex_;
   reports::RankRecord record_;  // of the step at hand
   std::unique_ptr<Communicator> activations_, gradients_, ends_, everybody_;

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "reports/utilisation.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
@@ -277,12 +278,7 @@ class Run {
       record_.ranks.push_back(reports[rank].record);
     }
     record_.stragglers = reports::find_stragglers(record_.ranks, pipeline_rank_of);
-    const auto& device = plan_.cluster.device;
-    const double peak_flop_per_s =
-        double(grid_.ranks()) * (type_ == DataType::float32 || type_ == DataType::float64
-                                     ? device.fp32_flop_per_s
-                                     : device.bf16_flop_per_s);
-    record_.model_flop_utilization = plan_.prediction.model_flop_per_step / step_time_s / peak_flop_per_s;
+    record_.model_flop_utilization = reports::model_flop_utilisation(plan_, step_time_s);
     Timeline timeline = assemble();
     record_.bubble_share = bubble_share(program_, timeline);
     record_.instructions = reports::mean_durations(program_, timeline);

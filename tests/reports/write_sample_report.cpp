@@ -13,7 +13,8 @@ int main(int argc, char** argv) {
   return mpt::run_program("write_sample_report", [&] {
     const mpt::test::SampleRun s = mpt::test::sample_run();
     const bool plan_only = argc > 1 && std::string(argv[1]) == "plan";
-    const std::string page = plan_only ? mpt::reports::plan_report(s.plan, s.program, s.predicted)
+    const mpt::reports::ReportExtras extras{{}, {{"pipeline", 2, {"loopback", 2, 1e-6, 1e9}}}};
+    const std::string page = plan_only ? mpt::reports::plan_report(s.plan, s.program, s.predicted, extras)
                                        : mpt::reports::run_report(s.plan, s.program, s.predicted, s.result);
     std::fputs(page.c_str(), stdout);
     return 0;

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/utilisation.h"
+
+#include <algorithm>
+
+namespace mpt::reports {
+namespace {
+
+double peak_of(const DeviceSpec& device, Precision precision) {
+  return precision == Precision::fp32  ? device.fp32_flop_per_s
+         : precision == Precision::fp8 ? device.fp8_flop_per_s
+                                       : device.bf16_flop_per_s;
+}
+
+}  // namespace
+
+double peak_flop_per_s(const Plan& plan) {
+  const ClusterSpec& cluster = plan.cluster;
+  if (!cluster.mixed() || plan.layout.ranks() != cluster.devices)
+    return double(plan.layout.ranks()) * peak_of(cluster.device, plan.layout.precision);
+  double peak = 0.0;
+  for (const DeviceGroup& group : cluster.groups)
+    peak += double(group.devices) * peak_of(group.device, plan.layout.precision);
+  return peak;
+}
+
+double model_flop_utilisation(const Plan& plan, double step_time_s) {
+  const double available = step_time_s * peak_flop_per_s(plan);
+  return available > 0.0 ? plan.prediction.model_flop_per_step / available : 0.0;
+}
+
+double model_flop_utilisation(const Plan& plan) {
+  return model_flop_utilisation(plan, plan.prediction.step_time_s);
+}
+
+std::array<double, 4> inside_shares(const Plan& plan, const StepProgram& program,
+                                    const std::vector<double>& durations_s) {
+  double busy_s = 0.0;
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    if (program.instructions[size_t(id)].is_compute()) busy_s += durations_s[size_t(id)];
+  }
+  std::array<double, 4> shares{};
+  for (const ExposedCommunication& e : plan.prediction.exposed) {
+    if (e.kind <= CommunicationKind::sharding && busy_s > 0.0)
+      shares[size_t(e.kind)] = std::min(0.9, e.seconds * double(program.ranks) / busy_s);
+  }
+  return shares;
+}
+
+}  // namespace mpt::reports
