@@ -4,13 +4,16 @@
 # library can include "planner/..." only if it links mpt::planner. With the repository root on the include
 # path every include would resolve and the table in docs/architecture.md would be a wish.
 
-# The headers of others that cost most, parsed once for libraries and programs and once for tests.
+# The headers of others that cost most, parsed once each for libraries, for programs with their command lines and
+# for tests.
 if(MPT_PRECOMPILE)
   set(MPT_COMMON_HEADERS <fmt/format.h> <nlohmann/json.hpp> <algorithm> <filesystem> <functional> <map> <memory>
       <optional> <string> <vector>)
   file(WRITE ${CMAKE_BINARY_DIR}/precompiled.cpp "")
   add_library(mpt_precompiled OBJECT ${CMAKE_BINARY_DIR}/precompiled.cpp)
   target_precompile_headers(mpt_precompiled PRIVATE ${MPT_COMMON_HEADERS})
+  add_library(mpt_precompiled_commands OBJECT ${CMAKE_BINARY_DIR}/precompiled.cpp)
+  target_precompile_headers(mpt_precompiled_commands PRIVATE ${MPT_COMMON_HEADERS} <CLI/CLI.hpp>)
 endif()
 function(mpt_reuse_headers target from)
   if(MPT_PRECOMPILE)
@@ -31,7 +34,11 @@ function(mpt_library name)
   add_library(mpt::${name} ALIAS mpt_${name})
   target_include_directories(mpt_${name} PUBLIC $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:include/mpt>)
   target_link_libraries(mpt_${name} PUBLIC ${ARG_LINKS} PRIVATE $<BUILD_INTERFACE:mpt::warnings>)
-  mpt_reuse_headers(mpt_${name} mpt_precompiled)
+  if("CLI11::CLI11" IN_LIST ARG_LINKS)
+    mpt_reuse_headers(mpt_${name} mpt_precompiled_commands)
+  else()
+    mpt_reuse_headers(mpt_${name} mpt_precompiled)
+  endif()
 endfunction()
 
 # mpt_executable(NAME SOURCES ... LINKS ...): a program in bin/.
@@ -39,6 +46,9 @@ function(mpt_executable name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} mpt::warnings)
+  if("CLI11::CLI11" IN_LIST ARG_LINKS)
+    mpt_reuse_headers(${name} mpt_precompiled_commands)
+  endif()
 endfunction()
 
 # mpt_test(NAME LABEL <unit|conformance|cli|gpu|soak> SOURCES ... LINKS ...): a GoogleTest program.

@@ -235,7 +235,8 @@ struct Plan {
   Prediction prediction;
   SearchCertificate search;
   std::vector<RankedLayout> ranking;  // best first; the chosen one is first
-  std::vector<std::string> reasons;   // why this one
+  std::vector<RankedLayout> front;   // nothing beats one in time, memory and ranks; empty where not asked for
+  std::vector<std::string> reasons;  // why this one
   std::vector<std::string> rejected;  // what ruled the others out
 
   bool operator==(const Plan&) const = default;
@@ -288,6 +289,7 @@ void Plan::describe(V& v) {
   v.field("prediction", &T::prediction, "what the planner expects");
   v.field("search", &T::search, "certificate of the search");
   v.field("ranking", &T::ranking, "the best layouts");
+  v.field("front", &T::front, "layouts that none beats in time, memory and ranks", optional_field());
   v.field("reasons", &T::reasons, "why this layout");
   v.field("rejected", &T::rejected, "what ruled the others out");
 }

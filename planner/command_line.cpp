@@ -255,7 +255,7 @@ void declare(CLI::App& app, PlanOptions& o) {
       ->capture_default_str()
       ->check(CLI::Range(1e-3, 1e6));
   app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
-  app.add_flag("--pareto", o.pareto, "Print the layouts that trade time against memory and devices");
+  app.add_flag("--pareto", o.pareto, "Print what trades time against memory and devices; a plan of the fastest is written");
   app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
 }
 
@@ -268,12 +268,6 @@ void check_from(const CLI::App& app, const PlanOptions& o) {
     throw UserError(Problem{"--from", "excludes " + option->get_name(), "one or the other",
                             "a plan holds its model, cluster and layout"});
   }
-}
-
-void check_pareto(const PlanOptions& o) {
-  if (!o.pareto || (o.out.output.empty() && o.out.report.empty() && o.out.trace.empty())) return;
-  throw UserError(Problem{"--pareto", "excludes --output, --report and --trace", "one or the other",
-                          "plan again with --ranks and --memory of the layout that you choose"});
 }
 
 bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution) {

@@ -60,8 +60,6 @@ void declare(CLI::App& app, PlanOptions& options);
 /// A plan holds its model, cluster and layout: throws UserError if what would search for them stands beside
 /// it.
 void check_from(const CLI::App& app, const PlanOptions& options);
-/// A front is many plans and none: throws UserError if one is to be written.
-void check_pareto(const PlanOptions& options);
 
 /// One per core, at most 8: more gain little, since each has its own prices and programs.
 int default_threads();

@@ -40,7 +40,7 @@ void search_or_simulate(const planner::PlanOptions& o) {
     return;
   }
   if (o.pareto) {
-    planner::print_pareto(o);
+    planner::plan_front(o);
     return;
   }
   const Plan plan = planner::search_plan(*planner::prepare(o), size_t(o.top));
@@ -68,7 +68,6 @@ int run(int argc, char** argv) {
     return stop_requested() ? kExitInterrupted : code;
   }
   planner::check_from(app, o);
-  planner::check_pareto(o);
   search_or_simulate(o);
   return stop_requested() ? kExitInterrupted : kExitOk;
 }

@@ -129,12 +129,12 @@ Json links_of(const std::vector<AxisLink>& links) {
   return out;
 }
 
-Json ranking_of(const Plan& plan) {
+Json rows_of(const std::vector<RankedLayout>& layouts) {
   Json out = Json::array();
-  for (const RankedLayout& r : plan.ranking) {
+  for (const RankedLayout& r : layouts) {
     out.push_back({layout_name(r.layout), r.step_time_s, format_seconds(r.step_time_s),
                    format_percent(r.bubble_share), format_bytes(double(r.peak_bytes)),
-                   format_count(int64_t(r.tokens_per_s)), r.peak_bytes});
+                   format_count(int64_t(r.tokens_per_s)), r.peak_bytes, r.layout.ranks()});
   }
   return out;
 }
@@ -195,7 +195,8 @@ std::string render(const Plan& plan, Json data, const ReportExtras& extras) {
   data["facts"] = facts_of(plan, extras.facts);
   data["parts"] = parts_of(plan);
   data["links"] = links_of(extras.links);
-  data["ranking"] = ranking_of(plan);
+  data["ranking"] = rows_of(plan.ranking);
+  data["front"] = rows_of(plan.front);
   data["reasons"] = plan.reasons;
   data["rejected"] = plan.rejected;
   data["memory_limit"] = plan.memory_limit_bytes;

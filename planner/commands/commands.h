@@ -27,7 +27,7 @@ std::function<int()> add_compare(CLI::App& app);
 std::function<int()> add_sweep(CLI::App& app);
 std::function<int()> add_validate(CLI::App& app);
 /// mpt-plan --pareto.
-void print_pareto(const PlanOptions& options);
+void plan_front(const PlanOptions& options);
 
 /// search() with a line in a terminal that tells how far it is; ends at a signal.
 std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep);
@@ -48,7 +48,10 @@ void score(const PlanOptions& options, const Plan* given);
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
 /// Throws UserError where a result could not be written: before the work, not after it.
 void check_outputs(const OutputOptions& o);
-/// Writes what --output, --report and --json ask for; `text` is what is printed otherwise.
+/// Writes what --output, --report and --trace ask for, and prints `text`.
+void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,
+                     const CostOptions& cost = {});
+/// The same, with the plan in place of `text` where --json asks for it.
 void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
                    const CostOptions& cost = {});
 /// "at 15T tokens: 84.1 days, ..." where --tokens is given; else empty.

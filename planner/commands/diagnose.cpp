@@ -128,7 +128,8 @@ std::function<int()> add_diagnose(CLI::App& app) {
       app.add_subcommand("diagnose", "What a run lost against its plan, and what wins back most");
   auto o = std::make_shared<DiagnoseOptions>();
   command->add_option("plan", o->plan, "Plan file")->required();
-  command->add_option("log", o->log, "Log of the run: mpt-run's --log, Megatron-LM's or torchtitan's output");
+  command->add_option("log", o->log,
+                      "What the run wrote: mpt-run's --log or --trace, Megatron-LM's or torchtitan's output");
   command->add_option("--step-time", o->step_time_s, "Measured seconds of a step, where there is no log")
       ->check(CLI::Range(1e-9, 1e7));
   command->add_option("--profile", o->profile, "The profile that the plan was made with");

@@ -33,7 +33,10 @@ class ProgressLine {
     constexpr double kEvery = 0.2, kFirst = 0.5;
     if (!visible_ || p.seconds < kFirst || p.seconds - shown_s_ < kEvery) return;
     shown_s_ = p.seconds;
-    const std::string best = std::isfinite(p.best_s) ? format_seconds(p.best_s) + " per step" : "none fits";
+    std::string best = std::isfinite(p.best_s) ? format_seconds(p.best_s) + " per step" : "none fits";
+    if (std::isfinite(p.best_s) && p.bound_s > 0.0)
+      best += fmt::format(" (at most {} more to gain)",
+                          format_percent(std::max(0.0, 1.0 - p.bound_s / p.best_s)));
     fmt::print(stderr, "\rsearching: {} layouts, best so far {}, {}\033[K",
                format_magnitude(double(p.layouts)), best, format_seconds(p.seconds));
     std::fflush(stderr);
@@ -89,8 +92,8 @@ void check_outputs(const OutputOptions& o) {
   }
 }
 
-void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
-                   const CostOptions& cost) {
+void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,
+                     const CostOptions& cost) {
   if (!o.output.empty()) save_plan(plan, o.output);
   if (!o.report.empty() || !o.trace.empty()) {
     const StepProgram program = program_of(plan);
@@ -107,11 +110,16 @@ void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& 
     if (!o.trace.empty())
       write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}));
   }
-  fmt::print("{}", o.json ? plan_to_text(plan) : text);
+  fmt::print("{}", text);
   if (o.json) return;
   for (const std::string& file : {o.output, o.report, o.trace}) {
     if (!file.empty()) fmt::print("wrote {}\n", file);
   }
+}
+
+void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
+                   const CostOptions& cost) {
+  write_and_print(o, plan, o.json ? plan_to_text(plan) : text, cost);
 }
 
 std::string describe_cost(const CostOptions& o, const Plan& plan) {

@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "core/error.h"
 #include "core/interruption.h"
 #include "core/json.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
+#include "planner/explain/utilisation.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
@@ -19,24 +22,14 @@ namespace {
 constexpr size_t kMostPerCount = 12;
 constexpr double kLessMemory = 0.9;  // a layout that saves less than a tenth is no choice of its own
 
-struct Point {
-  int64_t devices = 0;
-  RankedLayout ranked;
-
-  bool dominates(const Point& other) const {
-    const bool no_worse = devices <= other.devices && ranked.step_time_s <= other.ranked.step_time_s &&
-                          ranked.peak_bytes <= other.ranked.peak_bytes;
-    return no_worse && (devices < other.devices || ranked.step_time_s < other.ranked.step_time_s ||
-                        ranked.peak_bytes < other.ranked.peak_bytes);
-  }
-
-  template <class V>
-  static void describe(V& v) {
-    using T = Point;
-    v.field("devices", &T::devices, "devices used", between(1, 1e7));
-    v.field("ranked", &T::ranked, "layout and prediction");
-  }
-};
+// Whether nothing speaks for `other` beside `one`.
+bool dominates(const RankedLayout& one, const RankedLayout& other) {
+  const auto key = [](const RankedLayout& r) {
+    return std::array{double(r.layout.ranks()), r.step_time_s, double(r.peak_bytes)};
+  };
+  const auto a = key(one), b = key(other);
+  return a != b && a[0] <= b[0] && a[1] <= b[1] && a[2] <= b[2];
+}
 
 // All devices, a half, a quarter, ...: as long as they divide.
 std::vector<int64_t> device_counts(const SearchProblem& problem) {
@@ -46,82 +39,95 @@ std::vector<int64_t> device_counts(const SearchProblem& problem) {
 }
 
 struct Front {
-  std::vector<Point> points;
+  std::optional<Plan> fastest;
+  std::vector<RankedLayout> points;
   bool complete = true;
 };
 
 // With ever less memory: the fastest layout of each limit is the fastest of all that need no more.
-void add_points(SearchProblem problem, Front& front, double& seconds_left) {
+void add_points(SearchProblem problem, size_t keep, Front& front, double& seconds_left) {
   for (size_t n = 0; n < kMostPerCount && !stop_requested(); ++n) {
     if (seconds_left < 0.0) front.complete = false;
     if (!front.complete) return;
     problem.time_limit_s = seconds_left;
-    const auto search = watched_search(problem, 1);
+    const auto search = watched_search(problem, front.fastest ? 1 : keep);
     if (seconds_left > 0.0) seconds_left = std::max(1e-3, seconds_left - search->result.certificate.seconds);
     front.complete = front.complete && search->result.certificate.optimal;
     if (search->result.best.empty()) return;
-    const Plan plan = make_plan_of(*search);
-    front.points.push_back({plan.layout.ranks(), plan.ranking.front()});
+    Plan plan = make_plan_of(*search);
+    front.points.push_back(plan.ranking.front());
     problem.memory_limit_bytes = int64_t(kLessMemory * double(plan.ranking.front().peak_bytes));
     for (DevicePool& pool : problem.pools)
       pool.memory_limit_bytes = std::min(pool.memory_limit_bytes, problem.memory_limit_bytes);
+    if (!front.fastest || plan.prediction.step_time_s < front.fastest->prediction.step_time_s)
+      front.fastest = std::move(plan);
   }
 }
 
-Front pareto_front(const SearchProblem& problem) {
+Front pareto_front(const SearchProblem& problem, size_t keep) {
   Front front;
   double seconds_left = problem.time_limit_s;
   for (const int64_t devices : device_counts(problem)) {
     SearchProblem part = problem;
     part.ranks = devices;
-    add_points(std::move(part), front, seconds_left);
+    add_points(std::move(part), keep, front, seconds_left);
   }
   front.complete = front.complete && !stop_requested();
-  std::vector<Point> kept;
-  for (const Point& point : front.points) {
+  std::vector<RankedLayout> kept;
+  for (const RankedLayout& point : front.points) {
     const bool dominated = std::any_of(front.points.begin(), front.points.end(),
-                                       [&](const Point& other) { return other.dominates(point); });
+                                       [&](const RankedLayout& other) { return dominates(other, point); });
     if (!dominated) kept.push_back(point);
   }
   front.points = std::move(kept);
   return front;
 }
 
-std::string table_of(const Front& front) {
-  reports::Table table({{"devices"},
-                        {"step time"},
-                        {"memory"},
-                        {"tokens/s"},
-                        {"per device"},
-                        {"layout", reports::Align::left}});
-  for (const auto& [devices, r] : front.points) {
-    table.add_row({std::to_string(devices), format_seconds(r.step_time_s), format_bytes(double(r.peak_bytes)),
-                   format_count(int64_t(r.tokens_per_s)),
-                   format_count(int64_t(r.tokens_per_s / double(devices))), layout_name(r.layout)});
+std::string table_of(const Front& front, const CostOptions& cost) {
+  std::vector<reports::Column> columns{{"devices"}, {"step time"}, {"memory"}, {"tokens/s"}, {"per device"}};
+  if (!cost.tokens.empty()) columns.push_back({"days for " + cost.tokens});
+  if (!cost.tokens.empty() && cost.price > 0.0) columns.push_back({"price"});
+  columns.push_back({"layout", reports::Align::left});
+  reports::Table table(std::move(columns));
+  for (const RankedLayout& r : front.points) {
+    std::vector<std::string> row{std::to_string(r.layout.ranks()), format_seconds(r.step_time_s),
+                                 format_bytes(double(r.peak_bytes)), format_count(int64_t(r.tokens_per_s)),
+                                 format_count(int64_t(r.tokens_per_s / double(r.layout.ranks())))};
+    if (!cost.tokens.empty()) {
+      const TrainingCost whole =
+          training_cost(r.layout.ranks(), r.tokens_per_s, parse_count(cost.tokens, "--tokens"), cost.price);
+      row.push_back(fmt::format("{:.1f}", whole.days));
+      if (cost.price > 0.0) row.push_back(format_magnitude(whole.price));
+    }
+    row.push_back(layout_name(r.layout));
+    table.add_row(std::move(row));
   }
   return table.text();
 }
 
 }  // namespace
 
-void print_pareto(const PlanOptions& o) {
+void plan_front(const PlanOptions& o) {
   const auto prepared = prepare(o);
   const SearchProblem& problem = prepared->problem;
-  const Front front = pareto_front(problem);
+  Front front = pareto_front(problem, size_t(o.top));
   if (front.points.empty()) {
     search_plan(*prepared, 1);  // says why there is none
     return;
   }
+  std::string text;
   if (o.out.json) {
-    fmt::print("{}\n", Json{{"complete", front.complete}, {"pareto", to_json(front.points)}}.dump(1));
-    return;
+    text = Json{{"complete", front.complete}, {"front", to_json(front.points)}}.dump(1) + "\n";
+  } else {
+    text = fmt::format(
+        "{} on {}, {} sequences of {} tokens per step: nothing is better in time, memory and devices\n\n{}\n"
+        "Each is the fastest of its devices that needs no more memory; memory in steps of a tenth.\n",
+        problem.model.name, problem.cluster.name, problem.workload.global_batch, problem.workload.sequence,
+        table_of(front, o.cost));
+    if (!front.complete) text += "Stopped before the end: there may be more, and better ones.\n";
   }
-  fmt::print(
-      "{} on {}, {} sequences of {} tokens per step: nothing is better in time, memory and devices\n\n{}",
-      problem.model.name, problem.cluster.name, problem.workload.global_batch, problem.workload.sequence,
-      table_of(front));
-  fmt::print("\nEach is the fastest of its devices that needs no more memory; memory in steps of a tenth.\n");
-  if (!front.complete) fmt::print("Stopped before the end: there may be more, and better ones.\n");
+  front.fastest->front = std::move(front.points);
+  write_and_print(o.out, *front.fastest, text, o.cost);
 }
 
 }  // namespace mpt::planner

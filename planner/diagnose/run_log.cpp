@@ -2,8 +2,10 @@
 #include "planner/diagnose/run_log.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -82,6 +84,45 @@ class MptLog {
   std::vector<Json> rows_;
 };
 
+// A trace of mpt-run (--trace): the step that was measured, by the lanes of the first replica.
+MeasuredRun read_trace(const std::string& text, const std::string& file) {
+  const Json trace = parse_json(text, file);
+  const auto wrong = [&](const char* found) {
+    throw UserError(Problem{file, found, "a trace of mpt-run (--trace) with a measured step", ""});
+  };
+  const auto events = trace.find("traceEvents");
+  if (events == trace.end() || !events->is_array()) wrong("no traceEvents");
+  std::set<int64_t> measured;  // processes
+  for (const Json& event : *events) {
+    if (!event.is_object() || event.value("name", Json()) != "process_name") continue;
+    const Json name = event.value("args", Json::object()).value("name", Json());
+    if (name.is_string() && name.get<std::string>().starts_with("measured"))
+      measured.insert(int64_t(number_at(event, "pid")));
+  }
+  double begin = INFINITY, end = 0.0;
+  std::map<std::pair<InstructionKind, int64_t>, std::pair<double, int64_t>> sums;
+  for (const Json& event : *events) {
+    if (!event.is_object() || !measured.contains(int64_t(number_at(event, "pid")))) continue;
+    const Json category = event.value("cat", Json());
+    const auto kind = category.is_string() ? enum_value<InstructionKind>(category) : std::nullopt;
+    if (!kind) continue;
+    const double start = number_at(event, "ts") * 1e-6, seconds = number_at(event, "dur") * 1e-6;
+    begin = std::min(begin, start);
+    end = std::max(end, start + seconds);
+    const Json arguments = event.value("args", Json::object());
+    auto& [sum, count] = sums[{*kind, arguments.is_object() ? int64_t(number_at(arguments, "stage")) : 0}];
+    sum += seconds;
+    ++count;
+  }
+  if (sums.empty()) wrong("no measured step");
+  MeasuredRun run;
+  run.source = "mpt-run's trace, one step";
+  run.step_time_s = end - begin;
+  for (const auto& [key, sum] : sums)
+    run.instructions.push_back({key.first, key.second, sum.first / double(sum.second)});
+  return run;
+}
+
 // The numbers behind `key` in every line that has it; commas within numbers are skipped.
 std::vector<double> numbers_behind(const std::vector<std::string>& lines, const std::string& key) {
   std::vector<double> numbers;
@@ -108,9 +149,12 @@ MeasuredRun of_times(std::vector<double> times, const char* whose) {
 }  // namespace
 
 MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan) {
-  const std::vector<std::string> lines = lines_of(read_file(file));
+  const std::string text = read_file(file);
+  const std::vector<std::string> lines = lines_of(text);
   if (!lines.empty() && lines.front().find("\"mpt-run-log\"") != std::string::npos)
     return MptLog(lines, file.string()).run(plan);
+  if (text.starts_with('{') && text.find("\"traceEvents\"") != std::string::npos)
+    return read_trace(text, file.string());
   // megatron/training/training.py, training_log()
   std::vector<double> times = numbers_behind(lines, "elapsed time per iteration (ms):");
   if (!times.empty()) {
@@ -124,10 +168,10 @@ MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan) {
       time = double(plan.workload.tokens_per_step()) / (time * double(plan.layout.ranks()));
     return of_times(std::move(times), "torchtitan's");
   }
-  throw UserError(Problem{
-      file.string(), "no step times",
-      "a log of mpt-run (--log), Megatron-LM (\"elapsed time per iteration\") or torchtitan (\"tps\")",
-      "or give --step-time SECONDS"});
+  throw UserError(Problem{file.string(), "no step times",
+                          "a log or trace of mpt-run (--log, --trace), a log of Megatron-LM (\"elapsed time "
+                          "per iteration\") or torchtitan (\"tps\")",
+                          "or give --step-time SECONDS"});
 }
 
 }  // namespace mpt::planner

@@ -55,7 +55,7 @@ struct SearchProblem {
   SpaceBounds bounds;
   Overlaps overlaps;
   Features features;
-  Execution execution;       // of the framework that is to run the plan
+  Execution execution;        // of the framework that is to run the plan
   double time_limit_s = 0.0;  // 0: none
   int threads = 1;
   const CostSource* cost = nullptr;  // of the first group

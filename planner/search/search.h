@@ -44,7 +44,8 @@ struct SearchResult {
 struct SearchProgress {
   int64_t layouts = 0;  // looked at so far
   double seconds = 0.0;
-  double best_s = 0.0;  // infinity before the first layout that fits
+  double best_s = 0.0;   // infinity before the first layout that fits
+  double bound_s = 0.0;  // nothing is faster; 0 while the space is still being listed
 };
 /// Called now and then; returning false ends the search, as its time limit does.
 using OnProgress = std::function<bool(const SearchProgress&)>;

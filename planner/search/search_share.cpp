@@ -44,7 +44,8 @@ Together::Together(double reached_s, int shares, const OnProgress& on_progress)
       start_s_(now_s()),
       reached_s_(reached_s),
       best_s_(kInfinity),
-      looked_(size_t(shares)) {}
+      looked_(size_t(shares)),
+      fronts_s_(size_t(shares)) {}
 
 double Together::seconds() const { return now_s() - start_s_; }
 
@@ -61,13 +62,15 @@ void lower(std::atomic<double>& value, double to) {
 void Together::reach(double last_s) { lower(reached_s_, last_s); }
 void Together::found(double step_time_s) { lower(best_s_, step_time_s); }
 
-void Together::look(size_t share, int64_t layouts, double time_limit_s) {
+void Together::look(size_t share, int64_t layouts, double front_s, double time_limit_s) {
   looked_[share].store(layouts, std::memory_order_relaxed);
+  fronts_s_[share].store(front_s, std::memory_order_relaxed);
   if (time_limit_s > 0.0 && seconds() >= time_limit_s) stopped_ = true;
   const std::unique_lock lock(asking_, std::try_to_lock);
   if (!lock.owns_lock() || !on_progress_) return;
-  SearchProgress progress{0, seconds(), best_s_.load()};
+  SearchProgress progress{0, seconds(), best_s_.load(), kInfinity};
   for (const auto& looked : looked_) progress.layouts += looked.load(std::memory_order_relaxed);
+  for (const auto& front_s : fronts_s_) progress.bound_s = std::min(progress.bound_s, front_s.load());
   if (!on_progress_(progress)) stopped_ = true;
 }
 
@@ -85,6 +88,7 @@ class SearchShare::Impl {
   void run() {
     visit_groups(
         problem_, [this](const Layout& group) { add_group(group); }, &result_.not_dividing);
+    listed_ = true;
     while (!queue_.empty() && queue_.top().bound_s <= last_kept_s() && go_on()) {
       const Waiting next = queue_.top();
       queue_.pop();
@@ -398,10 +402,12 @@ class SearchShare::Impl {
     together_.found(best_.front().step_time_s);
   }
 
+  double front_s() const { return !listed_ ? 0.0 : queue_.empty() ? kInfinity : queue_.top().bound_s; }
+
   bool go_on() {
     constexpr int kLookEvery = 64;
     if (++looked_ % kLookEvery == 0)
-      together_.look(share_, certificate().layouts - waiting_, problem_.time_limit_s);
+      together_.look(share_, certificate().layouts - waiting_, front_s(), problem_.time_limit_s);
     return !together_.stopped();
   }
 
@@ -437,6 +443,7 @@ class SearchShare::Impl {
   std::map<std::pair<int64_t, int64_t>, std::vector<Member>> members_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
+  bool listed_ = false;  // all families of the space are in the queue, or fell
   int64_t waiting_ = 0;  // layouts in the queue, those in unopened families included
   std::vector<Kept> best_;
   OverMemory over_memory_;

@@ -42,8 +42,8 @@ class Together {
   /// `last_s`: as many layouts as are wanted are no slower.
   void reach(double last_s);
   void found(double step_time_s);
-  /// Looks at the clock, and asks.
-  void look(size_t share, int64_t layouts, double time_limit_s);
+  /// Looks at the clock, and asks. `front_s`: nothing that waits in this share is faster; 0: not known yet.
+  void look(size_t share, int64_t layouts, double front_s, double time_limit_s);
 
  private:
   const OnProgress& on_progress_;
@@ -51,6 +51,7 @@ class Together {
   std::atomic<double> reached_s_, best_s_;
   std::atomic<bool> stopped_{false};
   std::vector<std::atomic<int64_t>> looked_;
+  std::vector<std::atomic<double>> fronts_s_;
   std::mutex asking_;
 };
 

@@ -39,6 +39,15 @@
       tip.style.top = (event.clientY + 14) + 'px';
     });
     target.addEventListener('pointerleave', () => { tip.style.visibility = 'hidden'; });
+    // The same for the keyboard.
+    target.addEventListener('focus', () => {
+      const box = target.getBoundingClientRect();
+      tip.textContent = text;
+      tip.style.visibility = 'visible';
+      tip.style.left = Math.min(box.right, window.innerWidth - 270) + 'px';
+      tip.style.top = (box.bottom + 4) + 'px';
+    });
+    target.addEventListener('blur', () => { tip.style.visibility = 'hidden'; });
   }
   function seconds(us) {
     return us >= 1e6 ? (us / 1e6).toPrecision(3) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(3) + ' ms' : us.toPrecision(3) + ' us';
@@ -295,36 +304,61 @@
     curve(section('Tokens per second', 'throughput', run), 2, 'Tokens per second by step', (v) => v >= 1000 ? (v / 1000).toPrecision(3) + 'K' : v.toPrecision(3));
   }
 
-  // ---- time against memory of the ranked layouts
+  // ---- time against memory: of the whole front where it was asked for, else of the ranked layouts
   const slowest = Math.max(...data.ranking.map((r) => r[1]));
-  if (data.ranking.length > 1) {
-    const front = section('Time against memory', 'front');
-    const plot = picture(front, narrow ? 560 : 1100, 260, 'Step time against peak memory of the best layouts');
-    const wide = narrow ? 560 : 1100;
-    const times = data.ranking.map((r) => r[1]), peaks = data.ranking.map((r) => r[6]);
-    const t0 = Math.min(...times), t1 = Math.max(...times), m0 = Math.min(...peaks), m1 = Math.max(...peaks);
-    const px = (t) => 104 + (t1 > t0 ? (t - t0) / (t1 - t0) : 0.5) * (wide - 144);
-    const py = (m) => 210 - (m1 > m0 ? (m - m0) / (m1 - m0) : 0.5) * 180;
-    shape('line', plot, {x1: 92, x2: wide - 20, y1: 222, y2: 222, stroke: 'var(--line)'});
-    shape('line', plot, {x1: 92, x2: 92, y1: 20, y2: 222, stroke: 'var(--line)'});
-    [[m0, py(m0)], [m1, py(m1)]].forEach((tick) => shape('text', plot, {x: 86, y: tick[1] + 4, 'text-anchor': 'end'}, bytes(tick[0])));
-    shape('text', plot, {x: px(t0), y: 242, 'text-anchor': 'middle'}, seconds(t0 * 1e6));
-    if (t1 > t0) shape('text', plot, {x: px(t1), y: 242, 'text-anchor': 'middle'}, seconds(t1 * 1e6));
-    // The front: no other of these layouts is faster with less memory.
-    const order = data.ranking.slice().sort((a, b) => a[1] - b[1]);
-    let least = Infinity, path = '';
-    order.forEach((r) => {
-      if (r[6] >= least) return;
-      path += (path ? ' L ' + px(r[1]) + ' ' + py(least) + ' L ' : 'M ') + px(r[1]) + ' ' + py(r[6]);
-      least = r[6];
+  const hasFront = data.front.length > 0, points = hasFront ? data.front : data.ranking;
+  // Ticks and a place for each value between `from` and `to`, in powers where values differ much.
+  function axis(values, from, to) {
+    const low = Math.min(...values), high = Math.max(...values), powers = low > 0 && high > 4 * low;
+    const share = (v) => high === low ? 0.5 : powers ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low);
+    const ticks = high === low ? [low] : [0, 1 / 3, 2 / 3, 1].map((k) => powers ? low * Math.pow(high / low, k) : low + k * (high - low));
+    return {place: (v) => from + share(v) * (to - from), ticks: ticks};
+  }
+  if (points.length > 1) {
+    const front = section(hasFront ? 'Time against memory and devices' : 'Time against memory', 'front');
+    const legend = element('div', front, null, {class: 'controls'});
+    const wide = narrow ? 560 : 1100, height = 300;
+    const plot = picture(front, wide, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
+    const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wide - 40), up = axis(points.map((r) => r[6]), height - 56, 24);
+    up.ticks.forEach((m) => {
+      shape('line', plot, {x1: narrow ? 104 : 84, x2: wide - 20, y1: up.place(m), y2: up.place(m), stroke: 'var(--line)'});
+      shape('text', plot, {x: narrow ? 98 : 78, y: up.place(m) + 4, 'text-anchor': 'end'}, bytes(m));
     });
-    shape('path', plot, {d: path, fill: 'none', stroke: 'var(--accent)', 'stroke-width': 1.5, 'stroke-dasharray': '4 3'});
-    data.ranking.forEach((r, index) => {
-      const dot = shape('circle', plot, {cx: px(r[1]), cy: py(r[6]), r: index === 0 ? 8 : 6, fill: index === 0 ? 'var(--accent)' : 'var(--forward)', opacity: 0.9, tabindex: '0'});
-      hover(dot, r[0] + ': ' + r[2] + ', ' + r[4]);
-      shape('title', dot, {}, r[0] + ': ' + r[2] + ', ' + r[4]);
+    across.ticks.forEach((t) => shape('text', plot, {x: across.place(t), y: height - 12, 'text-anchor': 'middle'}, seconds(t * 1e6)));
+    const counts = [...new Set(points.map((r) => r[7]))].sort((a, b) => b - a);
+    const palette = ['--forward', '--backward', '--weight', '--transfer', '--reduce', '--step', '--ink'];
+    counts.forEach((count, index) => {
+      const colour = 'var(' + palette[index % palette.length] + ')', group = shape('g', plot, {id: 'front-' + count});
+      const own = points.filter((r) => r[7] === count).sort((a, b) => a[1] - b[1]);
+      // No other layout of so many devices is faster with less memory than the line says.
+      let least = Infinity, path = '';
+      own.forEach((r) => {
+        if (r[6] >= least) return;
+        path += (path ? ' L ' + across.place(r[1]) + ' ' + up.place(least) + ' L ' : 'M ') + across.place(r[1]) + ' ' + up.place(r[6]);
+        least = r[6];
+      });
+      shape('path', group, {d: path, fill: 'none', stroke: colour, 'stroke-width': 1.5, 'stroke-dasharray': '4 3'});
+      own.forEach((r) => {
+        const chosen = r[0] === data.ranking[0][0] && r[1] === data.ranking[0][1];
+        const text = r[0] + ' on ' + r[7] + ': ' + r[2] + ', ' + r[4] + ', ' + r[5] + ' tokens/s';
+        const dot = shape('circle', group, {cx: across.place(r[1]), cy: up.place(r[6]), r: chosen ? 9 : 6, fill: colour, stroke: 'var(--card)', tabindex: '0', 'aria-label': text});
+        hover(dot, text);
+      });
+      if (counts.length === 1) return;
+      const toggle = element('button', legend, null, {type: 'button', 'aria-pressed': 'true', id: 'front-toggle-' + count});
+      element('i', toggle, null, {style: 'background:' + colour, class: 'key'});
+      toggle.appendChild(document.createTextNode(count + ' devices'));
+      toggle.onclick = () => {
+        const shown = group.style.display === 'none';
+        group.style.display = shown ? '' : 'none';
+        toggle.setAttribute('aria-pressed', String(shown));
+      };
     });
-    element('p', front, 'Step time to the right, peak memory upwards; the large dot is the plan, the dashed line the front of these layouts. mpt-plan --pareto has the whole one.', {class: 'note'});
+    element('p', front, 'Step time to the right, peak memory upwards; the large dot is the plan. ' +
+      (hasFront ? 'Nothing is better than these in time, memory and devices.' : 'The line is the front of these layouts; mpt-plan --pareto has the whole one.'), {class: 'note'});
+    if (hasFront) {
+      table(front, ['devices', 'step time', 'peak memory', 'tokens/s', 'layout'], points.map((r) => [String(r[7]), r[2], r[4], r[5], r[0]]));
+    }
   }
 
   // ---- the cluster

@@ -52,6 +52,11 @@ std::string StepMonitor::line(const reports::StepRecord& r) const {
   return text;
 }
 
+std::string StepMonitor::time_left(const reports::StepRecord& r) const {
+  if (!terminal_ || r.step >= options_.steps) return "";
+  return fmt::format("  about {} left", format_seconds(double(options_.steps - r.step) * r.step_time_s));
+}
+
 std::string StepMonitor::rank_table(const reports::StepRecord& r) const {
   constexpr size_t kMostRows = 32;
   reports::Table table(
@@ -82,7 +87,7 @@ std::string StepMonitor::gpu_table() const {
 
 // Over what was drawn before.
 void StepMonitor::draw(const reports::StepRecord& r) {
-  const std::string text = line(r) + "\n\n" + rank_table(r) + gpu_table();
+  const std::string text = line(r) + time_left(r) + "\n\n" + rank_table(r) + gpu_table();
   if (drawn_lines_ > 0 && terminal_) fmt::print("\033[{}A\033[J", drawn_lines_);
   fmt::print("{}", text);
   drawn_lines_ = int(std::count(text.begin(), text.end(), '\n'));
@@ -142,7 +147,7 @@ void StepMonitor::on_step(const reports::StepRecord& r) {
   if (options_.watch && !r.ranks.empty()) {
     draw(r);
   } else if (terminal_) {
-    fmt::print("\r\033[K{}{}", line(r), notable ? "\n" : "");
+    fmt::print("\r\033[K{}{}{}", line(r), time_left(r), notable ? "\n" : "");
   } else if (r.step == 1 || r.step == options_.steps || r.step % 10 == 0 || notable) {
     fmt::print("{}\n", line(r));
   }

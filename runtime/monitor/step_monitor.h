@@ -36,6 +36,7 @@ class StepMonitor {
 
  private:
   std::string line(const reports::StepRecord& record) const;
+  std::string time_left(const reports::StepRecord& record) const;
   std::string rank_table(const reports::StepRecord& record) const;
   std::string gpu_table() const;
   void write_row(const reports::StepRecord& record);

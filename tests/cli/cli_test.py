@@ -256,11 +256,18 @@ def other_clusters(folder):
     expect("plan, generated", run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--schedule", "generated", "--pp", 4), 0, "generated", "the optimum")
     expect("pareto", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto"), 0, "devices  step time", "Each is the fastest")
     front = run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "--json")
-    points = json.loads(front.stdout)["pareto"]
-    times = [(p["devices"], p["ranked"]["step_time_s"], p["ranked"]["peak_bytes"]) for p in points]
+    points = json.loads(front.stdout)["front"]
+    ranks = [p["layout"]["tensor"] * p["layout"]["pipeline"] * p["layout"]["data"] * p["layout"].get("context", 1) for p in points]
+    times = [(r, p["step_time_s"], p["peak_bytes"]) for r, p in zip(ranks, points)]
     if len(times) < 5 or any(a != b and all(x <= y for x, y in zip(a, b)) for a in times for b in times):
         FAILURES.append(f"pareto: not a front: {times}")
-    expect("pareto, to a file", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "-o", mixed), 2, "--pareto", "excludes")
+    plan, report = f"{folder}/front.json", f"{folder}/front.html"
+    expect("pareto, to files", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "-o", plan, "--report", report, "--tokens",
+           "1T", "--price", 2), 0, "days for 1T", "price", f"wrote {plan}", f"wrote {report}")
+    stored = json.load(open(plan))
+    if stored["front"] != points or stored["ranking"][0]["step_time_s"] != min(t[1] for t in times):
+        FAILURES.append("pareto: the plan's own front is another, or the plan is not the fastest")
+    expect("pareto, the plan runs on", run("mpt-plan", "--from", plan, "--report", report), 0, "Simulated again")
     expect("pareto, nothing fits", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "--memory", "1GiB"), 2, "--memory")
     one = run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--threads", 1).stdout.splitlines()[3:6]
     two = run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--threads", 2).stdout.splitlines()[3:6]

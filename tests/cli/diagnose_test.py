@@ -58,8 +58,14 @@ def main():
                  "slow link between tensor ranks": (["--slow-link", "tensor:4"], "tensor-parallel collectives"),
                  "slow link between replicas": (["--slow-link", "gradients:10"], "gradient reduction and norm"),
                  "slow data": (["--slow-data", 0.2], "waiting for data")}
+        in_traces = {"slow rank": "slow pipeline rank 0", "slow link between stages": "transfers between stages",
+                     "slow link between replicas": "gradient reduction and norm"}
+        trace = os.path.join(scratch, "trace.json")
         for name, (faults, cause) in cases.items():
-            diagnosis = causes(plan, emulate(scratch, plan, name.replace(" ", "-"), *faults), "--no-search")
+            diagnosis = causes(plan, emulate(scratch, plan, name.replace(" ", "-"), *faults, "--trace", trace), "--no-search")
+            if name in in_traces:
+                seen = causes(plan, trace, "--no-search")
+                check(f"{name}, in the trace", first(seen) == in_traces[name], seen)
             check(name, first(diagnosis) == cause, diagnosis)
             if diagnosis["causes"]:
                 won = diagnosis["causes"][0]["seconds"]
@@ -89,7 +95,9 @@ def main():
         diagnosis = causes(plan, log, "--no-search")
         check("torchtitan's log", abs(diagnosis["measured_step_time_s"] / predicted - 2.0) < 0.01, diagnosis)
 
-        for name, options, words in (("no log", [plan], "--step-time"), ("a log of nothing", [plan, __file__], "elapsed time per iteration"),
+        code, output = run("mpt-plan", "--from", plan, "--trace", trace)
+        check("a trace of the plan", code == 0, output)
+        for name, options, words in (("no log", [plan], "--step-time"), ("a trace without a run", [plan, trace], "no measured step"), ("a log of nothing", [plan, __file__], "elapsed time per iteration"),
                                      ("no plan", [log, log], "JSON")):
             code, output = run("mpt-plan", "diagnose", *options)
             check(name, code == 2 and words in output, output)

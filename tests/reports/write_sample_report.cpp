@@ -11,11 +11,20 @@
 
 int main(int argc, char** argv) {
   return mpt::run_program("write_sample_report", [&] {
-    const mpt::test::SampleRun s = mpt::test::sample_run();
+    mpt::test::SampleRun s = mpt::test::sample_run();
     const bool plan_only = argc > 1 && std::string(argv[1]) == "plan";
-    const mpt::reports::ReportExtras extras{{}, {{"pipeline", 2, {"loopback", 2, 1e-6, 1e9}}}};
-    const std::string page = plan_only ? mpt::reports::plan_report(s.plan, s.program, s.predicted, extras)
-                                       : mpt::reports::run_report(s.plan, s.program, s.predicted, s.result);
+    std::string page;
+    if (plan_only) {
+      s.plan.front = s.plan.ranking;
+      mpt::RankedLayout& half = s.plan.front.emplace_back(s.plan.ranking.front());
+      half.layout.pipeline /= 2;
+      half.step_time_s *= 2.0;
+      half.peak_bytes *= 2;
+      const mpt::reports::ReportExtras extras{{}, {{"pipeline", 2, {"loopback", 2, 1e-6, 1e9}}}};
+      page = mpt::reports::plan_report(s.plan, s.program, s.predicted, extras);
+    } else {
+      page = mpt::reports::run_report(s.plan, s.program, s.predicted, s.result);
+    }
     std::fputs(page.c_str(), stdout);
     return 0;
   });

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of the documents works, in its order, in a folder that has what its page speaks of.
+
+Usage: commands_test.py SOURCES BIN [PAGE...]
+
+Long runs are cut: of more than 20 steps a fiftieth is trained, and mpt-profile measures less. torchrun and mpirun are
+stand-ins that set the variables of the real ones. ./scripts/... is left to the gate, which calls it.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCES, BIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+COMMAND = re.compile(r"^(\$ )?((\w+=\S+ )*(torchrun|mpirun) |(build/release/bin/)?mpt-(plan|run|profile) )")
+LAUNCHER = """#!/usr/bin/env python3
+import os, subprocess, sys
+count = int(sys.argv[sys.argv.index({flag!r}) + 1])
+command = sys.argv[sys.argv.index("mpt-run"):]
+def variables(rank):
+    return {{name: str(value) for name, value in {variables}.items()}}
+started = [subprocess.Popen(command, env={{**os.environ, **variables(rank)}}) for rank in range(count)]
+sys.exit(max(process.wait() for process in started))
+"""
+TORCHRUN = LAUNCHER.format(flag="--nproc-per-node", variables='{"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": count, '
+                           '"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29511}')
+MPIRUN = LAUNCHER.format(flag="-np", variables='{"OMPI_COMM_WORLD_RANK": rank, "OMPI_COMM_WORLD_SIZE": count, '
+                         '"OMPI_COMM_WORLD_LOCAL_RANK": rank, "MASTER_PORT": 29513}')
+
+
+def commands_of(page):
+    """Lines of code that start one of the programs, with what they go on with."""
+    lines = open(os.path.join(SOURCES, page)).read().split("\n")
+    found, i = [], 0
+    while i < len(lines):
+        line = lines[i].strip()
+        if COMMAND.match(line) and (lines[i].startswith("    ") or inside_block(lines, i)):
+            while line.endswith("\\"):
+                i += 1
+                line = line[:-1] + " " + lines[i].strip()
+            if " ... " not in line:
+                found.append(line.removeprefix("$ "))
+        i += 1
+    return found
+
+
+def inside_block(lines, at):
+    return sum(line.startswith("```") for line in lines[:at]) % 2 == 1
+
+
+def shortened(command):
+    def fewer(match):
+        count = int(match[2])
+        return f"{match[1]} {count if count <= 20 else max(1, count // 50)}"
+    command = re.sub(r"(--steps|--save-every) (\d+)", fewer, command).replace("MASTER_ADDR=node1", "MASTER_ADDR=127.0.0.1")
+    return command.replace("mpt-profile ", "mpt-profile --quick --max-micro-batch 2 --max-tensor 2 ") if "--quick" not in command else command
+
+
+def run(command, folder, environment):
+    return subprocess.run(["bash", "-c", command], cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True)
+
+
+def prepare(page, folder, environment):
+    """What the page takes for granted."""
+    os.makedirs(os.path.join(folder, "build/release"))
+    os.symlink(BIN, os.path.join(folder, "build/release/bin"))
+    shutil.copy(os.path.join(SOURCES, "README.md"), folder)
+    for name in ("docs", "reports/validation"):
+        shutil.copytree(os.path.join(SOURCES, name), os.path.join(folder, name))
+    os.makedirs(os.path.join(folder, "launchers"))
+    for name, text in (("torchrun", TORCHRUN), ("mpirun", MPIRUN)):
+        path = os.path.join(folder, "launchers", name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+    if page not in ("docs/training.md", "docs/gpu.md"):
+        return
+    shutil.copy(os.path.join(SOURCES, "docs/architecture.md"), os.path.join(folder, "text.txt"))
+    if page == "docs/gpu.md":
+        return
+    tiny = "--model tiny-gpt --global-batch 8 --seq 64 --memory 2GiB"
+    for command in (f"mpt-plan {tiny} --cluster this-machine:4 --tp 2 --pp 2 --micro-batch 1 -o plan.json",
+                    f"mpt-plan {tiny} --cluster this-machine:4 --tp 1 --pp 4 --micro-batch 1 -o other-layout.json",
+                    "mpt-run other-layout.json --data text.txt --steps 1 --checkpoints path/to/trained",
+                    "mpt-run export path/to/trained path/to/model", "cp text.txt tokens"):
+        done = run(command, folder, environment)
+        if done.returncode != 0:
+            sys.exit(f"preparing {page}: {command}\nexit code {done.returncode}\n{done.stdout[-2000:]}")
+
+
+def check(page, fewest):
+    commands = commands_of(page)
+    if len(commands) < fewest:
+        sys.exit(f"{page}: {len(commands)} commands; is the form of the page another one?")
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, "PATH": f"{folder}/launchers:{BIN}:{os.environ['PATH']}"}
+        prepare(page, folder, environment)
+        for command in commands:
+            done = run(shortened(command), folder, environment)
+            no_gpu = page == "docs/gpu.md" and done.returncode == 3 and "no GPU" in done.stdout
+            if done.returncode != 0 and not no_gpu:
+                sys.exit(f"{page}: {command}\nas {shortened(command)}\nexit code {done.returncode}\n{done.stdout[-2000:]}")
+            if "diagnose gpus.json" in command and "slow rank 1" not in done.stdout:
+                sys.exit(f"the slow rank was not found:\n{done.stdout}")
+    print(f"{page}: {len(commands)} commands")
+
+
+PAGES = {"README.md": 14, "docs/tutorial.md": 12, "docs/training.md": 9, "docs/gpu.md": 3, "docs/validation.md": 1, "docs/cases.md": 9}
+for page in sys.argv[3:] or PAGES:
+    check(page, PAGES[page])
