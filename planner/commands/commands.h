@@ -40,9 +40,9 @@ struct PlanOrReason {
   std::optional<Plan> plan;
   std::string reason;
 };
-PlanOrReason plan_or_reason(const SearchProblem& problem);
-/// Prices the layout of `given`, or without it the one that the options name, prints it, what would be better,
-/// and writes what the options ask for.
+PlanOrReason plan_or_reason(SearchProblem problem);
+/// Prices the layout of `given`, or without it the one that the options name, prints it, what would be
+/// better, and writes what the options ask for.
 void score(const PlanOptions& options, const Plan* given);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);

@@ -35,6 +35,7 @@ std::optional<Cause> better_layout(const Plan& plan, const DiagnoseOptions& o) {
   const auto prepared = prepare(options, &plan);
   SearchProblem& problem = prepared->problem;
   problem.ranks = plan.layout.ranks();
+  problem.near_misses = false;
   const auto search = watched_search(problem, 1);
   if (search->result.best.empty()) return std::nullopt;
   const Candidate& best = search->result.best.front();

@@ -159,6 +159,7 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
 std::string advice(const SearchProblem& given, const Candidate& mine) {
   SearchProblem problem = given;
   problem.bounds = {};
+  problem.near_misses = false;
   const auto search = watched_search(problem, 1);
   const SearchResult& result = search->result;
   if (result.best.empty()) return "\nNo layout of this cluster fits; see mpt-plan without a layout.\n";

@@ -69,7 +69,8 @@ Plan search_plan(const PreparedSearch& prepared, size_t keep) {
   return make_plan_of(*search);
 }
 
-PlanOrReason plan_or_reason(const SearchProblem& problem) {
+PlanOrReason plan_or_reason(SearchProblem problem) {
+  problem.near_misses = false;
   const auto search = watched_search(problem, 1);
   if (!search->result.best.empty()) return {make_plan_of(*search), ""};
   if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};

@@ -20,7 +20,7 @@ namespace mpt::planner {
 namespace {
 
 constexpr size_t kMostPerCount = 12;
-constexpr double kLessMemory = 0.9;  // a layout that saves less than a tenth is no choice of its own
+constexpr double kLessMemory = 0.8;  // a layout that saves less than a fifth is no choice of its own
 
 // Whether nothing speaks for `other` beside `one`.
 bool dominates(const RankedLayout& one, const RankedLayout& other) {
@@ -50,6 +50,7 @@ void add_points(SearchProblem problem, size_t keep, Front& front, double& second
     if (seconds_left < 0.0) front.complete = false;
     if (!front.complete) return;
     problem.time_limit_s = seconds_left;
+    problem.near_misses = !front.fastest;
     const auto search = watched_search(problem, front.fastest ? 1 : keep);
     if (seconds_left > 0.0) seconds_left = std::max(1e-3, seconds_left - search->result.certificate.seconds);
     front.complete = front.complete && search->result.certificate.optimal;
@@ -121,7 +122,7 @@ void plan_front(const PlanOptions& o) {
   } else {
     text = fmt::format(
         "{} on {}, {} sequences of {} tokens per step: nothing is better in time, memory and devices\n\n{}\n"
-        "Each is the fastest of its devices that needs no more memory; memory in steps of a tenth.\n",
+        "Each is the fastest of its devices that needs no more memory; memory in steps of a fifth.\n",
         problem.model.name, problem.cluster.name, problem.workload.global_batch, problem.workload.sequence,
         table_of(front, o.cost));
     if (!front.complete) text += "Stopped before the end: there may be more, and better ones.\n";

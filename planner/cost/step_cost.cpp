@@ -158,7 +158,8 @@ class Transfers {
       : source_(source),
         stride_(RankGrid(layout).stride(Axis::pipeline)),
         bytes_(bytes),
-        rank_of_stage_(rank_of_stage) {}
+        rank_of_stage_(rank_of_stage),
+        to_next_rank_s_(size_t(layout.pipeline), -1.0) {}
 
   // Tensor ranks that hold the same send a share each, and their receivers gather it.
   void scatter(const Layout& layout) {
@@ -171,11 +172,13 @@ class Transfers {
   double seconds(size_t s, int direction) {
     const size_t other = direction < 0 ? (s == 0 ? 0 : s - 1) : std::min(s + 1, rank_of_stage_.size() - 1);
     const auto between = std::minmax({rank_of_stage_[s], rank_of_stage_[other]});
-    if (between == last_between_) return last_s_;
-    last_between_ = between;
-    last_s_ = gather_s_ + source_.transfer_s(bytes_, between.first * stride_,
+    const bool neighbours = between.second == between.first + 1;
+    double& known_s = neighbours ? to_next_rank_s_[size_t(between.first)] : last_s_;
+    if (neighbours ? known_s >= 0.0 : between == last_between_) return known_s;
+    if (!neighbours) last_between_ = between;
+    known_s = gather_s_ + source_.transfer_s(bytes_, between.first * stride_,
                                              (between.second + 1) * stride_ - 1, stride_);
-    return last_s_;
+    return known_s;
   }
 
  private:
@@ -184,7 +187,8 @@ class Transfers {
   int64_t bytes_;
   double gather_s_ = 0.0;
   std::span<const int> rank_of_stage_;
-  std::pair<int, int> last_between_{-1, -1};
+  std::vector<double> to_next_rank_s_;        // from rank r to r + 1; negative where not asked for yet
+  std::pair<int, int> last_between_{-1, -1};  // of others: round the corner, or within a rank
   double last_s_ = 0.0;
 };
 
@@ -337,17 +341,18 @@ double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
 
 // What happens once in a step on one rank, or on all: the norm of the gradients.
 double norm_s(const DeviceCosts& devices, const Layout& layout, const std::vector<int64_t>& rank_parameters) {
-  double norm = 0.0, meeting = 0.0;
+  double norm = 0.0;
+  uint32_t all_kinds = 0;
   for (size_t r = 0; r < rank_parameters.size(); ++r) {
     const int64_t owned =
         layout.zero == 0 ? rank_parameters[r] : rank_parameters[r] / models::dense_shard(layout);
     norm = std::max(norm, slowest_s(devices, devices.kinds_of_rank[r],
                                     [&](const CostSource& s) { return s.gradient_norm_s(owned); }));
-    meeting = std::max(meeting, slowest_s(devices, devices.kinds_of_rank[r], [&](const CostSource& s) {
-                         return s.collective_s(CollectiveKind::all_reduce, 16, all_ranks(layout));
-                       }));
+    all_kinds |= devices.kinds_of_rank[r];
   }
-  return norm + meeting;
+  return norm + slowest_s(devices, all_kinds, [&](const CostSource& s) {
+           return s.collective_s(CollectiveKind::all_reduce, 16, all_ranks(layout));
+         });
 }
 
 // Between the first and the last pipeline rank, in every tensor and data position; in a V, where both are

@@ -57,6 +57,7 @@ struct SearchProblem {
   Features features;
   Execution execution;        // of the framework that is to run the plan
   double time_limit_s = 0.0;  // 0: none
+  bool near_misses = true;    // tell which layouts fell to memory by how much, even where others fit
   int threads = 1;
   const CostSource* cost = nullptr;  // of the first group
   std::vector<DevicePool> pools;     // by group of a mixed cluster; empty where all devices are alike

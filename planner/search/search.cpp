@@ -81,7 +81,7 @@ SearchResult search_in_shares(const SearchProblem& problem, size_t keep, double 
   const bool optimal = std::all_of(searches.begin(), searches.end(), [](auto& s) { return s->optimal(); });
   const bool nothing_fits =
       std::none_of(searches.begin(), searches.end(), [](auto& s) { return s->found(); });
-  if (tells && optimal)
+  if (tells && optimal && (nothing_fits || problem.near_misses))
     in_threads(shares, [&](size_t share) { searches[share]->tell_over_memory(nothing_fits); });
   SearchResult result = searches.front()->take();
   for (size_t share = 1; share < shares; ++share) add(result, searches[share]->take());

@@ -3,7 +3,8 @@
 
 Usage: commands_test.py SOURCES BIN [PAGE...]
 
-Long runs are cut: of more than 20 steps a fiftieth is trained, and mpt-profile measures less. torchrun and mpirun are
+Long runs are cut: of more than 20 steps a hundredth is trained, sleeps of an emulated run are shortened, and mpt-profile
+measures less. torchrun and mpirun are
 stand-ins that set the variables of the real ones. ./scripts/... is left to the gate, which calls it.
 """
 
@@ -54,9 +55,15 @@ def inside_block(lines, at):
 def shortened(command):
     def fewer(match):
         count = int(match[2])
-        return f"{match[1]} {count if count <= 20 else max(1, count // 50)}"
+        return f"{match[1]} {count if count <= 20 else max(2, count // 100)}"
     command = re.sub(r"(--steps|--save-every) (\d+)", fewer, command).replace("MASTER_ADDR=node1", "MASTER_ADDR=127.0.0.1")
-    return command.replace("mpt-profile ", "mpt-profile --quick --max-micro-batch 2 --max-tensor 2 ") if "--quick" not in command else command
+    if re.search(r"mpt-run \S+\.json", command) and "--steps" not in command:
+        command += " --steps 4"
+    if "emulate" in command and "--time-scale" not in command:
+        command = command.replace("--device emulate", "--device emulate --time-scale 0.05")
+    if "--quick" not in command:
+        command = command.replace("mpt-profile ", "mpt-profile --quick --max-micro-batch 2 --max-tensor 2 ")
+    return command
 
 
 def run(command, folder, environment):
@@ -101,8 +108,10 @@ def check(page, fewest):
         prepare(page, folder, environment)
         for command in commands:
             done = run(shortened(command), folder, environment)
-            no_gpu = page == "docs/gpu.md" and done.returncode == 3 and "no GPU" in done.stdout
-            if done.returncode != 0 and not no_gpu:
+            # Documented: 3 without a GPU, 2 where records of published runs are skipped.
+            expected = (done.returncode == 3 and page == "docs/gpu.md" and "no GPU" in done.stdout or
+                        done.returncode == 2 and "validate" in command and " skipped" in done.stdout)
+            if done.returncode != 0 and not expected:
                 sys.exit(f"{page}: {command}\nas {shortened(command)}\nexit code {done.returncode}\n{done.stdout[-2000:]}")
             if "diagnose gpus.json" in command and "slow rank 1" not in done.stdout:
                 sys.exit(f"the slow rank was not found:\n{done.stdout}")
