@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/html.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/json.h"
@@ -146,6 +147,13 @@ std::string utilisation_of(const Plan& plan) {
                      format_flop_rate(rate));
 }
 
+// Of the layers of a stage; the first stages hold more micro-batches and recompute more.
+std::string recomputed_of(const Layout& l) {
+  const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
+  return *least == *most ? fmt::format("{} layers of each stage", *most)
+                         : fmt::format("{} to {} layers of a stage", *least, *most);
+}
+
 Json facts_of(const Plan& plan, const std::vector<std::pair<std::string, std::string>>& more) {
   const Layout& l = plan.layout;
   const SearchCertificate& c = plan.search;
@@ -168,7 +176,7 @@ Json facts_of(const Plan& plan, const std::vector<std::pair<std::string, std::st
   add("Layout", degrees);
   add("Schedule", fmt::format("{}, {} micro-batches of {}", plan.schedule.name, plan.schedule.micro_batches,
                               l.micro_batch));
-  add("Recompute", enum_name(l.recompute));
+  add("Recompute", l.recomputed_layers.empty() ? enum_name(l.recompute) : recomputed_of(l));
   add("Model FLOP/s utilisation", utilisation_of(plan));
   for (const auto& [name, value] : more) add(name.c_str(), value);
   add("Search", fmt::format("{} layouts: {} over memory, {} over the bound, {} simulated{}",

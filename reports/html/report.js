@@ -357,7 +357,7 @@
     element('p', front, 'Step time to the right, peak memory upwards; the large dot is the plan. ' +
       (hasFront ? 'Nothing is better than these in time, memory and devices.' : 'The line is the front of these layouts; mpt-plan --pareto has the whole one.'), {class: 'note'});
     if (hasFront) {
-      table(front, ['devices', 'step time', 'peak memory', 'tokens/s', 'layout'], points.map((r) => [String(r[7]), r[2], r[4], r[5], r[0]]));
+      table(front, ['layout', 'devices', 'step time', 'peak memory', 'tokens/s'], points.map((r) => [r[0], String(r[7]), r[2], r[4], r[5]]));
     }
   }
 
