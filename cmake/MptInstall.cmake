@@ -1,4 +1,4 @@
-# cmake --install: programs, manual pages, completion, the GPU module, and the planning libraries for find_package(mpt).
+# cmake --install: programs, manual pages, completion, the GPU and MPI modules, and the planning libraries for find_package(mpt).
 # cpack makes a Debian package of it.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -6,6 +6,9 @@ include(CMakePackageConfigHelpers)
 install(TARGETS mpt-plan mpt-run mpt-profile RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 if(MPT_CUDA_FOUND)
   install(TARGETS mpt_cuda LIBRARY DESTINATION lib/mpt)
+endif()
+if(MPT_MPI_FOUND)
+  install(TARGETS mpt_mpi LIBRARY DESTINATION lib/mpt)
 endif()
 
 find_package(Python3 COMPONENTS Interpreter QUIET)

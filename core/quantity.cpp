@@ -68,6 +68,14 @@ constexpr std::array<Unit, 3> kSecondSuffixes{{{1.0, "s"}, {1e-3, "ms"}, {1e-6, 
 
 }  // namespace
 
+std::string format_duration(double seconds) {
+  constexpr double kMinute = 60.0, kHour = 3600.0, kDay = 86400.0;
+  if (seconds < 2.0 * kMinute) return fmt::format("{:.0f} s", seconds);
+  if (seconds < 2.0 * kHour) return fmt::format("{:.0f} min", seconds / kMinute);
+  if (seconds < 2.0 * kDay) return fmt::format("{:.1f} h", seconds / kHour);
+  return fmt::format("{:.1f} days", seconds / kDay);
+}
+
 std::string format_seconds(double seconds) { return format_in(seconds, kSeconds); }
 std::string format_bytes(double bytes) { return format_in(bytes, kBytes); }
 std::string format_bandwidth(double bytes_per_s) { return format_in(bytes_per_s, kBandwidth); }

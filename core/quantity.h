@@ -14,6 +14,8 @@ inline constexpr int64_t kKiB = int64_t{1} << 10;
 inline constexpr int64_t kMiB = int64_t{1} << 20;
 inline constexpr int64_t kGiB = int64_t{1} << 30;
 
+/// How long something will take, for people: "95 s", "43 min", "4.2 h", "3.1 days".
+std::string format_duration(double seconds);
 /// "1.234 s", "12.3 ms", "45.6 us", "7 ns".
 std::string format_seconds(double seconds);
 /// "512 B", "1.50 MiB", "79.2 GiB".

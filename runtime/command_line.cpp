@@ -101,6 +101,11 @@ void declare(CLI::App& app, RunOptions& o) {
   app.add_option("--log", o.log, "Write one JSON object per step to this file");
   app.add_option("--trace", o.trace, "Write the median step as a trace for Perfetto to this file");
   app.add_option("--report", o.report, "Write an HTML report to this file");
+  app.add_option(
+         "--transport", o.transport,
+         "Between processes that a launcher started: auto or tcp, or mpi, which mpirun must have started")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"auto", "tcp", "mpi"}));
   app.add_option("--timeout", o.timeout_s, "Seconds after which a rank that others wait for counts as hung")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
@@ -132,6 +137,15 @@ void check_plan(const Plan& plan, RunOptions& o) {
            : o.max_restarts > 0 ? "--max-restarts"
                                 : "--save-every",
            "without --checkpoints", "a folder to save to", "add --checkpoints FOLDER");
+  }
+  if (o.transport == "mpi") {
+    if (!o.launch)
+      refuse("--transport mpi", "one process", "processes that mpirun or srun started",
+             "mpirun -np 4 mpt-run ... --transport mpi");
+    if (o.max_restarts > 0)
+      refuse("--transport mpi", "excludes --max-restarts", "one or the other",
+             "let the job's script start it again with --resume auto");
+    o.launch->through_mpi = true;
   }
   if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
     refuse("--evaluate-every", "without --validation-share", "data to validate on",

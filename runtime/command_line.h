@@ -23,11 +23,12 @@ struct RunOptions {
   std::string resume, init;  // resume: "auto" or a path
   int64_t max_restarts = 0;
   std::optional<Launch> launch;  // one of several processes
+  std::string transport = "auto";
   std::string log, trace, report, device = "auto";
   double time_scale = 1.0;  // of emulation
   std::string slow_rank, slow_link;
   double slow_data_s = 0.0;
-  int64_t ranks = 0;        // 0: as many as the plan has
+  int64_t ranks = 0;  // 0: as many as the plan has
   double timeout_s = 300.0;
   bool quiet = false, watch = false;
   int metrics_port = 0;  // 0: none

@@ -25,7 +25,8 @@ void Progress::advance() {
   const int filled = kWidth * done_ / total_;
   const double left_s = (now_s() - start_s_) / done_ * (total_ - done_);
   fmt::print(stderr, "\r\033[K  [{}{}] {}/{}  about {} left", std::string(size_t(filled), '#'),
-             std::string(size_t(kWidth - filled), '.'), done_, total_, format_seconds(std::max(left_s, 0.0)));
+             std::string(size_t(kWidth - filled), '.'), done_, total_,
+             format_duration(std::max(left_s, 0.0)));
   std::fflush(stderr);
 }
 

@@ -54,7 +54,7 @@ std::string StepMonitor::line(const reports::StepRecord& r) const {
 
 std::string StepMonitor::time_left(const reports::StepRecord& r) const {
   if (!terminal_ || r.step >= options_.steps) return "";
-  return fmt::format("  about {} left", format_seconds(double(options_.steps - r.step) * r.step_time_s));
+  return fmt::format("  about {} left", format_duration(double(options_.steps - r.step) * r.step_time_s));
 }
 
 std::string StepMonitor::rank_table(const reports::StepRecord& r) const {

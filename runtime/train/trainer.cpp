@@ -13,6 +13,8 @@
 #include "core/error.h"
 #include "reports/utilisation.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
+#include "runtime/comm/messages/message_world.h"
+#include "runtime/comm/mpi/mpi_module.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
 #include "runtime/device/cpu/cpu_device.h"
@@ -70,6 +72,11 @@ class Run {
   std::unique_ptr<World> make_world() const {
     const int ranks = int(plan_.layout.ranks());
     if (!inputs_.launch) return std::make_unique<ThreadWorld>(options_.timeout, ranks);
+    if (inputs_.launch->through_mpi) {
+      check_processes(inputs_.launch->launcher, inputs_.launch->processes, ranks);
+      return make_message_world(load_mpi_wire(plan_.program_digest, options_.timeout), ranks,
+                                options_.timeout);
+    }
     return make_socket_world({*inputs_.launch, ranks, plan_.program_digest, options_.timeout});
   }
 

@@ -13,6 +13,10 @@ TEST(Quantity, PrintsThreeDigitsInTheRightUnit) {
   EXPECT_EQ(format_seconds(0.0123), "12.3 ms");
   EXPECT_EQ(format_seconds(45.6e-6), "45.6 us");
   EXPECT_EQ(format_seconds(0.0), "0 ns");
+  EXPECT_EQ(format_duration(95.4), "95 s");
+  EXPECT_EQ(format_duration(43.0 * 60.0), "43 min");
+  EXPECT_EQ(format_duration(15224.0), "4.2 h");
+  EXPECT_EQ(format_duration(1227818.0), "14.2 days");
   EXPECT_EQ(format_bytes(512), "512 B");
   EXPECT_EQ(format_bytes(double(kGiB) * 79.2), "79.2 GiB");
   EXPECT_EQ(format_bandwidth(12.34e9), "12.3 GB/s");

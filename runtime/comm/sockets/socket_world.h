@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// SocketWorld: ranks in several processes, on one host or many, several ranks per process allowed. Processes
-// meet at the master's address, refuse each other if their plans differ, and connect each with each by TCP;
-// messages between ranks of one process stay in it. Reductions run in rank order, as in ThreadWorld, so that
-// results are the same to the bit. A connection that ends before its process said good-bye ends the run
-// everywhere.
+// A message world whose wire is TCP: processes on one host or many meet at the master's address, refuse each
+// other if their plans differ, and connect each with each.
 
 #include <chrono>
 

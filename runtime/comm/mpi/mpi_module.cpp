@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/comm/mpi/mpi_module.h"
+
+#include "core/error.h"
+#include "core/module.h"
+
+namespace mpt::runtime {
+
+std::unique_ptr<Wire> load_mpi_wire(const std::string& plan_digest, std::chrono::milliseconds timeout) {
+  std::string reason;
+  void* const module = open_module(kMpiModuleFile, reason);
+  if (module == nullptr) {
+    if (reason.empty()) reason = "this build has none, for MPI was not found when it was configured";
+    throw UserError(Problem{"--transport mpi", reason, "a build with MPI", "leave it out to use TCP"});
+  }
+  const auto make = reinterpret_cast<MpiModuleFactory>(symbol_of(module, kMpiModuleFactory));
+  MPT_CHECK(make != nullptr, "{} is not this program's module", kMpiModuleFile);
+  int other_plan = -1;
+  std::unique_ptr<Wire> wire(make(kMpiModuleVersion, plan_digest.c_str(), timeout, &other_plan, &reason));
+  if (other_plan >= 0) {
+    throw UserError(Problem{"plan", fmt::format("process {} was started with another one", other_plan),
+                            "the same plan.json everywhere", "copy it to every host"});
+  }
+  if (!wire) throw RunError("MPI: " + reason);
+  return wire;
+}
+
+}  // namespace mpt::runtime
