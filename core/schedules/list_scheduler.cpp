@@ -29,10 +29,17 @@ class ListScheduling {
       stage.forward_ready.assign(size_t(task.micro_batches), s == 0 ? 0.0 : kNever);
       stage.gradient_ready.assign(size_t(task.micro_batches), kNever);
       Rank& rank = ranks_[size_t(task.rank_of_stage[s])];
-      rank.stages.push_back(int(s));
       const StageSeconds& seconds = task.seconds[s];
-      rank.left_s +=
-          task.micro_batches * (seconds.forward_s + seconds.input_gradient_s + seconds.weight_gradient_s);
+      if (rank.stages.empty() && s > 0)
+        rank.way_down_s = stages_[s - 1].way_down_s + across(s, s - 1, seconds.gradient_transfer_s);
+      stage.way_down_s = seconds.input_gradient_s +
+                         (s == 0 ? seconds.weight_gradient_s
+                                 : stages_[s - 1].way_down_s + across(s, s - 1, seconds.gradient_transfer_s));
+      rank.stages.push_back(int(s));
+      const double chain_s = seconds.forward_s + seconds.input_gradient_s;
+      rank.chain_left_s += task.micro_batches * chain_s;
+      rank.chain_left += 2 * task.micro_batches;
+      rank.left_s += task.micro_batches * (chain_s + seconds.weight_gradient_s);
       const StageFootprint& f = task.footprints[s];
       rank.held += f.static_bytes();
       rank.forward_workspace = std::max(rank.forward_workspace, f.forward_workspace_bytes);
@@ -52,7 +59,10 @@ class ListScheduling {
       wakes_.pop();
       const Rank& rank = ranks_[size_t(r)];
       if (rank.free_at > at) continue;
-      if (at + rank.left_s > give_up_s_) return std::nullopt;
+      // What a rank does last but for weight gradients is the last micro-batch's input gradient on its lowest
+      // stage, and that still has to come down to stage 0.
+      const double chain_s = rank.chain_left > 0 ? rank.chain_left_s + rank.way_down_s : 0.0;
+      if (at + std::max(rank.left_s, chain_s) > give_up_s_) return std::nullopt;
       last = std::max(last, step(r, at));
     }
     size_t done = 0;
@@ -65,12 +75,15 @@ class ListScheduling {
   struct Stage {
     std::vector<double> forward_ready, gradient_ready;            // by micro-batch
     int forwards = 0, input_gradients = 0, weight_gradients = 0;  // done so far, in order
+    double way_down_s = 0.0;  // from the start of its input gradient to the end of stage 0's weight gradient
   };
   struct Rank {
     std::vector<int> stages;
     double free_at = 0.0;
-    double left_s = 0.0;    // work not done yet
-    double alarm = kNever;  // a wake that is already set
+    double left_s = 0.0;                          // work not done yet
+    double chain_left_s = 0.0, way_down_s = 0.0;  // of that all but weight gradients; what follows below it
+    int64_t chain_left = 0;                       // actions of the chain
+    double alarm = kNever;                        // a wake that is already set
     int64_t held = 0;
     int64_t forward_workspace = 0, backward_workspace = 0, for_weight = 0;  // the most of its stages
     /// Beyond what forwards keep: for a forward, or an input gradient and the weight gradient behind it.
@@ -174,6 +187,10 @@ class ListScheduling {
     const double seconds = finish(*action, at);
     const double end = rank.free_at = at + seconds;
     rank.left_s -= seconds;
+    if (action->kind != ActionKind::weight_gradient) {
+      rank.chain_left_s -= seconds;
+      --rank.chain_left;
+    }
     rank.gradient_last = action->kind == ActionKind::input_gradient;
     wake(r, end);
     return end;

@@ -23,8 +23,12 @@ namespace mpt::planner {
 /// docs/collectives.md).
 inline constexpr double kOverlapShare = 0.46;
 
-/// Share of a two-socket server's memory bandwidth (about 400 GB/s of DDR5) that one of 8 devices gets.
-inline constexpr double kHostMemoryBytesPerSecond = 50e9;
+/// Parameters per second that Adam updates on a node's processors, all of its ranks together, and one rank's
+/// process alone. Measured by others: 106 billion on four 8-GPU nodes in up to 9.6 s (Megatron Core, slime
+/// issue 1139), 72 billion on four in about 10 s (DeepSpeed issue 6834), 0.6 billion of one rank in 0.93 s
+/// (Megatron Core, NeMo-RL pull request 3628). A fused update that runs beside backward reaches 14 billion a
+/// node (prime-rl pull request 3234); no framework of models/frameworks/ has it.
+inline constexpr double kHostParametersPerSecond = 3e9, kHostParametersPerSecondAndRank = 0.65e9;
 
 /// Compute of one piece for one micro-batch, without its collectives.
 struct PieceSeconds {
@@ -63,6 +67,10 @@ class CostSource {
   virtual std::vector<double> rate_by_active_ranks() const = 0;
   virtual CostOrigin origin() const = 0;
 };
+
+/// What an update of a rank's `parameters` with its state in the host's memory takes: gradients down, updated
+/// weights up, and beside that the update itself, all ranks of a host at once.
+double host_update_s(const ClusterSpec& cluster, int64_t parameters);
 
 /// Measured on this machine: exact at measured sizes, between them interpolated in work per second. A model
 /// whose layers were not timed is priced by the measured rates of its operators. Throws UserError if the

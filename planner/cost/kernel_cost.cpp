@@ -139,9 +139,7 @@ class KernelCost final : public CostSource {
     return execution_.step_ms * 1e-3 + double(parameters) * c_.optimizer_bytes / bandwidth();
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
-    const double link_s = double(parameters) * 4.0 / std::max(device_.host_bandwidth_bytes_per_s, 1.0);
-    return execution_.step_ms * 1e-3 +
-           std::max(link_s, double(parameters) * c_.optimizer_bytes / kHostMemoryBytesPerSecond);
+    return execution_.step_ms * 1e-3 + host_update_s(cluster_, parameters);
   }
   double gradient_norm_s(int64_t parameters) const override {
     return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();

@@ -22,6 +22,8 @@ constexpr double kLaunchSeconds = 4e-6;  // gap between dependent kernels withou
 // AdamW reads gradient, master weight and two moments and writes them and the weight: 4 + 3 x 8 + 2 bytes.
 constexpr double kOptimizerBytes = 30.0;
 
+constexpr int64_t kMostDevicesOfHost = 8;  // racks that are one node have many hosts
+
 class RooflineCost final : public CostSource {
  public:
   explicit RooflineCost(const ClusterSpec& cluster) : cluster_(cluster) {}
@@ -61,12 +63,7 @@ class RooflineCost final : public CostSource {
     return kLaunchSeconds + double(parameters) * kOptimizerBytes / bandwidth();
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
-    // Gradients down and weights up share the link's two ways; the host's update moves the same bytes as the
-    // device's, through a memory that all devices of the node share.
-    const double link_s =
-        double(parameters) * 4.0 / std::max(cluster_.device.host_bandwidth_bytes_per_s, 1.0);
-    const double host_s = double(parameters) * kOptimizerBytes / kHostMemoryBytesPerSecond;
-    return kLaunchSeconds + std::max(link_s, host_s);
+    return kLaunchSeconds + host_update_s(cluster_, parameters);
   }
   double gradient_norm_s(int64_t parameters) const override {
     return kLaunchSeconds + double(parameters) * 4.0 / bandwidth();
@@ -97,6 +94,13 @@ class RooflineCost final : public CostSource {
 
 std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster) {
   return std::make_unique<RooflineCost>(cluster);
+}
+
+double host_update_s(const ClusterSpec& cluster, int64_t parameters) {
+  const double link_s = double(parameters) * 4.0 / std::max(cluster.device.host_bandwidth_bytes_per_s, 1.0);
+  const auto ranks = double(std::clamp<int64_t>(cluster.devices_per_node, 1, kMostDevicesOfHost));
+  const double rate = std::min(kHostParametersPerSecondAndRank, kHostParametersPerSecond / ranks);
+  return std::max(link_s, double(parameters) / rate);
 }
 
 }  // namespace mpt::planner

@@ -282,13 +282,18 @@ PieceCost PieceCosts::stage(const LayerCounts& counts, const StageContent& conte
 
 namespace {
 
+struct PricedStage {
+  StageCost cost;
+  InsideStage inside{};
+};
+
 // What does not depend on the stage's place in the pipeline.
-StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share, int64_t layers,
-                     const Layout& layout, const CostSource& source) {
-  StageCost stage;
-  const auto set = [&](InstructionKind kind, double seconds) { stage.seconds[size_t(kind)] = seconds; };
+PricedStage stage_cost(const PieceCost& piece, const models::ParameterShare& share, int64_t layers,
+                       const Layout& layout, const CostSource& source) {
+  PricedStage stage;
+  const auto set = [&](InstructionKind kind, double seconds) { stage.cost.seconds[size_t(kind)] = seconds; };
   const auto inside = [&](InstructionKind kind, const InsideCompute& collectives, double sharding) {
-    InsideCompute& all = stage.collective[size_t(kind)] = collectives;
+    InsideCompute& all = stage.inside[size_t(kind)] = collectives;
     all[CommunicationKind::sharding] += sharding;
   };
   const Reduction reduction(layout, source);
@@ -322,11 +327,11 @@ StageCost stage_cost(const PieceCost& piece, const models::ParameterShare& share
   return stage;
 }
 
-void take_slower(StageCost& slowest, const StageCost& other) {
+void take_slower(PricedStage& slowest, const PricedStage& other) {
   for (size_t k = 0; k < kInstructionKinds; ++k) {
-    if (other.seconds[k] <= slowest.seconds[k]) continue;
-    slowest.seconds[k] = other.seconds[k];
-    if (k < slowest.collective.size()) slowest.collective[k] = other.collective[k];
+    if (other.cost.seconds[k] <= slowest.cost.seconds[k]) continue;
+    slowest.cost.seconds[k] = other.cost.seconds[k];
+    if (k < slowest.inside.size()) slowest.inside[k] = other.inside[k];
   }
 }
 
@@ -376,7 +381,8 @@ StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces
   const bool tied = model.tied_embeddings && rank_of_stage.size() > 1;
   std::vector<int64_t> rank_parameters(size_t(layout.pipeline), 0);
   cost.stages.reserve(contents.size());
-  StageCost shared;
+  cost.inside_of_stage.reserve(contents.size());
+  PricedStage shared;
   models::ParameterShare share;
   LayerCounts before;
   uint32_t kinds_before = 0;
@@ -396,11 +402,13 @@ StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces
           take_slower(shared, stage_cost(devices.pieces[d].stage(counts, content, layout.recompute), share,
                                          std::max<int64_t>(1, layers), layout, *devices.sources[d]));
       }
-      for (double& seconds : shared.seconds) seconds += dispatch;
+      for (double& seconds : shared.cost.seconds) seconds += dispatch;
+      cost.inside.push_back(shared.inside);
     }
+    cost.inside_of_stage.push_back(uint16_t(cost.inside.size() - 1));
     before = counts;
     kinds_before = kinds;
-    StageCost& stage = cost.stages.emplace_back(shared);
+    StageCost& stage = cost.stages.emplace_back(shared.cost);
     const auto set = [&](InstructionKind kind, double seconds) {
       stage.seconds[size_t(kind)] = seconds + dispatch;
     };

@@ -91,21 +91,28 @@ class PieceCosts {
   std::vector<std::array<int32_t, LayerCounts::kKinds>> before_;  // layers of each kind before layer i
 };
 
+/// Of a stage's forward, backward, input and weight gradient, what collectives inside take.
+using InsideStage = std::array<InsideCompute, 4>;
+
 struct StageCost {
   std::array<double, kInstructionKinds> seconds{};  // by InstructionKind
-  /// Of that: collectives inside, of forward, backward, input and weight gradient.
-  std::array<InsideCompute, 4> collective{};
   double of(InstructionKind kind) const { return seconds[size_t(kind)]; }
 };
 
 struct StepCost {
   std::vector<StageCost> stages;
+  /// Most stages are alike: the different ones, and which of them each stage is.
+  std::vector<InsideStage> inside;
+  std::vector<uint16_t> inside_of_stage;
   double reduce_norm_s = 0.0;
 
   double of(const Instruction& instruction) const {
     return instruction.kind == InstructionKind::reduce_norm
                ? reduce_norm_s
                : stages[size_t(instruction.stage)].of(instruction.kind);
+  }
+  const InsideCompute& inside_compute(const Instruction& instruction) const {
+    return inside[inside_of_stage[size_t(instruction.stage)]][size_t(instruction.kind)];
   }
   std::vector<double> durations(const StepProgram& program) const;
   void durations(const StepProgram& program, std::vector<double>& into) const;

@@ -77,9 +77,7 @@ Breakdown breakdown(const SearchProblem& problem, const Candidate& candidate) {
     if (i.kind == InstructionKind::optimizer_step) continue;
     last_compute_s = std::max(last_compute_s, span.end_s);
     const double whole = e.durations_s[size_t(id)];
-    if (whole > 0)
-      b.inside.add(candidate.estimate.cost.stages[size_t(i.stage)].collective[size_t(i.kind)],
-                   span.seconds() / whole);
+    if (whole > 0) b.inside.add(candidate.estimate.cost.inside_compute(i), span.seconds() / whole);
   }
   b.compute_s /= e.program.ranks;
   for (double& seconds : b.inside.seconds) seconds /= e.program.ranks;
