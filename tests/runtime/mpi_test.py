@@ -53,7 +53,14 @@ def struck(plan, folder, blow, seconds):
     output, _ = started.communicate(timeout=60)
     if started.returncode == 0 or time.monotonic() - begin > seconds:
         sys.exit(f"FAILED {blow.name}: exit code {started.returncode} after {time.monotonic() - begin:.1f} s\n{output}")
-    left = [p for p in ranks if os.path.exists(f"/proc/{p}") and "Z" not in open(f"/proc/{p}/stat").read().split()[2]]
+    # mpirun may be gone before the last of them is.
+    def runs(process):
+        try:
+            return open(f"/proc/{process}/stat").read().rsplit(")", 1)[1].split()[0] not in "ZX"
+        except FileNotFoundError:
+            return False
+    while (left := [p for p in ranks if runs(p)]) and time.monotonic() - begin < seconds:
+        time.sleep(0.05)
     if left:
         sys.exit(f"FAILED {blow.name}: {left} still run\n{output}")
     return output
