@@ -186,6 +186,23 @@ struct RankedLayout {
   }
 };
 
+/// What an axis of the layout talks over: the outermost level of the network that it crosses.
+struct AxisLink {
+  std::string axis;
+  int64_t degree = 1;
+  LinkLevel level;
+
+  bool operator==(const AxisLink&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = AxisLink;
+    v.field("axis", &T::axis, "tensor, context, expert, pipeline, or gradients of all replicas");
+    v.field("degree", &T::degree, "ranks of a group", between(1, 10'000'000));
+    v.field("level", &T::level, "outermost level of the network that a group crosses");
+  }
+};
+
 /// Proof of the search: what became of every layout.
 struct SearchCertificate {
   int64_t layouts = 0;
@@ -234,6 +251,7 @@ struct Plan {
   std::vector<double> rate_by_active_ranks;  // speed of one of n ranks that compute at once; empty: always 1
   Prediction prediction;
   SearchCertificate search;
+  std::vector<AxisLink> links;        // of the axes that the layout splits
   std::vector<RankedLayout> ranking;  // best first; the chosen one is first
   std::vector<RankedLayout> front;   // nothing beats one in time, memory and ranks; empty where not asked for
   std::vector<std::string> reasons;  // why this one
@@ -288,6 +306,7 @@ void Plan::describe(V& v) {
           between(1e-6, 1));
   v.field("prediction", &T::prediction, "what the planner expects");
   v.field("search", &T::search, "certificate of the search");
+  v.field("links", &T::links, "which axis lies on which level of the network", optional_field());
   v.field("ranking", &T::ranking, "the best layouts");
   v.field("front", &T::front, "layouts that none beats in time, memory and ranks", optional_field());
   v.field("reasons", &T::reasons, "why this layout");

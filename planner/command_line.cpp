@@ -241,7 +241,11 @@ void declare_outputs(CLI::App& app, OutputOptions& o) {
 
 void declare_cost(CLI::App& app, CostOptions& o) {
   app.add_option("--tokens", o.tokens,
-                 "Tokens of a whole training, such as 15T: prints days and device-hours");
+                 "Tokens of a whole training, such as 15T: prints days and device-hours")
+      ->check([](const std::string& text) {
+        parse_count(text, "--tokens");  // throws: before the work, not after it
+        return std::string();
+      });
   app.add_option("--price", o.price, "Price of a device-hour: prints what the training costs")
       ->check(CLI::Range(0.0, 1e6));
 }
@@ -255,7 +259,8 @@ void declare(CLI::App& app, PlanOptions& o) {
       ->capture_default_str()
       ->check(CLI::Range(1e-3, 1e6));
   app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
-  app.add_flag("--pareto", o.pareto, "Print what trades time against memory and devices; a plan of the fastest is written");
+  app.add_flag("--pareto", o.pareto,
+               "Print what trades time against memory and devices; a plan of the fastest is written");
   app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
 }
 

@@ -121,11 +121,41 @@ Json parts_of(const Plan& plan) {
   return parts;
 }
 
-Json links_of(const std::vector<AxisLink>& links) {
+// [name, number, of a node, memory, its bandwidth, peak at the plan's precision]
+Json devices_of(const Plan& plan) {
+  const ClusterSpec& cluster = plan.cluster;
   Json out = Json::array();
-  for (const AxisLink& link : links) {
-    out.push_back({link.axis, std::to_string(link.degree), link.level.name,
-                   format_bandwidth(link.level.bandwidth_bytes_per_s), format_seconds(link.level.latency_s)});
+  const auto add = [&](const DeviceSpec& device, int64_t number, int64_t of_a_node) {
+    const double peak = peak_flop_per_s(device, plan.layout.precision);
+    out.push_back({device.name, format_count(number), format_count(of_a_node),
+                   format_bytes(double(device.memory_bytes)),
+                   format_bandwidth(device.memory_bandwidth_bytes_per_s),
+                   peak > 0.0 ? format_flop_rate(peak) + " " + enum_name(plan.layout.precision) : ""});
+  };
+  for (const DeviceGroup& group : cluster.groups) add(group.device, group.devices, group.devices_per_node);
+  if (!cluster.mixed()) add(cluster.device, cluster.devices, cluster.devices_per_node);
+  return out;
+}
+
+// [link, devices that it connects, bandwidth, latency, what lies on it]
+Json links_of(const Plan& plan) {
+  Json out = Json::array();
+  std::vector<bool> shown(plan.links.size(), false);
+  const auto add = [&](const std::string& owner, const LinkLevel& level) {
+    std::string carried;
+    for (size_t n = 0; n < plan.links.size(); ++n) {
+      const AxisLink& link = plan.links[n];
+      if (shown[n] || link.level != level) continue;
+      shown[n] = true;
+      carried += fmt::format("{}{} over {}", carried.empty() ? "" : ", ", link.axis, link.degree);
+    }
+    out.push_back({owner + level.name, format_count(level.group_size),
+                   format_bandwidth(level.bandwidth_bytes_per_s), format_seconds(level.latency_s), carried});
+  };
+  // What all devices share first: an axis that lies on such a level crosses groups.
+  for (const LinkLevel& level : plan.cluster.levels) add("", level);
+  for (const DeviceGroup& group : plan.cluster.groups) {
+    for (const LinkLevel& level : group.levels) add(group.name + ": ", level);
   }
   return out;
 }
@@ -143,8 +173,9 @@ Json rows_of(const std::vector<RankedLayout>& layouts) {
 std::string utilisation_of(const Plan& plan) {
   const double rate =
       plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());
-  return fmt::format("{} ({} per device)", format_percent(model_flop_utilisation(plan)),
-                     format_flop_rate(rate));
+  const std::string text = format_flop_rate(rate) + " per device";
+  const double utilisation = model_flop_utilisation(plan);  // 0 where the peak is not known
+  return utilisation > 0.0 ? fmt::format("{} ({})", format_percent(utilisation), text) : text;
 }
 
 // Of the layers of a stage; the first stages hold more micro-batches and recompute more.
@@ -154,7 +185,7 @@ std::string recomputed_of(const Layout& l) {
                          : fmt::format("{} to {} layers of a stage", *least, *most);
 }
 
-Json facts_of(const Plan& plan, const std::vector<std::pair<std::string, std::string>>& more) {
+Json facts_of(const Plan& plan, const Facts& more) {
   const Layout& l = plan.layout;
   const SearchCertificate& c = plan.search;
   Json facts = Json::array();
@@ -194,15 +225,16 @@ Json steps_of(const RunResult& result) {
   return steps;
 }
 
-std::string render(const Plan& plan, Json data, const ReportExtras& extras) {
+std::string render(const Plan& plan, Json data, const Facts& more) {
   const std::string title = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
   data["title"] = title;
   data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {} x {}",
                                  plan.model.layers, plan.model.hidden, plan.workload.global_batch,
                                  plan.workload.sequence, plan.cluster.devices, plan.cluster.device.name);
-  data["facts"] = facts_of(plan, extras.facts);
+  data["facts"] = facts_of(plan, more);
   data["parts"] = parts_of(plan);
-  data["links"] = links_of(extras.links);
+  data["devices"] = devices_of(plan);
+  data["links"] = links_of(plan);
   data["ranking"] = rows_of(plan.ranking);
   data["front"] = rows_of(plan.front);
   data["reasons"] = plan.reasons;
@@ -283,11 +315,11 @@ std::string static_page(const std::string& title, const std::string& subtitle,
 }
 
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
-                        const ReportExtras& extras) {
+                        const Facts& facts) {
   Json data = plan_data(plan, nullptr);
   data["memory_over_time"] = memory_over_time(program, predicted);
   add_series(data, "predicted", program, predicted);
-  return render(plan, std::move(data), extras);
+  return render(plan, std::move(data), facts);
 }
 
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,

@@ -14,22 +14,11 @@
 
 namespace mpt::reports {
 
-/// What an axis of the layout talks over: the outermost level of the network that it crosses.
-struct AxisLink {
-  std::string axis;
-  int64_t degree = 1;
-  LinkLevel level;
-};
-
-/// What the plan alone does not know.
-struct ReportExtras {
-  std::vector<std::pair<std::string, std::string>>
-      facts;  // lines for the first screen, such as a training's cost
-  std::vector<AxisLink> links;
-};
+/// Lines for the first screen that the plan does not know, such as a training's cost.
+using Facts = std::vector<std::pair<std::string, std::string>>;
 
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
-                        const ReportExtras& extras = {});
+                        const Facts& facts = {});
 /// `predicted` is absent for plans too large to keep their simulated step.
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result);

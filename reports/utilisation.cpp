@@ -4,23 +4,20 @@
 #include <algorithm>
 
 namespace mpt::reports {
-namespace {
 
-double peak_of(const DeviceSpec& device, Precision precision) {
+double peak_flop_per_s(const DeviceSpec& device, Precision precision) {
   return precision == Precision::fp32  ? device.fp32_flop_per_s
          : precision == Precision::fp8 ? device.fp8_flop_per_s
                                        : device.bf16_flop_per_s;
 }
 
-}  // namespace
-
 double peak_flop_per_s(const Plan& plan) {
   const ClusterSpec& cluster = plan.cluster;
   if (!cluster.mixed() || plan.layout.ranks() != cluster.devices)
-    return double(plan.layout.ranks()) * peak_of(cluster.device, plan.layout.precision);
+    return double(plan.layout.ranks()) * peak_flop_per_s(cluster.device, plan.layout.precision);
   double peak = 0.0;
   for (const DeviceGroup& group : cluster.groups)
-    peak += double(group.devices) * peak_of(group.device, plan.layout.precision);
+    peak += double(group.devices) * peak_flop_per_s(group.device, plan.layout.precision);
   return peak;
 }
 

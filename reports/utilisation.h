@@ -10,6 +10,7 @@
 
 namespace mpt::reports {
 
+double peak_flop_per_s(const DeviceSpec& device, Precision precision);
 /// Of all ranks together, at the plan's precision.
 double peak_flop_per_s(const Plan& plan);
 

@@ -12,7 +12,6 @@
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/placement.h"
 #include "planner/explain/utilisation.h"
 #include "planner/search/search.h"
 #include "reports/html.h"
@@ -101,12 +100,12 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
     const Contention contention{plan.rate_by_active_ranks, plan.layout.tensor * plan.layout.replicas()};
     const Timeline timeline = simulate(program, durations_of(plan, program), contention);
     if (!o.report.empty()) {
-      reports::ReportExtras extras{{}, links_of(plan.cluster, plan.layout)};
+      reports::Facts facts;
       if (!cost.tokens.empty()) {
         const std::string line = describe_cost(cost, plan);
-        extras.facts.emplace_back("Training", line.substr(0, line.size() - 1));
+        facts.emplace_back("Training", line.substr(0, line.size() - 1));
       }
-      write_file_atomically(o.report, reports::plan_report(plan, program, timeline, extras));
+      write_file_atomically(o.report, reports::plan_report(plan, program, timeline, facts));
     }
     if (!o.trace.empty())
       write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}));

@@ -28,10 +28,29 @@ double number_at(const Json& row, const char* key) {
   const auto found = row.find(key);
   return found != row.end() && found->is_number() ? found->get<double>() : 0.0;
 }
+// -1 for what is no number of a rank, stage or process.
+int64_t index_at(const Json& row, const char* key) {
+  const double number = number_at(row, key);
+  return number >= 0.0 && number <= 1e9 ? int64_t(number) : -1;
+}
+// Empty where there is none.
+std::string text_at(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_string() ? found->get<std::string>() : "";
+}
+Json object_at(const Json& row, const char* key) {
+  const auto found = row.find(key);
+  return found != row.end() && found->is_object() ? *found : Json::object();
+}
+
+void check_step_time(const MeasuredRun& run, const std::string& file) {
+  if (!(run.step_time_s > 0.0 && run.step_time_s < 1e9))
+    throw UserError(Problem{file, fmt::format("steps of {} seconds", run.step_time_s), "0 to 1e9", ""});
+}
 
 class MptLog {
  public:
-  MptLog(const std::vector<std::string>& lines, const std::string& file) {
+  MptLog(const std::vector<std::string>& lines, const std::string& file) : file_(file) {
     for (size_t n = 1; n < lines.size(); ++n) {
       Json row = Json::parse(lines[n], nullptr, false);
       // The last line of a run that was killed may be cut.
@@ -55,11 +74,12 @@ class MptLog {
       run.data_wait_s += number_at(rows_[n], "data_wait_s") * share;
       for (const Json& rank : rows_[n].value("ranks", Json::array())) add(rank, share, plan, ranks);
       for (const Json& i : rows_[n].value("instructions", Json::array())) {
-        const auto kind = i.is_object() ? enum_value<InstructionKind>(i.value("kind", "")) : std::nullopt;
-        if (kind) instructions[{*kind, int64_t(number_at(i, "stage"))}] += number_at(i, "seconds") * share;
+        const auto kind = i.is_object() ? enum_value<InstructionKind>(text_at(i, "kind")) : std::nullopt;
+        if (kind) instructions[{*kind, index_at(i, "stage")}] += number_at(i, "seconds") * share;
       }
     }
     run.step_time_s = reports::median(times);
+    check_step_time(run, file_);
     for (const auto& [rank, record] : ranks) run.ranks.push_back(record);
     for (const auto& [key, seconds] : instructions)
       run.instructions.push_back({key.first, key.second, seconds});
@@ -70,8 +90,8 @@ class MptLog {
  private:
   static void add(const Json& row, double share, const Plan& plan,
                   std::map<int64_t, reports::RankRecord>& ranks) {
-    const auto rank = int64_t(number_at(row, "rank"));
-    if (!row.is_object() || rank < 0 || rank >= plan.layout.ranks()) return;
+    const int64_t rank = row.is_object() ? index_at(row, "rank") : -1;
+    if (rank < 0 || rank >= plan.layout.ranks()) return;
     reports::RankRecord& r = ranks[rank];
     r.rank = rank;
     const std::pair<const char*, double*> fields[] = {
@@ -81,6 +101,7 @@ class MptLog {
     for (const auto& [name, value] : fields) *value += number_at(row, name) * share;
   }
 
+  std::string file_;
   std::vector<Json> rows_;
 };
 
@@ -94,23 +115,20 @@ MeasuredRun read_trace(const std::string& text, const std::string& file) {
   if (events == trace.end() || !events->is_array()) wrong("no traceEvents");
   std::set<int64_t> measured;  // processes
   for (const Json& event : *events) {
-    if (!event.is_object() || event.value("name", Json()) != "process_name") continue;
-    const Json name = event.value("args", Json::object()).value("name", Json());
-    if (name.is_string() && name.get<std::string>().starts_with("measured"))
-      measured.insert(int64_t(number_at(event, "pid")));
+    if (event.is_object() && text_at(event, "name") == "process_name" &&
+        text_at(object_at(event, "args"), "name").starts_with("measured"))
+      measured.insert(index_at(event, "pid"));
   }
   double begin = INFINITY, end = 0.0;
   std::map<std::pair<InstructionKind, int64_t>, std::pair<double, int64_t>> sums;
   for (const Json& event : *events) {
-    if (!event.is_object() || !measured.contains(int64_t(number_at(event, "pid")))) continue;
-    const Json category = event.value("cat", Json());
-    const auto kind = category.is_string() ? enum_value<InstructionKind>(category) : std::nullopt;
+    if (!event.is_object() || !measured.contains(index_at(event, "pid"))) continue;
+    const auto kind = enum_value<InstructionKind>(text_at(event, "cat"));
     if (!kind) continue;
     const double start = number_at(event, "ts") * 1e-6, seconds = number_at(event, "dur") * 1e-6;
     begin = std::min(begin, start);
     end = std::max(end, start + seconds);
-    const Json arguments = event.value("args", Json::object());
-    auto& [sum, count] = sums[{*kind, arguments.is_object() ? int64_t(number_at(arguments, "stage")) : 0}];
+    auto& [sum, count] = sums[{*kind, index_at(object_at(event, "args"), "stage")}];
     sum += seconds;
     ++count;
   }
@@ -118,6 +136,7 @@ MeasuredRun read_trace(const std::string& text, const std::string& file) {
   MeasuredRun run;
   run.source = "mpt-run's trace, one step";
   run.step_time_s = end - begin;
+  check_step_time(run, file);
   for (const auto& [key, sum] : sums)
     run.instructions.push_back({key.first, key.second, sum.first / double(sum.second)});
   return run;

@@ -6,6 +6,7 @@
 #include "core/quantity.h"
 #include "models/layer_program.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/placement.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
 
@@ -40,6 +41,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.prediction.memory = best.evaluation.memory;
   plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));
   plan.search = result.certificate;
+  plan.links = links_of(plan.cluster, plan.layout);
   for (const Candidate& c : result.best) plan.ranking.push_back(ranked(c, problem));
   plan.reasons = reasons(result, problem);
   plan.rejected = rejections(result, problem);

@@ -14,6 +14,8 @@
 namespace mpt::planner {
 namespace {
 
+constexpr const char* kGradientAxis = "gradients";
+
 const LinkLevel& level_of(const ClusterSpec& cluster, const GroupPlace& group) {
   return cluster.levels[level_of_blocks(cluster, group.extent)];
 }
@@ -35,8 +37,8 @@ const LinkLevel& pipeline_level(const ClusterSpec& cluster, const Layout& layout
 
 }  // namespace
 
-std::vector<reports::AxisLink> links_of(const ClusterSpec& cluster, const Layout& layout) {
-  std::vector<reports::AxisLink> links;
+std::vector<AxisLink> links_of(const ClusterSpec& cluster, const Layout& layout) {
+  std::vector<AxisLink> links;
   if (cluster.levels.empty()) return links;
   if (layout.tensor > 1) links.push_back({"tensor", layout.tensor, level_of(cluster, tensor_group(layout))});
   if (layout.context > 1)
@@ -45,14 +47,16 @@ std::vector<reports::AxisLink> links_of(const ClusterSpec& cluster, const Layout
     links.push_back({"expert", layout.expert, level_of(cluster, expert_parallel_group(layout))});
   if (layout.pipeline > 1) links.push_back({"pipeline", layout.pipeline, pipeline_level(cluster, layout)});
   if (layout.replicas() > 1)
-    links.push_back({"gradients of", layout.replicas(), level_of(cluster, data_group(layout))});
+    links.push_back({kGradientAxis, layout.replicas(), level_of(cluster, data_group(layout))});
   return links;
 }
 
 std::string describe_links(const ClusterSpec& cluster, const Layout& layout) {
   std::vector<std::string> parts;
-  for (const reports::AxisLink& link : links_of(cluster, layout))
-    parts.push_back(fmt::format("{} {} over {}", link.axis, link.degree, link.level.name));
+  for (const AxisLink& link : links_of(cluster, layout)) {
+    const char* of = link.axis == kGradientAxis ? " of" : "";
+    parts.push_back(fmt::format("{}{} {} over {}", link.axis, of, link.degree, link.level.name));
+  }
   return fmt::format("Links: {}.", fmt::join(parts, ", "));
 }
 

@@ -7,11 +7,10 @@
 #include <string>
 
 #include "planner/search/search.h"
-#include "reports/html.h"
 
 namespace mpt::planner {
 
-std::vector<reports::AxisLink> links_of(const ClusterSpec& cluster, const Layout& layout);
+std::vector<AxisLink> links_of(const ClusterSpec& cluster, const Layout& layout);
 /// "Links: tensor 8 over nvlink, ...": of each axis, the outermost level that it crosses.
 std::string describe_links(const ClusterSpec& cluster, const Layout& layout);
 

@@ -49,14 +49,22 @@
     });
     target.addEventListener('blur', () => { tip.style.visibility = 'hidden'; });
   }
-  function seconds(us) {
-    return us >= 1e6 ? (us / 1e6).toPrecision(3) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(3) + ' ms' : us.toPrecision(3) + ' us';
+  function seconds(us, digits) {
+    const places = digits || 3;
+    return us >= 1e6 ? (us / 1e6).toPrecision(places) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(places) + ' ms' : us.toPrecision(places) + ' us';
   }
-  function bytes(n) {
+  function bytes(n, digits) {
     const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
     let u = 0;
     while (n >= 1024 && u < 4) { n /= 1024; ++u; }
-    return n.toPrecision(3) + ' ' + units[u];
+    return n.toPrecision(digits || 3) + ' ' + units[u];
+  }
+  // Of an axis whose ends are close, with as many digits as tell its ticks apart.
+  function apart(values, format) {
+    for (let digits = 3; ; ++digits) {
+      const texts = values.map((v) => format(v, digits));
+      if (digits === 7 || new Set(texts).size === values.length) return texts;
+    }
   }
   function table(parent, heads, rows, chosen) {
     const made = element('table', element('div', parent, null, {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'table'}));
@@ -130,11 +138,11 @@
         if (x > width || x + w < left) return;
         const thin = span[1] === 4 || span[1] === 5;
         const bar = shape('rect', plot, {x: x, y: top + span[0] * rowHeight + (thin ? rowHeight - 5 : 0), width: Math.max(w - 0.4, 0.6),
-          height: thin ? 4 : rowHeight - 1, fill: 'var(--' + colours[span[1]] + ')', opacity: span[2] % 2 ? 0.82 : 1});
+          height: thin ? 4 : rowHeight - 1, fill: 'var(--' + colours[span[1]] + ')', class: span[2] % 2 ? 'odd' : ''});
         hover(bar, data.kinds[span[1]] + (span[2] >= 0 ? ', stage ' + span[2] : '') + (span[3] >= 0 ? ', micro-batch ' + span[3] : '') +
           ': from ' + seconds(span[4]) + ' for ' + seconds(span[5]));
         if (!thin && w > 26 && rowHeight > 14 && span[3] >= 0) {
-          shape('text', plot, {x: x + w / 2, y: top + span[0] * rowHeight + rowHeight * 0.68, 'text-anchor': 'middle', style: 'fill:#fff;pointer-events:none'}, String(span[3]));
+          shape('text', plot, {x: x + w / 2, y: top + span[0] * rowHeight + rowHeight * 0.68, 'text-anchor': 'middle', class: 'on-bar'}, String(span[3]));
         }
       });
     });
@@ -276,7 +284,7 @@
     ['forward', 'backward', 'weight', 'step', 'idle'].forEach((k) => {
       const w = (s.sums[k] || 0) / s.whole * 440;
       hover(shape('rect', timeDrawing, {x: x, y: y + 4, width: Math.max(0, w), height: 28, fill: 'var(--' + k + ')', stroke: 'var(--line)'}), s.name + ', ' + k + ': ' + ((s.sums[k] || 0) / s.whole * 100).toFixed(1) + '%');
-      if (w > 62) shape('text', timeDrawing, {x: x + w / 2, y: y + 23, 'text-anchor': 'middle', style: k === 'idle' ? '' : 'fill:#fff'}, ((s.sums[k] || 0) / s.whole * 100).toFixed(0) + '%');
+      if (w > 62) shape('text', timeDrawing, {x: x + w / 2, y: y + 23, 'text-anchor': 'middle', class: k === 'idle' ? '' : 'on-bar'}, ((s.sums[k] || 0) / s.whole * 100).toFixed(0) + '%');
       x += w;
     });
   });
@@ -320,11 +328,12 @@
     const wide = narrow ? 560 : 1100, height = 300;
     const plot = picture(front, wide, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
     const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wide - 40), up = axis(points.map((r) => r[6]), height - 56, 24);
-    up.ticks.forEach((m) => {
+    const heights = apart(up.ticks, bytes), times = apart(across.ticks, (t, digits) => seconds(t * 1e6, digits));
+    up.ticks.forEach((m, index) => {
       shape('line', plot, {x1: narrow ? 104 : 84, x2: wide - 20, y1: up.place(m), y2: up.place(m), stroke: 'var(--line)'});
-      shape('text', plot, {x: narrow ? 98 : 78, y: up.place(m) + 4, 'text-anchor': 'end'}, bytes(m));
+      shape('text', plot, {x: narrow ? 98 : 78, y: up.place(m) + 4, 'text-anchor': 'end'}, heights[index]);
     });
-    across.ticks.forEach((t) => shape('text', plot, {x: across.place(t), y: height - 12, 'text-anchor': 'middle'}, seconds(t * 1e6)));
+    across.ticks.forEach((t, index) => shape('text', plot, {x: across.place(t), y: height - 12, 'text-anchor': 'middle'}, times[index]));
     const counts = [...new Set(points.map((r) => r[7]))].sort((a, b) => b - a);
     const palette = ['--forward', '--backward', '--weight', '--transfer', '--reduce', '--step', '--ink'];
     counts.forEach((count, index) => {
@@ -362,9 +371,9 @@
   }
 
   // ---- the cluster
-  if (data.links.length) {
-    table(section('Which axis lies on which link', 'links'), ['axis', 'degree', 'link', 'per device', 'latency'], data.links);
-  }
+  const cluster = section('The cluster, and which axis lies on which link', 'cluster');
+  table(cluster, ['devices', 'number', 'of a node', 'memory', 'its bandwidth', 'peak'], data.devices);
+  table(cluster, ['link', 'connects', 'per device', 'latency', 'carries'], data.links);
 
   // ---- ranking, reasons, rejections
   table(section('The best layouts', 'ranking'), ['layout', '', 'step time', 'bubble', 'peak memory', 'tokens/s'],

@@ -101,6 +101,25 @@ def main():
                                      ("no plan", [log, log], "JSON")):
             code, output = run("mpt-plan", "diagnose", *options)
             check(name, code == 2 and words in output, output)
+        # Odd values in a file that is of the right form otherwise.
+        odd = os.path.join(scratch, "odd.json")
+        process = {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "measured"}}
+        for events in (5, [5, None, "x"], [{**process, "args": 7}], [{**process, "pid": 1e300}, {"pid": 1e300, "cat": {}, "ts": "x"}],
+                       [process, {"pid": 1, "cat": "forward", "ts": [], "dur": {}, "args": [1]}]):
+            with open(odd, "w") as out:
+                json.dump({"traceEvents": events}, out)
+            code, output = run("mpt-plan", "diagnose", plan, odd)
+            check(f"trace of {events}", code == 2 and odd in output, output)
+        for row in ({"step_time_s": "x"}, {"step_time_s": 0}, {"step_time_s": -1, "ranks": 5, "instructions": {}}):
+            with open(odd, "w") as out:
+                out.write('{"format": "mpt-run-log"}\n' + json.dumps(row) + "\n")
+            code, output = run("mpt-plan", "diagnose", plan, odd)
+            check(f"log of {row}", code == 2 and odd in output, output)
+        with open(odd, "w") as out:
+            row = {"step_time_s": 1.0, "ranks": [5, {"rank": 1e300, "compute_s": 1}], "instructions": [7, {"kind": 3}, {"kind": "forward", "stage": "x"}]}
+            out.write('{"format": "mpt-run-log"}\n' + json.dumps(row) + "\n")
+        code, output = run("mpt-plan", "diagnose", plan, odd, "--no-search")
+        check("odd ranks and instructions", code == 0 and "1 steps" in output, output)
         code, output = run("mpt-run", plan, "--device", "emulate", "--slow-rank", "8:2")
         check("a rank that is not there", code == 2 and "0 to 7" in output, output)
         code, output = run("mpt-run", plan, "--device", "emulate", "--slow-link", "road:2")

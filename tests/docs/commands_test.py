@@ -5,7 +5,8 @@ Usage: commands_test.py SOURCES BIN [PAGE...]
 
 Long runs are cut: of more than 20 steps a hundredth is trained, sleeps of an emulated run are shortened, and mpt-profile
 measures less. torchrun and mpirun are
-stand-ins that set the variables of the real ones. ./scripts/... is left to the gate, which calls it.
+stand-ins that set the variables of the real ones. Of ./scripts/..., the page "demo" runs that one; the others build and test,
+and the gate calls them.
 """
 
 import os
@@ -119,7 +120,32 @@ def check_cases(page):
     print(f"{page}: {len(done.stdout.splitlines())} commands, as they print today")
 
 
+def check_demo():
+    """The whole product, as the README's first command shows it, with programs that are built and fewer measurements."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("core", "models", "planner", "profiler", "runtime", "reports", "docs", "scripts"):
+            shutil.copytree(os.path.join(SOURCES, name), os.path.join(folder, name))
+        shutil.copy(os.path.join(SOURCES, "README.md"), folder)
+        programs = os.path.join(folder, "programs")
+        os.makedirs(programs)
+        for name in ("mpt-plan", "mpt-run"):
+            os.symlink(os.path.join(BIN, name), os.path.join(programs, name))
+        quick = os.path.join(programs, "mpt-profile")
+        with open(quick, "w") as file:
+            file.write(f"#!/bin/sh\nexec {BIN}/mpt-profile --quick --max-micro-batch 2 --max-tensor 2 \"$@\"\n")
+        os.chmod(quick, 0o755)
+        done = run("./scripts/demo 2", folder, {**os.environ, "MPT_BIN": programs})
+        wrong = [part for part in ("step 2/2", "Measured against predicted", "Open build/demo/report.html") if part not in done.stdout]
+        wrong += [name for name in ("profile.json", "plan.json", "run.jsonl", "trace.json", "report.html")
+                  if not os.path.exists(os.path.join(folder, "build/demo", name))]
+        if done.returncode != 0 or wrong:
+            sys.exit(f"demo: exit code {done.returncode}, missing {wrong}\n{done.stdout[-3000:]}")
+    print("scripts/demo: profile, plan, run, report")
+
+
 def check(page, fewest):
+    if page == "demo":
+        return check_demo()
     if page == "docs/cases.md":
         return check_cases(page)
     commands = commands_of(page)
@@ -150,6 +176,6 @@ def check(page, fewest):
     print(f"{page}: {len(commands)} commands")
 
 
-PAGES = {"README.md": 14, "docs/tutorial.md": 12, "docs/training.md": 10, "docs/gpu.md": 3, "docs/validation.md": 1, "docs/cases.md": 9}
+PAGES = {"README.md": 14, "docs/tutorial.md": 12, "docs/training.md": 10, "docs/gpu.md": 3, "docs/validation.md": 1, "docs/cases.md": 9, "demo": 1}
 for page in sys.argv[3:] or PAGES:
     check(page, PAGES[page])

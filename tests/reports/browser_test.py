@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 
+STYLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../reports/html/report.css")
 BROWSER = shutil.which("chromium")
 if BROWSER is None:
     print("SKIPPED: chromium is not installed")
@@ -67,7 +68,39 @@ const frame = document.getElementById('frame');
 frame.onload = () => { document.getElementById('copy').textContent = frame.contentDocument.documentElement.outerHTML; };
 frame.srcdoc = %s;
 </script>"""
-SECTIONS = ["recommendation", "timeline", "memory", "memory-over-time", "time", "front", "ranking", "reasons", "rejected"]
+SECTIONS = ["recommendation", "timeline", "memory", "memory-over-time", "time", "front", "cluster", "ranking", "reasons", "rejected"]
+
+
+def contrast(one, other):
+    """Ratio of two colours' luminances by WCAG 2.2."""
+    def luminance(colour):
+        parts = [int(colour[i:i + 2], 16) / 255 for i in (1, 3, 5)]
+        parts = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def check_contrast():
+    """Text at 4.5 and drawn things at 3 against what lies behind them, in both themes (WCAG 2.2, 1.4.3 and 1.4.11)."""
+    style = open(STYLE).read()
+    opacity = float(re.search(r"svg .odd \{ opacity: ([\d.]+);", style)[1])
+    themes = re.findall(r":root \{(.*?)\}", style, re.S)
+    if len(themes) != 2:
+        sys.exit(f"{len(themes)} themes in {STYLE}")
+    for theme in themes:
+        colour = dict(re.findall(r"--([\w-]+): (#\w{6})", theme))
+
+        def through(name):  # an odd stage's bar, over the idle lane
+            pairs = [(int(colour[name][i:i + 2], 16), int(colour["idle"][i:i + 2], 16)) for i in (1, 3, 5)]
+            return "#" + "".join(f"{round(a * opacity + b * (1 - opacity)):02x}" for a, b in pairs)
+        bars = ["forward", "backward", "weight", "step", "transfer", "reduce"]
+        pairs = [(text, colour[text], colour[ground], 4.5) for text in ("ink", "soft") for ground in ("page", "card", "idle")]
+        pairs += [(bar, colour[bar], colour["card"], 3) for bar in bars + ["accent", "limit"]]
+        pairs += [(f"text on {bar}", colour["on-bar"], ground, 4.5) for bar in bars[:4] for ground in (colour[bar], through(bar))]
+        for name, one, other, least in pairs:
+            if contrast(one, other) < least:
+                sys.exit(f"contrast of {name}, {one} on {other}: {contrast(one, other):.2f} of {least}")
 
 
 def dump(folder, page):
@@ -97,7 +130,8 @@ def check(folder, kind, width, sections):
     print(f"{kind} at {width}: fine")
 
 
+check_contrast()
 with tempfile.TemporaryDirectory() as folder:
     for width in (1440, 768, 390):
         check(folder, "run", width, SECTIONS + ["comparison", "loss", "throughput", "instructions"])
-        check(folder, "plan", width, SECTIONS + ["links"])
+        check(folder, "plan", width, SECTIONS)

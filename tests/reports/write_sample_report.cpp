@@ -20,8 +20,8 @@ int main(int argc, char** argv) {
       half.layout.pipeline /= 2;
       half.step_time_s *= 2.0;
       half.peak_bytes *= 2;
-      const mpt::reports::ReportExtras extras{{}, {{"pipeline", 2, {"loopback", 2, 1e-6, 1e9}}}};
-      page = mpt::reports::plan_report(s.plan, s.program, s.predicted, extras);
+      page =
+          mpt::reports::plan_report(s.plan, s.program, s.predicted, {{"Training", "1T tokens take 3 days"}});
     } else {
       page = mpt::reports::run_report(s.plan, s.program, s.predicted, s.result);
     }

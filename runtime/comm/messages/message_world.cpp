@@ -307,6 +307,11 @@ void check_processes(const std::string& launcher, int processes, int ranks) {
                           fmt::format("start {} processes, or plan for another number of devices", ranks)});
 }
 
+void throw_other_plan(const std::string& processes) {
+  throw UserError(Problem{"plan", fmt::format("process {} was started with another one", processes),
+                          "the same plan.json everywhere", "copy it to every host"});
+}
+
 std::unique_ptr<World> make_message_world(std::unique_ptr<Wire> wire, int ranks,
                                           std::chrono::milliseconds timeout) {
   return std::make_unique<MessageWorld>(std::make_shared<Post>(std::move(wire), ranks, timeout));

@@ -21,4 +21,7 @@ std::unique_ptr<World> make_message_world(std::unique_ptr<Wire> wire, int ranks,
 /// Throws UserError unless `ranks` are the same number in each of `processes`, started by `launcher`.
 void check_processes(const std::string& launcher, int processes, int ranks);
 
+/// The processes named have another plan than this one.
+[[noreturn]] void throw_other_plan(const std::string& processes);
+
 }  // namespace mpt::runtime

@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/module.h"
+#include "runtime/comm/messages/message_world.h"
 
 namespace mpt::runtime {
 
@@ -17,10 +18,7 @@ std::unique_ptr<Wire> load_mpi_wire(const std::string& plan_digest, std::chrono:
   MPT_CHECK(make != nullptr, "{} is not this program's module", kMpiModuleFile);
   int other_plan = -1;
   std::unique_ptr<Wire> wire(make(kMpiModuleVersion, plan_digest.c_str(), timeout, &other_plan, &reason));
-  if (other_plan >= 0) {
-    throw UserError(Problem{"plan", fmt::format("process {} was started with another one", other_plan),
-                            "the same plan.json everywhere", "copy it to every host"});
-  }
+  if (other_plan >= 0) throw_other_plan(std::to_string(other_plan));
   if (!wire) throw RunError("MPI: " + reason);
   return wire;
 }

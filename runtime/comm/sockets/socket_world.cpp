@@ -145,12 +145,7 @@ class Meeting {
       peers[p].send_all(&verdict, sizeof verdict);
       if (verdict == 1) peers[p].send_all(hellos_.data(), hellos_.size() * sizeof(Hello));
     }
-    if (verdict == 0) refuse(differing);
-  }
-
-  [[noreturn]] void refuse(const std::string& who) const {
-    throw UserError(Problem{"plan", fmt::format("process {} was started with another one", who),
-                            "the same plan.json everywhere", "copy it to every host"});
+    if (verdict == 0) throw_other_plan(differing);
   }
 
   void introduce(std::vector<Socket>& peers) {
@@ -161,7 +156,7 @@ class Meeting {
     uint32_t verdict = 0;
     if (!master.receive_all(&verdict, sizeof verdict))
       throw RunError("process 0 ended while the run came together");
-    if (verdict == 0) refuse(std::to_string(o_.launch.process));
+    if (verdict == 0) throw_other_plan(std::to_string(o_.launch.process));
     if (!master.receive_all(hellos_.data(), hellos_.size() * sizeof(Hello)))
       throw RunError("process 0 ended while the run came together");
     peers[0] = std::move(master);
