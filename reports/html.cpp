@@ -137,7 +137,7 @@ Json devices_of(const Plan& plan) {
   return out;
 }
 
-// [link, devices that it connects, bandwidth, latency, what lies on it]
+// [link, what lies on it, devices that it connects, bandwidth, latency]
 Json links_of(const Plan& plan) {
   Json out = Json::array();
   std::vector<bool> shown(plan.links.size(), false);
@@ -149,8 +149,8 @@ Json links_of(const Plan& plan) {
       shown[n] = true;
       carried += fmt::format("{}{} over {}", carried.empty() ? "" : ", ", link.axis, link.degree);
     }
-    out.push_back({owner + level.name, format_count(level.group_size),
-                   format_bandwidth(level.bandwidth_bytes_per_s), format_seconds(level.latency_s), carried});
+    out.push_back({owner + level.name, carried, format_count(level.group_size),
+                   format_bandwidth(level.bandwidth_bytes_per_s), format_seconds(level.latency_s)});
   };
   // What all devices share first: an axis that lies on such a level crosses groups.
   for (const LinkLevel& level : plan.cluster.levels) add("", level);

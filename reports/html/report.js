@@ -373,7 +373,7 @@
   // ---- the cluster
   const cluster = section('The cluster, and which axis lies on which link', 'cluster');
   table(cluster, ['devices', 'number', 'of a node', 'memory', 'its bandwidth', 'peak'], data.devices);
-  table(cluster, ['link', 'connects', 'per device', 'latency', 'carries'], data.links);
+  table(cluster, ['link', 'carries', 'connects', 'per device', 'latency'], data.links);
 
   // ---- ranking, reasons, rejections
   table(section('The best layouts', 'ranking'), ['layout', '', 'step time', 'bubble', 'peak memory', 'tokens/s'],
