@@ -30,7 +30,8 @@ std::function<int()> add_validate(CLI::App& app);
 void plan_front(const PlanOptions& options);
 
 /// search() with a line in a terminal that tells how far it is; ends at a signal.
-std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep);
+std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep,
+                                               const std::string& of = "");
 /// The plan of its best layout, with what other arrangements of a mixed cluster reach.
 Plan make_plan_of(const ArrangedSearch& search);
 /// The best plan, or the error that says why there is none.

@@ -24,7 +24,9 @@ namespace {
 // A line in a terminal, rewritten a few times a second; nothing in a pipe.
 class ProgressLine {
  public:
-  ProgressLine() : visible_(isatty(STDERR_FILENO) == 1) {}
+  /// `of`: what is searched, where one search is one of several.
+  explicit ProgressLine(const std::string& of)
+      : title_(of.empty() ? "searching" : "searching " + of), visible_(isatty(STDERR_FILENO) == 1) {}
   ~ProgressLine() {
     if (shown_s_ > 0.0) fmt::print(stderr, "\r\033[K");
   }
@@ -32,24 +34,27 @@ class ProgressLine {
     constexpr double kEvery = 0.2, kFirst = 0.5;
     if (!visible_ || p.seconds < kFirst || p.seconds - shown_s_ < kEvery) return;
     shown_s_ = p.seconds;
-    std::string best = std::isfinite(p.best_s) ? format_seconds(p.best_s) + " per step" : "none fits";
+    std::string best =
+        std::isfinite(p.best_s) ? "best so far " + format_seconds(p.best_s) + " per step" : "none fits yet";
     if (std::isfinite(p.best_s) && p.bound_s > 0.0)
       best += fmt::format(" (at most {} more to gain)",
                           format_percent(std::max(0.0, 1.0 - p.bound_s / p.best_s)));
-    fmt::print(stderr, "\rsearching: {} layouts, best so far {}, {}\033[K",
-               format_magnitude(double(p.layouts)), best, format_seconds(p.seconds));
+    fmt::print(stderr, "\r{}: {} layouts, {}, {}\033[K", title_, format_magnitude(double(p.layouts)), best,
+               format_seconds(p.seconds));
     std::fflush(stderr);
   }
 
  private:
+  std::string title_;
   bool visible_;
   double shown_s_ = 0.0;
 };
 
 }  // namespace
 
-std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep) {
-  ProgressLine line;
+std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep,
+                                               const std::string& of) {
+  ProgressLine line(of);
   return search_arrangements(problem, keep, [&](const SearchProgress& p) {
     line.show(p);
     return !stop_requested();

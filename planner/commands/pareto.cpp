@@ -51,7 +51,9 @@ void add_points(SearchProblem problem, size_t keep, Front& front, double& second
     if (!front.complete) return;
     problem.time_limit_s = seconds_left;
     problem.near_misses = !front.fastest;
-    const auto search = watched_search(problem, front.fastest ? 1 : keep);
+    const std::string of =
+        fmt::format("{} devices of {} each", problem.ranks, format_bytes(double(problem.memory_limit_bytes)));
+    const auto search = watched_search(problem, front.fastest ? 1 : keep, of);
     if (seconds_left > 0.0) seconds_left = std::max(1e-3, seconds_left - search->result.certificate.seconds);
     front.complete = front.complete && search->result.certificate.optimal;
     if (search->result.best.empty()) return;
