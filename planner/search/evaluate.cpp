@@ -103,11 +103,7 @@ Estimate estimate(const SearchProblem& problem, const SplitModel& split, const L
 double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
                      bool splits_backward, int64_t micro_batches, const Contention& contention) {
   const InstructionKind back = splits_backward ? InstructionKind::input_gradient : InstructionKind::backward;
-  double best_rate = 0.0, best_total_rate = 0.0;  // of one lane, and of all together
-  for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes) {
-    best_rate = std::max(best_rate, contention.rate(lanes));
-    best_total_rate = std::max(best_total_rate, double(lanes) * contention.rate(lanes));
-  }
+  const auto [best_rate, best_total_rate] = contention.best(layout.pipeline);
   std::vector<RankWork> ranks(size_t(layout.pipeline));
   std::vector<double> around(cost.stages.size(), 0.0);  // there and back again, below each stage
   std::vector<double> there(cost.stages.size(), 0.0);

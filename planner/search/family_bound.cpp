@@ -83,15 +83,7 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
                     std::span<const double> work_s) {
   const auto ranks = double(layout.pipeline);
   const auto micro = double(micro_batches(layout, problem.workload));
-  const Contention contention = contention_of(problem, layout);
-  double best_rate = 1.0, best_total_rate = ranks;
-  if (!contention.rate_by_active_ranks.empty()) {
-    best_rate = best_total_rate = 0.0;
-    for (int64_t lanes = 1; lanes <= layout.pipeline; ++lanes) {
-      best_rate = std::max(best_rate, contention.rate(lanes));
-      best_total_rate = std::max(best_total_rate, double(lanes) * contention.rate(lanes));
-    }
-  }
+  const auto [best_rate, best_total_rate] = contention_of(problem, layout).best(layout.pipeline);
   // Rank r waits for r stages of at least one layer's forward each; the ranks' average is bounded by the
   // slowest.
   const Average average = average_rank(problem, layout, work_s);

@@ -16,6 +16,7 @@
 #include "core/schedule.h"
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
+#include "planner/search/order_bound.h"
 
 namespace mpt::planner {
 
@@ -27,6 +28,7 @@ class ProgramCache {
   /// Of a layout whose schedule is made to measure: the leanest named one in its place.
   std::shared_ptr<const Schedule> schedule(const Layout& layout, int64_t micro_batches);
   std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout, int64_t micro_batches);
+  std::shared_ptr<const OrderBound> order(const Layout& layout, int64_t micro_batches);
   /// `tied`: the model ties its embeddings.
   std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches, bool tied);
 
@@ -52,6 +54,7 @@ class ProgramCache {
 
   Entries<Schedule> schedules_;
   Entries<ActivationPeaks> peaks_;
+  Entries<OrderBound> orders_;
   Entries<StepProgram> programs_;
 };
 

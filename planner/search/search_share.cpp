@@ -344,12 +344,18 @@ class SearchShare::Impl {
       return settle_made(w, std::move(layout), footprints, placement);
     std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
     if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
+    const StepCost cost = cost_of(layout, placement);
+    const double slowest_s = last_kept_s();
+    const double best_rate = contention_of(problem_, layout).best(layout.pipeline).of_one;
+    if (resolver_.order(layout)->seconds(layout, cost, best_rate) > slowest_s) {
+      ++certificate().over_bound;
+      return;
+    }
     const auto program = resolver_.program(layout);
     add_slots(*program, footprints, peaks);
     if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
-    cost_of(layout, placement).durations(*program, durations_);
-    const double slowest_s = last_kept_s();
+    cost.durations(*program, durations_);
     const double seconds =
         step_time_within(*program, durations_, contention_of(problem_, layout), slowest_s, timeline_);
     ++certificate().simulated;

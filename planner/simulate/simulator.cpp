@@ -104,6 +104,16 @@ double Contention::rate(int64_t active_lanes) const {
   return rate_by_active_ranks.back() * double(size) / double(ranks);
 }
 
+Contention::Best Contention::best(int64_t lanes) const {
+  if (rate_by_active_ranks.empty()) return {1.0, double(lanes)};
+  Best best;
+  for (int64_t active = 1; active <= lanes; ++active) {
+    best.of_one = std::max(best.of_one, rate(active));
+    best.of_all = std::max(best.of_all, double(active) * rate(active));
+  }
+  return best;
+}
+
 namespace {
 
 // The rule: start = latest end of the waits and of what last used each of the lanes. `ended` is told every

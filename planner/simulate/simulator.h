@@ -23,6 +23,11 @@ struct Contention {
   int64_t ranks_per_lane = 1;
 
   double rate(int64_t active_lanes) const;
+  /// The best rate that one of up to `lanes` lanes has, and that all who compute have together.
+  struct Best {
+    double of_one = 0.0, of_all = 0.0;
+  };
+  Best best(int64_t lanes) const;
 };
 
 /// As above, with compute slowed by contention: compute instructions advance by the rate of the moment, all

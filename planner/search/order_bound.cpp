@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/order_bound.h"
+
+#include <algorithm>
+
+namespace mpt::planner {
+namespace {
+
+bool sends_home(ActionKind kind) {
+  return kind == ActionKind::backward || kind == ActionKind::input_gradient;
+}
+
+}  // namespace
+
+OrderBound::OrderBound(const Schedule& schedule)
+    : rank_of_stage_(schedule.rank_of_stage),
+      stages_(schedule.rows.size()),
+      chunks_(size_t(schedule.chunks)) {
+  for (size_t s = 0; s < rank_of_stage_.size(); ++s) stages_[size_t(rank_of_stage_[s])].push_back(int(s));
+  for (size_t r = 0; r < schedule.rows.size(); ++r) {
+    const std::vector<Action>& row = schedule.rows[r];
+    const auto first_forward = [&](int stage) {
+      const auto found = std::find_if(row.begin(), row.end(), [&](const Action& a) {
+        return a.kind == ActionKind::forward && a.stage == stage;
+      });
+      return size_t(found - row.begin());
+    };
+    const auto last_home = [&](int stage) {
+      const auto found = std::find_if(
+          row.rbegin(), row.rend(), [&](const Action& a) { return sends_home(a.kind) && a.stage == stage; });
+      return size_t(row.rend() - found) - 1;
+    };
+    for (const Action& a : row) {
+      has_whole_ |= a.kind == ActionKind::backward;
+      has_split_ |= a.kind == ActionKind::input_gradient;
+    }
+    // Of more than two stages of a rank, those between say little that the outer two do not.
+    const int lowest = stages_[r].front(), highest = stages_[r].back();
+    for (const int from : {lowest, highest}) {
+      for (const int to : {lowest, highest}) {
+        if (const size_t at = first_forward(from), end = last_home(to); at <= end)
+          add_path(schedule, int(r), at, end, to);
+        if (lowest == highest) break;
+      }
+      add_path(schedule, int(r), first_forward(from), row.size() - 1, -1);
+      if (lowest == highest) break;
+    }
+  }
+}
+
+void OrderBound::add_path(const Schedule& schedule, int rank, size_t from, size_t to, int to_stage) {
+  const std::vector<Action>& row = schedule.rows[size_t(rank)];
+  const std::vector<int>& stages = stages_[size_t(rank)];
+  const size_t begin = counts_.size();
+  counts_.resize(begin + chunks_ * kKinds, 0);
+  for (size_t i = from; i <= to; ++i) {
+    const auto chunk = size_t(std::lower_bound(stages.begin(), stages.end(), row[i].stage) - stages.begin());
+    ++counts_[begin + chunk * kKinds + size_t(row[i].kind)];
+  }
+  paths_.push_back({rank, row[from].stage, to_stage});
+}
+
+double OrderBound::seconds(const Layout& layout, const StepCost& cost, double best_rate) const {
+  static constexpr std::array<InstructionKind, kKinds> kInstructions{
+      InstructionKind::forward, InstructionKind::backward, InstructionKind::input_gradient,
+      InstructionKind::weight_gradient};
+  // Where a schedule has both, the way home is as fast as the faster.
+  const auto back_s = [&](const StageCost& stage) {
+    const double whole = stage.of(InstructionKind::backward),
+                 split = stage.of(InstructionKind::input_gradient);
+    return !has_split_ ? whole : !has_whole_ ? split : std::min(whole, split);
+  };
+  const size_t stages = cost.stages.size();
+  // Forward to each stage; and from a stage's backward home to the first.
+  std::vector<double> there(stages, 0.0), home(stages, 0.0);
+  for (size_t s = 1; s < stages; ++s) {
+    const bool crosses = rank_of_stage_[s - 1] != rank_of_stage_[s];
+    const StageCost& below = cost.stages[s - 1];
+    there[s] = there[s - 1] + below.of(InstructionKind::forward) / best_rate +
+               (crosses ? below.of(InstructionKind::transfer_activation) : 0.0);
+    home[s] = home[s - 1] + back_s(below) / best_rate +
+              (crosses ? cost.stages[s].of(InstructionKind::transfer_gradient) : 0.0);
+  }
+  const bool reduces = layout.reduces_gradients();
+  const StageCost& first = cost.stages.front();
+  const double last_weight_s =
+      has_split_ && !has_whole_ ? first.of(InstructionKind::weight_gradient) / best_rate : 0.0;
+  const double first_reduction_s = reduces ? first.of(InstructionKind::reduce_gradient) : 0.0;
+  double longest = 0.0, step_end = 0.0;
+  for (size_t p = 0; p < paths_.size(); ++p) {
+    const Path& path = paths_[p];
+    const std::vector<int>& own = stages_[size_t(path.rank)];
+    const int32_t* counts = &counts_[p * chunks_ * kKinds];
+    double work = 0.0, least_reduction_s = first_reduction_s, optimizer = 0.0, least_gather_s = 0.0;
+    for (size_t c = 0; c < own.size(); ++c) {
+      const StageCost& stage = cost.stages[size_t(own[c])];
+      for (size_t k = 0; k < kKinds; ++k) work += double(counts[c * kKinds + k]) * stage.of(kInstructions[k]);
+      optimizer += stage.of(InstructionKind::optimizer_step);
+      const double reduction = reduces ? stage.of(InstructionKind::reduce_gradient) : 0.0;
+      const double gather = layout.gathers_after_step() ? stage.of(InstructionKind::gather_parameters) : 0.0;
+      least_reduction_s = c == 0 ? reduction : std::min(least_reduction_s, reduction);
+      least_gather_s = c == 0 ? gather : std::min(least_gather_s, gather);
+    }
+    const double rest = path.to_stage < 0 ? least_reduction_s
+                                          : home[size_t(path.to_stage)] + last_weight_s + first_reduction_s;
+    longest = std::max(longest, there[size_t(path.from_stage)] + work / best_rate + rest);
+    step_end = std::max(step_end, optimizer / best_rate + least_gather_s);
+  }
+  // A rounding error must not turn the bound into more than the time it bounds.
+  return (longest + cost.reduce_norm_s + step_end) * (1.0 - 1e-9);
+}
+
+}  // namespace mpt::planner
