@@ -170,14 +170,6 @@ Json rows_of(const std::vector<RankedLayout>& layouts) {
   return out;
 }
 
-std::string utilisation_of(const Plan& plan) {
-  const double rate =
-      plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());
-  const std::string text = format_flop_rate(rate) + " per device";
-  const double utilisation = model_flop_utilisation(plan);  // 0 where the peak is not known
-  return utilisation > 0.0 ? fmt::format("{} ({})", format_percent(utilisation), text) : text;
-}
-
 // Of the layers of a stage; the first stages hold more micro-batches and recompute more.
 std::string recomputed_of(const Layout& l) {
   const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
@@ -208,7 +200,7 @@ Json facts_of(const Plan& plan, const Facts& more) {
   add("Schedule", fmt::format("{}, {} micro-batches of {}", plan.schedule.name, plan.schedule.micro_batches,
                               l.micro_batch));
   add("Recompute", l.recomputed_layers.empty() ? enum_name(l.recompute) : recomputed_of(l));
-  add("Model FLOP/s utilisation", utilisation_of(plan));
+  add("Model work", describe_utilisation(plan));
   for (const auto& [name, value] : more) add(name.c_str(), value);
   add("Search", fmt::format("{} layouts: {} over memory, {} over the bound, {} simulated{}",
                             format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),

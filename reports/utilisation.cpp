@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "reports/utilisation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+
+#include "core/quantity.h"
 
 namespace mpt::reports {
 
@@ -28,6 +32,14 @@ double model_flop_utilisation(const Plan& plan, double step_time_s) {
 
 double model_flop_utilisation(const Plan& plan) {
   return model_flop_utilisation(plan, plan.prediction.step_time_s);
+}
+
+std::string describe_utilisation(const Plan& plan) {
+  const double rate =
+      plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());
+  const double utilisation = model_flop_utilisation(plan);
+  return format_flop_rate(rate) + " per device" +
+         (utilisation > 0.0 ? fmt::format(" ({} of the peak)", format_percent(utilisation)) : "");
 }
 
 std::array<double, 4> inside_shares(const Plan& plan, const StepProgram& program,

@@ -4,6 +4,7 @@
 // What a step uses of its devices: their peak, and their compute streams' time.
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "core/plan.h"
@@ -18,6 +19,8 @@ double peak_flop_per_s(const Plan& plan);
 /// recompute, against the devices' peak at the plan's precision, in steps of `step_time_s`.
 double model_flop_utilisation(const Plan& plan, double step_time_s);
 double model_flop_utilisation(const Plan& plan);  // as predicted
+/// "470 TFLOP/s per device (47.6% of the peak)", of the model's own work; no percentage where the peak is unknown.
+std::string describe_utilisation(const Plan& plan);
 
 /// Shares of the compute streams' time that collectives inside them have, by CommunicationKind up to
 /// sharding, on the ranks' average. `durations_s` are the plan's, by instruction.

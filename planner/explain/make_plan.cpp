@@ -73,10 +73,7 @@ std::string describe_plan(const Plan& plan) {
       fmt::format("{} on {} ({} devices), {} sequences of {} tokens per step, {} per rank\n\n",
                   plan.model.name, plan.cluster.name, plan.cluster.devices, plan.workload.global_batch,
                   plan.workload.sequence, format_bytes(double(plan.memory_limit_bytes)));
-  text += table.text() + fmt::format("\nThe first: {:.1f} model TFLOP/s per device, {} of the peak\n",
-                                     plan.prediction.model_flop_per_step / plan.prediction.step_time_s /
-                                         double(plan.layout.ranks()) / 1e12,
-                                     format_percent(model_flop_utilisation(plan)));
+  text += table.text() + fmt::format("\nThe first: model work of {}\n", reports::describe_utilisation(plan));
   text += "\nWhy the first\n";
   for (const std::string& reason : plan.reasons) text += "  " + reason + "\n";
   text += "\nWhat ruled the others out\n";
