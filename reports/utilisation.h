@@ -19,7 +19,8 @@ double peak_flop_per_s(const Plan& plan);
 /// recompute, against the devices' peak at the plan's precision, in steps of `step_time_s`.
 double model_flop_utilisation(const Plan& plan, double step_time_s);
 double model_flop_utilisation(const Plan& plan);  // as predicted
-/// "470 TFLOP/s per device (47.6% of the peak)", of the model's own work; no percentage where the peak is unknown.
+/// "470 TFLOP/s per device (47.6% of the peak)", of the model's own work; no percentage where the peak is
+/// unknown.
 std::string describe_utilisation(const Plan& plan);
 
 /// Shares of the compute streams' time that collectives inside them have, by CommunicationKind up to

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/timed.h"
 
-#include "core/clock.h"
-
 namespace mpt::runtime {
 namespace {
 
@@ -51,16 +49,6 @@ class Timed final : public Communicator {
   }
 
  private:
-  class Stopwatch {
-   public:
-    explicit Stopwatch(CallTime& time) : time_(time), start_s_(now_s()) {}
-    ~Stopwatch() { time_.fetch_add(now_s() - start_s_, std::memory_order_relaxed); }
-
-   private:
-    CallTime& time_;
-    double start_s_;
-  };
-
   std::unique_ptr<Communicator> inner_;
   CallTime& time_;
 };

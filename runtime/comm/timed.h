@@ -6,12 +6,25 @@
 #include <atomic>
 #include <memory>
 
+#include "core/clock.h"
 #include "runtime/comm/communicator.h"
 
 namespace mpt::runtime {
 
 /// Seconds so far; several communicators, each in a lane of its own, may share one.
 using CallTime = std::atomic<double>;
+
+/// Adds the seconds of its own life.
+class Stopwatch {
+ public:
+  explicit Stopwatch(CallTime& time) : time_(time), start_s_(now_s()) {}
+  ~Stopwatch() { time_.fetch_add(now_s() - start_s_, std::memory_order_relaxed); }
+  Stopwatch(const Stopwatch&) = delete;
+
+ private:
+  CallTime& time_;
+  const double start_s_;
+};
 
 /// `time` must outlive the communicator.
 std::unique_ptr<Communicator> timed(std::unique_ptr<Communicator> inner, CallTime& time);

@@ -34,7 +34,7 @@ Embedding::Embedding(const RankSizes& sizes, Parameters& parameters, Communicato
   positions.is_first_copy = sizes.tensor_rank == 0;
   positions.partial = sizes.sequence_parallel;
   // A group of their own: a tied table is shared out alike on the first and on the last stage.
-  parameters.begin_piece();
+  parameters.begin_piece(false);
   positions_ = parameters.add(positions);
   parameters.use_in(piece_, positions_);
 }

@@ -54,8 +54,9 @@ std::vector<double> draw(const Parameter& parameter, uint64_t seed) {
 Parameters::Parameters(Device& device, DataType type, const Sharding& sharding)
     : device_(device), type_(type), sharding_(sharding) {}
 
-size_t Parameters::begin_piece() {
+size_t Parameters::begin_piece(bool works) {
   groups_of_piece_.emplace_back();
+  if (works) working_.push_back(groups_of_piece_.size() - 1);
   return groups_of_piece_.size() - 1;
 }
 
@@ -102,7 +103,9 @@ void Parameters::lay_out() {
     share_count_ += group.share();
   }
   for (size_t g = 0; g < groups_.size(); ++g) add_owned(groups_[g], g);
-  place_.assign(groups_.size(), 0);
+  value_place_.assign(groups_.size(), 0);
+  gradient_place_ = value_place_;
+  gathered_.assign(groups_.size(), SideStream::kNothing);
 }
 
 void Parameters::add_owned(const ParameterGroup& group, size_t number) {
@@ -119,13 +122,22 @@ void Parameters::add_owned(const ParameterGroup& group, size_t number) {
   }
 }
 
+int64_t Parameters::size_of_piece(size_t piece) const {
+  int64_t count = 0;
+  for (const size_t g : groups_of_piece_[piece]) count += groups_[g].padded;
+  return count;
+}
+
 int64_t Parameters::largest_piece() const {
   int64_t largest = 0;
-  for (const auto& groups : groups_of_piece_) {
-    int64_t count = 0;
-    for (const size_t g : groups) count += groups_[g].padded;
-    largest = std::max(largest, count);
-  }
+  for (size_t p = 0; p < groups_of_piece_.size(); ++p) largest = std::max(largest, size_of_piece(p));
+  return largest;
+}
+
+int64_t Parameters::largest_pair() const {
+  int64_t largest = largest_piece();
+  for (size_t n = 1; n < working_.size(); ++n)
+    largest = std::max(largest, size_of_piece(working_[n - 1]) + size_of_piece(working_[n]));
   return largest;
 }
 
@@ -139,7 +151,7 @@ void Parameters::allocate(uint64_t seed) {
   values_ = make(sharding_.zero >= 3 ? share_count_ : count_, type_);
   gradients_ = make(gradient_count(), state_type());
   if (has_master()) master_ = make(share_count_, state_type());
-  if (sharding_.zero >= 3) piece_values_ = make(largest_piece(), type_);
+  if (sharding_.zero >= 3) piece_values_ = make(gathers_ahead() ? largest_pair() : largest_piece(), type_);
   if (sharding_.zero >= 2) piece_gradients_ = make(largest_piece(), state_type());
   for (const Parameter& p : list_) set(p, draw(p, seed));
 }
@@ -147,49 +159,105 @@ void Parameters::allocate(uint64_t seed) {
 void* Parameters::value(int index) {
   const Parameter& p = list_[size_t(index)];
   if (sharding_.zero < 3) return at(values_, type_, first_element(p));
-  return at(piece_values_, type_, place_[p.group] + p.offset);
+  return at(piece_values_, type_, value_place_[p.group] + p.offset);
 }
 
 void* Parameters::gradient(int index) {
   const Parameter& p = list_[size_t(index)];
   if (sharding_.zero < 2) return at(gradients_, state_type(), first_element(p));
-  return at(piece_gradients_, state_type(), place_[p.group] + p.offset);
+  return at(piece_gradients_, state_type(), gradient_place_[p.group] + p.offset);
 }
 
-void Parameters::gather(size_t piece) {
-  if (sharding_.zero < 2 || gathered_ == piece) return;
-  gathered_ = piece;
-  int64_t place = 0;
+SideStream::Ticket Parameters::run(const char* what, std::function<void()> work) {
+  if (sharding_.beside != nullptr) return sharding_.beside->post(what, std::move(work));
+  work();
+  return SideStream::kNothing;
+}
+
+void Parameters::await(SideStream::Ticket ticket) {
+  if (ticket == SideStream::kNothing) return;
+  const Stopwatch watch(*sharding_.waited);
+  sharding_.beside->await(ticket);
+}
+
+void Parameters::gather(size_t piece, Toward toward) {
+  if (sharding_.zero < 3) {
+    for (const size_t g : groups_of_piece_[piece]) await(gathered_[g]);
+    return;
+  }
+  await(fetch(piece).ticket);
+  if (!gathers_ahead()) return;
+  const auto at = std::find(working_.begin(), working_.end(), piece);
+  if (toward == Toward::up ? at + 1 != working_.end() : at != working_.begin())
+    fetch(toward == Toward::up ? at[1] : at[-1]);
+}
+
+// What lay there is no longer at work: neighbours alternate.
+Parameters::Whole& Parameters::fetch(size_t piece) {
+  const auto number = size_t(std::find(working_.begin(), working_.end(), piece) - working_.begin());
+  const size_t end = gathers_ahead() ? number % 2 : 0;
+  // A group that two pieces use lies where the latest one has it.
+  int64_t place = end == 0 ? 0 : piece_values_.bytes() / size_of(type_) - size_of_piece(piece);
   for (const size_t g : groups_of_piece_[piece]) {
-    place_[g] = place;
+    value_place_[g] = place;
     place += groups_[g].padded;
   }
-  if (sharding_.zero < 3) return;
-  for (const size_t g : groups_of_piece_[piece]) {
-    const ParameterGroup& group = groups_[g];
-    sharers(group).all_gather(own_values(group), at(piece_values_, type_, place_[g]), group.share(), type_);
+  Whole& whole = whole_[end];
+  if (whole.piece == piece) return whole;
+  struct Part {
+    const ParameterGroup* group;
+    void* to;
+  };
+  std::vector<Part> parts;
+  for (const size_t g : groups_of_piece_[piece])
+    parts.push_back({&groups_[g], at(piece_values_, type_, value_place_[g])});
+  whole.piece = piece;
+  whole.ticket = run("gathering weights", [this, parts = std::move(parts)] {
+    for (const Part& part : parts)
+      sharers(*part.group).all_gather(own_values(*part.group), part.to, part.group->share(), type_);
+  });
+  return whole;
+}
+
+void Parameters::finish_gathering() {
+  for (const Whole& whole : whole_) await(whole.ticket);
+  for (const SideStream::Ticket ticket : gathered_) await(ticket);
+}
+
+void Parameters::begin_gathering() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    gathered_[g] = run("gathering weights", [this, &group = groups_[g]] {
+      sharers(group).all_gather(own_values(group), group_values(group), group.share(), type_);
+    });
   }
 }
 
 void Parameters::begin_gradients(size_t piece) {
   if (sharding_.zero < 2) return;
-  gather(piece);
-  for (const size_t g : groups_of_piece_[piece])
-    device_.zero(at(piece_gradients_, state_type(), place_[g]), groups_[g].padded * size_of(state_type()));
+  await(scattered_);
+  int64_t place = 0;
+  for (const size_t g : groups_of_piece_[piece]) {
+    gradient_place_[g] = place;
+    place += groups_[g].padded;
+  }
+  device_.zero(piece_gradients_.data(), place * size_of(state_type()));
 }
 
 void Parameters::end_gradients(size_t piece) {
   if (sharding_.zero < 2) return;
-  for (const size_t g : groups_of_piece_[piece]) {
-    const ParameterGroup& group = groups_[g];
-    Communicator& ranks = sharers(group);
-    char* const whole = static_cast<char*>(at(piece_gradients_, state_type(), place_[g]));
-    // The own share of the result lies where nobody else reads.
-    char* const own = whole + int64_t(ranks.rank()) * group.share() * size_of(state_type());
-    ranks.reduce_scatter(whole, own, group.share(), state_type());
-    void* const sum = own_gradients(group);
-    device_.residual_add(state_type(), group.share(), sum, own, sum);
-  }
+  scattered_ = run("scattering gradients", [this, piece] {
+    for (const size_t g : groups_of_piece_[piece]) {
+      const ParameterGroup& group = groups_[g];
+      Communicator& ranks = sharers(group);
+      char* const whole = static_cast<char*>(at(piece_gradients_, state_type(), gradient_place_[g]));
+      // The own share of the result lies where nobody else reads.
+      char* const own = whole + int64_t(ranks.rank()) * group.share() * size_of(state_type());
+      ranks.reduce_scatter(whole, own, group.share(), state_type());
+      void* const sum = own_gradients(group);
+      device_.residual_add(state_type(), group.share(), sum, own, sum);
+    }
+  });
+  if (!sharding_.scatters_behind) await(scattered_);
 }
 
 void* Parameters::own_values(const ParameterGroup& group) {

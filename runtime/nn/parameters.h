@@ -10,15 +10,23 @@
 // 1 keeps the state of the own share only; 2 its gradients, too, so that a piece's gradients are made in a
 // buffer and scattered with every micro-batch; 3 its weights, which are gathered into a buffer before use.
 //
+// With a side stream what is handed out and gathered goes there. Below ZeRO 3 weights are gathered once a
+// step, while the next forward is at work; with ZeRO 3 those of the next piece while this one is. Gradients
+// of ZeRO 2 and 3 are scattered while the next piece's input gradients are computed.
+//
 // Every weight is drawn from (seed, name, global position) alone: the same model whatever the layout.
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/timed.h"
 #include "runtime/device/device.h"
+#include "runtime/device/side_stream.h"
 
 namespace mpt::runtime {
 
@@ -51,9 +59,15 @@ struct Parameter {
 /// What ranks share out, and who they are; all groups of one where nothing is shared.
 struct Sharding {
   int64_t zero = 0;
-  Communicator* dense = nullptr;   // ranks that share out the state of dense weights
-  Communicator* expert = nullptr;  // and of routed experts
+  Communicator* dense = nullptr;                        // ranks that share out the state of dense weights
+  Communicator* expert = nullptr;                       // and of routed experts
+  SideStream* beside = nullptr;                         // where they are called; null: in place
+  CallTime* waited = nullptr;                           // gets the seconds of waiting for it
+  bool gathers_ahead = false, scatters_behind = false;  // what is not waited for at once
 };
+
+/// Where the work goes from a piece: to the next one up, as in forward, or down.
+enum class Toward : uint8_t { up, down };
 
 /// This rank's share of a parameter: elements begin .. begin + count of it.
 struct OwnedRange {
@@ -79,8 +93,9 @@ class Parameters {
  public:
   Parameters(Device& device, DataType type, const Sharding& sharding);
 
-  /// What is added next belongs to another piece, whose number this returns.
-  size_t begin_piece();
+  /// What is added next belongs to another piece, whose number this returns. One that never works by itself
+  /// holds weights that another uses.
+  size_t begin_piece(bool works = true);
   /// Adds a weight to the newest piece and returns its index; blocks decide its count.
   int add(Parameter parameter);
   /// Piece `user` works with the weight `index` of another piece: a tied head.
@@ -104,11 +119,17 @@ class Parameters {
   void* gradient(int index);
 
   /// Before a piece's forward or backward: its weights are whole.
-  void gather(size_t piece);
+  void gather(size_t piece, Toward toward);
+  /// After the optimizer, below ZeRO 3: begins to make all weights whole.
+  void begin_gathering();
+  /// Returns when nothing is being made whole any more, before weights change.
+  void finish_gathering();
   /// Around a piece's weight gradients: they start at what was accumulated, or at zero, and go to their
   /// owners.
   void begin_gradients(size_t piece);
   void end_gradients(size_t piece);
+  /// Returns when every owner has what was handed out.
+  void finish_gradients() { await(scattered_); }
 
   /// Everything below 3 (values) and below 2 (gradients), else shares.
   void* values() { return values_.data(); }
@@ -128,7 +149,7 @@ class Parameters {
   bool has_master() const { return state_type() != type_; }
   void zero_gradients();
   /// What was gathered is old.
-  void values_changed() { gathered_ = SIZE_MAX; }
+  void values_changed() { whole_ = {}; }
 
   /// Sets this rank's part of a weight, `count` elements; what it does not keep is ignored.
   void set(const Parameter& parameter, std::span<const double> values);
@@ -140,6 +161,17 @@ class Parameters {
   Communicator& sharers(const ParameterGroup& group) const {
     return group.expert ? *sharding_.expert : *sharding_.dense;
   }
+  // A piece whose weights are whole, or will be with its ticket, in one of two places.
+  struct Whole {
+    size_t piece = SIZE_MAX;
+    SideStream::Ticket ticket = SideStream::kNothing;
+  };
+  SideStream::Ticket run(const char* what, std::function<void()> work);
+  void await(SideStream::Ticket ticket);
+  bool gathers_ahead() const { return sharding_.beside != nullptr && sharding_.gathers_ahead; }
+  Whole& fetch(size_t piece);
+  int64_t size_of_piece(size_t piece) const;
+  int64_t largest_pair() const;
   size_t group_of(bool expert);
   void lay_out();
   void add_owned(const ParameterGroup& group, size_t number);
@@ -154,10 +186,14 @@ class Parameters {
   std::vector<std::vector<size_t>> groups_of_piece_;
   int64_t count_ = 0, share_count_ = 0;
   Buffer values_, gradients_, master_;
-  // ZeRO 3 and 2: the piece at work, with the place of each group in it.
+  std::vector<size_t> working_;  // pieces in the order of forward
+  // ZeRO 3 and 2: the piece at work, with the place of each group in it. Where weights are gathered ahead,
+  // neighbours lie at either end of the same memory.
   Buffer piece_values_, piece_gradients_;
-  std::vector<int64_t> place_;
-  size_t gathered_ = SIZE_MAX;
+  std::vector<int64_t> value_place_, gradient_place_;
+  std::array<Whole, 2> whole_;
+  std::vector<SideStream::Ticket> gathered_;  // of each group, below ZeRO 3
+  SideStream::Ticket scattered_ = SideStream::kNothing;
 };
 
 /// The start values of this rank's part of a parameter.

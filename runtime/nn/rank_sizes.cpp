@@ -123,8 +123,6 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
       {layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
        "expert and tensor parallel without sequence parallel"},
       {layout.offload_optimizer, "an offloaded optimizer"},
-      {layout.overlap_gradient_reduce, "gradient reduction during backward"},
-      {layout.overlap_parameter_gather, "parameter gathering during forward"},
       {layout.overlap_tensor, "overlapped tensor-parallel collectives"},
   };
   std::vector<std::string> features;

@@ -40,7 +40,7 @@ struct Stage::State {
     if (content.has_head) {
       const bool tied = o.model.tied_embeddings;
       if (tied && !embedding) {
-        parameters.begin_piece();
+        parameters.begin_piece(false);
         table = add_token_table(sizes, parameters, true);
       }
       head.emplace(tied ? table : -1, sizes, parameters, *groups.layers.tensor, device);
@@ -57,7 +57,7 @@ struct Stage::State {
   // The gradient that enters the top piece: the loss's own, or what the next stage sent.
   Buffer top_gradient(InFlight& flight, const void*& data) {
     if (!head) return {};
-    parameters.gather(head->piece());
+    parameters.gather(head->piece(), Toward::down);
     Buffer gradient = head->backward_input(flight.head);
     data = gradient.data();
     return gradient;
@@ -69,6 +69,7 @@ struct Stage::State {
     parameters.begin_gradients(piece);
     body();
     parameters.end_gradients(piece);
+    if (on_gradients) on_gradients(piece);
   }
 
   void look_at(const Buffer& output, int64_t piece) {
@@ -90,6 +91,7 @@ struct Stage::State {
   int table = -1;
   std::map<int, InFlight> in_flight;
   double loss = 0.0, loss_scale = 1.0;
+  std::function<void(size_t)> on_gradients;
   bool watching = false;
   int64_t overflow = kNoOverflow;
 };
@@ -107,7 +109,7 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
   flight.layers.resize(s.layers.size());
   Buffer x;
   if (s.embedding) {
-    s.parameters.gather(s.embedding->piece());
+    s.parameters.gather(s.embedding->piece(), Toward::up);
     x = s.embedding->forward(tokens, flight.tokens);
     s.look_at(x, -1);
   } else {
@@ -115,13 +117,13 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
     s.device.copy(x.data(), input, x.bytes());
   }
   for (size_t l = 0; l < s.layers.size(); ++l) {
-    s.parameters.gather(s.layers[l].piece());
+    s.parameters.gather(s.layers[l].piece(), Toward::up);
     x = s.layers[l].forward(std::move(x), flight.layers[l]);
     if (!keep) flight.layers[l] = {};
     s.look_at(x, s.content.first_layer + int64_t(l));
   }
   if (s.head) {
-    s.parameters.gather(s.head->piece());
+    s.parameters.gather(s.head->piece(), Toward::up);
     const double loss = s.head->forward(std::move(x), targets, s.loss_scale, flight.head);
     if (s.watching && !std::isfinite(loss) && s.overflow == kNoOverflow) s.overflow = s.options.model.layers;
     s.loss += loss;
@@ -143,7 +145,7 @@ void Stage::backward(int micro_batch, const void* output_gradient, void* input_g
   for (size_t l = s.layers.size(); l-- > 0;) {
     DecoderLayer& layer = s.layers[l];
     DecoderLayer::Saved& saved = flight.layers[l];
-    s.parameters.gather(layer.piece());
+    s.parameters.gather(layer.piece(), Toward::down);
     Buffer below = layer.backward_input(saved, std::move(owned), gradient);
     s.with_gradients(layer.piece(), [&] { layer.backward_weight(saved, gradient); });
     saved = {};
@@ -169,7 +171,7 @@ void Stage::backward_input(int micro_batch, const void* output_gradient, void* i
     gradient = owned.data();
   }
   for (size_t l = s.layers.size(); l-- > 0;) {
-    s.parameters.gather(s.layers[l].piece());
+    s.parameters.gather(s.layers[l].piece(), Toward::down);
     Buffer below = s.layers[l].backward_input(flight.layers[l], std::move(owned), gradient);
     owned = std::move(below);
     gradient = owned.data();
@@ -196,6 +198,7 @@ void Stage::backward_weight(int micro_batch) {
   s.in_flight.erase(micro_batch);
 }
 
+void Stage::on_gradients(std::function<void(size_t piece)> call) { state_->on_gradients = std::move(call); }
 void Stage::set_loss_scale(double scale) {
   state_->loss_scale = scale;
   for (DecoderLayer& layer : state_->layers) layer.set_loss_scale(scale);

@@ -8,6 +8,7 @@
 // parallelism the rank's own tokens of it.
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 
@@ -57,6 +58,9 @@ class Stage {
   /// The two parts apart; backward_weight frees what backward_input kept.
   void backward_input(int micro_batch, const void* output_gradient, void* input_gradient);
   void backward_weight(int micro_batch);
+
+  /// From now on `call` is told each piece whose weight gradients of a micro-batch are there; null: nobody.
+  void on_gradients(std::function<void(size_t piece)> call);
 
   /// Sum of the token losses (natural log) since the last call of reset_loss; 0 except on the last stage.
   double loss_sum() const;

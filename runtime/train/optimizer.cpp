@@ -11,25 +11,46 @@ Optimizer::Optimizer(Parameters& parameters, Device& device, const ReplicaGroups
       expert_(expert),
       tensor_(tensor),
       first_(device, parameters.share_count() * size_of(parameters.state_type())),
-      second_(device, parameters.share_count() * size_of(parameters.state_type())) {
+      second_(device, parameters.share_count() * size_of(parameters.state_type())),
+      reduced_(parameters.groups().size(), 0) {
   device.zero(first_.data(), first_.bytes());
   device.zero(second_.data(), second_.bytes());
 }
 
-void Optimizer::reduce_gradients() {
+void Optimizer::reduce(size_t first, size_t last) {
   const DataType type = parameters_.state_type();
   const auto groups = parameters_.groups();
+  const ReplicaGroups& ranks = ranks_of(groups[first].expert);
+  void* const own = parameters_.own_gradients(groups[first]);
+  int64_t count = 0;
+  for (size_t g = first; g <= last; ++g) count += groups[g].share();
+  if (parameters_.zero() == 1)
+    ranks.shard->reduce_scatter(parameters_.group_gradients(groups[first]), own, count, type);
+  if (ranks.across->size() > 1) ranks.across->all_reduce(own, count, type, ReduceOperation::sum);
+}
+
+void Optimizer::reduce_gradients(size_t piece) {
+  const auto groups = parameters_.groups();
   for (size_t g = 0; g < groups.size(); ++g) {
-    const ReplicaGroups& ranks = ranks_of(groups[g].expert);
-    void* const own = parameters_.own_gradients(groups[g]);
-    if (parameters_.zero() == 1)
-      ranks.shard->reduce_scatter(parameters_.group_gradients(groups[g]), own, groups[g].share(), type);
-    int64_t count = groups[g].share();
-    // Without ZeRO neighbours of one kind lie one behind the other and go together.
-    while (parameters_.zero() == 0 && g + 1 < groups.size() && groups[g + 1].expert == groups[g].expert)
-      count += groups[++g].share();
-    if (ranks.across->size() > 1) ranks.across->all_reduce(own, count, type, ReduceOperation::sum);
+    if (groups[g].piece != piece) continue;
+    reduce(g, g);
+    reduced_[g] = 1;
   }
+}
+
+void Optimizer::reduce_gradients() {
+  parameters_.finish_gradients();
+  const auto groups = parameters_.groups();
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (reduced_[g] != 0) continue;
+    const size_t first = g;
+    // Without ZeRO neighbours of one kind go together.
+    while (parameters_.zero() == 0 && g + 1 < groups.size() && reduced_[g + 1] == 0 &&
+           groups[g + 1].expert == groups[g].expert)
+      ++g;
+    reduce(first, g);
+  }
+  reduced_.assign(groups.size(), 0);
 }
 
 void Optimizer::sum_partial_gradients() {
@@ -63,6 +84,7 @@ double Optimizer::squared_norm() const {
 }
 
 void Optimizer::step(const AdamW& options) {
+  parameters_.finish_gathering();
   AdamW own = options;
   for (const OwnedRange& range : parameters_.owned()) {
     own.weight_decay = range.parameter->weight_decay ? options.weight_decay : 0.0;

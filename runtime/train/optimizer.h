@@ -24,7 +24,9 @@ class Optimizer {
   Optimizer(Parameters& parameters, Device& device, const ReplicaGroups& dense, const ReplicaGroups& expert,
             Communicator& tensor);
 
-  /// Sums gradients over replicas: each rank has its share of the sum.
+  /// Sums gradients over replicas: each rank has its share of the sum. Of one piece, whose gradients of the
+  /// whole step are there; and of all pieces that are left.
+  void reduce_gradients(size_t piece);
   void reduce_gradients();
   /// Sums the parts that tensor ranks hold. Once all gradients of the step are reduced.
   void sum_partial_gradients();
@@ -46,6 +48,8 @@ class Optimizer {
   void* state_at(const Buffer& buffer, const OwnedRange& range) const {
     return static_cast<char*>(buffer.data()) + range.state_offset * size_of(parameters_.state_type());
   }
+  // Groups `first` to `last` lie one behind the other and have the same replicas.
+  void reduce(size_t first, size_t last);
   const ReplicaGroups& ranks_of(bool expert) const { return expert ? expert_ : dense_; }
 
   Parameters& parameters_;
@@ -53,6 +57,7 @@ class Optimizer {
   ReplicaGroups dense_, expert_;
   Communicator& tensor_;
   Buffer first_, second_;
+  std::vector<char> reduced_;  // groups that are done before the others
 };
 
 }  // namespace mpt::runtime

@@ -68,10 +68,18 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
       type_(type),
       device_(place.device) {
   if (type == DataType::float16) state_.loss_scale = options.first_loss_scale;
+  const bool replicated = plan.layout.replicas() > 1;
+  if (replicated && (plan.layout.overlap_gradient_reduce || plan.layout.overlap_parameter_gather))
+    side_ = std::make_unique<SideStream>(place.device, place.on_failure);
   make_groups(place);
   const auto stages = stage_contents(plan.model, plan.layout);
   for (int s = 0; s < program.stages; ++s) {
     if (program.rank_of_stage[size_t(s)] == at_.pipeline) add_stage(s, stages[size_t(s)], place);
+  }
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    const Instruction& i = program.instructions[size_t(id)];
+    if ((i.kind == InstructionKind::backward || i.kind == InstructionKind::weight_gradient) && holds(i.stage))
+      held(i.stage).last_gradients = id;
   }
 }
 
@@ -121,9 +129,12 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
   };
   CallTimes& t = *times_;
   const Blocks blocks = blocks_of(replicas_of(grid_, rank), rank, size_t(models::dense_shard(layout)));
-  Communicator* const compute_shard = group(blocks.own, "sharded state", t.sharding);
-  const ReplicaGroups replicas{group(blocks.own, "gradient shards", t.gradients),
-                               group(blocks.across, "gradients", t.gradients)};
+  // In the side stream a call takes none of the compute's time; waiting for its end does.
+  CallTime& sharding_time = side_ ? t.beside : t.sharding;
+  CallTime& gradients_time = reduces_early() ? t.beside : t.gradients;
+  Communicator* const compute_shard = group(blocks.own, "sharded state", sharding_time);
+  const ReplicaGroups replicas{group(blocks.own, "gradient shards", gradients_time),
+                               group(blocks.across, "gradients", gradients_time)};
   Communicator* compute_expert_shard = compute_shard;
   ReplicaGroups expert_replicas = replicas;
   Communicator* expert_group = group({rank}, "experts", t.expert);
@@ -131,13 +142,14 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
     const Blocks spread = blocks_of(stage_ranks(grid_, rank), rank, size_t(layout.expert));
     expert_group = group(spread.own, "experts", t.expert);
     const Blocks shares = blocks_of(spread.across, rank, size_t(models::expert_shard(layout)));
-    compute_expert_shard = group(shares.own, "sharded state of experts", t.sharding);
-    expert_replicas = {group(shares.own, "gradient shards of experts", t.gradients),
-                       group(shares.across, "gradients of experts", t.gradients)};
+    compute_expert_shard = group(shares.own, "sharded state of experts", sharding_time);
+    expert_replicas = {group(shares.own, "gradient shards of experts", gradients_time),
+                       group(shares.across, "gradients of experts", gradients_time)};
   }
   const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
   const StageGroups stage_groups{{tensor_group_.get(), context_group_.get(), expert_group},
-                                 {layout.zero, compute_shard, compute_expert_shard}};
+                                 {layout.zero, compute_shard, compute_expert_shard, side_.get(), &t.sharding,
+                                  layout.overlap_parameter_gather, layout.overlap_gradient_reduce}};
   made.stage = std::make_unique<Stage>(options, size_t(s), content, device_, stage_groups);
   made.optimizer = std::make_unique<Optimizer>(made.stage->parameters(), device_, replicas, expert_replicas,
                                                *tensor_end_group_);
@@ -258,14 +270,13 @@ void RankWorker::run(InstructionId id) {
       return forward(i);
     case InstructionKind::backward:
     case InstructionKind::input_gradient:
-      return backward(i);
     case InstructionKind::weight_gradient:
-      return held(i.stage).stage->backward_weight(i.micro_batch);
+      return backward(id, i);
     case InstructionKind::transfer_activation:
     case InstructionKind::transfer_gradient:
       return transfer(i);
     case InstructionKind::reduce_gradient:
-      return held(i.stage).optimizer->reduce_gradients();
+      return reduce_gradients(i.stage);
     case InstructionKind::reduce_tied_embedding:
       return reduce_tied_embedding();
     case InstructionKind::reduce_norm:
@@ -273,8 +284,22 @@ void RankWorker::run(InstructionId id) {
     case InstructionKind::optimizer_step:
       return optimizer_step(i.stage);
     case InstructionKind::gather_parameters:
-      return held(i.stage).optimizer->gather_parameters();
+      return gather_parameters(i.stage);
   }
+}
+
+// What is left to wait for where pieces were reduced as their gradients came.
+void RankWorker::reduce_gradients(int s) {
+  HeldStage& h = held(s);
+  if (!reduces_early()) return h.optimizer->reduce_gradients();
+  const Stopwatch watch(times_->gradients);
+  side_->await(h.reduced);
+  h.optimizer->reduce_gradients();
+}
+
+void RankWorker::gather_parameters(int s) {
+  if (side_ && plan_.layout.overlap_parameter_gather) return held(s).stage->parameters().begin_gathering();
+  held(s).optimizer->gather_parameters();
 }
 
 // A boundary goes through the stage's slot, or straight to a neighbour on the same rank.
@@ -305,8 +330,23 @@ void RankWorker::forward(const Instruction& i) {
   handed_over_.erase({i.stage * 2, i.micro_batch});
 }
 
-void RankWorker::backward(const Instruction& i) {
+void RankWorker::backward(InstructionId id, const Instruction& i) {
   HeldStage& h = held(i.stage);
+  const bool last = reduces_early() && id == h.last_gradients;
+  if (last) {
+    h.stage->on_gradients([this, &h](size_t piece) {
+      h.reduced = side_->post("reducing gradients", [&h, piece] { h.optimizer->reduce_gradients(piece); });
+    });
+  }
+  if (i.kind == InstructionKind::weight_gradient) {
+    h.stage->backward_weight(i.micro_batch);
+  } else {
+    backward_input(h, i);
+  }
+  if (last) h.stage->on_gradients(nullptr);
+}
+
+void RankWorker::backward_input(HeldStage& h, const Instruction& i) {
   const void* arriving = input_place(i, h.receive_gradient);
   void* leaving = output_place(i, h.send_gradient, i.stage - 1);
   if (i.kind == InstructionKind::backward) {

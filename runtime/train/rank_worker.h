@@ -16,6 +16,7 @@
 #include "runtime/comm/timed.h"
 #include "runtime/comm/world.h"
 #include "runtime/data/dataset.h"
+#include "runtime/device/side_stream.h"
 #include "runtime/execute/executor.h"
 #include "runtime/nn/stage.h"
 #include "runtime/train/optimizer.h"
@@ -34,12 +35,13 @@ struct TrainingState {
 };
 
 /// Where a rank works. `control` carries what is in host memory, `data` what is on the device; on CPUs they
-/// are the same. All outlive the worker.
+/// are the same. All outlive the worker. `on_failure` is told what failed beside its compute.
 struct RankPlace {
   int rank = 0;
   Device& device;
   World& control;
   World& data;
+  SideStream::OnFailure on_failure;
 };
 
 class RankWorker final : public InstructionHandler {
@@ -85,15 +87,23 @@ class RankWorker final : public InstructionHandler {
     std::vector<std::unique_ptr<Communicator>> groups;  // that stage and optimizer refer to
     std::unique_ptr<Stage> stage;
     std::unique_ptr<Optimizer> optimizer;
+    InstructionId last_gradients = -1;  // of the step
+    SideStream::Ticket reduced = SideStream::kNothing;
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
   };
 
   void make_groups(const RankPlace& place);
+  bool reduces_early() const {
+    return side_ && plan_.layout.overlap_gradient_reduce && plan_.layout.zero < 2;
+  }
+  void reduce_gradients(int virtual_stage);
+  void gather_parameters(int virtual_stage);
   void add_stage(int virtual_stage, const StageContent& content, const RankPlace& place);
   HeldStage& held(int virtual_stage) { return held_.at(virtual_stage); }
   void load_tokens(const Dataset& data, int64_t first_sample);
   void forward(const Instruction& i);
-  void backward(const Instruction& i);
+  void backward(InstructionId id, const Instruction& i);
+  void backward_input(HeldStage& h, const Instruction& i);
   void* output_place(const Instruction& i, std::vector<Buffer>& slots, int to);
   const void* input_place(const Instruction& i, std::vector<Buffer>& slots);
   void transfer(const Instruction& i);
@@ -111,6 +121,7 @@ class RankWorker final : public InstructionHandler {
   // Shared by the communicators below, which they outlive.
   struct CallTimes {
     CallTime tensor{0.0}, context{0.0}, expert{0.0}, sharding{0.0}, transfer{0.0}, gradients{0.0};
+    CallTime beside{0.0};  // in the side stream, where nobody waits for it
   };
   std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
   std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, activation_group_,
@@ -119,6 +130,8 @@ class RankWorker final : public InstructionHandler {
   std::map<std::pair<int, int>, Buffer>
       handed_over_;  // boundary between two stages of this rank, by stage and micro-batch
   std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s]
+  std::unique_ptr<SideStream>
+      side_;  // ends before what its work refers to; null: nothing runs beside compute
   TrainingState state_;
   bool evaluating_ = false;
   double loss_ = 0.0, validation_loss_ = 0.0, gradient_norm_ = 0.0;

@@ -112,15 +112,15 @@ class Run {
   }
 
   void run_rank(int rank, Device& device) {
-    RankWorker worker(plan_, program_, {rank, device, *world_, device_world_ ? *device_world_ : *world_},
-                      options_, type_);
+    const auto on_failure = [this, rank](const std::string& name, const std::string& what) {
+      fail(fmt::format("rank {}, step {}, {}: {}", rank, step_.load() + 1, name, what));
+    };
+    RankWorker worker(plan_, program_,
+                      {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure}, options_,
+                      type_);
     prepare(worker);
-    const auto lanes = make_thread_lanes(
-        program_, worker.pipeline_rank(),
-        [&](const std::string& name, const std::string& what) {
-          fail(fmt::format("rank {}, step {}, {}: {}", rank, step_.load() + 1, name, what));
-        },
-        device.make_marks(program_.size()));
+    const auto lanes =
+        make_thread_lanes(program_, worker.pipeline_rank(), on_failure, device.make_marks(program_.size()));
     Executor executor(program_, worker.pipeline_rank(), *lanes, worker);
     Executor evaluator(program_, worker.pipeline_rank(), *lanes, worker, Pass::forward);
     std::vector<int> everybody(static_cast<size_t>(grid_.ranks()));

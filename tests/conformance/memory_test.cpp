@@ -37,6 +37,11 @@ std::vector<PlanRequest> requests(const ModelSpec& model) {
       all.push_back({model, {8, 16}, 1, 2, 2, 1, 1, "1f1b", recompute, false, zero});
       all.push_back({model, {8, 16}, 2, 2, 2, 1, 1, "1f1b", recompute, true, zero});
     }
+    for (const int64_t zero : {0, 1, 2, 3}) {  // what runs beside compute may need memory of its own
+      PlanRequest beside{model, {8, 16}, 1, 2, 2, 1, 1, "1f1b", recompute, false, zero};
+      beside.overlap_gradient_reduce = beside.overlap_parameter_gather = true;
+      all.push_back(beside);
+    }
     for (const Precision precision : {Precision::bf16, Precision::fp16}) {
       all.push_back({model, {8, 16}, 1, 2, 1, 1, 1, "1f1b", recompute, false, 0, 0, precision});
       all.push_back({model, {8, 16}, 2, 1, 2, 1, 1, "1f1b", recompute, true, 1, 0, precision});

@@ -184,7 +184,8 @@ def restart(scratch, plan, reference, seconds):
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         json.dump(CONFIG, open(f"{scratch}/config.json", "w"))
-        plans = [make_plan(scratch, "zero", "--dp", "2", "--pp", "2", "--zero", "1", "--schedule", "1f1b"),
+        plans = [make_plan(scratch, "zero", "--dp", "2", "--pp", "2", "--zero", "1", "--schedule", "1f1b",
+                           "--overlap", "gradient-reduce,parameter-gather,transfer"),
                  make_plan(scratch, "tensor", "--tp", "2", "--pp", "2", "--schedule", "zb-h1")]
         references, seconds = [], []
         for plan in plans:

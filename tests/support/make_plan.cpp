@@ -24,6 +24,8 @@ Plan make_plan(const PlanRequest& request) {
   if (request.expert > 1) layout.expert_tensor = 1;
   layout.context = request.context;
   layout.context_method = request.context_method;
+  layout.overlap_gradient_reduce = request.overlap_gradient_reduce;
+  layout.overlap_parameter_gather = request.overlap_parameter_gather;
   layout.zero = request.zero;
   if (layout.zero > 0) layout.shard = request.shard > 0 ? request.shard : layout.replicas();
   layout.precision = request.precision;

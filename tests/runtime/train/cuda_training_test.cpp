@@ -72,6 +72,16 @@ std::vector<Case> cases() {
        with(gpt,
             [](PlanRequest& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; })},
       {"DataParallelZero3", with(llama, [](PlanRequest& r) { r.data = 2, r.zero = 3; })},
+      {"DataParallelBeside", with(gpt,
+                                  [](PlanRequest& r) {
+                                    r.data = 2, r.zero = 1;
+                                    r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
+                                  })},
+      {"DataParallelZero3Beside", with(llama,
+                                       [](PlanRequest& r) {
+                                         r.data = 2, r.zero = 3;
+                                         r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
+                                       })},
       {"TensorPipelineData",
        with(gpt, [](PlanRequest& r) { r.tensor = 2, r.pipeline = 2, r.data = 2, r.zero = 1; })},
       {"ContextRing", with(llama, [](PlanRequest& r) { r.context = 2; })},

@@ -198,6 +198,32 @@ TEST(ContextParity, EveryLayoutFollowsTheSingleRank) {
 }
 TEST(HeadNormParity, EveryLayoutFollowsTheSingleRank) { check_follows(test::little_qwen(), kQwenLayouts); }
 
+// What runs beside compute runs in another order of time, not of sums: not a bit differs.
+void check_overlap_changes_nothing(const ModelSpec& model, std::span<const NamedLayout> layouts) {
+  for (const NamedLayout& layout : layouts) {
+    if (layout.data * layout.context == 1) continue;
+    PlanRequest request = request_for(model, layout);
+    const Curve waiting = run(request, DataType::float32, 4);
+    for (const auto& [reduce, gather] : {std::pair{true, true}, {true, false}, {false, true}}) {
+      request.overlap_gradient_reduce = reduce;
+      request.overlap_parameter_gather = gather;
+      const Curve beside = run(request, DataType::float32, 4);
+      EXPECT_EQ(waiting.loss, beside.loss) << layout.name << ", reduce " << reduce << ", gather " << gather;
+      EXPECT_EQ(waiting.norm, beside.norm) << layout.name << ", reduce " << reduce << ", gather " << gather;
+    }
+  }
+}
+
+TEST(OverlapParity, ReplicasFollowThoseThatWait) {
+  check_overlap_changes_nothing(test::little_gpt(), kLayouts);
+  check_overlap_changes_nothing(test::little_llama(), kLayouts);
+}
+TEST(OverlapParity, ExpertsAndContextRanksDoAsWell) {
+  check_overlap_changes_nothing(test::little_mixtral(), kExpertLayouts);
+  check_overlap_changes_nothing(test::little_gpt(), kContextLayouts);
+  check_overlap_changes_nothing(test::little_qwen(), kQwenLayouts);
+}
+
 class Parity : public testing::TestWithParam<const char*> {
  protected:
   ModelSpec model() const {
