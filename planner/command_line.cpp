@@ -62,10 +62,12 @@ std::vector<bool> switches(const std::vector<std::string>& words, const char* op
   return values;
 }
 
-// What runs beside compute: on GPUs all but tensor-parallel collectives, which few frameworks overlap, unless
-// named; the CPU runtime overlaps transfers.
-Overlaps overlaps_of(const PlanOptions& o, bool own_runtime) {
-  if (o.overlaps.empty()) return own_runtime ? Overlaps{} : Overlaps{true, true, false, true};
+// What runs beside compute unless named: all but tensor-parallel collectives, which few frameworks overlap.
+// Within one node this project's runtime overlaps transfers alone: there its ranks share cores, or links that
+// leave little to hide.
+Overlaps overlaps_of(const PlanOptions& o, const ClusterSpec& cluster, bool own_runtime) {
+  const bool one_node = cluster.devices <= cluster.devices_per_node;
+  if (o.overlaps.empty()) return own_runtime && one_node ? Overlaps{} : Overlaps{true, true, false, true};
   Overlaps overlaps{false, false, false, false};
   const std::pair<const char*, bool*> table[] = {{"gradient-reduce", &overlaps.gradient_reduce},
                                                  {"parameter-gather", &overlaps.parameter_gather},
@@ -193,7 +195,7 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
   app.add_option(
          "--overlap", o.overlaps,
          "What runs beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer "
-         "(default on GPUs: all but tensor)")
+         "(default: all but tensor; transfer on one node with --framework mpt)")
       ->delimiter(',');
 }
 
@@ -357,9 +359,10 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   problem.precision = o.precision.empty() ? usual : names<Precision>({o.precision}, "--precision").front();
   check_precision(problem.precision, problem.cluster);
   problem.execution = execution_of(o, base, cpu);
-  problem.overlaps = base != nullptr && o.overlaps.empty()
-                         ? overlaps_of(base->layout)
-                         : overlaps_of(o, is_for_this_runtime(problem.cluster, problem.execution));
+  problem.overlaps =
+      base != nullptr && o.overlaps.empty()
+          ? overlaps_of(base->layout)
+          : overlaps_of(o, problem.cluster, is_for_this_runtime(problem.cluster, problem.execution));
   problem.features = features_of(problem.cluster, problem.execution, problem.bounds);
   problem.time_limit_s = o.time_limit_s;
   problem.threads = o.threads > 0 ? o.threads : default_threads();

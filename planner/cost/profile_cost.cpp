@@ -107,6 +107,7 @@ class ProfileCost final : public CostSource {
                                                  : profile_.memory_bandwidth_bytes_per_s);
   }
 
+  // Within a node as measured; what lies between nodes only the cluster's description knows.
   double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
     if (group.ranks <= 1) return 0.0;
     const TransportOperation operation = transport_of(kind);
@@ -118,7 +119,7 @@ class ProfileCost final : public CostSource {
       measured = key.second;
     }
     const double formula_s = planner::collective_s(kind, bytes, group, cluster_);
-    if (nearest == nullptr) return formula_s;
+    if (nearest == nullptr || group.extent > cluster_.devices_per_node) return formula_s;
     if (measured == group.ranks) return nearest->message_s(double(bytes));
     // A size of group that was not measured: the nearest one's time, scaled as the formula says.
     const double measured_formula_s = planner::collective_s(kind, bytes, {measured, measured}, cluster_);
@@ -128,7 +129,8 @@ class ProfileCost final : public CostSource {
 
   double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
     const auto found = transport_.find({TransportOperation::send_receive, 2});
-    if (found != transport_.end()) return found->second.message_s(double(bytes));
+    const bool on_one_node = first / cluster_.devices_per_node == last / cluster_.devices_per_node;
+    if (found != transport_.end() && on_one_node) return found->second.message_s(double(bytes));
     return planner::message_s(bytes, first, last, senders, cluster_);
   }
 

@@ -42,10 +42,15 @@ profiler::Profile sample_profile(const ModelSpec& model) {
   return profile;
 }
 
+ClusterSpec node_of(ClusterSpec cluster, int64_t devices) {
+  cluster.devices = cluster.devices_per_node = cluster.levels.front().group_size = devices;
+  return cluster;
+}
+
 struct Fixture {
   ModelSpec model = test::little_gpt();
   profiler::Profile profile = sample_profile(model);
-  ClusterSpec cluster = test::make_plan({model}).cluster;
+  ClusterSpec cluster = node_of(test::make_plan({model}).cluster, 8);
   Workload workload{8, 16};
   std::unique_ptr<CostSource> source = make_profile_cost(profile, model, workload, Precision::fp32, cluster);
 
@@ -146,6 +151,20 @@ TEST(ProfileCost, AnUnmeasuredGroupScalesFromTheNearestByTheFormula) {
   EXPECT_DOUBLE_EQ(time(2), 1048576 / 1e9 + 1e-5);
   EXPECT_DOUBLE_EQ(time(4), time(2) * formula(4) / formula(2));
   EXPECT_DOUBLE_EQ(time(1), 0.0);
+}
+
+// One node of two hosts was measured: what goes over the link between them is the cluster file's to say.
+TEST(ProfileCost, ALinkBetweenNodesIsNotWhatWasMeasured) {
+  Fixture f;
+  f.cluster.devices = 4;
+  f.cluster.devices_per_node = 2;
+  f.cluster.levels = {{"shared-memory", 2, 1e-6, 1e10}, {"ethernet", 4, 1e-4, 1e6}};
+  const int64_t bytes = 1048576;
+  const double within_s = f.source->collective_s(models::CollectiveKind::all_reduce, bytes, {2, 2});
+  EXPECT_DOUBLE_EQ(within_s, double(bytes) / 1e9 + 1e-5) << "as measured";
+  EXPECT_GT(f.source->collective_s(models::CollectiveKind::all_reduce, bytes, {2, 4}), 1.0);
+  EXPECT_DOUBLE_EQ(f.source->transfer_s(bytes, 0, 1, 1), double(bytes) / 2e9 + 1e-6);
+  EXPECT_GT(f.source->transfer_s(bytes, 1, 2, 1), 1.0);
 }
 
 TEST(ProfileCost, AnotherPrecisionIsNotWhatWasTimed) {

@@ -214,11 +214,16 @@ void check_overlap_changes_nothing(const ModelSpec& model, std::span<const Named
   }
 }
 
-TEST(OverlapParity, ReplicasFollowThoseThatWait) {
+TEST(OverlapParity, EachStageOfZeroFollowsThoseThatWait) {
+  const NamedLayout stages[] = {{"dp2", 1, 1, 2, 1, 1, "1f1b", kNone},
+                                {"dp2 zero1", 1, 1, 2, 1, 1, "1f1b", kNone, false, 1},
+                                {"pp2 dp2 zero2 zb-v", 1, 2, 2, 2, 1, "zb-v", kNone, false, 2},
+                                {"pp2 dp2 zero3", 1, 2, 2, 1, 1, "1f1b", kFull, false, 3}};
+  check_overlap_changes_nothing(test::little_gpt(), stages);
+}
+TEST(OverlapParity, EveryLayoutOfReplicasFollowsThoseThatWait) {
   check_overlap_changes_nothing(test::little_gpt(), kLayouts);
   check_overlap_changes_nothing(test::little_llama(), kLayouts);
-}
-TEST(OverlapParity, ExpertsAndContextRanksDoAsWell) {
   check_overlap_changes_nothing(test::little_mixtral(), kExpertLayouts);
   check_overlap_changes_nothing(test::little_gpt(), kContextLayouts);
   check_overlap_changes_nothing(test::little_qwen(), kQwenLayouts);
