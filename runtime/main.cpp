@@ -103,6 +103,11 @@ Opened open_inputs(const runtime::RunOptions& o, const Plan& plan, bool restarte
 }
 
 void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& opened) {
+  if (const std::string& framework = plan.layout.execution.framework; framework != Execution{}.framework)
+    fmt::print(stderr,
+               "mpt-run: note: time and memory are predicted for {}; mpt-plan --framework mpt predicts them "
+               "for this runtime\n",
+               framework);
   if (opened.checkpoint && opened.checkpoint->info().data_digest != opened.data->digest())
     fmt::print(stderr, "mpt-run: note: the data are not those that {} was trained on\n",
                opened.checkpoint->folder().string());
