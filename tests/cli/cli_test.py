@@ -370,7 +370,7 @@ def wrong_training(folder, text, plan):
         2, "-o", gpus)
     expect("run, a plan whose predictions are another framework's", run("mpt-run", gpus, "--data", text, "--device", "cpu", "--steps", 1), 0,
            "predicted for megatron-core")
-    expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating gpt2-124m", "step time")
+    expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating tiny-gpt", "step time")
     os.environ.update(RANK="2", WORLD_SIZE="2")
     expect("run, a launcher's nonsense", run("mpt-run", plan, "--data", text), 2, "environment variable RANK", "0 to 1")
     os.environ.update(RANK="0", WORLD_SIZE="3")
