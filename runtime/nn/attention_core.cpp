@@ -2,6 +2,9 @@
 #include "runtime/nn/attention_core.h"
 
 #include <algorithm>
+#include <exception>
+#include <optional>
+#include <utility>
 
 namespace mpt::runtime {
 namespace {
@@ -16,8 +19,47 @@ std::vector<int32_t> visible_keys(const std::vector<int32_t>& queries, const std
 
 }  // namespace
 
-AttentionCore::AttentionCore(const RankSizes& sizes, Communicator& context_group, Device& device)
-    : sizes_(sizes), group_(context_group), device_(device) {
+// A block that goes to the next rank while another arrives from the one before, until wait() has returned.
+class AttentionCore::Passing {
+ public:
+  Passing(const AttentionCore& core, const Buffer& block, const Buffer& arriving) : core_(core) {
+    const auto pass = [&group = core.group_, from = block.data(), to = arriving.data(),
+                       bytes = block.bytes()] {
+      const int ranks = group.size(), rank = group.rank();
+      group.send_receive(from, (rank + 1) % ranks, to, (rank - 1 + ranks) % ranks, bytes);
+    };
+    if (core.ring_ == nullptr) {
+      pass();
+    } else {
+      ticket_ = core.ring_->post("passing keys and values", pass);
+    }
+  }
+  // Where compute failed meanwhile: the memory must not go before what uses it.
+  ~Passing() {
+    try {
+      wait();
+    } catch (const std::exception&) {
+    }
+  }
+  Passing(const Passing&) = delete;
+
+  void wait() {
+    if (ticket_ == SideStream::kNothing) return;
+    const Stopwatch watch(*core_.ring_waited_);
+    core_.ring_->await(std::exchange(ticket_, SideStream::kNothing));
+  }
+
+ private:
+  const AttentionCore& core_;
+  SideStream::Ticket ticket_ = SideStream::kNothing;
+};
+
+AttentionCore::AttentionCore(const RankSizes& sizes, const LayerGroups& groups, Device& device)
+    : sizes_(sizes),
+      group_(*groups.context),
+      ring_(groups.ring),
+      ring_waited_(groups.ring_waited),
+      device_(device) {
   if (!rings()) return;
   for (int rank = 0; rank < group_.size(); ++rank) {
     visible_.push_back(visible_keys(
@@ -81,11 +123,11 @@ void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp
   for (int step = 0; step < ranks; ++step) {
     const int source = (rank - step + ranks) % ranks;
     const AttentionBlock keys{s, s.sequence, visible_[size_t(source)]};
+    std::optional<Passing> passing;
+    if (step + 1 < ranks) passing.emplace(*this, block, arriving);
     device_.attention_block_forward(sizes_.type, keys, qkv.data(), block.data(), step == 0, result,
                                     log_sum_exp);
-    if (step + 1 == ranks) break;
-    group_.send_receive(block.data(), (rank + 1) % ranks, arriving.data(), (rank - 1 + ranks) % ranks,
-                        block.bytes());
+    if (passing) passing->wait();
     std::swap(block, arriving);
   }
   if (sum) device_.convert(wide, sum.data(), sizes_.type, out, s.tokens() * width);
@@ -96,8 +138,7 @@ void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp
 void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const void* out,
                                   const void* log_sum_exp, void* dqkv) const {
   const AttentionShape s = sizes_.attention();
-  const int ranks = group_.size(), rank = group_.rank(), next = (rank + 1) % ranks,
-            previous = (rank - 1 + ranks) % ranks;
+  const int ranks = group_.size(), rank = group_.rank();
   const int64_t width = s.heads * s.head_dim, kv_width = s.row() - width;
   const DataType wide = state_type_of(sizes_.type);
   Buffer block = own_block(qkv), arriving(device_, block.bytes());
@@ -109,13 +150,14 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
   for (int step = 0; step < ranks; ++step) {
     const int source = (rank - step + ranks) % ranks;
     const AttentionBlock keys{s, s.sequence, visible_[size_t(source)]};
+    std::optional<Passing> passing;
+    if (step + 1 < ranks) passing.emplace(*this, block, arriving);
     device_.attention_block_backward(sizes_.type, keys, dout, qkv.data(), block.data(), out, log_sum_exp,
                                      dq.data(), gradient.data());
-    if (step + 1 < ranks) {
-      group_.send_receive(block.data(), next, arriving.data(), previous, block.bytes());
-      std::swap(block, arriving);
-    }
-    group_.send_receive(gradient.data(), next, arriving_gradient.data(), previous, gradient.bytes());
+    if (passing) passing->wait();
+    std::swap(block, arriving);
+    // What was added to it goes on with its block.
+    Passing(*this, gradient, arriving_gradient).wait();
     std::swap(gradient, arriving_gradient);
   }
   device_.copy_columns(wide, sizes_.type, s.tokens(), width, dq.data(), width, dqkv, s.row());

@@ -3,7 +3,8 @@
 
 // AttentionCore: causal attention of queries to keys and values, which context ranks that share a sequence do
 // together. ring: blocks of keys and values go round while queries stay (Liu et al. 2023, arXiv:2310.01889);
-// a rank holds a piece from the sequence's front and one from its back, so that all have equal work.
+// a rank holds a piece from the sequence's front and one from its back, so that all have equal work. The next
+// block is on its way while one is at work.
 // all_to_all: heads are exchanged for tokens, and each rank attends over whole sequences for its heads
 // (Jacobs et al. 2023, arXiv:2309.14509).
 
@@ -13,7 +14,7 @@ namespace mpt::runtime {
 
 class AttentionCore {
  public:
-  AttentionCore(const RankSizes& sizes, Communicator& context_group, Device& device);
+  AttentionCore(const RankSizes& sizes, const LayerGroups& groups, Device& device);
 
   /// Brings qkv [b*s, (a + 2k) d] into the form that forward and backward take.
   void prepare(Buffer& qkv) const;
@@ -31,11 +32,14 @@ class AttentionCore {
   void ring_backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
                      void* dqkv) const;
   Buffer own_block(const Buffer& qkv) const;
+  class Passing;
   Buffer to_heads(const void* tokens, int64_t heads, int64_t kv_heads) const;
   void to_tokens(const Buffer& exchanged, int64_t heads, int64_t kv_heads, void* tokens) const;
 
   const RankSizes& sizes_;
   Communicator& group_;
+  SideStream* const ring_;
+  CallTime* const ring_waited_;
   Device& device_;
   std::vector<std::vector<int32_t>> visible_;  // [rank the keys come from][query]
 };

@@ -74,7 +74,7 @@ DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& 
       norm1_(prefix(index) + ".attention.norm", sizes, parameters, device),
       qkv_(qkv_options(index, sizes), sizes, parameters, *groups.tensor, device),
       attention_output_(attention_output_options(index, sizes), sizes, parameters, *groups.tensor, device),
-      core_(sizes, *groups.context, device),
+      core_(sizes, groups, device),
       norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device) {
   if (sizes.model.query_key_norm != QueryKeyNorm::none)
     head_norm_.emplace(prefix(index) + ".attention", sizes, parameters, device);

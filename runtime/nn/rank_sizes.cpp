@@ -114,9 +114,10 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
   };
   for (const auto& [present, feature] : missing) {
     if (!present) continue;
-    throw UserError(Problem{fmt::format("model \"{}\"", model.name), fmt::format("needs {}", feature),
-                            "a GPT-2 or Llama style model in fp32, bf16 or fp16",
-                            "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
+    throw UserError(
+        Problem{fmt::format("model \"{}\"", model.name), fmt::format("needs {}", feature),
+                "a GPT-2 or Llama style model in fp32, bf16 or fp16",
+                "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
   }
   const std::pair<bool, std::string> lacking[] = {
       {layout.expert > 1 && layout.expert_split() > 1, "experts split by expert and width at once"},
@@ -130,9 +131,10 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
     if (present) features.push_back(name);
   }
   if (features.empty()) return;
-  throw UserError(Problem{"layout " + layout_name(layout), fmt::format("needs {}", fmt::join(features, ", ")),
-                          "tensor, sequence, pipeline and data parallel, ZeRO, a schedule and recompute",
-                          "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
+  throw UserError(
+      Problem{"layout " + layout_name(layout), fmt::format("needs {}", fmt::join(features, ", ")),
+              "tensor, sequence, pipeline and data parallel, ZeRO, a schedule and recompute",
+              "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
 }
 
 }  // namespace mpt::runtime

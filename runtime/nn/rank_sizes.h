@@ -12,7 +12,9 @@
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/comm/timed.h"
 #include "runtime/device/device.h"
+#include "runtime/device/side_stream.h"
 
 namespace mpt::runtime {
 
@@ -53,6 +55,10 @@ struct LayerGroups {
   Communicator* tensor = nullptr;
   Communicator* context = nullptr;
   Communicator* expert = nullptr;  // ranks that hold different experts; may be null in a model without
+  // Where blocks of keys and values go round while others are at work, and who gets the seconds of waiting
+  // for it; null: they go in place.
+  SideStream* ring = nullptr;
+  CallTime* ring_waited = nullptr;
 };
 
 /// Positions of the tokens that a context rank holds of each sequence, `sequence` of them: for a ring one

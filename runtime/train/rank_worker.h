@@ -130,8 +130,9 @@ class RankWorker final : public InstructionHandler {
   std::map<std::pair<int, int>, Buffer>
       handed_over_;  // boundary between two stages of this rank, by stage and micro-batch
   std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s]
-  std::unique_ptr<SideStream>
-      side_;  // ends before what its work refers to; null: nothing runs beside compute
+  // They end before what their work refers to. side_: what replicas send each other, null where nothing of it
+  // runs beside compute; ring_: keys and values of context ranks.
+  std::unique_ptr<SideStream> side_, ring_;
   TrainingState state_;
   bool evaluating_ = false;
   double loss_ = 0.0, validation_loss_ = 0.0, gradient_norm_ = 0.0;
