@@ -186,6 +186,7 @@ RankSnapshot RankWorker::snapshot() {
   snapshot.type = state_type_of(type_);
   const int64_t unit = size_of(snapshot.type);
   for (auto& [s, h] : held_) {
+    h.stage->parameters().finish_gathering();
     for (const OwnedRange& range : h.stage->parameters().owned()) {
       if (!range.parameter->is_first_copy || !h.optimizer->is_first_replica(*range.parameter)) continue;
       const std::pair<TensorKind, const void*> kinds[] = {
