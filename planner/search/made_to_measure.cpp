@@ -40,6 +40,10 @@ class Making {
     if (entry.placement(ranks, chunks) != placement()) return;
     Layout named = layout_;
     named.schedule = entry.name;
+    // One that fits is known, and this one's order makes it no faster.
+    const double best_rate = contention_.best(layout_.pipeline).of_one;
+    if (first_ && programs_.order(named, micro_batches_)->seconds(named, cost_, best_rate) > limit_s())
+      return;
     const auto peaks = programs_.peaks(named, micro_batches_)->peak_bytes(footprints_);
     if (excess_bytes(peaks, limits_) > 0) return;
     keep(programs_.schedule(named, micro_batches_),
@@ -99,6 +103,8 @@ class Making {
     return task;
   }
 
+  double limit_s() const { return best_ ? std::min(slowest_s_, best_->step_time_s) : slowest_s_; }
+
   // Whether it fits; kept where it is the fastest so far.
   bool keep(const std::shared_ptr<const Schedule>& schedule,
             const std::shared_ptr<const StepProgram>& program, std::vector<int64_t> peaks) {
@@ -106,9 +112,8 @@ class Making {
     if (excess_bytes(peaks, limits_) > 0) return false;
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
     // Infinite where it would be slower than what is known; it fits all the same.
-    const double limit_s = best_ ? std::min(slowest_s_, best_->step_time_s) : slowest_s_;
     const double seconds =
-        step_time_within(*program, cost_.durations(*program), contention_, limit_s, timeline_);
+        step_time_within(*program, cost_.durations(*program), contention_, limit_s(), timeline_);
     if (!first_) first_ = program;
     if (!best_ || seconds < best_->step_time_s) best_ = MadeSchedule{schedule, program, peak, seconds};
     return true;
