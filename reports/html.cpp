@@ -200,7 +200,7 @@ Json facts_of(const Plan& plan, const Facts& more) {
   add("Schedule", fmt::format("{}, {} micro-batches of {}", plan.schedule.name, plan.schedule.micro_batches,
                               l.micro_batch));
   add("Recompute", l.recomputed_layers.empty() ? enum_name(l.recompute) : recomputed_of(l));
-  add("Model work", describe_utilisation(plan));
+  add("Model FLOP/s (MFU)", describe_utilisation(plan));
   for (const auto& [name, value] : more) add(name.c_str(), value);
   add("Search", fmt::format("{} layouts: {} over memory, {} over the bound, {} simulated{}",
                             format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),

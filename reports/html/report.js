@@ -333,7 +333,10 @@
       shape('line', plot, {x1: narrow ? 104 : 84, x2: wide - 20, y1: up.place(m), y2: up.place(m), stroke: 'var(--line)'});
       shape('text', plot, {x: narrow ? 98 : 78, y: up.place(m) + 4, 'text-anchor': 'end'}, heights[index]);
     });
-    across.ticks.forEach((t, index) => shape('text', plot, {x: across.place(t), y: height - 12, 'text-anchor': 'middle'}, times[index]));
+    across.ticks.forEach((t, index) => {
+      const last = index > 0 && index + 1 === times.length;
+      shape('text', plot, {x: last ? wide - 4 : across.place(t), y: height - 12, 'text-anchor': last ? 'end' : 'middle'}, times[index]);
+    });
     const counts = [...new Set(points.map((r) => r[7]))].sort((a, b) => b - a);
     const palette = ['--forward', '--backward', '--weight', '--transfer', '--reduce', '--step', '--ink'];
     counts.forEach((count, index) => {
