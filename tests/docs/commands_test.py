@@ -5,8 +5,8 @@ Usage: commands_test.py SOURCES BIN [PAGE...]
 
 Long runs are cut: of more than 20 steps a hundredth is trained, sleeps of an emulated run are shortened, and mpt-profile
 measures less. torchrun and mpirun are
-stand-ins that set the variables of the real ones. Of ./scripts/..., the page "demo" runs that one; the others build and test,
-and the gate calls them.
+stand-ins that set the variables of the real ones. Of ./scripts/..., the page "demo" runs that one and gpu-check's dry run; build and
+test are the gate's.
 """
 
 import os
@@ -140,7 +140,10 @@ def check_demo():
                   if not os.path.exists(os.path.join(folder, "build/demo", name))]
         if done.returncode != 0 or wrong:
             sys.exit(f"demo: exit code {done.returncode}, missing {wrong}\n{done.stdout[-3000:]}")
-    print("scripts/demo: profile, plan, run, report")
+        done = run("./scripts/gpu-check --dry-run", folder, None)
+        if done.returncode != 0 or "mpt-profile --model gpt2-124m" not in done.stdout:
+            sys.exit(f"gpu-check --dry-run: exit code {done.returncode}\n{done.stdout[-3000:]}")
+    print("scripts/demo: profile, plan, run, report; scripts/gpu-check --dry-run")
 
 
 def check(page, fewest):
