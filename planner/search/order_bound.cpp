@@ -2,6 +2,7 @@
 #include "planner/search/order_bound.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace mpt::planner {
 namespace {
@@ -87,24 +88,32 @@ double OrderBound::seconds(const Layout& layout, const StepCost& cost, double be
       has_split_ && !has_whole_ ? first.of(InstructionKind::weight_gradient) / best_rate : 0.0;
   const double first_reduction_s = reduces ? first.of(InstructionKind::reduce_gradient) : 0.0;
   double longest = 0.0, step_end = 0.0;
+  std::vector<double> least_reduction_s;  // of each rank's stages
+  for (const std::vector<int>& own : stages_) {
+    double optimizer = 0.0, least_gather_s = std::numeric_limits<double>::infinity(),
+           reduction_s = least_gather_s;
+    for (const int s : own) {
+      const StageCost& stage = cost.stages[size_t(s)];
+      optimizer += stage.of(InstructionKind::optimizer_step);
+      least_gather_s = std::min(least_gather_s, stage.of(InstructionKind::gather_parameters));
+      reduction_s = std::min(reduction_s, stage.of(InstructionKind::reduce_gradient));
+    }
+    step_end =
+        std::max(step_end, optimizer / best_rate + (layout.gathers_after_step() ? least_gather_s : 0.0));
+    least_reduction_s.push_back(reduces ? reduction_s : 0.0);
+  }
   for (size_t p = 0; p < paths_.size(); ++p) {
     const Path& path = paths_[p];
     const std::vector<int>& own = stages_[size_t(path.rank)];
     const int32_t* counts = &counts_[p * chunks_ * kKinds];
-    double work = 0.0, least_reduction_s = first_reduction_s, optimizer = 0.0, least_gather_s = 0.0;
+    double work = 0.0;
     for (size_t c = 0; c < own.size(); ++c) {
       const StageCost& stage = cost.stages[size_t(own[c])];
       for (size_t k = 0; k < kKinds; ++k) work += double(counts[c * kKinds + k]) * stage.of(kInstructions[k]);
-      optimizer += stage.of(InstructionKind::optimizer_step);
-      const double reduction = reduces ? stage.of(InstructionKind::reduce_gradient) : 0.0;
-      const double gather = layout.gathers_after_step() ? stage.of(InstructionKind::gather_parameters) : 0.0;
-      least_reduction_s = c == 0 ? reduction : std::min(least_reduction_s, reduction);
-      least_gather_s = c == 0 ? gather : std::min(least_gather_s, gather);
     }
-    const double rest = path.to_stage < 0 ? least_reduction_s
+    const double rest = path.to_stage < 0 ? least_reduction_s[size_t(path.rank)]
                                           : home[size_t(path.to_stage)] + last_weight_s + first_reduction_s;
     longest = std::max(longest, there[size_t(path.from_stage)] + work / best_rate + rest);
-    step_end = std::max(step_end, optimizer / best_rate + least_gather_s);
   }
   // A rounding error must not turn the bound into more than the time it bounds.
   return (longest + cost.reduce_norm_s + step_end) * (1.0 - 1e-9);
