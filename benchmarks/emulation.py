@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Emulated against simulated step times over schedules, stages and micro-batches, as a table in Markdown.
 
-Usage: emulation.py BIN_FOLDER. The best of a few emulated steps counts: what a machine adds to sleeping only adds.
+Usage: emulation.py BIN_FOLDER [--quick]. The best of a few emulated steps counts: what a machine adds to sleeping only adds.
+--quick has one size of each schedule and shorter steps.
 """
 
 import datetime
 import json
+import os
 import subprocess
 import sys
 import tempfile
 
 BIN = sys.argv[1]
+QUICK = "--quick" in sys.argv[2:]
 GRID = [(schedule, pipeline, batches)
         for schedule in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v")
-        for pipeline, batches in ((2, 4), (4, 8), (8, 16))]
-STEP_S = 1.2  # of an emulated step: long beside what waking costs
+        for pipeline, batches in ([(2, 4)] if QUICK else [(2, 4), (4, 8), (8, 16)])]
+STEP_S = 0.1 if QUICK else 1.2  # of an emulated step: long beside what waking costs
 
 
 def run(*command):
@@ -45,8 +48,8 @@ def main():
                         f"{errors[-1]:+.2%} |")
     print(f"# Emulated against simulated, {datetime.date.today()}\n")
     print("gpt2-1.5b on H100s, one sequence a micro-batch: the real executor with its threads, queues and meetings of")
-    print("ranks, durations slept (stretched to about 1.2 s a step), beside the simulator. Best of two runs of three steps.")
-    print("`python3 benchmarks/emulation.py build/release/bin`, two cores.\n")
+    print(f"ranks, durations slept (stretched to about {STEP_S} s a step), beside the simulator. Best of two runs of three steps.")
+    print(f"`./scripts/bench emulation`, {os.cpu_count()} cores.\n")
     print(f"Mean {sum(map(abs, errors)) / len(errors):.2%}, worst {max(map(abs, errors)):.2%} over {len(errors)}.\n")
     print("| schedule | stages' ranks | micro-batches | simulated, ms | emulated, ms | error |")
     print("| --- | --- | --- | --- | --- | --- |")

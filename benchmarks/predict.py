@@ -4,6 +4,8 @@
 Profiles once, plans each layout with every degree fixed, runs it, and prints a table with the error of each and
 the mean of their absolute values. The figures are medians. The first layout runs once more at the end: how far the
 two measurements lie apart is what the machine itself contributes to every error above.
+
+Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: fewer measurements, steps and layouts)
 """
 
 import glob
@@ -13,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 
-STEPS = 14
-WARM_UP = 4
+QUICK = "--quick" in sys.argv[2:]
+STEPS, WARM_UP = (3, 1) if QUICK else (14, 4)
 # ranks, options of mpt-plan
 LAYOUTS = [
     (1, "--tp 1 --pp 1 --dp 1 --micro-batch 1 --recompute none"),
@@ -57,11 +59,11 @@ def main():
     text = sorted(glob.glob("core/*.cpp") + glob.glob("runtime/**/*.cpp", recursive=True))
     with tempfile.TemporaryDirectory() as folder:
         run(os.path.join(programs, "mpt-profile"), "--model", "tiny-gpt", "--seq", "256", "--max-tensor", "2",
-            "--max-ranks", "2", "-o", os.path.join(folder, "profile.json"))
+            "--max-ranks", "2", "-o", os.path.join(folder, "profile.json"), *["--quick"] * QUICK)
         errors, measurements = [], []
         print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
         print(f"{'layout':<46} {'predicted':>10} {'measured':>10} {'error':>8}")
-        for ranks, options in LAYOUTS:
+        for ranks, options in LAYOUTS[::4] if QUICK else LAYOUTS:
             name, predicted, measured = measure(programs, folder, ranks, options, text)
             error = (predicted - measured) / measured
             errors.append(abs(error))

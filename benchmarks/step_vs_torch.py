@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One training step (forward, backward, AdamW) of a GPT-2 style model on one core: MPT against PyTorch, in turns.
 
-Usage: step_vs_torch.py TRAIN_STEP_PROGRAM. Prints the medians and their ratio for each size.
+Usage: step_vs_torch.py TRAIN_STEP_PROGRAM [--quick]. Prints the medians and their ratio for each size.
+--quick has one round of a small size.
 """
 
 import subprocess
@@ -14,8 +15,9 @@ import torch.nn.functional as F
 
 torch.set_num_threads(1)
 # layers, hidden, heads, sequence, batch, vocabulary
-SIZES = [(8, 128, 4, 256, 4, 256), (4, 256, 4, 256, 2, 256)]
-ROUNDS = 3
+QUICK = "--quick" in sys.argv[2:]
+SIZES = [(2, 64, 4, 64, 2, 256)] if QUICK else [(8, 128, 4, 256, 4, 256), (4, 256, 4, 256, 2, 256)]
+ROUNDS = 1 if QUICK else 3
 STEPS = 1
 
 

@@ -6,7 +6,7 @@ Usage: commands_test.py SOURCES BIN [PAGE...]
 Long runs are cut: of more than 20 steps a hundredth is trained, sleeps of an emulated run are shortened, and mpt-profile
 measures less. torchrun and mpirun are
 stand-ins that set the variables of the real ones. Of ./scripts/..., the page "demo" runs that one and gpu-check's dry run; build and
-test are the gate's.
+test are the gate's, the others are scripts_test.py's.
 """
 
 import os

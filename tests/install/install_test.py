@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What cmake --install puts somewhere works there: programs, manual pages, completion, and find_package(mpt).
+"""What cmake --install puts somewhere works there: programs, manual pages, completion, and find_package(mpt). So does the
+Debian package.
 
 Usage: install_test.py BUILD_FOLDER CMAKE GENERATOR
 """
@@ -7,16 +8,18 @@ Usage: install_test.py BUILD_FOLDER CMAKE GENERATOR
 import glob
 import gzip
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 
 BUILD, CMAKE, GENERATOR = sys.argv[1:4]
 HERE = os.path.dirname(os.path.abspath(__file__))
+PLAN = ("--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "-o")
 
 
-def run(*command):
-    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def run(*command, **environment):
+    done = subprocess.run(list(map(str, command)), env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout[-3000:]}")
     return done.stdout
@@ -25,7 +28,7 @@ def run(*command):
 with tempfile.TemporaryDirectory() as scratch:
     prefix, plan = os.path.join(scratch, "prefix"), os.path.join(scratch, "plan.json")
     run(CMAKE, "--install", BUILD, "--prefix", prefix)
-    run(f"{prefix}/bin/mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "-o", plan)
+    run(f"{prefix}/bin/mpt-plan", *PLAN, plan)
     version = run(f"{prefix}/bin/mpt-run", "--version")
     for words in ("mpt 0.", "CPU kernels:", "GPU module:"):
         assert words in version, version
@@ -44,4 +47,11 @@ with tempfile.TemporaryDirectory() as scratch:
     run(CMAKE, "--build", consumer)
     arguments = run(f"{consumer}/consumer", plan)
     assert arguments.startswith("--num-layers 32\n"), arguments
-print("installed, used, linked against")
+    if shutil.which("dpkg-deb"):
+        name = run(os.path.join(HERE, "../../scripts/package"), MPT_BUILD=BUILD).split()[-1]
+        unpacked = os.path.join(scratch, "unpacked")
+        run("dpkg-deb", "-x", os.path.join(BUILD, name), unpacked)
+        depends = run("dpkg-deb", "-f", os.path.join(BUILD, name), "Depends")
+        assert "libc6" in depends and "libfmt" in depends, depends
+        run(f"{unpacked}/usr/bin/mpt-plan", *PLAN, plan)
+print("installed, used, linked against, packaged")

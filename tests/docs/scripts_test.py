@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The maintainers' scripts that the documents name do what they say, on small inputs. The others have tests of their own:
+demo, gpu-check and update_cases in commands_test.py, draw_architecture by itself, package in tests/install/.
+
+Usage: scripts_test.py SOURCES BIN
+"""
+
+import importlib.machinery
+import importlib.util
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SOURCES, BIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+KEYS = os.path.join(SOURCES, "tests/planner/export/keys")
+# What the readers of all frameworks find something in.
+FRAMEWORK_SOURCE = """
+parser.add_argument('--a-flag', type=int)
+A_CONSTANT = "a_constant"
+class Section:
+    key: int = 0
+class JobConfig:
+    section: Section = None
+    plain: int = Field(alias="an_alias")
+"""
+FOUND = {"megatron-lm": ["--a-flag"], "torchtitan": ["plain", "section.key"],
+         "deepspeed": ["a_constant", "an_alias", "key", "plain", "section"]}
+FIELDS = ["key", "plain", "section"]
+BENCHMARKS = {
+    "plan": ("simulate_step/16/128", "2 threads", "True"),
+    "predict": ("mean absolute error", "measured again"),
+    "emulation": ("| dualpipe-v | 2 | 4 |", "Mean "),
+    "overlap": ("won, predicted", "| 0 | "),
+    "report": ("report: ", "an empty page"),
+    "step": ("PyTorch ", "x\n"),
+}
+
+
+def run(*command, folder=None, expected=0, environment=None):
+    done = subprocess.run([str(word) for word in command], cwd=folder, env={**os.environ, **(environment or {})}, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True)
+    if done.returncode != expected:
+        sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout[-3000:]}")
+    return done.stdout
+
+
+def check(condition, what):
+    if not condition:
+        sys.exit(what)
+
+
+def check_framework_keys(scratch):
+    """Clones as the recorded lists name them, with known flags and fields inside."""
+    headers = {}
+    for name in os.listdir(KEYS):
+        with open(os.path.join(KEYS, name)) as file:
+            headers[name] = re.match(r"# (\S+) (\S+): (.*)\n", file.readline()).groups()
+    clones, recorded = os.path.join(scratch, "clones"), os.path.join(scratch, "keys")
+    os.makedirs(recorded)
+    git = ("git", "-c", "user.name=test", "-c", "user.email=test@localhost")
+    for repository, version in sorted({header[:2] for header in headers.values()}):
+        clone = os.path.join(clones, repository)
+        run("git", "init", "-q", clone)
+        for _, _, files in (header for header in headers.values() if header[:2] == (repository, version)):
+            for path in (os.path.join(clone, file) for file in files.split(", ")):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                with open(path, "w") as file:
+                    file.write(FRAMEWORK_SOURCE)
+        run("git", "add", "-A", folder=clone)
+        run(*git, "commit", "-q", "--allow-empty", "-m", version, folder=clone)
+        run("git", "tag", "-f", version, folder=clone)
+    script = os.path.join(SOURCES, "scripts/record_framework_keys")
+    run(script, clones, recorded)
+    check(sorted(os.listdir(recorded)) == sorted(os.listdir(KEYS)), "record_framework_keys writes other lists than the tests read")
+    for name in headers:
+        with open(os.path.join(recorded, name)) as file:
+            keys = file.read().split("\n")[1:-1]
+        check(keys == FOUND.get(name.removesuffix(".txt"), FIELDS), f"record_framework_keys found {keys} for {name}")
+    shutil.rmtree(os.path.join(clones, "torchtitan"))
+    check("no torchtitan/config/job_config.py" in run(script, clones, recorded, expected=1), "a missing clone is not named")
+
+
+def load(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def check_kernel_tables(scratch):
+    """Times of a made-up GPU with known rates and one outlier."""
+    location = importlib.util.spec_from_loader("tables", importlib.machinery.SourceFileLoader(
+        "tables", os.path.join(SOURCES, "scripts/build_kernel_tables")))
+    tables = importlib.util.module_from_spec(location)
+    location.loader.exec_module(tables)
+    folder, output = os.path.join(scratch, "kernels/made-up-gpu"), os.path.join(scratch, "tables")
+    os.makedirs(folder)
+    os.makedirs(output)
+    outlier = (1024, 2048, 2048)
+    with open(os.path.join(folder, "gemm.csv"), "w") as file:
+        file.write("dtype,m,n,k,time_us\n")
+        for shape in ((m, n, k) for m in tables.M for n in tables.NK for k in tables.NK):
+            file.write("bf16,{},{},{},{}\n".format(*shape, 2e-8 * shape[0] * shape[1] * shape[2] * (50 if shape == outlier else 1)))
+    with open(os.path.join(folder, "attention_forward.csv"), "w") as file:
+        file.write("batch,seq,heads,kv_heads,head_dim,time_us\n")
+        for sequence in (512, 1024):  # 200 TFLOP/s
+            file.write(f"1,{sequence},8,8,128,{2 * 8 * sequence * (sequence + 1) * 128 / 200e6}\n")
+    with open(os.path.join(folder, "collective.csv"), "w") as file:
+        file.write("op,gpus,message_bytes,time_us\nalltoall,8,1024,12.5\nalltoall,8,2048,13\n")
+    run(os.path.join(SOURCES, "scripts/build_kernel_tables"), os.path.dirname(folder), output)
+    made = load(os.path.join(output, "made-up-gpu.json"))
+    products = made["gemm"]["bf16"]
+
+    def time_of(m, n, k):
+        row = products["m"].index(m) * len(products["n"]) + products["n"].index(n)
+        return products["time_us"][row * len(products["k"]) + products["k"].index(k)]
+
+    check(time_of(1024, 4096, 8192) == float(f"{2e-8 * 1024 * 4096 * 8192:.4g}"), "a product's time is not as measured")
+    padded = 2e-8 * 1024 * 2048 * 2560
+    check(time_of(*outlier) == float(f"{padded:.4g}"), f"an outlier stays: {time_of(*outlier)}, padded {padded}")
+    check(made["attention_forward"] == [{"head_dim": 128, "sequence": [512, 1024], "heads": [8], "tflop_per_s": [200, 200]}],
+          f"attention: {made['attention_forward']}")
+    check(made["collective"] == {"all_to_all": {"ranks": [8], "bytes": [1024, 2048], "time_us": [12.5, 13]}},
+          f"collectives: {made['collective']}")
+
+
+def check_accuracy(folder):
+    """The page is what the programs predict today."""
+    run("./scripts/bench", "accuracy", folder=folder, environment={"MPT_BIN": BIN})
+    for name in ("accuracy.md", "accuracy.svg"):
+        page = os.path.join("reports/results", name)
+        with open(os.path.join(folder, page)) as written, open(os.path.join(SOURCES, page)) as kept:
+            check(written.read() == kept.read(), f"{page} is out of date: ./scripts/bench accuracy")
+
+
+def missing_for(name):
+    if name == "report" and shutil.which("chromium") is None:
+        return "no chromium"
+    if name == "step" and subprocess.run(["/usr/bin/python3", "-c", "import torch"], stderr=subprocess.DEVNULL).returncode:
+        return "no python3-torch"
+    return None
+
+
+def check_benchmark(folder, name, words):
+    reason = missing_for(name)
+    if reason is None:
+        done = subprocess.run(["./scripts/bench", name, "--quick"], cwd=folder, env={**os.environ, "MPT_BIN": BIN}, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        reason = done.stdout.strip() if done.returncode == 3 else None  # what it needs is not here
+    if reason:
+        print(f"SKIPPED bench {name}: {reason}")
+        return
+    check(done.returncode == 0, f"bench {name}: exit code {done.returncode}\n{done.stdout[-3000:]}")
+    for word in words:
+        check(word in done.stdout, f"bench {name}: no {word!r} in\n{done.stdout[-3000:]}")
+
+
+with tempfile.TemporaryDirectory() as scratch:
+    check_framework_keys(scratch)
+    check_kernel_tables(scratch)
+    copy = os.path.join(scratch, "sources")
+    for name in ("benchmarks", "core", "profiler", "reports", "runtime", "scripts", "tests/support"):
+        shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
+    check("bench overlap" in run("./scripts/bench", folder=copy, expected=2), "bench does not say what it has")
+    check_accuracy(copy)
+    for name, words in BENCHMARKS.items():
+        check_benchmark(copy, name, words)
+print("record_framework_keys, build_kernel_tables, bench " + ", bench ".join(["accuracy", *BENCHMARKS]))
