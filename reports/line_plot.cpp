@@ -8,6 +8,7 @@
 
 #include "core/quantity.h"
 #include "reports/html.h"
+#include "reports/plot_style.h"
 
 namespace mpt::reports {
 namespace {
@@ -50,11 +51,12 @@ std::string to_svg(const LinePlot& plot) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"{2}\">\n"
       "<title>{2}</title>\n<style>text{{font:13px system-ui,sans-serif;fill:#1b1f24}}.title{{font-weight:600;"
       "font-size:15px}}.grid{{stroke:#d0d7de;stroke-width:1}}.line{{fill:none;stroke:#0b62c4;stroke-width:2}}"
+      "{4}"
       ".dot{{fill:#0b62c4}}.page{{fill:#ffffff}}@media(prefers-color-scheme:dark){{text{{fill:#e6edf3}}"
       ".grid{{stroke:#3d444d}}.line{{stroke:#79b8ff}}.dot{{fill:#79b8ff}}.page{{fill:#0d1117}}}}</style>\n"
       "<rect class=\"page\" width=\"{0}\" height=\"{1}\"/>\n<text class=\"title\" x=\"{3}\" "
       "y=\"26\">{2}</text>\n",
-      kWidth, kHeight, escape_html(plot.title), kLeft);
+      kWidth, kHeight, escape_html(plot.title), kLeft, kLargerOnPhones);
   for (double y = 0.0; y <= y_axis.end * 1.0001; y += y_axis.step) {
     svg += fmt::format(
         "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>"

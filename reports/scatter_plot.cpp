@@ -9,11 +9,12 @@
 
 #include "core/quantity.h"
 #include "reports/html.h"
+#include "reports/plot_style.h"
 
 namespace mpt::reports {
 namespace {
 
-constexpr double kSize = 560, kLeft = 70, kTop = 44, kBottom = 56, kLegend = 150;
+constexpr double kSize = 560, kLeft = 80, kTop = 44, kBottom = 56, kLegend = 150;
 
 // Hues far apart in turn; lightness is the style sheet's, so that both are readable on light and dark.
 int hue_of(size_t index) { return int(index * 137) % 360; }
@@ -51,10 +52,10 @@ std::string to_svg(const ScatterPlot& plot) {
       "<title>{2}</title>\n<style>text{{font:12px "
       "system-ui,sans-serif;fill:#59636e}}.title{{font-weight:600;font-size:15px}}"
       ".grid{{stroke:#d9dee3}}.even{{stroke:#59636e}}.band{{stroke:#59636e;stroke-dasharray:3 4}}"
-      "circle{{fill-opacity:.65;stroke-opacity:.9}}@media(prefers-color-scheme:dark){{text{{fill:#a3adb8}}"
+      "circle{{fill-opacity:.65;stroke-opacity:.9}}{4}@media(prefers-color-scheme:dark){{text{{fill:#a3adb8}}"
       ".grid{{stroke:#343b42}}.even,.band{{stroke:#a3adb8}}}}</style>\n<text class=\"title\" x=\"{3}\" "
       "y=\"24\">{2}</text>\n",
-      kSize + kLegend, kSize, escape_html(plot.title), kLeft);
+      kSize + kLegend, kSize, escape_html(plot.title), kLeft, kLargerOnPhones);
   for (int d = decades.first; d <= decades.last; ++d) {
     const double value = std::pow(10.0, d);
     svg += fmt::format(
@@ -63,7 +64,7 @@ std::string to_svg(const ScatterPlot& plot) {
         "y1=\"{1:.1f}\" x2=\"{5}\" y2=\"{1:.1f}\"/>\n<text x=\"{0:.1f}\" y=\"{6}\" "
         "text-anchor=\"middle\">{7:g}</text>"
         "<text x=\"{8}\" y=\"{9:.1f}\" text-anchor=\"end\">{7:g}</text>\n",
-        x_of(value), y_of(value), kTop, bottom, kLeft, end, bottom + 18, value, kLeft - 8, y_of(value) + 4);
+        x_of(value), y_of(value), kTop, bottom, kLeft, end, bottom + 22, value, kLeft - 8, y_of(value) + 4);
   }
   const double low = std::pow(10.0, decades.first), high = std::pow(10.0, decades.last);
   const auto diagonal = [&](const char* kind, double factor) {
@@ -90,7 +91,7 @@ std::string to_svg(const ScatterPlot& plot) {
         x_of(p.x), y_of(p.y), hue_of(groups[p.group]), escape_html(p.label));
   }
   for (const auto& [name, number] : groups) {
-    const double y = kTop + 10 + 19.0 * double(number);
+    const double y = kTop + 10 + 24.0 * double(number);
     svg += fmt::format(
         "<circle cx=\"{}\" cy=\"{:.1f}\" r=\"4\" fill=\"hsl({} 65% 48%)\"/><text x=\"{}\" "
         "y=\"{:.1f}\">{}</text>\n",

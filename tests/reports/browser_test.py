@@ -61,6 +61,15 @@ for (const picture of document.querySelectorAll('svg')) expect('alternative text
 for (const button of document.querySelectorAll('button')) expect('name of a button', button.textContent || button.ariaLabel);
 document.documentElement.dataset.wrong = wrong.join();
 </script>"""
+# A page without controls: whether it overflows, and the smallest type in its drawings, in pixels of the screen.
+LOOK = """<script>
+const shown = (text) => {
+  const drawing = text.closest('svg');
+  return parseFloat(getComputedStyle(text).fontSize) * drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
+};
+document.documentElement.dataset.smallest = Math.min(...[...document.querySelectorAll('svg text')].map(shown));
+document.documentElement.dataset.overflow = document.documentElement.scrollWidth > innerWidth;
+</script>"""
 # Browsers open no window as narrow as a phone; a frame can be.
 FRAME = """<!doctype html><body style="margin:0"><iframe id="frame" style="width:%dpx;height:1800px;border:0"></iframe><pre id="copy"></pre>
 <script>
@@ -113,13 +122,26 @@ def dump(folder, page):
     return html.unescape(copy[1]) if copy else ""
 
 
-def check(folder, kind, width, sections):
+def drawn(folder, kind, width, script):
+    """The document of a sample page at a width after a script, and its root's tag."""
     report = subprocess.run([sys.argv[1], kind], stdout=subprocess.PIPE, text=True, check=True).stdout
     page = os.path.join(folder, f"{kind}.html")
     with open(page, "w") as file:
-        file.write(FRAME % (width, json.dumps(report.replace("</body>", CLICKS + "</body>")).replace("</", "<\\/")))
+        file.write(FRAME % (width, json.dumps(report.replace("</body>", script + "</body>")).replace("</", "<\\/")))
     document = dump(folder, page)
-    root = re.search(r"<html[^>]*>", document)
+    return document, re.search(r"<html[^>]*>", document)
+
+
+def check_plots(folder, width):
+    document, root = drawn(folder, "plots", width, LOOK)
+    smallest = root and re.search(r'data-smallest="([0-9.]+)"', root[0])
+    if not smallest or float(smallest[1]) < 9.5 or 'data-overflow="false"' not in root[0] or document.count("<circle") < 4:
+        sys.exit(f"plots at {width}: type of 9.5 pixels and more and nothing wider than the page expected: {root and root[0]}")
+    print(f"plots at {width}: fine")
+
+
+def check(folder, kind, width, sections):
+    document, root = drawn(folder, kind, width, CLICKS)
     wanted = ['data-ready="true"', 'data-errors="0"', 'data-overflow="false"', 'data-wrong=""']
     missing = [part for part in wanted if root is None or part not in root[0]]
     missing += [s for s in sections if f'<section id="{s}"' not in document]
@@ -135,3 +157,4 @@ with tempfile.TemporaryDirectory() as folder:
     for width in (1440, 768, 390):
         check(folder, "run", width, SECTIONS + ["comparison", "loss", "throughput", "instructions"])
         check(folder, "plan", width, SECTIONS)
+        check_plots(folder, width)

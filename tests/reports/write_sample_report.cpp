@@ -1,20 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Writes the report of a sample run to stdout, or of its plan alone with the argument "plan".
+// Writes the report of a sample run to stdout, or of its plan alone with the argument "plan", or with "plots"
+// a page of the plots that stand alone.
 
 #include <cstdio>
 #include <string>
 
 #include "core/error.h"
 #include "reports/html.h"
+#include "reports/line_plot.h"
+#include "reports/scatter_plot.h"
 #include "tests/support/sample_run.h"
+
+namespace {
+
+std::string page_of_plots() {
+  using namespace mpt::reports;
+  const ScatterPlot scatter{"Step time, seconds",
+                            "measured",
+                            "predicted",
+                            {{0.01, 0.02, "one", "a run"}, {90.0, 80.0, "another", "a run"}}};
+  const LinePlot line{
+      "Step time over devices", "devices", "seconds", {{8.0, 3.0, "tp8"}, {16384.0, 0.5, "tp8 pp16"}}};
+  return static_page("Plots", "as they are", {{"Points", to_svg(scatter)}, {"Line", to_svg(line)}});
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   return mpt::run_program("write_sample_report", [&] {
+    const std::string kind = argc > 1 ? argv[1] : "run";
+    if (kind == "plots") {
+      std::fputs(page_of_plots().c_str(), stdout);
+      return 0;
+    }
     mpt::test::SampleRun s = mpt::test::sample_run();
-    const bool plan_only = argc > 1 && std::string(argv[1]) == "plan";
     std::string page;
-    if (plan_only) {
+    if (kind == "plan") {
       s.plan.front = s.plan.ranking;
       mpt::RankedLayout& half = s.plan.front.emplace_back(s.plan.ranking.front());
       half.layout.pipeline /= 2;
