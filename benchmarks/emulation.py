@@ -49,6 +49,7 @@ def main():
     print(f"# Emulated against simulated, {datetime.date.today()}\n")
     print("gpt2-1.5b on H100s, one sequence a micro-batch: the real executor with its threads, queues and meetings of")
     print(f"ranks, durations slept (stretched to about {STEP_S} s a step), beside the simulator. Best of two runs of three steps.")
+    print("What threads wake late, up to 5 ms each time, is made up for; anything else that ranks wait for shows.")
     print(f"`./scripts/bench emulation`, {os.cpu_count()} cores.\n")
     print(f"Mean {sum(map(abs, errors)) / len(errors):.2%}, worst {max(map(abs, errors)):.2%} over {len(errors)}.\n")
     print("| schedule | stages' ranks | micro-batches | simulated, ms | emulated, ms | error |")

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -21,10 +20,10 @@
 namespace mpt::runtime {
 namespace {
 
-// Sleepers wake some 0.1 ms late, and a chain of instructions adds that up. Where few ranks share the cores
-// the end of each sleep is waited for awake.
-constexpr double kAwake_s = 4e-4;
-constexpr int64_t kMostRanksAwake = 16;
+// Threads wake late, the more of them the later, and a chain of instructions would add that up. So an
+// instruction lasts from when it was due: when what it waited for was due to end, here and on the ranks that
+// it meets. What is later than this is no thread's waking any more, and counts.
+constexpr double kMostLate_s = 5e-3;
 
 // Meets the other ranks of an instruction, then sleeps.
 class EmulatedRank final : public InstructionHandler {
@@ -37,7 +36,6 @@ class EmulatedRank final : public InstructionHandler {
         faults_(faults),
         rank_(rank),
         inside_(reports::inside_shares(plan, program, durations_s)),
-        stays_awake_(plan.layout.ranks() <= kMostRanksAwake),
         pipeline_rank_(int(RankGrid(plan.layout).coordinates(rank).pipeline)) {
     const RankGrid grid(plan.layout);
     // Ranks of a tensor or context group wait for each other within every layer.
@@ -72,20 +70,25 @@ class EmulatedRank final : public InstructionHandler {
     thread_local const bool sharp = ::prctl(PR_SET_TIMERSLACK, 1) == 0;
     (void)sharp;
     const Instruction& i = program_.instructions[size_t(id)];
-    meet(i);
-    const double start = now_s();
+    const double due = std::max(meet(i, due_from(id)), now_s() - kMostLate_s);
+    double seconds = durations_s_[size_t(id)];
     if (i.is_compute()) {
-      compute(durations_s_[size_t(id)]);
+      seconds = compute(seconds);
     } else {
-      sleep_s(durations_s_[size_t(id)] * (is_slow(i) ? faults_.slow_link_factor : 1.0) * scale_);
+      if (is_slow(i)) seconds *= faults_.slow_link_factor;
       const std::lock_guard lock(record_mutex_);
-      (i.is_transfer() ? record_.transfer_s : record_.gradients_s) += (now_s() - start) / scale_;
+      (i.is_transfer() ? record_.transfer_s : record_.gradients_s) += seconds;
     }
+    ends_s_[size_t(id)] = due + seconds * scale_;
+    sleep_until(ends_s_[size_t(id)]);
   }
 
-  void wait_for_data() {
-    sleep_s(faults_.data_wait_s * scale_);
+  /// From `start`, on the clock of now_s().
+  void begin_step(double start) {
+    step_start_s_ = start + faults_.data_wait_s * scale_;
     record_.data_wait_s = faults_.data_wait_s;
+    newest_.fill(-1);
+    sleep_until(step_start_s_);
   }
 
   /// Of the step that ended, which took this long.
@@ -104,8 +107,20 @@ class EmulatedRank final : public InstructionHandler {
            (i.is_transfer() ? CommunicationKind::transfer : CommunicationKind::gradients);
   }
 
-  // Kernels and the collectives between them.
-  void compute(double seconds) {
+  // When the last that it waits for on this rank is due to end: it stands before it in its stream or is
+  // named.
+  double due_from(InstructionId id) {
+    InstructionId& before = newest_[size_t(program_.lane_on(id, pipeline_rank_)->stream)];
+    double due = before < 0 ? step_start_s_ : ends_s_[size_t(before)];
+    for (const InstructionId wait : program_.waits(id)) {
+      if (program_.lane_on(wait, pipeline_rank_)) due = std::max(due, ends_s_[size_t(wait)]);
+    }
+    before = id;
+    return due;
+  }
+
+  // Of kernels and the collectives between them, with what is wrong.
+  double compute(double seconds) {
     double inside[4] = {}, kernels = seconds, total = 0.0;
     for (size_t kind = 0; kind < 4; ++kind) {
       inside[kind] = seconds * inside_[kind];
@@ -114,7 +129,6 @@ class EmulatedRank final : public InstructionHandler {
       total += inside[kind];
     }
     const double more = waits_for_slow_ ? kernels * (faults_.slow_rank_factor - 1.0) : 0.0;
-    sleep_s((kernels + more + total) * scale_);
     const bool slow = rank_ == faults_.slow_rank;
     const std::lock_guard lock(record_mutex_);
     record_.compute_s += kernels + (slow ? more : 0.0);
@@ -122,38 +136,47 @@ class EmulatedRank final : public InstructionHandler {
     record_.context_s += inside[1];
     record_.expert_s += inside[2];
     record_.sharding_s += inside[3];
+    return kernels + more + total;
   }
 
-  void sleep_s(double seconds) const {
-    const double end = now_s() + seconds;
-    const double asleep = stays_awake_ ? seconds - kAwake_s : seconds;
-    if (asleep > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(asleep));
-    while (stays_awake_ && now_s() < end) std::this_thread::yield();
+  static void sleep_until(double end_s) {
+    const double seconds = end_s - now_s();
+    if (seconds > 0.0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   }
 
-  void meet(const Instruction& i) {
+  // When the last of the ranks of an instruction is due to start it; this one is at `due`.
+  double meet(const Instruction& i, double due) {
     switch (i.kind) {
       case InstructionKind::transfer_activation:
-        return transfer(i, *activations_, i.stage + 1);
+        return transfer(i, *activations_, i.stage + 1, due);
       case InstructionKind::transfer_gradient:
-        return transfer(i, *gradients_, i.stage - 1);
+        return transfer(i, *gradients_, i.stage - 1, due);
       case InstructionKind::reduce_gradient:
       case InstructionKind::gather_parameters:
-        return replicas_[size_t(i.stage)]->barrier();
+        return latest(*replicas_[size_t(i.stage)], due);
       case InstructionKind::reduce_tied_embedding:
-        if (ends_) ends_->barrier();
-        return;
+        return ends_ ? latest(*ends_, due) : due;
       case InstructionKind::reduce_norm:
-        return everybody_->barrier();
+        return latest(*everybody_, due);
       default:
-        return;
+        return due;
     }
   }
 
-  void transfer(const Instruction& i, Communicator& group, int to_stage) const {
+  static double latest(Communicator& group, double due) {
+    group.all_reduce(&due, 1, DataType::float64, ReduceOperation::maximum);
+    return due;
+  }
+
+  double transfer(const Instruction& i, Communicator& group, int to_stage, double due) const {
     const int from = program_.rank_of_stage[size_t(i.stage)], to = program_.rank_of_stage[size_t(to_stage)];
-    char nothing = 0;
-    pipeline_rank_ == from ? group.send(&nothing, 1, to) : group.receive(&nothing, 1, from);
+    if (pipeline_rank_ == from) {
+      group.send(&due, sizeof(due), to);
+      return due;
+    }
+    double sent = 0.0;
+    group.receive(&sent, sizeof(sent), from);
+    return std::max(sent, due);
   }
 
   const StepProgram& program_;
@@ -162,9 +185,11 @@ class EmulatedRank final : public InstructionHandler {
   EmulatedFaults faults_;
   int rank_;
   std::array<double, 4> inside_;  // shares, by CommunicationKind
-  bool stays_awake_;
   bool waits_for_slow_ = false;
   int pipeline_rank_;
+  double step_start_s_ = 0.0;
+  std::vector<double> ends_s_ = std::vector<double>(program_.instructions.size());  // of the step at hand
+  std::array<InstructionId, kStreamCount> newest_{};  // by stream, -1 before its first
   std::mutex record_mutex_;
   reports::RankRecord record_;  // of the step at hand
   std::unique_ptr<Communicator> activations_, gradients_, ends_, everybody_;
@@ -228,9 +253,9 @@ class Emulation {
       double asked = stop_.load() ? 1.0 : 0.0;
       group->all_reduce(&asked, 1, DataType::float64, ReduceOperation::maximum);
       if (asked > 0.0) break;
-      group->barrier();
-      const double start = now_s();
-      emulated.wait_for_data();
+      double start = now_s();
+      group->all_reduce(&start, 1, DataType::float64, ReduceOperation::maximum);
+      emulated.begin_step(start);
       executor.run_step();
       keep_record(rank, emulated.take_record((now_s() - start) / scale_));
       if (representative) keep_spans(emulated.pipeline_rank(), *lanes, start);
@@ -258,12 +283,14 @@ class Emulation {
 
   void finish_step(int64_t step) {
     Timeline timeline{std::exchange(current_, std::vector<Span>(program_.instructions.size()))};
-    double first = std::numeric_limits<double>::infinity();
-    for (const Span& span : timeline.spans) first = std::min(first, span.start_s);
-    for (Span& span : timeline.spans) span = {span.start_s - first, span.end_s - first};
+    double last = 0.0;
+    for (Span& span : timeline.spans) {
+      span = {span.start_s - faults_.data_wait_s, span.end_s - faults_.data_wait_s};
+      last = std::max(last, span.end_s);
+    }
     reports::StepRecord record;
     record.step = step + 1;
-    record.step_time_s = mpt::step_time_s(timeline) + faults_.data_wait_s;
+    record.step_time_s = last + faults_.data_wait_s;
     record.data_wait_s = faults_.data_wait_s;
     record.ranks = records_;
     record.instructions = reports::mean_durations(program_, timeline);
