@@ -98,15 +98,24 @@ void check_precision(Precision precision, const ClusterSpec& cluster) {
 }
 
 void check_profile(const PreparedSearch& p, const std::string& file) {
-  if (p.problem.cluster.device.kind != DeviceKind::cpu) {
-    throw UserError(Problem{"--profile " + file, "a profile of " + p.profile->machine.device,
-                            "no profile for a cluster of the catalog",
-                            "leave --profile out, or plan for this-machine:N"});
+  const profiler::MachineDescription& machine = p.profile->machine;
+  const ClusterSpec& cluster = p.problem.cluster;
+  const bool cpu = cluster.device.kind == DeviceKind::cpu;
+  if (cluster.mixed() || cluster.device.kind != machine.kind ||
+      (!cpu && !profiler::means_device(machine.device, cluster.device.name))) {
+    throw UserError(Problem{"--profile " + file, "times of " + machine.device.substr(0, 80),
+                            fmt::format("times of {}, the device of {}", cluster.device.name, cluster.name),
+                            "plan for this-machine:N, measure that device, or leave --profile out"});
+  }
+  if (!is_for_this_runtime(cluster, p.problem.execution)) {
+    throw UserError(Problem{"--profile " + file, "--framework " + p.problem.execution.framework,
+                            "--framework mpt, whose layers mpt-profile times",
+                            "other frameworks take kernel times: mpt-profile import, then --kernels"});
   }
   const profiler::MachineDescription here = profiler::describe_machine();
-  if (p.profile->machine.device != here.device || p.profile->machine.cores != here.cores) {
+  if (cpu && (machine.device != here.device || machine.cores != here.cores)) {
     fmt::print(stderr, "mpt-plan: note: {} was measured on {} with {} cores, this machine is {} with {}\n",
-               file, p.profile->machine.device, p.profile->machine.cores, here.device, here.cores);
+               file, machine.device, machine.cores, here.device, here.cores);
   }
   if (profiler::profile_matches(*p.profile, p.problem.model, p.problem.workload.sequence,
                                 p.problem.precision))
@@ -322,11 +331,12 @@ void set_workload(const PlanOptions& o, const Plan* base, SearchProblem& problem
 
 namespace {
 
-// What runs a plan on CPU ranks is this project's runtime; on GPUs most people have Megatron Core.
+// What runs a plan on CPU ranks is this project's runtime, and its layers are what profiles time; on GPUs
+// most people have Megatron Core.
 Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
   if (!o.framework.empty()) return models::load_framework(o.framework, "--framework");
   if (base != nullptr) return base->layout.execution;
-  return cpu ? Execution{} : models::load_framework("megatron-core", "--framework");
+  return cpu || !o.profile.empty() ? Execution{} : models::load_framework("megatron-core", "--framework");
 }
 
 std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanOptions& o, const ClusterSpec& cluster) {

@@ -72,9 +72,10 @@ class CostSource {
 /// weights up, and beside that the update itself, all ranks of a host at once.
 double host_update_s(const ClusterSpec& cluster, int64_t parameters);
 
-/// Measured on this machine: exact at measured sizes, between them interpolated in work per second. A model
-/// whose layers were not timed is priced by the measured rates of its operators. Throws UserError if the
-/// profile cannot price the model.
+/// Measured by mpt-profile, on CPU ranks or on a GPU: exact at measured sizes, between them interpolated in
+/// work per second. A model whose layers were not timed is priced by the measured rates of its operators;
+/// links that were not measured as make_device_cost() prices them. Throws UserError if the profile cannot
+/// price the model.
 std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, const ModelSpec& model,
                                               const Workload& workload, Precision precision,
                                               const ClusterSpec& cluster);

@@ -60,7 +60,10 @@ class ProfileCost final : public CostSource {
   ProfileCost(const Profile& profile, const ModelSpec& model, const Workload& workload, Precision precision,
               const ClusterSpec& cluster)
       : profile_(profile),
+        model_(model),
+        sequence_(workload.sequence),
         cluster_(cluster),
+        unmeasured_(make_device_cost(cluster, Execution{})),
         matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
     for (const auto& t : profile.pieces) {
       pieces_[{t.piece, t.phase, t.tensor, t.recompute}].add(double(t.micro_batch), t.seconds);
@@ -75,21 +78,12 @@ class ProfileCost final : public CostSource {
 
   double piece_s(Piece piece, Phase phase, const Layout& layout,
                  const models::LayerProgram& program) const override {
-    // Whole pieces were timed with whole sequences.
-    if (!matches_ || layout.sequence_parallel || layout.context > 1) {
-      return sum_of_operators(program, piece, phase, layout.recompute,
-                              [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
-    }
-    const Recompute recompute = piece == Piece::layer ? layout.recompute : Recompute::none;
-    // The widest measured share that divides this one; the rest is taken to scale.
-    for (int64_t tensor = layout.tensor; tensor >= 1; --tensor) {
-      const auto found = pieces_.find({piece, phase, tensor, recompute});
-      if (found == pieces_.end()) continue;
-      return found->second.seconds(double(layout.micro_batch)) * double(tensor) / double(layout.tensor);
-    }
-    throw UserError(Problem{"profile at /pieces",
-                            fmt::format("no timing of {} {}", enum_name(piece), enum_name(phase)),
-                            "timings of every piece", "measure again with mpt-profile"});
+    if (!matches_) return by_operators(piece, phase, layout, program);
+    const double whole = measured_s(piece, phase, layout);
+    if (!layout.sequence_parallel && layout.context == 1) return whole;
+    // Pieces were timed with whole sequences: of the time of such a one the share that its operators say.
+    const double operators = by_operators(piece, phase, layout, whole_sequences(piece, layout, program));
+    return operators > 0.0 ? whole * by_operators(piece, phase, layout, program) / operators : whole;
   }
 
   double operator_s(const models::OperatorShape& s, Phase phase) const override {
@@ -118,12 +112,12 @@ class ProfileCost final : public CostSource {
       nearest = &curve;
       measured = key.second;
     }
-    const double formula_s = planner::collective_s(kind, bytes, group, cluster_);
-    if (nearest == nullptr || group.extent > cluster_.devices_per_node) return formula_s;
+    if (nearest == nullptr || group.extent > cluster_.devices_per_node)
+      return unmeasured_->collective_s(kind, bytes, group);
     if (measured == group.ranks) return nearest->message_s(double(bytes));
-    // A size of group that was not measured: the nearest one's time, scaled as the formula says.
-    const double measured_formula_s = planner::collective_s(kind, bytes, {measured, measured}, cluster_);
-    const double scale = measured_formula_s > 0.0 ? formula_s / measured_formula_s : 1.0;
+    // A size of group that was not measured: the nearest one's time, scaled as both are priced without.
+    const double nearest_s = unmeasured_->collective_s(kind, bytes, {measured, measured});
+    const double scale = nearest_s > 0.0 ? unmeasured_->collective_s(kind, bytes, group) / nearest_s : 1.0;
     return nearest->message_s(double(bytes)) * scale;
   }
 
@@ -131,25 +125,66 @@ class ProfileCost final : public CostSource {
     const auto found = transport_.find({TransportOperation::send_receive, 2});
     const bool on_one_node = first / cluster_.devices_per_node == last / cluster_.devices_per_node;
     if (found != transport_.end() && on_one_node) return found->second.message_s(double(bytes));
-    return planner::message_s(bytes, first, last, senders, cluster_);
+    return unmeasured_->transfer_s(bytes, first, last, senders);
   }
+  double overlap_share(const GroupPlace& group) const override { return unmeasured_->overlap_share(group); }
 
   double optimizer_s(int64_t parameters) const override {
     return double(parameters) * profile_.optimizer_s_per_parameter;
   }
-  // A CPU rank's optimizer state is in the host's memory as it is.
-  double offloaded_optimizer_s(int64_t parameters) const override { return optimizer_s(parameters); }
+  double offloaded_optimizer_s(int64_t parameters) const override {
+    // A CPU rank's optimizer state is in the host's memory as it is.
+    const bool cpu = cluster_.device.kind == DeviceKind::cpu;
+    return cpu ? optimizer_s(parameters) : unmeasured_->offloaded_optimizer_s(parameters);
+  }
   double gradient_norm_s(int64_t parameters) const override {
     return double(parameters) * profile_.gradient_norm_s_per_parameter;
   }
   double dispatch_s() const override { return profile_.dispatch_s; }
-  std::vector<double> rate_by_active_ranks() const override { return profile_.rate_by_active_ranks; }
+  std::vector<double> rate_by_active_ranks() const override {
+    // CPU ranks share the machine's cores; a GPU is a rank's own.
+    if (cluster_.device.kind != DeviceKind::cpu) return {};
+    return profile_.rate_by_active_ranks;
+  }
   CostOrigin origin() const override {
     return {matches_ ? "profile" : "profile (operators)", profile_.machine.device, profile_.date,
             profiler::profile_digest(profile_)};
   }
 
  private:
+  double by_operators(Piece piece, Phase phase, const Layout& layout,
+                      const models::LayerProgram& program) const {
+    return sum_of_operators(program, piece, phase, layout.recompute,
+                            [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+  }
+
+  double measured_s(Piece piece, Phase phase, const Layout& layout) const {
+    const Recompute recompute = piece == Piece::layer ? layout.recompute : Recompute::none;
+    // The widest measured share that divides this one; the rest is taken to scale.
+    for (int64_t tensor = layout.tensor; tensor >= 1; --tensor) {
+      const auto found = pieces_.find({piece, phase, tensor, recompute});
+      if (found == pieces_.end()) continue;
+      return found->second.seconds(double(layout.micro_batch)) * double(tensor) / double(layout.tensor);
+    }
+    throw UserError(Problem{"profile at /pieces",
+                            fmt::format("no timing of {} {}", enum_name(piece), enum_name(phase)),
+                            "timings of every piece", "measure again with mpt-profile"});
+  }
+
+  // What `program` would be if its rank had every token of its sequences.
+  models::LayerProgram whole_sequences(Piece piece, Layout layout,
+                                       const models::LayerProgram& program) const {
+    layout.sequence_parallel = false;
+    layout.context = 1;
+    if (piece == Piece::embedding) return models::embedding_program(model_, layout, sequence_);
+    if (piece == Piece::head) return models::head_program(model_, layout, sequence_);
+    const bool experts = std::any_of(program.operators.begin(), program.operators.end(),
+                                     [](const models::Operator& op) { return op.expert_parameters; });
+    int64_t layer = 0;
+    while (layer + 1 < model_.layers && layer_has_experts(model_, layer) != experts) ++layer;
+    return models::layer_program(model_, layer, layout, sequence_);
+  }
+
   // FLOP of products, bytes of everything else.
   static double work_of(const models::OperatorShape& s, Phase phase) {
     const double flop = phase == Phase::forward           ? models::forward_flop(s)
@@ -161,7 +196,10 @@ class ProfileCost final : public CostSource {
   }
 
   const Profile& profile_;
+  const ModelSpec& model_;
+  int64_t sequence_;
   const ClusterSpec& cluster_;
+  std::unique_ptr<CostSource> unmeasured_;  // prices links that the profile has no times of
   bool matches_;
   std::map<std::tuple<Piece, Phase, int64_t, Recompute>, RateCurve> pieces_;
   std::map<std::pair<TransportOperation, int64_t>, RateCurve> transport_;

@@ -65,7 +65,55 @@ NameAndCount split_name(const std::string& text) {
   return out;
 }
 
-ClusterSpec make_this_machine(const std::string& name, int64_t ranks, const std::optional<Profile>& profile) {
+std::vector<std::string> split_at(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(separator, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+std::vector<std::string> words_of(const std::string& device) {
+  std::string plain;
+  for (const char c : device)
+    plain += c == '_' || c == ' ' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
+  for (const std::string_view maker : {"nvidia-", "amd-", "geforce-", "tesla-", "quadro-", "instinct-"}) {
+    if (plain.starts_with(maker)) plain.erase(0, maker.size());
+  }
+  // "rtx-4090" is "rtx4090", "rtx-a6000" is "a6000".
+  if (plain.size() > 4 && plain.starts_with("rtx-"))
+    std::isdigit(static_cast<unsigned char>(plain[4])) != 0 ? plain.erase(3, 1) : plain.erase(0, 4);
+  std::vector<std::string> words = split_at(plain, '-');
+  for (std::string& word : words) {
+    if (word.starts_with("sxm")) word = "sxm";  // of whichever generation
+  }
+  return words;
+}
+
+// "gb200" means "gb200-186gb", "a100-pcie-40gb" is nearest to "a100-pcie-80gb": the first word must be in it,
+// of the others as many as possible, and fewer other ones.
+std::optional<NodeEntry> nearest_device(const std::string& device) {
+  const std::vector<std::string> wanted = words_of(device);
+  std::optional<NodeEntry> nearest;
+  int most = 0;
+  for (const auto& [file, text] : catalog_files()) {
+    NodeEntry node = read_node(file, text);
+    const std::vector<std::string> words = words_of(node.device.name);
+    const bool same = std::find(words.begin(), words.end(), wanted.front()) != words.end();
+    if (!same || wanted.front().size() < 2) continue;
+    int score = 1000 - int(words.size());
+    for (const std::string& word : wanted)
+      score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
+    if (score <= most) continue;
+    most = score;
+    nearest = std::move(node);
+  }
+  return nearest;
+}
+
+ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::optional<Profile>& profile) {
   const MachineDescription machine = profile ? profile->machine : describe_machine();
   ClusterSpec cluster;
   cluster.name = name;
@@ -106,6 +154,21 @@ ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t c
   return cluster;
 }
 
+// One node of the GPUs that a profile was measured on, with the catalog's links between such GPUs.
+ClusterSpec make_own_gpus(const std::string& name, int64_t count, const MachineDescription& machine) {
+  std::optional<NodeEntry> node = nearest_device(machine.device);
+  if (!node) {
+    throw UserError(Problem{"--cluster " + name.substr(0, 80),
+                            fmt::format("a profile of {}, which the catalog does not have", machine.device),
+                            "a device of the catalog", "describe the node in a cluster file"});
+  }
+  node->device.memory_bytes = machine.memory_bytes;
+  node->devices_per_node = count;
+  node->levels.resize(1);
+  node->levels.front().group_size = count;
+  return make_nodes(*node, name, 1);
+}
+
 // A cluster with the network that would connect it to others.
 struct Part {
   ClusterSpec cluster;
@@ -129,7 +192,9 @@ Part load_part(const std::string& name, const std::optional<Profile>& profile) {
   }
   const NameAndCount wanted = split_name(name);
   if (wanted.name == kThisMachine) {
-    ClusterSpec cluster = make_this_machine(name, wanted.count, profile);
+    const bool gpus = profile && profile->machine.kind == DeviceKind::gpu;
+    ClusterSpec cluster = gpus ? make_own_gpus(name, wanted.count, profile->machine)
+                               : make_cpu_ranks(name, wanted.count, profile);
     const LinkLevel network = cluster.levels.back();
     return {std::move(cluster), network};
   }
@@ -145,16 +210,6 @@ Part load_part(const std::string& name, const std::optional<Profile>& profile) {
       fmt::format("unknown cluster \"{}\"{}", wanted.name.substr(0, 80), did_you_mean(wanted.name, known)),
       fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
       "for example dgx-h100:8 or this-machine:4"});
-}
-
-std::vector<std::string> split_at(const std::string& text, char separator) {
-  std::vector<std::string> words;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(separator, begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
 }
 
 // "A+B@bandwidth@latency".
@@ -208,37 +263,6 @@ ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& 
 
 namespace {
 
-std::vector<std::string> words_of(const std::string& device) {
-  std::string plain;
-  for (const char c : device)
-    plain += c == '_' || c == ' ' ? '-' : char(std::tolower(static_cast<unsigned char>(c)));
-  // "rtx-4090" is "rtx4090".
-  if (plain.size() > 4 && plain.starts_with("rtx-") &&
-      std::isdigit(static_cast<unsigned char>(plain[4])) != 0)
-    plain.erase(3, 1);
-  return split_at(plain, '-');
-}
-
-// "gb200" means "gb200-186gb", "a100-pcie-40gb" is nearest to "a100-pcie-80gb": the first word must be in it,
-// of the others as many as possible, and fewer other ones.
-const NodeEntry* nearest_device(const std::vector<NodeEntry>& nodes, const std::string& device) {
-  const std::vector<std::string> wanted = words_of(device);
-  const NodeEntry* nearest = nullptr;
-  int most = 0;
-  for (const NodeEntry& node : nodes) {
-    const std::vector<std::string> words = words_of(node.device.name);
-    const bool same = std::find(words.begin(), words.end(), wanted.front()) != words.end();
-    if (!same || wanted.front().size() < 2) continue;
-    int score = 1000 - int(words.size());
-    for (const std::string& word : wanted)
-      score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
-    if (score <= most) continue;
-    most = score;
-    nearest = &node;
-  }
-  return nearest;
-}
-
 // "40gb" in a device's name; 0 without.
 int64_t gigabytes_in(const std::string& device) {
   for (const std::string& word : words_of(device)) {
@@ -252,11 +276,15 @@ int64_t gigabytes_in(const std::string& device) {
 
 }  // namespace
 
+bool means_device(const std::string& reported, const std::string& name) {
+  if (reported == name) return true;
+  const std::optional<NodeEntry> nearest = nearest_device(reported);
+  return nearest && nearest->device.name == name;
+}
+
 std::optional<ClusterSpec> cluster_of_device(const std::string& device, const DevicePlacing& placing) {
-  std::vector<NodeEntry> nodes;
-  for (const auto& [file, text] : catalog_files()) nodes.push_back(read_node(file, text));
-  const NodeEntry* found = nearest_device(nodes, device);
-  if (found == nullptr) return std::nullopt;
+  const std::optional<NodeEntry> found = nearest_device(device);
+  if (!found) return std::nullopt;
   NodeEntry node = *found;
   if (const int64_t gigabytes = gigabytes_in(device);
       gigabytes > 0 && gigabytes != gigabytes_in(node.device.name))

@@ -13,12 +13,16 @@
 namespace mpt::profiler {
 
 /// "dgx-h100:8" is 8 nodes; "this-machine:4" is 4 CPU ranks on this machine, whose links and rates come from
-/// `profile` if there is one; otherwise the path of a cluster file. Several joined by "+" are one mixed
-/// cluster, "dgx-a100:8+dgx-h100:4@12.5GB/s@5ms", over one link of that bandwidth and latency between each
-/// two; without them over the slower of their own networks. Throws UserError.
+/// `profile` if there is one, or 4 GPUs of one node if that was measured on a GPU; otherwise the path of a
+/// cluster file. Several joined by "+" are one mixed cluster, "dgx-a100:8+dgx-h100:4@12.5GB/s@5ms", over one
+/// link of that bandwidth and latency between each two; without them over the slower of their own networks.
+/// Throws UserError.
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile);
 
 std::vector<std::string> node_names();
+
+/// Whether a driver's name of a device, "NVIDIA H100 80GB HBM3", means the catalog's "h100-sxm-80gb".
+bool means_device(const std::string& reported, const std::string& name);
 
 /// How devices stand together, where no node of the catalog says so.
 struct DevicePlacing {

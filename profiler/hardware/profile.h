@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cluster_spec.h"
 #include "core/fields.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
@@ -23,19 +24,21 @@ enum class Phase { forward, backward, input_gradient, weight_gradient };
 enum class TransportOperation { all_reduce, all_gather, reduce_scatter, send_receive };
 
 struct MachineDescription {
-  std::string device;  // CPU or GPU model
+  std::string device;  // CPU or GPU model, as the system or the driver names it
+  DeviceKind kind = DeviceKind::cpu;
   std::string system;  // kernel and compiler
   int64_t cores = 0;
-  int64_t memory_bytes = 0;
+  int64_t memory_bytes = 0;  // of the machine, or of one GPU
   bool operator==(const MachineDescription&) const = default;
 
   template <class V>
   static void describe(V& v) {
     using T = MachineDescription;
     v.field("device", &T::device, "model name of the CPU or GPU");
+    v.field("kind", &T::kind, "cpu or gpu", optional_field());
     v.field("system", &T::system, "operating system and compiler");
     v.field("cores", &T::cores, "CPU cores available", between(1, 1 << 20));
-    v.field("memory_bytes", &T::memory_bytes, "memory of the machine", between(1, 1e16));
+    v.field("memory_bytes", &T::memory_bytes, "memory of the machine, or of one GPU", between(1, 1e16));
   }
 };
 

@@ -89,6 +89,7 @@ Profile profile_machine(const ProfileRequest& request) {
   int64_t most_ranks = request.max_ranks;
   if (const runtime::Backend* backend = request.target.backend) {
     machine.device = backend->device_name();
+    machine.kind = DeviceKind::gpu;
     machine.memory_bytes = backend->memory_bytes();
     // Ranks that share a GPU say nothing about links.
     most_ranks = std::min<int64_t>(most_ranks, backend->device_count());

@@ -145,6 +145,16 @@ def wrong_plan(folder, model, profile, base):
     plan("negative batch", "--global-batch", replaced={"--global-batch": -8})
     plan("huge batch", "--global-batch", replaced={"--global-batch": 10**30})
     plan("sequence too long", "--seq", "32 positions", replaced={"--seq": 64})
+    gpu = json.loads(open(profile).read())
+    gpu["machine"].update(kind="gpu", device="NVIDIA H200", memory_bytes=141 << 30)
+    on_gpus = {"--profile": write(f"{folder}/gpu.json", gpu), "--cluster": "dgx-h200:1"}
+    plan("profile of a GPU", "dgx-h200:1 (8 devices)", code=0, replaced=on_gpus)
+    plan("profile of a GPU, this machine's", "this-machine:4 (4 devices)", code=0, replaced={**on_gpus, "--cluster": "this-machine:4"})
+    plan("profile of another GPU", "times of NVIDIA H200; expected times of a100-sxm-80gb", replaced={**on_gpus, "--cluster": "dgx-a100:1"})
+    plan("profile of a GPU, mixed cluster", "times of NVIDIA H200", replaced={**on_gpus, "--cluster": "dgx-h200:1+dgx-h200:1"})
+    plan("profile of a GPU, another framework", "--framework mpt", options=["--framework", "megatron-lm"], replaced=on_gpus)
+    plan("profile of an unknown GPU", "the catalog does not have", replaced={
+        "--profile": write(f"{folder}/unknown.json", {**gpu, "machine": {**gpu["machine"], "device": "NVIDIA H900"}})})
     plan("profile missing", "/no/profile.json", replaced={"--profile": "/no/profile.json"})
     text = open(profile).read()
     plan("truncated profile", "not valid JSON", replaced={"--profile": write(f"{folder}/cut.json", text[:len(text) // 2])})
@@ -152,7 +162,7 @@ def wrong_plan(folder, model, profile, base):
     edited["pieces"][3]["seconds"] = -1
     edited["dispatch"] = edited.pop("dispatch_s")
     plan("wrong profile", "/pieces/3/seconds", 'did you mean "dispatch_s"?', replaced={"--profile": write(f"{folder}/bad.json", edited)})
-    plan("profile for GPUs", "a profile of", replaced={"--cluster": "dgx-h100:1"})
+    plan("profile for GPUs", "times of", "the device of dgx-h100:1", replaced={"--cluster": "dgx-h100:1"})
     plan("output that cannot be", "cannot be written", options=["-o", f"{folder}/no/plan.json"])
     expect("plan, nothing said", run("mpt-plan"), 2, "--model", "missing")
     expect("plan, model missing", run("mpt-plan", "--cluster", "dgx-h100:1", "--global-batch", 8), 2, "--model")

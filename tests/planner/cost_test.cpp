@@ -5,6 +5,7 @@
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
 #include "planner/cost/step_cost.h"
+#include "profiler/hardware/catalog.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::planner {
@@ -165,6 +166,43 @@ TEST(ProfileCost, ALinkBetweenNodesIsNotWhatWasMeasured) {
   EXPECT_GT(f.source->collective_s(models::CollectiveKind::all_reduce, bytes, {2, 4}), 1.0);
   EXPECT_DOUBLE_EQ(f.source->transfer_s(bytes, 0, 1, 1), double(bytes) / 2e9 + 1e-6);
   EXPECT_GT(f.source->transfer_s(bytes, 1, 2, 1), 1.0);
+}
+
+// Sequences cut over ranks were not timed: the measured piece times the operators' ratio.
+TEST(ProfileCost, AShareOfASequenceTakesTheShareOfItsOperators) {
+  Fixture f;
+  Layout layout;
+  layout.tensor = 2;
+  const auto operators = [&] {
+    return sum_of_operators(f.layer_of(layout), Piece::layer, Phase::forward, layout.recompute,
+                            [&](const models::Operator& op, Phase p) { return f.source->operator_s(op.shape, p); });
+  };
+  const double whole = operators();
+  EXPECT_DOUBLE_EQ(f.source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)), 1.0);
+  layout.sequence_parallel = true;
+  EXPECT_LT(operators(), whole);
+  EXPECT_NEAR(f.source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)), operators() / whole,
+              1e-12);
+}
+
+// A GPU is a rank's own, and what was not measured of its links is the catalog's.
+TEST(ProfileCost, OfAGpuTakesTheCatalogsLinks) {
+  Fixture f;
+  f.cluster = profiler::load_cluster("dgx-h200:2", {});
+  f.profile.transport.clear();
+  const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
+  const auto catalog = make_device_cost(f.cluster, Execution{});
+  EXPECT_TRUE(source->rate_by_active_ranks().empty());
+  for (const int64_t ranks : {8, 16}) {
+    const GroupPlace group{ranks, ranks};
+    EXPECT_DOUBLE_EQ(source->collective_s(models::CollectiveKind::all_gather, 1 << 24, group),
+                     catalog->collective_s(models::CollectiveKind::all_gather, 1 << 24, group));
+    EXPECT_DOUBLE_EQ(source->overlap_share(group), catalog->overlap_share(group));
+  }
+  EXPECT_DOUBLE_EQ(source->transfer_s(1 << 24, 0, 8, 1), catalog->transfer_s(1 << 24, 0, 8, 1));
+  EXPECT_DOUBLE_EQ(source->offloaded_optimizer_s(1 << 24), catalog->offloaded_optimizer_s(1 << 24));
+  Layout layout;
+  EXPECT_DOUBLE_EQ(source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)), 2.0) << "as measured";
 }
 
 TEST(ProfileCost, AnotherPrecisionIsNotWhatWasTimed) {

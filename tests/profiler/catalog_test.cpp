@@ -34,5 +34,48 @@ TEST(Catalog, BadNamesAndCountsAreUserErrors) {
   }
 }
 
+// What drivers call their devices.
+TEST(Catalog, KnowsReportedDevices) {
+  const std::pair<const char*, const char*> names[] = {
+      {"NVIDIA H200", "h200-sxm-141gb"},
+      {"NVIDIA H100 80GB HBM3", "h100-sxm-80gb"},
+      {"NVIDIA H100 PCIe", "h100-pcie-80gb"},
+      {"NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"},
+      {"NVIDIA A100-SXM4-40GB", "a100-sxm-40gb"},
+      {"NVIDIA A100 80GB PCIe", "a100-pcie-80gb"},
+      {"Tesla V100-SXM2-32GB", "v100-sxm-32gb"},
+      {"NVIDIA B200", "b200-sxm-180gb"},
+      {"NVIDIA GB200", "gb200-186gb"},
+      {"NVIDIA L40S", "l40s-48gb"},
+      {"NVIDIA A10G", "a10g-24gb"},
+      {"NVIDIA GeForce RTX 4090", "rtx4090-24gb"},
+      {"NVIDIA RTX A6000", "rtx-a6000-48gb"},
+      {"NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000-server"},
+      {"my-own-chip", "my-own-chip"},
+  };
+  for (const auto& [reported, name] : names) {
+    EXPECT_TRUE(means_device(reported, name)) << reported;
+    EXPECT_FALSE(means_device(reported, "mi300x-192gb")) << reported;
+  }
+  EXPECT_FALSE(means_device("NVIDIA RTX 6000 Ada Generation", "rtx-a6000-48gb"));
+  EXPECT_FALSE(means_device("NVIDIA GeForce RTX 3060", "rtx3090-24gb"));
+}
+
+TEST(Catalog, ThisMachinesGpusHaveTheCatalogsLinksAndTheirOwnMemory) {
+  Profile profile;
+  profile.machine = {"NVIDIA H200", DeviceKind::gpu, "system", 96, int64_t{140} << 30};
+  const ClusterSpec cluster = load_cluster("this-machine:4", profile);
+  EXPECT_EQ(cluster.devices, 4);
+  EXPECT_EQ(cluster.devices_per_node, 4);
+  EXPECT_EQ(cluster.device.kind, DeviceKind::gpu);
+  EXPECT_EQ(cluster.device.name, "h200-sxm-141gb");
+  EXPECT_EQ(cluster.device.memory_bytes, int64_t{140} << 30);
+  EXPECT_EQ(cluster.levels.size(), 1u);
+  EXPECT_EQ(cluster.levels.front().bandwidth_bytes_per_s,
+            load_cluster("dgx-h200:1", {}).levels.front().bandwidth_bytes_per_s);
+  profile.machine.device = "NVIDIA H900";
+  EXPECT_THROW(load_cluster("this-machine:4", profile), UserError);
+}
+
 }  // namespace
 }  // namespace mpt::profiler

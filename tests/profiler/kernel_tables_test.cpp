@@ -118,6 +118,7 @@ TEST(Catalog, DevicesOfPublishedRunsAreFoundByTheirOwnNames) {
   EXPECT_EQ(cluster_of_device("rtx-4090-24gb", {8, 8, 8, 0.0})->device.name.substr(0, 7), "rtx4090");
   EXPECT_EQ(cluster_of_device("a6000-48gb", {8, 8, 8, 0.0})->device.name, "rtx-a6000-48gb");
   EXPECT_EQ(cluster_of_device("h100", {8, 8, 8, 0.0})->device.name, "h100-sxm-80gb");
+  EXPECT_EQ(cluster_of_device("h100-sxm5-80gb", {8, 8, 8, 0.0})->device.name, "h100-sxm-80gb");
   EXPECT_EQ(cluster_of_device("gb200", {64, 4, 72, 0.0})->levels.size(), 1u) << "one NVLink domain";
 }
 

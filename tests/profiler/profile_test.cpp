@@ -13,7 +13,7 @@ Profile sample() {
   Profile profile;
   profile.date = "2026-01-02T03:04:05Z";
   profile.mpt_version = "0.1.0";
-  profile.machine = {"cpu", "system", 2, 1 << 30};
+  profile.machine = {"cpu", DeviceKind::cpu, "system", 2, 1 << 30};
   profile.model = test::little_gpt();
   profile.sequence = 32;
   profile.memory_bandwidth_bytes_per_s = 1e10;
