@@ -12,6 +12,7 @@
 #include "core/allocation.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/gemm.h"
 #include "runtime/device/cuda/kernels.h"
 #include "runtime/device/cuda/memory_pool.h"
@@ -71,6 +72,7 @@ class Impl final : public CudaDevice {
   explicit Impl(int index) : index_(index), id_(next_id()++) {
     check(cudaSetDevice(index), "cudaSetDevice");
     gemm_ = make_gemm();
+    fused_attention_ = make_fused_attention();
   }
 
   ~Impl() override {
@@ -216,11 +218,19 @@ class Impl final : public CudaDevice {
   }
   void attention_forward(DataType type, const AttentionShape& s, const void* qkv, void* out,
                          void* log_sum_exp) override {
+    if (const auto bytes = fused_bytes(FusedAttention::Pass::forward, type, s)) {
+      const Scratch room(*this, *bytes);
+      return fused_attention_->forward(stream(), type, s, qkv, out, log_sum_exp, room.data());
+    }
     MPT_DISPATCH(type, (cuda::attention_forward<T, T>(stream(), s, as<T>(qkv), own_keys<T>(s, qkv), false,
                                                       as<T>(out), as<S>(log_sum_exp))));
   }
   void attention_backward(DataType type, const AttentionShape& s, const void* dout, const void* qkv,
                           const void* out, const void* log_sum_exp, void* dqkv) override {
+    if (const auto bytes = fused_bytes(FusedAttention::Pass::backward, type, s)) {
+      const Scratch room(*this, *bytes);
+      return fused_attention_->backward(stream(), type, s, dout, qkv, out, log_sum_exp, dqkv, room.data());
+    }
     const Scratch delta(*this, s.tokens() * s.heads * size_of(state_type_of(type)));
     MPT_DISPATCH(type, {
       T* const d = as<T>(dqkv);
@@ -411,6 +421,11 @@ class Impl final : public CudaDevice {
 
  private:
   // Room for one call; the stream that used it is the first to get it again.
+  std::optional<int64_t> fused_bytes(FusedAttention::Pass pass, DataType type, const AttentionShape& s) {
+    stream();  // makes this device the current one
+    return fused_attention_ ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;
+  }
+
   class Scratch {
    public:
     Scratch(Impl& device, int64_t bytes)
@@ -522,6 +537,7 @@ class Impl final : public CudaDevice {
   std::map<std::vector<char>, void*> lists_;
   MemoryPool pool_;
   std::unique_ptr<Gemm> gemm_;
+  std::unique_ptr<FusedAttention> fused_attention_;  // may be null
 };
 
 class Marks final : public WorkMarks {

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/device/cuda/cudnn_graph.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+
+namespace mpt::runtime::cuda {
+namespace {
+
+constexpr int64_t kMostEngines = 8;
+
+template <class F>
+bool find(void* library, const char* name, F& function) {
+  function = reinterpret_cast<F>(::dlsym(library, name));
+  return function != nullptr;
+}
+
+std::optional<Cudnn> open_cudnn() {
+  void* const library = ::dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
+  Cudnn c;
+  const bool whole =
+      library != nullptr && find(library, "cudnnCreate", c.create) &&
+      find(library, "cudnnDestroy", c.destroy) && find(library, "cudnnSetStream", c.set_stream) &&
+      find(library, "cudnnGetErrorString", c.error_string) &&
+      find(library, "cudnnBackendCreateDescriptor", c.create_descriptor) &&
+      find(library, "cudnnBackendDestroyDescriptor", c.destroy_descriptor) &&
+      find(library, "cudnnBackendSetAttribute", c.set_attribute) &&
+      find(library, "cudnnBackendGetAttribute", c.get_attribute) &&
+      find(library, "cudnnBackendFinalize", c.finalize) && find(library, "cudnnBackendExecute", c.execute);
+  if (!whole) return std::nullopt;
+  return c;
+}
+
+}  // namespace
+
+void Cudnn::check(cudnnStatus_t status, const char* call) const {
+  if (status != CUDNN_STATUS_SUCCESS)
+    throw RunError(fmt::format("{} failed: {}", call, error_string(status)));
+}
+
+const Cudnn* load_cudnn() {
+  static const std::optional<Cudnn> library = open_cudnn();
+  return library ? &*library : nullptr;
+}
+
+CudnnDescriptor::CudnnDescriptor(const Cudnn& library, cudnnBackendDescriptorType_t type)
+    : library_(library) {
+  library_.check(library_.create_descriptor(type, &descriptor_), "cudnnBackendCreateDescriptor");
+}
+
+CudnnDescriptor::CudnnDescriptor(CudnnDescriptor&& other) noexcept
+    : library_(other.library_), descriptor_(std::exchange(other.descriptor_, nullptr)) {}
+
+CudnnDescriptor::~CudnnDescriptor() {
+  if (descriptor_ != nullptr) library_.destroy_descriptor(descriptor_);
+}
+
+void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
+                          const void* values) {
+  const cudnnStatus_t status = library_.set_attribute(descriptor_, name, type, count, values);
+  if (status != CUDNN_STATUS_SUCCESS) {
+    throw RunError(
+        fmt::format("cudnnBackendSetAttribute of {} failed: {}", int(name), library_.error_string(status)));
+  }
+}
+
+void CudnnDescriptor::set(cudnnBackendAttributeName_t name, const CudnnDescriptor& other) {
+  const cudnnBackendDescriptor_t descriptor = other.get();
+  set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &descriptor);
+}
+
+void CudnnDescriptor::set(cudnnBackendAttributeName_t name, int64_t value) {
+  set(name, CUDNN_TYPE_INT64, 1, &value);
+}
+
+void CudnnDescriptor::finalize() { library_.check(library_.finalize(descriptor_), "cudnnBackendFinalize"); }
+
+bool CudnnDescriptor::try_finalize() { return library_.finalize(descriptor_) == CUDNN_STATUS_SUCCESS; }
+
+CudnnGraph::CudnnGraph(const Cudnn& library) : library_(library) {}
+
+CudnnGraph::Shape CudnnGraph::packed(std::vector<int64_t> dimensions) {
+  std::vector<int64_t> strides(dimensions.size(), 1);
+  for (size_t i = dimensions.size() - 1; i > 0; --i) strides[i - 1] = strides[i] * dimensions[i];
+  return {std::move(dimensions), std::move(strides)};
+}
+
+TensorId CudnnGraph::add_tensor(cudnnDataType_t type, const Shape& shape, bool in_memory, bool by_value) {
+  const auto id = TensorId(tensors_.size());
+  CudnnDescriptor t(library_, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
+  t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+  t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, int64_t(shape.dimensions.size()),
+        shape.dimensions.data());
+  t.set(CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, int64_t(shape.strides.size()), shape.strides.data());
+  t.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 16);
+  const bool is_virtual = !in_memory;
+  t.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
+  t.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
+  t.finalize();
+  tensors_.push_back(std::move(t));
+  return id;
+}
+
+TensorId CudnnGraph::tensor(cudnnDataType_t type, const Shape& shape) {
+  return add_tensor(type, shape, true, false);
+}
+TensorId CudnnGraph::scalar() { return add_tensor(CUDNN_DATA_FLOAT, packed({1, 1, 1, 1}), true, true); }
+TensorId CudnnGraph::inside(cudnnDataType_t type, const Shape& shape) {
+  return add_tensor(type, shape, false, false);
+}
+
+const CudnnDescriptor& CudnnGraph::at(TensorId id) const { return tensors_[size_t(id)]; }
+
+void CudnnGraph::matmul(TensorId a, TensorId b, TensorId c) {
+  CudnnDescriptor& how = kept_.emplace_back(library_, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+  how.finalize();
+  CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a));
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b));
+  operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(c));
+  operation.finalize();
+  operations_.push_back(std::move(operation));
+}
+
+CudnnDescriptor CudnnGraph::pointwise_descriptor(cudnnPointwiseMode_t mode, cudnnDataType_t compute,
+                                                 std::optional<int64_t> axis) const {
+  CudnnDescriptor how(library_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
+  how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+  if (axis) how.set(CUDNN_ATTR_POINTWISE_AXIS, *axis);
+  how.finalize();
+  return how;
+}
+
+void CudnnGraph::add_pointwise(const CudnnDescriptor& how, TensorId x, std::optional<TensorId> b,
+                               std::optional<TensorId> mask, TensorId y) {
+  CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, at(x));
+  if (b) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, at(*b));
+  if (mask) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, at(*mask));
+  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, at(y));
+  operation.finalize();
+  operations_.push_back(std::move(operation));
+}
+
+void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, TensorId x, TensorId y) {
+  kept_.push_back(pointwise_descriptor(mode, CUDNN_DATA_FLOAT));
+  add_pointwise(kept_.back(), x, {}, {}, y);
+}
+void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, TensorId x, TensorId b, TensorId y) {
+  kept_.push_back(pointwise_descriptor(mode, CUDNN_DATA_FLOAT));
+  add_pointwise(kept_.back(), x, b, {}, y);
+}
+void CudnnGraph::select(TensorId x, TensorId b, TensorId mask, TensorId y) {
+  kept_.push_back(pointwise_descriptor(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT));
+  add_pointwise(kept_.back(), x, b, mask, y);
+}
+void CudnnGraph::index(TensorId x, int64_t axis, TensorId y) {
+  kept_.push_back(pointwise_descriptor(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis));
+  add_pointwise(kept_.back(), x, {}, {}, y);
+}
+void CudnnGraph::compare(cudnnPointwiseMode_t mode, TensorId x, TensorId b, TensorId y) {
+  kept_.push_back(pointwise_descriptor(mode, CUDNN_DATA_BOOLEAN));
+  add_pointwise(kept_.back(), x, b, {}, y);
+}
+
+void CudnnGraph::reduce(cudnnReduceTensorOp_t mode, TensorId x, TensorId y) {
+  CudnnDescriptor& how = kept_.emplace_back(library_, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  how.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
+  how.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
+  how.finalize();
+  CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
+  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, at(x));
+  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, at(y));
+  operation.finalize();
+  operations_.push_back(std::move(operation));
+}
+
+void CudnnGraph::reshape(TensorId x, TensorId y) {
+  CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, at(x));
+  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, at(y));
+  operation.finalize();
+  operations_.push_back(std::move(operation));
+}
+
+CudnnDescriptor CudnnGraph::operation_graph(const cudnnHandle_t* handle) const {
+  CudnnDescriptor graph(library_, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  std::vector<cudnnBackendDescriptor_t> operations;
+  for (const CudnnDescriptor& operation : operations_) operations.push_back(operation.get());
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, int64_t(operations.size()),
+            operations.data());
+  if (handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, handle);
+  graph.finalize();
+  return graph;
+}
+
+std::vector<CudnnDescriptor> CudnnGraph::engines(cudnnHandle_t handle) {
+  kept_.push_back(operation_graph(&handle));
+  return engines(kept_.back(), nullptr);
+}
+
+std::vector<CudnnDescriptor> CudnnGraph::engines_for(const std::string& device_description) {
+  CudnnDescriptor device(library_, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, int64_t(device_description.size()),
+             device_description.data());
+  device.finalize();
+  kept_.push_back(operation_graph(nullptr));
+  const size_t graph = kept_.size() - 1;
+  kept_.push_back(std::move(device));
+  return engines(kept_[graph], &kept_.back());
+}
+
+std::vector<CudnnDescriptor> CudnnGraph::engines(const CudnnDescriptor& graph,
+                                                 const CudnnDescriptor* device) const {
+  CudnnDescriptor heuristics(library_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+  if (device != nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *device);
+  std::vector<CudnnDescriptor> engines;
+  if (!heuristics.try_finalize()) return engines;
+  std::vector<cudnnBackendDescriptor_t> into;
+  for (int64_t i = 0; i < kMostEngines; ++i) {
+    engines.emplace_back(library_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    into.push_back(engines.back().get());
+  }
+  int64_t found = 0;
+  library_.check(library_.get_attribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, kMostEngines, &found, into.data()),
+                 "cudnnBackendGetAttribute");
+  while (int64_t(engines.size()) > found) engines.pop_back();
+  return engines;
+}
+
+}  // namespace mpt::runtime::cuda

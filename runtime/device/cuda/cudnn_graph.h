@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// CudnnGraph: a graph of tensors and operations for cuDNN's backend interface, which is loaded when it is
+// there. Every cuDNN call fails with RunError, which names it.
+
+#include <cudnn.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mpt::runtime::cuda {
+
+/// libcudnn.so.9's functions.
+struct Cudnn {
+  decltype(&cudnnCreate) create = nullptr;
+  decltype(&cudnnDestroy) destroy = nullptr;
+  decltype(&cudnnSetStream) set_stream = nullptr;
+  decltype(&cudnnGetErrorString) error_string = nullptr;
+  decltype(&cudnnBackendCreateDescriptor) create_descriptor = nullptr;
+  decltype(&cudnnBackendDestroyDescriptor) destroy_descriptor = nullptr;
+  decltype(&cudnnBackendSetAttribute) set_attribute = nullptr;
+  decltype(&cudnnBackendGetAttribute) get_attribute = nullptr;
+  decltype(&cudnnBackendFinalize) finalize = nullptr;
+  decltype(&cudnnBackendExecute) execute = nullptr;
+
+  void check(cudnnStatus_t, const char* call) const;
+};
+/// Null where it is missing.
+const Cudnn* load_cudnn();
+
+class CudnnDescriptor {
+ public:
+  CudnnDescriptor(const Cudnn&, cudnnBackendDescriptorType_t);
+  CudnnDescriptor(CudnnDescriptor&&) noexcept;
+  CudnnDescriptor& operator=(CudnnDescriptor&&) = delete;
+  ~CudnnDescriptor();
+
+  void set(cudnnBackendAttributeName_t, cudnnBackendAttributeType_t, int64_t count, const void* values);
+  void set(cudnnBackendAttributeName_t, const CudnnDescriptor&);
+  void set(cudnnBackendAttributeName_t, int64_t);
+  void finalize();
+  /// False where cuDNN does not support what it describes.
+  bool try_finalize();
+  cudnnBackendDescriptor_t get() const { return descriptor_; }
+  const Cudnn& library() const { return library_; }
+
+ private:
+  const Cudnn& library_;
+  cudnnBackendDescriptor_t descriptor_ = nullptr;
+};
+
+using TensorId = int64_t;
+
+class CudnnGraph {
+ public:
+  explicit CudnnGraph(const Cudnn&);
+
+  struct Shape {
+    std::vector<int64_t> dimensions, strides;
+  };
+  /// Dense, the last dimension innermost.
+  static Shape packed(std::vector<int64_t> dimensions);
+
+  /// In memory, given by its id when the graph runs.
+  TensorId tensor(cudnnDataType_t, const Shape&);
+  /// A number in host memory.
+  TensorId scalar();
+  /// Between operations, never in memory.
+  TensorId inside(cudnnDataType_t, const Shape&);
+
+  void matmul(TensorId a, TensorId b, TensorId c);
+  void pointwise(cudnnPointwiseMode_t, TensorId x, TensorId y);
+  void pointwise(cudnnPointwiseMode_t, TensorId x, TensorId b, TensorId y);
+  /// y is x where the mask holds, b elsewhere.
+  void select(TensorId x, TensorId b, TensorId mask, TensorId y);
+  /// y is each element's place along an axis.
+  void index(TensorId x, int64_t axis, TensorId y);
+  void compare(cudnnPointwiseMode_t, TensorId x, TensorId b, TensorId y);
+  void reduce(cudnnReduceTensorOp_t, TensorId x, TensorId y);
+  void reshape(TensorId x, TensorId y);
+
+  /// Engines for it, best first: for the device of `handle`, or without a GPU for one that is described.
+  std::vector<CudnnDescriptor> engines(cudnnHandle_t handle);
+  std::vector<CudnnDescriptor> engines_for(const std::string& device_description);
+
+ private:
+  TensorId add_tensor(cudnnDataType_t, const Shape&, bool in_memory, bool by_value);
+  const CudnnDescriptor& at(TensorId) const;
+  CudnnDescriptor pointwise_descriptor(cudnnPointwiseMode_t, cudnnDataType_t compute,
+                                       std::optional<int64_t> axis = {}) const;
+  void add_pointwise(const CudnnDescriptor& mode, TensorId x, std::optional<TensorId> b,
+                     std::optional<TensorId> mask, TensorId y);
+  CudnnDescriptor operation_graph(const cudnnHandle_t* handle) const;
+  std::vector<CudnnDescriptor> engines(const CudnnDescriptor& graph, const CudnnDescriptor* device) const;
+
+  const Cudnn& library_;
+  std::vector<CudnnDescriptor> tensors_, operations_, kept_;  // by id; in order; what others refer to
+};
+
+}  // namespace mpt::runtime::cuda

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// cuDNN takes the attention graphs for an H200, which is described to it in a file: no GPU is needed, nothing
+// runs. Engines are refused without a libcuda.so.1, for which the toolkit's stub will do
+// (tests/runtime/CMakeLists.txt).
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "runtime/device/cuda/cudnn_attention.h"
+
+namespace mpt::runtime::cuda {
+namespace {
+
+std::string h200() {
+  std::ifstream file(std::string(MPT_SOURCE_DIR) + "/tests/runtime/device/h200_device.json");
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+class CudnnGraphs : public ::testing::TestWithParam<std::tuple<DataType, AttentionShape>> {
+ protected:
+  void SetUp() override {
+    if (load_cudnn() == nullptr) GTEST_SKIP() << "libcudnn.so.9 is not here";
+  }
+};
+
+TEST_P(CudnnGraphs, OfAttentionHaveEnginesOnAnH200) {
+  const auto& [type, shape] = GetParam();
+  CudnnAttentionForward forward(*load_cudnn(), type, shape);
+  EXPECT_FALSE(forward.graph.engines_for(h200()).empty());
+  CudnnAttentionBackward backward(*load_cudnn(), type, shape);
+  EXPECT_FALSE(backward.graph.engines_for(h200()).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Shapes, CudnnGraphs,
+                         ::testing::Combine(::testing::Values(DataType::bfloat16, DataType::float16),
+                                            ::testing::Values(AttentionShape{8, 1024, 12, 12, 64},
+                                                              AttentionShape{1, 4096, 32, 8, 128},
+                                                              AttentionShape{1, 8192, 16, 2, 128},
+                                                              AttentionShape{2, 1000, 4, 1, 64})));
+
+// What has no engine is told apart from what has one: heads wider than any kernel's.
+TEST_F(CudnnGraphs, OfHugeHeadsHaveNone) {
+  CudnnAttentionBackward backward(*load_cudnn(), DataType::bfloat16, {1, 1024, 2, 2, 4096});
+  EXPECT_TRUE(backward.graph.engines_for(h200()).empty());
+}
+
+// The best engine is chosen, compiled for the H200, and fails only where the driver would load it.
+TEST_F(CudnnGraphs, AreCompiledUpToTheDriver) {
+  const Cudnn& cudnn = *load_cudnn();
+  const AttentionShape shape{1, 4096, 32, 8, 128};
+  CudnnAttentionForward forward(cudnn, DataType::bfloat16, shape);
+  CudnnAttentionBackward backward(cudnn, DataType::bfloat16, shape);
+  for (CudnnGraph* const graph : {&forward.graph, &backward.graph}) {
+    const std::vector<CudnnDescriptor> engines = graph->engines_for(h200());
+    ASSERT_FALSE(engines.empty());
+    CudnnDescriptor device(cudnn, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, int64_t(h200().size()),
+               h200().data());
+    device.finalize();
+    CudnnDescriptor plan(cudnn, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engines.front());
+    plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, device);
+    const cudnnStatus_t status = cudnn.finalize(plan.get());
+    EXPECT_TRUE(status == CUDNN_STATUS_EXECUTION_FAILED_CUDA_DRIVER || status == CUDNN_STATUS_SUCCESS)
+        << cudnn.error_string(status);
+  }
+}
+
+}  // namespace
+}  // namespace mpt::runtime::cuda
