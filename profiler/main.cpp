@@ -52,8 +52,9 @@ void declare(CLI::App& app, Options& o) {
 }
 
 CLI::App* declare_import(CLI::App& app, ImportOptions& o) {
-  CLI::App* command = app.add_subcommand(
-      "import", "Take over kernel times from nccl-tests, PyTorch profiler traces or SimuMax system files");
+  CLI::App* command = app.add_subcommand("import",
+                                         "Take over kernel times from nccl-tests, PyTorch profiler traces, "
+                                         "SimuMax system files or a GPU's profile.json");
   command->add_option("files", o.files, "Files to read")->required()->expected(1, 1000);
   command
       ->add_option("--device", o.device,
@@ -76,8 +77,9 @@ int import(const ImportOptions& o) {
   }
   for (const std::string& file : o.files) profiler::import_times(profile, file, o.hints);
   write_file_atomically(o.output, to_json(profile).dump(1) + "\n");
-  fmt::print("{} products and {} collectives of {} from {} files; wrote {}\n", profile.products.size(),
-             profile.collectives.size(), profile.device, o.files.size(), o.output);
+  fmt::print("{} products, {} attention cores and {} collectives of {} from {} files; wrote {}\n",
+             profile.products.size(), profile.attention.size(), profile.collectives.size(), profile.device,
+             o.files.size(), o.output);
   return kExitOk;
 }
 

@@ -255,6 +255,12 @@ class KernelCost final : public CostSource {
     const bool forward = phase == Phase::forward;
     const double flop = models::forward_flop(s) * (forward ? 1.0 : c_.attention_backward_flop);
     const double sequence = double(s.sequence) / double(s.context);
+    if (own_ != nullptr && s.context == 1 && s.value_head_dim == s.head_dim &&
+        execution_.attention == AttentionKernel::flash) {
+      const auto own_s = own_->exact_attention_s(forward ? "forward" : "backward", s.sequence, s.heads,
+                                                 s.kv_heads, s.head_dim);
+      if (own_s) return c_.kernel_gap_s + *own_s * double(std::max<int64_t>(1, s.batch)) / rate();
+    }
     if (const auto exact =
             tables_.exact_attention_flop_per_s(forward ? "forward" : "backward", s.sequence, s.heads,
                                                s.kv_heads, s.head_dim, s.value_head_dim)) {

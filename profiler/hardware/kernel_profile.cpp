@@ -7,6 +7,9 @@
 #include <regex>
 #include <sstream>
 
+#include "profiler/hardware/catalog.h"
+#include "profiler/hardware/profile.h"
+
 namespace mpt::profiler {
 namespace {
 
@@ -34,6 +37,17 @@ void add_collective(KernelProfile& profile, const CollectiveTime& time) {
     return;
   }
   profile.collectives.push_back(time);
+}
+
+void add_attention(KernelProfile& profile, const AttentionTime& time) {
+  for (AttentionTime& known : profile.attention) {
+    if (known.pass != time.pass || known.sequence != time.sequence || known.heads != time.heads ||
+        known.kv_heads != time.kv_heads || known.head_dim != time.head_dim)
+      continue;
+    known.seconds = std::min(known.seconds, time.seconds);
+    return;
+  }
+  profile.attention.push_back(time);
 }
 
 std::string operation_in(const std::string& text) {
@@ -143,6 +157,43 @@ size_t import_simumax(KernelProfile& profile, const Json& matmul) {
   return count;
 }
 
+bool add_operator(KernelProfile& profile, const OperatorTiming& t) {
+  const models::OperatorShape& s = t.shape;
+  if (!(t.seconds > 0.0)) return false;
+  if (s.kind == models::OperatorKind::attention && t.phase != Phase::weight_gradient) {
+    const AttentionPass pass = t.phase == Phase::forward ? AttentionPass::forward : AttentionPass::backward;
+    add_attention(profile, {pass, s.sequence, s.heads, s.kv_heads, s.head_dim,
+                            t.seconds / double(std::max<int64_t>(1, s.batch))});
+    return true;
+  }
+  if (s.kind != models::OperatorKind::linear) return false;
+  if (t.phase == Phase::forward)
+    add_product(profile, {ProductPass::forward, s.rows, s.columns, s.inner, t.seconds});
+  else if (t.phase == Phase::input_gradient)
+    add_product(profile, {ProductPass::input_gradient, s.rows, s.inner, s.columns, t.seconds});
+  else if (t.phase == Phase::weight_gradient)
+    add_product(profile, {ProductPass::weight_gradient, s.columns, s.inner, s.rows, t.seconds});
+  return true;
+}
+
+size_t import_own_profile(KernelProfile& profile, const Json& json, const std::string& file) {
+  const auto own = from_json<Profile>(json, file);
+  if (own.machine.kind != DeviceKind::gpu || !means_device(own.machine.device, profile.device)) {
+    refuse(file + " at /machine/device", own.machine.device.substr(0, 80), profile.device,
+           "give the --device that was measured");
+  }
+  if (own.precision != Precision::bf16 && own.precision != Precision::fp16)
+    refuse(file + " at /precision", enum_name(own.precision), "bf16 or fp16");
+  size_t count = 0;
+  for (const OperatorTiming& t : own.operators) count += add_operator(profile, t) ? 1 : 0;
+  for (const TransportTiming& t : own.transport) {
+    if (t.operation == TransportOperation::send_receive || t.bytes < 1 || !(t.seconds > 0.0)) continue;
+    add_collective(profile, {enum_name(t.operation), t.group, t.bytes, t.seconds});
+    ++count;
+  }
+  return count;
+}
+
 const Json* at_path(const Json& json, std::initializer_list<const char*> path) {
   const Json* at = &json;
   for (const char* key : path) {
@@ -152,7 +203,9 @@ const Json* at_path(const Json& json, std::initializer_list<const char*> path) {
   return at;
 }
 
-size_t import_json(KernelProfile& profile, const Json& json) {
+size_t import_json(KernelProfile& profile, const Json& json, const std::string& file) {
+  if (const Json* format = at_path(json, {"format"}); format != nullptr && *format == "mpt-profile")
+    return import_own_profile(profile, json, file);
   if (const Json* events = at_path(json, {"traceEvents"}); events != nullptr && events->is_array())
     return import_kineto(profile, json);
   const Json* matmul = at_path(json, {"accelerator", "op", "matmul"});
@@ -185,12 +238,13 @@ void import_times(KernelProfile& profile, const std::filesystem::path& file, con
   const std::string text = read_file(file, kMostBytes);
   const size_t first = text.find_first_not_of(" \t\r\n");
   const bool json = first != std::string::npos && (text[first] == '{' || text[first] == '[');
-  const size_t count = json ? import_json(profile, parse_json(text, file.string()))
+  const size_t count = json ? import_json(profile, parse_json(text, file.string()), file.string())
                             : import_nccl_tests(profile, text, file.string(), hints);
   if (count == 0) {
     refuse(
         file.string(), "no times that can be read",
-        "output of nccl-tests, a PyTorch profiler trace with record_shapes=True, or a SimuMax system file");
+        "output of nccl-tests, a PyTorch profiler trace with record_shapes=True, a SimuMax system file, or a "
+        "profile.json of a GPU");
   }
   profile.sources.push_back(file.filename().string());
 }

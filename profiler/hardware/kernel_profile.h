@@ -16,6 +16,7 @@ namespace mpt::profiler {
 /// C[m, n] = A[m, k] B[k, n] in bf16 or fp16. A product of any pass has the shape that it runs as: a weight
 /// gradient of a layer of `columns` x `inner` over `rows` tokens is m = columns, n = inner, k = rows.
 enum class ProductPass { any, forward, input_gradient, weight_gradient };
+enum class AttentionPass { forward, backward };
 }  // namespace mpt::profiler
 
 namespace mpt {
@@ -23,6 +24,8 @@ MPT_ENUM_NAMES(profiler::ProductPass, {profiler::ProductPass::any, "any"},
                {profiler::ProductPass::forward, "forward"},
                {profiler::ProductPass::input_gradient, "input_gradient"},
                {profiler::ProductPass::weight_gradient, "weight_gradient"});
+MPT_ENUM_NAMES(profiler::AttentionPass, {profiler::AttentionPass::forward, "forward"},
+               {profiler::AttentionPass::backward, "backward"});
 }  // namespace mpt
 
 namespace mpt::profiler {
@@ -42,6 +45,26 @@ struct ProductTime {
     v.field("n", &T::n, "columns of the result", between(1, 1e12));
     v.field("k", &T::k, "length of the sums", between(1, 1e12));
     v.field("seconds", &T::seconds, "time of one execution", between(1e-9, 1e4));
+  }
+};
+
+/// A causal attention core in bf16 or fp16.
+struct AttentionTime {
+  AttentionPass pass = AttentionPass::forward;
+  int64_t sequence = 1, heads = 1, kv_heads = 1, head_dim = 1;
+  double seconds = 0.0;
+
+  bool operator==(const AttentionTime&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = AttentionTime;
+    v.field("pass", &T::pass, "forward or backward");
+    v.field("sequence", &T::sequence, "tokens", between(1, 1e12));
+    v.field("heads", &T::heads, "heads of queries", between(1, 1e6));
+    v.field("kv_heads", &T::kv_heads, "heads of keys and values", between(1, 1e6));
+    v.field("head_dim", &T::head_dim, "width of a head", between(1, 1e6));
+    v.field("seconds", &T::seconds, "time of one sequence", between(1e-9, 1e4));
   }
 };
 
@@ -69,6 +92,7 @@ struct KernelProfile {
   std::string device;
   std::vector<std::string> sources;
   std::vector<ProductTime> products;
+  std::vector<AttentionTime> attention;
   std::vector<CollectiveTime> collectives;
 
   bool operator==(const KernelProfile&) const = default;
@@ -81,6 +105,7 @@ struct KernelProfile {
     v.field("device", &T::device, "device of the catalog that was measured");
     v.field("sources", &T::sources, "files that the times came from");
     v.field("products", &T::products, "matrix products");
+    v.field("attention", &T::attention, "attention cores", optional_field());
     v.field("collectives", &T::collectives, "collectives inside a node");
   }
 };
@@ -94,7 +119,8 @@ struct LogHints {
   int64_t ranks = 0;
 };
 /// Adds the times of a file to a profile, by what the file is: output of nccl-tests (text), a PyTorch
-/// profiler (Kineto) trace with recorded shapes, or a SimuMax system file (both JSON). Of several times of
+/// profiler (Kineto) trace with recorded shapes, a SimuMax system file, or a profile.json of the same GPU in
+/// bf16 or fp16 (all JSON). Of several times of
 /// one shape the shortest counts. Throws UserError if it is none of them or holds nothing of use.
 void import_times(KernelProfile& profile, const std::filesystem::path& file, const LogHints& hints);
 

@@ -125,6 +125,15 @@ std::optional<double> KernelTables::exact_product_s(const std::string& pass, int
   return std::nullopt;
 }
 
+std::optional<double> KernelTables::exact_attention_s(const std::string& pass, int64_t sequence,
+                                                      int64_t heads, int64_t kv_heads,
+                                                      int64_t head_dim) const {
+  const auto table = attention_seconds.find(pass);
+  if (table == attention_seconds.end()) return std::nullopt;
+  const auto found = table->second.find({sequence, heads, kv_heads, head_dim});
+  return found == table->second.end() ? std::nullopt : std::optional(found->second);
+}
+
 std::optional<double> KernelTables::exact_attention_flop_per_s(const std::string& pass, int64_t sequence,
                                                                int64_t heads, int64_t kv_heads,
                                                                int64_t head_dim, int64_t value_dim) const {
@@ -195,6 +204,8 @@ KernelTables tables_of(const KernelProfile& profile) {
   KernelTables t;
   t.device = profile.device;
   for (const ProductTime& p : profile.products) t.products[enum_name(p.pass)][{p.m, p.n, p.k}] = p.seconds;
+  for (const AttentionTime& a : profile.attention)
+    t.attention_seconds[enum_name(a.pass)][{a.sequence, a.heads, a.kv_heads, a.head_dim}] = a.seconds;
   std::map<std::pair<std::string, int64_t>, std::map<int64_t, double>> sizes;
   for (const CollectiveTime& c : profile.collectives) sizes[{c.operation, c.ranks}][c.bytes] = c.seconds;
   for (const auto& [key, times] : sizes) {

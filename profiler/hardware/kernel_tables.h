@@ -52,6 +52,9 @@ struct KernelTables {
   /// A product or an attention core measured in just this shape and pass ("forward", "input_gradient",
   /// "weight_gradient", "backward").
   std::optional<double> exact_product_s(const std::string& pass, int64_t m, int64_t n, int64_t k) const;
+  /// Seconds of one sequence; `pass` "forward" or "backward".
+  std::optional<double> exact_attention_s(const std::string& pass, int64_t sequence, int64_t heads,
+                                          int64_t kv_heads, int64_t head_dim) const;
   std::optional<double> exact_attention_flop_per_s(const std::string& pass, int64_t sequence, int64_t heads,
                                                    int64_t kv_heads, int64_t head_dim,
                                                    int64_t value_dim) const;
@@ -62,11 +65,13 @@ struct KernelTables {
   std::map<std::string, LogGrid> collective;                               // by operation, seconds
   std::map<std::pair<std::string, int64_t>, LogGrid> collective_of_ranks;  // by operation and ranks, seconds
   std::map<std::string, std::map<std::array<int64_t, 3>, double>> products;
-  std::map<std::string, std::map<std::array<int64_t, 5>, double>> attention_cores;
+  std::map<std::string, std::map<std::array<int64_t, 5>, double>> attention_cores;    // FLOP/s
+  std::map<std::string, std::map<std::array<int64_t, 4>, double>> attention_seconds;  // of one sequence
   int64_t most_ranks_ = 0;
 };
 
-/// Of what a user measured: products in just their shapes, collectives by size for just the numbers of ranks.
+/// Of what a user measured: products and attention in just their shapes, collectives by size for just the
+/// numbers of ranks.
 KernelTables tables_of(const KernelProfile& profile);
 
 /// The tables of a device of the catalog, or nothing. Read once; may be called from several threads.

@@ -131,12 +131,15 @@ std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnM
 
 namespace {
 
-// Of the model's pieces at the largest micro-batch, each shape once; calls `body` with each.
+// Of the model's pieces at these micro-batches, each shape once; calls `body` with each.
 template <class F>
-void for_each_operator(const ComputeRequest& request, F&& body) {
+void for_each_operator(const ComputeRequest& request, const std::vector<int64_t>& micro_batches, F&& body) {
   std::vector<models::OperatorShape> seen;
+  std::vector<Layout> layouts;
   for (const int64_t tensor : request.tensors) {
-    const Layout layout = layout_of(tensor, request.micro_batches.back());
+    for (const int64_t micro_batch : micro_batches) layouts.push_back(layout_of(tensor, micro_batch));
+  }
+  for (const Layout& layout : layouts) {
     for (const auto& program : {models::embedding_program(request.model, layout, request.sequence),
                                 models::layer_program(request.model, 0, layout, request.sequence),
                                 models::head_program(request.model, layout, request.sequence)}) {
@@ -151,9 +154,14 @@ void for_each_operator(const ComputeRequest& request, F&& body) {
 
 }  // namespace
 
+std::vector<int64_t> operator_micro_batches(const ComputeRequest& request) {
+  return request.target.backend == nullptr ? std::vector{request.micro_batches.back()}
+                                           : request.micro_batches;
+}
+
 std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured) {
   std::vector<OperatorTiming> timings;
-  for_each_operator(request, [&](const models::OperatorShape& shape) {
+  for_each_operator(request, operator_micro_batches(request), [&](const models::OperatorShape& shape) {
     OperatorRunner runner(request.model, shape, request.target);
     for (const Phase phase : runner.phases()) {
       const Measurement m = measure(
@@ -170,7 +178,7 @@ std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::stri
   const auto trace = request.target.backend->make_kernel_trace(reason);
   if (!trace) return {};
   std::vector<KernelTiming> timings;
-  for_each_operator(request, [&](const models::OperatorShape& shape) {
+  for_each_operator(request, {request.micro_batches.back()}, [&](const models::OperatorShape& shape) {
     OperatorRunner runner(request.model, shape, request.target);
     for (const Phase phase : runner.phases()) {
       runner.run(phase);  // the first run may set libraries up

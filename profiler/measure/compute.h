@@ -29,6 +29,8 @@ inline constexpr int kPieceInstances = 2;
 using OnMeasured = std::function<void()>;
 
 std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured);
+/// Whose operators are timed: on CPUs the largest stands for all, GPUs are quick enough for each.
+std::vector<int64_t> operator_micro_batches(const ComputeRequest& request);
 std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured);
 
 /// What each operator runs on the GPU, one run each. Empty if kernels cannot be traced, with the reason.

@@ -110,7 +110,7 @@ Profile profile_machine(const ProfileRequest& request) {
   // transport.
   const int pieces = int(compute.tensors.size() * compute.micro_batches.size()) * 5;
   const int groups = int(powers_of_two(most_ranks).size()) - 1;
-  Progress progress(pieces + 14 * int(compute.tensors.size()) + 5 +
+  Progress progress(pieces + 14 * int(compute.tensors.size() * operator_micro_batches(compute).size()) + 5 +
                         int(request.target.backend == nullptr ? most_ranks : 0) + 3 * groups + 1,
                     request.quiet);
   const auto advance = [&] { progress.advance(); };

@@ -423,7 +423,7 @@ def own_kernels(folder):
         {"cat": "cpu_op", "name": "aten::mm", "args": {"External id": 9, "Input Dims": [[], "x"]}}]})
     kernels, device = f"{folder}/kernels.json", ["--device", "h100-sxm-80gb"]
     expect("import", run("mpt-profile", "import", log, "--operation", "all_reduce", simumax, trace, *device, "-o", kernels), 0,
-           "2 products and 2 collectives of h100-sxm-80gb from 3 files")
+           "2 products, 0 attention cores and 2 collectives of h100-sxm-80gb from 3 files")
     held = json.load(open(kernels))
     first, last = held["collectives"][0], held["products"][1]
     if (first["operation"], first["ranks"], first["bytes"]) != ("all_reduce", 4, 8388608) or abs(first["seconds"] - 0.0107511) > 1e-9:
@@ -436,6 +436,18 @@ def own_kernels(folder):
         FAILURES.append("import: an all-reduce a hundred times slower does not show in the plan")
     plan = write(f"{folder}/own.json", slow.stdout)
     expect("import, explained", run("mpt-plan", "explain", plan, "--why-not", "tp=2"), 2, "--kernels")
+    run("mpt-profile", "--model", "tiny-gpt", "--seq", 32, "--quick", "--quiet", "--max-micro-batch", 1, "--max-ranks", 1,
+        "--max-tensor", 1, "-o", f"{folder}/measured.json")
+    measured = json.load(open(f"{folder}/measured.json"))
+    measured["machine"].update(kind="gpu", device="NVIDIA H100 80GB HBM3")
+    expect("import, a profile in fp32", run("mpt-profile", "import", write(f"{folder}/own.json", measured), *device, "-o", kernels), 2,
+           "/precision", "bf16 or fp16")
+    own = write(f"{folder}/own.json", {**measured, "precision": "bf16"})
+    expect("import, a profile", run("mpt-profile", "import", own, *device, "-o", kernels), 0, ", 2 attention cores and 0 collectives")
+    expect("import, a profile of another GPU", run("mpt-profile", "import", own, "--device", "h200-sxm-141gb", "-o", kernels), 2,
+           "NVIDIA H100 80GB HBM3; expected h200-sxm-141gb")
+    measured["machine"].update(kind="cpu")
+    expect("import, a CPU's profile", run("mpt-profile", "import", write(f"{folder}/own.json", measured), *device, "-o", kernels), 2, "--device")
     expect("import, without a name", run("mpt-profile", "import", log, *device, "-o", kernels), 2, "--operation")
     expect("import, something else", run("mpt-profile", "import", __file__, *device, "-o", kernels), 2, "nccl-tests")
     expect("import, other JSON", run("mpt-profile", "import", write(f"{folder}/other.json", [1]), *device, "-o", kernels), 2, "no times that can be read")

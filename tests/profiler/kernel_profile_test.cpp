@@ -9,6 +9,8 @@
 
 #include "core/error.h"
 #include "profiler/hardware/kernel_tables.h"
+#include "profiler/hardware/profile.h"
+#include "tests/support/make_plan.h"
 
 namespace mpt::profiler {
 namespace {
@@ -63,6 +65,45 @@ TEST_F(KernelProfileTest, TablesHoldJustWhatWasMeasured) {
   EXPECT_NEAR(*t.collective_s("all_reduce", 4, 8000), 4e-5, 1e-12);
   EXPECT_FALSE(t.collective_s("all_reduce", 8, 1000)) << "another number of ranks";
   EXPECT_FALSE(t.gemm_s(false, 4, 5, 6));
+}
+
+// Products by the shape that each pass runs them in, attention of one sequence, no messages between two.
+TEST_F(KernelProfileTest, AGpusOwnProfileBecomesKernelTimes) {
+  Profile own;
+  own.machine = {"NVIDIA H200", DeviceKind::gpu, "system", 8, int64_t{140} << 30};
+  own.model = test::little_gpt();
+  own.sequence = 32;
+  own.precision = Precision::bf16;
+  own.memory_bandwidth_bytes_per_s = own.matmul_flop_per_s = 1e12;
+  own.rate_by_active_ranks = {1.0};
+  models::OperatorShape linear, attention;
+  linear.rows = 64, linear.columns = 96, linear.inner = 32;
+  attention.kind = models::OperatorKind::attention;
+  attention.batch = 4, attention.sequence = 32, attention.heads = 8, attention.kv_heads = 2;
+  attention.head_dim = attention.value_head_dim = 64;
+  own.operators = {{linear, Phase::forward, 1e-5, 0.0},
+                   {linear, Phase::input_gradient, 2e-5, 0.0},
+                   {linear, Phase::weight_gradient, 3e-5, 0.0},
+                   {attention, Phase::forward, 4e-5, 0.0},
+                   {attention, Phase::backward, 8e-5, 0.0}};
+  own.transport = {{TransportOperation::all_gather, 8, 1 << 20, 1e-4, 0.0},
+                   {TransportOperation::send_receive, 2, 1 << 20, 1e-4, 0.0}};
+  own.pieces = {{Piece::layer, Phase::forward, 1, 1, Recompute::none, 1e-3, 0.0}};
+  write_file_atomically(file_, profile_to_text(own));
+  KernelProfile profile;
+  profile.device = "h200-sxm-141gb";
+  import_times(profile, file_, {});
+  ASSERT_EQ(profile.collectives.size(), 1u);
+  EXPECT_EQ(profile.collectives[0], (CollectiveTime{"all_gather", 8, 1 << 20, 1e-4}));
+  const KernelTables t = tables_of(profile);
+  EXPECT_EQ(t.exact_product_s("forward", 64, 96, 32), 1e-5);
+  EXPECT_EQ(t.exact_product_s("input_gradient", 64, 32, 96), 2e-5);
+  EXPECT_EQ(t.exact_product_s("weight_gradient", 96, 32, 64), 3e-5);
+  EXPECT_EQ(t.exact_attention_s("forward", 32, 8, 2, 64), 1e-5);
+  EXPECT_EQ(t.exact_attention_s("backward", 32, 8, 2, 64), 2e-5);
+  EXPECT_FALSE(t.exact_attention_s("forward", 64, 8, 2, 64));
+  profile.device = "h100-sxm-80gb";
+  EXPECT_THROW(import_times(profile, file_, {}), UserError);
 }
 
 // Whatever the file holds, it is taken over or refused.
