@@ -151,19 +151,24 @@ int64_t StagePieces::input_gradient_peak(const std::vector<Held>& pieces, int64_
 }
 
 ParameterShare StagePieces::parameters(const StageContent& content) const {
+  int64_t experts = 0;
+  for (int64_t i = 0; i < content.layer_count; ++i)
+    experts += layer_has_experts(model_, content.first_layer + i) ? 1 : 0;
+  return parameters(content.layer_count - experts, experts, content.has_embedding, content.has_head);
+}
+
+ParameterShare StagePieces::parameters(int64_t dense_layers, int64_t expert_layers, bool embedding,
+                                       bool head) const {
   ParameterShare sum;
   const auto add = [&](const Piece& piece, int64_t times) {
     sum.dense += times * piece.parameters.dense;
     sum.expert += times * piece.parameters.expert;
   };
-  int64_t experts = 0;
-  for (int64_t i = 0; i < content.layer_count; ++i)
-    experts += layer_has_experts(model_, content.first_layer + i) ? 1 : 0;
-  add(dense_, content.layer_count - experts);
-  add(experts_, experts);
-  if (content.has_embedding) add(embedding_, 1);
-  if (content.has_head) add(head_, 1);
-  if (content.has_head && content.has_embedding) sum.dense -= tied_parameters_;
+  add(dense_, dense_layers);
+  add(experts_, expert_layers);
+  if (embedding) add(embedding_, 1);
+  if (head) add(head_, 1);
+  if (head && embedding) sum.dense -= tied_parameters_;
   return sum;
 }
 

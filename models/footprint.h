@@ -44,6 +44,7 @@ class StagePieces {
   /// Stage `s` of `layout`, which must have the split that the pieces were made for.
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
   ParameterShare parameters(const StageContent& content) const;
+  ParameterShare parameters(int64_t dense_layers, int64_t expert_layers, bool embedding, bool head) const;
   /// Of the decoder layer that needs least, both kinds of model layers considered: bytes that any rank with a
   /// layer needs beside its parameters while that layer runs backward.
   int64_t least_layer_bytes() const;

@@ -68,6 +68,7 @@ struct ParameterShare {
   int64_t dense = 0;
   int64_t expert = 0;
   int64_t total() const { return dense + expert; }
+  bool operator==(const ParameterShare&) const = default;
 };
 ParameterShare parameter_share(const LayerProgram& program);
 int64_t parameters(const LayerProgram& program);

@@ -40,19 +40,17 @@ struct PieceCost {
   void add(const PieceCost& other, double times);
 };
 
-/// What ZeRO adds to every micro-batch of parameters `share`: gathering of weights, once for forward and once
-/// for backward (stage 3), and scattering of gradients (2 and 3). Zero below.
-struct ShardedTraffic {
-  double gather_s = 0.0, scatter_s = 0.0;
-};
-ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
-                               const CostSource& source);
+/// What a stage is made of, its place in the pipeline apart.
+struct StageKind {
+  static constexpr size_t kLayerKinds = 4;  // experts or not, x windowed or not
+  /// How many layers of each kind, and how many of them recompute where recompute is full.
+  std::array<int32_t, kLayerKinds> layers{}, recomputed{};
+  bool embedding = false, head = false;
+  uint32_t devices = 1;  // on which it lies, as bits
 
-/// How many layers of each kind a stage holds.
-struct LayerCounts {
-  static constexpr size_t kKinds = 4;  // experts or not, x windowed or not
-  std::array<int64_t, kKinds> kept{}, recomputed{};
-  bool operator==(const LayerCounts&) const = default;
+  int64_t layer_count() const { return layers[0] + layers[1] + layers[2] + layers[3]; }
+  int64_t expert_layers() const { return layers[1] + layers[3]; }
+  bool operator==(const StageKind&) const = default;
 };
 
 class PieceCosts {
@@ -61,8 +59,10 @@ class PieceCosts {
   /// throws.
   PieceCosts(const ModelSpec& model, const Layout& layout, int64_t sequence, const CostSource& source);
 
-  LayerCounts count(const Layout& layout, const StageContent& content, size_t s) const;
-  PieceCost stage(const LayerCounts& counts, const StageContent& content, Recompute recompute) const;
+  const ModelSpec& model() const { return model_; }
+  /// The first `recomputed` layers recompute where recompute is full. Depends on the model alone.
+  StageKind kind(const StageContent& content, int64_t recomputed) const;
+  PieceCost stage(const StageKind& kind, Recompute recompute) const;
   /// Forward and backward of one layer of `kind` without recompute, for balancing stages.
   double layer_round_trip_s(int64_t layer, Recompute recompute) const;
   /// The least that any schedule and recompute makes of a piece: its backward whole or in two.
@@ -86,9 +86,9 @@ class PieceCosts {
   }
 
   const ModelSpec& model_;
-  std::array<std::array<PieceCost, 3>, LayerCounts::kKinds> layers_{};  // by kind and Recompute
+  std::array<std::array<PieceCost, 3>, StageKind::kLayerKinds> layers_{};  // by kind and Recompute
   PieceCost embedding_, head_;
-  std::vector<std::array<int32_t, LayerCounts::kKinds>> before_;  // layers of each kind before layer i
+  std::vector<std::array<int32_t, StageKind::kLayerKinds>> before_;  // layers of each kind before layer i
 };
 
 /// Of a stage's forward, backward, input and weight gradient, what collectives inside take.
@@ -123,12 +123,8 @@ struct StepCost {
 /// several, the slowest counts.
 struct DeviceCosts {
   std::span<const PieceCosts> pieces;
-  std::span<const CostSource* const> sources;
+  std::vector<const CostSource*> sources;
   std::vector<uint32_t> kinds_of_rank;
 };
-
-/// `rank_of_stage`: pipeline rank of each virtual stage.
-StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,
-                   const Layout& layout, std::span<const int> rank_of_stage);
 
 }  // namespace mpt::planner

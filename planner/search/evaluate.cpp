@@ -8,16 +8,20 @@
 
 #include "core/error.h"
 #include "core/lower.h"
+#include "planner/cost/step_pricer.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/made_to_measure.h"
 
 namespace mpt::planner {
 namespace {
 
+// Of one pipeline rank.
 struct RankWork {
-  int lowest_stage = -1;
-  double chain_s = 0.0;   // per micro-batch: forward, and the part of backward that stages below wait for
-  double weight_s = 0.0;  // per micro-batch: weight gradients computed apart
+  bool seen = false;
+  double there_s = 0.0;                               // until a micro-batch has come to its lowest stage
+  double around_whole_s = 0.0, around_split_s = 0.0;  // there and back again
+  // Per micro-batch: forward, backward whole and in two.
+  double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
   double optimizer_s = 0.0;
   double least_reduction_s = std::numeric_limits<double>::infinity();
   double least_gather_s = std::numeric_limits<double>::infinity();
@@ -79,10 +83,13 @@ Schedule schedule_of(const SearchProblem& problem, const Estimate& e) {
 
 StepCost cost_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
                  std::span<const int> rank_of_stage) {
+  return step_cost(devices_of(problem, split, layout), split.pieces, problem.model, layout, rank_of_stage);
+}
+
+DeviceCosts devices_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout) {
   std::vector<const CostSource*> sources;
   for (size_t pool = 0; pool < problem.pool_count(); ++pool) sources.push_back(&problem.source(pool));
-  return step_cost({split.costs, sources, pools_of_ranks(problem, layout)}, split.pieces, problem.model,
-                   layout, rank_of_stage);
+  return {split.costs, std::move(sources), pools_of_ranks(problem, layout)};
 }
 
 Estimate estimate(const SearchProblem& problem, const Layout& layout) {
@@ -100,19 +107,27 @@ Estimate estimate(const SearchProblem& problem, const SplitModel& split, const L
   return e;
 }
 
-double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
-                     bool splits_backward, int64_t micro_batches, const Contention& contention) {
-  const InstructionKind back = splits_backward ? InstructionKind::input_gradient : InstructionKind::backward;
-  const auto [best_rate, best_total_rate] = contention.best(layout.pipeline);
+namespace {
+
+std::vector<RankWork> work_of_ranks(const Layout& layout, const StepCost& cost,
+                                    std::span<const int> rank_of_stage, double best_rate) {
   std::vector<RankWork> ranks(size_t(layout.pipeline));
-  std::vector<double> around(cost.stages.size(), 0.0);  // there and back again, below each stage
-  std::vector<double> there(cost.stages.size(), 0.0);
+  double there = 0.0, around_whole = 0.0, around_split = 0.0;  // below the stage
   for (size_t s = 0; s < cost.stages.size(); ++s) {
     const StageCost& stage = cost.stages[s];
+    const double forward = stage.of(InstructionKind::forward), backward = stage.of(InstructionKind::backward),
+                 input_gradient = stage.of(InstructionKind::input_gradient);
     RankWork& rank = ranks[size_t(rank_of_stage[s])];
-    if (rank.lowest_stage < 0) rank.lowest_stage = int(s);
-    rank.chain_s += stage.of(InstructionKind::forward) + stage.of(back);
-    if (splits_backward) rank.weight_s += stage.of(InstructionKind::weight_gradient);
+    if (!rank.seen) {
+      rank.seen = true;
+      rank.there_s = there;
+      rank.around_whole_s = around_whole;
+      rank.around_split_s = around_split;
+    }
+    rank.forward_s += forward;
+    rank.backward_s += backward;
+    rank.input_gradient_s += input_gradient;
+    rank.weight_gradient_s += stage.of(InstructionKind::weight_gradient);
     rank.optimizer_s += stage.of(InstructionKind::optimizer_step);
     rank.least_reduction_s = std::min(rank.least_reduction_s, stage.of(InstructionKind::reduce_gradient));
     rank.least_gather_s = std::min(rank.least_gather_s, stage.of(InstructionKind::gather_parameters));
@@ -120,37 +135,52 @@ double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const
     const bool crosses = rank_of_stage[s] != rank_of_stage[s + 1];
     const double out = crosses ? stage.of(InstructionKind::transfer_activation) : 0.0;
     const double home = crosses ? cost.stages[s + 1].of(InstructionKind::transfer_gradient) : 0.0;
-    there[s + 1] = there[s] + stage.of(InstructionKind::forward) / best_rate + out;
-    around[s + 1] =
-        around[s] + (stage.of(InstructionKind::forward) + stage.of(back)) / best_rate + out + home;
+    there += forward / best_rate + out;
+    around_whole += (forward + backward) / best_rate + out + home;
+    around_split += (forward + input_gradient) / best_rate + out + home;
   }
-  const bool reduces = layout.reduces_gradients();
+  return ranks;
+}
+
+}  // namespace
+
+StepBounds lower_bounds_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
+                          int64_t micro_batches, const Contention::Best& best) {
+  const auto micro = double(micro_batches);
+  const bool reduces = layout.reduces_gradients(), gathers = layout.gathers_after_step();
   const StageCost& first = cost.stages.front();
-  const double last_weight_s = splits_backward ? first.of(InstructionKind::weight_gradient) / best_rate : 0.0;
+  const double last_weight_s = first.of(InstructionKind::weight_gradient) / best.of_one;
   const double first_reduction_s = reduces ? first.of(InstructionKind::reduce_gradient) : 0.0;
-  double longest = 0.0, all_work = 0.0, step_end = 0.0;
-  for (const RankWork& rank : ranks) {
-    const auto lowest = size_t(rank.lowest_stage);
-    const double chain = double(micro_batches) * rank.chain_s, weight = double(micro_batches) * rank.weight_s;
-    longest = std::max(longest, around[lowest] + chain / best_rate + last_weight_s + first_reduction_s);
-    longest = std::max(
-        longest, there[lowest] + (chain + weight) / best_rate + (reduces ? rank.least_reduction_s : 0.0));
-    all_work += chain + weight;
-    step_end = std::max(
-        step_end, rank.optimizer_s / best_rate + (layout.gathers_after_step() ? rank.least_gather_s : 0.0));
+  double whole = 0.0, split = 0.0, all_whole = 0.0, all_split = 0.0, step_end = 0.0;
+  for (const RankWork& rank : work_of_ranks(layout, cost, rank_of_stage, best.of_one)) {
+    const double reduction = reduces ? rank.least_reduction_s : 0.0;
+    const double work = micro * (rank.forward_s + rank.backward_s);
+    const double chain = micro * (rank.forward_s + rank.input_gradient_s);
+    const double weight = micro * rank.weight_gradient_s;
+    whole = std::max({whole, rank.around_whole_s + work / best.of_one + first_reduction_s,
+                      rank.there_s + work / best.of_one + reduction});
+    split = std::max({split, rank.around_split_s + chain / best.of_one + last_weight_s + first_reduction_s,
+                      rank.there_s + (chain + weight) / best.of_one + reduction});
+    all_whole += work;
+    all_split += chain + weight;
+    step_end = std::max(step_end, rank.optimizer_s / best.of_one + (gathers ? rank.least_gather_s : 0.0));
   }
-  longest = std::max(longest, all_work / best_total_rate);
   // A rounding error must not turn the bound into more than the time it bounds.
-  return (longest + cost.reduce_norm_s + step_end) * (1.0 - 1e-9);
+  const auto bound = [&](double longest, double all_work) {
+    return (std::max(longest, all_work / best.of_all) + cost.reduce_norm_s + step_end) * (1.0 - 1e-9);
+  };
+  return {bound(whole, all_whole), bound(split, all_split)};
+}
+
+double StepBounds::of(const ScheduleEntry& entry) const {
+  return entry.made_to_measure ? std::min(whole_s, split_s) : entry.splits_backward ? split_s : whole_s;
 }
 
 double lower_bound_s(const SearchProblem& problem, const Layout& layout, const StepCost& cost,
                      const ScheduleEntry& entry, std::span<const int> rank_of_stage) {
-  const auto bound = [&](bool splits_backward) {
-    return lower_bound_s(layout, cost, rank_of_stage, splits_backward,
-                         micro_batches(layout, problem.workload), contention_of(problem, layout));
-  };
-  return entry.made_to_measure ? std::min(bound(true), bound(false)) : bound(entry.splits_backward);
+  return lower_bounds_s(layout, cost, rank_of_stage, micro_batches(layout, problem.workload),
+                        contention_of(problem, layout).best(layout.pipeline))
+      .of(entry);
 }
 
 Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) {

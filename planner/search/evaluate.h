@@ -37,6 +37,9 @@ struct SplitModel {
 StepCost cost_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
                  std::span<const int> rank_of_stage);
 
+/// What the split's pieces cost on the devices of each of the layout's pipeline ranks.
+DeviceCosts devices_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout);
+
 /// What is known of a layout before any schedule is made.
 struct Estimate {
   Layout layout;
@@ -54,9 +57,14 @@ Estimate estimate(const SearchProblem& problem, const SplitModel& split, const L
 /// own last of those and a reduction of its own; whichever is later. Then the norm, the optimizer and the
 /// gathering of weights. None of these overlaps another, so they add up. Where ranks share cores, compute
 /// advances at no more than the best rate of one lane, and all ranks together at no more than the best total.
-double lower_bound_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
-                     bool splits_backward, int64_t micro_batches, const Contention& contention);
-/// The same by the layout's schedule; one that is made to measure may split backwards or not.
+/// Both where backwards are whole and where they are split.
+struct StepBounds {
+  double whole_s = 0.0, split_s = 0.0;
+  /// By a schedule; one that is made to measure may split backwards or not.
+  double of(const ScheduleEntry& entry) const;
+};
+StepBounds lower_bounds_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
+                          int64_t micro_batches, const Contention::Best& best);
 double lower_bound_s(const SearchProblem& problem, const Layout& layout, const StepCost& cost,
                      const ScheduleEntry& entry, std::span<const int> rank_of_stage);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <span>
 
+#include "planner/cost/step_pricer.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {

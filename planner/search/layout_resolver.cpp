@@ -19,16 +19,23 @@ SharedSplit LayoutResolver::split_of(const Layout& l) {
   return split;
 }
 
+namespace {
+
+std::vector<int> placement_of(const Layout& layout, const Member& member) {
+  return schedule_catalog()[member.schedule].placement(int(layout.pipeline), int(member.chunks));
+}
+
+}  // namespace
+
 // By stage: how much slower its devices are than the first group's, or how much less they hold than the
 // largest. Empty where all are alike.
-std::vector<double> LayoutResolver::slowness(const Layout& layout, StageSplit split) {
+std::vector<double> LayoutResolver::slowness(const Layout& layout, const Member& member, StageSplit split) {
   if (problem_.pools.empty()) return {};
   const std::vector<PoolMask> masks = pools_of_ranks(problem_, layout);
   const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
   const std::vector<double>& work_s = split_of(layout)->least_work_s;
   std::vector<double> slowness;
-  for (const int rank :
-       find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks))) {
+  for (const int rank : placement_of(layout, member)) {
     const auto r = size_t(rank);
     double slowest = double(problem_.memory_limit_bytes) / double(limits[r]);
     if (split == StageSplit::balanced) {
@@ -42,32 +49,62 @@ std::vector<double> LayoutResolver::slowness(const Layout& layout, StageSplit sp
   return slowness;
 }
 
-const std::vector<int64_t>& LayoutResolver::balanced(const Layout& layout, StageSplit stage_split) {
+LayoutResolver::Division LayoutResolver::even(const Layout& layout, const Member& member) {
+  const int64_t stages = layout.pipeline * member.chunks;
+  Division& known = even_[stages];
+  if (known == nullptr) known = &*divisions_.insert(even_stages(problem_.model.layers, stages)).first;
+  return known;
+}
+
+LayoutResolver::Division LayoutResolver::balanced(const Layout& layout, const Member& member,
+                                                  StageSplit stage_split) {
   const SharedSplit split = split_of(layout);
-  std::vector<double> slowness = this->slowness(layout, stage_split);
-  auto& counts = balanced_[{split.get(), layout.stages(), slowness}];
-  if (!counts.empty()) return counts;
+  const int64_t stages = layout.pipeline * member.chunks;
+  std::vector<double> slowness = this->slowness(layout, member, stage_split);
+  Division& known = balanced_[{split.get(), stages, slowness}];
+  if (known != nullptr) return known;
   const PieceCosts& costs = split->costs.front();
   std::vector<double> layer_s;
   for (int64_t l = 0; l < problem_.model.layers; ++l)
     layer_s.push_back(costs.layer_round_trip_s(l, Recompute::none));
-  counts = balanced_stages(layer_s, costs.embedding_round_trip_s(), costs.head_round_trip_s(),
-                           layout.stages(), slowness);
-  return counts;
+  known = &*divisions_
+                .insert(balanced_stages(layer_s, costs.embedding_round_trip_s(), costs.head_round_trip_s(),
+                                        stages, slowness))
+                .first;
+  return known;
+}
+
+LayoutResolver::Division LayoutResolver::division(const Layout& layout, const Member& member) {
+  return member.split == StageSplit::even ? even(layout, member) : balanced(layout, member, member.split);
+}
+
+bool LayoutResolver::is_twin(const Layout& layout, const Member& member, Division division) {
+  if (member.split == StageSplit::even) return false;
+  if (division == even(layout, member)) return true;
+  return member.split == StageSplit::by_memory && division == balanced(layout, member, StageSplit::balanced);
+}
+
+bool LayoutResolver::is_twin(const Layout& layout, const Member& member) {
+  return is_twin(layout, member, division(layout, member));
+}
+
+const StageKinds* LayoutResolver::stages(const Layout& layout, const Member& member) {
+  const Division division = this->division(layout, member);
+  if (is_twin(layout, member, division)) return nullptr;
+  std::vector<PoolMask> masks;
+  if (!problem_.pools.empty()) masks = pools_of_ranks(problem_, layout);
+  StageKinds& known = stages_[{division, layout.pipeline, in_rounds(member), std::move(masks)}];
+  if (!known.kinds.empty()) return &known;
+  known = stage_kinds(devices_of(problem_, *split_of(layout), layout), this->layout({layout}, member),
+                      placement_of(layout, member));
+  return &known;
 }
 
 Layout LayoutResolver::layout(const Family& family, const Member& member) {
   Layout layout = layout_of(problem_, family, member);
-  if (member.split != StageSplit::even) layout.layers_per_stage = balanced(layout, member.split);
+  layout.layers_per_stage = *division(family.layout, member);
   if (member.recompute == RecomputeChoice::fitted) layout.recompute = Recompute::none;
   return layout;
-}
-
-bool LayoutResolver::is_twin(const Member& member, const Layout& layout) {
-  if (member.split == StageSplit::even) return false;
-  if (layout.layers_per_stage == even_stages(problem_.model.layers, layout.stages())) return true;
-  return member.split == StageSplit::by_memory &&
-         layout.layers_per_stage == balanced(layout, StageSplit::balanced);
 }
 
 LayoutResolver::Fit LayoutResolver::fit(Layout& layout, bool with_transfer_buffers) {
@@ -99,8 +136,8 @@ std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
   std::vector<Layout> layouts;
   visit_families(problem, [&](const Family& family) {
     for (const Member& member : members_of(problem, family)) {
+      if (resolver.is_twin(family.layout, member)) continue;
       Layout layout = resolver.layout(family, member);
-      if (resolver.is_twin(member, layout)) continue;
       const bool open = member.recompute == RecomputeChoice::fitted;
       if (open && resolver.fit(layout, true) == LayoutResolver::Fit::twin) continue;
       layouts.push_back(std::move(layout));

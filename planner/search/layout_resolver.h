@@ -7,9 +7,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <vector>
 
+#include "planner/cost/step_pricer.h"
 #include "planner/search/evaluate.h"
 #include "planner/search/program_cache.h"
 #include "planner/search/space.h"
@@ -28,8 +30,12 @@ class LayoutResolver {
   /// With stages as the member says. Fitted recompute is still open: it stands as no recompute, than which it
   /// is never faster.
   Layout layout(const Family& family, const Member& member);
-  /// Whether its stages are those of a simpler split, so that the member is another under a second name.
-  bool is_twin(const Member& member, const Layout& layout);
+  /// Whether the stages of a member of the family of `layout` are those of a simpler split, so that it is
+  /// another under a second name.
+  bool is_twin(const Layout& layout, const Member& member);
+
+  /// The stages of a member of the family of `layout`; null for a twin.
+  const StageKinds* stages(const Layout& layout, const Member& member);
 
   enum class Fit { some_layers, twin, over_memory };
   /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit. `twin`: of none
@@ -48,14 +54,24 @@ class LayoutResolver {
  private:
   using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t>;
 
-  std::vector<double> slowness(const Layout& layout, StageSplit split);
-  const std::vector<int64_t>& balanced(const Layout& layout, StageSplit split);
+  // Layers of each stage; equal ones are one and the same.
+  using Division = const std::vector<int64_t>*;
+
+  std::vector<double> slowness(const Layout& layout, const Member& member, StageSplit split);
+  Division even(const Layout& layout, const Member& member);
+  Division balanced(const Layout& layout, const Member& member, StageSplit split);
+  Division division(const Layout& layout, const Member& member);
+  bool is_twin(const Layout& layout, const Member& member, Division division);
 
   const SearchProblem& problem_;
   std::map<SplitKey, SharedSplit> splits_;
   SplitKey last_key_{};  // families of one split follow each other
   SharedSplit last_split_;
-  std::map<std::tuple<const SplitModel*, int64_t, std::vector<double>>, std::vector<int64_t>> balanced_;
+  std::set<std::vector<int64_t>> divisions_;
+  std::map<int64_t, Division> even_;  // by number of stages
+  std::map<std::tuple<const SplitModel*, int64_t, std::vector<double>>, Division> balanced_;
+  // By division, whether chunks are laid in rounds, and devices of the ranks where they differ.
+  std::map<std::tuple<Division, int64_t, bool, std::vector<PoolMask>>, StageKinds> stages_;
   ProgramCache programs_;
 };
 

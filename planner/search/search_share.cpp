@@ -15,6 +15,7 @@
 #include "planner/search/family_bound.h"
 #include "planner/search/layout_resolver.h"
 #include "planner/search/made_to_measure.h"
+#include "planner/search/member_bounds.h"
 #include "planner/search/over_memory.h"
 
 namespace mpt::planner {
@@ -135,10 +136,11 @@ class SearchShare::Impl {
   SearchCertificate& certificate() { return result_.certificate; }
 
   // They depend on pipeline and micro-batches alone.
-  const std::vector<Member>& members(const Layout& layout) {
+  const MemberList& members(const Layout& layout) {
     const auto key = std::make_pair(layout.pipeline, micro_batches(layout, problem_.workload));
-    const auto [at, fresh] = members_.try_emplace(key);
-    if (fresh) at->second = members_of(problem_, {layout}, &result_.not_dividing);
+    auto at = members_.find(key);
+    if (at == members_.end())
+      at = members_.emplace(key, MemberList(members_of(problem_, {layout}, &result_.not_dividing))).first;
     return at->second;
   }
 
@@ -166,7 +168,7 @@ class SearchShare::Impl {
   }
 
   void add_group(const Layout& layout) {
-    const auto member_count = int64_t(members(layout).size());
+    const auto member_count = int64_t(members(layout).members.size());
     if (!is_mine(layout) || member_count == 0) return;
     const std::vector<Sharding> shardings = shardings_of(problem_, layout);
     const int64_t count = member_count * int64_t(shardings.size());
@@ -212,65 +214,40 @@ class SearchShare::Impl {
   double bound_of(const Layout& layout) {
     const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
     const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
-    return bound_of(layout, entry, placement, cost_of(layout, placement));
-  }
-  double bound_of(const Layout& layout, const ScheduleEntry& entry, const std::vector<int>& placement,
-                  const StepCost& cost) {
-    return lower_bound_s(problem_, layout, cost, entry, placement);
+    return lower_bound_s(problem_, layout, cost_of(layout, placement), entry, placement);
   }
   StepCost cost_of(const Layout& layout, const std::vector<int>& placement) {
     return planner::cost_of(problem_, *resolver_.split_of(layout), layout, placement);
   }
 
-  // Members that differ in schedule or in how recompute is named have the same costs; those with one
-  // placement of the same number of chunks follow each other.
-  struct Priced {
-    Layout layout;
-    std::vector<int> placement;
-    StepCost cost;
-  };
-  using PriceKey = std::tuple<uint16_t, StageSplit, Recompute, bool>;
-  static PriceKey price_key(const Member& member, const ScheduleEntry& entry) {
-    const bool fitted = member.recompute == RecomputeChoice::fitted;
-    // Two chunks may lie in a V or in rounds; everything else has one placement.
-    const bool rounds = member.chunks != 2 || entry.placement == round_robin_placement;
-    return {member.chunks, member.split, fitted ? Recompute::none : recompute_of(member.recompute), rounds};
-  }
-
   void open(uint32_t f) {
-    const Family family = this->family(f);
-    const std::vector<Member>& all = members(family.layout);
+    const Layout layout = family(f).layout;
+    const MemberList& list = members(layout);
     const std::vector<double>& group_bounds_s = member_bounds_s(groups_[families_[f].group]);
-    std::map<PriceKey, std::optional<Priced>> priced;
-    for (size_t m = 0; m < all.size(); ++m) {
-      const Member& member = all[m];
+    MemberBounds bounds(problem_, resolver_, layout, list);
+    for (size_t m = 0; m < list.members.size(); ++m) {
       --waiting_;
       if (group_bounds_s[m] + families_[f].step_end_s > last_kept_s()) {
         ++certificate().over_bound;
         continue;
       }
-      const ScheduleEntry& entry = schedule_catalog()[member.schedule];
-      const auto [at, fresh] = priced.try_emplace(price_key(member, entry));
-      if (fresh) at->second = price(family, member, entry);
-      if (!at->second) {
+      const std::optional<double> bound_s = bounds.bound_s(m);
+      if (!bound_s) {
         ++certificate().same;
         continue;
       }
-      Waiting w{0.0, f, Known::member, member, -1};
-      w.bound_s = lower_bound_s(problem_, at->second->layout, at->second->cost, entry, at->second->placement);
-      if (w.bound_s > last_kept_s()) {
+      if (*bound_s > last_kept_s()) {
         ++certificate().over_bound;
         continue;
       }
       ++waiting_;
-      queue_.push(w);
+      queue_.push({*bound_s, f, Known::member, list.members[m], -1});
     }
   }
 
   // What the members of every family of a group take but for sharding and step end. Twins have none.
   const std::vector<double>& member_bounds_s(Group& group) {
     if (!group.member_bounds_s.empty()) return group.member_bounds_s;
-    const Family plain{group.layout};
     std::array<double, 3> recompute_bounds_s;
     for (const auto& [recompute, name] : EnumNames<Recompute>::table())
       recompute_bounds_s[size_t(recompute)] =
@@ -278,46 +255,16 @@ class SearchShare::Impl {
     // Of every micro-batch, there and back, on one chunk.
     const double launches_s = 2.0 * double(micro_batches(group.layout, problem_.workload)) *
                               least_dispatch_s(problem_) * (1.0 - 1e-9);
-    std::map<PriceKey, std::optional<Priced>> priced;
-    for (const Member& member : members(group.layout)) {
-      const ScheduleEntry& entry = schedule_catalog()[member.schedule];
-      const PriceKey key = price_key(member, entry);
+    const MemberList& list = members(group.layout);
+    MemberBounds bounds(problem_, resolver_, group.layout, list, StepPricer::Part::micro_batches);
+    for (size_t m = 0; m < list.members.size(); ++m) {
+      const Member& member = list.members[m];
       // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
-      if (const double bound_s =
-              recompute_bounds_s[size_t(std::get<Recompute>(key))] + double(member.chunks - 1) * launches_s;
-          bound_s > last_kept_s()) {
-        group.member_bounds_s.push_back(bound_s);
-        continue;
-      }
-      const auto [at, fresh] = priced.try_emplace(key);
-      if (fresh) {
-        at->second = price(plain, member, entry);
-        if (at->second) remove_step_end(at->second->cost);
-      }
-      group.member_bounds_s.push_back(
-          at->second
-              ? lower_bound_s(problem_, at->second->layout, at->second->cost, entry, at->second->placement)
-              : 0.0);
+      const double least_s = recompute_bounds_s[size_t(least_recompute(member.recompute))] +
+                             double(member.chunks - 1) * launches_s;
+      group.member_bounds_s.push_back(least_s > last_kept_s() ? least_s : bounds.bound_s(m).value_or(0.0));
     }
     return group.member_bounds_s;
-  }
-
-  static void remove_step_end(StepCost& cost) {
-    cost.reduce_norm_s = 0.0;
-    for (StageCost& stage : cost.stages) {
-      for (const InstructionKind kind : {InstructionKind::reduce_gradient, InstructionKind::optimizer_step,
-                                         InstructionKind::gather_parameters})
-        stage.seconds[size_t(kind)] = 0.0;
-    }
-  }
-
-  // Nothing for a twin.
-  std::optional<Priced> price(const Family& family, const Member& member, const ScheduleEntry& entry) {
-    Priced p{resolver_.layout(family, member), {}, {}};
-    if (resolver_.is_twin(member, p.layout)) return std::nullopt;
-    p.placement = entry.placement(int(p.layout.pipeline), int(p.layout.chunks));
-    p.cost = cost_of(p.layout, p.placement);
-    return p;
   }
 
   void drop_for_memory(const Waiting& w) {
@@ -446,7 +393,7 @@ class SearchShare::Impl {
   LayoutResolver resolver_;
   std::vector<Group> groups_;  // those that wait
   std::vector<WaitingFamily> families_;
-  std::map<std::pair<int64_t, int64_t>, std::vector<Member>> members_;
+  std::map<std::pair<int64_t, int64_t>, MemberList> members_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
   bool listed_ = false;  // all families of the space are in the queue, or fell

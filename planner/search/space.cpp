@@ -224,6 +224,10 @@ Recompute recompute_of(RecomputeChoice choice) {
                                                 : Recompute::full;
 }
 
+Recompute least_recompute(RecomputeChoice choice) {
+  return choice == RecomputeChoice::fitted ? Recompute::none : recompute_of(choice);
+}
+
 void visit_groups(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
                   NotDividing* not_dividing) {
   NotDividing unused;
@@ -320,6 +324,10 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
   if (members.empty())
     note(fmt::format("no allowed schedule and chunks for {} pipeline ranks", split.pipeline));
   return members;
+}
+
+bool in_rounds(const Member& member) {
+  return member.chunks != 2 || schedule_catalog()[member.schedule].placement == round_robin_placement;
 }
 
 Layout layout_of(const SearchProblem& problem, const Family& family, const Member& member) {

@@ -23,6 +23,8 @@ enum class StageSplit : uint8_t { even, balanced, by_memory };
 enum class RecomputeChoice : uint8_t { none, selective, full, fitted };
 
 Recompute recompute_of(RecomputeChoice choice);
+/// That makes it no slower than it is: fitting may leave no layer to recompute.
+Recompute least_recompute(RecomputeChoice choice);
 
 struct Member {
   uint16_t schedule = 0;  // index into schedule_catalog()
@@ -57,6 +59,10 @@ void visit_families(const SearchProblem& problem, const std::function<void(const
 /// Members of a family; they depend on its pipeline and number of micro-batches alone. Notes rules that fail.
 std::vector<Member> members_of(const SearchProblem& problem, const Family& family,
                                NotDividing* not_dividing = nullptr);
+
+/// Whether the chunks of a rank are laid in rounds: two of them may lie in a V, all others have one
+/// placement.
+bool in_rounds(const Member& member);
 
 /// The layout without its division into stages (layers_per_stage is even) and without recomputed_layers.
 Layout layout_of(const SearchProblem& problem, const Family& family, const Member& member);

@@ -4,7 +4,7 @@
 #include "models/footprint.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
-#include "planner/cost/step_cost.h"
+#include "planner/cost/step_pricer.h"
 #include "profiler/hardware/catalog.h"
 #include "tests/support/make_plan.h"
 

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/step_pricer.h"
+
+#include <algorithm>
+
+#include "core/rank_grid.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::CollectiveKind;
+
+// Data-parallel traffic of one stage and step.
+class Reduction {
+ public:
+  Reduction(const Layout& layout, const CostSource& source) : layout_(layout), source_(source) {}
+
+  /// All gradients, whatever ZeRO stage: over the shard, then over what lies beyond it.
+  double gradients_s(const models::ParameterShare& share) const {
+    return reduce_s(share.dense * unit(), dense_group(), models::dense_shard(layout_)) +
+           reduce_s(share.expert * unit(), expert_group(), models::expert_shard(layout_));
+  }
+  /// The same without what runs with every micro-batch under ZeRO 2 and 3.
+  double beyond_shard_s(const models::ParameterShare& share) const {
+    return beyond_s(share.dense * unit(), dense_group(), models::dense_shard(layout_)) +
+           beyond_s(share.expert * unit(), expert_group(), models::expert_shard(layout_));
+  }
+  double scatter_s(const models::ParameterShare& share) const {
+    return gradients_s(share) - beyond_shard_s(share);
+  }
+  double gather_s(const models::ParameterShare& share) const {
+    const int64_t unit = element_bytes(layout_.precision);
+    return within_s(CollectiveKind::all_gather, share.dense * unit, dense_group(),
+                    models::dense_shard(layout_)) +
+           within_s(CollectiveKind::all_gather, share.expert * unit, expert_group(),
+                    models::expert_shard(layout_));
+  }
+
+ private:
+  int64_t unit() const { return layout_.execution.reduced_bytes > 0 ? layout_.execution.reduced_bytes : 4; }
+  GroupPlace dense_group() const { return data_group(layout_); }
+  GroupPlace expert_group() const { return expert_data_group(layout_); }
+
+  // The ranks of a shard are neighbours; `shard` of a whole group have its extent.
+  static GroupPlace part(const GroupPlace& group, int64_t shard) {
+    return {shard, std::max<int64_t>(shard, group.extent / std::max<int64_t>(1, group.ranks / shard))};
+  }
+  double within_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group, int64_t shard) const {
+    return shard > 1 && bytes > 0 ? source_.collective_s(kind, bytes, part(group, shard)) : 0.0;
+  }
+  double beyond_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
+    if (group.ranks <= shard || bytes == 0) return 0.0;
+    return source_.collective_s(CollectiveKind::all_reduce, bytes / shard,
+                                {group.ranks / shard, group.extent});
+  }
+  double reduce_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
+    return within_s(CollectiveKind::reduce_scatter, bytes, group, shard) + beyond_s(bytes, group, shard);
+  }
+
+  const Layout& layout_;
+  const CostSource& source_;
+};
+
+// A collective of one layer of `layers` can run beside the compute of the others.
+double layerwise_exposed_s(double communication_s, double compute_s, int64_t layers, bool overlap,
+                           double share) {
+  if (!overlap || communication_s <= 0.0) return communication_s;
+  const double others = double(layers - 1) / double(layers);
+  return communication_s / double(layers) + exposed_s(communication_s * others, compute_s * others, share);
+}
+
+template <class F>
+double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
+  double most = 0.0;
+  for (size_t d = 0; d < devices.sources.size(); ++d) {
+    if (kinds >> d & 1) most = std::max(most, seconds(*devices.sources[d]));
+  }
+  return most;
+}
+
+}  // namespace
+
+ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
+                               const CostSource& source) {
+  const Reduction reduction(layout, source);
+  return {layout.zero == 3 ? reduction.gather_s(share) : 0.0,
+          layout.zero >= 2 ? reduction.scatter_s(share) : 0.0};
+}
+
+StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage) {
+  StageKinds stages;
+  stages.rank_of_stage.assign(rank_of_stage.begin(), rank_of_stage.end());
+  const PieceCosts& pieces = devices.pieces.front();
+  const auto contents = stage_contents(pieces.model(), layout);
+  for (size_t s = 0; s < contents.size(); ++s) {
+    const StageContent& content = contents[s];
+    StageKind kind = pieces.kind(content, layout.recomputed_layers.empty()
+                                              ? content.layer_count
+                                              : std::min(content.layer_count, layout.recomputed_layers[s]));
+    kind.devices = devices.kinds_of_rank[size_t(rank_of_stage[s])];
+    const auto alike = std::find(stages.kinds.begin(), stages.kinds.end(), kind);
+    stages.kind_of_stage.push_back(uint16_t(alike - stages.kinds.begin()));
+    if (alike == stages.kinds.end()) stages.kinds.push_back(kind);
+  }
+  return stages;
+}
+
+StepPricer::StepPricer(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,
+                       const Layout& layout, Part part)
+    : devices_(devices),
+      pieces_(pieces),
+      model_(model),
+      layout_(layout),
+      part_(part),
+      any_(*devices.sources.front()),
+      dispatch_s_(any_.dispatch_s()),
+      stride_(RankGrid(layout).stride(Axis::pipeline)),
+      transfer_bytes_(pieces.boundary_bytes()),
+      to_next_rank_s_(size_t(layout.pipeline), -1.0),
+      within_rank_s_(to_next_rank_s_) {
+  // Tensor ranks that hold the same send a share each, and their receivers gather it.
+  if (layout.tensor == 1 || layout.sequence_parallel || !layout.execution.scatters_transfers) return;
+  transfer_gather_s_ = any_.collective_s(CollectiveKind::all_gather, transfer_bytes_, tensor_group(layout));
+  transfer_bytes_ /= layout.tensor;
+}
+
+// All tensor and data positions send at once, and the slowest link that one of them crosses counts. Most
+// neighbours lie alike.
+double StepPricer::transfer_s(const StageKinds& stages, size_t from, size_t to) {
+  const auto between = std::minmax({stages.rank_of_stage[from], stages.rank_of_stage[to]});
+  const auto [low, high] = between;
+  const bool other = high > low + 1;
+  double& known_s = other         ? last_transfer_s_
+                    : low == high ? within_rank_s_[size_t(low)]
+                                  : to_next_rank_s_[size_t(low)];
+  if (other ? between == last_between_ : known_s >= 0.0) return known_s;
+  if (other) last_between_ = between;
+  known_s =
+      transfer_gather_s_ + any_.transfer_s(transfer_bytes_, low * stride_, (high + 1) * stride_ - 1, stride_);
+  return known_s;
+}
+
+models::ParameterShare StepPricer::parameters(const StageKind& kind) const {
+  return pieces_.parameters(kind.layer_count() - kind.expert_layers(), kind.expert_layers(), kind.embedding,
+                            kind.head);
+}
+
+const StepPricer::StateCost& StepPricer::state_cost(size_t device, const models::ParameterShare& share) {
+  for (const StateCost& known : states_) {
+    if (known.device == device && known.share == share) return known;
+  }
+  const CostSource& source = *devices_.sources[device];
+  const Reduction reduction(layout_, source);
+  StateCost& state = states_.emplace_back();
+  state.device = device;
+  state.share = share;
+  state.traffic = sharded_traffic(layout_, share, source);
+  if (part_ == Part::micro_batches) return state;
+  state.reduction_s = layout_.zero >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
+  state.gather_s = layout_.gathers_after_step() ? reduction.gather_s(share) : 0.0;
+  const int64_t owned = layout_.zero == 0 ? share.total()
+                                          : share.dense / models::dense_shard(layout_) +
+                                                share.expert / models::expert_shard(layout_);
+  state.optimizer_s =
+      layout_.offload_optimizer ? source.offloaded_optimizer_s(owned) : source.optimizer_s(owned);
+  return state;
+}
+
+// What does not depend on the stage's place in the pipeline.
+StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kind, Recompute recompute) {
+  const CostSource& source = *devices_.sources[device];
+  const PieceCost piece = devices_.pieces[device].stage(kind, recompute);
+  const StateCost& state = state_cost(device, parameters(kind));
+  const int64_t layers =
+      std::max<int64_t>(1, kind.layer_count() + (kind.embedding ? 1 : 0) + (kind.head ? 1 : 0));
+  PricedStage stage;
+  const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
+  const auto inside = [&](InstructionKind i, const InsideCompute& collectives, double sharding) {
+    InsideCompute& all = stage.inside[size_t(i)] = collectives;
+    all[CommunicationKind::sharding] += sharding;
+  };
+  const bool prefetch = layout_.overlap_parameter_gather, early = layout_.overlap_gradient_reduce;
+  const double share_lost = source.overlap_share(data_group(layout_));
+  const auto [gather, scatter] = state.traffic;
+  const double in_forward = layerwise_exposed_s(gather, piece.forward_s, layers, prefetch, share_lost);
+  const double again = layerwise_exposed_s(gather, piece.input_gradient_s, layers, prefetch, share_lost);
+  const double gradient_s = std::max(piece.backward_s, piece.input_gradient_s + piece.weight_gradient_s);
+  const double out = layerwise_exposed_s(scatter, gradient_s, layers, early, share_lost);
+  set(InstructionKind::forward, piece.forward_s + in_forward);
+  inside(InstructionKind::forward, piece.forward_collective, in_forward);
+  set(InstructionKind::backward, piece.backward_s + again + out);
+  inside(InstructionKind::backward, piece.backward_collective, again + out);
+  set(InstructionKind::input_gradient, piece.input_gradient_s + again);
+  inside(InstructionKind::input_gradient, piece.backward_collective, again);
+  set(InstructionKind::weight_gradient, piece.weight_gradient_s + out);
+  inside(InstructionKind::weight_gradient, {}, out);
+  if (part_ == Part::whole_step) add_step_end(stage, piece, layers, share_lost, state);
+  return stage;
+}
+
+void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_t layers, double share_lost,
+                              const StateCost& state) const {
+  const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
+  set(InstructionKind::reduce_gradient,
+      layout_.zero >= 2 ? state.reduction_s
+                        : layerwise_exposed_s(state.reduction_s, piece.backward_s, layers,
+                                              layout_.overlap_gradient_reduce, share_lost));
+  set(InstructionKind::optimizer_step, state.optimizer_s);
+  if (layout_.gathers_after_step())
+    set(InstructionKind::gather_parameters,
+        layerwise_exposed_s(state.gather_s, piece.forward_s, layers, layout_.overlap_parameter_gather,
+                            share_lost));
+}
+
+// On the slowest of its devices.
+StepPricer::PricedStage StepPricer::price(const StageKind& kind, Recompute recompute) {
+  PricedStage slowest;
+  for (size_t d = 0; d < devices_.sources.size(); ++d) {
+    if (!(kind.devices >> d & 1)) continue;
+    const PricedStage priced = price_on(d, kind, recompute);
+    for (size_t k = 0; k < kInstructionKinds; ++k) {
+      if (priced.cost.seconds[k] <= slowest.cost.seconds[k]) continue;
+      slowest.cost.seconds[k] = priced.cost.seconds[k];
+      if (k < slowest.inside.size()) slowest.inside[k] = priced.inside[k];
+    }
+  }
+  for (size_t k = 0; k < kInstructionKinds; ++k) {
+    const bool at_end = k >= size_t(InstructionKind::reduce_gradient);
+    if (!at_end || part_ == Part::whole_step) slowest.cost.seconds[k] += dispatch_s_;
+  }
+  return slowest;
+}
+
+// What happens once in a step on one rank, or on all: the norm of the gradients.
+double StepPricer::norm_s(const StageKinds& stages) {
+  rank_parameters_.assign(size_t(layout_.pipeline), 0);
+  for (size_t s = 0; s < stages.kind_of_stage.size(); ++s)
+    rank_parameters_[size_t(stages.rank_of_stage[s])] += shares_[stages.kind_of_stage[s]].total();
+  double norm = 0.0;
+  uint32_t all_kinds = 0;
+  for (size_t r = 0; r < rank_parameters_.size(); ++r) {
+    const uint32_t kinds = devices_.kinds_of_rank[r];
+    all_kinds |= kinds;
+    // Most ranks are like the one before.
+    if (r > 0 && rank_parameters_[r] == rank_parameters_[r - 1] && kinds == devices_.kinds_of_rank[r - 1])
+      continue;
+    const int64_t owned =
+        layout_.zero == 0 ? rank_parameters_[r] : rank_parameters_[r] / models::dense_shard(layout_);
+    norm = std::max(
+        norm, slowest_s(devices_, kinds, [&](const CostSource& s) { return s.gradient_norm_s(owned); }));
+  }
+  if (norm_meeting_s_ < 0.0) {
+    norm_meeting_s_ = slowest_s(devices_, all_kinds, [&](const CostSource& s) {
+      return s.collective_s(CollectiveKind::all_reduce, 16, all_ranks(layout_));
+    });
+  }
+  return norm + norm_meeting_s_;
+}
+
+// Between the first and the last pipeline rank, in every tensor and data position; in a V, where both are
+// one, it is an addition in place that nothing waits for long.
+double StepPricer::tied_embedding_s(bool apart) const {
+  const int64_t rows = (model_.vocab + layout_.tensor - 1) / layout_.tensor;
+  return apart ? any_.collective_s(CollectiveKind::all_reduce, rows * model_.hidden * 4, {2, layout_.ranks()})
+               : any_.gradient_norm_s(3 * rows * model_.hidden);
+}
+
+void StepPricer::price(const StageKinds& stages, Recompute recompute, StepCost& cost) {
+  shares_.clear();
+  costs_.clear();
+  cost.stages.clear();
+  cost.inside.clear();
+  for (const StageKind& kind : stages.kinds) {
+    const PricedStage priced = price(kind, recompute);
+    shares_.push_back(parameters(kind));
+    costs_.push_back(priced.cost);
+    cost.inside.push_back(priced.inside);
+  }
+  cost.inside_of_stage = stages.kind_of_stage;
+  const size_t count = stages.kind_of_stage.size();
+  for (size_t s = 0; s < count; ++s) {
+    StageCost& stage = cost.stages.emplace_back(costs_[stages.kind_of_stage[s]]);
+    const auto set = [&](InstructionKind i, double seconds) {
+      stage.seconds[size_t(i)] = seconds + dispatch_s_;
+    };
+    set(InstructionKind::transfer_gradient, transfer_s(stages, s, s == 0 ? 0 : s - 1));
+    set(InstructionKind::transfer_activation, transfer_s(stages, s, std::min(s + 1, count - 1)));
+  }
+  if (model_.tied_embeddings && count > 1) {
+    const bool apart = stages.rank_of_stage.front() != stages.rank_of_stage.back();
+    cost.stages.front().seconds[size_t(InstructionKind::reduce_tied_embedding)] =
+        tied_embedding_s(apart) + dispatch_s_;
+  }
+  cost.reduce_norm_s = part_ == Part::whole_step ? norm_s(stages) + dispatch_s_ : 0.0;
+}
+
+StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,
+                   const Layout& layout, std::span<const int> rank_of_stage) {
+  StepCost cost;
+  StepPricer(devices, pieces, model, layout)
+      .price(stage_kinds(devices, layout, rank_of_stage), layout.recompute, cost);
+  return cost;
+}
+
+}  // namespace mpt::planner
