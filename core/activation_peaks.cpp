@@ -2,6 +2,8 @@
 #include "core/activation_peaks.h"
 
 #include <algorithm>
+#include <limits>
+#include <span>
 
 #include "core/action_memory.h"
 
@@ -24,6 +26,7 @@ int64_t peak_of_row(const std::vector<Action>& row, const std::vector<StageFootp
   return most;
 }
 
+constexpr size_t kKinds = 4;    // of actions
 constexpr int kMostChunks = 4;  // with more, moments cost more than the row
 
 }  // namespace
@@ -41,8 +44,50 @@ ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
     : schedule_(std::move(schedule)), stages_(schedule_->rows.size()), moments_(schedule_->rows.size()) {
   for (size_t s = 0; s < schedule_->rank_of_stage.size(); ++s)
     stages_[size_t(schedule_->rank_of_stage[s])].push_back(int(s));
-  if (schedule_->chunks > kMostChunks) return;
-  for (size_t r = 0; r < stages_.size(); ++r) find_moments(r);
+  const bool by_row = schedule_->chunks > kMostChunks;
+  if (by_row) codes_.resize(stages_.size());
+  for (size_t r = 0; r < stages_.size(); ++r) by_row ? encode(r) : find_moments(r);
+}
+
+namespace {
+
+// Whether as many micro-batches are held behind the actions as before them.
+bool leaves_all_as_it_was(std::span<const uint16_t> codes, size_t stages) {
+  std::vector<int> saved(stages, 0), for_weight = saved;
+  for (const uint16_t code : codes) {
+    const auto kind = ActionKind(code % kKinds);
+    const size_t at = code / kKinds;
+    saved[at] += kind == ActionKind::forward ? 1 : kind == ActionKind::weight_gradient ? 0 : -1;
+    for_weight[at] += kind == ActionKind::input_gradient ? 1 : kind == ActionKind::weight_gradient ? -1 : 0;
+  }
+  const auto none = [](int count) { return count == 0; };
+  return std::all_of(saved.begin(), saved.end(), none) &&
+         std::all_of(for_weight.begin(), for_weight.end(), none);
+}
+
+}  // namespace
+
+void ActivationPeaks::encode(size_t rank) {
+  const std::vector<int>& stages = stages_[rank];
+  std::vector<uint16_t> row;
+  for (const Action& a : schedule_->rows[rank]) {
+    const auto at = std::lower_bound(stages.begin(), stages.end(), a.stage) - stages.begin();
+    row.push_back(uint16_t(size_t(at) * kKinds + size_t(a.kind)));
+  }
+  // In its middle a schedule does the same for every round of micro-batches. What repeats the round before,
+  // and leaves as much held as it found, holds nothing that the round before did not.
+  const size_t round = row.size() / size_t(schedule_->micro_batches) * size_t(schedule_->ranks);
+  std::vector<uint16_t>& codes = codes_[rank];
+  for (size_t i = 0; i < row.size();) {
+    const bool again = i >= round && i + round <= row.size() &&
+                       std::equal(&row[i], &row[i] + round, &row[i - round]) &&
+                       leaves_all_as_it_was({&row[i], round}, stages.size());
+    if (again) {
+      i += round;
+    } else {
+      codes.push_back(row[i++]);
+    }
+  }
 }
 
 void ActivationPeaks::find_moments(size_t rank) {
@@ -78,7 +123,8 @@ bool ActivationPeaks::Moment::covers(const Moment& other) const {
          std::equal(for_weight.begin(), for_weight.end(), other.for_weight.begin(), std::greater_equal<>());
 }
 
-int64_t ActivationPeaks::peak_of_moments(size_t rank, const std::vector<StageFootprint>& footprints) const {
+int64_t ActivationPeaks::peak_of_moments(size_t rank, const std::vector<StageFootprint>& footprints,
+                                         int64_t enough) const {
   const std::vector<int>& stages = stages_[rank];
   int64_t most = 0;
   for (const Moment& m : moments_[rank]) {
@@ -89,27 +135,69 @@ int64_t ActivationPeaks::peak_of_moments(size_t rank, const std::vector<StageFoo
       held += m.saved[i] * f.saved_bytes + m.for_weight[i] * f.saved_for_weight_bytes;
     }
     most = std::max(most, held);
+    if (most > enough) break;
   }
   return most;
 }
 
-int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const std::vector<StageFootprint>& footprints) const {
+int64_t ActivationPeaks::peak_of_codes(size_t rank, const std::vector<StageFootprint>& footprints,
+                                       int64_t enough) const {
+  struct Step {
+    int64_t transient_bytes, kept_bytes;
+  };
+  std::vector<Step> steps;  // by code
+  steps.reserve(stages_[rank].size() * kKinds);
+  for (const int s : stages_[rank]) {
+    for (size_t kind = 0; kind < kKinds; ++kind) {
+      const ActionMemory memory = memory_of(ActionKind(kind), footprints[size_t(s)]);
+      steps.push_back({memory.transient_bytes(), memory.acquire_bytes - memory.release_bytes});
+    }
+  }
+  int64_t held = 0, most = 0;
+  for (const uint16_t code : codes_[rank]) {
+    most = std::max(most, held + steps[code].transient_bytes);
+    if (most > enough) break;
+    held += steps[code].kept_bytes;
+  }
+  return most;
+}
+
+int64_t ActivationPeaks::peak_within(size_t rank, const std::vector<StageFootprint>& footprints,
+                                     int64_t enough) const {
   int64_t statics = 0;
   for (const int s : stages_[rank]) statics += footprints[size_t(s)].static_bytes();
-  return statics + (moments_[rank].empty() ? peak_of_row(schedule_->rows[rank], footprints)
-                                           : peak_of_moments(rank, footprints));
+  return statics + (codes_.empty() ? peak_of_moments(rank, footprints, enough - statics)
+                                   : peak_of_codes(rank, footprints, enough - statics));
+}
+
+int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const std::vector<StageFootprint>& footprints) const {
+  return peak_within(rank, footprints, std::numeric_limits<int64_t>::max());
+}
+
+bool ActivationPeaks::rank_fits(size_t rank, const std::vector<StageFootprint>& footprints,
+                                int64_t limit_bytes) const {
+  return peak_within(rank, footprints, limit_bytes) <= limit_bytes;
 }
 
 std::vector<int64_t> ActivationPeaks::peak_bytes(const std::vector<StageFootprint>& footprints) const {
   std::vector<int64_t> peaks;
-  for (size_t r = 0; r < moments_.size(); ++r) peaks.push_back(rank_peak_bytes(r, footprints));
+  for (size_t r = 0; r < stages_.size(); ++r) peaks.push_back(rank_peak_bytes(r, footprints));
   return peaks;
+}
+
+bool ActivationPeaks::fit(const std::vector<StageFootprint>& footprints,
+                          const std::vector<int64_t>& limits_bytes) const {
+  for (size_t r = 0; r < stages_.size(); ++r) {
+    if (!rank_fits(r, footprints, limits_bytes[r])) return false;
+  }
+  return true;
 }
 
 size_t ActivationPeaks::bytes() const {
   size_t bytes = 0;
   for (size_t r = 0; r < moments_.size(); ++r)
     bytes += moments_[r].size() * (sizeof(Moment) + 2 * sizeof(int32_t) * stages_[r].size());
+  for (const auto& row : codes_) bytes += row.size() * sizeof(uint16_t);
   return bytes;
 }
 

@@ -27,8 +27,13 @@ class ActivationPeaks {
   /// The same, of one rank or of all.
   int64_t rank_peak_bytes(size_t rank, const std::vector<StageFootprint>& footprints) const;
   std::vector<int64_t> peak_bytes(const std::vector<StageFootprint>& footprints) const;
+  /// Whether the peak of one rank, or of each, is within its limit: what is not is soon seen.
+  bool rank_fits(size_t rank, const std::vector<StageFootprint>& footprints, int64_t limit_bytes) const;
+  bool fit(const std::vector<StageFootprint>& footprints, const std::vector<int64_t>& limits_bytes) const;
 
   const Schedule& schedule() const { return *schedule_; }
+  /// Of a rank, lowest first.
+  const std::vector<int>& stages(size_t rank) const { return stages_[rank]; }
   /// For the size of a cache.
   size_t bytes() const;
 
@@ -41,11 +46,17 @@ class ActivationPeaks {
     bool covers(const Moment& other) const;
   };
   void find_moments(size_t rank);
-  int64_t peak_of_moments(size_t rank, const std::vector<StageFootprint>& footprints) const;
+  void encode(size_t rank);
+  // Something above `enough` where the peak is.
+  int64_t peak_within(size_t rank, const std::vector<StageFootprint>& footprints, int64_t enough) const;
+  int64_t peak_of_codes(size_t rank, const std::vector<StageFootprint>& footprints, int64_t enough) const;
+  int64_t peak_of_moments(size_t rank, const std::vector<StageFootprint>& footprints, int64_t enough) const;
 
   std::shared_ptr<const Schedule> schedule_;
   std::vector<std::vector<int>> stages_;  // of each rank
   std::vector<std::vector<Moment>> moments_;
+  // Rows by index into the rank's stages and kind, without repetitions that hold what was held before.
+  std::vector<std::vector<uint16_t>> codes_;
 };
 
 }  // namespace mpt

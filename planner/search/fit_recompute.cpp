@@ -31,9 +31,7 @@ class Fitting {
  private:
   bool fit(int rank) {
     int64_t layers = 0;
-    for (size_t s = 0; s < contents_.size(); ++s) {
-      if (peaks_.schedule().rank_of_stage[s] == rank) layers += contents_[s].layer_count;
-    }
+    for (const int s : peaks_.stages(size_t(rank))) layers += contents_[size_t(s)].layer_count;
     if (!fits(rank, layers)) return false;
     int64_t low = 0, high = layers;
     while (low < high) {
@@ -60,15 +58,15 @@ class Fitting {
   // they save, so what is returned at last is checked again.
   bool fits(int rank, int64_t count) {
     int64_t slots = 0;
-    for (size_t s = 0; s < contents_.size(); ++s) {
-      if (peaks_.schedule().rank_of_stage[s] != rank) continue;
+    for (const int stage : peaks_.stages(size_t(rank))) {
+      const auto s = size_t(stage);
       const int64_t here = std::min(count, contents_[s].layer_count);
       count -= here;
       layout_.recomputed_layers[s] = here;
       footprints_[s] = footprint(s, here);
       if (!slots_.empty()) slots += slots_[s].total() * footprints_[s].boundary_bytes;
     }
-    return peaks_.rank_peak_bytes(size_t(rank), footprints_) + slots <= limits_[size_t(rank)];
+    return peaks_.rank_fits(size_t(rank), footprints_, limits_[size_t(rank)] - slots);
   }
 
   const ModelSpec& model_;

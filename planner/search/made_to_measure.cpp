@@ -44,10 +44,11 @@ class Making {
     const double best_rate = contention_.best(layout_.pipeline).of_one;
     if (first_ && programs_.order(named, micro_batches_)->seconds(named, cost_, best_rate) > limit_s())
       return;
-    const auto peaks = programs_.peaks(named, micro_batches_)->peak_bytes(footprints_);
-    if (excess_bytes(peaks, limits_) > 0) return;
+    const auto peaks = programs_.peaks(named, micro_batches_);
+    if (!peaks->fit(footprints_, limits_)) return;
     keep(programs_.schedule(named, micro_batches_),
-         programs_.program(named, micro_batches_, problem_.model.tied_embeddings), peaks);
+         programs_.program(named, micro_batches_, problem_.model.tied_embeddings),
+         peaks->peak_bytes(footprints_));
   }
 
   std::vector<int> placement() const {
@@ -58,6 +59,10 @@ class Making {
   // with less room for activations. A promise is never above the simulated time, which has the same order and
   // transfers that can only be later.
   void try_lists() {
+    // Lists split every backward.
+    const StepBounds bounds = lower_bounds_s(layout_, cost_, first_->rank_of_stage, micro_batches_,
+                                             contention_.best(layout_.pipeline));
+    if (bounds.split_s > limit_s()) return;
     ListTask task = this->task();
     const double give_up_s = std::min(slowest_s_, best_->step_time_s) - step_end_s();
     for (int attempt = 0; attempt < 2; ++attempt) {

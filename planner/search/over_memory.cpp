@@ -60,7 +60,7 @@ void OverMemory::add(Miss miss, int64_t count) {
   std::push_heap(split.misses.begin(), split.misses.end(), most_on_top);
 }
 
-void OverMemory::count_one(const Family& family) { ++splits_[key_of(family.layout)].count; }
+void OverMemory::count_one(const Layout& group) { ++splits_[key_of(group)].count; }
 
 std::vector<OverMemory::Miss> OverMemory::families_in(const Miss& group) {
   std::vector<Miss> misses;

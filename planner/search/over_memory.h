@@ -26,7 +26,7 @@ class OverMemory {
   void add(const Family& family, double floor_bytes, int64_t count);
   /// The same of all families of a group.
   void add_group(const Layout& group, double floor_bytes, int64_t count);
-  void count_one(const Family& family);
+  void count_one(const Layout& group);
 
   /// The layout that needs least of all, exactly: to be asked where nothing fits. In a space so large that
   /// this takes seconds, one that needs little.

@@ -272,7 +272,7 @@ class SearchShare::Impl {
     double& floor = families_[w.family].floor_bytes;
     if (floor >= 0.0) over_memory_.add(family(w.family), floor, 0);
     floor = -1.0;  // added once
-    over_memory_.count_one(family(w.family));
+    over_memory_.count_one(groups_[families_[w.family].group].layout);
   }
 
   // Memory, then the simulated time, of a layout at the front of the queue.
@@ -289,8 +289,9 @@ class SearchShare::Impl {
     if (excess_bytes(memory_floors(layout, placement, footprints), limits) > 0) return drop_for_memory(w);
     if (schedule_catalog()[w.member.schedule].made_to_measure)
       return settle_made(w, std::move(layout), footprints, placement);
-    std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
-    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
+    const auto schedule_peaks = resolver_.peaks(layout);
+    if (!schedule_peaks->fit(footprints, limits)) return drop_for_memory(w);
+    std::vector<int64_t> peaks = schedule_peaks->peak_bytes(footprints);
     const StepCost cost = cost_of(layout, placement);
     const double slowest_s = last_kept_s();
     const double best_rate = contention_of(problem_, layout).best(layout.pipeline).of_one;
