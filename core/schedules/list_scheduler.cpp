@@ -13,6 +13,7 @@ namespace mpt {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr int kNone = -1;  // no stage
 
 class ListScheduling {
  public:
@@ -103,16 +104,16 @@ class ListScheduling {
 
   // A forward leaves room for one micro-batch in each later stage of its rank, so that what has begun can
   // always come through.
-  bool admits(const Rank& rank, int r, const Action& a) const {
+  bool admits(const Rank& rank, int r, ActionKind kind, int stage) const {
     int64_t needed = rank.held;
-    if (a.kind == ActionKind::forward) {
+    if (kind == ActionKind::forward) {
       needed += rank.transient();
       for (const int s : rank.stages) {
-        if (s >= a.stage) needed += task_.footprints[size_t(s)].saved_bytes;
+        if (s >= stage) needed += task_.footprints[size_t(s)].saved_bytes;
       }
     } else {
       // While it runs, and while any weight gradient runs behind it.
-      const ActionMemory memory = memory_of(a.kind, task_.footprints[size_t(a.stage)]);
+      const ActionMemory memory = memory_of(kind, task_.footprints[size_t(stage)]);
       const int64_t left = memory.acquire_bytes - memory.release_bytes + rank.backward_workspace;
       needed += std::max(memory.transient_bytes(), left);
     }
@@ -127,48 +128,56 @@ class ListScheduling {
                                                        : kNever;
   }
 
-  // The ready action of `kind` on the rank's latest stage, which is nearest to the end of its micro-batch;
-  // `coming`: when the next one will be, as far as is known.
-  std::optional<Action> pick(const Rank& rank, int r, ActionKind kind, double at, double& coming) const {
-    std::optional<Action> best;
+  // The rank's latest stage with a ready action of `kind`, which is nearest to the end of its micro-batch, or
+  // kNone; `coming`: when the next one will be, as far as is known.
+  int pick(const Rank& rank, int r, ActionKind kind, double at, double& coming) const {
+    int best = kNone;
     for (const int s : rank.stages) {
-      const Stage& stage = stages_[size_t(s)];
-      const double ready = ready_at(stage, kind);
-      if (ready == kNever) continue;
-      const Action a{kind, s, kind == ActionKind::forward ? stage.forwards : stage.input_gradients};
-      if (!admits(rank, r, a)) continue;
+      const double ready = ready_at(stages_[size_t(s)], kind);
+      if (ready == kNever || !admits(rank, r, kind, s)) continue;
       if (ready > at) {
         coming = std::min(coming, ready);
-      } else if (!best || s > best->stage) {
-        best = a;
+      } else {
+        best = std::max(best, s);
       }
     }
     return best;
   }
 
-  std::optional<Action> oldest_weight_gradient(const Rank& rank) const {
-    std::optional<Action> best;
+  // The stage whose weight gradient has waited for longest.
+  int oldest_weight_gradient(const Rank& rank) const {
+    int best = kNone;
     for (const int s : rank.stages) {
       const Stage& stage = stages_[size_t(s)];
       if (stage.weight_gradients == stage.input_gradients) continue;
-      if (!best || stage.weight_gradients < best->micro_batch)
-        best = Action{ActionKind::weight_gradient, s, stage.weight_gradients};
+      if (best == kNone || stage.weight_gradients < stages_[size_t(best)].weight_gradients) best = s;
     }
     return best;
   }
 
-  std::optional<Action> choose(const Rank& rank, int r, double at, double& coming) const {
-    const auto forward = pick(rank, r, ActionKind::forward, at, coming);
-    const auto gradient = pick(rank, r, ActionKind::input_gradient, at, coming);
-    const auto weight = oldest_weight_gradient(rank);
-    if (forward && gradient) return policy_.alternates && rank.gradient_last ? forward : gradient;
-    if (gradient) return gradient;
-    if (weight && policy_.weight_before_forward) return weight;
-    if (forward) return forward;
-    if (!weight) return std::nullopt;
-    const double patience_s = policy_.patience * task_.seconds[size_t(weight->stage)].weight_gradient_s;
-    if (coming - at < patience_s) return std::nullopt;
-    return weight;
+  struct Choice {
+    ActionKind kind = ActionKind::forward;
+    int stage = kNone;
+  };
+  Choice choose(const Rank& rank, int r, double at, double& coming) const {
+    const Choice forward{ActionKind::forward, pick(rank, r, ActionKind::forward, at, coming)};
+    const Choice gradient{ActionKind::input_gradient, pick(rank, r, ActionKind::input_gradient, at, coming)};
+    const Choice weight{ActionKind::weight_gradient, oldest_weight_gradient(rank)};
+    if (gradient.stage != kNone)
+      return forward.stage != kNone && policy_.alternates && rank.gradient_last ? forward : gradient;
+    if (weight.stage != kNone && policy_.weight_before_forward) return weight;
+    if (forward.stage != kNone || weight.stage == kNone) return forward;
+    const double patience_s = policy_.patience * task_.seconds[size_t(weight.stage)].weight_gradient_s;
+    return coming - at < patience_s ? Choice{} : weight;
+  }
+
+  // They are done in the order of their micro-batches.
+  Action next_of(const Choice& choice) const {
+    const Stage& stage = stages_[size_t(choice.stage)];
+    const int micro_batch = choice.kind == ActionKind::forward          ? stage.forwards
+                            : choice.kind == ActionKind::input_gradient ? stage.input_gradients
+                                                                        : stage.weight_gradients;
+    return {choice.kind, choice.stage, micro_batch};
   }
 
   // Starts what the rank does next; when it ends, or `at` if nothing could start.
@@ -176,22 +185,23 @@ class ListScheduling {
     Rank& rank = ranks_[size_t(r)];
     if (rank.alarm <= at) rank.alarm = kNever;
     double coming = kNever;
-    const auto action = choose(rank, r, at, coming);
-    if (!action) {
+    const Choice choice = choose(rank, r, at, coming);
+    if (choice.stage == kNone) {
       if (coming < rank.alarm) wake(r, rank.alarm = coming);
       return 0.0;
     }
-    schedule_.rows[size_t(r)].push_back(*action);
-    const ActionMemory memory = memory_of(action->kind, task_.footprints[size_t(action->stage)]);
+    const Action action = next_of(choice);
+    schedule_.rows[size_t(r)].push_back(action);
+    const ActionMemory memory = memory_of(action.kind, task_.footprints[size_t(action.stage)]);
     rank.held += memory.acquire_bytes - memory.release_bytes;
-    const double seconds = finish(*action, at);
+    const double seconds = finish(action, at);
     const double end = rank.free_at = at + seconds;
     rank.left_s -= seconds;
-    if (action->kind != ActionKind::weight_gradient) {
+    if (action.kind != ActionKind::weight_gradient) {
       rank.chain_left_s -= seconds;
       --rank.chain_left;
     }
-    rank.gradient_last = action->kind == ActionKind::input_gradient;
+    rank.gradient_last = action.kind == ActionKind::input_gradient;
     wake(r, end);
     return end;
   }
