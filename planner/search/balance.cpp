@@ -2,6 +2,7 @@
 #include "planner/search/balance.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "core/error.h"
@@ -9,13 +10,18 @@
 namespace mpt::planner {
 namespace {
 
+struct Filling {
+  double slowest_s = 0.0;
+  double next_limit_s = std::numeric_limits<double>::infinity();  // any limit below fills alike
+};
+
 // Fills stages from the last to the first, each up to `limit_s` and leaving a layer for every stage before
-// it. The slowest stage's work.
-double fill(std::span<const double> layer_s, double before_s, double after_s,
-            std::span<const double> slowness, double limit_s, std::vector<int64_t>& counts) {
+// it.
+Filling fill(std::span<const double> layer_s, double before_s, double after_s,
+             std::span<const double> slowness, double limit_s, std::vector<int64_t>& counts) {
   const auto stages = int64_t(counts.size());
   auto left = int64_t(layer_s.size());
-  double slowest = 0.0;
+  Filling filling;
   for (int64_t s = stages - 1; s >= 0; --s) {
     double work = (s == stages - 1 ? after_s : 0.0) + (s == 0 ? before_s : 0.0);
     const double times = slowness.empty() ? 1.0 : slowness[size_t(s)];
@@ -23,15 +29,18 @@ double fill(std::span<const double> layer_s, double before_s, double after_s,
     while (left > s) {
       const double next = layer_s[size_t(left - 1)];
       // The first stage takes what is left; every other one at least a layer.
-      if (s > 0 && count > 0 && times * (work + next) > limit_s) break;
+      if (s > 0 && count > 0 && times * (work + next) > limit_s) {
+        filling.next_limit_s = std::min(filling.next_limit_s, times * (work + next));
+        break;
+      }
       work += next;
       --left;
       ++count;
     }
     counts[size_t(s)] = count;
-    slowest = std::max(slowest, times * work);
+    filling.slowest_s = std::max(filling.slowest_s, times * work);
   }
-  return slowest;
+  return filling;
 }
 
 }  // namespace
@@ -50,15 +59,15 @@ std::vector<int64_t> balanced_stages(std::span<const double> layer_s, double bef
   if (!slowness.empty())
     rate = std::accumulate(slowness.begin(), slowness.end(), 0.0,
                            [](double sum, double s) { return sum + 1.0 / s; });
-  // Filling within a limit succeeds if any division does, so the least limit that works is the optimum; the
-  // work that a filling really has narrows the search to one of the few possible values.
+  // Filling within a limit succeeds if any division does, so the least limit that works is the optimum. The
+  // work that a filling really has works as a limit; where a limit fails, so do all that fill alike.
   double low = work / rate * (1.0 - 1e-12);
-  double high = filled(work * most);
-  high = std::min(high, filled(low));
-  for (int round = 0; round < 60 && high - low > 1e-12 * work * most; ++round) {
+  double high = std::min(filled(work * most).slowest_s, filled(low).slowest_s);
+  while (high - low > 1e-12 * work * most) {
     const double middle = 0.5 * (low + high);
-    const double reached = filled(middle);
-    (reached <= middle ? high : low) = reached <= middle ? reached : middle;
+    const Filling filling = filled(middle);
+    high = std::min(high, filling.slowest_s);
+    if (filling.slowest_s > middle) low = std::min(filling.next_limit_s, filling.slowest_s);
   }
   filled(high * (1.0 + 1e-12));
   return counts;
