@@ -111,20 +111,27 @@ void PieceCost::add(const PieceCost& other, double times) {
 }
 
 PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequence,
-                       const CostSource& source)
+                       const CostSource& source, const PieceCosts* alike)
     : model_(model) {
   const Layout& layout = split;
-  embedding_ =
-      price_piece(models::embedding_program(model, layout, sequence), Piece::embedding, layout, source)[0];
-  head_ = price_piece(models::head_program(model, layout, sequence), Piece::head, layout, source)[0];
+  const auto price = [&](const models::LayerProgram& program, Piece piece) {
+    return price_piece(program, piece, layout, source);
+  };
+  embedding_ = alike != nullptr
+                   ? alike->embedding_
+                   : price(models::embedding_program(model, layout, sequence), Piece::embedding)[0];
+  head_ =
+      alike != nullptr ? alike->head_ : price(models::head_program(model, layout, sequence), Piece::head)[0];
   std::array<int32_t, StageKind::kLayerKinds> seen{};
   before_.reserve(size_t(model.layers) + 1);
   before_.push_back(seen);
   for (int64_t l = 0; l < model.layers; ++l) {
     const size_t kind = kind_of(l);
-    if (seen[kind]++ == 0)
-      layers_[kind] =
-          price_piece(models::layer_program(model, l, layout, sequence), Piece::layer, layout, source);
+    if (seen[kind]++ == 0) {
+      layers_[kind] = alike != nullptr && !layer_has_experts(model, l)
+                          ? alike->layers_[kind]
+                          : price(models::layer_program(model, l, layout, sequence), Piece::layer);
+    }
     before_.push_back(seen);
   }
 }

@@ -56,8 +56,10 @@ struct StageKind {
 class PieceCosts {
  public:
   /// `layout` gives tensor, context, expert degrees, micro-batch and precision. Throws what the source
-  /// throws.
-  PieceCosts(const ModelSpec& model, const Layout& layout, int64_t sequence, const CostSource& source);
+  /// throws. `alike`: of a layout that differs in how experts lie alone, so that only layers with experts
+  /// cost something else; may be null.
+  PieceCosts(const ModelSpec& model, const Layout& layout, int64_t sequence, const CostSource& source,
+             const PieceCosts* alike = nullptr);
 
   const ModelSpec& model() const { return model_; }
   /// The first `recomputed` layers recompute where recompute is full. Depends on the model alone.

@@ -29,15 +29,27 @@ struct RankWork {
 
 }  // namespace
 
-SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout)
+SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout,
+                       std::shared_ptr<const SplitModel> alike)
     : pieces(problem.model, layout, problem.workload.sequence),
-      least_layer_forward_s(std::numeric_limits<double>::infinity()),
       least_layer_bytes(pieces.least_layer_bytes()),
-      parameters(pieces.parameters({0, problem.model.layers, true, true})) {
+      parameters(pieces.parameters({0, problem.model.layers, true, true})),
+      problem_(problem),
+      layout_(layout),
+      alike_(std::move(alike)) {}
+
+const SplitPrices& SplitModel::prices() const {
+  if (!prices_) prices_.emplace(problem_, layout_, alike_ ? &alike_->prices() : nullptr);
+  return *prices_;
+}
+
+SplitPrices::SplitPrices(const SearchProblem& problem, const Layout& layout, const SplitPrices* alike)
+    : least_layer_forward_s(std::numeric_limits<double>::infinity()) {
   std::vector<double> least_s(size_t(problem.model.layers), std::numeric_limits<double>::infinity());
   for (size_t pool = 0; pool < problem.pool_count(); ++pool) {
     const PieceCosts& c =
-        costs.emplace_back(problem.model, layout, problem.workload.sequence, problem.source(pool));
+        costs.emplace_back(problem.model, layout, problem.workload.sequence, problem.source(pool),
+                           alike != nullptr ? &alike->costs[pool] : nullptr);
     double work = c.embedding_least_s() + c.head_least_s();
     for (size_t l = 0; l < least_s.size(); ++l) {
       work += c.layer_least_s(int64_t(l));
@@ -89,7 +101,7 @@ StepCost cost_of(const SearchProblem& problem, const SplitModel& split, const La
 DeviceCosts devices_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout) {
   std::vector<const CostSource*> sources;
   for (size_t pool = 0; pool < problem.pool_count(); ++pool) sources.push_back(&problem.source(pool));
-  return {split.costs, std::move(sources), pools_of_ranks(problem, layout)};
+  return {split.prices().costs, std::move(sources), pools_of_ranks(problem, layout)};
 }
 
 Estimate estimate(const SearchProblem& problem, const Layout& layout) {

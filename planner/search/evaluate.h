@@ -18,10 +18,10 @@
 
 namespace mpt::planner {
 
-/// Memory and price of the pieces of a model under one split; shared by all layouts of a family.
-struct SplitModel {
-  SplitModel(const SearchProblem& problem, const Layout& layout);
-  models::StagePieces pieces;
+/// Price of the pieces of a model under one split.
+struct SplitPrices {
+  /// `alike`: of a split that differs in how experts lie alone; may be null.
+  SplitPrices(const SearchProblem& problem, const Layout& layout, const SplitPrices* alike);
   std::vector<PieceCosts> costs;  // by pool
   // Of a micro-batch in the whole model, whatever the schedule and recompute, by pool.
   std::vector<double> least_work_s;
@@ -29,8 +29,26 @@ struct SplitModel {
   double least_layer_forward_s;                                  // on the fastest devices, like the next
   std::vector<std::pair<double, int64_t>>
       layers_by_least_s;  // least work and number of layers, dearest first
-  int64_t least_layer_bytes;
-  models::ParameterShare parameters;  // of the whole model
+};
+
+/// Memory and price of the pieces of a model under one split; shared by all layouts of a family, and by one
+/// thread. The price is worked out when first asked for: of many splits the memory says enough.
+class SplitModel {
+ public:
+  /// `problem` must outlive it. `alike`: of a layout that differs in how experts lie alone; may be null.
+  SplitModel(const SearchProblem& problem, const Layout& layout,
+             std::shared_ptr<const SplitModel> alike = nullptr);
+  const SplitPrices& prices() const;
+
+  const models::StagePieces pieces;
+  const int64_t least_layer_bytes;
+  const models::ParameterShare parameters;  // of the whole model
+
+ private:
+  const SearchProblem& problem_;
+  const Layout layout_;
+  const std::shared_ptr<const SplitModel> alike_;
+  mutable std::optional<SplitPrices> prices_;
 };
 
 /// Durations of the layout's instructions, each stage on its own devices.

@@ -49,7 +49,7 @@ namespace {
 double fullest_rank_s(const SplitModel& split, int64_t ranks) {
   double most = 0.0;
   int64_t count = 0;
-  for (const auto& [seconds, layers] : split.layers_by_least_s) {
+  for (const auto& [seconds, layers] : split.prices().layers_by_least_s) {
     count += layers;
     most = std::max(most, double((count + ranks - 1) / ranks) * seconds);
   }
@@ -88,7 +88,7 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
   // Rank r waits for r stages of at least one layer's forward each; the ranks' average is bounded by the
   // slowest.
   const Average average = average_rank(problem, layout, work_s);
-  const double filling = average.place * split.least_layer_forward_s / best_rate;
+  const double filling = average.place * split.prices().least_layer_forward_s / best_rate;
   // A micro-batch is launched forward and backward on every rank.
   const double launches = 2.0 * micro * least_dispatch_s(problem);
   const double work = micro * average.work_s + launches;
@@ -108,7 +108,8 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   const double sharding = least_of_pools(problem, [&](const CostSource& source) {
     return ranks_share_of_sharding_s(layout, share, micro, source) / ranks;
   });
-  bound.bound_s = work_bound_s(problem, layout, split, split.least_work_s) + sharding + bound.step_end_s;
+  bound.bound_s =
+      work_bound_s(problem, layout, split, split.prices().least_work_s) + sharding + bound.step_end_s;
   bound.bound_s *= 1.0 - 1e-9;
   bound.floor_bytes =
       double(models::least_state_bytes(layout, share)) / ranks + double(split.least_layer_bytes);
@@ -122,7 +123,7 @@ double least_dispatch_s(const SearchProblem& problem) {
 double recompute_bound_s(const SearchProblem& problem, const Layout& group, const SplitModel& split,
                          Recompute recompute) {
   std::vector<double> work_s;
-  for (const auto& by_recompute : split.least_work_by_recompute_s)
+  for (const auto& by_recompute : split.prices().least_work_by_recompute_s)
     work_s.push_back(by_recompute[size_t(recompute)]);
   return work_bound_s(problem, group, split, work_s) * (1.0 - 1e-9);
 }
@@ -131,13 +132,16 @@ FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const
   const auto ranks = double(group.pipeline);
   const models::ParameterShare& share = split.parameters;
   Layout most = family_of(group, {3, group.replicas(), false}).layout;
-  FamilyBound bound;
-  bound.step_end_s = optimizer_s(problem, most, share);
+  const double on_device_s = optimizer_s(problem, most, share);
   most.offload_optimizer = true;
-  bound.step_end_s = std::min(bound.step_end_s, optimizer_s(problem, most, share));
-  bound.bound_s = (work_bound_s(problem, group, split, split.least_work_s) + bound.step_end_s) * (1.0 - 1e-9);
+  FamilyBound bound;
   bound.floor_bytes =
       double(models::least_state_bytes(most, share)) / ranks + double(split.least_layer_bytes);
+  // What does not fit need not be priced.
+  if (bound.floor_bytes > double(problem.memory_limit_bytes)) return bound;
+  bound.step_end_s = std::min(on_device_s, optimizer_s(problem, most, share));
+  bound.bound_s =
+      (work_bound_s(problem, group, split, split.prices().least_work_s) + bound.step_end_s) * (1.0 - 1e-9);
   return bound;
 }
 

@@ -22,7 +22,7 @@ struct FamilyBound {
 FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split);
 
 /// The same for all families of a group: ZeRO adds nothing, the optimizer and the state are shared out as far
-/// as can be.
+/// as can be. Without a time where memory rules them out.
 FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const SplitModel& split);
 
 /// Of all members of a group that recompute so: micro-batches alone.

@@ -13,7 +13,12 @@ SharedSplit LayoutResolver::split_of(const Layout& l) {
                      l.expert_split(), l.sequence_parallel, l.micro_batch};
   if (last_split_ && key == last_key_) return last_split_;
   SharedSplit& split = splits_[key];
-  if (!split) split = std::make_shared<SplitModel>(problem_, l);
+  if (!split) {
+    SharedSplit& alike =
+        but_for_experts_[{l.tensor, l.context, l.context_method, l.sequence_parallel, l.micro_batch}];
+    split = std::make_shared<SplitModel>(problem_, l, alike);
+    if (!alike) alike = split;
+  }
   last_key_ = key;
   last_split_ = split;
   return split;
@@ -33,7 +38,7 @@ std::vector<double> LayoutResolver::slowness(const Layout& layout, const Member&
   if (problem_.pools.empty()) return {};
   const std::vector<PoolMask> masks = pools_of_ranks(problem_, layout);
   const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
-  const std::vector<double>& work_s = split_of(layout)->least_work_s;
+  const std::vector<double>& work_s = split_of(layout)->prices().least_work_s;
   std::vector<double> slowness;
   for (const int rank : placement_of(layout, member)) {
     const auto r = size_t(rank);
@@ -63,7 +68,7 @@ LayoutResolver::Division LayoutResolver::balanced(const Layout& layout, const Me
   std::vector<double> slowness = this->slowness(layout, member, stage_split);
   Division& known = balanced_[{split.get(), stages, slowness}];
   if (known != nullptr) return known;
-  const PieceCosts& costs = split->costs.front();
+  const PieceCosts& costs = split->prices().costs.front();
   std::vector<double> layer_s;
   for (int64_t l = 0; l < problem_.model.layers; ++l)
     layer_s.push_back(costs.layer_round_trip_s(l, Recompute::none));

@@ -65,6 +65,7 @@ class LayoutResolver {
 
   const SearchProblem& problem_;
   std::map<SplitKey, SharedSplit> splits_;
+  std::map<std::tuple<int64_t, int64_t, ContextMethod, bool, int64_t>, SharedSplit> but_for_experts_;
   SplitKey last_key_{};  // families of one split follow each other
   SharedSplit last_split_;
   std::set<std::vector<int64_t>> divisions_;
