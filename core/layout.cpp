@@ -41,35 +41,56 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
   return std::nullopt;
 }
 
-// Rules that are not plain divisibility of the model or the batch.
-std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& l) {
-  const int64_t pool = l.tensor * l.context * l.data, shard = l.zero == 0 ? 1 : l.shard;
+int64_t ranks_of_stage(const Layout& l) { return l.tensor * l.context * l.data; }
+
+// Rules that are not plain divisibility of the model or the batch. A search asks of millions of layouts:
+// words are found only for a rule that is broken.
+std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& layout) {
+  const int64_t shard = layout.zero == 0 ? 1 : layout.shard;
   const struct {
     bool broken;
-    std::string reason;
+    std::string (*reason)(const ModelSpec& model, const Layout& l);
   } rules[] = {
-      {l.zero == 0 && l.shard != 1, fmt::format("shard {} without ZeRO", l.shard)},
-      {l.replicas() % shard != 0,
-       fmt::format("{} data x context ranks do not divide by shard {}", l.replicas(), shard)},
-      {pool % (l.expert * l.expert_split()) != 0,
-       fmt::format("{} ranks of a stage do not divide by expert {} x expert_tensor {}", pool, l.expert,
-                   l.expert_split())},
-      {!model.moe && (l.expert > 1 || l.expert_split() != l.tensor), "expert parallel without experts"},
-      {model.moe && l.expert > 1 && l.tensor > 1 && !l.sequence_parallel,
-       "expert parallel beside tensor parallel needs sequence parallel"},
-      {model.moe && l.expert == 1 && l.expert_split() != l.tensor,
-       "expert_tensor other than tensor needs expert parallel"},
-      {l.sequence_parallel && l.tensor == 1, "sequence parallel without tensor parallel"},
-      {l.context > 1 && l.context_method == ContextMethod::all_to_all &&
-           (model.heads % (l.tensor * l.context) != 0 || model.kv_heads % (l.tensor * l.context) != 0),
-       fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", model.heads, model.kv_heads,
-                   l.tensor * l.context)},
-      {!l.recomputed_layers.empty() &&
-           (l.recompute != Recompute::full || int64_t(l.recomputed_layers.size()) != l.stages()),
-       "recomputed_layers needs full recompute and one number per stage"},
+      {layout.zero == 0 && layout.shard != 1,
+       [](const ModelSpec&, const Layout& l) { return fmt::format("shard {} without ZeRO", l.shard); }},
+      {layout.replicas() % shard != 0,
+       [](const ModelSpec&, const Layout& l) {
+         return fmt::format("{} data x context ranks do not divide by shard {}", l.replicas(), l.shard);
+       }},
+      {ranks_of_stage(layout) % (layout.expert * layout.expert_split()) != 0,
+       [](const ModelSpec&, const Layout& l) {
+         return fmt::format("{} ranks of a stage do not divide by expert {} x expert_tensor {}",
+                            ranks_of_stage(l), l.expert, l.expert_split());
+       }},
+      {!model.moe && (layout.expert > 1 || layout.expert_split() != layout.tensor),
+       [](const ModelSpec&, const Layout&) { return std::string("expert parallel without experts"); }},
+      {model.moe && layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
+       [](const ModelSpec&, const Layout&) {
+         return std::string("expert parallel beside tensor parallel needs sequence parallel");
+       }},
+      {model.moe && layout.expert == 1 && layout.expert_split() != layout.tensor,
+       [](const ModelSpec&, const Layout&) {
+         return std::string("expert_tensor other than tensor needs expert parallel");
+       }},
+      {layout.sequence_parallel && layout.tensor == 1,
+       [](const ModelSpec&, const Layout&) {
+         return std::string("sequence parallel without tensor parallel");
+       }},
+      {layout.context > 1 && layout.context_method == ContextMethod::all_to_all &&
+           (model.heads % (layout.tensor * layout.context) != 0 ||
+            model.kv_heads % (layout.tensor * layout.context) != 0),
+       [](const ModelSpec& m, const Layout& l) {
+         return fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", m.heads,
+                            m.kv_heads, l.tensor * l.context);
+       }},
+      {!layout.recomputed_layers.empty() && (layout.recompute != Recompute::full ||
+                                             int64_t(layout.recomputed_layers.size()) != layout.stages()),
+       [](const ModelSpec&, const Layout&) {
+         return std::string("recomputed_layers needs full recompute and one number per stage");
+       }},
   };
   for (const auto& [broken, reason] : rules) {
-    if (broken) return Rejection{"layout", -1, 0, 0, reason};
+    if (broken) return Rejection{"layout", -1, 0, 0, reason(model, layout)};
   }
   return std::nullopt;
 }
