@@ -30,7 +30,7 @@ std::vector<StageFootprint> structure_footprints(const Layout& layout, bool tied
 }
 
 ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, bool tied) {
-  return {leanest_schedule(find_schedule(l.schedule, "layout"), int(l.chunks)).name,
+  return {&leanest_schedule(find_schedule(l.schedule, "layout"), int(l.chunks)),
           l.pipeline,
           l.chunks,
           micro_batches,
@@ -42,7 +42,7 @@ ProgramCache::Key ProgramCache::key_of(const Layout& l, int64_t micro_batches, b
 
 // A schedule depends on the pipeline alone.
 ProgramCache::Key ProgramCache::schedule_key(const Layout& layout, int64_t micro_batches) {
-  return {leanest_schedule(find_schedule(layout.schedule, "layout"), int(layout.chunks)).name,
+  return {&leanest_schedule(find_schedule(layout.schedule, "layout"), int(layout.chunks)),
           layout.pipeline,
           layout.chunks,
           micro_batches,

@@ -8,12 +8,12 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "core/activation_peaks.h"
 #include "core/layout.h"
 #include "core/schedule.h"
+#include "core/schedule_catalog.h"
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
 #include "planner/search/order_bound.h"
@@ -34,7 +34,7 @@ class ProgramCache {
 
  private:
   struct Key {
-    std::string schedule;
+    const ScheduleEntry* schedule;
     int64_t pipeline, chunks, micro_batches;
     bool reduces, gathers, tied, overlap_transfer;
     auto operator<=>(const Key&) const = default;
