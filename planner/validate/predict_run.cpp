@@ -7,6 +7,7 @@
 #include <memory>
 #include <numeric>
 #include <regex>
+#include <utility>
 
 #include "core/error.h"
 #include "core/schedule_catalog.h"
@@ -76,6 +77,16 @@ std::string framework_of(const RunRecord& run) {
   return has(f, "NeMo") || has(f, "Bridge") ? "nemo" : "megatron-core";
 }
 
+// torchtitan compiled the whole model but not the loss until 2025 (pytorch/torchtitan at 9dec370, train.py).
+bool loss_is_eager(const RunRecord& run) {
+  return has(run.source, "_202412_") || (run.compiled && !*run.compiled);
+}
+
+// fp32 copies of the logits that an eager loss has: the cast, its logarithmic softmax and the gradient. Over
+// a vocabulary in shares the shifted logits and their exponentials stand beside
+// (torch/distributed/tensor/parallel/ loss.py).
+int64_t logit_copies_of_eager_loss(const RunRecord& run) { return run.tensor.value_or(1) > 1 ? 5 : 3; }
+
 Execution execution_of(const RunRecord& run) {
   Execution e = models::load_framework(framework_of(run), "layout/framework");
   // DeepSpeed's bf16 optimizer keeps gradients in bf16 and their sum in fp32.
@@ -87,6 +98,9 @@ Execution execution_of(const RunRecord& run) {
   if (has(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
   if (has(run.options, "dropout\":0.0") || run.model.norm == NormKind::rms_norm) e.dropout = false;
   if (has(run.options, "hybridep") || has(run.options, "deepep")) e.deduplicates_dispatch = true;
+  if (e.framework == "torchtitan" && loss_is_eager(run)) e.logit_copies = logit_copies_of_eager_loss(run);
+  // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
+  if (has(run.framework, "foundry")) e.loss = LossKernel::fused;
   if (run.compiled && *run.compiled) e.elementwise = ElementwiseKernels::compiled;
   return e;
 }
@@ -128,6 +142,19 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
   return {false, false, false, true};
 }
 
+// A layer belongs to the stage in whose share of the products' weights it begins (huggingface/nanotron,
+// build_model in models/base.py).
+std::vector<int64_t> stages_by_cost(const ModelSpec& m, int64_t stages) {
+  const double layer = double(m.hidden) * (4.0 * double(m.heads * m.head_dim) + 3.0 * double(m.ffn_hidden));
+  const double share = (double(m.layers) * layer + double(m.vocab * m.hidden)) / double(stages);
+  std::vector<int64_t> counts(size_t(stages), 0);
+  for (int64_t l = 0, s = 0; l < m.layers; ++l) {
+    ++counts[size_t(s)];
+    if (double(l + 1) * layer > double(s + 1) * share) s = std::min(s + 1, stages - 1);
+  }
+  return counts.back() > 0 ? counts : even_stages(m.layers, stages);
+}
+
 // Layers of each virtual stage.
 std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
   const int64_t stages = l.stages(), layers = run.model.layers;
@@ -145,6 +172,7 @@ std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
     }
     return counts;
   }
+  if (l.execution.framework == "nanotron") return stages_by_cost(run.model, stages);
   // Embedding and head stand in for a layer each.
   const bool ends_count = run.ends_one_layer_less.value_or(false) || run.embedding_counts_as_layer;
   if (ends_count && (layers + 2) % stages == 0) {
@@ -183,7 +211,9 @@ Layout layout_of(const RunRecord& run, std::vector<std::string>& filled) {
     refuse("layout", fmt::format("{} ranks", fixed * l.data), fmt::format("the {} GPUs", run.gpus));
   l.expert = run.model.moe ? run.expert.value_or(1) : 1;
   const int64_t pool = l.tensor * l.context * l.data;
-  const int64_t split = pool % (l.expert * l.tensor) == 0 && l.expert == 1 ? l.tensor : 1;
+  // Megatron-LM splits experts as it splits all else where nothing else is said
+  // (megatron/core/model_parallel_config.py, expert_tensor_parallel_size).
+  const int64_t split = pool % (l.expert * l.tensor) == 0 ? l.tensor : 1;
   l.expert_tensor = run.model.moe ? run.expert_tensor.value_or(split) : l.tensor;
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
   l.micro_batch = run.micro_batch.value_or(1);
@@ -206,17 +236,29 @@ Layout layout_of(const RunRecord& run, std::vector<std::string>& filled) {
   return l;
 }
 
+// Where operators are chosen one by one (Aceso, EuroSys 2024) the attention core goes first. With most
+// operators of a stage little more than its layers' inputs is left.
+Recompute recompute_of_operators(const std::vector<RunStage>& stages) {
+  const auto most = [](const RunStage& s) { return 2 * s.recomputed_operators > s.operators; };
+  return std::any_of(stages.begin(), stages.end(), most) ? Recompute::full : Recompute::selective;
+}
+
 void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l) {
   l.recomputed_layers.clear();
   l.recompute = Recompute::none;
+  if (recompute == "per" && !run.stages.empty()) {
+    l.recompute = recompute_of_operators(run.stages);
+    return;
+  }
   // torchtitan's selective keeps every other layer, or every other product of each, which is nearer to a
   // quarter.
   const bool half = recompute == "selective" && l.execution.framework == "torchtitan";
-  if (recompute == "full" || recompute == "per" || half) {
+  const bool every_second = has(run.recompute_detail, "2nd layer") || has(run.source, "_202412_");
+  if (recompute == "full" || half) {
     l.recompute = Recompute::full;
     for (const int64_t n : l.layers_per_stage) {
       if (half)
-        l.recomputed_layers.push_back(has(run.recompute_detail, "2nd layer") ? n / 2 : n - n / 4);
+        l.recomputed_layers.push_back(every_second ? n / 2 : n - n / 4);
       else if (run.recomputed_layers_per_stage)
         l.recomputed_layers.push_back(std::min(n, *run.recomputed_layers_per_stage));
     }
@@ -291,20 +333,46 @@ void fix_schedule(const SearchProblem& problem, Layout& l) {
   }
 }
 
-// Peak in the terms of whoever measured it.
-double peak_gib(const RunRecord& run, const Execution& e, const std::vector<RankMemory>& memory) {
-  int64_t bytes = 0;
-  const bool last = has(run.notes, "last rank") || has(run.framework, "CI golden values");
-  for (const RankMemory& m : memory) {
-    if (!last || &m == &memory.back()) bytes = std::max(bytes, m.peak_bytes);
+// ZB-1p and ZB-2p fill every stage with pending work up to the activations of one or two micro-batches per
+// rank, counted in those of the larger of the first two stages (sail-sg/zero-bubble, zerobubble/runtime.py,
+// zero_bubble_max_pending_backward). Behind an input gradient only the products' operands are pending.
+void fill_pending_work(const RunRecord& run, const Estimate& e, int64_t micro_batches,
+                       std::vector<RankMemory>& memory) {
+  const int64_t per_rank = has(run.schedule, "zb-1p") ? 1 : has(run.schedule, "zb-2p") ? 2 : 0;
+  if (per_rank == 0 || e.footprints.size() < 2 || memory.size() != e.footprints.size()) return;
+  const int64_t limit =
+      per_rank * e.layout.pipeline * std::max(e.footprints[0].saved_bytes, e.footprints[1].saved_bytes);
+  for (size_t s = 0; s < memory.size(); ++s) {
+    const StageFootprint& f = e.footprints[s];
+    const int64_t pending = std::min(limit, micro_batches * f.saved_bytes);
+    memory[s].peak_bytes = std::max(memory[s].peak_bytes, f.static_bytes() + memory[s].transfer_buffer_bytes +
+                                                              pending + f.input_gradient_workspace_bytes);
   }
+}
+
+// Which rank's memory the source gives: the fullest unless it says otherwise.
+std::pair<size_t, size_t> measured_ranks(const RunRecord& run, size_t ranks) {
+  if (has(run.notes, "last rank") || has(run.framework, "CI golden values")) return {ranks - 1, ranks};
+  // Only rank 0 writes the row of a benchmark (huggingface/nanotron, log_throughput in helpers.py).
+  if (has(run.framework, "nanotron")) return {0, 1};
+  return {0, ranks};
+}
+
+// Peak in the terms of whoever measured it.
+double peak_gib(const RunRecord& run, const Execution& e, const DeviceSpec& device,
+                const std::vector<RankMemory>& memory) {
+  int64_t bytes = 0;
+  const auto [first, end] = measured_ranks(run, memory.size());
+  for (size_t r = first; r < end; ++r) bytes = std::max(bytes, memory[r].peak_bytes);
   double gib = double(bytes) / double(int64_t{1} << 30);
   const bool whole_device = has(run.notes, "nvidia-smi") || has(run.notes, "how measured is not stated") ||
                             run.family == "flagperf";
   const bool reserved = whole_device || has(run.notes, "reserved memory");
+  const double cached = reserved ? gib * e.allocator_cache : 0.0;
   if (reserved) gib *= 1.0 + e.allocator_slack;
   if (whole_device) gib += e.context_gib;
-  return gib;
+  // The cache is given back where the device is full.
+  return std::max(gib, std::min(gib + cached, double(device.memory_bytes) / double(int64_t{1} << 30)));
 }
 
 }  // namespace
@@ -369,6 +437,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
   }
   if (!any) refuse("layout", reason, "a layout that divides the model and the batch");
   best.breakdown = breakdown(problem, *chosen);
+  fill_pending_work(run, chosen->estimate, micro_batches(best.layout, problem.workload), best.memory);
   for (const std::string& field : open) {
     best.filled.push_back(fmt::format("layout.{} = {}", field,
                                       field == "vpp"           ? std::to_string(best.layout.chunks)
@@ -377,7 +446,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
                                                                : enum_name(best.layout.recompute)));
   }
   best.step_s *= batches;
-  best.peak_gib = peak_gib(run, best.layout.execution, best.memory);
+  best.peak_gib = peak_gib(run, best.layout.execution, problem.cluster.device, best.memory);
   return best;
 }
 

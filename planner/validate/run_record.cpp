@@ -214,7 +214,9 @@ void read_layout(const Fields& f, RunRecord& run) {
   if (!stages->is_array() || stages->size() > 4096) f.wrong("stages", "a list of at most 4096 stages");
   for (size_t s = 0; s < stages->size(); ++s) {
     const Fields stage((*stages)[s], fmt::format("/layout/stages/{}", s));
-    run.stages.push_back({stage.required("gpus", 1, kMostDegree), stage.required("ops", 1, 1 << 20)});
+    const int64_t operators = stage.required("ops", 1, 1 << 20);
+    run.stages.push_back({stage.required("gpus", 1, kMostDegree), operators,
+                          stage.whole("recompute_ops", 0, operators).value_or(operators)});
   }
 }
 
@@ -227,6 +229,7 @@ RunRecord read_run_record(const Json& json, const std::string& where) {
   run.family = f.text_or("family", "unnamed");
   run.framework = f.text_or("framework");
   run.notes = f.text_or("notes");
+  run.source = f.dumped("source");
   read_model(f.object("model"), run);
   read_hardware(f.object("hardware"), run);
   read_layout(f.object("layout"), run);

@@ -15,12 +15,12 @@ namespace mpt::planner {
 
 /// A pipeline stage of a run whose stages differ, as the source counts it.
 struct RunStage {
-  int64_t gpus = 1, operators = 1;
+  int64_t gpus = 1, operators = 1, recomputed_operators = 0;
 };
 
 struct RunRecord {
-  std::string id, family, framework, notes,
-      options;  // options: the text of everything else that the source said
+  std::string id, family, framework, notes, source;
+  std::string options;  // the text of everything else that the source said
   ModelSpec model;
   int64_t sequence = 0;
 

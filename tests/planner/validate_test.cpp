@@ -151,5 +151,85 @@ TEST(PredictRun, PhysicsPointsTheRightWay) {
   EXPECT_GT(predicted(json).peak_gib, predicted(record()).peak_gib) << "half the model on each GPU";
 }
 
+Json small_pipeline(const char* framework, int stages) {
+  Json json = record();
+  json["framework"] = framework;
+  json["hardware"]["gpus"] = json["layout"]["pp"] = stages;
+  json["layout"]["tp"] = 1;
+  json["layout"]["sequence_parallel"] = false;
+  json["layout"]["micro_batch"] = 1;
+  json["layout"]["global_batch"] = 64;
+  json["layout"]["recompute"] = "none";
+  json["layout"]["schedule"] = "1f1b";
+  return json;
+}
+
+// Qi et al. 2023 (arXiv:2401.10241), tables 3 and 4: 6.2B parameters, 8 stages, 3 sequences of 1,024 tokens a
+// micro-batch; 39, 42 and 70 GB.
+TEST(PredictRun, PendingWeightGradientsFillZeroBubblesLimit) {
+  Json json = small_pipeline("Megatron-LM fork (sail-sg zero-bubble)", 8);
+  for (const auto& [field, value] : {std::pair{"layers", 30},
+                                     {"hidden", 4096},
+                                     {"ffn_hidden", 16384},
+                                     {"heads", 32},
+                                     {"kv_heads", 32},
+                                     {"seq_len", 1024}})
+    json["model"][field] = value;
+  json["layout"]["first_last_stage_one_layer_less"] = true;
+  json["layout"]["micro_batch"] = 3;
+  json["layout"]["global_batch"] = 72;
+  for (const auto& [schedule, gib] : {std::pair{"1f1b", 39.0}, {"zb-1p", 42.0}, {"zb-2p", 70.0}}) {
+    json["layout"]["schedule"] = schedule;
+    EXPECT_NEAR(predicted(json).peak_gib / gib, 1.0, 0.04) << schedule;
+  }
+  json["layout"]["global_batch"] = 6;
+  EXPECT_NEAR(predicted(json).peak_gib / 21.0, 1.0, 0.04)
+      << "no more is pending than there are micro-batches";
+}
+
+// A layer of 4 x 2,048^2 + 3 x 8,192 x 2,048 weights, a head of 131,072 x 2,048, which is as much as four:
+// the eleventh of the 16 layers begins in the first half.
+TEST(PredictRun, NanotronSplitsByWeightsAndReportsItsFirstRank) {
+  Json json = small_pipeline("nanotron 0.5", 2);
+  for (const auto& [field, value] : {std::pair{"layers", 16},
+                                     {"hidden", 2048},
+                                     {"ffn_hidden", 8192},
+                                     {"heads", 32},
+                                     {"kv_heads", 32},
+                                     {"seq_len", 4096},
+                                     {"vocab", 131072}})
+    json["model"][field] = value;
+  json["layout"]["precision"] = "bf16";
+  const RunPrediction p = predicted(json);
+  EXPECT_EQ(p.layout.layers_per_stage, (std::vector<int64_t>{11, 5}));
+  EXPECT_EQ(p.peak_gib, double(p.memory.front().peak_bytes) / double(int64_t{1} << 30));
+}
+
+TEST(PredictRun, OperatorsThatRecomputeSayHowMuchOfALayerDoes) {
+  Json json = small_pipeline("Aceso runtime (Megatron-LM 2.x fork)", 2);
+  json["layout"]["recompute"] = "per";
+  const auto recompute_of = [&](int first, int second) {
+    json["layout"]["stages"] = Json::array({{{"gpus", 1}, {"ops", 157}, {"recompute_ops", first}},
+                                            {{"gpus", 1}, {"ops", 158}, {"recompute_ops", second}}});
+    return predicted(json).layout.recompute;
+  };
+  EXPECT_EQ(recompute_of(60, 40), Recompute::selective);
+  EXPECT_EQ(recompute_of(120, 40), Recompute::full);
+}
+
+TEST(PredictRun, ExpertsAreSplitAsAllElseWhereNothingIsSaid) {
+  Json json = record();
+  json["model"]["moe"] = {{"experts", 8}, {"topk", 2}, {"expert_ffn", 1024}};
+  json["hardware"]["gpus"] = 16;
+  json["layout"]["tp"] = 2;
+  json["layout"]["dp"] = 8;
+  json["layout"]["ep"] = 4;
+  json["layout"]["micro_batch"] = 1;
+  json["layout"]["global_batch"] = 64;
+  EXPECT_EQ(predicted(json).layout.expert_split(), 2);
+  json["layout"]["etp"] = 1;
+  EXPECT_EQ(predicted(json).layout.expert_split(), 1);
+}
+
 }  // namespace
 }  // namespace mpt::planner
