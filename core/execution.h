@@ -47,8 +47,15 @@ struct Execution {
   // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator
   // that keeps something for backward.
   bool recomputes_whole_layer = false;
-  int64_t logit_copies =
-      1;  // with LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed
+  // Selective recompute keeps the attention core's output, which the projection behind it reads; else the
+  // core gives it anew.
+  bool keeps_core_output = false;
+  // Products add weight gradients to the gradient buffers themselves and leave an empty gradient to autograd:
+  // one for each shape of a layer's weights stays, and the head's comes and goes.
+  bool empty_gradients = false;
+  // With LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed. One: it
+  // becomes the softmax and then the gradient in place.
+  int64_t logit_copies = 1;
   // Where weight gradients are computed apart, only products' inputs and the gradients of their outputs wait
   // for them (arXiv:2401.10241, section 2.1); else everything that backward needs does.
   bool frees_after_input_gradient = false;
@@ -66,6 +73,9 @@ struct Execution {
   /// take, and what the allocator cannot use.
   double context_gib = 0.0;
   double allocator_slack = 0.0;  // share of the tensors
+  // What the allocator has beside, cached, and gives back before it fails: read as used, but not needed.
+  // Share of the tensors.
+  double allocator_cache = 0.0;
   int64_t extra_kept_bytes =
       0;  // per token and hidden unit: what a layer keeps beyond what its operators need
 
@@ -88,6 +98,10 @@ struct Execution {
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
     v.field("recomputes_whole_layer", &T::recomputes_whole_layer,
             "full recompute runs the last projection again", optional_field());
+    v.field("keeps_core_output", &T::keeps_core_output,
+            "selective recompute keeps the attention core's output", optional_field());
+    v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays",
+            optional_field());
     v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",
             optional_field(between(0, 16)));
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,
@@ -109,6 +123,8 @@ struct Execution {
     v.field("context_gib", &T::context_gib, "GiB of a process beside its tensors",
             optional_field(between(0, 64)));
     v.field("allocator_slack", &T::allocator_slack, "share of tensors that the allocator loses",
+            optional_field(between(0, 1)));
+    v.field("allocator_cache", &T::allocator_cache, "share of tensors that the allocator keeps cached",
             optional_field(between(0, 1)));
     v.field("extra_kept_bytes", &T::extra_kept_bytes,
             "bytes that a layer keeps per token and hidden unit beside", optional_field(between(0, 1000)));

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "models/layer_builder.h"
 
@@ -69,6 +71,21 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   if (layout.zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
 }
 
+// One of each shape, in the weights' own precision; of routed experts one expert's.
+int64_t empty_gradient_bytes(const std::vector<LayerProgram>& layers, Precision precision) {
+  std::set<std::pair<int64_t, int64_t>> shapes;
+  for (const LayerProgram& layer : layers) {
+    for (const Operator& op : layer.operators) {
+      if (op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear)
+        shapes.emplace(op.shape.columns, op.shape.inner);
+    }
+  }
+  int64_t bytes = 0;
+  for (const auto& [columns, inner] : shapes)
+    bytes += LayerBuilder::rounded(columns * inner * element_bytes(precision));
+  return bytes;
+}
+
 }  // namespace
 
 int64_t dense_shard(const Layout& layout) { return layout.zero == 0 ? 1 : layout.shard; }
@@ -92,12 +109,16 @@ StagePieces::StagePieces(const ModelSpec& model, const Layout& layout, int64_t s
     }
   }
   bool dense = false, experts = false;
+  std::vector<LayerProgram> layers;
   for (int64_t l = 0; l < model.layers && !(dense && experts); ++l) {
     bool& seen = layer_has_experts(model, l) ? experts : dense;
     if (seen) continue;
     seen = true;
-    (layer_has_experts(model, l) ? experts_ : dense_) = piece_of(layer_program(model, l, layout, sequence));
+    layers.push_back(layer_program(model, l, layout, sequence));
+    (layer_has_experts(model, l) ? experts_ : dense_) = piece_of(layers.back());
   }
+  if (layout.execution.empty_gradients)
+    empty_gradient_bytes_ = empty_gradient_bytes(layers, layout.precision);
   const int64_t tokens = layout.micro_batch * sequence / layout.context;
   boundary_bytes_ = LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) *
                                           model.hidden * element_bytes(layout.precision));
@@ -246,8 +267,11 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   if (!layout.execution.frees_after_input_gradient)
     footprint.saved_for_weight_bytes +=
         content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
-  footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes;
-  footprint.backward_workspace_bytes = backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes;
+  // Stays for good, and one action runs at a time: a rank has it once.
+  const int64_t stays = empty_gradient_bytes_;
+  footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes + stays;
+  footprint.backward_workspace_bytes =
+      backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
   set_split_workspaces(layout, pieces, content, footprint);
   if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {
     const int64_t rows = (model_.vocab + layout.tensor - 1) / layout.tensor;

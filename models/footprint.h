@@ -73,6 +73,7 @@ class StagePieces {
   int64_t tied_parameters_ = 0;  // of the head, which the embedding has already where they are together
   int64_t position_parameters_ = 0;
   int64_t boundary_bytes_ = 0;
+  int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
 };
 
 /// Ranks over which the state of dense weights, and of routed experts, is shared out: 1 without ZeRO.

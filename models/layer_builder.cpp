@@ -166,6 +166,9 @@ LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {
   add(std::move(op));
   keep(input, input);
   last().backward_workspace_bytes = last().gradient_kept_bytes = input;
+  // As two kernels: the gate's activation is kept for the product with the other half.
+  if (last().shape.gated && layout_.execution.elementwise == ElementwiseKernels::eager)
+    keep_both(rounded(last().shape.rows * last().shape.columns * unit_));
   return *this;
 }
 

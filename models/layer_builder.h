@@ -130,8 +130,10 @@ class LayerBuilder {
   LayerBuilder& saves_copies(int64_t columns) {
     return keep_both(rounded(expert_rows() * columns * product_unit()));
   }
-  /// The attention core's output, which selective recompute drops.
-  LayerBuilder& saves_core_output(int64_t columns) { return keep(bytes(columns), 0); }
+  /// The attention core's output.
+  LayerBuilder& saves_core_output(int64_t columns) {
+    return keep(bytes(columns), execution().keeps_core_output ? bytes(columns) : 0);
+  }
 
   /// A decoder layer: with full recompute only its input is kept.
   LayerProgram take_layer();

@@ -132,15 +132,19 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
   const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
   b.norm("head.norm", model.hidden);
   b.linear({"head.output", rows, model.hidden, model.head_bias, Parallel::columns}).saves(model.hidden);
+  if (b.execution().empty_gradients)
+    b.last().backward_workspace_bytes +=
+        LayerBuilder::rounded(rows * model.hidden * element_bytes(layout.precision));
   b.add({"head.loss", b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
   b.last().forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   if (b.execution().loss == LossKernel::fp32) {
-    // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient.
+    // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
+    // all of that is done in place, the gradient in 16 bits takes the logits' place.
     const int64_t copy = LayerBuilder::rounded(b.tokens() * rows * 4);
     b.last().saved_bytes += copy;
     b.last().saved_bytes_selective += copy;
     b.last().forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
-    b.last().backward_workspace_bytes = copy;
+    b.last().backward_workspace_bytes = b.execution().logit_copies > 1 ? copy : 0;
   }
   if (layout.tensor > 1) {
     b.last().forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};

@@ -42,6 +42,78 @@ TEST(Framework, StatesHaveTheBytesThatItSays) {
   EXPECT_NEAR(double(changed.optimizer_bytes) / double(own.optimizer_bytes), 8.0 / 12.0, 1e-6);
 }
 
+// Korthikanti et al. 2022 (arXiv:2205.05198), table 2: selective recompute leaves s b h (10 + 24 / t), of
+// which 2 / t are the attention core's output.
+TEST(Framework, SelectiveRecomputeKeepsThePapersBytes) {
+  const ModelSpec model = load_model("gpt3-175b");
+  Layout layout;
+  layout.precision = Precision::fp16;
+  layout.tensor = 8;
+  layout.execution.attention = AttentionKernel::unfused;
+  layout.execution.dropout = layout.execution.keeps_core_output = true;
+  const double sbh = 2048.0 * double(model.hidden);
+  const auto kept = double(saved_bytes(layer_program(model, 0, layout, 2048), Recompute::selective));
+  EXPECT_NEAR(kept / (sbh * (10 + 24.0 / 8)), 1.0, 0.002);
+}
+
+// Llama 3 70B on four tensor ranks: one empty gradient each for queries with keys and values, the projection
+// behind the core, the gate with its other half and the way down; and the head's while its gradient is made.
+TEST(Framework, EmptyGradientsStayOncePerShape) {
+  const ModelSpec model = load_model("llama3-70b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 4;
+  layout.pipeline = 2;
+  layout.layers_per_stage = {40, 40};
+  const auto stages = [&](bool empty) {
+    layout.execution.empty_gradients = empty;
+    return stage_footprints(model, layout, {8, 4096});
+  };
+  const auto without = stages(false), with = stages(true);
+  const int64_t shapes = 2 * 8192 * (10240 + 8192 + 2 * 28672 + 28672) / 4, head = 2 * 8192 * (128256 / 4);
+  EXPECT_EQ(with[0].forward_workspace_bytes - without[0].forward_workspace_bytes, shapes);
+  EXPECT_EQ(with[0].backward_workspace_bytes - without[0].backward_workspace_bytes, shapes);
+  const auto backward = [&](bool empty) {
+    layout.execution.empty_gradients = empty;
+    int64_t sum = 0;
+    for (const Operator& op : head_program(model, layout, 4096).operators) sum += op.backward_workspace_bytes;
+    return sum;
+  };
+  EXPECT_EQ(backward(true) - backward(false), head);
+  EXPECT_EQ(with[0].static_bytes(), without[0].static_bytes());
+}
+
+// Megatron-LM's cross entropy casts once and computes in place
+// (megatron/core/tensor_parallel/cross_entropy.py): 2 and 4 bytes per logit. With two copies there are 4 more
+// on the way there and back.
+TEST(Framework, LogitsAreCastAsOftenAsItSays) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.execution.loss = LossKernel::fp32;
+  const auto loss = [&](int64_t copies) {
+    layout.execution.logit_copies = copies;
+    return head_program(model, layout, 4096).operators.back();
+  };
+  const int64_t logits = 4096 * model.vocab;
+  EXPECT_EQ(loss(1).saved_bytes, 6 * logits);
+  EXPECT_EQ(loss(1).backward_workspace_bytes, 0);
+  EXPECT_EQ(loss(2).forward_workspace_bytes - loss(1).forward_workspace_bytes, 4 * logits);
+  EXPECT_EQ(loss(2).backward_workspace_bytes, 4 * logits);
+}
+
+// silu(gate) * up as two kernels keeps silu(gate) besides both halves.
+TEST(Framework, EagerGatesKeepTheirActivation) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const auto kept = [&](ElementwiseKernels kernels) {
+    layout.execution.elementwise = kernels;
+    return saved_bytes(layer_program(model, 0, layout, 4096), Recompute::none);
+  };
+  EXPECT_EQ(kept(ElementwiseKernels::eager) - kept(ElementwiseKernels::fused), 2 * 4096 * model.ffn_hidden);
+}
+
 // Qi et al. 2023 (arXiv:2401.10241), section 2.1: behind the input gradient 32 s b h of a GPT layer's bytes
 // wait for the weight gradient.
 TEST(Framework, WeightGradientsWaitWithTheirOperandsAlone) {
