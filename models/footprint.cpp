@@ -98,7 +98,7 @@ int64_t expert_shard(const Layout& layout) {
 
 StagePieces::StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence) : model_(model) {
   embedding_ = piece_of(embedding_program(model, layout, sequence));
-  const LayerProgram head = head_program(model, layout, sequence);
+  const LayerProgram head = last_stage_program(model, layout, sequence);
   head_ = piece_of(head);
   for (auto& kept : head_.kept) kept = head_.computed;
   for (auto& kept : embedding_.kept) kept = embedding_.computed;

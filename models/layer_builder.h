@@ -43,6 +43,7 @@ class LayerBuilder {
   const ModelSpec& model() const { return model_; }
   const Execution& execution() const { return layout_.execution; }
   int64_t tokens() const { return tokens_; }
+  int64_t tensor_ranks() const { return layout_.tensor; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t expert_share(int64_t whole) const {
     return (whole + layout_.expert_split() - 1) / layout_.expert_split();

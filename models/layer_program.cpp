@@ -127,30 +127,67 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
   return b.take();
 }
 
-LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
-  LayerBuilder b(model, layout, sequence, 0);
-  const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
-  b.norm("head.norm", model.hidden);
-  b.linear({"head.output", rows, model.hidden, model.head_bias, Parallel::columns}).saves(model.hidden);
+namespace {
+
+// Output projection and loss over this rank's share of the vocabulary.
+void add_loss(LayerBuilder& b, const std::string& name) {
+  const ModelSpec& m = b.model();
+  const int64_t rows = b.share(m.vocab);
+  b.linear({name + ".output", rows, m.hidden, m.head_bias, Parallel::columns}).saves(m.hidden);
   if (b.execution().empty_gradients)
     b.last().backward_workspace_bytes +=
-        LayerBuilder::rounded(rows * model.hidden * element_bytes(layout.precision));
-  b.add({"head.loss", b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
-  b.last().forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
+        LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
+  b.add({name + ".loss", b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
+  Operator& loss = b.last();
+  loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   if (b.execution().loss == LossKernel::fp32) {
     // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
     // all of that is done in place, the gradient in 16 bits takes the logits' place.
     const int64_t copy = LayerBuilder::rounded(b.tokens() * rows * 4);
-    b.last().saved_bytes += copy;
-    b.last().saved_bytes_selective += copy;
-    b.last().forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
-    b.last().backward_workspace_bytes = b.execution().logit_copies > 1 ? copy : 0;
+    loss.saved_bytes += copy;
+    loss.saved_bytes_selective += copy;
+    loss.forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
+    loss.backward_workspace_bytes = b.execution().logit_copies > 1 ? copy : 0;
   }
-  if (layout.tensor > 1) {
-    b.last().forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
-  }
+  if (b.tensor_ranks() > 1) loss.forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
+}
+
+}  // namespace
+
+LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
+  LayerBuilder b(model, layout, sequence, 0);
+  b.norm("head.norm", model.hidden);
+  add_loss(b, "head");
   b.add_gathered_tokens();
   return b.take();
+}
+
+LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
+  LayerProgram program = head_program(model, layout, sequence);
+  const auto append = [&](const std::vector<Operator>& operators) {
+    program.operators.insert(program.operators.end(), operators.begin(), operators.end());
+  };
+  for (int64_t i = 0; i < model.next_token_layers; ++i) {
+    LayerBuilder before(model, layout, sequence, 0), behind(model, layout, sequence, 0);
+    OperatorShape lookup = before.shape(OperatorKind::embedding, model.hidden);
+    lookup.inner = before.share(model.vocab);
+    before.add({"next_token.embedding", lookup});
+    // The embedding's weights are there unless they lie on another stage; the head's serve again.
+    if (i == 0 && layout.stages() > 1) before.last().parameters = lookup.inner * model.hidden;
+    before.norm("next_token.embedding_norm", model.hidden).norm("next_token.norm", model.hidden);
+    const int64_t columns = before.share(model.hidden), inner = 2 * model.hidden;
+    before.linear({"next_token.projection", columns, inner, false, Parallel::columns}).saves(inner);
+    behind.norm("next_token.head_norm", model.hidden);
+    add_loss(behind, "next_token");
+    LayerProgram loss = behind.take();
+    for (Operator& op : loss.operators) {
+      if (op.shape.kind == OperatorKind::linear) op.parameters = 0;
+    }
+    append(before.take().operators);
+    append(layer_program(model, model.layers - 1, layout, sequence).operators);
+    append(loss.operators);
+  }
+  return program;
 }
 
 ParameterShare parameter_share(const LayerProgram& program) {

@@ -62,6 +62,10 @@ LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& 
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
 /// Final norm, output projection and loss.
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
+/// The head, and behind it what predicts further tokens (DeepSeek-V3, arXiv:2412.19437, section 2.2): for
+/// each of them a projection of the hidden state and the next token's embedding, a decoder layer and the head
+/// again, all on the last stage, which needs the embedding's weights, too.
+LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
 
 /// Parameters of one rank: those of routed experts apart from all others.
 struct ParameterShare {

@@ -120,8 +120,10 @@ PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequ
   embedding_ = alike != nullptr
                    ? alike->embedding_
                    : price(models::embedding_program(model, layout, sequence), Piece::embedding)[0];
-  head_ =
-      alike != nullptr ? alike->head_ : price(models::head_program(model, layout, sequence), Piece::head)[0];
+  // The layers behind the head may have experts.
+  head_ = alike != nullptr && model.next_token_layers == 0
+              ? alike->head_
+              : price(models::last_stage_program(model, layout, sequence), Piece::head)[0];
   std::array<int32_t, StageKind::kLayerKinds> seen{};
   before_.reserve(size_t(model.layers) + 1);
   before_.push_back(seen);

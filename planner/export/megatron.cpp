@@ -120,6 +120,7 @@ void add_model(const Plan& plan, Arguments& a, std::vector<std::string>& warning
   a.value("attention-dropout", 0.0);
   a.value("hidden-dropout", 0.0);
   add_experts(m, a, warnings);
+  if (m.next_token_layers > 0) a.value("mtp-num-layers", m.next_token_layers);
   if (m.norm_placement != NormPlacement::pre || m.parallel_residual || m.embedding_norm)
     warnings.push_back("the model's arrangement of norms and residuals has no flag: check the model");
 }

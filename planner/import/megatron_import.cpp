@@ -207,6 +207,7 @@ ModelSpec model_of(const Flags& f) {
     m.head_dim = m.latent->nope_head_dim + m.latent->rope_head_dim;
   }
   if (f.number("num-experts", 0) > 0) m.moe = experts_of(f, m);
+  m.next_token_layers = f.number("mtp-num-layers", 0);
   return m;
 }
 

@@ -169,6 +169,24 @@ TEST(LayerProgram, LatentAttentionAndExpertsKeepEachTensorOnce) {
   EXPECT_EQ(saved_bytes(program, Recompute::none), expected);
 }
 
+// DeepSeek-V3 (arXiv:2412.19437, section 2.2 and its published checkpoint): its one next-token layer has 11.5
+// billion parameters of its own beside 0.9 billion each of the embedding and the head that it shares.
+TEST(LayerProgram, NextTokenLayersComeBehindTheHead) {
+  const ModelSpec m = load_model("deepseek-v3");
+  Layout layout = layout_of(1, 1, Precision::bf16);
+  const auto added = [&] {
+    return parameters(last_stage_program(m, layout, 4096)) - parameters(head_program(m, layout, 4096));
+  };
+  EXPECT_NEAR(double(added()) / 11.6e9, 1.0, 0.01);
+  const int64_t together = added();
+  layout.pipeline = 2;
+  EXPECT_EQ(added() - together, m.vocab * m.hidden) << "the embedding is on the first stage";
+  const double head = double(saved_bytes(head_program(m, layout, 4096), Recompute::none));
+  const double layer = double(saved_bytes(layer_program(m, 60, layout, 4096), Recompute::none));
+  EXPECT_NEAR(double(saved_bytes(last_stage_program(m, layout, 4096), Recompute::none)) / (2 * head + layer),
+              1.0, 0.1);
+}
+
 TEST(LayerProgram, FullRecomputeKeepsTheInputAlone) {
   const ModelSpec m = load_model("gpt2-124m");
   const LayerProgram program = layer_program(m, 0, layout_of(1, 4), 256);
@@ -185,6 +203,8 @@ TEST(Footprint, StagesAddUpToTheModel) {
     const auto stages = stage_footprints(m, layout, {1, 128});
     int64_t bytes = 0;
     for (const StageFootprint& stage : stages) bytes += stage.parameter_bytes;
+    // What predicts further tokens is not counted as the model's.
+    bytes -= 4 * (parameters(last_stage_program(m, layout, 128)) - parameters(head_program(m, layout, 128)));
     // A tied table stands on both ends; each stage's buffer is rounded up.
     const int64_t copies = m.tied_embeddings ? m.vocab * m.hidden : 0;
     EXPECT_NEAR(double(bytes), double((count_parameters(m).total + copies) * 4), 4 * 64.0) << name;
