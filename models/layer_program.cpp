@@ -173,7 +173,7 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
     lookup.inner = before.share(model.vocab);
     before.add({"next_token.embedding", lookup});
     // The embedding's weights are there unless they lie on another stage; the head's serve again.
-    if (i == 0 && layout.stages() > 1) before.last().parameters = lookup.inner * model.hidden;
+    if (i == 0 && layout.pipeline > 1) before.last().parameters = lookup.inner * model.hidden;
     before.norm("next_token.embedding_norm", model.hidden).norm("next_token.norm", model.hidden);
     const int64_t columns = before.share(model.hidden), inner = 2 * model.hidden;
     before.linear({"next_token.projection", columns, inner, false, Parallel::columns}).saves(inner);

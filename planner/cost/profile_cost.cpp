@@ -177,7 +177,7 @@ class ProfileCost final : public CostSource {
     layout.sequence_parallel = false;
     layout.context = 1;
     if (piece == Piece::embedding) return models::embedding_program(model_, layout, sequence_);
-    if (piece == Piece::head) return models::head_program(model_, layout, sequence_);
+    if (piece == Piece::head) return models::last_stage_program(model_, layout, sequence_);
     const bool experts = std::any_of(program.operators.begin(), program.operators.end(),
                                      [](const models::Operator& op) { return op.expert_parameters; });
     int64_t layer = 0;

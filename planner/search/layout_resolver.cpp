@@ -9,8 +9,10 @@
 namespace mpt::planner {
 
 SharedSplit LayoutResolver::split_of(const Layout& l) {
+  // The layers behind the head have a copy of the embedding where that lies on another rank.
+  const bool copies_embedding = problem_.model.next_token_layers > 0 && l.pipeline > 1;
   const SplitKey key{l.tensor,         l.context,           l.context_method, l.expert,
-                     l.expert_split(), l.sequence_parallel, l.micro_batch};
+                     l.expert_split(), l.sequence_parallel, l.micro_batch,    copies_embedding};
   if (last_split_ && key == last_key_) return last_split_;
   SharedSplit& split = splits_[key];
   if (!split) {

@@ -52,7 +52,7 @@ class LayoutResolver {
   ProgramCache& programs() { return programs_; }
 
  private:
-  using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t>;
+  using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t, bool>;
 
   // Layers of each stage; equal ones are one and the same.
   using Division = const std::vector<int64_t>*;

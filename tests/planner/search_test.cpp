@@ -92,6 +92,7 @@ TEST(Search, EveryPeakIsAtLeastItsFloorAndTheLeastNeedIsTold) {
       std::string split = fmt::format("tp{}", layout.tensor);
       if (layout.context > 1) split += fmt::format(" cp{}", layout.context);
       split += fmt::format(" pp{} dp{}", layout.pipeline, layout.data);
+      if (layout.expert > 1) split += fmt::format(" ep{}", layout.expert);
       const auto [at, fresh] = nearest.try_emplace(split, rejection->needed);
       at->second = std::min(at->second, rejection->needed);
     }

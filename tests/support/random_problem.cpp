@@ -24,6 +24,11 @@ RandomProblem::RandomProblem(uint32_t seed) : random(seed) {
   problem.precision = pick({0, 1}) == 0 ? Precision::fp32 : Precision::bf16;
   cluster.cores_per_node = pick({1, 2, 8});
   limit_space();
+  if (seed % 3 == 2) {  // experts in every layer or every other one, and a layer behind the head
+    problem.model = test::little_mixtral(problem.model.layers);
+    problem.model.moe->layer_interval = 1 + int64_t(random() % 2);
+    problem.model.next_token_layers = int64_t(random() % 2);
+  }
   source = planner::make_roofline_cost(cluster);
   problem.cost = source.get();
 }
