@@ -110,7 +110,7 @@ def wrong_plan(folder, model, profile, base):
     plan("more memory than there is", "--memory 100TiB is more than", "Certificate", options=["--memory", "100TiB"], code=0)
     plan("more ranks than devices", "--ranks", "at most the 4 devices", options=["--ranks", "5"])
     plan("ranks of none", "--ranks", options=["--ranks", "0"])
-    plan("fewer ranks", "tp1 pp1 dp2", options=["--ranks", "2"], code=0)
+    plan("fewer ranks", "tp1 pp1 dp2", options=["--ranks", "2", "--tp", "1", "--pp", "1"], code=0)
     plan("degrees that do not multiply", "no allowed tensor x pipeline x data is 4 ranks", options=["--tp", "3"])
     plan("micro-batch that does not divide", "no allowed micro-batch divides", options=["--micro-batch", "3"])
     plan("chunks without a schedule", "no allowed schedule and chunks", options=["--pp", "4", "--schedule", "1f1b", "--chunks", "2"])
