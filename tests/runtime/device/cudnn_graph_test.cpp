@@ -4,6 +4,7 @@
 // runs. Engines are refused without a libcuda.so.1, for which the toolkit's stub will do
 // (tests/runtime/CMakeLists.txt).
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -25,6 +26,8 @@ class CudnnGraphs : public ::testing::TestWithParam<std::tuple<DataType, Attenti
  protected:
   void SetUp() override {
     if (load_cudnn() == nullptr) GTEST_SKIP() << "libcudnn.so.9 is not here";
+    if (::dlopen("libcuda.so.1", RTLD_LAZY) == nullptr)
+      GTEST_SKIP() << "no libcuda.so.1, not even the toolkit's stub";
   }
 };
 
