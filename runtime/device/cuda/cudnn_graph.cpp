@@ -4,9 +4,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <numeric>
-#include <utility>
-
 #include "core/error.h"
 
 namespace mpt::runtime::cuda {
@@ -115,63 +112,60 @@ TensorId CudnnGraph::inside(cudnnDataType_t type, const Shape& shape) {
   return add_tensor(type, shape, false, false);
 }
 
-const CudnnDescriptor& CudnnGraph::at(TensorId id) const { return tensors_[size_t(id)]; }
+const CudnnDescriptor* CudnnGraph::at(TensorId id) const { return &tensors_[size_t(id)]; }
+
+void CudnnGraph::add_operation(cudnnBackendDescriptorType_t type, const Attributes& attributes) {
+  CudnnDescriptor operation(library_, type);
+  for (const auto& [name, descriptor] : attributes) operation.set(name, *descriptor);
+  operation.finalize();
+  operations_.push_back(std::move(operation));
+}
 
 void CudnnGraph::matmul(TensorId a, TensorId b, TensorId c) {
   CudnnDescriptor& how = kept_.emplace_back(library_, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
   how.finalize();
-  CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, how);
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a));
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b));
-  operation.set(CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(c));
-  operation.finalize();
-  operations_.push_back(std::move(operation));
+  add_operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, {{CUDNN_ATTR_OPERATION_MATMUL_DESC, &how},
+                                                            {CUDNN_ATTR_OPERATION_MATMUL_ADESC, at(a)},
+                                                            {CUDNN_ATTR_OPERATION_MATMUL_BDESC, at(b)},
+                                                            {CUDNN_ATTR_OPERATION_MATMUL_CDESC, at(c)}});
 }
 
-CudnnDescriptor CudnnGraph::pointwise_descriptor(cudnnPointwiseMode_t mode, cudnnDataType_t compute,
-                                                 std::optional<int64_t> axis) const {
-  CudnnDescriptor how(library_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+const CudnnDescriptor* CudnnGraph::pointwise_mode(cudnnPointwiseMode_t mode, cudnnDataType_t compute,
+                                                  std::optional<int64_t> axis) {
+  CudnnDescriptor& how = kept_.emplace_back(library_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
   how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
   if (axis) how.set(CUDNN_ATTR_POINTWISE_AXIS, *axis);
   how.finalize();
-  return how;
+  return &how;
 }
 
-void CudnnGraph::add_pointwise(const CudnnDescriptor& how, TensorId x, std::optional<TensorId> b,
+void CudnnGraph::add_pointwise(const CudnnDescriptor* mode, TensorId x, std::optional<TensorId> b,
                                std::optional<TensorId> mask, TensorId y) {
-  CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, at(x));
-  if (b) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, at(*b));
-  if (mask) operation.set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, at(*mask));
-  operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, at(y));
-  operation.finalize();
-  operations_.push_back(std::move(operation));
+  Attributes attributes{{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, mode},
+                        {CUDNN_ATTR_OPERATION_POINTWISE_XDESC, at(x)},
+                        {CUDNN_ATTR_OPERATION_POINTWISE_YDESC, at(y)}};
+  if (b) attributes.emplace_back(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, at(*b));
+  if (mask) attributes.emplace_back(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, at(*mask));
+  add_operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, attributes);
 }
 
 void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, TensorId x, TensorId y) {
-  kept_.push_back(pointwise_descriptor(mode, CUDNN_DATA_FLOAT));
-  add_pointwise(kept_.back(), x, {}, {}, y);
+  add_pointwise(pointwise_mode(mode, CUDNN_DATA_FLOAT), x, {}, {}, y);
 }
 void CudnnGraph::pointwise(cudnnPointwiseMode_t mode, TensorId x, TensorId b, TensorId y) {
-  kept_.push_back(pointwise_descriptor(mode, CUDNN_DATA_FLOAT));
-  add_pointwise(kept_.back(), x, b, {}, y);
+  add_pointwise(pointwise_mode(mode, CUDNN_DATA_FLOAT), x, b, {}, y);
 }
 void CudnnGraph::select(TensorId x, TensorId b, TensorId mask, TensorId y) {
-  kept_.push_back(pointwise_descriptor(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT));
-  add_pointwise(kept_.back(), x, b, mask, y);
+  add_pointwise(pointwise_mode(CUDNN_POINTWISE_BINARY_SELECT, CUDNN_DATA_FLOAT), x, b, mask, y);
 }
 void CudnnGraph::index(TensorId x, int64_t axis, TensorId y) {
-  kept_.push_back(pointwise_descriptor(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis));
-  add_pointwise(kept_.back(), x, {}, {}, y);
+  add_pointwise(pointwise_mode(CUDNN_POINTWISE_GEN_INDEX, CUDNN_DATA_INT32, axis), x, {}, {}, y);
 }
 void CudnnGraph::compare(cudnnPointwiseMode_t mode, TensorId x, TensorId b, TensorId y) {
-  kept_.push_back(pointwise_descriptor(mode, CUDNN_DATA_BOOLEAN));
-  add_pointwise(kept_.back(), x, b, {}, y);
+  add_pointwise(pointwise_mode(mode, CUDNN_DATA_BOOLEAN), x, b, {}, y);
 }
 
 void CudnnGraph::reduce(cudnnReduceTensorOp_t mode, TensorId x, TensorId y) {
@@ -180,20 +174,15 @@ void CudnnGraph::reduce(cudnnReduceTensorOp_t mode, TensorId x, TensorId y) {
   how.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
   how.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
   how.finalize();
-  CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, how);
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, at(x));
-  operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, at(y));
-  operation.finalize();
-  operations_.push_back(std::move(operation));
+  add_operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR,
+                {{CUDNN_ATTR_OPERATION_REDUCTION_DESC, &how},
+                 {CUDNN_ATTR_OPERATION_REDUCTION_XDESC, at(x)},
+                 {CUDNN_ATTR_OPERATION_REDUCTION_YDESC, at(y)}});
 }
 
 void CudnnGraph::reshape(TensorId x, TensorId y) {
-  CudnnDescriptor operation(library_, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, at(x));
-  operation.set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, at(y));
-  operation.finalize();
-  operations_.push_back(std::move(operation));
+  add_operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR,
+                {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, at(x)}, {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, at(y)}});
 }
 
 CudnnDescriptor CudnnGraph::operation_graph(const cudnnHandle_t* handle) const {

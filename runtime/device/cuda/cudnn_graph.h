@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mpt::runtime::cuda {
@@ -88,11 +89,14 @@ class CudnnGraph {
   std::vector<CudnnDescriptor> engines_for(const std::string& device_description);
 
  private:
+  using Attributes = std::vector<std::pair<cudnnBackendAttributeName_t, const CudnnDescriptor*>>;
+
   TensorId add_tensor(cudnnDataType_t, const Shape&, bool in_memory, bool by_value);
-  const CudnnDescriptor& at(TensorId) const;
-  CudnnDescriptor pointwise_descriptor(cudnnPointwiseMode_t, cudnnDataType_t compute,
-                                       std::optional<int64_t> axis = {}) const;
-  void add_pointwise(const CudnnDescriptor& mode, TensorId x, std::optional<TensorId> b,
+  const CudnnDescriptor* at(TensorId) const;
+  void add_operation(cudnnBackendDescriptorType_t, const Attributes&);
+  const CudnnDescriptor* pointwise_mode(cudnnPointwiseMode_t, cudnnDataType_t compute,
+                                        std::optional<int64_t> axis = {});
+  void add_pointwise(const CudnnDescriptor* mode, TensorId x, std::optional<TensorId> b,
                      std::optional<TensorId> mask, TensorId y);
   CudnnDescriptor operation_graph(const cudnnHandle_t* handle) const;
   std::vector<CudnnDescriptor> engines(const CudnnDescriptor& graph, const CudnnDescriptor* device) const;
