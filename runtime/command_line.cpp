@@ -87,6 +87,8 @@ void declare(CLI::App& app, RunOptions& o) {
          "any cluster")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda", "emulate"}));
+  app.add_flag("--cuda-graphs", o.graphs,
+               "On GPUs: launch operators that repeat as CUDA graphs, which helps where kernels are small");
   app.add_option("--time-scale", o.time_scale,
                  "Of emulation: 10 sleeps ten times as long, for more exact times")
       ->capture_default_str()
@@ -122,6 +124,8 @@ void check_plan(const Plan& plan, RunOptions& o) {
   };
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
   const bool emulates = o.device == "emulate";
+  if (o.graphs && o.device != "cuda")
+    refuse("--cuda-graphs", "--device " + o.device, "ranks on GPUs", "leave it out");
   if (!emulates && o.data.empty()) refuse("--data", "missing", "files to train on", "see --help");
   if (!emulates) check_supported(plan.model, plan.layout);
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {

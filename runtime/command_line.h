@@ -24,6 +24,7 @@ struct RunOptions {
   int64_t max_restarts = 0;
   std::optional<Launch> launch;  // one of several processes
   std::string transport = "auto";
+  bool graphs = false;
   std::string log, trace, report, device = "auto";
   double time_scale = 1.0;  // of emulation
   std::string slow_rank, slow_link;

@@ -193,8 +193,13 @@ int train(const runtime::RunOptions& o, const Plan& plan, bool restarted, runtim
     runtime::StepMonitor monitor(plan, monitor_options(o, done > 0));
     result = runtime::train(
         plan, o.train,
-        {opened.data.get(), opened.validation.get(), opened.checkpoint.get(), opened.weights.get(), o.launch,
-         backend},
+        {opened.data.get(),
+         opened.validation.get(),
+         opened.checkpoint.get(),
+         opened.weights.get(),
+         o.launch,
+         backend,
+         {o.graphs}},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
   }
   if (!result.steps.empty()) write_outputs(o, plan, result);

@@ -17,7 +17,7 @@ struct Target {
   runtime::DataType type = runtime::DataType::float32;
 
   std::unique_ptr<runtime::Device> make_device(int number = 0) const {
-    return backend == nullptr ? runtime::make_cpu_device() : backend->make_device(number);
+    return backend == nullptr ? runtime::make_cpu_device() : backend->make_device(number, {});
   }
 };
 

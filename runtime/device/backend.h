@@ -14,6 +14,10 @@
 
 namespace mpt::runtime {
 
+struct DeviceOptions {
+  bool graphs = false;  // operators that repeat are launched together, where the hardware can
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -21,7 +25,7 @@ class Backend {
   /// Devices of this machine that the process may use.
   virtual int device_count() const = 0;
   /// The device of rank `number` of this host; ranks share devices where they are more.
-  virtual std::unique_ptr<Device> make_device(int number) = 0;
+  virtual std::unique_ptr<Device> make_device(int number, const DeviceOptions& options) = 0;
   /// How the memory of `devices` travels: those of control.local_ranks(), in that order. `control` brings
   /// ranks together and tells of failures; it and the devices outlive the result. Throws UserError if the
   /// ranks cannot be joined.

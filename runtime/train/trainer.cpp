@@ -86,7 +86,7 @@ class Run {
     std::vector<Device*> devices;
     for (int i = 0; i < count; ++i) {
       devices_.push_back(inputs_.backend == nullptr ? make_cpu_device()
-                                                    : inputs_.backend->make_device(first + i));
+                                                    : inputs_.backend->make_device(first + i, inputs_.device));
       devices.push_back(devices_.back().get());
     }
     if (inputs_.backend != nullptr)

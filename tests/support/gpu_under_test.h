@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runtime/device/backend.h"
@@ -14,5 +16,8 @@ std::unique_ptr<Device> gpu_under_test(std::string& reason);
 
 /// A backend whose ranks all share that device.
 std::unique_ptr<Backend> backend_under_test(std::string& reason);
+
+/// CUDA graphs launched so far in this process; null on a real GPU, where nothing counts them.
+std::optional<int64_t> graph_launches_under_test();
 
 }  // namespace mpt::runtime

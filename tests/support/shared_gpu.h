@@ -11,7 +11,11 @@ namespace mpt::runtime {
 class SharedGpu final : public Backend {
  public:
   int device_count() const override { return 1; }
-  std::unique_ptr<Device> make_device(int) override { return cuda::make_cuda_device(0); }
+  std::unique_ptr<Device> make_device(int, const DeviceOptions& options) override {
+    auto device = cuda::make_cuda_device(0);
+    if (!options.graphs) return device;
+    return cuda::make_graphed_device(std::move(device));
+  }
   std::unique_ptr<World> make_world(World&, const std::vector<Device*>& devices,
                                     std::chrono::milliseconds timeout) override {
     std::vector<Mover*> movers;

@@ -6,7 +6,6 @@
 #include <map>
 #include <mutex>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "core/allocation.h"
@@ -16,11 +15,18 @@
 #include "runtime/device/cuda/gemm.h"
 #include "runtime/device/cuda/kernels.h"
 #include "runtime/device/cuda/memory_pool.h"
+#include "runtime/device/cuda/per_thread.h"
 
 namespace mpt::runtime::cuda {
 
 void fail(cudaError_t status, const char* call) {
   throw RunError(fmt::format("{} failed: {}", call, cudaGetErrorString(status)));
+}
+
+bool is_on_host(const void* data) {
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
+  return attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged;
 }
 
 namespace {
@@ -59,17 +65,11 @@ void with_type(DataType type, F&& body) {
 
 bool is_wide(DataType type) { return type == DataType::float32 || type == DataType::float64; }
 
-bool is_on_host(const void* data) {
-  cudaPointerAttributes attributes{};
-  check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
-  return attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged;
-}
-
 constexpr double kSpin_s = 50e-6;  // a wait that is longer gives the core to others, and looks around
 
 class Impl final : public CudaDevice {
  public:
-  explicit Impl(int index) : index_(index), id_(next_id()++) {
+  explicit Impl(int index) : index_(index) {
     check(cudaSetDevice(index), "cudaSetDevice");
     gemm_ = make_gemm();
     fused_attention_ = make_fused_attention();
@@ -77,32 +77,54 @@ class Impl final : public CudaDevice {
 
   ~Impl() override {
     cudaSetDevice(index_);
-    for (const auto& [ticket, stream] : streams_) cudaStreamSynchronize(stream);
-    for (const auto& [ticket, stream] : streams_) cudaStreamDestroy(stream);
+    const std::vector<Lane*> lanes = lanes_.all();
+    for (const Lane* lane : lanes) cudaStreamSynchronize(lane->stream);
+    for (const Lane* lane : lanes) {
+      for (const Room& room : lane->rooms)
+        pool_.release(MemoryUse::scratch, room.data, room.bytes, lane->stream);
+      cudaStreamDestroy(lane->stream);
+    }
     for (const auto& [content, data] : lists_) cudaFree(data);
   }
 
-  cudaStream_t stream() override {
-    thread_local const uint64_t ticket = next_id()++;
-    thread_local std::unordered_map<uint64_t, cudaStream_t> own;
-    check(cudaSetDevice(index_), "cudaSetDevice");
-    cudaStream_t& stream = own[id_];
-    if (stream == nullptr) {
-      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-      const std::lock_guard lock(mutex_);
-      streams_.emplace(ticket, stream);
+  cudaStream_t stream() override { return lane().stream; }
+
+  cudaGraphExec_t capture(const std::function<void()>& work) override {
+    Lane& own = lane();
+    if (own.room().bytes < own.most_scratch) {
+      own.rooms.push_back(
+          {pool_.allocate(MemoryUse::scratch, own.most_scratch, own.stream), own.most_scratch});
+      room_bytes_ += rounded_bytes(own.most_scratch);
     }
-    return stream;
+    check(cudaStreamBeginCapture(own.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    own.capturing = true;
+    cudaGraph_t graph = nullptr;
+    try {
+      work();
+    } catch (...) {
+      own.capturing = false;
+      if (cudaStreamEndCapture(own.stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
+      cudaGetLastError();  // it would come back with the next call
+      throw;
+    }
+    own.capturing = false;
+    check(cudaStreamEndCapture(own.stream, &graph), "cudaStreamEndCapture");
+    cudaGraphExec_t made = nullptr;
+    const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
+    cudaGraphDestroy(graph);
+    check(status, "cudaGraphInstantiate");
+    return made;
   }
+  void hold(bool held) override { pool_.hold(stream(), held); }
 
   void set_watch(std::function<void(double)> watch) override { watch_ = std::move(watch); }
   int64_t scratch_bytes() const override {
-    return scratch_peak_.load() + list_bytes_.load() + gemm_->workspace_bytes();
+    return scratch_peak_.load() + room_bytes_.load() + list_bytes_.load() + gemm_->workspace_bytes();
   }
 
   // Memory.
   void* allocate(int64_t bytes) override {
-    void* const data = pool_.allocate(bytes, stream());
+    void* const data = pool_.allocate(MemoryUse::tensors, bytes, stream());
     const int64_t now = in_use_ += rounded_bytes(bytes);
     raise(peak_, now);
     return data;
@@ -110,7 +132,7 @@ class Impl final : public CudaDevice {
   void release(void* data, int64_t bytes) override {
     const int64_t now = in_use_ -= rounded_bytes(bytes);
     MPT_CHECK(now >= 0, "more memory released than allocated");
-    pool_.release(data, bytes, stream());
+    pool_.release(MemoryUse::tensors, data, bytes, stream());
   }
   int64_t in_use_bytes() const override { return in_use_; }
   int64_t peak_bytes() const override { return peak_; }
@@ -411,39 +433,72 @@ class Impl final : public CudaDevice {
   /// Waits for the calling thread's stream, or for all.
   void wait() { wait_for(stream()); }
   void wait_for_all() {
-    std::vector<cudaStream_t> streams;
-    {
-      const std::lock_guard lock(mutex_);
-      for (const auto& [ticket, stream] : streams_) streams.push_back(stream);
-    }
-    for (const cudaStream_t stream : streams) wait_for(stream);
+    for (const Lane* lane : lanes_.all()) wait_for(lane->stream);
   }
 
  private:
-  // Room for one call; the stream that used it is the first to get it again.
+  struct Room {
+    void* data = nullptr;
+    int64_t bytes = 0;
+  };
+
+  // What belongs to a thread: its stream, and the room of its captured graphs, which all start at the
+  // beginning of one room, for they run one after the other. Earlier, smaller rooms stay: graphs know them.
+  struct Lane {
+    cudaStream_t stream = nullptr;
+    int64_t scratch = 0, most_scratch = 0;  // bytes in use by the call at work, and the most so far
+    bool capturing = false;
+    std::vector<Room> rooms;
+    Room room() const { return rooms.empty() ? Room{} : rooms.back(); }
+  };
+
+  std::unique_ptr<Lane> make_lane() {
+    auto made = std::make_unique<Lane>();
+    check(cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    return made;
+  }
+  Lane& lane() {
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    return lanes_.mine();
+  }
+
   std::optional<int64_t> fused_bytes(FusedAttention::Pass pass, DataType type, const AttentionShape& s) {
     stream();  // makes this device the current one
     return fused_attention_ ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;
   }
 
+  // Room for one call; the stream that used it is the first to get it again. A graph's is its own for ever.
   class Scratch {
    public:
     Scratch(Impl& device, int64_t bytes)
-        : device_(device), bytes_(bytes), data_(device.pool_.allocate(bytes, device.stream())) {
-      raise(device.scratch_peak_, device.scratch_ += rounded_bytes(bytes));
+        : device_(device), lane_(device.lane()), bytes_(bytes), captured_(lane_.capturing) {
+      const int64_t before = lane_.scratch;
+      lane_.scratch += rounded_bytes(bytes);
+      if (captured_) {
+        MPT_CHECK(lane_.scratch <= lane_.room().bytes, "a captured call needs more room than it did before");
+        data_ = static_cast<char*>(lane_.room().data) + before;
+      } else {
+        data_ = device.pool_.allocate(MemoryUse::scratch, bytes, lane_.stream);
+        lane_.most_scratch = std::max(lane_.most_scratch, lane_.scratch);
+        raise(device.scratch_peak_, device.scratch_ += rounded_bytes(bytes));
+      }
     }
     Scratch(const Scratch&) = delete;
     Scratch& operator=(const Scratch&) = delete;
     ~Scratch() {
+      lane_.scratch -= rounded_bytes(bytes_);
+      if (captured_) return;
       device_.scratch_ -= rounded_bytes(bytes_);
-      device_.pool_.release(data_, bytes_, device_.stream());
+      device_.pool_.release(MemoryUse::scratch, data_, bytes_, lane_.stream);
     }
     void* data() const { return data_; }
     int64_t bytes() const { return bytes_; }
 
    private:
     Impl& device_;
+    Lane& lane_;
     int64_t bytes_;
+    bool captured_;
     void* data_;
   };
 
@@ -522,18 +577,11 @@ class Impl final : public CudaDevice {
     }
   }
 
-  // Numbers devices and threads, so that a thread knows its stream of each device that lives.
-  static std::atomic<uint64_t>& next_id() {
-    static std::atomic<uint64_t> next{1};
-    return next;
-  }
-
   const int index_;
-  const uint64_t id_;
   std::function<void(double)> watch_;
-  std::atomic<int64_t> in_use_{0}, peak_{0}, scratch_{0}, scratch_peak_{0}, list_bytes_{0};
+  std::atomic<int64_t> in_use_{0}, peak_{0}, scratch_{0}, scratch_peak_{0}, room_bytes_{0}, list_bytes_{0};
   std::mutex mutex_;
-  std::map<uint64_t, cudaStream_t> streams_;
+  PerThread<Lane> lanes_{[this] { return make_lane(); }};
   std::map<std::vector<char>, void*> lists_;
   MemoryPool pool_;
   std::unique_ptr<Gemm> gemm_;

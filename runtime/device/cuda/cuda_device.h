@@ -23,9 +23,20 @@ class CudaDevice : public Device, public Mover {
   virtual void set_watch(std::function<void(double waited_s)> watch) = 0;
   /// Memory beside what callers allocated: workspaces, lists of numbers, and room that kernels need.
   virtual int64_t scratch_bytes() const = 0;
+  /// What `work` asks for, as a graph for the calling thread's stream; nothing of it runs here. Everything in
+  /// it ran before, in the same shapes, and returns nothing to the host. The caller destroys the graph,
+  /// before the device ends. Throws RunError if it cannot be captured.
+  virtual cudaGraphExec_t capture(const std::function<void()>& work) = 0;
+  /// While `held`, memory that the calling thread gives back is for itself alone.
+  virtual void hold(bool held) = 0;
 };
+
+/// Whether `data` is memory that only the host reaches.
+bool is_on_host(const void* data);
 
 /// Of GPU `index`. Throws RunError if it cannot be used.
 std::unique_ptr<CudaDevice> make_cuda_device(int index);
+/// The same, whose operators run in CUDA graphs where they repeat.
+std::unique_ptr<CudaDevice> make_graphed_device(std::unique_ptr<CudaDevice> device);
 
 }  // namespace mpt::runtime::cuda

@@ -2,6 +2,7 @@
 #include "runtime/device/cuda/memory_pool.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/allocation.h"
 #include "core/error.h"
@@ -11,21 +12,23 @@
 namespace mpt::runtime::cuda {
 
 MemoryPool::~MemoryPool() {
+  held_.clear();
   free_all();
   if (event_ != nullptr) cudaEventDestroy(event_);
 }
 
-void* MemoryPool::allocate(int64_t bytes, cudaStream_t stream) {
+void* MemoryPool::allocate(MemoryUse use, int64_t bytes, cudaStream_t stream) {
   const int64_t size = std::max(rounded_bytes(bytes), kAllocationUnit);
   const std::lock_guard lock(mutex_);
-  std::vector<Block>& blocks = free_[size];
-  if (blocks.empty()) return fresh(size);
+  std::vector<Block>& blocks = free_[{use, size}];
   // The stream's own blocks need no waiting.
-  auto found =
-      std::find_if(blocks.rbegin(), blocks.rend(), [&](const Block& b) { return b.stream == stream; });
-  if (found == blocks.rend()) found = blocks.rbegin();
+  auto found = std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.stream == stream; });
+  if (found == blocks.end())
+    found =
+        std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return !held_.contains(b.stream); });
+  if (found == blocks.end()) return fresh(size);
   const Block block = *found;
-  blocks.erase(std::next(found).base());
+  blocks.erase(found);
   if (block.stream == stream) return block.data;
   if (event_ == nullptr)
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -35,10 +38,22 @@ void* MemoryPool::allocate(int64_t bytes, cudaStream_t stream) {
   return block.data;
 }
 
-void MemoryPool::release(void* data, int64_t bytes, cudaStream_t stream) {
+void MemoryPool::release(MemoryUse use, void* data, int64_t bytes, cudaStream_t stream) {
   const int64_t size = std::max(rounded_bytes(bytes), kAllocationUnit);
   const std::lock_guard lock(mutex_);
-  free_[size].push_back({data, stream});
+  std::vector<Block>& blocks = free_[{use, size}];
+  const auto after = std::upper_bound(blocks.begin(), blocks.end(), data,
+                                      [](const void* d, const Block& b) { return std::less<>()(d, b.data); });
+  blocks.insert(after, {data, stream});
+}
+
+void MemoryPool::hold(cudaStream_t stream, bool held) {
+  const std::lock_guard lock(mutex_);
+  if (held) {
+    held_.insert(stream);
+  } else {
+    held_.erase(stream);
+  }
 }
 
 void* MemoryPool::fresh(int64_t size) {
@@ -65,12 +80,13 @@ void* MemoryPool::fresh(int64_t size) {
 }
 
 void MemoryPool::free_all() {
-  for (auto& [size, blocks] : free_) {
-    for (const Block& block : blocks) {
+  for (auto& [key, blocks] : free_) {
+    std::erase_if(blocks, [&, size = key.second](const Block& block) {
+      if (held_.contains(block.stream)) return false;
       cudaFree(block.data);  // waits for the block's work
       reserved_ -= size;
-    }
-    blocks.clear();
+      return true;
+    });
   }
 }
 

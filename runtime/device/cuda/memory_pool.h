@@ -2,25 +2,34 @@
 #pragma once
 
 // MemoryPool: blocks of GPU memory, kept by size since steps repeat their sizes. A block given back may still
-// be at work in its stream: another stream that gets it waits there, on the GPU.
+// be at work in its stream: another stream that gets it waits there, on the GPU. Of those that fit a stream
+// gets the one with the lowest address, so that equal steps get equal addresses, which captured graphs need.
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <map>
 #include <mutex>
-#include <unordered_map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace mpt::runtime::cuda {
+
+/// scratch: room for one call. It is never memory that tensors had, which calls that wait to be launched may
+/// still read though it was given back.
+enum class MemoryUse { tensors, scratch };
 
 class MemoryPool {
  public:
   ~MemoryPool();
   /// At least `bytes` for work in `stream`. Throws RunError when the GPU has no more, with what it was asked
   /// for.
-  void* allocate(int64_t bytes, cudaStream_t stream);
-  /// `bytes` as asked for; work in `stream` was its last.
-  void release(void* data, int64_t bytes, cudaStream_t stream);
+  void* allocate(MemoryUse use, int64_t bytes, cudaStream_t stream);
+  /// `use` and `bytes` as asked for; work in `stream` was its last.
+  void release(MemoryUse use, void* data, int64_t bytes, cudaStream_t stream);
+  /// While `held`, what `stream` gives back is for itself alone: its last work was not launched yet.
+  void hold(cudaStream_t stream, bool held);
 
  private:
   struct Block {
@@ -31,7 +40,8 @@ class MemoryPool {
   void free_all();
 
   std::mutex mutex_;
-  std::unordered_map<int64_t, std::vector<Block>> free_;
+  std::map<std::pair<MemoryUse, int64_t>, std::vector<Block>> free_;  // by use and size, then by address
+  std::unordered_set<cudaStream_t> held_;
   cudaEvent_t event_ = nullptr;
   int64_t reserved_ = 0;
 };

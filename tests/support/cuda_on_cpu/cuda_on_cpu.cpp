@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +13,12 @@
 
 #include "cuda_runtime.h"
 
-struct FakeStream {};
+struct FakeGraph {
+  std::vector<std::function<cudaError_t()>> work;
+};
+struct FakeStream {
+  std::unique_ptr<FakeGraph> captured;  // null: calls are done at once
+};
 struct FakeEvent {
   std::chrono::steady_clock::time_point at;
 };
@@ -123,6 +129,10 @@ void Machine::run_block() {
   }
 }
 
+std::atomic<int64_t> launches{0};
+// A thread that captures may not call what waits for the GPU.
+thread_local bool captures = false;
+
 std::mutex memory_mutex;
 std::map<const char*, size_t>& memory() {
   static std::map<const char*, size_t> blocks;
@@ -168,6 +178,13 @@ cudaError_t run(const cudaLaunchConfig_t& config, const std::function<void()>& k
   return cudaSuccess;
 }
 
+cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work) {
+  if (!stream->captured) return work();
+  stream->captured->work.push_back(std::move(work));
+  return cudaSuccess;
+}
+int64_t graph_launches() { return launches; }
+
 }  // namespace cuda_on_cpu
 
 const char* cudaGetErrorString(cudaError_t error) {
@@ -178,6 +195,7 @@ cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 
 // Fresh memory holds NaN in every type, for a GPU's holds anything.
 cudaError_t cudaMalloc(void** data, size_t bytes) {
+  if (cuda_on_cpu::captures) return cudaErrorStreamCaptureUnsupported;
   *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*data == nullptr) return cudaErrorMemoryAllocation;
   std::memset(*data, 0xff, bytes);
@@ -204,13 +222,17 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   attributes->type = inside ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  std::memmove(to, from, bytes);
-  return cudaSuccess;
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
+  return cuda_on_cpu::submit(stream, [=] {
+    std::memmove(to, from, bytes);
+    return cudaSuccess;
+  });
 }
-cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t) {
-  std::memset(data, value, bytes);
-  return cudaSuccess;
+cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t stream) {
+  return cuda_on_cpu::submit(stream, [=] {
+    std::memset(data, value, bytes);
+    return cudaSuccess;
+  });
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new FakeStream;
@@ -220,8 +242,36 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete stream;
   return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return stream->captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) { return cudaStreamSynchronize(stream); }
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  stream->captured = std::make_unique<FakeGraph>();
+  cuda_on_cpu::captures = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  *graph = stream->captured.release();
+  cuda_on_cpu::captures = false;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  *made = new FakeGraph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return cudaGraphDestroy(graph); }
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t) {
+  ++cuda_on_cpu::launches;
+  for (const auto& work : graph->work) {
+    if (const cudaError_t status = work(); status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t event, unsigned) {
   return event == nullptr ? cudaErrorInvalidValue : cudaSuccess;
 }

@@ -4,7 +4,7 @@
 // CUDA's runtime, as far as runtime/device/cuda uses it, on the CPU: kernels are interpreted, block by block,
 // each thread of a block a fibre that gives way at barriers. So the GPU's kernels and the device around them
 // are tested on machines without one. Calls are done when they return: what this cannot show is a missing
-// wait between streams, and what cuBLASLt does.
+// wait between streams, and what cuBLASLt does. What a stream captures runs when its graph is launched.
 
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +31,7 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
+  cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorNotReady = 600
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
@@ -45,6 +46,9 @@ constexpr unsigned cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2;
 
 using cudaStream_t = struct FakeStream*;
 using cudaEvent_t = struct FakeEvent*;
+using cudaGraph_t = struct FakeGraph*;
+using cudaGraphExec_t = struct FakeGraph*;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
 struct cudaPointerAttributes {
   cudaMemoryType type;
 };
@@ -69,6 +73,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream);
 cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
@@ -87,6 +97,10 @@ uint64_t& of_lane(int lane);
 int lane();
 /// Runs `kernel` once per thread of the grid.
 cudaError_t run(const cudaLaunchConfig_t& config, const std::function<void()>& kernel);
+/// Does `work`, or keeps it for the graph that the stream captures.
+cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work);
+/// Graphs launched so far in this process.
+int64_t graph_launches();
 
 }  // namespace cuda_on_cpu
 
@@ -96,8 +110,11 @@ inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
-  const std::tuple<Parameters...> copies(std::forward<Arguments>(arguments)...);
-  return cuda_on_cpu::run(*config, [&] { std::apply(kernel, copies); });
+  return cuda_on_cpu::submit(
+      config->stream,
+      [kernel, launch = *config, copies = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
+        return cuda_on_cpu::run(launch, [&] { std::apply(kernel, copies); });
+      });
 }
 
 inline void __syncthreads() { cuda_on_cpu::wait_for_block(); }

@@ -4,6 +4,7 @@
 
 #include "runtime/comm/reduction.h"
 #include "runtime/device/cuda/gemm.h"
+#include "runtime/device/cuda/launch.h"
 
 #include <vector>
 
@@ -31,8 +32,20 @@ void set(DataType type, void* data, int64_t i, double value) {
 
 class LoopGemm final : public Gemm {
  public:
-  void run(cudaStream_t, const GemmTypes& types, const GemmShape& s, const void* a, const void* b,
+  void run(cudaStream_t stream, const GemmTypes& types, const GemmShape& s, const void* a, const void* b,
            const void* bias, bool accumulate, void* c) override {
+    check(cuda_on_cpu::submit(stream,
+                              [=] {
+                                multiply(types, s, a, b, bias, accumulate, c);
+                                return cudaSuccess;
+                              }),
+          "a product");
+  }
+  int64_t workspace_bytes() const override { return 0; }
+
+ private:
+  static void multiply(const GemmTypes& types, const GemmShape& s, const void* a, const void* b,
+                       const void* bias, bool accumulate, void* c) {
     std::vector<double> left(size_t(s.m * s.k)), right(size_t(s.k * s.n));
     for (int64_t i = 0; i < s.m; ++i) {
       for (int64_t l = 0; l < s.k; ++l)
@@ -51,7 +64,6 @@ class LoopGemm final : public Gemm {
       }
     }
   }
-  int64_t workspace_bytes() const override { return 0; }
 };
 
 }  // namespace
