@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One training step (forward, backward, AdamW) of a GPT-2 style model on one core: MPT against PyTorch, in turns.
+"""One training step (forward, backward, AdamW) of a GPT-2 style model: MPT against PyTorch, in turns, on one core and in
+data parallel on two (PyTorch: DistributedDataParallel over gloo).
 
-Usage: step_vs_torch.py TRAIN_STEP_PROGRAM [--quick]. Prints the medians and their ratio for each size.
---quick has one round of a small size.
+Usage: step_vs_torch.py TRAIN_STEP_PROGRAM [--quick]. Prints the medians and their ratio for each size, and which share of
+the speed of a matrix product on the same cores, measured between the steps, MPT's steps reach. --quick has one round of a
+small size. With --worker RANK PORT SIZE... it is one of PyTorch's two processes.
 """
 
+import os
+import socket
 import subprocess
 import sys
 import time
@@ -14,11 +18,10 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 torch.set_num_threads(1)
-# layers, hidden, heads, sequence, batch, vocabulary
+# layers, hidden, heads, sequence, batch of each rank, vocabulary
 QUICK = "--quick" in sys.argv[2:]
 SIZES = [(2, 64, 4, 64, 2, 256)] if QUICK else [(8, 128, 4, 256, 4, 256), (4, 256, 4, 256, 2, 256)]
 ROUNDS = 1 if QUICK else 3
-STEPS = 1
 
 
 class Block(nn.Module):
@@ -60,35 +63,91 @@ def median(values):
     return sorted(values)[len(values) // 2]
 
 
-def compare(program, size):
-    layers, hidden, heads, sequence, batch, vocabulary = size
-    ours = subprocess.Popen([program, *map(str, size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    model = Model(layers, hidden, heads, sequence, vocabulary)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    ids = torch.arange(batch * sequence).view(batch, sequence) * 7919 % vocabulary
-    targets = (ids + 1) % vocabulary
-    mine, theirs = [], []
-    for round_number in range(ROUNDS + 1):
-        ours.stdin.write(f"{STEPS}\n")
+class TorchSteps:
+    """Steps in this process; in data parallel if it is one of several."""
+
+    def __init__(self, size, parallel=False):
+        layers, hidden, heads, sequence, batch, vocabulary = size
+        self.model = Model(layers, hidden, heads, sequence, vocabulary)
+        if parallel:
+            self.model = nn.parallel.DistributedDataParallel(self.model)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
+        self.ids = torch.arange(batch * sequence).view(batch, sequence) * 7919 % vocabulary
+        self.targets = (self.ids + 1) % vocabulary
+
+    def step(self):
+        start = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.model(self.ids, self.targets).backward()
+        self.optimizer.step()
+        return time.perf_counter() - start
+
+
+class TwoTorchProcesses:
+    def __init__(self, size):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.workers = [subprocess.Popen([sys.executable, __file__, "--worker", str(rank), str(port), *map(str, size)],
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for rank in range(2)]
+
+    def step(self):
+        for worker in self.workers:
+            worker.stdin.write("\n")
+            worker.stdin.flush()
+        return max(float(worker.stdout.readline()) for worker in self.workers)
+
+    def close(self):
+        for worker in self.workers:
+            worker.stdin.close()
+        for worker in self.workers:
+            worker.wait()
+
+
+def work(rank, port, size):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    torch.distributed.init_process_group("gloo", rank=int(rank), world_size=2)
+    steps = TorchSteps(size, parallel=True)
+    for _ in sys.stdin:
+        torch.distributed.barrier()
+        print(steps.step(), flush=True)
+
+
+def median(values):
+    return sorted(values)[len(values) // 2]
+
+
+def compare(program, size, ranks):
+    ours = subprocess.Popen([program, *map(str, size), str(ranks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    flops = float(ours.stdout.readline())
+
+    def ask(count):
+        ours.stdin.write(f"{count}\n")
         ours.stdin.flush()
-        times = [float(t) for t in ours.stdout.readline().split()]
-        torch_times = []
-        for _ in range(STEPS):
-            start = time.perf_counter()
-            optimizer.zero_grad(set_to_none=True)
-            model(ids, targets).backward()
-            optimizer.step()
-            torch_times.append(time.perf_counter() - start)
+        return float(ours.stdout.readline())
+
+    torch_steps = TorchSteps(size) if ranks == 1 else TwoTorchProcesses(size)
+    mine, theirs, shares = [], [], []
+    for round_number in range(ROUNDS + 1):
+        product_flop_per_s, step_s, torch_s = ask(0), ask(1), torch_steps.step()
         if round_number > 0:  # the first warms up
-            mine += times
-            theirs += torch_times
+            mine.append(step_s)
+            theirs.append(torch_s)
+            shares.append(flops / step_s / product_flop_per_s)
     ours.stdin.close()
     ours.wait()
-    ratio = median(theirs) / median(mine)
-    name = f"{layers} layers, hidden {hidden}, sequence {sequence}, batch {batch}"
-    print(f"{name:<48} MPT {median(mine) * 1e3:8.1f} ms   PyTorch {median(theirs) * 1e3:8.1f} ms   {ratio:.2f}x", flush=True)
+    if ranks > 1:
+        torch_steps.close()
+    layers, hidden, _, sequence, batch, _ = size
+    name = f"{layers} layers, hidden {hidden}, sequence {sequence}, batch {batch * ranks}"
+    print(f"{name:<48} {ranks} core{'s' if ranks > 1 else ' '}  MPT {median(mine) * 1e3:8.1f} ms   PyTorch {median(theirs) * 1e3:8.1f} ms   "
+          f"{median(theirs) / median(mine):6.2f}x   {median(shares):5.1%} of a product's speed", flush=True)
 
 
-print(f"PyTorch {torch.__version__}, one thread")
-for size in SIZES:
-    compare(sys.argv[1], size)
+if sys.argv[1] == "--worker":
+    work(sys.argv[2], sys.argv[3], [int(v) for v in sys.argv[4:]])
+else:
+    print(f"PyTorch {torch.__version__}, one thread for each rank")
+    for cores in (1, 2):
+        for one in SIZES:
+            compare(sys.argv[1], one, cores)

@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Times optimizer steps (forward, backward, AdamW) of a GPT-2 style model on one core. Reads lines "N" from
-// stdin, does N steps for each and answers with the seconds of each on one line, so that a script can take
-// turns with another program. Usage: train_step LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY
+// Times optimizer steps (forward, backward, AdamW) of a GPT-2 style model, on one core or in data parallel on
+// several, a batch and a core each. Reads lines "N" from stdin, does N steps for each and answers on one line
+// with the seconds of each, so that a script can take turns with another program; a line "0" is answered with
+// the FLOP/s that each core reaches in a product of two matrices. Begins with the FLOPs of a step and core.
+// Usage: train_step LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY [RANKS]
 
 #include <fmt/format.h>
 
-#include <chrono>
+#include <barrier>
 #include <cstdio>
 #include <cstdlib>
+#include <numeric>
+#include <optional>
+#include <thread>
 #include <vector>
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "models/layer_program.h"
 #include "runtime/comm/single.h"
+#include "runtime/comm/threads/thread_world.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/nn/stage.h"
 
@@ -34,46 +41,111 @@ ModelSpec model_of(char** argv) {
   return m;
 }
 
-int run(int argc, char** argv) {
-  if (argc != 7)
-    throw UserError(
-        Problem{"train_step", "wrong arguments", "LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY", ""});
-  const ModelSpec model = model_of(argv);
-  Layout layout;
-  layout.micro_batch = std::atoll(argv[5]);
-  layout.layers_per_stage = {model.layers};
-  const int64_t sequence = model.max_positions, tokens = layout.micro_batch * sequence;
-  const auto device = runtime::make_cpu_device();
-  const auto group = runtime::make_single_communicator();
-  constexpr auto kType = runtime::DataType::float32;
-  runtime::Stage stage({model, layout, sequence, kType, 1}, 0, {0, model.layers, true, true}, *device,
-                       {{group.get(), group.get(), group.get()}, {}});
-  stage.set_loss_scale(1.0 / double(tokens));
-  runtime::Parameters& parameters = stage.parameters();
-  const int64_t bytes = parameters.count() * 4;
-  runtime::Buffer first(*device, bytes), second(*device, bytes);
-  device->zero(first.data(), bytes);
-  device->zero(second.data(), bytes);
-  std::vector<int32_t> ids, targets;
-  for (int64_t i = 0; i < tokens; ++i) {
-    ids.push_back(int32_t(i * 7919 % model.vocab));
-    targets.push_back(int32_t((i * 7919 + 1) % model.vocab));
-  }
-  runtime::AdamW adamw{1e-3};
-  int rounds = 0;
-  while (std::scanf("%d", &rounds) == 1) {
-    for (int i = 0; i < rounds; ++i, ++adamw.step) {
-      const double start = now_s();
-      stage.forward(0, ids.data(), targets.data(), nullptr, nullptr);
-      stage.backward(0, nullptr, nullptr);
-      device->adamw(kType, parameters.count(), adamw, parameters.gradients(), parameters.values(),
-                    first.data(), second.data());
-      parameters.zero_gradients();
-      fmt::print("{} ", now_s() - start);
+constexpr auto kType = runtime::DataType::float32;
+
+class Rank {
+ public:
+  Rank(const ModelSpec& model, int64_t batch, std::unique_ptr<runtime::Communicator> data)
+      : tokens_(batch * model.max_positions), data_(std::move(data)) {
+    Layout layout;
+    layout.micro_batch = batch;
+    layout.layers_per_stage = {model.layers};
+    stage_.emplace(runtime::StageOptions{model, layout, model.max_positions, kType, 1}, 0,
+                   StageContent{0, model.layers, true, true}, *device_,
+                   runtime::StageGroups{{group_.get(), group_.get(), group_.get()}, {}});
+    stage_->set_loss_scale(1.0 / double(tokens_ * data_->size()));
+    const int64_t bytes = parameters().count() * 4;
+    for (runtime::Buffer* moment : {&first_, &second_}) {
+      *moment = runtime::Buffer(*device_, bytes);
+      device_->zero(moment->data(), bytes);
     }
-    fmt::print("\n");
-    std::fflush(stdout);
+    for (int64_t i = 0; i < tokens_; ++i) {
+      ids_.push_back(int32_t(i * 7919 % model.vocab));
+      targets_.push_back(int32_t((i * 7919 + 1) % model.vocab));
+    }
   }
+
+  double step_s() {
+    data_->barrier();
+    const double start = now_s();
+    stage_->forward(0, ids_.data(), targets_.data(), nullptr, nullptr);
+    stage_->backward(0, nullptr, nullptr);
+    if (data_->size() > 1)
+      data_->all_reduce(parameters().gradients(), parameters().count(), kType, runtime::ReduceOperation::sum);
+    ++adamw_.step;
+    device_->adamw(kType, parameters().count(), adamw_, parameters().gradients(), parameters().values(),
+                   first_.data(), second_.data());
+    parameters().zero_gradients();
+    data_->barrier();
+    return now_s() - start;
+  }
+
+  // All ranks at once, as in a step.
+  double product_flop_per_s() {
+    constexpr int64_t kSize = 768;
+    constexpr runtime::LinearShape kShape{kSize, kSize, kSize};
+    const runtime::Buffer a(*device_, kSize * kSize * 4), b(*device_, a.bytes()), c(*device_, a.bytes());
+    const std::vector<double> values(size_t(kSize * kSize), 0.5);
+    for (const runtime::Buffer* operand : {&a, &b})
+      device_->upload(kType, values.data(), kSize * kSize, operand->data());
+    double best = 0.0;
+    for (int round = 0; round < 5; ++round) {
+      data_->barrier();
+      const double start = now_s();
+      device_->linear_forward(kType, kShape, a.data(), b.data(), nullptr, c.data());
+      best = std::max(best, 2.0 * double(kSize * kSize * kSize) / (now_s() - start));
+    }
+    return best;
+  }
+
+ private:
+  runtime::Parameters& parameters() { return stage_->parameters(); }
+
+  int64_t tokens_;
+  std::unique_ptr<runtime::Device> device_ = runtime::make_cpu_device();
+  std::unique_ptr<runtime::Communicator> group_ = runtime::make_single_communicator();
+  std::unique_ptr<runtime::Communicator> data_;
+  std::optional<runtime::Stage> stage_;
+  runtime::Buffer first_, second_;
+  std::vector<int32_t> ids_, targets_;
+  runtime::AdamW adamw_{.learning_rate = 1e-3, .step = 0};
+};
+
+int run(int argc, char** argv) {
+  if (argc != 7 && argc != 8)
+    throw UserError(Problem{"train_step", "wrong arguments",
+                            "LAYERS HIDDEN HEADS SEQUENCE BATCH VOCABULARY [RANKS]", ""});
+  const ModelSpec model = model_of(argv);
+  const int64_t batch = std::atoll(argv[5]);
+  const int ranks = argc == 8 ? std::atoi(argv[7]) : 1;
+  fmt::print("{}\n",
+             models::model_flop_per_token(model, model.max_positions) * double(batch * model.max_positions));
+  std::fflush(stdout);
+  runtime::ThreadWorld world(std::chrono::minutes(10), ranks);
+  std::vector<int> everybody(static_cast<size_t>(ranks));
+  std::iota(everybody.begin(), everybody.end(), 0);
+  int rounds = 0;
+  bool more = true;
+  std::barrier together(ranks);
+  const auto work = [&](int number) {
+    Rank rank(model, batch, world.communicator(number, everybody, "data"));
+    while (true) {
+      if (number == 0) more = std::scanf("%d", &rounds) == 1;
+      together.arrive_and_wait();
+      if (!more) return;
+      const int steps = rounds;
+      std::vector<double> answers;
+      for (int i = 0; i < steps; ++i) answers.push_back(rank.step_s());
+      if (steps == 0) answers.push_back(rank.product_flop_per_s());
+      together.arrive_and_wait();
+      if (number != 0) continue;
+      fmt::print("{}\n", fmt::join(answers, " "));
+      std::fflush(stdout);
+    }
+  };
+  std::vector<std::jthread> others;
+  for (int r = 1; r < ranks; ++r) others.emplace_back(work, r);
+  work(0);
   return kExitOk;
 }
 

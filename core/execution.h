@@ -61,7 +61,10 @@ struct Execution {
   bool frees_after_input_gradient = false;
   // Bytes per parameter in mixed precision. 0: as this project's runtime, 2 + 4 + 12.
   int64_t weight_bytes = 0;
-  int64_t fp8_weight_bytes = 0;  // the same where products run in fp8; 0: 4
+  int64_t fp8_weight_bytes = 0;  // the same where products run in fp8; 0: as many
+  // What products in fp8 keep of their input for backward is in 8 bits; else in the activations' 16, and
+  // narrowed again there.
+  bool keeps_fp8_inputs = false;
   int64_t gradient_bytes = 0;
   int64_t optimizer_bytes = 0;
   int64_t reduced_bytes = 0;  // of a gradient on its way; 0: 4
@@ -108,8 +111,10 @@ struct Execution {
             "only what weight gradients read waits for them", optional_field());
     v.field("weight_bytes", &T::weight_bytes, "bytes of one weight; 0: by precision",
             optional_field(between(0, 64)));
-    v.field("fp8_weight_bytes", &T::fp8_weight_bytes, "bytes of one weight where products run in fp8; 0: 4",
-            optional_field(between(0, 64)));
+    v.field("fp8_weight_bytes", &T::fp8_weight_bytes,
+            "bytes of one weight where products run in fp8; 0: as many", optional_field(between(0, 64)));
+    v.field("keeps_fp8_inputs", &T::keeps_fp8_inputs, "products in fp8 keep their input in 8 bits",
+            optional_field());
     v.field("gradient_bytes", &T::gradient_bytes, "bytes of one gradient; 0: by precision",
             optional_field(between(0, 64)));
     v.field("optimizer_bytes", &T::optimizer_bytes,

@@ -40,8 +40,6 @@ ParameterBytes bytes_by_precision(Precision precision) {
   switch (precision) {
     case Precision::fp32:
       return {4, 4, 8};
-    case Precision::fp8:
-      return {4, 4, 12};
     default:
       return {2, 4, 12};
   }

@@ -22,6 +22,7 @@ struct LinearSizes {
   int64_t columns = 0, inner = 0;  // on this rank
   bool bias = false;
   Parallel parallel = Parallel::columns;
+  bool fp8 = true;  // where the layout's products run in fp8
 };
 
 struct AttentionSizes {
@@ -119,7 +120,7 @@ class LayerBuilder {
   LayerBuilder& residual(const std::string& name);
 
   /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
-  /// where it is gathered again, and in one byte where the product runs in fp8.
+  /// where it is gathered again, and in one byte where the framework keeps what the product in fp8 read.
   LayerBuilder& saves(int64_t columns) {
     const int64_t rows = input_is_local_ ? local_tokens_ : tokens_;
     return keep_both(rounded(rows * columns * product_unit()));
@@ -141,7 +142,9 @@ class LayerBuilder {
   LayerProgram take() { return std::move(program_); }
 
  private:
-  int64_t product_unit() const { return layout_.precision == Precision::fp8 ? 1 : unit_; }
+  int64_t product_unit() {
+    return last().shape.precision == Precision::fp8 && execution().keeps_fp8_inputs ? 1 : unit_;
+  }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;
   void add_expert_collectives(const LinearSizes& sizes, Operator& op) const;

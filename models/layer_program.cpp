@@ -133,7 +133,9 @@ namespace {
 void add_loss(LayerBuilder& b, const std::string& name) {
   const ModelSpec& m = b.model();
   const int64_t rows = b.share(m.vocab);
-  b.linear({name + ".output", rows, m.hidden, m.head_bias, Parallel::columns}).saves(m.hidden);
+  // In 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of Transformer
+  // Engine's, and torchtitan's recipes leave it out.
+  b.linear({name + ".output", rows, m.hidden, m.head_bias, Parallel::columns, /*fp8=*/false}).saves(m.hidden);
   if (b.execution().empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));

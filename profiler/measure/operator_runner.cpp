@@ -55,8 +55,12 @@ std::vector<Phase> OperatorRunner::phases() const {
   }
 }
 
+runtime::LinearShape OperatorRunner::linear_shape() const {
+  return {shape_.rows, shape_.columns, shape_.inner, shape_.precision == Precision::fp8};
+}
+
 void OperatorRunner::run(Phase phase) {
-  const runtime::LinearShape linear{shape_.rows, shape_.columns, shape_.inner};
+  const runtime::LinearShape linear = linear_shape();
   switch (phase) {
     case Phase::forward:
       return forward();
@@ -79,8 +83,7 @@ void OperatorRunner::forward() {
       return device_->norm_forward(type_, {model_.norm, s.rows, s.columns, model_.norm_epsilon}, a_.data(),
                                    b_.data(), nullptr, c_.data(), statistics_.data());
     case OperatorKind::linear:
-      return device_->linear_forward(type_, {s.rows, s.columns, s.inner}, a_.data(), b_.data(), nullptr,
-                                     c_.data());
+      return device_->linear_forward(type_, linear_shape(), a_.data(), b_.data(), nullptr, c_.data());
     case OperatorKind::rotary: {
       // The device rotates whole rows of queries, keys and values; the width of queries and keys is what
       // counts.

@@ -22,6 +22,7 @@ class OperatorRunner {
   void synchronize() { device_->synchronize(); }
 
  private:
+  runtime::LinearShape linear_shape() const;
   void forward();
   void backward();
 

@@ -25,6 +25,10 @@ namespace mpt::runtime {
 /// y = x w^T (+ bias): x [rows, inner], w [columns, inner], y [rows, columns].
 struct LinearShape {
   int64_t rows = 0, columns = 0, inner = 0;
+  bool fp8 = false;  // operands of 16 bits are narrowed to 8 first (runtime/device/fp8.h)
+
+  /// Products of 8 bits need sides of whole 16 bytes; others stay as wide as their operands.
+  constexpr bool narrows() const { return fp8 && rows % 16 == 0 && columns % 16 == 0 && inner % 16 == 0; }
 };
 
 /// qkv is [b*s, (a + 2k) * d]: queries of all heads, then keys, then values.

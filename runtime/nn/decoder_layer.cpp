@@ -27,7 +27,8 @@ LinearOptions qkv_options(int64_t index, const RankSizes& s) {
           {{queries * s.tensor_rank, queries, 0, s.hidden},
            {all_queries + keys * s.tensor_rank, keys, 0, s.hidden},
            {all_queries + all_keys + keys * s.tensor_rank, keys, 0, s.hidden}},
-          kDeviation};
+          kDeviation,
+          s.fp8};
 }
 
 LinearOptions attention_output_options(int64_t index, const RankSizes& s) {
@@ -38,7 +39,8 @@ LinearOptions attention_output_options(int64_t index, const RankSizes& s) {
           s.hidden,
           inner * s.tensor,
           {{0, s.hidden, inner * s.tensor_rank, inner}},
-          residual_deviation(s)};
+          residual_deviation(s),
+          s.fp8};
 }
 
 LinearOptions up_options(int64_t index, const RankSizes& s) {
@@ -48,7 +50,8 @@ LinearOptions up_options(int64_t index, const RankSizes& s) {
                         s.up_columns() * s.tensor,
                         s.hidden,
                         {{s.ffn * s.tensor_rank, s.ffn, 0, s.hidden}},
-                        kDeviation};
+                        kDeviation,
+                        s.fp8};
   if (s.model.gated_mlp) options.blocks.push_back({s.ffn * (s.tensor + s.tensor_rank), s.ffn, 0, s.hidden});
   return options;
 }
@@ -60,7 +63,8 @@ LinearOptions down_options(int64_t index, const RankSizes& s) {
           s.hidden,
           s.ffn * s.tensor,
           {{0, s.hidden, s.ffn * s.tensor_rank, s.ffn}},
-          residual_deviation(s)};
+          residual_deviation(s),
+          s.fp8};
 }
 
 }  // namespace

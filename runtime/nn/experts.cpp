@@ -67,7 +67,7 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
 template <class F>
 void Experts::for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body) {
   for (const Chunk& chunk : routing.chunks) {
-    if (chunk.rows > 0) body(chunk, LinearShape{chunk.rows, columns, inner});
+    if (chunk.rows > 0) body(chunk, LinearShape{chunk.rows, columns, inner, sizes_.fp8});
   }
 }
 

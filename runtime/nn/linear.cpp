@@ -5,7 +5,7 @@ namespace mpt::runtime {
 namespace {
 
 LinearShape shard_shape(const LinearOptions& options, int64_t tokens) {
-  LinearShape shape{tokens, 0, options.blocks.front().columns};
+  LinearShape shape{tokens, 0, options.blocks.front().columns, options.fp8};
   for (const ShardBlock& block : options.blocks) shape.columns += block.rows;
   return shape;
 }

@@ -46,6 +46,7 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       tensor(layout.tensor),
       tensor_rank(rank),
       sequence_parallel(layout.sequence_parallel),
+      fp8(layout.precision == Precision::fp8),
       context(layout.context),
       context_method(layout.context_method),
       batch(layout.micro_batch),
@@ -110,13 +111,12 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
       {model.sliding_window.has_value(), "a sliding window"},
       {model.head_bias, "a bias on the output head"},
       {model.next_token_layers > 0, "multi-token prediction"},
-      {layout.precision == Precision::fp8, "fp8"},
   };
   for (const auto& [present, feature] : missing) {
     if (!present) continue;
     throw UserError(
         Problem{fmt::format("model \"{}\"", model.name), fmt::format("needs {}", feature),
-                "a GPT-2 or Llama style model in fp32, bf16 or fp16",
+                "a GPT-2 or Llama style model",
                 "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
   }
   const std::pair<bool, std::string> lacking[] = {

@@ -27,6 +27,7 @@ struct RankSizes {
   DataType type;
   int64_t tensor, tensor_rank;
   bool sequence_parallel;
+  bool fp8;  // products of decoder layers, but for routers; the head's stays in 16 bits
   int64_t context;
   ContextMethod context_method;
   int64_t batch, sequence, tokens, hidden;      // sequence: of this rank

@@ -107,7 +107,9 @@ class CpuDevice final : public Device {
     if (is_wide(type))
       return MPT_DISPATCH(type, cpu::linear_forward<T>(s, as<T>(x), as<T>(w), as<T>(bias), as<T>(y)));
     cpu::Widened f(type, memory_);
-    cpu::linear_forward(s, f.in(x, s.rows * s.inner), f.in(w, s.columns * s.inner), f.in(bias, s.columns),
+    const bool narrows = s.narrows();
+    cpu::linear_forward(s, f.in_fp8(narrows, Fp8::e4m3, x, s.rows * s.inner),
+                        f.in_fp8(narrows, Fp8::e4m3, w, s.columns * s.inner), f.in(bias, s.columns),
                         f.out(y, s.rows * s.columns));
   }
   void linear_backward_input(DataType type, const LinearShape& s, const void* dy, const void* w,
@@ -115,7 +117,9 @@ class CpuDevice final : public Device {
     if (is_wide(type))
       return MPT_DISPATCH(type, cpu::linear_backward_input<T>(s, as<T>(dy), as<T>(w), as<T>(dx)));
     cpu::Widened f(type, memory_);
-    cpu::linear_backward_input(s, f.in(dy, s.rows * s.columns), f.in(w, s.columns * s.inner),
+    const bool narrows = s.narrows();
+    cpu::linear_backward_input(s, f.in_fp8(narrows, Fp8::e5m2, dy, s.rows * s.columns),
+                               f.in_fp8(narrows, Fp8::e4m3, w, s.columns * s.inner),
                                f.out(dx, s.rows * s.inner));
   }
   void linear_backward_weight(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
@@ -124,8 +128,12 @@ class CpuDevice final : public Device {
       return MPT_DISPATCH(type,
                           cpu::linear_backward_weight<T>(s, as<T>(dy), as<T>(x), as<T>(dw), as<T>(dbias)));
     cpu::Widened f(type, memory_);
-    cpu::linear_backward_weight(s, f.in(dy, s.rows * s.columns), f.in(x, s.rows * s.inner), as<float>(dw),
-                                as<float>(dbias));
+    const bool narrows = s.narrows();
+    if (dbias != nullptr)
+      cpu::bias_backward(s.rows, s.columns, f.in(dy, s.rows * s.columns), as<float>(dbias));
+    cpu::linear_backward_weight(s, f.in_fp8(narrows, Fp8::e5m2, dy, s.rows * s.columns),
+                                f.in_fp8(narrows, Fp8::e4m3, x, s.rows * s.inner), as<float>(dw),
+                                static_cast<float*>(nullptr));
   }
   void bias_forward(DataType type, int64_t rows, int64_t columns, const void* bias, void* y) override {
     if (is_wide(type)) return MPT_DISPATCH(type, cpu::bias_forward<T>(rows, columns, as<T>(bias), as<T>(y)));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/comm/reduction.h"
+#include "runtime/device/fp8.h"
 
 namespace mpt::runtime::cpu {
 
@@ -39,9 +40,12 @@ class Widened {
 
   /// An operand that is read; null stays null.
   const float* in(const void* data, int64_t count) {
-    if (data == nullptr) return nullptr;
-    float* wide = memory_.take(count);
-    widen(type_, data, count, wide);
+    return data == nullptr ? nullptr : widened(data, count);
+  }
+  /// One that is read, as it is after it was narrowed to 8 bits, if `narrows`.
+  const float* in_fp8(bool narrows, Fp8 format, const void* data, int64_t count) {
+    float* const wide = widened(data, count);
+    if (narrows) round_to_fp8(format, count, wide, wide);
     return wide;
   }
   /// One that is written.
@@ -58,6 +62,12 @@ class Widened {
   }
 
  private:
+  float* widened(const void* data, int64_t count) {
+    float* const wide = memory_.take(count);
+    widen(type_, data, count, wide);
+    return wide;
+  }
+
   struct Result {
     const float* wide;
     int64_t count;

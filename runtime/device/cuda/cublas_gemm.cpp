@@ -34,6 +34,8 @@ cudaDataType_t cuda_type(DataType type) {
   MPT_CHECK(false, "no such type");
 }
 
+cudaDataType_t cuda_type(Fp8 format) { return format == Fp8::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2; }
+
 // A product's descriptors and the algorithm that cuBLASLt's heuristic prefers for it.
 struct Product {
   cublasLtMatmulDesc_t operation = nullptr;
@@ -61,22 +63,15 @@ class CublasGemm final : public Gemm {
 
   void run(cudaStream_t stream, const GemmTypes& types, const GemmShape& shape, const void* a, const void* b,
            const void* bias, bool accumulate, void* c) override {
-    if (shape.m == 0 || shape.n == 0) return;
-    const std::lock_guard lock(mutex_);
-    const Product& product = product_of(types, shape, bias);
-    if (bias != nullptr) {
-      check(cublasLtMatmulDescSetAttribute(product.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
-                                           sizeof bias),
-            "cublasLtMatmulDescSetAttribute");
-    }
-    const double one = 1.0, factor = accumulate ? 1.0 : 0.0;
-    const float one_f = 1.0f, factor_f = accumulate ? 1.0f : 0.0f;
-    const bool is_double = types.operands == DataType::float64;
-    const void* const alpha = is_double ? static_cast<const void*>(&one) : &one_f;
-    const void* const beta = is_double ? static_cast<const void*>(&factor) : &factor_f;
-    check(cublasLtMatmul(handle_, product.operation, alpha, a, product.a, b, product.b, beta, c, product.c, c,
-                         product.c, &product.algorithm, workspace(stream), kWorkspaceBytes, stream),
-          "cublasLtMatmul");
+    multiply(stream, {cuda_type(types.operands), cuda_type(types.operands), cuda_type(types.result)}, shape,
+             {a, b}, {}, bias, accumulate, c);
+  }
+
+  void run_fp8(cudaStream_t stream, DataType result, const GemmShape& shape, const Fp8Matrix& a,
+               const Fp8Matrix& b, const void* bias, bool accumulate, void* c) override {
+    MPT_CHECK(shape.transpose_a && !shape.transpose_b, "products of 8 bits go along the columns of both");
+    multiply(stream, {cuda_type(a.format), cuda_type(b.format), cuda_type(result)}, shape, {a.data, b.data},
+             {a.from_fp8, b.from_fp8}, bias, accumulate, c);
   }
 
   int64_t workspace_bytes() const override {
@@ -85,7 +80,33 @@ class CublasGemm final : public Gemm {
   }
 
  private:
-  using Key = std::tuple<GemmTypes, GemmShape, bool>;
+  struct Types {
+    cudaDataType_t a, b, result;
+    bool are_fp8() const { return a == CUDA_R_8F_E4M3 || a == CUDA_R_8F_E5M2; }
+    auto operator<=>(const Types&) const = default;
+  };
+  struct Pair {
+    const void *a = nullptr, *b = nullptr;
+  };
+  using Key = std::tuple<Types, GemmShape, bool>;
+
+  // `scales` of operands of 8 bits.
+  void multiply(cudaStream_t stream, const Types& types, const GemmShape& shape, const Pair& operands,
+                const Pair& scales, const void* bias, bool accumulate, void* c) {
+    if (shape.m == 0 || shape.n == 0) return;
+    const std::lock_guard lock(mutex_);
+    const Product& product = product_of(types, shape, scales, bias);
+    set_pointers(product, scales, bias);
+    const double one = 1.0, factor = accumulate ? 1.0 : 0.0;
+    const float one_f = 1.0f, factor_f = accumulate ? 1.0f : 0.0f;
+    const bool is_double = types.a == CUDA_R_64F;
+    const void* const alpha = is_double ? static_cast<const void*>(&one) : &one_f;
+    const void* const beta = is_double ? static_cast<const void*>(&factor) : &factor_f;
+    check(cublasLtMatmul(handle_, product.operation, alpha, operands.a, product.a, operands.b, product.b,
+                         beta, c, product.c, c, product.c, &product.algorithm, workspace(stream),
+                         kWorkspaceBytes, stream),
+          "cublasLtMatmul");
+  }
 
   void* workspace(cudaStream_t stream) {
     void*& memory = workspaces_[stream];
@@ -93,15 +114,29 @@ class CublasGemm final : public Gemm {
     return memory;
   }
 
-  const Product& product_of(const GemmTypes& types, const GemmShape& shape, const void* bias) {
+  const Product& product_of(const Types& types, const GemmShape& shape, const Pair& scales,
+                            const void* bias) {
     auto& place = products_[Key{types, shape, bias != nullptr}];
-    if (!place) place = make(types, shape, bias);
+    if (!place) place = make(types, shape, scales, bias);
     return *place;
   }
 
-  std::unique_ptr<Product> make(const GemmTypes& types, const GemmShape& s, const void* bias) {
+  // Of one call.
+  static void set_pointers(const Product& product, const Pair& scales, const void* bias) {
+    const auto point = [&](cublasLtMatmulDescAttributes_t attribute, const void* to) {
+      if (to == nullptr) return;
+      check(cublasLtMatmulDescSetAttribute(product.operation, attribute, &to, sizeof to),
+            "cublasLtMatmulDescSetAttribute");
+    };
+    point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+    point(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.a);
+    point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.b);
+  }
+
+  std::unique_ptr<Product> make(const Types& types, const GemmShape& s, const Pair& scales,
+                                const void* bias) {
     auto made = std::make_unique<Product>();
-    const bool is_double = types.operands == DataType::float64;
+    const bool is_double = types.a == CUDA_R_64F;
     check(cublasLtMatmulDescCreate(&made->operation, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
                                    is_double ? CUDA_R_64F : CUDA_R_32F),
           "cublasLtMatmulDescCreate");
@@ -113,16 +148,21 @@ class CublasGemm final : public Gemm {
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     if (bias != nullptr) {
       set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, types.result);
     }
-    const auto layout = [](DataType type, int64_t rows, int64_t columns, int64_t ld) {
+    // Hopper's sums of 8-bit products keep fewer bits if allowed to, which training bears in forward but not
+    // in gradients (NVIDIA Transformer Engine: split accumulator in the backward products only).
+    if (types.are_fp8())
+      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t(types.a == CUDA_R_8F_E4M3 && types.b == CUDA_R_8F_E4M3));
+    set_pointers(*made, scales, bias);
+    const auto layout = [](cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld) {
       cublasLtMatrixLayout_t made_layout = nullptr;
-      check(cublasLtMatrixLayoutCreate(&made_layout, cuda_type(type), uint64_t(rows), uint64_t(columns), ld),
+      check(cublasLtMatrixLayoutCreate(&made_layout, type, uint64_t(rows), uint64_t(columns), ld),
             "cublasLtMatrixLayoutCreate");
       return made_layout;
     };
-    made->a = layout(types.operands, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda);
-    made->b = layout(types.operands, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb);
+    made->a = layout(types.a, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda);
+    made->b = layout(types.b, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb);
     made->c = layout(types.result, s.m, s.n, s.ldc);
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
@@ -134,10 +174,12 @@ class CublasGemm final : public Gemm {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_, made->operation, made->a, made->b, made->c, made->c, preference, 1, &found, &count);
     cublasLtMatmulPreferenceDestroy(preference);
-    check(status, "cublasLtMatmulAlgoGetHeuristic");
-    if (count == 0)
+    if (count == 0 || status == CUBLAS_STATUS_NOT_SUPPORTED) {
       throw RunError(
-          fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]", s.m, s.k, s.k, s.n));
+          fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]{}", s.m, s.k, s.k, s.n,
+                      types.are_fp8() ? " in 8 bits on this GPU: plan with --precision bf16" : ""));
+    }
+    check(status, "cublasLtMatmulAlgoGetHeuristic");
     made->algorithm = found.algo;
     return made;
   }

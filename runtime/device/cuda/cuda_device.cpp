@@ -188,18 +188,38 @@ class Impl final : public CudaDevice {
   // Row-major y = x w^T is column-major y^T = w x^T, and so on.
   void linear_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
                       void* y) override {
+    if (narrows(type, s)) {
+      const Narrowed x8(*this, type, Fp8::e4m3, s.rows, s.inner, kAsItIs, x),
+          w8(*this, type, Fp8::e4m3, s.columns, s.inner, kAsItIs, w);
+      return gemm_->run_fp8(stream(), type,
+                            {true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns},
+                            w8.matrix(), x8.matrix(), bias, false, y);
+    }
     gemm_->run(stream(), {type, type}, {true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns},
                w, x, bias, false, y);
   }
   void linear_backward_input(DataType type, const LinearShape& s, const void* dy, const void* w,
                              void* dx) override {
+    if (narrows(type, s)) {
+      const Narrowed dy8(*this, type, Fp8::e5m2, s.rows, s.columns, kAsItIs, dy),
+          w8(*this, type, Fp8::e4m3, s.columns, s.inner, kTransposed, w);
+      return gemm_->run_fp8(stream(), type,
+                            {true, false, s.inner, s.rows, s.columns, s.columns, s.columns, s.inner},
+                            w8.matrix(), dy8.matrix(), nullptr, false, dx);
+    }
     gemm_->run(stream(), {type, type},
                {false, false, s.inner, s.rows, s.columns, s.inner, s.columns, s.inner}, w, dy, nullptr, false,
                dx);
   }
   void linear_backward_weight(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
                               void* dbias) override {
-    if (s.rows > 0) {
+    if (s.rows > 0 && narrows(type, s)) {
+      const Narrowed dy8(*this, type, Fp8::e5m2, s.rows, s.columns, kTransposed, dy),
+          x8(*this, type, Fp8::e4m3, s.rows, s.inner, kTransposed, x);
+      gemm_->run_fp8(stream(), state_type_of(type),
+                     {true, false, s.inner, s.columns, s.rows, s.rows, s.rows, s.inner}, x8.matrix(),
+                     dy8.matrix(), nullptr, true, dw);
+    } else if (s.rows > 0) {
       gemm_->run(stream(), {type, state_type_of(type)},
                  {false, true, s.inner, s.columns, s.rows, s.inner, s.columns, s.inner}, x, dy, nullptr, true,
                  dw);
@@ -500,6 +520,31 @@ class Impl final : public CudaDevice {
     int64_t bytes_;
     bool captured_;
     void* data_;
+  };
+
+  static bool narrows(DataType type, const LinearShape& s) { return s.narrows() && !is_wide(type); }
+
+  // An operand of one call in 8 bits.
+  enum Order { kAsItIs, kTransposed };
+  class Narrowed {
+   public:
+    Narrowed(Impl& device, DataType type, Fp8 format, int64_t rows, int64_t columns, Order order,
+             const void* data)
+        : format_(format),
+          numbers_(device, rows * columns),
+          scale_(device, sizeof(float)),
+          magnitudes_(device, fp8_scratch_bytes()) {
+      const auto go = [&](auto* from) {
+        narrow_to_fp8(device.stream(), format, rows, columns, order == kTransposed, from,
+                      as<uint8_t>(numbers_.data()), as<float>(scale_.data()), magnitudes_.data());
+      };
+      type == DataType::bfloat16 ? go(as<Bfloat16>(data)) : go(as<Half>(data));
+    }
+    Fp8Matrix matrix() const { return {format_, as<uint8_t>(numbers_.data()), as<float>(scale_.data())}; }
+
+   private:
+    Fp8 format_;
+    Scratch numbers_, scale_, magnitudes_;
   };
 
   // A list of numbers for one call, which may be in host memory.

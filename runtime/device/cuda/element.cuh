@@ -2,7 +2,7 @@
 #pragma once
 
 // Elements, packs of them, and sums over a block of threads. Everything is computed in the state type: float
-// for 16 bits, and deterministic: no atomics, sums in an order that depends on shapes alone.
+// for 16 bits, and deterministic: no atomic additions, sums in an order that depends on shapes alone.
 
 #include "runtime/device/cuda/launch.h"
 

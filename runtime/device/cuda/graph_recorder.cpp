@@ -75,6 +75,7 @@ const GraphRecorder::List& GraphRecorder::list(const void* data, size_t bytes) {
 
 void GraphRecorder::append(const LinearShape& s) {
   for (const int64_t size : {s.rows, s.columns, s.inner}) append(size);
+  append(s.fp8);
 }
 void GraphRecorder::append(const AttentionShape& s) {
   for (const int64_t size : {s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim}) append(size);

@@ -6,6 +6,7 @@
 // memory. Where a kernel needs room, `scratch` has the bytes that its function beside it names.
 
 #include "runtime/device/cuda/launch.h"
+#include "runtime/device/fp8.h"
 
 namespace mpt::runtime::cuda {
 
@@ -22,6 +23,13 @@ template <class T>
 void activation_forward(cudaStream_t, const ActivationShape&, const T* x, T* y);
 template <class T>
 void activation_backward(cudaStream_t, const ActivationShape&, const T* dy, const T* x, T* dx);
+
+/// x [rows, columns] in 8 bits, with its own scale: `to` [rows, columns], or [columns, rows] if transposed.
+/// T is Bfloat16 or Half.
+int64_t fp8_scratch_bytes();
+template <class T>
+void narrow_to_fp8(cudaStream_t, Fp8 format, int64_t rows, int64_t columns, bool transposed, const T* x,
+                   uint8_t* to, float* from_fp8, void* scratch);
 
 /// Room for the sums over rows below: up to two per column.
 int64_t column_scratch_bytes(int64_t rows, int64_t columns);

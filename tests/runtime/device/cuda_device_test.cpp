@@ -118,6 +118,30 @@ TEST_P(CudaDeviceTest, Linear) {
   }
 }
 
+// Both narrow the same numbers with the same scale; sums of products of 8 bits are exact but for their order.
+TEST_P(CudaDeviceTest, LinearInFp8) {
+  const DataType t = GetParam();
+  if (state_type_of(t) == t) GTEST_SKIP() << "operands of 16 bits are narrowed";
+  for (const LinearShape s : {LinearShape{16, 16, 16, true}, {80, 144, 48, true}, {17, 33, 65, true}}) {
+    Pair x = make(s.rows * s.inner, 1), w = make(s.columns * s.inner, 2, 0.02), bias = make(s.columns, 3),
+         dy = make(s.rows * s.columns, 4, 1e-4), y = make(s.rows * s.columns, 5),
+         dx = make(s.rows * s.inner, 6);
+    Pair dw = make_state(s.columns * s.inner, 7), db = make_state(s.columns, 8);
+    on_both(
+        [&](Device& d, void* px, void* pw, void* pb, void* py) { d.linear_forward(t, s, px, pw, pb, py); }, x,
+        w, bias, y);
+    y.expect_equal("linear_forward", s.inner, 1.0);
+    on_both([&](Device& d, void* pdy, void* pw, void* pdx) { d.linear_backward_input(t, s, pdy, pw, pdx); },
+            dy, w, dx);
+    dx.expect_equal("linear_backward_input", s.columns, 1e-4);
+    on_both([&](Device& d, void* pdy, void* px, void* pdw,
+                void* pdb) { d.linear_backward_weight(t, s, pdy, px, pdw, pdb); },
+            dy, x, dw, db);
+    dw.expect_equal("linear_backward_weight", s.rows);
+    db.expect_equal("its bias", s.rows, 1.0);
+  }
+}
+
 TEST_P(CudaDeviceTest, Norms) {
   const DataType t = GetParam();
   for (const NormKind kind : {NormKind::layer_norm, NormKind::rms_norm}) {

@@ -260,6 +260,19 @@ TEST_P(Parity, EveryLayoutFollowsTheSingleRankInBf16AndFp16) {
   }
 }
 
+// Products of numbers of 8 bits, each within 2^-4 of what it was, each rank's part with its own scale.
+TEST_P(Parity, LayoutsFollowTheSingleRankInFp8) {
+  const Curve reference = run({model()}, DataType::float32);
+  for (size_t l = 0; l < std::size(kLayouts); l += 6) {
+    PlanRequest request = request_for(model(), kLayouts[l]);
+    request.precision = Precision::fp8;
+    const Curve curve = run(request, DataType::bfloat16);
+    EXPECT_LT(worst_difference(reference, curve), 2e-2) << kLayouts[l].name;
+    request.precision = Precision::bf16;
+    EXPECT_NE(run(request, DataType::bfloat16, 2).loss.back(), curve.loss[1]) << "products are in 8 bits";
+  }
+}
+
 // In double the same layouts agree to rounding, so what fp32 shows is rounding too.
 TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp64ToRounding) {
   const Curve reference = run({model()}, DataType::float64, 8);

@@ -146,6 +146,17 @@ void gather_from_lanes(T value, T (&all)[32]) {
 #define __launch_bounds__(...)
 inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 
+inline unsigned __float_as_uint(float value) {
+  unsigned bits;
+  __builtin_memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+inline float __uint_as_float(unsigned bits) {
+  float value;
+  __builtin_memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
 // nvcc brings these into the global namespace.
 #include <algorithm>
 #include <cmath>
