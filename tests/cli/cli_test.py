@@ -370,6 +370,7 @@ def wrong_training(folder, text, plan):
     refused("a folder for checkpoints that cannot be", "--checkpoints", options=["--checkpoints", "/proc/none"])
     expect("run, no data", run("mpt-run", plan), 2, "--data", "missing")
     gpus = f"{folder}/gpus.json"
+    eight = f"{folder}/eight.json"
     run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "--overlap", "tensor", "--tp", 2, "--sp", "on",
         "-o", gpus)
     own = f"{folder}/own.json"
@@ -380,6 +381,10 @@ def wrong_training(folder, text, plan):
         2, "-o", gpus)
     expect("run, a plan whose predictions are another framework's", run("mpt-run", gpus, "--data", text, "--device", "cpu", "--steps", 1), 0,
            "predicted for megatron-core")
+    expect("run, graphs without GPUs", run("mpt-run", gpus, "--data", text, "--device", "cpu", "--cuda-graphs"), 2, "--cuda-graphs", "ranks on GPUs")
+    run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-h100:1", "--global-batch", 8, "--seq", 64, "--dp", 1, "--tp", 2, "--pp", 1, "--ranks",
+        2, "--framework", "mpt", "--precision", "fp8", "-o", eight)
+    expect("run, fp8", run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2), 0, "peak memory", "+0.0%")
     expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating tiny-gpt", "step time")
     os.environ.update(RANK="2", WORLD_SIZE="2")
     expect("run, a launcher's nonsense", run("mpt-run", plan, "--data", text), 2, "environment variable RANK", "0 to 1")
