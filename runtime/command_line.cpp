@@ -114,7 +114,9 @@ void declare(CLI::App& app, RunOptions& o) {
   app.add_option("--metrics-port", o.metrics_port, "Serve the newest step as Prometheus text on 127.0.0.1")
       ->check(CLI::Range(1, 65535));
   app.add_flag("--quiet", o.quiet, "Print nothing but errors");
-  app.add_flag("--watch", o.watch, "Show every rank's step: compute, communication, memory")
+  app.add_flag(
+         "--watch", o.watch,
+         "Show every rank's step: compute, communication, memory; and what GPUs count of their own work")
       ->excludes("--quiet");
 }
 

@@ -128,8 +128,15 @@ void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& open
   if (opened.weights) fmt::print("starting with the weights of {}\n", o.init);
 }
 
-runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append) {
-  return {o.train.steps, o.log, append, o.quiet, o.watch, o.metrics_port, o.device == "cuda"};
+runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append,
+                                        runtime::Backend* backend) {
+  runtime::MonitorOptions options{o.train.steps,     o.log, append, o.quiet, o.watch, o.metrics_port,
+                                  backend != nullptr};
+  if (backend != nullptr)
+    options.make_counters = [backend](std::string& reason) {
+      return backend->make_hardware_counters(reason);
+    };
+  return options;
 }
 
 // "what:factor".
@@ -174,7 +181,7 @@ int emulate(const runtime::RunOptions& o, const Plan& plan) {
   catch_signals();
   reports::RunResult result;
   {
-    runtime::StepMonitor monitor(plan, monitor_options(o, false));
+    runtime::StepMonitor monitor(plan, monitor_options(o, false, nullptr));
     result = runtime::emulate(
         plan, o.train.steps, o.time_scale, o.train.timeout, faults,
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
@@ -190,7 +197,7 @@ int train(const runtime::RunOptions& o, const Plan& plan, bool restarted, runtim
   const int64_t done = opened.checkpoint ? opened.checkpoint->info().step : 0;
   reports::RunResult result;
   {
-    runtime::StepMonitor monitor(plan, monitor_options(o, done > 0));
+    runtime::StepMonitor monitor(plan, monitor_options(o, done > 0, backend));
     result = runtime::train(
         plan, o.train,
         {opened.data.get(),

@@ -8,7 +8,7 @@
 #include <map>
 #include <mutex>
 
-#include "core/error.h"
+#include "runtime/cuda/cupti_error.h"
 
 // The library fills the newest record of its own version; what is read here stands in all of them.
 #if CUPTI_API_VERSION >= 130001
@@ -43,24 +43,20 @@ void CUPTIAPI complete_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size
   buffers().full.emplace_back(buffer, valid);
 }
 
-std::string words_of(CUptiResult result) {
-  const char* text = nullptr;
-  cuptiGetResultString(result, &text);
-  return text == nullptr ? "an unknown error" : text;
-}
-
 class CuptiTrace final : public KernelTrace {
  public:
   void label(int64_t number) override {
-    check(cuptiActivityPushExternalCorrelationId(kLabels, uint64_t(number)));
+    check_cupti(cuptiActivityPushExternalCorrelationId(kLabels, uint64_t(number)),
+                "cuptiActivityPushExternalCorrelationId");
   }
   void unlabel() override {
     uint64_t last = 0;
-    check(cuptiActivityPopExternalCorrelationId(kLabels, &last));
+    check_cupti(cuptiActivityPopExternalCorrelationId(kLabels, &last),
+                "cuptiActivityPopExternalCorrelationId");
   }
 
   std::vector<KernelRecord> take() override {
-    check(cuptiActivityFlushAll(0));
+    check_cupti(cuptiActivityFlushAll(0), "cuptiActivityFlushAll");
     std::vector<std::pair<uint8_t*, size_t>> full;
     {
       const std::lock_guard lock(buffers().mutex);
@@ -85,10 +81,6 @@ class CuptiTrace final : public KernelTrace {
   }
 
  private:
-  static void check(CUptiResult result) {
-    if (result != CUPTI_SUCCESS) throw RunError("CUPTI: " + words_of(result));
-  }
-
   void parse(uint8_t* buffer, size_t valid) {
     CUpti_Activity* activity = nullptr;
     while (cuptiActivityGetNextRecord(buffer, valid, &activity) == CUPTI_SUCCESS) {
@@ -112,21 +104,20 @@ class CuptiTrace final : public KernelTrace {
 
 std::unique_ptr<KernelTrace> make_cupti_trace(std::string& reason) {
   static bool enabled = false;
-  CUptiResult result = CUPTI_SUCCESS;
-  const auto enable = [&](CUpti_ActivityKind kind) {
-    if (result == CUPTI_SUCCESS) result = cuptiActivityEnable(kind);
-  };
   if (!enabled) {
-    result = cuptiActivityRegisterCallbacks(request_buffer, complete_buffer);
-    enable(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
-    enable(CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION);
-    // Labels are attached to records of API calls, so that these must be on; libraries launch through either.
-    enable(CUPTI_ACTIVITY_KIND_RUNTIME);
-    enable(CUPTI_ACTIVITY_KIND_DRIVER);
-  }
-  if (result != CUPTI_SUCCESS) {
-    reason = words_of(result);
-    return nullptr;
+    try {
+      check_cupti(cuptiActivityRegisterCallbacks(request_buffer, complete_buffer),
+                  "cuptiActivityRegisterCallbacks");
+      // Labels are attached to records of API calls, so that these must be on; libraries launch through
+      // either.
+      for (const CUpti_ActivityKind kind :
+           {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
+            CUPTI_ACTIVITY_KIND_RUNTIME, CUPTI_ACTIVITY_KIND_DRIVER})
+        check_cupti(cuptiActivityEnable(kind), "cuptiActivityEnable");
+    } catch (const CuptiError& error) {
+      reason = error.what();
+      return nullptr;
+    }
   }
   enabled = true;
   return std::make_unique<CuptiTrace>();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "core/json.h"
 #include "core/quantity.h"
@@ -74,13 +75,45 @@ std::string StepMonitor::rank_table(const reports::StepRecord& r) const {
   return text;
 }
 
+// The counters need the devices of the run, which are made after this monitor.
+void StepMonitor::read_gpus() {
+  if (gpus_) loads_ = gpus_->read();
+  if (options_.watch && options_.make_counters) {
+    std::string reason;
+    counters_ = std::exchange(options_.make_counters, nullptr)(reason);
+    if (!reason.empty()) fmt::print(stderr, "mpt-run: note: the GPUs' counters are not read: {}\n", reason);
+  }
+  if (counters_) readings_ = counters_->read();
+}
+
+const CounterReading* StepMonitor::counters_of(const GpuLoad& load) const {
+  for (const CounterReading& reading : readings_) {
+    if (reading.gpu == load.uuid) return &reading;
+  }
+  return nullptr;
+}
+
 std::string StepMonitor::gpu_table() const {
   if (loads_.empty()) return "";
-  reports::Table table({{"GPU"}, {"busy"}, {"memory busy"}, {"memory"}, {"power"}, {"clock"}});
+  std::vector<reports::Column> columns{{"GPU"}, {"busy"}, {"memory busy"}, {"memory"}, {"power"}, {"clock"}};
+  const std::vector<reports::Column> counted{{"SMs"}, {"tensor cores"}, {"DRAM"}, {"of its peak"}};
+  if (!readings_.empty()) columns.insert(columns.end(), counted.begin(), counted.end());
+  reports::Table table(columns);
   for (const GpuLoad& load : loads_) {
-    table.add_row({std::to_string(load.gpu), format_percent(load.busy), format_percent(load.memory_busy),
-                   format_bytes(double(load.memory_bytes)), fmt::format("{:.0f} W", load.power_w),
-                   fmt::format("{} MHz", load.clock_mhz)});
+    std::vector<std::string> row{std::to_string(load.gpu),
+                                 format_percent(load.busy),
+                                 format_percent(load.memory_busy),
+                                 format_bytes(double(load.memory_bytes)),
+                                 fmt::format("{:.0f} W", load.power_w),
+                                 fmt::format("{} MHz", load.clock_mhz)};
+    if (const CounterReading* counters = counters_of(load)) {
+      row.push_back(format_percent(counters->sm_active));
+      row.push_back(format_percent(counters->tensor_active));
+      row.push_back(format_bandwidth(counters->dram_bytes_per_s));
+      row.push_back(format_percent(counters->dram_share));
+    }
+    row.resize(columns.size(), "-");
+    table.add_row(row);
   }
   return "\n" + table.text();
 }
@@ -131,6 +164,12 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
                            {"memory_bytes", load.memory_bytes},
                            {"power_w", load.power_w},
                            {"clock_mhz", load.clock_mhz}});
+    const CounterReading* counters = counters_of(load);
+    if (counters == nullptr) continue;
+    row["gpus"].back().update({{"sm_active", counters->sm_active},
+                               {"tensor_active", counters->tensor_active},
+                               {"dram_bytes_per_s", counters->dram_bytes_per_s},
+                               {"dram_share", counters->dram_share}});
   }
   for (const InstructionDuration& i : r.instructions)
     row["instructions"].push_back({{"kind", enum_name(i.kind)}, {"stage", i.stage}, {"seconds", i.seconds}});
@@ -139,7 +178,7 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
 }
 
 void StepMonitor::on_step(const reports::StepRecord& r) {
-  if (gpus_) loads_ = gpus_->read();
+  read_gpus();
   if (log_ != nullptr) write_row(r);
   if (metrics_) metrics_->set(r);
   if (options_.quiet) return;

@@ -6,6 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
+#include "core/json.h"
+#include "runtime/monitor/step_monitor.h"
+#include "tests/support/make_plan.h"
+
 namespace mpt::runtime {
 namespace {
 
@@ -15,6 +21,7 @@ TEST(GpuLoad, ReadsWhatTheDriverTells) {
   ASSERT_NE(monitor, nullptr) << reason;
   const std::vector<GpuLoad> loads = monitor->read();
   ASSERT_EQ(loads.size(), 2u);
+  EXPECT_EQ(loads[1].uuid, "GPU-1");
   EXPECT_DOUBLE_EQ(loads[0].busy, 0.93);
   EXPECT_DOUBLE_EQ(loads[1].busy, 0.41);
   EXPECT_DOUBLE_EQ(loads[0].memory_busy, 0.58);
@@ -22,6 +29,89 @@ TEST(GpuLoad, ReadsWhatTheDriverTells) {
   EXPECT_DOUBLE_EQ(loads[0].power_w, 650.0);
   EXPECT_DOUBLE_EQ(loads[1].power_w, 0.0);
   EXPECT_EQ(loads[0].clock_mhz, 1755);
+}
+
+// Counters of the second GPU alone, as if the first were another job's.
+class OneGpusCounters final : public HardwareCounters {
+ public:
+  std::vector<CounterReading> read() override { return {{"GPU-1", 0.75, 0.5, 0.25, 1e12}}; }
+};
+
+Json last_row(const std::string& file) {
+  std::ifstream in(file);
+  std::string last;
+  for (std::string line; std::getline(in, line);) last = line;
+  return Json::parse(last);
+}
+
+MonitorOptions watched(const std::string& log) {
+  MonitorOptions options;
+  options.log = testing::TempDir() + log;
+  options.watch = options.gpus = true;
+  return options;
+}
+
+reports::StepRecord first_step() {
+  reports::StepRecord record;
+  record.step = 1;
+  record.ranks = {{0, 0.3, 0.01}};
+  return record;
+}
+
+TEST(GpuLoad, CountersStandBesideTheLoadOfTheirGpu) {
+  MonitorOptions options = watched("/counters.jsonl");
+  int asked = 0;
+  options.make_counters = [&](std::string&) {
+    ++asked;
+    return std::make_unique<OneGpusCounters>();
+  };
+  testing::internal::CaptureStdout();
+  {
+    StepMonitor monitor(test::make_plan({test::little_gpt()}), options);
+    EXPECT_EQ(asked, 0);
+    monitor.on_step(first_step());
+    monitor.on_step(first_step());
+  }
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_EQ(asked, 1);
+  EXPECT_NE(text.find("tensor cores"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 TB/s"), std::string::npos) << text;
+  const Json row = last_row(options.log.string());
+  EXPECT_FALSE(row["gpus"][0].contains("sm_active"));
+  EXPECT_EQ(row["gpus"][1]["sm_active"], 0.75);
+  EXPECT_EQ(row["gpus"][1]["tensor_active"], 0.5);
+  EXPECT_EQ(row["gpus"][1]["dram_share"], 0.25);
+  EXPECT_EQ(row["gpus"][1]["dram_bytes_per_s"], 1e12);
+}
+
+TEST(GpuLoad, WithoutCountersItSaysWhyOnce) {
+  MonitorOptions options = watched("/no_counters.jsonl");
+  options.make_counters = [](std::string& reason) {
+    reason = "not permitted";
+    return std::unique_ptr<HardwareCounters>();
+  };
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  {
+    StepMonitor monitor(test::make_plan({test::little_gpt()}), options);
+    monitor.on_step(first_step());
+    monitor.on_step(first_step());
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStdout().find("tensor cores"), std::string::npos);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            "mpt-run: note: the GPUs' counters are not read: not permitted\n");
+  EXPECT_FALSE(last_row(options.log.string())["gpus"][0].contains("sm_active"));
+}
+
+TEST(GpuLoad, CountersAreLeftAloneWithoutWatch) {
+  MonitorOptions options = watched("/unwatched.jsonl");
+  options.watch = false;
+  options.quiet = true;
+  options.make_counters = [](std::string&) -> std::unique_ptr<HardwareCounters> {
+    ADD_FAILURE() << "asked for";
+    return nullptr;
+  };
+  StepMonitor(test::make_plan({test::little_gpt()}), options).on_step(first_step());
 }
 
 }  // namespace
