@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -28,6 +29,12 @@ constexpr DataType state_type_of(DataType type) {
 class CommunicationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+/// Memory that a transport is prepared for, until this ends.
+class Registration {
+ public:
+  virtual ~Registration() = default;
 };
 
 class Communicator {
@@ -55,6 +62,13 @@ class Communicator {
   virtual void all_to_all(const void* data, std::span<const int64_t> sent, void* received,
                           std::span<const int64_t> received_bytes) = 0;
   virtual void barrier() = 0;
+
+  /// Says that many calls will use this memory, in whole or in part. A call like the others: every rank of
+  /// the group makes it, before lanes begin. Null where nothing is won by it, or a rank could not; what it
+  /// returns ends before the memory does.
+  [[nodiscard]] virtual std::unique_ptr<Registration> register_memory(void* /*data*/, int64_t /*bytes*/) {
+    return nullptr;
+  }
 };
 
 }  // namespace mpt::runtime

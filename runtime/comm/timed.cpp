@@ -47,6 +47,9 @@ class Timed final : public Communicator {
     const Stopwatch watch(time_);
     inner_->barrier();
   }
+  std::unique_ptr<Registration> register_memory(void* data, int64_t bytes) override {
+    return inner_->register_memory(data, bytes);
+  }
 
  private:
   std::unique_ptr<Communicator> inner_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train/optimizer.h"
 
+#include <algorithm>
+
 namespace mpt::runtime {
 
 Optimizer::Optimizer(Parameters& parameters, Device& device, const ReplicaGroups& dense,
@@ -15,6 +17,23 @@ Optimizer::Optimizer(Parameters& parameters, Device& device, const ReplicaGroups
       reduced_(parameters.groups().size(), 0) {
   device.zero(first_.data(), first_.bytes());
   device.zero(second_.data(), second_.bytes());
+  register_gradients();
+}
+
+// They lie where they are and are summed by the same ranks in every step. Weights are not registered: what
+// gathers them over a network from registered memory can hang before NCCL 2.32 update 1 (NVIDIA/nccl#2389).
+void Optimizer::register_gradients() {
+  std::vector<Communicator*> summing;
+  for (const ReplicaGroups& ranks : {dense_, expert_}) {
+    if (parameters_.zero() == 1) summing.push_back(ranks.shard);
+    if (ranks.across->size() > 1) summing.push_back(ranks.across);
+  }
+  const int64_t bytes = parameters_.gradient_count() * size_of(parameters_.state_type());
+  for (auto ranks = summing.begin(); ranks != summing.end(); ++ranks) {
+    if (std::find(summing.begin(), ranks, *ranks) != ranks) continue;  // the same for experts
+    if (auto registration = (*ranks)->register_memory(parameters_.gradients(), bytes))
+      registered_.push_back(std::move(registration));
+  }
 }
 
 void Optimizer::reduce(size_t first, size_t last) {

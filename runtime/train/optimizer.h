@@ -5,6 +5,7 @@
 // that hold the same weights, the owner of each share changes it with AdamW, and with ZeRO 1 and 2 the
 // changed weights are gathered. Collectives run over whole groups of parameters.
 
+#include <memory>
 #include <vector>
 
 #include "runtime/nn/parameters.h"
@@ -48,6 +49,7 @@ class Optimizer {
   void* state_at(const Buffer& buffer, const OwnedRange& range) const {
     return static_cast<char*>(buffer.data()) + range.state_offset * size_of(parameters_.state_type());
   }
+  void register_gradients();
   // Groups `first` to `last` lie one behind the other and have the same replicas.
   void reduce(size_t first, size_t last);
   const ReplicaGroups& ranks_of(bool expert) const { return expert ? expert_ : dense_; }
@@ -56,6 +58,7 @@ class Optimizer {
   Device& device_;
   ReplicaGroups dense_, expert_;
   Communicator& tensor_;
+  std::vector<std::unique_ptr<Registration>> registered_;  // gradients, with those who sum them
   Buffer first_, second_;
   std::vector<char> reduced_;  // groups that are done before the others
 };

@@ -2,10 +2,14 @@
 #include "runtime/comm/nccl/nccl_world.h"
 
 #include <nccl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <fstream>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "core/clock.h"
@@ -62,6 +66,19 @@ class Handle {
     aborted_ = true;
   }
 
+  /// Null where NCCL refuses, or is told to by NCCL_LOCAL_REGISTER=0.
+  void* register_memory(void* data, int64_t bytes) {
+    const std::lock_guard lock(mutex_);
+    void* memory = nullptr;
+    if (aborted_ || ncclCommRegister(handle_, data, size_t(bytes), &memory) != ncclSuccess) return nullptr;
+    return memory;
+  }
+  /// A group that was aborted has given up its memory itself.
+  void deregister_memory(void* memory) {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_) ncclCommDeregister(handle_, memory);
+  }
+
   void check(ncclResult_t result, const char* call) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
     throw CommunicationError(fmt::format("{} of group {}: {}", call, group_, ncclGetErrorString(result)));
@@ -72,6 +89,23 @@ class Handle {
   std::mutex mutex_;
   ncclComm_t handle_ = nullptr;
   bool aborted_ = false;
+};
+
+class NcclRegistration final : public Registration {
+ public:
+  NcclRegistration(std::shared_ptr<Handle> handle, void* data, int64_t bytes)
+      : handle_(std::move(handle)), memory_(handle_->register_memory(data, bytes)) {}
+  NcclRegistration(const NcclRegistration&) = delete;
+  NcclRegistration& operator=(const NcclRegistration&) = delete;
+  ~NcclRegistration() override {
+    if (memory_ != nullptr) handle_->deregister_memory(memory_);
+  }
+
+  bool done() const { return memory_ != nullptr; }
+
+ private:
+  std::shared_ptr<Handle> handle_;
+  void* memory_;
 };
 
 // What the ranks of this process share.
@@ -103,11 +137,12 @@ struct Shared {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Shared> shared, std::shared_ptr<Handle> handle,
-                   std::unique_ptr<Communicator> control, cuda::CudaDevice& device)
+                   std::unique_ptr<Communicator> control, cuda::CudaDevice& device, bool a_host_each)
       : shared_(std::move(shared)),
         handle_(std::move(handle)),
         control_(std::move(control)),
-        device_(device) {
+        device_(device),
+        a_host_each_(a_host_each) {
     complete("ncclCommInitRankConfig");
   }
 
@@ -170,6 +205,21 @@ class NcclCommunicator final : public Communicator {
     control_->barrier();
   }
 
+  // What NCCL 2.28.9 can do with memory of cudaMalloc, as the device's is (user guide, "User Buffer
+  // Registration"; src/register/coll_reg.cc, src/transport/{nvls,p2p}.cc): reduce it in the network (SHARP)
+  // without a copy and on one multiprocessor, where each rank of the group has a host of its own. Within a
+  // host, NVLink SHARP and direct reads by peers want memory of ncclMemAlloc, and NVLink SHARP's ranks would
+  // find that out together at every call.
+  std::unique_ptr<Registration> register_memory(void* data, int64_t bytes) override {
+    if (!a_host_each_ || bytes == 0) return nullptr;
+    auto registration = std::make_unique<NcclRegistration>(handle_, data, bytes);
+    // All ranks or none: anything else is undefined.
+    double failed = registration->done() ? 0.0 : 1.0;
+    control_->all_reduce(&failed, 1, DataType::float64, ReduceOperation::maximum);
+    if (failed > 0.0) return nullptr;
+    return registration;
+  }
+
  private:
   void start_group() { handle_->check(ncclGroupStart(), "ncclGroupStart"); }
 
@@ -193,12 +243,14 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<Handle> handle_;
   std::unique_ptr<Communicator> control_;
   cuda::CudaDevice& device_;
+  bool a_host_each_;  // no two ranks share one
 };
 
 class NcclWorld final : public World {
  public:
-  NcclWorld(World& control, const std::vector<cuda::CudaDevice*>& devices, std::chrono::milliseconds timeout)
-      : shared_(std::make_shared<Shared>(control, timeout)) {
+  NcclWorld(World& control, const std::vector<cuda::CudaDevice*>& devices, std::chrono::milliseconds timeout,
+            const std::string& host)
+      : shared_(std::make_shared<Shared>(control, timeout)), host_(std::hash<std::string>{}(host)) {
     const std::vector<int> local = control.local_ranks();
     for (size_t i = 0; i < local.size(); ++i) {
       devices_[local[i]] = devices[i];
@@ -221,7 +273,9 @@ class NcclWorld final : public World {
       const std::lock_guard lock(shared_->mutex);
       shared_->handles.push_back(handle);
     }
-    return std::make_unique<NcclCommunicator>(shared_, std::move(handle), std::move(control), device);
+    const bool a_host_each = has_a_host_each(*control);
+    return std::make_unique<NcclCommunicator>(shared_, std::move(handle), std::move(control), device,
+                                              a_host_each);
   }
 
   void abort(const std::string&) override {
@@ -234,15 +288,33 @@ class NcclWorld final : public World {
   std::vector<int> local_ranks() const override { return shared_->control.local_ranks(); }
 
  private:
+  bool has_a_host_each(Communicator& control) const {
+    static_assert(sizeof host_ == sizeof(double));
+    std::vector<uint64_t> hosts(size_t(control.size()));
+    control.all_gather(&host_, hosts.data(), 1, DataType::float64);
+    return std::set<uint64_t>(hosts.begin(), hosts.end()).size() == hosts.size();
+  }
+
   std::shared_ptr<Shared> shared_;
+  uint64_t host_;
   std::map<int, cuda::CudaDevice*> devices_;
 };
 
 }  // namespace
 
+// getHostHash() of NCCL's src/misc/utils.cc.
+std::string nccl_host() {
+  if (const char* id = std::getenv("NCCL_HOSTID")) return id;
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return name + boot;
+}
+
 std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::CudaDevice*>& devices,
-                                       std::chrono::milliseconds timeout) {
-  return std::make_unique<NcclWorld>(control, devices, timeout);
+                                       std::chrono::milliseconds timeout, const std::string& host) {
+  return std::make_unique<NcclWorld>(control, devices, timeout, host);
 }
 
 }  // namespace mpt::runtime

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "runtime/comm/world.h"
@@ -13,9 +14,13 @@
 
 namespace mpt::runtime {
 
-/// `devices`: those of control.local_ranks(), in that order. Waits of these devices end with a
+/// What NCCL takes for a host: ranks for which it is the same share one.
+std::string nccl_host();
+
+/// `devices`: those of control.local_ranks(), in that order, on `host`. Waits of these devices end with a
 /// CommunicationError when a rank fails, NCCL reports an error, or `timeout` has passed.
 std::unique_ptr<World> make_nccl_world(World& control, const std::vector<cuda::CudaDevice*>& devices,
-                                       std::chrono::milliseconds timeout);
+                                       std::chrono::milliseconds timeout,
+                                       const std::string& host = nccl_host());
 
 }  // namespace mpt::runtime
