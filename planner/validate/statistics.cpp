@@ -20,11 +20,12 @@ ErrorSummary summarise_errors(std::vector<double> errors) {
   return s;
 }
 
-double kendall_tau(const std::vector<std::pair<double, double>>& pairs) {
+double kendall_tau(const std::vector<std::pair<double, double>>& pairs, double resolution) {
   double agreement = 0.0, in_measured = 0.0, in_predicted = 0.0;
   for (size_t i = 0; i < pairs.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
       const double a = pairs[i].first - pairs[j].first, b = pairs[i].second - pairs[j].second;
+      if (resolution > 0.0 && std::abs(a) <= resolution * std::max(pairs[i].first, pairs[j].first)) continue;
       const int sign = (a > 0 ? 1 : a < 0 ? -1 : 0) * (b > 0 ? 1 : b < 0 ? -1 : 0);
       agreement += sign;
       in_measured += a != 0.0 ? 1.0 : 0.0;

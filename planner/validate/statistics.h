@@ -17,7 +17,9 @@ ErrorSummary summarise_errors(std::vector<double> errors);
 
 /// Kendall's tau-b between measured and predicted (Kendall 1945, Biometrika 33): pairs in the same order less
 /// pairs in the opposite, over the geometric mean of the pairs that are not tied in either. 1: the same
-/// order. 0 without such pairs.
-double kendall_tau(const std::vector<std::pair<double, double>>& measured_and_predicted);
+/// order. 0 without such pairs. Pairs whose measured values lie within `resolution` of each other, as a share
+/// of the larger, are left out.
+double kendall_tau(const std::vector<std::pair<double, double>>& measured_and_predicted,
+                   double resolution = 0.0);
 
 }  // namespace mpt::planner

@@ -28,6 +28,9 @@ TEST(Statistics, KendallTauByHand) {
   // One tie in the prediction: 2 agreeing pairs over sqrt(3 x 2).
   EXPECT_NEAR(kendall_tau({{1, 10}, {2, 10}, {3, 20}}), 2.0 / std::sqrt(6.0), 1e-12);
   EXPECT_EQ(kendall_tau({{1, 1}}), 0.0);
+  // The first two are too close to say anything of their order.
+  EXPECT_NEAR(kendall_tau({{1, 20}, {1.01, 10}, {3, 30}}), 1.0 / 3.0, 1e-12);
+  EXPECT_EQ(kendall_tau({{1, 20}, {1.01, 10}, {3, 30}}, 0.02), 1.0);
 }
 
 // A run of Table 5 of arXiv:2205.05198, in the form of docs/validation.md.
