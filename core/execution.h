@@ -39,6 +39,9 @@ struct Execution {
   // Between stages each tensor rank sends its share, and the receivers gather it inside the node
   // (arXiv:2104.04473, section 4.1).
   bool scatters_transfers = false;
+  // A received tensor is what the stage's first layer keeps, and a sent one is freed: no buffers of their
+  // own.
+  bool receives_in_place = false;
   bool blocking_launches = false;  // the host waits for each kernel: its own time adds to theirs
   bool balanced_experts = false;   // routing is forced to an even load, as benchmarks do
   // A token that goes to several experts of one device is sent there once.
@@ -50,6 +53,11 @@ struct Execution {
   // Selective recompute keeps the attention core's output, which the projection behind it reads; else the
   // core gives it anew.
   bool keeps_core_output = false;
+  // Selective recompute keeps a layer's input and the output of every second product, counted from the first,
+  // beside the attention core's, and runs the rest again.
+  bool keeps_every_second_product = false;
+  // After the step each rank's share of the weights is broadcast in a message of its own.
+  bool broadcasts_shares = false;
   // Products add weight gradients to the gradient buffers themselves and leave an empty gradient to autograd:
   // one for each shape of a layer's weights stays, and the head's comes and goes.
   bool empty_gradients = false;
@@ -94,6 +102,8 @@ struct Execution {
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
     v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages",
             optional_field());
+    v.field("receives_in_place", &T::receives_in_place, "received tensors are kept as they are",
+            optional_field());
     v.field("blocking_launches", &T::blocking_launches, "the host waits for each kernel", optional_field());
     v.field("balanced_experts", &T::balanced_experts, "routing is forced to an even load", optional_field());
     v.field("deduplicates_dispatch", &T::deduplicates_dispatch,
@@ -103,6 +113,10 @@ struct Execution {
             "full recompute runs the last projection again", optional_field());
     v.field("keeps_core_output", &T::keeps_core_output,
             "selective recompute keeps the attention core's output", optional_field());
+    v.field("keeps_every_second_product", &T::keeps_every_second_product,
+            "selective recompute keeps every second product's output", optional_field());
+    v.field("broadcasts_shares", &T::broadcasts_shares, "each rank's share of the weights is broadcast",
+            optional_field());
     v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays",
             optional_field());
     v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",

@@ -318,7 +318,7 @@ class Lowering {
     for (int s = 0; s < schedule_.stages(); ++s) {
       const StageFootprint& footprint = footprints_[size_t(s)];
       program.static_bytes[size_t(rank_of(s))] +=
-          footprint.static_bytes() + slots_[size_t(s)].total() * footprint.boundary_bytes;
+          footprint.static_bytes() + slots_[size_t(s)].total() * footprint.slot_bytes();
     }
     std::vector<InstructionId> id_of(drafts_.size(), -1);
     program.instructions.reserve(order_.size());

@@ -24,8 +24,10 @@ struct StageFootprint {
   int64_t input_gradient_workspace_bytes = 0;
   int64_t weight_gradient_workspace_bytes = 0;
   int64_t tied_embedding_bytes = 0;  // gradient that first and last stage add up; 0 unless tied and apart
+  bool receives_in_place = false;    // what arrives is what the stage keeps: no transfer slots
 
   int64_t static_bytes() const { return parameter_bytes + gradient_bytes + optimizer_bytes; }
+  int64_t slot_bytes() const { return receives_in_place ? 0 : boundary_bytes; }
   bool operator==(const StageFootprint&) const = default;
 
   template <class V>
@@ -49,6 +51,8 @@ struct StageFootprint {
             "during a weight gradient that is apart", optional_field(between(0, kMax)));
     v.field("tied_embedding_bytes", &T::tied_embedding_bytes, "gradient shared by first and last stage",
             between(0, kMax));
+    v.field("receives_in_place", &T::receives_in_place, "what arrives is kept as it is: no transfer slots",
+            optional_field());
   }
 };
 

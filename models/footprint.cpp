@@ -21,6 +21,7 @@ Piece piece_of(const LayerProgram& program) {
   piece.computed = saved_bytes(program, Recompute::none);
   piece.parameters = parameter_share(program);
   for (const Operator& op : program.operators) {
+    piece.tensors += op.parameters > 0 ? 1 : 0;
     piece.forward_workspace += op.forward_workspace_bytes;
     piece.backward_workspace += op.backward_workspace_bytes;
     piece.gradient_kept += op.gradient_kept_bytes;
@@ -65,7 +66,10 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   f.gradient_bytes = bytes(2, unit.gradient);
   if (!layout.offload_optimizer) f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
-  if (layout.zero >= 3) f.parameter_bytes += LayerBuilder::rounded(gathered * unit.weight);
+  // Whole weights are in the precision of the products, and where masters are shared out in their place, in
+  // 16 bits of it.
+  const int64_t whole = layout.execution.weight_bytes > 0 ? element_bytes(layout.precision) : unit.weight;
+  if (layout.zero >= 3) f.parameter_bytes += LayerBuilder::rounded(gathered * whole);
   if (layout.zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
 }
 
@@ -135,7 +139,9 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
     pieces.push_back({experts ? &experts_ : &dense_, recompute, boundary_bytes_});
   }
   if (content.has_head) pieces.push_back({&head_, Recompute::none, boundary_bytes_});
-  if (!pieces.empty()) pieces.back().gradient_in = 0;
+  // It arrives in a slot, unless it is a tensor like any other.
+  if (!pieces.empty() && (content.has_head || !layout.execution.receives_in_place))
+    pieces.back().gradient_in = 0;
   return pieces;
 }
 
@@ -189,6 +195,11 @@ ParameterShare StagePieces::parameters(int64_t dense_layers, int64_t expert_laye
   if (head) add(head_, 1);
   if (head && embedding) sum.dense -= tied_parameters_;
   return sum;
+}
+
+int64_t StagePieces::tensors(int64_t dense_layers, int64_t expert_layers, bool embedding, bool head) const {
+  return dense_layers * dense_.tensors + expert_layers * experts_.tensors +
+         (embedding ? embedding_.tensors : 0) + (head ? head_.tensors : 0);
 }
 
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
@@ -266,7 +277,12 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
     footprint.saved_for_weight_bytes +=
         content.has_head ? 0 : boundary_bytes_;  // the copy of the arriving gradient
   // Stays for good, and one action runs at a time: a rank has it once.
-  const int64_t stays = empty_gradient_bytes_;
+  const bool in_place = footprint.receives_in_place =
+      layout.execution.receives_in_place && layout.stages() > 1;
+  // Of what is received ahead and what is still being sent.
+  const int64_t on_the_way =
+      in_place ? (content.has_embedding ? 0 : boundary_bytes_) + (content.has_head ? 0 : boundary_bytes_) : 0;
+  const int64_t stays = empty_gradient_bytes_ + on_the_way;
   footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes + stays;
   footprint.backward_workspace_bytes =
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;

@@ -37,6 +37,7 @@ class StagePieces {
     int64_t weight_workspace = 0;
     int64_t weight_operands = 0;
     ParameterShare parameters;
+    int64_t tensors = 0;  // that the parameters are in
   };
 
   StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence);
@@ -45,6 +46,8 @@ class StagePieces {
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
   ParameterShare parameters(const StageContent& content) const;
   ParameterShare parameters(int64_t dense_layers, int64_t expert_layers, bool embedding, bool head) const;
+  /// Tensors that the parameters of such a stage are in.
+  int64_t tensors(int64_t dense_layers, int64_t expert_layers, bool embedding, bool head) const;
   /// Of the decoder layer that needs least, both kinds of model layers considered: bytes that any rank with a
   /// layer needs beside its parameters while that layer runs backward.
   int64_t least_layer_bytes() const;

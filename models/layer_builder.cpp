@@ -39,7 +39,18 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
     op.gradient_kept_bytes += bytes(sizes.columns);
   }
   if (layout_.tensor > 1) add_tensor_collectives(sizes, op);
+  if (execution().keeps_every_second_product) keep_every_second(sizes);
   return *this;
+}
+
+// The outputs of every second product stay (pytorch/torchtitan at 9dec370, parallelize_llama.py).
+void LayerBuilder::keep_every_second(const LinearSizes& sizes) {
+  const std::vector<int64_t> parts = sizes.parts.empty() ? std::vector{sizes.columns} : sizes.parts;
+  int64_t kept = 0;
+  for (const int64_t columns : parts) kept += products_++ % 2 == 0 ? columns : 0;
+  const int64_t rows = sizes.parallel == Parallel::columns ? tokens_ : local_tokens_;
+  last().saved_bytes_selective = rounded(rows * kept * unit_);
+  last().selective_share = 1.0 - double(kept) / double(sizes.columns);
 }
 
 // Without sequence parallelism: one all-reduce on the way out and one on the way back (arXiv:1909.08053).
@@ -63,6 +74,12 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
 LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   linear(sizes);
   Operator& op = last();
+  if (execution().keeps_every_second_product) {
+    // Grouped products are no plain ones: all of them run again.
+    --products_;
+    op.saved_bytes_selective = 0;
+    op.selective_share = 1.0;
+  }
   op.shape.kind = OperatorKind::expert_linear;
   op.shape.rows = expert_rows();
   op.shape.batch = model_.moe->experts / layout_.expert;
@@ -112,18 +129,25 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   s.value_head_dim = sizes.value_head_dim;
   if (model_.sliding_window && layer_ % model_.sliding_window_interval == 0) s.inner = *model_.sliding_window;
   add({"attention.core", s});
+  const bool core_stays = execution().keeps_every_second_product && execution().keeps_core_output;
+  last().selective_share = core_stays ? 0.0 : 1.0;
   if (model_.attention_sinks) last().parameters = share(model_.heads);
   keep_both(bytes(sizes.qkv_columns));
+  last().backward_workspace_bytes = last().gradient_kept_bytes = bytes(sizes.qkv_columns);
   if (layout_.execution.attention == AttentionKernel::unfused) {
     // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
     // them.
     const int64_t scores = layout_.micro_batch * s.heads * sequence_ * sequence_;
     keep(rounded(scores * (layout_.execution.dropout ? 2 * unit_ + 1 : unit_)), 0);
     last().forward_workspace_bytes = rounded(scores * unit_);
+    // The gradient behind dropout and the one that dropout makes of it; softmax changes that one in place.
+    last().backward_workspace_bytes += (layout_.execution.dropout ? 2 : 1) * rounded(scores * unit_);
   } else {
     keep(state_bytes(share(model_.heads)), 0);  // log-sum-exp
   }
-  last().backward_workspace_bytes = last().gradient_kept_bytes = bytes(sizes.qkv_columns);
+  if (core_stays)
+    last().saved_bytes_selective =
+        state_bytes(share(model_.heads)) + bytes(share(model_.heads) * sizes.value_head_dim);
   if (layout_.context > 1) add_context_collectives(sizes, last());
   return *this;
 }
@@ -176,6 +200,8 @@ LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {
 LayerProgram LayerBuilder::take_layer() {
   program_.input_bytes = local_bytes(model_.hidden);
   program_.recomputed_whole = layout_.execution.recomputes_whole_layer;
+  if (execution().keeps_every_second_product)
+    program_.operators.front().saved_bytes_selective += program_.input_bytes;
   add_gathered_tokens();
   const int64_t beside = rounded(local_tokens_ * model_.hidden * layout_.execution.extra_kept_bytes);
   keep_both(beside);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/allocation.h"
 #include "models/layer_program.h"
@@ -22,6 +23,7 @@ struct LinearSizes {
   int64_t columns = 0, inner = 0;  // on this rank
   bool bias = false;
   Parallel parallel = Parallel::columns;
+  std::vector<int64_t> parts{};  // columns of the products that other frameworks run one by one; empty: one
   bool fp8 = true;  // where the layout's products run in fp8
 };
 
@@ -108,6 +110,7 @@ class LayerBuilder {
 
   LayerBuilder& add(Operator op) {
     program_.operators.push_back(std::move(op));
+    if (execution().keeps_every_second_product) last().selective_share = 1.0;
     return *this;
   }
 
@@ -152,13 +155,15 @@ class LayerBuilder {
 
   LayerBuilder& keep(int64_t always, int64_t selective) {
     last().saved_bytes += always;
-    last().saved_bytes_selective += selective;
+    if (!execution().keeps_every_second_product) last().saved_bytes_selective += selective;
     return *this;
   }
+  void keep_every_second(const LinearSizes& sizes);
 
   const ModelSpec& model_;
   const Layout& layout_;
   int64_t sequence_, layer_, tokens_, local_tokens_, unit_;
+  int64_t products_ = 0;
   bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;
 };

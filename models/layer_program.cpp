@@ -10,7 +10,9 @@ namespace {
 void add_multi_head(LayerBuilder& b) {
   const ModelSpec& m = b.model();
   const int64_t queries = b.share(m.heads) * m.head_dim, keys = b.share(m.kv_heads) * m.head_dim;
-  b.linear({"attention.qkv", queries + 2 * keys, m.hidden, m.qkv_bias, Parallel::columns}).saves(m.hidden);
+  b.linear(
+       {"attention.qkv", queries + 2 * keys, m.hidden, m.qkv_bias, Parallel::columns, {queries, keys, keys}})
+      .saves(m.hidden);
   if (m.query_key_norm != QueryKeyNorm::none) {
     const int64_t width = queries + keys;
     b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
@@ -60,7 +62,8 @@ void add_dense_mlp(LayerBuilder& b, const std::string& name, int64_t ffn_hidden,
                    bool input_kept = false) {
   const ModelSpec& m = b.model();
   const int64_t ffn = b.share(ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
-  b.linear({name + ".up", up, m.hidden, bias, Parallel::columns}).saves(input_kept ? 0 : m.hidden);
+  const std::vector<int64_t> parts(size_t(m.gated_mlp ? 2 : 1), ffn);
+  b.linear({name + ".up", up, m.hidden, bias, Parallel::columns, parts}).saves(input_kept ? 0 : m.hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.gated = m.gated_mlp;
   b.activation({name + ".activation", shape}, up);
@@ -135,7 +138,8 @@ void add_loss(LayerBuilder& b, const std::string& name) {
   const int64_t rows = b.share(m.vocab);
   // In 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of Transformer
   // Engine's, and torchtitan's recipes leave it out.
-  b.linear({name + ".output", rows, m.hidden, m.head_bias, Parallel::columns, /*fp8=*/false}).saves(m.hidden);
+  b.linear({name + ".output", rows, m.hidden, m.head_bias, Parallel::columns, {}, /*fp8=*/false})
+      .saves(m.hidden);
   if (b.execution().empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
@@ -151,6 +155,9 @@ void add_loss(LayerBuilder& b, const std::string& name) {
     loss.forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
     loss.backward_workspace_bytes = b.execution().logit_copies > 1 ? copy : 0;
   }
+  // torch.compile computes in one pass, too, but writes the gradient beside the logits.
+  const bool compiled = b.execution().elementwise == ElementwiseKernels::compiled;
+  if (b.execution().loss == LossKernel::fused && compiled) loss.backward_workspace_bytes = b.bytes(rows);
   if (b.tensor_ranks() > 1) loss.forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
 }
 

@@ -44,7 +44,8 @@ struct Operator {
       0;  // of that: kept from the input gradient to the weight gradient, if they are apart
   int64_t weight_workspace_bytes = 0;  // of its weight gradient, where that is apart
   int64_t weight_operand_bytes =
-      0;  // what its weight gradient reads: the input and the gradient of the output
+      0;                         // what its weight gradient reads: the input and the gradient of the output
+  double selective_share = 0.0;  // of its forward that selective recompute runs again
   std::vector<Collective> forward_collectives{};
   std::vector<Collective> backward_collectives{};
   bool operator==(const Operator&) const = default;

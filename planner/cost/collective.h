@@ -50,6 +50,9 @@ double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace&
 double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group,
                     const ClusterSpec& cluster);
 
+/// Seconds of a message from one rank along a ring through all others, those of a node in a row.
+double broadcast_s(int64_t bytes, const GroupPlace& group, const ClusterSpec& cluster);
+
 /// Seconds of one message from rank `first` to rank `last`, where as many as `senders` of the ranks beside
 /// the first one send theirs at the same time.
 double message_s(int64_t bytes, int64_t first, int64_t last, int64_t senders, const ClusterSpec& cluster);

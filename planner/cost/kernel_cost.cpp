@@ -132,6 +132,10 @@ class KernelCost final : public CostSource {
     const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
     return *measured * more / c_.collective_rate;
   }
+  double broadcast_s(int64_t bytes, const GroupPlace& group) const override {
+    const bool inside = group.extent <= cluster_.levels.front().group_size;
+    return planner::broadcast_s(bytes, group, cluster_) / (inside ? c_.collective_rate : c_.network_rate);
+  }
   double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
     return message_s(bytes, first, last, senders, cluster_) / c_.network_rate;
   }

@@ -4,19 +4,16 @@
 namespace mpt::planner {
 
 using models::Operator;
-using models::OperatorKind;
 using profiler::Phase;
 using profiler::Piece;
 
-bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute recompute) {
-  if (recompute == Recompute::none) return false;
-  if (recompute == Recompute::selective) {
-    return layer.operators[index].shape.kind == OperatorKind::attention;
-  }
-  if (layer.recomputed_whole) return true;
+double recomputed_share(const models::LayerProgram& layer, size_t index, Recompute recompute) {
+  if (recompute == Recompute::none) return 0.0;
+  if (recompute == Recompute::selective) return layer.operators[index].selective_share;
+  if (layer.recomputed_whole) return 1.0;
   size_t last = layer.operators.size() - 1;
   while (last > 0 && layer.operators[last].saved_bytes == 0) --last;
-  return index < last;
+  return index < last ? 1.0 : 0.0;
 }
 
 std::array<PieceSeconds, 3> CostSource::pieces_s(Piece piece, const Layout& layout,
@@ -41,12 +38,12 @@ std::array<PieceSeconds, 3> sums_of_operators(const models::LayerProgram& progra
     const double forward = operator_s(op, Phase::forward), input = operator_s(op, Phase::input_gradient),
                  weight = operator_s(op, Phase::weight_gradient);
     for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
-      const bool again = piece == Piece::layer && is_recomputed(program, i, recompute);
+      const double again = piece == Piece::layer ? recomputed_share(program, i, recompute) * forward : 0.0;
       PieceSeconds& sum = pieces[size_t(recompute)];
       sum.forward_s += forward;
-      sum.input_gradient_s += input + (again ? forward : 0.0);
+      sum.input_gradient_s += input + again;
       sum.weight_gradient_s += weight;
-      sum.backward_s += input + weight + (again ? forward : 0.0);
+      sum.backward_s += input + weight + again;
     }
   }
   return pieces;
@@ -62,8 +59,9 @@ double sum_of_operators(const models::LayerProgram& program, Piece piece, Phase 
     if (phase == Phase::forward) sum += operator_s(op, Phase::forward);
     if (input) sum += operator_s(op, Phase::input_gradient);
     if (weight) sum += operator_s(op, Phase::weight_gradient);
-    if (input && piece == Piece::layer && is_recomputed(program, i, recompute))
-      sum += operator_s(op, Phase::forward);
+    if (const double again = recomputed_share(program, i, recompute);
+        input && piece == Piece::layer && again > 0.0)
+      sum += again * operator_s(op, Phase::forward);
   }
   return sum;
 }

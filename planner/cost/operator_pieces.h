@@ -13,10 +13,11 @@
 
 namespace mpt::planner {
 
-/// Whether a backward under `recompute` runs operator `index` of a decoder layer forward again: the attention
-/// core with selective; with full, every operator before the last one that keeps something, since what that
-/// one and those behind it put out no backward reads (the last projection and residual).
-bool is_recomputed(const models::LayerProgram& layer, size_t index, Recompute recompute);
+/// The share of operator `index` of a decoder layer that a backward under `recompute` runs forward again:
+/// with selective what the operator says; with full, all of every operator before the last one that keeps
+/// something, since what that one and those behind it put out no backward reads (the last projection and
+/// residual).
+double recomputed_share(const models::LayerProgram& layer, size_t index, Recompute recompute);
 
 /// Seconds of one operator in Phase::forward, input_gradient or weight_gradient.
 using OperatorSeconds = std::function<double(const models::Operator&, profiler::Phase)>;

@@ -73,10 +73,10 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
                                                  source.operator_s(op.shape, Phase::input_gradient), source);
     for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
       PieceCost& cost = costs[size_t(recompute)];
-      const bool again = piece == Piece::layer && is_recomputed(program, i, recompute);
+      const double again = piece == Piece::layer ? recomputed_share(program, i, recompute) : 0.0;
       cost.forward_collective.add(forward, 1.0);
       cost.backward_collective.add(backward, 1.0);
-      if (again) cost.backward_collective.add(forward, 1.0);
+      if (again > 0.0) cost.backward_collective.add(forward, again);
     }
   }
   for (size_t r = 0; r < costs.size(); ++r) {

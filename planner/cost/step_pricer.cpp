@@ -35,6 +35,12 @@ class Reduction {
            within_s(CollectiveKind::all_gather, share.expert * unit, expert_group(),
                     models::expert_shard(layout_));
   }
+  /// Each of `tensors` belongs to one rank, which broadcasts all of its own at once.
+  double broadcast_s(const models::ParameterShare& share, int64_t tensors) const {
+    const int64_t unit = element_bytes(layout_.precision);
+    return owned_s(share.dense * unit, dense_group(), models::dense_shard(layout_), tensors) +
+           owned_s(share.expert * unit, expert_group(), models::expert_shard(layout_), tensors);
+  }
 
  private:
   int64_t unit() const { return layout_.execution.reduced_bytes > 0 ? layout_.execution.reduced_bytes : 4; }
@@ -44,6 +50,12 @@ class Reduction {
   // The ranks of a shard are neighbours; `shard` of a whole group have its extent.
   static GroupPlace part(const GroupPlace& group, int64_t shard) {
     return {shard, std::max<int64_t>(shard, group.extent / std::max<int64_t>(1, group.ranks / shard))};
+  }
+  double owned_s(int64_t bytes, const GroupPlace& group, int64_t shard, int64_t tensors) const {
+    const int64_t messages = std::min(shard, tensors);
+    return shard > 1 && bytes > 0
+               ? double(messages) * source_.broadcast_s(bytes / messages, part(group, shard))
+               : 0.0;
   }
   double within_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group, int64_t shard) const {
     return shard > 1 && bytes > 0 ? source_.collective_s(kind, bytes, part(group, shard)) : 0.0;
@@ -145,7 +157,8 @@ models::ParameterShare StepPricer::parameters(const StageKind& kind) const {
                             kind.head);
 }
 
-const StepPricer::StateCost& StepPricer::state_cost(size_t device, const models::ParameterShare& share) {
+const StepPricer::StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
+  const models::ParameterShare share = parameters(kind);
   for (const StateCost& known : states_) {
     if (known.device == device && known.share == share) return known;
   }
@@ -157,7 +170,12 @@ const StepPricer::StateCost& StepPricer::state_cost(size_t device, const models:
   state.traffic = sharded_traffic(layout_, share, source);
   if (part_ == Part::micro_batches) return state;
   state.reduction_s = layout_.zero >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
-  state.gather_s = layout_.gathers_after_step() ? reduction.gather_s(share) : 0.0;
+  if (layout_.gathers_after_step())
+    state.gather_s =
+        layout_.execution.broadcasts_shares
+            ? reduction.broadcast_s(share, pieces_.tensors(kind.layer_count() - kind.expert_layers(),
+                                                           kind.expert_layers(), kind.embedding, kind.head))
+            : reduction.gather_s(share);
   const int64_t owned = layout_.zero == 0 ? share.total()
                                           : share.dense / models::dense_shard(layout_) +
                                                 share.expert / models::expert_shard(layout_);
@@ -170,7 +188,7 @@ const StepPricer::StateCost& StepPricer::state_cost(size_t device, const models:
 StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kind, Recompute recompute) {
   const CostSource& source = *devices_.sources[device];
   const PieceCost piece = devices_.pieces[device].stage(kind, recompute);
-  const StateCost& state = state_cost(device, parameters(kind));
+  const StateCost& state = state_cost(device, kind);
   const int64_t layers =
       std::max<int64_t>(1, kind.layer_count() + (kind.embedding ? 1 : 0) + (kind.head ? 1 : 0));
   PricedStage stage;

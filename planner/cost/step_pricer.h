@@ -54,7 +54,7 @@ class StepPricer {
   };
 
   models::ParameterShare parameters(const StageKind& kind) const;
-  const StateCost& state_cost(size_t device, const models::ParameterShare& share);
+  const StateCost& state_cost(size_t device, const StageKind& kind);
   PricedStage price(const StageKind& kind, Recompute recompute);
   PricedStage price_on(size_t device, const StageKind& kind, Recompute recompute);
   void add_step_end(PricedStage& stage, const PieceCost& piece, int64_t layers, double share_lost,

@@ -38,7 +38,7 @@ std::vector<RankMemory> rank_memory(const StepProgram& program,
   auto memory = split(peak_bytes(program), program.rank_of_stage, footprints);
   for (size_t s = 0; s < footprints.size(); ++s) {
     RankMemory& m = memory[size_t(program.rank_of_stage[s])];
-    const int64_t bytes = program.slots[s].total() * footprints[s].boundary_bytes;
+    const int64_t bytes = program.slots[s].total() * footprints[s].slot_bytes();
     m.transfer_buffer_bytes += bytes;
     m.activation_peak_bytes -= bytes;
   }

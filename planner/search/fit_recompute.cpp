@@ -64,7 +64,7 @@ class Fitting {
       count -= here;
       layout_.recomputed_layers[s] = here;
       footprints_[s] = footprint(s, here);
-      if (!slots_.empty()) slots += slots_[s].total() * footprints_[s].boundary_bytes;
+      if (!slots_.empty()) slots += slots_[s].total() * footprints_[s].slot_bytes();
     }
     return peaks_.rank_fits(size_t(rank), footprints_, limits_[size_t(rank)] - slots);
   }

@@ -103,7 +103,7 @@ class Making {
                               c.of(InstructionKind::transfer_activation),
                               c.of(InstructionKind::transfer_gradient)});
       task.limit_bytes[size_t(task.rank_of_stage[s])] -=
-          first_->slots[s].total() * footprints_[s].boundary_bytes;
+          first_->slots[s].total() * footprints_[s].slot_bytes();
     }
     return task;
   }
@@ -149,7 +149,7 @@ std::optional<MadeSchedule> make_to_measure(const SearchProblem& problem, const 
 void add_slots(const StepProgram& program, const std::vector<StageFootprint>& footprints,
                std::vector<int64_t>& peaks) {
   for (size_t s = 0; s < footprints.size(); ++s)
-    peaks[size_t(program.rank_of_stage[s])] += program.slots[s].total() * footprints[s].boundary_bytes;
+    peaks[size_t(program.rank_of_stage[s])] += program.slots[s].total() * footprints[s].slot_bytes();
 }
 
 }  // namespace mpt::planner

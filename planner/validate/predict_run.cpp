@@ -96,9 +96,18 @@ Execution execution_of(const RunRecord& run) {
       !has(run.options, "cross-entropy-loss-fusion"))
     e.loss = LossKernel::fp32;
   if (has(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
+  // Megatron-LM drops a tenth of the hidden units unless told otherwise (megatron/training/arguments.py).
+  if (e.framework == "megatron-core" && has(run.framework, "CI golden values")) e.dropout = true;
   if (has(run.options, "dropout\":0.0") || run.model.norm == NormKind::rms_norm) e.dropout = false;
   if (has(run.options, "hybridep") || has(run.options, "deepep")) e.deduplicates_dispatch = true;
-  if (e.framework == "torchtitan" && loss_is_eager(run)) e.logit_copies = logit_copies_of_eager_loss(run);
+  if (e.framework == "torchtitan" && loss_is_eager(run)) {
+    e.loss = LossKernel::fp32;
+    e.logit_copies = logit_copies_of_eager_loss(run);
+  }
+  // On Blackwell it takes cuDNN's attention, which its list of what to keep leaves out (pytorch/torchtitan at
+  // 6fc499f, models/attention.py and models/llama3/infra/parallelize.py).
+  if (e.framework == "torchtitan" && (has(run.gpu, "b200") || has(run.gpu, "b300")))
+    e.keeps_core_output = false;
   // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
   if (has(run.framework, "foundry")) e.loss = LossKernel::fused;
   if (run.compiled && *run.compiled) e.elementwise = ElementwiseKernels::compiled;
@@ -250,16 +259,10 @@ void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l
     l.recompute = recompute_of_operators(run.stages);
     return;
   }
-  // torchtitan's selective keeps every other layer, or every other product of each, which is nearer to a
-  // quarter.
-  const bool half = recompute == "selective" && l.execution.framework == "torchtitan";
-  const bool every_second = has(run.recompute_detail, "2nd layer") || has(run.source, "_202412_");
-  if (recompute == "full" || half) {
+  if (recompute == "full") {
     l.recompute = Recompute::full;
-    for (const int64_t n : l.layers_per_stage) {
-      if (half)
-        l.recomputed_layers.push_back(every_second ? n / 2 : n - n / 4);
-      else if (run.recomputed_layers_per_stage)
+    if (run.recomputed_layers_per_stage) {
+      for (const int64_t n : l.layers_per_stage)
         l.recomputed_layers.push_back(std::min(n, *run.recomputed_layers_per_stage));
     }
   } else if (recompute == "selective") {
@@ -367,7 +370,8 @@ double peak_gib(const RunRecord& run, const Execution& e, const DeviceSpec& devi
   double gib = double(bytes) / double(int64_t{1} << 30);
   const bool whole_device = has(run.notes, "nvidia-smi") || has(run.notes, "how measured is not stated") ||
                             run.family == "flagperf";
-  const bool reserved = whole_device || has(run.notes, "reserved memory");
+  // torchtitan prints what its allocator has reserved (torchtitan/components/metrics.py).
+  const bool reserved = whole_device || has(run.notes, "reserved memory") || has(run.framework, "torchtitan");
   const double cached = reserved ? gib * e.allocator_cache : 0.0;
   if (reserved) gib *= 1.0 + e.allocator_slack;
   if (whole_device) gib += e.context_gib;

@@ -114,6 +114,68 @@ TEST(Framework, EagerGatesKeepTheirActivation) {
   EXPECT_EQ(kept(ElementwiseKernels::eager) - kept(ElementwiseKernels::fused), 2 * 4096 * model.ffn_hidden);
 }
 
+// torchtitan (parallelize_llama.py): of queries, keys, values, output, gate, its other half and the way down
+// the first, third, fifth and seventh stay; the layer's input and what the attention core puts out, too.
+TEST(Framework, EverySecondProductStays) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.execution.keeps_every_second_product = layout.execution.keeps_core_output = true;
+  const int64_t tokens = 4096, hidden = 4096, keys = 1024, ffn = 14336, heads = 32;
+  const LayerProgram with_core = layer_program(model, 0, layout, tokens);
+  const int64_t products = hidden + keys + ffn + hidden;
+  EXPECT_EQ(saved_bytes(with_core, Recompute::selective),
+            2 * tokens * (hidden + products + hidden) + 4 * tokens * heads);
+  const auto again = [&](const LayerProgram& program, const std::string& name) {
+    for (const Operator& op : program.operators)
+      if (op.name == name) return op.selective_share;
+    return -1.0;
+  };
+  EXPECT_NEAR(again(with_core, "attention.qkv"), double(keys) / double(hidden + 2 * keys), 1e-12);
+  EXPECT_EQ(again(with_core, "attention.output"), 1.0);
+  EXPECT_EQ(again(with_core, "mlp.up"), 0.5);
+  EXPECT_EQ(again(with_core, "mlp.down"), 0.0);
+  EXPECT_EQ(again(with_core, "attention.core"), 0.0);
+  EXPECT_EQ(again(with_core, "mlp.norm"), 1.0);
+  layout.execution.keeps_core_output = false;
+  const LayerProgram without = layer_program(model, 0, layout, tokens);
+  EXPECT_EQ(saved_bytes(without, Recompute::selective), 2 * tokens * (hidden + products));
+  EXPECT_EQ(again(without, "attention.core"), 1.0);
+  EXPECT_EQ(saved_bytes(without, Recompute::none), saved_bytes(with_core, Recompute::none));
+}
+
+// What arrives is the first layer's input: no slot of its own, but for what is on its way.
+TEST(Framework, ReceivedTensorsNeedNoSlots) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout = two_stages({});
+  layout.pipeline = 4;
+  layout.layers_per_stage = {8, 8, 8, 8};
+  const auto middle = [&](bool in_place) {
+    layout.execution.receives_in_place = in_place;
+    return stage_footprints(model, layout, {8, 4096})[1];
+  };
+  const StageFootprint slots = middle(false), in_place = middle(true);
+  const int64_t boundary = 2 * 4096 * model.hidden;
+  EXPECT_EQ(slots.slot_bytes(), boundary);
+  EXPECT_EQ(in_place.slot_bytes(), 0);
+  EXPECT_EQ(in_place.saved_bytes, slots.saved_bytes);
+  EXPECT_EQ(in_place.forward_workspace_bytes, slots.forward_workspace_bytes + 2 * boundary);
+}
+
+// Fully sharded weights are cast to 16 bits before they are gathered.
+TEST(Framework, MastersAreGatheredInSixteenBits) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.layers_per_stage = {32};
+  layout.data = layout.shard = 8;
+  layout.zero = 3;
+  layout.execution.weight_bytes = 4;
+  const auto bytes = double(stage_footprints(model, layout, {8, 4096}).front().parameter_bytes);
+  const double parameters = 8.03e9, head = double(model.vocab * model.hidden);
+  EXPECT_NEAR(bytes / (4 * parameters / 8 + 2 * head), 1.0, 1e-3);
+}
+
 // Qi et al. 2023 (arXiv:2401.10241), section 2.1: behind the input gradient 32 s b h of a GPT layer's bytes
 // wait for the weight gradient.
 TEST(Framework, WeightGradientsWaitWithTheirOperandsAlone) {

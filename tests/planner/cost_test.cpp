@@ -174,15 +174,16 @@ TEST(ProfileCost, AShareOfASequenceTakesTheShareOfItsOperators) {
   Layout layout;
   layout.tensor = 2;
   const auto operators = [&] {
-    return sum_of_operators(f.layer_of(layout), Piece::layer, Phase::forward, layout.recompute,
-                            [&](const models::Operator& op, Phase p) { return f.source->operator_s(op.shape, p); });
+    return sum_of_operators(
+        f.layer_of(layout), Piece::layer, Phase::forward, layout.recompute,
+        [&](const models::Operator& op, Phase p) { return f.source->operator_s(op.shape, p); });
   };
   const double whole = operators();
   EXPECT_DOUBLE_EQ(f.source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)), 1.0);
   layout.sequence_parallel = true;
   EXPECT_LT(operators(), whole);
-  EXPECT_NEAR(f.source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)), operators() / whole,
-              1e-12);
+  EXPECT_NEAR(f.source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)),
+              operators() / whole, 1e-12);
 }
 
 // A GPU is a rank's own, and what was not measured of its links is the catalog's.
@@ -202,7 +203,8 @@ TEST(ProfileCost, OfAGpuTakesTheCatalogsLinks) {
   EXPECT_DOUBLE_EQ(source->transfer_s(1 << 24, 0, 8, 1), catalog->transfer_s(1 << 24, 0, 8, 1));
   EXPECT_DOUBLE_EQ(source->offloaded_optimizer_s(1 << 24), catalog->offloaded_optimizer_s(1 << 24));
   Layout layout;
-  EXPECT_DOUBLE_EQ(source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)), 2.0) << "as measured";
+  EXPECT_DOUBLE_EQ(source->piece_s(Piece::layer, Phase::forward, layout, f.layer_of(layout)), 2.0)
+      << "as measured";
 }
 
 TEST(ProfileCost, AnotherPrecisionIsNotWhatWasTimed) {
@@ -254,9 +256,10 @@ TEST(OperatorPieces, RecomputesWhatTheRuntimeRunsAgain) {
   const models::LayerProgram program = models::layer_program(test::little_gpt(), 0, layout, 16);
   std::vector<std::string> full, selective;
   for (size_t i = 0; i < program.operators.size(); ++i) {
-    EXPECT_FALSE(is_recomputed(program, i, Recompute::none));
-    if (is_recomputed(program, i, Recompute::full)) full.push_back(program.operators[i].name);
-    if (is_recomputed(program, i, Recompute::selective)) selective.push_back(program.operators[i].name);
+    EXPECT_EQ(recomputed_share(program, i, Recompute::none), 0.0);
+    if (recomputed_share(program, i, Recompute::full) == 1.0) full.push_back(program.operators[i].name);
+    if (recomputed_share(program, i, Recompute::selective) == 1.0)
+      selective.push_back(program.operators[i].name);
   }
   EXPECT_EQ(selective, std::vector<std::string>{"attention.core"});
   EXPECT_EQ(full.front(), "attention.norm");
