@@ -69,11 +69,13 @@ class LayerBuilder {
   int64_t local_state_bytes(int64_t columns) const {
     return rounded(local_tokens_ * columns * std::max<int64_t>(unit_, 4));
   }
-  /// With sequence parallelism a piece has memory for all tokens, where products gather and scatter them.
+  /// With sequence parallelism a piece has memory for all tokens, where products gather and scatter them, and
+  /// twice where some of them arrive beside products.
   void add_gathered_tokens() {
     if (!layout_.sequence_parallel) return;
-    last().forward_workspace_bytes += bytes(model_.hidden);
-    last().backward_workspace_bytes += bytes(model_.hidden);
+    const int64_t room = bytes(model_.hidden) * (layout_.overlap_tensor ? 2 : 1);
+    last().forward_workspace_bytes += room;
+    last().backward_workspace_bytes += room;
     last().weight_workspace_bytes += bytes(model_.hidden);
   }
   Collective tensor_all_reduce(int64_t columns) const {

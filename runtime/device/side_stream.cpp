@@ -71,4 +71,26 @@ void SideStream::run(const Task& task, Ticket ticket) {
   }
 }
 
+Posted::Posted(const BesideCompute& beside, const char* what, std::function<void()> work) : beside_(beside) {
+  if (beside.stream == nullptr) {
+    work();
+  } else {
+    ticket_ = beside.stream->post(what, std::move(work));
+  }
+}
+
+// Where compute failed meanwhile nobody has waited.
+Posted::~Posted() {
+  try {
+    wait();
+  } catch (const std::exception&) {
+  }
+}
+
+void Posted::wait() {
+  if (ticket_ == SideStream::kNothing) return;
+  const Stopwatch watch(*beside_.waited);
+  beside_.stream->await(take());
+}
+
 }  // namespace mpt::runtime

@@ -13,7 +13,9 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "runtime/comm/timed.h"
 #include "runtime/device/device.h"
 
 namespace mpt::runtime {
@@ -59,6 +61,35 @@ class SideStream {
   bool closing_ = false;
   std::exception_ptr failure_;
   std::thread thread_;
+};
+
+/// Where work runs beside compute, and who gets the seconds of waiting for it; null: it is done in place.
+struct BesideCompute {
+  SideStream* stream = nullptr;
+  CallTime* waited = nullptr;
+};
+
+/// Work beside compute that is done when wait() returns, and before the end of this: its memory must stay.
+class Posted {
+ public:
+  Posted() = default;
+  Posted(const BesideCompute& beside, const char* what, std::function<void()> work);
+  Posted(Posted&& other) noexcept : beside_(other.beside_), ticket_(other.take()) {}
+  /// What it stood for before is no longer waited for by it: later work of the stream stands for that.
+  Posted& operator=(Posted&& other) noexcept {
+    beside_ = other.beside_;
+    ticket_ = other.take();
+    return *this;
+  }
+  ~Posted();
+
+  void wait();
+
+ private:
+  SideStream::Ticket take() { return std::exchange(ticket_, SideStream::kNothing); }
+
+  BesideCompute beside_;
+  SideStream::Ticket ticket_ = SideStream::kNothing;
 };
 
 }  // namespace mpt::runtime

@@ -2,7 +2,6 @@
 #include "runtime/nn/attention_core.h"
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 #include <utility>
 
@@ -19,47 +18,17 @@ std::vector<int32_t> visible_keys(const std::vector<int32_t>& queries, const std
 
 }  // namespace
 
-// A block that goes to the next rank while another arrives from the one before, until wait() has returned.
-class AttentionCore::Passing {
- public:
-  Passing(const AttentionCore& core, const Buffer& block, const Buffer& arriving) : core_(core) {
-    const auto pass = [&group = core.group_, from = block.data(), to = arriving.data(),
-                       bytes = block.bytes()] {
-      const int ranks = group.size(), rank = group.rank();
-      group.send_receive(from, (rank + 1) % ranks, to, (rank - 1 + ranks) % ranks, bytes);
-    };
-    if (core.ring_ == nullptr) {
-      pass();
-    } else {
-      ticket_ = core.ring_->post("passing keys and values", pass);
-    }
-  }
-  // Where compute failed meanwhile: the memory must not go before what uses it.
-  ~Passing() {
-    try {
-      wait();
-    } catch (const std::exception&) {
-    }
-  }
-  Passing(const Passing&) = delete;
-
-  void wait() {
-    if (ticket_ == SideStream::kNothing) return;
-    const Stopwatch watch(*core_.ring_waited_);
-    core_.ring_->await(std::exchange(ticket_, SideStream::kNothing));
-  }
-
- private:
-  const AttentionCore& core_;
-  SideStream::Ticket ticket_ = SideStream::kNothing;
-};
+// A block goes to the next rank while another arrives from the one before.
+Posted AttentionCore::pass_on(const Buffer& block, const Buffer& arriving) const {
+  return {ring_, "passing keys and values",
+          [&group = group_, from = block.data(), to = arriving.data(), bytes = block.bytes()] {
+            const int ranks = group.size(), rank = group.rank();
+            group.send_receive(from, (rank + 1) % ranks, to, (rank - 1 + ranks) % ranks, bytes);
+          }};
+}
 
 AttentionCore::AttentionCore(const RankSizes& sizes, const LayerGroups& groups, Device& device)
-    : sizes_(sizes),
-      group_(*groups.context),
-      ring_(groups.ring),
-      ring_waited_(groups.ring_waited),
-      device_(device) {
+    : sizes_(sizes), group_(*groups.context), ring_(groups.ring), device_(device) {
   if (!rings()) return;
   for (int rank = 0; rank < group_.size(); ++rank) {
     visible_.push_back(visible_keys(
@@ -123,8 +92,8 @@ void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp
   for (int step = 0; step < ranks; ++step) {
     const int source = (rank - step + ranks) % ranks;
     const AttentionBlock keys{s, s.sequence, visible_[size_t(source)]};
-    std::optional<Passing> passing;
-    if (step + 1 < ranks) passing.emplace(*this, block, arriving);
+    std::optional<Posted> passing;
+    if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
     device_.attention_block_forward(sizes_.type, keys, qkv.data(), block.data(), step == 0, result,
                                     log_sum_exp);
     if (passing) passing->wait();
@@ -150,14 +119,14 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
   for (int step = 0; step < ranks; ++step) {
     const int source = (rank - step + ranks) % ranks;
     const AttentionBlock keys{s, s.sequence, visible_[size_t(source)]};
-    std::optional<Passing> passing;
-    if (step + 1 < ranks) passing.emplace(*this, block, arriving);
+    std::optional<Posted> passing;
+    if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
     device_.attention_block_backward(sizes_.type, keys, dout, qkv.data(), block.data(), out, log_sum_exp,
                                      dq.data(), gradient.data());
     if (passing) passing->wait();
     std::swap(block, arriving);
     // What was added to it goes on with its block.
-    Passing(*this, gradient, arriving_gradient).wait();
+    pass_on(gradient, arriving_gradient).wait();
     std::swap(gradient, arriving_gradient);
   }
   device_.copy_columns(wide, sizes_.type, s.tokens(), width, dq.data(), width, dqkv, s.row());

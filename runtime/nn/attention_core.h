@@ -32,14 +32,13 @@ class AttentionCore {
   void ring_backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
                      void* dqkv) const;
   Buffer own_block(const Buffer& qkv) const;
-  class Passing;
+  Posted pass_on(const Buffer& block, const Buffer& arriving) const;
   Buffer to_heads(const void* tokens, int64_t heads, int64_t kv_heads) const;
   void to_tokens(const Buffer& exchanged, int64_t heads, int64_t kv_heads, void* tokens) const;
 
   const RankSizes& sizes_;
   Communicator& group_;
-  SideStream* const ring_;
-  CallTime* const ring_waited_;
+  const BesideCompute ring_;
   Device& device_;
   std::vector<std::vector<int32_t>> visible_;  // [rank the keys come from][query]
 };

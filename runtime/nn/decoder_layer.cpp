@@ -76,8 +76,8 @@ DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& 
       sizes_(sizes),
       device_(device),
       norm1_(prefix(index) + ".attention.norm", sizes, parameters, device),
-      qkv_(qkv_options(index, sizes), sizes, parameters, *groups.tensor, device),
-      attention_output_(attention_output_options(index, sizes), sizes, parameters, *groups.tensor, device),
+      qkv_(qkv_options(index, sizes), sizes, parameters, groups, device),
+      attention_output_(attention_output_options(index, sizes), sizes, parameters, groups, device),
       core_(sizes, groups, device),
       norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device) {
   if (sizes.model.query_key_norm != QueryKeyNorm::none)
@@ -85,37 +85,37 @@ DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& 
   if (layer_has_experts(sizes.model, index)) {
     experts_.emplace(prefix(index) + ".mlp", sizes, parameters, groups, device);
   } else {
-    up_.emplace(up_options(index, sizes), sizes, parameters, *groups.tensor, device);
-    down_.emplace(down_options(index, sizes), sizes, parameters, *groups.tensor, device);
+    up_.emplace(up_options(index, sizes), sizes, parameters, groups, device);
+    down_.emplace(down_options(index, sizes), sizes, parameters, groups, device);
   }
 }
 
 Buffer DecoderLayer::forward(Buffer input, Saved& saved) {
-  const Buffer all = all_tokens();
+  const TokenRoom room = make_room(sizes_, device_);
   saved.input = std::move(input);
   Buffer output = local_by(sizes_.hidden);
   {
     const Buffer projected = local_by(sizes_.hidden);
-    forward_to_middle(saved, projected.data(), all.data());
-    forward_mlp(saved, output.data(), all.data());
+    forward_to_middle(saved, projected.data(), room);
+    forward_mlp(saved, output.data(), room);
   }
   device_.residual_add(sizes_.type, local_count(), saved.middle.data(), output.data(), output.data());
   keep_only_what_is_asked(saved);
   return output;
 }
 
-void DecoderLayer::forward_to_middle(Saved& saved, void* projected, void* all) {
+void DecoderLayer::forward_to_middle(Saved& saved, void* projected, const TokenRoom& room) {
   saved.norm1_statistics = Buffer(device_, norm1_.statistics_bytes());
   saved.norm1_out = local_by(sizes_.hidden);
   norm1_.forward(saved.input.data(), saved.norm1_out.data(), saved.norm1_statistics.data());
   saved.qkv = tokens_by(sizes_.attention().row());
-  qkv_.forward(saved.norm1_out.data(), saved.qkv.data(), all);
+  qkv_.forward(saved.norm1_out.data(), saved.qkv.data(), room);
   if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.unnormed_heads);
   if (sizes_.model.position == PositionKind::rotary)
     device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
   core_.prepare(saved.qkv);
   attend(saved);
-  attention_output_.forward(saved.core_out.data(), projected, all);
+  attention_output_.forward(saved.core_out.data(), projected, room);
   saved.middle = local_by(sizes_.hidden);
   device_.residual_add(sizes_.type, local_count(), saved.input.data(), projected, saved.middle.data());
 }
@@ -126,16 +126,16 @@ void DecoderLayer::attend(Saved& saved) {
   core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data());
 }
 
-void DecoderLayer::forward_mlp(Saved& saved, void* output, void* all) {
+void DecoderLayer::forward_mlp(Saved& saved, void* output, const TokenRoom& room) {
   saved.norm2_statistics = Buffer(device_, norm2_.statistics_bytes());
   saved.norm2_out = local_by(sizes_.hidden);
   norm2_.forward(saved.middle.data(), saved.norm2_out.data(), saved.norm2_statistics.data());
   if (experts_) return experts_->forward(saved.norm2_out.data(), output, saved.experts);
   saved.up = tokens_by(sizes_.up_columns());
-  up_->forward(saved.norm2_out.data(), saved.up.data(), all);
+  up_->forward(saved.norm2_out.data(), saved.up.data(), room);
   saved.activated = tokens_by(sizes_.ffn);
   device_.activation_forward(sizes_.type, sizes_.activation(), saved.up.data(), saved.activated.data());
-  if (output != nullptr) down_->forward(saved.activated.data(), output, all);
+  if (output != nullptr) down_->forward(saved.activated.data(), output, room);
 }
 
 void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
@@ -150,36 +150,35 @@ void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
 }
 
 // Brings back what forward dropped; the last projection and residual are not needed.
-void DecoderLayer::recompute(Saved& saved, void* all) {
+void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
   if (recompute_ == Recompute::selective) return attend(saved);
   if (recompute_ == Recompute::none) return;
   const Buffer projected = local_by(sizes_.hidden);
-  forward_to_middle(saved, projected.data(), all);
-  forward_mlp(saved, nullptr, all);
+  forward_to_middle(saved, projected.data(), room);
+  forward_mlp(saved, nullptr, room);
 }
 
 // From the gradient of the output to that of the norm's output.
-Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, void* all) {
+Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, const TokenRoom& room) {
   saved.d_norm2_out = local_by(sizes_.hidden);
   if (experts_) {
     experts_->backward_input(d_output, saved.d_norm2_out.data(), loss_scale_, saved.experts);
     return {};
   }
-  const void* d_down = down_->gather_gradient(d_output, saved.d_output_gathered);
   Buffer d_activated = tokens_by(sizes_.ffn);
-  down_->backward_input(d_down, d_activated.data(), all);
+  down_->backward_input_of_rows(d_output, saved.d_output_gathered, d_activated.data());
   saved.d_up = tokens_by(sizes_.up_columns());
   device_.activation_backward(sizes_.type, sizes_.activation(), d_activated.data(), saved.up.data(),
                               saved.d_up.data());
-  up_->backward_input(saved.d_up.data(), saved.d_norm2_out.data(), all);
+  up_->backward_input(saved.d_up.data(), saved.d_norm2_out.data(), room,
+                      saved.has_column_weights ? saved.norm2_out.data() : nullptr);
   return d_activated;
 }
 
-Buffer DecoderLayer::backward_attention(Saved& saved, void* all) {
+Buffer DecoderLayer::backward_attention(Saved& saved, const TokenRoom& room) {
   const DataType type = sizes_.type;
-  const void* d_projected = attention_output_.gather_gradient(saved.d_middle.data(), saved.d_middle_gathered);
   Buffer d_core = tokens_by(sizes_.heads * sizes_.head_dim);
-  attention_output_.backward_input(d_projected, d_core.data(), all);
+  attention_output_.backward_input_of_rows(saved.d_middle.data(), saved.d_middle_gathered, d_core.data());
   saved.d_qkv = tokens_by(sizes_.attention().row());
   core_.backward(d_core.data(), saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
                  saved.d_qkv.data());
@@ -187,21 +186,24 @@ Buffer DecoderLayer::backward_attention(Saved& saved, void* all) {
     device_.rotary(type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
   if (head_norm_) head_norm_->backward_input(saved.unnormed_heads, saved.d_qkv.data(), saved.d_head_scales);
   saved.d_norm1_out = local_by(sizes_.hidden);
-  qkv_.backward_input(saved.d_qkv.data(), saved.d_norm1_out.data(), all);
+  qkv_.backward_input(saved.d_qkv.data(), saved.d_norm1_out.data(), room,
+                      saved.has_column_weights ? saved.norm1_out.data() : nullptr);
   return d_core;
 }
 
-Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data) {
+Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data,
+                                    bool column_weights) {
   const DataType type = sizes_.type;
-  const Buffer all = all_tokens();
-  recompute(saved, all.data());
+  const TokenRoom room = make_room(sizes_, device_);
+  recompute(saved, room);
+  saved.has_column_weights = column_weights;
   saved.d_output = std::move(d_output);
-  const Buffer d_activated = backward_mlp(saved, d_output_data, all.data());
+  const Buffer d_activated = backward_mlp(saved, d_output_data, room);
   saved.d_middle = local_by(sizes_.hidden);
   norm2_.backward_input(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data(),
                         saved.d_middle.data());
   device_.residual_add(type, local_count(), saved.d_middle.data(), d_output_data, saved.d_middle.data());
-  const Buffer d_core = backward_attention(saved, all.data());
+  const Buffer d_core = backward_attention(saved, room);
   Buffer d_input = local_by(sizes_.hidden);
   norm1_.backward_input(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data(),
                         d_input.data());
@@ -213,18 +215,28 @@ void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
   const auto whole = [](const Buffer& gathered, const void* otherwise) {
     return gathered ? gathered.data() : otherwise;
   };
-  const Buffer all = all_tokens();
+  // A column-parallel product's input is gathered while the row-parallel one before it is at work.
+  const Buffer all =
+      sizes_.sequence_parallel && !saved.has_column_weights ? tokens_by(sizes_.hidden) : Buffer();
+  const auto both = [&](Linear& rows, const void* dy, const void* x, Linear& columns, const Buffer& d_columns,
+                        const Buffer& input) {
+    if (saved.has_column_weights) return rows.backward_weight(dy, x);
+    Posted gathered;
+    const void* const whole_input = columns.gather_input(input.data(), all, gathered);
+    rows.backward_weight(dy, x);
+    gathered.wait();
+    columns.backward_weight(d_columns.data(), whole_input);
+  };
   if (experts_) {
     experts_->backward_weight(saved.norm2_out.data(), saved.experts);
   } else {
-    down_->backward_weight(whole(saved.d_output_gathered, d_output_data), saved.activated.data(), all.data());
-    up_->backward_weight(saved.d_up.data(), saved.norm2_out.data(), all.data());
+    both(*down_, whole(saved.d_output_gathered, d_output_data), saved.activated.data(), *up_, saved.d_up,
+         saved.norm2_out);
   }
   norm2_.backward_weight(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data());
-  attention_output_.backward_weight(whole(saved.d_middle_gathered, saved.d_middle.data()),
-                                    saved.core_out.data(), all.data());
   if (head_norm_) head_norm_->backward_weight(saved.d_head_scales);
-  qkv_.backward_weight(saved.d_qkv.data(), saved.norm1_out.data(), all.data());
+  both(attention_output_, whole(saved.d_middle_gathered, saved.d_middle.data()), saved.core_out.data(), qkv_,
+       saved.d_qkv, saved.norm1_out);
   norm1_.backward_weight(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data());
 }
 

@@ -29,6 +29,7 @@ class DecoderLayer {
     // where they had to be gathered
     Buffer d_output, d_up, d_norm2_out, d_middle, d_qkv, d_norm1_out;
     Buffer d_output_gathered, d_middle_gathered, d_head_scales;
+    bool has_column_weights = false;  // backward_input made the weight gradients of column-parallel products
   };
 
   /// Begins a piece of `parameters`.
@@ -41,25 +42,24 @@ class DecoderLayer {
   /// Takes the input over into `saved`; returns the output.
   Buffer forward(Buffer input, Saved& saved);
   /// `d_output` may be empty where `d_output_data` points to memory that is not this layer's (a transfer
-  /// slot).
-  Buffer backward_input(Saved& saved, Buffer d_output, const void* d_output_data);
+  /// slot). With `column_weights` the weight gradients of column-parallel products are made on the way, each
+  /// beside the sum of its input's gradient; the piece's gradients must have begun.
+  Buffer backward_input(Saved& saved, Buffer d_output, const void* d_output_data, bool column_weights);
   void backward_weight(Saved& saved, const void* d_output_data);
 
  private:
   Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
   Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
   int64_t local_count() const { return sizes_.local_tokens * sizes_.hidden; }
-  /// Where products gather tokens; empty without sequence parallelism.
-  Buffer all_tokens() const { return sizes_.sequence_parallel ? tokens_by(sizes_.hidden) : Buffer(); }
   /// Attention and its residual; `projected` is memory for [local tokens, hidden].
-  void forward_to_middle(Saved& saved, void* projected, void* all);
+  void forward_to_middle(Saved& saved, void* projected, const TokenRoom& room);
   void attend(Saved& saved);
   /// The norm, and the MLP to its output [local tokens, hidden]; recomputation stops short of the output.
-  void forward_mlp(Saved& saved, void* output, void* all);
-  void recompute(Saved& saved, void* all);
+  void forward_mlp(Saved& saved, void* output, const TokenRoom& room);
+  void recompute(Saved& saved, const TokenRoom& room);
   // Each returns the gradient it worked with: workspaces live until the layer's backward ends.
-  Buffer backward_mlp(Saved& saved, const void* d_output, void* all);
-  Buffer backward_attention(Saved& saved, void* all);
+  Buffer backward_mlp(Saved& saved, const void* d_output, const TokenRoom& room);
+  Buffer backward_attention(Saved& saved, const TokenRoom& room);
   void keep_only_what_is_asked(Saved& saved);
 
   size_t piece_;

@@ -37,7 +37,7 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
       held_(experts_ / expert_group_.size()),
       width_(sizes.model.moe->expert_ffn_hidden / (expert_group_.size() > 1 ? 1 : sizes.tensor)),
       up_width_(width_ * (sizes.model.gated_mlp ? 2 : 1)),
-      router_(router_options(name, sizes), sizes, parameters, tensor_group_, device) {
+      router_(router_options(name, sizes), sizes, parameters, groups, device) {
   const int64_t first = held_ * expert_group_.rank();
   const int64_t whole = sizes.model.moe->expert_ffn_hidden, parts = sizes.model.gated_mlp ? 2 : 1;
   const int64_t column = expert_group_.size() > 1 ? 0 : width_ * sizes.tensor_rank;
@@ -77,7 +77,7 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   const int64_t local = sizes_.local_tokens, unit = sizes_.state_unit();
   const DataType wide = state_type_of(sizes_.type);
   const Buffer logits(device_, width_bytes(local, experts_));
-  router_.forward(x, logits.data(), nullptr);
+  router_.forward(x, logits.data());
   saved.probabilities = Buffer(device_, local * experts_ * unit);
   saved.routing.chosen.resize(size_t(source_tokens() * top_));
   weights = Buffer(device_, source_tokens() * top_ * unit);
@@ -300,7 +300,7 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
                           static_cast<char*>(by_token.data()) + first * sizes_.state_unit(), d_balance.data(),
                           saved.d_logits.data());
   const Buffer through_router(device_, width_bytes(local, hidden));
-  router_.backward_input(saved.d_logits.data(), through_router.data(), nullptr);
+  router_.backward_input(saved.d_logits.data(), through_router.data());
   device_.residual_add(type, local * hidden, dx, through_router.data(), dx);
 }
 
@@ -308,7 +308,7 @@ void Experts::backward_weight(const void* x, Saved& saved) {
   const DataType type = sizes_.type;
   const int64_t unit = sizes_.unit(), state = size_of(parameters_.state_type()), hidden = sizes_.hidden;
   const Routing& routing = saved.routing;
-  router_.backward_weight(saved.d_logits.data(), x, nullptr);
+  router_.backward_weight(saved.d_logits.data(), x);
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
     device_.linear_backward_weight(
         type, shape, at_row(saved.d_up, c.first, up_width_, unit),

@@ -4,7 +4,7 @@
 namespace mpt::runtime {
 namespace {
 
-Linear make_output(int table, const RankSizes& s, Parameters& parameters, Communicator& group,
+Linear make_output(int table, const RankSizes& s, Parameters& parameters, const LayerGroups& groups,
                    Device& device) {
   int weight = table;
   if (weight < 0) {
@@ -18,18 +18,19 @@ Linear make_output(int table, const RankSizes& s, Parameters& parameters, Commun
     parameter.weight_decay = true;
     weight = parameters.add(parameter);
   }
-  return {weight, LinearShape{s.tokens, s.vocab_rows, s.hidden}, s, parameters, group, device};
+  return {weight, LinearShape{s.tokens, s.vocab_rows, s.hidden}, s, parameters, groups, device};
 }
 
 }  // namespace
 
-Head::Head(int table, const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device)
+Head::Head(int table, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups,
+           Device& device)
     : piece_(parameters.begin_piece()),
       sizes_(sizes),
-      group_(group),
+      group_(*groups.tensor),
       device_(device),
       norm_("head.norm", sizes, parameters, device),
-      output_(make_output(table, sizes, parameters, group, device)) {
+      output_(make_output(table, sizes, parameters, groups, device)) {
   if (table >= 0) parameters.use_in(piece_, table);
 }
 
@@ -39,8 +40,8 @@ double Head::forward(Buffer input, const int32_t* targets, double loss_scale, Sa
   saved.norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
   norm_.forward(saved.input.data(), saved.norm_out.data(), saved.norm_statistics.data());
   saved.d_logits = Buffer(device_, sizes_.token_bytes(sizes_.vocab_rows));
-  const Buffer all = all_tokens();
-  output_.forward(saved.norm_out.data(), saved.d_logits.data(), all.data());
+  const TokenRoom room = make_room(sizes_, device_);
+  output_.forward(saved.norm_out.data(), saved.d_logits.data(), room);
   return cross_entropy(targets, loss_scale, saved.d_logits.data());
 }
 
@@ -57,10 +58,12 @@ double Head::cross_entropy(const int32_t* targets, double loss_scale, void* logi
                                sums.data(), loss_scale, logits);
 }
 
-Buffer Head::backward_input(Saved& saved) {
-  const Buffer all = all_tokens();
+Buffer Head::backward_input(Saved& saved, bool weights) {
+  const TokenRoom room = make_room(sizes_, device_);
+  saved.has_weights = weights;
   saved.d_norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
-  output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data(), all.data());
+  output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data(), room,
+                         weights ? saved.norm_out.data() : nullptr);
   Buffer d_input(device_, sizes_.local_bytes(sizes_.hidden));
   norm_.backward_input(saved.d_norm_out.data(), saved.input.data(), saved.norm_statistics.data(),
                        d_input.data());
@@ -68,8 +71,14 @@ Buffer Head::backward_input(Saved& saved) {
 }
 
 void Head::backward_weight(Saved& saved) {
-  const Buffer all = all_tokens();
-  output_.backward_weight(saved.d_logits.data(), saved.norm_out.data(), all.data());
+  if (!saved.has_weights) {
+    const Buffer all(sizes_.sequence_parallel ? Buffer(device_, sizes_.token_bytes(sizes_.hidden))
+                                              : Buffer());
+    Posted gathered;
+    const void* const input = output_.gather_input(saved.norm_out.data(), all, gathered);
+    gathered.wait();
+    output_.backward_weight(saved.d_logits.data(), input);
+  }
   norm_.backward_weight(saved.d_norm_out.data(), saved.input.data(), saved.norm_statistics.data());
 }
 

@@ -13,24 +13,22 @@ class Head {
  public:
   struct Saved {
     Buffer input, norm_statistics, norm_out, d_logits;
-    Buffer d_norm_out;  // from backward_input to backward_weight
+    Buffer d_norm_out;         // from backward_input to backward_weight
+    bool has_weights = false;  // backward_input made the output's weight gradient
   };
 
   /// Begins a piece of `parameters`. `table` is the index of a tied weight there, or -1 for one of its own.
-  Head(int table, const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device);
+  Head(int table, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups, Device& device);
 
   size_t piece() const { return piece_; }
   /// Takes the input over. Returns the sum of the token losses; their gradient is scaled by `loss_scale`.
   double forward(Buffer input, const int32_t* targets, double loss_scale, Saved& saved);
-  Buffer backward_input(Saved& saved);
+  /// With `weights` the output's weight gradient is made on the way, beside the sum of its input's gradient.
+  Buffer backward_input(Saved& saved, bool weights);
   void backward_weight(Saved& saved);
 
  private:
   double cross_entropy(const int32_t* targets, double loss_scale, void* logits);
-
-  Buffer all_tokens() const {
-    return sizes_.sequence_parallel ? Buffer(device_, sizes_.token_bytes(sizes_.hidden)) : Buffer();
-  }
 
   size_t piece_;
   const RankSizes& sizes_;

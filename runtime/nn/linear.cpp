@@ -10,13 +10,26 @@ LinearShape shard_shape(const LinearOptions& options, int64_t tokens) {
   return shape;
 }
 
+const void* at(const void* data, int64_t bytes) { return static_cast<const char*>(data) + bytes; }
+void* at(void* data, int64_t bytes) { return static_cast<char*>(data) + bytes; }
+
 }  // namespace
 
+TokenRoom make_room(const RankSizes& sizes, Device& device) {
+  TokenRoom room;
+  if (!sizes.sequence_parallel) return room;
+  room.all = Buffer(device, sizes.token_bytes(sizes.hidden));
+  if (sizes.overlaps_tensor) room.arriving = Buffer(device, sizes.token_bytes(sizes.hidden));
+  return room;
+}
+
 Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters,
-               Communicator& group, Device& device)
+               const LayerGroups& groups, Device& device)
     : sizes_(sizes),
       parameters_(parameters),
-      group_(group),
+      group_(*groups.tensor),
+      group_beside_(groups.tensor_beside != nullptr ? *groups.tensor_beside : *groups.tensor),
+      beside_(groups.products),
       device_(device),
       split_(options.split),
       shape_(shard_shape(options, options.split == Split::whole ? sizes.local_tokens : sizes.tokens)) {
@@ -27,7 +40,7 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
   weight.blocks = options.blocks;
   weight.deviation = options.deviation;
   weight.weight_decay = true;
-  weight.is_first_copy = options.split != Split::whole || group.rank() == 0;
+  weight.is_first_copy = options.split != Split::whole || group_.rank() == 0;
   weight.partial = options.split == Split::whole && sizes.sequence_parallel;
   weight_ = parameters.add(weight);
   if (!options.bias) return;
@@ -36,67 +49,185 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
   bias.global_rows = options.global_columns;
   for (const ShardBlock& block : options.blocks) bias.blocks.push_back({block.global_row, block.rows, 0, 1});
   // A row-parallel bias is the same on every rank of the group, and so is its gradient.
-  bias.is_first_copy = options.split == Split::columns || group.rank() == 0;
+  bias.is_first_copy = options.split == Split::columns || group_.rank() == 0;
   bias.partial = weight.partial;
   bias_ = parameters.add(bias);
 }
 
 Linear::Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Parameters& parameters,
-               Communicator& group, Device& device)
+               const LayerGroups& groups, Device& device)
     : sizes_(sizes),
       parameters_(parameters),
-      group_(group),
+      group_(*groups.tensor),
+      group_beside_(groups.tensor_beside != nullptr ? *groups.tensor_beside : *groups.tensor),
+      beside_(groups.products),
       device_(device),
       shape_(shape),
       weight_(weight) {}
 
-void Linear::forward(const void* x, void* y, void* all_tokens) {
+void Linear::forward(const void* x, void* y, const TokenRoom& room) {
+  if (split_ == Split::rows && group_.size() > 1) return forward_rows(x, y, room);
   const DataType type = parameters_.type();
-  const void* weight = parameters_.value(weight_);
-  const int64_t local = sizes_.local_tokens;
-  if (split_ != Split::rows || group_.size() == 1) {
-    if (scatters()) {
-      group_.all_gather(x, all_tokens, local * shape_.inner, type);
-      x = all_tokens;
-    }
-    return device_.linear_forward(type, shape_, x, weight, bias_value(), y);
+  const auto product = [&](const LinearShape& shape, const void* in, void* out) {
+    device_.linear_forward(type, shape, in, parameters_.value(weight_), bias_value(), out);
+  };
+  if (!scatters()) return product(shape_, x, y);
+  if (!overlaps()) {
+    group_.all_gather(x, room.all.data(), sizes_.local_tokens * shape_.inner, type);
+    return product(shape_, room.all.data(), y);
   }
-  if (scatters()) {
-    device_.linear_forward(type, shape_, x, weight, nullptr, all_tokens);
-    group_.reduce_scatter(all_tokens, y, local * shape_.columns, type);
-  } else {
-    device_.linear_forward(type, shape_, x, weight, nullptr, y);
-    group_.all_reduce(y, shape_.rows * shape_.columns, type, ReduceOperation::sum);
-  }
-  if (bias_ >= 0) device_.bias_forward(type, local, shape_.columns, bias_value(), y);
+  gather_in_parts(x, room.all.data(), shape_.inner, [&](int64_t first, int64_t rows, const void* in) {
+    product({rows, shape_.columns, shape_.inner, shape_.fp8}, in,
+            at(y, first * shape_.columns * sizes_.unit()));
+  });
 }
 
-void Linear::backward_input(const void* dy, void* dx, void* all_tokens) {
+void Linear::forward_rows(const void* x, void* y, const TokenRoom& room) {
   const DataType type = parameters_.type();
-  const bool scattered = split_ == Split::columns && scatters();
-  device_.linear_backward_input(type, shape_, dy, parameters_.value(weight_), scattered ? all_tokens : dx);
-  if (scattered) {
-    group_.reduce_scatter(all_tokens, dx, sizes_.local_tokens * shape_.inner, type);
+  const auto product = [&](int64_t first, int64_t rows, void* out) {
+    device_.linear_forward(type, {rows, shape_.columns, shape_.inner, shape_.fp8},
+                           at(x, first * shape_.inner * sizes_.unit()), parameters_.value(weight_), nullptr,
+                           out);
+  };
+  if (overlaps()) {
+    sum_in_parts(y, shape_.columns, room, product);
+  } else {
+    void* const all = scatters() ? room.all.data() : y;
+    product(0, shape_.rows, all);
+    if (scatters()) {
+      group_.reduce_scatter(all, y, sizes_.local_tokens * shape_.columns, type);
+    } else {
+      group_.all_reduce(y, shape_.rows * shape_.columns, type, ReduceOperation::sum);
+    }
+  }
+  if (bias_ >= 0) device_.bias_forward(type, sizes_.local_tokens, shape_.columns, bias_value(), y);
+}
+
+void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, const void* x) {
+  if (x != nullptr) return backward_beside(dy, x, dx, room);
+  const DataType type = parameters_.type();
+  const auto product = [&](int64_t first, int64_t rows, void* out) {
+    device_.linear_backward_input(type, {rows, shape_.columns, shape_.inner, shape_.fp8},
+                                  at(dy, first * shape_.columns * sizes_.unit()), parameters_.value(weight_),
+                                  out);
+  };
+  if (overlaps()) return sum_in_parts(dx, shape_.inner, room, product);
+  void* const all = scatters() ? room.all.data() : dx;
+  product(0, shape_.rows, all);
+  if (scatters()) {
+    group_.reduce_scatter(all, dx, sizes_.local_tokens * shape_.inner, type);
   } else if (split_ == Split::columns) {
     group_.all_reduce(dx, shape_.rows * shape_.inner, type, ReduceOperation::sum);
   }
 }
 
-void Linear::backward_weight(const void* dy, const void* x, void* all_tokens) {
+void Linear::backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room) {
   const DataType type = parameters_.type();
-  if (split_ == Split::columns && scatters()) {
-    group_.all_gather(x, all_tokens, sizes_.local_tokens * shape_.inner, type);
-    x = all_tokens;
-  }
-  device_.linear_backward_weight(type, shape_, dy, x, parameters_.gradient(weight_),
+  Posted gathered, summed;
+  const void* const whole = gather_input(x, room.arriving, gathered);
+  void* const all = scatters() ? room.all.data() : dx;
+  device_.linear_backward_input(type, shape_, dy, parameters_.value(weight_), all);
+  summed = {beside_, "summing the gradient of an input",
+            [this, all, dx, type, scatters = scatters(), local = sizes_.local_tokens * shape_.inner,
+             count = shape_.rows * shape_.inner] {
+              if (scatters) {
+                group_beside_.reduce_scatter(all, dx, local, type);
+              } else {
+                group_beside_.all_reduce(dx, count, type, ReduceOperation::sum);
+              }
+            }};
+  gathered.wait();
+  backward_weight(dy, whole);
+  summed.wait();
+}
+
+void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx) {
+  const DataType type = parameters_.type();
+  const auto product = [&](int64_t first, int64_t rows, const void* in) {
+    device_.linear_backward_input(type, {rows, shape_.columns, shape_.inner, shape_.fp8}, in,
+                                  parameters_.value(weight_), at(dx, first * shape_.inner * sizes_.unit()));
+  };
+  if (!scatters()) return product(0, shape_.rows, dy);
+  gathered = Buffer(device_, sizes_.token_bytes(shape_.columns));
+  if (overlaps()) return gather_in_parts(dy, gathered.data(), shape_.columns, product);
+  group_.all_gather(dy, gathered.data(), sizes_.local_tokens * shape_.columns, type);
+  product(0, shape_.rows, gathered.data());
+}
+
+void Linear::backward_weight(const void* dy, const void* x) {
+  device_.linear_backward_weight(parameters_.type(), shape_, dy, x, parameters_.gradient(weight_),
                                  bias_ < 0 ? nullptr : parameters_.gradient(bias_));
 }
 
-const void* Linear::gather_gradient(const void* dy, Buffer& gathered) {
-  if (!scatters()) return dy;
-  gathered = Buffer(device_, sizes_.token_bytes(shape_.columns));
-  group_.all_gather(dy, gathered.data(), sizes_.local_tokens * shape_.columns, parameters_.type());
-  return gathered.data();
+const void* Linear::gather_input(const void* x, const Buffer& all, Posted& posted) {
+  if (!scatters()) return x;
+  posted = {beside_, "gathering an input",
+            [this, x, to = all.data(), count = sizes_.local_tokens * shape_.inner,
+             type = parameters_.type()] { group_beside_.all_gather(x, to, count, type); }};
+  return all.data();
+}
+
+// What `product` makes of its rows is summed over the group while it works on the next ones.
+template <class Product>
+void Linear::sum_in_parts(void* y, int64_t columns, const TokenRoom& room, Product&& product) {
+  if (scatters()) return scatter_in_parts(y, columns, room, product);
+  const int64_t parts = group_.size();
+  Posted last;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t first = shape_.rows * part / parts, rows = shape_.rows * (part + 1) / parts - first;
+    void* const out = at(y, first * columns * sizes_.unit());
+    product(first, rows, out);
+    last = {beside_, "summing part of a product",
+            [this, out, count = rows * columns, type = parameters_.type()] {
+              group_beside_.all_reduce(out, count, type, ReduceOperation::sum);
+            }};
+  }
+  last.wait();
+}
+
+// The rows of other ranks first: while they leave, and what others made of this rank's arrives, the next ones
+// are computed, this rank's own at last.
+template <class Product>
+void Linear::scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, Product&& product) {
+  const int ranks = group_.size(), rank = group_.rank();
+  const int64_t local = sizes_.local_tokens, bytes = local_bytes(columns);
+  Posted last;
+  for (int step = 1; step < ranks; ++step) {
+    const int to = (rank + step) % ranks, from = (rank - step + ranks) % ranks;
+    void* const leaving = at(room.all.data(), to * bytes);
+    product(to * local, local, leaving);
+    last = {beside_, "scattering part of a product",
+            [this, leaving, to, from, bytes, arriving = at(room.arriving.data(), from * bytes)] {
+              group_beside_.send_receive(leaving, to, arriving, from, bytes);
+            }};
+  }
+  product(rank * local, local, at(room.arriving.data(), rank * bytes));
+  last.wait();
+  device_.sum_rows(parameters_.type(), local, ranks, columns, sizes_.rows_of_parts.data(),
+                   room.arriving.data(), y);
+}
+
+// `product` works on the rank's own rows while the first others arrive, then on those of one rank after the
+// other.
+template <class Product>
+void Linear::gather_in_parts(const void* own, void* all, int64_t columns, Product&& product) {
+  const int ranks = group_.size(), rank = group_.rank();
+  const int64_t local = sizes_.local_tokens, bytes = local_bytes(columns);
+  device_.copy(at(all, rank * bytes), own, bytes);
+  std::vector<Posted> arriving;
+  arriving.reserve(size_t(ranks));
+  for (int step = 1; step < ranks; ++step) {
+    const int to = (rank + step) % ranks, from = (rank - step + ranks) % ranks;
+    arriving.emplace_back(beside_, "gathering part of an input", [this, own, to, from, bytes, all] {
+      group_beside_.send_receive(own, to, at(all, from * bytes), from, bytes);
+    });
+  }
+  product(rank * local, local, at(all, rank * bytes));
+  for (int step = 1; step < ranks; ++step) {
+    const int from = (rank - step + ranks) % ranks;
+    arriving[size_t(step - 1)].wait();
+    product(from * local, local, at(all, from * bytes));
+  }
 }
 
 }  // namespace mpt::runtime

@@ -7,7 +7,14 @@
 //   once.
 // With sequence parallelism (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2) the input of a column
 // parallel layer and the output of a row parallel one are the rank's own tokens: sums are scattered, and what
-// a product needs is gathered into `all_tokens`, memory of the caller for [tokens, hidden].
+// a product needs is gathered into memory of the caller.
+//
+// Where a layout overlaps them, a product goes in as many parts as the group has ranks, each while the part
+// before is on its way (Wang et al. 2023, doi:10.1145/3567955.3567959): tokens arrive from one rank after the
+// other, or partial sums leave for one after the other and are added up in the order of ranks, so that sums
+// are those of a reduction. Where the weight gradient follows at once, the sum of the input gradient runs
+// beside it instead, whole, and the gathering of the input beside the product of the input gradient, as
+// Megatron-LM does it (tensor_parallel/layers.py, LinearWithGradAccumulationAndAsyncCommunication).
 
 #include <string>
 #include <vector>
@@ -30,29 +37,53 @@ struct LinearOptions {
   bool fp8 = false;
 };
 
+/// With sequence parallelism, memory for [tokens, hidden] where products gather and scatter tokens, and the
+/// same again for what arrives beside products.
+struct TokenRoom {
+  Buffer all, arriving;
+};
+TokenRoom make_room(const RankSizes& sizes, Device& device);
+
 class Linear {
  public:
-  Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters, Communicator& group,
-         Device& device);
+  Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters,
+         const LayerGroups& groups, Device& device);
   /// A column-parallel layer over a weight that already stands in `parameters`: a tied head.
   Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Parameters& parameters,
-         Communicator& group, Device& device);
+         const LayerGroups& groups, Device& device);
 
-  void forward(const void* x, void* y, void* all_tokens);
-  /// Of a row-parallel layer `dy` is what gather_gradient() returned.
-  void backward_input(const void* dy, void* dx, void* all_tokens);
-  void backward_weight(const void* dy, const void* x, void* all_tokens);
+  void forward(const void* x, void* y, const TokenRoom& room = {});
+  /// Of a column-parallel layer, or a whole one. With `x` the weight gradient is computed, too, beside the
+  /// sum of dx.
+  void backward_input(const void* dy, void* dx, const TokenRoom& room = {}, const void* x = nullptr);
+  /// Of a row-parallel layer; the gradient for all tokens, where it is not `dy` itself, stays in `gathered`.
+  void backward_input_of_rows(const void* dy, Buffer& gathered, void* dx);
+  /// `x` and `dy` for all tokens that the product works on.
+  void backward_weight(const void* dy, const void* x);
 
-  /// The gradient of a row-parallel layer's output for all tokens: `dy` itself, or gathered into `gathered`.
-  const void* gather_gradient(const void* dy, Buffer& gathered);
+  /// The input of a column-parallel layer for all tokens, there when `posted` is done: `x` itself, or in
+  /// `all`.
+  const void* gather_input(const void* x, const Buffer& all, Posted& posted);
 
  private:
   bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1 && split_ != Split::whole; }
+  bool overlaps() const { return beside_.stream != nullptr && split_ != Split::whole; }
   const void* bias_value() { return bias_ < 0 ? nullptr : parameters_.value(bias_); }
+  int64_t local_bytes(int64_t columns) const { return sizes_.local_tokens * columns * sizes_.unit(); }
+  void forward_rows(const void* x, void* y, const TokenRoom& room);
+  void backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room);
+  template <class Product>
+  void sum_in_parts(void* y, int64_t columns, const TokenRoom& room, Product&& product);
+  template <class Product>
+  void scatter_in_parts(void* y, int64_t columns, const TokenRoom& room, Product&& product);
+  template <class Product>
+  void gather_in_parts(const void* own, void* all, int64_t columns, Product&& product);
 
   const RankSizes& sizes_;
   Parameters& parameters_;
   Communicator& group_;
+  Communicator& group_beside_;
+  const BesideCompute beside_;
   Device& device_;
   Split split_ = Split::columns;
   LinearShape shape_;

@@ -47,6 +47,7 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       tensor_rank(rank),
       sequence_parallel(layout.sequence_parallel),
       fp8(layout.precision == Precision::fp8),
+      overlaps_tensor(layout.overlap_tensor && layout.tensor > 1),
       context(layout.context),
       context_method(layout.context_method),
       batch(layout.micro_batch),
@@ -66,6 +67,10 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
   vocab_used = std::min(spec.vocab - vocab_first, vocab_rows);
   for (int64_t t = first_local; t < first_local + local_tokens; ++t)
     local_positions.push_back(positions[size_t(t % sequence)]);
+  if (!overlaps_tensor || !sequence_parallel) return;
+  for (int64_t t = 0; t < local_tokens; ++t) {
+    for (int64_t r = 0; r < tensor; ++r) rows_of_parts.push_back(int32_t(r * local_tokens + t));
+  }
 }
 
 std::vector<int32_t> context_positions(int64_t sequence, int64_t ranks, int64_t rank, ContextMethod method) {
@@ -124,7 +129,6 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
       {layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
        "expert and tensor parallel without sequence parallel"},
       {layout.offload_optimizer, "an offloaded optimizer"},
-      {layout.overlap_tensor, "overlapped tensor-parallel collectives"},
   };
   std::vector<std::string> features;
   for (const auto& [present, name] : lacking) {

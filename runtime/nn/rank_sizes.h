@@ -28,6 +28,7 @@ struct RankSizes {
   int64_t tensor, tensor_rank;
   bool sequence_parallel;
   bool fp8;  // products of decoder layers, but for routers; the head's stays in 16 bits
+  bool overlaps_tensor;  // collectives of the tensor group run beside products
   int64_t context;
   ContextMethod context_method;
   int64_t batch, sequence, tokens, hidden;      // sequence: of this rank
@@ -37,6 +38,8 @@ struct RankSizes {
   std::vector<double> frequencies;              // of rotary positions
   std::vector<int32_t> positions;               // of this rank's part of a sequence
   std::vector<int32_t> local_positions;         // of the local tokens
+  // [local token][tensor rank]: its rows where parts by rank lie one behind the other.
+  std::vector<int32_t> rows_of_parts;
 
   int64_t unit() const { return size_of(type); }
   int64_t state_unit() const { return size_of(state_type_of(type)); }
@@ -56,10 +59,10 @@ struct LayerGroups {
   Communicator* tensor = nullptr;
   Communicator* context = nullptr;
   Communicator* expert = nullptr;  // ranks that hold different experts; may be null in a model without
-  // Where blocks of keys and values go round while others are at work, and who gets the seconds of waiting
-  // for it; null: they go in place.
-  SideStream* ring = nullptr;
-  CallTime* ring_waited = nullptr;
+  BesideCompute ring{};            // where blocks of keys and values go round while others are at work
+  // The tensor group once more, for what runs beside products, and where; null: nothing does.
+  Communicator* tensor_beside = nullptr;
+  BesideCompute products{};
 };
 
 /// Positions of the tokens that a context rank holds of each sequence, `sequence` of them: for a ring one

@@ -43,7 +43,7 @@ struct Stage::State {
         parameters.begin_piece(false);
         table = add_token_table(sizes, parameters, true);
       }
-      head.emplace(tied ? table : -1, sizes, parameters, *groups.layers.tensor, device);
+      head.emplace(tied ? table : -1, sizes, parameters, groups.layers, device);
     }
     parameters.allocate(o.seed);
   }
@@ -55,13 +55,17 @@ struct Stage::State {
   }
 
   // The gradient that enters the top piece: the loss's own, or what the next stage sent.
-  Buffer top_gradient(InFlight& flight, const void*& data) {
+  Buffer top_gradient(InFlight& flight, const void*& data, bool weights) {
     if (!head) return {};
     parameters.gather(head->piece(), Toward::down);
-    Buffer gradient = head->backward_input(flight.head);
+    Buffer gradient = head->backward_input(flight.head, weights);
     data = gradient.data();
     return gradient;
   }
+
+  // Whether weight gradients are made together with the input gradients whose sums run beside them. What is
+  // scattered as soon as it is made has to wait for room, which the input gradients do not.
+  bool weights_beside() const { return sizes.overlaps_tensor && parameters.zero() < 2; }
 
   // Weight gradients of one piece, between making room for them and handing them out.
   template <class F>
@@ -137,7 +141,7 @@ void Stage::backward(int micro_batch, const void* output_gradient, void* input_g
   State& s = *state_;
   State::InFlight& flight = s.find(micro_batch);
   const void* gradient = output_gradient;
-  Buffer owned = s.top_gradient(flight, gradient);
+  Buffer owned = s.top_gradient(flight, gradient, s.weights_beside());
   if (s.head) {
     s.with_gradients(s.head->piece(), [&] { s.head->backward_weight(flight.head); });
     flight.head = {};
@@ -146,7 +150,7 @@ void Stage::backward(int micro_batch, const void* output_gradient, void* input_g
     DecoderLayer& layer = s.layers[l];
     DecoderLayer::Saved& saved = flight.layers[l];
     s.parameters.gather(layer.piece(), Toward::down);
-    Buffer below = layer.backward_input(saved, std::move(owned), gradient);
+    Buffer below = layer.backward_input(saved, std::move(owned), gradient, s.weights_beside());
     s.with_gradients(layer.piece(), [&] { layer.backward_weight(saved, gradient); });
     saved = {};
     owned = std::move(below);
@@ -164,7 +168,7 @@ void Stage::backward_input(int micro_batch, const void* output_gradient, void* i
   State& s = *state_;
   State::InFlight& flight = s.find(micro_batch);
   const void* gradient = output_gradient;
-  Buffer owned = s.top_gradient(flight, gradient);
+  Buffer owned = s.top_gradient(flight, gradient, false);
   if (!s.head) {  // the slot is filled again before the weight gradients run: keep a copy
     owned = Buffer(s.device, s.boundary_bytes());
     s.device.copy(owned.data(), gradient, owned.bytes());
@@ -172,7 +176,7 @@ void Stage::backward_input(int micro_batch, const void* output_gradient, void* i
   }
   for (size_t l = s.layers.size(); l-- > 0;) {
     s.parameters.gather(s.layers[l].piece(), Toward::down);
-    Buffer below = s.layers[l].backward_input(flight.layers[l], std::move(owned), gradient);
+    Buffer below = s.layers[l].backward_input(flight.layers[l], std::move(owned), gradient, false);
     owned = std::move(below);
     gradient = owned.data();
   }

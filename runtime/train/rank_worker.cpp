@@ -73,6 +73,8 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
     side_ = std::make_unique<SideStream>(place.device, place.on_failure);
   if (plan.layout.context > 1 && plan.layout.context_method == ContextMethod::ring)
     ring_ = std::make_unique<SideStream>(place.device, place.on_failure);
+  if (plan.layout.overlap_tensor && plan.layout.tensor > 1)
+    products_ = std::make_unique<SideStream>(place.device, place.on_failure);
   make_groups(place);
   const auto stages = stage_contents(plan.model, plan.layout);
   for (int s = 0; s < program.stages; ++s) {
@@ -91,6 +93,8 @@ void RankWorker::make_groups(const RankPlace& place) {
     return timed(place.data.communicator(rank, to_int(members), name), time);
   };
   tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor", times_->tensor);
+  if (products_)
+    tensor_beside_group_ = group(grid_.group(rank, Axis::tensor), "tensor, beside", times_->beside);
   context_group_ =
       group(grid_.group(rank, Axis::context), "context", ring_ ? times_->beside : times_->context);
   tensor_end_group_ = group(grid_.group(rank, Axis::tensor), "tensor, end of step", times_->gradients);
@@ -150,10 +154,14 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
                        group(shares.across, "gradients of experts", gradients_time)};
   }
   const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
-  const StageGroups stage_groups{
-      {tensor_group_.get(), context_group_.get(), expert_group, ring_.get(), &t.context},
-      {layout.zero, compute_shard, compute_expert_shard, side_.get(), &t.sharding,
-       layout.overlap_parameter_gather, layout.overlap_gradient_reduce}};
+  const StageGroups stage_groups{{tensor_group_.get(),
+                                  context_group_.get(),
+                                  expert_group,
+                                  {ring_.get(), &t.context},
+                                  tensor_beside_group_.get(),
+                                  {products_.get(), &t.tensor}},
+                                 {layout.zero, compute_shard, compute_expert_shard, side_.get(), &t.sharding,
+                                  layout.overlap_parameter_gather, layout.overlap_gradient_reduce}};
   made.stage = std::make_unique<Stage>(options, size_t(s), content, device_, stage_groups);
   made.optimizer = std::make_unique<Optimizer>(made.stage->parameters(), device_, replicas, expert_replicas,
                                                *tensor_end_group_);

@@ -125,14 +125,15 @@ class RankWorker final : public InstructionHandler {
   };
   std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
   std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, activation_group_,
-      gradient_group_, embedding_group_, world_group_;
+      gradient_group_, embedding_group_, world_group_, tensor_beside_group_;
   std::map<int, HeldStage> held_;
   std::map<std::pair<int, int>, Buffer>
       handed_over_;  // boundary between two stages of this rank, by stage and micro-batch
   std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s]
   // They end before what their work refers to. side_: what replicas send each other, null where nothing of it
-  // runs beside compute; ring_: keys and values of context ranks.
-  std::unique_ptr<SideStream> side_, ring_;
+  // runs beside compute; ring_: keys and values of context ranks; products_: what tensor ranks send each
+  // other beside their products.
+  std::unique_ptr<SideStream> side_, ring_, products_;
   TrainingState state_;
   bool evaluating_ = false;
   double loss_ = 0.0, validation_loss_ = 0.0, gradient_norm_ = 0.0;

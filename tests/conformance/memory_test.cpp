@@ -42,6 +42,16 @@ std::vector<PlanRequest> requests(const ModelSpec& model) {
       beside.overlap_gradient_reduce = beside.overlap_parameter_gather = true;
       all.push_back(beside);
     }
+    for (const bool sequence_parallel : {false, true}) {
+      PlanRequest beside{model, {8, 16}, 2, 2, 1, 1, 2, "1f1b", recompute, sequence_parallel};
+      beside.overlap_tensor = true;
+      all.push_back(beside);
+      beside.tensor = 4;
+      beside.data = 2;
+      beside.zero = 2;
+      beside.micro_batch = 1;
+      all.push_back(beside);
+    }
     for (const Precision precision : {Precision::bf16, Precision::fp16}) {
       all.push_back({model, {8, 16}, 1, 2, 1, 1, 1, "1f1b", recompute, false, 0, 0, precision});
       all.push_back({model, {8, 16}, 2, 1, 2, 1, 1, "1f1b", recompute, true, 1, 0, precision});

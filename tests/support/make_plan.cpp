@@ -26,6 +26,7 @@ Plan make_plan(const PlanRequest& request) {
   layout.context_method = request.context_method;
   layout.overlap_gradient_reduce = request.overlap_gradient_reduce;
   layout.overlap_parameter_gather = request.overlap_parameter_gather;
+  layout.overlap_tensor = request.overlap_tensor;
   layout.zero = request.zero;
   if (layout.zero > 0) layout.shard = request.shard > 0 ? request.shard : layout.replicas();
   layout.precision = request.precision;

@@ -20,7 +20,7 @@ struct PlanRequest {
   std::vector<int64_t> layers_per_stage{}, recomputed_layers{};  // empty: even, all
   int64_t expert = 1, context = 1;
   ContextMethod context_method = ContextMethod::ring;
-  bool overlap_gradient_reduce = false, overlap_parameter_gather = false;
+  bool overlap_gradient_reduce = false, overlap_parameter_gather = false, overlap_tensor = false;
 };
 
 Plan make_plan(const PlanRequest& request);

@@ -229,6 +229,58 @@ TEST(OverlapParity, EveryLayoutOfReplicasFollowsThoseThatWait) {
   check_overlap_changes_nothing(test::little_qwen(), kQwenLayouts);
 }
 
+// In parts, products round otherwise; sums over ranks are the same.
+void check_tensor_overlap(const ModelSpec& model, std::span<const NamedLayout> layouts) {
+  const Curve reference = run({model}, DataType::float32, 10), exact = run({model}, DataType::float64, 6);
+  for (const NamedLayout& layout : layouts) {
+    PlanRequest request = request_for(model, layout);
+    request.overlap_tensor = true;
+    EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 6)), 1e-12)
+        << model.name << ", " << layout.name;
+    const Curve once = run(request, DataType::float32, 10);
+    EXPECT_LT(worst_difference(reference, once), 1e-5) << model.name << ", " << layout.name;
+    const Curve again = run(request, DataType::float32, 10);
+    EXPECT_EQ(once.loss, again.loss) << model.name << ", " << layout.name;
+    EXPECT_EQ(once.norm, again.norm) << model.name << ", " << layout.name;
+  }
+}
+
+// Whole backwards, where weight gradients run beside sums, and split ones; tokens that ranks do not divide.
+const NamedLayout kTensorLayouts[] = {
+    {"tp2", 2, 1, 1, 1, 1, "1f1b", kNone},
+    {"tp4, selective", 4, 1, 1, 1, 2, "1f1b", kSelective},
+    {"tp2 pp2 zb-h1", 2, 2, 1, 1, 1, "zb-h1", kFull},
+    {"tp2 dp2 zero3", 2, 1, 2, 1, 1, "1f1b", kNone, false, 3},
+    {"tp2 sp", 2, 1, 1, 1, 1, "1f1b", kNone, true},
+    {"tp4 sp, full recompute", 4, 1, 1, 1, 2, "1f1b", kFull, true},
+    {"tp2 sp pp2 interleaved", 2, 2, 1, 2, 1, "interleaved", kSelective, true},
+    {"tp2 sp pp2 zb-v", 2, 2, 1, 2, 1, "zb-v", kNone, true},
+    {"tp4 sp pp2 generated", 4, 2, 1, 1, 1, "generated", kFull, true},
+    {"tp2 sp dp2 zero1", 2, 1, 2, 1, 1, "1f1b", kNone, true, 1},
+    {"tp2 sp pp2 dp2 zero2", 2, 2, 2, 1, 1, "1f1b", kFull, true, 2},
+    {"tp2 sp cp2 ring", 2, 1, 1, 1, 1, "1f1b", kSelective, true, 0, 0, kInner, {}, {}, 1, 2, kRing},
+};
+TEST(TensorOverlapParity, DenseLayoutsFollowTheSingleRank) {
+  check_tensor_overlap(test::little_gpt(), kTensorLayouts);
+  check_tensor_overlap(test::little_llama(), kTensorLayouts);
+  check_tensor_overlap(test::little_qwen(), kQwenLayouts);
+}
+TEST(TensorOverlapParity, LayoutsOfExpertsFollowTheSingleRank) {
+  check_tensor_overlap(test::little_mixtral(), kTensorLayouts);
+  const NamedLayout spread[] = {
+      {"tp2 sp dp2 ep4", 2, 1, 2, 1, 1, "1f1b", kNone, true, 0, 0, kInner, {}, {}, 4},
+      {"tp4 sp pp2 ep4 zb-h1", 4, 2, 1, 1, 1, "zb-h1", kSelective, true, 0, 0, kInner, {}, {}, 4}};
+  check_tensor_overlap(test::little_mixtral(), spread);
+}
+// Of what the parts of a product round otherwise the sums themselves are free.
+TEST(TensorOverlapParity, OddNumbersOfTokensAreCutSomehow) {
+  PlanRequest request{test::little_llama(), {6, 13}};
+  const Curve reference = run(request, DataType::float64, 6);
+  request.tensor = 4;
+  request.overlap_tensor = true;
+  EXPECT_LT(worst_difference(reference, run(request, DataType::float64, 6)), 1e-12);
+}
+
 class Parity : public testing::TestWithParam<const char*> {
  protected:
   ModelSpec model() const {
