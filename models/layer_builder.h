@@ -70,10 +70,11 @@ class LayerBuilder {
     return rounded(local_tokens_ * columns * std::max<int64_t>(unit_, 4));
   }
   /// With sequence parallelism a piece has memory for all tokens, where products gather and scatter them, and
-  /// twice where some of them arrive beside products.
+  /// twice where some arrive beside products (other frameworks have buffers of their own for that).
   void add_gathered_tokens() {
     if (!layout_.sequence_parallel) return;
-    const int64_t room = bytes(model_.hidden) * (layout_.overlap_tensor ? 2 : 1);
+    const bool is_own = execution().framework == Execution{}.framework;
+    const int64_t room = bytes(model_.hidden) * (layout_.overlap_tensor && is_own ? 2 : 1);
     last().forward_workspace_bytes += room;
     last().backward_workspace_bytes += room;
     last().weight_workspace_bytes += bytes(model_.hidden);

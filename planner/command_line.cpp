@@ -294,6 +294,7 @@ Features features_of(const ClusterSpec& cluster, const Execution& execution, con
   Features features;  // other frameworks have all of it
   if (!is_for_this_runtime(cluster, execution)) return features;
   features.offload = features.split_experts = false;
+  features.overlap_all_reduce = true;
   if (cluster.device.kind != DeviceKind::cpu) return features;
   // Profiles have no timings of split sequences: those are for whoever asks.
   features.sequence_parallel = !bounds.sequence_parallel.empty() || !bounds.expert.empty();

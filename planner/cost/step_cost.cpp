@@ -39,16 +39,25 @@ CommunicationKind kind_of(models::CollectiveGroup group) {
   }
 }
 
-// Collectives of one operator and phase, as far as its own compute does not hide them.
-InsideCompute collectives_s(const std::vector<Collective>& collectives, const Layout& layout,
-                            double compute_s, const CostSource& source) {
+// Collectives of one operator and phase, as far as its own compute does not hide them. Products alone are cut
+// into pieces. `whole`: where the weight gradient follows at once, a sum runs beside that, too.
+InsideCompute collectives_s(const std::vector<Collective>& collectives, const models::Operator& op,
+                            const Layout& layout, Phase phase, bool whole, const CostSource& source) {
   InsideCompute sum, beside;
+  const double compute_s = source.operator_s(op.shape, phase), ranks = double(layout.tensor);
+  const bool product = op.shape.kind == models::OperatorKind::linear;
   double hidden_by = compute_s;
   for (const Collective& c : collectives) {
-    const double seconds = source.collective_s(c.kind, c.bytes, place_of(c.group, layout));
-    const bool pipelined = layout.overlap_tensor && c.group == models::CollectiveGroup::tensor;
+    double seconds = source.collective_s(c.kind, c.bytes, place_of(c.group, layout));
+    const bool pipelined = layout.overlap_tensor && product && c.group == models::CollectiveGroup::tensor;
     // Cut into one piece per rank, all but the first piece run beside the product of the one before.
-    if (pipelined && !c.beside) hidden_by = compute_s * double(layout.tensor - 1) / double(layout.tensor);
+    if (pipelined && !c.beside) hidden_by = compute_s * (ranks - 1.0) / ranks;
+    if (pipelined && c.kind == CollectiveKind::all_reduce && !whole) {
+      // A rank's own rows are scattered last, which no rank waits for; of an all-reduce every piece is waited
+      // for, the last with nothing beside it.
+      sum[kind_of(c.group)] += seconds / ranks;
+      seconds -= seconds / ranks;
+    }
     (c.beside || pipelined ? beside : sum)[kind_of(c.group)] += seconds;
   }
   const double all_beside = beside.total();
@@ -68,23 +77,29 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
     const models::Operator& op = program.operators[i];
     if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
     const InsideCompute forward =
-        collectives_s(op.forward_collectives, layout, source.operator_s(op.shape, Phase::forward), source);
-    const InsideCompute backward = collectives_s(op.backward_collectives, layout,
-                                                 source.operator_s(op.shape, Phase::input_gradient), source);
+        collectives_s(op.forward_collectives, op, layout, Phase::forward, false, source);
+    const InsideCompute backward =
+        collectives_s(op.backward_collectives, op, layout, Phase::input_gradient, true, source);
+    const bool alike = !layout.overlap_tensor || layout.sequence_parallel;
+    const InsideCompute apart =
+        alike ? backward
+              : collectives_s(op.backward_collectives, op, layout, Phase::input_gradient, false, source);
     for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
       PieceCost& cost = costs[size_t(recompute)];
       const double again = piece == Piece::layer ? recomputed_share(program, i, recompute) : 0.0;
       cost.forward_collective.add(forward, 1.0);
       cost.backward_collective.add(backward, 1.0);
-      if (again > 0.0) cost.backward_collective.add(forward, again);
+      cost.input_gradient_collective.add(apart, 1.0);
+      if (again <= 0.0) continue;
+      cost.backward_collective.add(forward, again);
+      cost.input_gradient_collective.add(forward, again);
     }
   }
   for (size_t r = 0; r < costs.size(); ++r) {
     PieceCost& cost = costs[r];
-    const double forward = cost.forward_collective.total(), backward = cost.backward_collective.total();
-    cost.forward_s = seconds[r].forward_s + forward;
-    cost.backward_s = seconds[r].backward_s + backward;
-    cost.input_gradient_s = seconds[r].input_gradient_s + backward;
+    cost.forward_s = seconds[r].forward_s + cost.forward_collective.total();
+    cost.backward_s = seconds[r].backward_s + cost.backward_collective.total();
+    cost.input_gradient_s = seconds[r].input_gradient_s + cost.input_gradient_collective.total();
     cost.weight_gradient_s = seconds[r].weight_gradient_s;
   }
   return costs;
@@ -108,6 +123,7 @@ void PieceCost::add(const PieceCost& other, double times) {
   weight_gradient_s += times * other.weight_gradient_s;
   forward_collective.add(other.forward_collective, times);
   backward_collective.add(other.backward_collective, times);
+  input_gradient_collective.add(other.input_gradient_collective, times);
 }
 
 PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequence,

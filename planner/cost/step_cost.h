@@ -35,7 +35,7 @@ struct InsideCompute {
 /// collectives as far as compute does not hide them.
 struct PieceCost {
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
-  InsideCompute forward_collective, backward_collective;
+  InsideCompute forward_collective, backward_collective, input_gradient_collective;
 
   void add(const PieceCost& other, double times);
 };

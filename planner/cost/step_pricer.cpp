@@ -209,7 +209,7 @@ StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kin
   set(InstructionKind::backward, piece.backward_s + again + out);
   inside(InstructionKind::backward, piece.backward_collective, again + out);
   set(InstructionKind::input_gradient, piece.input_gradient_s + again);
-  inside(InstructionKind::input_gradient, piece.backward_collective, again);
+  inside(InstructionKind::input_gradient, piece.input_gradient_collective, again);
   set(InstructionKind::weight_gradient, piece.weight_gradient_s + out);
   inside(InstructionKind::weight_gradient, {}, out);
   if (part_ == Part::whole_step) add_step_end(stage, piece, layers, share_lost, state);

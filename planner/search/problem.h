@@ -37,6 +37,8 @@ struct Features {
        rank_order = true, partial_recompute = true;
   /// Experts split by width as dense layers are, spread over ranks at once, and without sequence parallelism.
   bool split_experts = true;
+  /// Tensor-parallel collectives beside products without sequence parallelism, too.
+  bool overlap_all_reduce = false;
 };
 
 /// What the devices of one group of a mixed cluster cost and hold.
@@ -62,6 +64,9 @@ struct SearchProblem {
   const CostSource* cost = nullptr;  // of the first group
   std::vector<DevicePool> pools;     // by group of a mixed cluster; empty where all devices are alike
 
+  bool overlaps_tensor(const Layout& layout) const {
+    return overlaps.tensor && layout.tensor > 1 && (layout.sequence_parallel || features.overlap_all_reduce);
+  }
   size_t pool_count() const { return std::max<size_t>(1, pools.size()); }
   const CostSource& source(size_t pool) const { return pools.empty() ? *cost : *pools[pool].cost; }
   int64_t limit_bytes(size_t pool) const {

@@ -125,7 +125,7 @@ class Enumeration {
       if (sequence_parallel && (layout.tensor == 1 || !problem_.features.sequence_parallel)) continue;
       if (layout.tensor > 1 && !allowed(bounds_.sequence_parallel, sequence_parallel)) continue;
       layout.sequence_parallel = sequence_parallel;
-      layout.overlap_tensor = problem_.overlaps.tensor && sequence_parallel;
+      layout.overlap_tensor = problem_.overlaps_tensor(layout);
       add_experts(layout);
     }
   }

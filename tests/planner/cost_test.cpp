@@ -121,6 +121,94 @@ TEST(StepCost, StagesAddUpTheirPieces) {
   EXPECT_DOUBLE_EQ(cost.stages[1].of(InstructionKind::backward), 3 * 2.0 + 2.0);  // three layers and the head
 }
 
+namespace {
+// Work and messages in proportion to their sizes, and nothing lost where they run at once.
+class PlainCost final : public CostSource {
+ public:
+  explicit PlainCost(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}
+  double piece_s(Piece piece, Phase phase, const Layout& layout,
+                 const models::LayerProgram& program) const override {
+    return sum_of_operators(program, piece, phase, layout.recompute,
+                            [this](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+  }
+  double operator_s(const models::OperatorShape& s, Phase phase) const override {
+    return 1e-9 * (phase == Phase::forward ? models::forward_flop(s) : models::input_gradient_flop(s));
+  }
+  double collective_s(models::CollectiveKind, int64_t bytes, const GroupPlace&) const override {
+    return double(bytes) / bytes_per_s_;
+  }
+  double pipelined_overlap_share() const override { return 0.0; }
+  double transfer_s(int64_t, int64_t, int64_t, int64_t) const override { return 0.0; }
+  double optimizer_s(int64_t) const override { return 0.0; }
+  double offloaded_optimizer_s(int64_t) const override { return 0.0; }
+  double gradient_norm_s(int64_t) const override { return 0.0; }
+  double dispatch_s() const override { return 0.0; }
+  std::vector<double> rate_by_active_ranks() const override { return {}; }
+  CostOrigin origin() const override { return {}; }
+
+ private:
+  double bytes_per_s_;
+};
+
+// A product and its collective in parts, event by event: how much longer it takes than the product alone.
+double shown_s(const models::Collective& c, double compute_s, double collective_s, int64_t ranks) {
+  const double part_s = compute_s / double(ranks);
+  double computed = 0.0, sent = 0.0;
+  switch (c.kind) {
+    case models::CollectiveKind::all_reduce:  // of the part that was computed
+      for (int64_t p = 0; p < ranks; ++p) {
+        computed += part_s;
+        sent = std::max(sent, computed) + collective_s / double(ranks);
+      }
+      break;
+    case models::CollectiveKind::reduce_scatter:  // the own part stays
+      for (int64_t p = 0; p + 1 < ranks; ++p) {
+        computed += part_s;
+        sent = std::max(sent, computed) + collective_s / double(ranks - 1);
+      }
+      computed += part_s;
+      break;
+    default:  // the own part is there
+      computed = part_s;
+      for (int64_t p = 0; p + 1 < ranks; ++p) {
+        sent += collective_s / double(ranks - 1);
+        computed = std::max(sent, computed) + part_s;
+      }
+  }
+  return std::max(sent, computed) - compute_s;
+}
+}  // namespace
+
+TEST(StepCost, TensorCollectivesInPartsShowWhatTheirProductDoesNotHide) {
+  const ModelSpec model = test::little_gpt(1);
+  Layout layout;
+  layout.layers_per_stage = {1};
+  layout.overlap_tensor = true;
+  for (const int64_t tensor : {2, 4}) {
+    for (const bool sequence_parallel : {false, true}) {
+      for (const double bytes_per_s : {1e6, 1e8, 1e9}) {
+        layout.tensor = tensor;
+        layout.sequence_parallel = sequence_parallel;
+        const PlainCost source(bytes_per_s);
+        double expected = 0.0;
+        for (const models::Operator& op : models::layer_program(model, 0, layout, 16).operators) {
+          for (const models::Collective& c : op.forward_collectives)
+            expected += shown_s(c, source.operator_s(op.shape, Phase::forward),
+                                source.collective_s(c.kind, c.bytes, {}), tensor);
+        }
+        StageKind one;
+        one.layers[0] = 1;
+        const PieceCost cost = PieceCosts(model, layout, 16, source).stage(one, Recompute::none);
+        EXPECT_TRUE(bytes_per_s > 1e7 || expected > 0.0) << "a slow link shows";
+        EXPECT_NEAR(cost.forward_collective.total(), expected, 1e-9 * expected + 1e-15)
+            << "tp" << tensor << " sp " << sequence_parallel << " at " << bytes_per_s;
+        // A sum beside the weight gradient shows no more than one that has the input gradient alone.
+        EXPECT_LE(cost.backward_collective.total(), cost.input_gradient_collective.total());
+      }
+    }
+  }
+}
+
 // Each operator priced once gives what every pass by itself gives.
 TEST(RooflineCost, PassesTogetherAreThePassesByThemselves) {
   const Fixture f;

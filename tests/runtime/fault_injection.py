@@ -186,7 +186,7 @@ def main():
         json.dump(CONFIG, open(f"{scratch}/config.json", "w"))
         plans = [make_plan(scratch, "zero", "--dp", "2", "--pp", "2", "--zero", "1", "--schedule", "1f1b",
                            "--overlap", "gradient-reduce,parameter-gather,transfer"),
-                 make_plan(scratch, "tensor", "--tp", "2", "--pp", "2", "--schedule", "zb-h1")]
+                 make_plan(scratch, "tensor", "--tp", "2", "--pp", "2", "--schedule", "zb-h1", "--overlap", "tensor,transfer")]
         references, seconds = [], []
         for plan in plans:
             folder = fresh(scratch, "reference")

@@ -73,7 +73,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         plan = f"{folder}/plan.json"
         made = done(f"{BIN}/mpt-plan", "--model", "tiny-gpt", "--cluster", "this-machine:4", "--global-batch", 8, "--seq", 64, "--tp", 2,
-                    "--pp", 2, "--micro-batch", 2, "--memory", "2GiB", "-o", plan)
+                    "--pp", 2, "--micro-batch", 2, "--memory", "2GiB", "--overlap", "tensor,transfer", "-o", plan)
         must(made.returncode == 0, "plan", made)
         threads = done(*train(plan, f"{folder}/threads.jsonl"))
         must(threads.returncode == 0, "threads", threads)

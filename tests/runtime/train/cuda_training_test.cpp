@@ -69,6 +69,16 @@ std::vector<Case> cases() {
   return {
       {"OneRank", with(gpt, [](PlanRequest&) {})},
       {"TensorParallel", with(llama, [](PlanRequest& r) { r.tensor = 2, r.sequence_parallel = true; })},
+      {"TensorParallelBeside", with(llama,
+                                    [](PlanRequest& r) {
+                                      r.tensor = 4, r.sequence_parallel = true;
+                                      r.overlap_tensor = true;
+                                    })},
+      {"TensorParallelBesideSplitBackward", with(gpt,
+                                                 [](PlanRequest& r) {
+                                                   r.tensor = 2, r.pipeline = 2, r.schedule = "zb-h1";
+                                                   r.overlap_tensor = true;
+                                                 })},
       {"PipelineZeroBubble",
        with(gpt,
             [](PlanRequest& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; })},
