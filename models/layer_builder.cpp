@@ -167,10 +167,10 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
     return;
   }
   // A block of keys and values at work and one arriving; on the way back their gradients in full precision,
-  // too, and the queries' own.
+  // too: one leaving, one arriving and the part that is computed; and the queries' own.
   const int64_t keys = sizes.qkv_columns - queries;
   op.forward_workspace_bytes += 2 * bytes(keys) + (unit_ < 4 ? state_bytes(outputs) : 0);
-  op.backward_workspace_bytes += 2 * bytes(keys) + 2 * state_bytes(keys) + state_bytes(queries);
+  op.backward_workspace_bytes += 2 * bytes(keys) + 3 * state_bytes(keys) + state_bytes(queries);
   const int64_t message = tokens_ * layout_.context * keys * unit_;
   op.forward_collectives = {{CollectiveKind::all_gather, CollectiveGroup::context, message, true}};
   op.backward_collectives = {{CollectiveKind::all_gather, CollectiveGroup::context, message, true},

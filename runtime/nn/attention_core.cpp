@@ -102,8 +102,8 @@ void AttentionCore::ring_forward(const Buffer& qkv, void* out, void* log_sum_exp
   if (sum) device_.convert(wide, sum.data(), sizes_.type, out, s.tokens() * width);
 }
 
-// Blocks go round once more, and with each the gradient that it has gathered; after the last step the
-// gradients go one further, and are at home.
+// Blocks go round once more, and behind each its gradient: while what others have added to it travels, this
+// rank's part is computed, and then added. After the last step gradients go one further, and are at home.
 void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const void* out,
                                   const void* log_sum_exp, void* dqkv) const {
   const AttentionShape s = sizes_.attention();
@@ -111,26 +111,31 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
   const int64_t width = s.heads * s.head_dim, kv_width = s.row() - width;
   const DataType wide = state_type_of(sizes_.type);
   Buffer block = own_block(qkv), arriving(device_, block.bytes());
-  Buffer gradient(device_, s.tokens() * kv_width * sizes_.state_unit()),
-      arriving_gradient(device_, gradient.bytes());
+  Buffer part(device_, s.tokens() * kv_width * sizes_.state_unit()), gradient(device_, part.bytes());
+  const Buffer arriving_gradient(device_, part.bytes());
   const Buffer dq(device_, s.tokens() * width * sizes_.state_unit());
-  device_.zero(gradient.data(), gradient.bytes());
   device_.zero(dq.data(), dq.bytes());
+  Posted passing_gradient;
   for (int step = 0; step < ranks; ++step) {
     const int source = (rank - step + ranks) % ranks;
     const AttentionBlock keys{s, s.sequence, visible_[size_t(source)]};
     std::optional<Posted> passing;
     if (step + 1 < ranks) passing.emplace(pass_on(block, arriving));
+    device_.zero(part.data(), part.bytes());
     device_.attention_block_backward(sizes_.type, keys, dout, qkv.data(), block.data(), out, log_sum_exp,
-                                     dq.data(), gradient.data());
+                                     dq.data(), part.data());
+    passing_gradient.wait();
+    if (step > 0) {
+      device_.residual_add(wide, s.tokens() * kv_width, arriving_gradient.data(), part.data(), part.data());
+    }
+    std::swap(gradient, part);
+    passing_gradient = pass_on(gradient, arriving_gradient);
     if (passing) passing->wait();
     std::swap(block, arriving);
-    // What was added to it goes on with its block.
-    pass_on(gradient, arriving_gradient).wait();
-    std::swap(gradient, arriving_gradient);
   }
   device_.copy_columns(wide, sizes_.type, s.tokens(), width, dq.data(), width, dqkv, s.row());
-  device_.copy_columns(wide, sizes_.type, s.tokens(), kv_width, gradient.data(), kv_width,
+  passing_gradient.wait();
+  device_.copy_columns(wide, sizes_.type, s.tokens(), kv_width, arriving_gradient.data(), kv_width,
                        static_cast<char*>(dqkv) + width * sizes_.unit(), s.row());
 }
 

@@ -4,7 +4,7 @@
 // AttentionCore: causal attention of queries to keys and values, which context ranks that share a sequence do
 // together. ring: blocks of keys and values go round while queries stay (Liu et al. 2023, arXiv:2310.01889);
 // a rank holds a piece from the sequence's front and one from its back, so that all have equal work. The next
-// block is on its way while one is at work.
+// block is on its way while one is at work, and so is what others added to the gradient of the one at work.
 // all_to_all: heads are exchanged for tokens, and each rank attends over whole sequences for its heads
 // (Jacobs et al. 2023, arXiv:2309.14509).
 
