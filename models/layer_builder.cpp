@@ -103,12 +103,13 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   const double sent = layout_.execution.deduplicates_dispatch
                           ? devices * (1.0 - std::pow(1.0 - 1.0 / devices, copies)) / copies
                           : 1.0;
+  const int64_t parts = sends_to_parts(layout_) ? 1 : layout_.expert_split();
   const Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert,
-                            int64_t(double(rows / layout_.expert_split() * width * unit_) * sent)};
+                            int64_t(double(rows / parts * width * unit_) * sent)};
   op.forward_collectives = {exchange};
   op.backward_collectives = {exchange};
   if (!dispatch) op.forward_workspace_bytes = rounded(rows * width * unit_);
-  if (layout_.expert_split() == 1) return;
+  if (parts == 1) return;
   const Collective gather{CollectiveKind::all_gather, CollectiveGroup::expert_tensor, rows * width * unit_};
   Collective scatter = gather;
   scatter.kind = CollectiveKind::reduce_scatter;

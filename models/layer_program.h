@@ -22,6 +22,13 @@ namespace mpt::models {
 enum class CollectiveKind : uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all };
 enum class CollectiveGroup : uint8_t { tensor, context, expert, expert_tensor };
 
+/// Whether copies of tokens go straight to every part of an expert that is split by width, as with this
+/// project's runtime. Megatron Core exchanges them among experts and then gathers them among an expert's
+/// parts.
+inline bool sends_to_parts(const Layout& layout) {
+  return layout.expert_split() > 1 && layout.execution.framework == Execution{}.framework;
+}
+
 /// A collective beside an operator; `bytes` is the whole message, as nccl-tests counts it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;

@@ -293,7 +293,7 @@ bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution)
 Features features_of(const ClusterSpec& cluster, const Execution& execution, const SpaceBounds& bounds) {
   Features features;  // other frameworks have all of it
   if (!is_for_this_runtime(cluster, execution)) return features;
-  features.offload = features.split_experts = false;
+  features.offload = false;
   features.overlap_all_reduce = true;
   if (cluster.device.kind != DeviceKind::cpu) return features;
   // Profiles have no timings of split sequences: those are for whoever asks.

@@ -46,7 +46,7 @@ GroupPlace data_group(const Layout& layout) { return {layout.replicas(), stage_e
 GroupPlace expert_parallel_group(const Layout& layout) {
   const int64_t own = layout.expert * layout.expert_split();
   const bool beyond = own > layout.tensor * layout.context && layout.order == RankOrder::data_outermost;
-  return {layout.expert, beyond ? own * layout.pipeline : own};
+  return {models::sends_to_parts(layout) ? own : layout.expert, beyond ? own * layout.pipeline : own};
 }
 
 GroupPlace expert_data_group(const Layout& layout) {

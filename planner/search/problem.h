@@ -35,8 +35,6 @@ struct Overlaps {
 struct Features {
   bool sequence_parallel = true, context_parallel = true, expert_parallel = true, zero = true, offload = true,
        rank_order = true, partial_recompute = true;
-  /// Experts split by width as dense layers are, spread over ranks at once, and without sequence parallelism.
-  bool split_experts = true;
   /// Tensor-parallel collectives beside products without sequence parallelism, too.
   bool overlap_all_reduce = false;
 };

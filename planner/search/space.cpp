@@ -142,9 +142,6 @@ class Enumeration {
         // Anything between whole experts and a split like the dense layers' is in use nowhere.
         const bool as_tensor = split == layout.tensor;
         if (!as_tensor && (expert == 1 || split != 1)) continue;
-        if (!problem_.features.split_experts && expert > 1 &&
-            (split > 1 || (layout.tensor > 1 && !layout.sequence_parallel)))
-          continue;
         if (far && expert * split > layout.tensor * layout.context) continue;
         if (pool % (expert * split) != 0 || !allowed(bounds_.expert_tensor, split)) continue;
         layout.expert = expert;

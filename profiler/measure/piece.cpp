@@ -30,10 +30,9 @@ struct PieceRunner::State {
         sizes(model, layout, sequence, target.type, 0),
         parameters(*device, sizes.type, {}) {
     if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
-    if (piece == Piece::layer)
-      layer.emplace(0, layout.recompute, sizes, parameters,
-                    runtime::LayerGroups{group.get(), group.get(), group.get()}, *device);
-    if (piece == Piece::head) head.emplace(-1, sizes, parameters, *group, *device);
+    const runtime::LayerGroups groups{group.get(), group.get(), group.get()};
+    if (piece == Piece::layer) layer.emplace(0, layout.recompute, sizes, parameters, groups, *device);
+    if (piece == Piece::head) head.emplace(-1, sizes, parameters, groups, *device);
     parameters.allocate(1);
     // Every word in turn, as far as this rank holds it: a real table is not one row.
     for (int64_t t = 0; t < sizes.tokens; ++t) ids.push_back(int32_t(t * 7919 % sizes.vocab_used));
@@ -75,8 +74,8 @@ void PieceRunner::forward() {
 
 void PieceRunner::backward_input() {
   State& s = *state_;
-  if (s.layer) s.layer->backward_input(s.layer_saved, {}, s.boundary.data());
-  if (s.head) s.head->backward_input(s.head_saved);
+  if (s.layer) s.layer->backward_input(s.layer_saved, {}, s.boundary.data(), false);
+  if (s.head) s.head->backward_input(s.head_saved, false);
 }
 
 void PieceRunner::backward_weight() {

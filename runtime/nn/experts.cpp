@@ -34,13 +34,14 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
       device_(device),
       experts_(sizes.model.moe->experts),
       top_(sizes.model.moe->experts_per_token),
-      held_(experts_ / expert_group_.size()),
-      width_(sizes.model.moe->expert_ffn_hidden / (expert_group_.size() > 1 ? 1 : sizes.tensor)),
+      parts_(spreads() ? sizes.expert_split : 1),
+      held_(experts_ * parts_ / expert_group_.size()),
+      width_(sizes.model.moe->expert_ffn_hidden / (spreads() ? parts_ : sizes.tensor)),
       up_width_(width_ * (sizes.model.gated_mlp ? 2 : 1)),
       router_(router_options(name, sizes), sizes, parameters, groups, device) {
-  const int64_t first = held_ * expert_group_.rank();
+  const int64_t first = held_ * (expert_group_.rank() / parts_);
   const int64_t whole = sizes.model.moe->expert_ffn_hidden, parts = sizes.model.gated_mlp ? 2 : 1;
-  const int64_t column = expert_group_.size() > 1 ? 0 : width_ * sizes.tensor_rank;
+  const int64_t column = width_ * (spreads() ? expert_group_.rank() % parts_ : sizes.tensor_rank);
   Parameter up;
   up.name = name + ".experts.up.weight";
   up.global_rows = experts_ * parts * whole;
@@ -91,19 +92,24 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   tensor_group_.all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
 }
 
-// Copies in the order of their experts, and within one in that of their tokens.
+// Copies in the order of the ranks that hold their experts, on a rank in that of the experts, and for one in
+// that of the tokens.
 void Experts::plan_copies(Routing& routing) {
-  const int64_t tokens = source_tokens();
-  routing.copies = tokens * top_;
-  std::vector<int64_t> copies_of(static_cast<size_t>(experts_), 0);
-  for (const int32_t expert : routing.chosen) ++copies_of[size_t(expert)];
+  routing.copies = int64_t(routing.chosen.size()) * parts_;
+  const auto target = [&](int64_t i) {
+    const int64_t expert = routing.chosen[size_t(i / parts_)];
+    const int64_t rank = expert / held_ * parts_ + i % parts_;
+    return size_t(rank * held_ + expert % held_);
+  };
+  std::vector<int64_t> copies_of(static_cast<size_t>(experts_ * parts_), 0);
+  for (int64_t i = 0; i < routing.copies; ++i) ++copies_of[target(i)];
   std::vector<int64_t> next(copies_of.size(), 0);
   std::partial_sum(copies_of.begin(), copies_of.end() - 1, next.begin() + 1);
   routing.source.resize(size_t(routing.copies));
   routing.place.resize(size_t(routing.copies));
   for (int64_t i = 0; i < routing.copies; ++i) {
-    const int64_t copy = next[size_t(routing.chosen[size_t(i)])]++;
-    routing.source[size_t(copy)] = int32_t(i / top_);
+    const int64_t copy = next[target(i)]++;
+    routing.source[size_t(copy)] = int32_t(i / (top_ * parts_));
     routing.place[size_t(i)] = int32_t(copy);
   }
   exchange_counts(routing, copies_of);
@@ -169,7 +175,7 @@ void Experts::combine(const Routing& routing, const Buffer& rows, void* y) {
   if (spreads()) returned = from_experts(routing, rows, sizes_.hidden, type);
   const void* const copies = spreads() ? returned.data() : rows.data();
   const Buffer all = gathers() ? Buffer(device_, sizes_.token_bytes(sizes_.hidden)) : Buffer();
-  device_.sum_rows(type, source_tokens(), top_, sizes_.hidden, routing.place.data(), copies,
+  device_.sum_rows(type, source_tokens(), top_ * parts_, sizes_.hidden, routing.place.data(), copies,
                    gathers() ? all.data() : y);
   if (spreads()) return;
   const int64_t local = sizes_.local_tokens * sizes_.hidden;
@@ -196,7 +202,8 @@ void Experts::forward(const void* x, void* y, Saved& saved) {
   all.reset();
   saved.weights = Buffer(device_, routing.copies * sizes_.state_unit());
   std::vector<int32_t> by_copy(static_cast<size_t>(routing.copies));
-  for (size_t i = 0; i < by_copy.size(); ++i) by_copy[size_t(routing.place[i])] = int32_t(i);
+  for (size_t i = 0; i < by_copy.size(); ++i)
+    by_copy[size_t(routing.place[i])] = int32_t(int64_t(i) / parts_);
   const DataType wide = state_type_of(type);
   device_.gather_rows(wide, routing.copies, 1, by_copy.data(), weights.data(), saved.weights.data());
   if (spreads()) saved.weights = to_experts(routing, saved.weights, 1, wide);
@@ -287,9 +294,10 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
   }
   // The weights' gradients, by token again.
   if (spreads()) d_weights = from_experts(routing, d_weights, 1, wide);
-  const Buffer by_token(device_, routing.copies * sizes_.state_unit());
-  device_.gather_rows(wide, routing.copies, 1, routing.place.data(), d_weights.data(), by_token.data());
-  if (!spreads()) tensor_group_.all_reduce(by_token.data(), routing.copies, wide, ReduceOperation::sum);
+  const int64_t choices = routing.copies / parts_;
+  const Buffer by_token(device_, choices * sizes_.state_unit());
+  device_.sum_rows(wide, choices, parts_, 1, routing.place.data(), d_weights.data(), by_token.data());
+  if (!spreads()) tensor_group_.all_reduce(by_token.data(), choices, wide, ReduceOperation::sum);
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
   const std::vector<double> balance = balance_gradient(routing, loss_scale);
   const Buffer d_balance(device_, local * experts_ * sizes_.state_unit());

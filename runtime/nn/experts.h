@@ -7,8 +7,9 @@
 //
 // Without expert parallelism every rank of the tensor group holds its share of every expert's width and sees
 // all tokens. With it a rank holds whole experts, works on its own tokens, and sends copies to where their
-// experts are and back (Lepikhin et al. 2020, arXiv:2006.16668). A copy's weight multiplies what goes into
-// the second product, so that outputs need not be kept for its gradient.
+// experts are and back (Lepikhin et al. 2020, arXiv:2006.16668). Experts that are split by width as well are
+// as many experts more: a copy goes to every part, and what the parts make of it is added up. A copy's weight
+// multiplies what goes into the second product, so that outputs need not be kept for its gradient.
 //
 // The load-balancing loss of each sequence, coefficient x experts x sum of f_e P_e (arXiv:2101.03961, eq. 4,
 // over one sequence as in arXiv:2405.04434, section 2.1.4), acts through its gradient alone: per sequence it
@@ -31,7 +32,7 @@ class Experts {
   struct Routing {
     std::vector<int32_t> chosen;          // [tokens, top]; experts by token
     std::vector<int32_t> source;          // token of each copy, copies sorted by expert
-    std::vector<int32_t> place;           // [tokens, top]: the copy
+    std::vector<int32_t> place;           // [tokens, top, parts of an expert]: the copy
     std::vector<int64_t> sent, received;  // copies to and from each rank of the expert group
     std::vector<Chunk> chunks;
     int64_t copies = 0, rows = 0;  // sent in all, worked on
@@ -73,7 +74,9 @@ class Experts {
   Communicator& context_group_;
   Communicator& expert_group_;
   Device& device_;
-  int64_t experts_, top_, held_, width_, up_width_;  // width: of an expert's MLP on this rank
+  int64_t experts_, top_;
+  int64_t parts_, held_;      // copies of a token for each of its experts; experts, or parts of them, here
+  int64_t width_, up_width_;  // of an expert's MLP on this rank
   Linear router_;
   int up_ = -1, down_ = -1;
 };

@@ -2,7 +2,6 @@
 #include "runtime/nn/rank_sizes.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -48,6 +47,7 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       sequence_parallel(layout.sequence_parallel),
       fp8(layout.precision == Precision::fp8),
       overlaps_tensor(layout.overlap_tensor && layout.tensor > 1),
+      expert_split(layout.expert > 1 ? layout.expert_split() : 1),
       context(layout.context),
       context_method(layout.context_method),
       batch(layout.micro_batch),
@@ -124,20 +124,10 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
                 "a GPT-2 or Llama style model",
                 "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
   }
-  const std::pair<bool, std::string> lacking[] = {
-      {layout.expert > 1 && layout.expert_split() > 1, "experts split by expert and width at once"},
-      {layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
-       "expert and tensor parallel without sequence parallel"},
-      {layout.offload_optimizer, "an offloaded optimizer"},
-  };
-  std::vector<std::string> features;
-  for (const auto& [present, name] : lacking) {
-    if (present) features.push_back(name);
-  }
-  if (features.empty()) return;
+  if (!layout.offload_optimizer) return;
   throw UserError(
-      Problem{"layout " + layout_name(layout), fmt::format("needs {}", fmt::join(features, ", ")),
-              "tensor, sequence, pipeline and data parallel, ZeRO, a schedule and recompute",
+      Problem{"layout " + layout_name(layout), "needs an offloaded optimizer",
+              "tensor, sequence, pipeline, data, context and expert parallel, ZeRO, a schedule and recompute",
               "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
 }
 

@@ -29,6 +29,7 @@ struct RankSizes {
   bool sequence_parallel;
   bool fp8;  // products of decoder layers, but for routers; the head's stays in 16 bits
   bool overlaps_tensor;  // collectives of the tensor group run beside products
+  int64_t expert_split;  // ways to split each expert where experts are spread over ranks
   int64_t context;
   ContextMethod context_method;
   int64_t batch, sequence, tokens, hidden;      // sequence: of this rank
@@ -58,8 +59,9 @@ struct RankSizes {
 struct LayerGroups {
   Communicator* tensor = nullptr;
   Communicator* context = nullptr;
-  Communicator* expert = nullptr;  // ranks that hold different experts; may be null in a model without
-  BesideCompute ring{};            // where blocks of keys and values go round while others are at work
+  // Ranks that hold different experts, or parts of them; may be null in a model without.
+  Communicator* expert = nullptr;
+  BesideCompute ring{};  // where blocks of keys and values go round while others are at work
   // The tensor group once more, for what runs beside products, and where; null: nothing does.
   Communicator* tensor_beside = nullptr;
   BesideCompute products{};

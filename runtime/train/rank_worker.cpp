@@ -146,7 +146,8 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
   ReplicaGroups expert_replicas = replicas;
   Communicator* expert_group = group({rank}, "experts", t.expert);
   if (layout.expert > 1) {
-    const Blocks spread = blocks_of(stage_ranks(grid_, rank), rank, size_t(layout.expert));
+    const Blocks spread =
+        blocks_of(stage_ranks(grid_, rank), rank, size_t(layout.expert * layout.expert_split()));
     expert_group = group(spread.own, "experts", t.expert);
     const Blocks shares = blocks_of(spread.across, rank, size_t(models::expert_shard(layout)));
     compute_expert_shard = group(shares.own, "sharded state of experts", sharding_time);

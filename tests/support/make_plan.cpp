@@ -21,7 +21,7 @@ Plan make_plan(const PlanRequest& request) {
   layout.recompute = request.recompute;
   layout.sequence_parallel = request.sequence_parallel;
   layout.expert = request.expert;
-  if (request.expert > 1) layout.expert_tensor = 1;
+  if (request.expert > 1) layout.expert_tensor = request.expert_tensor;
   layout.context = request.context;
   layout.context_method = request.context_method;
   layout.overlap_gradient_reduce = request.overlap_gradient_reduce;

@@ -21,6 +21,7 @@ struct PlanRequest {
   int64_t expert = 1, context = 1;
   ContextMethod context_method = ContextMethod::ring;
   bool overlap_gradient_reduce = false, overlap_parameter_gather = false, overlap_tensor = false;
+  int64_t expert_tensor = 1;  // of experts that are spread over ranks
 };
 
 Plan make_plan(const PlanRequest& request);

@@ -84,5 +84,43 @@ TEST_F(SideStreamTest, ItsEndWaitsForWhatWasPosted) {
   EXPECT_EQ(done, 20);
 }
 
+// The time of work beside compute counts from where somebody waits for it.
+TEST_F(SideStreamTest, PostedWorkCostsWhatIsWaitedForIt) {
+  const auto side = make();
+  CallTime waited{0.0};
+  std::atomic<bool> done{false};
+  Posted work({side.get(), &waited}, "sleep", [&] { std::this_thread::sleep_for(60ms), done = true; });
+  std::this_thread::sleep_for(90ms);  // compute
+  work.wait();
+  EXPECT_TRUE(done);
+  EXPECT_LT(waited.load(), 0.05);
+  Posted slow({side.get(), &waited}, "sleep", [] { std::this_thread::sleep_for(60ms); });
+  slow.wait();
+  EXPECT_GT(waited.load(), 0.04);
+  const double before = waited;
+  slow.wait();
+  EXPECT_EQ(waited.load(), before) << "once is enough";
+}
+
+TEST_F(SideStreamTest, PostedWorkIsDoneBeforeItsMemoryGoes) {
+  const auto side = make();
+  CallTime waited{0.0};
+  bool done = false;
+  const auto fails = [&] {
+    const Posted work({side.get(), &waited}, "sleep",
+                      [&] { std::this_thread::sleep_for(20ms), done = true; });
+    throw std::runtime_error("compute failed meanwhile");
+  };
+  EXPECT_THROW(fails(), std::runtime_error);
+  EXPECT_TRUE(done);
+}
+
+TEST_F(SideStreamTest, WithoutAStreamPostedWorkIsDoneInPlace) {
+  bool done = false;
+  Posted work({}, "here", [&] { done = true; });
+  EXPECT_TRUE(done);
+  work.wait();
+}
+
 }  // namespace
 }  // namespace mpt::runtime

@@ -69,10 +69,12 @@ struct NamedLayout {
   std::vector<int64_t> layers_per_stage{}, recomputed_layers{};
   int64_t expert = 1, context = 1;
   ContextMethod method = ContextMethod::ring;
+  int64_t expert_tensor = 1;
 };
 
 constexpr auto kNone = Recompute::none, kSelective = Recompute::selective, kFull = Recompute::full;
 constexpr auto kInner = RankOrder::pipeline_outermost, kOuter = RankOrder::data_outermost;
+constexpr auto kRing = ContextMethod::ring, kAllToAll = ContextMethod::all_to_all;
 
 // Every degree of 1, 2, 4 and their mixes, each schedule, each recompute; sequence parallel, ZeRO and uneven
 // stages with each of them.
@@ -134,6 +136,7 @@ PlanRequest request_for(const ModelSpec& model, const NamedLayout& l) {
   request.expert = l.expert;
   request.context = l.context;
   request.context_method = l.method;
+  request.expert_tensor = l.expert_tensor;
   return request;
 }
 
@@ -151,9 +154,29 @@ const NamedLayout kExpertLayouts[] = {
     {"tp2 sp dp2 ep4", 2, 1, 2, 1, 1, "1f1b", kNone, true, 0, 0, kInner, {}, {}, 4},
     {"tp2 sp dp2 ep2 zero2", 2, 1, 2, 1, 1, "1f1b", kNone, true, 2, 0, kInner, {}, {}, 2},
     {"tp2 sp pp2 dp2 ep4 zero1", 2, 2, 2, 1, 1, "1f1b", kSelective, true, 1, 0, kInner, {}, {}, 4},
+    // Experts split by width, too, with replicas and without.
+    {"tp2 sp dp2 ep2 etp2", 2, 1, 2, 1, 1, "1f1b", kNone, true, 0, 0, kInner, {}, {}, 2, 1, kRing, 2},
+    {"tp2 sp dp4 ep2 etp2 zero1", 2, 1, 4, 1, 1, "1f1b", kFull, true, 1, 0, kInner, {}, {}, 2, 1, kRing, 2},
+    {"tp4 sp dp2 ep2 etp4 zero3", 4, 1, 2, 1, 1, "1f1b", kNone, true, 3, 0, kInner, {}, {}, 2, 1, kRing, 4},
+    {"tp2 sp pp2 dp2 ep2 etp2 zb-h1",
+     2,
+     2,
+     2,
+     1,
+     1,
+     "zb-h1",
+     kSelective,
+     true,
+     0,
+     0,
+     kInner,
+     {},
+     {},
+     2,
+     1,
+     kRing,
+     2},
 };
-
-constexpr auto kRing = ContextMethod::ring, kAllToAll = ContextMethod::all_to_all;
 
 // Sequences over context ranks, by ring and by exchange of heads.
 const NamedLayout kContextLayouts[] = {
