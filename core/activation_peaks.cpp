@@ -46,7 +46,14 @@ ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
     stages_[size_t(schedule_->rank_of_stage[s])].push_back(int(s));
   const bool by_row = schedule_->chunks > kMostChunks;
   if (by_row) codes_.resize(stages_.size());
-  for (size_t r = 0; r < stages_.size(); ++r) by_row ? encode(r) : find_moments(r);
+  for (size_t r = 0; r < stages_.size(); ++r) {
+    if (by_row) {
+      encode(r);
+      add(r, find_fullest(r));
+    } else {
+      for (const Moment& moment : find_moments(r)) add(r, moment);
+    }
+  }
 }
 
 namespace {
@@ -90,30 +97,75 @@ void ActivationPeaks::encode(size_t rank) {
   }
 }
 
-void ActivationPeaks::find_moments(size_t rank) {
-  const std::vector<int>& stages = stages_[rank];
-  std::vector<Moment>& moments = moments_[rank];
-  std::vector<int32_t> saved(stages.size(), 0), for_weight = saved;
-  const auto note = [&](const Action& a, size_t at) {
-    const Moment moment{a.kind, int32_t(at), saved, for_weight};
-    // The latest ones are the likeliest to hold as much.
-    if (std::any_of(moments.rbegin(), moments.rend(), [&](const Moment& m) { return m.covers(moment); }))
-      return;
-    std::erase_if(moments, [&](const Moment& m) { return moment.covers(m); });
-    moments.push_back(moment);
-  };
-  for (const Action& a : schedule_->rows[rank]) {
-    const auto at = size_t(std::find(stages.begin(), stages.end(), a.stage) - stages.begin());
+namespace {
+
+// Micro-batches of each of a rank's stages that are held, and kept for their weight gradient.
+struct Held {
+  explicit Held(size_t stages) : saved(stages, 0), for_weight(stages, 0) {}
+  std::vector<int32_t> saved, for_weight;
+
+  // Calls `note` with the action where a peak can be: as its memory is acquired, and, since an input gradient
+  // holds what it found or what it leaves, whichever is more, before that.
+  template <class F>
+  void run(const Action& a, size_t at, F&& note) {
     const ActionMemory s = memory_of(a.kind, kSaved), w = memory_of(a.kind, kForWeight);
-    // An input gradient holds what it found or what it leaves, whichever is more.
-    if (a.kind == ActionKind::input_gradient) note(a, at);
+    if (a.kind == ActionKind::input_gradient) note();
     if (a.kind == ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
     saved[at] += int32_t(s.acquire_bytes);
     for_weight[at] += int32_t(w.acquire_bytes);
-    note(a, at);
+    note();
     if (a.kind != ActionKind::input_gradient) saved[at] -= int32_t(s.release_bytes);
     for_weight[at] -= int32_t(w.release_bytes);
   }
+};
+
+size_t index_of(const std::vector<int>& stages, int stage) {
+  return size_t(std::lower_bound(stages.begin(), stages.end(), stage) - stages.begin());
+}
+
+}  // namespace
+
+std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) const {
+  const std::vector<int>& stages = stages_[rank];
+  std::vector<Moment> moments;
+  Held held(stages.size());
+  for (const Action& a : schedule_->rows[rank]) {
+    const size_t at = index_of(stages, a.stage);
+    held.run(a, at, [&] {
+      const Moment moment{a.kind, int32_t(at), held.saved, held.for_weight};
+      // The latest ones are the likeliest to hold as much.
+      if (std::any_of(moments.rbegin(), moments.rend(), [&](const Moment& m) { return m.covers(moment); }))
+        return;
+      std::erase_if(moments, [&](const Moment& m) { return moment.covers(m); });
+      moments.push_back(moment);
+    });
+  }
+  return moments;
+}
+
+// With the most micro-batches held: where all stages are alike the peak is there or near.
+ActivationPeaks::Moment ActivationPeaks::find_fullest(size_t rank) const {
+  const std::vector<int>& stages = stages_[rank];
+  Moment fullest{};
+  int32_t most = -1, count = 0;
+  Held held(stages.size());
+  for (const Action& a : schedule_->rows[rank]) {
+    const size_t at = index_of(stages, a.stage);
+    count += a.kind == ActionKind::forward ? 1 : a.kind == ActionKind::input_gradient ? 0 : -1;
+    held.run(a, at, [&] {
+      if (count <= most) return;
+      most = count;
+      fullest = {a.kind, int32_t(at), held.saved, held.for_weight};
+    });
+  }
+  return fullest;
+}
+
+void ActivationPeaks::add(size_t rank, const Moment& m) {
+  std::vector<int32_t>& all = moments_[rank];
+  all.push_back(m.at * int32_t(kKinds) + int32_t(m.kind));
+  all.insert(all.end(), m.saved.begin(), m.saved.end());
+  all.insert(all.end(), m.for_weight.begin(), m.for_weight.end());
 }
 
 // No less of anything is held, and its workspace is the same.
@@ -123,16 +175,19 @@ bool ActivationPeaks::Moment::covers(const Moment& other) const {
          std::equal(for_weight.begin(), for_weight.end(), other.for_weight.begin(), std::greater_equal<>());
 }
 
-int64_t ActivationPeaks::peak_of_moments(size_t rank, const std::vector<StageFootprint>& footprints,
+int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& footprints,
                                          int64_t enough) const {
   const std::vector<int>& stages = stages_[rank];
+  const size_t size = 1 + 2 * stages.size();
   int64_t most = 0;
-  for (const Moment& m : moments_[rank]) {
+  for (size_t m = 0; m < moments_[rank].size(); m += size) {
+    const int32_t* moment = &moments_[rank][m];
+    const auto kind = ActionKind(size_t(moment[0]) % kKinds);
     // What the action acquires is counted as held, so only its workspace comes on top.
-    int64_t held = memory_of(m.kind, footprints[size_t(stages[size_t(m.at)])]).workspace_bytes;
+    int64_t held = memory_of(kind, footprints[size_t(stages[size_t(moment[0]) / kKinds])]).workspace_bytes;
     for (size_t i = 0; i < stages.size(); ++i) {
       const StageFootprint& f = footprints[size_t(stages[i])];
-      held += m.saved[i] * f.saved_bytes + m.for_weight[i] * f.saved_for_weight_bytes;
+      held += moment[1 + i] * f.saved_bytes + moment[1 + stages.size() + i] * f.saved_for_weight_bytes;
     }
     most = std::max(most, held);
     if (most > enough) break;
@@ -140,13 +195,15 @@ int64_t ActivationPeaks::peak_of_moments(size_t rank, const std::vector<StageFoo
   return most;
 }
 
-int64_t ActivationPeaks::peak_of_codes(size_t rank, const std::vector<StageFootprint>& footprints,
+int64_t ActivationPeaks::peak_of_codes(size_t rank, const FootprintsByStage& footprints,
                                        int64_t enough) const {
+  // Most of what does not fit is too much at the fullest moment.
+  if (const int64_t fullest = peak_of_moments(rank, footprints, enough); fullest > enough) return fullest;
   struct Step {
     int64_t transient_bytes, kept_bytes;
   };
-  std::vector<Step> steps;  // by code
-  steps.reserve(stages_[rank].size() * kKinds);
+  static thread_local std::vector<Step> steps;  // by code
+  steps.clear();
   for (const int s : stages_[rank]) {
     for (size_t kind = 0; kind < kKinds; ++kind) {
       const ActionMemory memory = memory_of(ActionKind(kind), footprints[size_t(s)]);
@@ -162,31 +219,28 @@ int64_t ActivationPeaks::peak_of_codes(size_t rank, const std::vector<StageFootp
   return most;
 }
 
-int64_t ActivationPeaks::peak_within(size_t rank, const std::vector<StageFootprint>& footprints,
-                                     int64_t enough) const {
+int64_t ActivationPeaks::peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const {
   int64_t statics = 0;
   for (const int s : stages_[rank]) statics += footprints[size_t(s)].static_bytes();
   return statics + (codes_.empty() ? peak_of_moments(rank, footprints, enough - statics)
                                    : peak_of_codes(rank, footprints, enough - statics));
 }
 
-int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const std::vector<StageFootprint>& footprints) const {
+int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const FootprintsByStage& footprints) const {
   return peak_within(rank, footprints, std::numeric_limits<int64_t>::max());
 }
 
-bool ActivationPeaks::rank_fits(size_t rank, const std::vector<StageFootprint>& footprints,
-                                int64_t limit_bytes) const {
+bool ActivationPeaks::rank_fits(size_t rank, const FootprintsByStage& footprints, int64_t limit_bytes) const {
   return peak_within(rank, footprints, limit_bytes) <= limit_bytes;
 }
 
-std::vector<int64_t> ActivationPeaks::peak_bytes(const std::vector<StageFootprint>& footprints) const {
+std::vector<int64_t> ActivationPeaks::peak_bytes(const FootprintsByStage& footprints) const {
   std::vector<int64_t> peaks;
   for (size_t r = 0; r < stages_.size(); ++r) peaks.push_back(rank_peak_bytes(r, footprints));
   return peaks;
 }
 
-bool ActivationPeaks::fit(const std::vector<StageFootprint>& footprints,
-                          const std::vector<int64_t>& limits_bytes) const {
+bool ActivationPeaks::fit(const FootprintsByStage& footprints, std::span<const int64_t> limits_bytes) const {
   for (size_t r = 0; r < stages_.size(); ++r) {
     if (!rank_fits(r, footprints, limits_bytes[r])) return false;
   }
@@ -195,8 +249,7 @@ bool ActivationPeaks::fit(const std::vector<StageFootprint>& footprints,
 
 size_t ActivationPeaks::bytes() const {
   size_t bytes = 0;
-  for (size_t r = 0; r < moments_.size(); ++r)
-    bytes += moments_[r].size() * (sizeof(Moment) + 2 * sizeof(int32_t) * stages_[r].size());
+  for (const auto& moments : moments_) bytes += moments.size() * sizeof(int32_t);
   for (const auto& row : codes_) bytes += row.size() * sizeof(uint16_t);
   return bytes;
 }

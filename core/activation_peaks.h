@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/schedule.h"
@@ -20,16 +21,32 @@ namespace mpt {
 std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
                                               const std::vector<StageFootprint>& footprints);
 
+/// Footprints of a layout's stages: by stage, or, since most are alike, the different ones and which of them
+/// each stage has. What it is made of must outlive it.
+class FootprintsByStage {
+ public:
+  FootprintsByStage(const std::vector<StageFootprint>& of_stages) : footprints_(of_stages) {}
+  FootprintsByStage(std::span<const StageFootprint> different, std::span<const uint16_t> of_stage)
+      : footprints_(different), of_stage_(of_stage) {}
+  const StageFootprint& operator[](size_t stage) const {
+    return footprints_[of_stage_.empty() ? stage : of_stage_[stage]];
+  }
+
+ private:
+  std::span<const StageFootprint> footprints_;
+  std::span<const uint16_t> of_stage_;
+};
+
 class ActivationPeaks {
  public:
   explicit ActivationPeaks(std::shared_ptr<const Schedule> schedule);
 
   /// The same, of one rank or of all.
-  int64_t rank_peak_bytes(size_t rank, const std::vector<StageFootprint>& footprints) const;
-  std::vector<int64_t> peak_bytes(const std::vector<StageFootprint>& footprints) const;
+  int64_t rank_peak_bytes(size_t rank, const FootprintsByStage& footprints) const;
+  std::vector<int64_t> peak_bytes(const FootprintsByStage& footprints) const;
   /// Whether the peak of one rank, or of each, is within its limit: what is not is soon seen.
-  bool rank_fits(size_t rank, const std::vector<StageFootprint>& footprints, int64_t limit_bytes) const;
-  bool fit(const std::vector<StageFootprint>& footprints, const std::vector<int64_t>& limits_bytes) const;
+  bool rank_fits(size_t rank, const FootprintsByStage& footprints, int64_t limit_bytes) const;
+  bool fit(const FootprintsByStage& footprints, std::span<const int64_t> limits_bytes) const;
 
   const Schedule& schedule() const { return *schedule_; }
   /// Of a rank, lowest first.
@@ -45,17 +62,21 @@ class ActivationPeaks {
     std::vector<int32_t> saved, for_weight;  // by index into the rank's stages
     bool covers(const Moment& other) const;
   };
-  void find_moments(size_t rank);
+  std::vector<Moment> find_moments(size_t rank) const;
+  Moment find_fullest(size_t rank) const;
+  void add(size_t rank, const Moment& moment);
   void encode(size_t rank);
   // Something above `enough` where the peak is.
-  int64_t peak_within(size_t rank, const std::vector<StageFootprint>& footprints, int64_t enough) const;
-  int64_t peak_of_codes(size_t rank, const std::vector<StageFootprint>& footprints, int64_t enough) const;
-  int64_t peak_of_moments(size_t rank, const std::vector<StageFootprint>& footprints, int64_t enough) const;
+  int64_t peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
+  int64_t peak_of_codes(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
+  int64_t peak_of_moments(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
 
   std::shared_ptr<const Schedule> schedule_;
   std::vector<std::vector<int>> stages_;  // of each rank
-  std::vector<std::vector<Moment>> moments_;
-  // Rows by index into the rank's stages and kind, without repetitions that hold what was held before.
+  // Of each rank its moments one after the other: stage and kind of action as a code, then what is held.
+  std::vector<std::vector<int32_t>> moments_;
+  // Rows of such codes, without repetitions that hold what was held before; their fullest moment alone is
+  // among the moments.
   std::vector<std::vector<uint16_t>> codes_;
 };
 

@@ -299,8 +299,14 @@ bool stages_alike(const ModelSpec& model, const StageContent& a, const StageCont
     return false;
   // Where kinds of layers alternate, stages of equal number may yet differ.
   if (!model.moe || a.first_layer == b.first_layer) return true;
-  return model.moe->layer_interval == 1 &&
-         std::min(a.first_layer, b.first_layer) >= model.moe->leading_dense_layers;
+  if (model.moe->layer_interval == 1 &&
+      std::min(a.first_layer, b.first_layer) >= model.moe->leading_dense_layers)
+    return true;
+  for (int64_t i = 0; i < a.layer_count; ++i) {
+    if (layer_has_experts(model, a.first_layer + i) != layer_has_experts(model, b.first_layer + i))
+      return false;
+  }
+  return true;
 }
 
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,

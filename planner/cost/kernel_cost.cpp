@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <mutex>
+#include <unordered_map>
 
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
@@ -52,6 +54,42 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
   }
   return {};
 }
+
+// What was priced before: the splits of a search have most of their products and attention cores in common.
+// Threads of a search share it.
+class KnownOperators {
+ public:
+  template <class F>
+  double get(const OperatorShape& shape, Phase phase, F&& price) const {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto found = seconds_.find(shape);
+      if (found != seconds_.end() && found->second[index(phase)] >= 0.0) return found->second[index(phase)];
+    }
+    const double seconds = price();
+    const std::lock_guard lock(mutex_);
+    seconds_.try_emplace(shape, kUnknown).first->second[index(phase)] = seconds;
+    return seconds;
+  }
+
+ private:
+  using Seconds = std::array<double, 3>;  // forward, input gradient, weight gradient
+  static constexpr Seconds kUnknown{-1.0, -1.0, -1.0};
+  static size_t index(Phase phase) {
+    return phase == Phase::forward ? 0 : phase == Phase::input_gradient ? 1 : 2;
+  }
+  struct Hash {
+    size_t operator()(const OperatorShape& s) const {
+      uint64_t hash = uint64_t(s.kind) * 64 + uint64_t(s.precision) * 2 + uint64_t(s.gated);
+      for (const int64_t size : {s.rows, s.columns, s.inner, s.batch, s.sequence, s.heads, s.kv_heads,
+                                 s.head_dim, s.value_head_dim, s.context})
+        hash = (hash ^ (hash >> 29) ^ uint64_t(size)) * 0x9e3779b97f4a7c15;
+      return hash ^ (hash >> 32);
+    }
+  };
+  mutable std::mutex mutex_;
+  mutable std::unordered_map<OperatorShape, Seconds, Hash> seconds_;
+};
 
 class KernelCost final : public CostSource {
  public:
@@ -104,11 +142,11 @@ class KernelCost final : public CostSource {
   double operator_s(const OperatorShape& s, Phase phase) const override {
     switch (s.kind) {
       case OperatorKind::linear:
-        return product_s(s, phase) * wider(s.precision);
+        return known_.get(s, phase, [&] { return product_s(s, phase) * wider(s.precision); });
       case OperatorKind::expert_linear:
-        return grouped_s(s, phase) * wider(s.precision);
+        return known_.get(s, phase, [&] { return grouped_s(s, phase) * wider(s.precision); });
       case OperatorKind::attention:
-        return attention_s(s, phase) * wider(s.precision);
+        return known_.get(s, phase, [&] { return attention_s(s, phase) * wider(s.precision); });
       default:
         return phase == Phase::weight_gradient ? 0.0 : elementwise_s(s, phase);
     }
@@ -346,6 +384,7 @@ class KernelCost final : public CostSource {
   const std::shared_ptr<const KernelTables> own_;  // the user's; may be null
   const Calibration c_;
   const double straggling_;
+  const KnownOperators known_;
 };
 
 }  // namespace

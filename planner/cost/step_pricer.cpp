@@ -99,6 +99,24 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
           layout.zero >= 2 ? reduction.scatter_s(share) : 0.0};
 }
 
+namespace {
+
+void add_rows(StageKinds& stages, size_t ranks) {
+  std::vector<std::vector<uint16_t>> rows(ranks);
+  for (size_t s = 0; s < stages.rank_of_stage.size(); ++s) {
+    std::vector<uint16_t>& row = rows[size_t(stages.rank_of_stage[s])];
+    if (row.empty()) stages.lowest_stages = s + 1;
+    row.push_back(stages.kind_of_stage[s]);
+  }
+  for (std::vector<uint16_t>& row : rows) {
+    const auto alike = std::find(stages.rows.begin(), stages.rows.end(), row);
+    stages.row_of_rank.push_back(uint16_t(alike - stages.rows.begin()));
+    if (alike == stages.rows.end()) stages.rows.push_back(std::move(row));
+  }
+}
+
+}  // namespace
+
 StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage) {
   StageKinds stages;
   stages.rank_of_stage.assign(rank_of_stage.begin(), rank_of_stage.end());
@@ -110,10 +128,16 @@ StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::sp
                                               ? content.layer_count
                                               : std::min(content.layer_count, layout.recomputed_layers[s]));
     kind.devices = devices.kinds_of_rank[size_t(rank_of_stage[s])];
-    const auto alike = std::find(stages.kinds.begin(), stages.kinds.end(), kind);
-    stages.kind_of_stage.push_back(uint16_t(alike - stages.kinds.begin()));
-    if (alike == stages.kinds.end()) stages.kinds.push_back(kind);
+    size_t k = 0;
+    while (k < stages.kinds.size() &&
+           !(stages.kinds[k] == kind && models::stages_alike(pieces.model(), stages.contents[k], content)))
+      ++k;
+    stages.kind_of_stage.push_back(uint16_t(k));
+    if (k < stages.kinds.size()) continue;
+    stages.kinds.push_back(kind);
+    stages.contents.push_back(content);
   }
+  add_rows(stages, size_t(layout.pipeline));
   return stages;
 }
 
@@ -251,21 +275,16 @@ StepPricer::PricedStage StepPricer::price(const StageKind& kind, Recompute recom
 
 // What happens once in a step on one rank, or on all: the norm of the gradients.
 double StepPricer::norm_s(const StageKinds& stages) {
-  rank_parameters_.assign(size_t(layout_.pipeline), 0);
-  for (size_t s = 0; s < stages.kind_of_stage.size(); ++s)
-    rank_parameters_[size_t(stages.rank_of_stage[s])] += shares_[stages.kind_of_stage[s]].total();
   double norm = 0.0;
   uint32_t all_kinds = 0;
-  for (size_t r = 0; r < rank_parameters_.size(); ++r) {
-    const uint32_t kinds = devices_.kinds_of_rank[r];
-    all_kinds |= kinds;
-    // Most ranks are like the one before.
-    if (r > 0 && rank_parameters_[r] == rank_parameters_[r - 1] && kinds == devices_.kinds_of_rank[r - 1])
-      continue;
-    const int64_t owned =
-        layout_.zero == 0 ? rank_parameters_[r] : rank_parameters_[r] / models::dense_shard(layout_);
+  for (const std::vector<uint16_t>& row : stages.rows) {
+    int64_t parameters = 0;
+    for (const uint16_t kind : row) parameters += shares_[kind].total();
+    const uint32_t devices = stages.kinds[row.front()].devices;
+    all_kinds |= devices;
+    const int64_t owned = layout_.zero == 0 ? parameters : parameters / models::dense_shard(layout_);
     norm = std::max(
-        norm, slowest_s(devices_, kinds, [&](const CostSource& s) { return s.gradient_norm_s(owned); }));
+        norm, slowest_s(devices_, devices, [&](const CostSource& s) { return s.gradient_norm_s(owned); }));
   }
   if (norm_meeting_s_ < 0.0) {
     norm_meeting_s_ = slowest_s(devices_, all_kinds, [&](const CostSource& s) {
@@ -309,7 +328,28 @@ void StepPricer::price(const StageKinds& stages, Recompute recompute, StepCost& 
     cost.stages.front().seconds[size_t(InstructionKind::reduce_tied_embedding)] =
         tied_embedding_s(apart) + dispatch_s_;
   }
-  cost.reduce_norm_s = part_ == Part::whole_step ? norm_s(stages) + dispatch_s_ : 0.0;
+  cost.reduce_norm_s = reduce_norm_s(stages);
+}
+
+double StepPricer::reduce_norm_s(const StageKinds& stages) {
+  return part_ == Part::whole_step ? norm_s(stages) + dispatch_s_ : 0.0;
+}
+
+void StepPricer::price(const StageKinds& stages, Recompute recompute, KindCosts& costs) {
+  shares_.clear();
+  costs.kinds.clear();
+  for (const StageKind& kind : stages.kinds) {
+    shares_.push_back(parameters(kind));
+    costs.kinds.push_back(price(kind, recompute).cost);
+  }
+  costs.out_s.clear();
+  costs.home_s.clear();
+  for (size_t s = 0; s + 1 < stages.lowest_stages; ++s) {
+    const bool crosses = stages.rank_of_stage[s] != stages.rank_of_stage[s + 1];
+    costs.out_s.push_back(crosses ? transfer_s(stages, s, s + 1) + dispatch_s_ : 0.0);
+    costs.home_s.push_back(crosses ? transfer_s(stages, s + 1, s) + dispatch_s_ : 0.0);
+  }
+  costs.reduce_norm_s = reduce_norm_s(stages);
 }
 
 StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,

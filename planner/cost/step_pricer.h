@@ -16,8 +16,13 @@ namespace mpt::planner {
 /// layout does not say how many layers recompute.
 struct StageKinds {
   std::vector<StageKind> kinds;
+  std::vector<StageContent> contents;  // by kind, of its first stage: all others have its footprint
   std::vector<uint16_t> kind_of_stage;
   std::vector<int> rank_of_stage;
+  /// Kinds of a pipeline rank's stages, lowest first: the different rows, and which of them each rank has.
+  std::vector<std::vector<uint16_t>> rows;
+  std::vector<uint16_t> row_of_rank;
+  size_t lowest_stages = 0;  // no rank's lowest stage is at or above
 };
 StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage);
 
@@ -29,6 +34,14 @@ struct ShardedTraffic {
 ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
                                const CostSource& source);
 
+/// What a bound needs to know of a layout's cost.
+struct KindCosts {
+  std::vector<StageCost> kinds;  // by kind of stage, without transfers
+  /// Transfers between each stage and the next one, there and back, below the highest of the ranks' lowest.
+  std::vector<double> out_s, home_s;
+  double reduce_norm_s = 0.0;
+};
+
 class StepPricer {
  public:
   enum class Part { whole_step, micro_batches };  // the latter without what comes behind them
@@ -39,6 +52,7 @@ class StepPricer {
 
   /// Writes to `cost`, whose memory is used again.
   void price(const StageKinds& stages, Recompute recompute, StepCost& cost);
+  void price(const StageKinds& stages, Recompute recompute, KindCosts& costs);
 
  private:
   // What the ranks that hold equal parameters send each other in a step, and its optimizer.
@@ -56,6 +70,7 @@ class StepPricer {
   models::ParameterShare parameters(const StageKind& kind) const;
   const StateCost& state_cost(size_t device, const StageKind& kind);
   PricedStage price(const StageKind& kind, Recompute recompute);
+  double reduce_norm_s(const StageKinds& stages);
   PricedStage price_on(size_t device, const StageKind& kind, Recompute recompute);
   void add_step_end(PricedStage& stage, const PieceCost& piece, int64_t layers, double share_lost,
                     const StateCost& state) const;
@@ -80,7 +95,6 @@ class StepPricer {
   std::vector<StateCost> states_;
   std::vector<models::ParameterShare> shares_;  // by kind of stage, like the next
   std::vector<StageCost> costs_;
-  std::vector<int64_t> rank_parameters_;
 };
 
 /// `rank_of_stage`: pipeline rank of each virtual stage.

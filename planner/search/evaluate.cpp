@@ -15,16 +15,43 @@
 namespace mpt::planner {
 namespace {
 
-// Of one pipeline rank.
-struct RankWork {
-  bool seen = false;
-  double there_s = 0.0;                               // until a micro-batch has come to its lowest stage
-  double around_whole_s = 0.0, around_split_s = 0.0;  // there and back again
+// Of one pipeline rank's stages.
+struct RowWork {
   // Per micro-batch: forward, backward whole and in two.
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
   double optimizer_s = 0.0;
   double least_reduction_s = std::numeric_limits<double>::infinity();
   double least_gather_s = std::numeric_limits<double>::infinity();
+
+  void add(const StageCost& stage) {
+    forward_s += stage.of(InstructionKind::forward);
+    backward_s += stage.of(InstructionKind::backward);
+    input_gradient_s += stage.of(InstructionKind::input_gradient);
+    weight_gradient_s += stage.of(InstructionKind::weight_gradient);
+    optimizer_s += stage.of(InstructionKind::optimizer_step);
+    least_reduction_s = std::min(least_reduction_s, stage.of(InstructionKind::reduce_gradient));
+    least_gather_s = std::min(least_gather_s, stage.of(InstructionKind::gather_parameters));
+  }
+};
+
+// From the first stage to some other, with one micro-batch.
+struct Way {
+  double there_s = 0.0;
+  double around_whole_s = 0.0, around_split_s = 0.0;  // there and back again
+
+  // Through `stage` to the next one.
+  void go_on(const StageCost& stage, double out_s, double home_s, double best_rate) {
+    const double forward = stage.of(InstructionKind::forward);
+    there_s += forward / best_rate + out_s;
+    around_whole_s += (forward + stage.of(InstructionKind::backward)) / best_rate + out_s + home_s;
+    around_split_s += (forward + stage.of(InstructionKind::input_gradient)) / best_rate + out_s + home_s;
+  }
+};
+
+struct RankWork {
+  bool seen = false;
+  Way way;  // to its lowest stage
+  RowWork row;
 };
 
 }  // namespace
@@ -124,64 +151,77 @@ namespace {
 std::vector<RankWork> work_of_ranks(const Layout& layout, const StepCost& cost,
                                     std::span<const int> rank_of_stage, double best_rate) {
   std::vector<RankWork> ranks(size_t(layout.pipeline));
-  double there = 0.0, around_whole = 0.0, around_split = 0.0;  // below the stage
+  Way way;
   for (size_t s = 0; s < cost.stages.size(); ++s) {
     const StageCost& stage = cost.stages[s];
-    const double forward = stage.of(InstructionKind::forward), backward = stage.of(InstructionKind::backward),
-                 input_gradient = stage.of(InstructionKind::input_gradient);
     RankWork& rank = ranks[size_t(rank_of_stage[s])];
-    if (!rank.seen) {
-      rank.seen = true;
-      rank.there_s = there;
-      rank.around_whole_s = around_whole;
-      rank.around_split_s = around_split;
-    }
-    rank.forward_s += forward;
-    rank.backward_s += backward;
-    rank.input_gradient_s += input_gradient;
-    rank.weight_gradient_s += stage.of(InstructionKind::weight_gradient);
-    rank.optimizer_s += stage.of(InstructionKind::optimizer_step);
-    rank.least_reduction_s = std::min(rank.least_reduction_s, stage.of(InstructionKind::reduce_gradient));
-    rank.least_gather_s = std::min(rank.least_gather_s, stage.of(InstructionKind::gather_parameters));
+    if (!rank.seen) rank.way = way;
+    rank.seen = true;
+    rank.row.add(stage);
     if (s + 1 == cost.stages.size()) break;
     const bool crosses = rank_of_stage[s] != rank_of_stage[s + 1];
-    const double out = crosses ? stage.of(InstructionKind::transfer_activation) : 0.0;
-    const double home = crosses ? cost.stages[s + 1].of(InstructionKind::transfer_gradient) : 0.0;
-    there += forward / best_rate + out;
-    around_whole += (forward + backward) / best_rate + out + home;
-    around_split += (forward + input_gradient) / best_rate + out + home;
+    way.go_on(stage, crosses ? stage.of(InstructionKind::transfer_activation) : 0.0,
+              crosses ? cost.stages[s + 1].of(InstructionKind::transfer_gradient) : 0.0, best_rate);
   }
   return ranks;
+}
+
+std::vector<RankWork> work_of_ranks(const KindCosts& costs, const StageKinds& stages, double best_rate) {
+  std::vector<RowWork> rows(stages.rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (const uint16_t kind : stages.rows[i]) rows[i].add(costs.kinds[kind]);
+  }
+  std::vector<RankWork> ranks(stages.row_of_rank.size());
+  Way way;
+  for (size_t s = 0; s < stages.lowest_stages; ++s) {
+    const auto r = size_t(stages.rank_of_stage[s]);
+    if (!ranks[r].seen) ranks[r] = {true, way, rows[stages.row_of_rank[r]]};
+    if (s + 1 == stages.lowest_stages) break;
+    way.go_on(costs.kinds[stages.kind_of_stage[s]], costs.out_s[s], costs.home_s[s], best_rate);
+  }
+  return ranks;
+}
+
+// `first`: the first stage.
+StepBounds bounds_of(const Layout& layout, std::span<const RankWork> ranks, const StageCost& first,
+                     double reduce_norm_s, int64_t micro_batches, const Contention::Best& best) {
+  const auto micro = double(micro_batches);
+  const bool reduces = layout.reduces_gradients(), gathers = layout.gathers_after_step();
+  const double last_weight_s = first.of(InstructionKind::weight_gradient) / best.of_one;
+  const double first_reduction_s = reduces ? first.of(InstructionKind::reduce_gradient) : 0.0;
+  double whole = 0.0, split = 0.0, all_whole = 0.0, all_split = 0.0, step_end = 0.0;
+  for (const auto& [seen, way, row] : ranks) {
+    const double reduction = reduces ? row.least_reduction_s : 0.0;
+    const double work = micro * (row.forward_s + row.backward_s);
+    const double chain = micro * (row.forward_s + row.input_gradient_s);
+    const double weight = micro * row.weight_gradient_s;
+    whole = std::max({whole, way.around_whole_s + work / best.of_one + first_reduction_s,
+                      way.there_s + work / best.of_one + reduction});
+    split = std::max({split, way.around_split_s + chain / best.of_one + last_weight_s + first_reduction_s,
+                      way.there_s + (chain + weight) / best.of_one + reduction});
+    all_whole += work;
+    all_split += chain + weight;
+    step_end = std::max(step_end, row.optimizer_s / best.of_one + (gathers ? row.least_gather_s : 0.0));
+  }
+  // A rounding error must not turn the bound into more than the time it bounds.
+  const auto bound = [&](double longest, double all_work) {
+    return (std::max(longest, all_work / best.of_all) + reduce_norm_s + step_end) * (1.0 - 1e-9);
+  };
+  return {bound(whole, all_whole), bound(split, all_split)};
 }
 
 }  // namespace
 
 StepBounds lower_bounds_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
                           int64_t micro_batches, const Contention::Best& best) {
-  const auto micro = double(micro_batches);
-  const bool reduces = layout.reduces_gradients(), gathers = layout.gathers_after_step();
-  const StageCost& first = cost.stages.front();
-  const double last_weight_s = first.of(InstructionKind::weight_gradient) / best.of_one;
-  const double first_reduction_s = reduces ? first.of(InstructionKind::reduce_gradient) : 0.0;
-  double whole = 0.0, split = 0.0, all_whole = 0.0, all_split = 0.0, step_end = 0.0;
-  for (const RankWork& rank : work_of_ranks(layout, cost, rank_of_stage, best.of_one)) {
-    const double reduction = reduces ? rank.least_reduction_s : 0.0;
-    const double work = micro * (rank.forward_s + rank.backward_s);
-    const double chain = micro * (rank.forward_s + rank.input_gradient_s);
-    const double weight = micro * rank.weight_gradient_s;
-    whole = std::max({whole, rank.around_whole_s + work / best.of_one + first_reduction_s,
-                      rank.there_s + work / best.of_one + reduction});
-    split = std::max({split, rank.around_split_s + chain / best.of_one + last_weight_s + first_reduction_s,
-                      rank.there_s + (chain + weight) / best.of_one + reduction});
-    all_whole += work;
-    all_split += chain + weight;
-    step_end = std::max(step_end, rank.optimizer_s / best.of_one + (gathers ? rank.least_gather_s : 0.0));
-  }
-  // A rounding error must not turn the bound into more than the time it bounds.
-  const auto bound = [&](double longest, double all_work) {
-    return (std::max(longest, all_work / best.of_all) + cost.reduce_norm_s + step_end) * (1.0 - 1e-9);
-  };
-  return {bound(whole, all_whole), bound(split, all_split)};
+  return bounds_of(layout, work_of_ranks(layout, cost, rank_of_stage, best.of_one), cost.stages.front(),
+                   cost.reduce_norm_s, micro_batches, best);
+}
+
+StepBounds lower_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
+                          int64_t micro_batches, const Contention::Best& best) {
+  return bounds_of(layout, work_of_ranks(costs, stages, best.of_one),
+                   costs.kinds[stages.kind_of_stage.front()], costs.reduce_norm_s, micro_batches, best);
 }
 
 double StepBounds::of(const ScheduleEntry& entry) const {

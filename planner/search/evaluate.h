@@ -12,7 +12,7 @@
 #include "core/schedule.h"
 #include "core/schedule_catalog.h"
 #include "core/timeline.h"
-#include "planner/cost/step_cost.h"
+#include "planner/cost/step_pricer.h"
 #include "planner/search/problem.h"
 #include "planner/simulate/simulator.h"
 
@@ -82,6 +82,9 @@ struct StepBounds {
   double of(const ScheduleEntry& entry) const;
 };
 StepBounds lower_bounds_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
+                          int64_t micro_batches, const Contention::Best& best);
+/// The same of a layout whose stages are known by kind.
+StepBounds lower_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
                           int64_t micro_batches, const Contention::Best& best);
 double lower_bound_s(const SearchProblem& problem, const Layout& layout, const StepCost& cost,
                      const ScheduleEntry& entry, std::span<const int> rank_of_stage);

@@ -9,29 +9,39 @@ namespace {
 class Fitting {
  public:
   Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-          const ActivationPeaks& peaks, std::span<const StageSlots> slots)
-      : model_(problem.model),
-        split_(split),
+          const StageKinds& stages, const ActivationPeaks& peaks, std::span<const StageSlots> slots)
+      : split_(split),
+        stages_(stages),
         peaks_(peaks),
         slots_(slots),
         layout_(layout),
-        contents_(stage_contents(problem.model, layout)),
-        footprints_(contents_.size()),
+        counts_(stages.kind_of_stage.size(), 0),
+        footprint_of_stage_(counts_.size(), 0),
         limits_(limits_of_ranks(problem, layout)) {
-    layout_.recomputed_layers.assign(contents_.size(), 0);
+    layout_.recomputed_layers = {0};
+    size_t footprints = 0;
+    for (const StageContent& content : stages.contents) {
+      first_footprint_.push_back(footprints);
+      footprints += size_t(content.layer_count) + 1;
+    }
+    footprints_.resize(footprints);
+    known_.resize(footprints, false);
   }
 
-  std::optional<std::vector<int64_t>> run() {
+  FittedRecompute run(const FirstRankIsTooSlow& too_slow) {
     for (int rank = 0; rank < peaks_.schedule().ranks; ++rank) {
-      if (!fit(rank)) return std::nullopt;
+      if (!fit(rank)) return {FittedRecompute::Known::over_memory, {}};
+      if (rank == 0 && too_slow && too_slow(counts_)) return {FittedRecompute::Known::too_slow, {}};
     }
-    return layout_.recomputed_layers;
+    return {FittedRecompute::Known::fitted, std::move(counts_)};
   }
 
  private:
+  int64_t layers_of(size_t s) const { return stages_.contents[stages_.kind_of_stage[s]].layer_count; }
+
   bool fit(int rank) {
     int64_t layers = 0;
-    for (const int s : peaks_.stages(size_t(rank))) layers += contents_[size_t(s)].layer_count;
+    for (const int s : peaks_.stages(size_t(rank))) layers += layers_of(size_t(s));
     if (!fits(rank, layers)) return false;
     int64_t low = 0, high = layers;
     while (low < high) {
@@ -45,13 +55,15 @@ class Fitting {
     return fits(rank, high);
   }
 
-  // Most stages are like one that was asked for before.
-  const StageFootprint& footprint(size_t s, int64_t recomputed) {
-    for (const Known& k : known_) {
-      if (k.recomputed == recomputed && models::stages_alike(model_, contents_[k.s], contents_[s]))
-        return k.footprint;
+  // Index of the footprint of a stage with as many recomputed layers.
+  uint16_t footprint(uint16_t kind, int64_t recomputed) {
+    const size_t index = first_footprint_[kind] + size_t(recomputed);
+    if (!known_[index]) {
+      known_[index] = true;
+      layout_.recomputed_layers.front() = recomputed;
+      footprints_[index] = split_.pieces.footprint(layout_, stages_.contents[kind], 0);
     }
-    return known_.emplace_back(s, recomputed, split_.pieces.footprint(layout_, contents_[s], s)).footprint;
+    return uint16_t(index);
   }
 
   // With `count` recomputed layers on the rank. A few more recomputed layers may need more workspace than
@@ -60,37 +72,35 @@ class Fitting {
     int64_t slots = 0;
     for (const int stage : peaks_.stages(size_t(rank))) {
       const auto s = size_t(stage);
-      const int64_t here = std::min(count, contents_[s].layer_count);
+      const int64_t here = std::min(count, layers_of(s));
       count -= here;
-      layout_.recomputed_layers[s] = here;
-      footprints_[s] = footprint(s, here);
-      if (!slots_.empty()) slots += slots_[s].total() * footprints_[s].slot_bytes();
+      counts_[s] = here;
+      footprint_of_stage_[s] = footprint(stages_.kind_of_stage[s], here);
+      if (!slots_.empty()) slots += slots_[s].total() * footprints_[footprint_of_stage_[s]].slot_bytes();
     }
-    return peaks_.rank_fits(size_t(rank), footprints_, limits_[size_t(rank)] - slots);
+    return peaks_.rank_fits(size_t(rank), {footprints_, footprint_of_stage_}, limits_[size_t(rank)] - slots);
   }
 
-  const ModelSpec& model_;
   const SplitModel& split_;
+  const StageKinds& stages_;
   const ActivationPeaks& peaks_;
   std::span<const StageSlots> slots_;
-  Layout layout_;
-  std::vector<StageContent> contents_;
+  Layout layout_;                // of one stage, as far as recompute goes
+  std::vector<int64_t> counts_;  // by stage, like the next
+  std::vector<uint16_t> footprint_of_stage_;
+  // Of each kind of stage one after the other, by number of recomputed layers.
+  std::vector<size_t> first_footprint_;
   std::vector<StageFootprint> footprints_;
-  struct Known {
-    size_t s;
-    int64_t recomputed;
-    StageFootprint footprint;
-  };
-  std::vector<Known> known_;
+  std::vector<bool> known_;
   std::vector<int64_t> limits_;  // by rank
 };
 
 }  // namespace
 
-std::optional<std::vector<int64_t>> fit_recompute(const SearchProblem& problem, const SplitModel& split,
-                                                  const Layout& layout, const ActivationPeaks& peaks,
-                                                  std::span<const StageSlots> slots) {
-  return Fitting(problem, split, layout, peaks, slots).run();
+FittedRecompute fit_recompute(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
+                              const StageKinds& stages, const ActivationPeaks& peaks,
+                              std::span<const StageSlots> slots, const FirstRankIsTooSlow& too_slow) {
+  return Fitting(problem, split, layout, stages, peaks, slots).run(too_slow);
 }
 
 }  // namespace mpt::planner

@@ -3,7 +3,7 @@
 
 // How few layers of each stage must recompute so that every rank fits.
 
-#include <optional>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -12,13 +12,23 @@
 
 namespace mpt::planner {
 
-/// Layers to recompute in full of each virtual stage, the fewest on each rank with which it fits, lower
-/// stages of a rank first: their activations are held for longest. Nothing if a rank does not fit with all of
-/// its layers recomputed. Fewer recomputed layers are never slower: every duration falls and the simulation
-/// only adds and compares. `slots`: transfer buffers of each stage; empty to leave them out, which asks for
-/// no more layers than with them.
-std::optional<std::vector<int64_t>> fit_recompute(const SearchProblem& problem, const SplitModel& split,
-                                                  const Layout& layout, const ActivationPeaks& peaks,
-                                                  std::span<const StageSlots> slots);
+/// Of a layout whose first rank recomputes as many layers of its stages as said.
+using FirstRankIsTooSlow = std::function<bool(std::span<const int64_t> recomputed_layers)>;
+
+struct FittedRecompute {
+  enum class Known { fitted, over_memory, too_slow };
+  Known known;
+  std::vector<int64_t> recomputed_layers;  // of each virtual stage; empty unless fitted
+};
+
+/// Layers to recompute in full of each virtual stage of `stages`, which are the layout's, the fewest on each
+/// rank with which it fits, lower stages of a rank first: their activations are held for longest. Over memory
+/// if a rank does not fit with all of its layers recomputed. Fewer recomputed layers are never slower: every
+/// duration falls and the simulation only adds and compares. `slots`: transfer buffers of each stage; empty
+/// to leave them out, which asks for no more layers than with them. `too_slow`: asked when the first rank is
+/// fitted; may be empty.
+FittedRecompute fit_recompute(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
+                              const StageKinds& stages, const ActivationPeaks& peaks,
+                              std::span<const StageSlots> slots, const FirstRankIsTooSlow& too_slow = {});
 
 }  // namespace mpt::planner

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "planner/search/balance.h"
-#include "planner/search/fit_recompute.h"
 
 namespace mpt::planner {
 
@@ -114,15 +113,18 @@ Layout LayoutResolver::layout(const Family& family, const Member& member) {
   return layout;
 }
 
-LayoutResolver::Fit LayoutResolver::fit(Layout& layout, bool with_transfer_buffers) {
+LayoutResolver::Fit LayoutResolver::fit(Layout& layout, const StageKinds& stages, bool with_transfer_buffers,
+                                        const FirstRankIsTooSlow& too_slow) {
   layout.recompute = Recompute::full;
   layout.recomputed_layers.clear();
   const auto made = with_transfer_buffers ? program(layout) : nullptr;
   const std::span<const StageSlots> slots = made ? std::span(made->slots) : std::span<const StageSlots>();
-  const auto counts = fit_recompute(problem_, *split_of(layout), layout, *peaks(layout), slots);
-  if (!counts) return Fit::over_memory;
-  const bool none = std::all_of(counts->begin(), counts->end(), [](int64_t n) { return n == 0; });
-  layout.recomputed_layers = *counts;
+  auto [known, counts] =
+      fit_recompute(problem_, *split_of(layout), layout, stages, *peaks(layout), slots, too_slow);
+  if (known == FittedRecompute::Known::over_memory) return Fit::over_memory;
+  if (known == FittedRecompute::Known::too_slow) return Fit::too_slow;
+  const bool none = std::all_of(counts.begin(), counts.end(), [](int64_t n) { return n == 0; });
+  layout.recomputed_layers = std::move(counts);
   return none || layout.recomputed_layers == layout.layers_per_stage ? Fit::twin : Fit::some_layers;
 }
 
@@ -143,10 +145,11 @@ std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
   std::vector<Layout> layouts;
   visit_families(problem, [&](const Family& family) {
     for (const Member& member : members_of(problem, family)) {
-      if (resolver.is_twin(family.layout, member)) continue;
+      const StageKinds* stages = resolver.stages(family.layout, member);
+      if (stages == nullptr) continue;
       Layout layout = resolver.layout(family, member);
       const bool open = member.recompute == RecomputeChoice::fitted;
-      if (open && resolver.fit(layout, true) == LayoutResolver::Fit::twin) continue;
+      if (open && resolver.fit(layout, *stages, true) == LayoutResolver::Fit::twin) continue;
       layouts.push_back(std::move(layout));
     }
   });

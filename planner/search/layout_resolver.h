@@ -13,6 +13,7 @@
 
 #include "planner/cost/step_pricer.h"
 #include "planner/search/evaluate.h"
+#include "planner/search/fit_recompute.h"
 #include "planner/search/program_cache.h"
 #include "planner/search/space.h"
 
@@ -37,12 +38,13 @@ class LayoutResolver {
   /// The stages of a member of the family of `layout`; null for a twin.
   const StageKinds* stages(const Layout& layout, const Member& member);
 
-  enum class Fit { some_layers, twin, over_memory };
+  enum class Fit { some_layers, twin, over_memory, too_slow };
   /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit. `twin`: of none
   /// or of all layers, which is another layout's name; `over_memory`: of all layers, and that is not enough.
   /// Without transfer buffers, which only lowering can count, it needs no program and asks for no more layers
-  /// than with them.
-  Fit fit(Layout& layout, bool with_transfer_buffers);
+  /// than with them. `stages`: the layout's.
+  Fit fit(Layout& layout, const StageKinds& stages, bool with_transfer_buffers,
+          const FirstRankIsTooSlow& too_slow = {});
 
   /// Of a layout whose schedule is made to measure: of the leanest named one in its place, to which recompute
   /// is fitted.

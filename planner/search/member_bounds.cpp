@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/search/member_bounds.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -9,40 +10,89 @@ namespace mpt::planner {
 MemberList::MemberList(std::vector<Member> all) : members(std::move(all)) {
   // By chunks, division into stages, recompute and placement. What is fitted later stands as no recompute.
   std::map<std::tuple<uint16_t, StageSplit, Recompute, bool>, uint16_t> known;
+  std::map<std::tuple<uint16_t, StageSplit, bool>, uint16_t> known_divisions;
   for (const Member& member : members) {
+    const auto [division, first] = known_divisions.try_emplace(
+        {member.chunks, member.split, in_rounds(member)}, uint16_t(known_divisions.size()));
+    division_of_member.push_back(division->second);
     const auto [at, fresh] =
         known.try_emplace({member.chunks, member.split, least_recompute(member.recompute), in_rounds(member)},
                           uint16_t(known.size()));
     price_of_member.push_back(at->second);
   }
   prices = known.size();
+  divisions = known_divisions.size();
 }
 
 MemberBounds::MemberBounds(const SearchProblem& problem, LayoutResolver& resolver, const Layout& layout,
-                           const MemberList& list, StepPricer::Part part)
+                           const MemberList& list, StagesByDivision& stages, StepPricer::Part part)
     : resolver_(resolver),
       layout_(layout),
       list_(list),
+      stages_(stages),
       split_(resolver.split_of(layout)),
       devices_(devices_of(problem, *split_, layout)),
       pricer_(devices_, split_->pieces, problem.model, layout, part),
       micro_batches_(micro_batches(layout, problem.workload)),
       best_rate_(contention_of(problem, layout).best(layout.pipeline)),
-      prices_(list.prices) {}
-
-std::optional<double> MemberBounds::bound_s(size_t m) {
-  const Member& member = list_.members[m];
-  Price& known = prices_[list_.price_of_member[m]];
-  if (!known.known) known = price(member);
-  if (known.twin) return std::nullopt;
-  return known.bounds.of(schedule_catalog()[member.schedule]);
+      prices_(list.prices) {
+  stages_.resize(list.divisions);
 }
 
-MemberBounds::Price MemberBounds::price(const Member& member) {
-  const StageKinds* stages = resolver_.stages(layout_, member);
-  if (stages == nullptr) return {true, true, {}};
-  pricer_.price(*stages, least_recompute(member.recompute), cost_);
-  return {true, false, lower_bounds_s(layout_, cost_, stages->rank_of_stage, micro_batches_, best_rate_)};
+std::optional<double> MemberBounds::bound_s(size_t m) {
+  Price& known = prices_[list_.price_of_member[m]];
+  if (!known.known) known = price(m);
+  if (known.twin) return std::nullopt;
+  return known.bounds.of(schedule_catalog()[list_.members[m].schedule]);
+}
+
+MemberBounds::Price MemberBounds::price(size_t m) {
+  const Member& member = list_.members[m];
+  std::optional<const StageKinds*>& stages = stages_[list_.division_of_member[m]];
+  if (!stages) stages = resolver_.stages(layout_, member);
+  if (*stages == nullptr) return {true, true, {}};
+  pricer_.price(**stages, least_recompute(member.recompute), cost_);
+  return {true, false, lower_bounds_s(layout_, cost_, **stages, micro_batches_, best_rate_)};
+}
+
+FittedBounds::FittedBounds(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
+                           const StageKinds& stages)
+    : problem_(problem),
+      split_(split),
+      layout_(layout),
+      stages_(stages),
+      devices_(devices_of(problem, split, layout)) {}
+
+double FittedBounds::first_rank_s(std::span<const int64_t> recomputed_layers) const {
+  // A pipeline of this rank alone: nothing is waited for, and the first stage is its own.
+  StageKinds first;
+  first.lowest_stages = 1;
+  first.row_of_rank = {0};
+  std::vector<uint16_t>& row = first.rows.emplace_back();
+  for (size_t s = 0; s < stages_.kind_of_stage.size(); ++s) {
+    if (stages_.rank_of_stage[s] != stages_.rank_of_stage.front()) continue;
+    const uint16_t own = stages_.kind_of_stage[s];
+    StageKind kind = devices_.pieces.front().kind(stages_.contents[own], recomputed_layers[s]);
+    kind.devices = stages_.kinds[own].devices;
+    const auto alike = std::find(first.kinds.begin(), first.kinds.end(), kind);
+    row.push_back(uint16_t(alike - first.kinds.begin()));
+    if (alike == first.kinds.end()) first.kinds.push_back(kind);
+  }
+  first.kind_of_stage = row;
+  first.rank_of_stage.assign(row.size(), 0);
+  return bound_s(first);
+}
+
+double FittedBounds::bound_s() const {
+  return bound_s(stage_kinds(devices_, layout_, stages_.rank_of_stage));
+}
+
+double FittedBounds::bound_s(const StageKinds& stages) const {
+  KindCosts costs;
+  StepPricer(devices_, split_.pieces, problem_.model, layout_).price(stages, Recompute::full, costs);
+  return lower_bounds_s(layout_, costs, stages, micro_batches(layout_, problem_.workload),
+                        contention_of(problem_, layout_).best(layout_.pipeline))
+      .of(find_schedule(layout_.schedule, "layout"));
 }
 
 }  // namespace mpt::planner

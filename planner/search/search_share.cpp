@@ -16,6 +16,7 @@
 #include "planner/search/layout_resolver.h"
 #include "planner/search/made_to_measure.h"
 #include "planner/search/member_bounds.h"
+#include "planner/search/member_fits.h"
 #include "planner/search/over_memory.h"
 
 namespace mpt::planner {
@@ -120,6 +121,12 @@ class SearchShare::Impl {
   struct Group {
     Layout layout;
     std::vector<double> member_bounds_s;  // empty until one of its families is opened
+    StagesByDivision stages;
+  };
+  // A member that memory rules out.
+  struct TooLarge {
+    double bound_s;
+    uint32_t family;
   };
   struct WaitingFamily {
     uint32_t group;
@@ -182,7 +189,7 @@ class SearchShare::Impl {
       if (!fits(bound)) over_memory_.add_group(layout, bound.floor_bytes, count);
       return;
     }
-    groups_.push_back({layout, {}});
+    groups_.push_back({layout, {}, {}});
     for (const Sharding& sharding : shardings) add_family(sharding, member_count);
   }
 
@@ -211,20 +218,13 @@ class SearchShare::Impl {
     return layout;
   }
 
-  double bound_of(const Layout& layout) {
-    const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
-    const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
-    return lower_bound_s(problem_, layout, cost_of(layout, placement), entry, placement);
-  }
-  StepCost cost_of(const Layout& layout, const std::vector<int>& placement) {
-    return planner::cost_of(problem_, *resolver_.split_of(layout), layout, placement);
-  }
-
   void open(uint32_t f) {
     const Layout layout = family(f).layout;
     const MemberList& list = members(layout);
-    const std::vector<double>& group_bounds_s = member_bounds_s(groups_[families_[f].group]);
-    MemberBounds bounds(problem_, resolver_, layout, list);
+    Group& group = groups_[families_[f].group];
+    const std::vector<double>& group_bounds_s = member_bounds_s(group);
+    MemberBounds bounds(problem_, resolver_, layout, list, group.stages);
+    MemberFits memory(problem_, resolver_, layout, list);
     for (size_t m = 0; m < list.members.size(); ++m) {
       --waiting_;
       if (group_bounds_s[m] + families_[f].step_end_s > last_kept_s()) {
@@ -241,7 +241,11 @@ class SearchShare::Impl {
         continue;
       }
       ++waiting_;
-      queue_.push({*bound_s, f, Known::member, list.members[m], -1});
+      if (memory.fits(m, bounds.stages(m))) {
+        queue_.push({*bound_s, f, Known::member, list.members[m], -1});
+      } else {
+        too_large_.push_back({*bound_s, f});
+      }
     }
   }
 
@@ -256,7 +260,8 @@ class SearchShare::Impl {
     const double launches_s = 2.0 * double(micro_batches(group.layout, problem_.workload)) *
                               least_dispatch_s(problem_) * (1.0 - 1e-9);
     const MemberList& list = members(group.layout);
-    MemberBounds bounds(problem_, resolver_, group.layout, list, StepPricer::Part::micro_batches);
+    MemberBounds bounds(problem_, resolver_, group.layout, list, group.stages,
+                        StepPricer::Part::micro_batches);
     for (size_t m = 0; m < list.members.size(); ++m) {
       const Member& member = list.members[m];
       // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
@@ -267,12 +272,21 @@ class SearchShare::Impl {
     return group.member_bounds_s;
   }
 
-  void drop_for_memory(const Waiting& w) {
+  void drop_for_memory(uint32_t f) {
     ++certificate().over_memory;
-    double& floor = families_[w.family].floor_bytes;
-    if (floor >= 0.0) over_memory_.add(family(w.family), floor, 0);
+    double& floor = families_[f].floor_bytes;
+    if (floor >= 0.0) over_memory_.add(family(f), floor, 0);
     floor = -1.0;  // added once
-    over_memory_.count_one(groups_[families_[w.family].group].layout);
+    over_memory_.count_one(groups_[families_[f].group].layout);
+  }
+
+  // Of what does not fit, what is slower than asked for fell to that.
+  void drop_too_large() {
+    for (const TooLarge& t : too_large_) {
+      if (t.bound_s > last_kept_s()) continue;
+      --waiting_;
+      drop_for_memory(t.family);
+    }
   }
 
   // Memory, then the simulated time, of a layout at the front of the queue.
@@ -282,26 +296,22 @@ class SearchShare::Impl {
     if (w.member.recompute == RecomputeChoice::fitted && w.known != Known::fitted)
       return fit(w, std::move(layout));
     const SharedSplit split = resolver_.split_of(layout);
-    const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
-    const auto placement =
-        find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
-    const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
-    if (excess_bytes(memory_floors(layout, placement, footprints), limits) > 0) return drop_for_memory(w);
-    if (schedule_catalog()[w.member.schedule].made_to_measure)
-      return settle_made(w, std::move(layout), footprints, placement);
-    const auto schedule_peaks = resolver_.peaks(layout);
-    if (!schedule_peaks->fit(footprints, limits)) return drop_for_memory(w);
-    std::vector<int64_t> peaks = schedule_peaks->peak_bytes(footprints);
-    const StepCost cost = cost_of(layout, placement);
+    const StepCost cost =
+        cost_of(problem_, *split, layout,
+                schedule_catalog()[w.member.schedule].placement(int(layout.pipeline), int(layout.chunks)));
     const double slowest_s = last_kept_s();
+    if (schedule_catalog()[w.member.schedule].made_to_measure) return settle_made(w, std::move(layout), cost);
     const double best_rate = contention_of(problem_, layout).best(layout.pipeline).of_one;
     if (resolver_.order(layout)->seconds(layout, cost, best_rate) > slowest_s) {
       ++certificate().over_bound;
       return;
     }
+    const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
+    const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
+    std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
     const auto program = resolver_.program(layout);
     add_slots(*program, footprints, peaks);
-    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w);
+    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w.family);
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
     cost.durations(*program, durations_);
     const double seconds =
@@ -310,12 +320,12 @@ class SearchShare::Impl {
     if (seconds <= slowest_s) keep({seconds, peak, std::move(layout)});
   }
 
-  void settle_made(const Waiting& w, Layout layout, const std::vector<StageFootprint>& footprints,
-                   const std::vector<int>& placement) {
+  void settle_made(const Waiting& w, Layout layout, const StepCost& cost) {
     const double slowest_s = last_kept_s();
-    const auto made = make_to_measure(problem_, layout, footprints, cost_of(layout, placement),
-                                      resolver_.programs(), slowest_s);
-    if (!made) return drop_for_memory(w);
+    const auto footprints =
+        models::stage_footprints(resolver_.split_of(layout)->pieces, problem_.model, layout);
+    const auto made = make_to_measure(problem_, layout, footprints, cost, resolver_.programs(), slowest_s);
+    if (!made) return drop_for_memory(w.family);
     const auto& allowed = problem_.bounds.schedules;
     const std::string& name = made->schedule->name;
     const bool known = name != layout.schedule &&
@@ -329,9 +339,19 @@ class SearchShare::Impl {
   // Chooses the fewest recomputed layers that fit; the layout then waits under the bound that they give.
   void fit(Waiting w, Layout layout) {
     const bool with_buffers = w.known == Known::fitted_without_buffers;
-    switch (resolver_.fit(layout, with_buffers)) {
+    const StageKinds& stages = *resolver_.stages(family(w.family).layout, w.member);
+    const SharedSplit split = resolver_.split_of(layout);
+    const FittedBounds bounds(problem_, *split, layout, stages);
+    // With all its layers recomputed the layout fits but for buffers, so time is what decides.
+    const auto too_slow = [&](std::span<const int64_t> recomputed_layers) {
+      return !with_buffers && bounds.first_rank_s(recomputed_layers) > last_kept_s();
+    };
+    switch (resolver_.fit(layout, stages, with_buffers, too_slow)) {
+      case LayoutResolver::Fit::too_slow:
+        ++certificate().over_bound;
+        return;
       case LayoutResolver::Fit::over_memory:
-        return drop_for_memory(w);
+        return drop_for_memory(w.family);
       case LayoutResolver::Fit::twin:
         if (!with_buffers) break;  // with them it may be another
         ++certificate().same;
@@ -340,7 +360,7 @@ class SearchShare::Impl {
         break;
     }
     w.known = with_buffers ? Known::fitted : Known::fitted_without_buffers;
-    w.bound_s = std::max(w.bound_s, bound_of(layout));
+    w.bound_s = std::max(w.bound_s, bounds.bound_s());
     fitted_.push_back(std::move(layout.recomputed_layers));
     w.fitted = int32_t(fitted_.size() - 1);
     ++waiting_;
@@ -366,6 +386,7 @@ class SearchShare::Impl {
   }
 
   void finish() {
+    drop_too_large();
     const bool front_is_slower = queue_.empty() || queue_.top().bound_s > last_kept_s();
     SearchCertificate& c = certificate();
     const bool complete = front_is_slower && c.not_reached == 0;
@@ -396,6 +417,7 @@ class SearchShare::Impl {
   std::vector<WaitingFamily> families_;
   std::map<std::pair<int64_t, int64_t>, MemberList> members_;
   std::vector<std::vector<int64_t>> fitted_;
+  std::vector<TooLarge> too_large_;
   std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;
   bool listed_ = false;  // all families of the space are in the queue, or fell
   int64_t waiting_ = 0;  // layouts in the queue, those in unopened families included
