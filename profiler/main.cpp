@@ -8,6 +8,7 @@
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_profile.h"
 #include "profiler/measure/profile_machine.h"
+#include "runtime/nn/rank_sizes.h"
 
 namespace mpt {
 namespace {
@@ -22,14 +23,16 @@ struct Options {
   std::string model;
   std::string output = "profile.json";
   std::string device = "cpu", precision;
-  int64_t sequence = 256;
   profiler::ProfileRequest request;
 };
 
 void declare(CLI::App& app, Options& o) {
   app.add_option("--model", o.model, "Model whose layers are timed: a name such as tiny-gpt, or a file");
-  app.add_option("--seq", o.sequence, "Tokens per sequence")
+  o.request.sequences = {256};
+  app.add_option("--seq", o.request.sequences,
+                 "Tokens per sequence; several, such as 1024,4096, are timed each")
       ->capture_default_str()
+      ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("-o,--output", o.output, "File to write")->capture_default_str();
   app.add_option("--max-micro-batch", o.request.max_micro_batch,
@@ -45,8 +48,8 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--device", o.device, "cpu or cuda")
       ->capture_default_str()
       ->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--precision", o.precision, "fp32, bf16 or fp16 (default: bf16 on GPUs, fp32 on CPUs)")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp8"}));
   app.add_flag("--quick", o.request.quick, "Short samples: a look rather than a measurement");
   app.add_flag("--quiet", o.request.quiet, "No progress bar and no summary");
 }
@@ -98,12 +101,19 @@ int run(int argc, char** argv) {
   o.request.precision = *enum_value<Precision>(precision);
   o.request.target = profiler::target_of(backend.get(), o.request.precision);
   o.request.model = models::load_model(o.model);
-  o.request.sequence = o.sequence;
-  if (o.sequence > o.request.model.max_positions) {
+  runtime::check_supported(o.request.model, Layout{});
+  for (const int64_t sequence : o.request.sequences) {
+    if (sequence <= o.request.model.max_positions) continue;
     throw UserError(Problem{
-        "--seq", std::to_string(o.sequence),
+        "--seq", std::to_string(sequence),
         fmt::format("at most the {} positions of {}", o.request.model.max_positions, o.request.model.name),
         ""});
+  }
+  o.request.launch = runtime::launch_from_environment();
+  if (o.request.launch && o.request.launch->process > 0) {  // the first process speaks for all
+    o.request.quiet = true;
+    profiler::profile_machine(o.request);
+    return kExitOk;
   }
   check_writable(o.output, "--output " + o.output);  // before a minute of measuring, not after it
   const profiler::Profile profile = profiler::profile_machine(o.request);

@@ -66,10 +66,11 @@ class ProfileCost final : public CostSource {
         unmeasured_(make_device_cost(cluster, Execution{})),
         matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
     for (const auto& t : profile.pieces) {
+      if (profiler::sequence_of(profile, t) != workload.sequence) continue;
       pieces_[{t.piece, t.phase, t.tensor, t.recompute}].add(double(t.micro_batch), t.seconds);
     }
     for (const auto& t : profile.transport)
-      transport_[{t.operation, t.group}].add(double(t.bytes), t.seconds);
+      transport_[{t.operation, t.hosts, t.group}].add(double(t.bytes), t.seconds);
     for (const auto& t : profile.operators) {
       const double work = std::max(work_of(t.shape, t.phase), 1.0);
       operator_rates_[{t.shape.kind, t.phase}].add(work, t.seconds);
@@ -101,31 +102,39 @@ class ProfileCost final : public CostSource {
                                                  : profile_.memory_bandwidth_bytes_per_s);
   }
 
-  // Within a node as measured; what lies between nodes only the cluster's description knows.
+  // As measured, within a node and between nodes; what was not measured between nodes only the cluster's
+  // description knows.
   double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
     if (group.ranks <= 1) return 0.0;
     const TransportOperation operation = transport_of(kind);
     const RateCurve* nearest = nullptr;
-    int64_t measured = 0;
+    GroupPlace measured;
     for (const auto& [key, curve] : transport_) {
-      if (key.first != operation || (measured != 0 && key.second > group.ranks)) continue;
+      const auto& [timed, hosts, ranks] = key;
+      const GroupPlace place{ranks, hosts == 1 ? ranks : hosts * cluster_.devices_per_node};
+      if (timed != operation || is_within_node(place) != is_within_node(group)) continue;
+      if (nearest != nullptr && nearness(place, group) <= nearness(measured, group)) continue;
       nearest = &curve;
-      measured = key.second;
+      measured = place;
     }
-    if (nearest == nullptr || group.extent > cluster_.devices_per_node)
-      return unmeasured_->collective_s(kind, bytes, group);
-    if (measured == group.ranks) return nearest->message_s(double(bytes));
-    // A size of group that was not measured: the nearest one's time, scaled as both are priced without.
-    const double nearest_s = unmeasured_->collective_s(kind, bytes, {measured, measured});
+    if (nearest == nullptr) return unmeasured_->collective_s(kind, bytes, group);
+    if (measured.ranks == group.ranks && measured.extent == group.extent)
+      return nearest->message_s(double(bytes));
+    // A group that was not measured: the nearest one's time, scaled as both are priced without.
+    const double nearest_s = unmeasured_->collective_s(kind, bytes, measured);
     const double scale = nearest_s > 0.0 ? unmeasured_->collective_s(kind, bytes, group) / nearest_s : 1.0;
     return nearest->message_s(double(bytes)) * scale;
   }
 
   double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
-    const auto found = transport_.find({TransportOperation::send_receive, 2});
     const bool on_one_node = first / cluster_.devices_per_node == last / cluster_.devices_per_node;
-    if (found != transport_.end() && on_one_node) return found->second.message_s(double(bytes));
-    return unmeasured_->transfer_s(bytes, first, last, senders);
+    const auto found = transport_.find({TransportOperation::send_receive, on_one_node ? 1 : 2, 2});
+    if (found == transport_.end()) return unmeasured_->transfer_s(bytes, first, last, senders);
+    const double alone_s = found->second.message_s(double(bytes));
+    if (on_one_node || senders <= 1) return alone_s;
+    // Several that leave a node at once, as the cluster's ports bear them.
+    return alone_s * unmeasured_->transfer_s(bytes, first, last, senders) /
+           unmeasured_->transfer_s(bytes, first, last, 1);
   }
   double overlap_share(const GroupPlace& group) const override { return unmeasured_->overlap_share(group); }
 
@@ -152,6 +161,13 @@ class ProfileCost final : public CostSource {
   }
 
  private:
+  bool is_within_node(const GroupPlace& group) const { return group.extent <= cluster_.devices_per_node; }
+  // Of measured groups the one with as many ranks in a node is nearest, then the largest that is no larger.
+  std::pair<bool, int64_t> nearness(const GroupPlace& measured, const GroupPlace& group) const {
+    const bool alike = measured.ranks * group.extent == group.ranks * measured.extent;
+    return {alike, measured.ranks > group.ranks ? -measured.ranks : measured.ranks};
+  }
+
   double by_operators(Piece piece, Phase phase, const Layout& layout,
                       const models::LayerProgram& program) const {
     return sum_of_operators(program, piece, phase, layout.recompute,
@@ -202,7 +218,7 @@ class ProfileCost final : public CostSource {
   std::unique_ptr<CostSource> unmeasured_;  // prices links that the profile has no times of
   bool matches_;
   std::map<std::tuple<Piece, Phase, int64_t, Recompute>, RateCurve> pieces_;
-  std::map<std::pair<TransportOperation, int64_t>, RateCurve> transport_;
+  std::map<std::tuple<TransportOperation, int64_t, int64_t>, RateCurve> transport_;  // by hosts and ranks
   std::map<std::pair<models::OperatorKind, Phase>, RateCurve> operator_rates_;
 };
 

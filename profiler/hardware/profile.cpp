@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/profile.h"
 
+#include <algorithm>
+
 #include "core/digest.h"
 #include "core/json.h"
 
@@ -44,9 +46,14 @@ std::string profile_to_text(const Profile& profile) { return to_json(profile).du
 
 std::string profile_digest(const Profile& profile) { return text_digest(profile_to_text(profile)); }
 
+int64_t sequence_of(const Profile& profile, const PieceTiming& timing) {
+  return timing.sequence > 0 ? timing.sequence : profile.sequence;
+}
+
 bool profile_matches(const Profile& profile, const ModelSpec& model, int64_t sequence, Precision precision) {
-  return profile.sequence == sequence && profile.precision == precision &&
-         layer_sizes(profile.model) == layer_sizes(model);
+  const bool timed = std::any_of(profile.pieces.begin(), profile.pieces.end(),
+                                 [&](const PieceTiming& t) { return sequence_of(profile, t) == sequence; });
+  return timed && profile.precision == precision && layer_sizes(profile.model) == layer_sizes(model);
 }
 
 }  // namespace mpt::profiler

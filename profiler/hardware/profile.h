@@ -11,6 +11,7 @@
 
 #include "core/cluster_spec.h"
 #include "core/fields.h"
+#include "core/gpu_description.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "models/operator.h"
@@ -28,7 +29,9 @@ struct MachineDescription {
   DeviceKind kind = DeviceKind::cpu;
   std::string system;  // kernel and compiler
   int64_t cores = 0;
-  int64_t memory_bytes = 0;  // of the machine, or of one GPU
+  int64_t memory_bytes = 0;            // of the machine, or of one GPU
+  int64_t hosts = 1;                   // that were measured together
+  std::vector<GpuDescription> gpus{};  // of the first host
   bool operator==(const MachineDescription&) const = default;
 
   template <class V>
@@ -39,6 +42,8 @@ struct MachineDescription {
     v.field("system", &T::system, "operating system and compiler");
     v.field("cores", &T::cores, "CPU cores available", between(1, 1 << 20));
     v.field("memory_bytes", &T::memory_bytes, "memory of the machine, or of one GPU", between(1, 1e16));
+    v.field("hosts", &T::hosts, "hosts that were measured together", optional_field(between(1, 1e6)));
+    v.field("gpus", &T::gpus, "GPUs of the first host", optional_field());
   }
 };
 
@@ -51,6 +56,7 @@ struct PieceTiming {
   Recompute recompute = Recompute::none;  // of a backward: what it computes again
   double seconds = 0.0;
   double spread = 0.0;
+  int64_t sequence = 0;  // tokens per sequence; 0: the profile's
   bool operator==(const PieceTiming&) const = default;
 
   template <class V>
@@ -87,6 +93,7 @@ struct TransportTiming {
   int64_t bytes = 0;  // whole message, as nccl-tests counts it
   double seconds = 0.0;
   double spread = 0.0;
+  int64_t hosts = 1;  // that the group's ranks are spread over, as many on each
   bool operator==(const TransportTiming&) const = default;
 
   template <class V>
@@ -99,8 +106,8 @@ struct Profile {
   std::string date;  // ISO 8601, UTC
   std::string mpt_version;
   MachineDescription machine;
-  ModelSpec model;  // whose pieces were timed
-  int64_t sequence = 0;
+  ModelSpec model;       // whose pieces were timed
+  int64_t sequence = 0;  // of pieces that name no other
   Precision precision = Precision::fp32;
   double memory_bandwidth_bytes_per_s = 0.0;  // copy, read and write counted
   double matmul_flop_per_s = 0.0;             // large square product on one rank
@@ -125,8 +132,11 @@ std::string profile_to_text(const Profile& profile);
 /// 16 hex digits of the file's text.
 std::string profile_digest(const Profile& profile);
 
+/// Tokens per sequence that a piece was timed with.
+int64_t sequence_of(const Profile& profile, const PieceTiming& timing);
+
 /// Whether timings of `profile` hold for `model`: every size of a layer is equal; name and number of layers
-/// may differ.
+/// may differ, and pieces were timed at that sequence.
 bool profile_matches(const Profile& profile, const ModelSpec& model, int64_t sequence, Precision precision);
 
 }  // namespace mpt::profiler
@@ -155,6 +165,8 @@ void PieceTiming::describe(V& v) {
   v.field("recompute", &T::recompute, "what a backward computes again");
   v.field("seconds", &T::seconds, "median", between(0, 1e6));
   v.field("spread", &T::spread, "interquartile range over median", between(0, 1e6));
+  v.field("sequence", &T::sequence, "tokens per sequence; 0: the profile's",
+          optional_field(between(0, 1 << 28)));
 }
 
 template <class V>
@@ -184,6 +196,7 @@ void TransportTiming::describe(V& v) {
   v.field("bytes", &T::bytes, "whole message", between(0, 1e15));
   v.field("seconds", &T::seconds, "median", between(0, 1e6));
   v.field("spread", &T::spread, "interquartile range over median", between(0, 1e6));
+  v.field("hosts", &T::hosts, "hosts that the group is spread over", optional_field(between(1, 1e6)));
 }
 
 template <class V>

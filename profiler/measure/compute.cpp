@@ -21,8 +21,10 @@ namespace {
 using runtime::Buffer;
 using runtime::DataType;
 
-Layout layout_of(int64_t tensor, int64_t micro_batch, Recompute recompute = Recompute::none) {
+Layout layout_of(const ComputeRequest& request, int64_t tensor, int64_t micro_batch,
+                 Recompute recompute = Recompute::none) {
   Layout layout;
+  layout.precision = request.precision;
   layout.tensor = tensor;
   layout.micro_batch = micro_batch;
   layout.recompute = recompute;
@@ -115,11 +117,12 @@ std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnM
     for (const int64_t micro_batch : request.micro_batches) {
       for (const Piece piece : {Piece::embedding, Piece::layer, Piece::head}) {
         for (const Recompute recompute : recomputes_of(piece)) {
-          PieceTimer timer(request, layout_of(tensor, micro_batch, recompute), piece);
+          PieceTimer timer(request, layout_of(request, tensor, micro_batch, recompute), piece);
           timer.run();
           for (const auto& [phase, name] : EnumNames<Phase>::table()) {
             const Measurement m = timer.of(phase);
-            timings.push_back({piece, phase, micro_batch, tensor, recompute, m.seconds, m.spread});
+            timings.push_back(
+                {piece, phase, micro_batch, tensor, recompute, m.seconds, m.spread, request.sequence});
           }
           on_measured();
         }
@@ -137,7 +140,8 @@ void for_each_operator(const ComputeRequest& request, const std::vector<int64_t>
   std::vector<models::OperatorShape> seen;
   std::vector<Layout> layouts;
   for (const int64_t tensor : request.tensors) {
-    for (const int64_t micro_batch : micro_batches) layouts.push_back(layout_of(tensor, micro_batch));
+    for (const int64_t micro_batch : micro_batches)
+      layouts.push_back(layout_of(request, tensor, micro_batch));
   }
   for (const Layout& layout : layouts) {
     for (const auto& program : {models::embedding_program(request.model, layout, request.sequence),
@@ -268,7 +272,7 @@ DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const 
 
 std::vector<double> measure_concurrency(const ComputeRequest& request, int most_ranks,
                                         const OnMeasured& on_measured) {
-  const Layout layout = layout_of(1, request.micro_batches[request.micro_batches.size() / 2]);
+  const Layout layout = layout_of(request, 1, request.micro_batches[request.micro_batches.size() / 2]);
   std::vector<double> rates;
   double alone_s = 0.0;
   for (int ranks = 1; ranks <= most_ranks; ++ranks) {

@@ -16,6 +16,7 @@ namespace mpt::profiler {
 struct ComputeRequest {
   ModelSpec model;
   int64_t sequence = 0;
+  Precision precision = Precision::fp32;
   std::vector<int64_t> micro_batches;
   std::vector<int64_t> tensors;
   StoppingRule rule;

@@ -15,7 +15,6 @@
 #include "profiler/measure/progress.h"
 #include "profiler/measure/transport.h"
 #include "reports/table.h"
-#include "runtime/nn/rank_sizes.h"
 
 namespace mpt::profiler {
 namespace {
@@ -49,11 +48,16 @@ int64_t timing_bytes(const ModelSpec& model, int64_t sequence, int64_t micro_bat
   return kPieceInstances * most;
 }
 
-const PieceTiming* find(const Profile& profile, Piece piece, Phase phase, int64_t micro_batch,
-                        int64_t tensor) {
+template <class T>
+void append(std::vector<T>& all, const std::vector<T>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+// The same size of another piece and phase.
+const PieceTiming* find(const Profile& profile, const PieceTiming& like, Piece piece, Phase phase) {
   for (const PieceTiming& t : profile.pieces) {
-    if (t.piece == piece && t.phase == phase && t.micro_batch == micro_batch && t.tensor == tensor &&
-        t.recompute == Recompute::none) {
+    if (t.piece == piece && t.phase == phase && t.micro_batch == like.micro_batch &&
+        t.tensor == like.tensor && t.sequence == like.sequence && t.recompute == Recompute::none) {
       return &t;
     }
   }
@@ -64,6 +68,16 @@ std::string with_spread(const PieceTiming* timing) {
   return timing == nullptr
              ? "-"
              : fmt::format("{} ±{:.0f}%", format_seconds(timing->seconds), timing->spread * 100);
+}
+
+std::string gpu_line(const GpuDescription& gpu) {
+  std::string reached;
+  for (size_t peer = 0; peer < gpu.peers.size(); ++peer) {
+    if (gpu.peers[peer] >= 0) reached += fmt::format(" {} (rank {})", peer, gpu.peers[peer]);
+  }
+  return fmt::format("  {}: {} of {} free; reaches directly:{}\n", gpu.bus_id,
+                     format_bytes(double(gpu.free_bytes)), format_bytes(double(gpu.memory_bytes)),
+                     reached.empty() ? " no other GPU" : reached);
 }
 
 }  // namespace
@@ -84,52 +98,61 @@ std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t seque
 }
 
 Profile profile_machine(const ProfileRequest& request) {
-  runtime::check_supported(request.model, Layout{});
   MachineDescription machine = describe_machine();
   int64_t most_ranks = request.max_ranks;
-  if (const runtime::Backend* backend = request.target.backend) {
+  if (runtime::Backend* const backend = request.target.backend) {
+    machine.gpus = backend->describe_gpus();
     machine.device = backend->device_name();
     machine.kind = DeviceKind::gpu;
     machine.memory_bytes = backend->memory_bytes();
     // Ranks that share a GPU say nothing about links.
     most_ranks = std::min<int64_t>(most_ranks, backend->device_count());
   }
-  ComputeRequest compute{request.model,
-                         request.sequence,
-                         fitting_micro_batches(request.model, request.sequence, request.max_micro_batch,
-                                               machine.memory_bytes / 2),
-                         tensor_widths(request.model, request.max_tensor),
-                         {},
-                         request.target};
-  compute.rule.budget_s = request.quick ? 0.02 : 0.12;
-  compute.rule.least_samples = request.quick ? 3 : 5;
-  StoppingRule short_rule = compute.rule;
+  StoppingRule rule, short_rule;
+  rule.budget_s = request.quick ? 0.02 : 0.12;
+  rule.least_samples = request.quick ? 3 : 5;
+  short_rule = rule;
   short_rule.budget_s /= 4;
-
-  // Five combinations of piece and recompute for each size; then about a dozen operators, the rates and the
-  // transport.
-  const int pieces = int(compute.tensors.size() * compute.micro_batches.size()) * 5;
-  const int groups = int(powers_of_two(most_ranks).size()) - 1;
-  Progress progress(pieces + 14 * int(compute.tensors.size() * operator_micro_batches(compute).size()) + 5 +
-                        int(request.target.backend == nullptr ? most_ranks : 0) + 3 * groups + 1,
-                    request.quiet);
+  std::vector<ComputeRequest> computes;
+  // Five combinations of piece and recompute for each size, and about a dozen operators; then the rates and
+  // the transport.
+  int measurements =
+      5 + int(request.target.backend == nullptr ? most_ranks : 0) + int(powers_of_two(most_ranks).size());
+  for (const int64_t sequence : request.sequences) {
+    computes.push_back(
+        {request.model, sequence, request.precision,
+         fitting_micro_batches(request.model, sequence, request.max_micro_batch, machine.memory_bytes / 2),
+         tensor_widths(request.model, request.max_tensor), rule, request.target});
+    const ComputeRequest& c = computes.back();
+    measurements +=
+        int(c.tensors.size() * (5 * c.micro_batches.size() + 14 * operator_micro_batches(c).size()));
+  }
+  Progress progress(measurements, request.quiet);
   const auto advance = [&] { progress.advance(); };
 
   Profile profile;
+  // First, while the other processes are here.
+  TransportTimings transport =
+      measure_transport({most_ranks, request.launch, short_rule, request.target}, advance);
+  machine.hosts = transport.hosts;
+  profile.transport = std::move(transport.timings);
+  if (request.launch && request.launch->process > 0) return profile;
   profile.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   profile.mpt_version = kVersion;
   profile.machine = machine;
   profile.model = request.model;
-  profile.sequence = request.sequence;
+  profile.sequence = request.sequences.front();
   profile.precision = request.precision;
-  profile.pieces = measure_pieces(compute, advance);
-  ComputeRequest operators = compute;
-  operators.rule = short_rule;
-  profile.operators = measure_operators(operators, advance);
   std::string reason;
-  profile.kernels = trace_kernels(operators, reason);
+  for (ComputeRequest& compute : computes) {
+    append(profile.pieces, measure_pieces(compute, advance));
+    compute.rule = short_rule;
+    append(profile.operators, measure_operators(compute, advance));
+    append(profile.kernels, trace_kernels(compute, reason));
+    compute.rule = rule;
+  }
   if (!reason.empty()) fmt::print(stderr, "mpt-profile: note: kernels are not traced: {}\n", reason);
-  const DeviceRates rates = measure_rates(compute.rule, request.target, advance);
+  const DeviceRates rates = measure_rates(rule, request.target, advance);
   profile.memory_bandwidth_bytes_per_s = rates.memory_bandwidth_bytes_per_s;
   profile.matmul_flop_per_s = rates.matmul_flop_per_s;
   profile.optimizer_s_per_parameter = rates.optimizer_s_per_parameter;
@@ -137,9 +160,8 @@ Profile profile_machine(const ProfileRequest& request) {
   profile.dispatch_s = rates.dispatch_s;
   // Ranks on CPUs share caches and memory; GPUs do not.
   profile.rate_by_active_ranks = request.target.backend == nullptr
-                                     ? measure_concurrency(compute, int(most_ranks), advance)
+                                     ? measure_concurrency(computes.front(), int(most_ranks), advance)
                                      : std::vector<double>(size_t(most_ranks), 1.0);
-  profile.transport = measure_transport(most_ranks, short_rule, request.target, advance);
   return profile;
 }
 
@@ -150,7 +172,9 @@ std::string profile_summary(const Profile& profile) {
       fmt::format("{} at sequence {}; matrix product {}, memory copy {}, one instruction {}\n\n",
                   profile.model.name, profile.sequence, format_flop_rate(profile.matmul_flop_per_s),
                   format_bandwidth(profile.memory_bandwidth_bytes_per_s), format_seconds(profile.dispatch_s));
-  reports::Table pieces({{"tensor width"},
+  for (const GpuDescription& gpu : profile.machine.gpus) text += gpu_line(gpu);
+  reports::Table pieces({{"sequence"},
+                         {"tensor width"},
                          {"micro-batch"},
                          {"layer forward"},
                          {"layer backward"},
@@ -159,33 +183,35 @@ std::string profile_summary(const Profile& profile) {
                          {"head backward"}});
   for (const PieceTiming& t : profile.pieces) {
     if (t.piece != Piece::layer || t.phase != Phase::forward || t.recompute != Recompute::none) continue;
-    const auto at = [&](Piece piece, Phase phase) {
-      return with_spread(find(profile, piece, phase, t.micro_batch, t.tensor));
-    };
-    pieces.add_row({fmt::format("1/{}", t.tensor), std::to_string(t.micro_batch),
-                    at(Piece::layer, Phase::forward), at(Piece::layer, Phase::backward),
-                    at(Piece::embedding, Phase::forward), at(Piece::head, Phase::forward),
-                    at(Piece::head, Phase::backward)});
+    const auto at = [&](Piece piece, Phase phase) { return with_spread(find(profile, t, piece, phase)); };
+    pieces.add_row({std::to_string(sequence_of(profile, t)), fmt::format("1/{}", t.tensor),
+                    std::to_string(t.micro_batch), at(Piece::layer, Phase::forward),
+                    at(Piece::layer, Phase::backward), at(Piece::embedding, Phase::forward),
+                    at(Piece::head, Phase::forward), at(Piece::head, Phase::backward)});
   }
   text += pieces.text() + "\n";
   reports::Table transport({{"transport", reports::Align::left},
                             {"ranks"},
+                            {"hosts"},
                             {"latency (1 KiB)"},
                             {"1 MiB"},
                             {"16 MiB"},
+                            {"algorithm bandwidth"},
                             {"bus bandwidth (16 MiB)"}});
   for (size_t i = 0; i < profile.transport.size(); ++i) {
     const TransportTiming& first = profile.transport[i];
     if (first.bytes != (1 << 10)) continue;
-    std::string middle = "-", last = "-", bandwidth = "-";
+    std::string middle = "-", last = "-", algorithm = "-", bandwidth = "-";
     for (const TransportTiming& t : profile.transport) {
-      if (t.operation != first.operation || t.group != first.group) continue;
+      if (t.operation != first.operation || t.group != first.group || t.hosts != first.hosts) continue;
       if (t.bytes == (1 << 20)) middle = format_seconds(t.seconds);
-      if (t.bytes == (1 << 24))
-        last = format_seconds(t.seconds), bandwidth = format_bandwidth(bus_bandwidth_bytes_per_s(t));
+      if (t.bytes != (1 << 24)) continue;
+      last = format_seconds(t.seconds);
+      algorithm = format_bandwidth(double(t.bytes) / t.seconds);
+      bandwidth = format_bandwidth(bus_bandwidth_bytes_per_s(t));
     }
-    transport.add_row({enum_name(first.operation), std::to_string(first.group), format_seconds(first.seconds),
-                       middle, last, bandwidth});
+    transport.add_row({enum_name(first.operation), std::to_string(first.group), std::to_string(first.hosts),
+                       format_seconds(first.seconds), middle, last, algorithm, bandwidth});
   }
   text += transport.text() + "\n  speed of each rank when several compute at once:";
   for (size_t n = 0; n < profile.rate_by_active_ranks.size(); ++n) {

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "profiler/hardware/profile.h"
 #include "profiler/measure/target.h"
+#include "runtime/comm/sockets/launch.h"
 
 namespace mpt::profiler {
 
 struct ProfileRequest {
   ModelSpec model;
-  int64_t sequence = 0;
+  std::vector<int64_t> sequences;
   int64_t max_micro_batch = 8;
   int64_t max_tensor = 4;
   int64_t max_ranks = 4;
@@ -19,6 +21,7 @@ struct ProfileRequest {
   Target target;       // in that precision
   bool quick = false;  // shorter samples, for a look or a test
   bool quiet = false;
+  std::optional<runtime::Launch> launch{};  // this process is one of several
 };
 
 /// Powers of two up to `most` whose largest piece can be timed in `memory_bytes`. Throws UserError if not
@@ -26,7 +29,8 @@ struct ProfileRequest {
 std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t sequence, int64_t most,
                                            int64_t memory_bytes);
 
-/// Measures this machine for a model. Throws UserError if the runtime cannot execute the model.
+/// Measures this machine for a model; of several processes the first one, and all together what joins them:
+/// the others return nothing more. Throws UserError if the model is too large to be timed.
 Profile profile_machine(const ProfileRequest& request);
 
 /// The summary that mpt-profile prints.

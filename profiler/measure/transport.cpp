@@ -2,25 +2,27 @@
 #include "profiler/measure/transport.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
+#include <exception>
+#include <numeric>
 #include <thread>
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
 
 namespace mpt::profiler {
 namespace {
 
+using runtime::Buffer;
 using runtime::Communicator;
 using runtime::DataType;
 using runtime::ReduceOperation;
 
 constexpr int64_t kMessageBytes[] = {1 << 10, 1 << 14, 1 << 17, 1 << 20, 1 << 22, 1 << 24};
 
-void run_once(TransportOperation operation, Communicator& group, runtime::Buffer& a, runtime::Buffer& b,
-              int64_t bytes) {
+void run_once(TransportOperation operation, Communicator& group, Buffer& a, Buffer& b, int64_t bytes) {
   const int64_t count = bytes / 4, part = count / group.size();
   switch (operation) {
     case TransportOperation::all_reduce:
@@ -34,72 +36,180 @@ void run_once(TransportOperation operation, Communicator& group, runtime::Buffer
   }
 }
 
-// All ranks decide together when to stop: rank 0 looks at the clock between two barriers.
-Measurement time_operation(TransportOperation operation, int64_t ranks, int64_t bytes,
-                           const StoppingRule& rule, const Target& target) {
-  constexpr auto kTimeout = std::chrono::seconds(60);
-  runtime::ThreadWorld control(kTimeout, int(ranks));
-  std::vector<std::unique_ptr<runtime::Device>> devices;
-  std::vector<runtime::Device*> pointers;
-  for (int r = 0; r < int(ranks); ++r) {
-    devices.push_back(target.make_device(r));
-    pointers.push_back(devices.back().get());
-  }
-  const auto own_world =
-      target.backend == nullptr ? nullptr : target.backend->make_world(control, pointers, kTimeout);
-  runtime::World& world = own_world ? *own_world : control;
-  std::vector<std::vector<double>> samples(static_cast<size_t>(ranks));
-  std::atomic<bool> go_on{true};
-  std::vector<int> members;
-  for (int r = 0; r < int(ranks); ++r) members.push_back(r);
-  std::vector<std::thread> threads;
-  for (int r = 0; r < int(ranks); ++r) {
-    threads.emplace_back([&, r] {
-      const auto group = world.communicator(r, members, "measure");
-      const auto host = control.communicator(r, members, "turns");
-      runtime::Device& device = *devices[size_t(r)];
-      runtime::Buffer a(device, bytes), b(device, bytes);
-      device.zero(a.data(), bytes);
-      device.zero(b.data(), bytes);
-      device.synchronize();
-      const double start = now_s();
-      for (int i = 0;; ++i) {
-        host->barrier();
-        if (r == 0)
-          go_on = i < rule.warm_up + rule.least_samples || (now_s() - start < rule.budget_s && i < 2000);
-        host->barrier();
-        if (!go_on) break;
-        const double before = now_s();
-        run_once(operation, *group, a, b, bytes);
-        device.synchronize();
-        if (i >= rule.warm_up) samples[size_t(r)].push_back(now_s() - before);
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  std::vector<double> slowest = samples.front();
-  for (const auto& rank : samples) {
-    for (size_t i = 0; i < slowest.size(); ++i) slowest[i] = std::max(slowest[i], rank[i]);
-  }
-  return summarize(slowest);
+constexpr auto kTimeout = std::chrono::seconds(120);
+
+int local_ranks_of(const TransportRequest& request) {
+  return request.target.backend == nullptr
+             ? int(request.most_ranks)
+             : std::min(int(request.most_ranks), request.target.backend->device_count());
 }
+
+// The ranks that are measured: as many threads in each process, each with its device.
+class Ranks {
+ public:
+  explicit Ranks(const TransportRequest& request) : target_(request.target), local_(local_ranks_of(request)) {
+    const int ranks = local_ * (request.launch ? request.launch->processes : 1);
+    control_ = request.launch
+                   ? runtime::make_socket_world({*request.launch, ranks, "transport-timing", kTimeout})
+                   : std::make_unique<runtime::ThreadWorld>(kTimeout, ranks);
+    std::vector<runtime::Device*> pointers;
+    for (int i = 0; i < local_; ++i) {
+      const int of_host = request.launch ? request.launch->process_of_host * local_ + i : i;
+      devices_.push_back(target_.make_device(of_host));
+      pointers.push_back(devices_.back().get());
+    }
+    if (target_.backend != nullptr) own_ = target_.backend->make_world(*control_, pointers, kTimeout);
+    everybody_.resize(size_t(ranks));
+    std::iota(everybody_.begin(), everybody_.end(), 0);
+    find_hosts(request.launch ? request.launch->process_of_host == 0 : true);
+  }
+
+  /// World ranks by host.
+  const std::vector<std::vector<int>>& hosts() const { return hosts_; }
+
+  /// Runs `body(rank)` on a thread for each of `members` that is in this process.
+  template <class F>
+  void run(const std::vector<int>& members, F&& body) {
+    std::vector<std::exception_ptr> failures(static_cast<size_t>(local_));
+    {
+      std::vector<std::jthread> threads;
+      for (const int rank : control_->local_ranks()) {
+        if (std::find(members.begin(), members.end(), rank) == members.end()) continue;
+        threads.emplace_back([&, rank] {
+          try {
+            body(rank);
+          } catch (const std::exception& error) {
+            failures[size_t(rank - first())] = std::current_exception();
+            control_->abort(error.what());
+            if (own_) own_->abort(error.what());
+          }
+        });
+      }
+    }
+    for (const auto& failure : failures) {
+      if (failure) std::rethrow_exception(failure);
+    }
+  }
+
+  runtime::World& control() { return *control_; }
+  runtime::World& measured() { return own_ ? *own_ : *control_; }
+  runtime::Device& device(int rank) { return *devices_[size_t(rank - first())]; }
+  const std::vector<int>& everybody() const { return everybody_; }
+
+ private:
+  int first() const { return control_->local_ranks().front(); }
+
+  // A host's first process begins a new one: launchers number them host by host.
+  void find_hosts(bool begins) {
+    std::vector<float> flags(everybody_.size());
+    run(everybody_, [&](int rank) {
+      const float own = begins && rank == first() ? 1.0f : 0.0f;
+      std::vector<float> all(everybody_.size());
+      control_->communicator(rank, everybody_, "hosts")->all_gather(&own, all.data(), 1, DataType::float32);
+      if (rank == first()) flags = all;
+    });
+    for (size_t rank = 0; rank < flags.size(); ++rank) {
+      if (flags[rank] > 0.0f || hosts_.empty()) hosts_.emplace_back();
+      hosts_.back().push_back(int(rank));
+    }
+  }
+
+  Target target_;
+  int local_;
+  std::unique_ptr<runtime::World> control_;
+  std::vector<std::unique_ptr<runtime::Device>> devices_;
+  std::unique_ptr<runtime::World> own_;  // of the devices; null: ranks talk through `control_`
+  std::vector<int> everybody_;
+  std::vector<std::vector<int>> hosts_;
+};
+
+struct Group {
+  int64_t hosts = 1;
+  std::vector<int> members;
+};
+
+// The first n ranks of a host; one rank of each of n hosts; all ranks of n hosts. n: powers of two.
+std::vector<Group> groups_of(const std::vector<std::vector<int>>& hosts) {
+  std::vector<Group> groups;
+  const std::vector<int>& first = hosts.front();
+  for (size_t n = 2; n <= first.size(); n *= 2)
+    groups.push_back({1, {first.begin(), first.begin() + long(n)}});
+  for (const size_t of_each : {size_t{1}, first.size()}) {
+    for (size_t n = 2; n <= hosts.size(); n *= 2) {
+      Group group{int64_t(n), {}};
+      for (size_t h = 0; h < n; ++h)
+        group.members.insert(group.members.end(), hosts[h].begin(), hosts[h].begin() + long(of_each));
+      groups.push_back(std::move(group));
+    }
+    if (first.size() == 1) break;
+  }
+  return groups;
+}
+
+// One rank's part in timing its group. The first rank looks at the clock and tells the others whether to go
+// on; the slowest rank counts.
+class GroupMember {
+ public:
+  GroupMember(Ranks& ranks, int rank, const Group& group, const StoppingRule& rule)
+      : group_(ranks.measured().communicator(rank, group.members, "measured")),
+        turns_(ranks.control().communicator(rank, group.members, "turns")),
+        device_(ranks.device(rank)),
+        rule_(rule) {}
+
+  Measurement time(TransportOperation operation, int64_t bytes) {
+    Buffer a(device_, bytes), b(device_, bytes);
+    device_.zero(a.data(), bytes);
+    device_.zero(b.data(), bytes);
+    device_.synchronize();
+    std::vector<double> samples;
+    const double start = now_s();
+    for (int i = 0;; ++i) {
+      uint8_t go_on =
+          i < rule_.warm_up + rule_.least_samples || (now_s() - start < rule_.budget_s && i < 2000);
+      turns_->broadcast(&go_on, 1, 0);
+      if (go_on == 0) break;
+      turns_->barrier();
+      const double before = now_s();
+      run_once(operation, *group_, a, b, bytes);
+      device_.synchronize();
+      if (i >= rule_.warm_up) samples.push_back(now_s() - before);
+    }
+    turns_->all_reduce(samples.data(), int64_t(samples.size()), DataType::float64, ReduceOperation::maximum);
+    return summarize(samples);
+  }
+
+  bool speaks() const { return turns_->rank() == 0; }
+
+ private:
+  std::unique_ptr<Communicator> group_, turns_;
+  runtime::Device& device_;
+  const StoppingRule& rule_;
+};
 
 }  // namespace
 
-std::vector<TransportTiming> measure_transport(int64_t most_ranks, const StoppingRule& rule,
-                                               const Target& target, const OnMeasured& on_measured) {
-  std::vector<TransportTiming> timings;
-  for (int64_t ranks = 2; ranks <= most_ranks; ranks *= 2) {
-    for (const auto& [operation, name] : EnumNames<TransportOperation>::table()) {
-      if (operation == TransportOperation::send_receive && ranks > 2) continue;
-      for (const int64_t bytes : kMessageBytes) {
-        const Measurement m = time_operation(operation, ranks, bytes, rule, target);
-        timings.push_back({operation, ranks, bytes, m.seconds, m.spread});
+TransportTimings measure_transport(const TransportRequest& request, const OnMeasured& on_measured) {
+  Ranks ranks(request);
+  TransportTimings result{int64_t(ranks.hosts().size()), {}};
+  for (const Group& group : groups_of(ranks.hosts())) {
+    ranks.run(group.members, [&](int rank) {
+      GroupMember member(ranks, rank, group, request.rule);
+      const auto size = int64_t(group.members.size());
+      for (const auto& [operation, name] : EnumNames<TransportOperation>::table()) {
+        if (operation == TransportOperation::send_receive && size > 2) continue;
+        for (const int64_t bytes : kMessageBytes) {
+          const Measurement m = member.time(operation, bytes);
+          if (member.speaks())
+            result.timings.push_back({operation, size, bytes, m.seconds, m.spread, group.hosts});
+        }
       }
-      on_measured();
-    }
+    });
+    on_measured();
   }
-  return timings;
+  // Nobody leaves before all are measured.
+  ranks.run(ranks.everybody(),
+            [&](int rank) { ranks.control().communicator(rank, ranks.everybody(), "end")->barrier(); });
+  return result;
 }
 
 double bus_bandwidth_bytes_per_s(const TransportTiming& t) {

@@ -14,6 +14,7 @@
 #include "runtime/cuda/cupti_counters.h"
 #include "runtime/cuda/cupti_trace.h"
 #include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/launch.h"
 #include "runtime/device/cuda_module.h"
 
 namespace mpt::runtime {
@@ -71,6 +72,23 @@ class CudaBackend final : public Backend {
   std::string device_name() const override { return properties_.name; }
   int64_t memory_bytes() const override { return int64_t(properties_.totalGlobalMem); }
 
+  std::vector<GpuDescription> describe_gpus() override {
+    std::vector<GpuDescription> gpus;
+    for (int gpu = 0; gpu < count_; ++gpu) {
+      GpuDescription& made = gpus.emplace_back();
+      char bus_id[32] = "";
+      size_t available = 0, total = 0;
+      cuda::check(cudaDeviceGetPCIBusId(bus_id, sizeof bus_id, gpu), "cudaDeviceGetPCIBusId");
+      cuda::check(cudaSetDevice(gpu), "cudaSetDevice");
+      cuda::check(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+      made.bus_id = bus_id;
+      made.memory_bytes = int64_t(total);
+      made.free_bytes = int64_t(available);
+      for (int peer = 0; peer < count_; ++peer) made.peers.push_back(rank_of_way(gpu, peer));
+    }
+    return gpus;
+  }
+
   std::string description() const override {
     int driver = 0, nccl = 0;
     cudaDriverGetVersion(&driver);
@@ -81,6 +99,17 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  static int64_t rank_of_way(int gpu, int peer) {
+    if (peer == gpu) return -1;
+    int reaches = 0, rank = 0;
+    cuda::check(cudaDeviceGetP2PAttribute(&reaches, cudaDevP2PAttrAccessSupported, gpu, peer),
+                "cudaDeviceGetP2PAttribute");
+    if (reaches == 0) return -1;
+    cuda::check(cudaDeviceGetP2PAttribute(&rank, cudaDevP2PAttrPerformanceRank, gpu, peer),
+                "cudaDeviceGetP2PAttribute");
+    return rank;
+  }
+
   // As the driver's tools write it: GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx.
   static std::string uuid_of(const cudaDeviceProp& properties) {
     std::string text = "GPU";

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/gpu_description.h"
 #include "runtime/comm/world.h"
 #include "runtime/device/device.h"
 #include "runtime/device/hardware_counters.h"
@@ -40,6 +41,8 @@ class Backend {
   /// Name of the devices, as the catalog and people know them, and their memory.
   virtual std::string device_name() const = 0;
   virtual int64_t memory_bytes() const = 0;
+  /// Every device, with its free memory and the others that it reaches directly.
+  virtual std::vector<GpuDescription> describe_gpus() = 0;
   /// One line for people: devices, driver, libraries.
   virtual std::string description() const = 0;
 };

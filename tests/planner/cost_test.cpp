@@ -242,6 +242,43 @@ TEST(ProfileCost, AnUnmeasuredGroupScalesFromTheNearestByTheFormula) {
   EXPECT_DOUBLE_EQ(time(1), 0.0);
 }
 
+// Between hosts: one rank of each as measured, more by the formula, and never from what a node did.
+TEST(ProfileCost, TakesTimesBetweenHostsWhereThereAreSome) {
+  Fixture f;
+  f.cluster.devices = 8;
+  f.cluster.devices_per_node = 2;
+  profiler::TransportTiming far{TransportOperation::all_reduce, 2, 1 << 20, 0.25, 0.0, 2};
+  f.profile.transport.push_back(far);
+  far.operation = TransportOperation::send_receive;
+  far.seconds = 0.125;
+  f.profile.transport.push_back(far);
+  const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
+  const auto time = [&](const GroupPlace& group) {
+    return source->collective_s(models::CollectiveKind::all_reduce, 1 << 20, group);
+  };
+  const auto formula = [&](const GroupPlace& group) {
+    return collective_s(models::CollectiveKind::all_reduce, 1 << 20, group, f.cluster);
+  };
+  EXPECT_DOUBLE_EQ(time({2, 4}), 0.25);
+  EXPECT_DOUBLE_EQ(time({4, 8}), 0.25 * formula({4, 8}) / formula({2, 4}));
+  EXPECT_LT(time({2, 2}), 0.01);
+  EXPECT_DOUBLE_EQ(source->transfer_s(1 << 20, 0, 2, 1), 0.125);
+  EXPECT_LT(source->transfer_s(1 << 20, 0, 1, 1), 0.01);
+}
+
+// Times of several sequences: each plan takes its own.
+TEST(ProfileCost, TakesTheSequenceOfThePlan) {
+  Fixture f;
+  std::vector<profiler::PieceTiming> longer = f.profile.pieces;
+  for (profiler::PieceTiming& t : longer) t.sequence = 32, t.seconds *= 3;
+  f.profile.pieces.insert(f.profile.pieces.end(), longer.begin(), longer.end());
+  const double usual = f.layer(1);
+  f.workload.sequence = 32;
+  f.source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
+  EXPECT_EQ(f.source->origin().source, "profile");
+  EXPECT_DOUBLE_EQ(f.layer(1), 3 * usual);
+}
+
 // One node of two hosts was measured: what goes over the link between them is the cluster file's to say.
 TEST(ProfileCost, ALinkBetweenNodesIsNotWhatWasMeasured) {
   Fixture f;

@@ -26,6 +26,7 @@ class SharedGpu final : public Backend {
   std::unique_ptr<HardwareCounters> make_hardware_counters(std::string&) override { return nullptr; }
   std::string device_name() const override { return "a GPU"; }
   int64_t memory_bytes() const override { return int64_t{1} << 30; }
+  std::vector<GpuDescription> describe_gpus() override { return {}; }
   std::string description() const override { return "one device for all ranks"; }
 };
 
