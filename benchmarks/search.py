@@ -2,7 +2,8 @@
 """Searches of whole spaces with their certificates: seconds and peak memory, and how both grow with the cluster.
 
 Usage: search.py FOLDER_OF_PROGRAMS [--quick]   (--quick has two small searches)
-One thread, but for the last lines. Seconds are of the search as the plan's certificate says; memory is the process's peak.
+One thread, but for the last lines. Seconds are of the search as the plan's certificate says; user is the process's time on
+its core, which other processes lengthen less, and memory its peak.
 """
 
 import json
@@ -37,21 +38,22 @@ def search(programs, model, cluster, batch, sequence, threads=1):
     _, status, usage = os.wait4(process.pid, 0)
     if status != 0:
         sys.exit(f"{' '.join(command)}\n{errors}")
-    return json.loads(output), usage.ru_maxrss / 1024
+    return json.loads(output), usage
 
 
 def main():
     programs, quick = sys.argv[1], "--quick" in sys.argv[2:]
     cases = CASES[2:4] if quick else CASES + LONG_CASES
     print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
-    print(f"{'model':<12} {'cluster':<33} {'batch':>6} {'devices':>8} {'layouts':>13} {'simulated':>9} {'seconds':>8} {'layouts/s':>10} "
-          f"{'memory':>8}  optimal")
+    print(f"{'model':<12} {'cluster':<33} {'batch':>6} {'devices':>8} {'layouts':>13} {'simulated':>9} {'seconds':>8} {'user':>6} "
+          f"{'layouts/s':>10} {'memory':>8}  optimal")
     growth = [] if quick else [case for _, some in GROWTH for case in some]
     for model, cluster, batch, sequence in cases + growth:
-        plan, megabytes = search(programs, model, cluster, batch, sequence)
+        plan, usage = search(programs, model, cluster, batch, sequence)
         c = plan["search"]
         print(f"{model:<12} {cluster:<33} {batch:>6} {plan['cluster']['devices']:>8} {c['layouts']:>13,} {c['simulated']:>9,} "
-              f"{c['seconds']:>8.2f} {c['layouts'] / c['seconds'] / 1e6:>8.1f} M {megabytes:>5.0f} MB  {c['optimal']}", flush=True)
+              f"{c['seconds']:>8.2f} {usage.ru_utime:>6.2f} {c['layouts'] / c['seconds'] / 1e6:>8.1f} M "
+              f"{usage.ru_maxrss / 1024:>5.0f} MB  {c['optimal']}", flush=True)
     threads = os.cpu_count()
     for model, cluster, batch, sequence in cases[:1] if quick else (CASES[0], LONG_CASES[0]):
         one, _ = search(programs, model, cluster, batch, sequence)

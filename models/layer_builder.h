@@ -41,7 +41,9 @@ class LayerBuilder {
         layer_(layer),
         tokens_(layout.micro_batch * sequence / layout.context),
         local_tokens_(layout.sequence_parallel ? tokens_ / layout.tensor : tokens_),
-        unit_(element_bytes(layout.precision)) {}
+        unit_(element_bytes(layout.precision)) {
+    program_.operators.reserve(kUsualOperators);
+  }
 
   const ModelSpec& model() const { return model_; }
   const Execution& execution() const { return layout_.execution; }
@@ -148,6 +150,8 @@ class LayerBuilder {
   LayerProgram take() { return std::move(program_); }
 
  private:
+  static constexpr size_t kUsualOperators = 24;  // no layer of today's models has more
+
   int64_t product_unit() {
     return last().shape.precision == Precision::fp8 && execution().keeps_fp8_inputs ? 1 : unit_;
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_program.h"
 
+#include <iterator>
+
 #include "models/layer_builder.h"
 
 namespace mpt::models {
@@ -173,8 +175,8 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
 
 LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   LayerProgram program = head_program(model, layout, sequence);
-  const auto append = [&](const std::vector<Operator>& operators) {
-    program.operators.insert(program.operators.end(), operators.begin(), operators.end());
+  const auto append = [&](LayerProgram part) {
+    std::move(part.operators.begin(), part.operators.end(), std::back_inserter(program.operators));
   };
   for (int64_t i = 0; i < model.next_token_layers; ++i) {
     LayerBuilder before(model, layout, sequence, 0), behind(model, layout, sequence, 0);
@@ -192,9 +194,9 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
     for (Operator& op : loss.operators) {
       if (op.shape.kind == OperatorKind::linear) op.parameters = 0;
     }
-    append(before.take().operators);
-    append(layer_program(model, model.layers - 1, layout, sequence).operators);
-    append(loss.operators);
+    append(before.take());
+    append(layer_program(model, model.layers - 1, layout, sequence));
+    append(std::move(loss));
   }
   return program;
 }

@@ -59,31 +59,30 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
 // Threads of a search share it.
 class KnownOperators {
  public:
+  using Seconds = std::array<double, 3>;  // forward, input gradient, weight gradient
+
   template <class F>
-  double get(const OperatorShape& shape, Phase phase, F&& price) const {
+  Seconds get(const OperatorShape& shape, F&& price) const {
     {
       const std::lock_guard lock(mutex_);
-      const auto found = seconds_.find(shape);
-      if (found != seconds_.end() && found->second[index(phase)] >= 0.0) return found->second[index(phase)];
+      if (const auto found = seconds_.find(shape); found != seconds_.end()) return found->second;
     }
-    const double seconds = price();
+    const Seconds seconds{price(Phase::forward), price(Phase::input_gradient), price(Phase::weight_gradient)};
     const std::lock_guard lock(mutex_);
-    seconds_.try_emplace(shape, kUnknown).first->second[index(phase)] = seconds;
+    seconds_.emplace(shape, seconds);
     return seconds;
+  }
+  static double of(const Seconds& seconds, Phase phase) {
+    return seconds[phase == Phase::forward ? 0 : phase == Phase::input_gradient ? 1 : 2];
   }
 
  private:
-  using Seconds = std::array<double, 3>;  // forward, input gradient, weight gradient
-  static constexpr Seconds kUnknown{-1.0, -1.0, -1.0};
-  static size_t index(Phase phase) {
-    return phase == Phase::forward ? 0 : phase == Phase::input_gradient ? 1 : 2;
-  }
   struct Hash {
     size_t operator()(const OperatorShape& s) const {
       uint64_t hash = uint64_t(s.kind) * 64 + uint64_t(s.precision) * 2 + uint64_t(s.gated);
       for (const int64_t size : {s.rows, s.columns, s.inner, s.batch, s.sequence, s.heads, s.kv_heads,
                                  s.head_dim, s.value_head_dim, s.context})
-        hash = (hash ^ (hash >> 29) ^ uint64_t(size)) * 0x9e3779b97f4a7c15;
+        hash = (hash ^ (hash >> 29) ^ uint64_t(size)) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
       return hash ^ (hash >> 32);
     }
   };
@@ -107,8 +106,14 @@ class KernelCost final : public CostSource {
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
-    std::array<PieceSeconds, 3> pieces = sums_of_operators(
-        program, piece, [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+    const models::Operator* last = nullptr;  // asked for all its phases in turn
+    KnownOperators::Seconds seconds{};
+    std::array<PieceSeconds, 3> pieces =
+        sums_of_operators(program, piece, [&](const models::Operator& op, Phase phase) {
+          if (&op != last) seconds = phases_s(op.shape);
+          last = &op;
+          return KnownOperators::of(seconds, phase);
+        });
     if (execution_.graphs || execution_.launch_us <= 0.0) return pieces;
     const auto host =
         sums_of_operators(program, piece, [&](const models::Operator& op, Phase p) { return host_s(op, p); });
@@ -140,16 +145,7 @@ class KernelCost final : public CostSource {
   }
 
   double operator_s(const OperatorShape& s, Phase phase) const override {
-    switch (s.kind) {
-      case OperatorKind::linear:
-        return known_.get(s, phase, [&] { return product_s(s, phase) * wider(s.precision); });
-      case OperatorKind::expert_linear:
-        return known_.get(s, phase, [&] { return grouped_s(s, phase) * wider(s.precision); });
-      case OperatorKind::attention:
-        return known_.get(s, phase, [&] { return attention_s(s, phase) * wider(s.precision); });
-      default:
-        return phase == Phase::weight_gradient ? 0.0 : elementwise_s(s, phase);
-    }
+    return KnownOperators::of(phases_s(s), phase);
   }
 
   double collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
@@ -197,6 +193,19 @@ class KernelCost final : public CostSource {
   }
 
  private:
+  KnownOperators::Seconds phases_s(const OperatorShape& s) const {
+    switch (s.kind) {
+      case OperatorKind::linear:
+        return known_.get(s, [&](Phase phase) { return product_s(s, phase) * wider(s.precision); });
+      case OperatorKind::expert_linear:
+        return known_.get(s, [&](Phase phase) { return grouped_s(s, phase) * wider(s.precision); });
+      case OperatorKind::attention:
+        return known_.get(s, [&](Phase phase) { return attention_s(s, phase) * wider(s.precision); });
+      default:
+        return {elementwise_s(s, Phase::forward), elementwise_s(s, Phase::input_gradient), 0.0};
+    }
+  }
+
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
   static constexpr double kFastLink = 60e9;
   static constexpr double kBlackwell = 4e15;  // fp8 FLOP/s that no data-centre chip before it has

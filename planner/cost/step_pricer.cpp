@@ -257,7 +257,8 @@ void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_
 // On the slowest of its devices.
 StepPricer::PricedStage StepPricer::price(const StageKind& kind, Recompute recompute) {
   PricedStage slowest;
-  for (size_t d = 0; d < devices_.sources.size(); ++d) {
+  if (devices_.sources.size() == 1) slowest = price_on(0, kind, recompute);
+  for (size_t d = 0; d < devices_.sources.size() && devices_.sources.size() > 1; ++d) {
     if (!(kind.devices >> d & 1)) continue;
     const PricedStage priced = price_on(d, kind, recompute);
     for (size_t k = 0; k < kInstructionKinds; ++k) {

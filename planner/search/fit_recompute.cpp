@@ -9,11 +9,13 @@ namespace {
 class Fitting {
  public:
   Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-          const StageKinds& stages, const ActivationPeaks& peaks, std::span<const StageSlots> slots)
+          const StageKinds& stages, const ActivationPeaks& peaks, std::span<const StageSlots> slots,
+          bool all_fit)
       : split_(split),
         stages_(stages),
         peaks_(peaks),
         slots_(slots),
+        all_fit_(all_fit),
         layout_(layout),
         counts_(stages.kind_of_stage.size(), 0),
         footprint_of_stage_(counts_.size(), 0),
@@ -42,7 +44,7 @@ class Fitting {
   bool fit(int rank) {
     int64_t layers = 0;
     for (const int s : peaks_.stages(size_t(rank))) layers += layers_of(size_t(s));
-    if (!fits(rank, layers)) return false;
+    if (!all_fit_ && !fits(rank, layers)) return false;
     int64_t low = 0, high = layers;
     while (low < high) {
       const int64_t middle = (low + high) / 2;
@@ -52,7 +54,8 @@ class Fitting {
         low = middle + 1;
       }
     }
-    return fits(rank, high);
+    recompute(rank, high);
+    return true;
   }
 
   // Index of the footprint of a stage with as many recomputed layers.
@@ -66,9 +69,8 @@ class Fitting {
     return uint16_t(index);
   }
 
-  // With `count` recomputed layers on the rank. A few more recomputed layers may need more workspace than
-  // they save, so what is returned at last is checked again.
-  bool fits(int rank, int64_t count) {
+  // Of the rank's layers the first `count`. Returns the bytes of its transfer slots.
+  int64_t recompute(int rank, int64_t count) {
     int64_t slots = 0;
     for (const int stage : peaks_.stages(size_t(rank))) {
       const auto s = size_t(stage);
@@ -78,6 +80,13 @@ class Fitting {
       footprint_of_stage_[s] = footprint(stages_.kind_of_stage[s], here);
       if (!slots_.empty()) slots += slots_[s].total() * footprints_[footprint_of_stage_[s]].slot_bytes();
     }
+    return slots;
+  }
+
+  // With `count` recomputed layers on the rank. A few more recomputed layers may need more workspace than
+  // they save, so what is chosen at last is always one that was asked for.
+  bool fits(int rank, int64_t count) {
+    const int64_t slots = recompute(rank, count);
     return peaks_.rank_fits(size_t(rank), {footprints_, footprint_of_stage_}, limits_[size_t(rank)] - slots);
   }
 
@@ -85,6 +94,7 @@ class Fitting {
   const StageKinds& stages_;
   const ActivationPeaks& peaks_;
   std::span<const StageSlots> slots_;
+  const bool all_fit_;
   Layout layout_;                // of one stage, as far as recompute goes
   std::vector<int64_t> counts_;  // by stage, like the next
   std::vector<uint16_t> footprint_of_stage_;
@@ -99,8 +109,9 @@ class Fitting {
 
 FittedRecompute fit_recompute(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
                               const StageKinds& stages, const ActivationPeaks& peaks,
-                              std::span<const StageSlots> slots, const FirstRankIsTooSlow& too_slow) {
-  return Fitting(problem, split, layout, stages, peaks, slots).run(too_slow);
+                              std::span<const StageSlots> slots, bool all_fit,
+                              const FirstRankIsTooSlow& too_slow) {
+  return Fitting(problem, split, layout, stages, peaks, slots, all_fit).run(too_slow);
 }
 
 }  // namespace mpt::planner

@@ -7,11 +7,19 @@
 
 namespace mpt::planner {
 
+size_t LayoutResolver::SplitHash::operator()(const SplitKey& key) const {
+  uint64_t hash =
+      uint64_t(key.context_method) * 4 + uint64_t(key.sequence_parallel) * 2 + uint64_t(key.copies_embedding);
+  for (const int64_t degree : {key.tensor, key.context, key.expert, key.expert_split, key.micro_batch})
+    hash = (hash ^ (hash >> 29) ^ uint64_t(degree)) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
+  return hash ^ (hash >> 32);
+}
+
 SharedSplit LayoutResolver::split_of(const Layout& l) {
   // The layers behind the head have a copy of the embedding where that lies on another rank.
   const bool copies_embedding = problem_.model.next_token_layers > 0 && l.pipeline > 1;
-  const SplitKey key{l.tensor,         l.context,           l.context_method, l.expert,
-                     l.expert_split(), l.sequence_parallel, l.micro_batch,    copies_embedding};
+  const SplitKey key{l.tensor,         l.context,           l.expert,        l.expert_split(), l.micro_batch,
+                     l.context_method, l.sequence_parallel, copies_embedding};
   if (last_split_ && key == last_key_) return last_split_;
   SharedSplit& split = splits_[key];
   if (!split) {
@@ -114,13 +122,13 @@ Layout LayoutResolver::layout(const Family& family, const Member& member) {
 }
 
 LayoutResolver::Fit LayoutResolver::fit(Layout& layout, const StageKinds& stages, bool with_transfer_buffers,
-                                        const FirstRankIsTooSlow& too_slow) {
+                                        bool all_fit, const FirstRankIsTooSlow& too_slow) {
   layout.recompute = Recompute::full;
   layout.recomputed_layers.clear();
   const auto made = with_transfer_buffers ? program(layout) : nullptr;
   const std::span<const StageSlots> slots = made ? std::span(made->slots) : std::span<const StageSlots>();
   auto [known, counts] =
-      fit_recompute(problem_, *split_of(layout), layout, stages, *peaks(layout), slots, too_slow);
+      fit_recompute(problem_, *split_of(layout), layout, stages, *peaks(layout), slots, all_fit, too_slow);
   if (known == FittedRecompute::Known::over_memory) return Fit::over_memory;
   if (known == FittedRecompute::Known::too_slow) return Fit::too_slow;
   const bool none = std::all_of(counts.begin(), counts.end(), [](int64_t n) { return n == 0; });

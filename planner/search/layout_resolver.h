@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "planner/cost/step_pricer.h"
@@ -43,7 +44,7 @@ class LayoutResolver {
   /// or of all layers, which is another layout's name; `over_memory`: of all layers, and that is not enough.
   /// Without transfer buffers, which only lowering can count, it needs no program and asks for no more layers
   /// than with them. `stages`: the layout's.
-  Fit fit(Layout& layout, const StageKinds& stages, bool with_transfer_buffers,
+  Fit fit(Layout& layout, const StageKinds& stages, bool with_transfer_buffers, bool all_fit = false,
           const FirstRankIsTooSlow& too_slow = {});
 
   /// Of a layout whose schedule is made to measure: of the leanest named one in its place, to which recompute
@@ -54,7 +55,15 @@ class LayoutResolver {
   ProgramCache& programs() { return programs_; }
 
  private:
-  using SplitKey = std::tuple<int64_t, int64_t, ContextMethod, int64_t, int64_t, bool, int64_t, bool>;
+  struct SplitKey {
+    int64_t tensor = 0, context = 0, expert = 0, expert_split = 0, micro_batch = 0;
+    ContextMethod context_method{};
+    bool sequence_parallel = false, copies_embedding = false;
+    bool operator==(const SplitKey&) const = default;
+  };
+  struct SplitHash {
+    size_t operator()(const SplitKey& key) const;
+  };
 
   // Layers of each stage; equal ones are one and the same.
   using Division = const std::vector<int64_t>*;
@@ -66,7 +75,7 @@ class LayoutResolver {
   bool is_twin(const Layout& layout, const Member& member, Division division);
 
   const SearchProblem& problem_;
-  std::map<SplitKey, SharedSplit> splits_;
+  std::unordered_map<SplitKey, SharedSplit, SplitHash> splits_;
   std::map<std::tuple<int64_t, int64_t, ContextMethod, bool, int64_t>, SharedSplit> but_for_experts_;
   SplitKey last_key_{};  // families of one split follow each other
   SharedSplit last_split_;

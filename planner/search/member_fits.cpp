@@ -7,14 +7,15 @@ namespace mpt::planner {
 
 MemberFits::MemberFits(const SearchProblem& problem, LayoutResolver& resolver, const Layout& layout,
                        const MemberList& list)
-    : resolver_(resolver),
+    : programs_(resolver.programs()),
+      micro_batches_(micro_batches(layout, problem.workload)),
       list_(list),
       split_(resolver.split_of(layout)),
       layout_(layout),
       limits_(limits_of_ranks(problem, layout)),
       known_(list.divisions) {}
 
-bool MemberFits::fits(size_t m, const StageKinds& stages) {
+MemberFits::Fits MemberFits::fits(size_t m, const StageKinds& stages) {
   const Member& member = list_.members[m];
   const Recompute recompute = recompute_of(member.recompute);
   Known& known = known_[list_.division_of_member[m]][size_t(recompute)];
@@ -24,22 +25,23 @@ bool MemberFits::fits(size_t m, const StageKinds& stages) {
     for (const StageContent& content : stages.contents)
       known.footprints.push_back(split_->pieces.footprint(layout_, content, 0));
     known.above_floors = above_floors(known, stages);
+    known.fits.resize(schedule_catalog().size());
   }
-  if (!known.above_floors) return false;
+  if (!known.above_floors) return Fits::no;
   const std::vector<ScheduleEntry>& entries = schedule_catalog();
   if (!entries[member.schedule].made_to_measure) return fits(member.schedule, known, stages);
   if (member.recompute == RecomputeChoice::fitted)
     return fits(size_t(&leanest_schedule(entries[member.schedule], member.chunks) - entries.data()), known,
                 stages);
-  for (size_t named = 0; named < entries.size(); ++named) {
+  Fits best = Fits::no;
+  for (size_t named = 0; named < entries.size() && best != Fits::yes; ++named) {
     const ScheduleEntry& entry = entries[named];
     if (entry.made_to_measure || member.chunks < entry.min_chunks || member.chunks > entry.max_chunks)
       continue;
-    if (entry.placement(int(layout_.pipeline), member.chunks) == stages.rank_of_stage &&
-        fits(named, known, stages))
-      return true;
+    if (entry.placement(int(layout_.pipeline), member.chunks) != stages.rank_of_stage) continue;
+    if (const Fits fits = this->fits(named, known, stages); fits != Fits::no) best = fits;
   }
-  return false;
+  return best;
 }
 
 // Whatever the schedule, as memory_floors() says: the state, and one micro-batch in one stage.
@@ -61,14 +63,15 @@ bool MemberFits::above_floors(const Known& known, const StageKinds& stages) cons
   return true;
 }
 
-bool MemberFits::fits(size_t schedule, Known& known, const StageKinds& stages) {
-  const uint32_t bit = uint32_t(1) << schedule;
-  if ((known.asked & bit) == 0) {
-    known.asked |= bit;
-    layout_.schedule = schedule_catalog()[schedule].name;
-    if (resolver_.peaks(layout_)->fit({known.footprints, stages.kind_of_stage}, limits_)) known.fit |= bit;
-  }
-  return (known.fit & bit) != 0;
+MemberFits::Fits MemberFits::fits(size_t schedule, Known& known, const StageKinds& stages) {
+  std::optional<Fits>& fits = known.fits[schedule];
+  if (fits) return *fits;
+  layout_.schedule = schedule_catalog()[schedule].name;
+  const auto peaks = programs_.known_peaks(layout_, micro_batches_);
+  fits = peaks == nullptr                                                ? Fits::unknown
+         : peaks->fit({known.footprints, stages.kind_of_stage}, limits_) ? Fits::yes
+                                                                         : Fits::no;
+  return *fits;
 }
 
 }  // namespace mpt::planner

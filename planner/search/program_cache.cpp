@@ -81,6 +81,12 @@ std::shared_ptr<const ActivationPeaks> ProgramCache::peaks(const Layout& layout,
   return made;
 }
 
+std::shared_ptr<const ActivationPeaks> ProgramCache::known_peaks(const Layout& layout,
+                                                                 int64_t micro_batches) const {
+  const auto found = peaks_.by_key.find(schedule_key(layout, micro_batches));
+  return found == peaks_.by_key.end() ? nullptr : found->second;
+}
+
 std::shared_ptr<const OrderBound> ProgramCache::order(const Layout& layout, int64_t micro_batches) {
   const Key key = schedule_key(layout, micro_batches);
   if (const auto found = orders_.by_key.find(key); found != orders_.by_key.end()) return found->second;

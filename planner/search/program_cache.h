@@ -28,6 +28,8 @@ class ProgramCache {
   /// Of a layout whose schedule is made to measure: the leanest named one in its place.
   std::shared_ptr<const Schedule> schedule(const Layout& layout, int64_t micro_batches);
   std::shared_ptr<const ActivationPeaks> peaks(const Layout& layout, int64_t micro_batches);
+  /// The same where it is at hand, else null.
+  std::shared_ptr<const ActivationPeaks> known_peaks(const Layout& layout, int64_t micro_batches) const;
   std::shared_ptr<const OrderBound> order(const Layout& layout, int64_t micro_batches);
   /// `tied`: the model ties its embeddings.
   std::shared_ptr<const StepProgram> program(const Layout& layout, int64_t micro_batches, bool tied);

@@ -24,9 +24,10 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// How far what waits is known. A member with fitted recompute waits again under the bound that its fitted
-// layers give, first fitted without transfer buffers, which costs no program, then with them.
-enum class Known : uint8_t { family, member, fitted_without_buffers, fitted };
+// How far what waits is known. That a member fits, but for its transfer buffers, is often known early. A
+// member with fitted recompute waits again under the bound that its fitted layers give, first fitted without
+// transfer buffers, which costs no program, then with them.
+enum class Known : uint8_t { family, member, member_that_fits, fitted_without_buffers, fitted };
 
 struct Waiting {
   double bound_s = 0.0;
@@ -241,10 +242,12 @@ class SearchShare::Impl {
         continue;
       }
       ++waiting_;
-      if (memory.fits(m, bounds.stages(m))) {
-        queue_.push({*bound_s, f, Known::member, list.members[m], -1});
-      } else {
+      const MemberFits::Fits fits = memory.fits(m, bounds.stages(m));
+      if (fits == MemberFits::Fits::no) {
         too_large_.push_back({*bound_s, f});
+      } else {
+        const bool sure = fits == MemberFits::Fits::yes;
+        queue_.push({*bound_s, f, sure ? Known::member_that_fits : Known::member, list.members[m], -1});
       }
     }
   }
@@ -296,18 +299,23 @@ class SearchShare::Impl {
     if (w.member.recompute == RecomputeChoice::fitted && w.known != Known::fitted)
       return fit(w, std::move(layout));
     const SharedSplit split = resolver_.split_of(layout);
+    const bool made = schedule_catalog()[w.member.schedule].made_to_measure;
+    const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
+    if (w.known == Known::member && !made &&
+        !resolver_.peaks(layout)->fit(models::stage_footprints(split->pieces, problem_.model, layout),
+                                      limits))
+      return drop_for_memory(w.family);
     const StepCost cost =
         cost_of(problem_, *split, layout,
                 schedule_catalog()[w.member.schedule].placement(int(layout.pipeline), int(layout.chunks)));
     const double slowest_s = last_kept_s();
-    if (schedule_catalog()[w.member.schedule].made_to_measure) return settle_made(w, std::move(layout), cost);
+    if (made) return settle_made(w, std::move(layout), cost);
     const double best_rate = contention_of(problem_, layout).best(layout.pipeline).of_one;
     if (resolver_.order(layout)->seconds(layout, cost, best_rate) > slowest_s) {
       ++certificate().over_bound;
       return;
     }
     const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
-    const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
     std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
     const auto program = resolver_.program(layout);
     add_slots(*program, footprints, peaks);
@@ -342,11 +350,12 @@ class SearchShare::Impl {
     const StageKinds& stages = *resolver_.stages(family(w.family).layout, w.member);
     const SharedSplit split = resolver_.split_of(layout);
     const FittedBounds bounds(problem_, *split, layout, stages);
-    // With all its layers recomputed the layout fits but for buffers, so time is what decides.
+    // Where it fits with all its layers recomputed, buffers left out, time is what decides.
+    const bool all_fit = w.known == Known::member_that_fits;
     const auto too_slow = [&](std::span<const int64_t> recomputed_layers) {
-      return !with_buffers && bounds.first_rank_s(recomputed_layers) > last_kept_s();
+      return all_fit && bounds.first_rank_s(recomputed_layers) > last_kept_s();
     };
-    switch (resolver_.fit(layout, stages, with_buffers, too_slow)) {
+    switch (resolver_.fit(layout, stages, with_buffers, all_fit, too_slow)) {
       case LayoutResolver::Fit::too_slow:
         ++certificate().over_bound;
         return;

@@ -18,14 +18,14 @@ namespace mpt::planner {
 /// Most splits whose near misses a search tells.
 inline constexpr size_t kFamiliesTold = 6;
 
-/// The fastest layouts so far. Ties go to less memory, then to the simpler split.
+/// The fastest layouts so far. Ties go to less memory, then to the simpler split and order of ranks.
 struct Kept {
   double step_time_s;
   int64_t peak_bytes;
   Layout layout;
   auto key() const {
     return std::tie(step_time_s, peak_bytes, layout.tensor, layout.context, layout.pipeline, layout.chunks,
-                    layout.zero, layout.schedule);
+                    layout.zero, layout.schedule, layout.order);
   }
 };
 

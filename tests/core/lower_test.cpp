@@ -176,7 +176,11 @@ TEST(Lower, TiedEmbeddingIsReducedOnlyBetweenApartStages) {
 }
 
 TEST(Lower, PeaksWithoutSlotsAreTheProgramsPeaksLessItsSlots) {
-  for (const Case& c : cases()) {
+  std::vector<Case> all = cases();
+  for (const int p : {1, 2, 4}) {
+    for (const int m : {p, 3 * p, 16}) all.push_back({"interleaved", p, 6, m, 1});  // more than have moments
+  }
+  for (const Case& c : all) {
     const Schedule schedule =
         find_schedule(c.schedule, "test").generate(c.pipeline, c.chunks, c.micro_batches);
     const auto footprints = test::distinct_footprints(c.pipeline * c.chunks);
@@ -185,7 +189,17 @@ TEST(Lower, PeaksWithoutSlotsAreTheProgramsPeaksLessItsSlots) {
     for (size_t s = 0; s < footprints.size(); ++s)
       expected[size_t(program.rank_of_stage[s])] -= program.slots[s].total() * footprints[s].boundary_bytes;
     EXPECT_EQ(peak_bytes_without_slots(schedule, footprints), expected) << c.schedule;
-    EXPECT_EQ(ActivationPeaks(std::make_shared<const Schedule>(schedule)).peak_bytes(footprints), expected)
+    const ActivationPeaks peaks(std::make_shared<const Schedule>(schedule));
+    EXPECT_EQ(peaks.peak_bytes(footprints), expected) << c.schedule;
+    for (size_t r = 0; r < expected.size(); ++r) {
+      EXPECT_TRUE(peaks.rank_fits(r, footprints, expected[r])) << c.schedule;
+      EXPECT_FALSE(peaks.rank_fits(r, footprints, expected[r] - 1)) << c.schedule;
+    }
+    // The stages of a rank alike.
+    std::vector<uint16_t> rank_of_stage(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end());
+    std::vector<StageFootprint> alike;
+    for (const uint16_t rank : rank_of_stage) alike.push_back(footprints[rank]);
+    EXPECT_EQ(peaks.peak_bytes({footprints, rank_of_stage}), peak_bytes_without_slots(schedule, alike))
         << c.schedule;
   }
 }
