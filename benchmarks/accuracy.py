@@ -64,6 +64,9 @@ def main():
     style = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON]
     worst = sorted(error, key=lambda i: -abs(error[i]))
     far = [i for i in worst if abs(error[i]) > 0.25]
+    memory = {r["id"]: r["predicted_peak_mem_gib"] / r["measured_peak_mem_gib"] - 1
+              for r in report["runs"] if not r["skipped"] and r["measured_peak_mem_gib"]}
+    full = sorted((i for i in memory if abs(memory[i]) > 0.1), key=lambda i: -abs(memory[i]))
     s = report["summary"]
     old = open(PAGE).read() if os.path.exists(PAGE) else ""
     kept = re.search(r"<!-- left out -->\n(.*?)\n<!-- end -->", old, re.S)
@@ -89,6 +92,7 @@ are predicted. An error is (predicted - measured) / measured; means are of its a
 - Megatron-style frameworks and torchtitan, dense, bf16 and fp16: {mean_of(dense)}
 - the same with experts and fp8: {mean_of(style)}
 - all: {mean_of([abs(e) for e in error.values()])}; {len(far)} runs are off by more than 25 %
+- peak memory: {mean_of([abs(e) for e in memory.values()])}; {len(full)} runs are off by more than 10 %
 - the planner's memory limit would refuse {len(unfit)} of the runs that ran: {', '.join(unfit) or 'none'}
 
 ## By source
@@ -131,7 +135,13 @@ known of a framework (`models/frameworks/`) stays.
 
 | run | error | reason |
 | --- | --- | --- |
-""" + "\n".join(f"| {i} | {error[i] * 100:+.0f} % | {reasons.get(i, 'none found yet')} |" for i in far[10:]) + f"""
+""" + "\n".join(f"| {i} | {error[i] * 100:+.0f} % | {reasons.get(i, 'none found yet')} |" for i in far[10:]) + """
+
+## Memory off by more than 10 %
+
+| run | error | reason |
+| --- | --- | --- |
+""" + "\n".join(f"| {i} | {memory[i] * 100:+.0f} % | {reasons['memory'].get(i, 'none found yet')} |" for i in full) + f"""
 
 ## Interpolation of the kernel tables
 
