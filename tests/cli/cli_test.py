@@ -7,6 +7,7 @@ Usage: cli_test.py FOLDER_OF_PROGRAMS
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -75,6 +76,31 @@ def first_use(folder):
         FAILURES.append(f"run: the log is not six steps of falling loss: {rows}")
     json.load(open(f"{folder}/trace.json"))
     return model, text, profile, plan, base
+
+
+def profile_of_two_hosts(folder, model):
+    """Two processes that take each other for hosts, and pieces at two sequences."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    path = f"{folder}/hosts.json"
+    processes = []
+    for rank in range(2):
+        env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        command = [os.path.join(PROGRAMS, "mpt-profile"), "--model", model, "--seq", "16,32", "--quick", "--max-micro-batch", "1", "--max-ranks", "2",
+                   "--max-tensor", "1", "-o", path]
+        processes.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    done = [subprocess.CompletedProcess([], p.returncode, *output) for p, output in [(p, p.communicate(timeout=200)) for p in processes]]
+    expect("profile of two hosts", done[0], 0, "hosts", "bus bandwidth", "wrote")
+    expect("profile of two hosts, the other process", done[1], 0)
+    measured = json.load(open(path))
+    groups = {(t["group"], t.get("hosts", 1)) for t in measured["transport"]}
+    sequences = {p["sequence"] for p in measured["pieces"]}
+    if measured["machine"]["hosts"] != 2 or groups != {(2, 1), (2, 2), (4, 2)} or sequences != {16, 32} or done[1].stdout:
+        FAILURES.append(f"profile of two hosts: {groups}, {sequences}, {done[1].stdout}")
+    for sequence in (16, 32):
+        expect(f"plan at {sequence} of two sequences", run("mpt-plan", "--model", model, "--cluster", "this-machine:2", "--profile", path, "--global-batch", 8,
+                                                         "--seq", sequence, "-o", f"{folder}/of_two.json"), 0, "Costs: profile of")
 
 
 def wrong_profile(folder, model, profile):
@@ -508,6 +534,7 @@ def published_runs(folder):
 with tempfile.TemporaryDirectory() as folder:
     model, text, profile, plan, base = first_use(folder)
     wrong_profile(folder, model, profile)
+    profile_of_two_hosts(folder, model)
     wrong_plan(folder, model, profile, base)
     plan_commands(folder, base, profile)
     other_clusters(folder)

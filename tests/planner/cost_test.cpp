@@ -247,9 +247,9 @@ TEST(ProfileCost, TakesTimesBetweenHostsWhereThereAreSome) {
   Fixture f;
   f.cluster.devices = 8;
   f.cluster.devices_per_node = 2;
-  profiler::TransportTiming far{TransportOperation::all_reduce, 2, 1 << 20, 0.25, 0.0, 2};
+  profiler::TransportTiming far{profiler::TransportOperation::all_reduce, 2, 1 << 20, 0.25, 0.0, 2};
   f.profile.transport.push_back(far);
-  far.operation = TransportOperation::send_receive;
+  far.operation = profiler::TransportOperation::send_receive;
   far.seconds = 0.125;
   f.profile.transport.push_back(far);
   const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
