@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "models/footprint.h"
+#include "models/framework.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 
@@ -185,6 +186,30 @@ TEST(LayerProgram, NextTokenLayersComeBehindTheHead) {
   const double layer = double(saved_bytes(layer_program(m, 60, layout, 4096), Recompute::none));
   EXPECT_NEAR(double(saved_bytes(last_stage_program(m, layout, 4096), Recompute::none)) / (2 * head + layer),
               1.0, 0.1);
+}
+
+// The runtime sends each copy to both halves of its expert; Megatron Core sends it once and gathers it there.
+// What arrives is the same.
+TEST(LayerProgram, CopiesReachEveryPartOfASplitExpert) {
+  const ModelSpec m = load_model("mixtral-8x7b");
+  Layout layout = layout_of(2);
+  layout.sequence_parallel = true;
+  layout.data = layout.expert = layout.expert_tensor = 2;
+  const int64_t sequence = 64, own = sequence / 2 * m.moe->experts_per_token * m.hidden * 4;
+  const auto collectives = [&] {
+    std::vector<Collective> found;
+    for (const Operator& op : layer_program(m, 0, layout, sequence).operators) {
+      if (op.name == "mlp.experts_up") found = op.forward_collectives;
+    }
+    return found;
+  };
+  EXPECT_TRUE(sends_to_parts(layout));
+  const Collective to_parts{CollectiveKind::all_to_all, CollectiveGroup::expert, 2 * own};
+  EXPECT_EQ(collectives(), std::vector<Collective>{to_parts});
+  layout.execution = load_framework("megatron-core", "test");
+  const Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, own};
+  const Collective gather{CollectiveKind::all_gather, CollectiveGroup::expert_tensor, 2 * own};
+  EXPECT_EQ(collectives(), (std::vector<Collective>{exchange, gather}));
 }
 
 TEST(LayerProgram, FullRecomputeKeepsTheInputAlone) {
