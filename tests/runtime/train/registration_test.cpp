@@ -124,7 +124,8 @@ class NotingBackend final : public Backend {
  public:
   explicit NotingBackend(Seen& seen) : seen_(seen) {}
   int device_count() const override { return 1; }
-  std::unique_ptr<Device> make_device(int) override { return make_cpu_device(); }
+  std::unique_ptr<Device> make_device(int, const DeviceOptions&) override { return make_cpu_device(); }
+  std::vector<GpuDescription> describe_gpus() override { return {}; }
   std::unique_ptr<World> make_world(World& control, const std::vector<Device*>&,
                                     std::chrono::milliseconds) override {
     return std::make_unique<NotingWorld>(control, seen_);
