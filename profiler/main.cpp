@@ -8,7 +8,6 @@
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_profile.h"
 #include "profiler/measure/profile_machine.h"
-#include "runtime/nn/rank_sizes.h"
 
 namespace mpt {
 namespace {
@@ -101,7 +100,6 @@ int run(int argc, char** argv) {
   o.request.precision = *enum_value<Precision>(precision);
   o.request.target = profiler::target_of(backend.get(), o.request.precision);
   o.request.model = models::load_model(o.model);
-  runtime::check_supported(o.request.model, Layout{});
   for (const int64_t sequence : o.request.sequences) {
     if (sequence <= o.request.model.max_positions) continue;
     throw UserError(Problem{

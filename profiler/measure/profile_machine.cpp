@@ -15,6 +15,7 @@
 #include "profiler/measure/progress.h"
 #include "profiler/measure/transport.h"
 #include "reports/table.h"
+#include "runtime/nn/rank_sizes.h"
 
 namespace mpt::profiler {
 namespace {
@@ -70,6 +71,44 @@ std::string with_spread(const PieceTiming* timing) {
              : fmt::format("{} ±{:.0f}%", format_seconds(timing->seconds), timing->spread * 100);
 }
 
+std::string shape_text(const models::OperatorShape& s) {
+  if (s.kind == models::OperatorKind::attention)
+    return fmt::format("{} x {} tokens, {} heads of {}", s.batch, s.sequence, s.heads, s.head_dim);
+  return s.inner > 0 ? fmt::format("{} x {} x {}", s.rows, s.columns, s.inner)
+                     : fmt::format("{} x {}", s.rows, s.columns);
+}
+
+// What an operator achieved: products and attention in FLOP/s, what only moves memory in bytes/s.
+std::string rate_text(const OperatorTiming& t) {
+  const bool forward = t.phase == Phase::forward;
+  const double input = models::input_gradient_flop(t.shape), weight = models::weight_gradient_flop(t.shape);
+  const double flop = forward                             ? models::forward_flop(t.shape)
+                      : t.phase == Phase::input_gradient  ? input
+                      : t.phase == Phase::weight_gradient ? weight
+                                                          : input + weight;
+  if (flop > 0.0) return format_flop_rate(flop / t.seconds);
+  return format_bandwidth(
+      (forward ? models::forward_bytes_moved(t.shape) : models::backward_bytes_moved(t.shape)) / t.seconds);
+}
+
+std::string slowest_operators(const Profile& profile) {
+  constexpr size_t kShown = 10;
+  std::vector<OperatorTiming> slowest = profile.operators;
+  std::erase_if(slowest, [](const OperatorTiming& t) { return t.seconds <= 0.0; });
+  std::stable_sort(slowest.begin(), slowest.end(),
+                   [](const OperatorTiming& a, const OperatorTiming& b) { return a.seconds > b.seconds; });
+  slowest.resize(std::min(slowest.size(), kShown));
+  reports::Table table({{"slowest operators", reports::Align::left},
+                        {"shape", reports::Align::left},
+                        {"pass", reports::Align::left},
+                        {"time"},
+                        {"achieved"}});
+  for (const OperatorTiming& t : slowest)
+    table.add_row({enum_name(t.shape.kind), shape_text(t.shape), enum_name(t.phase),
+                   format_seconds(t.seconds), rate_text(t)});
+  return table.text() + "\n";
+}
+
 std::string gpu_line(const GpuDescription& gpu) {
   std::string reached;
   for (size_t peer = 0; peer < gpu.peers.size(); ++peer) {
@@ -98,6 +137,7 @@ std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t seque
 }
 
 Profile profile_machine(const ProfileRequest& request) {
+  runtime::check_supported(request.model, Layout{});
   MachineDescription machine = describe_machine();
   int64_t most_ranks = request.max_ranks;
   if (runtime::Backend* const backend = request.target.backend) {
@@ -189,7 +229,7 @@ std::string profile_summary(const Profile& profile) {
                     at(Piece::layer, Phase::backward), at(Piece::embedding, Phase::forward),
                     at(Piece::head, Phase::forward), at(Piece::head, Phase::backward)});
   }
-  text += pieces.text() + "\n";
+  text += pieces.text() + "\n" + slowest_operators(profile);
   reports::Table transport({{"transport", reports::Align::left},
                             {"ranks"},
                             {"hosts"},

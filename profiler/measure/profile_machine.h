@@ -30,7 +30,8 @@ std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t seque
                                            int64_t memory_bytes);
 
 /// Measures this machine for a model; of several processes the first one, and all together what joins them:
-/// the others return nothing more. Throws UserError if the model is too large to be timed.
+/// the others return nothing more. Throws UserError if the runtime cannot execute the model, or it is too
+/// large to be timed.
 Profile profile_machine(const ProfileRequest& request);
 
 /// The summary that mpt-profile prints.

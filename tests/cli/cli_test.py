@@ -45,7 +45,7 @@ def first_use(folder):
     text = write(f"{folder}/text.txt", "a line of text to learn from\n" * 200)
     profile, plan = f"{folder}/profile.json", f"{folder}/plan.json"
     expect("profile", run("mpt-profile", "--model", model, "--seq", 32, "--quick", "--max-micro-batch", 2, "--max-ranks", 2,
-                          "--max-tensor", 2, "-o", profile), 0, "layer forward", "all_reduce", "wrote")
+                          "--max-tensor", 2, "-o", profile), 0, "layer forward", "slowest operators", "weight_gradient", "FLOP/s", "all_reduce", "wrote")
     # A link of its own: a program that replaced /dev/stdout would leave the machine without one.
     os.symlink("/proc/self/fd/1", f"{folder}/stdout")
     quiet = run("mpt-profile", "--model", model, "--seq", 32, "--quick", "--quiet", "--max-micro-batch", 1, "--max-ranks", 1, "--max-tensor", 1,

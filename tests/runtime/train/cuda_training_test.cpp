@@ -54,6 +54,13 @@ Curve run(const PlanRequest& request, Backend* backend, int64_t steps, const Dev
 struct Case {
   const char* name;
   PlanRequest request;
+  bool graphs = false;  // are compared, too
+};
+
+// cuDNN's backward adds in an order that changes.
+struct OwnAttention {
+  OwnAttention() { setenv("MPT_ATTENTION", "own", 1); }
+  ~OwnAttention() { unsetenv("MPT_ATTENTION"); }
 };
 
 std::vector<Case> cases() {
@@ -67,41 +74,45 @@ std::vector<Case> cases() {
     return request;
   };
   return {
-      {"OneRank", with(gpt, [](PlanRequest&) {})},
+      {"OneRank", with(gpt, [](PlanRequest&) {}), true},
       {"TensorParallel", with(llama, [](PlanRequest& r) { r.tensor = 2, r.sequence_parallel = true; })},
-      {"TensorParallelBeside", with(llama,
-                                    [](PlanRequest& r) {
-                                      r.tensor = 4, r.sequence_parallel = true;
-                                      r.overlap_tensor = true;
-                                    })},
+      {"TensorParallelBeside",
+       with(llama,
+            [](PlanRequest& r) {
+              r.tensor = 4, r.sequence_parallel = true;
+              r.overlap_tensor = true;
+            }),
+       true},
       {"TensorParallelBesideSplitBackward", with(gpt,
                                                  [](PlanRequest& r) {
                                                    r.tensor = 2, r.pipeline = 2, r.schedule = "zb-h1";
                                                    r.overlap_tensor = true;
                                                  })},
       {"PipelineZeroBubble",
-       with(gpt,
-            [](PlanRequest& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; })},
+       with(gpt, [](PlanRequest& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; }),
+       true},
       {"DataParallelZero3", with(llama, [](PlanRequest& r) { r.data = 2, r.zero = 3; })},
       {"DataParallelBeside", with(gpt,
                                   [](PlanRequest& r) {
                                     r.data = 2, r.zero = 1;
                                     r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
                                   })},
-      {"DataParallelZero3Beside", with(llama,
-                                       [](PlanRequest& r) {
-                                         r.data = 2, r.zero = 3;
-                                         r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
-                                       })},
+      {"DataParallelZero3Beside",
+       with(llama,
+            [](PlanRequest& r) {
+              r.data = 2, r.zero = 3;
+              r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
+            }),
+       true},
       {"TensorPipelineData",
        with(gpt, [](PlanRequest& r) { r.tensor = 2, r.pipeline = 2, r.data = 2, r.zero = 1; })},
-      {"ContextRing", with(llama, [](PlanRequest& r) { r.context = 2; })},
+      {"ContextRing", with(llama, [](PlanRequest& r) { r.context = 2; }), true},
       {"ContextAllToAll",
        with(qwen, [](PlanRequest& r) { r.context = 2, r.context_method = ContextMethod::all_to_all; })},
-      {"Experts", with(mixtral, [](PlanRequest& r) { r.data = 2, r.expert = 2; })},
+      {"Experts", with(mixtral, [](PlanRequest& r) { r.data = 2, r.expert = 2; }), true},
       {"HeadNorm", with(qwen, [](PlanRequest&) {})},
-      {"Bfloat16", with(llama, [](PlanRequest& r) { r.pipeline = 2, r.precision = Precision::bf16; })},
-      {"Fp8", with(gpt, [](PlanRequest& r) { r.precision = Precision::fp8; })},
+      {"Bfloat16", with(llama, [](PlanRequest& r) { r.pipeline = 2, r.precision = Precision::bf16; }), true},
+      {"Fp8", with(gpt, [](PlanRequest& r) { r.precision = Precision::fp8; }), true},
   };
 }
 
@@ -113,12 +124,8 @@ TEST_P(CudaTraining, GivesTheCpusLossCurve) {
   if (!backend) GTEST_SKIP() << reason;
   const PlanRequest& request = GetParam().request;
   constexpr int64_t kSteps = 3;
-  setenv("MPT_ATTENTION", "own", 1);  // cuDNN's backward adds in an order that changes
+  const OwnAttention own;
   const Curve cpu = run(request, nullptr, kSteps), gpu = run(request, backend.get(), kSteps);
-  const auto before = graph_launches_under_test();
-  const Curve graphed = run(request, backend.get(), kSteps, {.graphs = true});
-  const auto after = graph_launches_under_test();
-  unsetenv("MPT_ATTENTION");
   // In 16 bits and fewer both round what they compute, from sums in other orders.
   const double tolerance = request.precision == Precision::fp32 ? 1e-5 : 2e-2;
   ASSERT_EQ(gpu.loss.size(), size_t(kSteps));
@@ -127,12 +134,15 @@ TEST_P(CudaTraining, GivesTheCpusLossCurve) {
     EXPECT_NEAR(gpu.norm[i], cpu.norm[i], 10 * tolerance * cpu.norm[i]) << "step " << i + 1;
   }
   EXPECT_EQ(gpu.peak_bytes, cpu.peak_bytes);
+  if (!GetParam().graphs) return;
   // The very same sums, launched together.
+  const auto before = graph_launches_under_test();
+  const Curve graphed = run(request, backend.get(), kSteps, {.graphs = true});
   EXPECT_EQ(graphed.loss, gpu.loss);
   EXPECT_EQ(graphed.norm, gpu.norm);
   EXPECT_EQ(graphed.peak_bytes, gpu.peak_bytes);
   if (before) {
-    EXPECT_GT(*after, *before);
+    EXPECT_GT(*graph_launches_under_test(), *before);
   }
 }
 

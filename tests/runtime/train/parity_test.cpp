@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -262,9 +263,10 @@ void check_tensor_overlap(const ModelSpec& model, std::span<const NamedLayout> l
         << model.name << ", " << layout.name;
     const Curve once = run(request, DataType::float32, 10);
     EXPECT_LT(worst_difference(reference, once), 1e-5) << model.name << ", " << layout.name;
-    const Curve again = run(request, DataType::float32, 10);
-    EXPECT_EQ(once.loss, again.loss) << model.name << ", " << layout.name;
-    EXPECT_EQ(once.norm, again.norm) << model.name << ", " << layout.name;
+    const Curve again = run(request, DataType::float32, 3);
+    EXPECT_TRUE(std::equal(again.loss.begin(), again.loss.end(), once.loss.begin()) &&
+                std::equal(again.norm.begin(), again.norm.end(), once.norm.begin()))
+        << model.name << ", " << layout.name << " differs from run to run";
   }
 }
 
