@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicted against measured step time on this machine, for layouts of one and two ranks.
 
-Profiles once, plans each layout with every degree fixed, runs it, and prints a table with the error of each and
-the mean of their absolute values. The figures are medians. The first layout runs once more at the end: how far the
-two measurements lie apart is what the machine itself contributes to every error above.
+In each of three rounds it profiles the machine, plans each layout with every degree fixed and runs it. It prints the
+median prediction and the median step of all rounds, the error between them, the mean of its absolute values, and how far
+the rounds' own medians lie apart: what the machine itself contributes to every error.
 
-Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: fewer measurements, steps and layouts)
+Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: one round, fewer measurements, steps and layouts)
 """
 
 import glob
@@ -16,7 +16,7 @@ import sys
 import tempfile
 
 QUICK = "--quick" in sys.argv[2:]
-STEPS, WARM_UP = (3, 1) if QUICK else (14, 4)
+STEPS, WARM_UP, ROUNDS = (3, 1, 1) if QUICK else (9, 3, 3)
 # ranks, options of mpt-plan
 LAYOUTS = [
     (1, "--tp 1 --pp 1 --dp 1 --micro-batch 1 --recompute none"),
@@ -51,28 +51,37 @@ def measure(programs, folder, ranks, options, text):
     run(os.path.join(programs, "mpt-run"), plan, "--data", *text, "--steps", str(STEPS), "--log", log, "--quiet")
     with open(log) as lines:
         rows = [json.loads(line) for line in lines]
-    return rows[0]["layout"], rows[0]["predicted_step_time_s"], median([r["step_time_s"] for r in rows[1 + WARM_UP:]])
+    return rows[0]["layout"], rows[0]["predicted_step_time_s"], [r["step_time_s"] for r in rows[1 + WARM_UP:]]
 
 
 def main():
     programs = sys.argv[1]
     text = sorted(glob.glob("core/*.cpp") + glob.glob("runtime/**/*.cpp", recursive=True))
+    layouts = LAYOUTS[::4] if QUICK else LAYOUTS
+    names, predicted, steps = {}, {layout: [] for layout in layouts}, {layout: [] for layout in layouts}
+    print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
-        run(os.path.join(programs, "mpt-profile"), "--model", "tiny-gpt", "--seq", "256", "--max-tensor", "2",
-            "--max-ranks", "2", "-o", os.path.join(folder, "profile.json"), *["--quick"] * QUICK)
-        errors, measurements = [], []
-        print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
-        print(f"{'layout':<46} {'predicted':>10} {'measured':>10} {'error':>8}")
-        for ranks, options in LAYOUTS[::4] if QUICK else LAYOUTS:
-            name, predicted, measured = measure(programs, folder, ranks, options, text)
-            error = (predicted - measured) / measured
-            errors.append(abs(error))
-            measurements.append(measured)
-            print(f"{name:<46} {predicted * 1e3:7.1f} ms {measured * 1e3:7.1f} ms {error * 100:+7.1f}%", flush=True)
-        print(f"\nmean absolute error {sum(errors) / len(errors) * 100:.1f}%, worst {max(errors) * 100:.1f}%, "
-              f"{len(errors)} layouts, {os.cpu_count()} cores")
-        again = measure(programs, folder, *LAYOUTS[0], text)[2]
-        print(f"the first layout measured again: {again * 1e3:.1f} ms, {(again / measurements[0] - 1) * 100:+.1f}%")
+        for _ in range(ROUNDS):
+            run(os.path.join(programs, "mpt-profile"), "--model", "tiny-gpt", "--seq", "256", "--max-tensor", "2",
+                "--max-ranks", "2", "-o", os.path.join(folder, "profile.json"), *["--quick"] * QUICK)
+            for layout in layouts:
+                names[layout], prediction, times = measure(programs, folder, *layout, text)
+                predicted[layout].append(prediction)
+                steps[layout].append(times)
+    print(f"{'layout':<46} {'predicted':>10} {'measured':>10} {'error':>8} {'rounds apart':>13}")
+    errors = {1: [], 2: []}
+    for layout in layouts:
+        measured = median([t for times in steps[layout] for t in times])
+        rounds = sorted(map(median, steps[layout]))
+        error = (median(predicted[layout]) - measured) / measured
+        errors[layout[0]].append(abs(error))
+        print(f"{names[layout]:<46} {median(predicted[layout]) * 1e3:7.1f} ms {measured * 1e3:7.1f} ms {error * 100:+7.1f}% "
+              f"{(rounds[-1] / rounds[0] - 1) * 100:12.1f}%")
+    everything = errors[1] + errors[2]
+    print(f"\nmean absolute error {sum(everything) / len(everything) * 100:.1f}%, worst {max(everything) * 100:.1f}%, "
+          f"{len(everything)} layouts, {os.cpu_count()} cores")
+    if errors[2]:
+        print(f"of two ranks {sum(errors[2]) / len(errors[2]) * 100:.1f}%, worst {max(errors[2]) * 100:.1f}%")
 
 
 main()

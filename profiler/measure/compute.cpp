@@ -31,77 +31,76 @@ Layout layout_of(const ComputeRequest& request, int64_t tensor, int64_t micro_ba
   return layout;
 }
 
+// Seconds of every phase, by rounds.
+struct PhaseSamples {
+  std::vector<double> forward, input, weight, both;
+
+  Measurement of(Phase phase) const {
+    switch (phase) {
+      case Phase::forward:
+        return summarize(forward);
+      case Phase::backward:
+        return summarize(both);
+      case Phase::input_gradient:
+        return summarize(input);
+      case Phase::weight_gradient:
+        return summarize(weight);
+    }
+    return {};
+  }
+};
+
 // The three phases are timed in turn, on several instances of the piece one behind the other: a layer finds
 // its weights and activations as cold as the other layers of a stage have left them.
 class PieceTimer {
  public:
-  PieceTimer(const ComputeRequest& request, const Layout& layout, Piece piece) : rule_(request.rule) {
+  PieceTimer(const ComputeRequest& request, const Layout& layout, Piece piece) {
     for (size_t i = 0; i < size_t(kPieceInstances); ++i) {
       runners_.push_back(
           std::make_unique<PieceRunner>(request.model, layout, request.sequence, piece, request.target));
     }
   }
 
-  void run() {
-    round();  // the first one touches the memory
-    for (auto* samples : {&forward_, &input_, &weight_, &both_}) samples->clear();
+  /// What one pass of `rule` adds.
+  void run(const StoppingRule& rule, PhaseSamples& samples) {
+    PhaseSamples warm_up;
+    round(warm_up);  // the first one touches the memory
     const double start = now_s();
-    while (int(both_.size()) < rule_.least_samples ||
-           (now_s() - start < rule_.budget_s && summarize(both_).spread > rule_.spread_wanted)) {
-      round();
+    const auto before = int(samples.both.size());
+    while (int(samples.both.size()) < before + rule.least_samples ||
+           (now_s() - start < rule.budget_s && summarize(samples.both).spread > rule.spread_wanted)) {
+      round(samples);
     }
-  }
-
-  Measurement of(Phase phase) const {
-    switch (phase) {
-      case Phase::forward:
-        return summarize(forward_);
-      case Phase::backward:
-        return summarize(both_);
-      case Phase::input_gradient:
-        return summarize(input_);
-      case Phase::weight_gradient:
-        return summarize(weight_);
-    }
-    return {};
   }
 
  private:
-  void round() {
-    double time = now_s();
+  void round(PhaseSamples& samples) {
+    const double start = now_s();
     for (auto& runner : runners_) runner->forward();
     settle();
-    time = record(forward_, time);
+    samples.forward.push_back((now_s() - start) / double(kPieceInstances));
     double input = 0.0, weight = 0.0;
     for (auto runner = runners_.rbegin(); runner != runners_.rend(); ++runner) {
-      const double start = now_s();
+      const double begin = now_s();
       (*runner)->backward_input();
       settle();
       const double middle = now_s();
       (*runner)->backward_weight();
       settle();
       (*runner)->finish();
-      input += middle - start;
+      input += middle - begin;
       weight += now_s() - middle;
     }
-    input_.push_back(input / double(kPieceInstances));
-    weight_.push_back(weight / double(kPieceInstances));
-    both_.push_back((input + weight) / double(kPieceInstances));
+    samples.input.push_back(input / double(kPieceInstances));
+    samples.weight.push_back(weight / double(kPieceInstances));
+    samples.both.push_back((input + weight) / double(kPieceInstances));
   }
 
   void settle() {
     for (auto& runner : runners_) runner->synchronize();
   }
 
-  static double record(std::vector<double>& samples, double since) {
-    const double now = now_s();
-    samples.push_back((now - since) / double(kPieceInstances));
-    return now;
-  }
-
-  const StoppingRule& rule_;
   std::vector<std::unique_ptr<PieceRunner>> runners_;
-  std::vector<double> forward_, input_, weight_, both_;
 };
 
 std::vector<Recompute> recomputes_of(Piece piece) {
@@ -112,21 +111,42 @@ std::vector<Recompute> recomputes_of(Piece piece) {
 }  // namespace
 
 std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured) {
-  std::vector<PieceTiming> timings;
+  struct Case {
+    PieceTiming timing;
+    PhaseSamples samples;
+  };
+  std::vector<Case> cases;
   for (const int64_t tensor : request.tensors) {
     for (const int64_t micro_batch : request.micro_batches) {
       for (const Piece piece : {Piece::embedding, Piece::layer, Piece::head}) {
         for (const Recompute recompute : recomputes_of(piece)) {
-          PieceTimer timer(request, layout_of(request, tensor, micro_batch, recompute), piece);
-          timer.run();
-          for (const auto& [phase, name] : EnumNames<Phase>::table()) {
-            const Measurement m = timer.of(phase);
-            timings.push_back(
-                {piece, phase, micro_batch, tensor, recompute, m.seconds, m.spread, request.sequence});
-          }
-          on_measured();
+          PieceTiming& timing = cases.emplace_back().timing;
+          timing = {piece, Phase::forward, micro_batch, tensor, recompute};
+          timing.sequence = request.sequence;
         }
       }
+    }
+  }
+  // What else a machine does comes in bursts of seconds, and must not fall on one piece alone.
+  const int passes = request.target.backend == nullptr ? 3 : 1;
+  StoppingRule rule = request.rule;
+  rule.budget_s /= passes;
+  rule.least_samples = (rule.least_samples + passes - 1) / passes;
+  for (int pass = 0, done = 0; pass < passes; ++pass) {
+    for (Case& c : cases) {
+      const Layout layout = layout_of(request, c.timing.tensor, c.timing.micro_batch, c.timing.recompute);
+      PieceTimer(request, layout, c.timing.piece).run(rule, c.samples);
+      if (++done % passes == 0) on_measured();
+    }
+  }
+  std::vector<PieceTiming> timings;
+  for (const Case& c : cases) {
+    for (const auto& [phase, name] : EnumNames<Phase>::table()) {
+      const Measurement m = c.samples.of(phase);
+      PieceTiming& timing = timings.emplace_back(c.timing);
+      timing.phase = phase;
+      timing.seconds = m.seconds;
+      timing.spread = m.spread;
     }
   }
   return timings;

@@ -32,7 +32,7 @@ FOUND = {"megatron-lm": ["--a-flag"], "torchtitan": ["plain", "section.key"],
 FIELDS = ["key", "plain", "section"]
 BENCHMARKS = {
     "plan": ("simulate_step/16/128", "2 threads", "True"),
-    "predict": ("mean absolute error", "measured again"),
+    "predict": ("mean absolute error", "rounds apart"),
     "emulation": ("| dualpipe-v | 2 | 4 |", "Mean "),
     "overlap": ("won, predicted", "| 0 | "),
     "report": ("report: ", "an empty page"),
