@@ -41,7 +41,8 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--max-tensor", o.request.max_tensor, "Largest tensor-parallel width to time")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  app.add_option("--max-ranks", o.request.max_ranks, "Ranks to time together: transport and shared cores")
+  app.add_option("--max-ranks", o.request.max_ranks,
+                 "Ranks of each process to time together: transport and shared cores")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   app.add_option("--device", o.device, "cpu or cuda")

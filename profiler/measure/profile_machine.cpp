@@ -253,7 +253,8 @@ std::string profile_summary(const Profile& profile) {
     transport.add_row({enum_name(first.operation), std::to_string(first.group), std::to_string(first.hosts),
                        format_seconds(first.seconds), middle, last, algorithm, bandwidth});
   }
-  text += transport.text() + "\n  speed of each rank when several compute at once:";
+  if (!profile.transport.empty()) text += transport.text() + "\n";
+  text += "  speed of each rank when several compute at once:";
   for (size_t n = 0; n < profile.rate_by_active_ranks.size(); ++n) {
     text += fmt::format("  {}: {:.0f}%", n + 1, profile.rate_by_active_ranks[n] * 100);
   }

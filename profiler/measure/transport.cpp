@@ -189,6 +189,7 @@ class GroupMember {
 }  // namespace
 
 TransportTimings measure_transport(const TransportRequest& request, const OnMeasured& on_measured) {
+  if (!request.launch && local_ranks_of(request) < 2) return {};
   Ranks ranks(request);
   TransportTimings result{int64_t(ranks.hosts().size()), {}};
   for (const Group& group : groups_of(ranks.hosts())) {
