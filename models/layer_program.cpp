@@ -80,7 +80,10 @@ void add_experts(LayerBuilder& b) {
   const ModelSpec& m = b.model();
   const MixtureOfExperts& e = *m.moe;
   const int64_t ffn = b.expert_share(e.expert_ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
-  b.linear({"mlp.router", e.experts, m.hidden, e.router_bias, Parallel::replicated}).saves(m.hidden);
+  // In 16 bits beside fp8: Megatron-LM's router is no product of Transformer Engine's, and its choice must
+  // not hang on 8 bits.
+  b.linear({"mlp.router", e.experts, m.hidden, e.router_bias, Parallel::replicated, {}, /*fp8=*/false})
+      .saves(m.hidden);
   b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, e.experts)}).saves_local_state(e.experts);
   b.expert_linear({"mlp.experts_up", up, m.hidden, m.mlp_bias, Parallel::columns}).saves_copies(m.hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);

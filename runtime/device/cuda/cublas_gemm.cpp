@@ -146,10 +146,7 @@ class CublasGemm final : public Gemm {
     };
     set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (bias != nullptr) {
-      set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-      set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, types.result);
-    }
+    if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
     // Hopper's sums of 8-bit products keep fewer bits if allowed to, which training bears in forward but not
     // in gradients (NVIDIA Transformer Engine: split accumulator in the backward products only).
     if (types.are_fp8())
