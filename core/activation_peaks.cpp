@@ -45,7 +45,10 @@ ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
   for (size_t s = 0; s < schedule_->rank_of_stage.size(); ++s)
     stages_[size_t(schedule_->rank_of_stage[s])].push_back(int(s));
   const bool by_row = schedule_->chunks > kMostChunks;
-  if (by_row) codes_.resize(stages_.size());
+  if (by_row) {
+    codes_.resize(stages_.size());
+    most_held_.resize(stages_.size());
+  }
   for (size_t r = 0; r < stages_.size(); ++r) {
     if (by_row) {
       encode(r);
@@ -144,15 +147,19 @@ std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) 
 }
 
 // With the most micro-batches held: where all stages are alike the peak is there or near.
-ActivationPeaks::Moment ActivationPeaks::find_fullest(size_t rank) const {
+ActivationPeaks::Moment ActivationPeaks::find_fullest(size_t rank) {
   const std::vector<int>& stages = stages_[rank];
   Moment fullest{};
   int32_t most = -1, count = 0;
   Held held(stages.size());
+  std::vector<int32_t>& most_held = most_held_[rank];
+  most_held.assign(2 * stages.size(), 0);
   for (const Action& a : schedule_->rows[rank]) {
     const size_t at = index_of(stages, a.stage);
     count += a.kind == ActionKind::forward ? 1 : a.kind == ActionKind::input_gradient ? 0 : -1;
     held.run(a, at, [&] {
+      most_held[at] = std::max(most_held[at], held.saved[at]);
+      most_held[stages.size() + at] = std::max(most_held[stages.size() + at], held.for_weight[at]);
       if (count <= most) return;
       most = count;
       fullest = {a.kind, int32_t(at), held.saved, held.for_weight};
@@ -195,6 +202,21 @@ int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& f
   return most;
 }
 
+// As if each stage held its most at once, while the action that needs most room runs.
+int64_t ActivationPeaks::most_bytes(size_t rank, const FootprintsByStage& footprints) const {
+  const std::vector<int>& stages = stages_[rank];
+  const std::vector<int32_t>& most_held = most_held_[rank];
+  int64_t held = 0, workspace = 0;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const StageFootprint& f = footprints[size_t(stages[i])];
+    held += f.static_bytes() + most_held[i] * f.saved_bytes +
+            most_held[stages.size() + i] * f.saved_for_weight_bytes;
+    for (size_t kind = 0; kind < kKinds; ++kind)
+      workspace = std::max(workspace, memory_of(ActionKind(kind), f).workspace_bytes);
+  }
+  return held + workspace;
+}
+
 int64_t ActivationPeaks::peak_of_codes(size_t rank, const FootprintsByStage& footprints,
                                        int64_t enough) const {
   // Most of what does not fit is too much at the fullest moment.
@@ -231,6 +253,7 @@ int64_t ActivationPeaks::rank_peak_bytes(size_t rank, const FootprintsByStage& f
 }
 
 bool ActivationPeaks::rank_fits(size_t rank, const FootprintsByStage& footprints, int64_t limit_bytes) const {
+  if (!most_held_.empty() && most_bytes(rank, footprints) <= limit_bytes) return true;
   return peak_within(rank, footprints, limit_bytes) <= limit_bytes;
 }
 

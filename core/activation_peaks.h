@@ -63,12 +63,13 @@ class ActivationPeaks {
     bool covers(const Moment& other) const;
   };
   std::vector<Moment> find_moments(size_t rank) const;
-  Moment find_fullest(size_t rank) const;
+  Moment find_fullest(size_t rank);
   void add(size_t rank, const Moment& moment);
   void encode(size_t rank);
   // Something above `enough` where the peak is.
   int64_t peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
   int64_t peak_of_codes(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
+  int64_t most_bytes(size_t rank, const FootprintsByStage& footprints) const;
   int64_t peak_of_moments(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
 
   std::shared_ptr<const Schedule> schedule_;
@@ -78,6 +79,8 @@ class ActivationPeaks {
   // Rows of such codes, without repetitions that hold what was held before; their fullest moment alone is
   // among the moments.
   std::vector<std::vector<uint16_t>> codes_;
+  // Of each rank with codes the most that each of its stages ever holds, saved and for weight gradients.
+  std::vector<std::vector<int32_t>> most_held_;
 };
 
 }  // namespace mpt

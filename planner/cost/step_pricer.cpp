@@ -2,6 +2,7 @@
 #include "planner/cost/step_pricer.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/rank_grid.h"
 
@@ -81,6 +82,11 @@ double layerwise_exposed_s(double communication_s, double compute_s, int64_t lay
   return communication_s / double(layers) + exposed_s(communication_s * others, compute_s * others, share);
 }
 
+// Behind each of which a collective can start.
+int64_t layers_of(const StageKind& kind) {
+  return std::max<int64_t>(1, kind.layer_count() + (kind.embedding ? 1 : 0) + (kind.head ? 1 : 0));
+}
+
 template <class F>
 double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
   double most = 0.0;
@@ -142,7 +148,7 @@ StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::sp
 }
 
 StepPricer::StepPricer(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,
-                       const Layout& layout, Part part)
+                       const Layout& layout, Part part, StateCosts* states)
     : devices_(devices),
       pieces_(pieces),
       model_(model),
@@ -153,7 +159,8 @@ StepPricer::StepPricer(const DeviceCosts& devices, const models::StagePieces& pi
       stride_(RankGrid(layout).stride(Axis::pipeline)),
       transfer_bytes_(pieces.boundary_bytes()),
       to_next_rank_s_(size_t(layout.pipeline), -1.0),
-      within_rank_s_(to_next_rank_s_) {
+      within_rank_s_(to_next_rank_s_),
+      states_(states != nullptr ? *states : own_states_) {
   // Tensor ranks that hold the same send a share each, and their receivers gather it.
   if (layout.tensor == 1 || layout.sequence_parallel || !layout.execution.scatters_transfers) return;
   transfer_gather_s_ = any_.collective_s(CollectiveKind::all_gather, transfer_bytes_, tensor_group(layout));
@@ -181,7 +188,7 @@ models::ParameterShare StepPricer::parameters(const StageKind& kind) const {
                             kind.head);
 }
 
-const StepPricer::StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
+const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   const models::ParameterShare share = parameters(kind);
   for (const StateCost& known : states_) {
     if (known.device == device && known.share == share) return known;
@@ -213,8 +220,7 @@ StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kin
   const CostSource& source = *devices_.sources[device];
   const PieceCost piece = devices_.pieces[device].stage(kind, recompute);
   const StateCost& state = state_cost(device, kind);
-  const int64_t layers =
-      std::max<int64_t>(1, kind.layer_count() + (kind.embedding ? 1 : 0) + (kind.head ? 1 : 0));
+  const int64_t layers = layers_of(kind);
   PricedStage stage;
   const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
   const auto inside = [&](InstructionKind i, const InsideCompute& collectives, double sharding) {
@@ -351,6 +357,64 @@ void StepPricer::price(const StageKinds& stages, Recompute recompute, KindCosts&
     costs.home_s.push_back(crosses ? transfer_s(stages, s + 1, s) + dispatch_s_ : 0.0);
   }
   costs.reduce_norm_s = reduce_norm_s(stages);
+}
+
+// Where several devices hold the stage, of the slowest for each.
+StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
+  constexpr double kEndless = std::numeric_limits<double>::max();  // infinity times 0 is no number
+  const int64_t layers = layers_of(kind);
+  KindSharding most;
+  for (size_t d = 0; d < devices_.sources.size(); ++d) {
+    if (devices_.sources.size() > 1 && !(kind.devices >> d & 1)) continue;
+    const StateCost& state = state_cost(d, kind);
+    const double share_lost = devices_.sources[d]->overlap_share(data_group(layout_));
+    const auto shown = [&](double seconds, bool overlap) {
+      return layerwise_exposed_s(seconds, kEndless, layers, overlap, share_lost);
+    };
+    const bool prefetch = layout_.overlap_parameter_gather, early = layout_.overlap_gradient_reduce;
+    const double gathers_s = 2.0 * shown(state.traffic.gather_s, prefetch);
+    most.gathers_s = std::max(most.gathers_s, gathers_s);
+    most.traffic_s = std::max(most.traffic_s, gathers_s + shown(state.traffic.scatter_s, early));
+    most.reduction_s =
+        std::max(most.reduction_s, layout_.zero >= 2 ? state.reduction_s : shown(state.reduction_s, early));
+    most.optimizer_s = std::max(most.optimizer_s, state.optimizer_s);
+    most.gather_s = std::max(most.gather_s, shown(state.gather_s, prefetch));
+  }
+  return most;
+}
+
+LeastSharding StepPricer::least_sharding(const StageKinds& stages, double best_rate) {
+  constexpr double kEndless = std::numeric_limits<double>::infinity();
+  std::vector<KindSharding> kinds;
+  shares_.clear();
+  for (const StageKind& kind : stages.kinds) {
+    kinds.push_back(least_sharding(kind));
+    shares_.push_back(parameters(kind));
+  }
+  LeastSharding least;
+  least.gathers_s = least.traffic_s = kEndless;
+  for (const std::vector<uint16_t>& row : stages.rows) {
+    double gathers_s = 0.0, traffic_s = 0.0, optimizer_s = 0.0, gather_s = kEndless;
+    for (const uint16_t k : row) {
+      gathers_s += kinds[k].gathers_s;
+      traffic_s += kinds[k].traffic_s;
+      optimizer_s += kinds[k].optimizer_s + dispatch_s_;
+      gather_s = std::min(gather_s, kinds[k].gather_s + dispatch_s_);
+    }
+    least.gathers_s = std::min(least.gathers_s, gathers_s);
+    least.traffic_s = std::min(least.traffic_s, traffic_s);
+    const double end_s = optimizer_s / best_rate + (layout_.gathers_after_step() ? gather_s : 0.0);
+    least.step_end_s = std::max(least.step_end_s, end_s);
+  }
+  if (layout_.reduces_gradients()) {
+    const auto least_kind = std::min_element(
+        kinds.begin(), kinds.end(),
+        [](const KindSharding& a, const KindSharding& b) { return a.reduction_s < b.reduction_s; });
+    least.first_reduction_s = kinds[stages.kind_of_stage.front()].reduction_s + dispatch_s_;
+    least.least_reduction_s = least_kind->reduction_s + dispatch_s_;
+  }
+  least.reduce_norm_s = reduce_norm_s(stages);
+  return least;
 }
 
 StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,

@@ -42,25 +42,45 @@ struct KindCosts {
   double reduce_norm_s = 0.0;
 };
 
+/// What a step takes but for its micro-batches' own work, at least: all that compute can hide is hidden.
+struct LeastSharding {
+  // Of sharded traffic per micro-batch, on the rank that has least of it: weights, and all of it.
+  double gathers_s = 0.0, traffic_s = 0.0;
+  double first_reduction_s = 0.0, least_reduction_s = 0.0;  // of the first stage; of any
+  double reduce_norm_s = 0.0;
+  double step_end_s = 0.0;  // optimizer and gathering, on the rank where they take longest
+};
+
+/// What the ranks that hold equal parameters send each other in a step, and their optimizer.
+struct StateCost {
+  size_t device = 0;
+  models::ParameterShare share;
+  ShardedTraffic traffic;
+  double reduction_s = 0.0, gather_s = 0.0, optimizer_s = 0.0;
+};
+/// Those worked out so far. They hold for layouts that differ in micro-batch, sequence parallelism, method of
+/// context parallelism, chunks, schedule and recompute alone.
+using StateCosts = std::vector<StateCost>;
+
 class StepPricer {
  public:
   enum class Part { whole_step, micro_batches };  // the latter without what comes behind them
 
   /// All of them must outlive the pricer. Of `layout` the division and the recompute are of no account.
+  /// `states`: of such layouts; null: none are known.
   StepPricer(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,
-             const Layout& layout, Part part = Part::whole_step);
+             const Layout& layout, Part part = Part::whole_step, StateCosts* states = nullptr);
 
   /// Writes to `cost`, whose memory is used again.
   void price(const StageKinds& stages, Recompute recompute, StepCost& cost);
   void price(const StageKinds& stages, Recompute recompute, KindCosts& costs);
+  /// Whatever the recompute. `best_rate`: at which compute advances at most.
+  LeastSharding least_sharding(const StageKinds& stages, double best_rate);
 
  private:
-  // What the ranks that hold equal parameters send each other in a step, and its optimizer.
-  struct StateCost {
-    size_t device = 0;
-    models::ParameterShare share;
-    ShardedTraffic traffic;
-    double reduction_s = 0.0, gather_s = 0.0, optimizer_s = 0.0;
+  // Of one stage: per micro-batch, and behind them, as far as compute cannot hide it.
+  struct KindSharding {
+    double gathers_s = 0.0, traffic_s = 0.0, reduction_s = 0.0, optimizer_s = 0.0, gather_s = 0.0;
   };
   struct PricedStage {
     StageCost cost;
@@ -70,6 +90,7 @@ class StepPricer {
   models::ParameterShare parameters(const StageKind& kind) const;
   const StateCost& state_cost(size_t device, const StageKind& kind);
   PricedStage price(const StageKind& kind, Recompute recompute);
+  KindSharding least_sharding(const StageKind& kind);
   double reduce_norm_s(const StageKinds& stages);
   PricedStage price_on(size_t device, const StageKind& kind, Recompute recompute);
   void add_step_end(PricedStage& stage, const PieceCost& piece, int64_t layers, double share_lost,
@@ -92,7 +113,8 @@ class StepPricer {
   std::pair<int, int> last_between_{-1, -1};            // of others: round the corner
   double last_transfer_s_ = 0.0;
   double norm_meeting_s_ = -1.0;  // of all ranks
-  std::vector<StateCost> states_;
+  StateCosts own_states_;
+  StateCosts& states_;
   std::vector<models::ParameterShare> shares_;  // by kind of stage, like the next
   std::vector<StageCost> costs_;
 };

@@ -182,35 +182,70 @@ std::vector<RankWork> work_of_ranks(const KindCosts& costs, const StageKinds& st
   return ranks;
 }
 
-// `first`: the first stage.
-StepBounds bounds_of(const Layout& layout, std::span<const RankWork> ranks, const StageCost& first,
-                     double reduce_norm_s, int64_t micro_batches, const Contention::Best& best) {
+// `first`: the first stage. Reductions of the ranks' own gradients are among the micro-batches' bounds.
+MicroBatchBounds micro_batch_bounds(const Layout& layout, std::span<const RankWork> ranks,
+                                    const StageCost& first, int64_t micro_batches, double best_rate) {
   const auto micro = double(micro_batches);
-  const bool reduces = layout.reduces_gradients(), gathers = layout.gathers_after_step();
-  const double last_weight_s = first.of(InstructionKind::weight_gradient) / best.of_one;
-  const double first_reduction_s = reduces ? first.of(InstructionKind::reduce_gradient) : 0.0;
-  double whole = 0.0, split = 0.0, all_whole = 0.0, all_split = 0.0, step_end = 0.0;
+  const double last_weight_s = first.of(InstructionKind::weight_gradient) / best_rate;
+  MicroBatchBounds bounds;
   for (const auto& [seen, way, row] : ranks) {
-    const double reduction = reduces ? row.least_reduction_s : 0.0;
+    const double reduction = layout.reduces_gradients() ? row.least_reduction_s : 0.0;
     const double work = micro * (row.forward_s + row.backward_s);
     const double chain = micro * (row.forward_s + row.input_gradient_s);
     const double weight = micro * row.weight_gradient_s;
-    whole = std::max({whole, way.around_whole_s + work / best.of_one + first_reduction_s,
-                      way.there_s + work / best.of_one + reduction});
-    split = std::max({split, way.around_split_s + chain / best.of_one + last_weight_s + first_reduction_s,
-                      way.there_s + (chain + weight) / best.of_one + reduction});
-    all_whole += work;
-    all_split += chain + weight;
-    step_end = std::max(step_end, row.optimizer_s / best.of_one + (gathers ? row.least_gather_s : 0.0));
+    auto& [whole, split] = bounds;
+    whole.home_s = std::max(whole.home_s, way.around_whole_s + work / best_rate);
+    whole.there_s = std::max(whole.there_s, way.there_s + work / best_rate + reduction);
+    split.home_s = std::max(split.home_s, way.around_split_s + chain / best_rate + last_weight_s);
+    split.there_s = std::max(split.there_s, way.there_s + (chain + weight) / best_rate + reduction);
+    whole.all_work_s += work;
+    split.all_work_s += chain + weight;
   }
-  // A rounding error must not turn the bound into more than the time it bounds.
-  const auto bound = [&](double longest, double all_work) {
-    return (std::max(longest, all_work / best.of_all) + reduce_norm_s + step_end) * (1.0 - 1e-9);
-  };
-  return {bound(whole, all_whole), bound(split, all_split)};
+  return bounds;
+}
+
+// What comes behind the micro-batches, but for reductions that their bounds have.
+LeastSharding step_end(const Layout& layout, std::span<const RankWork> ranks, const StageCost& first,
+                       double reduce_norm_s, double best_rate) {
+  LeastSharding end;
+  end.reduce_norm_s = reduce_norm_s;
+  if (layout.reduces_gradients()) end.first_reduction_s = first.of(InstructionKind::reduce_gradient);
+  for (const RankWork& rank : ranks)
+    end.step_end_s =
+        std::max(end.step_end_s, rank.row.optimizer_s / best_rate +
+                                     (layout.gathers_after_step() ? rank.row.least_gather_s : 0.0));
+  return end;
+}
+
+StepBounds bounds_of(const Layout& layout, std::span<const RankWork> ranks, const StageCost& first,
+                     double reduce_norm_s, int64_t micro_batches, const Contention::Best& best) {
+  return micro_batch_bounds(layout, ranks, first, micro_batches, best.of_one)
+      .with(step_end(layout, ranks, first, reduce_norm_s, best.of_one), micro_batches, best);
 }
 
 }  // namespace
+
+StepBounds MicroBatchBounds::with(const LeastSharding& sharding, int64_t micro_batches,
+                                  const Contention::Best& best) const {
+  const double micro = double(micro_batches) / best.of_one, traffic_s = micro * sharding.traffic_s;
+  // The way home waits for no weight gradient that is computed apart, nor for its scattering.
+  const double home_s = micro * sharding.gathers_s;
+  // A rounding error must not turn the bound into more than the time it bounds.
+  const auto bound = [&](const Longest& longest, double home_traffic_s) {
+    return (std::max({longest.home_s + sharding.first_reduction_s + home_traffic_s,
+                      longest.there_s + sharding.least_reduction_s + traffic_s,
+                      longest.all_work_s / best.of_all}) +
+            sharding.reduce_norm_s + sharding.step_end_s) *
+           (1.0 - 1e-9);
+  };
+  return {bound(whole, traffic_s), bound(split, home_s)};
+}
+
+MicroBatchBounds micro_batch_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
+                                      int64_t micro_batches, const Contention::Best& best) {
+  return micro_batch_bounds(layout, work_of_ranks(costs, stages, best.of_one),
+                            costs.kinds[stages.kind_of_stage.front()], micro_batches, best.of_one);
+}
 
 StepBounds lower_bounds_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
                           int64_t micro_batches, const Contention::Best& best) {

@@ -81,6 +81,18 @@ struct StepBounds {
   /// By a schedule; one that is made to measure may split backwards or not.
   double of(const ScheduleEntry& entry) const;
 };
+/// Of the micro-batches alone, where they take longest, with split and with whole backwards: the rank's work
+/// and the ways to it and home, without the way home, and the work of all ranks.
+struct MicroBatchBounds {
+  struct Longest {
+    double home_s = 0.0, there_s = 0.0, all_work_s = 0.0;
+  };
+  Longest whole, split;
+  /// Of the step of which these are the micro-batches, without sharding.
+  StepBounds with(const LeastSharding& sharding, int64_t micro_batches, const Contention::Best& best) const;
+};
+MicroBatchBounds micro_batch_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
+                                      int64_t micro_batches, const Contention::Best& best);
 StepBounds lower_bounds_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
                           int64_t micro_batches, const Contention::Best& best);
 /// The same of a layout whose stages are known by kind.

@@ -46,14 +46,21 @@ class Fitting {
     for (const int s : peaks_.stages(size_t(rank))) layers += layers_of(size_t(s));
     if (!all_fit_ && !fits(rank, layers)) return false;
     int64_t low = 0, high = layers;
+    // A rank needs as many as the one before, or one fewer, far more often than any other number.
+    bool near = true;
+    int64_t asked = last_;
     while (low < high) {
-      const int64_t middle = (low + high) / 2;
-      if (fits(rank, middle)) {
-        high = middle;
+      asked = std::clamp(asked, low, high - 1);
+      if (fits(rank, asked)) {
+        high = asked;
+        asked = near ? high - 1 : (low + high) / 2;
       } else {
-        low = middle + 1;
+        low = asked + 1;
+        asked = (low + high) / 2;
       }
+      near = false;
     }
+    last_ = high;
     recompute(rank, high);
     return true;
   }
@@ -96,6 +103,7 @@ class Fitting {
   std::span<const StageSlots> slots_;
   const bool all_fit_;
   Layout layout_;                // of one stage, as far as recompute goes
+  int64_t last_ = 0;             // recomputed layers of the rank that was fitted last
   std::vector<int64_t> counts_;  // by stage, like the next
   std::vector<uint16_t> footprint_of_stage_;
   // Of each kind of stage one after the other, by number of recomputed layers.

@@ -33,6 +33,11 @@ SharedSplit LayoutResolver::split_of(const Layout& l) {
   return split;
 }
 
+LayoutResolver::KnownSharding& LayoutResolver::sharding_of(const Layout& l) {
+  return sharding_[{l.tensor, l.context, l.pipeline, l.data, l.expert, l.expert_split(), int64_t(l.order),
+                    l.zero, l.shard, int64_t(l.offload_optimizer)}];
+}
+
 namespace {
 
 std::vector<int> placement_of(const Layout& layout, const Member& member) {
@@ -134,6 +139,25 @@ LayoutResolver::Fit LayoutResolver::fit(Layout& layout, const StageKinds& stages
   const bool none = std::all_of(counts.begin(), counts.end(), [](int64_t n) { return n == 0; });
   layout.recomputed_layers = std::move(counts);
   return none || layout.recomputed_layers == layout.layers_per_stage ? Fit::twin : Fit::some_layers;
+}
+
+std::vector<StageFootprint> LayoutResolver::footprints(const Layout& layout) {
+  return models::stage_footprints(split_of(layout)->pieces, problem_.model, layout);
+}
+
+StepCost LayoutResolver::cost(const Layout& layout, const Member& member) {
+  const SharedSplit split = split_of(layout);
+  const DeviceCosts devices = devices_of(problem_, *split, layout);
+  StepPricer pricer(devices, split->pieces, problem_.model, layout, StepPricer::Part::whole_step,
+                    &sharding_of(layout).states);
+  StepCost cost;
+  // What is shared knows nothing of fitted recompute.
+  if (layout.recomputed_layers.empty()) {
+    pricer.price(*stages(layout, member), layout.recompute, cost);
+  } else {
+    pricer.price(stage_kinds(devices, layout, placement_of(layout, member)), layout.recompute, cost);
+  }
+  return cost;
 }
 
 std::shared_ptr<const ActivationPeaks> LayoutResolver::peaks(const Layout& layout) {

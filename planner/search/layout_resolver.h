@@ -4,6 +4,7 @@
 // LayoutResolver: turns members of families into layouts. It knows what they leave open, the division into
 // balanced stages and the fitted recompute, and keeps what many of them share: prices, schedules, programs.
 
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +30,14 @@ class LayoutResolver {
   /// Layouts of one split of the layers share their price, whatever the pipeline and the replicas.
   SharedSplit split_of(const Layout& layout);
 
+  /// What is known of sharding, for layouts that differ in micro-batch, sequence parallelism, method of
+  /// context parallelism, division and recompute alone.
+  struct KnownSharding {
+    StateCosts states;
+    std::unordered_map<const StageKinds*, LeastSharding> least;
+  };
+  KnownSharding& sharding_of(const Layout& layout);
+
   /// With stages as the member says. Fitted recompute is still open: it stands as no recompute, than which it
   /// is never faster.
   Layout layout(const Family& family, const Member& member);
@@ -46,6 +55,10 @@ class LayoutResolver {
   /// than with them. `stages`: the layout's.
   Fit fit(Layout& layout, const StageKinds& stages, bool with_transfer_buffers, bool all_fit = false,
           const FirstRankIsTooSlow& too_slow = {});
+
+  std::vector<StageFootprint> footprints(const Layout& layout);
+  /// Durations of the layout, which is the member's.
+  StepCost cost(const Layout& layout, const Member& member);
 
   /// Of a layout whose schedule is made to measure: of the leanest named one in its place, to which recompute
   /// is fitted.
@@ -79,6 +92,7 @@ class LayoutResolver {
   std::map<std::tuple<int64_t, int64_t, ContextMethod, bool, int64_t>, SharedSplit> but_for_experts_;
   SplitKey last_key_{};  // families of one split follow each other
   SharedSplit last_split_;
+  std::map<std::array<int64_t, 10>, KnownSharding> sharding_;
   std::set<std::vector<int64_t>> divisions_;
   std::map<int64_t, Division> even_;  // by number of stages
   std::map<std::tuple<const SplitModel*, int64_t, std::vector<double>>, Division> balanced_;

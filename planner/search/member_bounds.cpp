@@ -24,43 +24,77 @@ MemberList::MemberList(std::vector<Member> all) : members(std::move(all)) {
   divisions = known_divisions.size();
 }
 
+GroupBounds::GroupBounds(const SearchProblem& problem, LayoutResolver& resolver, const Layout& group,
+                         const MemberList& list, const IsTooSlow& too_slow)
+    : list_(list), prices_(list.prices), stages_(list.divisions, nullptr) {
+  const SharedSplit split = resolver.split_of(group);
+  const DeviceCosts devices = devices_of(problem, *split, group);
+  StepPricer pricer(devices, split->pieces, problem.model, group, StepPricer::Part::micro_batches);
+  const int64_t count = micro_batches(group, problem.workload);
+  const Contention::Best best_rate = contention_of(problem, group).best(group.pipeline);
+  KindCosts cost;
+  for (size_t m = 0; m < list.members.size(); ++m) {
+    const Member& member = list.members[m];
+    Price& price = prices_[list.price_of_member[m]];
+    if (price.known != Known::no) continue;
+    if (too_slow(member)) {
+      price.known = Known::too_slow;
+      continue;
+    }
+    const StageKinds*& stages = stages_[list.division_of_member[m]];
+    if (stages == nullptr) stages = resolver.stages(group, member);
+    if (stages == nullptr) {
+      price.known = Known::twin;
+      continue;
+    }
+    pricer.price(*stages, least_recompute(member.recompute), cost);
+    price = {Known::priced, micro_batch_bounds_s(group, cost, *stages, count, best_rate)};
+  }
+}
+
 MemberBounds::MemberBounds(const SearchProblem& problem, LayoutResolver& resolver, const Layout& layout,
-                           const MemberList& list, StagesByDivision& stages, StepPricer::Part part)
-    : resolver_(resolver),
+                           const MemberList& list, const GroupBounds& group)
+    : list_(list),
+      group_(group),
       layout_(layout),
-      list_(list),
-      stages_(stages),
       split_(resolver.split_of(layout)),
       devices_(devices_of(problem, *split_, layout)),
-      pricer_(devices_, split_->pieces, problem.model, layout, part),
+      known_(resolver.sharding_of(layout)),
+      pricer_(devices_, split_->pieces, problem.model, layout, StepPricer::Part::whole_step, &known_.states),
       micro_batches_(micro_batches(layout, problem.workload)),
       best_rate_(contention_of(problem, layout).best(layout.pipeline)),
-      prices_(list.prices) {
-  stages_.resize(list.divisions);
+      sharding_(list.divisions, nullptr),
+      bounds_(list.prices) {}
+
+double MemberBounds::least_s(size_t m) {
+  const LeastSharding*& sharding = sharding_[list_.division_of_member[m]];
+  if (sharding == nullptr) {
+    const auto [at, fresh] = known_.least.try_emplace(&group_.stages(m));
+    if (fresh) at->second = pricer_.least_sharding(group_.stages(m), best_rate_.of_one);
+    sharding = &at->second;
+  }
+  return group_.micro_batches_s(m)
+      .with(*sharding, micro_batches_, best_rate_)
+      .of(schedule_catalog()[list_.members[m].schedule]);
 }
 
-std::optional<double> MemberBounds::bound_s(size_t m) {
-  Price& known = prices_[list_.price_of_member[m]];
-  if (!known.known) known = price(m);
-  if (known.twin) return std::nullopt;
-  return known.bounds.of(schedule_catalog()[list_.members[m].schedule]);
-}
-
-MemberBounds::Price MemberBounds::price(size_t m) {
+double MemberBounds::bound_s(size_t m) {
   const Member& member = list_.members[m];
-  std::optional<const StageKinds*>& stages = stages_[list_.division_of_member[m]];
-  if (!stages) stages = resolver_.stages(layout_, member);
-  if (*stages == nullptr) return {true, true, {}};
-  pricer_.price(**stages, least_recompute(member.recompute), cost_);
-  return {true, false, lower_bounds_s(layout_, cost_, **stages, micro_batches_, best_rate_)};
+  std::optional<StepBounds>& bounds = bounds_[list_.price_of_member[m]];
+  if (!bounds) {
+    pricer_.price(group_.stages(m), least_recompute(member.recompute), cost_);
+    bounds = lower_bounds_s(layout_, cost_, group_.stages(m), micro_batches_, best_rate_);
+  }
+  return bounds->of(schedule_catalog()[member.schedule]);
 }
 
 FittedBounds::FittedBounds(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-                           const StageKinds& stages)
+                           const StageKinds& stages, StateCosts& states)
     : problem_(problem),
       split_(split),
       layout_(layout),
       stages_(stages),
+      states_(states),
       devices_(devices_of(problem, split, layout)) {}
 
 double FittedBounds::first_rank_s(std::span<const int64_t> recomputed_layers) const {
@@ -89,7 +123,8 @@ double FittedBounds::bound_s() const {
 
 double FittedBounds::bound_s(const StageKinds& stages) const {
   KindCosts costs;
-  StepPricer(devices_, split_.pieces, problem_.model, layout_).price(stages, Recompute::full, costs);
+  StepPricer(devices_, split_.pieces, problem_.model, layout_, StepPricer::Part::whole_step, &states_)
+      .price(stages, Recompute::full, costs);
   return lower_bounds_s(layout_, costs, stages, micro_batches(layout_, problem_.workload),
                         contention_of(problem_, layout_).best(layout_.pipeline))
       .of(find_schedule(layout_.schedule, "layout"));

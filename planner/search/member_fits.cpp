@@ -6,8 +6,9 @@
 namespace mpt::planner {
 
 MemberFits::MemberFits(const SearchProblem& problem, LayoutResolver& resolver, const Layout& layout,
-                       const MemberList& list)
+                       const MemberList& list, bool makes_schedules)
     : programs_(resolver.programs()),
+      makes_schedules_(makes_schedules),
       micro_batches_(micro_batches(layout, problem.workload)),
       list_(list),
       split_(resolver.split_of(layout)),
@@ -67,7 +68,8 @@ MemberFits::Fits MemberFits::fits(size_t schedule, Known& known, const StageKind
   std::optional<Fits>& fits = known.fits[schedule];
   if (fits) return *fits;
   layout_.schedule = schedule_catalog()[schedule].name;
-  const auto peaks = programs_.known_peaks(layout_, micro_batches_);
+  const auto peaks = makes_schedules_ ? programs_.peaks(layout_, micro_batches_)
+                                      : programs_.known_peaks(layout_, micro_batches_);
   fits = peaks == nullptr                                                ? Fits::unknown
          : peaks->fit({known.footprints, stages.kind_of_stage}, limits_) ? Fits::yes
                                                                          : Fits::no;

@@ -19,9 +19,10 @@ class MemberFits {
  public:
   enum class Fits : uint8_t { no, yes, unknown };
 
-  /// Of the members of the family of `layout`. All must outlive this.
+  /// Of the members of the family of `layout`. All must outlive this. `makes_schedules`: where none is there
+  /// to ask yet; else what it would say is unknown.
   MemberFits(const SearchProblem& problem, LayoutResolver& resolver, const Layout& layout,
-             const MemberList& list);
+             const MemberList& list, bool makes_schedules);
 
   /// Whether a member of the list fits but for its transfer buffers, which only lowering can count. What is
   /// fitted later, with all layers recomputed; what is made to measure, with any of its named schedules.
@@ -38,7 +39,8 @@ class MemberFits {
   bool above_floors(const Known& known, const StageKinds& stages) const;
   Fits fits(size_t schedule, Known& known, const StageKinds& stages);
 
-  const ProgramCache& programs_;
+  ProgramCache& programs_;
+  const bool makes_schedules_;
   const int64_t micro_batches_;
   const MemberList& list_;
   const SharedSplit split_;

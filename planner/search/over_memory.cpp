@@ -76,18 +76,17 @@ void OverMemory::open(const Family& family, std::vector<Miss>& heap) {
   for (const Member& member : members_of(problem_, family)) {
     if (member.recompute == RecomputeChoice::fitted || stands_for_named(problem_, member)) continue;
     Miss miss{0.0, family, Known::member_floor, member};
-    const Estimate e = estimate_of(miss);
+    const Layout layout = resolver_.layout(family, member);
     const auto placement =
-        find_schedule(e.layout.schedule, "layout").placement(int(e.layout.pipeline), int(e.layout.chunks));
-    miss.needed = needed(e.layout, memory_floors(e.layout, placement, e.footprints));
+        find_schedule(layout.schedule, "layout").placement(int(layout.pipeline), int(layout.chunks));
+    miss.needed = needed(layout, memory_floors(layout, placement, resolver_.footprints(layout)));
     heap.push_back(std::move(miss));
     std::push_heap(heap.begin(), heap.end());
   }
 }
 
-Estimate OverMemory::estimate_of(const Miss& miss) {
-  const Layout layout = resolver_.layout(miss.family, miss.member);
-  return estimate(problem_, *resolver_.split_of(layout), layout);
+std::optional<Rejection> OverMemory::rejection(const Layout& layout) {
+  return exact_memory_rejection(problem_, estimate(problem_, *resolver_.split_of(layout), layout));
 }
 
 // What the largest device would need to have: the ranks' limits differ where their devices do.
@@ -96,20 +95,21 @@ double OverMemory::needed(const Layout& layout, const std::vector<int64_t>& peak
 }
 
 bool OverMemory::raise(Miss& miss) {
-  const Estimate e = estimate_of(miss);
-  std::vector<int64_t> peaks = resolver_.peaks(e.layout)->peak_bytes(e.footprints);
+  const Layout layout = resolver_.layout(miss.family, miss.member);
+  const std::vector<StageFootprint> footprints = resolver_.footprints(layout);
+  std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
   if (miss.known == Known::member_floor) {
-    miss.needed = needed(e.layout, peaks);
+    miss.needed = needed(layout, peaks);
     miss.known = Known::without_buffers;
     return true;  // its transfer buffers may yet be too much
   }
   if (schedule_catalog()[miss.member.schedule].made_to_measure) {
-    const auto rejection = exact_memory_rejection(problem_, e);
+    const std::optional<Rejection> rejection = this->rejection(layout);
     if (!rejection) return false;
     miss.needed = double(problem_.memory_limit_bytes) + rejection->needed - rejection->available;
   } else {
-    add_slots(*resolver_.program(e.layout), e.footprints, peaks);
-    miss.needed = needed(e.layout, peaks);
+    add_slots(*resolver_.program(layout), footprints, peaks);
+    miss.needed = needed(layout, peaks);
     if (miss.needed <= double(problem_.memory_limit_bytes)) return false;
   }
   miss.known = Known::exact;
@@ -117,9 +117,10 @@ bool OverMemory::raise(Miss& miss) {
 }
 
 MemoryFamily OverMemory::told(const Miss& miss) {
-  Estimate e = estimate_of(miss);
+  Layout layout = resolver_.layout(miss.family, miss.member);
+  const Rejection rejection = *this->rejection(layout);
   const SplitKey key = key_of(miss.family.layout);
-  return {name_of(key), splits_[key].count, *exact_memory_rejection(problem_, e), std::move(e.layout)};
+  return {name_of(key), splits_[key].count, rejection, std::move(layout)};
 }
 
 std::optional<MemoryFamily> OverMemory::least() {

@@ -57,7 +57,7 @@ class OverMemory {
   double needed(const Layout& layout, const std::vector<int64_t>& peaks) const;
   std::vector<Miss> families_in(const Miss& group);
   void open(const Family& family, std::vector<Miss>& heap);
-  Estimate estimate_of(const Miss& miss);
+  std::optional<Rejection> rejection(const Layout& layout);
   /// Makes what the miss needs known one step better; false where the member fits after all.
   bool raise(Miss& miss);
   MemoryFamily told(const Miss& miss);

@@ -85,6 +85,7 @@ class SearchShare::Impl {
         share_(share),
         shares_(shares),
         together_(together),
+        makes_schedules_(together.reached_s() < kInfinity),
         resolver_(problem),
         over_memory_(problem, resolver_) {}
 
@@ -121,8 +122,7 @@ class SearchShare::Impl {
  private:
   struct Group {
     Layout layout;
-    std::vector<double> member_bounds_s;  // empty until one of its families is opened
-    StagesByDivision stages;
+    std::optional<GroupBounds> bounds;  // none until one of its families is opened
   };
   // A member that memory rules out.
   struct TooLarge {
@@ -190,7 +190,7 @@ class SearchShare::Impl {
       if (!fits(bound)) over_memory_.add_group(layout, bound.floor_bytes, count);
       return;
     }
-    groups_.push_back({layout, {}, {}});
+    groups_.push_back({layout, {}});
     for (const Sharding& sharding : shardings) add_family(sharding, member_count);
   }
 
@@ -223,38 +223,39 @@ class SearchShare::Impl {
     const Layout layout = family(f).layout;
     const MemberList& list = members(layout);
     Group& group = groups_[families_[f].group];
-    const std::vector<double>& group_bounds_s = member_bounds_s(group);
-    MemberBounds bounds(problem_, resolver_, layout, list, group.stages);
-    MemberFits memory(problem_, resolver_, layout, list);
+    if (!group.bounds) add_bounds(group);
+    MemberBounds bounds(problem_, resolver_, layout, list, *group.bounds);
+    MemberFits memory(problem_, resolver_, layout, list, makes_schedules_);
     for (size_t m = 0; m < list.members.size(); ++m) {
       --waiting_;
-      if (group_bounds_s[m] + families_[f].step_end_s > last_kept_s()) {
-        ++certificate().over_bound;
-        continue;
-      }
-      const std::optional<double> bound_s = bounds.bound_s(m);
-      if (!bound_s) {
+      if (group.bounds->twin(m)) {
         ++certificate().same;
         continue;
       }
-      if (*bound_s > last_kept_s()) {
+      const double least_s = group.bounds->too_slow(m) ? kInfinity : bounds.least_s(m);
+      if (least_s > last_kept_s()) {
+        ++certificate().over_bound;
+        continue;
+      }
+      // Memory rules out most of what is left, and costs less to ask for than the bound.
+      const MemberFits::Fits fits = memory.fits(m, group.bounds->stages(m));
+      if (fits == MemberFits::Fits::no) {
+        ++waiting_;
+        too_large_.push_back({least_s, f});
+        continue;
+      }
+      const double bound_s = bounds.bound_s(m);
+      if (bound_s > last_kept_s()) {
         ++certificate().over_bound;
         continue;
       }
       ++waiting_;
-      const MemberFits::Fits fits = memory.fits(m, bounds.stages(m));
-      if (fits == MemberFits::Fits::no) {
-        too_large_.push_back({*bound_s, f});
-      } else {
-        const bool sure = fits == MemberFits::Fits::yes;
-        queue_.push({*bound_s, f, sure ? Known::member_that_fits : Known::member, list.members[m], -1});
-      }
+      const bool sure = fits == MemberFits::Fits::yes;
+      queue_.push({bound_s, f, sure ? Known::member_that_fits : Known::member, list.members[m], -1});
     }
   }
 
-  // What the members of every family of a group take but for sharding and step end. Twins have none.
-  const std::vector<double>& member_bounds_s(Group& group) {
-    if (!group.member_bounds_s.empty()) return group.member_bounds_s;
+  void add_bounds(Group& group) {
     std::array<double, 3> recompute_bounds_s;
     for (const auto& [recompute, name] : EnumNames<Recompute>::table())
       recompute_bounds_s[size_t(recompute)] =
@@ -262,17 +263,12 @@ class SearchShare::Impl {
     // Of every micro-batch, there and back, on one chunk.
     const double launches_s = 2.0 * double(micro_batches(group.layout, problem_.workload)) *
                               least_dispatch_s(problem_) * (1.0 - 1e-9);
-    const MemberList& list = members(group.layout);
-    MemberBounds bounds(problem_, resolver_, group.layout, list, group.stages,
-                        StepPricer::Part::micro_batches);
-    for (size_t m = 0; m < list.members.size(); ++m) {
-      const Member& member = list.members[m];
-      // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
-      const double least_s = recompute_bounds_s[size_t(least_recompute(member.recompute))] +
-                             double(member.chunks - 1) * launches_s;
-      group.member_bounds_s.push_back(least_s > last_kept_s() ? least_s : bounds.bound_s(m).value_or(0.0));
-    }
-    return group.member_bounds_s;
+    // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
+    group.bounds.emplace(problem_, resolver_, group.layout, members(group.layout), [&](const Member& member) {
+      return recompute_bounds_s[size_t(least_recompute(member.recompute))] +
+                 double(member.chunks - 1) * launches_s >
+             last_kept_s();
+    });
   }
 
   void drop_for_memory(uint32_t f) {
@@ -298,16 +294,12 @@ class SearchShare::Impl {
     Layout layout = layout_of_waiting(w);
     if (w.member.recompute == RecomputeChoice::fitted && w.known != Known::fitted)
       return fit(w, std::move(layout));
-    const SharedSplit split = resolver_.split_of(layout);
     const bool made = schedule_catalog()[w.member.schedule].made_to_measure;
     const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
     if (w.known == Known::member && !made &&
-        !resolver_.peaks(layout)->fit(models::stage_footprints(split->pieces, problem_.model, layout),
-                                      limits))
+        !resolver_.peaks(layout)->fit(resolver_.footprints(layout), limits))
       return drop_for_memory(w.family);
-    const StepCost cost =
-        cost_of(problem_, *split, layout,
-                schedule_catalog()[w.member.schedule].placement(int(layout.pipeline), int(layout.chunks)));
+    const StepCost cost = resolver_.cost(layout, w.member);
     const double slowest_s = last_kept_s();
     if (made) return settle_made(w, std::move(layout), cost);
     const double best_rate = contention_of(problem_, layout).best(layout.pipeline).of_one;
@@ -315,7 +307,7 @@ class SearchShare::Impl {
       ++certificate().over_bound;
       return;
     }
-    const auto footprints = models::stage_footprints(split->pieces, problem_.model, layout);
+    const std::vector<StageFootprint> footprints = resolver_.footprints(layout);
     std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
     const auto program = resolver_.program(layout);
     add_slots(*program, footprints, peaks);
@@ -330,8 +322,7 @@ class SearchShare::Impl {
 
   void settle_made(const Waiting& w, Layout layout, const StepCost& cost) {
     const double slowest_s = last_kept_s();
-    const auto footprints =
-        models::stage_footprints(resolver_.split_of(layout)->pieces, problem_.model, layout);
+    const std::vector<StageFootprint> footprints = resolver_.footprints(layout);
     const auto made = make_to_measure(problem_, layout, footprints, cost, resolver_.programs(), slowest_s);
     if (!made) return drop_for_memory(w.family);
     const auto& allowed = problem_.bounds.schedules;
@@ -349,7 +340,7 @@ class SearchShare::Impl {
     const bool with_buffers = w.known == Known::fitted_without_buffers;
     const StageKinds& stages = *resolver_.stages(family(w.family).layout, w.member);
     const SharedSplit split = resolver_.split_of(layout);
-    const FittedBounds bounds(problem_, *split, layout, stages);
+    const FittedBounds bounds(problem_, *split, layout, stages, resolver_.sharding_of(layout).states);
     // Where it fits with all its layers recomputed, buffers left out, time is what decides.
     const bool all_fit = w.known == Known::member_that_fits;
     const auto too_slow = [&](std::span<const int64_t> recomputed_layers) {
@@ -421,6 +412,8 @@ class SearchShare::Impl {
   const SearchProblem& problem_;
   const size_t keep_, share_, shares_;
   Together& together_;
+  // Where a good time is known from the start, nearly all that its bound leaves is looked at in the end.
+  const bool makes_schedules_;
   LayoutResolver resolver_;
   std::vector<Group> groups_;  // those that wait
   std::vector<WaitingFamily> families_;

@@ -44,30 +44,34 @@ bool fits(const SearchProblem& problem, Layout layout, const Member& member) {
 }
 
 TEST(MemberBounds, AndFitsAreThoseOfTheLayoutsThemselves) {
-  int64_t fitting = 0, too_large = 0, twins = 0, unknown = 0;
+  int64_t fitting = 0, too_large = 0, twins = 0, unknown = 0, tight = 0, bounded = 0;
   for (uint32_t seed = 6000; seed < 6040; ++seed) {
     RandomProblem r(seed);
     LayoutResolver resolver(r.problem);
     visit_groups(r.problem, [&](const Layout& group) {
-      StagesByDivision stages;
+      const MemberList list(members_of(r.problem, {group}));
+      const GroupBounds of_group(r.problem, resolver, group, list, [](const Member&) { return false; });
       for (const Sharding& sharding : shardings_of(r.problem, group)) {
         const Family family = family_of(group, sharding);
-        const MemberList list(members_of(r.problem, family));
-        MemberBounds bounds(r.problem, resolver, family.layout, list, stages);
-        MemberFits memory(r.problem, resolver, family.layout, list);
+        MemberBounds bounds(r.problem, resolver, family.layout, list, of_group);
+        MemberFits known_fits(r.problem, resolver, family.layout, list, false);
         for (size_t m = 0; m < list.members.size(); ++m) {
           const Member& member = list.members[m];
-          const auto bound_s = bounds.bound_s(m);
-          ASSERT_EQ(!bound_s, resolver.is_twin(family.layout, member));
-          if (!bound_s) {
+          ASSERT_FALSE(of_group.too_slow(m));
+          ASSERT_EQ(of_group.twin(m), resolver.is_twin(family.layout, member));
+          if (of_group.twin(m)) {
             ++twins;
             continue;
           }
           const Layout layout = resolver.layout(family, member);
-          EXPECT_DOUBLE_EQ(*bound_s, estimate(r.problem, layout).bound_s)
+          const double bound_s = bounds.bound_s(m), least_s = bounds.least_s(m);
+          EXPECT_DOUBLE_EQ(bound_s, estimate(r.problem, layout).bound_s)
               << seed << " " << layout_name(layout);
+          EXPECT_LE(least_s, bound_s * (1.0 + 1e-12)) << seed << " " << layout_name(layout);
+          ++bounded;
+          tight += least_s > 0.99 * bound_s ? 1 : 0;
           const bool expected = fits(r.problem, layout, member);
-          const MemberFits::Fits known = memory.fits(m, bounds.stages(m));
+          const MemberFits::Fits known = known_fits.fits(m, of_group.stages(m));
           if (known == MemberFits::Fits::unknown) {
             ++unknown;
             resolver.peaks(layout);  // from now on it is known
@@ -75,6 +79,13 @@ TEST(MemberBounds, AndFitsAreThoseOfTheLayoutsThemselves) {
             EXPECT_EQ(known == MemberFits::Fits::yes, expected) << seed << " " << layout_name(layout);
           }
           ++(expected ? fitting : too_large);
+        }
+        // Asked for again now that all schedules are there, and where they are made on the way.
+        MemberFits all_fits(r.problem, resolver, family.layout, list, true);
+        for (size_t m = 0; m < list.members.size(); ++m) {
+          if (of_group.twin(m)) continue;
+          const bool expected = fits(r.problem, resolver.layout(family, list.members[m]), list.members[m]);
+          EXPECT_EQ(all_fits.fits(m, of_group.stages(m)) == MemberFits::Fits::yes, expected);
         }
       }
     });
@@ -84,6 +95,7 @@ TEST(MemberBounds, AndFitsAreThoseOfTheLayoutsThemselves) {
   EXPECT_GT(twins, 100);
   EXPECT_GT(unknown, 10);
   EXPECT_LT(5 * unknown, fitting + too_large);
+  EXPECT_GT(2 * tight, bounded);
 }
 
 TEST(FittedBounds, OfTheFirstRankIsNeverAboveThatOfTheLayout) {
@@ -100,7 +112,8 @@ TEST(FittedBounds, OfTheFirstRankIsNeverAboveThatOfTheLayout) {
         Layout layout = resolver.layout(family, member);
         if (resolver.fit(layout, *stages, false) != LayoutResolver::Fit::some_layers) continue;
         const SharedSplit split = resolver.split_of(layout);
-        const FittedBounds bounds(r.problem, *split, layout, *stages);
+        StateCosts states;
+        const FittedBounds bounds(r.problem, *split, layout, *stages, states);
         const double bound_s = bounds.bound_s(), first_s = bounds.first_rank_s(layout.recomputed_layers);
         EXPECT_DOUBLE_EQ(bound_s, estimate(r.problem, layout).bound_s) << seed << " " << layout_name(layout);
         EXPECT_LE(first_s, bound_s) << seed << " " << layout_name(layout);
