@@ -6,6 +6,7 @@
 #include <span>
 
 #include "core/action_memory.h"
+#include "core/transfer_slots.h"
 
 namespace mpt {
 namespace {
@@ -31,17 +32,21 @@ constexpr int kMostChunks = 4;  // with more, moments cost more than the row
 
 }  // namespace
 
-std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
-                                              const std::vector<StageFootprint>& footprints) {
+std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<StageFootprint>& footprints) {
+  const std::vector<StageSlots> slots = transfer_slots(schedule);
   std::vector<int64_t> peaks;
   for (const auto& row : schedule.rows) peaks.push_back(peak_of_row(row, footprints));
   for (size_t s = 0; s < footprints.size(); ++s)
-    peaks[size_t(schedule.rank_of_stage[s])] += footprints[s].static_bytes();
+    peaks[size_t(schedule.rank_of_stage[s])] +=
+        footprints[s].static_bytes() + slots[s].total() * footprints[s].slot_bytes();
   return peaks;
 }
 
 ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
-    : schedule_(std::move(schedule)), stages_(schedule_->rows.size()), moments_(schedule_->rows.size()) {
+    : schedule_(std::move(schedule)),
+      slots_(transfer_slots(*schedule_)),
+      stages_(schedule_->rows.size()),
+      moments_(schedule_->rows.size()) {
   for (size_t s = 0; s < schedule_->rank_of_stage.size(); ++s)
     stages_[size_t(schedule_->rank_of_stage[s])].push_back(int(s));
   const bool by_row = schedule_->chunks > kMostChunks;
@@ -202,15 +207,23 @@ int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& f
   return most;
 }
 
+int64_t ActivationPeaks::static_bytes(size_t rank, const FootprintsByStage& footprints) const {
+  int64_t bytes = 0;
+  for (const int s : stages_[rank]) {
+    const StageFootprint& f = footprints[size_t(s)];
+    bytes += f.static_bytes() + slots_[size_t(s)].total() * f.slot_bytes();
+  }
+  return bytes;
+}
+
 // As if each stage held its most at once, while the action that needs most room runs.
 int64_t ActivationPeaks::most_bytes(size_t rank, const FootprintsByStage& footprints) const {
   const std::vector<int>& stages = stages_[rank];
   const std::vector<int32_t>& most_held = most_held_[rank];
-  int64_t held = 0, workspace = 0;
+  int64_t held = static_bytes(rank, footprints), workspace = 0;
   for (size_t i = 0; i < stages.size(); ++i) {
     const StageFootprint& f = footprints[size_t(stages[i])];
-    held += f.static_bytes() + most_held[i] * f.saved_bytes +
-            most_held[stages.size() + i] * f.saved_for_weight_bytes;
+    held += most_held[i] * f.saved_bytes + most_held[stages.size() + i] * f.saved_for_weight_bytes;
     for (size_t kind = 0; kind < kKinds; ++kind)
       workspace = std::max(workspace, memory_of(ActionKind(kind), f).workspace_bytes);
   }
@@ -242,8 +255,7 @@ int64_t ActivationPeaks::peak_of_codes(size_t rank, const FootprintsByStage& foo
 }
 
 int64_t ActivationPeaks::peak_within(size_t rank, const FootprintsByStage& footprints, int64_t enough) const {
-  int64_t statics = 0;
-  for (const int s : stages_[rank]) statics += footprints[size_t(s)].static_bytes();
+  const int64_t statics = static_bytes(rank, footprints);
   return statics + (codes_.empty() ? peak_of_moments(rank, footprints, enough - statics)
                                    : peak_of_codes(rank, footprints, enough - statics));
 }

@@ -2,9 +2,9 @@
 #pragma once
 
 // ActivationPeaks: the moments of a schedule at which a rank can hold the most, whatever its stages' bytes
-// are. A search asks for the peak of one schedule under thousands of footprints; of the many actions of a
-// rank only a few moments hold no less than every other one. With many chunks per rank they are not few, and
-// the rows themselves are gone through.
+// are, and its transfer slots. A search asks for the peak of one schedule under thousands of footprints; of
+// the many actions of a rank only a few moments hold no less than every other one. With many chunks per rank
+// they are not few, and the rows themselves are gone through.
 
 #include <cstdint>
 #include <memory>
@@ -13,13 +13,13 @@
 
 #include "core/schedule.h"
 #include "core/stage_footprint.h"
+#include "core/step_program.h"
 
 namespace mpt {
 
-/// Peak bytes of each pipeline rank but for its transfer slots: what peak_bytes() says of the lowered
-/// program, less the slots, and far cheaper than lowering.
-std::vector<int64_t> peak_bytes_without_slots(const Schedule& schedule,
-                                              const std::vector<StageFootprint>& footprints);
+/// Peak bytes of each pipeline rank: what peak_bytes() says of the lowered program, and far cheaper than
+/// lowering.
+std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<StageFootprint>& footprints);
 
 /// Footprints of a layout's stages: by stage, or, since most are alike, the different ones and which of them
 /// each stage has. What it is made of must outlive it.
@@ -49,6 +49,8 @@ class ActivationPeaks {
   bool fit(const FootprintsByStage& footprints, std::span<const int64_t> limits_bytes) const;
 
   const Schedule& schedule() const { return *schedule_; }
+  /// Transfer slots by stage.
+  const std::vector<StageSlots>& slots() const { return slots_; }
   /// Of a rank, lowest first.
   const std::vector<int>& stages(size_t rank) const { return stages_[rank]; }
   /// For the size of a cache.
@@ -72,7 +74,10 @@ class ActivationPeaks {
   int64_t most_bytes(size_t rank, const FootprintsByStage& footprints) const;
   int64_t peak_of_moments(size_t rank, const FootprintsByStage& footprints, int64_t enough) const;
 
+  int64_t static_bytes(size_t rank, const FootprintsByStage& footprints) const;
+
   std::shared_ptr<const Schedule> schedule_;
+  std::vector<StageSlots> slots_;
   std::vector<std::vector<int>> stages_;  // of each rank
   // Of each rank its moments one after the other: stage and kind of action as a code, then what is held.
   std::vector<std::vector<int32_t>> moments_;

@@ -10,6 +10,7 @@
 
 #include "core/action_memory.h"
 #include "core/error.h"
+#include "core/transfer_slots.h"
 
 namespace mpt {
 namespace {
@@ -62,11 +63,11 @@ class Lowering {
     for (auto* table : {&forward_, &input_gradient_, &weight_gradient_, &activation_in_, &gradient_in_}) {
       table->assign(cells, -1);
     }
-    slots_.resize(size_t(schedule.stages()));
   }
 
   StepProgram run() {
     const NominalPlacement placement = place_nominally(schedule_);
+    slots_ = transfer_slots(schedule_, placement);
     drafts_.reserve(2 * placement.order.size() + 3 * size_t(schedule_.stages()) + 2);
     for (const auto& [rank, index] : placement.order) {
       add_compute(schedule_.rows[size_t(rank)][size_t(index)], placement.start[size_t(rank)][size_t(index)]);
@@ -166,8 +167,7 @@ class Lowering {
     for (size_t d = 0; d < drafts_.size(); ++d) order_[size_t(place[size_t(drafts_[d].start)]++)] = int(d);
   }
 
-  // Transfers leave and arrive through a fixed number of slots per stage. Their number is what the nominal
-  // timeline needs, plus one so that a late consumer does not delay the transfer behind it.
+  // Transfers wait for the slots through which they leave and arrive.
   void connect_slots() {
     const size_t stages = size_t(schedule_.stages());
     std::vector<std::vector<int>> activations(stages), gradients(stages);  // by sending stage, in list order
@@ -177,51 +177,39 @@ class Lowering {
       if (i.kind == InstructionKind::transfer_gradient) gradients[size_t(i.stage)].push_back(d);
     }
     for (int s = 0; s < schedule_.stages(); ++s) {
-      if (!activations[size_t(s)].empty()) {
-        slots_[size_t(s)].send_activation = connect_send_side(activations[size_t(s)]);
-        slots_[size_t(s) + 1].receive_activation =
-            connect_receive_side(activations[size_t(s)], forward_, s + 1);
+      const auto from = size_t(s);
+      if (!activations[from].empty()) {
+        connect_send_side(activations[from], slots_[from].send_activation);
+        connect_receive_side(activations[from], forward_, s + 1, slots_[from + 1].receive_activation);
       }
-      if (!gradients[size_t(s)].empty()) {
-        slots_[size_t(s)].send_gradient = connect_send_side(gradients[size_t(s)]);
-        slots_[size_t(s) - 1].receive_gradient =
-            connect_receive_side(gradients[size_t(s)], input_gradient_, s - 1);
+      if (!gradients[from].empty()) {
+        connect_send_side(gradients[from], slots_[from].send_gradient);
+        connect_receive_side(gradients[from], input_gradient_, s - 1, slots_[from - 1].receive_gradient);
       }
     }
   }
 
   // A slot is filled by the producer and free again once the transfer is done.
-  int connect_send_side(const std::vector<int>& transfers) {
-    const int slots = std::min<int>(2, int(transfers.size()));
+  void connect_send_side(const std::vector<int>& transfers, int slots) {
     for (size_t k = 0; k < transfers.size(); ++k) {
       Draft& transfer = drafts_[size_t(transfers[k])];
       Draft& producer = drafts_[size_t(transfer.waits.front())];
       transfer.instruction.send_slot = producer.instruction.send_slot = int(k) % slots;
       if (int(k) >= slots) producer.waits.push_back(transfers[k - size_t(slots)]);
     }
-    return slots;
   }
 
   // A slot is filled by the transfer and free again once the consumer has run.
-  int connect_receive_side(const std::vector<int>& transfers, const std::vector<int>& consumers, int stage) {
+  void connect_receive_side(const std::vector<int>& transfers, const std::vector<int>& consumers, int stage,
+                            int slots) {
     const auto consumer_of = [&](size_t k) {
       return consumers[cell(stage, drafts_[size_t(transfers[k])].instruction.micro_batch)];
     };
-    int needed = 1;
-    size_t consumed = 0;  // transfers 0..consumed-1 are nominally used up before transfer k starts
-    for (size_t k = 0; k < transfers.size(); ++k) {
-      while (consumed < k &&
-             drafts_[size_t(consumer_of(consumed))].end <= drafts_[size_t(transfers[k])].start)
-        ++consumed;
-      needed = std::max(needed, int(k - consumed) + 1);
-    }
-    const int slots = std::min<int>(needed + 1, int(transfers.size()));
     for (size_t k = 0; k < transfers.size(); ++k) {
       drafts_[size_t(transfers[k])].instruction.receive_slot = int(k) % slots;
       drafts_[size_t(consumer_of(k))].instruction.receive_slot = int(k) % slots;
       if (int(k) >= slots) drafts_[size_t(transfers[k])].waits.push_back(consumer_of(k - size_t(slots)));
     }
-    return slots;
   }
 
   // Gradient reduction as soon as a stage has its last gradient, then the norm, then the optimizer.

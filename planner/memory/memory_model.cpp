@@ -7,13 +7,16 @@
 
 #include "core/activation_peaks.h"
 #include "core/quantity.h"
+#include "core/transfer_slots.h"
 
 namespace mpt::planner {
 
 namespace {
 
-// Parameters, gradients and optimizer state of each rank; the rest of its peak is activations.
+// Parameters, gradients, optimizer state and transfer buffers of each rank; the rest of its peak is
+// activations.
 std::vector<RankMemory> split(const std::vector<int64_t>& peaks, std::span<const int> rank_of_stage,
+                              std::span<const StageSlots> slots,
                               const std::vector<StageFootprint>& footprints) {
   std::vector<RankMemory> memory(peaks.size());
   for (size_t s = 0; s < footprints.size(); ++s) {
@@ -21,12 +24,14 @@ std::vector<RankMemory> split(const std::vector<int64_t>& peaks, std::span<const
     m.parameter_bytes += footprints[s].parameter_bytes;
     m.gradient_bytes += footprints[s].gradient_bytes;
     m.optimizer_bytes += footprints[s].optimizer_bytes;
+    m.transfer_buffer_bytes += slots[s].total() * footprints[s].slot_bytes();
   }
   for (size_t r = 0; r < memory.size(); ++r) {
     RankMemory& m = memory[r];
     m.rank = int64_t(r);
     m.peak_bytes = peaks[r];
-    m.activation_peak_bytes = peaks[r] - m.parameter_bytes - m.gradient_bytes - m.optimizer_bytes;
+    m.activation_peak_bytes =
+        peaks[r] - m.parameter_bytes - m.gradient_bytes - m.optimizer_bytes - m.transfer_buffer_bytes;
   }
   return memory;
 }
@@ -35,19 +40,12 @@ std::vector<RankMemory> split(const std::vector<int64_t>& peaks, std::span<const
 
 std::vector<RankMemory> rank_memory(const StepProgram& program,
                                     const std::vector<StageFootprint>& footprints) {
-  auto memory = split(peak_bytes(program), program.rank_of_stage, footprints);
-  for (size_t s = 0; s < footprints.size(); ++s) {
-    RankMemory& m = memory[size_t(program.rank_of_stage[s])];
-    const int64_t bytes = program.slots[s].total() * footprints[s].slot_bytes();
-    m.transfer_buffer_bytes += bytes;
-    m.activation_peak_bytes -= bytes;
-  }
-  return memory;
+  return split(peak_bytes(program), program.rank_of_stage, program.slots, footprints);
 }
 
-std::vector<RankMemory> rank_memory_without_slots(const Schedule& schedule,
-                                                  const std::vector<StageFootprint>& footprints) {
-  return split(peak_bytes_without_slots(schedule, footprints), schedule.rank_of_stage, footprints);
+std::vector<RankMemory> rank_memory(const Schedule& schedule, const std::vector<StageFootprint>& footprints) {
+  return split(peak_bytes(schedule, footprints), schedule.rank_of_stage, transfer_slots(schedule),
+               footprints);
 }
 
 std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> rank_of_stage,

@@ -32,10 +32,8 @@ int64_t framework_bytes(const DeviceSpec& device);
 /// at least framework_bytes), less what the allocator cannot use.
 int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution);
 
-/// The same before a program is made: all but the transfer buffers, which only lowering can count. Peaks are
-/// then below the exact ones.
-std::vector<RankMemory> rank_memory_without_slots(const Schedule& schedule,
-                                                  const std::vector<StageFootprint>& footprints);
+/// The same before a program is made.
+std::vector<RankMemory> rank_memory(const Schedule& schedule, const std::vector<StageFootprint>& footprints);
 
 /// Each rank against its limit: the one that exceeds it most.
 std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,

@@ -270,9 +270,11 @@ double lower_bound_s(const SearchProblem& problem, const Layout& layout, const S
       .of(entry);
 }
 
-Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) {
+namespace {
+
+Evaluation simulated(const SearchProblem& problem, const Estimate& e, Schedule schedule) {
   Evaluation result;
-  result.schedule = schedule_of(problem, e);
+  result.schedule = std::move(schedule);
   result.program = lower(e.layout, result.schedule, e.footprints);
   result.memory = rank_memory(result.program, e.footprints);
   result.rejection = check_memory(result.memory, limits_of_ranks(problem, e.layout));
@@ -288,23 +290,22 @@ Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) 
   return result;
 }
 
+}  // namespace
+
+Evaluation evaluate_regardless(const SearchProblem& problem, const Estimate& e) {
+  return simulated(problem, e, schedule_of(problem, e));
+}
+
 Evaluation evaluate(const SearchProblem& problem, const Estimate& e) {
   Evaluation result;
   result.schedule = schedule_of(problem, e);
-  result.rejection = check_memory(rank_memory_without_slots(result.schedule, e.footprints),
-                                  limits_of_ranks(problem, e.layout));
-  if (result.rejection) return result;
-  result = evaluate_regardless(problem, e);
-  if (!result.rejection) return result;
-  result.durations_s.clear();
-  result.timeline = {};
-  result.step_time_s = result.bubble_share = 0.0;
-  return result;
+  result.rejection =
+      check_memory(rank_memory(result.schedule, e.footprints), limits_of_ranks(problem, e.layout));
+  return result.rejection ? result : simulated(problem, e, std::move(result.schedule));
 }
 
 std::optional<Rejection> exact_memory_rejection(const SearchProblem& problem, const Estimate& e) {
-  const StepProgram program = lower(e.layout, schedule_of(problem, e), e.footprints);
-  return check_memory(rank_memory(program, e.footprints), limits_of_ranks(problem, e.layout));
+  return check_memory(rank_memory(schedule_of(problem, e), e.footprints), limits_of_ranks(problem, e.layout));
 }
 
 }  // namespace mpt::planner

@@ -9,12 +9,10 @@ namespace {
 class Fitting {
  public:
   Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-          const StageKinds& stages, const ActivationPeaks& peaks, std::span<const StageSlots> slots,
-          bool all_fit)
+          const StageKinds& stages, const ActivationPeaks& peaks, bool all_fit)
       : split_(split),
         stages_(stages),
         peaks_(peaks),
-        slots_(slots),
         all_fit_(all_fit),
         layout_(layout),
         counts_(stages.kind_of_stage.size(), 0),
@@ -76,31 +74,27 @@ class Fitting {
     return uint16_t(index);
   }
 
-  // Of the rank's layers the first `count`. Returns the bytes of its transfer slots.
-  int64_t recompute(int rank, int64_t count) {
-    int64_t slots = 0;
+  // Of the rank's layers the first `count`.
+  void recompute(int rank, int64_t count) {
     for (const int stage : peaks_.stages(size_t(rank))) {
       const auto s = size_t(stage);
       const int64_t here = std::min(count, layers_of(s));
       count -= here;
       counts_[s] = here;
       footprint_of_stage_[s] = footprint(stages_.kind_of_stage[s], here);
-      if (!slots_.empty()) slots += slots_[s].total() * footprints_[footprint_of_stage_[s]].slot_bytes();
     }
-    return slots;
   }
 
   // With `count` recomputed layers on the rank. A few more recomputed layers may need more workspace than
   // they save, so what is chosen at last is always one that was asked for.
   bool fits(int rank, int64_t count) {
-    const int64_t slots = recompute(rank, count);
-    return peaks_.rank_fits(size_t(rank), {footprints_, footprint_of_stage_}, limits_[size_t(rank)] - slots);
+    recompute(rank, count);
+    return peaks_.rank_fits(size_t(rank), {footprints_, footprint_of_stage_}, limits_[size_t(rank)]);
   }
 
   const SplitModel& split_;
   const StageKinds& stages_;
   const ActivationPeaks& peaks_;
-  std::span<const StageSlots> slots_;
   const bool all_fit_;
   Layout layout_;                // of one stage, as far as recompute goes
   int64_t last_ = 0;             // recomputed layers of the rank that was fitted last
@@ -116,10 +110,9 @@ class Fitting {
 }  // namespace
 
 FittedRecompute fit_recompute(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-                              const StageKinds& stages, const ActivationPeaks& peaks,
-                              std::span<const StageSlots> slots, bool all_fit,
+                              const StageKinds& stages, const ActivationPeaks& peaks, bool all_fit,
                               const FirstRankIsTooSlow& too_slow) {
-  return Fitting(problem, split, layout, stages, peaks, slots, all_fit).run(too_slow);
+  return Fitting(problem, split, layout, stages, peaks, all_fit).run(too_slow);
 }
 
 }  // namespace mpt::planner

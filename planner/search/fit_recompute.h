@@ -24,12 +24,10 @@ struct FittedRecompute {
 /// Layers to recompute in full of each virtual stage of `stages`, which are the layout's, the fewest on each
 /// rank with which it fits, lower stages of a rank first: their activations are held for longest. Over memory
 /// if a rank does not fit with all of its layers recomputed. Fewer recomputed layers are never slower: every
-/// duration falls and the simulation only adds and compares. `slots`: transfer buffers of each stage; empty
-/// to leave them out, which asks for no more layers than with them. `all_fit`: every rank is known to fit
-/// with all of its layers recomputed. `too_slow`: asked when the first rank is fitted; may be empty.
+/// duration falls and the simulation only adds and compares. `all_fit`: every rank is known to fit with all
+/// of its layers recomputed. `too_slow`: asked when the first rank is fitted; may be empty.
 FittedRecompute fit_recompute(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-                              const StageKinds& stages, const ActivationPeaks& peaks,
-                              std::span<const StageSlots> slots, bool all_fit = false,
+                              const StageKinds& stages, const ActivationPeaks& peaks, bool all_fit = false,
                               const FirstRankIsTooSlow& too_slow = {});
 
 }  // namespace mpt::planner

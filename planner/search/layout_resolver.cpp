@@ -126,14 +126,12 @@ Layout LayoutResolver::layout(const Family& family, const Member& member) {
   return layout;
 }
 
-LayoutResolver::Fit LayoutResolver::fit(Layout& layout, const StageKinds& stages, bool with_transfer_buffers,
-                                        bool all_fit, const FirstRankIsTooSlow& too_slow) {
+LayoutResolver::Fit LayoutResolver::fit(Layout& layout, const StageKinds& stages, bool all_fit,
+                                        const FirstRankIsTooSlow& too_slow) {
   layout.recompute = Recompute::full;
   layout.recomputed_layers.clear();
-  const auto made = with_transfer_buffers ? program(layout) : nullptr;
-  const std::span<const StageSlots> slots = made ? std::span(made->slots) : std::span<const StageSlots>();
   auto [known, counts] =
-      fit_recompute(problem_, *split_of(layout), layout, stages, *peaks(layout), slots, all_fit, too_slow);
+      fit_recompute(problem_, *split_of(layout), layout, stages, *peaks(layout), all_fit, too_slow);
   if (known == FittedRecompute::Known::over_memory) return Fit::over_memory;
   if (known == FittedRecompute::Known::too_slow) return Fit::too_slow;
   const bool none = std::all_of(counts.begin(), counts.end(), [](int64_t n) { return n == 0; });
@@ -181,7 +179,7 @@ std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {
       if (stages == nullptr) continue;
       Layout layout = resolver.layout(family, member);
       const bool open = member.recompute == RecomputeChoice::fitted;
-      if (open && resolver.fit(layout, *stages, true) == LayoutResolver::Fit::twin) continue;
+      if (open && resolver.fit(layout, *stages) == LayoutResolver::Fit::twin) continue;
       layouts.push_back(std::move(layout));
     }
   });

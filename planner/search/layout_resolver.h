@@ -51,9 +51,8 @@ class LayoutResolver {
   enum class Fit { some_layers, twin, over_memory, too_slow };
   /// Fits a layout that layout() left open: recompute becomes full, of as few layers as fit. `twin`: of none
   /// or of all layers, which is another layout's name; `over_memory`: of all layers, and that is not enough.
-  /// Without transfer buffers, which only lowering can count, it needs no program and asks for no more layers
-  /// than with them. `stages`: the layout's.
-  Fit fit(Layout& layout, const StageKinds& stages, bool with_transfer_buffers, bool all_fit = false,
+  /// `stages`: the layout's.
+  Fit fit(Layout& layout, const StageKinds& stages, bool all_fit = false,
           const FirstRankIsTooSlow& too_slow = {});
 
   std::vector<StageFootprint> footprints(const Layout& layout);

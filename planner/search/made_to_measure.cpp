@@ -46,6 +46,7 @@ class Making {
       return;
     const auto peaks = programs_.peaks(named, micro_batches_);
     if (!peaks->fit(footprints_, limits_)) return;
+    if (!first_) first_ = peaks;
     keep(programs_.schedule(named, micro_batches_),
          programs_.program(named, micro_batches_, problem_.model.tied_embeddings),
          peaks->peak_bytes(footprints_));
@@ -55,13 +56,13 @@ class Making {
     return find_schedule(layout_.schedule, "layout").placement(int(layout_.pipeline), int(layout_.chunks));
   }
 
-  // The policy that promises most is lowered and simulated; where its transfer buffers do not fit, once more
-  // with less room for activations. A promise is never above the simulated time, which has the same order and
-  // transfers that can only be later.
+  // The policy that promises most is simulated; where its transfer buffers do not fit, once more with less
+  // room for activations. A promise is never above the simulated time, which has the same order and transfers
+  // that can only be later.
   void try_lists() {
     // Lists split every backward.
-    const StepBounds bounds = lower_bounds_s(layout_, cost_, first_->rank_of_stage, micro_batches_,
-                                             contention_.best(layout_.pipeline));
+    const StepBounds bounds =
+        lower_bounds_s(layout_, cost_, placement(), micro_batches_, contention_.best(layout_.pipeline));
     if (bounds.split_s > limit_s()) return;
     ListTask task = this->task();
     const double give_up_s = std::min(slowest_s_, best_->step_time_s) - step_end_s();
@@ -73,12 +74,15 @@ class Making {
       }
       if (!promising) return;
       auto schedule = std::make_shared<const Schedule>(std::move(promising->schedule));
-      auto peaks = peak_bytes_without_slots(*schedule, footprints_);
-      auto program = std::make_shared<const StepProgram>(
-          lower(layout_, *schedule, structure_footprints(layout_, problem_.model.tied_embeddings)));
-      if (keep(schedule, program, peaks)) return;
-      add_slots(*program, footprints_, peaks);
+      std::vector<int64_t> peaks = peak_bytes(*schedule, footprints_);
       const int64_t over = excess_bytes(peaks, limits_);
+      if (over <= 0) {
+        keep(schedule,
+             std::make_shared<const StepProgram>(
+                 lower(layout_, *schedule, structure_footprints(layout_, problem_.model.tied_embeddings))),
+             std::move(peaks));
+        return;
+      }
       for (int64_t& limit : task.limit_bytes) limit -= over;
     }
   }
@@ -103,25 +107,22 @@ class Making {
                               c.of(InstructionKind::transfer_activation),
                               c.of(InstructionKind::transfer_gradient)});
       task.limit_bytes[size_t(task.rank_of_stage[s])] -=
-          first_->slots[s].total() * footprints_[s].slot_bytes();
+          first_->slots()[s].total() * footprints_[s].slot_bytes();
     }
     return task;
   }
 
   double limit_s() const { return best_ ? std::min(slowest_s_, best_->step_time_s) : slowest_s_; }
 
-  // Whether it fits; kept where it is the fastest so far.
-  bool keep(const std::shared_ptr<const Schedule>& schedule,
-            const std::shared_ptr<const StepProgram>& program, std::vector<int64_t> peaks) {
-    add_slots(*program, footprints_, peaks);
-    if (excess_bytes(peaks, limits_) > 0) return false;
+  // Where it is the fastest so far.
+  void keep(std::shared_ptr<const Schedule> schedule, std::shared_ptr<const StepProgram> program,
+            const std::vector<int64_t>& peaks) {
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
     // Infinite where it would be slower than what is known; it fits all the same.
     const double seconds =
         step_time_within(*program, cost_.durations(*program), contention_, limit_s(), timeline_);
-    if (!first_) first_ = program;
-    if (!best_ || seconds < best_->step_time_s) best_ = MadeSchedule{schedule, program, peak, seconds};
-    return true;
+    if (!best_ || seconds < best_->step_time_s)
+      best_ = MadeSchedule{std::move(schedule), std::move(program), peak, seconds};
   }
 
   const SearchProblem& problem_;
@@ -132,8 +133,8 @@ class Making {
   const double slowest_s_;
   const int64_t micro_batches_;
   const Contention contention_;
-  const std::vector<int64_t> limits_;         // by rank
-  std::shared_ptr<const StepProgram> first_;  // of those that fit
+  const std::vector<int64_t> limits_;             // by rank
+  std::shared_ptr<const ActivationPeaks> first_;  // of the named schedules that fit
   std::optional<MadeSchedule> best_;
   Timeline timeline_;  // of the schedule that was simulated last
 };
@@ -144,12 +145,6 @@ std::optional<MadeSchedule> make_to_measure(const SearchProblem& problem, const 
                                             const std::vector<StageFootprint>& footprints,
                                             const StepCost& cost, ProgramCache& programs, double slowest_s) {
   return Making(problem, layout, footprints, cost, programs, slowest_s).run();
-}
-
-void add_slots(const StepProgram& program, const std::vector<StageFootprint>& footprints,
-               std::vector<int64_t>& peaks) {
-  for (size_t s = 0; s < footprints.size(); ++s)
-    peaks[size_t(program.rank_of_stage[s])] += program.slots[s].total() * footprints[s].slot_bytes();
 }
 
 }  // namespace mpt::planner

@@ -35,8 +35,4 @@ std::optional<MadeSchedule> make_to_measure(const SearchProblem& problem, const 
                                             const StepCost& cost, ProgramCache& programs,
                                             double slowest_s = std::numeric_limits<double>::infinity());
 
-/// Adds transfer buffers to the peaks of all ranks. `program` gives their number, not their bytes.
-void add_slots(const StepProgram& program, const std::vector<StageFootprint>& footprints,
-               std::vector<int64_t>& peaks);
-
 }  // namespace mpt::planner

@@ -24,9 +24,8 @@ class MemberFits {
   MemberFits(const SearchProblem& problem, LayoutResolver& resolver, const Layout& layout,
              const MemberList& list, bool makes_schedules);
 
-  /// Whether a member of the list fits but for its transfer buffers, which only lowering can count. What is
-  /// fitted later, with all layers recomputed; what is made to measure, with any of its named schedules.
-  /// `stages`: its own.
+  /// Whether a member of the list fits. What is fitted later, with all layers recomputed; what is made to
+  /// measure, with any of its named schedules. `stages`: its own.
   Fits fits(size_t member, const StageKinds& stages);
 
  private:

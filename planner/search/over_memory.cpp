@@ -96,20 +96,12 @@ double OverMemory::needed(const Layout& layout, const std::vector<int64_t>& peak
 
 bool OverMemory::raise(Miss& miss) {
   const Layout layout = resolver_.layout(miss.family, miss.member);
-  const std::vector<StageFootprint> footprints = resolver_.footprints(layout);
-  std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
-  if (miss.known == Known::member_floor) {
-    miss.needed = needed(layout, peaks);
-    miss.known = Known::without_buffers;
-    return true;  // its transfer buffers may yet be too much
-  }
   if (schedule_catalog()[miss.member.schedule].made_to_measure) {
     const std::optional<Rejection> rejection = this->rejection(layout);
     if (!rejection) return false;
     miss.needed = double(problem_.memory_limit_bytes) + rejection->needed - rejection->available;
   } else {
-    add_slots(*resolver_.program(layout), footprints, peaks);
-    miss.needed = needed(layout, peaks);
+    miss.needed = needed(layout, resolver_.peaks(layout)->peak_bytes(resolver_.footprints(layout)));
     if (miss.needed <= double(problem_.memory_limit_bytes)) return false;
   }
   miss.known = Known::exact;

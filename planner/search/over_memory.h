@@ -37,7 +37,7 @@ class OverMemory {
   int64_t splits() const { return int64_t(splits_.size()); }
 
  private:
-  enum class Known : uint8_t { group_floor, family_floor, member_floor, without_buffers, exact };
+  enum class Known : uint8_t { group_floor, family_floor, member_floor, exact };
   struct Miss {
     double needed;
     Family family;

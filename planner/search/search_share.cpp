@@ -24,10 +24,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// How far what waits is known. That a member fits, but for its transfer buffers, is often known early. A
-// member with fitted recompute waits again under the bound that its fitted layers give, first fitted without
-// transfer buffers, which costs no program, then with them.
-enum class Known : uint8_t { family, member, member_that_fits, fitted_without_buffers, fitted };
+// How far what waits is known. That a member fits is often known early. A member with fitted recompute waits
+// again under the bound that its fitted layers give.
+enum class Known : uint8_t { family, member, member_that_fits, fitted };
 
 struct Waiting {
   double bound_s = 0.0;
@@ -308,10 +307,8 @@ class SearchShare::Impl {
       return;
     }
     const std::vector<StageFootprint> footprints = resolver_.footprints(layout);
-    std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
+    const std::vector<int64_t> peaks = resolver_.peaks(layout)->peak_bytes(footprints);
     const auto program = resolver_.program(layout);
-    add_slots(*program, footprints, peaks);
-    if (excess_bytes(peaks, limits) > 0) return drop_for_memory(w.family);
     const int64_t peak = *std::max_element(peaks.begin(), peaks.end());
     cost.durations(*program, durations_);
     const double seconds =
@@ -337,29 +334,27 @@ class SearchShare::Impl {
 
   // Chooses the fewest recomputed layers that fit; the layout then waits under the bound that they give.
   void fit(Waiting w, Layout layout) {
-    const bool with_buffers = w.known == Known::fitted_without_buffers;
     const StageKinds& stages = *resolver_.stages(family(w.family).layout, w.member);
     const SharedSplit split = resolver_.split_of(layout);
     const FittedBounds bounds(problem_, *split, layout, stages, resolver_.sharding_of(layout).states);
-    // Where it fits with all its layers recomputed, buffers left out, time is what decides.
+    // Where it fits with all its layers recomputed, time is what decides.
     const bool all_fit = w.known == Known::member_that_fits;
     const auto too_slow = [&](std::span<const int64_t> recomputed_layers) {
       return all_fit && bounds.first_rank_s(recomputed_layers) > last_kept_s();
     };
-    switch (resolver_.fit(layout, stages, with_buffers, all_fit, too_slow)) {
+    switch (resolver_.fit(layout, stages, all_fit, too_slow)) {
       case LayoutResolver::Fit::too_slow:
         ++certificate().over_bound;
         return;
       case LayoutResolver::Fit::over_memory:
         return drop_for_memory(w.family);
       case LayoutResolver::Fit::twin:
-        if (!with_buffers) break;  // with them it may be another
         ++certificate().same;
         return;
       case LayoutResolver::Fit::some_layers:
         break;
     }
-    w.known = with_buffers ? Known::fitted : Known::fitted_without_buffers;
+    w.known = Known::fitted;
     w.bound_s = std::max(w.bound_s, bounds.bound_s());
     fitted_.push_back(std::move(layout.recomputed_layers));
     w.fitted = int32_t(fitted_.size() - 1);

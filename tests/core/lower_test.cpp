@@ -175,7 +175,7 @@ TEST(Lower, TiedEmbeddingIsReducedOnlyBetweenApartStages) {
   EXPECT_EQ(found->lane_count, 2);
 }
 
-TEST(Lower, PeaksWithoutSlotsAreTheProgramsPeaksLessItsSlots) {
+TEST(Lower, PeaksOfASchedulesMomentsAreTheProgramsPeaks) {
   std::vector<Case> all = cases();
   for (const int p : {1, 2, 4}) {
     for (const int m : {p, 3 * p, 16}) all.push_back({"interleaved", p, 6, m, 1});  // more than have moments
@@ -185,10 +185,8 @@ TEST(Lower, PeaksWithoutSlotsAreTheProgramsPeaksLessItsSlots) {
         find_schedule(c.schedule, "test").generate(c.pipeline, c.chunks, c.micro_batches);
     const auto footprints = test::distinct_footprints(c.pipeline * c.chunks);
     const StepProgram program = program_for(c);
-    std::vector<int64_t> expected = peak_bytes(program);
-    for (size_t s = 0; s < footprints.size(); ++s)
-      expected[size_t(program.rank_of_stage[s])] -= program.slots[s].total() * footprints[s].boundary_bytes;
-    EXPECT_EQ(peak_bytes_without_slots(schedule, footprints), expected) << c.schedule;
+    const std::vector<int64_t> expected = peak_bytes(program);
+    EXPECT_EQ(peak_bytes(schedule, footprints), expected) << c.schedule;
     const ActivationPeaks peaks(std::make_shared<const Schedule>(schedule));
     EXPECT_EQ(peaks.peak_bytes(footprints), expected) << c.schedule;
     for (size_t r = 0; r < expected.size(); ++r) {
@@ -199,8 +197,7 @@ TEST(Lower, PeaksWithoutSlotsAreTheProgramsPeaksLessItsSlots) {
     std::vector<uint16_t> rank_of_stage(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end());
     std::vector<StageFootprint> alike;
     for (const uint16_t rank : rank_of_stage) alike.push_back(footprints[rank]);
-    EXPECT_EQ(peaks.peak_bytes({footprints, rank_of_stage}), peak_bytes_without_slots(schedule, alike))
-        << c.schedule;
+    EXPECT_EQ(peaks.peak_bytes({footprints, rank_of_stage}), peak_bytes(schedule, alike)) << c.schedule;
   }
 }
 

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "core/activation_peaks.h"
+#include "core/lower.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/member_fits.h"
 #include "tests/support/random_problem.h"
@@ -25,7 +25,7 @@ bool fits(const SearchProblem& problem, const Layout& layout, const ScheduleEntr
   if (excess_bytes(memory_floors(layout, placement, footprints), limits) > 0) return false;
   const Schedule schedule =
       entry.generate(int(layout.pipeline), int(layout.chunks), int(micro_batches(layout, problem.workload)));
-  return excess_bytes(peak_bytes_without_slots(schedule, footprints), limits) <= 0;
+  return excess_bytes(peak_bytes(lower(layout, schedule, footprints)), limits) <= 0;
 }
 
 // By its definition.
@@ -110,7 +110,7 @@ TEST(FittedBounds, OfTheFirstRankIsNeverAboveThatOfTheLayout) {
         const StageKinds* stages = resolver.stages(family.layout, member);
         if (stages == nullptr) continue;
         Layout layout = resolver.layout(family, member);
-        if (resolver.fit(layout, *stages, false) != LayoutResolver::Fit::some_layers) continue;
+        if (resolver.fit(layout, *stages) != LayoutResolver::Fit::some_layers) continue;
         const SharedSplit split = resolver.split_of(layout);
         StateCosts states;
         const FittedBounds bounds(r.problem, *split, layout, *stages, states);
