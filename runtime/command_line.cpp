@@ -129,7 +129,7 @@ void check_plan(const Plan& plan, RunOptions& o) {
   if (o.graphs && o.device != "cuda")
     refuse("--cuda-graphs", "--device " + o.device, "ranks on GPUs", "leave it out");
   if (!emulates && o.data.empty()) refuse("--data", "missing", "files to train on", "see --help");
-  if (!emulates) check_supported(plan.model, plan.layout);
+  if (!emulates) check_supported(plan.model);
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
            fmt::format("plan again for {} devices", o.ranks));

@@ -137,7 +137,7 @@ std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t seque
 }
 
 Profile profile_machine(const ProfileRequest& request) {
-  runtime::check_supported(request.model, Layout{});
+  runtime::check_supported(request.model);
   MachineDescription machine = describe_machine();
   int64_t most_ranks = request.max_ranks;
   if (runtime::Backend* const backend = request.target.backend) {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <span>
 #include <utility>
 
@@ -105,6 +106,11 @@ class Device {
   virtual void reset_peak() = 0;
   virtual void copy(void* to, const void* from, int64_t bytes) = 0;
   virtual void zero(void* data, int64_t bytes) = 0;
+  /// Memory of the host that copies to and from the device reach directly. The device does not count it.
+  virtual void* allocate_host(int64_t bytes) {
+    return ::operator new(size_t(rounded_bytes(bytes)), std::align_val_t(kAllocationUnit));
+  }
+  virtual void release_host(void* data) { ::operator delete(data, std::align_val_t(kAllocationUnit)); }
   /// Between the host's doubles and device memory of `type`, rounded to nearest.
   virtual void upload(DataType type, const double* from, int64_t count, void* to) = 0;
   virtual void download(DataType type, const void* from, int64_t count, double* to) = 0;
@@ -264,6 +270,24 @@ class Buffer {
   Device* device_ = nullptr;
   int64_t bytes_ = 0;
   void* data_ = nullptr;
+};
+
+/// The host's memory for copies of a device, given back at the end of its life.
+class HostBuffer {
+ public:
+  HostBuffer(Device& device, int64_t bytes) : device_(&device), data_(device.allocate_host(bytes)) {}
+  HostBuffer(HostBuffer&& other) noexcept
+      : device_(other.device_), data_(std::exchange(other.data_, nullptr)) {}
+  HostBuffer& operator=(HostBuffer&&) = delete;
+  ~HostBuffer() {
+    if (data_ != nullptr) device_->release_host(data_);
+  }
+
+  void* data() const { return data_; }
+
+ private:
+  Device* device_;
+  void* data_;
 };
 
 }  // namespace mpt::runtime

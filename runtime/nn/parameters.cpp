@@ -143,16 +143,17 @@ int64_t Parameters::largest_pair() const {
 
 void Parameters::allocate(uint64_t seed) {
   lay_out();
-  const auto make = [&](int64_t count, DataType type) {
-    Buffer buffer(device_, count * size_of(type));
-    device_.zero(buffer.data(), buffer.bytes());
+  const auto make = [](Device& device, int64_t count, DataType type) {
+    Buffer buffer(device, count * size_of(type));
+    device.zero(buffer.data(), buffer.bytes());
     return buffer;
   };
-  values_ = make(sharding_.zero >= 3 ? share_count_ : count_, type_);
-  gradients_ = make(gradient_count(), state_type());
-  if (has_master()) master_ = make(share_count_, state_type());
-  if (sharding_.zero >= 3) piece_values_ = make(gathers_ahead() ? largest_pair() : largest_piece(), type_);
-  if (sharding_.zero >= 2) piece_gradients_ = make(largest_piece(), state_type());
+  values_ = make(device_, sharding_.zero >= 3 ? share_count_ : count_, type_);
+  gradients_ = make(device_, gradient_count(), state_type());
+  if (has_master()) master_ = make(state_device(), share_count_, state_type());
+  if (sharding_.zero >= 3)
+    piece_values_ = make(device_, gathers_ahead() ? largest_pair() : largest_piece(), type_);
+  if (sharding_.zero >= 2) piece_gradients_ = make(device_, largest_piece(), state_type());
   for (const Parameter& p : list_) set(p, draw(p, seed));
 }
 
@@ -288,7 +289,8 @@ void Parameters::set(const Parameter& parameter, std::span<const double> values)
   for (const OwnedRange& range : owned_) {
     if (range.parameter != &parameter) continue;
     if (sharding_.zero >= 3) device_.upload(type_, values.data() + range.begin, range.count, value_at(range));
-    if (has_master()) device_.upload(state_type(), values.data() + range.begin, range.count, master(range));
+    if (has_master())
+      state_device().upload(state_type(), values.data() + range.begin, range.count, master(range));
   }
   values_changed();
 }

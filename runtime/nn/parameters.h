@@ -56,7 +56,7 @@ struct Parameter {
   size_t group = 0;
 };
 
-/// What ranks share out, and who they are; all groups of one where nothing is shared.
+/// What ranks share out, who they are, and where state lies; all groups of one where nothing is shared.
 struct Sharding {
   int64_t zero = 0;
   Communicator* dense = nullptr;                        // ranks that share out the state of dense weights
@@ -64,6 +64,9 @@ struct Sharding {
   SideStream* beside = nullptr;                         // where they are called; null: in place
   CallTime* waited = nullptr;                           // gets the seconds of waiting for it
   bool gathers_ahead = false, scatters_behind = false;  // what is not waited for at once
+  // An offloaded optimizer: a device whose memory is the host's, for masters and moments; null: they lie
+  // beside the weights.
+  Device* host = nullptr;
 };
 
 /// Where the work goes from a piece: to the next one up, as in forward, or down.
@@ -142,11 +145,13 @@ class Parameters {
   void* own_values(const ParameterGroup& group);
   void* own_gradients(const ParameterGroup& group);
   /// Weights that the optimizer changes, in state_type(), at a value or state offset of an OwnedRange: the
-  /// values themselves, or their copies of full precision.
+  /// values themselves, or copies of full precision on state_device().
   void* master(const OwnedRange& range);
   void* value_at(const OwnedRange& range) { return at(values_, type_, range.value_offset); }
   void* gradient_at(const OwnedRange& range) { return at(gradients_, state_type(), range.gradient_offset); }
-  bool has_master() const { return state_type() != type_; }
+  bool has_master() const { return sharding_.host != nullptr || state_type() != type_; }
+  /// Where masters lie, and moments.
+  Device& state_device() const { return sharding_.host != nullptr ? *sharding_.host : device_; }
   void zero_gradients();
   /// What was gathered is old.
   void values_changed() { whole_ = {}; }

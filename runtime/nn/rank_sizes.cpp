@@ -97,7 +97,7 @@ DataType compute_type(Precision precision) {
   }
 }
 
-void check_supported(const ModelSpec& model, const Layout& layout) {
+void check_supported(const ModelSpec& model) {
   const struct {
     bool present;
     const char* feature;
@@ -124,11 +124,6 @@ void check_supported(const ModelSpec& model, const Layout& layout) {
                 "a GPT-2 or Llama style model",
                 "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
   }
-  if (!layout.offload_optimizer) return;
-  throw UserError(
-      Problem{"layout " + layout_name(layout), "needs an offloaded optimizer",
-              "tensor, sequence, pipeline, data, context and expert parallel, ZeRO, a schedule and recompute",
-              "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
 }
 
 }  // namespace mpt::runtime

@@ -74,7 +74,7 @@ std::vector<int32_t> context_positions(int64_t sequence, int64_t ranks, int64_t 
 /// The element type that a layout computes in.
 DataType compute_type(Precision precision);
 
-/// Throws UserError that names the first feature of the model or layout that this runtime does not have.
-void check_supported(const ModelSpec& model, const Layout& layout);
+/// Throws UserError that names the first feature of the model that this runtime does not have.
+void check_supported(const ModelSpec& model);
 
 }  // namespace mpt::runtime

@@ -28,7 +28,7 @@ struct Stage::State {
         sizes(o.model, o.layout, o.sequence, o.type, groups.layers.tensor->rank(),
               groups.layers.context->rank()),
         parameters(d, o.type, groups.sharding) {
-    check_supported(o.model, o.layout);
+    check_supported(o.model);
     if (content.has_embedding) embedding.emplace(sizes, parameters, *groups.layers.tensor, device);
     const int64_t full = recomputed_layers(o.layout, index, content.layer_count);
     for (int64_t l = 0; l < content.layer_count; ++l) {

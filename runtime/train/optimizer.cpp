@@ -6,18 +6,30 @@
 namespace mpt::runtime {
 
 Optimizer::Optimizer(Parameters& parameters, Device& device, const ReplicaGroups& dense,
-                     const ReplicaGroups& expert, Communicator& tensor)
+                     const ReplicaGroups& expert, Communicator& tensor, const HostCores& cores)
     : parameters_(parameters),
       device_(device),
       dense_(dense),
       expert_(expert),
       tensor_(tensor),
-      first_(device, parameters.share_count() * size_of(parameters.state_type())),
-      second_(device, parameters.share_count() * size_of(parameters.state_type())),
+      first_(parameters.state_device(), parameters.share_count() * size_of(parameters.state_type())),
+      second_(parameters.state_device(), parameters.share_count() * size_of(parameters.state_type())),
       reduced_(parameters.groups().size(), 0) {
-  device.zero(first_.data(), first_.bytes());
-  device.zero(second_.data(), second_.bytes());
+  for (const Buffer* moment : {&first_, &second_})
+    parameters.state_device().zero(moment->data(), moment->bytes());
   register_gradients();
+  if (cores.device != nullptr)
+    host_step_ = std::make_unique<HostStep>(device, cores, parameters.type(), hosted_ranges());
+}
+
+std::vector<HostedRange> Optimizer::hosted_ranges() {
+  const auto at = [](void* data) { return static_cast<char*>(data); };
+  std::vector<HostedRange> ranges;
+  for (const OwnedRange& range : parameters_.owned())
+    ranges.push_back({range.count, range.parameter->weight_decay, at(parameters_.gradient_at(range)),
+                      at(parameters_.value_at(range)), at(parameters_.master(range)), at(first_moment(range)),
+                      at(second_moment(range))});
+  return ranges;
 }
 
 // They lie where they are and are summed by the same ranks in every step. Weights are not registered: what
@@ -104,6 +116,11 @@ double Optimizer::squared_norm() const {
 
 void Optimizer::step(const AdamW& options) {
   parameters_.finish_gathering();
+  host_step_ ? host_step_->run(options) : step_on_device(options);
+  parameters_.values_changed();
+}
+
+void Optimizer::step_on_device(const AdamW& options) {
   AdamW own = options;
   for (const OwnedRange& range : parameters_.owned()) {
     own.weight_decay = range.parameter->weight_decay ? options.weight_decay : 0.0;
@@ -115,7 +132,6 @@ void Optimizer::step(const AdamW& options) {
                       range.count);
     }
   }
-  parameters_.values_changed();
 }
 
 void Optimizer::gather_parameters() {

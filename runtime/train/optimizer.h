@@ -3,12 +3,14 @@
 
 // Optimizer: what happens to one stage's parameters at the end of a step: gradients are summed over the ranks
 // that hold the same weights, the owner of each share changes it with AdamW, and with ZeRO 1 and 2 the
-// changed weights are gathered. Collectives run over whole groups of parameters.
+// changed weights are gathered. Collectives run over whole groups of parameters. An offloaded optimizer does
+// the step on the host (runtime/train/host_step.h); all else is on the device.
 
 #include <memory>
 #include <vector>
 
 #include "runtime/nn/parameters.h"
+#include "runtime/train/host_step.h"
 
 namespace mpt::runtime {
 
@@ -21,9 +23,10 @@ struct ReplicaGroups {
 
 class Optimizer {
  public:
-  /// `tensor` sums what tensor ranks hold parts of (Parameter::partial). All must outlive the optimizer.
+  /// `tensor` sums what tensor ranks hold parts of (Parameter::partial); `cores` do the step where the
+  /// parameters' state is the host's. All must outlive the optimizer.
   Optimizer(Parameters& parameters, Device& device, const ReplicaGroups& dense, const ReplicaGroups& expert,
-            Communicator& tensor);
+            Communicator& tensor, const HostCores& cores);
 
   /// Sums gradients over replicas: each rank has its share of the sum. Of one piece, whose gradients of the
   /// whole step are there; and of all pieces that are left.
@@ -50,6 +53,8 @@ class Optimizer {
     return static_cast<char*>(buffer.data()) + range.state_offset * size_of(parameters_.state_type());
   }
   void register_gradients();
+  std::vector<HostedRange> hosted_ranges();
+  void step_on_device(const AdamW& options);
   // Groups `first` to `last` lie one behind the other and have the same replicas.
   void reduce(size_t first, size_t last);
   const ReplicaGroups& ranks_of(bool expert) const { return expert ? expert_ : dense_; }
@@ -60,6 +65,7 @@ class Optimizer {
   Communicator& tensor_;
   std::vector<std::unique_ptr<Registration>> registered_;  // gradients, with those who sum them
   Buffer first_, second_;
+  std::unique_ptr<HostStep> host_step_;  // null: the step is the device's
   std::vector<char> reduced_;  // groups that are done before the others
 };
 

@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "models/footprint.h"
+#include "runtime/device/cpu/cpu_device.h"
 
 namespace mpt::runtime {
 namespace {
@@ -75,6 +76,11 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
     ring_ = std::make_unique<SideStream>(place.device, place.on_failure);
   if (plan.layout.overlap_tensor && plan.layout.tensor > 1)
     products_ = std::make_unique<SideStream>(place.device, place.on_failure);
+  if (plan.layout.offload_optimizer) {
+    host_ = make_cpu_device();
+    for (int t = 0; t < place.host_threads; ++t)
+      update_.push_back(std::make_unique<SideStream>(place.device, place.on_failure));
+  }
   make_groups(place);
   const auto stages = stage_contents(plan.model, plan.layout);
   for (int s = 0; s < program.stages; ++s) {
@@ -162,10 +168,13 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
                                   tensor_beside_group_.get(),
                                   {products_.get(), &t.tensor}},
                                  {layout.zero, compute_shard, compute_expert_shard, side_.get(), &t.sharding,
-                                  layout.overlap_parameter_gather, layout.overlap_gradient_reduce}};
+                                  layout.overlap_parameter_gather, layout.overlap_gradient_reduce,
+                                  host_.get()}};
   made.stage = std::make_unique<Stage>(options, size_t(s), content, device_, stage_groups);
+  HostCores cores{host_.get(), {}};
+  for (const auto& thread : update_) cores.threads.push_back(thread.get());
   made.optimizer = std::make_unique<Optimizer>(made.stage->parameters(), device_, replicas, expert_replicas,
-                                               *tensor_end_group_);
+                                               *tensor_end_group_, cores);
   const StageSlots& counts = program_.slots[size_t(s)];
   const int64_t bytes = made.stage->boundary_bytes();
   made.receive_activation = slots(device_, counts.receive_activation, bytes);
@@ -184,7 +193,7 @@ void RankWorker::load(const TensorSource& source, bool moments) {
         const std::vector<double> part = read_part(source, kind, *range.parameter);
         void* const to = kind == TensorKind::first_moment ? h.optimizer->first_moment(range)
                                                           : h.optimizer->second_moment(range);
-        device_.upload(parameters.state_type(), part.data() + range.begin, range.count, to);
+        parameters.state_device().upload(parameters.state_type(), part.data() + range.begin, range.count, to);
       }
     }
   }
@@ -212,7 +221,7 @@ RankSnapshot RankWorker::snapshot() {
                                 block.global_column,
                                 block.columns,
                                 std::vector<char>(size_t(block.count() * unit))};
-          device_.copy(piece.data.data(), at, int64_t(piece.data.size()));
+          h.stage->parameters().state_device().copy(piece.data.data(), at, int64_t(piece.data.size()));
           at += piece.data.size();
           snapshot.pieces.push_back(std::move(piece));
         }

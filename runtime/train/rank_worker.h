@@ -36,12 +36,14 @@ struct TrainingState {
 
 /// Where a rank works. `control` carries what is in host memory, `data` what is on the device; on CPUs they
 /// are the same. All outlive the worker. `on_failure` is told what failed beside its compute.
+/// `host_threads` may do an offloaded optimizer's step beside the rank's own; 0: its own does.
 struct RankPlace {
   int rank = 0;
   Device& device;
   World& control;
   World& data;
   SideStream::OnFailure on_failure;
+  int host_threads = 0;
 };
 
 class RankWorker final : public InstructionHandler {
@@ -126,14 +128,16 @@ class RankWorker final : public InstructionHandler {
   std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
   std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, activation_group_,
       gradient_group_, embedding_group_, world_group_, tensor_beside_group_;
+  std::unique_ptr<Device> host_;  // has an offloaded optimizer's state
   std::map<int, HeldStage> held_;
   std::map<std::pair<int, int>, Buffer>
       handed_over_;  // boundary between two stages of this rank, by stage and micro-batch
   std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s]
   // They end before what their work refers to. side_: what replicas send each other, null where nothing of it
   // runs beside compute; ring_: keys and values of context ranks; products_: what tensor ranks send each
-  // other beside their products.
+  // other beside their products; update_: an offloaded optimizer's step.
   std::unique_ptr<SideStream> side_, ring_, products_;
+  std::vector<std::unique_ptr<SideStream>> update_;
   TrainingState state_;
   bool evaluating_ = false;
   double loss_ = 0.0, validation_loss_ = 0.0, gradient_norm_ = 0.0;

@@ -25,6 +25,9 @@
 namespace mpt::runtime {
 namespace {
 
+// Adam waits for memory: more threads than these of one rank win nothing that its share of a node could give.
+constexpr int64_t kMostHostThreads = 16;
+
 // One training run: what the rank threads share.
 class Run {
  public:
@@ -93,6 +96,14 @@ class Run {
       device_world_ = inputs_.backend->make_world(*world_, devices, options_.timeout);
   }
 
+  // Ranks on CPUs are busy with their own threads; those on GPUs share the cores of their host.
+  int host_threads() const {
+    if (inputs_.backend == nullptr) return 0;
+    const int64_t ranks = std::max(int64_t(world_->local_ranks().size()),
+                                   std::min(plan_.cluster.devices_per_node, plan_.layout.ranks()));
+    return int(std::clamp<int64_t>(std::thread::hardware_concurrency() / ranks, 1, kMostHostThreads));
+  }
+
   void run_rank_guarded(int rank, Device& device) {
     try {
       run_rank(rank, device);
@@ -116,8 +127,9 @@ class Run {
       fail(fmt::format("rank {}, step {}, {}: {}", rank, step_.load() + 1, name, what));
     };
     RankWorker worker(plan_, program_,
-                      {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure}, options_,
-                      type_);
+                      {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure,
+                       host_threads()},
+                      options_, type_);
     prepare(worker);
     const auto lanes =
         make_thread_lanes(program_, worker.pipeline_rank(), on_failure, device.make_marks(program_.size()));
@@ -353,7 +365,7 @@ class Run {
 
 reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
                          const OnStep& on_step, const std::atomic<bool>& stop, DataType type) {
-  check_supported(plan.model, plan.layout);
+  check_supported(plan.model);
   return Run(plan, options, inputs, on_step, stop, type).run();
 }
 

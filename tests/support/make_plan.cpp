@@ -28,6 +28,7 @@ Plan make_plan(const PlanRequest& request) {
   layout.overlap_parameter_gather = request.overlap_parameter_gather;
   layout.overlap_tensor = request.overlap_tensor;
   layout.zero = request.zero;
+  layout.offload_optimizer = request.offload_optimizer;
   if (layout.zero > 0) layout.shard = request.shard > 0 ? request.shard : layout.replicas();
   layout.precision = request.precision;
   layout.order = request.order;

@@ -22,6 +22,7 @@ struct PlanRequest {
   ContextMethod context_method = ContextMethod::ring;
   bool overlap_gradient_reduce = false, overlap_parameter_gather = false, overlap_tensor = false;
   int64_t expert_tensor = 1;  // of experts that are spread over ranks
+  bool offload_optimizer = false;
 };
 
 Plan make_plan(const PlanRequest& request);

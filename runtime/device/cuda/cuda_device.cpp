@@ -137,6 +137,14 @@ class Impl final : public CudaDevice {
   int64_t in_use_bytes() const override { return in_use_; }
   int64_t peak_bytes() const override { return peak_; }
   void reset_peak() override { peak_ = in_use_.load(); }
+  void* allocate_host(int64_t bytes) override {
+    void* data = nullptr;
+    check(cudaSetDevice(index_), "cudaSetDevice");
+    check(cudaHostAlloc(&data, size_t(std::max(bytes, kAllocationUnit)), cudaHostAllocDefault),
+          "cudaHostAlloc");
+    return data;
+  }
+  void release_host(void* data) override { cudaFreeHost(data); }
   void copy(void* to, const void* from, int64_t bytes) override {
     if (bytes == 0) return;
     check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");

@@ -25,6 +25,8 @@ class GraphedDevice final : public CudaDevice {
   int64_t in_use_bytes() const override { return device_->in_use_bytes(); }
   int64_t peak_bytes() const override { return device_->peak_bytes(); }
   void reset_peak() override { device_->reset_peak(); }
+  void* allocate_host(int64_t bytes) override { return device_->allocate_host(bytes); }
+  void release_host(void* data) override { device_->release_host(data); }
   void copy(void* to, const void* from, int64_t bytes) override {
     if (bytes == 0) return;
     if (is_on_host(to) || is_on_host(from)) return now().copy(to, from, bytes);

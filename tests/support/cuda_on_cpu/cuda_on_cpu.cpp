@@ -134,9 +134,32 @@ std::atomic<int64_t> launches{0};
 thread_local bool captures = false;
 
 std::mutex memory_mutex;
-std::map<const char*, size_t>& memory() {
-  static std::map<const char*, size_t> blocks;
+struct Block {
+  size_t bytes;
+  cudaMemoryType type;
+};
+std::map<const char*, Block>& memory() {
+  static std::map<const char*, Block> blocks;
   return blocks;
+}
+
+// Fresh memory holds NaN in every type, for a GPU's holds anything.
+cudaError_t allocate(void** data, size_t bytes, cudaMemoryType type) {
+  if (captures) return cudaErrorStreamCaptureUnsupported;
+  *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  std::memset(*data, 0xff, bytes);
+  const std::lock_guard lock(memory_mutex);
+  memory()[static_cast<const char*>(*data)] = {bytes, type};
+  return cudaSuccess;
+}
+cudaError_t release(void* data, cudaMemoryType type) {
+  const std::lock_guard lock(memory_mutex);
+  const auto found = memory().find(static_cast<const char*>(data));
+  if (found == memory().end() || found->second.type != type) return cudaErrorInvalidValue;
+  memory().erase(found);
+  std::free(data);
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -193,22 +216,14 @@ const char* cudaGetErrorString(cudaError_t error) {
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 
-// Fresh memory holds NaN in every type, for a GPU's holds anything.
 cudaError_t cudaMalloc(void** data, size_t bytes) {
-  if (cuda_on_cpu::captures) return cudaErrorStreamCaptureUnsupported;
-  *data = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
-  if (*data == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(*data, 0xff, bytes);
-  const std::lock_guard lock(cuda_on_cpu::memory_mutex);
-  cuda_on_cpu::memory()[static_cast<const char*>(*data)] = bytes;
-  return cudaSuccess;
+  return cuda_on_cpu::allocate(data, bytes, cudaMemoryTypeDevice);
 }
-cudaError_t cudaFree(void* data) {
-  const std::lock_guard lock(cuda_on_cpu::memory_mutex);
-  if (cuda_on_cpu::memory().erase(static_cast<const char*>(data)) == 0) return cudaErrorInvalidValue;
-  std::free(data);
-  return cudaSuccess;
+cudaError_t cudaFree(void* data) { return cuda_on_cpu::release(data, cudaMemoryTypeDevice); }
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned) {
+  return cuda_on_cpu::allocate(data, bytes, cudaMemoryTypeHost);
 }
+cudaError_t cudaFreeHost(void* data) { return cuda_on_cpu::release(data, cudaMemoryTypeHost); }
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
   *available = *total = size_t(1) << 30;
   return cudaSuccess;
@@ -218,8 +233,8 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
   const auto& blocks = cuda_on_cpu::memory();
   const auto* at = static_cast<const char*>(data);
   auto after = blocks.upper_bound(at);
-  const bool inside = after != blocks.begin() && (--after, at < after->first + after->second);
-  attributes->type = inside ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+  const bool inside = after != blocks.begin() && (--after, at < after->first + after->second.bytes);
+  attributes->type = inside ? after->second.type : cudaMemoryTypeUnregistered;
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {

@@ -63,6 +63,9 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaSetDevice(int index);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);
+enum { cudaHostAllocDefault = 0 };
+cudaError_t cudaHostAlloc(void** data, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void* data);
 cudaError_t cudaMemGetInfo(size_t* available, size_t* total);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);

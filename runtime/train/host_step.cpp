@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/train/host_step.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <utility>
+
+namespace mpt::runtime {
+
+HostStep::HostStep(Device& device, HostCores cores, DataType type, std::span<const HostedRange> ranges,
+                   int64_t piece)
+    : device_(device), cores_(std::move(cores)), type_(type), state_type_(state_type_of(type)) {
+  for (const HostedRange& range : ranges) add(range, piece);
+  int64_t largest = 0;
+  for (const Piece& p : pieces_) largest = std::max(largest, p.count);
+  for (size_t t = 0; t < std::max<size_t>(1, cores_.threads.size()); ++t)
+    rooms_.push_back(std::make_unique<Room>(
+        HostBuffer(device, largest * size_of(state_type_)), HostBuffer(device, largest * size_of(type_))));
+}
+
+HostedRange HostStep::from(const HostedRange& range, int64_t begin, int64_t count) const {
+  const int64_t state = begin * size_of(state_type_);
+  return {count,
+          range.decays,
+          range.gradient + state,
+          range.value + begin * size_of(type_),
+          range.master + state,
+          range.first_moment + state,
+          range.second_moment + state};
+}
+
+// Small weights share a piece where gradients and values of the one go on behind those of the other.
+void HostStep::add(const HostedRange& range, int64_t most) {
+  for (int64_t done = 0; done < range.count;) {
+    const HostedRange rest = from(range, done, range.count - done);
+    const auto goes_on = [&](const Piece& piece) {
+      const HostedRange& last = piece.parts.back().range, end = from(last, last.count, 0);
+      return piece.count < most && end.gradient == rest.gradient && end.value == rest.value;
+    };
+    if (pieces_.empty() || !goes_on(pieces_.back())) pieces_.emplace_back();
+    Piece& piece = pieces_.back();
+    const int64_t count = std::min(rest.count, most - piece.count);
+    piece.parts.push_back({piece.count, from(rest, 0, count)});
+    piece.count += count;
+    done += count;
+  }
+}
+
+void HostStep::run(const AdamW& options) {
+  std::atomic<size_t> next{0};
+  const auto work = [&](const Room& room) {
+    for (size_t p = next++; p < pieces_.size(); p = next++) update(pieces_[p], options, room);
+  };
+  if (cores_.threads.empty()) return work(*rooms_.front());
+  std::vector<SideStream::Ticket> tickets;
+  for (size_t t = 0; t < cores_.threads.size(); ++t)
+    tickets.push_back(cores_.threads[t]->post("optimizer step on the host", [&, t] { work(*rooms_[t]); }));
+  // All of them, for they work with what is on this stack.
+  std::exception_ptr failure;
+  for (size_t t = 0; t < tickets.size(); ++t) {
+    try {
+      cores_.threads[t]->await(tickets[t]);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
+}
+
+void HostStep::update(const Piece& piece, const AdamW& options, const Room& room) const {
+  const HostedRange& first = piece.parts.front().range;
+  device_.copy(room.gradients.data(), first.gradient, piece.count * size_of(state_type_));
+  AdamW own = options;
+  for (const auto& [begin, range] : piece.parts) {
+    own.weight_decay = range.decays ? options.weight_decay : 0.0;
+    cores_.device->adamw(state_type_, range.count, own,
+                         static_cast<char*>(room.gradients.data()) + begin * size_of(state_type_),
+                         range.master, range.first_moment, range.second_moment);
+    cores_.device->convert(state_type_, range.master, type_,
+                           static_cast<char*>(room.values.data()) + begin * size_of(type_), range.count);
+  }
+  device_.copy(first.value, room.values.data(), piece.count * size_of(type_));
+}
+
+}  // namespace mpt::runtime
