@@ -27,7 +27,7 @@ struct RankSizes {
   DataType type;
   int64_t tensor, tensor_rank;
   bool sequence_parallel;
-  bool fp8;  // products of decoder layers, but for routers; the head's stays in 16 bits
+  bool fp8;              // products of decoder layers, but for routers; the head's stays in 16 bits
   bool overlaps_tensor;  // collectives of the tensor group run beside products
   int64_t expert_split;  // ways to split each expert where experts are spread over ranks
   int64_t context;

@@ -15,8 +15,8 @@ HostStep::HostStep(Device& device, HostCores cores, DataType type, std::span<con
   int64_t largest = 0;
   for (const Piece& p : pieces_) largest = std::max(largest, p.count);
   for (size_t t = 0; t < std::max<size_t>(1, cores_.threads.size()); ++t)
-    rooms_.push_back(std::make_unique<Room>(
-        HostBuffer(device, largest * size_of(state_type_)), HostBuffer(device, largest * size_of(type_))));
+    rooms_.push_back(std::make_unique<Room>(HostBuffer(device, largest * size_of(state_type_)),
+                                            HostBuffer(device, largest * size_of(type_))));
 }
 
 HostedRange HostStep::from(const HostedRange& range, int64_t begin, int64_t count) const {
@@ -35,7 +35,7 @@ void HostStep::add(const HostedRange& range, int64_t most) {
   for (int64_t done = 0; done < range.count;) {
     const HostedRange rest = from(range, done, range.count - done);
     const auto goes_on = [&](const Piece& piece) {
-      const HostedRange& last = piece.parts.back().range, end = from(last, last.count, 0);
+      const HostedRange &last = piece.parts.back().range, end = from(last, last.count, 0);
       return piece.count < most && end.gradient == rest.gradient && end.value == rest.value;
     };
     if (pieces_.empty() || !goes_on(pieces_.back())) pieces_.emplace_back();

@@ -66,7 +66,7 @@ class Optimizer {
   std::vector<std::unique_ptr<Registration>> registered_;  // gradients, with those who sum them
   Buffer first_, second_;
   std::unique_ptr<HostStep> host_step_;  // null: the step is the device's
-  std::vector<char> reduced_;  // groups that are done before the others
+  std::vector<char> reduced_;            // groups that are done before the others
 };
 
 }  // namespace mpt::runtime

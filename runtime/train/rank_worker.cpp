@@ -161,15 +161,15 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
                        group(shares.across, "gradients of experts", gradients_time)};
   }
   const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
-  const StageGroups stage_groups{{tensor_group_.get(),
-                                  context_group_.get(),
-                                  expert_group,
-                                  {ring_.get(), &t.context},
-                                  tensor_beside_group_.get(),
-                                  {products_.get(), &t.tensor}},
-                                 {layout.zero, compute_shard, compute_expert_shard, side_.get(), &t.sharding,
-                                  layout.overlap_parameter_gather, layout.overlap_gradient_reduce,
-                                  host_.get()}};
+  const StageGroups stage_groups{
+      {tensor_group_.get(),
+       context_group_.get(),
+       expert_group,
+       {ring_.get(), &t.context},
+       tensor_beside_group_.get(),
+       {products_.get(), &t.tensor}},
+      {layout.zero, compute_shard, compute_expert_shard, side_.get(), &t.sharding,
+       layout.overlap_parameter_gather, layout.overlap_gradient_reduce, host_.get()}};
   made.stage = std::make_unique<Stage>(options, size_t(s), content, device_, stage_groups);
   HostCores cores{host_.get(), {}};
   for (const auto& thread : update_) cores.threads.push_back(thread.get());

@@ -88,8 +88,9 @@ class Run {
     const int first = inputs_.launch ? inputs_.launch->process_of_host * count : 0;
     std::vector<Device*> devices;
     for (int i = 0; i < count; ++i) {
-      devices_.push_back(inputs_.backend == nullptr ? make_cpu_device()
-                                                    : inputs_.backend->make_device(first + i, inputs_.device));
+      devices_.push_back(inputs_.backend == nullptr
+                             ? make_cpu_device()
+                             : inputs_.backend->make_device(first + i, inputs_.device));
       devices.push_back(devices_.back().get());
     }
     if (inputs_.backend != nullptr)
@@ -126,10 +127,10 @@ class Run {
     const auto on_failure = [this, rank](const std::string& name, const std::string& what) {
       fail(fmt::format("rank {}, step {}, {}: {}", rank, step_.load() + 1, name, what));
     };
-    RankWorker worker(plan_, program_,
-                      {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure,
-                       host_threads()},
-                      options_, type_);
+    RankWorker worker(
+        plan_, program_,
+        {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure, host_threads()},
+        options_, type_);
     prepare(worker);
     const auto lanes =
         make_thread_lanes(program_, worker.pipeline_rank(), on_failure, device.make_marks(program_.size()));

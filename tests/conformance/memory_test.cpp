@@ -52,6 +52,13 @@ std::vector<PlanRequest> requests(const ModelSpec& model) {
       beside.micro_batch = 1;
       all.push_back(beside);
     }
+    for (const int64_t zero : {0, 1, 2, 3}) {
+      for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
+        PlanRequest offloaded{model, {8, 16}, 2, 2, 2, 1, 1, "1f1b", recompute, true, zero, 0, precision};
+        offloaded.offload_optimizer = true;
+        all.push_back(offloaded);
+      }
+    }
     for (const Precision precision : {Precision::bf16, Precision::fp16}) {
       all.push_back({model, {8, 16}, 1, 2, 1, 1, 1, "1f1b", recompute, false, 0, 0, precision});
       all.push_back({model, {8, 16}, 2, 1, 2, 1, 1, "1f1b", recompute, true, 1, 0, precision});
@@ -94,7 +101,14 @@ TEST(MemoryConformance, HoldsWithinThreePercentForSplitBackwardContextAndExperts
     all.push_back(context);
     context.context_method = ContextMethod::all_to_all;
     all.push_back(context);
-    if (model.moe) all.push_back({model, {8, 16}, 2, 1, 1, 1, 2, "1f1b", Recompute::none, true});
+    if (model.moe) {
+      PlanRequest experts{model, {8, 16}, 2, 1, 1, 1, 2, "1f1b", Recompute::none, true};
+      all.push_back(experts);
+      experts.data = experts.expert = 2;
+      experts.zero = 1;
+      experts.offload_optimizer = true;
+      all.push_back(experts);
+    }
     for (const PlanRequest& request : all) {
       const auto [plan, result] = run(request);
       const std::vector<int64_t> predicted = peak_bytes(program_of(plan));

@@ -112,6 +112,22 @@ std::vector<Case> cases() {
       {"Experts", with(mixtral, [](PlanRequest& r) { r.data = 2, r.expert = 2; }), true},
       {"HeadNorm", with(qwen, [](PlanRequest&) {})},
       {"Bfloat16", with(llama, [](PlanRequest& r) { r.pipeline = 2, r.precision = Precision::bf16; }), true},
+      {"Offloaded", with(gpt, [](PlanRequest& r) { r.offload_optimizer = true; }), true},
+      {"OffloadedZero3", with(llama,
+                              [](PlanRequest& r) {
+                                r.data = 2, r.zero = 3, r.offload_optimizer = true;
+                                r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
+                              })},
+      {"OffloadedTensorPipeline",
+       with(llama,
+            [](PlanRequest& r) {
+              r.tensor = r.pipeline = r.chunks = 2, r.schedule = "interleaved", r.offload_optimizer = true;
+              r.precision = Precision::bf16;
+            }),
+       true},
+      {"OffloadedExperts",
+       with(mixtral,
+            [](PlanRequest& r) { r.data = 2, r.expert = 2, r.zero = 1, r.offload_optimizer = true; })},
       {"Fp8", with(gpt, [](PlanRequest& r) { r.precision = Precision::fp8; }), true},
   };
 }

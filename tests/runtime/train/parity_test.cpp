@@ -253,6 +253,42 @@ TEST(OverlapParity, EveryLayoutOfReplicasFollowsThoseThatWait) {
   check_overlap_changes_nothing(test::little_qwen(), kQwenLayouts);
 }
 
+// The same arithmetic in another memory: not a bit differs, with what runs beside compute and in every
+// precision, some of each.
+void check_offload_changes_nothing(const ModelSpec& model, std::span<const NamedLayout> layouts) {
+  const Curve reference = run({model}, DataType::float32, 4);
+  const std::pair<Precision, DataType> types[] = {{Precision::fp32, DataType::float32},
+                                                  {Precision::bf16, DataType::bfloat16},
+                                                  {Precision::fp16, DataType::float16},
+                                                  {Precision::fp8, DataType::bfloat16}};
+  for (size_t l = 0; l < layouts.size(); ++l) {
+    PlanRequest request = request_for(model, layouts[l]);
+    request.overlap_gradient_reduce = request.overlap_parameter_gather = l % 3 == 1;
+    for (const auto& [precision, type] : {types[0], types[1 + l % 3]}) {
+      request.precision = precision;
+      request.offload_optimizer = false;
+      const Curve inside = run(request, type, 4);
+      request.offload_optimizer = true;
+      const Curve offloaded = run(request, type, 4);
+      EXPECT_EQ(inside.loss, offloaded.loss) << layouts[l].name << " in " << enum_name(precision);
+      EXPECT_EQ(inside.norm, offloaded.norm) << layouts[l].name << " in " << enum_name(precision);
+      if (precision == Precision::fp32) {
+        EXPECT_LT(worst_difference(reference, offloaded), 1e-5) << layouts[l].name;
+      }
+    }
+  }
+}
+
+TEST(OffloadParity, DenseLayoutsFollowThoseWithout) {
+  check_offload_changes_nothing(test::little_gpt(), kLayouts);
+  check_offload_changes_nothing(test::little_llama(), kLayouts);
+  check_offload_changes_nothing(test::little_qwen(), kQwenLayouts);
+}
+TEST(OffloadParity, LayoutsOfExpertsAndContextFollowThoseWithout) {
+  check_offload_changes_nothing(test::little_mixtral(), kExpertLayouts);
+  check_offload_changes_nothing(test::little_gpt(), kContextLayouts);
+}
+
 // In parts, products round otherwise; sums over ranks are the same.
 void check_tensor_overlap(const ModelSpec& model, std::span<const NamedLayout> layouts) {
   const Curve reference = run({model}, DataType::float32, 10), exact = run({model}, DataType::float64, 6);
@@ -362,10 +398,14 @@ TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp64ToRounding) {
 
 TEST_P(Parity, TheSameLayoutTwiceIsBitwiseEqual) {
   for (const NamedLayout& layout : kLayouts) {
-    const Curve first = run(request_for(model(), layout), DataType::float32, 3);
-    const Curve second = run(request_for(model(), layout), DataType::float32, 3);
-    EXPECT_EQ(first.loss, second.loss) << layout.name;
-    EXPECT_EQ(first.norm, second.norm) << layout.name;
+    for (const auto& [precision, type] :
+         {std::pair{Precision::fp32, DataType::float32}, {Precision::bf16, DataType::bfloat16}}) {
+      PlanRequest request = request_for(model(), layout);
+      request.precision = precision;
+      const Curve first = run(request, type, 3), second = run(request, type, 3);
+      EXPECT_EQ(first.loss, second.loss) << layout.name << " in " << enum_name(precision);
+      EXPECT_EQ(first.norm, second.norm) << layout.name << " in " << enum_name(precision);
+    }
   }
 }
 
