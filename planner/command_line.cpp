@@ -293,9 +293,10 @@ bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution)
 Features features_of(const ClusterSpec& cluster, const Execution& execution, const SpaceBounds& bounds) {
   Features features;  // other frameworks have all of it
   if (!is_for_this_runtime(cluster, execution)) return features;
-  features.offload = false;
   features.overlap_all_reduce = true;
   if (cluster.device.kind != DeviceKind::cpu) return features;
+  // What leaves such a rank's memory stays in the machine's.
+  features.offload = !bounds.offload.empty();
   // Profiles have no timings of split sequences: those are for whoever asks.
   features.sequence_parallel = !bounds.sequence_parallel.empty() || !bounds.expert.empty();
   features.context_parallel = !bounds.context.empty();

@@ -248,7 +248,9 @@ std::vector<int64_t> shards(const SearchProblem& problem, const Layout& layout, 
 
 std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& group) {
   const SpaceBounds& bounds = problem.bounds;
-  const bool can_offload = problem.features.offload && problem.cluster.device.host_bandwidth_bytes_per_s > 0;
+  const DeviceSpec& device = problem.cluster.device;
+  const bool reaches_host = device.kind == DeviceKind::cpu || device.host_bandwidth_bytes_per_s > 0;
+  const bool can_offload = problem.features.offload && reaches_host;
   const bool zero_free = problem.features.zero && group.reduces_gradients() && group.replicas() > 1;
   std::vector<Sharding> shardings;
   for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {

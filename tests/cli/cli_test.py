@@ -78,6 +78,40 @@ def first_use(folder):
     return model, text, profile, plan, base
 
 
+def offloaded(folder, text, base):
+    """The optimizer's state in the host's memory: who asks gets it, and every loss is the one without it."""
+    layout = [*base, "--pp", 2, "--dp", 2, "--zero", 1, "--precision", "bf16", "--schedule", "1f1b"]
+    plans = {"off": f"{folder}/inside.json", "on": f"{folder}/offloaded.json"}
+    expect("plan, nobody asked to offload", run("mpt-plan", *layout, "-o", plans["off"]), 0, "zero1")
+    expect("plan, offloaded", run("mpt-plan", *layout, "--offload", "on", "-o", plans["on"]), 0, "zero1", "offload")
+    made = {kind: json.load(open(plan)) for kind, plan in plans.items()}
+    inside, outside = made["off"]["prediction"]["memory"], made["on"]["prediction"]["memory"]
+    if made["off"]["layout"].get("offload_optimizer") or any(r["optimizer_bytes"] for r in outside) or \
+            any(o["peak_bytes"] + i["optimizer_bytes"] != i["peak_bytes"] for i, o in zip(inside, outside)):
+        FAILURES.append(f"plan, offloaded: memory {outside} beside {inside}")
+
+    def train(kind, name, steps, *options):
+        log = f"{folder}/{name}.jsonl"  # a run that resumes writes behind what is there
+        expect(f"run, {name}", run("mpt-run", plans[kind], "--data", text, "--steps", steps, "--log", log, *options), 0, "peak memory, pipeline rank 1")
+        return [json.loads(line) for line in open(log)][1:]
+
+    whole, outside = train("off", "not offloaded", 6), train("on", "offloaded", 6)
+    losses = [row["loss"] for row in whole]
+    if [row["loss"] for row in outside] != losses:
+        FAILURES.append(f"run, offloaded: losses {outside} beside {whole}")
+    for rows, plan in ((whole, made["off"]), (outside, made["on"])):
+        peaks = {rank["peak_bytes"] for rank in rows[-1]["ranks"]}
+        if peaks != {r["peak_bytes"] for r in plan["prediction"]["memory"]}:
+            FAILURES.append(f"run, {plan['layout']}: peaks {peaks}, predicted {plan['prediction']['memory']}")
+    for kind, other in (("on", "off"), ("off", "on")):  # the learning rate still rises, so that 3 steps are those of 6
+        saved = f"{folder}/saved-{kind}"
+        train(kind, f"the beginning, offload {kind}", 3, "--checkpoints", saved)
+        rest = [row["loss"] for row in train(other, f"the rest, offload {other}", 6, "--resume", saved)]
+        if rest != losses[3:]:
+            FAILURES.append(f"run, saved with offload {kind}: losses {rest}, not {losses[3:]}")
+    expect("emulate, offloaded", run("mpt-run", plans["on"], "--device", "emulate", "--steps", 2), 0, "step time")
+
+
 def profile_of_two_hosts(folder, model):
     """Two processes that take each other for hosts, and pieces at two sequences."""
     with socket.socket() as free:
@@ -339,7 +373,6 @@ def wrong_run(folder, text, plan):
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
     refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
     refused("feature it lacks", edited("feature", lambda p: p["model"].update(query_key_norm="full")), "norms over all queries and keys")
-    refused("layout feature it lacks", edited("offload", lambda p: p["layout"].update(offload_optimizer=True)), "needs an offloaded optimizer")
     refused("vocabulary below a byte's", edited("vocabulary", lambda p: p["model"].update(vocab=100)), "0 to 99, the model's vocabulary")
     refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")
     refused("data a folder", plan, "is a folder", data=folder)
@@ -401,7 +434,7 @@ def wrong_training(folder, text, plan):
     own = f"{folder}/own.json"
     run("mpt-plan", "--model", "gpt2-124m", "--cluster", "dgx-h100:1", "--global-batch", 64, "--framework", "mpt", "-o", own)
     expect("run, a plan for GPUs without one", run("mpt-run", own, "--data", text), 3, "no GPU can be used")
-    expect("run, another framework's plan", run("mpt-run", gpus, "--data", text), 2, "an offloaded optimizer", "--framework mpt")
+    expect("run, another framework's plan for GPUs", run("mpt-run", gpus, "--data", text), 3, "no GPU can be used")
     run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-h100:1", "--global-batch", 8, "--seq", 64, "--dp", 2, "--tp", 1, "--pp", 1, "--ranks",
         2, "-o", gpus)
     expect("run, a plan whose predictions are another framework's", run("mpt-run", gpus, "--data", text, "--device", "cpu", "--steps", 1), 0,
@@ -534,6 +567,7 @@ def published_runs(folder):
 with tempfile.TemporaryDirectory() as folder:
     model, text, profile, plan, base = first_use(folder)
     wrong_profile(folder, model, profile)
+    offloaded(folder, text, base)
     profile_of_two_hosts(folder, model)
     wrong_plan(folder, model, profile, base)
     plan_commands(folder, base, profile)

@@ -104,7 +104,7 @@ TEST(MemoryConformance, HoldsWithinThreePercentForSplitBackwardContextAndExperts
     if (model.moe) {
       PlanRequest experts{model, {8, 16}, 2, 1, 1, 1, 2, "1f1b", Recompute::none, true};
       all.push_back(experts);
-      experts.data = experts.expert = 2;
+      experts.data = 2;
       experts.zero = 1;
       experts.offload_optimizer = true;
       all.push_back(experts);
