@@ -30,6 +30,10 @@ inline constexpr double kOverlapShare = 0.46;
 /// node (prime-rl pull request 3234); no framework of models/frameworks/ has it.
 inline constexpr double kHostParametersPerSecond = 3e9, kHostParametersPerSecondAndRank = 0.65e9;
 
+/// A CPU rank works in the host's memory as it is, but gradients and weights, of 4 bytes at most, are read
+/// and written once more on their way to the optimizer and back.
+inline constexpr double kOffloadCopyBytes = 16.0;
+
 /// Compute of one piece for one micro-batch, without its collectives.
 struct PieceSeconds {
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;

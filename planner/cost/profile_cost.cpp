@@ -142,9 +142,9 @@ class ProfileCost final : public CostSource {
     return double(parameters) * profile_.optimizer_s_per_parameter;
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
-    // A CPU rank's optimizer state is in the host's memory as it is.
-    const bool cpu = cluster_.device.kind == DeviceKind::cpu;
-    return cpu ? optimizer_s(parameters) : unmeasured_->offloaded_optimizer_s(parameters);
+    if (cluster_.device.kind != DeviceKind::cpu) return unmeasured_->offloaded_optimizer_s(parameters);
+    return optimizer_s(parameters) +
+           double(parameters) * kOffloadCopyBytes / profile_.memory_bandwidth_bytes_per_s;
   }
   double gradient_norm_s(int64_t parameters) const override {
     return double(parameters) * profile_.gradient_norm_s_per_parameter;

@@ -63,8 +63,8 @@ class RooflineCost final : public CostSource {
     return kLaunchSeconds + double(parameters) * kOptimizerBytes / bandwidth();
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
-    // A CPU rank works in the host's memory as it is.
-    if (cluster_.device.kind == DeviceKind::cpu) return optimizer_s(parameters);
+    if (cluster_.device.kind == DeviceKind::cpu)
+      return optimizer_s(parameters) + double(parameters) * kOffloadCopyBytes / bandwidth();
     return kLaunchSeconds + host_update_s(cluster_, parameters);
   }
   double gradient_norm_s(int64_t parameters) const override {

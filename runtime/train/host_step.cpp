@@ -15,8 +15,8 @@ HostStep::HostStep(Device& device, HostCores cores, DataType type, std::span<con
   int64_t largest = 0;
   for (const Piece& p : pieces_) largest = std::max(largest, p.count);
   for (size_t t = 0; t < std::max<size_t>(1, cores_.threads.size()); ++t)
-    rooms_.push_back(std::make_unique<Room>(HostBuffer(device, largest * size_of(state_type_)),
-                                            HostBuffer(device, largest * size_of(type_))));
+    rooms_.push_back(
+        {HostBuffer(device, largest * size_of(state_type_)), HostBuffer(device, largest * size_of(type_))});
 }
 
 HostedRange HostStep::from(const HostedRange& range, int64_t begin, int64_t count) const {
@@ -52,10 +52,10 @@ void HostStep::run(const AdamW& options) {
   const auto work = [&](const Room& room) {
     for (size_t p = next++; p < pieces_.size(); p = next++) update(pieces_[p], options, room);
   };
-  if (cores_.threads.empty()) return work(*rooms_.front());
+  if (cores_.threads.empty()) return work(rooms_.front());
   std::vector<SideStream::Ticket> tickets;
   for (size_t t = 0; t < cores_.threads.size(); ++t)
-    tickets.push_back(cores_.threads[t]->post("optimizer step on the host", [&, t] { work(*rooms_[t]); }));
+    tickets.push_back(cores_.threads[t]->post("optimizer step on the host", [&, t] { work(rooms_[t]); }));
   // All of them, for they work with what is on this stack.
   std::exception_ptr failure;
   for (size_t t = 0; t < tickets.size(); ++t) {

@@ -5,7 +5,6 @@
 // gradients come there in pieces, the host's cores change masters and moments, and weights go back in the
 // compute's type. Threads take pieces in turn, so that copies of some run beside the arithmetic of others.
 
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -31,7 +30,7 @@ struct HostCores {
 class HostStep {
  public:
   /// Elements of a piece: what a core copies and changes of it stays in its cache.
-  static constexpr int64_t kPiece = int64_t{1} << 18;
+  static constexpr int64_t kPiece = int64_t{1} << 16;
 
   /// Weights are of `type` on `device`, all else of state_type_of() it. What ranges and cores refer to
   /// outlives this.
@@ -65,7 +64,7 @@ class HostStep {
   HostCores cores_;
   DataType type_, state_type_;
   std::vector<Piece> pieces_;
-  std::vector<std::unique_ptr<Room>> rooms_;  // one for each thread
+  std::vector<Room> rooms_;  // one for each thread
 };
 
 }  // namespace mpt::runtime

@@ -110,6 +110,10 @@ def offloaded(folder, text, base):
         if rest != losses[3:]:
             FAILURES.append(f"run, saved with offload {kind}: losses {rest}, not {losses[3:]}")
     expect("emulate, offloaded", run("mpt-run", plans["on"], "--device", "emulate", "--steps", 2), 0, "step time")
+    # 8 billion parameters of 18 bytes each do not fit on one GPU.
+    one = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--ranks", 1, "--framework", "mpt", "--global-batch", 8, "--seq", 4096]
+    expect("plan, a GPU that must offload", run("mpt-plan", *one), 0, "tp1 pp1 dp1 mbs1 offload")
+    expect("plan, a GPU that may not", run("mpt-plan", *one, "--offload", "off"), 2, "--memory")
 
 
 def profile_of_two_hosts(folder, model):

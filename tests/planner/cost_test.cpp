@@ -332,6 +332,20 @@ TEST(ProfileCost, OfAGpuTakesTheCatalogsLinks) {
       << "as measured";
 }
 
+// What leaves a CPU rank's memory stays in the machine's: copies on the way, and no link to a host.
+TEST(CostSources, ACpuRankOffloadsForTheCopiesAlone) {
+  Fixture f;
+  ASSERT_EQ(f.cluster.device.kind, DeviceKind::cpu);
+  f.cluster.device.memory_bandwidth_bytes_per_s = f.profile.memory_bandwidth_bytes_per_s = 1e10;
+  const auto profiled = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
+  const auto roofline = make_roofline_cost(f.cluster);
+  for (const CostSource* source : {profiled.get(), roofline.get()}) {
+    const double more = source->offloaded_optimizer_s(1 << 24) - source->optimizer_s(1 << 24);
+    EXPECT_GE(more, 16.0 * (1 << 24) / 1e10 * (1 - 1e-9));
+    EXPECT_LT(more, 2 * 16.0 * (1 << 24) / 1e10);
+  }
+}
+
 TEST(ProfileCost, AnotherPrecisionIsNotWhatWasTimed) {
   const Fixture f;
   const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::bf16, f.cluster);
