@@ -2,7 +2,7 @@
 #pragma once
 
 // CpuDevice: one rank's memory and arithmetic on one CPU core. Used by one rank at a time; the transfer
-// streams of that rank may allocate nothing.
+// streams of that rank may allocate nothing. Only adamw() and convert() may be called by threads at once.
 
 #include <memory>
 

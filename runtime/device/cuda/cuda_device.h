@@ -31,7 +31,7 @@ class CudaDevice : public Device, public Mover {
   virtual void hold(bool held) = 0;
 };
 
-/// Whether `data` is memory that only the host reaches.
+/// Whether `data` is memory of the host, pinned or not.
 bool is_on_host(const void* data);
 
 /// Of GPU `index`. Throws RunError if it cannot be used.
