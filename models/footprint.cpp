@@ -55,8 +55,8 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   return bytes;
 }
 
-// Each moment, and the master weight, is a buffer of its own. With ZeRO 3 the piece at work is whole, and
-// where gathering runs ahead the next one is, too.
+// Each moment, and the master weight or what 16 bits lack of it, is a buffer of its own. With ZeRO 3 the
+// piece at work is whole, and where gathering runs ahead the next one is, too.
 void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& f) {
   const ParameterBytes unit = bytes_per_parameter(layout);
   const auto bytes = [&](int64_t zero, int64_t each) {
@@ -64,7 +64,8 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   };
   f.parameter_bytes = bytes(3, unit.weight);
   f.gradient_bytes = bytes(2, unit.gradient);
-  if (!layout.offload_optimizer) f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4);
+  if (!layout.offload_optimizer)
+    f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
   // Whole weights are in the precision of the products, and where masters are shared out in their place, in
   // 16 bits of it.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/lower.h"
 #include "core/schedule_catalog.h"
 #include "models/framework.h"
 #include "planner/memory/memory_model.h"
@@ -91,6 +92,12 @@ Execution execution_of(const RunRecord& run) {
   Execution e = models::load_framework(framework_of(run), "layout/framework");
   // DeepSpeed's bf16 optimizer keeps gradients in bf16 and their sum in fp32.
   if (has(run.sharding, "BF16_Optimizer")) e.gradient_bytes = 6;
+  // Its recipes of 2024 took Apex's optimizer (NVIDIA/dgxc-benchmarking, nemotron4-340b-synth.yaml,
+  // distributed_fused_adam), which beside bf16 weights keeps the lower 16 bits of the masters alone
+  // (store_param_remainders in NVIDIA/NeMo, setup_optimization).
+  if (e.framework == "nemo" && run.precision == "bf16" &&
+      (has(run.source, "v24.") || has(run.notes, "First 24.07")))
+    e.optimizer_bytes = 10;
   if (run.fused_loss) e.loss = *run.fused_loss ? LossKernel::fused : LossKernel::fp32;
   if (e.framework == "megatron-core" && has(run.options, "\"use-distributed-optimizer\"") &&
       !has(run.options, "cross-entropy-loss-fusion"))
@@ -336,6 +343,71 @@ void fix_schedule(const SearchProblem& problem, Layout& l) {
   }
 }
 
+// Where recompute was not published: as few layers of each stage as fit, as Megatron-LM's block method counts
+// them (recompute_num_layers in megatron/core/transformer/transformer_config.py). Others choose tensors in
+// place of layers, for about the same time in the same memory.
+void recompute_no_more_than_needed(const SearchProblem& problem, Layout& layout) {
+  const models::StagePieces pieces(problem.model, layout, problem.workload.sequence);
+  const Schedule schedule = named_schedule(layout, micro_batches(layout, problem.workload));
+  const auto with = [&](int64_t layers) {
+    Layout some = layout;
+    for (const int64_t n : layout.layers_per_stage) some.recomputed_layers.push_back(std::min(n, layers));
+    return some;
+  };
+  const auto fits = [&](const Layout& some) {
+    const auto footprints = models::stage_footprints(pieces, problem.model, some);
+    const StepProgram program = lower(some, schedule, footprints);
+    return !check_memory(rank_memory(program, footprints), limits_of_ranks(problem, some));
+  };
+  const int64_t all = *std::max_element(layout.layers_per_stage.begin(), layout.layers_per_stage.end());
+  int64_t low = 1, high = all;
+  if (fits(with(0)) || !fits(layout)) return;
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (fits(with(middle))) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  if (high < all) layout = with(high);
+}
+
+// Layers whose activations wait in the host's memory, on their way there and back beside compute: as many as
+// published, or else as it takes where Megatron's FSDP runs beside Grace, whose recipes offload in place of
+// recompute (NVIDIA-NeMo/Megatron-Bridge, scripts/performance, cpu_offloading_num_layers). It takes one stage
+// (megatron/core/transformer/transformer_config.py), and two layers stay: one at work, one on its way.
+int64_t offloaded_layers(const RunRecord& run, const Layout& l, int64_t excess_bytes, int64_t layer_bytes) {
+  static const std::regex number(R"re(cpu_offloading_num_layers":\s*"?(\d{1,6}))re");
+  if (l.pipeline > 1 || l.recompute != Recompute::none) return 0;
+  const int64_t most = std::max<int64_t>(0, run.model.layers - 2);
+  std::smatch found;
+  if (std::regex_search(run.options, found, number)) return std::min<int64_t>(most, std::stoll(found[1]));
+  const bool open = !run.recompute && l.zero == 3 && l.execution.framework == "nemo" &&
+                    (run.gpu.starts_with("gb200") || run.gpu.starts_with("gb300"));
+  const int64_t needed = (excess_bytes + layer_bytes - 1) / layer_bytes;
+  return open && needed <= most ? std::max<int64_t>(0, needed) : 0;
+}
+
+// Takes them out of the evaluation's memory.
+int64_t offload(const RunRecord& run, const SearchProblem& problem, const Estimate& e,
+                Evaluation& evaluation) {
+  if (e.layout.pipeline > 1) return 0;
+  const models::StagePieces pieces(problem.model, e.layout, problem.workload.sequence);
+  const auto kept = size_t(Recompute::none);
+  const int64_t layer_bytes =
+      (e.footprints.front().saved_bytes - pieces.embedding().kept[kept] - pieces.head().kept[kept]) /
+      problem.model.layers;
+  const int64_t layers = offloaded_layers(run, e.layout, evaluation.peak_bytes - problem.memory_limit_bytes,
+                                          std::max<int64_t>(1, layer_bytes));
+  RankMemory& memory = evaluation.memory.front();
+  memory.peak_bytes -= layers * layer_bytes;
+  memory.activation_peak_bytes -= layers * layer_bytes;
+  evaluation.peak_bytes = memory.peak_bytes;
+  if (memory.peak_bytes <= problem.memory_limit_bytes) evaluation.rejection.reset();
+  return layers;
+}
+
 // ZB-1p and ZB-2p fill every stage with pending work up to the activations of one or two micro-batches per
 // rank, counted in those of the larger of the first two stages (sail-sg/zero-bubble, zerobubble/runtime.py,
 // zero_bubble_max_pending_backward). Behind an input gradient only the products' operands are pending.
@@ -415,14 +487,17 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
   std::string reason;
   bool any = false;
   std::optional<Candidate> chosen;
+  int64_t in_host = 0;  // layers
   for (Layout layout : candidates(run, published, open)) {
     if (auto rejection = check_layout(problem.model, layout, problem.workload)) {
       reason = rejection->reason;
       continue;
     }
     fix_schedule(problem, layout);
+    if (!run.recompute && layout.recompute == Recompute::full) recompute_no_more_than_needed(problem, layout);
     Candidate candidate{estimate(problem, layout), {}};
     candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
+    const int64_t offloaded = offload(run, problem, candidate.estimate, candidate.evaluation);
     const Evaluation& evaluation = candidate.evaluation;
     const bool fits = !evaluation.rejection;
     // The fastest that fits; where none does, the leanest.
@@ -437,6 +512,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
     best.peak_gib = peak;
     best.fits = fits;
     best.memory = evaluation.memory;
+    in_host = offloaded;
     chosen = std::move(candidate);
   }
   if (!any) refuse("layout", reason, "a layout that divides the model and the batch");
@@ -449,6 +525,8 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
                                       : field == "zero_stage"  ? std::to_string(best.layout.zero)
                                                                : enum_name(best.layout.recompute)));
   }
+  if (in_host > 0)
+    best.filled.push_back(fmt::format("activations of {} layers in the host's memory", in_host));
   best.step_s *= batches;
   best.peak_gib = peak_gib(run, best.layout.execution, problem.cluster.device, best.memory);
   return best;

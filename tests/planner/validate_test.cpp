@@ -82,6 +82,86 @@ TEST(RunRecord, FieldsThatWereNotPublishedAreFilledWithTheFastestThatFits) {
   }
 }
 
+Json with_field(Json json, const char* pointer, const Json& value) {
+  json[Json::json_pointer(pointer)] = value;
+  return json;
+}
+
+// 70 billion parameters shared out over 64 ranks: their activations alone are too many for one of them.
+Json fully_sharded(const char* gpu) {
+  Json json = record();
+  json["framework"] = "Megatron-Bridge / Megatron-Core";
+  for (const auto& [field, value] : {std::pair{"layers", 80},
+                                     {"hidden", 8192},
+                                     {"ffn_hidden", 28672},
+                                     {"kv_heads", 8},
+                                     {"vocab", 128256},
+                                     {"seq_len", 8192}})
+    json["model"][field] = value;
+  json["model"]["gated_mlp"] = true;
+  json["model"]["tied_embeddings"] = false;
+  json["hardware"]["gpu"] = gpu;
+  json["hardware"]["gpus"] = json["layout"]["dp"] = 64;
+  json["layout"]["tp"] = 1;
+  json["layout"]["sequence_parallel"] = false;
+  json["layout"]["zero_stage"] = 3;
+  json["layout"]["precision"] = "bf16";
+  json["layout"]["micro_batch"] = 2;
+  json["layout"]["global_batch"] = 128;
+  json["layout"]["recompute"] = nullptr;
+  return json;
+}
+
+TEST(RunRecord, RecomputeThatWasNotPublishedIsTheLeastThatFits) {
+  const Json json = fully_sharded("h200-sxm-141gb");
+  const RunPrediction p = predicted(json);
+  ASSERT_TRUE(p.fits);
+  ASSERT_EQ(p.layout.recomputed_layers.size(), 1u);
+  const int64_t layers = p.layout.recomputed_layers.front();
+  EXPECT_TRUE(layers > 1 && layers < 80) << layers;
+  const Json full = with_field(json, "/layout/recompute", "full");
+  const auto with = [&](int64_t n) {
+    return predicted(with_field(full, "/layout/recompute_layers_per_stage", n));
+  };
+  EXPECT_EQ(with(layers).step_s, p.step_s);
+  EXPECT_FALSE(with(layers - 1).fits);
+  EXPECT_LT(p.step_s, predicted(full).step_s);
+}
+
+TEST(PredictRun, ActivationsWaitInTheHostsMemory) {
+  const Json none = with_field(fully_sharded("gb300"), "/layout/recompute", "none");
+  const auto offloading = [&](int64_t layers) {
+    return predicted(
+        with_field(none, "/recipe", {{"model.cpu_offloading_num_layers", std::to_string(layers)}}));
+  };
+  const RunPrediction all_here = predicted(none);
+  EXPECT_FALSE(all_here.fits);
+  const double layer = all_here.peak_gib - offloading(1).peak_gib;
+  EXPECT_GT(layer, 1.0);
+  EXPECT_NEAR(offloading(40).peak_gib, all_here.peak_gib - 40 * layer, 1e-9);
+  EXPECT_NEAR(offloading(500).peak_gib, all_here.peak_gib - 78 * layer, 1e-9) << "two layers stay";
+  EXPECT_TRUE(offloading(40).fits);
+  EXPECT_EQ(offloading(40).step_s, all_here.step_s);
+  // Where nothing was published, beside Grace as many as it takes; elsewhere layers recompute.
+  const RunPrediction grace = predicted(fully_sharded("gb300"));
+  EXPECT_TRUE(grace.fits);
+  EXPECT_EQ(grace.layout.recompute, Recompute::none);
+  EXPECT_EQ(grace.step_s, all_here.step_s);
+  const auto needed = int64_t(std::llround((all_here.peak_gib - grace.peak_gib) / layer));
+  EXPECT_FALSE(offloading(needed - 1).fits);
+  EXPECT_EQ(predicted(fully_sharded("b200-sxm-180gb")).layout.recompute, Recompute::full);
+}
+
+TEST(PredictRun, ApexKeepsTheLowerHalfOfTheMasterWeights) {
+  Json json = record();
+  json["framework"] = "NeMo / Megatron-Core";
+  json["layout"]["precision"] = "bf16";
+  const auto optimizer_bytes = [&] { return predicted(json).memory.front().optimizer_bytes; };
+  const int64_t whole = optimizer_bytes();
+  json["source"] = {{"commit_or_date", "35a9aec 2025-06-09 (tag v24.11.1)"}};
+  EXPECT_NEAR(double(optimizer_bytes()) / double(whole), 10.0 / 12.0, 1e-6);
+}
+
 TEST(RunRecord, ATimeMayFollowFromARate) {
   Json json = record();
   json["measured"] = {{"tokens_per_s_per_gpu", 931.0}};
