@@ -55,20 +55,28 @@ void LayerBuilder::keep_every_second(const LinearSizes& sizes) {
 
 // Without sequence parallelism: one all-reduce on the way out and one on the way back (arXiv:1909.08053).
 // With it each becomes a gather and a scatter, and the kept part of the input is gathered again for the
-// weight gradient, beside the input gradient's product (arXiv:2205.05198, section 4.2).
+// weight gradient, beside the input gradient's product (arXiv:2205.05198, section 4.2). Frameworks whose fp8
+// products keep 8 bits narrow what they gather first, inputs and gradients of outputs alike (Transformer
+// Engine, with_quantized_all_gather in module/layernorm_linear.py and grad_output_preprocess in
+// module/base.py; torchao, Float8ColwiseParallel); what is scattered stays in 16.
 void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op) const {
   if (sizes.parallel == Parallel::replicated) return;
   const bool sequence = layout_.sequence_parallel;
+  const auto gathered = [&](int64_t columns) {
+    Collective c = gather_over_tensor(columns);
+    c.bytes = c.bytes / unit_ * product_unit(op);
+    return c;
+  };
   if (sizes.parallel == Parallel::columns) {
-    if (sequence) op.forward_collectives.push_back(gather_over_tensor(sizes.inner));
+    if (sequence) op.forward_collectives.push_back(gathered(sizes.inner));
     op.backward_collectives.push_back(sum_over_tensor(sizes.inner));
     if (!sequence) return;
-    op.backward_collectives.push_back(gather_over_tensor(sizes.inner));
+    op.backward_collectives.push_back(gathered(sizes.inner));
     op.backward_collectives.back().beside = true;
     return;
   }
   op.forward_collectives.push_back(sum_over_tensor(sizes.columns));
-  if (sequence) op.backward_collectives.push_back(gather_over_tensor(sizes.columns));
+  if (sequence) op.backward_collectives.push_back(gathered(sizes.columns));
 }
 
 LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {

@@ -24,7 +24,7 @@ struct LinearSizes {
   bool bias = false;
   Parallel parallel = Parallel::columns;
   std::vector<int64_t> parts{};  // columns of the products that other frameworks run one by one; empty: one
-  bool fp8 = true;  // where the layout's products run in fp8
+  bool fp8 = true;               // where the layout's products run in fp8
 };
 
 struct AttentionSizes {
@@ -131,14 +131,14 @@ class LayerBuilder {
   /// where it is gathered again, and in one byte where the framework keeps what the product in fp8 read.
   LayerBuilder& saves(int64_t columns) {
     const int64_t rows = input_is_local_ ? local_tokens_ : tokens_;
-    return keep_both(rounded(rows * columns * product_unit()));
+    return keep_both(rounded(rows * columns * product_unit(last())));
   }
   LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }
   LayerBuilder& saves_local_state(int64_t columns) { return keep_both(local_state_bytes(columns)); }
   LayerBuilder& saves_all_tokens(int64_t columns) { return keep_both(bytes(columns)); }
   /// The same for every copy of a token that goes to an expert.
   LayerBuilder& saves_copies(int64_t columns) {
-    return keep_both(rounded(expert_rows() * columns * product_unit()));
+    return keep_both(rounded(expert_rows() * columns * product_unit(last())));
   }
   /// The attention core's output.
   LayerBuilder& saves_core_output(int64_t columns) {
@@ -152,8 +152,8 @@ class LayerBuilder {
  private:
   static constexpr size_t kUsualOperators = 24;  // no layer of today's models has more
 
-  int64_t product_unit() {
-    return last().shape.precision == Precision::fp8 && execution().keeps_fp8_inputs ? 1 : unit_;
+  int64_t product_unit(const Operator& op) const {
+    return op.shape.precision == Precision::fp8 && execution().keeps_fp8_inputs ? 1 : unit_;
   }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;

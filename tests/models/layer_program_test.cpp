@@ -90,6 +90,34 @@ TEST(LayerProgram, ADenseLayerHasTwoReductionsEachWay) {
   EXPECT_EQ(backward, (std::vector<Collective>{expected, expected}));
 }
 
+TEST(LayerProgram, WhatIsKeptInEightBitsIsGatheredInEight) {
+  const ModelSpec m = load_model("llama3-8b");
+  Layout layout = layout_of(4, 1, Precision::bf16);
+  layout.sequence_parallel = true;
+  const auto bytes = [&](Precision precision, const char* framework) {
+    layout.precision = precision;
+    layout.execution = load_framework(framework, "test");
+    std::vector<std::pair<int64_t, int64_t>> gathered_and_scattered;
+    for (const Operator& op : layer_program(m, 0, layout, 4096).operators) {
+      auto& [gathered, scattered] = gathered_and_scattered.emplace_back();
+      for (const auto* list : {&op.forward_collectives, &op.backward_collectives}) {
+        for (const Collective& c : *list)
+          (c.kind == CollectiveKind::all_gather ? gathered : scattered) += c.bytes;
+      }
+    }
+    return gathered_and_scattered;
+  };
+  const auto wide = bytes(Precision::bf16, "megatron-core"), narrow = bytes(Precision::fp8, "megatron-core");
+  int64_t all = 0;
+  for (size_t i = 0; i < wide.size(); ++i) {
+    EXPECT_EQ(2 * narrow[i].first, wide[i].first) << i;
+    EXPECT_EQ(narrow[i].second, wide[i].second) << i;
+    all += wide[i].first;
+  }
+  EXPECT_EQ(all, 6 * 4096 * 4096 * 2) << "two inputs twice, two gradients of outputs";
+  EXPECT_EQ(bytes(Precision::fp8, "mpt"), bytes(Precision::bf16, "mpt"));
+}
+
 // Korthikanti et al. 2022 (arXiv:2205.05198), eq. 1: a layer keeps s b h (34 + 5 a s / h) bytes in 16 bit.
 // Flash attention drops the 5 a s / h; there is no dropout here (masks: 1 byte twice on [s b h], and on the
 // attention output); what is kept twice there (attention's and MLP's input, dropout's) differs by the terms
