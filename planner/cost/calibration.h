@@ -34,47 +34,51 @@ struct Calibration {
   double unfused_product_share = 0.8;
   // Memory traffic of an elementwise kernel against the peak bandwidth (cuDNN's rms norm on H200: 3.7 of 4.8
   // TB/s forward) and how often eager and compiled chains read and write their data against one fused kernel.
-  double bandwidth_share = 0.897;
+  double bandwidth_share = 0.9;
   double eager_passes = 2.5;
   double compiled_passes = 0.7;
   // How often a token's copy is read and written on its way to its expert: permuted, staged for the exchange,
   // sorted by expert; as much on the way back, where copies are weighted and added.
-  double permute_passes = 9.04;
+  double permute_passes = 6.79;
+  // The same where one kernel sends each copy into the receiver's buffer and another puts them in the
+  // experts' order (megatron/core/transformer/moe/fused_a2a.py, dispatch_with_permute and
+  // combine_with_unpermute).
+  double fused_permute_passes = 4.0;
   // Grouped products run one after the other as products of their rows, or in one kernel of the grouped
   // table.
   double grouped_rate = 1.0;
   // fp8 products against bf16 ones, where the table's own, which cast at every call, are slower (DeepGEMM and
   // cuBLAS reach 70 to 75 % of both peaks).
-  double fp8_speedup = 1.9;
+  double fp8_speedup = 1.86;
   // Rows of a length that is no multiple of 8 elements keep tensor cores from their fast loads.
   double unaligned_rate = 0.15;
   // And one that is no multiple of 64 misses the 128 bytes of a cache line (NVIDIA, Deep Learning Performance
   // guide).
-  double line_unaligned_rate = 0.648;
+  double line_unaligned_rate = 0.708;
   // The same for grouped products, whose inputs are padded and cast expert by expert (NVIDIA,
   // dgxc-benchmarking: grok-1 on H100, its experts split over four tensor ranks, takes 13.4 s in fp8 and 15.9
   // s in bf16).
   double grouped_fp8_speedup = 1.5;
   // One kernel does all of them on Blackwell, from its own block-scaled formats.
-  double blackwell_grouped_fp8_speedup = 1.6;
+  double blackwell_grouped_fp8_speedup = 1.92;
   // The fullest expert's share against the mean one: what routing leaves of balance.
-  double expert_imbalance = 1.26;
+  double expert_imbalance = 1.11;
   // All-to-all between nodes has every pair talk through small messages.
   double network_all_to_all_rate = 0.488;
   // fp8: casts of inputs and gradients, row- and column-wise, as bytes per element of each product's input.
-  double fp8_cast_bytes = 5.0;
+  double fp8_cast_bytes = 6.0;
   // A kernel's own start, and the gap behind it on the device.
   double kernel_gap_s = 4e-06;
   // AdamW reads gradient, master weight and two moments and writes them and the weight.
   double optimizer_bytes = 30.0;
   // Collectives inside a node against the tables: other kernels share links and multiprocessors.
-  double collective_rate = 0.83;
+  double collective_rate = 0.88;
   // And between nodes against the catalog's rate per port.
   double network_rate = 0.65;
   // What a collective inside a node costs the product that it is cut into pieces to run beside, as a share of
   // its own time: copies between neighbours take few multiprocessors (a whole NCCL collective:
   // kOverlapShare).
-  double tensor_overlap_share = 0.15;
+  double tensor_overlap_share = 0.2175;
   // What communication between nodes costs the compute that it runs beside, as a share of its own time: it
   // takes a tenth of the memory bandwidth and of the multiprocessors that traffic over NVLink takes.
   double network_overlap_share = 0.169;
@@ -109,6 +113,8 @@ struct Calibration {
     v.field("compiled_passes", &T::compiled_passes, "see cost/calibration.h",
             optional_field(between(0, 1e6)));
     v.field("permute_passes", &T::permute_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
+    v.field("fused_permute_passes", &T::fused_permute_passes, "see cost/calibration.h",
+            optional_field(between(0, 1e6)));
     v.field("tensor_overlap_share", &T::tensor_overlap_share, "see cost/calibration.h",
             optional_field(between(0, 1e6)));
     v.field("network_overlap_share", &T::network_overlap_share, "see cost/calibration.h",

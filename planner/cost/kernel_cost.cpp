@@ -296,7 +296,8 @@ class KernelCost final : public CostSource {
       seconds = std::min(
           seconds, imbalance * 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate() * fp8_speedup));
     // Tokens are put in the order of their experts before the first product and back behind the second.
-    const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * c_.permute_passes;
+    const double passes = execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes;
+    const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * passes;
     return c_.kernel_gap_s + seconds + (phase == Phase::weight_gradient ? 0.0 : moved / bandwidth());
   }
 

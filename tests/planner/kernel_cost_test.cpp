@@ -3,6 +3,7 @@
 
 #include "models/framework.h"
 #include "models/zoo.h"
+#include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/step_cost.h"
 #include "profiler/hardware/catalog.h"
@@ -166,6 +167,13 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
   Execution balanced;
   balanced.balanced_experts = true;
   EXPECT_LT(cost(balanced)->operator_s(experts, Phase::forward), source->operator_s(experts, Phase::forward));
+  // Copies that are sent in the experts' order save passes over memory, and nothing else.
+  Execution fused;
+  fused.deduplicates_dispatch = true;
+  const double passes = kCalibration.permute_passes - kCalibration.fused_permute_passes,
+               bandwidth = cluster_.device.memory_bandwidth_bytes_per_s * kCalibration.bandwidth_share;
+  EXPECT_NEAR(source->operator_s(experts, Phase::forward) - cost(fused)->operator_s(experts, Phase::forward),
+              8192.0 * 4096 * 2 * passes / bandwidth, 1e-9);
 }
 
 }  // namespace
