@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "models/layer_builder.h"
@@ -74,19 +73,13 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   if (layout.zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
 }
 
-// One of each shape, in the weights' own precision; of routed experts one expert's.
-int64_t empty_gradient_bytes(const std::vector<LayerProgram>& layers, Precision precision) {
-  std::set<std::pair<int64_t, int64_t>> shapes;
-  for (const LayerProgram& layer : layers) {
-    for (const Operator& op : layer.operators) {
-      if (op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear)
-        shapes.emplace(op.shape.columns, op.shape.inner);
-    }
+// Columns and rows of the products that a layer's weight gradients are.
+void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64_t, 2>>& shapes) {
+  for (const Operator& op : layer.operators) {
+    if (op.shape.kind != OperatorKind::linear && op.shape.kind != OperatorKind::expert_linear) continue;
+    const std::array<int64_t, 2> shape{op.shape.columns, op.shape.inner};
+    if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
   }
-  int64_t bytes = 0;
-  for (const auto& [columns, inner] : shapes)
-    bytes += LayerBuilder::rounded(columns * inner * element_bytes(precision));
-  return bytes;
 }
 
 }  // namespace
@@ -99,32 +92,54 @@ int64_t expert_shard(const Layout& layout) {
   return std::gcd(layout.shard, layout.expert_replicas());
 }
 
-StagePieces::StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence) : model_(model) {
-  embedding_ = piece_of(embedding_program(model, layout, sequence));
-  const LayerProgram head = last_stage_program(model, layout, sequence);
-  head_ = piece_of(head);
-  for (auto& kept : head_.kept) kept = head_.computed;
+StagePieces::StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence)
+    : StagePieces(PiecePrograms(model, layout, sequence)) {}
+
+StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike) : model_(programs.model()) {
+  const Layout& layout = programs.layout();
+  embedding_ = alike != nullptr ? alike->embedding_ : piece_of(programs.embedding());
   for (auto& kept : embedding_.kept) kept = embedding_.computed;
-  if (model.position == PositionKind::learned) position_parameters_ = model.max_positions * model.hidden;
-  if (model.tied_embeddings) {
-    for (const Operator& op : head.operators) {
-      if (op.name == "head.output") tied_parameters_ = op.shape.columns * op.shape.inner;
-    }
+  // The layers behind the head may have experts.
+  if (alike != nullptr && model_.next_token_layers == 0) {
+    head_ = alike->head_;
+    tied_parameters_ = alike->tied_parameters_;
+  } else {
+    set_head(programs.last_stage());
   }
-  bool dense = false, experts = false;
-  std::vector<LayerProgram> layers;
-  for (int64_t l = 0; l < model.layers && !(dense && experts); ++l) {
-    bool& seen = layer_has_experts(model, l) ? experts : dense;
-    if (seen) continue;
-    seen = true;
-    layers.push_back(layer_program(model, l, layout, sequence));
-    (layer_has_experts(model, l) ? experts_ : dense_) = piece_of(layers.back());
+  if (model_.position == PositionKind::learned) position_parameters_ = model_.max_positions * model_.hidden;
+  if (alike != nullptr) dense_ = alike->dense_;
+  if (alike != nullptr) dense_gradient_shapes_ = alike->dense_gradient_shapes_;
+  const LayerKinds& kinds = *programs.kinds();
+  std::vector<std::array<int64_t, 2>> expert_gradient_shapes;
+  for (const bool experts : {false, true}) {
+    const std::optional<size_t> kind = kinds.first_with(experts);
+    if (!kind || (alike != nullptr && !experts)) continue;
+    const LayerProgram& layer = programs.layer(*kind);
+    (experts ? experts_ : dense_) = piece_of(layer);
+    add_gradient_shapes(layer, experts ? expert_gradient_shapes : dense_gradient_shapes_);
   }
-  if (layout.execution.empty_gradients)
-    empty_gradient_bytes_ = empty_gradient_bytes(layers, layout.precision);
-  const int64_t tokens = layout.micro_batch * sequence / layout.context;
+  if (layout.execution.empty_gradients) set_empty_gradients(expert_gradient_shapes, layout.precision);
+  const int64_t tokens = layout.micro_batch * programs.sequence() / layout.context;
   boundary_bytes_ = LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) *
-                                          model.hidden * element_bytes(layout.precision));
+                                          model_.hidden * element_bytes(layout.precision));
+}
+
+void StagePieces::set_head(const LayerProgram& program) {
+  head_ = piece_of(program);
+  for (auto& kept : head_.kept) kept = head_.computed;
+  if (!model_.tied_embeddings) return;
+  for (const Operator& op : program.operators) {
+    if (op.name == "head.output") tied_parameters_ = op.shape.columns * op.shape.inner;
+  }
+}
+
+// One of each shape, in the weights' own precision; of routed experts one expert's.
+void StagePieces::set_empty_gradients(std::vector<std::array<int64_t, 2>> shapes, Precision precision) {
+  for (const auto& shape : dense_gradient_shapes_) {
+    if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
+  }
+  for (const auto& [columns, inner] : shapes)
+    empty_gradient_bytes_ += LayerBuilder::rounded(columns * inner * element_bytes(precision));
 }
 
 std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, const StageContent& content,

@@ -10,7 +10,7 @@
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/stage_footprint.h"
-#include "models/layer_program.h"
+#include "models/piece_programs.h"
 
 namespace mpt::models {
 
@@ -41,6 +41,10 @@ class StagePieces {
   };
 
   StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence);
+  /// The model must outlive it, the programs need not. `alike`: of a split that differs in how experts lie
+  /// alone; may be null.
+  explicit StagePieces(PiecePrograms& programs, const StagePieces* alike = nullptr);
+  explicit StagePieces(PiecePrograms&& programs) : StagePieces(programs) {}
 
   /// Stage `s` of `layout`, which must have the split that the pieces were made for.
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
@@ -71,11 +75,15 @@ class StagePieces {
   static int64_t input_gradient_peak(const std::vector<Held>& pieces, int64_t held);
   static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);
 
+  void set_head(const LayerProgram& program);
+  void set_empty_gradients(std::vector<std::array<int64_t, 2>> expert_shapes, Precision precision);
+
   const ModelSpec& model_;
   Piece embedding_, dense_, experts_, head_;
   int64_t tied_parameters_ = 0;  // of the head, which the embedding has already where they are together
   int64_t position_parameters_ = 0;
   int64_t boundary_bytes_ = 0;
+  std::vector<std::array<int64_t, 2>> dense_gradient_shapes_;  // each once
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
 };
 

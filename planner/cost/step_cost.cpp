@@ -105,10 +105,6 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
   return costs;
 }
 
-bool windowed(const ModelSpec& model, int64_t layer) {
-  return model.sliding_window && layer % model.sliding_window_interval == 0;
-}
-
 }  // namespace
 
 double exposed_s(double communication_s, double beside_s, double share) {
@@ -126,47 +122,32 @@ void PieceCost::add(const PieceCost& other, double times) {
   input_gradient_collective.add(other.input_gradient_collective, times);
 }
 
-PieceCosts::PieceCosts(const ModelSpec& model, const Layout& split, int64_t sequence,
-                       const CostSource& source, const PieceCosts* alike)
-    : model_(model) {
-  const Layout& layout = split;
+PieceCosts::PieceCosts(models::PiecePrograms& programs, const CostSource& source, const PieceCosts* alike)
+    : model_(programs.model()), kinds_(programs.kinds()) {
   const auto price = [&](const models::LayerProgram& program, Piece piece) {
-    return price_piece(program, piece, layout, source);
+    return price_piece(program, piece, programs.layout(), source);
   };
-  embedding_ = alike != nullptr
-                   ? alike->embedding_
-                   : price(models::embedding_program(model, layout, sequence), Piece::embedding)[0];
+  embedding_ = alike != nullptr ? alike->embedding_ : price(programs.embedding(), Piece::embedding)[0];
   // The layers behind the head may have experts.
-  head_ = alike != nullptr && model.next_token_layers == 0
-              ? alike->head_
-              : price(models::last_stage_program(model, layout, sequence), Piece::head)[0];
-  std::array<int32_t, StageKind::kLayerKinds> seen{};
-  before_.reserve(size_t(model.layers) + 1);
-  before_.push_back(seen);
-  for (int64_t l = 0; l < model.layers; ++l) {
-    const size_t kind = kind_of(l);
-    if (seen[kind]++ == 0) {
-      layers_[kind] = alike != nullptr && !layer_has_experts(model, l)
-                          ? alike->layers_[kind]
-                          : price(models::layer_program(model, l, layout, sequence), Piece::layer);
-    }
-    before_.push_back(seen);
+  head_ = alike != nullptr && model_.next_token_layers == 0 ? alike->head_
+                                                            : price(programs.last_stage(), Piece::head)[0];
+  for (size_t kind = 0; kind < models::LayerKinds::kCount; ++kind) {
+    if (kinds_->all()[kind] == 0) continue;
+    layers_[kind] = alike != nullptr && !models::LayerKinds::has_experts(kind)
+                        ? alike->layers_[kind]
+                        : price(programs.layer(kind), Piece::layer);
   }
 }
 
-size_t PieceCosts::kind_of(int64_t layer) const {
-  return size_t(layer_has_experts(model_, layer) ? 1 : 0) + size_t(windowed(model_, layer) ? 2 : 0);
-}
-
 double PieceCosts::layer_round_trip_s(int64_t layer, Recompute recompute) const {
-  const PieceCost& cost = layers_[kind_of(layer)][size_t(recompute)];
+  const PieceCost& cost = layers_[models::LayerKinds::of(model_, layer)][size_t(recompute)];
   return cost.forward_s + cost.backward_s;
 }
 
 double PieceCosts::least_layer_forward_s() const {
   double least = std::numeric_limits<double>::infinity();
-  for (size_t k = 0; k < StageKind::kLayerKinds; ++k) {
-    if (before_.back()[k] == 0) continue;
+  for (size_t k = 0; k < models::LayerKinds::kCount; ++k) {
+    if (kinds_->all()[k] == 0) continue;
     for (const PieceCost& cost : layers_[k]) least = std::min(least, cost.forward_s);
   }
   return least;
@@ -174,11 +155,13 @@ double PieceCosts::least_layer_forward_s() const {
 
 StageKind PieceCosts::kind(const StageContent& content, int64_t recomputed) const {
   StageKind stage;
-  const auto first = size_t(content.first_layer), middle = first + size_t(recomputed),
-             end = first + size_t(content.layer_count);
-  for (size_t k = 0; k < StageKind::kLayerKinds; ++k) {
-    stage.layers[k] = before_[end][k] - before_[first][k];
-    stage.recomputed[k] = before_[middle][k] - before_[first][k];
+  const int64_t end_of_recomputed = content.first_layer + recomputed;
+  const models::LayerKinds::Counts& first = kinds_->below(content.first_layer);
+  const models::LayerKinds::Counts& middle = kinds_->below(end_of_recomputed);
+  const models::LayerKinds::Counts& end = kinds_->below(content.first_layer + content.layer_count);
+  for (size_t k = 0; k < models::LayerKinds::kCount; ++k) {
+    stage.layers[k] = end[k] - first[k];
+    stage.recomputed[k] = middle[k] - first[k];
   }
   stage.embedding = content.has_embedding;
   stage.head = content.has_head;
@@ -187,7 +170,7 @@ StageKind PieceCosts::kind(const StageContent& content, int64_t recomputed) cons
 
 PieceCost PieceCosts::stage(const StageKind& kind, Recompute recompute) const {
   PieceCost sum;
-  for (size_t k = 0; k < StageKind::kLayerKinds; ++k) {
+  for (size_t k = 0; k < models::LayerKinds::kCount; ++k) {
     const int32_t again = recompute == Recompute::none        ? 0
                           : recompute == Recompute::selective ? kind.layers[k]
                                                               : kind.recomputed[k];

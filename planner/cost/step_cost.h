@@ -42,9 +42,8 @@ struct PieceCost {
 
 /// What a stage is made of, its place in the pipeline apart.
 struct StageKind {
-  static constexpr size_t kLayerKinds = 4;  // experts or not, x windowed or not
   /// How many layers of each kind, and how many of them recompute where recompute is full.
-  std::array<int32_t, kLayerKinds> layers{}, recomputed{};
+  models::LayerKinds::Counts layers{}, recomputed{};
   bool embedding = false, head = false;
   uint32_t devices = 1;  // on which it lies, as bits
 
@@ -55,24 +54,24 @@ struct StageKind {
 
 class PieceCosts {
  public:
-  /// `layout` gives tensor, context, expert degrees, micro-batch and precision. Throws what the source
-  /// throws. `alike`: of a layout that differs in how experts lie alone, so that only layers with experts
-  /// cost something else; may be null.
-  PieceCosts(const ModelSpec& model, const Layout& layout, int64_t sequence, const CostSource& source,
-             const PieceCosts* alike = nullptr);
+  /// The programs' layout gives tensor, context, expert degrees, micro-batch and precision. Throws what the
+  /// source throws. `alike`: of a layout that differs in how experts lie alone, so that only layers with
+  /// experts cost something else; may be null. The model must outlive it, the programs need not.
+  PieceCosts(models::PiecePrograms& programs, const CostSource& source, const PieceCosts* alike = nullptr);
 
   const ModelSpec& model() const { return model_; }
+  const models::LayerKinds& kinds() const { return *kinds_; }
   /// The first `recomputed` layers recompute where recompute is full. Depends on the model alone.
   StageKind kind(const StageContent& content, int64_t recomputed) const;
   PieceCost stage(const StageKind& kind, Recompute recompute) const;
   /// Forward and backward of one layer of `kind` without recompute, for balancing stages.
   double layer_round_trip_s(int64_t layer, Recompute recompute) const;
   /// The least that any schedule and recompute makes of a piece: its backward whole or in two.
-  double layer_least_s(int64_t layer, Recompute recompute) const {
-    return least_s(layers_[kind_of(layer)][size_t(recompute)]);
+  double layer_least_s(size_t kind, Recompute recompute) const {
+    return least_s(layers_[kind][size_t(recompute)]);
   }
-  double layer_least_s(int64_t layer) const {
-    const auto& by_recompute = layers_[kind_of(layer)];
+  double layer_least_s(size_t kind) const {
+    const auto& by_recompute = layers_[kind];
     return std::min({least_s(by_recompute[0]), least_s(by_recompute[1]), least_s(by_recompute[2])});
   }
   double embedding_least_s() const { return least_s(embedding_); }
@@ -82,15 +81,14 @@ class PieceCosts {
   double head_round_trip_s() const { return head_.forward_s + head_.backward_s; }
 
  private:
-  size_t kind_of(int64_t layer) const;
   static double least_s(const PieceCost& c) {
     return c.forward_s + std::min(c.backward_s, c.input_gradient_s + c.weight_gradient_s);
   }
 
   const ModelSpec& model_;
-  std::array<std::array<PieceCost, 3>, StageKind::kLayerKinds> layers_{};  // by kind and Recompute
+  std::array<std::array<PieceCost, 3>, models::LayerKinds::kCount> layers_{};  // by kind and Recompute
   PieceCost embedding_, head_;
-  std::vector<std::array<int32_t, StageKind::kLayerKinds>> before_;  // layers of each kind before layer i
+  std::shared_ptr<const models::LayerKinds> kinds_;
 };
 
 /// Of a stage's forward, backward, input and weight gradient, what collectives inside take.

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <numeric>
 
 #include "core/error.h"
@@ -57,42 +56,49 @@ struct RankWork {
 }  // namespace
 
 SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout,
+                       std::shared_ptr<const models::LayerKinds> kinds,
                        std::shared_ptr<const SplitModel> alike)
-    : pieces(problem.model, layout, problem.workload.sequence),
+    : programs_(problem.model, layout, problem.workload.sequence, std::move(kinds)),
+      pieces(programs_, alike ? &alike->pieces : nullptr),
       least_layer_bytes(pieces.least_layer_bytes()),
       parameters(pieces.parameters({0, problem.model.layers, true, true})),
       problem_(problem),
-      layout_(layout),
       alike_(std::move(alike)) {}
 
 const SplitPrices& SplitModel::prices() const {
-  if (!prices_) prices_.emplace(problem_, layout_, alike_ ? &alike_->prices() : nullptr);
+  if (!prices_) {
+    prices_.emplace(problem_, programs_, alike_ ? &alike_->prices() : nullptr);
+    programs_.forget();
+  }
   return *prices_;
 }
 
-SplitPrices::SplitPrices(const SearchProblem& problem, const Layout& layout, const SplitPrices* alike)
+SplitPrices::SplitPrices(const SearchProblem& problem, models::PiecePrograms& programs,
+                         const SplitPrices* alike)
     : least_layer_forward_s(std::numeric_limits<double>::infinity()) {
-  std::vector<double> least_s(size_t(problem.model.layers), std::numeric_limits<double>::infinity());
+  const models::LayerKinds::Counts& layers = programs.kinds()->all();
+  std::array<double, models::LayerKinds::kCount> least_s{};
   for (size_t pool = 0; pool < problem.pool_count(); ++pool) {
     const PieceCosts& c =
-        costs.emplace_back(problem.model, layout, problem.workload.sequence, problem.source(pool),
-                           alike != nullptr ? &alike->costs[pool] : nullptr);
-    double work = c.embedding_least_s() + c.head_least_s();
-    for (size_t l = 0; l < least_s.size(); ++l) {
-      work += c.layer_least_s(int64_t(l));
-      least_s[l] = std::min(least_s[l], c.layer_least_s(int64_t(l)));
-    }
-    least_work_s.push_back(work);
-    auto& by_recompute = least_work_by_recompute_s.emplace_back();
-    for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
-      double& sum = by_recompute[size_t(recompute)] = c.embedding_least_s() + c.head_least_s();
-      for (int64_t l = 0; l < problem.model.layers; ++l) sum += c.layer_least_s(l, recompute);
+        costs.emplace_back(programs, problem.source(pool), alike != nullptr ? &alike->costs[pool] : nullptr);
+    const double ends = c.embedding_least_s() + c.head_least_s();
+    double& work = least_work_s.emplace_back(ends);
+    std::array<double, 3>& by_recompute = least_work_by_recompute_s.emplace_back();
+    by_recompute.fill(ends);
+    for (size_t kind = 0; kind < layers.size(); ++kind) {
+      if (layers[kind] == 0) continue;
+      const double least = c.layer_least_s(kind);
+      work += double(layers[kind]) * least;
+      least_s[kind] = pool == 0 ? least : std::min(least_s[kind], least);
+      for (const auto& [recompute, name] : EnumNames<Recompute>::table())
+        by_recompute[size_t(recompute)] += double(layers[kind]) * c.layer_least_s(kind, recompute);
     }
     least_layer_forward_s = std::min(least_layer_forward_s, c.least_layer_forward_s());
   }
-  std::map<double, int64_t, std::greater<>> layers;
-  for (const double seconds : least_s) ++layers[seconds];
-  layers_by_least_s.assign(layers.begin(), layers.end());
+  for (size_t kind = 0; kind < layers.size(); ++kind) {
+    if (layers[kind] > 0) layers_by_least_s.emplace_back(least_s[kind], layers[kind]);
+  }
+  std::sort(layers_by_least_s.begin(), layers_by_least_s.end(), std::greater<>());
 }
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout) {

@@ -21,7 +21,7 @@ namespace mpt::planner {
 /// Price of the pieces of a model under one split.
 struct SplitPrices {
   /// `alike`: of a split that differs in how experts lie alone; may be null.
-  SplitPrices(const SearchProblem& problem, const Layout& layout, const SplitPrices* alike);
+  SplitPrices(const SearchProblem& problem, models::PiecePrograms& programs, const SplitPrices* alike);
   std::vector<PieceCosts> costs;  // by pool
   // Of a micro-batch in the whole model, whatever the schedule and recompute, by pool.
   std::vector<double> least_work_s;
@@ -35,18 +35,25 @@ struct SplitPrices {
 /// thread. The price is worked out when first asked for: of many splits the memory says enough.
 class SplitModel {
  public:
-  /// `problem` must outlive it. `alike`: of a layout that differs in how experts lie alone; may be null.
+  /// `problem` must outlive it. `kinds`: of its model; null where nobody else has them. `alike`: of a layout
+  /// that differs in how experts lie alone; may be null.
   SplitModel(const SearchProblem& problem, const Layout& layout,
+             std::shared_ptr<const models::LayerKinds> kinds = nullptr,
              std::shared_ptr<const SplitModel> alike = nullptr);
   const SplitPrices& prices() const;
+  /// Programs are kept for prices(); gives their memory back where those may never be asked for.
+  void forget_programs() const { programs_.forget(); }
 
+ private:
+  mutable models::PiecePrograms programs_;
+
+ public:
   const models::StagePieces pieces;
   const int64_t least_layer_bytes;
   const models::ParameterShare parameters;  // of the whole model
 
  private:
   const SearchProblem& problem_;
-  const Layout layout_;
   const std::shared_ptr<const SplitModel> alike_;
   mutable std::optional<SplitPrices> prices_;
 };

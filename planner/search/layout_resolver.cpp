@@ -21,11 +21,12 @@ SharedSplit LayoutResolver::split_of(const Layout& l) {
   const SplitKey key{l.tensor,         l.context,           l.expert,        l.expert_split(), l.micro_batch,
                      l.context_method, l.sequence_parallel, copies_embedding};
   if (last_split_ && key == last_key_) return last_split_;
+  if (last_split_) last_split_->forget_programs();
   SharedSplit& split = splits_[key];
   if (!split) {
     SharedSplit& alike =
         but_for_experts_[{l.tensor, l.context, l.context_method, l.sequence_parallel, l.micro_batch}];
-    split = std::make_shared<SplitModel>(problem_, l, alike);
+    split = std::make_shared<SplitModel>(problem_, l, kinds_, alike);
     if (!alike) alike = split;
   }
   last_key_ = key;

@@ -25,7 +25,8 @@ using SharedSplit = std::shared_ptr<const SplitModel>;
 
 class LayoutResolver {
  public:
-  explicit LayoutResolver(const SearchProblem& problem) : problem_(problem) {}
+  explicit LayoutResolver(const SearchProblem& problem)
+      : problem_(problem), kinds_(std::make_shared<const models::LayerKinds>(problem.model)) {}
 
   /// Layouts of one split of the layers share their price, whatever the pipeline and the replicas.
   SharedSplit split_of(const Layout& layout);
@@ -87,6 +88,7 @@ class LayoutResolver {
   bool is_twin(const Layout& layout, const Member& member, Division division);
 
   const SearchProblem& problem_;
+  const std::shared_ptr<const models::LayerKinds> kinds_;
   std::unordered_map<SplitKey, SharedSplit, SplitHash> splits_;
   std::map<std::tuple<int64_t, int64_t, ContextMethod, bool, int64_t>, SharedSplit> but_for_experts_;
   SplitKey last_key_{};  // families of one split follow each other

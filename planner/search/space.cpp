@@ -233,15 +233,13 @@ void visit_groups(const SearchProblem& problem, const std::function<void(const L
 
 namespace {
 
-// Over all replicas, or over those within one node.
-std::vector<int64_t> shards(const SearchProblem& problem, const Layout& layout, int64_t zero) {
-  if (zero == 0) return {1};
+// Ranks within one node that ZeRO's state can be shared over in place of all; 0: none.
+int64_t shard_within_node(const SearchProblem& problem, const Layout& layout) {
   const int64_t neighbours = layout.order == RankOrder::pipeline_outermost
                                  ? problem.cluster.devices_per_node / layout.tensor
                                  : layout.context;
   const int64_t inside = std::gcd(layout.replicas(), std::max<int64_t>(1, neighbours));
-  if (inside > 1 && inside < layout.replicas()) return {layout.replicas(), inside};
-  return {layout.replicas()};
+  return inside > 1 && inside < layout.replicas() ? inside : 0;
 }
 
 }  // namespace
@@ -252,10 +250,13 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& g
   const bool reaches_host = device.kind == DeviceKind::cpu || device.host_bandwidth_bytes_per_s > 0;
   const bool can_offload = problem.features.offload && reaches_host;
   const bool zero_free = problem.features.zero && group.reduces_gradients() && group.replicas() > 1;
+  const int64_t inside = shard_within_node(problem, group);
   std::vector<Sharding> shardings;
+  shardings.reserve(16);
   for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {
     if (zero_free && !allowed(bounds.zero, zero)) continue;
-    for (const int64_t shard : shards(problem, group, zero)) {
+    for (const int64_t shard : {zero == 0 ? 1 : group.replicas(), zero == 0 ? 0 : inside}) {
+      if (shard == 0) continue;
       for (const bool offload : {false, true}) {
         if (can_offload ? allowed(bounds.offload, offload) : !offload)
           shardings.push_back({zero, shard, offload});

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/lower.h"
 #include "core/schedule_catalog.h"
 #include "models/framework.h"
 #include "planner/memory/memory_model.h"
@@ -356,8 +355,7 @@ void recompute_no_more_than_needed(const SearchProblem& problem, Layout& layout)
   };
   const auto fits = [&](const Layout& some) {
     const auto footprints = models::stage_footprints(pieces, problem.model, some);
-    const StepProgram program = lower(some, schedule, footprints);
-    return !check_memory(rank_memory(program, footprints), limits_of_ranks(problem, some));
+    return !check_memory(rank_memory(schedule, footprints), limits_of_ranks(problem, some));
   };
   const int64_t all = *std::max_element(layout.layers_per_stage.begin(), layout.layers_per_stage.end());
   int64_t low = 1, high = all;

@@ -103,7 +103,8 @@ TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
 namespace {
 StepCost cost_of(const ModelSpec& model, const Layout& layout, const Workload& workload,
                  const CostSource& source) {
-  const std::vector<PieceCosts> pieces{PieceCosts(model, layout, workload.sequence, source)};
+  models::PiecePrograms programs(model, layout, workload.sequence);
+  const std::vector<PieceCosts> pieces{PieceCosts(programs, source)};
   const std::vector<const CostSource*> sources{&source};
   return step_cost({pieces, sources, std::vector<uint32_t>(size_t(layout.pipeline), 1)},
                    models::StagePieces(model, layout, workload.sequence), model, layout,
@@ -198,7 +199,8 @@ TEST(StepCost, TensorCollectivesInPartsShowWhatTheirProductDoesNotHide) {
         }
         StageKind one;
         one.layers[0] = 1;
-        const PieceCost cost = PieceCosts(model, layout, 16, source).stage(one, Recompute::none);
+        models::PiecePrograms programs(model, layout, 16);
+        const PieceCost cost = PieceCosts(programs, source).stage(one, Recompute::none);
         EXPECT_TRUE(bytes_per_s > 1e7 || expected > 0.0) << "a slow link shows";
         EXPECT_NEAR(cost.forward_collective.total(), expected, 1e-9 * expected + 1e-15)
             << "tp" << tensor << " sp " << sequence_parallel << " at " << bytes_per_s;
