@@ -2,6 +2,10 @@
 
 // mpt-plan: search, or one of its commands.
 
+#if __has_include(<malloc.h>)
+#include <malloc.h>
+#endif
+
 #include "core/command_line.h"
 #include "core/interruption.h"
 #include "core/json.h"
@@ -48,7 +52,19 @@ void search_or_simulate(const planner::PlanOptions& o) {
                          o.cost);
 }
 
+// A search frees what it takes again at once: memory that goes back to the system in between is cleared for
+// every use, a tenth of the time.
+void keep_freed_memory() {
+#if defined(__GLIBC__)
+  constexpr int kNever = 1 << 30;
+  mallopt(M_TRIM_THRESHOLD, kNever);
+  mallopt(M_MMAP_THRESHOLD, kNever);
+  mallopt(M_TOP_PAD, 1 << 25);
+#endif
+}
+
 int run(int argc, char** argv) {
+  keep_freed_memory();
   planner::PlanOptions o;
   CLI::App app{
       "Finds the fastest layout that fits a model on a cluster, with reasons and proof.\n"
