@@ -43,10 +43,7 @@ std::vector<int64_t> peak_bytes(const Schedule& schedule, const std::vector<Stag
 }
 
 ActivationPeaks::ActivationPeaks(std::shared_ptr<const Schedule> schedule)
-    : schedule_(std::move(schedule)),
-      slots_(transfer_slots(*schedule_)),
-      stages_(schedule_->rows.size()),
-      moments_(schedule_->rows.size()) {
+    : schedule_(std::move(schedule)), stages_(schedule_->rows.size()), moments_(schedule_->rows.size()) {
   for (size_t s = 0; s < schedule_->rank_of_stage.size(); ++s)
     stages_[size_t(schedule_->rank_of_stage[s])].push_back(int(s));
   const bool by_row = schedule_->chunks > kMostChunks;
@@ -127,6 +124,10 @@ struct Held {
   }
 };
 
+bool no_less(const std::vector<int32_t>& a, const std::vector<int32_t>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), std::greater_equal<>());
+}
+
 size_t index_of(const std::vector<int>& stages, int stage) {
   return size_t(std::lower_bound(stages.begin(), stages.end(), stage) - stages.begin());
 }
@@ -140,12 +141,16 @@ std::vector<ActivationPeaks::Moment> ActivationPeaks::find_moments(size_t rank) 
   for (const Action& a : schedule_->rows[rank]) {
     const size_t at = index_of(stages, a.stage);
     held.run(a, at, [&] {
-      const Moment moment{a.kind, int32_t(at), held.saved, held.for_weight};
+      const auto alike = [&](const Moment& m) { return m.at == int32_t(at) && m.kind == a.kind; };
+      const auto covers = [&](const Moment& m) {
+        return alike(m) && no_less(m.saved, held.saved) && no_less(m.for_weight, held.for_weight);
+      };
       // The latest ones are the likeliest to hold as much.
-      if (std::any_of(moments.rbegin(), moments.rend(), [&](const Moment& m) { return m.covers(moment); }))
-        return;
-      std::erase_if(moments, [&](const Moment& m) { return moment.covers(m); });
-      moments.push_back(moment);
+      if (std::any_of(moments.rbegin(), moments.rend(), covers)) return;
+      std::erase_if(moments, [&](const Moment& m) {
+        return alike(m) && no_less(held.saved, m.saved) && no_less(held.for_weight, m.for_weight);
+      });
+      moments.push_back({a.kind, int32_t(at), held.saved, held.for_weight});
     });
   }
   return moments;
@@ -180,13 +185,6 @@ void ActivationPeaks::add(size_t rank, const Moment& m) {
   all.insert(all.end(), m.for_weight.begin(), m.for_weight.end());
 }
 
-// No less of anything is held, and its workspace is the same.
-bool ActivationPeaks::Moment::covers(const Moment& other) const {
-  if (at != other.at || kind != other.kind) return false;
-  return std::equal(saved.begin(), saved.end(), other.saved.begin(), std::greater_equal<>()) &&
-         std::equal(for_weight.begin(), for_weight.end(), other.for_weight.begin(), std::greater_equal<>());
-}
-
 int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& footprints,
                                          int64_t enough) const {
   const std::vector<int>& stages = stages_[rank];
@@ -207,11 +205,17 @@ int64_t ActivationPeaks::peak_of_moments(size_t rank, const FootprintsByStage& f
   return most;
 }
 
+const std::vector<StageSlots>& ActivationPeaks::slots() const {
+  if (slots_.empty()) slots_ = transfer_slots(*schedule_);
+  return slots_;
+}
+
 int64_t ActivationPeaks::static_bytes(size_t rank, const FootprintsByStage& footprints) const {
   int64_t bytes = 0;
   for (const int s : stages_[rank]) {
     const StageFootprint& f = footprints[size_t(s)];
-    bytes += f.static_bytes() + slots_[size_t(s)].total() * f.slot_bytes();
+    bytes += f.static_bytes();
+    if (f.slot_bytes() > 0) bytes += slots()[size_t(s)].total() * f.slot_bytes();
   }
   return bytes;
 }

@@ -49,8 +49,8 @@ class ActivationPeaks {
   bool fit(const FootprintsByStage& footprints, std::span<const int64_t> limits_bytes) const;
 
   const Schedule& schedule() const { return *schedule_; }
-  /// Transfer slots by stage.
-  const std::vector<StageSlots>& slots() const { return slots_; }
+  /// Transfer slots by stage: counted when they are first asked for, by one thread.
+  const std::vector<StageSlots>& slots() const;
   /// Of a rank, lowest first.
   const std::vector<int>& stages(size_t rank) const { return stages_[rank]; }
   /// For the size of a cache.
@@ -62,7 +62,6 @@ class ActivationPeaks {
     ActionKind kind;
     int32_t at;
     std::vector<int32_t> saved, for_weight;  // by index into the rank's stages
-    bool covers(const Moment& other) const;
   };
   std::vector<Moment> find_moments(size_t rank) const;
   Moment find_fullest(size_t rank);
@@ -77,7 +76,7 @@ class ActivationPeaks {
   int64_t static_bytes(size_t rank, const FootprintsByStage& footprints) const;
 
   std::shared_ptr<const Schedule> schedule_;
-  std::vector<StageSlots> slots_;
+  mutable std::vector<StageSlots> slots_;
   std::vector<std::vector<int>> stages_;  // of each rank
   // Of each rank its moments one after the other: stage and kind of action as a code, then what is held.
   std::vector<std::vector<int32_t>> moments_;
