@@ -133,10 +133,9 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
   std::string text = fmt::format("{}\n{} on {} of {}, {} sequences of {} tokens per step\n\n",
                                  layout_name(plan.layout), plan.model.name, plan.layout.ranks(),
                                  plan.cluster.name, plan.workload.global_batch, plan.workload.sequence);
-  text += fmt::format(
-      "  step time {}, {} tokens/s, bubble {}; model work of {}\n\n", format_seconds(step),
-      format_count(int64_t(plan.prediction.tokens_per_s)), format_percent(plan.prediction.bubble_share),
-      reports::describe_utilisation(plan));
+  text += fmt::format("  step time {}, {} tokens/s, bubble {}; model work of {}\n\n", format_seconds(step),
+                      format_count(int64_t(plan.prediction.tokens_per_s)),
+                      format_percent(plan.prediction.bubble_share), reports::describe_utilisation(plan));
   text += "Where a rank's step goes\n" + part("compute", b.compute_s);
   double transfer_s = 0.0;
   for (const auto& [kind, seconds] : plan.prediction.exposed) {

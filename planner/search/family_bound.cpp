@@ -104,12 +104,11 @@ FamilyBound family_bound(const SearchProblem& problem, const Family& family, con
   const auto micro = double(micro_batches(layout, problem.workload));
   const models::ParameterShare& share = split.parameters;
   FamilyBound bound;
-  bound.step_end_s = optimizer_s(problem, layout, share);
   const double sharding = least_of_pools(problem, [&](const CostSource& source) {
     return ranks_share_of_sharding_s(layout, share, micro, source) / ranks;
   });
-  bound.bound_s =
-      work_bound_s(problem, layout, split, split.prices().least_work_s) + sharding + bound.step_end_s;
+  bound.bound_s = work_bound_s(problem, layout, split, split.prices().least_work_s) + sharding +
+                  optimizer_s(problem, layout, share);
   bound.bound_s *= 1.0 - 1e-9;
   bound.floor_bytes =
       double(models::least_state_bytes(layout, share)) / ranks + double(split.least_layer_bytes);
@@ -139,9 +138,9 @@ FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const
       double(models::least_state_bytes(most, share)) / ranks + double(split.least_layer_bytes);
   // What does not fit need not be priced.
   if (bound.floor_bytes > double(problem.memory_limit_bytes)) return bound;
-  bound.step_end_s = std::min(on_device_s, optimizer_s(problem, most, share));
+  const double step_end_s = std::min(on_device_s, optimizer_s(problem, most, share));
   bound.bound_s =
-      (work_bound_s(problem, group, split, split.prices().least_work_s) + bound.step_end_s) * (1.0 - 1e-9);
+      (work_bound_s(problem, group, split, split.prices().least_work_s) + step_end_s) * (1.0 - 1e-9);
   return bound;
 }
 

@@ -10,7 +10,6 @@ namespace mpt::planner {
 
 struct FamilyBound {
   double bound_s = 0.0;      // no member's bound is below
-  double step_end_s = 0.0;   // of that: the optimizer
   double floor_bytes = 0.0;  // no member needs less on its fullest rank
 };
 

@@ -131,7 +131,6 @@ class SearchShare::Impl {
   struct WaitingFamily {
     uint32_t group;
     Sharding sharding;
-    double step_end_s;
     double floor_bytes;  // negative once it is among those over memory
   };
 
@@ -202,7 +201,7 @@ class SearchShare::Impl {
       return;
     }
     waiting_ += count;
-    families_.push_back({uint32_t(groups_.size() - 1), sharding, bound.step_end_s, bound.floor_bytes});
+    families_.push_back({uint32_t(groups_.size() - 1), sharding, bound.floor_bytes});
     queue_.push({bound.bound_s, uint32_t(families_.size() - 1), Known::family, {}, -1});
   }
 
@@ -294,9 +293,8 @@ class SearchShare::Impl {
     if (w.member.recompute == RecomputeChoice::fitted && w.known != Known::fitted)
       return fit(w, std::move(layout));
     const bool made = schedule_catalog()[w.member.schedule].made_to_measure;
-    const std::vector<int64_t> limits = limits_of_ranks(problem_, layout);
     if (w.known == Known::member && !made &&
-        !resolver_.peaks(layout)->fit(resolver_.footprints(layout), limits))
+        !resolver_.peaks(layout)->fit(resolver_.footprints(layout), limits_of_ranks(problem_, layout)))
       return drop_for_memory(w.family);
     const StepCost cost = resolver_.cost(layout, w.member);
     const double slowest_s = last_kept_s();
