@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Kinds of layers against a count, and pieces that are taken from a split beside against pieces of one's own.
+
+#include "models/piece_programs.h"
+
+#include <gtest/gtest.h>
+
+#include "core/layout.h"
+#include "models/footprint.h"
+#include "models/framework.h"
+#include "models/zoo.h"
+
+namespace mpt::models {
+namespace {
+
+TEST(LayerKinds, AreCountedBelowEveryLayer) {
+  for (ModelSpec model : {load_model("deepseek-v3"), load_model("llama3-8b"), load_model("mixtral-8x7b")}) {
+    for (const bool windowed : {false, true}) {
+      if (windowed) model.sliding_window = 1024;
+      model.sliding_window_interval = 3;
+      const LayerKinds kinds(model);
+      LayerKinds::Counts counts{};
+      for (int64_t l = 0; l < model.layers; ++l) {
+        EXPECT_EQ(kinds.below(l), counts) << model.name << " " << l;
+        const size_t kind = LayerKinds::of(model, l);
+        EXPECT_EQ(LayerKinds::has_experts(kind), layer_has_experts(model, l));
+        if (counts[kind]++ == 0) {
+          EXPECT_EQ(kinds.first(kind), l);
+        }
+      }
+      EXPECT_EQ(kinds.all(), counts);
+      for (const bool experts : {false, true}) {
+        std::optional<size_t> first;
+        for (int64_t l = model.layers; l-- > 0;) {
+          if (layer_has_experts(model, l) == experts) first = LayerKinds::of(model, l);
+        }
+        EXPECT_EQ(kinds.first_with(experts), first) << model.name;
+      }
+    }
+  }
+}
+
+TEST(PiecePrograms, AreMadeAgainAsTheyWere) {
+  const ModelSpec model = load_model("deepseek-v3");
+  Layout layout;
+  layout.tensor = layout.expert = 4;
+  PiecePrograms programs(model, layout, 4096);
+  const std::vector<Operator> embedding = programs.embedding().operators,
+                              last = programs.last_stage().operators;
+  const std::vector<Operator> experts = programs.layer(1).operators;
+  programs.forget();
+  EXPECT_EQ(programs.layer(1).operators, experts);
+  EXPECT_EQ(programs.last_stage().operators, last);
+  EXPECT_EQ(programs.embedding().operators, embedding);
+  EXPECT_EQ(programs.layer(0).operators, layer_program(model, 0, layout, 4096).operators);
+}
+
+TEST(StagePieces, TakenFromASplitBesideAreThoseOfTheirOwn) {
+  ModelSpec predicts = load_model("deepseek-v3");
+  ModelSpec plain = predicts;
+  plain.next_token_layers = 0;
+  ModelSpec tied = load_model("qwen3-30b-a3b");
+  tied.tied_embeddings = true;
+  int compared = 0;
+  for (const ModelSpec& model : {predicts, plain, tied, load_model("mixtral-8x7b")}) {
+    for (const char* framework : {"mpt", "megatron-core"}) {
+      Layout beside;
+      beside.tensor = 4;
+      beside.data = 8;
+      beside.pipeline = 2;
+      beside.sequence_parallel = true;
+      beside.precision = Precision::bf16;
+      if (std::string(framework) != "mpt") beside.execution = load_framework(framework, "test");
+      PiecePrograms programs_beside(model, beside, 4096);
+      const StagePieces alike(programs_beside);
+      for (const int64_t expert : {1, 2, 8}) {
+        for (const int64_t split : {1, 4}) {
+          Layout layout = beside;
+          layout.expert = expert;
+          layout.expert_tensor = split;
+          layout.layers_per_stage = {model.layers / 2, model.layers - model.layers / 2};
+          PiecePrograms programs(model, layout, 4096);
+          const StagePieces taken(programs, &alike), own(model, layout, 4096);
+          for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+            layout.recompute = recompute;
+            EXPECT_EQ(stage_footprints(taken, model, layout), stage_footprints(own, model, layout))
+                << model.name << " " << framework << " ep" << expert << " etp" << split;
+            ++compared;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(compared, 4 * 2 * 6 * 3);
+}
+
+}  // namespace
+}  // namespace mpt::models
