@@ -178,10 +178,9 @@ std::vector<MemoryFamily> OverMemory::near_misses(size_t most) {
       return m.member.recompute != RecomputeChoice::full ||
              m.member.chunks > members.front().member.chunks + 1;
     });
-    for (Miss& miss : members) raise(miss);
-    std::stable_sort(members.begin(), members.end(),
-                     [](const Miss& a, const Miss& b) { return a.needed < b.needed; });
-    const auto miss = std::find_if(members.begin(), members.end(), [&](Miss& m) { return raise(m); });
+    std::erase_if(members, [&](Miss& m) { return !raise(m); });
+    const auto miss = std::min_element(members.begin(), members.end(),
+                                       [](const Miss& a, const Miss& b) { return a.needed < b.needed; });
     if (miss != members.end()) out.push_back(told(*miss));
   }
   std::stable_sort(out.begin(), out.end(), [](const MemoryFamily& a, const MemoryFamily& b) {

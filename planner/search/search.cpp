@@ -73,7 +73,6 @@ SearchResult search_in_shares(const SearchProblem& problem, size_t keep, double 
   const auto shares = size_t(std::max(1, problem.threads));
   Together together(reached_s, int(shares), on_progress);
   std::vector<std::unique_ptr<SearchShare>> searches(shares);
-  std::vector<SearchResult> parts(shares);
   in_threads(shares, [&](size_t share) {
     searches[share] = std::make_unique<SearchShare>(problem, keep, share, shares, together);
     searches[share]->run();
