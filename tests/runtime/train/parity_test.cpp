@@ -254,9 +254,9 @@ TEST(OverlapParity, EveryLayoutOfReplicasFollowsThoseThatWait) {
 }
 
 // The same arithmetic in another memory: not a bit differs, with what runs beside compute and in every
-// precision, some of each.
+// precision, layouts in turn.
 void check_offload_changes_nothing(const ModelSpec& model, std::span<const NamedLayout> layouts) {
-  const Curve reference = run({model}, DataType::float32, 4);
+  const Curve reference = run({model}, DataType::float32, 3);
   const std::pair<Precision, DataType> types[] = {{Precision::fp32, DataType::float32},
                                                   {Precision::bf16, DataType::bfloat16},
                                                   {Precision::fp16, DataType::float16},
@@ -264,23 +264,21 @@ void check_offload_changes_nothing(const ModelSpec& model, std::span<const Named
   for (size_t l = 0; l < layouts.size(); ++l) {
     PlanRequest request = request_for(model, layouts[l]);
     request.overlap_gradient_reduce = request.overlap_parameter_gather = l % 3 == 1;
-    for (const auto& [precision, type] : {types[0], types[1 + l % 3]}) {
-      request.precision = precision;
-      request.offload_optimizer = false;
-      const Curve inside = run(request, type, 4);
-      request.offload_optimizer = true;
-      const Curve offloaded = run(request, type, 4);
-      EXPECT_EQ(inside.loss, offloaded.loss) << layouts[l].name << " in " << enum_name(precision);
-      EXPECT_EQ(inside.norm, offloaded.norm) << layouts[l].name << " in " << enum_name(precision);
-      if (precision == Precision::fp32) {
-        EXPECT_LT(worst_difference(reference, offloaded), 1e-5) << layouts[l].name;
-      }
+    const auto& [precision, type] = types[l % 4];
+    request.precision = precision;
+    request.offload_optimizer = false;
+    const Curve inside = run(request, type, 3);
+    request.offload_optimizer = true;
+    const Curve offloaded = run(request, type, 3);
+    EXPECT_EQ(inside.loss, offloaded.loss) << layouts[l].name << " in " << enum_name(precision);
+    EXPECT_EQ(inside.norm, offloaded.norm) << layouts[l].name << " in " << enum_name(precision);
+    if (precision == Precision::fp32) {
+      EXPECT_LT(worst_difference(reference, offloaded), 1e-5) << layouts[l].name;
     }
   }
 }
 
 TEST(OffloadParity, DenseLayoutsFollowThoseWithout) {
-  check_offload_changes_nothing(test::little_gpt(), kLayouts);
   check_offload_changes_nothing(test::little_llama(), kLayouts);
   check_offload_changes_nothing(test::little_qwen(), kQwenLayouts);
 }
@@ -397,15 +395,15 @@ TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp64ToRounding) {
 }
 
 TEST_P(Parity, TheSameLayoutTwiceIsBitwiseEqual) {
+  bool narrow = false;  // every second one in 16 bits
   for (const NamedLayout& layout : kLayouts) {
-    for (const auto& [precision, type] :
-         {std::pair{Precision::fp32, DataType::float32}, {Precision::bf16, DataType::bfloat16}}) {
-      PlanRequest request = request_for(model(), layout);
-      request.precision = precision;
-      const Curve first = run(request, type, 3), second = run(request, type, 3);
-      EXPECT_EQ(first.loss, second.loss) << layout.name << " in " << enum_name(precision);
-      EXPECT_EQ(first.norm, second.norm) << layout.name << " in " << enum_name(precision);
-    }
+    PlanRequest request = request_for(model(), layout);
+    request.precision = narrow ? Precision::bf16 : Precision::fp32;
+    const DataType type = narrow ? DataType::bfloat16 : DataType::float32;
+    const Curve first = run(request, type, 3), second = run(request, type, 3);
+    EXPECT_EQ(first.loss, second.loss) << layout.name << " in " << enum_name(request.precision);
+    EXPECT_EQ(first.norm, second.norm) << layout.name << " in " << enum_name(request.precision);
+    narrow = !narrow;
   }
 }
 
