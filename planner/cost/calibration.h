@@ -72,7 +72,7 @@ struct Calibration {
   // AdamW reads gradient, master weight and two moments and writes them and the weight.
   double optimizer_bytes = 30.0;
   // Collectives inside a node against the tables: other kernels share links and multiprocessors.
-  double collective_rate = 0.88;
+  double collective_rate = 0.84;
   // And between nodes against the catalog's rate per port.
   double network_rate = 0.65;
   // What a collective inside a node costs the product that it is cut into pieces to run beside, as a share of

@@ -45,24 +45,23 @@ const Cudnn* load_cudnn() {
   return library ? &*library : nullptr;
 }
 
-CudnnDescriptor::CudnnDescriptor(const Cudnn& library, cudnnBackendDescriptorType_t type)
-    : library_(library) {
-  library_.check(library_.create_descriptor(type, &descriptor_), "cudnnBackendCreateDescriptor");
+CudnnDescriptor::CudnnDescriptor(const Cudnn& library, cudnnBackendDescriptorType_t type) : cudnn_(library) {
+  cudnn_.check(cudnn_.create_descriptor(type, &descriptor_), "cudnnBackendCreateDescriptor");
 }
 
 CudnnDescriptor::CudnnDescriptor(CudnnDescriptor&& other) noexcept
-    : library_(other.library_), descriptor_(std::exchange(other.descriptor_, nullptr)) {}
+    : cudnn_(other.cudnn_), descriptor_(std::exchange(other.descriptor_, nullptr)) {}
 
 CudnnDescriptor::~CudnnDescriptor() {
-  if (descriptor_ != nullptr) library_.destroy_descriptor(descriptor_);
+  if (descriptor_ != nullptr) cudnn_.destroy_descriptor(descriptor_);
 }
 
 void CudnnDescriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
                           const void* values) {
-  const cudnnStatus_t status = library_.set_attribute(descriptor_, name, type, count, values);
+  const cudnnStatus_t status = cudnn_.set_attribute(descriptor_, name, type, count, values);
   if (status != CUDNN_STATUS_SUCCESS) {
     throw RunError(
-        fmt::format("cudnnBackendSetAttribute of {} failed: {}", int(name), library_.error_string(status)));
+        fmt::format("cudnnBackendSetAttribute of {} failed: {}", int(name), cudnn_.error_string(status)));
   }
 }
 
@@ -75,11 +74,11 @@ void CudnnDescriptor::set(cudnnBackendAttributeName_t name, int64_t value) {
   set(name, CUDNN_TYPE_INT64, 1, &value);
 }
 
-void CudnnDescriptor::finalize() { library_.check(library_.finalize(descriptor_), "cudnnBackendFinalize"); }
+void CudnnDescriptor::finalize() { cudnn_.check(cudnn_.finalize(descriptor_), "cudnnBackendFinalize"); }
 
-bool CudnnDescriptor::try_finalize() { return library_.finalize(descriptor_) == CUDNN_STATUS_SUCCESS; }
+bool CudnnDescriptor::try_finalize() { return cudnn_.finalize(descriptor_) == CUDNN_STATUS_SUCCESS; }
 
-CudnnGraph::CudnnGraph(const Cudnn& library) : library_(library) {}
+CudnnGraph::CudnnGraph(const Cudnn& library) : cudnn_(library) {}
 
 CudnnGraph::Shape CudnnGraph::packed(std::vector<int64_t> dimensions) {
   std::vector<int64_t> strides(dimensions.size(), 1);
@@ -89,7 +88,7 @@ CudnnGraph::Shape CudnnGraph::packed(std::vector<int64_t> dimensions) {
 
 TensorId CudnnGraph::add_tensor(cudnnDataType_t type, const Shape& shape, bool in_memory, bool by_value) {
   const auto id = TensorId(tensors_.size());
-  CudnnDescriptor t(library_, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  CudnnDescriptor t(cudnn_, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
   t.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, id);
   t.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
   t.set(CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, int64_t(shape.dimensions.size()),
@@ -115,14 +114,14 @@ TensorId CudnnGraph::inside(cudnnDataType_t type, const Shape& shape) {
 const CudnnDescriptor* CudnnGraph::at(TensorId id) const { return &tensors_[size_t(id)]; }
 
 void CudnnGraph::add_operation(cudnnBackendDescriptorType_t type, const Attributes& attributes) {
-  CudnnDescriptor operation(library_, type);
+  CudnnDescriptor operation(cudnn_, type);
   for (const auto& [name, descriptor] : attributes) operation.set(name, *descriptor);
   operation.finalize();
   operations_.push_back(std::move(operation));
 }
 
 void CudnnGraph::matmul(TensorId a, TensorId b, TensorId c) {
-  CudnnDescriptor& how = kept_.emplace_back(library_, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+  CudnnDescriptor& how = kept_.emplace_back(cudnn_, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   how.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
   how.finalize();
@@ -134,7 +133,7 @@ void CudnnGraph::matmul(TensorId a, TensorId b, TensorId c) {
 
 const CudnnDescriptor* CudnnGraph::pointwise_mode(cudnnPointwiseMode_t mode, cudnnDataType_t compute,
                                                   std::optional<int64_t> axis) {
-  CudnnDescriptor& how = kept_.emplace_back(library_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+  CudnnDescriptor& how = kept_.emplace_back(cudnn_, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
   how.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
   how.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute);
   if (axis) how.set(CUDNN_ATTR_POINTWISE_AXIS, *axis);
@@ -169,7 +168,7 @@ void CudnnGraph::compare(cudnnPointwiseMode_t mode, TensorId x, TensorId b, Tens
 }
 
 void CudnnGraph::reduce(cudnnReduceTensorOp_t mode, TensorId x, TensorId y) {
-  CudnnDescriptor& how = kept_.emplace_back(library_, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+  CudnnDescriptor& how = kept_.emplace_back(cudnn_, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   how.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &mode);
   how.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
@@ -186,7 +185,7 @@ void CudnnGraph::reshape(TensorId x, TensorId y) {
 }
 
 CudnnDescriptor CudnnGraph::operation_graph(const cudnnHandle_t* handle) const {
-  CudnnDescriptor graph(library_, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  CudnnDescriptor graph(cudnn_, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   std::vector<cudnnBackendDescriptor_t> operations;
   for (const CudnnDescriptor& operation : operations_) operations.push_back(operation.get());
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, int64_t(operations.size()),
@@ -202,7 +201,7 @@ std::vector<CudnnDescriptor> CudnnGraph::engines(cudnnHandle_t handle) {
 }
 
 std::vector<CudnnDescriptor> CudnnGraph::engines_for(const std::string& device_description) {
-  CudnnDescriptor device(library_, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  CudnnDescriptor device(cudnn_, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, int64_t(device_description.size()),
              device_description.data());
   device.finalize();
@@ -214,7 +213,7 @@ std::vector<CudnnDescriptor> CudnnGraph::engines_for(const std::string& device_d
 
 std::vector<CudnnDescriptor> CudnnGraph::engines(const CudnnDescriptor& graph,
                                                  const CudnnDescriptor* device) const {
-  CudnnDescriptor heuristics(library_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  CudnnDescriptor heuristics(cudnn_, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -223,13 +222,13 @@ std::vector<CudnnDescriptor> CudnnGraph::engines(const CudnnDescriptor& graph,
   if (!heuristics.try_finalize()) return engines;
   std::vector<cudnnBackendDescriptor_t> into;
   for (int64_t i = 0; i < kMostEngines; ++i) {
-    engines.emplace_back(library_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    engines.emplace_back(cudnn_, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
     into.push_back(engines.back().get());
   }
   int64_t found = 0;
-  library_.check(library_.get_attribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, kMostEngines, &found, into.data()),
-                 "cudnnBackendGetAttribute");
+  cudnn_.check(cudnn_.get_attribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                    CUDNN_TYPE_BACKEND_DESCRIPTOR, kMostEngines, &found, into.data()),
+               "cudnnBackendGetAttribute");
   while (int64_t(engines.size()) > found) engines.pop_back();
   return engines;
 }

@@ -47,10 +47,10 @@ class CudnnDescriptor {
   /// False where cuDNN does not support what it describes.
   bool try_finalize();
   cudnnBackendDescriptor_t get() const { return descriptor_; }
-  const Cudnn& library() const { return library_; }
+  const Cudnn& library() const { return cudnn_; }
 
  private:
-  const Cudnn& library_;
+  const Cudnn& cudnn_;
   cudnnBackendDescriptor_t descriptor_ = nullptr;
 };
 
@@ -101,7 +101,7 @@ class CudnnGraph {
   CudnnDescriptor operation_graph(const cudnnHandle_t* handle) const;
   std::vector<CudnnDescriptor> engines(const CudnnDescriptor& graph, const CudnnDescriptor* device) const;
 
-  const Cudnn& library_;
+  const Cudnn& cudnn_;
   std::vector<CudnnDescriptor> tensors_, operations_, kept_;  // by id; in order; what others refer to
 };
 

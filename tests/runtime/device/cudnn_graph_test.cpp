@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // cuDNN takes the attention graphs for an H200, which is described to it in a file: no GPU is needed, nothing
-// runs. Engines are refused without a libcuda.so.1, for which the toolkit's stub will do
+// runs. Engines are refused without a libcuda.so.1, for which the toolkit's own for linking will do
 // (tests/runtime/CMakeLists.txt).
 
 #include <dlfcn.h>
@@ -27,7 +27,7 @@ class CudnnGraphs : public ::testing::TestWithParam<std::tuple<DataType, Attenti
   void SetUp() override {
     if (load_cudnn() == nullptr) GTEST_SKIP() << "libcudnn.so.9 is not here";
     if (::dlopen("libcuda.so.1", RTLD_LAZY) == nullptr)
-      GTEST_SKIP() << "no libcuda.so.1, not even the toolkit's stub";
+      GTEST_SKIP() << "no libcuda.so.1, not even the toolkit's own for linking";
   }
 };
 
