@@ -16,6 +16,7 @@
 #include "runtime/device/cuda/kernels.h"
 #include "runtime/device/cuda/memory_pool.h"
 #include "runtime/device/cuda/per_thread.h"
+#include "runtime/device/cuda/work_marks.h"
 
 namespace mpt::runtime::cuda {
 
@@ -456,11 +457,8 @@ class Impl final : public CudaDevice {
   }
 
   void synchronize() override { wait(); }
-  std::unique_ptr<WorkMarks> make_marks(int64_t count) override;
-
-  /// Waits for the calling thread's stream, or for all.
-  void wait() { wait_for(stream()); }
-  void wait_for_all() {
+  std::unique_ptr<WorkMarks> make_marks(int64_t count) override { return make_work_marks(*this, count); }
+  void wait_for_all() override {
     for (const Lane* lane : lanes_.all()) wait_for(lane->stream);
   }
 
@@ -603,6 +601,7 @@ class Impl final : public CudaDevice {
     return {kv, as<T>(kv) + width, 2 * width, block.keys, visible};
   }
 
+  void wait() { wait_for(stream()); }
   double read(const double* from) {
     double value = 0.0;
     check(cudaMemcpyAsync(&value, from, sizeof value, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
@@ -640,56 +639,6 @@ class Impl final : public CudaDevice {
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<FusedAttention> fused_attention_;  // may be null
 };
-
-class Marks final : public WorkMarks {
- public:
-  Marks(Impl& device, int64_t count) : device_(device), starts_(size_t(count)), ends_(size_t(count)) {
-    check(cudaEventCreate(&zero_), "cudaEventCreate");
-  }
-  ~Marks() override {
-    cudaEventDestroy(zero_);
-    for (const auto* events : {&starts_, &ends_}) {
-      for (const cudaEvent_t event : *events) {
-        if (event != nullptr) cudaEventDestroy(event);
-      }
-    }
-  }
-
-  void begin_step() override {
-    record(zero_);
-    device_.wait();
-    zero_s_ = now_s();
-  }
-  void start(int64_t number) override { record(starts_[size_t(number)]); }
-  void end(int64_t number) override { record(ends_[size_t(number)]); }
-  void await(int64_t number) override {
-    check(cudaStreamWaitEvent(device_.stream(), ends_[size_t(number)], 0), "cudaStreamWaitEvent");
-  }
-  void finish() override { device_.wait_for_all(); }
-  std::pair<double, double> time_s(int64_t number) const override {
-    return {since_zero(starts_[size_t(number)]), since_zero(ends_[size_t(number)])};
-  }
-
- private:
-  // Each event belongs to one thread until finish().
-  void record(cudaEvent_t& event) {
-    const cudaStream_t stream = device_.stream();
-    if (event == nullptr) check(cudaEventCreate(&event), "cudaEventCreate");
-    check(cudaEventRecord(event, stream), "cudaEventRecord");
-  }
-  double since_zero(cudaEvent_t event) const {
-    float milliseconds = 0.0f;
-    check(cudaEventElapsedTime(&milliseconds, zero_, event), "cudaEventElapsedTime");
-    return zero_s_ + double(milliseconds) * 1e-3;
-  }
-
-  Impl& device_;
-  cudaEvent_t zero_ = nullptr;
-  double zero_s_ = 0.0;
-  std::vector<cudaEvent_t> starts_, ends_;
-};
-
-std::unique_ptr<WorkMarks> Impl::make_marks(int64_t count) { return std::make_unique<Marks>(*this, count); }
 
 }  // namespace
 
