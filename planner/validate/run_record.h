@@ -43,6 +43,11 @@ struct RunRecord {
   std::vector<std::string> filled;  // what the record leaves out, with the value that stands in
 };
 
+/// Records say much in free text.
+inline bool mentions(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
 /// Reads one element of the file. Throws UserError that names the field: the record is then skipped.
 RunRecord read_run_record(const Json& json, const std::string& where);
 
