@@ -72,7 +72,7 @@ struct CostOrigin {
   std::string source;   // "profile", "kernels", "own kernels" or "roofline"
   std::string machine;  // what was measured or looked up
   std::string date;     // of the profile, ISO 8601; empty for a catalog
-  std::string digest;   // of the profile file; empty for a catalog
+  std::string digest;   // of the profile or kernels file; empty for a catalog
 
   bool operator==(const CostOrigin&) const = default;
 
@@ -82,7 +82,7 @@ struct CostOrigin {
     v.field("source", &T::source, "profile, kernels, own kernels or roofline");
     v.field("machine", &T::machine, "machine of the measurements");
     v.field("date", &T::date, "date of the profile, ISO 8601; empty for a catalog");
-    v.field("digest", &T::digest, "digest of the profile; empty for a catalog");
+    v.field("digest", &T::digest, "digest of the profile or kernels; empty for a catalog");
   }
 };
 

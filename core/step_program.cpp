@@ -33,16 +33,6 @@ std::optional<std::string> find_instruction_defect(const StepProgram& program, I
 
 }  // namespace
 
-std::span<const Lane> StepProgram::lanes(InstructionId id) const {
-  const Instruction& i = instructions[size_t(id)];
-  return {lane_table.data() + i.first_lane, size_t(i.lane_count)};
-}
-
-std::span<const InstructionId> StepProgram::waits(InstructionId id) const {
-  const Instruction& i = instructions[size_t(id)];
-  return {wait_table.data() + i.first_wait, size_t(i.wait_count)};
-}
-
 std::optional<Lane> StepProgram::lane_on(InstructionId id, int rank) const {
   for (const Lane& lane : lanes(id)) {
     if (lane.rank == rank) return lane;

@@ -104,8 +104,14 @@ struct StepProgram {
   std::vector<int64_t> static_bytes;  // per rank: weights, gradients, optimizer state and slots
 
   InstructionId size() const { return InstructionId(instructions.size()); }
-  std::span<const Lane> lanes(InstructionId id) const;
-  std::span<const InstructionId> waits(InstructionId id) const;
+  std::span<const Lane> lanes(InstructionId id) const {
+    const Instruction& i = instructions[size_t(id)];
+    return {lane_table.data() + i.first_lane, size_t(i.lane_count)};
+  }
+  std::span<const InstructionId> waits(InstructionId id) const {
+    const Instruction& i = instructions[size_t(id)];
+    return {wait_table.data() + i.first_wait, size_t(i.wait_count)};
+  }
   /// The lane of `id` on pipeline rank `rank`, or nothing if the rank takes no part.
   std::optional<Lane> lane_on(InstructionId id, int rank) const;
   bool operator==(const StepProgram&) const = default;

@@ -145,6 +145,8 @@ void StagePieces::set_empty_gradients(std::vector<std::array<int64_t, 2>> shapes
 std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, const StageContent& content,
                                                       size_t s) const {
   std::vector<Held> pieces;
+  constexpr size_t kUsual = 6;
+  pieces.reserve(kUsual);
   if (content.has_embedding) pieces.push_back({&embedding_, Recompute::none, boundary_bytes_});
   const int64_t full = recomputed_layers(layout, s, content.layer_count);
   for (int64_t i = 0; i < content.layer_count; ++i) {
@@ -152,18 +154,30 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
     const Recompute recompute =
         layout.recompute == Recompute::full && i >= full ? Recompute::none : layout.recompute;
     const bool experts = layer_has_experts(model_, content.first_layer + i);
-    pieces.push_back({experts ? &experts_ : &dense_, recompute, boundary_bytes_});
+    const Piece* const piece = experts ? &experts_ : &dense_;
+    if (!pieces.empty() && pieces.back().piece == piece && pieces.back().recompute == recompute) {
+      ++pieces.back().times;
+    } else {
+      pieces.push_back({piece, recompute, boundary_bytes_});
+    }
   }
   if (content.has_head) pieces.push_back({&head_, Recompute::none, boundary_bytes_});
   // It arrives in a slot, unless it is a tensor like any other.
-  if (!pieces.empty() && (content.has_head || !layout.execution.receives_in_place))
-    pieces.back().gradient_in = 0;
+  if (pieces.empty() || (!content.has_head && layout.execution.receives_in_place)) return pieces;
+  if (pieces.back().times > 1) {
+    --pieces.back().times;
+    pieces.push_back({pieces.back().piece, pieces.back().recompute, 0});
+  }
+  pieces.back().gradient_in = 0;
   return pieces;
 }
+
+// Below, what grows or falls from one of several equal pieces to the next is largest at one of their ends.
 
 int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
   int64_t held = 0, peak = 0;
   for (const Held& h : pieces) {
+    held += (h.times - 1) * h.kept();
     peak = std::max(peak, held + h.piece->computed + h.piece->forward_workspace);
     held += h.kept();
   }
@@ -175,7 +189,7 @@ int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
     const int64_t recomputed = h->piece->computed - h->kept();
     peak = std::max(peak, held + recomputed + h->piece->backward_workspace + h->gradient_in);
-    held -= h->kept();
+    held -= h->times * h->kept();
   }
   return peak;
 }
@@ -184,9 +198,10 @@ int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held
 int64_t StagePieces::input_gradient_peak(const std::vector<Held>& pieces, int64_t held) {
   int64_t peak = held;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
-    held += h->piece->computed - h->kept();
-    peak = std::max(peak, held + h->piece->backward_workspace);
-    held += h->piece->gradient_kept;
+    const int64_t computed = h->piece->computed - h->kept(), workspace = h->piece->backward_workspace;
+    const int64_t last = held + (h->times - 1) * (computed + h->piece->gradient_kept);
+    peak = std::max({peak, held + computed + workspace, last + computed + workspace});
+    held = last + computed + h->piece->gradient_kept;
   }
   return peak;
 }
@@ -253,11 +268,12 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
         (h.piece->parameters.dense - tied - apart + dense - 1) / dense + (apart + dense - 1) / dense;
     const int64_t expert_share = (h.piece->parameters.expert + expert - 1) / expert;
     const int64_t whole = dense_share * dense + expert_share * expert;
-    counts.share += dense_share + expert_share;
-    counts.whole += whole;
+    counts.share += h.times * (dense_share + expert_share);
+    counts.whole += h.times * whole;
     const int64_t at_work = whole + (tied + dense - 1) / dense * dense;
     counts.largest = std::max(counts.largest, at_work);
-    counts.largest_pair = std::max(counts.largest_pair, before + at_work);
+    counts.largest_pair =
+        std::max({counts.largest_pair, before + at_work, h.times > 1 ? 2 * at_work : at_work});
     before = at_work;
   }
   return counts;
@@ -284,10 +300,10 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   add_state(layout, state_counts(layout, content, pieces), footprint);
   footprint.boundary_bytes = boundary_bytes_;
   for (const Held& h : pieces) {
-    footprint.saved_bytes += h.kept();
-    footprint.saved_for_weight_bytes += layout.execution.frees_after_input_gradient
-                                            ? h.piece->weight_operands
-                                            : h.piece->computed + h.piece->gradient_kept;
+    footprint.saved_bytes += h.times * h.kept();
+    footprint.saved_for_weight_bytes +=
+        h.times * (layout.execution.frees_after_input_gradient ? h.piece->weight_operands
+                                                               : h.piece->computed + h.piece->gradient_kept);
   }
   if (!layout.execution.frees_after_input_gradient)
     footprint.saved_for_weight_bytes +=

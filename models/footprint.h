@@ -60,10 +60,12 @@ class StagePieces {
   int64_t boundary_bytes() const { return boundary_bytes_; }
 
  private:
+  /// Equal pieces that follow each other.
   struct Held {
     const Piece* piece;
     Recompute recompute;
     int64_t gradient_in;  // gradient that arrives from the piece above; 0 from a transfer slot or the loss
+    int64_t times = 1;
     int64_t kept() const { return piece->kept[size_t(recompute)]; }
   };
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;

@@ -5,7 +5,7 @@
 
 namespace mpt::models {
 
-LayerBuilder& LayerBuilder::norm(const std::string& name, int64_t width) {
+LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width) {
   add({name, local_shape(OperatorKind::norm, width)});
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
@@ -45,9 +45,12 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
 
 // The outputs of every second product stay (pytorch/torchtitan at 9dec370, parallelize_llama.py).
 void LayerBuilder::keep_every_second(const LinearSizes& sizes) {
-  const std::vector<int64_t> parts = sizes.parts.empty() ? std::vector{sizes.columns} : sizes.parts;
   int64_t kept = 0;
-  for (const int64_t columns : parts) kept += products_++ % 2 == 0 ? columns : 0;
+  const auto count = [&](int64_t columns) { kept += products_++ % 2 == 0 ? columns : 0; };
+  if (sizes.parts.front() == 0) count(sizes.columns);
+  for (const int64_t columns : sizes.parts) {
+    if (columns > 0) count(columns);
+  }
   const int64_t rows = sizes.parallel == Parallel::columns ? tokens_ : local_tokens_;
   last().saved_bytes_selective = rounded(rows * kept * unit_);
   last().selective_share = 1.0 - double(kept) / double(sizes.columns);
@@ -71,8 +74,9 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
     if (sequence) op.forward_collectives.push_back(gathered(sizes.inner));
     op.backward_collectives.push_back(sum_over_tensor(sizes.inner));
     if (!sequence) return;
-    op.backward_collectives.push_back(gathered(sizes.inner));
-    op.backward_collectives.back().beside = true;
+    Collective again = gathered(sizes.inner);
+    again.beside = true;
+    op.backward_collectives.push_back(again);
     return;
   }
   op.forward_collectives.push_back(sum_over_tensor(sizes.columns));
@@ -186,7 +190,7 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
                              {CollectiveKind::reduce_scatter, CollectiveGroup::context, message, true}};
 }
 
-LayerBuilder& LayerBuilder::residual(const std::string& name) {
+LayerBuilder& LayerBuilder::residual(std::string_view name) {
   add({name, local_shape(OperatorKind::residual_add, model_.hidden)});
   if (layout_.execution.dropout) {
     const int64_t mask = rounded(local_tokens_ * model_.hidden);
@@ -195,9 +199,9 @@ LayerBuilder& LayerBuilder::residual(const std::string& name) {
   return *this;
 }
 
-LayerBuilder& LayerBuilder::activation(Operator op, int64_t input_columns) {
+LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns) {
   const int64_t input = rounded(op.shape.rows * input_columns * unit_);
-  add(std::move(op));
+  add(op);
   keep(input, input);
   last().backward_workspace_bytes = last().gradient_kept_bytes = input;
   // As two kernels: the gate's activation is kept for the product with the other half.

@@ -5,9 +5,9 @@
 // follow from tensor parallelism. Used only by layer_program.cpp.
 
 #include <algorithm>
-#include <string>
+#include <array>
+#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "core/allocation.h"
 #include "models/layer_program.h"
@@ -19,12 +19,13 @@ namespace mpt::models {
 enum class Parallel : uint8_t { replicated, columns, rows };
 
 struct LinearSizes {
-  std::string name;
+  std::string_view name;
   int64_t columns = 0, inner = 0;  // on this rank
   bool bias = false;
   Parallel parallel = Parallel::columns;
-  std::vector<int64_t> parts{};  // columns of the products that other frameworks run one by one; empty: one
-  bool fp8 = true;               // where the layout's products run in fp8
+  /// Columns of the products that other frameworks run one by one; none: it is one product.
+  std::array<int64_t, 3> parts{};
+  bool fp8 = true;  // where the layout's products run in fp8
 };
 
 struct AttentionSizes {
@@ -113,19 +114,19 @@ class LayerBuilder {
     return s;
   }
 
-  LayerBuilder& add(Operator op) {
-    program_.operators.push_back(std::move(op));
+  LayerBuilder& add(const Operator& op) {
+    program_.operators.push_back(op);
     if (execution().keeps_every_second_product) last().selective_share = 1.0;
     return *this;
   }
 
-  LayerBuilder& norm(const std::string& name, int64_t width);
+  LayerBuilder& norm(std::string_view name, int64_t width);
   LayerBuilder& linear(const LinearSizes& sizes);
   LayerBuilder& expert_linear(const LinearSizes& sizes);
   LayerBuilder& attention(const AttentionSizes& sizes);
   /// Keeps its input, `input_columns` wide, for every row of the operator.
-  LayerBuilder& activation(Operator op, int64_t input_columns);
-  LayerBuilder& residual(const std::string& name);
+  LayerBuilder& activation(const Operator& op, int64_t input_columns);
+  LayerBuilder& residual(std::string_view name);
 
   /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
   /// where it is gathered again, and in one byte where the framework keeps what the product in fp8 read.

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_program.h"
 
-#include <iterator>
-
 #include "models/layer_builder.h"
 
 namespace mpt::models {
@@ -59,17 +57,23 @@ void add_latent(LayerBuilder& b) {
       .saves_core_output(inner);
 }
 
+struct MlpNames {
+  std::string_view up, activation, down;
+};
+constexpr MlpNames kMlp{"mlp.up", "mlp.activation", "mlp.down"};
+constexpr MlpNames kSharedExpert{"mlp.shared.up", "mlp.shared.activation", "mlp.shared.down"};
+
 // `input_kept`: an operator before it already keeps the input.
-void add_dense_mlp(LayerBuilder& b, const std::string& name, int64_t ffn_hidden, bool bias,
+void add_dense_mlp(LayerBuilder& b, const MlpNames& names, int64_t ffn_hidden, bool bias,
                    bool input_kept = false) {
   const ModelSpec& m = b.model();
   const int64_t ffn = b.share(ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
-  const std::vector<int64_t> parts(size_t(m.gated_mlp ? 2 : 1), ffn);
-  b.linear({name + ".up", up, m.hidden, bias, Parallel::columns, parts}).saves(input_kept ? 0 : m.hidden);
+  b.linear({names.up, up, m.hidden, bias, Parallel::columns, {ffn, m.gated_mlp ? ffn : 0}})
+      .saves(input_kept ? 0 : m.hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.gated = m.gated_mlp;
-  b.activation({name + ".activation", shape}, up);
-  b.linear({name + ".down", m.hidden, ffn, bias, Parallel::rows}).saves(ffn);
+  b.activation({names.activation, shape}, up);
+  b.linear({names.down, m.hidden, ffn, bias, Parallel::rows}).saves(ffn);
 }
 
 // Routed experts (Fedus et al. 2021, arXiv:2101.03961; Jiang et al. 2024, arXiv:2401.04088): each token
@@ -92,7 +96,7 @@ void add_experts(LayerBuilder& b) {
   b.activation({"mlp.experts_activation", shape}, up);
   b.expert_linear({"mlp.experts_down", m.hidden, ffn, m.mlp_bias, Parallel::rows}).saves_copies(ffn);
   if (e.shared_ffn_hidden == 0) return;
-  add_dense_mlp(b, "mlp.shared", e.shared_ffn_hidden, false, /*input_kept=*/true);
+  add_dense_mlp(b, kSharedExpert, e.shared_ffn_hidden, false, /*input_kept=*/true);
   if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves_local(1);
 }
 
@@ -108,8 +112,7 @@ LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& 
   // With parallel residuals one sum of three takes the place of the first addition.
   if (!model.parallel_residual) b.residual("attention.residual");
   if (!shared) b.norm("mlp.norm", model.hidden);
-  layer_has_experts(model, layer) ? add_experts(b)
-                                  : add_dense_mlp(b, "mlp", model.ffn_hidden, model.mlp_bias);
+  layer_has_experts(model, layer) ? add_experts(b) : add_dense_mlp(b, kMlp, model.ffn_hidden, model.mlp_bias);
   if (sandwich) b.norm("mlp.post_norm", model.hidden);
   b.residual("mlp.residual");
   return b.take_layer();
@@ -138,17 +141,16 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
 namespace {
 
 // Output projection and loss over this rank's share of the vocabulary.
-void add_loss(LayerBuilder& b, const std::string& name) {
+void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const ModelSpec& m = b.model();
   const int64_t rows = b.share(m.vocab);
   // In 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of Transformer
   // Engine's, and torchtitan's recipes leave it out.
-  b.linear({name + ".output", rows, m.hidden, m.head_bias, Parallel::columns, {}, /*fp8=*/false})
-      .saves(m.hidden);
+  b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, /*fp8=*/false}).saves(m.hidden);
   if (b.execution().empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
-  b.add({name + ".loss", b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
+  b.add({name, b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   if (b.execution().loss == LossKernel::fp32) {
@@ -171,15 +173,16 @@ void add_loss(LayerBuilder& b, const std::string& name) {
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   LayerBuilder b(model, layout, sequence, 0);
   b.norm("head.norm", model.hidden);
-  add_loss(b, "head");
+  add_loss(b, "head.output", "head.loss");
   b.add_gathered_tokens();
   return b.take();
 }
 
-LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
+LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
+                                const LayerProgram* layer) {
   LayerProgram program = head_program(model, layout, sequence);
-  const auto append = [&](LayerProgram part) {
-    std::move(part.operators.begin(), part.operators.end(), std::back_inserter(program.operators));
+  const auto append = [&](const LayerProgram& part) {
+    program.operators.insert(program.operators.end(), part.operators.begin(), part.operators.end());
   };
   for (int64_t i = 0; i < model.next_token_layers; ++i) {
     LayerBuilder before(model, layout, sequence, 0), behind(model, layout, sequence, 0);
@@ -192,14 +195,14 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
     const int64_t columns = before.share(model.hidden), inner = 2 * model.hidden;
     before.linear({"next_token.projection", columns, inner, false, Parallel::columns}).saves(inner);
     behind.norm("next_token.head_norm", model.hidden);
-    add_loss(behind, "next_token");
+    add_loss(behind, "next_token.output", "next_token.loss");
     LayerProgram loss = behind.take();
     for (Operator& op : loss.operators) {
       if (op.shape.kind == OperatorKind::linear) op.parameters = 0;
     }
     append(before.take());
-    append(layer_program(model, model.layers - 1, layout, sequence));
-    append(std::move(loss));
+    append(layer != nullptr ? *layer : layer_program(model, model.layers - 1, layout, sequence));
+    append(loss);
   }
   return program;
 }

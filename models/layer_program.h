@@ -9,10 +9,14 @@
 //   * an operator's saved_bytes are allocated in forward and freed when the layer's backward ends;
 //   * workspaces are freed when the layer's forward (or backward) ends, not earlier.
 
+#include <array>
 #include <cstdint>
-#include <string>
+#include <initializer_list>
+#include <string_view>
 #include <vector>
 
+#include "core/error.h"
+#include "core/fields.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "models/operator.h"
@@ -38,8 +42,32 @@ struct Collective {
   bool operator==(const Collective&) const = default;
 };
 
+/// Those of one operator and pass, in order: few, and without memory of their own, since searches make
+/// millions of operators.
+class Collectives {
+ public:
+  Collectives() = default;
+  Collectives(std::initializer_list<Collective> list) {
+    for (const Collective& c : list) push_back(c);
+  }
+  void push_back(const Collective& c) {
+    MPT_CHECK(size_ < list_.size(), "more than {} collectives of one operator", list_.size());
+    list_[size_++] = c;
+  }
+  const Collective* begin() const { return list_.data(); }
+  const Collective* end() const { return list_.data() + size_; }
+  const Collective& operator[](size_t i) const { return list_[i]; }
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+  bool operator==(const Collectives&) const = default;
+
+ private:
+  std::array<Collective, 3> list_{};
+  size_t size_ = 0;
+};
+
 struct Operator {
-  std::string name;  // "attention.qkv", "mlp.down"
+  std::string_view name;  // of a literal: "attention.qkv", "mlp.down"
   OperatorShape shape;
   int64_t parameters = 0;             // on this rank
   bool expert_parameters = false;     // they belong to routed experts, which have replicas of their own
@@ -53,8 +81,8 @@ struct Operator {
   int64_t weight_operand_bytes =
       0;                         // what its weight gradient reads: the input and the gradient of the output
   double selective_share = 0.0;  // of its forward that selective recompute runs again
-  std::vector<Collective> forward_collectives{};
-  std::vector<Collective> backward_collectives{};
+  Collectives forward_collectives{};
+  Collectives backward_collectives{};
   bool operator==(const Operator&) const = default;
 };
 
@@ -72,8 +100,10 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
 /// The head, and behind it what predicts further tokens (DeepSeek-V3, arXiv:2412.19437, section 2.2): for
 /// each of them a projection of the hidden state and the next token's embedding, a decoder layer and the head
-/// again, all on the last stage, which needs the embedding's weights, too.
-LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
+/// again, all on the last stage, which needs the embedding's weights, too. `layer`: the last decoder layer's
+/// program, where it is at hand.
+LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
+                                const LayerProgram* layer = nullptr);
 
 /// Parameters of one rank: those of routed experts apart from all others.
 struct ParameterShare {
@@ -92,3 +122,10 @@ int64_t saved_bytes(const LayerProgram& program, Recompute recompute);
 double model_flop_per_token(const ModelSpec& model, int64_t sequence);
 
 }  // namespace mpt::models
+
+namespace mpt {
+MPT_ENUM_NAMES(models::CollectiveKind, {models::CollectiveKind::all_reduce, "all_reduce"},
+               {models::CollectiveKind::all_gather, "all_gather"},
+               {models::CollectiveKind::reduce_scatter, "reduce_scatter"},
+               {models::CollectiveKind::all_to_all, "all_to_all"});
+}  // namespace mpt

@@ -43,7 +43,11 @@ const LayerProgram& PiecePrograms::embedding() {
 }
 
 const LayerProgram& PiecePrograms::last_stage() {
-  if (!last_stage_) last_stage_ = last_stage_program(model_, layout_, sequence_);
+  if (!last_stage_) {
+    const LayerProgram* const behind =
+        model_.next_token_layers > 0 ? &layer(LayerKinds::of(model_, model_.layers - 1)) : nullptr;
+    last_stage_ = last_stage_program(model_, layout_, sequence_, behind);
+  }
   return *last_stage_;
 }
 

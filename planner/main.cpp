@@ -47,9 +47,10 @@ void search_or_simulate(const planner::PlanOptions& o) {
     planner::plan_front(o);
     return;
   }
-  const Plan plan = planner::search_plan(*planner::prepare(o), size_t(o.top));
+  const auto prepared = planner::prepare(o);
+  const Plan plan = planner::search_plan(*prepared, size_t(o.top));
   planner::write_outputs(o.out, plan, planner::describe_plan(plan) + planner::describe_cost(o.cost, plan),
-                         o.cost);
+                         o.cost, &prepared->problem);
 }
 
 // A search frees what it takes again at once: memory that goes back to the system in between is cleared for

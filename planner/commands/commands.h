@@ -49,12 +49,13 @@ void score(const PlanOptions& options, const Plan* given);
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
 /// Throws UserError where a result could not be written: before the work, not after it.
 void check_outputs(const OutputOptions& o);
-/// Writes what --output, --report and --trace ask for, and prints `text`.
+/// Writes what --output, --report and --trace ask for, and prints `text`. `problem`: that the plan answers;
+/// with it the trace shows what is inside instructions.
 void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,
-                     const CostOptions& cost = {});
+                     const CostOptions& cost = {}, const SearchProblem* problem = nullptr);
 /// The same, with the plan in place of `text` where --json asks for it.
 void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
-                   const CostOptions& cost = {});
+                   const CostOptions& cost = {}, const SearchProblem* problem = nullptr);
 /// "at 15T tokens: 84.1 days, ..." where --tokens is given; else empty.
 std::string describe_cost(const CostOptions& o, const Plan& plan);
 

@@ -20,7 +20,7 @@ namespace mpt::planner {
 namespace {
 
 struct DiagnoseOptions {
-  std::string plan, log, profile;
+  std::string plan, log, profile, kernels;
   double step_time_s = 0.0;
   bool json = false, no_search = false;
 };
@@ -28,10 +28,11 @@ struct DiagnoseOptions {
 // What another layout would give on the same cluster: the layout itself may be the cause.
 std::optional<Cause> better_layout(const Plan& plan, const DiagnoseOptions& o) {
   if (o.no_search || (plan.cost.source == "profile" && o.profile.empty()) ||
-      plan.cost.source == "own kernels")
+      (plan.cost.source == "own kernels" && o.kernels.empty()))
     return std::nullopt;
   PlanOptions options;
   options.profile = o.profile;
+  options.kernels = o.kernels;
   const auto prepared = prepare(options, &plan);
   SearchProblem& problem = prepared->problem;
   problem.ranks = plan.layout.ranks();
@@ -134,6 +135,7 @@ std::function<int()> add_diagnose(CLI::App& app) {
   command->add_option("--step-time", o->step_time_s, "Measured seconds of a step, where there is no log")
       ->check(CLI::Range(1e-9, 1e7));
   command->add_option("--profile", o->profile, "The profile that the plan was made with");
+  command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with");
   command->add_flag("--no-search", o->no_search, "Leave out whether another layout is better");
   command->add_flag("--json", o->json, "Print JSON");
   return [o] {

@@ -13,6 +13,7 @@
 #include "core/schedule_catalog.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/operators.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
 
@@ -202,10 +203,12 @@ void score(const PlanOptions& o, const Plan* given) {
   candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
   const Plan plan = plan_of(problem, candidate);
   std::string text;
-  if (!o.out.json)
-    text = describe_estimate(problem, plan, candidate) + describe_cost(o.cost, plan) +
-           advice(problem, candidate);
-  write_outputs(o.out, plan, text, o.cost);
+  if (!o.out.json) {
+    text = describe_estimate(problem, plan, candidate) + describe_cost(o.cost, plan);
+    if (o.operators) text += "\n" + describe_operators(problem, layout);
+    text += advice(problem, candidate);
+  }
+  write_outputs(o.out, plan, text, o.cost, &problem);
 }
 
 std::function<int()> add_estimate(CLI::App& app) {
@@ -216,6 +219,9 @@ std::function<int()> add_estimate(CLI::App& app) {
                       "Score the layout of this plan file, here or on another --cluster or --model");
   declare_problem(*command, o->problem);
   declare_space(*command, o->problem.space, false);
+  command->add_flag(
+      "--operators", o->problem.operators,
+      "Print what a forward and a backward are made of: operators, their speed, and collectives");
   declare_outputs(*command, o->problem.out);
   declare_cost(*command, o->problem.cost);
   return [command, o] {

@@ -12,13 +12,15 @@
 #include "core/error.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/operators.h"
 #include "planner/explain/why_not.h"
 
 namespace mpt::planner {
 namespace {
 
 struct ExplainOptions {
-  std::string plan, profile, why_not;
+  std::string plan, profile, kernels, why_not;
+  bool operators = false;
   CostOptions cost;
 };
 
@@ -53,33 +55,36 @@ SpaceOptions parse_kind(const std::string& text) {
   return o;
 }
 
+// The file that the plan's prices came from, by its option; null where the catalog has them.
+const char* priced_by(const Plan& plan) {
+  return plan.cost.source == "profile"       ? "--profile"
+         : plan.cost.source == "own kernels" ? "--kernels"
+                                             : nullptr;
+}
+
 // The problem that the plan answers, priced as it was.
-PreparedSearch problem_of(const Plan& plan, const ExplainOptions& o) {
-  PreparedSearch p;
-  SearchProblem& problem = p.problem;
-  problem.model = plan.model;
-  problem.cluster = plan.cluster;
-  problem.workload = plan.workload;
-  problem.ranks = plan.layout.ranks();
-  problem.memory_limit_bytes = plan.memory_limit_bytes;
-  problem.precision = plan.layout.precision;
-  problem.execution = plan.layout.execution;
-  problem.features = features_of(plan.cluster, plan.layout.execution, problem.bounds);
-  problem.overlaps = overlaps_of(plan.layout);
-  problem.threads = default_threads();
-  if (!o.profile.empty()) p.profile = profiler::load_profile(o.profile);
-  if (plan.cost.source == "own kernels") {
-    throw UserError(Problem{o.plan, "made with --kernels", "a plan whose prices the catalog has",
-                            "ask mpt-plan estimate --kernels for the other layout"});
+std::unique_ptr<PreparedSearch> problem_of(const Plan& plan, const ExplainOptions& o) {
+  const char* const option = priced_by(plan);
+  const auto refuse = [&](const std::string& found) {
+    throw UserError(Problem{
+        option, found, fmt::format("the file that {} was priced with (digest {})", o.plan, plan.cost.digest),
+        "its times are needed to price other layouts"});
+  };
+  if (option != nullptr && (plan.cost.source == "profile" ? o.profile : o.kernels).empty()) refuse("missing");
+  PlanOptions options;
+  options.profile = o.profile;
+  options.kernels = o.kernels;
+  options.memory = std::to_string(plan.memory_limit_bytes);
+  options.ranks = plan.layout.ranks();
+  if (!o.why_not.empty()) options.space = parse_kind(o.why_not);
+  auto prepared = prepare(options, &plan);
+  const CostOrigin origin = prepared->cost->origin();
+  if (option != nullptr && origin.digest != plan.cost.digest) refuse("another file");
+  if (option == nullptr && !(o.profile + o.kernels).empty()) {
+    throw UserError(Problem{o.profile.empty() ? "--kernels" : "--profile", "given",
+                            fmt::format("none: {} was priced by the catalog", o.plan), "leave it out"});
   }
-  if (plan.cost.source == "profile" &&
-      (!p.profile || profiler::profile_digest(*p.profile) != plan.cost.digest)) {
-    throw UserError(
-        Problem{"--profile", o.profile.empty() ? "missing" : "another profile",
-                fmt::format("the profile that {} was made with (digest {})", o.plan, plan.cost.digest),
-                "its timings are needed to price other layouts"});
-  }
-  return p;
+  return prepared;
 }
 
 Candidate chosen(const SearchProblem& problem, const Plan& plan) {
@@ -90,21 +95,17 @@ Candidate chosen(const SearchProblem& problem, const Plan& plan) {
 
 void run(const ExplainOptions& o) {
   const Plan plan = load_plan(o.plan);
-  if (o.why_not.empty()) {
+  if (o.why_not.empty() && !o.operators) {
     fmt::print("{}{}", describe_plan(plan), describe_cost(o.cost, plan));
     return;
   }
-  PreparedSearch p = problem_of(plan, o);
-  const SearchProblem& problem = p.problem;
-  p.cost = p.profile ? make_profile_cost(*p.profile, problem.model, problem.workload, problem.precision,
-                                         problem.cluster)
-                     : make_device_cost(problem.cluster, problem.execution);
-  p.problem.cost = p.cost.get();
-  p.pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
-  p.pools->set(p.problem);
-  const Candidate best = chosen(problem, plan);
-  p.problem.bounds = bounds_of(parse_kind(o.why_not));
-  fmt::print("The plan is {}\nWhy not {}?\n{}", describe_prediction(plan), o.why_not, why_not(problem, best));
+  const auto prepared = problem_of(plan, o);
+  const SearchProblem& problem = prepared->problem;
+  fmt::print("The plan is {}\n", describe_prediction(plan));
+  if (o.operators) fmt::print("\n{}", describe_operators(problem, plan.layout));
+  if (!o.why_not.empty())
+    fmt::print("{}Why not {}?\n{}", o.operators ? "\n" : "", o.why_not,
+               why_not(problem, chosen(problem, plan)));
 }
 
 }  // namespace
@@ -114,7 +115,10 @@ std::function<int()> add_explain(CLI::App& app) {
   auto o = std::make_shared<ExplainOptions>();
   command->add_option("plan", o->plan, "plan.json")->required();
   command->add_option("--why-not", o->why_not, "Another kind of layout, such as tp=8,pp=4 or schedule=gpipe");
+  command->add_flag("--operators", o->operators,
+                    "What a forward and a backward are made of: operators, their speed, and collectives");
   command->add_option("--profile", o->profile, "The profile that the plan was made with, if it was");
+  command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with, if it was");
   declare_cost(*command, o->cost);
   return [o] {
     run(*o);

@@ -12,6 +12,7 @@
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/operators.h"
 #include "planner/explain/utilisation.h"
 #include "planner/search/search.h"
 #include "reports/html.h"
@@ -98,7 +99,7 @@ void check_outputs(const OutputOptions& o) {
 }
 
 void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,
-                     const CostOptions& cost) {
+                     const CostOptions& cost, const SearchProblem* problem) {
   if (!o.output.empty()) save_plan(plan, o.output);
   if (!o.report.empty() || !o.trace.empty()) {
     const StepProgram program = program_of(plan);
@@ -112,8 +113,13 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
       }
       write_file_atomically(o.report, reports::plan_report(plan, program, timeline, facts));
     }
-    if (!o.trace.empty())
-      write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}));
+    if (!o.trace.empty()) {
+      std::vector<reports::InnerSpan> inside;
+      // Stages of a mixed cluster lie on devices of their own.
+      if (problem != nullptr && !plan.cluster.mixed())
+        inside = inner_spans(*problem, plan.layout, program, timeline);
+      write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}, inside));
+    }
   }
   fmt::print("{}", text);
   if (o.json) return;
@@ -122,9 +128,9 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
   }
 }
 
-void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
-                   const CostOptions& cost) {
-  write_and_print(o, plan, o.json ? plan_to_text(plan) : text, cost);
+void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text, const CostOptions& cost,
+                   const SearchProblem* problem) {
+  write_and_print(o, plan, o.json ? plan_to_text(plan) : text, cost, problem);
 }
 
 std::string describe_cost(const CostOptions& o, const Plan& plan) {

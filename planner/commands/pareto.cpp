@@ -130,7 +130,7 @@ void plan_front(const PlanOptions& o) {
     if (!front.complete) text += "Stopped before the end: there may be more, and better ones.\n";
   }
   front.fastest->front = std::move(front.points);
-  write_and_print(o.out, *front.fastest, text, o.cost);
+  write_and_print(o.out, *front.fastest, text, o.cost, &problem);
 }
 
 }  // namespace mpt::planner

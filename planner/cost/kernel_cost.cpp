@@ -55,39 +55,58 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
   return {};
 }
 
-// What was priced before: the splits of a search have most of their products and attention cores in common.
-// Threads of a search share it.
-class KnownOperators {
+// What was priced before: the splits of a search have most of their products, attention cores and collectives
+// in common. Threads of a search share it.
+template <class Key, class Value>
+class Known {
  public:
-  using Seconds = std::array<double, 3>;  // forward, input gradient, weight gradient
-
   template <class F>
-  Seconds get(const OperatorShape& shape, F&& price) const {
+  Value get(const Key& key, F&& price) const {
     {
       const std::lock_guard lock(mutex_);
-      if (const auto found = seconds_.find(shape); found != seconds_.end()) return found->second;
+      if (const auto found = known_.find(key); found != known_.end()) return found->second;
     }
-    const Seconds seconds{price(Phase::forward), price(Phase::input_gradient), price(Phase::weight_gradient)};
+    const Value value = price();
     const std::lock_guard lock(mutex_);
-    seconds_.emplace(shape, seconds);
-    return seconds;
-  }
-  static double of(const Seconds& seconds, Phase phase) {
-    return seconds[phase == Phase::forward ? 0 : phase == Phase::input_gradient ? 1 : 2];
+    known_.emplace(key, value);
+    return value;
   }
 
  private:
   struct Hash {
-    size_t operator()(const OperatorShape& s) const {
-      uint64_t hash = uint64_t(s.kind) * 64 + uint64_t(s.precision) * 2 + uint64_t(s.gated);
-      for (const int64_t size : {s.rows, s.columns, s.inner, s.batch, s.sequence, s.heads, s.kv_heads,
-                                 s.head_dim, s.value_head_dim, s.context})
-        hash = (hash ^ (hash >> 29) ^ uint64_t(size)) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
+    size_t operator()(const Key& key) const {
+      uint64_t hash = 0;
+      key.visit_numbers([&](int64_t number) {
+        hash = (hash ^ (hash >> 29) ^ uint64_t(number)) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
+      });
       return hash ^ (hash >> 32);
     }
   };
   mutable std::mutex mutex_;
-  mutable std::unordered_map<OperatorShape, Seconds, Hash> seconds_;
+  mutable std::unordered_map<Key, Value, Hash> known_;
+};
+
+struct OperatorKey : OperatorShape {
+  template <class F>
+  void visit_numbers(F&& visit) const {
+    visit(int64_t(kind) * 64 + int64_t(precision) * 2 + int64_t(gated));
+    for (const int64_t size :
+         {rows, columns, inner, batch, sequence, heads, kv_heads, head_dim, value_head_dim, context})
+      visit(size);
+  }
+  bool operator==(const OperatorKey&) const = default;
+};
+
+struct CollectiveKey {
+  CollectiveKind kind;
+  int64_t bytes, ranks, extent;
+  template <class F>
+  void visit_numbers(F&& visit) const {
+    visit(int64_t(kind) + ranks * 8);
+    visit(extent);
+    visit(bytes);
+  }
+  bool operator==(const CollectiveKey&) const = default;
 };
 
 class KernelCost final : public CostSource {
@@ -106,17 +125,11 @@ class KernelCost final : public CostSource {
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
-    const models::Operator* last = nullptr;  // asked for all its phases in turn
-    KnownOperators::Seconds seconds{};
     std::array<PieceSeconds, 3> pieces =
-        sums_of_operators(program, piece, [&](const models::Operator& op, Phase phase) {
-          if (&op != last) seconds = phases_s(op.shape);
-          last = &op;
-          return KnownOperators::of(seconds, phase);
-        });
+        sums_of_operators(program, piece, [&](const models::Operator& op) { return phases_s(op.shape); });
     if (execution_.graphs || execution_.launch_us <= 0.0) return pieces;
     const auto host =
-        sums_of_operators(program, piece, [&](const models::Operator& op, Phase p) { return host_s(op, p); });
+        sums_of_operators(program, piece, [&](const models::Operator& op) { return host_s(op); });
     for (size_t r = 0; r < pieces.size(); ++r) {
       PieceSeconds& p = pieces[r];
       const auto with_host = [&](double device_s, double host_s) {
@@ -145,26 +158,16 @@ class KernelCost final : public CostSource {
   }
 
   double operator_s(const OperatorShape& s, Phase phase) const override {
-    return KnownOperators::of(phases_s(s), phase);
+    const PhaseSeconds all = phases_s(s);
+    return phase == Phase::forward          ? all.forward_s
+           : phase == Phase::input_gradient ? all.input_gradient_s
+                                            : all.weight_gradient_s;
   }
 
   double collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
     if (group.ranks <= 1 || bytes == 0) return 0.0;
-    const double by_formula = planner::collective_s(kind, bytes, group, cluster_);
-    const bool inside = group.extent <= cluster_.levels.front().group_size;
-    if (!inside)
-      return by_formula / (kind == CollectiveKind::all_to_all ? c_.network_all_to_all_rate : c_.network_rate);
-    const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.most_ranks(), 1)));
-    if (own_ != nullptr) {
-      const auto own = own_->collective_s(enum_name_of(kind), double(group.ranks), double(bytes));
-      if (own) return *own / c_.collective_rate;
-    }
-    const auto measured = links_.collective_s(enum_name_of(kind), ranks, double(bytes));
-    if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink)
-      return by_formula / c_.collective_rate;
-    // Beyond the measured ranks, of one NVLink domain, the share that passes each link still grows.
-    const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
-    return *measured * more / c_.collective_rate;
+    return known_collectives_.get({kind, bytes, group.ranks, group.extent},
+                                  [&] { return price_collective_s(kind, bytes, group); });
   }
   double broadcast_s(int64_t bytes, const GroupPlace& group) const override {
     const bool inside = group.extent <= cluster_.levels.front().group_size;
@@ -189,21 +192,47 @@ class KernelCost final : public CostSource {
   double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
   CostOrigin origin() const override {
-    return {own_ != nullptr ? "own kernels" : "kernels", device_.name, "", ""};
+    return own_ != nullptr ? CostOrigin{"own kernels", device_.name, "", own_->digest}
+                           : CostOrigin{"kernels", device_.name, "", ""};
   }
 
  private:
-  KnownOperators::Seconds phases_s(const OperatorShape& s) const {
+  PhaseSeconds phases_s(const OperatorShape& s) const {
+    const auto known = [&](auto&& seconds) {
+      return known_operators_.get({s}, [&] {
+        const double wider = this->wider(s.precision);
+        return PhaseSeconds{seconds(Phase::forward) * wider, seconds(Phase::input_gradient) * wider,
+                            seconds(Phase::weight_gradient) * wider};
+      });
+    };
     switch (s.kind) {
       case OperatorKind::linear:
-        return known_.get(s, [&](Phase phase) { return product_s(s, phase) * wider(s.precision); });
+        return known([&](Phase phase) { return product_s(s, phase); });
       case OperatorKind::expert_linear:
-        return known_.get(s, [&](Phase phase) { return grouped_s(s, phase) * wider(s.precision); });
+        return known([&](Phase phase) { return grouped_s(s, phase); });
       case OperatorKind::attention:
-        return known_.get(s, [&](Phase phase) { return attention_s(s, phase) * wider(s.precision); });
+        return known([&](Phase phase) { return attention_s(s, phase); });
       default:
         return {elementwise_s(s, Phase::forward), elementwise_s(s, Phase::input_gradient), 0.0};
     }
+  }
+
+  double price_collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const {
+    const double by_formula = planner::collective_s(kind, bytes, group, cluster_);
+    const bool inside = group.extent <= cluster_.levels.front().group_size;
+    if (!inside)
+      return by_formula / (kind == CollectiveKind::all_to_all ? c_.network_all_to_all_rate : c_.network_rate);
+    const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.most_ranks(), 1)));
+    if (own_ != nullptr) {
+      const auto own = own_->collective_s(enum_name(kind), double(group.ranks), double(bytes));
+      if (own) return *own / c_.collective_rate;
+    }
+    const auto measured = links_.collective_s(enum_name(kind), ranks, double(bytes));
+    if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink)
+      return by_formula / c_.collective_rate;
+    // Beyond the measured ranks, of one NVLink domain, the share that passes each link still grows.
+    const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
+    return *measured * more / c_.collective_rate;
   }
 
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
@@ -211,19 +240,6 @@ class KernelCost final : public CostSource {
   static constexpr double kBlackwell = 4e15;  // fp8 FLOP/s that no data-centre chip before it has
   // Mean of the products of the one node that was measured shape by shape (SimuMax, b200_bf16_ceperm.json).
   static constexpr double kUnmeasuredShare = 0.49;
-
-  static std::string enum_name_of(CollectiveKind kind) {
-    switch (kind) {
-      case CollectiveKind::all_reduce:
-        return "all_reduce";
-      case CollectiveKind::all_gather:
-        return "all_gather";
-      case CollectiveKind::reduce_scatter:
-        return "reduce_scatter";
-      default:
-        return "all_to_all";
-    }
-  }
 
   // All wait for the slowest of them.
   double rate() const { return device_.kernel_rate * c_.sustained / straggling_; }
@@ -376,14 +392,12 @@ class KernelCost final : public CostSource {
     return c_.kernel_gap_s + bytes / bandwidth();
   }
 
-  double host_s(const models::Operator& op, Phase phase) const {
+  PhaseSeconds host_s(const models::Operator& op) const {
     const Launches l = launches_of(op.shape, execution_);
-    const auto& collectives = phase == Phase::forward ? op.forward_collectives : op.backward_collectives;
-    const double kernels = phase == Phase::forward          ? l.forward
-                           : phase == Phase::input_gradient ? l.input_gradient
-                                                            : l.weight_gradient;
-    const double beside = phase == Phase::weight_gradient ? 0.0 : 0.5 * double(collectives.size());
-    return (kernels + beside) * execution_.launch_us * 1e-6;
+    const double launch_s = execution_.launch_us * 1e-6;
+    return {(l.forward + 0.5 * double(op.forward_collectives.size())) * launch_s,
+            (l.input_gradient + 0.5 * double(op.backward_collectives.size())) * launch_s,
+            l.weight_gradient * launch_s};
   }
 
   const ClusterSpec& cluster_;
@@ -394,7 +408,8 @@ class KernelCost final : public CostSource {
   const std::shared_ptr<const KernelTables> own_;  // the user's; may be null
   const Calibration c_;
   const double straggling_;
-  const KnownOperators known_;
+  const Known<OperatorKey, PhaseSeconds> known_operators_;
+  const Known<CollectiveKey, double> known_collectives_;
 };
 
 }  // namespace

@@ -30,13 +30,12 @@ std::array<PieceSeconds, 3> CostSource::pieces_s(Piece piece, const Layout& layo
   return pieces;
 }
 
-std::array<PieceSeconds, 3> sums_of_operators(const models::LayerProgram& program, Piece piece,
-                                              const OperatorSeconds& operator_s) {
+std::array<PieceSeconds, 3> sums_of_operators(
+    const models::LayerProgram& program, Piece piece,
+    const std::function<PhaseSeconds(const models::Operator&)>& phases_s) {
   std::array<PieceSeconds, 3> pieces;
   for (size_t i = 0; i < program.operators.size(); ++i) {
-    const Operator& op = program.operators[i];
-    const double forward = operator_s(op, Phase::forward), input = operator_s(op, Phase::input_gradient),
-                 weight = operator_s(op, Phase::weight_gradient);
+    const auto [forward, input, weight] = phases_s(program.operators[i]);
     for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
       const double again = piece == Piece::layer ? recomputed_share(program, i, recompute) * forward : 0.0;
       PieceSeconds& sum = pieces[size_t(recompute)];

@@ -22,9 +22,15 @@ double recomputed_share(const models::LayerProgram& layer, size_t index, Recompu
 /// Seconds of one operator in Phase::forward, input_gradient or weight_gradient.
 using OperatorSeconds = std::function<double(const models::Operator&, profiler::Phase)>;
 
+/// One operator in all of them.
+struct PhaseSeconds {
+  double forward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
+};
+
 /// The four passes of a piece under every recompute, each operator priced once.
-std::array<PieceSeconds, 3> sums_of_operators(const models::LayerProgram& program, profiler::Piece piece,
-                                              const OperatorSeconds& operator_s);
+std::array<PieceSeconds, 3> sums_of_operators(
+    const models::LayerProgram& program, profiler::Piece piece,
+    const std::function<PhaseSeconds(const models::Operator&)>& phases_s);
 
 /// Of all operators of `program`, the recomputed ones of a layer twice.
 double sum_of_operators(const models::LayerProgram& program, profiler::Piece piece, profiler::Phase phase,

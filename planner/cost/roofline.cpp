@@ -35,8 +35,10 @@ class RooflineCost final : public CostSource {
   }
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
-    return sums_of_operators(program, piece,
-                             [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
+    return sums_of_operators(program, piece, [&](const models::Operator& op) {
+      return PhaseSeconds{operator_s(op.shape, Phase::forward), operator_s(op.shape, Phase::input_gradient),
+                          operator_s(op.shape, Phase::weight_gradient)};
+    });
   }
   double operator_s(const models::OperatorShape& s, Phase phase) const override {
     const double peak = peak_flop_per_s(s);

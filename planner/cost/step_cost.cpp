@@ -4,86 +4,35 @@
 #include <algorithm>
 #include <limits>
 
+#include "planner/cost/operator_collectives.h"
 #include "planner/cost/operator_pieces.h"
 
 namespace mpt::planner {
 namespace {
 
-using models::Collective;
-using models::CollectiveKind;
 using profiler::Phase;
 using profiler::Piece;
-
-GroupPlace place_of(models::CollectiveGroup group, const Layout& layout) {
-  switch (group) {
-    case models::CollectiveGroup::tensor:
-      return tensor_group(layout);
-    case models::CollectiveGroup::context:
-      return context_group(layout);
-    case models::CollectiveGroup::expert:
-      return expert_parallel_group(layout);
-    case models::CollectiveGroup::expert_tensor:
-      return {layout.expert_split(), layout.expert_split()};
-  }
-  return {};
-}
-
-CommunicationKind kind_of(models::CollectiveGroup group) {
-  switch (group) {
-    case models::CollectiveGroup::context:
-      return CommunicationKind::context;
-    case models::CollectiveGroup::expert:
-      return CommunicationKind::expert;
-    default:
-      return CommunicationKind::tensor;
-  }
-}
-
-// Collectives of one operator and phase, as far as its own compute does not hide them. Products alone are cut
-// into pieces. `whole`: where the weight gradient follows at once, a sum runs beside that, too.
-InsideCompute collectives_s(const std::vector<Collective>& collectives, const models::Operator& op,
-                            const Layout& layout, Phase phase, bool whole, const CostSource& source) {
-  InsideCompute sum, beside;
-  const double compute_s = source.operator_s(op.shape, phase), ranks = double(layout.tensor);
-  const bool product = op.shape.kind == models::OperatorKind::linear;
-  double hidden_by = compute_s;
-  for (const Collective& c : collectives) {
-    double seconds = source.collective_s(c.kind, c.bytes, place_of(c.group, layout));
-    const bool pipelined = layout.overlap_tensor && product && c.group == models::CollectiveGroup::tensor;
-    // Cut into one piece per rank, all but the first piece run beside the product of the one before.
-    if (pipelined && !c.beside) hidden_by = compute_s * (ranks - 1.0) / ranks;
-    if (pipelined && c.kind == CollectiveKind::all_reduce && !whole) {
-      // A rank's own rows are scattered last, which no rank waits for; of an all-reduce every piece is waited
-      // for, the last with nothing beside it.
-      sum[kind_of(c.group)] += seconds / ranks;
-      seconds -= seconds / ranks;
-    }
-    (c.beside || pipelined ? beside : sum)[kind_of(c.group)] += seconds;
-  }
-  const double all_beside = beside.total();
-  if (all_beside > 0.0) {
-    const double share = layout.overlap_tensor ? source.pipelined_overlap_share() : kOverlapShare;
-    sum.add(beside, exposed_s(all_beside, hidden_by, share) / all_beside);
-  }
-  return sum;
-}
 
 // A piece under every recompute, by Recompute. A recomputed operator's collectives happen again, too.
 std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
                                      const CostSource& source) {
   const std::array<PieceSeconds, 3> seconds = source.pieces_s(piece, layout, program);
   std::array<PieceCost, 3> costs;
+  std::vector<CollectiveCost> collective_costs;
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const models::Operator& op = program.operators[i];
     if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
-    const InsideCompute forward =
-        collectives_s(op.forward_collectives, op, layout, Phase::forward, false, source);
-    const InsideCompute backward =
-        collectives_s(op.backward_collectives, op, layout, Phase::input_gradient, true, source);
-    const bool alike = !layout.overlap_tensor || layout.sequence_parallel;
-    const InsideCompute apart =
-        alike ? backward
-              : collectives_s(op.backward_collectives, op, layout, Phase::input_gradient, false, source);
+    const auto exposed = [&](const models::Collectives& collectives, Phase phase, bool whole) {
+      price_collectives(collectives, op, layout, phase, whole, source, collective_costs);
+      InsideCompute sum;
+      for (const CollectiveCost& c : collective_costs) sum[c.kind] += c.exposed_s;
+      return sum;
+    };
+    const InsideCompute forward = exposed(op.forward_collectives, Phase::forward, false);
+    const InsideCompute backward = exposed(op.backward_collectives, Phase::input_gradient, true);
+    const InsideCompute apart = backward_collectives_alike(layout)
+                                    ? backward
+                                    : exposed(op.backward_collectives, Phase::input_gradient, false);
     for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
       PieceCost& cost = costs[size_t(recompute)];
       const double again = piece == Piece::layer ? recomputed_share(program, i, recompute) : 0.0;

@@ -109,16 +109,26 @@ namespace {
 
 void add_rows(StageKinds& stages, size_t ranks) {
   std::vector<std::vector<uint16_t>> rows(ranks);
+  std::vector<size_t> lowest(ranks, 0);
   for (size_t s = 0; s < stages.rank_of_stage.size(); ++s) {
     std::vector<uint16_t>& row = rows[size_t(stages.rank_of_stage[s])];
-    if (row.empty()) stages.lowest_stages = s + 1;
+    if (row.empty()) lowest[size_t(stages.rank_of_stage[s])] = s;
     row.push_back(stages.kind_of_stage[s]);
   }
-  for (std::vector<uint16_t>& row : rows) {
-    const auto alike = std::find(stages.rows.begin(), stages.rows.end(), row);
-    stages.row_of_rank.push_back(uint16_t(alike - stages.rows.begin()));
-    if (alike == stages.rows.end()) stages.rows.push_back(std::move(row));
+  for (size_t r = 0; r < ranks; ++r) {
+    const auto alike = std::find(stages.rows.begin(), stages.rows.end(), rows[r]);
+    const auto index = uint16_t(alike - stages.rows.begin());
+    stages.row_of_rank.push_back(index);
+    if (alike == stages.rows.end()) {
+      stages.rows.push_back(std::move(rows[r]));
+      stages.places.push_back({index, 0, 0});
+    }
+    StageKinds::RowPlace& place = stages.places[index];
+    ++place.ranks;
+    place.stage = std::max(place.stage, lowest[r]);
   }
+  std::sort(stages.places.begin(), stages.places.end(),
+            [](const auto& a, const auto& b) { return a.stage < b.stage; });
 }
 
 }  // namespace
@@ -190,12 +200,16 @@ models::ParameterShare StepPricer::parameters(const StageKind& kind) const {
 
 const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   const models::ParameterShare share = parameters(kind);
-  for (const StateCost& known : states_) {
+  // Asked for again and again in one order: the next is most likely the one behind the last.
+  for (size_t n = 0; n < states_.size(); ++n) {
+    if (++last_state_ >= states_.size()) last_state_ = 0;
+    const StateCost& known = states_[last_state_];
     if (known.device == device && known.share == share) return known;
   }
   const CostSource& source = *devices_.sources[device];
   const Reduction reduction(layout_, source);
   StateCost& state = states_.emplace_back();
+  last_state_ = states_.size() - 1;
   state.device = device;
   state.share = share;
   state.traffic = sharded_traffic(layout_, share, source);
@@ -351,7 +365,7 @@ void StepPricer::price(const StageKinds& stages, Recompute recompute, KindCosts&
   }
   costs.out_s.clear();
   costs.home_s.clear();
-  for (size_t s = 0; s + 1 < stages.lowest_stages; ++s) {
+  for (size_t s = 0; s < stages.places.back().stage; ++s) {
     const bool crosses = stages.rank_of_stage[s] != stages.rank_of_stage[s + 1];
     costs.out_s.push_back(crosses ? transfer_s(stages, s, s + 1) + dispatch_s_ : 0.0);
     costs.home_s.push_back(crosses ? transfer_s(stages, s + 1, s) + dispatch_s_ : 0.0);
@@ -383,7 +397,7 @@ StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
   return most;
 }
 
-LeastSharding StepPricer::least_sharding(const StageKinds& stages, double best_rate) {
+RestOfStep StepPricer::least_rest(const StageKinds& stages, double best_rate) {
   constexpr double kEndless = std::numeric_limits<double>::infinity();
   std::vector<KindSharding> kinds;
   shares_.clear();
@@ -391,8 +405,8 @@ LeastSharding StepPricer::least_sharding(const StageKinds& stages, double best_r
     kinds.push_back(least_sharding(kind));
     shares_.push_back(parameters(kind));
   }
-  LeastSharding least;
-  least.gathers_s = least.traffic_s = kEndless;
+  RestOfStep rest;
+  rest.gathers_s = rest.traffic_s = kEndless;
   for (const std::vector<uint16_t>& row : stages.rows) {
     double gathers_s = 0.0, traffic_s = 0.0, optimizer_s = 0.0, gather_s = kEndless;
     for (const uint16_t k : row) {
@@ -401,20 +415,20 @@ LeastSharding StepPricer::least_sharding(const StageKinds& stages, double best_r
       optimizer_s += kinds[k].optimizer_s + dispatch_s_;
       gather_s = std::min(gather_s, kinds[k].gather_s + dispatch_s_);
     }
-    least.gathers_s = std::min(least.gathers_s, gathers_s);
-    least.traffic_s = std::min(least.traffic_s, traffic_s);
+    rest.gathers_s = std::min(rest.gathers_s, gathers_s);
+    rest.traffic_s = std::min(rest.traffic_s, traffic_s);
     const double end_s = optimizer_s / best_rate + (layout_.gathers_after_step() ? gather_s : 0.0);
-    least.step_end_s = std::max(least.step_end_s, end_s);
+    rest.step_end_s = std::max(rest.step_end_s, end_s);
   }
   if (layout_.reduces_gradients()) {
     const auto least_kind = std::min_element(
         kinds.begin(), kinds.end(),
         [](const KindSharding& a, const KindSharding& b) { return a.reduction_s < b.reduction_s; });
-    least.first_reduction_s = kinds[stages.kind_of_stage.front()].reduction_s + dispatch_s_;
-    least.least_reduction_s = least_kind->reduction_s + dispatch_s_;
+    rest.first_reduction_s = kinds[stages.kind_of_stage.front()].reduction_s + dispatch_s_;
+    rest.least_reduction_s = least_kind->reduction_s + dispatch_s_;
   }
-  least.reduce_norm_s = reduce_norm_s(stages);
-  return least;
+  rest.reduce_norm_s = reduce_norm_s(stages);
+  return rest;
 }
 
 StepCost step_cost(const DeviceCosts& devices, const models::StagePieces& pieces, const ModelSpec& model,

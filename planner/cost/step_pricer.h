@@ -22,7 +22,12 @@ struct StageKinds {
   /// Kinds of a pipeline rank's stages, lowest first: the different rows, and which of them each rank has.
   std::vector<std::vector<uint16_t>> rows;
   std::vector<uint16_t> row_of_rank;
-  size_t lowest_stages = 0;  // no rank's lowest stage is at or above
+  /// A row, how many ranks have it, and the lowest stage of the one of them that lies highest; lowest first.
+  struct RowPlace {
+    uint16_t row = 0;
+    size_t ranks = 0, stage = 0;
+  };
+  std::vector<RowPlace> places;
 };
 StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::span<const int> rank_of_stage);
 
@@ -37,13 +42,13 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
 /// What a bound needs to know of a layout's cost.
 struct KindCosts {
   std::vector<StageCost> kinds;  // by kind of stage, without transfers
-  /// Transfers between each stage and the next one, there and back, below the highest of the ranks' lowest.
+  /// Transfers between each stage and the next one, there and back, below the highest place of a row.
   std::vector<double> out_s, home_s;
   double reduce_norm_s = 0.0;
 };
 
 /// What a step takes but for its micro-batches' own work, at least: all that compute can hide is hidden.
-struct LeastSharding {
+struct RestOfStep {
   // Of sharded traffic per micro-batch, on the rank that has least of it: weights, and all of it.
   double gathers_s = 0.0, traffic_s = 0.0;
   double first_reduction_s = 0.0, least_reduction_s = 0.0;  // of the first stage; of any
@@ -75,7 +80,7 @@ class StepPricer {
   void price(const StageKinds& stages, Recompute recompute, StepCost& cost);
   void price(const StageKinds& stages, Recompute recompute, KindCosts& costs);
   /// Whatever the recompute. `best_rate`: at which compute advances at most.
-  LeastSharding least_sharding(const StageKinds& stages, double best_rate);
+  RestOfStep least_rest(const StageKinds& stages, double best_rate);
 
  private:
   // Of one stage: per micro-batch, and behind them, as far as compute cannot hide it.
@@ -115,6 +120,7 @@ class StepPricer {
   double norm_meeting_s_ = -1.0;  // of all ranks
   StateCosts own_states_;
   StateCosts& states_;
+  size_t last_state_ = 0;  // index of the one asked for last
   std::vector<models::ParameterShare> shares_;  // by kind of stage, like the next
   std::vector<StageCost> costs_;
 };

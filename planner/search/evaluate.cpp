@@ -15,7 +15,7 @@ namespace mpt::planner {
 namespace {
 
 // Of one pipeline rank's stages.
-struct RowWork {
+struct RankWork {
   // Per micro-batch: forward, backward whole and in two.
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
   double optimizer_s = 0.0;
@@ -45,12 +45,6 @@ struct Way {
     around_whole_s += (forward + stage.of(InstructionKind::backward)) / best_rate + out_s + home_s;
     around_split_s += (forward + stage.of(InstructionKind::input_gradient)) / best_rate + out_s + home_s;
   }
-};
-
-struct RankWork {
-  bool seen = false;
-  Way way;  // to its lowest stage
-  RowWork row;
 };
 
 }  // namespace
@@ -154,94 +148,99 @@ Estimate estimate(const SearchProblem& problem, const SplitModel& split, const L
 
 namespace {
 
-std::vector<RankWork> work_of_ranks(const Layout& layout, const StepCost& cost,
-                                    std::span<const int> rank_of_stage, double best_rate) {
-  std::vector<RankWork> ranks(size_t(layout.pipeline));
+// Takes in rank by rank what a step takes at least.
+class LongestRank {
+ public:
+  /// `first`: the first stage.
+  LongestRank(const Layout& layout, const StageCost& first, int64_t micro_batches, double best_rate)
+      : reduces_(layout.reduces_gradients()),
+        gathers_(layout.gathers_after_step()),
+        micro_(double(micro_batches)),
+        best_rate_(best_rate),
+        last_weight_s_(first.of(InstructionKind::weight_gradient) / best_rate) {
+    if (reduces_) rest_.first_reduction_s = first.of(InstructionKind::reduce_gradient);
+  }
+
+  /// `way`: to the lowest stage of the rank; or of the highest of `ranks` that do the same.
+  void add(const Way& way, const RankWork& rank, size_t ranks = 1) {
+    const double reduction = reduces_ ? rank.least_reduction_s : 0.0;
+    const double work = micro_ * (rank.forward_s + rank.backward_s);
+    const double chain = micro_ * (rank.forward_s + rank.input_gradient_s);
+    const double weight = micro_ * rank.weight_gradient_s;
+    auto& [whole, split] = bounds_;
+    whole.home_s = std::max(whole.home_s, way.around_whole_s + work / best_rate_);
+    whole.there_s = std::max(whole.there_s, way.there_s + work / best_rate_ + reduction);
+    split.home_s = std::max(split.home_s, way.around_split_s + chain / best_rate_ + last_weight_s_);
+    split.there_s = std::max(split.there_s, way.there_s + (chain + weight) / best_rate_ + reduction);
+    whole.all_work_s += double(ranks) * work;
+    split.all_work_s += double(ranks) * (chain + weight);
+    rest_.step_end_s =
+        std::max(rest_.step_end_s, rank.optimizer_s / best_rate_ + (gathers_ ? rank.least_gather_s : 0.0));
+  }
+
+  const MicroBatchBounds& micro_batches() const { return bounds_; }
+  /// But for reductions of the ranks' own gradients, which are among the micro-batches' bounds.
+  RestOfStep rest(double reduce_norm_s) const {
+    RestOfStep rest = rest_;
+    rest.reduce_norm_s = reduce_norm_s;
+    return rest;
+  }
+
+ private:
+  const bool reduces_, gathers_;
+  const double micro_, best_rate_, last_weight_s_;
+  MicroBatchBounds bounds_;
+  RestOfStep rest_;
+};
+
+LongestRank longest_rank(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
+                         int64_t micro_batches, double best_rate) {
+  std::vector<std::optional<Way>> ways(size_t(layout.pipeline));
+  std::vector<RankWork> ranks(ways.size());
   Way way;
   for (size_t s = 0; s < cost.stages.size(); ++s) {
     const StageCost& stage = cost.stages[s];
-    RankWork& rank = ranks[size_t(rank_of_stage[s])];
-    if (!rank.seen) rank.way = way;
-    rank.seen = true;
-    rank.row.add(stage);
+    const auto r = size_t(rank_of_stage[s]);
+    if (!ways[r]) ways[r] = way;
+    ranks[r].add(stage);
     if (s + 1 == cost.stages.size()) break;
     const bool crosses = rank_of_stage[s] != rank_of_stage[s + 1];
     way.go_on(stage, crosses ? stage.of(InstructionKind::transfer_activation) : 0.0,
               crosses ? cost.stages[s + 1].of(InstructionKind::transfer_gradient) : 0.0, best_rate);
   }
-  return ranks;
+  LongestRank longest(layout, cost.stages.front(), micro_batches, best_rate);
+  for (size_t r = 0; r < ranks.size(); ++r) longest.add(*ways[r], ranks[r]);
+  return longest;
 }
 
-std::vector<RankWork> work_of_ranks(const KindCosts& costs, const StageKinds& stages, double best_rate) {
-  std::vector<RowWork> rows(stages.rows.size());
-  for (size_t i = 0; i < rows.size(); ++i) {
-    for (const uint16_t kind : stages.rows[i]) rows[i].add(costs.kinds[kind]);
-  }
-  std::vector<RankWork> ranks(stages.row_of_rank.size());
+LongestRank longest_rank(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
+                         int64_t micro_batches, double best_rate) {
+  LongestRank longest(layout, costs.kinds[stages.kind_of_stage.front()], micro_batches, best_rate);
   Way way;
-  for (size_t s = 0; s < stages.lowest_stages; ++s) {
-    const auto r = size_t(stages.rank_of_stage[s]);
-    if (!ranks[r].seen) ranks[r] = {true, way, rows[stages.row_of_rank[r]]};
-    if (s + 1 == stages.lowest_stages) break;
-    way.go_on(costs.kinds[stages.kind_of_stage[s]], costs.out_s[s], costs.home_s[s], best_rate);
+  size_t s = 0;
+  for (const StageKinds::RowPlace& place : stages.places) {
+    for (; s < place.stage; ++s)
+      way.go_on(costs.kinds[stages.kind_of_stage[s]], costs.out_s[s], costs.home_s[s], best_rate);
+    RankWork rank;
+    for (const uint16_t kind : stages.rows[place.row]) rank.add(costs.kinds[kind]);
+    longest.add(way, rank, place.ranks);
   }
-  return ranks;
-}
-
-// `first`: the first stage. Reductions of the ranks' own gradients are among the micro-batches' bounds.
-MicroBatchBounds micro_batch_bounds(const Layout& layout, std::span<const RankWork> ranks,
-                                    const StageCost& first, int64_t micro_batches, double best_rate) {
-  const auto micro = double(micro_batches);
-  const double last_weight_s = first.of(InstructionKind::weight_gradient) / best_rate;
-  MicroBatchBounds bounds;
-  for (const auto& [seen, way, row] : ranks) {
-    const double reduction = layout.reduces_gradients() ? row.least_reduction_s : 0.0;
-    const double work = micro * (row.forward_s + row.backward_s);
-    const double chain = micro * (row.forward_s + row.input_gradient_s);
-    const double weight = micro * row.weight_gradient_s;
-    auto& [whole, split] = bounds;
-    whole.home_s = std::max(whole.home_s, way.around_whole_s + work / best_rate);
-    whole.there_s = std::max(whole.there_s, way.there_s + work / best_rate + reduction);
-    split.home_s = std::max(split.home_s, way.around_split_s + chain / best_rate + last_weight_s);
-    split.there_s = std::max(split.there_s, way.there_s + (chain + weight) / best_rate + reduction);
-    whole.all_work_s += work;
-    split.all_work_s += chain + weight;
-  }
-  return bounds;
-}
-
-// What comes behind the micro-batches, but for reductions that their bounds have.
-LeastSharding step_end(const Layout& layout, std::span<const RankWork> ranks, const StageCost& first,
-                       double reduce_norm_s, double best_rate) {
-  LeastSharding end;
-  end.reduce_norm_s = reduce_norm_s;
-  if (layout.reduces_gradients()) end.first_reduction_s = first.of(InstructionKind::reduce_gradient);
-  for (const RankWork& rank : ranks)
-    end.step_end_s =
-        std::max(end.step_end_s, rank.row.optimizer_s / best_rate +
-                                     (layout.gathers_after_step() ? rank.row.least_gather_s : 0.0));
-  return end;
-}
-
-StepBounds bounds_of(const Layout& layout, std::span<const RankWork> ranks, const StageCost& first,
-                     double reduce_norm_s, int64_t micro_batches, const Contention::Best& best) {
-  return micro_batch_bounds(layout, ranks, first, micro_batches, best.of_one)
-      .with(step_end(layout, ranks, first, reduce_norm_s, best.of_one), micro_batches, best);
+  return longest;
 }
 
 }  // namespace
 
-StepBounds MicroBatchBounds::with(const LeastSharding& sharding, int64_t micro_batches,
+StepBounds MicroBatchBounds::with(const RestOfStep& rest, int64_t micro_batches,
                                   const Contention::Best& best) const {
-  const double micro = double(micro_batches) / best.of_one, traffic_s = micro * sharding.traffic_s;
+  const double micro = double(micro_batches) / best.of_one, traffic_s = micro * rest.traffic_s;
   // The way home waits for no weight gradient that is computed apart, nor for its scattering.
-  const double home_s = micro * sharding.gathers_s;
+  const double home_s = micro * rest.gathers_s;
   // A rounding error must not turn the bound into more than the time it bounds.
   const auto bound = [&](const Longest& longest, double home_traffic_s) {
-    return (std::max({longest.home_s + sharding.first_reduction_s + home_traffic_s,
-                      longest.there_s + sharding.least_reduction_s + traffic_s,
+    return (std::max({longest.home_s + rest.first_reduction_s + home_traffic_s,
+                      longest.there_s + rest.least_reduction_s + traffic_s,
                       longest.all_work_s / best.of_all}) +
-            sharding.reduce_norm_s + sharding.step_end_s) *
+            rest.reduce_norm_s + rest.step_end_s) *
            (1.0 - 1e-9);
   };
   return {bound(whole, traffic_s), bound(split, home_s)};
@@ -249,20 +248,19 @@ StepBounds MicroBatchBounds::with(const LeastSharding& sharding, int64_t micro_b
 
 MicroBatchBounds micro_batch_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
                                       int64_t micro_batches, const Contention::Best& best) {
-  return micro_batch_bounds(layout, work_of_ranks(costs, stages, best.of_one),
-                            costs.kinds[stages.kind_of_stage.front()], micro_batches, best.of_one);
+  return longest_rank(layout, costs, stages, micro_batches, best.of_one).micro_batches();
 }
 
 StepBounds lower_bounds_s(const Layout& layout, const StepCost& cost, std::span<const int> rank_of_stage,
                           int64_t micro_batches, const Contention::Best& best) {
-  return bounds_of(layout, work_of_ranks(layout, cost, rank_of_stage, best.of_one), cost.stages.front(),
-                   cost.reduce_norm_s, micro_batches, best);
+  const LongestRank longest = longest_rank(layout, cost, rank_of_stage, micro_batches, best.of_one);
+  return longest.micro_batches().with(longest.rest(cost.reduce_norm_s), micro_batches, best);
 }
 
 StepBounds lower_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
                           int64_t micro_batches, const Contention::Best& best) {
-  return bounds_of(layout, work_of_ranks(costs, stages, best.of_one),
-                   costs.kinds[stages.kind_of_stage.front()], costs.reduce_norm_s, micro_batches, best);
+  const LongestRank longest = longest_rank(layout, costs, stages, micro_batches, best.of_one);
+  return longest.micro_batches().with(longest.rest(costs.reduce_norm_s), micro_batches, best);
 }
 
 double StepBounds::of(const ScheduleEntry& entry) const {

@@ -95,8 +95,8 @@ struct MicroBatchBounds {
     double home_s = 0.0, there_s = 0.0, all_work_s = 0.0;
   };
   Longest whole, split;
-  /// Of the step of which these are the micro-batches, without sharding.
-  StepBounds with(const LeastSharding& sharding, int64_t micro_batches, const Contention::Best& best) const;
+  /// Of the step of which these are the micro-batches, priced without sharding.
+  StepBounds with(const RestOfStep& rest, int64_t micro_batches, const Contention::Best& best) const;
 };
 MicroBatchBounds micro_batch_bounds_s(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
                                       int64_t micro_batches, const Contention::Best& best);

@@ -35,7 +35,7 @@ class LayoutResolver {
   /// context parallelism, division and recompute alone.
   struct KnownSharding {
     StateCosts states;
-    std::unordered_map<const StageKinds*, LeastSharding> least;
+    std::unordered_map<const StageKinds*, RestOfStep> rest;
   };
   KnownSharding& sharding_of(const Layout& layout);
 

@@ -63,18 +63,18 @@ MemberBounds::MemberBounds(const SearchProblem& problem, LayoutResolver& resolve
       pricer_(devices_, split_->pieces, problem.model, layout, StepPricer::Part::whole_step, &known_.states),
       micro_batches_(micro_batches(layout, problem.workload)),
       best_rate_(contention_of(problem, layout).best(layout.pipeline)),
-      sharding_(list.divisions, nullptr),
+      rest_(list.divisions, nullptr),
       bounds_(list.prices) {}
 
 double MemberBounds::least_s(size_t m) {
-  const LeastSharding*& sharding = sharding_[list_.division_of_member[m]];
-  if (sharding == nullptr) {
-    const auto [at, fresh] = known_.least.try_emplace(&group_.stages(m));
-    if (fresh) at->second = pricer_.least_sharding(group_.stages(m), best_rate_.of_one);
-    sharding = &at->second;
+  const RestOfStep*& rest = rest_[list_.division_of_member[m]];
+  if (rest == nullptr) {
+    const auto [at, fresh] = known_.rest.try_emplace(&group_.stages(m));
+    if (fresh) at->second = pricer_.least_rest(group_.stages(m), best_rate_.of_one);
+    rest = &at->second;
   }
   return group_.micro_batches_s(m)
-      .with(*sharding, micro_batches_, best_rate_)
+      .with(*rest, micro_batches_, best_rate_)
       .of(schedule_catalog()[list_.members[m].schedule]);
 }
 
@@ -100,7 +100,7 @@ FittedBounds::FittedBounds(const SearchProblem& problem, const SplitModel& split
 double FittedBounds::first_rank_s(std::span<const int64_t> recomputed_layers) const {
   // A pipeline of this rank alone: nothing is waited for, and the first stage is its own.
   StageKinds first;
-  first.lowest_stages = 1;
+  first.places = {{0, 1, 0}};
   first.row_of_rank = {0};
   std::vector<uint16_t>& row = first.rows.emplace_back();
   for (size_t s = 0; s < stages_.kind_of_stage.size(); ++s) {

@@ -75,7 +75,7 @@ class MemberBounds {
   StepPricer pricer_;
   const int64_t micro_batches_;
   const Contention::Best best_rate_;
-  std::vector<const LeastSharding*> sharding_;     // by division
+  std::vector<const RestOfStep*> rest_;            // by division
   std::vector<std::optional<StepBounds>> bounds_;  // by price
   KindCosts cost_;                                 // of the member that was priced last
 };

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "core/plan.h"
@@ -35,11 +36,11 @@ class Enumeration {
 
   void run() {
     bool any = false;
-    for (const int64_t tensor : divisors(problem_.ranks)) {
+    for (const int64_t tensor : divisors_of(problem_.ranks)) {
       if (!allowed(bounds_.tensor, tensor)) continue;
       for (const int64_t context : context_degrees(problem_.ranks / tensor)) {
         const int64_t rest = problem_.ranks / tensor / context;
-        for (const int64_t pipeline : divisors(rest)) {
+        for (const int64_t pipeline : divisors_of(rest)) {
           const int64_t data = rest / pipeline;
           if (leaves_group(tensor * context)) {
             note(
@@ -63,10 +64,16 @@ class Enumeration {
  private:
   void note(const std::string& reason) { ++not_dividing_[reason]; }
 
-  std::vector<int64_t> context_degrees(int64_t ranks) const {
+  const std::vector<int64_t>& divisors_of(int64_t value) {
+    std::vector<int64_t>& known = divisors_[value];
+    if (known.empty()) known = divisors(value);
+    return known;
+  }
+
+  std::vector<int64_t> context_degrees(int64_t ranks) {
     if (!problem_.features.context_parallel) return {1};
     std::vector<int64_t> degrees;
-    for (const int64_t c : divisors(ranks)) {
+    for (const int64_t c : divisors_of(ranks)) {
       // Each rank holds two pieces of the sequence. Below a tile of an attention kernel they make no sense,
       // unless somebody asks.
       const int64_t fewest = bounds_.context.empty() ? kFewestTokensPerPiece : 1;
@@ -91,7 +98,7 @@ class Enumeration {
     if (auto rejection = check_layout(problem_.model, layout, problem_.workload))
       return note(rejection->reason);
     bool any = false;
-    for (const int64_t micro_batch : divisors(problem_.workload.global_batch / layout.data)) {
+    for (const int64_t micro_batch : divisors_of(problem_.workload.global_batch / layout.data)) {
       if (!allowed(bounds_.micro_batch, micro_batch)) continue;
       any = true;
       layout.micro_batch = micro_batch;
@@ -133,12 +140,12 @@ class Enumeration {
   void add_experts(Layout layout) {
     const int64_t pool = layout.tensor * layout.context * layout.data;
     const bool free = problem_.model.moe && problem_.features.expert_parallel;
-    for (const int64_t expert : free ? divisors(problem_.model.moe->experts) : std::vector<int64_t>{1}) {
+    for (const int64_t expert : divisors_of(free ? problem_.model.moe->experts : 1)) {
       if (pool % expert != 0 || !allowed(bounds_.expert, expert)) continue;
       // With data outermost, experts beyond the ranks that share a sequence would talk over the slowest
       // links.
       const bool far = layout.order == RankOrder::data_outermost && expert > 1;
-      for (const int64_t split : divisors(layout.tensor)) {
+      for (const int64_t split : divisors_of(layout.tensor)) {
         // Anything between whole experts and a split like the dense layers' is in use nowhere.
         const bool as_tensor = split == layout.tensor;
         if (!as_tensor && (expert == 1 || split != 1)) continue;
@@ -161,6 +168,7 @@ class Enumeration {
   const SpaceBounds& bounds_;
   const std::function<void(const Layout&)>& visit_;
   NotDividing& not_dividing_;
+  std::map<int64_t, std::vector<int64_t>> divisors_;  // stay where they are
   Layout base_;
 };
 

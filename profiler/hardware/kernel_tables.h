@@ -37,6 +37,7 @@ class LogGrid {
 
 struct KernelTables {
   std::string device, source;
+  std::string digest;  // of what a user measured; empty for the catalog's
 
   /// Seconds of a product C[m, n] = A[m, k] B[k, n], "bf16" or "fp8"; nothing if that was not measured.
   std::optional<double> gemm_s(bool fp8, double m, double n, double k) const;

@@ -252,6 +252,11 @@ def plan_commands(folder, base, profile):
     expect("estimate", run("mpt-plan", "estimate", *eight, "--tp", 4, "--pp", 2, "--sp", "on"), 0, "tp4+sp pp2 dp1", "Where a rank's step goes",
            "Memory, ", "It fits.", "Better", "of the peak")
     expect("estimate, does not fit", run("mpt-plan", "estimate", *eight, "--memory", "20GiB"), 0, "DOES NOT FIT by")
+    inside = f"{folder}/inside.json"
+    expect("estimate, operators", run("mpt-plan", "estimate", *eight, "--tp", 4, "--sp", "on", "--operators", "--trace", inside), 0,
+           "attention.qkv", "all-gather", "not hidden", "Better")
+    if "tensor-parallel collectives" not in open(inside).read():
+        FAILURES.append("estimate, operators: no collectives in the trace")
     expect("estimate, does not divide", run("mpt-plan", "estimate", *eight, "--tp", 3), 2, "heads 32 does not divide by tensor 3")
     expect("estimate, more ranks than devices", run("mpt-plan", "estimate", *eight, "--tp", 8, "--pp", 4), 2, "at most the 8 devices")
     expect("estimate, chunks that the schedule lacks", run("mpt-plan", "estimate", *eight, "--pp", 2, "--schedule", "zb-v", "--chunks", 3), 2, "--chunks")
@@ -264,6 +269,7 @@ def plan_commands(folder, base, profile):
     expect("explain, does not divide", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=3"), 0, "No layout of this kind")
     for kind in ("tpp=8", "tp", "tp=", "", "tp=two", "schedule=1f2b"):
         expect(f"explain, --why-not {kind}", run("mpt-plan", "explain", gpu_plan, f"--why-not={kind}"), 2, "--why-not" if "two" not in kind and "1f2b" not in kind else "expected")
+    expect("explain, operators", run("mpt-plan", "explain", gpu_plan, "--operators"), 0, "attention.qkv", "of peak", "head and loss: forward")
     expect("explain, plan missing", run("mpt-plan", "explain", "/no/plan.json"), 2, "/no/plan.json")
     run("mpt-plan", *base, "-o", cpu_plan)
     expect("explain, profile missing", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2"), 2, "--profile", "digest")
@@ -502,7 +508,12 @@ def own_kernels(folder):
     if json.loads(slow.stdout)["prediction"]["step_time_s"] < 3 * json.loads(fast.stdout)["prediction"]["step_time_s"]:
         FAILURES.append("import: an all-reduce a hundred times slower does not show in the plan")
     plan = write(f"{folder}/own.json", slow.stdout)
-    expect("import, explained", run("mpt-plan", "explain", plan, "--why-not", "tp=2"), 2, "--kernels")
+    expect("import, explained without them", run("mpt-plan", "explain", plan, "--why-not", "tp=2"), 2, "--kernels", "digest")
+    expect("import, explained", run("mpt-plan", "explain", plan, "--why-not", "tp=2", "--kernels", kernels), 0, "Why not tp=2?", "The fastest of the")
+    expect("import, explained with others", run("mpt-plan", "explain", plan, "--operators", "--kernels", write(f"{folder}/fewer.json", {**held, "collectives": []})),
+           2, "--kernels", "another file")
+    expect("import, kernels that no plan had", run("mpt-plan", "explain", write(f"{folder}/catalog.json", fast.stdout), "--why-not", "tp=2", "--kernels", kernels),
+           2, "--kernels", "leave it out")
     run("mpt-profile", "--model", "tiny-gpt", "--seq", 32, "--quick", "--quiet", "--max-micro-batch", 1, "--max-ranks", 1,
         "--max-tensor", 1, "-o", f"{folder}/measured.json")
     measured = json.load(open(f"{folder}/measured.json"))

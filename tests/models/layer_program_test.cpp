@@ -225,7 +225,7 @@ TEST(LayerProgram, CopiesReachEveryPartOfASplitExpert) {
   layout.data = layout.expert = layout.expert_tensor = 2;
   const int64_t sequence = 64, own = sequence / 2 * m.moe->experts_per_token * m.hidden * 4;
   const auto collectives = [&] {
-    std::vector<Collective> found;
+    Collectives found;
     for (const Operator& op : layer_program(m, 0, layout, sequence).operators) {
       if (op.name == "mlp.experts_up") found = op.forward_collectives;
     }
@@ -233,11 +233,11 @@ TEST(LayerProgram, CopiesReachEveryPartOfASplitExpert) {
   };
   EXPECT_TRUE(sends_to_parts(layout));
   const Collective to_parts{CollectiveKind::all_to_all, CollectiveGroup::expert, 2 * own};
-  EXPECT_EQ(collectives(), std::vector<Collective>{to_parts});
+  EXPECT_EQ(collectives(), Collectives{to_parts});
   layout.execution = load_framework("megatron-core", "test");
   const Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, own};
   const Collective gather{CollectiveKind::all_gather, CollectiveGroup::expert_tensor, 2 * own};
-  EXPECT_EQ(collectives(), (std::vector<Collective>{exchange, gather}));
+  EXPECT_EQ(collectives(), (Collectives{exchange, gather}));
 }
 
 TEST(LayerProgram, FullRecomputeKeepsTheInputAlone) {

@@ -398,9 +398,9 @@ TEST(OperatorPieces, RecomputesWhatTheRuntimeRunsAgain) {
   std::vector<std::string> full, selective;
   for (size_t i = 0; i < program.operators.size(); ++i) {
     EXPECT_EQ(recomputed_share(program, i, Recompute::none), 0.0);
-    if (recomputed_share(program, i, Recompute::full) == 1.0) full.push_back(program.operators[i].name);
+    if (recomputed_share(program, i, Recompute::full) == 1.0) full.emplace_back(program.operators[i].name);
     if (recomputed_share(program, i, Recompute::selective) == 1.0)
-      selective.push_back(program.operators[i].name);
+      selective.emplace_back(program.operators[i].name);
   }
   EXPECT_EQ(selective, std::vector<std::string>{"attention.core"});
   EXPECT_EQ(full.front(), "attention.norm");

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/operator_collectives.h"
+
+#include "planner/cost/step_cost.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::Collective;
+using models::CollectiveGroup;
+using models::CollectiveKind;
+
+GroupPlace place_of(CollectiveGroup group, const Layout& layout) {
+  switch (group) {
+    case CollectiveGroup::tensor:
+      return tensor_group(layout);
+    case CollectiveGroup::context:
+      return context_group(layout);
+    case CollectiveGroup::expert:
+      return expert_parallel_group(layout);
+    case CollectiveGroup::expert_tensor:
+      return {layout.expert_split(), layout.expert_split()};
+  }
+  return {};
+}
+
+CommunicationKind kind_of(CollectiveGroup group) {
+  switch (group) {
+    case CollectiveGroup::context:
+      return CommunicationKind::context;
+    case CollectiveGroup::expert:
+      return CommunicationKind::expert;
+    default:
+      return CommunicationKind::tensor;
+  }
+}
+
+}  // namespace
+
+void price_collectives(const models::Collectives& collectives, const models::Operator& op,
+                       const Layout& layout, profiler::Phase phase, bool whole, const CostSource& source,
+                       std::vector<CollectiveCost>& costs) {
+  costs.clear();
+  const auto ranks = double(layout.tensor);
+  const bool product = op.shape.kind == models::OperatorKind::linear;  // they alone are cut into pieces
+  double hides = 1.0, all_beside = 0.0;                                // `hides`: share of the compute
+  for (const Collective& c : collectives) {
+    const GroupPlace place = place_of(c.group, layout);
+    const double seconds = source.collective_s(c.kind, c.bytes, place);
+    const bool pipelined = layout.overlap_tensor && product && c.group == CollectiveGroup::tensor;
+    // Cut into one piece per rank, all but the first piece run beside the product of the one before.
+    if (pipelined && !c.beside) hides = (ranks - 1.0) / ranks;
+    double apart = c.beside || pipelined ? 0.0 : seconds;
+    // A rank's own rows are scattered last, which no rank waits for; of an all-reduce every piece is waited
+    // for, the last with nothing beside it.
+    if (pipelined && c.kind == CollectiveKind::all_reduce && !whole) apart = seconds / ranks;
+    all_beside += seconds - apart;
+    costs.push_back({kind_of(c.group), place.ranks, seconds, apart});
+  }
+  if (all_beside <= 0.0) return;
+  const double lost = layout.overlap_tensor ? source.pipelined_overlap_share() : kOverlapShare;
+  const double exposed = exposed_s(all_beside, hides * source.operator_s(op.shape, phase), lost) / all_beside;
+  for (CollectiveCost& c : costs) c.exposed_s += (c.seconds - c.exposed_s) * exposed;
+}
+
+bool backward_collectives_alike(const Layout& layout) {
+  return !layout.overlap_tensor || layout.sequence_parallel;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Tensor-, context- and expert-parallel collectives beside one operator, and how much of them its compute
+// does not hide.
+
+#include <vector>
+
+#include "core/plan.h"
+#include "planner/cost/cost_source.h"
+
+namespace mpt::planner {
+
+struct CollectiveCost {
+  CommunicationKind kind = CommunicationKind::tensor;
+  int64_t ranks = 1;
+  double seconds = 0.0;
+  double exposed_s = 0.0;  // that the operator takes longer for it
+};
+
+/// Writes the cost of each of `collectives`, which `op` has in `phase`, to `costs`. `whole`: whether the
+/// weight gradient follows the input gradient at once, so that a sum runs beside that, too.
+void price_collectives(const models::Collectives& collectives, const models::Operator& op,
+                       const Layout& layout, profiler::Phase phase, bool whole, const CostSource& source,
+                       std::vector<CollectiveCost>& costs);
+
+/// Whether a backward's collectives cost the same, weight gradients at once or apart.
+bool backward_collectives_alike(const Layout& layout);
+
+}  // namespace mpt::planner
