@@ -99,6 +99,17 @@ struct StageCost {
   double of(InstructionKind kind) const { return seconds[size_t(kind)]; }
 };
 
+/// What comes behind the gradient norm on one rank, stage by stage in model order: optimizer steps one behind
+/// the other, and in a lane of their own the gathering of each stage's weights behind its step.
+struct StepEnd {
+  double optimizer_s = 0.0, end_s = 0.0;
+
+  void add(double stage_optimizer_s, double stage_gather_s) {
+    optimizer_s += stage_optimizer_s;
+    end_s = std::max(end_s, optimizer_s) + stage_gather_s;
+  }
+};
+
 struct StepCost {
   std::vector<StageCost> stages;
   /// Most stages are alike: the different ones, and which of them each stage is.

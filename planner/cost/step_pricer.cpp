@@ -408,17 +408,17 @@ RestOfStep StepPricer::least_rest(const StageKinds& stages, double best_rate) {
   RestOfStep rest;
   rest.gathers_s = rest.traffic_s = kEndless;
   for (const std::vector<uint16_t>& row : stages.rows) {
-    double gathers_s = 0.0, traffic_s = 0.0, optimizer_s = 0.0, gather_s = kEndless;
+    double gathers_s = 0.0, traffic_s = 0.0;
+    StepEnd end;
     for (const uint16_t k : row) {
       gathers_s += kinds[k].gathers_s;
       traffic_s += kinds[k].traffic_s;
-      optimizer_s += kinds[k].optimizer_s + dispatch_s_;
-      gather_s = std::min(gather_s, kinds[k].gather_s + dispatch_s_);
+      end.add((kinds[k].optimizer_s + dispatch_s_) / best_rate,
+              layout_.gathers_after_step() ? kinds[k].gather_s + dispatch_s_ : 0.0);
     }
     rest.gathers_s = std::min(rest.gathers_s, gathers_s);
     rest.traffic_s = std::min(rest.traffic_s, traffic_s);
-    const double end_s = optimizer_s / best_rate + (layout_.gathers_after_step() ? gather_s : 0.0);
-    rest.step_end_s = std::max(rest.step_end_s, end_s);
+    rest.step_end_s = std::max(rest.step_end_s, end.end_s);
   }
   if (layout_.reduces_gradients()) {
     const auto least_kind = std::min_element(

@@ -18,18 +18,18 @@ namespace {
 struct RankWork {
   // Per micro-batch: forward, backward whole and in two.
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
-  double optimizer_s = 0.0;
   double least_reduction_s = std::numeric_limits<double>::infinity();
-  double least_gather_s = std::numeric_limits<double>::infinity();
+  StepEnd end;
 
-  void add(const StageCost& stage) {
+  // Lowest first. `best_rate`: at which compute advances at most.
+  void add(const StageCost& stage, bool gathers, double best_rate) {
     forward_s += stage.of(InstructionKind::forward);
     backward_s += stage.of(InstructionKind::backward);
     input_gradient_s += stage.of(InstructionKind::input_gradient);
     weight_gradient_s += stage.of(InstructionKind::weight_gradient);
-    optimizer_s += stage.of(InstructionKind::optimizer_step);
     least_reduction_s = std::min(least_reduction_s, stage.of(InstructionKind::reduce_gradient));
-    least_gather_s = std::min(least_gather_s, stage.of(InstructionKind::gather_parameters));
+    end.add(stage.of(InstructionKind::optimizer_step) / best_rate,
+            gathers ? stage.of(InstructionKind::gather_parameters) : 0.0);
   }
 };
 
@@ -154,7 +154,6 @@ class LongestRank {
   /// `first`: the first stage.
   LongestRank(const Layout& layout, const StageCost& first, int64_t micro_batches, double best_rate)
       : reduces_(layout.reduces_gradients()),
-        gathers_(layout.gathers_after_step()),
         micro_(double(micro_batches)),
         best_rate_(best_rate),
         last_weight_s_(first.of(InstructionKind::weight_gradient) / best_rate) {
@@ -174,8 +173,7 @@ class LongestRank {
     split.there_s = std::max(split.there_s, way.there_s + (chain + weight) / best_rate_ + reduction);
     whole.all_work_s += double(ranks) * work;
     split.all_work_s += double(ranks) * (chain + weight);
-    rest_.step_end_s =
-        std::max(rest_.step_end_s, rank.optimizer_s / best_rate_ + (gathers_ ? rank.least_gather_s : 0.0));
+    rest_.step_end_s = std::max(rest_.step_end_s, rank.end.end_s);
   }
 
   const MicroBatchBounds& micro_batches() const { return bounds_; }
@@ -187,7 +185,7 @@ class LongestRank {
   }
 
  private:
-  const bool reduces_, gathers_;
+  const bool reduces_;
   const double micro_, best_rate_, last_weight_s_;
   MicroBatchBounds bounds_;
   RestOfStep rest_;
@@ -202,7 +200,7 @@ LongestRank longest_rank(const Layout& layout, const StepCost& cost, std::span<c
     const StageCost& stage = cost.stages[s];
     const auto r = size_t(rank_of_stage[s]);
     if (!ways[r]) ways[r] = way;
-    ranks[r].add(stage);
+    ranks[r].add(stage, layout.gathers_after_step(), best_rate);
     if (s + 1 == cost.stages.size()) break;
     const bool crosses = rank_of_stage[s] != rank_of_stage[s + 1];
     way.go_on(stage, crosses ? stage.of(InstructionKind::transfer_activation) : 0.0,
@@ -216,13 +214,14 @@ LongestRank longest_rank(const Layout& layout, const StepCost& cost, std::span<c
 LongestRank longest_rank(const Layout& layout, const KindCosts& costs, const StageKinds& stages,
                          int64_t micro_batches, double best_rate) {
   LongestRank longest(layout, costs.kinds[stages.kind_of_stage.front()], micro_batches, best_rate);
+  const bool gathers = layout.gathers_after_step();
   Way way;
   size_t s = 0;
   for (const StageKinds::RowPlace& place : stages.places) {
     for (; s < place.stage; ++s)
       way.go_on(costs.kinds[stages.kind_of_stage[s]], costs.out_s[s], costs.home_s[s], best_rate);
     RankWork rank;
-    for (const uint16_t kind : stages.rows[place.row]) rank.add(costs.kinds[kind]);
+    for (const uint16_t kind : stages.rows[place.row]) rank.add(costs.kinds[kind], gathers, best_rate);
     longest.add(way, rank, place.ranks);
   }
   return longest;

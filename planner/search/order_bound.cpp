@@ -90,16 +90,15 @@ double OrderBound::seconds(const Layout& layout, const StepCost& cost, double be
   double longest = 0.0, step_end = 0.0;
   std::vector<double> least_reduction_s;  // of each rank's stages
   for (const std::vector<int>& own : stages_) {
-    double optimizer = 0.0, least_gather_s = std::numeric_limits<double>::infinity(),
-           reduction_s = least_gather_s;
+    double reduction_s = std::numeric_limits<double>::infinity();
+    StepEnd end;
     for (const int s : own) {
       const StageCost& stage = cost.stages[size_t(s)];
-      optimizer += stage.of(InstructionKind::optimizer_step);
-      least_gather_s = std::min(least_gather_s, stage.of(InstructionKind::gather_parameters));
+      end.add(stage.of(InstructionKind::optimizer_step) / best_rate,
+              layout.gathers_after_step() ? stage.of(InstructionKind::gather_parameters) : 0.0);
       reduction_s = std::min(reduction_s, stage.of(InstructionKind::reduce_gradient));
     }
-    step_end =
-        std::max(step_end, optimizer / best_rate + (layout.gathers_after_step() ? least_gather_s : 0.0));
+    step_end = std::max(step_end, end.end_s);
     least_reduction_s.push_back(reduces ? reduction_s : 0.0);
   }
   for (size_t p = 0; p < paths_.size(); ++p) {

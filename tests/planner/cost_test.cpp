@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "models/footprint.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
@@ -415,6 +417,28 @@ TEST(Roofline, CpuRanksShareTheCoresOfTheirMachine) {
   EXPECT_EQ(rates, (std::vector<double>{1.0, 1.0})) << "beyond the table the total stays";
   f.cluster.device.kind = DeviceKind::gpu;
   EXPECT_TRUE(make_roofline_cost(f.cluster)->rate_by_active_ranks().empty());
+}
+
+// Two machines in a row: some stage's weights are the first that are gathered without a pause to the end.
+TEST(StepEnd, IsTheLongestWayThroughOptimizerStepsAndGathering) {
+  std::mt19937 random(11);
+  for (int i = 0; i < 200; ++i) {
+    std::vector<std::pair<double, double>> stages(1 + random() % 6);
+    StepEnd end;
+    for (auto& [optimizer, gather] : stages) {
+      optimizer = double(random() % 10);
+      gather = double(random() % 10);
+      end.add(optimizer, gather);
+    }
+    double longest = 0.0;
+    for (size_t first = 0; first < stages.size(); ++first) {
+      double way = 0.0;
+      for (size_t s = 0; s < stages.size(); ++s)
+        way += (s <= first ? stages[s].first : 0.0) + (s >= first ? stages[s].second : 0.0);
+      longest = std::max(longest, way);
+    }
+    EXPECT_EQ(end.end_s, longest);
+  }
 }
 
 }  // namespace
