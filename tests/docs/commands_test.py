@@ -117,7 +117,15 @@ def check_cases(page):
         changed = [line for line in told(copy) if line not in told(os.path.join(SOURCES, page))]
         if changed:
             sys.exit(f"{page} is out of date; run scripts/update_cases. New lines:\n" + "\n".join(changed))
+    check_readme(page)
     print(f"{page}: {len(done.stdout.splitlines())} commands, as they print today")
+
+
+def check_readme(page):
+    """What the README shows of mpt-plan's output is a block of the page."""
+    for block in re.findall(r"^```\n(\$ mpt-plan .*?)\n```$", open(os.path.join(SOURCES, "README.md")).read(), re.M | re.S):
+        if block not in open(os.path.join(SOURCES, page)).read():
+            sys.exit(f"README.md shows another output than {page} of {block.splitlines()[0]}")
 
 
 def check_demo():
