@@ -96,10 +96,10 @@ int64_t expert_shard(const Layout& layout);
 /// State of parameters `share` but for what ZeRO gathers beside it.
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);
 
-/// One per virtual stage, in model order; the tied embedding is shared where first and last stage are apart.
 /// Whether two stages of one layout have equal footprints wherever as many of their layers recompute.
 bool stages_alike(const ModelSpec& model, const StageContent& a, const StageContent& b);
 
+/// One per virtual stage, in model order; the tied embedding is shared where first and last stage are apart.
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload);
 std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const ModelSpec& model,
