@@ -139,7 +139,7 @@ TEST_P(CudaTraining, GivesTheCpusLossCurve) {
   const auto backend = backend_under_test(reason);
   if (!backend) GTEST_SKIP() << reason;
   const PlanRequest& request = GetParam().request;
-  constexpr int64_t kSteps = 3;
+  constexpr int64_t kSteps = 2;
   const OwnAttention own;
   const Curve cpu = run(request, nullptr, kSteps), gpu = run(request, backend.get(), kSteps);
   // In 16 bits and fewer both round what they compute, from sums in other orders.
