@@ -206,8 +206,10 @@ std::string table_of(const PieceTimes& piece, double peak) {
 std::string describe_operators(const SearchProblem& problem, const Layout& layout) {
   std::string text = fmt::format("Operators on one rank, for a micro-batch of {} x {} tokens\n",
                                  layout.micro_batch, problem.workload.sequence);
-  if (problem.cluster.mixed()) text += fmt::format("  on {}\n", problem.cluster.device.name);
-  const double peak = peak_flop_per_s(problem.cluster.device, layout.precision);
+  const bool mixed = problem.cluster.mixed();
+  const DeviceSpec& device = mixed ? problem.cluster.groups.front().device : problem.cluster.device;
+  if (mixed) text += fmt::format("  on {}\n", device.name);
+  const double peak = peak_flop_per_s(device, layout.precision);
   for (const PieceTimes& piece : operator_times(problem, layout)) {
     text += fmt::format("\n{}{}: forward {}, backward {}\n", piece.name,
                         piece.count > 1 ? fmt::format(", {} of them", piece.count) : "",
