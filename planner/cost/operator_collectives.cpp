@@ -55,7 +55,7 @@ void price_collectives(const models::Collectives& collectives, const models::Ope
     // for, the last with nothing beside it.
     if (pipelined && c.kind == CollectiveKind::all_reduce && !whole) apart = seconds / ranks;
     all_beside += seconds - apart;
-    costs.push_back({kind_of(c.group), place.ranks, seconds, apart});
+    costs.push_back({c, kind_of(c.group), place.ranks, seconds, apart});
   }
   if (all_beside <= 0.0) return;
   const double lost = layout.overlap_tensor ? source.pipelined_overlap_share() : kOverlapShare;

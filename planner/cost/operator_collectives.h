@@ -12,6 +12,7 @@
 namespace mpt::planner {
 
 struct CollectiveCost {
+  models::Collective collective;
   CommunicationKind kind = CommunicationKind::tensor;
   int64_t ranks = 1;
   double seconds = 0.0;

@@ -9,6 +9,7 @@
 #include "core/quantity.h"
 #include "planner/cost/operator_pieces.h"
 #include "reports/table.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -31,11 +32,10 @@ OperatorTime time_of(const models::LayerProgram& program, size_t index, Piece pi
   if (kind == OperatorKind::linear || kind == OperatorKind::expert_linear || kind == OperatorKind::attention)
     time.flop = models::forward_flop(op.shape) * (1.0 + time.again) + models::input_gradient_flop(op.shape) +
                 models::weight_gradient_flop(op.shape);
-  time.forward_collectives = op.forward_collectives;
-  time.backward_collectives = op.backward_collectives;
-  price_collectives(op.forward_collectives, op, layout, Phase::forward, false, source, time.forward_costs);
+  price_collectives(op.forward_collectives, op, layout, Phase::forward, false, source,
+                    time.forward_collectives);
   price_collectives(op.backward_collectives, op, layout, Phase::input_gradient, true, source,
-                    time.backward_costs);
+                    time.backward_collectives);
   return time;
 }
 
@@ -48,16 +48,29 @@ double exposed_s(const std::vector<CollectiveCost>& costs) {
 PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layout& layout,
                     const CostSource& source) {
   PieceTimes times;
-  double forward_s = 0.0, backward_s = 0.0;
+  PieceSeconds& rest = times.rest = source.pieces_s(piece, layout, program)[size_t(layout.recompute)];
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const OperatorTime& op = times.operators.emplace_back(time_of(program, i, piece, layout, source));
-    forward_s += op.forward_s;
-    backward_s += op.compute_s() - op.forward_s;
+    rest.forward_s -= op.forward_s;
+    rest.backward_s -= op.compute_s() - op.forward_s;
+    rest.input_gradient_s -= op.input_gradient_s + op.again * op.forward_s;
+    rest.weight_gradient_s -= op.weight_gradient_s;
   }
-  const PieceSeconds whole = source.pieces_s(piece, layout, program)[size_t(layout.recompute)];
-  times.forward_rest_s = whole.forward_s - forward_s;
-  times.backward_rest_s = whole.backward_s - backward_s;
   return times;
+}
+
+bool has_input_gradient(InstructionKind pass) {
+  return pass == InstructionKind::backward || pass == InstructionKind::input_gradient;
+}
+bool has_weight_gradient(InstructionKind pass) {
+  return pass == InstructionKind::backward || pass == InstructionKind::weight_gradient;
+}
+
+double seconds_of(const PieceSeconds& s, InstructionKind pass) {
+  return pass == InstructionKind::forward          ? s.forward_s
+         : pass == InstructionKind::backward       ? s.backward_s
+         : pass == InstructionKind::input_gradient ? s.input_gradient_s
+                                                   : s.weight_gradient_s;
 }
 
 std::string name_of_kind(size_t kind, bool mixed) {
@@ -70,17 +83,14 @@ std::string name_of_kind(size_t kind, bool mixed) {
 
 }  // namespace
 
-double PieceTimes::forward_s() const {
-  double sum = forward_rest_s;
-  for (const OperatorTime& op : operators) sum += op.forward_s + exposed_s(op.forward_costs);
-  return sum;
-}
-
-double PieceTimes::backward_s(bool recomputes) const {
-  double sum = backward_rest_s;
+double PieceTimes::seconds(InstructionKind pass, bool recomputes) const {
+  double sum = seconds_of(rest, pass);
   for (const OperatorTime& op : operators) {
-    sum += op.input_gradient_s + op.weight_gradient_s + exposed_s(op.backward_costs);
-    if (recomputes) sum += op.again * (op.forward_s + exposed_s(op.forward_costs));
+    const double forward_s = op.forward_s + exposed_s(op.forward_collectives);
+    if (pass == InstructionKind::forward) sum += forward_s;
+    if (has_input_gradient(pass)) sum += op.input_gradient_s + exposed_s(op.backward_collectives);
+    if (has_input_gradient(pass) && recomputes) sum += op.again * forward_s;
+    if (has_weight_gradient(pass)) sum += op.weight_gradient_s;
   }
   return sum;
 }
@@ -126,46 +136,33 @@ std::vector<PieceTimes> operator_times(const SearchProblem& problem, const Layou
 
 namespace {
 
-double peak_flop_per_s(const DeviceSpec& device, Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return device.fp32_flop_per_s;
-    case Precision::fp8:
-      return device.fp8_flop_per_s;
-    default:
-      return device.bf16_flop_per_s;
-  }
-}
-
 // "-" for nothing.
 std::string seconds_or_dash(double seconds) {
   return std::abs(seconds) < 1e-9 ? "-" : (seconds < 0 ? "-" : "") + format_seconds(std::abs(seconds));
 }
 
-std::string collective_name(const models::Collective& c, int64_t ranks) {
-  std::string kind = enum_name(c.kind);
+std::string collective_name(const CollectiveCost& c) {
+  std::string kind = enum_name(c.collective.kind);
   std::replace(kind.begin(), kind.end(), '_', '-');
-  return fmt::format("{} {} x{}", kind, format_bytes(double(c.bytes)), ranks);
+  return fmt::format("{} {} x{}", kind, format_bytes(double(c.collective.bytes)), c.ranks);
 }
 
 // Forward and backward, each once.
 std::string collective_names(const OperatorTime& op) {
   std::string text;
-  const auto add = [&](const models::Collectives& collectives, const std::vector<CollectiveCost>& costs,
-                       const char* when) {
-    for (size_t i = 0; i < collectives.size(); ++i) {
-      if (costs[i].ranks > 1)
-        text += (text.empty() ? "" : ", ") + (when + collective_name(collectives[i], costs[i].ranks));
+  const auto add = [&](const std::vector<CollectiveCost>& collectives, const char* when) {
+    for (const CollectiveCost& c : collectives) {
+      if (c.ranks > 1) text += (text.empty() ? "" : ", ") + (when + collective_name(c));
     }
   };
-  add(op.forward_collectives, op.forward_costs, "");
-  add(op.backward_collectives, op.backward_costs, "back ");
+  add(op.forward_collectives, "");
+  add(op.backward_collectives, "back ");
   return text;
 }
 
-double seconds_of(const std::vector<CollectiveCost>& costs) {
+double seconds_of(const std::vector<CollectiveCost>& collectives) {
   double sum = 0.0;
-  for (const CollectiveCost& c : costs) sum += c.seconds;
+  for (const CollectiveCost& c : collectives) sum += c.seconds;
   return sum;
 }
 
@@ -180,11 +177,12 @@ std::string table_of(const PieceTimes& piece, double peak) {
                         {"collectives"},
                         {"not hidden"},
                         {"which", reports::Align::left}});
-  const double whole = piece.forward_s() + piece.backward_s();
+  const double whole = piece.seconds(InstructionKind::forward) + piece.seconds(InstructionKind::backward);
   for (const OperatorTime& op : piece.operators) {
     const double again = 1.0 + op.again;
-    const double collectives = again * seconds_of(op.forward_costs) + seconds_of(op.backward_costs);
-    const double exposed = again * exposed_s(op.forward_costs) + exposed_s(op.backward_costs);
+    const double collectives =
+        again * seconds_of(op.forward_collectives) + seconds_of(op.backward_collectives);
+    const double exposed = again * exposed_s(op.forward_collectives) + exposed_s(op.backward_collectives);
     const double rate = op.compute_s() > 0 ? op.flop / op.compute_s() : 0.0;
     table.add_row(
         {op.name, seconds_or_dash(op.forward_s), seconds_or_dash(op.input_gradient_s + op.weight_gradient_s),
@@ -192,10 +190,10 @@ std::string table_of(const PieceTimes& piece, double peak) {
          rate > 0 ? format_flop_rate(rate) : "-", rate > 0 && peak > 0 ? format_percent(rate / peak) : "-",
          seconds_or_dash(collectives), seconds_or_dash(exposed), collective_names(op)});
   }
-  const double rest = piece.forward_rest_s + piece.backward_rest_s;
+  const double rest = piece.rest.forward_s + piece.rest.backward_s;
   if (std::abs(rest) > 1e-9) {
-    table.add_row({"beside its operators", seconds_or_dash(piece.forward_rest_s),
-                   seconds_or_dash(piece.backward_rest_s), "-", format_percent(rest / whole), "-", "-", "-",
+    table.add_row({"beside its operators", seconds_or_dash(piece.rest.forward_s),
+                   seconds_or_dash(piece.rest.backward_s), "-", format_percent(rest / whole), "-", "-", "-",
                    "-", ""});
   }
   return table.text();
@@ -209,11 +207,12 @@ std::string describe_operators(const SearchProblem& problem, const Layout& layou
   const bool mixed = problem.cluster.mixed();
   const DeviceSpec& device = mixed ? problem.cluster.groups.front().device : problem.cluster.device;
   if (mixed) text += fmt::format("  on {}\n", device.name);
-  const double peak = peak_flop_per_s(device, layout.precision);
+  const double peak = reports::peak_flop_per_s(device, layout.precision);
   for (const PieceTimes& piece : operator_times(problem, layout)) {
     text += fmt::format("\n{}{}: forward {}, backward {}\n", piece.name,
                         piece.count > 1 ? fmt::format(", {} of them", piece.count) : "",
-                        format_seconds(piece.forward_s()), format_seconds(piece.backward_s())) +
+                        format_seconds(piece.seconds(InstructionKind::forward)),
+                        format_seconds(piece.seconds(InstructionKind::backward))) +
             table_of(piece, peak);
   }
   return text;
@@ -227,56 +226,55 @@ class InnerLine {
   InnerLine(InstructionId id, double now_s, double stretch, std::vector<reports::InnerSpan>& spans)
       : id_(id), now_s_(now_s), stretch_(stretch), spans_(spans) {}
 
-  void forward(const PieceTimes& piece) {
-    for (const OperatorTime& op : piece.operators) forward(op, 1.0, op.name);
-    now_s_ += stretch_ * std::max(0.0, piece.forward_rest_s);
-  }
-  void backward(const PieceTimes& piece, bool recomputes) {
+  void add(const PieceTimes& piece, InstructionKind pass, bool recomputes) {
     for (const OperatorTime& op : piece.operators) {
-      if (recomputes && op.again > 0.0) forward(op, op.again, op.name + " again");
+      if (pass == InstructionKind::forward) forward(op, 1.0, op.name);
+      if (has_input_gradient(pass) && recomputes && op.again > 0.0) forward(op, op.again, op.name + " again");
     }
-    for (auto op = piece.operators.rbegin(); op != piece.operators.rend(); ++op)
-      add(op->name + " back", op->input_gradient_s + op->weight_gradient_s, op->backward_collectives,
-          op->backward_costs, 1.0);
-    now_s_ += stretch_ * std::max(0.0, piece.backward_rest_s);
+    for (auto op = piece.operators.rbegin(); op != piece.operators.rend(); ++op) {
+      if (has_input_gradient(pass)) {
+        const double weight_s = has_weight_gradient(pass) ? op->weight_gradient_s : 0.0;
+        add(op->name + " back", op->input_gradient_s + weight_s, op->backward_collectives, 1.0);
+      } else if (has_weight_gradient(pass) && op->weight_gradient_s > 0.0) {
+        add(op->name + " weight", op->weight_gradient_s, {}, 1.0);
+      }
+    }
+    now_s_ += stretch_ * std::max(0.0, seconds_of(piece.rest, pass));
   }
 
  private:
   void forward(const OperatorTime& op, double share, const std::string& name) {
-    add(name, op.forward_s * share, op.forward_collectives, op.forward_costs, share);
+    add(name, op.forward_s * share, op.forward_collectives, share);
   }
 
   // What gathers inputs comes before the operator, what sends results behind it, and the rest beside.
-  void add(const std::string& name, double compute_s, const models::Collectives& collectives,
-           const std::vector<CollectiveCost>& costs, double share) {
+  void add(const std::string& name, double compute_s, const std::vector<CollectiveCost>& collectives,
+           double share) {
     const auto is_beside = [](const CollectiveCost& c) { return c.exposed_s < c.seconds; };
-    for (size_t i = 0; i < costs.size(); ++i) {
-      if (!is_beside(costs[i]) && collectives[i].kind == models::CollectiveKind::all_gather)
-        collective(collectives[i], costs[i], share);
+    const auto gathers = [](const CollectiveCost& c) {
+      return c.collective.kind == models::CollectiveKind::all_gather;
+    };
+    for (const CollectiveCost& c : collectives) {
+      if (!is_beside(c) && gathers(c)) collective(c, share);
     }
     const double start_s = now_s_;
     double lost_s = 0.0;
-    for (size_t i = 0; i < costs.size(); ++i) {
-      if (!is_beside(costs[i])) continue;
-      lost_s += share * costs[i].exposed_s;
-      span(costs[i].kind, collective_name(collectives[i], costs[i].ranks), share * costs[i].seconds);
-      now_s_ += stretch_ * share * costs[i].seconds;
+    for (const CollectiveCost& c : collectives) {
+      if (!is_beside(c)) continue;
+      lost_s += share * c.exposed_s;
+      collective(c, share);
     }
-    now_s_ = start_s;
-    spans_.push_back({id_, reports::kOperators, name, now_s_, now_s_ + stretch_ * (compute_s + lost_s)});
-    now_s_ = spans_.back().end_s;
-    for (size_t i = 0; i < costs.size(); ++i) {
-      if (!is_beside(costs[i]) && collectives[i].kind != models::CollectiveKind::all_gather)
-        collective(collectives[i], costs[i], share);
+    now_s_ = start_s + stretch_ * (compute_s + lost_s);
+    spans_.push_back({id_, reports::kOperators, name, start_s, now_s_});
+    for (const CollectiveCost& c : collectives) {
+      if (!is_beside(c) && !gathers(c)) collective(c, share);
     }
   }
-  void collective(const models::Collective& c, const CollectiveCost& cost, double share) {
-    if (cost.seconds <= 0.0) return;
-    span(cost.kind, collective_name(c, cost.ranks), share * cost.seconds);
-    now_s_ += stretch_ * share * cost.seconds;
-  }
-  void span(CommunicationKind kind, std::string name, double seconds) {
-    spans_.push_back({id_, 1 + int(kind), std::move(name), now_s_, now_s_ + stretch_ * seconds});
+  void collective(const CollectiveCost& c, double share) {
+    if (c.seconds <= 0.0) return;
+    const double end_s = now_s_ + stretch_ * share * c.seconds;
+    spans_.push_back({id_, 1 + int(c.kind), collective_name(c), now_s_, end_s});
+    now_s_ = end_s;
   }
 
   const InstructionId id_;
@@ -294,8 +292,7 @@ std::vector<reports::InnerSpan> inner_spans(const SearchProblem& problem, const 
   std::vector<reports::InnerSpan> spans;
   for (InstructionId id = 0; id < program.size(); ++id) {
     const Instruction& i = program.instructions[size_t(id)];
-    const bool forward = i.kind == InstructionKind::forward;
-    if (i.micro_batch != 0 || (!forward && i.kind != InstructionKind::backward)) continue;
+    if (i.micro_batch != 0 || !i.is_compute()) continue;
     const StageContent& content = contents[size_t(i.stage)];
     const int64_t recomputed =
         layout.recomputed_layers.empty() ? content.layer_count : layout.recomputed_layers[size_t(i.stage)];
@@ -306,18 +303,11 @@ std::vector<reports::InnerSpan> inner_spans(const SearchProblem& problem, const 
                          l < recomputed);
     if (content.has_head) order.emplace_back(&pieces.head, false);
     double seconds = 0.0;
-    for (const auto& [piece, recomputes] : order)
-      seconds += forward ? piece->forward_s() : piece->backward_s(recomputes);
+    for (const auto& [piece, recomputes] : order) seconds += piece->seconds(i.kind, recomputes);
     const Span& span = timeline.spans[size_t(id)];
     InnerLine line(id, span.start_s, std::min(1.0, span.seconds() / seconds), spans);
-    if (!forward) std::reverse(order.begin(), order.end());
-    for (const auto& [piece, recomputes] : order) {
-      if (forward) {
-        line.forward(*piece);
-      } else {
-        line.backward(*piece, recomputes);
-      }
-    }
+    if (i.kind != InstructionKind::forward) std::reverse(order.begin(), order.end());
+    for (const auto& [piece, recomputes] : order) line.add(*piece, i.kind, recomputes);
   }
   return spans;
 }

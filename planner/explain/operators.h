@@ -10,6 +10,7 @@
 
 #include "models/piece_programs.h"
 #include "planner/cost/operator_collectives.h"
+#include "planner/cost/operator_pieces.h"
 #include "planner/search/problem.h"
 #include "reports/trace.h"
 
@@ -21,8 +22,7 @@ struct OperatorTime {
   double forward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;  // compute
   double again = 0.0;  // share of its forward that a backward runs again
   double flop = 0.0;   // of products and attention cores, forward and backward, that again included
-  models::Collectives forward_collectives, backward_collectives;
-  std::vector<CollectiveCost> forward_costs, backward_costs;  // of each of them
+  std::vector<CollectiveCost> forward_collectives, backward_collectives;
 
   double compute_s() const { return forward_s * (1.0 + again) + input_gradient_s + weight_gradient_s; }
 };
@@ -33,11 +33,11 @@ struct PieceTimes {
   int64_t count = 1;  // in the model
   std::vector<OperatorTime> operators;
   /// What the piece takes beside its operators one by one: a host that launches them too slowly, or a piece
-  /// that was timed as a whole. Forward, and backward whole.
-  double forward_rest_s = 0.0, backward_rest_s = 0.0;
+  /// that was timed as a whole.
+  PieceSeconds rest;
 
-  double forward_s() const;                         // with exposed collectives
-  double backward_s(bool recomputes = true) const;  // whole
+  /// Of a forward, a whole backward, an input gradient or a weight gradient, with exposed collectives.
+  double seconds(InstructionKind pass, bool recomputes = true) const;
 };
 
 /// Where the layout recomputes only some layers: of one that does.
@@ -46,8 +46,7 @@ std::vector<PieceTimes> operator_times(const SearchProblem& problem, const Layou
 /// A table of each piece's operators.
 std::string describe_operators(const SearchProblem& problem, const Layout& layout);
 
-/// Of the first micro-batch's forwards and whole backwards: operators, and collectives in streams of their
-/// own.
+/// Of the first micro-batch's instructions: operators, and collectives in streams of their own.
 std::vector<reports::InnerSpan> inner_spans(const SearchProblem& problem, const Layout& layout,
                                             const StepProgram& program, const Timeline& timeline);
 
