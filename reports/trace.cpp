@@ -11,9 +11,9 @@ namespace {
 constexpr const char* kStreamNames[kStreamCount] = {"compute",       "activations out", "activations in",
                                                     "gradients out", "gradients in",    "reduction"};
 
-constexpr const char* kTrackNames[kInnerTracks] = {"operators of micro-batch 0",
-                                                   "tensor-parallel collectives", "context-parallel exchange",
-                                                   "expert-parallel exchange"};
+constexpr const char* kTrackNames[kInnerTracks] = {
+    "operators of micro-batch 0", "tensor-parallel collectives", "context-parallel exchange",
+    "expert-parallel exchange", "data-parallel traffic by piece"};
 
 Json name_event(const char* what, int process, int thread, const std::string& name) {
   return {{"ph", "M"}, {"name", what}, {"pid", process}, {"tid", thread}, {"args", {{"name", name}}}};

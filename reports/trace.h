@@ -20,7 +20,7 @@ struct InnerSpan {
   std::string name;
   double start_s = 0.0, end_s = 0.0;
 };
-inline constexpr int kOperators = 0, kInnerTracks = 4;
+inline constexpr int kOperators = 0, kInnerTracks = 5;
 
 /// Chrome trace events, which Perfetto loads: one process per timeline and pipeline rank, one thread per
 /// stream, and the rank's memory as a counter. `inside`: of the first timeline.

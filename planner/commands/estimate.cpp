@@ -14,6 +14,7 @@
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
+#include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
 
@@ -206,6 +207,10 @@ void score(const PlanOptions& o, const Plan* given) {
   if (!o.out.json) {
     text = describe_estimate(problem, plan, candidate) + describe_cost(o.cost, plan);
     if (o.operators) text += "\n" + describe_operators(problem, layout);
+    if (o.streams) {
+      const Evaluation& whole = candidate.evaluation;
+      text += "\n" + describe_streams(simulate_streams(problem, layout, whole.program), whole.step_time_s);
+    }
     text += advice(problem, candidate);
   }
   write_outputs(o.out, plan, text, o.cost, &problem);
@@ -222,6 +227,9 @@ std::function<int()> add_estimate(CLI::App& app) {
   command->add_flag(
       "--operators", o->problem.operators,
       "Print what a forward and a backward are made of: operators, their speed, and collectives");
+  command->add_flag(
+      "--streams", o->problem.streams,
+      "Simulate the step operator by operator: what each stream does, alone and beside compute");
   declare_outputs(*command, o->problem.out);
   declare_cost(*command, o->problem.cost);
   return [command, o] {

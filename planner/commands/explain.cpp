@@ -7,12 +7,15 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "core/error.h"
+#include "core/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
+#include "planner/explain/streams.h"
 #include "planner/explain/why_not.h"
 
 namespace mpt::planner {
@@ -20,7 +23,7 @@ namespace {
 
 struct ExplainOptions {
   std::string plan, profile, kernels, why_not;
-  bool operators = false;
+  bool operators = false, streams = false;
   CostOptions cost;
 };
 
@@ -93,9 +96,20 @@ Candidate chosen(const SearchProblem& problem, const Plan& plan) {
   return c;
 }
 
+std::string streams_of(const SearchProblem& problem, const Plan& plan) {
+  const StepProgram program = program_of(plan);
+  const std::vector<double> durations = estimate(problem, plan.layout).cost.durations(program);
+  const double whole_s = step_time_s(simulate(program, durations, contention_of(problem, plan.layout)));
+  std::string text;
+  if (std::abs(whole_s / plan.prediction.step_time_s - 1.0) > 1e-6)
+    text = fmt::format("Prices have changed since the plan was made; its step takes {} now.\n",
+                       format_seconds(whole_s));
+  return text + describe_streams(simulate_streams(problem, plan.layout, program), whole_s);
+}
+
 void run(const ExplainOptions& o) {
   const Plan plan = load_plan(o.plan);
-  if (o.why_not.empty() && !o.operators) {
+  if (o.why_not.empty() && !o.operators && !o.streams) {
     fmt::print("{}{}", describe_plan(plan), describe_cost(o.cost, plan));
     return;
   }
@@ -103,8 +117,9 @@ void run(const ExplainOptions& o) {
   const SearchProblem& problem = prepared->problem;
   fmt::print("The plan is {}\n", describe_prediction(plan));
   if (o.operators) fmt::print("\n{}", describe_operators(problem, plan.layout));
+  if (o.streams) fmt::print("\n{}", streams_of(problem, plan));
   if (!o.why_not.empty())
-    fmt::print("{}Why not {}?\n{}", o.operators ? "\n" : "", o.why_not,
+    fmt::print("{}Why not {}?\n{}", o.operators || o.streams ? "\n" : "", o.why_not,
                why_not(problem, chosen(problem, plan)));
 }
 
@@ -117,6 +132,9 @@ std::function<int()> add_explain(CLI::App& app) {
   command->add_option("--why-not", o->why_not, "Another kind of layout, such as tp=8,pp=4 or schedule=gpipe");
   command->add_flag("--operators", o->operators,
                     "What a forward and a backward are made of: operators, their speed, and collectives");
+  command->add_flag(
+      "--streams", o->streams,
+      "Simulate the step operator by operator: what each stream does, alone and beside compute");
   command->add_option("--profile", o->profile, "The profile that the plan was made with, if it was");
   command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with, if it was");
   declare_cost(*command, o->cost);

@@ -12,7 +12,7 @@
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/operators.h"
+#include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
 #include "planner/search/search.h"
 #include "reports/html.h"
@@ -98,6 +98,19 @@ void check_outputs(const OutputOptions& o) {
   }
 }
 
+// With what is inside instructions, where the problem is at hand that prices it.
+void write_trace(const std::string& file, const Plan& plan, const StepProgram& program,
+                 const Timeline& timeline, const SearchProblem* problem) {
+  std::string trace;
+  if (problem != nullptr && stream_tasks(*problem, plan.layout, program) <= kMostTasks) {
+    const StreamStep step = simulate_streams(*problem, plan.layout, program);
+    trace = reports::trace_json(program, {{"predicted", step.timeline}}, inner_spans(step));
+  } else {
+    trace = reports::trace_json(program, {{"predicted", timeline}});
+  }
+  write_file_atomically(file, trace);
+}
+
 void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,
                      const CostOptions& cost, const SearchProblem* problem) {
   if (!o.output.empty()) save_plan(plan, o.output);
@@ -113,13 +126,7 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
       }
       write_file_atomically(o.report, reports::plan_report(plan, program, timeline, facts));
     }
-    if (!o.trace.empty()) {
-      std::vector<reports::InnerSpan> inside;
-      // Stages of a mixed cluster lie on devices of their own.
-      if (problem != nullptr && !plan.cluster.mixed())
-        inside = inner_spans(*problem, plan.layout, program, timeline);
-      write_file_atomically(o.trace, reports::trace_json(program, {{"predicted", timeline}}, inside));
-    }
+    if (!o.trace.empty()) write_trace(o.trace, plan, program, timeline, problem);
   }
   fmt::print("{}", text);
   if (o.json) return;

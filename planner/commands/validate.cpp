@@ -27,7 +27,7 @@ namespace {
 
 struct ValidateOptions {
   std::string file, html, family, calibration;
-  bool json = false, quiet = false;
+  bool json = false, quiet = false, streams = false;
 };
 
 struct Checked {
@@ -45,7 +45,7 @@ struct Checked {
   }
 };
 
-Checked check(const Json& json, size_t index, const Calibration& calibration) {
+Checked check(const Json& json, size_t index, const Calibration& calibration, bool streams) {
   Checked checked;
   const std::string where = fmt::format("/{}", index);
   if (json.is_object() && json.contains("id") && json["id"].is_string())
@@ -54,7 +54,7 @@ Checked check(const Json& json, size_t index, const Calibration& calibration) {
     checked.run.id = where;
   try {
     checked.run = read_run_record(json, where);
-    checked.prediction = predict_run(checked.run, calibration);
+    checked.prediction = predict_run(checked.run, calibration, streams);
   } catch (const std::exception& error) {
     // One record that this program cannot handle must not cost the others.
     checked.skipped = error.what();
@@ -285,7 +285,7 @@ std::vector<Checked> check_all(const Json& file, const ValidateOptions& o, const
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t i = next++; i < found.size() && !stop_requested(); i = next++) {
-      if (wanted(file[i], o.family)) found[i] = check(file[i], i, calibration);
+      if (wanted(file[i], o.family)) found[i] = check(file[i], i, calibration, o.streams);
     }
   };
   std::vector<std::jthread> threads;
@@ -335,6 +335,7 @@ std::function<int()> add_validate(CLI::App& app) {
   command->add_option("--calibration", o->calibration,
                       "File with other values for constants of the cost model");
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
+  command->add_flag("--streams", o->streams, "Simulate each step operator by operator, which takes longer");
   command->add_flag("--json", o->json, "Print JSON instead of tables");
   return [o] { return run(*o); };
 }

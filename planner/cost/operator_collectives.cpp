@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/cost/operator_collectives.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/quantity.h"
 #include "planner/cost/step_cost.h"
 
 namespace mpt::planner {
@@ -37,30 +42,38 @@ CommunicationKind kind_of(CollectiveGroup group) {
 
 }  // namespace
 
-void price_collectives(const models::Collectives& collectives, const models::Operator& op,
-                       const Layout& layout, profiler::Phase phase, bool whole, const CostSource& source,
-                       std::vector<CollectiveCost>& costs) {
+std::string collective_name(const CollectiveCost& cost) {
+  std::string kind = enum_name(cost.collective.kind);
+  std::replace(kind.begin(), kind.end(), '_', '-');
+  return fmt::format("{} {} x{}", kind, format_bytes(double(cost.collective.bytes)), cost.ranks);
+}
+
+ComputeBeside price_collectives(const models::Collectives& collectives, const models::Operator& op,
+                                const Layout& layout, profiler::Phase phase, bool whole,
+                                const CostSource& source, std::vector<CollectiveCost>& costs) {
   costs.clear();
   const auto ranks = double(layout.tensor);
   const bool product = op.shape.kind == models::OperatorKind::linear;  // they alone are cut into pieces
-  double hides = 1.0, all_beside = 0.0;                                // `hides`: share of the compute
+  ComputeBeside beside{1.0, layout.overlap_tensor ? source.pipelined_overlap_share() : kOverlapShare};
+  double all_beside = 0.0;
   for (const Collective& c : collectives) {
     const GroupPlace place = place_of(c.group, layout);
     const double seconds = source.collective_s(c.kind, c.bytes, place);
     const bool pipelined = layout.overlap_tensor && product && c.group == CollectiveGroup::tensor;
     // Cut into one piece per rank, all but the first piece run beside the product of the one before.
-    if (pipelined && !c.beside) hides = (ranks - 1.0) / ranks;
+    if (pipelined && !c.beside) beside.share = (ranks - 1.0) / ranks;
     double apart = c.beside || pipelined ? 0.0 : seconds;
     // A rank's own rows are scattered last, which no rank waits for; of an all-reduce every piece is waited
     // for, the last with nothing beside it.
     if (pipelined && c.kind == CollectiveKind::all_reduce && !whole) apart = seconds / ranks;
     all_beside += seconds - apart;
-    costs.push_back({c, kind_of(c.group), place.ranks, seconds, apart});
+    costs.push_back({c, kind_of(c.group), place.ranks, seconds, apart, apart});
   }
-  if (all_beside <= 0.0) return;
-  const double lost = layout.overlap_tensor ? source.pipelined_overlap_share() : kOverlapShare;
-  const double exposed = exposed_s(all_beside, hides * source.operator_s(op.shape, phase), lost) / all_beside;
-  for (CollectiveCost& c : costs) c.exposed_s += (c.seconds - c.exposed_s) * exposed;
+  if (all_beside <= 0.0) return beside;
+  const double compute_s = beside.share * source.operator_s(op.shape, phase);
+  const double exposed = exposed_s(all_beside, compute_s, beside.lost) / all_beside;
+  for (CollectiveCost& c : costs) c.exposed_s += (c.seconds - c.apart_s) * exposed;
+  return beside;
 }
 
 bool backward_collectives_alike(const Layout& layout) {

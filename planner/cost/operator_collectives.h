@@ -4,6 +4,7 @@
 // Tensor-, context- and expert-parallel collectives beside one operator, and how much of them its compute
 // does not hide.
 
+#include <string>
 #include <vector>
 
 #include "core/plan.h"
@@ -16,14 +17,24 @@ struct CollectiveCost {
   CommunicationKind kind = CommunicationKind::tensor;
   int64_t ranks = 1;
   double seconds = 0.0;
+  double apart_s = 0.0;    // of them, with no compute beside
   double exposed_s = 0.0;  // that the operator takes longer for it
+};
+
+/// "all-gather 32 MiB x8".
+std::string collective_name(const CollectiveCost& cost);
+
+/// The compute that the collectives of one operator run beside.
+struct ComputeBeside {
+  double share = 1.0;  // of the operator's compute
+  double lost = 0.0;   // of the time beside it, what compute loses
 };
 
 /// Writes the cost of each of `collectives`, which `op` has in `phase`, to `costs`. `whole`: whether the
 /// weight gradient follows the input gradient at once, so that a sum runs beside that, too.
-void price_collectives(const models::Collectives& collectives, const models::Operator& op,
-                       const Layout& layout, profiler::Phase phase, bool whole, const CostSource& source,
-                       std::vector<CollectiveCost>& costs);
+ComputeBeside price_collectives(const models::Collectives& collectives, const models::Operator& op,
+                                const Layout& layout, profiler::Phase phase, bool whole,
+                                const CostSource& source, std::vector<CollectiveCost>& costs);
 
 /// Whether a backward's collectives cost the same, weight gradients at once or apart.
 bool backward_collectives_alike(const Layout& layout);

@@ -74,18 +74,32 @@ class Reduction {
   const CostSource& source_;
 };
 
-// A collective of one layer of `layers` can run beside the compute of the others.
-double layerwise_exposed_s(double communication_s, double compute_s, int64_t layers, bool overlap,
-                           double share) {
+// Pieces of a stage send one by one, each beside the compute of the others: all but the one that is first to
+// gather or last to reduce. `alone`: its share of the traffic.
+double piecewise_exposed_s(double communication_s, double compute_s, int64_t pieces, double alone,
+                           bool overlap, double lost) {
   if (!overlap || communication_s <= 0.0) return communication_s;
-  const double others = double(layers - 1) / double(layers);
-  return communication_s / double(layers) + exposed_s(communication_s * others, compute_s * others, share);
+  const double others = double(pieces - 1) / double(pieces);
+  return communication_s * alone + exposed_s(communication_s * (1.0 - alone), compute_s * others, lost);
 }
 
 // Behind each of which a collective can start.
-int64_t layers_of(const StageKind& kind) {
+int64_t pieces_in(const StageKind& kind) {
   return std::max<int64_t>(1, kind.layer_count() + (kind.embedding ? 1 : 0) + (kind.head ? 1 : 0));
 }
+
+// Of a stage's parameters, those of its lowest and its highest piece.
+struct EndShares {
+  EndShares(const models::StagePieces& pieces, const StageKind& kind, int64_t parameters) {
+    const auto share = [&](bool has, const models::StagePieces::Piece& piece) {
+      return has ? std::min(1.0, double(piece.parameters.total()) / double(std::max<int64_t>(1, parameters)))
+                 : 1.0 / double(pieces_in(kind));
+    };
+    lowest = share(kind.embedding, pieces.embedding());
+    highest = share(kind.head, pieces.head());
+  }
+  double lowest, highest;
+};
 
 template <class F>
 double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
@@ -234,7 +248,7 @@ StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kin
   const CostSource& source = *devices_.sources[device];
   const PieceCost piece = devices_.pieces[device].stage(kind, recompute);
   const StateCost& state = state_cost(device, kind);
-  const int64_t layers = layers_of(kind);
+  const int64_t pieces = pieces_in(kind);
   PricedStage stage;
   const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
   const auto inside = [&](InstructionKind i, const InsideCompute& collectives, double sharding) {
@@ -244,33 +258,42 @@ StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kin
   const bool prefetch = layout_.overlap_parameter_gather, early = layout_.overlap_gradient_reduce;
   const double share_lost = source.overlap_share(data_group(layout_));
   const auto [gather, scatter] = state.traffic;
-  const double in_forward = layerwise_exposed_s(gather, piece.forward_s, layers, prefetch, share_lost);
-  const double again = layerwise_exposed_s(gather, piece.input_gradient_s, layers, prefetch, share_lost);
+  const EndShares ends(pieces_, kind, state.share.total());
+  const double in_forward =
+      piecewise_exposed_s(gather, piece.forward_s, pieces, ends.lowest, prefetch, share_lost);
+  const double again =
+      piecewise_exposed_s(gather, piece.input_gradient_s, pieces, ends.highest, prefetch, share_lost);
   const double gradient_s = std::max(piece.backward_s, piece.input_gradient_s + piece.weight_gradient_s);
-  const double out = layerwise_exposed_s(scatter, gradient_s, layers, early, share_lost);
+  const double out = piecewise_exposed_s(scatter, gradient_s, pieces, ends.lowest, early, share_lost);
+  double in_backward = again + out;
+  if (prefetch && early && gather > 0.0 && scatter > 0.0) {
+    // Both on the same links: the compute that hides one hides nothing of the other.
+    const double alone = (gather * ends.highest + scatter * ends.lowest) / (gather + scatter);
+    in_backward = piecewise_exposed_s(gather + scatter, piece.backward_s, pieces, alone, true, share_lost);
+  }
   set(InstructionKind::forward, piece.forward_s + in_forward);
   inside(InstructionKind::forward, piece.forward_collective, in_forward);
-  set(InstructionKind::backward, piece.backward_s + again + out);
-  inside(InstructionKind::backward, piece.backward_collective, again + out);
+  set(InstructionKind::backward, piece.backward_s + in_backward);
+  inside(InstructionKind::backward, piece.backward_collective, in_backward);
   set(InstructionKind::input_gradient, piece.input_gradient_s + again);
   inside(InstructionKind::input_gradient, piece.input_gradient_collective, again);
   set(InstructionKind::weight_gradient, piece.weight_gradient_s + out);
   inside(InstructionKind::weight_gradient, {}, out);
-  if (part_ == Part::whole_step) add_step_end(stage, piece, layers, share_lost, state);
+  if (part_ == Part::whole_step) add_step_end(stage, piece, pieces, ends.lowest, share_lost, state);
   return stage;
 }
 
-void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_t layers, double share_lost,
-                              const StateCost& state) const {
+void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_t pieces, double alone,
+                              double share_lost, const StateCost& state) const {
   const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
   set(InstructionKind::reduce_gradient,
       layout_.zero >= 2 ? state.reduction_s
-                        : layerwise_exposed_s(state.reduction_s, piece.backward_s, layers,
+                        : piecewise_exposed_s(state.reduction_s, piece.backward_s, pieces, alone,
                                               layout_.overlap_gradient_reduce, share_lost));
   set(InstructionKind::optimizer_step, state.optimizer_s);
   if (layout_.gathers_after_step())
     set(InstructionKind::gather_parameters,
-        layerwise_exposed_s(state.gather_s, piece.forward_s, layers, layout_.overlap_parameter_gather,
+        piecewise_exposed_s(state.gather_s, piece.forward_s, pieces, alone, layout_.overlap_parameter_gather,
                             share_lost));
 }
 
@@ -376,23 +399,26 @@ void StepPricer::price(const StageKinds& stages, Recompute recompute, KindCosts&
 // Where several devices hold the stage, of the slowest for each.
 StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
   constexpr double kEndless = std::numeric_limits<double>::max();  // infinity times 0 is no number
-  const int64_t layers = layers_of(kind);
+  const int64_t pieces = pieces_in(kind);
   KindSharding most;
   for (size_t d = 0; d < devices_.sources.size(); ++d) {
     if (devices_.sources.size() > 1 && !(kind.devices >> d & 1)) continue;
     const StateCost& state = state_cost(d, kind);
     const double share_lost = devices_.sources[d]->overlap_share(data_group(layout_));
-    const auto shown = [&](double seconds, bool overlap) {
-      return layerwise_exposed_s(seconds, kEndless, layers, overlap, share_lost);
+    const EndShares ends(pieces_, kind, state.share.total());
+    const auto shown = [&](double seconds, double alone, bool overlap) {
+      return piecewise_exposed_s(seconds, kEndless, pieces, alone, overlap, share_lost);
     };
     const bool prefetch = layout_.overlap_parameter_gather, early = layout_.overlap_gradient_reduce;
-    const double gathers_s = 2.0 * shown(state.traffic.gather_s, prefetch);
+    const double gathers_s = shown(state.traffic.gather_s, ends.lowest, prefetch) +
+                             shown(state.traffic.gather_s, ends.highest, prefetch);
     most.gathers_s = std::max(most.gathers_s, gathers_s);
-    most.traffic_s = std::max(most.traffic_s, gathers_s + shown(state.traffic.scatter_s, early));
+    most.traffic_s = std::max(most.traffic_s, gathers_s + shown(state.traffic.scatter_s, ends.lowest, early));
     most.reduction_s =
-        std::max(most.reduction_s, layout_.zero >= 2 ? state.reduction_s : shown(state.reduction_s, early));
+        std::max(most.reduction_s,
+                 layout_.zero >= 2 ? state.reduction_s : shown(state.reduction_s, ends.lowest, early));
     most.optimizer_s = std::max(most.optimizer_s, state.optimizer_s);
-    most.gather_s = std::max(most.gather_s, shown(state.gather_s, prefetch));
+    most.gather_s = std::max(most.gather_s, shown(state.gather_s, ends.lowest, prefetch));
   }
   return most;
 }

@@ -81,6 +81,8 @@ class StepPricer {
   void price(const StageKinds& stages, Recompute recompute, KindCosts& costs);
   /// Whatever the recompute. `best_rate`: at which compute advances at most.
   RestOfStep least_rest(const StageKinds& stages, double best_rate);
+  /// Of a stage of `kind` on one of its devices.
+  const StateCost& state_cost(size_t device, const StageKind& kind);
 
  private:
   // Of one stage: per micro-batch, and behind them, as far as compute cannot hide it.
@@ -93,13 +95,12 @@ class StepPricer {
   };
 
   models::ParameterShare parameters(const StageKind& kind) const;
-  const StateCost& state_cost(size_t device, const StageKind& kind);
   PricedStage price(const StageKind& kind, Recompute recompute);
   KindSharding least_sharding(const StageKind& kind);
   double reduce_norm_s(const StageKinds& stages);
   PricedStage price_on(size_t device, const StageKind& kind, Recompute recompute);
-  void add_step_end(PricedStage& stage, const PieceCost& piece, int64_t layers, double share_lost,
-                    const StateCost& state) const;
+  void add_step_end(PricedStage& stage, const PieceCost& piece, int64_t pieces, double alone,
+                    double share_lost, const StateCost& state) const;
   double transfer_s(const StageKinds& stages, size_t from, size_t to);
   double norm_s(const StageKinds& stages);
   double tied_embedding_s(bool apart) const;
@@ -120,7 +121,7 @@ class StepPricer {
   double norm_meeting_s_ = -1.0;  // of all ranks
   StateCosts own_states_;
   StateCosts& states_;
-  size_t last_state_ = 0;  // index of the one asked for last
+  size_t last_state_ = 0;                       // index of the one asked for last
   std::vector<models::ParameterShare> shares_;  // by kind of stage, like the next
   std::vector<StageCost> costs_;
 };

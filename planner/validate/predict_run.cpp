@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "planner/memory/memory_model.h"
+#include "planner/explain/streams.h"
 #include "planner/search/evaluate.h"
 #include "planner/validate/run_layout.h"
 #include "planner/validate/run_memory.h"
@@ -59,7 +60,7 @@ void recompute_no_more_than_needed(const SearchProblem& problem, Layout& layout)
 
 }  // namespace
 
-RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) {
+RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, bool streams) {
   SearchProblem problem;
   std::vector<std::string> filled;
   problem.model = run.model;
@@ -103,6 +104,9 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration) 
     if (!run.recompute && layout.recompute == Recompute::full) recompute_no_more_than_needed(problem, layout);
     Candidate candidate{estimate(problem, layout), {}};
     candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
+    if (streams)
+      candidate.evaluation.step_time_s =
+          step_time_s(simulate_streams(problem, layout, candidate.evaluation.program).timeline);
     const int64_t offloaded = offload_activations(run, problem, candidate.estimate, candidate.evaluation);
     const Evaluation& evaluation = candidate.evaluation;
     const bool fits = !evaluation.rejection;

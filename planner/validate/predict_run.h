@@ -26,6 +26,8 @@ struct RunPrediction {
 
 /// Simulates the run's own layout; what was not published is tried in all its likely values, of which the
 /// fastest that fits stands. Throws UserError with the reason why the run cannot be predicted.
-RunPrediction predict_run(const RunRecord& run, const Calibration& calibration = kCalibration);
+/// `streams`: the step operator by operator (explain/streams.h).
+RunPrediction predict_run(const RunRecord& run, const Calibration& calibration = kCalibration,
+                          bool streams = false);
 
 }  // namespace mpt::planner

@@ -257,6 +257,10 @@ def plan_commands(folder, base, profile):
            "attention.qkv", "all-gather", "not hidden", "Better")
     if "tensor-parallel collectives" not in open(inside).read():
         FAILURES.append("estimate, operators: no collectives in the trace")
+    expect("estimate, streams", run("mpt-plan", "estimate", *eight, "--tp", 4, "--sp", "on", "--streams"), 0,
+           "operator by operator", "tensor-parallel", "none of them", "Better")
+    expect("estimate, too large for streams", run("mpt-plan", "estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--tp", 8, "--streams", "--global-batch", 100000), 2,
+           "million tasks in a step", "fewer micro-batches")
     expect("estimate, does not divide", run("mpt-plan", "estimate", *eight, "--tp", 3), 2, "heads 32 does not divide by tensor 3")
     expect("estimate, more ranks than devices", run("mpt-plan", "estimate", *eight, "--tp", 8, "--pp", 4), 2, "at most the 8 devices")
     expect("estimate, chunks that the schedule lacks", run("mpt-plan", "estimate", *eight, "--pp", 2, "--schedule", "zb-v", "--chunks", 3), 2, "--chunks")
@@ -270,6 +274,7 @@ def plan_commands(folder, base, profile):
     for kind in ("tpp=8", "tp", "tp=", "", "tp=two", "schedule=1f2b"):
         expect(f"explain, --why-not {kind}", run("mpt-plan", "explain", gpu_plan, f"--why-not={kind}"), 2, "--why-not" if "two" not in kind and "1f2b" not in kind else "expected")
     expect("explain, operators", run("mpt-plan", "explain", gpu_plan, "--operators"), 0, "attention.qkv", "of peak", "head and loss: forward")
+    expect("explain, streams", run("mpt-plan", "explain", gpu_plan, "--streams"), 0, "operator by operator", "beside compute", "none of them")
     expect("explain, plan missing", run("mpt-plan", "explain", "/no/plan.json"), 2, "/no/plan.json")
     run("mpt-plan", *base, "-o", cpu_plan)
     expect("explain, profile missing", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2"), 2, "--profile", "digest")
@@ -554,6 +559,7 @@ def published_runs(folder):
     page = open(f"{folder}/accuracy.html").read()
     if "<svg" not in page or "seqpar-22b" not in page or "http://" in page.replace("http://www.w3.org", ""):
         FAILURES.append("validate --html: no plot, no run, or something loaded from elsewhere")
+    expect("validate, streams", run("mpt-plan", "validate", runs, "--streams", "--summary"), 0, "all", "median")
     report = json.loads(run("mpt-plan", "validate", runs, "--json").stdout)
     only = report["runs"][0]
     if not (0.8 < only["predicted_iter_time_s"] / 1.1 < 1.2) or only["skipped"] is not None or report["summary"]["all"]["all"]["time"]["runs"] != 1:

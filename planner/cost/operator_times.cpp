@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/operator_times.h"
+
+#include <algorithm>
+
+#include "planner/cost/operator_pieces.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::LayerKinds;
+using models::OperatorKind;
+using profiler::Phase;
+using profiler::Piece;
+
+OperatorTime time_of(const models::LayerProgram& program, size_t index, Piece piece, const Layout& layout,
+                     const CostSource& source) {
+  const models::Operator& op = program.operators[index];
+  OperatorTime time;
+  time.name = op.name;
+  time.forward_s = source.operator_s(op.shape, Phase::forward);
+  time.input_gradient_s = source.operator_s(op.shape, Phase::input_gradient);
+  time.weight_gradient_s = source.operator_s(op.shape, Phase::weight_gradient);
+  if (piece == Piece::layer) time.again = recomputed_share(program, index, layout.recompute);
+  const OperatorKind kind = op.shape.kind;
+  if (kind == OperatorKind::linear || kind == OperatorKind::expert_linear || kind == OperatorKind::attention)
+    time.flop = models::forward_flop(op.shape) * (1.0 + time.again) + models::input_gradient_flop(op.shape) +
+                models::weight_gradient_flop(op.shape);
+  const auto price = [&](const models::Collectives& collectives, Phase phase, bool whole,
+                         OperatorCollectives& into) {
+    into.beside = price_collectives(collectives, op, layout, phase, whole, source, into.costs);
+  };
+  price(op.forward_collectives, Phase::forward, false, time.forward);
+  price(op.backward_collectives, Phase::input_gradient, true, time.backward);
+  price(op.backward_collectives, Phase::input_gradient, false, time.split_backward);
+  return time;
+}
+
+constexpr InstructionKind kPasses[] = {InstructionKind::forward, InstructionKind::backward,
+                                       InstructionKind::input_gradient, InstructionKind::weight_gradient};
+
+double& seconds_of(PieceSeconds& s, InstructionKind pass) {
+  return pass == InstructionKind::forward          ? s.forward_s
+         : pass == InstructionKind::backward       ? s.backward_s
+         : pass == InstructionKind::input_gradient ? s.input_gradient_s
+                                                   : s.weight_gradient_s;
+}
+
+PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layout& layout,
+                    const CostSource& source) {
+  PieceTimes times;
+  times.parameters = models::parameter_share(program);
+  const std::array<PieceSeconds, 3> whole = source.pieces_s(piece, layout, program);
+  for (size_t i = 0; i < program.operators.size(); ++i)
+    times.operators.push_back(time_of(program, i, piece, layout, source));
+  for (const bool recomputes : {false, true}) {
+    PieceSeconds& rest = times.rest[size_t(recomputes)];
+    rest = whole[size_t(recomputes ? layout.recompute : Recompute::none)];
+    for (const InstructionKind pass : kPasses) seconds_of(rest, pass) -= times.operators_s(pass, recomputes);
+  }
+  return times;
+}
+
+std::string name_of_kind(size_t kind, bool mixed) {
+  if (!mixed) return "decoder layer";
+  const char* const names[LayerKinds::kCount] = {
+      "decoder layer without experts", "decoder layer with experts",
+      "decoder layer without experts, windowed", "decoder layer with experts, windowed"};
+  return names[kind];
+}
+
+}  // namespace
+
+double OperatorCollectives::seconds() const {
+  double sum = 0.0;
+  for (const CollectiveCost& c : costs) sum += c.seconds;
+  return sum;
+}
+
+double OperatorCollectives::exposed_s() const {
+  double sum = 0.0;
+  for (const CollectiveCost& c : costs) sum += c.exposed_s;
+  return sum;
+}
+
+bool has_input_gradient(InstructionKind pass) {
+  return pass == InstructionKind::backward || pass == InstructionKind::input_gradient;
+}
+bool has_weight_gradient(InstructionKind pass) {
+  return pass == InstructionKind::backward || pass == InstructionKind::weight_gradient;
+}
+
+double seconds_of(const PieceSeconds& seconds, InstructionKind pass) {
+  PieceSeconds copy = seconds;
+  return seconds_of(copy, pass);
+}
+
+double PieceTimes::operators_s(InstructionKind pass, bool recomputes) const {
+  double sum = 0.0;
+  for (const OperatorTime& op : operators) {
+    if (pass == InstructionKind::forward) sum += op.forward_s;
+    if (has_input_gradient(pass)) sum += op.input_gradient_s + (recomputes ? op.again * op.forward_s : 0.0);
+    if (has_weight_gradient(pass)) sum += op.weight_gradient_s;
+  }
+  return sum;
+}
+
+double PieceTimes::seconds(InstructionKind pass, bool recomputes) const {
+  double sum = operators_s(pass, recomputes) + seconds_of(rest[size_t(recomputes)], pass);
+  for (const OperatorTime& op : operators) {
+    if (pass == InstructionKind::forward) sum += op.forward.exposed_s();
+    if (has_input_gradient(pass))
+      sum += (has_weight_gradient(pass) ? op.backward : op.split_backward).exposed_s() +
+             (recomputes ? op.again * op.forward.exposed_s() : 0.0);
+  }
+  return sum;
+}
+
+ModelPieces piece_times(models::PiecePrograms& programs, const CostSource& source) {
+  const Layout& layout = programs.layout();
+  const LayerKinds::Counts& counts = programs.kinds()->all();
+  const bool mixed = std::count(counts.begin(), counts.end(), 0) < ptrdiff_t(counts.size()) - 1;
+  ModelPieces pieces;
+  for (size_t kind = 0; kind < counts.size(); ++kind) {
+    if (counts[kind] == 0) continue;
+    PieceTimes& layer = pieces.layers[kind] = times_of(programs.layer(kind), Piece::layer, layout, source);
+    layer.name = name_of_kind(kind, mixed);
+    layer.count = counts[kind];
+  }
+  pieces.embedding = times_of(programs.embedding(), Piece::embedding, layout, source);
+  pieces.embedding.name = "embedding";
+  pieces.head = times_of(programs.last_stage(), Piece::head, layout, source);
+  pieces.head.name = "head and loss";
+  return pieces;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A step simulated operator by operator against the same step of whole instructions.
+
+#include "planner/explain/streams.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "planner/cost/operator_times.h"
+#include "tests/planner/priced_layouts.h"
+
+namespace mpt::planner {
+namespace {
+
+using test::layout_of;
+using test::Priced;
+using test::priced_layouts;
+
+// Nothing data-parallel, or what there is of it runs beside nothing.
+std::deque<Priced> without_overlap() {
+  std::deque<Priced> priced = priced_layouts();
+  priced.emplace_back("llama3-8b", "dgx-h100:1", layout_of(2, 4, Recompute::selective));
+  Layout some = layout_of(2, 4, Recompute::full);
+  some.recomputed_layers = {4, 3, 0, 1};
+  priced.emplace_back("llama3-8b", "dgx-h100:1", some);
+  for (const char* schedule : {"zb-h1", "zb-v", "dualpipe-v", "interleaved", "gpipe"}) {
+    Layout split = layout_of(2, 4, Recompute::none);
+    split.schedule = schedule;
+    if (split.schedule != "zb-h1" && split.schedule != "gpipe") split.chunks = 2;
+    priced.emplace_back("llama3-8b", "dgx-h100:1", split);
+  }
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    Layout sharded = layout_of(2, 2, Recompute::none);
+    sharded.data = 4;
+    sharded.zero = zero;
+    sharded.shard = sharded.data;
+    priced.emplace_back("llama3-8b", "dgx-h100:2", sharded);
+  }
+  return priced;
+}
+
+// With the same for each ZeRO stage, early reduction and gathering ahead.
+std::deque<Priced> with_overlap() {
+  std::deque<Priced> priced;
+  for (const int64_t zero : {0, 1, 2, 3}) {
+    for (const int64_t pipeline : {1, 2, 4}) {
+      Layout sharded = layout_of(2, pipeline, Recompute::none);
+      sharded.data = 8 / pipeline;
+      sharded.zero = zero;
+      sharded.shard = sharded.data;
+      sharded.overlap_gradient_reduce = true;
+      sharded.overlap_parameter_gather = zero > 0;
+      priced.emplace_back("llama3-8b", "dgx-h100:2", sharded);
+    }
+  }
+  Layout split = layout_of(2, 4, Recompute::none);
+  split.schedule = "zb-h1";
+  split.data = 4;
+  split.zero = 1;
+  split.shard = 4;
+  split.overlap_gradient_reduce = split.overlap_parameter_gather = true;
+  priced.emplace_back("llama3-8b", "dgx-h100:4", split);
+  return priced;
+}
+
+struct Simulated {
+  explicit Simulated(const Priced& p)
+      : name(layout_name(p.layout)),
+        whole(evaluate_regardless(p.problem, estimate(p.problem, p.layout))),
+        step(simulate_streams(p.problem, p.layout, whole.program)) {}
+  std::string name;
+  Evaluation whole;
+  StreamStep step;
+};
+
+TEST(Streams, AStepIsAsLongAsItsInstructionsWhereDataParallelTrafficHasNothingBeside) {
+  for (const Priced& p : without_overlap()) {
+    const Simulated s(p);
+    for (size_t id = 0; id < s.whole.timeline.spans.size(); ++id) {
+      const Span &fine = s.step.timeline.spans[id], &whole = s.whole.timeline.spans[id];
+      EXPECT_NEAR(fine.start_s, whole.start_s, 1e-9 * s.whole.step_time_s)
+          << s.name << " " << instruction_name(s.whole.program, InstructionId(id));
+      EXPECT_NEAR(fine.end_s, whole.end_s, 1e-9 * s.whole.step_time_s)
+          << s.name << " " << instruction_name(s.whole.program, InstructionId(id));
+    }
+  }
+}
+
+// Operators know what whole instructions do not: that the last backward of every stage is slower for the
+// reduction beside it, so that the stage below begins its own later; and that pieces differ in what they
+// hide.
+TEST(Streams, WhatDataParallelTrafficHidesIsNearTheClosedForm) {
+  for (const Priced& p : with_overlap()) {
+    const Simulated s(p);
+    const double lost = p.source->overlap_share(data_group(p.layout));
+    const Estimate e = estimate(p.problem, p.layout);
+    double slower_s = 0.0;
+    for (size_t stage = 1; stage < e.cost.stages.size() && p.layout.zero < 2; ++stage)
+      slower_s += lost * e.cost.stages[stage].of(InstructionKind::backward);
+    const double fine_s = step_time_s(s.step.timeline), whole_s = s.whole.step_time_s;
+    EXPECT_GE(fine_s, 0.975 * whole_s) << s.name;
+    EXPECT_LE(fine_s, 1.002 * whole_s + slower_s) << s.name;
+  }
+}
+
+TEST(Streams, AllTrafficOfAStepIsThere) {
+  for (const Priced& p : with_overlap()) {
+    const Simulated s(p);
+    const SplitModel split(p.problem, p.layout);
+    const DeviceCosts devices = devices_of(p.problem, split, p.layout);
+    const StageKinds kinds = stage_kinds(devices, p.layout, s.whole.program.rank_of_stage);
+    StepPricer pricer(devices, split.pieces, p.problem.model, p.layout);
+    double expected = 0.0, found = 0.0;
+    for (const uint16_t kind : kinds.kind_of_stage) {
+      const StateCost state = pricer.state_cost(0, kinds.kinds[kind]);
+      const bool split_backward = p.layout.schedule == "zb-h1";
+      EXPECT_FALSE(split_backward && p.layout.zero > 1);
+      expected +=
+          double(s.whole.program.micro_batches) * (2.0 * state.traffic.gather_s + state.traffic.scatter_s) +
+          (p.layout.zero < 2 ? state.reduction_s : 0.0) + state.gather_s;
+    }
+    for (size_t t = 0; t < s.step.program.tasks.size(); ++t) {
+      const StreamTask& task = s.step.program.tasks[t];
+      const InstructionKind kind = s.whole.program.instructions[size_t(task.instruction)].kind;
+      if (s.step.program.lanes(t)[0].stream == int(Stream::reduction) &&
+          kind <= InstructionKind::weight_gradient)
+        found += task.seconds;
+    }
+    EXPECT_GT(expected, 0.0) << s.name;
+    EXPECT_NEAR(found, expected, 1e-9 * expected) << s.name;
+  }
+}
+
+TEST(Streams, SharesAddUpToTheStep) {
+  for (const Priced& p : with_overlap()) {
+    const Simulated s(p);
+    const StreamShares shares = stream_shares(s.step);
+    const double step_s = step_time_s(s.step.timeline);
+    double alone = 0.0;
+    for (const StreamShare& traffic : shares.traffic) {
+      EXPECT_LE(traffic.beside_compute_s, traffic.busy_s * (1 + 1e-9));
+      alone += traffic.busy_s - traffic.beside_compute_s;
+    }
+    // Two kinds of traffic may be alone together.
+    EXPECT_GE(shares.compute_s + shares.idle_s + alone, step_s * (1 - 1e-9)) << s.name;
+    EXPECT_LE(shares.compute_s + shares.idle_s, step_s * (1 + 1e-9)) << s.name;
+    EXPECT_GT(shares.traffic[size_t(CommunicationKind::tensor)].busy_s, 0.0);
+    EXPECT_GT(shares.traffic[size_t(CommunicationKind::sharding)].beside_compute_s, 0.0) << s.name;
+  }
+}
+
+TEST(Streams, SpansOfOperatorsLieInsideTheirInstructionAndDoNotOverlapOnATrack) {
+  for (const Priced& p : without_overlap()) {
+    const Simulated s(p);
+    std::map<std::pair<int, int>, double> last_end_s;  // by rank and track
+    std::map<InstructionId, double> end_s;
+    for (const reports::InnerSpan& span : inner_spans(s.step)) {
+      const Instruction& i = s.whole.program.instructions[size_t(span.instruction)];
+      const Span& whole = s.step.timeline.spans[size_t(span.instruction)];
+      double& last_s = last_end_s[{s.whole.program.rank_of_stage[size_t(i.stage)], span.track}];
+      EXPECT_GE(span.start_s, last_s - 1e-9) << span.name;
+      EXPECT_GE(span.end_s, span.start_s);
+      last_s = span.end_s;
+      if (span.name.starts_with("reduce ")) continue;  // runs on behind its instruction
+      EXPECT_GE(span.start_s, whole.start_s - 1e-9) << span.name;
+      EXPECT_LE(span.end_s, whole.end_s + 1e-9) << span.name;
+      end_s[span.instruction] = std::max(end_s[span.instruction], span.end_s);
+    }
+    // Every instruction of the first micro-batch is filled to its end.
+    const auto computes = [](const Instruction& i) { return i.micro_batch == 0 && i.is_compute(); };
+    EXPECT_EQ(ptrdiff_t(end_s.size()), std::count_if(s.whole.program.instructions.begin(),
+                                                     s.whole.program.instructions.end(), computes));
+    for (const auto& [id, end] : end_s)
+      EXPECT_NEAR(end, s.step.timeline.spans[size_t(id)].end_s, 1e-9) << s.name;
+  }
+}
+
+TEST(Streams, WhatIsTooLargeIsRefused) {
+  Priced p("llama3-8b", "dgx-h100:1", layout_of(8, 1, Recompute::none));
+  p.problem.workload.global_batch = 40'000;
+  const Evaluation whole = evaluate_regardless(p.problem, estimate(p.problem, p.layout));
+  EXPECT_GT(stream_tasks(p.problem, p.layout, whole.program), kMostTasks);
+  EXPECT_THROW(simulate_streams(p.problem, p.layout, whole.program), UserError);
+}
+
+}  // namespace
+}  // namespace mpt::planner
