@@ -5,7 +5,12 @@ In each of three rounds it profiles the machine, plans each layout with every de
 median prediction and the median step of all rounds, the error between them, the mean of its absolute values, and how far
 the rounds' own medians lie apart: what the machine itself contributes to every error.
 
-Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: one round, fewer measurements, steps and layouts)
+A shared machine changes its speed within seconds, and the profile is minutes old. So short runs of a layout take turns with
+short ones of the same model on one rank, as many of them at once as the layout has ranks, and "beside" is the median error of
+a layout's step as a multiple of those before and behind it: what is predicted of splitting a model, with the machine's own
+speed taken out of both sides.
+
+Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: one round of fewer measurements, steps and layouts)
 """
 
 import glob
@@ -16,7 +21,8 @@ import sys
 import tempfile
 
 QUICK = "--quick" in sys.argv[2:]
-STEPS, WARM_UP, ROUNDS = (3, 1, 1) if QUICK else (9, 3, 3)
+STEPS, WARM_UP, TURNS, ROUNDS = (2, 1, 1, 1) if QUICK else (4, 1, 3, 3)
+ALONE = "--tp 1 --pp 1 --dp 1 --micro-batch 2 --recompute none"  # what the runs beside do
 # ranks, options of mpt-plan
 LAYOUTS = [
     (1, "--tp 1 --pp 1 --dp 1 --micro-batch 1 --recompute none"),
@@ -44,14 +50,24 @@ def run(*command):
         sys.exit(f"{' '.join(command)}\n{done.stderr}")
 
 
-def measure(programs, folder, ranks, options, text):
-    plan, log = os.path.join(folder, "plan.json"), os.path.join(folder, "run.jsonl")
+def plan(programs, folder, name, ranks, options, batch):
+    file = os.path.join(folder, name)
     run(os.path.join(programs, "mpt-plan"), "--model", "tiny-gpt", "--cluster", f"this-machine:{ranks}",
-        "--profile", os.path.join(folder, "profile.json"), "--global-batch", "16", "--seq", "256", *options.split(), "-o", plan)
-    run(os.path.join(programs, "mpt-run"), plan, "--data", *text, "--steps", str(STEPS), "--log", log, "--quiet")
-    with open(log) as lines:
-        rows = [json.loads(line) for line in lines]
-    return rows[0]["layout"], rows[0]["predicted_step_time_s"], [r["step_time_s"] for r in rows[1 + WARM_UP:]]
+        "--profile", os.path.join(folder, "profile.json"), "--global-batch", batch, "--seq", "256", *options.split(), "-o", file)
+    return file
+
+
+def train(programs, plans, text):
+    """Runs all plans at once; the rows of each run's log but for those that warm up."""
+    started = [subprocess.Popen([os.path.join(programs, "mpt-run"), plan, "--data", *text, "--steps", str(STEPS), "--log",
+                                 f"{plan}.{i}.jsonl", "--quiet"], stdout=subprocess.DEVNULL) for i, plan in enumerate(plans)]
+    if any(process.wait() != 0 for process in started):
+        sys.exit(f"mpt-run {plans[0]} failed")
+    logs = []
+    for i, plan in enumerate(plans):
+        with open(f"{plan}.{i}.jsonl") as lines:
+            logs.append([json.loads(line) for line in lines])
+    return logs[0][0], [row["step_time_s"] for log in logs for row in log[1 + WARM_UP:]]
 
 
 def main():
@@ -59,29 +75,47 @@ def main():
     text = sorted(glob.glob("core/*.cpp") + glob.glob("runtime/**/*.cpp", recursive=True))
     layouts = LAYOUTS[::4] if QUICK else LAYOUTS
     names, predicted, steps = {}, {layout: [] for layout in layouts}, {layout: [] for layout in layouts}
+    beside = {layout: [] for layout in layouts}
     print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(ROUNDS):
+            profile = os.path.join(folder, "profile.json")
             run(os.path.join(programs, "mpt-profile"), "--model", "tiny-gpt", "--seq", "256", "--max-tensor", "2",
-                "--max-ranks", "2", "-o", os.path.join(folder, "profile.json"), *["--quick"] * QUICK)
+                "--max-ranks", "2", "-o", profile, *["--quick"] * QUICK)
+            with open(profile) as file:
+                rates = json.load(file)["rate_by_active_ranks"]
+            alone = plan(programs, folder, "alone.json", 1, ALONE, "8")
             for layout in layouts:
-                names[layout], prediction, times = measure(programs, folder, *layout, text)
-                predicted[layout].append(prediction)
-                steps[layout].append(times)
-    print(f"{'layout':<46} {'predicted':>10} {'measured':>10} {'error':>8} {'rounds apart':>13}")
-    errors = {1: [], 2: []}
+                ranks, options = layout
+                whole = plan(programs, folder, "plan.json", ranks, options, "16")
+                header, before = train(programs, [alone] * ranks, text)
+                steps[layout].append([])
+                for _ in range(TURNS):
+                    of_layout, times = train(programs, [whole], text)
+                    _, after = train(programs, [alone] * ranks, text)
+                    steps[layout][-1] += times
+                    expected = of_layout["predicted_step_time_s"] / (header["predicted_step_time_s"] / rates[ranks - 1])
+                    beside[layout].append(expected / (median(times) / median(before + after)) - 1)
+                    before = after
+                names[layout] = of_layout["layout"]
+                predicted[layout].append(of_layout["predicted_step_time_s"])
+    print(f"{'layout':<46} {'predicted':>10} {'measured':>10} {'error':>8} {'rounds apart':>13} {'beside':>8}")
+    errors, relatives = {1: [], 2: []}, {1: [], 2: []}
     for layout in layouts:
         measured = median([t for times in steps[layout] for t in times])
         rounds = sorted(map(median, steps[layout]))
         error = (median(predicted[layout]) - measured) / measured
+        relative = median(beside[layout])
         errors[layout[0]].append(abs(error))
+        relatives[layout[0]].append(abs(relative))
         print(f"{names[layout]:<46} {median(predicted[layout]) * 1e3:7.1f} ms {measured * 1e3:7.1f} ms {error * 100:+7.1f}% "
-              f"{(rounds[-1] / rounds[0] - 1) * 100:12.1f}%")
+              f"{(rounds[-1] / rounds[0] - 1) * 100:12.1f}% {relative * 100:+7.1f}%")
     everything = errors[1] + errors[2]
     print(f"\nmean absolute error {sum(everything) / len(everything) * 100:.1f}%, worst {max(everything) * 100:.1f}%, "
           f"{len(everything)} layouts, {os.cpu_count()} cores")
     if errors[2]:
-        print(f"of two ranks {sum(errors[2]) / len(errors[2]) * 100:.1f}%, worst {max(errors[2]) * 100:.1f}%")
+        print(f"of two ranks {sum(errors[2]) / len(errors[2]) * 100:.1f}%, worst {max(errors[2]) * 100:.1f}%; "
+              f"beside {sum(relatives[2]) / len(relatives[2]) * 100:.1f}%, worst {max(relatives[2]) * 100:.1f}%")
 
 
 main()

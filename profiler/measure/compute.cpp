@@ -5,6 +5,7 @@
 #include <barrier>
 #include <chrono>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -293,18 +294,20 @@ DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const 
 std::vector<double> measure_concurrency(const ComputeRequest& request, int most_ranks,
                                         const OnMeasured& on_measured) {
   const Layout layout = layout_of(request, 1, request.micro_batches[request.micro_batches.size() / 2]);
-  std::vector<double> rates;
-  double alone_s = 0.0;
-  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
-    std::vector<double> seconds(static_cast<size_t>(ranks));
-    std::barrier together(ranks);
-    std::vector<std::thread> threads;
-    for (int r = 0; r < ranks; ++r) {
-      threads.emplace_back([&, r] {
-        PieceRunner runner(request.model, layout, request.sequence, Piece::layer);
-        std::vector<double> samples;
-        for (int i = 0; i < request.rule.least_samples + 2; ++i) {
+  // Turn by turn one rank alone, two at once and so on: a machine whose speed changes meanwhile changes it
+  // for all of them.
+  const int rounds = 3 * request.rule.least_samples + 1;  // the first warms up
+  std::vector<std::vector<double>> seconds(size_t(rounds), std::vector<double>(size_t(most_ranks), 0.0));
+  std::mutex adding;
+  std::barrier together(most_ranks);
+  std::vector<std::jthread> threads;
+  for (int r = 0; r < most_ranks; ++r) {
+    threads.emplace_back([&, r] {
+      PieceRunner runner(request.model, layout, request.sequence, Piece::layer);
+      for (std::vector<double>& round : seconds) {
+        for (int ranks = 1; ranks <= most_ranks; ++ranks) {
           together.arrive_and_wait();
+          if (r >= ranks) continue;
           const double start = now_s();
           for (int pass = 0; pass < 2; ++pass) {
             runner.forward();
@@ -312,15 +315,20 @@ std::vector<double> measure_concurrency(const ComputeRequest& request, int most_
             runner.backward_weight();
             runner.finish();
           }
-          samples.push_back(now_s() - start);
+          const double taken = now_s() - start;
+          const std::lock_guard lock(adding);
+          round[size_t(ranks - 1)] += taken / ranks;
         }
-        seconds[size_t(r)] = summarize(samples).seconds;
-      });
-    }
-    for (auto& thread : threads) thread.join();
-    const double mean = std::accumulate(seconds.begin(), seconds.end(), 0.0) / ranks;
-    if (ranks == 1) alone_s = mean;
-    rates.push_back(std::min(rates.empty() ? 1.0 : rates.back(), alone_s / mean));
+      }
+    });
+  }
+  threads.clear();
+  std::vector<double> rates;
+  for (size_t ranks = 0; ranks < size_t(most_ranks); ++ranks) {
+    std::vector<double> of_alone;
+    for (size_t round = 1; round < seconds.size(); ++round)
+      of_alone.push_back(seconds[round][0] / seconds[round][ranks]);
+    rates.push_back(std::min(rates.empty() ? 1.0 : rates.back(), summarize(of_alone).seconds));
     on_measured();
   }
   return rates;
