@@ -38,6 +38,13 @@ ConstStridedView<T> head_of(const AttentionShape& s, const T* data, int64_t batc
                              Eigen::OuterStride<>(stride));
 }
 
+// Whole vectors that hold the `visible` of `keys` scores: a rest would be computed one by one. What is
+// computed of hidden scores must be set to zero.
+int64_t whole_vectors(int64_t visible, int64_t keys) {
+  constexpr int64_t kMost = 16;
+  return std::min(keys, (visible + kMost - 1) / kMost * kMost);
+}
+
 struct QueryBlock {
   int64_t first, rows, keys;  // keys 0 .. keys-1 are visible to some row of the block
 };
@@ -67,12 +74,12 @@ void attention_forward(const AttentionShape& s, const T* qkv, T* out, T* log_sum
         p.noalias() = head.q.middleRows(block.first, block.rows) * head.k.topRows(block.keys).transpose();
         for (int64_t i = 0; i < block.rows; ++i) {
           const int64_t visible = block.first + i + 1;
-          auto row = p.row(i).head(visible).array();
-          const T maximum = row.maxCoeff() * scale;
+          auto row = p.row(i).head(whole_vectors(visible, block.keys)).array();
+          const T maximum = p.row(i).head(visible).maxCoeff() * scale;
           row = (row * scale - maximum).exp();
+          p.row(i).tail(block.keys - visible).setZero();
           const T sum = row.sum();
           row *= T(1) / sum;
-          p.row(i).tail(block.keys - visible).setZero();
           lse[block.first + i] = maximum + std::log(sum);
         }
         o.middleRows(block.first, block.rows).noalias() = p * head.v.topRows(block.keys);
@@ -103,16 +110,16 @@ void attention_backward(const AttentionShape& s, const T* dout, const T* qkv, co
         p.noalias() = head.q.middleRows(block.first, block.rows) * head.k.topRows(block.keys).transpose();
         g.noalias() = d_rows * head.v.topRows(block.keys).transpose();
         for (int64_t i = 0; i < block.rows; ++i) {
-          const int64_t visible = block.first + i + 1;
-          auto row = p.row(i).head(visible).array();
+          const int64_t visible = block.first + i + 1, whole = whole_vectors(visible, block.keys);
+          auto row = p.row(i).head(whole).array();
           row = (row * scale - lse[block.first + i]).exp();
-          const T delta = d_rows.row(i).dot(o.row(block.first + i));
-          g.row(i).head(visible).array() = (g.row(i).head(visible).array() - delta) * row * scale;
           p.row(i).tail(block.keys - visible).setZero();
-          g.row(i).tail(block.keys - visible).setZero();
+          const T delta = d_rows.row(i).dot(o.row(block.first + i));
+          g.row(i).head(whole).array() = (g.row(i).head(whole).array() - delta) * row * scale;
+          g.row(i).tail(block.keys - whole).setZero();
         }
         dhead.v.topRows(block.keys).noalias() += p.transpose() * d_rows;
-        dhead.q.middleRows(block.first, block.rows).noalias() = g * head.k.topRows(block.keys);
+        dhead.q.middleRows(block.first, block.rows).noalias() += g * head.k.topRows(block.keys);
         dhead.k.topRows(block.keys).noalias() += g.transpose() * head.q.middleRows(block.first, block.rows);
       });
     }
@@ -182,11 +189,11 @@ void attention_block_forward(const AttentionBlock& block, const T* qkv, const T*
             head.q.middleRows(queries.first, queries.rows) * head.k.topRows(queries.keys).transpose();
         for (int64_t i = 0; i < queries.rows; ++i) {
           const int64_t visible = block.visible[size_t(queries.first + i)];
+          auto row = p.row(i).head(whole_vectors(visible, queries.keys)).array();
+          const T maximum = visible > 0 ? p.row(i).head(visible).maxCoeff() * scale : T(0);
+          row = (row * scale - maximum).exp();
           p.row(i).tail(queries.keys - visible).setZero();
           if (visible == 0) continue;
-          auto row = p.row(i).head(visible).array();
-          const T maximum = row.maxCoeff() * scale;
-          row = (row * scale - maximum).exp();
           const T own = maximum + std::log(row.sum());
           T& joined = lse[queries.first + i];
           const T high = std::max(own, joined);
@@ -229,12 +236,13 @@ void attention_block_backward(const AttentionBlock& block, const T* dout, const 
         g.noalias() = d_rows * head.v.topRows(queries.keys).transpose();
         for (int64_t i = 0; i < queries.rows; ++i) {
           const int64_t visible = block.visible[size_t(queries.first + i)];
-          auto row = p.row(i).head(visible).array();
+          const int64_t whole = whole_vectors(visible, queries.keys);
+          auto row = p.row(i).head(whole).array();
           row = (row * scale - lse[queries.first + i]).exp();
-          const T delta = d_rows.row(i).dot(o.row(queries.first + i));
-          g.row(i).head(visible).array() = (g.row(i).head(visible).array() - delta) * row * scale;
           p.row(i).tail(queries.keys - visible).setZero();
-          g.row(i).tail(queries.keys - visible).setZero();
+          const T delta = d_rows.row(i).dot(o.row(queries.first + i));
+          g.row(i).head(whole).array() = (g.row(i).head(whole).array() - delta) * row * scale;
+          g.row(i).tail(queries.keys - whole).setZero();
         }
         d_v.topRows(queries.keys).noalias() += p.transpose() * d_rows;
         d_q.middleRows(queries.first, queries.rows).noalias() += g * head.k.topRows(queries.keys);

@@ -7,9 +7,14 @@ namespace mpt::runtime::cpu {
 template <class T>
 void linear_forward(const LinearShape& s, const T* x, const T* w, const T* bias, T* y) {
   MatrixView<T> out(y, s.rows, s.columns);
-  out.noalias() =
+  // A product is added to what is there: zero, or the bias at once.
+  if (bias != nullptr) {
+    out.rowwise() = Eigen::Map<const Eigen::Matrix<T, 1, Eigen::Dynamic>>(bias, s.columns);
+  } else {
+    out.setZero();
+  }
+  out.noalias() +=
       ConstMatrixView<T>(x, s.rows, s.inner) * ConstMatrixView<T>(w, s.columns, s.inner).transpose();
-  if (bias != nullptr) bias_forward(s.rows, s.columns, bias, y);
 }
 
 template <class T>
