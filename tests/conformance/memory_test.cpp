@@ -86,7 +86,8 @@ void check(const PlanRequest& request) {
 }
 
 // Where backward is split, a weight gradient needs less than the prediction allows it, and experts' copies
-// move through memory that is not all held at once: within 3 %, and never above it.
+// move through memory that is not all held at once. What spread experts hold depends on the router, too: here
+// its load is nearly even.
 TEST(MemoryConformance, HoldsWithinThreePercentForSplitBackwardContextAndExperts) {
   for (const ModelSpec& model : {test::little_gpt(), test::little_qwen(), test::little_mixtral()}) {
     std::vector<PlanRequest> all;
