@@ -3,19 +3,17 @@
 
 #include <atomic>
 #include <cstring>
-#include <map>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "core/allocation.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "runtime/device/cuda/call_streams.h"
 #include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/gemm.h"
+#include "runtime/device/cuda/kept_lists.h"
 #include "runtime/device/cuda/kernels.h"
-#include "runtime/device/cuda/memory_pool.h"
-#include "runtime/device/cuda/per_thread.h"
 #include "runtime/device/cuda/work_marks.h"
 
 namespace mpt::runtime::cuda {
@@ -70,64 +68,28 @@ constexpr double kSpin_s = 50e-6;  // a wait that is longer gives the core to ot
 
 class Impl final : public CudaDevice {
  public:
-  explicit Impl(int index) : index_(index) {
+  explicit Impl(int index) : index_(index), streams_(index, pool_) {
     check(cudaSetDevice(index), "cudaSetDevice");
     gemm_ = make_gemm();
     fused_attention_ = make_fused_attention();
   }
 
-  ~Impl() override {
-    cudaSetDevice(index_);
-    const std::vector<Lane*> lanes = lanes_.all();
-    for (const Lane* lane : lanes) cudaStreamSynchronize(lane->stream);
-    for (const Lane* lane : lanes) {
-      for (const Room& room : lane->rooms)
-        pool_.release(MemoryUse::scratch, room.data, room.bytes, lane->stream);
-      cudaStreamDestroy(lane->stream);
-    }
-    for (const auto& [content, data] : lists_) cudaFree(data);
-  }
+  ~Impl() override { cudaSetDevice(index_); }
 
-  cudaStream_t stream() override { return lane().stream; }
-
-  cudaGraphExec_t capture(const std::function<void()>& work) override {
-    Lane& own = lane();
-    if (own.room().bytes < own.most_scratch) {
-      own.rooms.push_back(
-          {pool_.allocate(MemoryUse::scratch, own.most_scratch, own.stream), own.most_scratch});
-      room_bytes_ += rounded_bytes(own.most_scratch);
-    }
-    check(cudaStreamBeginCapture(own.stream, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
-    own.capturing = true;
-    cudaGraph_t graph = nullptr;
-    try {
-      work();
-    } catch (...) {
-      own.capturing = false;
-      if (cudaStreamEndCapture(own.stream, &graph) == cudaSuccess) cudaGraphDestroy(graph);
-      cudaGetLastError();  // it would come back with the next call
-      throw;
-    }
-    own.capturing = false;
-    check(cudaStreamEndCapture(own.stream, &graph), "cudaStreamEndCapture");
-    cudaGraphExec_t made = nullptr;
-    const cudaError_t status = cudaGraphInstantiate(&made, graph, 0);
-    cudaGraphDestroy(graph);
-    check(status, "cudaGraphInstantiate");
-    return made;
-  }
+  cudaStream_t stream() override { return streams_.mine(); }
+  cudaGraphExec_t capture(const std::function<void()>& work) override { return streams_.capture(work); }
   void hold(bool held) override { pool_.hold(stream(), held); }
 
   void set_watch(std::function<void(double)> watch) override { watch_ = std::move(watch); }
   int64_t scratch_bytes() const override {
-    return scratch_peak_.load() + room_bytes_.load() + list_bytes_.load() + gemm_->workspace_bytes();
+    return streams_.peak_bytes() + lists_.bytes() + gemm_->workspace_bytes();
   }
 
   // Memory.
   void* allocate(int64_t bytes) override {
     void* const data = pool_.allocate(MemoryUse::tensors, bytes, stream());
     const int64_t now = in_use_ += rounded_bytes(bytes);
-    raise(peak_, now);
+    raise_to(peak_, now);
     return data;
   }
   void release(void* data, int64_t bytes) override {
@@ -158,7 +120,7 @@ class Impl final : public CudaDevice {
     if (type == DataType::float64) return copy(to, from, count * 8);
     const std::vector<float> floats(from, from + count);
     if (type == DataType::float32) return copy(to, floats.data(), count * 4);
-    const Scratch wide(*this, count * 4);
+    const Scratch wide(streams_, count * 4);
     copy(wide.data(), floats.data(), count * 4);
     convert(DataType::float32, wide.data(), type, to, count);
   }
@@ -168,7 +130,7 @@ class Impl final : public CudaDevice {
     if (type == DataType::float32) {
       copy(floats.data(), from, count * 4);
     } else {
-      const Scratch wide(*this, count * 4);
+      const Scratch wide(streams_, count * 4);
       convert(type, from, DataType::float32, wide.data(), count);
       copy(floats.data(), wide.data(), count * 4);
     }
@@ -198,8 +160,8 @@ class Impl final : public CudaDevice {
   void linear_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
                       void* y) override {
     if (narrows(type, s)) {
-      const Narrowed x8(*this, type, Fp8::e4m3, s.rows, s.inner, kAsItIs, x),
-          w8(*this, type, Fp8::e4m3, s.columns, s.inner, kAsItIs, w);
+      const Narrowed x8(streams_, type, Fp8::e4m3, s.rows, s.inner, kAsItIs, x),
+          w8(streams_, type, Fp8::e4m3, s.columns, s.inner, kAsItIs, w);
       return gemm_->run_fp8(stream(), type,
                             {true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns},
                             w8.matrix(), x8.matrix(), bias, false, y);
@@ -210,8 +172,8 @@ class Impl final : public CudaDevice {
   void linear_backward_input(DataType type, const LinearShape& s, const void* dy, const void* w,
                              void* dx) override {
     if (narrows(type, s)) {
-      const Narrowed dy8(*this, type, Fp8::e5m2, s.rows, s.columns, kAsItIs, dy),
-          w8(*this, type, Fp8::e4m3, s.columns, s.inner, kTransposed, w);
+      const Narrowed dy8(streams_, type, Fp8::e5m2, s.rows, s.columns, kAsItIs, dy),
+          w8(streams_, type, Fp8::e4m3, s.columns, s.inner, kTransposed, w);
       return gemm_->run_fp8(stream(), type,
                             {true, false, s.inner, s.rows, s.columns, s.columns, s.columns, s.inner},
                             w8.matrix(), dy8.matrix(), nullptr, false, dx);
@@ -223,8 +185,8 @@ class Impl final : public CudaDevice {
   void linear_backward_weight(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
                               void* dbias) override {
     if (s.rows > 0 && narrows(type, s)) {
-      const Narrowed dy8(*this, type, Fp8::e5m2, s.rows, s.columns, kTransposed, dy),
-          x8(*this, type, Fp8::e4m3, s.rows, s.inner, kTransposed, x);
+      const Narrowed dy8(streams_, type, Fp8::e5m2, s.rows, s.columns, kTransposed, dy),
+          x8(streams_, type, Fp8::e4m3, s.rows, s.inner, kTransposed, x);
       gemm_->run_fp8(stream(), state_type_of(type),
                      {true, false, s.inner, s.columns, s.rows, s.rows, s.rows, s.inner}, x8.matrix(),
                      dy8.matrix(), nullptr, true, dw);
@@ -239,7 +201,7 @@ class Impl final : public CudaDevice {
     MPT_DISPATCH(type, cuda::bias_forward<T>(stream(), rows, columns, as<T>(bias), as<T>(y)));
   }
   void bias_backward(DataType type, int64_t rows, int64_t columns, const void* dy, void* dbias) override {
-    const Scratch sums(*this, column_scratch_bytes(rows, columns));
+    const Scratch sums(streams_, column_scratch_bytes(rows, columns));
     MPT_DISPATCH(type, cuda::bias_backward<T>(stream(), rows, columns, as<T>(dy), as<S>(dbias), sums.data()));
   }
 
@@ -255,7 +217,7 @@ class Impl final : public CudaDevice {
   }
   void norm_backward_weight(DataType type, const NormShape& s, const void* dy, const void* x,
                             const void* statistics, void* dscale, void* dbias) override {
-    const Scratch sums(*this, column_scratch_bytes(s.rows, s.columns));
+    const Scratch sums(streams_, column_scratch_bytes(s.rows, s.columns));
     MPT_DISPATCH(type, cuda::norm_backward_weight<T>(stream(), s, as<T>(dy), as<T>(x), as<S>(statistics),
                                                      as<S>(dscale), as<S>(dbias), sums.data()));
   }
@@ -270,7 +232,7 @@ class Impl final : public CudaDevice {
   void attention_forward(DataType type, const AttentionShape& s, const void* qkv, void* out,
                          void* log_sum_exp) override {
     if (const auto bytes = fused_bytes(FusedAttention::Pass::forward, type, s)) {
-      const Scratch room(*this, *bytes);
+      const Scratch room(streams_, *bytes);
       return fused_attention_->forward(stream(), type, s, qkv, out, log_sum_exp, room.data());
     }
     MPT_DISPATCH(type, (cuda::attention_forward<T, T>(stream(), s, as<T>(qkv), own_keys<T>(s, qkv), false,
@@ -279,10 +241,10 @@ class Impl final : public CudaDevice {
   void attention_backward(DataType type, const AttentionShape& s, const void* dout, const void* qkv,
                           const void* out, const void* log_sum_exp, void* dqkv) override {
     if (const auto bytes = fused_bytes(FusedAttention::Pass::backward, type, s)) {
-      const Scratch room(*this, *bytes);
+      const Scratch room(streams_, *bytes);
       return fused_attention_->backward(stream(), type, s, dout, qkv, out, log_sum_exp, dqkv, room.data());
     }
-    const Scratch delta(*this, s.tokens() * s.heads * size_of(state_type_of(type)));
+    const Scratch delta(streams_, s.tokens() * s.heads * size_of(state_type_of(type)));
     MPT_DISPATCH(type, {
       T* const d = as<T>(dqkv);
       const AttentionGradients gradients{
@@ -303,7 +265,7 @@ class Impl final : public CudaDevice {
                                 void* dkv) override {
     const AttentionShape& s = block.shape;
     const int32_t* const visible = kept_list(block.visible.data(), s.sequence);
-    const Scratch delta(*this, s.tokens() * s.heads * size_of(state_type_of(type)));
+    const Scratch delta(streams_, s.tokens() * s.heads * size_of(state_type_of(type)));
     MPT_DISPATCH(type, {
       const AttentionGradients gradients{
           dq,  dkv, as<S>(dkv) + s.kv_heads * s.head_dim, s.heads * s.head_dim, 2 * s.kv_heads * s.head_dim,
@@ -340,7 +302,7 @@ class Impl final : public CudaDevice {
   void head_norm_backward(DataType type, const AttentionShape& s, double epsilon, const void* query_scale,
                           const void* key_scale, const void* kept, void* dqkv, void* dquery_scale,
                           void* dkey_scale) override {
-    const Scratch room(*this, head_norm_scratch_bytes(s));
+    const Scratch room(streams_, head_norm_scratch_bytes(s));
     MPT_DISPATCH(type, cuda::head_norm_backward<T>(stream(), s, epsilon, as<T>(query_scale), as<T>(key_scale),
                                                    as<T>(kept), as<T>(dqkv), as<S>(dquery_scale),
                                                    as<S>(dkey_scale), room.data()));
@@ -348,7 +310,7 @@ class Impl final : public CudaDevice {
 
   void router_forward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* logits,
                       void* probabilities, int32_t* chosen, void* weights) override {
-    const Scratch numbers(*this, tokens * top * int64_t(sizeof(int32_t)));
+    const Scratch numbers(streams_, tokens * top * int64_t(sizeof(int32_t)));
     MPT_DISPATCH(type,
                  cuda::router_forward<T>(stream(), tokens, experts, top, as<T>(logits), as<S>(probabilities),
                                          as<int32_t>(numbers.data()), as<S>(weights)));
@@ -357,19 +319,19 @@ class Impl final : public CudaDevice {
   void router_backward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* probabilities,
                        const int32_t* chosen, const void* dweights, const void* balance,
                        void* dlogits) override {
-    const Numbers numbers(*this, chosen, tokens * top);
+    const Numbers numbers(streams_, chosen, tokens * top);
     MPT_DISPATCH(
         type, cuda::router_backward<T>(stream(), tokens, experts, top, as<S>(probabilities), numbers.data(),
                                        as<S>(dweights), as<S>(balance), as<T>(dlogits)));
   }
   void gather_rows(DataType type, int64_t count, int64_t columns, const int32_t* rows, const void* x,
                    void* y) override {
-    const Numbers numbers(*this, rows, count);
+    const Numbers numbers(streams_, rows, count);
     MPT_DISPATCH(type, cuda::gather_rows<T>(stream(), count, columns, numbers.data(), as<T>(x), as<T>(y)));
   }
   void sum_rows(DataType type, int64_t tokens, int64_t top, int64_t columns, const int32_t* rows,
                 const void* x, void* y) override {
-    const Numbers numbers(*this, rows, tokens * top);
+    const Numbers numbers(streams_, rows, tokens * top);
     MPT_DISPATCH(type, cuda::sum_rows<T>(stream(), tokens, top, columns, numbers.data(), as<T>(x), as<T>(y)));
   }
   void scale_rows(DataType type, int64_t rows, int64_t columns, const void* factors, const void* x,
@@ -394,13 +356,13 @@ class Impl final : public CudaDevice {
 
   void embedding_forward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                          const int32_t* ids, const void* table, void* y) override {
-    const Numbers numbers(*this, ids, tokens);
+    const Numbers numbers(streams_, ids, tokens);
     MPT_DISPATCH(type, cuda::embedding_forward<T>(stream(), tokens, hidden, first, rows, numbers.data(),
                                                   as<T>(table), as<T>(y)));
   }
   void embedding_backward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                           const int32_t* ids, const void* dy, void* dtable) override {
-    const Numbers numbers(*this, ids, tokens);
+    const Numbers numbers(streams_, ids, tokens);
     MPT_DISPATCH(type, cuda::embedding_backward<T>(stream(), tokens, hidden, first, rows, numbers.data(),
                                                    as<T>(dy), as<S>(dtable)));
   }
@@ -423,14 +385,14 @@ class Impl final : public CudaDevice {
   }
   void loss_exponentials(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                          const int32_t* targets, const void* maximum, void* logits, void* sums) override {
-    const Numbers numbers(*this, targets, tokens);
+    const Numbers numbers(streams_, targets, tokens);
     MPT_DISPATCH(type, cuda::loss_exponentials<T>(stream(), tokens, columns, used, first, numbers.data(),
                                                   as<S>(maximum), as<T>(logits), as<S>(sums)));
   }
   double loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                        const int32_t* targets, const void* sums, double scale, void* logits) override {
-    const Numbers numbers(*this, targets, tokens);
-    const Scratch losses(*this, (tokens + 1) * int64_t(sizeof(double)));
+    const Numbers numbers(streams_, targets, tokens);
+    const Scratch losses(streams_, (tokens + 1) * int64_t(sizeof(double)));
     double* const each = as<double>(losses.data());
     MPT_DISPATCH(type, cuda::loss_gradient<T>(stream(), tokens, columns, used, first, numbers.data(),
                                               as<S>(sums), scale, as<T>(logits), each));
@@ -449,7 +411,7 @@ class Impl final : public CudaDevice {
     type == DataType::float32 ? go(static_cast<float*>(nullptr)) : go(static_cast<double*>(nullptr));
   }
   double sum_of_squares(DataType type, int64_t count, const void* data) override {
-    const Scratch room(*this, (kPartialSums + 1) * int64_t(sizeof(double)));
+    const Scratch room(streams_, (kPartialSums + 1) * int64_t(sizeof(double)));
     double* const partial = as<double>(room.data());
     MPT_DISPATCH(type,
                  cuda::sum_of_squares<T>(stream(), count, as<T>(data), partial, partial + kPartialSums));
@@ -459,74 +421,14 @@ class Impl final : public CudaDevice {
   void synchronize() override { wait(); }
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override { return make_work_marks(*this, count); }
   void wait_for_all() override {
-    for (const Lane* lane : lanes_.all()) wait_for(lane->stream);
+    for (const cudaStream_t stream : streams_.all()) wait_for(stream);
   }
 
  private:
-  struct Room {
-    void* data = nullptr;
-    int64_t bytes = 0;
-  };
-
-  // What belongs to a thread: its stream, and the room of its captured graphs, which all start at the
-  // beginning of one room, for they run one after the other. Earlier, smaller rooms stay: graphs know them.
-  struct Lane {
-    cudaStream_t stream = nullptr;
-    int64_t scratch = 0, most_scratch = 0;  // bytes in use by the call at work, and the most so far
-    bool capturing = false;
-    std::vector<Room> rooms;
-    Room room() const { return rooms.empty() ? Room{} : rooms.back(); }
-  };
-
-  std::unique_ptr<Lane> make_lane() {
-    auto made = std::make_unique<Lane>();
-    check(cudaStreamCreateWithFlags(&made->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    return made;
-  }
-  Lane& lane() {
-    check(cudaSetDevice(index_), "cudaSetDevice");
-    return lanes_.mine();
-  }
-
   std::optional<int64_t> fused_bytes(FusedAttention::Pass pass, DataType type, const AttentionShape& s) {
     stream();  // makes this device the current one
     return fused_attention_ ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;
   }
-
-  // Room for one call; the stream that used it is the first to get it again. A graph's is its own for ever.
-  class Scratch {
-   public:
-    Scratch(Impl& device, int64_t bytes)
-        : device_(device), lane_(device.lane()), bytes_(bytes), captured_(lane_.capturing) {
-      const int64_t before = lane_.scratch;
-      lane_.scratch += rounded_bytes(bytes);
-      if (captured_) {
-        MPT_CHECK(lane_.scratch <= lane_.room().bytes, "a captured call needs more room than it did before");
-        data_ = static_cast<char*>(lane_.room().data) + before;
-      } else {
-        data_ = device.pool_.allocate(MemoryUse::scratch, bytes, lane_.stream);
-        lane_.most_scratch = std::max(lane_.most_scratch, lane_.scratch);
-        raise(device.scratch_peak_, device.scratch_ += rounded_bytes(bytes));
-      }
-    }
-    Scratch(const Scratch&) = delete;
-    Scratch& operator=(const Scratch&) = delete;
-    ~Scratch() {
-      lane_.scratch -= rounded_bytes(bytes_);
-      if (captured_) return;
-      device_.scratch_ -= rounded_bytes(bytes_);
-      device_.pool_.release(MemoryUse::scratch, data_, bytes_, lane_.stream);
-    }
-    void* data() const { return data_; }
-    int64_t bytes() const { return bytes_; }
-
-   private:
-    Impl& device_;
-    Lane& lane_;
-    int64_t bytes_;
-    bool captured_;
-    void* data_;
-  };
 
   static bool narrows(DataType type, const LinearShape& s) { return s.narrows() && !is_wide(type); }
 
@@ -534,14 +436,14 @@ class Impl final : public CudaDevice {
   enum Order { kAsItIs, kTransposed };
   class Narrowed {
    public:
-    Narrowed(Impl& device, DataType type, Fp8 format, int64_t rows, int64_t columns, Order order,
+    Narrowed(CallStreams& streams, DataType type, Fp8 format, int64_t rows, int64_t columns, Order order,
              const void* data)
         : format_(format),
-          numbers_(device, rows * columns),
-          scale_(device, sizeof(float)),
-          magnitudes_(device, fp8_scratch_bytes()) {
+          numbers_(streams, rows * columns),
+          scale_(streams, sizeof(float)),
+          magnitudes_(streams, fp8_scratch_bytes()) {
       const auto go = [&](auto* from) {
-        narrow_to_fp8(device.stream(), format, rows, columns, order == kTransposed, from,
+        narrow_to_fp8(streams.mine(), format, rows, columns, order == kTransposed, from,
                       as<uint8_t>(numbers_.data()), as<float>(scale_.data()), magnitudes_.data());
       };
       type == DataType::bfloat16 ? go(as<Bfloat16>(data)) : go(as<Half>(data));
@@ -556,12 +458,12 @@ class Impl final : public CudaDevice {
   // A list of numbers for one call, which may be in host memory.
   class Numbers {
    public:
-    Numbers(Impl& device, const int32_t* list, int64_t count) : data_(list) {
+    Numbers(CallStreams& streams, const int32_t* list, int64_t count) : data_(list) {
       if (count == 0 || !is_on_host(list)) return;
       const int64_t bytes = count * int64_t(sizeof(int32_t));
-      copy_ = std::make_unique<Scratch>(device, bytes);
+      copy_ = std::make_unique<Scratch>(streams, bytes);
       // From pageable memory: the list was read when this returns.
-      check(cudaMemcpyAsync(copy_->data(), list, size_t(bytes), cudaMemcpyHostToDevice, device.stream()),
+      check(cudaMemcpyAsync(copy_->data(), list, size_t(bytes), cudaMemcpyHostToDevice, streams.mine()),
             "cudaMemcpyAsync");
       data_ = as<int32_t>(copy_->data());
     }
@@ -572,22 +474,9 @@ class Impl final : public CudaDevice {
     std::unique_ptr<Scratch> copy_;
   };
 
-  // Lists that come with every layer of every step, such as positions: known by their content, sent once.
   template <class T>
   const T* kept_list(const T* list, int64_t count) {
-    if (count == 0) return list;
-    const auto bytes = size_t(count) * sizeof(T);
-    const char* const begin = reinterpret_cast<const char*>(list);
-    const cudaStream_t own = stream();
-    const std::lock_guard lock(mutex_);
-    void*& data = lists_[std::vector<char>(begin, begin + bytes)];
-    if (data != nullptr) return as<T>(data);
-    check(cudaMalloc(&data, bytes), "cudaMalloc of a list");
-    list_bytes_ += int64_t(bytes);
-    check(cudaMemcpyAsync(data, list, bytes, cudaMemcpyHostToDevice, own), "cudaMemcpyAsync");
-    // Another thread's stream may be the next to read it.
-    check(cudaStreamSynchronize(own), "cudaStreamSynchronize");
-    return as<T>(data);
+    return as<T>(lists_.find(list, count * int64_t(sizeof(T)), stream()));
   }
 
   template <class T>
@@ -623,21 +512,14 @@ class Impl final : public CudaDevice {
     }
   }
 
-  static void raise(std::atomic<int64_t>& highest, int64_t value) {
-    int64_t before = highest.load();
-    while (before < value && !highest.compare_exchange_weak(before, value)) {
-    }
-  }
-
   const int index_;
   std::function<void(double)> watch_;
-  std::atomic<int64_t> in_use_{0}, peak_{0}, scratch_{0}, scratch_peak_{0}, room_bytes_{0}, list_bytes_{0};
-  std::mutex mutex_;
-  PerThread<Lane> lanes_{[this] { return make_lane(); }};
-  std::map<std::vector<char>, void*> lists_;
-  MemoryPool pool_;
+  std::atomic<int64_t> in_use_{0}, peak_{0};
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<FusedAttention> fused_attention_;  // may be null
+  KeptLists lists_;
+  MemoryPool pool_;
+  CallStreams streams_;  // last: ends first, and waits for what the others still serve
 };
 
 }  // namespace
