@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A step operator by operator: every instruction of its program taken apart into operators and collectives,
-// each in its stream, and simulated. What a search adds up in closed form runs here as it would: a layer's
-// weights are gathered while the one before it computes, its gradients reduced while the next one does.
+// A step simulated operator by operator, for people: what each stream does, alone and beside compute.
 
 #include <array>
 #include <string>
 #include <vector>
 
-#include "planner/search/evaluate.h"
-#include "planner/simulate/stream_simulation.h"
+#include "planner/explain/stream_expansion.h"
 #include "reports/trace.h"
 
 namespace mpt::planner {
@@ -23,8 +20,6 @@ struct StreamStep {
 
 /// Of `program`, which is that of `layout`. Throws UserError where it would be more than kMostTasks.
 StreamStep simulate_streams(const SearchProblem& problem, const Layout& layout, const StepProgram& program);
-/// How many tasks that has, at most.
-int64_t stream_tasks(const SearchProblem& problem, const Layout& layout, const StepProgram& program);
 inline constexpr int64_t kMostTasks = 20'000'000;
 
 /// On the ranks' average: seconds in a step in which a stream runs, and those of them beside compute.
