@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/error.h"
-#include "planner/memory/memory_model.h"
 #include "planner/explain/streams.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/evaluate.h"
 #include "planner/validate/run_layout.h"
 #include "planner/validate/run_memory.h"

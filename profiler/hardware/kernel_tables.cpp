@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string_view>
 
-#include "core/error.h"
 #include "core/digest.h"
+#include "core/error.h"
 #include "core/json.h"
 
 namespace mpt::profiler {

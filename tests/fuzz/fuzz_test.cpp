@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Every file that the runtime reads, damaged at random: it is refused with a UserError or read, and nothing else
-// happens. MPT_FUZZ_ROUNDS=1000000 makes a soak of it, best under the sanitizers; MPT_FUZZ_SEED another one.
+// Every file that the runtime reads, damaged at random: it is refused with a UserError or read, and nothing
+// else happens. MPT_FUZZ_ROUNDS=1000000 makes a soak of it, best under the sanitizers; MPT_FUZZ_SEED another
+// one.
 
 #include <gtest/gtest.h>
 
@@ -34,8 +35,22 @@ class Damage {
   explicit Damage(uint64_t seed) : random_(seed) {}
 
   std::string of(std::string text) {
-    static const char* const kWords[] = {"-1", "0", "1e308", "-1e-308", "9223372036854775807", "18446744073709551616",
-                                         "null", "true", "\"\"", "[]", "{}", "\"x\"", "1e999", "0.5", "[[[[", "\\u0000"};
+    static const char* const kWords[] = {"-1",
+                                         "0",
+                                         "1e308",
+                                         "-1e-308",
+                                         "9223372036854775807",
+                                         "18446744073709551616",
+                                         "null",
+                                         "true",
+                                         "\"\"",
+                                         "[]",
+                                         "{}",
+                                         "\"x\"",
+                                         "1e999",
+                                         "0.5",
+                                         "[[[[",
+                                         "\\u0000"};
     for (uint64_t edits = 1 + random_() % 3; edits > 0 && !text.empty(); --edits) {
       const size_t at = random_() % text.size();
       switch (random_() % 7) {
@@ -95,7 +110,8 @@ TEST(Fuzz, Plans) {
   test::PlanRequest request{test::little_mixtral(), {8, 16}};
   request.pipeline = request.data = 2;
   request.schedule = "zb-h1";
-  fuzz(plan_to_text(test::make_plan(request)), 1500, [](const std::string& text) { plan_from_text(text, "plan.json"); });
+  fuzz(plan_to_text(test::make_plan(request)), 1500,
+       [](const std::string& text) { plan_from_text(text, "plan.json"); });
 }
 
 TEST(Fuzz, HuggingFaceConfigs) {
@@ -126,10 +142,11 @@ TEST(Fuzz, SafetensorsHeaders) {
   const std::string file = path_of("good.safetensors"), damaged = path_of("damaged.safetensors");
   {
     const std::vector<float> data(100, 1.5f);
-    runtime::SafetensorsWriter writer(file,
-                                      {{"value/layers.0.mlp.up.weight@0,0", runtime::DataType::float32, {8, 8}},
-                                       {"value/head.norm.scale@0,0", runtime::DataType::float32, {36, 1}}},
-                                      {{"format", "pt"}});
+    runtime::SafetensorsWriter writer(
+        file,
+        {{"value/layers.0.mlp.up.weight@0,0", runtime::DataType::float32, {8, 8}},
+         {"value/head.norm.scale@0,0", runtime::DataType::float32, {36, 1}}},
+        {{"format", "pt"}});
     writer.append(data.data(), 400);
     writer.finish();
   }
