@@ -341,6 +341,20 @@ bool stages_alike(const ModelSpec& model, const StageContent& a, const StageCont
   return true;
 }
 
+std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layout,
+                                      const Workload& workload) {
+  std::vector<int64_t> bytes(size_t(layout.stages()), 0);
+  if (!layout.offload_optimizer) return bytes;
+  Layout kept = layout;
+  kept.offload_optimizer = false;
+  const int64_t unit = bytes_per_parameter(kept).optimizer;
+  const int64_t with_masters = unit + (layout.precision == Precision::fp32 ? 4 : 0);
+  const auto footprints = stage_footprints(model, kept, workload);
+  for (size_t s = 0; s < footprints.size(); ++s)
+    bytes[s] = footprints[s].optimizer_bytes / unit * with_masters;
+  return bytes;
+}
+
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload) {
   return stage_footprints(StagePieces(model, layout, workload.sequence), model, layout);

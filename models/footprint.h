@@ -99,6 +99,10 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);
 /// Whether two stages of one layout have equal footprints wherever as many of their layers recompute.
 bool stages_alike(const ModelSpec& model, const StageContent& a, const StageContent& b);
 
+/// Bytes of the optimizer's state that a rank has in the host's memory, by virtual stage: moments and master
+/// weights, also in fp32, where the device's own weights are none. All 0 without offload.
+std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layout, const Workload& workload);
+
 /// One per virtual stage, in model order; the tied embedding is shared where first and last stage are apart.
 std::vector<StageFootprint> stage_footprints(const ModelSpec& model, const Layout& layout,
                                              const Workload& workload);

@@ -153,7 +153,8 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
   text += rejection ? fmt::format("  DOES NOT FIT by {}: {}\n",
                                   format_bytes(rejection->needed - rejection->available), rejection->reason)
                     : "  It fits.\n";
-  return text;
+  const std::string host = describe_host_memory(plan);
+  return host.empty() ? text : text + "  " + host;
 }
 
 std::string advice(const SearchProblem& given, const Candidate& mine) {

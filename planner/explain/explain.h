@@ -39,6 +39,9 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem);
 /// One line of a search's certificate.
 std::string describe_certificate(const SearchCertificate& certificate);
 
+/// A line of what an offloaded optimizer takes of the hosts' memory; empty without one.
+std::string describe_host_memory(const Plan& plan);
+
 /// What mpt-plan prints: the best layouts, reasons, rejections, certificate and source of the costs.
 std::string describe_plan(const Plan& plan);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/quantity.h"
+#include "models/footprint.h"
 #include "models/layer_program.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/placement.h"
@@ -62,6 +63,16 @@ std::string describe_certificate(const SearchCertificate& c) {
   return text + fmt::format("; {}, in {}\n", proof, format_seconds(c.seconds));
 }
 
+std::string describe_host_memory(const Plan& plan) {
+  const std::vector<int64_t> stages = models::host_state_bytes(plan.model, plan.layout, plan.workload);
+  std::vector<int64_t> ranks(size_t(plan.layout.pipeline), 0);
+  for (size_t s = 0; s < stages.size(); ++s) ranks[size_t(plan.schedule.rank_of_stage[s])] += stages[s];
+  const int64_t most = *std::max_element(ranks.begin(), ranks.end());
+  return most == 0 ? ""
+                   : fmt::format("The optimizer's state lies in the host's memory: up to {} per rank\n",
+                                 format_bytes(double(most)));
+}
+
 std::string describe_plan(const Plan& plan) {
   reports::Table table(
       {{"layout", reports::Align::left}, {"step time"}, {"bubble"}, {"peak memory"}, {"tokens/s"}});
@@ -74,6 +85,7 @@ std::string describe_plan(const Plan& plan) {
                   plan.model.name, plan.cluster.name, plan.cluster.devices, plan.workload.global_batch,
                   plan.workload.sequence, format_bytes(double(plan.memory_limit_bytes)));
   text += table.text() + fmt::format("\nThe first: model work of {}\n", reports::describe_utilisation(plan));
+  text += describe_host_memory(plan);
   text += "\nWhy the first\n";
   for (const std::string& reason : plan.reasons) text += "  " + reason + "\n";
   text += "\nWhat ruled the others out\n";

@@ -257,6 +257,8 @@ def plan_commands(folder, base, profile):
            "attention.qkv", "all-gather", "not hidden", "Better")
     if "tensor-parallel collectives" not in open(inside).read():
         FAILURES.append("estimate, operators: no collectives in the trace")
+    expect("estimate, offload", run("mpt-plan", "estimate", *eight, "--tp", 2, "--dp", 4, "--zero", 1, "--offload", "on"), 0,
+           "in the host's memory: up to 11.2 GiB per rank")
     expect("estimate, streams", run("mpt-plan", "estimate", *eight, "--tp", 4, "--sp", "on", "--streams"), 0,
            "operator by operator", "tensor-parallel", "none of them", "Better")
     expect("estimate, too large for streams", run("mpt-plan", "estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--tp", 8, "--streams", "--global-batch", 100000), 2,

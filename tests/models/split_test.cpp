@@ -104,8 +104,19 @@ TEST(Split, ZeroSharesOutWhatItsStageSays) {
   layout.overlap_parameter_gather = true;
   EXPECT_GT(bytes(3).parameter_bytes, weights.parameter_bytes);
   eighth(bytes(3).parameter_bytes, all.parameter_bytes, 2 * largest * (of_all / count));
+  EXPECT_EQ(host_state_bytes(model, layout, {64, kSequence}), std::vector<int64_t>{0});
   layout.offload_optimizer = true;
   EXPECT_EQ(bytes(0).optimizer_bytes, 0);
+  // Two moments and a master weight, in fp32, too.
+  for (const Precision precision : {Precision::bf16, Precision::fp32}) {
+    layout.precision = precision;
+    for (const int64_t zero : {0, 1}) {
+      layout.zero = zero;
+      layout.shard = zero == 0 ? 1 : 8;
+      const auto host = double(host_state_bytes(model, layout, {64, kSequence}).front());
+      EXPECT_NEAR(host, 12.0 * double(count) / double(layout.shard), 1e-4 * host) << enum_name(precision);
+    }
+  }
 }
 
 TEST(Split, RecomputedLayersLieBetweenNoneAndAll) {
