@@ -5,97 +5,9 @@
 #include <limits>
 
 #include "core/error.h"
+#include "planner/simulate/stream_simulation.h"
 
 namespace mpt::planner {
-namespace {
-
-// Event-driven: what runs, how much of it is left, and the rate at which compute advances.
-class ContendedSimulation {
- public:
-  ContendedSimulation(const StepProgram& program, std::span<const double> durations_s,
-                      const Contention& contention)
-      : program_(program), durations_s_(durations_s), contention_(contention) {
-    timeline_.spans.resize(program.instructions.size());
-    waiting_.resize(program.instructions.size());
-    followers_.resize(program.instructions.size());
-    std::vector<InstructionId> last_on_lane(size_t(program.ranks) * kStreamCount, -1);
-    for (InstructionId id = 0; id < program.size(); ++id) {
-      for (const InstructionId wait : program.waits(id)) add_edge(wait, id);
-      for (const Lane& lane : program.lanes(id)) {
-        InstructionId& last = last_on_lane[size_t(lane.index())];
-        if (last >= 0) add_edge(last, id);
-        last = id;
-      }
-    }
-  }
-
-  Timeline run() {
-    for (InstructionId id = 0; id < program_.size(); ++id) {
-      if (waiting_[size_t(id)] == 0) start(id);
-    }
-    while (!running_.empty()) advance();
-    return std::move(timeline_);
-  }
-
- private:
-  struct Running {
-    InstructionId id;
-    double left_s;  // at full rate
-    bool compute;
-  };
-
-  void add_edge(InstructionId from, InstructionId to) {
-    followers_[size_t(from)].push_back(to);
-    ++waiting_[size_t(to)];
-  }
-
-  void start(InstructionId id) {
-    const bool compute = program_.instructions[size_t(id)].is_compute();
-    timeline_.spans[size_t(id)].start_s = now_s_;
-    running_.push_back({id, durations_s_[size_t(id)], compute});
-    active_ += compute ? 1 : 0;
-  }
-
-  void advance() {
-    const double rate = contention_.rate(active_);
-    double step = std::numeric_limits<double>::infinity();
-    for (const Running& r : running_) step = std::min(step, r.compute ? r.left_s / rate : r.left_s);
-    now_s_ += step;
-    std::vector<InstructionId> finished;
-    for (Running& r : running_) {
-      const double needed = r.compute ? r.left_s / rate : r.left_s;
-      // What ends with this step ends exactly, not at a rounding error before or after it.
-      if (needed <= step * (1.0 + 1e-12)) {
-        finished.push_back(r.id);
-        active_ -= r.compute ? 1 : 0;
-      }
-      r.left_s -= r.compute ? step * rate : step;
-    }
-    std::erase_if(running_, [&](const Running& r) {
-      return std::find(finished.begin(), finished.end(), r.id) != finished.end();
-    });
-    std::sort(finished.begin(), finished.end());
-    for (const InstructionId id : finished) timeline_.spans[size_t(id)].end_s = now_s_;
-    for (const InstructionId id : finished) {
-      for (const InstructionId next : followers_[size_t(id)]) {
-        if (--waiting_[size_t(next)] == 0) start(next);
-      }
-    }
-  }
-
-  const StepProgram& program_;
-  std::span<const double> durations_s_;
-  const Contention& contention_;
-  std::vector<int> waiting_;
-  std::vector<std::vector<InstructionId>> followers_;
-  std::vector<Running> running_;
-  int64_t active_ = 0;
-  double now_s_ = 0.0;
-  Timeline timeline_;
-};
-
-}  // namespace
-
 double Contention::rate(int64_t active_lanes) const {
   const int64_t ranks = active_lanes * ranks_per_lane;
   if (rate_by_active_ranks.empty() || ranks < 1) return 1.0;
@@ -146,6 +58,20 @@ bool at_full_speed(const StepProgram& program, const Contention& contention) {
   return true;
 }
 
+// Instructions as tasks, none of which a collective slows.
+Timeline contended(const StepProgram& program, std::span<const double> durations_s,
+                   const Contention& contention) {
+  StreamProgram tasks;
+  tasks.ranks = program.ranks;
+  std::vector<TaskLane> lanes;
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    lanes.clear();
+    for (const Lane& lane : program.lanes(id)) lanes.push_back({lane.rank, int(lane.stream)});
+    tasks.add({durations_s[size_t(id)], 0.0, id}, lanes, program.waits(id));
+  }
+  return {simulate(tasks, contention)};
+}
+
 }  // namespace
 
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s) {
@@ -157,13 +83,13 @@ Timeline simulate(const StepProgram& program, std::span<const double> durations_
 Timeline simulate(const StepProgram& program, std::span<const double> durations_s,
                   const Contention& contention) {
   if (at_full_speed(program, contention)) return simulate(program, durations_s);
-  return ContendedSimulation(program, durations_s, contention).run();
+  return contended(program, durations_s, contention);
 }
 
 double step_time_within(const StepProgram& program, std::span<const double> durations_s,
                         const Contention& contention, double limit_s, Timeline& timeline) {
   if (!at_full_speed(program, contention)) {
-    timeline = ContendedSimulation(program, durations_s, contention).run();
+    timeline = contended(program, durations_s, contention);
     return step_time_s(timeline);
   }
   std::vector<double> left(size_t(program.ranks), 0.0);  // work of each rank's compute lane
