@@ -55,7 +55,8 @@ StreamProgram whole_instructions(const StepProgram& steps, const std::vector<dou
   return program;
 }
 
-// The simulator of searches, of whole instructions, is its independent reference where nothing is lost.
+// The simulator of searches, of whole instructions, is its independent reference where nothing is lost. On
+// shared cores both are one; the slow reference for that is in simulator_test.cpp.
 TEST(StreamSimulation, EqualsTheSimulatorOfInstructionsOnWholeOnes) {
   std::mt19937 random(5);
   std::uniform_real_distribution<double> uniform(0.0, 1.0);
