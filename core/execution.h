@@ -56,6 +56,9 @@ struct Execution {
   // Selective recompute keeps a layer's input and the output of every second product, counted from the first,
   // beside the attention core's, and runs the rest again.
   bool keeps_every_second_product = false;
+  // In a pipeline, sharded weights stay whole between the micro-batches of a step, and gradients are summed
+  // whole and scattered behind the last (pytorch, distributed/pipelining/stage.py).
+  bool keeps_gathered_in_pipeline = false;
   // After the step each rank's share of the weights is broadcast in a message of its own.
   bool broadcasts_shares = false;
   // Products add weight gradients to the gradient buffers themselves and leave an empty gradient to autograd:
@@ -115,6 +118,8 @@ struct Execution {
             "selective recompute keeps the attention core's output", optional_field());
     v.field("keeps_every_second_product", &T::keeps_every_second_product,
             "selective recompute keeps every second product's output", optional_field());
+    v.field("keeps_gathered_in_pipeline", &T::keeps_gathered_in_pipeline,
+            "in a pipeline sharded weights and gradients stay whole between micro-batches", optional_field());
     v.field("broadcasts_shares", &T::broadcasts_shares, "each rank's share of the weights is broadcast",
             optional_field());
     v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays",

@@ -4,6 +4,7 @@
 // Layout: how a model is split. Degrees and switches, nothing derived; it knows no rank number (RankGrid
 // does) and no time.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -76,8 +77,12 @@ struct Layout {
   int64_t expert_split() const { return expert_tensor > 0 ? expert_tensor : tensor; }
   /// Whether a stage's gradients are summed over ranks: over replicas, or replicas of its experts.
   bool reduces_gradients() const { return replicas() > 1 || (expert > 1 && expert_replicas() > 1); }
-  /// Weights change on their owners only and are gathered behind the optimizer (ZeRO 1 and 2).
-  bool gathers_after_step() const { return zero == 1 || zero == 2; }
+  /// ZeRO stage as far as it is carried out anew with each micro-batch.
+  int64_t zero_of_micro_batch() const {
+    return execution.keeps_gathered_in_pipeline && pipeline > 1 ? std::min<int64_t>(zero, 1) : zero;
+  }
+  /// Weights change on their owners only and are gathered once for a step.
+  bool gathers_after_step() const { return zero_of_micro_batch() == 1 || zero_of_micro_batch() == 2; }
   /// Ranks that hold the same experts.
   int64_t expert_replicas() const { return tensor * context * data / (expert * expert_split()); }
   bool operator==(const Layout&) const = default;

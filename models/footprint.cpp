@@ -61,16 +61,18 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   const auto bytes = [&](int64_t zero, int64_t each) {
     return LayerBuilder::rounded((layout.zero >= zero ? counts.share : counts.whole) * each);
   };
+  const int64_t zero = layout.zero_of_micro_batch();
   f.parameter_bytes = bytes(3, unit.weight);
-  f.gradient_bytes = bytes(2, unit.gradient);
+  f.gradient_bytes = LayerBuilder::rounded((zero >= 2 ? counts.share : counts.whole) * unit.gradient);
   if (!layout.offload_optimizer)
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
   // Whole weights are in the precision of the products, and where masters are shared out in their place, in
   // 16 bits of it.
   const int64_t whole = layout.execution.weight_bytes > 0 ? element_bytes(layout.precision) : unit.weight;
-  if (layout.zero >= 3) f.parameter_bytes += LayerBuilder::rounded(gathered * whole);
-  if (layout.zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
+  if (layout.zero >= 3)
+    f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole);
+  if (zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
 }
 
 // Columns and rows of the products that a layer's weight gradients are.
@@ -239,7 +241,8 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
     const auto part = [&](int64_t each, int64_t zero) {
       return layout.zero >= zero ? count / shard * each : count * each;
     };
-    return part(unit.weight, 3) + part(unit.gradient, 2) +
+    const int64_t gradient = layout.zero_of_micro_batch() >= 2 ? part(unit.gradient, 2) : count * unit.gradient;
+    return part(unit.weight, 3) + gradient +
            (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
   };
   return bytes(share.dense, dense_shard(layout)) + bytes(share.expert, expert_shard(layout));

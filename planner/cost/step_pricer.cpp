@@ -115,8 +115,9 @@ double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
 ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShare& share,
                                const CostSource& source) {
   const Reduction reduction(layout, source);
-  return {layout.zero == 3 ? reduction.gather_s(share) : 0.0,
-          layout.zero >= 2 ? reduction.scatter_s(share) : 0.0};
+  const int64_t zero = layout.zero_of_micro_batch();
+  return {zero == 3 ? reduction.gather_s(share) : 0.0,
+          zero >= 2 ? reduction.scatter_s(share) : 0.0};
 }
 
 namespace {
@@ -228,7 +229,7 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   state.share = share;
   state.traffic = sharded_traffic(layout_, share, source);
   if (part_ == Part::micro_batches) return state;
-  state.reduction_s = layout_.zero >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
+  state.reduction_s = layout_.zero_of_micro_batch() >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
   if (layout_.gathers_after_step())
     state.gather_s =
         layout_.execution.broadcasts_shares
@@ -287,7 +288,7 @@ void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_
                               double share_lost, const StateCost& state) const {
   const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
   set(InstructionKind::reduce_gradient,
-      layout_.zero >= 2 ? state.reduction_s
+      layout_.zero_of_micro_batch() >= 2 ? state.reduction_s
                         : piecewise_exposed_s(state.reduction_s, piece.backward_s, pieces, alone,
                                               layout_.overlap_gradient_reduce, share_lost));
   set(InstructionKind::optimizer_step, state.optimizer_s);
@@ -416,7 +417,7 @@ StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
     most.traffic_s = std::max(most.traffic_s, gathers_s + shown(state.traffic.scatter_s, ends.lowest, early));
     most.reduction_s =
         std::max(most.reduction_s,
-                 layout_.zero >= 2 ? state.reduction_s : shown(state.reduction_s, ends.lowest, early));
+                 layout_.zero_of_micro_batch() >= 2 ? state.reduction_s : shown(state.reduction_s, ends.lowest, early));
     most.optimizer_s = std::max(most.optimizer_s, state.optimizer_s);
     most.gather_s = std::max(most.gather_s, shown(state.gather_s, ends.lowest, prefetch));
   }

@@ -173,7 +173,7 @@ class Expansion {
   }
 
  private:
-  bool buckets_of_layers() const { return layout_.zero < 2 && layout_.overlap_gradient_reduce; }
+  bool buckets_of_layers() const { return layout_.zero_of_micro_batch() < 2 && layout_.overlap_gradient_reduce; }
   bool gathers_ahead() const { return layout_.gathers_after_step() && layout_.overlap_parameter_gather; }
 
   StageParts parts_of(const ModelSpec& model, const StageContent& content, size_t s) {
@@ -236,8 +236,8 @@ class Expansion {
     const auto s = size_t(i.stage);
     const StageParts& stage = stages_[s];
     const bool forward = i.kind == InstructionKind::forward, named = i.micro_batch == 0;
-    const bool gathers = layout_.zero == 3 && i.kind != InstructionKind::weight_gradient;
-    const bool scatters = layout_.zero >= 2 && has_weight_gradient(i.kind);
+    const bool gathers = layout_.zero_of_micro_batch() == 3 && i.kind != InstructionKind::weight_gradient;
+    const bool scatters = layout_.zero_of_micro_batch() >= 2 && has_weight_gradient(i.kind);
     const bool reduces = std::binary_search(last_of_stages_.begin(), last_of_stages_.end(), id);
     const std::vector<int32_t> ahead =
         forward ? std::exchange(ahead_[s], {}) : std::vector<int32_t>{};  // of the first forward alone

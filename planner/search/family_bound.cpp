@@ -23,7 +23,7 @@ double least_of_pools(const SearchProblem& problem, F&& seconds) {
 // one message of everything takes no longer than its parts.
 double ranks_share_of_sharding_s(const Layout& layout, const models::ParameterShare& share, double micro,
                                  const CostSource& source) {
-  if (layout.zero < 2) return 0.0;
+  if (layout.zero_of_micro_batch() < 2) return 0.0;
   const ShardedTraffic traffic = sharded_traffic(layout, share, source);
   const double least = std::min(kOverlapShare, kCalibration.network_overlap_share);
   const auto shown = [least](double seconds, bool overlap) { return overlap ? least * seconds : seconds; };

@@ -114,7 +114,9 @@ Execution execution_of(const RunRecord& run) {
     e.keeps_core_output = false;
   // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
   if (mentions(run.framework, "foundry")) e.loss = LossKernel::fused;
-  if (run.compiled && *run.compiled) e.elementwise = ElementwiseKernels::compiled;
+  if (run.compiled.value_or(false)) e.elementwise = ElementwiseKernels::compiled;
+  if (!run.compiled.value_or(true) && e.elementwise == ElementwiseKernels::compiled)
+    e.elementwise = ElementwiseKernels::eager;
   return e;
 }
 
@@ -169,6 +171,17 @@ std::vector<int64_t> stages_by_cost(const ModelSpec& m, int64_t stages) {
   return counts.back() > 0 ? counts : even_stages(m.layers, stages);
 }
 
+// Embedding and head stand in for a layer each where the source says so, and where the layers alone do not
+// divide: Megatron-LM then takes no other split without being told its stages one by one
+// (account_for_embedding_in_pipeline_split in megatron/core/transformer/transformer_config.py), and torchtitan
+// always splits so (generate_split_points in torchtitan/parallelisms/pipelining_utils.py).
+bool ends_count_as_layers(const RunRecord& run, const std::string& framework, int64_t stages) {
+  const int64_t layers = run.model.layers;
+  const bool splits_so = framework == "megatron-core" || framework == "nemo" || framework == "torchtitan";
+  const bool named = run.ends_one_layer_less.value_or(false) || run.embedding_counts_as_layer;
+  return (named || (splits_so && layers % stages != 0)) && (layers + 2) % stages == 0;
+}
+
 // Layers of each virtual stage.
 std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
   const int64_t stages = l.stages(), layers = run.model.layers;
@@ -187,9 +200,7 @@ std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
     return counts;
   }
   if (l.execution.framework == "nanotron") return stages_by_cost(run.model, stages);
-  // Embedding and head stand in for a layer each.
-  const bool ends_count = run.ends_one_layer_less.value_or(false) || run.embedding_counts_as_layer;
-  if (ends_count && (layers + 2) % stages == 0) {
+  if (ends_count_as_layers(run, l.execution.framework, stages)) {
     std::vector<int64_t> counts(size_t(stages), (layers + 2) / stages);
     --counts.front();
     --counts.back();
@@ -203,6 +214,15 @@ Precision precision_of(const RunRecord& run) {
   if (run.precision == "fp16") return Precision::fp16;
   if (run.precision == "fp32" || run.precision == "tf32") return Precision::fp32;
   return Precision::bf16;
+}
+
+// Sequences per micro-batch. torchtitan cuts a rank's batch into as many micro-batches as the pipeline has
+// ranks unless told otherwise (build_pipeline_schedule in torchtitan/parallelisms/pipelining_utils.py), and
+// its sources name the batch.
+std::optional<int64_t> micro_batch_of(const RunRecord& run, const Layout& l) {
+  const int64_t batch = run.global_batch / l.data;
+  const bool cuts = l.execution.framework == "torchtitan" && l.pipeline > 1 && batch % l.pipeline == 0;
+  return cuts && run.micro_batch.value_or(batch) == batch ? batch / l.pipeline : run.micro_batch;
 }
 
 }  // namespace
@@ -231,7 +251,6 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   const int64_t split = pool % (l.expert * l.tensor) == 0 ? l.tensor : 1;
   l.expert_tensor = run.model.moe ? run.expert_tensor.value_or(split) : l.tensor;
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
-  l.micro_batch = run.micro_batch.value_or(1);
   l.sequence_parallel = l.tensor > 1 && run.sequence_parallel.value_or(false);
   if (mentions(run.context_method, "a2a")) l.context_method = ContextMethod::all_to_all;
   l.precision = precision_of(run);
@@ -240,6 +259,9 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   l.shard = l.zero == 0 ? 1 : shard > 0 ? std::gcd(shard, l.replicas()) : l.replicas();
   if (l.zero > 0 && l.shard == 1) l.zero = 0;
   l.execution = execution_of(run);
+  const std::optional<int64_t> micro_batch = micro_batch_of(run, l);
+  l.micro_batch = micro_batch.value_or(1);
+  if (micro_batch != run.micro_batch) filled.push_back(fmt::format("layout.micro_batch = {}", l.micro_batch));
   const Overlap overlap = overlap_of(run, l.execution);
   l.overlap_gradient_reduce = overlap.reduce;
   l.overlap_parameter_gather = overlap.gather;
@@ -291,11 +313,13 @@ std::vector<Layout> possible_layouts(const RunRecord& run, const Layout& publish
     chunks.clear();
     if (published.schedule != "interleaved") chunks.push_back(1);
     for (const int64_t c : {2, 3, 4, 5, 6, 7, 8, 10, 12}) {
-      if (run.model.layers % (c * published.pipeline) == 0) chunks.push_back(c);
+      const int64_t stages = c * published.pipeline;
+      if (run.model.layers % stages == 0 || ends_count_as_layers(run, published.execution.framework, stages))
+        chunks.push_back(c);
     }
     if (chunks.empty()) chunks.push_back(2);
   }
-  if (!run.micro_batch) {
+  if (!micro_batch_of(run, published)) {
     open.emplace_back("micro_batch");
     micro_batches.clear();
     for (int64_t b = 1; b <= 64; b *= 2) {
