@@ -59,6 +59,9 @@ struct Execution {
   // In a pipeline, sharded weights stay whole between the micro-batches of a step, and gradients are summed
   // whole and scattered behind the last (pytorch, distributed/pipelining/stage.py).
   bool keeps_gathered_in_pipeline = false;
+  // Where gradients are scattered in a part of the replicas, the sum over the parts is taken piece by piece
+  // beside the last backward, too (pytorch, HYBRID_SHARD); else behind it.
+  bool sums_shares_in_backward = false;
   // After the step each rank's share of the weights is broadcast in a message of its own.
   bool broadcasts_shares = false;
   // Products add weight gradients to the gradient buffers themselves and leave an empty gradient to autograd:
@@ -120,6 +123,8 @@ struct Execution {
             "selective recompute keeps every second product's output", optional_field());
     v.field("keeps_gathered_in_pipeline", &T::keeps_gathered_in_pipeline,
             "in a pipeline sharded weights and gradients stay whole between micro-batches", optional_field());
+    v.field("sums_shares_in_backward", &T::sums_shares_in_backward,
+            "gradients' shares are summed beside the last backward", optional_field());
     v.field("broadcasts_shares", &T::broadcasts_shares, "each rank's share of the weights is broadcast",
             optional_field());
     v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays",

@@ -81,6 +81,10 @@ struct Layout {
   int64_t zero_of_micro_batch() const {
     return execution.keeps_gathered_in_pipeline && pipeline > 1 ? std::min<int64_t>(zero, 1) : zero;
   }
+  /// Whether gradients are summed over replicas piece by piece beside the last backward.
+  bool reduces_in_backward() const {
+    return overlap_gradient_reduce && (zero_of_micro_batch() < 2 || execution.sums_shares_in_backward);
+  }
   /// Weights change on their owners only and are gathered once for a step.
   bool gathers_after_step() const { return zero_of_micro_batch() == 1 || zero_of_micro_batch() == 2; }
   /// Ranks that hold the same experts.

@@ -288,9 +288,8 @@ void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_
                               double share_lost, const StateCost& state) const {
   const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
   set(InstructionKind::reduce_gradient,
-      layout_.zero_of_micro_batch() >= 2 ? state.reduction_s
-                        : piecewise_exposed_s(state.reduction_s, piece.backward_s, pieces, alone,
-                                              layout_.overlap_gradient_reduce, share_lost));
+      piecewise_exposed_s(state.reduction_s, piece.backward_s, pieces, alone, layout_.reduces_in_backward(),
+                          share_lost));
   set(InstructionKind::optimizer_step, state.optimizer_s);
   if (layout_.gathers_after_step())
     set(InstructionKind::gather_parameters,
@@ -415,9 +414,8 @@ StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
                              shown(state.traffic.gather_s, ends.highest, prefetch);
     most.gathers_s = std::max(most.gathers_s, gathers_s);
     most.traffic_s = std::max(most.traffic_s, gathers_s + shown(state.traffic.scatter_s, ends.lowest, early));
-    most.reduction_s =
-        std::max(most.reduction_s,
-                 layout_.zero_of_micro_batch() >= 2 ? state.reduction_s : shown(state.reduction_s, ends.lowest, early));
+    most.reduction_s = std::max(most.reduction_s,
+                                shown(state.reduction_s, ends.lowest, layout_.reduces_in_backward()));
     most.optimizer_s = std::max(most.optimizer_s, state.optimizer_s);
     most.gather_s = std::max(most.gather_s, shown(state.gather_s, ends.lowest, prefetch));
   }

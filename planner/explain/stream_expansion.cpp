@@ -151,7 +151,7 @@ class Expansion {
     const auto contents = stage_contents(problem.model, layout);
     for (size_t s = 0; s < contents.size(); ++s) stages_.push_back(parts_of(problem.model, contents[s], s));
     for (const Instruction& i : steps.instructions) {
-      if (i.kind == InstructionKind::reduce_gradient && buckets_of_layers())
+      if (i.kind == InstructionKind::reduce_gradient && layout_.reduces_in_backward())
         last_of_stages_.push_back(steps.waits(InstructionId(&i - steps.instructions.data())).front());
     }
     std::sort(last_of_stages_.begin(), last_of_stages_.end());
@@ -173,7 +173,6 @@ class Expansion {
   }
 
  private:
-  bool buckets_of_layers() const { return layout_.zero_of_micro_batch() < 2 && layout_.overlap_gradient_reduce; }
   bool gathers_ahead() const { return layout_.gathers_after_step() && layout_.overlap_parameter_gather; }
 
   StageParts parts_of(const ModelSpec& model, const StageContent& content, size_t s) {
@@ -278,7 +277,7 @@ class Expansion {
   void keep_whole(InstructionId id, const Instruction& i) {
     std::vector<int32_t> waits = ends_of(steps_.waits(id));
     double seconds = cost_.of(i);
-    if (i.kind == InstructionKind::reduce_gradient && buckets_of_layers()) {
+    if (i.kind == InstructionKind::reduce_gradient && layout_.reduces_in_backward()) {
       seconds = stages_[size_t(i.stage)].dispatch_s;
       const std::vector<int32_t>& buckets = buckets_[size_t(i.stage)];
       waits.insert(waits.end(), buckets.begin(), buckets.end());

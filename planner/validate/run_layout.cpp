@@ -99,6 +99,13 @@ Execution execution_of(const RunRecord& run) {
   if (e.framework == "megatron-core" && mentions(run.options, "\"use-distributed-optimizer\"") &&
       !mentions(run.options, "cross-entropy-loss-fusion"))
     e.loss = LossKernel::fp32;
+  // DeepSpeed without Megatron runs models of other libraries: kernels of PyTorch, and for those with RMS norms,
+  // which came after it, flash attention.
+  if (e.framework == "megatron-deepspeed" && !mentions(run.framework, "Megatron") &&
+      !mentions(run.framework, "NeoX") && run.model.norm == NormKind::rms_norm) {
+    e.attention = AttentionKernel::flash2;
+    e.elementwise = ElementwiseKernels::eager;
+  }
   if (mentions(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
   // Megatron-LM drops a tenth of the hidden units unless told otherwise (megatron/training/arguments.py).
   if (e.framework == "megatron-core" && mentions(run.framework, "CI golden values")) e.dropout = true;
