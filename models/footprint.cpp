@@ -241,9 +241,9 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
     const auto part = [&](int64_t each, int64_t zero) {
       return layout.zero >= zero ? count / shard * each : count * each;
     };
-    const int64_t gradient = layout.zero_of_micro_batch() >= 2 ? part(unit.gradient, 2) : count * unit.gradient;
-    return part(unit.weight, 3) + gradient +
-           (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
+    const int64_t gradient =
+        layout.zero_of_micro_batch() >= 2 ? part(unit.gradient, 2) : count * unit.gradient;
+    return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
   };
   return bytes(share.dense, dense_shard(layout)) + bytes(share.expert, expert_shard(layout));
 }

@@ -116,8 +116,7 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
                                const CostSource& source) {
   const Reduction reduction(layout, source);
   const int64_t zero = layout.zero_of_micro_batch();
-  return {zero == 3 ? reduction.gather_s(share) : 0.0,
-          zero >= 2 ? reduction.scatter_s(share) : 0.0};
+  return {zero == 3 ? reduction.gather_s(share) : 0.0, zero >= 2 ? reduction.scatter_s(share) : 0.0};
 }
 
 namespace {
@@ -229,7 +228,8 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   state.share = share;
   state.traffic = sharded_traffic(layout_, share, source);
   if (part_ == Part::micro_batches) return state;
-  state.reduction_s = layout_.zero_of_micro_batch() >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
+  state.reduction_s =
+      layout_.zero_of_micro_batch() >= 2 ? reduction.beyond_shard_s(share) : reduction.gradients_s(share);
   if (layout_.gathers_after_step())
     state.gather_s =
         layout_.execution.broadcasts_shares
@@ -287,9 +287,10 @@ StepPricer::PricedStage StepPricer::price_on(size_t device, const StageKind& kin
 void StepPricer::add_step_end(PricedStage& stage, const PieceCost& piece, int64_t pieces, double alone,
                               double share_lost, const StateCost& state) const {
   const auto set = [&](InstructionKind i, double seconds) { stage.cost.seconds[size_t(i)] = seconds; };
-  set(InstructionKind::reduce_gradient,
-      piecewise_exposed_s(state.reduction_s, piece.backward_s, pieces, alone, layout_.reduces_in_backward(),
-                          share_lost));
+  // Backward hides nothing of the sum over replicas while it hides what is gathered and scattered.
+  const double beside = std::max(0.0, piece.backward_s - state.traffic.gather_s - state.traffic.scatter_s);
+  set(InstructionKind::reduce_gradient, piecewise_exposed_s(state.reduction_s, beside, pieces, alone,
+                                                            layout_.reduces_in_backward(), share_lost));
   set(InstructionKind::optimizer_step, state.optimizer_s);
   if (layout_.gathers_after_step())
     set(InstructionKind::gather_parameters,
@@ -414,8 +415,8 @@ StepPricer::KindSharding StepPricer::least_sharding(const StageKind& kind) {
                              shown(state.traffic.gather_s, ends.highest, prefetch);
     most.gathers_s = std::max(most.gathers_s, gathers_s);
     most.traffic_s = std::max(most.traffic_s, gathers_s + shown(state.traffic.scatter_s, ends.lowest, early));
-    most.reduction_s = std::max(most.reduction_s,
-                                shown(state.reduction_s, ends.lowest, layout_.reduces_in_backward()));
+    most.reduction_s =
+        std::max(most.reduction_s, shown(state.reduction_s, ends.lowest, layout_.reduces_in_backward()));
     most.optimizer_s = std::max(most.optimizer_s, state.optimizer_s);
     most.gather_s = std::max(most.gather_s, shown(state.gather_s, ends.lowest, prefetch));
   }

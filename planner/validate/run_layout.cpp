@@ -99,8 +99,8 @@ Execution execution_of(const RunRecord& run) {
   if (e.framework == "megatron-core" && mentions(run.options, "\"use-distributed-optimizer\"") &&
       !mentions(run.options, "cross-entropy-loss-fusion"))
     e.loss = LossKernel::fp32;
-  // DeepSpeed without Megatron runs models of other libraries: kernels of PyTorch, and for those with RMS norms,
-  // which came after it, flash attention.
+  // DeepSpeed without Megatron runs models of other libraries: kernels of PyTorch, and for those with RMS
+  // norms, which came after it, flash attention.
   if (e.framework == "megatron-deepspeed" && !mentions(run.framework, "Megatron") &&
       !mentions(run.framework, "NeoX") && run.model.norm == NormKind::rms_norm) {
     e.attention = AttentionKernel::flash2;
@@ -180,8 +180,8 @@ std::vector<int64_t> stages_by_cost(const ModelSpec& m, int64_t stages) {
 
 // Embedding and head stand in for a layer each where the source says so, and where the layers alone do not
 // divide: Megatron-LM then takes no other split without being told its stages one by one
-// (account_for_embedding_in_pipeline_split in megatron/core/transformer/transformer_config.py), and torchtitan
-// always splits so (generate_split_points in torchtitan/parallelisms/pipelining_utils.py).
+// (account_for_embedding_in_pipeline_split in megatron/core/transformer/transformer_config.py), and
+// torchtitan always splits so (generate_split_points in torchtitan/parallelisms/pipelining_utils.py).
 bool ends_count_as_layers(const RunRecord& run, const std::string& framework, int64_t stages) {
   const int64_t layers = run.model.layers;
   const bool splits_so = framework == "megatron-core" || framework == "nemo" || framework == "torchtitan";

@@ -176,6 +176,24 @@ TEST(Framework, MastersAreGatheredInSixteenBits) {
   EXPECT_NEAR(bytes / (4 * parameters / 8 + 2 * head), 1.0, 1e-3);
 }
 
+// Between the micro-batches of a pipeline PyTorch keeps the weights of its stage whole, in 16 bits beside the
+// masters' share, and whole gradients in fp32.
+TEST(Framework, InAPipelineWhatIsShardedMayStayWhole) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout = two_stages(load_framework("torchtitan", "test"));
+  layout.data = layout.shard = 8;
+  layout.zero = 3;
+  const StageFootprint kept = stage_footprints(model, layout, {64, 4096}).front();
+  const double parameters = 32.0 / 2 * 218'112'000 + double(model.vocab * model.hidden);
+  EXPECT_NEAR(double(kept.parameter_bytes) / (parameters * (4.0 / 8 + 2)), 1.0, 1e-3);
+  EXPECT_NEAR(double(kept.gradient_bytes) / (parameters * 4), 1.0, 1e-3);
+  layout.execution.keeps_gathered_in_pipeline = false;
+  const StageFootprint sharded = stage_footprints(model, layout, {64, 4096}).front();
+  EXPECT_LT(sharded.parameter_bytes, kept.parameter_bytes / 2);
+  EXPECT_LT(sharded.gradient_bytes, kept.gradient_bytes / 2);
+  EXPECT_EQ(sharded.optimizer_bytes, kept.optimizer_bytes);
+}
+
 // Qi et al. 2023 (arXiv:2401.10241), section 2.1: behind the input gradient 32 s b h of a GPT layer's bytes
 // wait for the weight gradient.
 TEST(Framework, WeightGradientsWaitWithTheirOperandsAlone) {

@@ -15,14 +15,16 @@
 namespace mpt::planner::test {
 
 struct Priced {
-  Priced(const std::string& model, const std::string& cluster, Layout of) : layout(std::move(of)) {
+  Priced(const std::string& model, const std::string& cluster, Layout of,
+         const std::string& framework = "megatron-core")
+      : layout(std::move(of)) {
     problem.model = models::load_model(model);
     problem.cluster = profiler::load_cluster(cluster, std::nullopt);
     problem.workload = {4 * layout.data * layout.micro_batch, 4096};
     problem.ranks = layout.ranks();
     problem.memory_limit_bytes = problem.cluster.device.memory_bytes;
     problem.precision = layout.precision = Precision::bf16;
-    problem.execution = layout.execution = models::load_framework("megatron-core", "test");
+    problem.execution = layout.execution = models::load_framework(framework, "test");
     layout.layers_per_stage = even_stages(problem.model.layers, layout.stages());
     source = make_device_cost(problem.cluster, problem.execution);
     problem.cost = source.get();

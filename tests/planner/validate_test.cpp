@@ -288,6 +288,72 @@ TEST(PredictRun, NanotronSplitsByWeightsAndReportsItsFirstRank) {
   EXPECT_EQ(p.peak_gib, double(p.memory.front().peak_bytes) / double(int64_t{1} << 30));
 }
 
+Json torchtitan_pipeline() {
+  Json json = small_pipeline("torchtitan (PyTorch FSDP2)", 4);
+  json["hardware"]["gpus"] = 8;
+  json["layout"]["dp"] = 2;
+  json["layout"]["precision"] = "bf16";
+  json["layout"]["zero_stage"] = 3;
+  return json;
+}
+
+TEST(PredictRun, TorchtitanCutsARanksBatchIntoAsManyMicroBatchesAsStages) {
+  Json json = torchtitan_pipeline();
+  json["layout"]["micro_batch"] = 32;
+  const RunPrediction whole = predicted(json);
+  EXPECT_EQ(whole.layout.micro_batch, 8);
+  EXPECT_EQ(whole.filled, (std::vector<std::string>{"layout.micro_batch = 8"}));
+  json["layout"]["micro_batch"] = nullptr;
+  EXPECT_EQ(predicted(json).layout.micro_batch, 8);
+  json["layout"]["micro_batch"] = 2;
+  EXPECT_EQ(predicted(json).layout.micro_batch, 2) << "as the source says";
+}
+
+TEST(PredictRun, PyTorchsPipelinesGatherOnceAStep) {
+  Json json = torchtitan_pipeline();
+  json["hardware"]["gpus_per_node"] = json["hardware"]["nvlink_domain"] = 1;
+  const RunPrediction kept = predicted(json);
+  json["framework"] = "PyTorch FSDP";
+  const RunPrediction gathers = predicted(json);
+  EXPECT_LT(kept.step_s, 0.8 * gathers.step_s) << "32 micro-batches over a slow network";
+  EXPECT_GT(kept.peak_gib, gathers.peak_gib);
+}
+
+TEST(PredictRun, WhatIsNotCompiledRunsInSingleKernels) {
+  Json json = torchtitan_pipeline();
+  json["layout"]["compile"] = true;
+  const RunPrediction compiled = predicted(json);
+  json["layout"]["compile"] = false;
+  const RunPrediction eager = predicted(json);
+  EXPECT_EQ(compiled.layout.execution.elementwise, ElementwiseKernels::compiled);
+  EXPECT_EQ(eager.layout.execution.elementwise, ElementwiseKernels::eager);
+  EXPECT_GT(eager.step_s, 1.03 * compiled.step_s);
+}
+
+TEST(PredictRun, DeepSpeedRunsModelsOfOtherLibrariesWithFlashAttention) {
+  Json json = small_pipeline("ATorch (DeepSpeed 3D parallel)", 2);
+  json["model"]["norm"] = "rmsnorm";
+  json["model"]["gated_mlp"] = true;
+  json["model"]["position"] = "rope";
+  EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::flash2);
+  json["framework"] = "Megatron-DeepSpeed";
+  EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::unfused);
+}
+
+// 46 layers over 4 stages of 3 chunks: with embedding and head there are 48.
+TEST(PredictRun, EmbeddingAndHeadAreLayersWhereLayersDoNotDivide) {
+  Json json = small_pipeline("Megatron-Core", 4);
+  for (const auto& [field, value] : {std::pair{"layers", 46}, {"hidden", 2048}, {"ffn_hidden", 8192}})
+    json["model"][field] = value;
+  json["layout"]["precision"] = "bf16";
+  json["layout"]["schedule"] = nullptr;
+  json["layout"]["vpp"] = nullptr;
+  const RunPrediction p = predicted(json);
+  EXPECT_GT(p.layout.chunks, 1) << "fewer bubbles";
+  EXPECT_EQ(p.layout.layers_per_stage.front() + 1, p.layout.layers_per_stage[1]);
+  EXPECT_EQ(p.layout.layers_per_stage.back() + 1, p.layout.layers_per_stage[1]);
+}
+
 TEST(PredictRun, OperatorsThatRecomputeSayHowMuchOfALayerDoes) {
   Json json = small_pipeline("Aceso runtime (Megatron-LM 2.x fork)", 2);
   json["layout"]["recompute"] = "per";

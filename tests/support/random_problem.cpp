@@ -43,6 +43,8 @@ void RandomProblem::limit_space() {
     *feature = random() % 2 == 0;
   problem.overlaps = {random() % 2 == 0, random() % 2 == 0, random() % 2 == 0, random() % 2 == 0};
   problem.cluster.device.host_bandwidth_bytes_per_s = 1e9;
+  problem.execution.keeps_gathered_in_pipeline = random() % 4 == 0;
+  problem.execution.sums_shares_in_backward = random() % 4 == 0;
 }
 
 }  // namespace mpt::test
