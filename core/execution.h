@@ -44,6 +44,9 @@ struct Execution {
   bool receives_in_place = false;
   bool blocking_launches = false;  // the host waits for each kernel: its own time adds to theirs
   bool balanced_experts = false;   // routing is forced to an even load, as benchmarks do
+  // Copies of tokens that a rank of spread experts gets, over an even share: what the fullest one needs room
+  // for. The router decides it.
+  double expert_load = 1.0;
   // A token that goes to several experts of one device is sent there once.
   bool deduplicates_dispatch = false;
   bool graphs = false;  // kernels are launched by the device from a graph
@@ -112,6 +115,9 @@ struct Execution {
             optional_field());
     v.field("blocking_launches", &T::blocking_launches, "the host waits for each kernel", optional_field());
     v.field("balanced_experts", &T::balanced_experts, "routing is forced to an even load", optional_field());
+    v.field("expert_load", &T::expert_load,
+            "copies that the fullest rank of spread experts gets, over an even share",
+            optional_field(between(1.0, 1e4)));
     v.field("deduplicates_dispatch", &T::deduplicates_dispatch,
             "tokens go once to a device that holds several experts", optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -56,8 +57,9 @@ class LayerBuilder {
   }
   /// Copies of tokens that this rank's experts work on.
   int64_t expert_rows() const {
-    const int64_t own = layout_.expert > 1 ? tokens_ * layout_.expert_split() / layout_.tensor : tokens_;
-    return own * model_.moe->experts_per_token;
+    if (layout_.expert == 1) return tokens_ * model_.moe->experts_per_token;
+    const int64_t even = tokens_ * layout_.expert_split() / layout_.tensor * model_.moe->experts_per_token;
+    return int64_t(std::ceil(double(even) * execution().expert_load));
   }
   Operator& last() { return program_.operators.back(); }
 

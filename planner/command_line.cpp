@@ -200,6 +200,11 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
       fmt::format("Framework that is to run the plan, whose kernels and memory count: {} (default: "
                   "megatron-core on GPUs, mpt on CPUs)",
                   fmt::join(models::framework_names(), ", ")));
+  app.add_option(
+         "--expert-load", o.expert_load,
+         "Copies of tokens that the fullest rank of spread experts gets, over an even share: its memory "
+         "and time count (default: 1, mpt-run measures it)")
+      ->check(CLI::Range(1.0, 1e4));
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,
@@ -335,10 +340,16 @@ namespace {
 
 // What runs a plan on CPU ranks is this project's runtime, and its layers are what profiles time; on GPUs
 // most people have Megatron Core.
-Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
+Execution framework_of(const PlanOptions& o, const Plan* base, bool cpu) {
   if (!o.framework.empty()) return models::load_framework(o.framework, "--framework");
   if (base != nullptr) return base->layout.execution;
   return cpu || !o.profile.empty() ? Execution{} : models::load_framework("megatron-core", "--framework");
+}
+
+Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
+  Execution execution = framework_of(o, base, cpu);
+  if (o.expert_load > 0.0) execution.expert_load = o.expert_load;
+  return execution;
 }
 
 std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanOptions& o, const ClusterSpec& cluster) {

@@ -38,6 +38,11 @@ std::vector<ComparisonRow> compare_run(const Plan& plan, const RunResult& result
     const auto measured = double(result.peak_bytes[size_t(m.rank)]);
     rows.push_back({fmt::format("peak memory, pipeline rank {}", m.rank), format_bytes(double(m.peak_bytes)),
                     format_bytes(measured), error_of(double(m.peak_bytes), measured)});
+    if (result.predicted_at_load.empty()) continue;
+    const auto at_load = double(result.predicted_at_load[size_t(m.rank)]);
+    rows.push_back(
+        {fmt::format("  with its experts' load, {:.2f} of an even share", result.expert_load[size_t(m.rank)]),
+         format_bytes(at_load), "", error_of(at_load, measured)});
   }
   return rows;
 }

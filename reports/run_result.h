@@ -23,6 +23,9 @@ struct RankRecord {
   double idle_s = 0.0;       // the compute stream had nothing to do
   double data_wait_s = 0.0;
   int64_t memory_bytes = 0, peak_bytes = 0;
+  /// Copies that its spread experts got, over an even share, as its memory feels it
+  /// (runtime/train/expert_load.h); 0 where no experts are spread.
+  double expert_load = 0.0;
 };
 
 struct StepRecord {
@@ -47,6 +50,10 @@ struct RunResult {
   std::vector<StepRecord> steps;
   Timeline timeline;  // of the step whose time is the median; pipeline ranks of the first replica
   std::vector<int64_t> peak_bytes;  // per pipeline rank, the fullest of its replicas
+  /// Per pipeline rank, with as many copies as the fullest of its replicas' experts got; empty where no
+  /// experts are spread.
+  std::vector<int64_t> predicted_at_load;
+  std::vector<double> expert_load;  // per pipeline rank, the highest of its replicas and steps
   bool stopped = false;             // somebody asked it to end before its last step
 };
 

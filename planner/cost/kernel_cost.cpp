@@ -306,7 +306,8 @@ class KernelCost final : public CostSource {
                                : device_.fp8_flop_per_s >= kBlackwell ? c_.blackwell_grouped_fp8_speedup
                                                                       : c_.grouped_fp8_speedup;
     each /= fp8_speedup;
-    const double imbalance = execution_.balanced_experts ? 1.0 : c_.expert_imbalance;
+    const double imbalance =
+        execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
     double seconds = groups * each * imbalance / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
       seconds = std::min(

@@ -44,6 +44,10 @@ std::string prometheus_text(const reports::StepRecord& r) {
   by_rank("rank_idle_seconds", "of the last step", [](const auto& rank) { return rank.idle_s; });
   by_rank("rank_memory_bytes", "in use", [](const auto& rank) { return rank.memory_bytes; });
   by_rank("rank_peak_memory_bytes", "highest so far", [](const auto& rank) { return rank.peak_bytes; });
+  const auto spread = [](const auto& rank) { return rank.expert_load > 0.0; };
+  if (std::any_of(r.ranks.begin(), r.ranks.end(), spread))
+    by_rank("rank_expert_load", "copies its experts got, over an even share",
+            [](const auto& rank) { return rank.expert_load; });
   return text;
 }
 

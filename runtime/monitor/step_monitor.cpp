@@ -156,6 +156,7 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
                             {"data_wait_s", rank.data_wait_s},
                             {"memory_bytes", rank.memory_bytes},
                             {"peak_bytes", rank.peak_bytes}});
+    if (rank.expert_load > 0.0) row["ranks"].back()["expert_load"] = rank.expert_load;
   }
   for (const GpuLoad& load : loads_) {
     row["gpus"].push_back({{"gpu", load.gpu},

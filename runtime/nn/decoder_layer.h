@@ -46,6 +46,10 @@ class DecoderLayer {
   /// beside the sum of its input's gradient; the piece's gradients must have begun.
   Buffer backward_input(Saved& saved, Buffer d_output, const void* d_output_data, bool column_weights);
   void backward_weight(Saved& saved, const void* d_output_data);
+  /// As Experts::take_loads; none of a dense layer.
+  std::vector<double> take_expert_loads() {
+    return experts_ ? experts_->take_loads() : std::vector<double>{};
+  }
 
  private:
   Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }

@@ -135,6 +135,7 @@ void Experts::exchange_counts(Routing& routing, const std::vector<int64_t>& copi
       routing.rows += arriving[i];
     }
   }
+  if (spreads()) loads_.push_back(double(routing.rows) / double(routing.copies));
 }
 
 namespace {

@@ -15,6 +15,7 @@
 // over one sequence as in arXiv:2405.04434, section 2.1.4), acts through its gradient alone: per sequence it
 // does not depend on the layout.
 
+#include <utility>
 #include <vector>
 
 #include "runtime/nn/linear.h"
@@ -52,6 +53,10 @@ class Experts {
   void backward_input(const void* dy, void* dx, double loss_scale, Saved& saved);
   void backward_weight(const void* x, Saved& saved);
 
+  /// Copies that this rank's experts got in each forward pass since the last call, over an even share; none
+  /// where experts are not spread.
+  std::vector<double> take_loads() { return std::exchange(loads_, {}); }
+
  private:
   bool spreads() const { return expert_group_.size() > 1; }
   bool gathers() const { return !spreads() && sizes_.sequence_parallel && tensor_group_.size() > 1; }
@@ -79,6 +84,7 @@ class Experts {
   int64_t width_, up_width_;  // of an expert's MLP on this rank
   Linear router_;
   int up_ = -1, down_ = -1;
+  std::vector<double> loads_;
 };
 
 }  // namespace mpt::runtime

@@ -210,6 +210,15 @@ void Stage::set_loss_scale(double scale) {
 double Stage::loss_sum() const { return state_->loss; }
 void Stage::reset_loss() { state_->loss = 0.0; }
 void Stage::watch_for_overflow() { state_->watching = true; }
+std::vector<std::vector<double>> Stage::take_expert_loads() {
+  std::vector<std::vector<double>> loads;
+  for (DecoderLayer& layer : state_->layers) {
+    if (std::vector<double> of_layer = layer.take_expert_loads(); !of_layer.empty())
+      loads.push_back(std::move(of_layer));
+  }
+  return loads;
+}
+
 int64_t Stage::first_overflow() const { return state_->overflow; }
 Parameters& Stage::parameters() { return state_->parameters; }
 int64_t Stage::boundary_bytes() const { return state_->boundary_bytes(); }

@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <vector>
 
 #include "core/layout.h"
 #include "core/model_spec.h"
@@ -70,6 +71,10 @@ class Stage {
   void watch_for_overflow();
   /// The layer's number, -1 for the embedding, the number of layers for the head, or kNoOverflow.
   int64_t first_overflow() const;
+
+  /// Of each layer with spread experts, what they got in each forward pass since the last call, over an even
+  /// share.
+  std::vector<std::vector<double>> take_expert_loads();
 
   Parameters& parameters();
   int64_t boundary_bytes() const;

@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "models/footprint.h"
 #include "runtime/device/cpu/cpu_device.h"
+#include "runtime/train/expert_load.h"
 
 namespace mpt::runtime {
 namespace {
@@ -63,6 +64,7 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
                        const TrainOptions& options, DataType type)
     : plan_(plan),
       program_(program),
+      in_flight_(in_flight_of_stages(program)),
       grid_(plan.layout),
       at_(grid_.coordinates(place.rank)),
       options_(options),
@@ -128,6 +130,9 @@ reports::RankRecord RankWorker::take_record() {
   record.gradients_s = times_->gradients.exchange(0.0);
   record.memory_bytes = device_.in_use_bytes();
   record.peak_bytes = device_.peak_bytes();
+  std::vector<StageLoads> loads;
+  for (auto& [s, held] : held_) loads.push_back({held.stage->take_expert_loads(), in_flight_[size_t(s)]});
+  record.expert_load = expert_load(loads, plan_.layout.recompute == Recompute::full);
   return record;
 }
 

@@ -115,6 +115,7 @@ class RankWorker final : public InstructionHandler {
 
   const Plan& plan_;
   const StepProgram& program_;
+  const std::vector<size_t> in_flight_;  // by virtual stage
   RankGrid grid_;
   RankCoordinates at_;
   const TrainOptions& options_;

@@ -11,6 +11,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "models/footprint.h"
 #include "reports/utilisation.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/comm/messages/message_world.h"
@@ -44,6 +45,7 @@ class Run {
         world_(make_world()),
         spans_(size_t(program_.ranks), std::vector<Span>(program_.instructions.size())) {
     result_.peak_bytes.assign(size_t(program_.ranks), 0);
+    result_.expert_load.assign(size_t(program_.ranks), 0.0);
     make_devices();
     if (options.checkpoints.empty()) return;
     const std::vector<int> local = world_->local_ranks();
@@ -61,10 +63,22 @@ class Run {
     if (!failure_.empty()) throw RunError(failure_);
     if (saver_) saver_->wait();
     keep_median_timeline();
+    predict_at_load();
     return std::move(result_);
   }
 
  private:
+  // What each pipeline rank would have been predicted to need, had its experts' load been known.
+  void predict_at_load() {
+    if (plan_.layout.expert == 1) return;
+    Plan at_load = plan_;
+    for (size_t rank = 0; rank < result_.expert_load.size(); ++rank) {
+      at_load.layout.execution.expert_load = std::max(1.0, result_.expert_load[rank]);
+      at_load.footprints = models::stage_footprints(plan_.model, at_load.layout, plan_.workload);
+      result_.predicted_at_load.push_back(peak_bytes(mpt::program_of(at_load))[rank]);
+    }
+  }
+
   // What every rank tells every other at the end of a step.
   struct RankReport {
     reports::RankRecord record;
@@ -294,6 +308,8 @@ class Run {
       pipeline_rank_of.push_back(grid_.coordinates(int64_t(rank)).pipeline);
       int64_t& peak = result_.peak_bytes[size_t(pipeline_rank_of.back())];
       peak = std::max(peak, reports[rank].record.peak_bytes);
+      double& load = result_.expert_load[size_t(pipeline_rank_of.back())];
+      load = std::max(load, reports[rank].record.expert_load);
       record_.data_wait_s = std::max(record_.data_wait_s, reports[rank].record.data_wait_s);
       record_.ranks.push_back(reports[rank].record);
     }

@@ -78,6 +78,30 @@ def first_use(folder):
     return model, text, profile, plan, base
 
 
+def unevenly_loaded(folder):
+    """Spread experts hold what the router sends them: the run tells, and a plan may count with it."""
+    config = {"architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_size": 32, "intermediate_size": 64,
+              "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 64,
+              "num_local_experts": 4, "num_experts_per_tok": 2, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": False}
+    model = write(f"{folder}/mixtral.json", config)
+    text = write(f"{folder}/letters.txt", "".join(chr(97 + i * i * 7 % 26) for i in range(5000)))
+    layout = ["--model", model, "--cluster", "this-machine:4", "--global-batch", 16, "--seq", 32, "--dp", 4, "--ep", 4, "--micro-batch", 2]
+    peaks = {}
+    for load in (1, 1.5):
+        plan = f"{folder}/load-{load}.json"
+        expect(f"plan, expert load {load}", run("mpt-plan", *layout, "--expert-load", load, "-o", plan), 0, "ep4")
+        peaks[load] = json.load(open(plan))["prediction"]["memory"][0]["peak_bytes"]
+    if not peaks[1.5] > peaks[1]:
+        FAILURES.append(f"plan, expert load: peaks {peaks}")
+    log = f"{folder}/load.jsonl"
+    expect("run, spread experts", run("mpt-run", f"{folder}/load-1.json", "--data", text, "--steps", 2, "--log", log), 0,
+           "with its experts' load", "of an even share")
+    loads = [rank["expert_load"] for rank in json.loads(open(log).readlines()[-1])["ranks"]]
+    if abs(sum(loads) / 4 - 1) > 0.35 or not max(loads) > 1:  # each the highest of its passes
+        FAILURES.append(f"run, spread experts: loads {loads}")
+    expect("plan, expert load below an even one", run("mpt-plan", *layout, "--expert-load", 0.5), 2, "--expert-load")
+
+
 def offloaded(folder, text, base):
     """The optimizer's state in the host's memory: who asks gets it, and every loss is the one without it."""
     layout = [*base, "--pp", 2, "--dp", 2, "--zero", 1, "--precision", "bf16", "--schedule", "1f1b"]
@@ -591,6 +615,7 @@ with tempfile.TemporaryDirectory() as folder:
     model, text, profile, plan, base = first_use(folder)
     wrong_profile(folder, model, profile)
     offloaded(folder, text, base)
+    unevenly_loaded(folder)
     profile_of_two_hosts(folder, model)
     wrong_plan(folder, model, profile, base)
     plan_commands(folder, base, profile)

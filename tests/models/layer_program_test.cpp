@@ -240,6 +240,32 @@ TEST(LayerProgram, CopiesReachEveryPartOfASplitExpert) {
   EXPECT_EQ(collectives(), (Collectives{exchange, gather}));
 }
 
+TEST(LayerProgram, AHigherLoadOfSpreadExpertsIsMoreOfTheirRowsAlone) {
+  const ModelSpec model = load_model("mixtral-8x7b");
+  Layout layout;
+  layout.data = layout.expert = 8;
+  const LayerProgram even = layer_program(model, 0, layout, 4096);
+  layout.execution.expert_load = 1.25;
+  const LayerProgram loaded = layer_program(model, 0, layout, 4096);
+  for (size_t i = 0; i < even.operators.size(); ++i) {
+    const Operator &a = even.operators[i], &b = loaded.operators[i];
+    const bool experts =
+        a.name == "mlp.experts_up" || a.name == "mlp.experts_activation" || a.name == "mlp.experts_down";
+    EXPECT_EQ(b.shape.rows, experts ? a.shape.rows * 5 / 4 : a.shape.rows) << a.name;
+    EXPECT_EQ(b.saved_bytes, experts ? a.saved_bytes * 5 / 4 : a.saved_bytes) << a.name;
+    EXPECT_EQ(b.parameters, a.parameters) << a.name;
+  }
+  layout.data = layout.expert = 1;
+  const auto rows = [&] {
+    std::vector<int64_t> found;
+    for (const Operator& op : layer_program(model, 0, layout, 4096).operators) found.push_back(op.shape.rows);
+    return found;
+  };
+  const std::vector<int64_t> together = rows();
+  layout.execution.expert_load = 1.0;
+  EXPECT_EQ(together, rows()) << "all experts are on one rank";
+}
+
 TEST(LayerProgram, FullRecomputeKeepsTheInputAlone) {
   const ModelSpec m = load_model("gpt2-124m");
   const LayerProgram program = layer_program(m, 0, layout_of(1, 4), 256);
