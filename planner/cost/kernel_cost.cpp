@@ -8,6 +8,7 @@
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
+#include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
 
 namespace mpt::planner {
@@ -121,7 +122,8 @@ class KernelCost final : public CostSource {
         links_(links),
         own_(std::move(own)),
         c_(calibration),
-        straggling_(straggling(cluster, calibration)) {}
+        straggling_(straggling(cluster, calibration)),
+        products_peak_(products_peak(cluster.device)) {}
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
@@ -243,6 +245,16 @@ class KernelCost final : public CostSource {
 
   // All wait for the slowest of them.
   double rate() const { return device_.kernel_rate * c_.sustained / straggling_; }
+  // FLOP/s of the device's products in 16 bits, for what no table holds. `kernel_rate` is against the tables'
+  // device, so its peak counts, and never more than the device's own.
+  double products_flop_per_s() const { return products_peak_ * c_.sustained / straggling_; }
+  static double products_peak(const DeviceSpec& device) {
+    const auto measured = device.kernels.empty() || device.kernels == device.name
+                              ? std::nullopt
+                              : profiler::cluster_of_device(device.kernels, {1, 1, 1, 0.0});
+    if (!measured) return device.bf16_flop_per_s;
+    return std::min(device.bf16_flop_per_s, measured->device.bf16_flop_per_s * device.kernel_rate);
+  }
   static double straggling(const ClusterSpec& cluster, const Calibration& c) {
     // The outermost level reaches everybody, of a part of a mixed cluster, too.
     const double nodes = double(cluster.levels.back().group_size) /
@@ -336,9 +348,9 @@ class KernelCost final : public CostSource {
       return c_.kernel_gap_s + flop / (*exact * rate());
     }
     const double heads = double(s.heads) * double(std::max<int64_t>(1, s.batch));
-    double flop_per_s = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads)
-                            .value_or(0.5 * device_.bf16_flop_per_s) *
-                        rate() * (forward ? 1.0 : c_.attention_backward_rate);
+    const auto measured = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads);
+    double flop_per_s = (measured ? *measured * rate() : 0.5 * products_flop_per_s()) *
+                        (forward ? 1.0 : c_.attention_backward_rate);
     if (execution_.attention != AttentionKernel::flash) {
       // Ampere, which has no fp8, is what both were written for, and what the second one's table was measured
       // on.
@@ -346,8 +358,8 @@ class KernelCost final : public CostSource {
                  first = execution_.attention == AttentionKernel::flash1;
       const double share =
           first ? (ampere ? c_.flash1_ampere_share : c_.flash1_share) : (ampere ? 1.0 : c_.flash2_share);
-      const double most = device_.bf16_flop_per_s * rate() * share * sequence /
-                          (sequence + c_.flash2_half_tokens) * (forward ? 1.0 : c_.flash2_backward_rate);
+      const double most = products_flop_per_s() * share * sequence / (sequence + c_.flash2_half_tokens) *
+                          (forward ? 1.0 : c_.flash2_backward_rate);
       flop_per_s = std::min(flop_per_s, most);
     }
     return c_.kernel_gap_s + flop / flop_per_s;
@@ -365,8 +377,8 @@ class KernelCost final : public CostSource {
     const bool fused = s.batch * s.heads % 4 == 0;
     const double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
     const bool aligned = s.head_dim % 8 == 0;
-    const double products_s = flop / (device_.bf16_flop_per_s * c_.unfused_product_share * rate() *
-                                      (aligned ? 1.0 : c_.unaligned_rate));
+    const double products_s =
+        flop / (products_flop_per_s() * c_.unfused_product_share * (aligned ? 1.0 : c_.unaligned_rate));
     return 5.0 * c_.kernel_gap_s + products_s + square * 2.0 * passes / bandwidth();
   }
 
@@ -409,6 +421,7 @@ class KernelCost final : public CostSource {
   const std::shared_ptr<const KernelTables> own_;  // the user's; may be null
   const Calibration c_;
   const double straggling_;
+  const double products_peak_;
   const Known<OperatorKey, PhaseSeconds> known_operators_;
   const Known<CollectiveKey, double> known_collectives_;
 };

@@ -56,7 +56,7 @@ std::string framework_of(const RunRecord& run) {
   const std::string& f = run.framework;
   const bool classic = run.precision == "fp16" && !mentions(run.options, "flash");
   if (mentions(f, "MaxText") || mentions(f, "JAX")) return "maxtext";
-  if (mentions(f, "torchtitan")) return "torchtitan";
+  if (mentions(f, "torchtitan") || mentions(f, "FSDP2")) return "torchtitan";
   if (mentions(f, "FSDP") || mentions(f, "foundry") || mentions(f, "Composer")) return "fsdp";
   if (mentions(f, "nanotron")) return "nanotron";
   if (mentions(f, "InternEvo") || mentions(f, "InternLM")) return "internevo";

@@ -87,6 +87,18 @@ std::string lower(std::string text) {
   return text;
 }
 
+// Where only a name was published.
+std::optional<int64_t> zero_by_name(const std::string& sharding) {
+  const std::string words = lower(sharding);
+  static constexpr std::pair<const char*, int64_t> kNames[] = {
+      {"zero-3", 3}, {"zero3", 3},  {"fsdp", 3},  {"full_shard", 3},           {"zero-2", 2},
+      {"zero2", 2},  {"zero-1", 1}, {"zero1", 1}, {"distributed optimizer", 1}};
+  for (const auto& [name, stage] : kNames) {
+    if (mentions(words, name)) return stage;
+  }
+  return std::nullopt;
+}
+
 bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 template <class T>
@@ -198,6 +210,7 @@ void read_layout(const Fields& f, RunRecord& run) {
   run.precision = f.text_or("precision", "bf16");
   run.schedule = lower(f.text_or("schedule"));
   run.sharding = f.text_or("sharding");
+  if (!run.zero) run.zero = zero_by_name(run.sharding);
   run.overlap = f.text_or("overlap");
   run.context_method = f.text_or("cp_comm");
   run.recompute = f.text("recompute");

@@ -111,6 +111,21 @@ TEST_F(KernelCostTest, AttentionKernelsFollowTheirGenerations) {
   EXPECT_NEAR(rate / 1e12, 333, 0.1 * 333);
 }
 
+// An H20 has a seventh of an H100's tensor cores and is priced by its tables: what no table holds is a share
+// of its own peak, and not of that once more.
+TEST_F(KernelCostTest, ADeviceWithAnothersTablesIsSlowerOnce) {
+  const auto tflops = [&](const char* cluster, const char* framework) {
+    cluster_ = profiler::load_cluster(cluster, std::nullopt);
+    const auto source = cost(models::load_framework(framework, "test"));
+    return models::forward_flop(core(8192)) / source->operator_s(core(8192), Phase::forward) * 1e-12;
+  };
+  for (const char* framework : {"megatron-core", "fsdp"}) {
+    EXPECT_GT(tflops("hgx-h20:1", framework), 0.15 * 148) << framework;
+    EXPECT_LT(tflops("hgx-h20:1", framework), 148) << framework;
+    EXPECT_GT(tflops("dgx-h100:1", framework), 2.0 * tflops("hgx-h20:1", framework)) << framework;
+  }
+}
+
 TEST_F(KernelCostTest, SmallLayersWaitForTheHost) {
   const ModelSpec model = models::load_model("gpt2-124m");
   Layout layout;

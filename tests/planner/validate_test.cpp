@@ -82,6 +82,20 @@ TEST(RunRecord, FieldsThatWereNotPublishedAreFilledWithTheFastestThatFits) {
   }
 }
 
+TEST(RunRecord, TheNameOfAShardingIsItsZeroStage) {
+  Json json = record();
+  json["layout"]["zero_stage"] = nullptr;
+  for (const auto& [name, stage] : {std::pair{"FSDP2", 3}, {"ZeRO-2", 2}, {"distributed optimizer", 1}}) {
+    json["layout"]["sharding"] = name;
+    EXPECT_EQ(read_run_record(json, "/0").zero, stage) << name;
+  }
+  json["layout"]["sharding"] = "data parallel";
+  EXPECT_FALSE(read_run_record(json, "/0").zero);
+  json["layout"]["zero_stage"] = 1;
+  json["layout"]["sharding"] = "FSDP2";
+  EXPECT_EQ(read_run_record(json, "/0").zero, 1) << "a number says more";
+}
+
 Json with_field(Json json, const char* pointer, const Json& value) {
   json[Json::json_pointer(pointer)] = value;
   return json;
