@@ -251,7 +251,7 @@ class KernelCost final : public CostSource {
   static double products_peak(const DeviceSpec& device) {
     const auto measured = device.kernels.empty() || device.kernels == device.name
                               ? std::nullopt
-                              : profiler::cluster_of_device(device.kernels, {1, 1, 1, 0.0});
+                              : profiler::cluster_of_device(device.kernels, {});
     if (!measured) return device.bf16_flop_per_s;
     return std::min(device.bf16_flop_per_s, measured->device.bf16_flop_per_s * device.kernel_rate);
   }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <regex>
 
@@ -19,26 +20,39 @@ namespace {
   throw UserError(Problem{field, found, allowed, ""});
 }
 
-// "4 x 100 Gb/s per node", "1600 Gbps node-node", "RDMA 400 Gb/s per GPU": bytes per second out of one node
-// at 90 % of the lines' rate, which NCCL reaches; 0 if the text names none.
-double node_bandwidth(const std::string& text, int64_t gpus_per_node) {
+struct NodeNetwork {
+  double bytes_per_s = 0.0;  // out of one node, at 90 % of the lines' rate, which NCCL reaches; 0: not named
+  int64_t ports = 0;         // 0: one for each GPU
+};
+
+// "4 x 100 Gb/s per node", "1600 Gbps node-node", "RDMA 400 Gb/s per GPU". A sum alone comes out of ports of
+// 200 Gb/s or less.
+NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
   static const std::regex many(R"((\d{1,3})\s*x\s*(\d{1,4})\s*Gb)"), one(R"((\d{2,5})\s*Gb)");
   std::smatch found;
+  NodeNetwork network;
   double gigabit = 0.0;
   if (std::regex_search(text, found, many)) {
-    gigabit = std::stod(found[1]) * std::stod(found[2]);
+    network.ports = std::stoll(found[1]);
+    gigabit = double(network.ports) * std::stod(found[2]);
   } else if (std::regex_search(text, found, one)) {
-    gigabit = std::stod(found[1]) * (mentions(text, "per GPU") ? double(gpus_per_node) : 1.0);
+    gigabit = std::stod(found[1]);
+    if (mentions(text, "per GPU")) {
+      gigabit *= double(gpus_per_node);
+    } else {
+      network.ports = std::max<int64_t>(1, std::llround(gigabit / 200.0));
+    }
   }
-  return gigabit * 1e9 / 8.0 * 0.9;
+  network.bytes_per_s = gigabit * 1e9 / 8.0 * 0.9;
+  return network;
 }
 
 }  // namespace
 
 ClusterSpec cluster_of(const RunRecord& run, std::vector<std::string>& filled) {
+  const NodeNetwork network = node_network(run.inter_node, run.gpus_per_node);
   const auto cluster = profiler::cluster_of_device(
-      run.gpu,
-      {run.gpus, run.gpus_per_node, run.fast_links, node_bandwidth(run.inter_node, run.gpus_per_node)});
+      run.gpu, {run.gpus, run.gpus_per_node, run.fast_links, network.bytes_per_s, network.ports});
   if (!cluster)
     refuse("hardware/gpu", fmt::format("\"{}\"", run.gpu.substr(0, 80)), "a device of the catalog");
   ClusterSpec c = *cluster;
@@ -156,6 +170,8 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
   if (mentions(run.notes, "no overlap") || mentions(run.sharding, "no overlap") ||
       mentions(run.schedule, "(sync)"))
     return {};
+  // Its collectives are in the stream of its kernels, as XLA had them then (OSDI 2022).
+  if (mentions(run.framework, "Alpa")) return {};
   if (e.framework == "nemo") return {true, true, true, true};
   if (e.framework == "megatron-core") return {true, true, mentions(run.overlap, "TP"), true};
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};

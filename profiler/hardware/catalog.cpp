@@ -292,8 +292,10 @@ std::optional<ClusterSpec> cluster_of_device(const std::string& device, const De
   node.devices_per_node = std::min(placing.devices_per_node, placing.devices);
   node.levels.front().group_size = std::max<int64_t>(1, std::min(placing.fast_links, placing.devices));
   if (placing.node_bandwidth_bytes_per_s > 0.0) {
+    const int64_t ports = placing.rails > 0 ? std::min(placing.rails, placing.devices_per_node) : 0;
+    node.levels.back().rails = ports == placing.devices_per_node ? 0 : ports;
     node.levels.back().bandwidth_bytes_per_s =
-        placing.node_bandwidth_bytes_per_s / double(placing.devices_per_node);
+        placing.node_bandwidth_bytes_per_s / double(ports > 0 ? ports : placing.devices_per_node);
   }
   const bool one = placing.devices <= node.levels.front().group_size;
   ClusterSpec cluster = make_nodes(node, fmt::format("{} x {}", placing.devices, device), 1);

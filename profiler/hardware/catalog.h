@@ -30,6 +30,7 @@ struct DevicePlacing {
   int64_t devices_per_node = 1;
   int64_t fast_links = 1;                   // devices within one domain of the innermost links
   double node_bandwidth_bytes_per_s = 0.0;  // out of one node; 0: as the catalog's node has it
+  int64_t rails = 0;                        // ports that it comes out of; 0: one for each device
 };
 /// A cluster of the catalog's device that is nearest to a name: "h100-sxm-80gb" is one of them, "gb200" means
 /// "gb200-186gb", "a100-pcie-40gb" the A100 with PCIe, with that memory. Nothing if no device has the name's

@@ -333,6 +333,24 @@ TEST(PredictRun, PyTorchsPipelinesGatherOnceAStep) {
   EXPECT_GT(kept.peak_gib, gathers.peak_gib);
 }
 
+// One stage of a node sends at a time: it has the node's one port alone, and of eight ports its own.
+TEST(PredictRun, PortsOfANodeAreThoseThatItsNetworkNames) {
+  Json json = small_pipeline("Megatron-LM", 16);
+  json["layout"]["recompute"] = "full";
+  json["hardware"]["inter_node"] = "25 Gb/s per node";
+  const double together_s = predicted(json).step_s;
+  json["hardware"]["inter_node"] = "8 x 3 Gb/s per node";
+  EXPECT_GT(predicted(json).step_s, 1.2 * together_s);
+}
+
+TEST(PredictRun, CollectivesOfAlpaRunBesideNothing) {
+  Json json = small_pipeline("Alpa (JAX)", 1);
+  json["hardware"]["gpus"] = json["layout"]["dp"] = 8;
+  const double alone_s = predicted(json).step_s;
+  json["framework"] = "MaxText (JAX)";
+  EXPECT_LT(predicted(json).step_s, alone_s);
+}
+
 TEST(PredictRun, WhatIsNotCompiledRunsInSingleKernels) {
   Json json = torchtitan_pipeline();
   json["layout"]["compile"] = true;
