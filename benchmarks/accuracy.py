@@ -58,14 +58,14 @@ def other_runs(programs, reasons):
     with open(OTHER) as file:
         sources = {r["family"]: r["source"]["repo_or_url"] for r in json.load(file)}
     time, memory = errors_of(report["runs"])
-    far = [(i, "time", e) for i, e in time.items() if abs(e) > 0.25] + [(i, "memory", e) for i, e in memory.items() if abs(e) > 0.1]
+    far = [(i, "time", e) for i, e in time.items() if abs(e) > 0.25] + [(i, "memory", e) for i, e in memory.items() if abs(e) > 0.25]
     lines = "\n".join(f"| {i} | {what} | {100 * e:+.0f} % | {reasons['other'].get(i, 'none found yet')} |" for i, what, e in far)
     families = {f"{name} ({sources[name]})": group for name, group in report["summary"]["family"].items()}
     return f"""{mean_of([abs(e) for e in time.values()])}; of peak memory {mean_of([abs(e) for e in memory.values()])}.
 
 {summary_rows(families)}
 
-Time off by more than 25 %, or memory by more than 10 %:
+Off by more than 25 %:
 
 | run | of | error | reason |
 | --- | --- | --- | --- |

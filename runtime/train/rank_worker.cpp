@@ -326,6 +326,7 @@ void RankWorker::reduce_gradients(int s) {
 }
 
 void RankWorker::gather_parameters(int s) {
+  if (plan_.layout.zero == 3) return;  // planned for who gathers once a step: here it is done at each use
   if (side_ && plan_.layout.overlap_parameter_gather) return held(s).stage->parameters().begin_gathering();
   held(s).optimizer->gather_parameters();
 }

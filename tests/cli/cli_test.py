@@ -102,6 +102,20 @@ def unevenly_loaded(folder):
     expect("plan, expert load below an even one", run("mpt-plan", *layout, "--expert-load", 0.5), 2, "--expert-load")
 
 
+def planned_for_another_framework(folder, text):
+    """PyTorch keeps gathered weights whole in a pipeline, this runtime does not: the losses are those of a plan of its own."""
+    losses = {}
+    for framework in ("torchtitan", "mpt"):
+        plan, log = f"{folder}/for-{framework}.json", f"{folder}/for-{framework}.jsonl"
+        expect(f"plan, {framework}", run("mpt-plan", "--framework", framework, "--model", "tiny-llama", "--cluster", "this-machine:4",
+                                         "--global-batch", 8, "--seq", 64, "--pp", 2, "--dp", 2, "--zero", 3, "--micro-batch", 1,
+                                         "--schedule", "1f1b", "-o", plan), 0, "zero3")
+        expect(f"run, planned for {framework}", run("mpt-run", plan, "--data", text, "--steps", 3, "--log", log), 0)
+        losses[framework] = [json.loads(line)["loss"] for line in open(log).readlines()[1:]]
+    if losses["torchtitan"] != losses["mpt"]:
+        FAILURES.append(f"run, planned for another framework: {losses}")
+
+
 def offloaded(folder, text, base):
     """The optimizer's state in the host's memory: who asks gets it, and every loss is the one without it."""
     layout = [*base, "--pp", 2, "--dp", 2, "--zero", 1, "--precision", "bf16", "--schedule", "1f1b"]
@@ -616,6 +630,7 @@ with tempfile.TemporaryDirectory() as folder:
     wrong_profile(folder, model, profile)
     offloaded(folder, text, base)
     unevenly_loaded(folder)
+    planned_for_another_framework(folder, text)
     profile_of_two_hosts(folder, model)
     wrong_plan(folder, model, profile, base)
     plan_commands(folder, base, profile)
