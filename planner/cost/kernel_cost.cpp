@@ -271,7 +271,9 @@ class KernelCost final : public CostSource {
   double gemm_s(bool fp8, double m, double n, double k) const {
     const auto narrow = fp8 ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
-    double seconds = wide.value_or(2.0 * m * n * k / (kUnmeasuredShare * device_.bf16_flop_per_s));
+    // By the peak of the tables' device, as its measured times are.
+    double seconds =
+        wide.value_or(2.0 * m * n * k * device_.kernel_rate / (kUnmeasuredShare * products_peak_));
     if (narrow) seconds = std::min(*narrow, seconds / c_.fp8_speedup);
     const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
     const double alignment = both(64) ? 1.0 : both(8) ? c_.line_unaligned_rate : c_.unaligned_rate;

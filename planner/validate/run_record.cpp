@@ -99,8 +99,6 @@ std::optional<int64_t> zero_by_name(const std::string& sharding) {
   return std::nullopt;
 }
 
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
-
 template <class T>
 T filled_in(RunRecord& run, const std::optional<T>& value, T otherwise, const char* field) {
   if (value) return *value;
@@ -157,7 +155,7 @@ void read_model(const Fields& f, RunRecord& run) {
     // the largest below it.
     int64_t size = std::min<int64_t>(128, m.hidden);
     while (m.hidden % size != 0) --size;
-    heads = has(run.framework, "BigScience") && m.hidden % 32 == 0 ? 32 : m.hidden / size;
+    heads = mentions(run.framework, "BigScience") && m.hidden % 32 == 0 ? 32 : m.hidden / size;
     run.filled.push_back(fmt::format("model.heads = {}", *heads));
   }
   m.heads = *heads;
@@ -167,16 +165,16 @@ void read_model(const Fields& f, RunRecord& run) {
   m.gated_mlp = f.flag("gated_mlp").value_or(false);
   const std::string norm = lower(f.text_or("norm", "layernorm")),
                     position = lower(f.text_or("position", "learned"));
-  m.norm = has(norm, "rms") ? NormKind::rms_norm : NormKind::layer_norm;
-  m.norm_bias = !has(norm, "no bias");
-  m.position = has(position, "rope") || has(position, "rotary") ? PositionKind::rotary
-               : position == "alibi"                            ? PositionKind::alibi
-                                                                : PositionKind::learned;
+  m.norm = mentions(norm, "rms") ? NormKind::rms_norm : NormKind::layer_norm;
+  m.norm_bias = !mentions(norm, "no bias");
+  m.position = mentions(position, "rope") || mentions(position, "rotary") ? PositionKind::rotary
+               : position == "alibi"                                      ? PositionKind::alibi
+                                                                          : PositionKind::learned;
   m.tied_embeddings = f.flag("tied_embeddings").value_or(false);
   const bool bias = f.flag("bias").value_or(m.norm == NormKind::layer_norm && m.norm_bias && !m.gated_mlp);
   m.qkv_bias = m.attention_output_bias = m.mlp_bias = bias;
   m.activation = m.gated_mlp ? ActivationKind::silu : ActivationKind::gelu_tanh;
-  if (f.find("activation") != nullptr && has(lower(f.text_or("activation")), "relu"))
+  if (f.find("activation") != nullptr && mentions(lower(f.text_or("activation")), "relu"))
     m.activation = ActivationKind::relu;
   if (f.find("attention_chunk") != nullptr) m.sliding_window = f.whole("attention_chunk", 1, kMostSize);
   m.next_token_layers = f.whole("mtp_layers", 0, 64).value_or(0);
@@ -219,7 +217,7 @@ void read_layout(const Fields& f, RunRecord& run) {
   run.async_tensor = f.flag("async_tp");
   run.compiled = f.flag("compile");
   run.ends_one_layer_less = f.flag("first_last_stage_one_layer_less");
-  run.embedding_counts_as_layer = has(f.text_or("pp_partition"), "embedding");
+  run.embedding_counts_as_layer = mentions(f.text_or("pp_partition"), "embedding");
   run.recomputed_layers_per_stage = f.whole("recompute_layers_per_stage", 0, 100000);
   run.options = f.dumped("options");
   const Json* stages = f.find("stages");
