@@ -56,11 +56,13 @@ def other_runs(programs, reasons):
     """What the predictions are worth on runs that came after the fit."""
     report = json.loads(validate(programs, "--json", file=OTHER))
     with open(OTHER) as file:
-        sources = {r["family"]: r["source"]["repo_or_url"] for r in json.load(file)}
+        sources = {}
+        for r in json.load(file):
+            sources.setdefault(r["family"], {})[r["source"]["repo_or_url"]] = True
     time, memory = errors_of(report["runs"])
     far = [(i, "time", e) for i, e in time.items() if abs(e) > 0.25] + [(i, "memory", e) for i, e in memory.items() if abs(e) > 0.25]
     lines = "\n".join(f"| {i} | {what} | {100 * e:+.0f} % | {reasons['other'].get(i, 'none found yet')} |" for i, what, e in far)
-    families = {f"{name} ({sources[name]})": group for name, group in report["summary"]["family"].items()}
+    families = {f"{name} ({', '.join(sources[name])})": group for name, group in report["summary"]["family"].items()}
     return f"""{mean_of([abs(e) for e in time.values()])}; of peak memory {mean_of([abs(e) for e in memory.values()])}.
 
 {summary_rows(families)}
@@ -87,8 +89,8 @@ def main():
     with open(os.path.join(ROOT, "reports", "results", "accuracy.svg"), "w") as file:
         file.write(plot + "\n")
 
-    runs = [r for r in report["runs"] if not r["skipped"] and r["measured_iter_time_s"]]
     error, memory = errors_of(report["runs"])
+    runs = [r for r in report["runs"] if r["id"] in error]
     dense = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON and not records[i]["model"].get("moe")
              and records[i]["layout"]["precision"] in ("bf16", "fp16")]
     style = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON]

@@ -171,7 +171,7 @@ TEST(MemoryConformance, HoldsWithinThreePercentForTheLoadThatSpreadExpertsGot) {
       }
     }
   }
-  EXPECT_GT(most, 1.1) << "an even load shows nothing";
+  EXPECT_GT(most, 1.4) << "an even load shows nothing";
 }
 
 // A stage with one layer has its peak elsewhere than one with several.
