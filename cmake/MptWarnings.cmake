@@ -4,7 +4,11 @@ add_library(mpt::warnings ALIAS mpt_warnings)
 # GCC 12 reports string concatenation as overlapping memcpy (gcc bug 105651), hence -Wno-restrict.
 target_compile_options(mpt_warnings INTERFACE -Wall -Wextra
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
-# And with precompiled headers it takes strings for larger or smaller than they are.
+# Sources that are compiled together count as headers, where members of local types are suspect.
+if(MPT_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(mpt_warnings INTERFACE -Wno-subobject-linkage)
+endif()
+# With precompiled headers it takes strings for larger or smaller than they are.
 if(MPT_PRECOMPILE AND CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   target_compile_options(mpt_warnings INTERFACE -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
 endif()
@@ -15,6 +19,6 @@ if(MPT_WERROR)
 endif()
 if(MPT_SANITIZE)
   # -fno-sanitize-recover: a finding fails the test instead of scrolling by.
-  add_compile_options(-fsanitize=${MPT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+  add_compile_options(-fsanitize=${MPT_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${MPT_SANITIZE})
 endif()

@@ -14,7 +14,7 @@
 namespace mpt::reports {
 namespace {
 
-constexpr double kSize = 560, kLeft = 80, kTop = 44, kBottom = 56, kLegend = 150;
+constexpr double kSize = 560, kLeftMargin = 80, kTopMargin = 44, kBottomMargin = 56, kLegend = 150;
 
 // Hues far apart in turn; lightness is the style sheet's, so that both are readable on light and dark.
 int hue_of(size_t index) { return int(index * 137) % 360; }
@@ -42,10 +42,10 @@ std::string to_svg(const ScatterPlot& plot) {
     if (p.x > 0.0 && p.y > 0.0 && std::isfinite(p.x) && std::isfinite(p.y)) points.push_back(p);
   }
   const Decades decades(points);
-  const double end = kSize - 20, bottom = kSize - kBottom,
-               scale_x = (end - kLeft) / (decades.last - decades.first),
-               scale_y = (bottom - kTop) / (decades.last - decades.first);
-  const auto x_of = [&](double x) { return kLeft + (std::log10(x) - decades.first) * scale_x; };
+  const double end = kSize - 20, bottom = kSize - kBottomMargin,
+               scale_x = (end - kLeftMargin) / (decades.last - decades.first),
+               scale_y = (bottom - kTopMargin) / (decades.last - decades.first);
+  const auto x_of = [&](double x) { return kLeftMargin + (std::log10(x) - decades.first) * scale_x; };
   const auto y_of = [&](double y) { return bottom - (std::log10(y) - decades.first) * scale_y; };
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" role=\"img\" aria-label=\"{2}\">\n"
@@ -55,7 +55,7 @@ std::string to_svg(const ScatterPlot& plot) {
       "circle{{fill-opacity:.65;stroke-opacity:.9}}{4}@media(prefers-color-scheme:dark){{text{{fill:#a3adb8}}"
       ".grid{{stroke:#343b42}}.even,.band{{stroke:#a3adb8}}}}</style>\n<text class=\"title\" x=\"{3}\" "
       "y=\"24\">{2}</text>\n",
-      kSize + kLegend, kSize, escape_html(plot.title), kLeft, kLargerOnPhones);
+      kSize + kLegend, kSize, escape_html(plot.title), kLeftMargin, kLargerOnPhones);
   for (int d = decades.first; d <= decades.last; ++d) {
     const double value = std::pow(10.0, d);
     svg += fmt::format(
@@ -64,7 +64,8 @@ std::string to_svg(const ScatterPlot& plot) {
         "y1=\"{1:.1f}\" x2=\"{5}\" y2=\"{1:.1f}\"/>\n<text x=\"{0:.1f}\" y=\"{6}\" "
         "text-anchor=\"middle\">{7:g}</text>"
         "<text x=\"{8}\" y=\"{9:.1f}\" text-anchor=\"end\">{7:g}</text>\n",
-        x_of(value), y_of(value), kTop, bottom, kLeft, end, bottom + 22, value, kLeft - 8, y_of(value) + 4);
+        x_of(value), y_of(value), kTopMargin, bottom, kLeftMargin, end, bottom + 22, value, kLeftMargin - 8,
+        y_of(value) + 4);
   }
   const double low = std::pow(10.0, decades.first), high = std::pow(10.0, decades.last);
   const auto diagonal = [&](const char* kind, double factor) {
@@ -79,7 +80,7 @@ std::string to_svg(const ScatterPlot& plot) {
       "<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n<text transform=\"translate(16 {:.1f}) "
       "rotate(-90)\" "
       "text-anchor=\"middle\">{}</text>\n",
-      (kLeft + end) / 2, kSize - 16, escape_html(plot.x_title), (kTop + bottom) / 2,
+      (kLeftMargin + end) / 2, kSize - 16, escape_html(plot.x_title), (kTopMargin + bottom) / 2,
       escape_html(plot.y_title));
   std::map<std::string, size_t> groups;
   for (const ScatterPoint& p : points) groups.emplace(p.group, 0);
@@ -91,7 +92,7 @@ std::string to_svg(const ScatterPlot& plot) {
         x_of(p.x), y_of(p.y), hue_of(groups[p.group]), escape_html(p.label));
   }
   for (const auto& [name, number] : groups) {
-    const double y = kTop + 10 + 24.0 * double(number);
+    const double y = kTopMargin + 10 + 24.0 * double(number);
     svg += fmt::format(
         "<circle cx=\"{}\" cy=\"{:.1f}\" r=\"4\" fill=\"hsl({} 65% 48%)\"/><text x=\"{}\" "
         "y=\"{:.1f}\">{}</text>\n",

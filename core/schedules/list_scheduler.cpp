@@ -12,7 +12,7 @@
 namespace mpt {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNotReady = std::numeric_limits<double>::infinity();
 constexpr int kNone = -1;  // no stage
 
 class ListScheduling {
@@ -27,8 +27,8 @@ class ListScheduling {
     schedule_.rows.resize(ranks_.size());
     for (size_t s = 0; s < stages_.size(); ++s) {
       Stage& stage = stages_[s];
-      stage.forward_ready.assign(size_t(task.micro_batches), s == 0 ? 0.0 : kNever);
-      stage.gradient_ready.assign(size_t(task.micro_batches), kNever);
+      stage.forward_ready.assign(size_t(task.micro_batches), s == 0 ? 0.0 : kNotReady);
+      stage.gradient_ready.assign(size_t(task.micro_batches), kNotReady);
       Rank& rank = ranks_[size_t(task.rank_of_stage[s])];
       const StageSeconds& seconds = task.seconds[s];
       if (rank.stages.empty() && s > 0)
@@ -84,7 +84,7 @@ class ListScheduling {
     double left_s = 0.0;                          // work not done yet
     double chain_left_s = 0.0, way_down_s = 0.0;  // of that all but weight gradients; what follows below it
     int64_t chain_left = 0;                       // actions of the chain
-    double alarm = kNever;                        // a wake that is already set
+    double alarm = kNotReady;                     // a wake that is already set
     int64_t held = 0;
     int64_t forward_workspace = 0, backward_workspace = 0, for_weight = 0;  // the most of its stages
     /// Beyond what forwards keep: for a forward, or an input gradient and the weight gradient behind it.
@@ -122,10 +122,10 @@ class ListScheduling {
 
   double ready_at(const Stage& stage, ActionKind kind) const {
     if (kind == ActionKind::forward) {
-      return stage.forwards < task_.micro_batches ? stage.forward_ready[size_t(stage.forwards)] : kNever;
+      return stage.forwards < task_.micro_batches ? stage.forward_ready[size_t(stage.forwards)] : kNotReady;
     }
     return stage.input_gradients < task_.micro_batches ? stage.gradient_ready[size_t(stage.input_gradients)]
-                                                       : kNever;
+                                                       : kNotReady;
   }
 
   // The rank's latest stage with a ready action of `kind`, which is nearest to the end of its micro-batch, or
@@ -134,7 +134,7 @@ class ListScheduling {
     int best = kNone;
     for (const int s : rank.stages) {
       const double ready = ready_at(stages_[size_t(s)], kind);
-      if (ready == kNever || !admits(rank, r, kind, s)) continue;
+      if (ready == kNotReady || !admits(rank, r, kind, s)) continue;
       if (ready > at) {
         coming = std::min(coming, ready);
       } else {
@@ -183,8 +183,8 @@ class ListScheduling {
   // Starts what the rank does next; when it ends, or `at` if nothing could start.
   double step(int r, double at) {
     Rank& rank = ranks_[size_t(r)];
-    if (rank.alarm <= at) rank.alarm = kNever;
-    double coming = kNever;
+    if (rank.alarm <= at) rank.alarm = kNotReady;
+    double coming = kNotReady;
     const Choice choice = choose(rank, r, at, coming);
     if (choice.stage == kNone) {
       if (coming < rank.alarm) wake(r, rank.alarm = coming);

@@ -61,7 +61,7 @@ std::string csv_of(const Plan& plan) {
   return text;
 }
 
-class Toml {
+class TomlWriter {
  public:
   void section(const std::string& name) { text_ += fmt::format("\n[{}]\n", name); }
   void set(const std::string& key, const std::string& value) {
@@ -79,7 +79,7 @@ class Toml {
   std::string text_;
 };
 
-void add_model(const Plan& plan, Toml& toml, std::vector<std::string>& warnings) {
+void add_model(const Plan& plan, TomlWriter& toml, std::vector<std::string>& warnings) {
   toml.section("model");
   for (const TitanModel& model : kTitanModels) {
     if (plan.model.name != model.zoo) continue;
@@ -93,7 +93,7 @@ void add_model(const Plan& plan, Toml& toml, std::vector<std::string>& warnings)
       "torchtitan has no model {}: register it and set model.name and model.flavor", plan.model.name));
 }
 
-void add_training(const Plan& plan, Toml& toml, std::vector<std::string>& warnings) {
+void add_training(const Plan& plan, TomlWriter& toml, std::vector<std::string>& warnings) {
   const Layout& l = plan.layout;
   toml.section("training");
   toml.set("local_batch_size", l.pipeline > 1 ? plan.workload.global_batch / l.data : l.micro_batch);
@@ -109,7 +109,7 @@ void add_training(const Plan& plan, Toml& toml, std::vector<std::string>& warnin
     warnings.push_back("for fp8 add \"quantize.linear.float8\" to model.converters");
 }
 
-void add_data_parallel(const Layout& l, Toml& toml, std::vector<std::string>& warnings) {
+void add_data_parallel(const Layout& l, TomlWriter& toml, std::vector<std::string>& warnings) {
   const int64_t shard = sharing_data_ranks(l);
   toml.set("data_parallel_replicate_degree", l.data / shard);
   toml.set("data_parallel_shard_degree", shard);
@@ -140,7 +140,7 @@ std::string stage_modules(const Plan& plan) {
   return fmt::format("[\n{}]", stages);
 }
 
-void add_pipeline(const Plan& plan, Toml& toml) {
+void add_pipeline(const Plan& plan, TomlWriter& toml) {
   const Layout& l = plan.layout;
   toml.set("pipeline_parallel_degree", l.pipeline);
   if (l.pipeline == 1) return;
@@ -151,7 +151,7 @@ void add_pipeline(const Plan& plan, Toml& toml) {
   toml.set_raw("module_fqns_per_model_part", stage_modules(plan));
 }
 
-void add_parallelism(const Plan& plan, Toml& toml, std::vector<std::string>& warnings) {
+void add_parallelism(const Plan& plan, TomlWriter& toml, std::vector<std::string>& warnings) {
   const Layout& l = plan.layout;
   toml.section("parallelism");
   add_data_parallel(l, toml, warnings);
@@ -172,7 +172,7 @@ void add_parallelism(const Plan& plan, Toml& toml, std::vector<std::string>& war
     warnings.push_back("torchtitan's mesh has the pipeline outermost; the plan has data outermost");
 }
 
-void add_recompute(const Plan& plan, Toml& toml, std::vector<std::string>& warnings) {
+void add_recompute(const Plan& plan, TomlWriter& toml, std::vector<std::string>& warnings) {
   const Layout& l = plan.layout;
   toml.section("activation_checkpoint");
   int64_t recomputed = 0;
@@ -199,7 +199,7 @@ void add_recompute(const Plan& plan, Toml& toml, std::vector<std::string>& warni
 
 Exported export_torchtitan(const Plan& plan) {
   Exported exported;
-  Toml toml;
+  TomlWriter toml;
   add_model(plan, toml, exported.warnings);
   add_training(plan, toml, exported.warnings);
   add_parallelism(plan, toml, exported.warnings);

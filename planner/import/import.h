@@ -13,6 +13,9 @@
 
 namespace mpt::planner {
 
+/// Of a file that is imported: other frameworks' configurations are far smaller.
+inline constexpr int64_t kMostImportedBytes = 1 << 20;
+
 struct Imported {
   std::optional<ModelSpec> model;  // none where the file only names one that is not known
   Layout layout;                   // data-parallel degree 0: what the ranks leave

@@ -14,8 +14,6 @@
 namespace mpt::planner {
 namespace {
 
-constexpr int64_t kMostBytes = 1 << 20;
-
 // Words of a shell script, as far as flags need them: quotes, comments, line ends and array brackets go.
 std::vector<std::string> words_of(const std::string& text) {
   std::vector<std::string> words;
@@ -43,7 +41,7 @@ std::vector<std::string> words_of(const std::string& text) {
 class Flags {
  public:
   explicit Flags(const std::filesystem::path& file) : file_(file.string()) {
-    const std::string text = read_file(file, kMostBytes);
+    const std::string text = read_file(file, kMostImportedBytes);
     const std::vector<std::string> words = words_of(text);
     for (size_t i = 0; i < words.size(); ++i) {
       std::string word = words[i];

@@ -16,8 +16,6 @@
 namespace mpt::planner {
 namespace {
 
-constexpr int64_t kMostBytes = 1 << 20;
-
 std::string trimmed(const std::string& text) {
   const size_t begin = text.find_first_not_of(" \t\r");
   if (begin == std::string::npos) return "";
@@ -25,10 +23,10 @@ std::string trimmed(const std::string& text) {
 }
 
 // Sections of single values, the part of TOML that torchtitan's files use; lists are kept as their text.
-class Toml {
+class TomlReader {
  public:
-  explicit Toml(const std::filesystem::path& file) : file_(file.string()) {
-    const std::string text = read_file(file, kMostBytes);
+  explicit TomlReader(const std::filesystem::path& file) : file_(file.string()) {
+    const std::string text = read_file(file, kMostImportedBytes);
     std::string section, open_key, line;
     int64_t number = 0, depth = 0;
     for (size_t at = 0; at <= text.size(); ++at) {
@@ -102,7 +100,7 @@ class Toml {
   std::map<std::string, std::string> values_;
 };
 
-void set_schedule(const Toml& t, Imported& in) {
+void set_schedule(const TomlReader& t, Imported& in) {
   static const std::map<std::string, std::string> names{{"1F1B", "1f1b"},
                                                         {"GPipe", "gpipe"},
                                                         {"Interleaved1F1B", "interleaved"},
@@ -127,7 +125,7 @@ void set_schedule(const Toml& t, Imported& in) {
 }  // namespace
 
 Imported import_torchtitan(const std::filesystem::path& file) {
-  const Toml t(file);
+  const TomlReader t(file);
   Imported in;
   const std::string name = t.text("model.name", "llama3"), flavor = t.text("model.flavor", "");
   for (const TitanModel& model : kTitanModels) {

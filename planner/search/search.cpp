@@ -12,8 +12,6 @@
 namespace mpt::planner {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // Runs `body` for every share, each in a thread of its own; what one throws is thrown here.
 template <class F>
 void in_threads(size_t shares, F&& body) {

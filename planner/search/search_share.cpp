@@ -22,8 +22,6 @@
 namespace mpt::planner {
 namespace {
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
 // How far what waits is known. That a member fits is often known early. A member with fitted recompute waits
 // again under the bound that its fitted layers give.
 enum class Known : uint8_t { family, member, member_that_fits, fitted };

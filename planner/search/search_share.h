@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,9 @@
 #include "planner/search/search.h"
 
 namespace mpt::planner {
+
+/// A time before any is reached.
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// Most splits whose near misses a search tells.
 inline constexpr size_t kFamiliesTold = 6;

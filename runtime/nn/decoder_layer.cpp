@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/decoder_layer.h"
 
-#include <cmath>
-
 namespace mpt::runtime {
 namespace {
-
-constexpr double kDeviation = 0.02;  // Radford et al. 2019 (GPT-2), section 2.3
-
-// Projections onto the residual stream start smaller, one factor per residual addition (GPT-2, section 2.3).
-double residual_deviation(const RankSizes& sizes) {
-  return kDeviation / std::sqrt(2.0 * double(sizes.model.layers));
-}
 
 std::string prefix(int64_t index) { return "layers." + std::to_string(index); }
 
@@ -39,7 +30,7 @@ LinearOptions attention_output_options(int64_t index, const RankSizes& s) {
           s.hidden,
           inner * s.tensor,
           {{0, s.hidden, inner * s.tensor_rank, inner}},
-          residual_deviation(s),
+          residual_deviation(s.model.layers),
           s.fp8};
 }
 
@@ -63,7 +54,7 @@ LinearOptions down_options(int64_t index, const RankSizes& s) {
           s.hidden,
           s.ffn * s.tensor,
           {{0, s.hidden, s.ffn * s.tensor_rank, s.ffn}},
-          residual_deviation(s),
+          residual_deviation(s.model.layers),
           s.fp8};
 }
 

@@ -10,7 +10,7 @@ int add_token_table(const RankSizes& sizes, Parameters& parameters, bool replica
   table.global_columns = sizes.hidden;
   table.blocks = {{sizes.vocab_first, sizes.vocab_used, 0, sizes.hidden}};
   table.padding_rows = sizes.vocab_rows - sizes.vocab_used;
-  table.deviation = 0.02;
+  table.deviation = kDeviation;
   table.weight_decay = true;
   table.is_first_copy = !replica;
   return parameters.add(table);

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/experts.h"
 
-#include <cmath>
 #include <numeric>
 
 #include "core/error.h"
 
 namespace mpt::runtime {
 namespace {
-
-constexpr double kDeviation = 0.02;
 
 LinearOptions router_options(const std::string& name, const RankSizes& s) {
   const int64_t experts = s.model.moe->experts;
@@ -60,8 +57,7 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
   down.blocks.clear();
   for (int64_t e = first; e < first + held_; ++e)
     down.blocks.push_back({e * sizes.hidden, sizes.hidden, column, width_});
-  // One addition to the residual stream a layer comes from here (Radford et al. 2019, section 2.3).
-  down.deviation = kDeviation / std::sqrt(2.0 * double(sizes.model.layers));
+  down.deviation = residual_deviation(sizes.model.layers);
   down_ = parameters.add(down);
 }
 

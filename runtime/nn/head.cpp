@@ -14,7 +14,7 @@ Linear make_output(int table, const RankSizes& s, Parameters& parameters, const 
     parameter.global_columns = s.hidden;
     parameter.blocks = {{s.vocab_first, s.vocab_used, 0, s.hidden}};
     parameter.padding_rows = s.vocab_rows - s.vocab_used;
-    parameter.deviation = 0.02;
+    parameter.deviation = kDeviation;
     parameter.weight_decay = true;
     weight = parameters.add(parameter);
   }

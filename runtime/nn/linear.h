@@ -33,7 +33,7 @@ struct LinearOptions {
   bool bias = false;
   int64_t global_columns = 0, global_inner = 0;  // of the whole layer
   std::vector<ShardBlock> blocks;                // of the weight [global_columns, global_inner] on this rank
-  double deviation = 0.02;
+  double deviation = kDeviation;
   bool fp8 = false;
 };
 

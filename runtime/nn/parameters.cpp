@@ -34,6 +34,8 @@ double normal(uint64_t stream, int64_t index) {
 
 }  // namespace
 
+double residual_deviation(int64_t layers) { return kDeviation / std::sqrt(2.0 * double(layers)); }
+
 std::vector<double> draw(const Parameter& parameter, uint64_t seed) {
   std::vector<double> values;
   values.reserve(size_t(parameter.count));

@@ -38,6 +38,14 @@ struct ShardBlock {
   bool operator==(const ShardBlock&) const = default;
 };
 
+/// Standard deviation of the normal values that weights start from (Radford et al. 2019 (GPT-2),
+/// section 2.3).
+inline constexpr double kDeviation = 0.02;
+
+/// Of projections onto the residual stream: smaller, by one factor for each residual addition (the same
+/// section).
+double residual_deviation(int64_t layers);
+
 struct Parameter {
   std::string name;         // global, e.g. "layers.3.attention.qkv.weight"
   int64_t global_rows = 0;  // vectors are [n, 1]

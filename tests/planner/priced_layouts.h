@@ -12,7 +12,7 @@
 #include "planner/search/evaluate.h"
 #include "profiler/hardware/catalog.h"
 
-namespace mpt::planner::test {
+namespace mpt::test {
 
 struct Priced {
   Priced(const std::string& model, const std::string& cluster, Layout of,
@@ -26,15 +26,15 @@ struct Priced {
     problem.precision = layout.precision = Precision::bf16;
     problem.execution = layout.execution = models::load_framework(framework, "test");
     layout.layers_per_stage = even_stages(problem.model.layers, layout.stages());
-    source = make_device_cost(problem.cluster, problem.execution);
+    source = planner::make_device_cost(problem.cluster, problem.execution);
     problem.cost = source.get();
   }
 
   Priced(const Priced&) = delete;
 
-  SearchProblem problem;
+  planner::SearchProblem problem;
   Layout layout;
-  std::unique_ptr<CostSource> source;
+  std::unique_ptr<planner::CostSource> source;
 };
 
 inline Layout layout_of(int64_t tensor, int64_t pipeline, Recompute recompute) {
@@ -64,4 +64,4 @@ inline std::deque<Priced> priced_layouts() {
   return priced;
 }
 
-}  // namespace mpt::planner::test
+}  // namespace mpt::test
