@@ -3,8 +3,8 @@
 data parallel on two (PyTorch: DistributedDataParallel over gloo).
 
 Usage: step_vs_torch.py TRAIN_STEP_PROGRAM [--quick]. Prints the medians and their ratio for each size, and which share of
-the speed of a matrix product on the same cores, measured between the steps, MPT's steps reach. --quick has one round of a
-small size. With --worker RANK PORT SIZE... it is one of PyTorch's two processes.
+the speed of matrix products on the same cores MPT's steps reach: products are measured before each step, and for as long.
+--quick has one round of a small size. With --worker RANK PORT SIZE... it is one of PyTorch's two processes.
 """
 
 import os
@@ -21,7 +21,7 @@ torch.set_num_threads(1)
 # layers, hidden, heads, sequence, batch of each rank, vocabulary
 QUICK = "--quick" in sys.argv[2:]
 SIZES = [(2, 64, 4, 64, 2, 256)] if QUICK else [(8, 128, 4, 256, 4, 256), (4, 256, 4, 256, 2, 256)]
-ROUNDS = 1 if QUICK else 3
+ROUNDS, PAIRS = (1, 1) if QUICK else (3, 5)  # PyTorch's steps; products and steps of MPT for each
 
 
 class Block(nn.Module):
@@ -113,10 +113,6 @@ def work(rank, port, size):
         print(steps.step(), flush=True)
 
 
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-
 def compare(program, size, ranks):
     ours = subprocess.Popen([program, *map(str, size), str(ranks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     flops = float(ours.stdout.readline())
@@ -129,11 +125,12 @@ def compare(program, size, ranks):
     torch_steps = TorchSteps(size) if ranks == 1 else TwoTorchProcesses(size)
     mine, theirs, shares = [], [], []
     for round_number in range(ROUNDS + 1):
-        product_flop_per_s, step_s, torch_s = ask(0), ask(1), torch_steps.step()
+        pairs = [(ask(0), ask(1)) for _ in range(PAIRS)]
+        torch_s = torch_steps.step()
         if round_number > 0:  # the first warms up
-            mine.append(step_s)
+            mine += [step_s for _, step_s in pairs]
             theirs.append(torch_s)
-            shares.append(flops / step_s / product_flop_per_s)
+            shares += [flops / step_s / product_flop_per_s for product_flop_per_s, step_s in pairs]
     ours.stdin.close()
     ours.wait()
     if ranks > 1:

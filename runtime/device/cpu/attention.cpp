@@ -11,7 +11,7 @@ namespace {
 
 // Query rows handled at once: their scores against all earlier keys fit the cache, and blocks above the
 // diagonal are never computed. The [s, s] matrix is never stored (Dao et al. 2022, arXiv:2205.14135).
-constexpr int64_t kQueryBlock = 64;
+constexpr int64_t kQueryBlock = 48;
 
 // Views of one query head and its key-value head inside the packed rows of one sequence.
 template <class T, class Pointer>
@@ -49,13 +49,60 @@ struct QueryBlock {
   int64_t first, rows, keys;  // keys 0 .. keys-1 are visible to some row of the block
 };
 
-template <class F>
-void for_each_block(int64_t sequence, F&& body) {
-  for (int64_t first = 0; first < sequence; first += kQueryBlock) {
-    const int64_t rows = std::min(kQueryBlock, sequence - first);
-    body(QueryBlock{first, rows, first + rows});
+// `visible(i)`: how many keys query i sees; the last of a block sees most.
+template <class Visible, class F>
+void for_each_block(int64_t queries, Visible&& visible, F&& body) {
+  for (int64_t first = 0; first < queries; first += kQueryBlock) {
+    const int64_t rows = std::min(kQueryBlock, queries - first);
+    const int64_t keys = visible(first + rows - 1);
+    if (keys > 0) body(QueryBlock{first, rows, keys});
   }
 }
+
+// Of one sequence on its own: a query sees itself and what is before it.
+int64_t visible_in_order(int64_t query) { return query + 1; }
+
+// The backward pass of one head after the other. With P = softmax(S): dV = P^T dO,
+// dS = P (dO V^T - rowsum(dO O)), dQ = scale dS K, dK = scale dS^T Q.
+template <class T>
+class HeadBackward {
+ public:
+  HeadBackward(const AttentionShape& s, int64_t keys)
+      : scale_(T(1) / std::sqrt(T(s.head_dim))),
+        probability_(std::min(kQueryBlock, s.sequence), keys),
+        gradient_(probability_.rows(), keys) {}
+
+  // `visible(i)`: how many keys query i sees, the first ones. Adds to d_q, d_k and d_v.
+  template <class F>
+  void add(const ConstStridedView<T>& q, const ConstStridedView<T>& k, const ConstStridedView<T>& v,
+           const ConstStridedView<T>& out, const ConstStridedView<T>& d_out, const T* log_sum_exp,
+           F&& visible, StridedView<T>& d_q, StridedView<T>& d_k, StridedView<T>& d_v) {
+    for_each_block(q.rows(), visible, [&](const QueryBlock& block) {
+      auto p = probability_.topLeftCorner(block.rows, block.keys);
+      auto g = gradient_.topLeftCorner(block.rows, block.keys);
+      const auto q_rows = q.middleRows(block.first, block.rows);
+      const auto d_rows = d_out.middleRows(block.first, block.rows);
+      p.noalias() = q_rows * k.topRows(block.keys).transpose();
+      g.noalias() = d_rows * v.topRows(block.keys).transpose();
+      for (int64_t i = 0; i < block.rows; ++i) {
+        const int64_t seen = visible(block.first + i), whole = whole_vectors(seen, block.keys);
+        auto row = p.row(i).head(whole).array();
+        row = (row * scale_ - log_sum_exp[block.first + i]).exp();
+        p.row(i).tail(block.keys - seen).setZero();
+        const T delta = d_rows.row(i).dot(out.row(block.first + i));
+        g.row(i).head(whole).array() = (g.row(i).head(whole).array() - delta) * row * scale_;
+        g.row(i).tail(block.keys - whole).setZero();
+      }
+      d_v.topRows(block.keys).noalias() += p.transpose() * d_rows;
+      d_q.middleRows(block.first, block.rows).noalias() += g * k.topRows(block.keys);
+      d_k.topRows(block.keys).noalias() += g.transpose() * q_rows;
+    });
+  }
+
+ private:
+  T scale_;
+  RowMatrix<T> probability_, gradient_;
+};
 
 }  // namespace
 
@@ -69,11 +116,11 @@ void attention_forward(const AttentionShape& s, const T* qkv, T* out, T* log_sum
       StridedView<T> o(out + (b * s.sequence * s.heads + h) * s.head_dim, s.sequence, s.head_dim,
                        Eigen::OuterStride<>(s.heads * s.head_dim));
       T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
-      for_each_block(s.sequence, [&](const QueryBlock& block) {
+      for_each_block(s.sequence, visible_in_order, [&](const QueryBlock& block) {
         auto p = scores.topLeftCorner(block.rows, block.keys);
         p.noalias() = head.q.middleRows(block.first, block.rows) * head.k.topRows(block.keys).transpose();
         for (int64_t i = 0; i < block.rows; ++i) {
-          const int64_t visible = block.first + i + 1;
+          const int64_t visible = visible_in_order(block.first + i);
           auto row = p.row(i).head(whole_vectors(visible, block.keys)).array();
           const T maximum = p.row(i).head(visible).maxCoeff() * scale;
           row = (row * scale - maximum).exp();
@@ -88,40 +135,18 @@ void attention_forward(const AttentionShape& s, const T* qkv, T* out, T* log_sum
   }
 }
 
-// With P = softmax(S): dV = P^T dO, dS = P (dO V^T - rowsum(dO O)), dQ = scale dS K, dK = scale dS^T Q.
 template <class T>
 void attention_backward(const AttentionShape& s, const T* dout, const T* qkv, const T* out,
                         const T* log_sum_exp, T* dqkv) {
-  const T scale = T(1) / std::sqrt(T(s.head_dim));
-  const int64_t block_rows = std::min(kQueryBlock, s.sequence);
-  RowMatrix<T> probability(block_rows, s.sequence), gradient(block_rows, s.sequence);
+  HeadBackward<T> backward(s, s.sequence);
   std::fill_n(dqkv, s.batch * s.sequence * s.row(), T(0));
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const HeadViews<T, const T*> head(s, qkv, b, h);
-      HeadViews<T, T*> dhead(s, dqkv, b, h);
-      const auto o = head_of(s, out, b, h);
-      const auto d_o = head_of(s, dout, b, h);
-      const T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
-      for_each_block(s.sequence, [&](const QueryBlock& block) {
-        auto p = probability.topLeftCorner(block.rows, block.keys);
-        auto g = gradient.topLeftCorner(block.rows, block.keys);
-        const auto d_rows = d_o.middleRows(block.first, block.rows);
-        p.noalias() = head.q.middleRows(block.first, block.rows) * head.k.topRows(block.keys).transpose();
-        g.noalias() = d_rows * head.v.topRows(block.keys).transpose();
-        for (int64_t i = 0; i < block.rows; ++i) {
-          const int64_t visible = block.first + i + 1, whole = whole_vectors(visible, block.keys);
-          auto row = p.row(i).head(whole).array();
-          row = (row * scale - lse[block.first + i]).exp();
-          p.row(i).tail(block.keys - visible).setZero();
-          const T delta = d_rows.row(i).dot(o.row(block.first + i));
-          g.row(i).head(whole).array() = (g.row(i).head(whole).array() - delta) * row * scale;
-          g.row(i).tail(block.keys - whole).setZero();
-        }
-        dhead.v.topRows(block.keys).noalias() += p.transpose() * d_rows;
-        dhead.q.middleRows(block.first, block.rows).noalias() += g * head.k.topRows(block.keys);
-        dhead.k.topRows(block.keys).noalias() += g.transpose() * head.q.middleRows(block.first, block.rows);
-      });
+      HeadViews<T, T*> gradients(s, dqkv, b, h);
+      backward.add(head.q, head.k, head.v, head_of(s, out, b, h), head_of(s, dout, b, h),
+                   log_sum_exp + (b * s.heads + h) * s.sequence, visible_in_order, gradients.q, gradients.k,
+                   gradients.v);
     }
   }
 }
@@ -156,13 +181,8 @@ struct BlockHead {
   ConstStridedView<T> q, k, v;
 };
 
-// Query rows first .. first + rows, of which the last sees most: `keys` of them.
-template <class F>
-void for_each_visible(const AttentionBlock& block, F&& body) {
-  for_each_block(block.shape.sequence, [&](const QueryBlock& queries) {
-    const int64_t keys = block.visible[size_t(queries.first + queries.rows - 1)];
-    if (keys > 0) body(QueryBlock{queries.first, queries.rows, keys});
-  });
+auto visible_in(const AttentionBlock& block) {
+  return [&block](int64_t query) { return block.visible[size_t(query)]; };
 }
 
 }  // namespace
@@ -183,7 +203,7 @@ void attention_block_forward(const AttentionBlock& block, const T* qkv, const T*
       const BlockHead<T> head(block, qkv, kv, b, h);
       auto o = columns_of(out, b, s.sequence, s.heads * s.head_dim, h * s.head_dim, s.head_dim);
       T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
-      for_each_visible(block, [&](const QueryBlock& queries) {
+      for_each_block(s.sequence, visible_in(block), [&](const QueryBlock& queries) {
         auto p = scores.topLeftCorner(queries.rows, queries.keys);
         p.noalias() =
             head.q.middleRows(queries.first, queries.rows) * head.k.topRows(queries.keys).transpose();
@@ -214,40 +234,18 @@ template <class T>
 void attention_block_backward(const AttentionBlock& block, const T* dout, const T* qkv, const T* kv,
                               const T* out, const T* log_sum_exp, T* dq, T* dkv) {
   const AttentionShape& s = block.shape;
-  const T scale = T(1) / std::sqrt(T(s.head_dim));
   const int64_t width = s.heads * s.head_dim, kv_width = 2 * s.kv_heads * s.head_dim;
-  RowMatrix<T> probability(std::min(kQueryBlock, s.sequence), block.keys), gradient(probability);
+  HeadBackward<T> backward(s, block.keys);
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const BlockHead<T> head(block, qkv, kv, b, h);
-      const auto o = columns_of(out, b, s.sequence, width, h * s.head_dim, s.head_dim);
-      const auto d_o = columns_of(dout, b, s.sequence, width, h * s.head_dim, s.head_dim);
       auto d_q = columns_of(dq, b, s.sequence, width, h * s.head_dim, s.head_dim);
       auto d_k = columns_of(dkv, b, block.keys, kv_width, head.key_head * s.head_dim, s.head_dim);
       auto d_v =
           columns_of(dkv, b, block.keys, kv_width, (s.kv_heads + head.key_head) * s.head_dim, s.head_dim);
-      const T* lse = log_sum_exp + (b * s.heads + h) * s.sequence;
-      for_each_visible(block, [&](const QueryBlock& queries) {
-        auto p = probability.topLeftCorner(queries.rows, queries.keys);
-        auto g = gradient.topLeftCorner(queries.rows, queries.keys);
-        const auto q_rows = head.q.middleRows(queries.first, queries.rows);
-        const auto d_rows = d_o.middleRows(queries.first, queries.rows);
-        p.noalias() = q_rows * head.k.topRows(queries.keys).transpose();
-        g.noalias() = d_rows * head.v.topRows(queries.keys).transpose();
-        for (int64_t i = 0; i < queries.rows; ++i) {
-          const int64_t visible = block.visible[size_t(queries.first + i)];
-          const int64_t whole = whole_vectors(visible, queries.keys);
-          auto row = p.row(i).head(whole).array();
-          row = (row * scale - lse[queries.first + i]).exp();
-          p.row(i).tail(queries.keys - visible).setZero();
-          const T delta = d_rows.row(i).dot(o.row(queries.first + i));
-          g.row(i).head(whole).array() = (g.row(i).head(whole).array() - delta) * row * scale;
-          g.row(i).tail(queries.keys - whole).setZero();
-        }
-        d_v.topRows(queries.keys).noalias() += p.transpose() * d_rows;
-        d_q.middleRows(queries.first, queries.rows).noalias() += g * head.k.topRows(queries.keys);
-        d_k.topRows(queries.keys).noalias() += g.transpose() * q_rows;
-      });
+      backward.add(head.q, head.k, head.v, columns_of(out, b, s.sequence, width, h * s.head_dim, s.head_dim),
+                   columns_of(dout, b, s.sequence, width, h * s.head_dim, s.head_dim),
+                   log_sum_exp + (b * s.heads + h) * s.sequence, visible_in(block), d_q, d_k, d_v);
     }
   }
 }

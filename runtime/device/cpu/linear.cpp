@@ -3,6 +3,13 @@
 #include "runtime/device/cpu/kernels.h"
 
 namespace mpt::runtime::cpu {
+namespace {
+
+// Elements of weights whose gradients are computed as the narrower side asks: Eigen copies the second operand
+// of a product with more effort than the first, which tells where products are small.
+constexpr int64_t kSmallWeight = int64_t{1} << 18;
+
+}  // namespace
 
 template <class T>
 void linear_forward(const LinearShape& s, const T* x, const T* w, const T* bias, T* y) {
@@ -25,8 +32,15 @@ void linear_backward_input(const LinearShape& s, const T* dy, const T* w, T* dx)
 
 template <class T>
 void linear_backward_weight(const LinearShape& s, const T* dy, const T* x, T* dw, T* dbias) {
-  MatrixView<T>(dw, s.columns, s.inner).noalias() +=
-      ConstMatrixView<T>(dy, s.rows, s.columns).transpose() * ConstMatrixView<T>(x, s.rows, s.inner);
+  const ConstMatrixView<T> out(dy, s.rows, s.columns), in(x, s.rows, s.inner);
+  MatrixView<T> gradient(dw, s.columns, s.inner);
+  if (s.inner < s.columns && s.inner * s.columns <= kSmallWeight) {
+    RowMatrix<T> transposed(s.inner, s.columns);
+    transposed.noalias() = in.transpose() * out;
+    gradient += transposed.transpose();
+  } else {
+    gradient.noalias() += out.transpose() * in;
+  }
   if (dbias != nullptr) bias_backward(s.rows, s.columns, dy, dbias);
 }
 

@@ -41,8 +41,8 @@ TEST(CpuDevice, AccountsMemoryInWholeUnitsAndReusesIt) {
 
 TEST(CpuDevice, LinearForwardAndGradientsOverOddShapes) {
   const auto device = make_cpu_device();
-  for (const auto& [rows, columns, inner] :
-       std::vector<std::array<int, 3>>{{1, 1, 1}, {3, 5, 7}, {17, 33, 65}, {2, 1, 129}}) {
+  for (const auto& [rows, columns, inner] : std::vector<std::array<int, 3>>{
+           {1, 1, 1}, {3, 5, 7}, {17, 33, 65}, {17, 65, 33}, {2, 1, 129}, {4, 1025, 257}}) {
     const LinearShape shape{rows, columns, inner};
     const auto x = values(rows * inner, 1), w = values(columns * inner, 2), bias = values(columns, 3),
                dy = values(rows * columns, 4);
@@ -90,7 +90,7 @@ TEST(CpuDevice, LinearForwardAndGradientsOverOddShapes) {
 // Attention by its definition, over sequences shorter, equal and longer than a block of queries.
 TEST(CpuDevice, AttentionEqualsItsDefinition) {
   const auto device = make_cpu_device();
-  for (const int64_t s : {1, 5, 64, 65, 130}) {
+  for (const int64_t s : {1, 5, 48, 49, 130}) {
     const AttentionShape shape{2, s, 4, 2, 6};
     const auto qkv = values(shape.batch * s * shape.row(), 7);
     std::vector<float> out(size_t(shape.batch * s * shape.heads * shape.head_dim)),
