@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes reports/results/accuracy.md and accuracy.svg: what the predictions are worth on published runs.
+"""Writes reports/results/accuracy.md and accuracy.svg: what the predictions are worth on published runs; and
+planner/explain/evidence.json, what of it mpt-plan says beside a plan.
 
 Usage: accuracy.py FOLDER_OF_PROGRAMS [--leave-out]
 
@@ -17,6 +18,7 @@ import sys
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 RUNS = os.path.join(ROOT, "reports", "validation", "published_runs.json")
 OTHER = os.path.join(ROOT, "reports", "validation", "other_runs.json")
+EVIDENCE = os.path.join(ROOT, "planner", "explain", "evidence.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
 
@@ -52,9 +54,8 @@ def errors_of(runs):
     return time, memory
 
 
-def other_runs(programs, reasons):
+def other_runs(report, reasons):
     """What the predictions are worth on runs that came after the fit."""
-    report = json.loads(validate(programs, "--json", file=OTHER))
     with open(OTHER) as file:
         sources = {}
         for r in json.load(file):
@@ -74,9 +75,25 @@ Off by more than 25 %:
 {lines}"""
 
 
+def write_evidence(runs):
+    """What mpt-plan says of a plan's framework: measured over predicted, by framework and kind of model."""
+    rows = {}
+    for r in (r for r in runs if not r["skipped"]):
+        row = rows.setdefault((r["framework"], r["experts"]), {"step_time": [], "peak_memory": []})
+        for what, key in (("step_time", "iter_time_s"), ("peak_memory", "peak_mem_gib")):
+            if r[f"measured_{key}"]:
+                row[what].append(round(r[f"measured_{key}"] / r[f"predicted_{key}"], 3))
+    lines = [json.dumps({"framework": framework, "experts": experts, **{what: sorted(ratios) for what, ratios in row.items()}})
+             for (framework, experts), row in sorted(rows.items())]
+    with open(EVIDENCE, "w") as file:
+        file.write("[\n" + ",\n".join(lines) + "\n]\n")
+
+
 def main():
     programs = sys.argv[1]
     report = json.loads(validate(programs, "--json"))
+    other = json.loads(validate(programs, "--json", file=OTHER))
+    write_evidence(report["runs"] + other["runs"])
     with open(RUNS) as file:
         records = {r["id"]: r for r in json.load(file)}
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
@@ -170,7 +187,7 @@ nodes beside the backward pass, models that are not compiled run in single kerne
 names, and a chip that is priced by another's tables was slowed twice where they end. So the errors below are those of mended
 rules, and the rate of the H100 with 500 W was set again with its runs in both files in sight.
 
-{other_runs(programs, reasons)}
+{other_runs(other, reasons)}
 
 ## The ten worst
 

@@ -6,12 +6,14 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "core/error.h"
 #include "core/quantity.h"
 #include "core/schedule_catalog.h"
 #include "planner/commands/commands.h"
+#include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
 #include "planner/explain/streams.h"
@@ -144,7 +146,7 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
     if (kind == CommunicationKind::transfer) transfer_s = seconds;
     if (size_t(kind) < kInsideKinds) text += part(communication_name(kind), seconds);
   }
-  text += part("bubble", b.idle_s - b.step_end_s - transfer_s);
+  text += part("bubble", std::max(0.0, b.idle_s - b.step_end_s - transfer_s));  // rounding aside
   if (plan.layout.pipeline > 1) text += part("transfers between stages", transfer_s);
   text += part("gradients and norm at the end", b.step_end_s);
   text += fmt::format("\nMemory, {} per rank\n", format_bytes(double(plan.memory_limit_bytes))) +
@@ -154,7 +156,8 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
                                   format_bytes(rejection->needed - rejection->available), rejection->reason)
                     : "  It fits.\n";
   const std::string host = describe_host_memory(plan);
-  return host.empty() ? text : text + "  " + host;
+  if (!host.empty()) text += "  " + host;
+  return rejection ? text : text + describe_evidence(plan, published_evidence());
 }
 
 std::string advice(const SearchProblem& given, const Candidate& mine) {

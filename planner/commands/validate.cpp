@@ -245,6 +245,8 @@ Json report_json(const std::vector<Checked>& all) {
       run["predicted_peak_mem_gib"] = p.peak_gib;
       run["filled"] = p.filled;
       run["family"] = c.run.family;
+      run["framework"] = p.layout.execution.framework;
+      run["experts"] = c.run.model.moe.has_value();
       run["layout"] = layout_name(p.layout);
       run["fits"] = p.fits;
       for (const RankMemory& m : p.memory) run["memory"].push_back(to_json(m));

@@ -6,6 +6,7 @@
 #include "core/quantity.h"
 #include "models/footprint.h"
 #include "models/layer_program.h"
+#include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/placement.h"
 #include "planner/explain/utilisation.h"
@@ -90,6 +91,7 @@ std::string describe_plan(const Plan& plan) {
   for (const std::string& reason : plan.reasons) text += "  " + reason + "\n";
   text += "\nWhat ruled the others out\n";
   for (const std::string& reason : plan.rejected) text += "  " + reason + "\n";
+  text += describe_evidence(plan, published_evidence());
   text += describe_certificate(plan.search);
   text += fmt::format("Costs: {} of {}{}\n", plan.cost.source, plan.cost.machine,
                       plan.cost.date.empty() ? "" : ", " + plan.cost.date);

@@ -129,8 +129,7 @@ def check_kernel_tables(scratch):
 def check_accuracy(folder):
     """The page is what the programs predict today."""
     run("./scripts/bench", "accuracy", folder=folder, environment={"MPT_BIN": BIN})
-    for name in ("accuracy.md", "accuracy.svg"):
-        page = os.path.join("reports/results", name)
+    for page in ("reports/results/accuracy.md", "reports/results/accuracy.svg", "planner/explain/evidence.json"):
         with open(os.path.join(folder, page)) as written, open(os.path.join(SOURCES, page)) as kept:
             check(written.read() == kept.read(), f"{page} is out of date: ./scripts/bench accuracy")
 
@@ -161,7 +160,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_framework_keys(scratch)
     check_kernel_tables(scratch)
     copy = os.path.join(scratch, "sources")
-    for name in ("benchmarks", "core", "profiler", "reports", "runtime", "scripts", "tests/support"):
+    for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
     check("bench overlap" in run("./scripts/bench", folder=copy, expected=2), "bench does not say what it has")
     check_accuracy(copy)
