@@ -29,10 +29,8 @@ const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) 
 }
 
 std::string few(size_t runs, const char* what) {
-  return fmt::format("  {}: {}, too few to tell\n", what,
-                     runs == 0   ? "none published it"
-                     : runs == 1 ? "1 published it"
-                                 : fmt::format("{} published it", runs));
+  return fmt::format("  {}: {} published it, too few to tell\n", what,
+                     runs == 0 ? "none" : std::to_string(runs));
 }
 
 std::string describe_memory(const std::vector<double>& held, const Plan& plan) {
