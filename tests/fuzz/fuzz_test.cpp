@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <random>
@@ -17,8 +19,10 @@
 #include "models/hf_config.h"
 #include "models/hf_weights.h"
 #include "runtime/checkpoint/checkpoint.h"
+#include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/data/dataset.h"
+#include "tests/support/little_profile.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt {
@@ -114,6 +118,14 @@ TEST(Fuzz, Plans) {
        [](const std::string& text) { plan_from_text(text, "plan.json"); });
 }
 
+TEST(Fuzz, Profiles) {
+  const std::string file = path_of("profile.json");
+  fuzz(profiler::profile_to_text(test::little_profile()), 1500, [&](const std::string& text) {
+    put(file, text);
+    profiler::load_profile(file);
+  });
+}
+
 TEST(Fuzz, HuggingFaceConfigs) {
   for (const ModelSpec& model : {test::little_gpt(), test::little_qwen(), test::little_mixtral()}) {
     fuzz(models::hugging_face_config(model), 1500, [](const std::string& text) {
@@ -157,6 +169,25 @@ TEST(Fuzz, SafetensorsHeaders) {
       std::vector<double> values(static_cast<size_t>(entry.count()));
       runtime::read_elements(read, entry, 0, entry.count(), values.data());
     }
+  });
+}
+
+class Zeros final : public runtime::TensorSource {
+ public:
+  void read(runtime::TensorKind, const std::string&, const runtime::ShardBlock& block,
+            double* out) const override {
+    std::fill_n(out, block.count(), 0.0);
+  }
+};
+
+TEST(Fuzz, IndicesOfShardedWeights) {
+  const std::string folder = path_of("weights"), index = folder + "/model.safetensors.index.json";
+  std::filesystem::remove_all(folder);
+  const ModelSpec model = test::little_gpt();
+  runtime::export_hugging_face(Zeros(), model, folder, {runtime::DataType::float32, 100'000});
+  fuzz(contents(index), 500, [&](const std::string& text) {
+    put(index, text);
+    runtime::HuggingFaceWeights(folder, model);
   });
 }
 

@@ -4,31 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "core/json.h"
-#include "tests/support/make_plan.h"
+#include "tests/support/little_profile.h"
 
 namespace mpt::profiler {
 namespace {
-
-Profile sample() {
-  Profile profile;
-  profile.date = "2026-01-02T03:04:05Z";
-  profile.mpt_version = "0.1.0";
-  profile.machine = {"cpu", DeviceKind::cpu, "system", 2, 1 << 30};
-  profile.model = test::little_gpt();
-  profile.sequence = 32;
-  profile.memory_bandwidth_bytes_per_s = 1e10;
-  profile.matmul_flop_per_s = 5e10;
-  profile.optimizer_s_per_parameter = 1e-9;
-  profile.gradient_norm_s_per_parameter = 1e-10;
-  profile.dispatch_s = 1e-6;
-  profile.rate_by_active_ranks = {1.0, 0.9};
-  profile.pieces = {{Piece::layer, Phase::backward, 4, 2, Recompute::full, 1.25e-3, 0.01}};
-  models::OperatorShape shape;
-  shape.rows = shape.columns = shape.inner = 64;
-  profile.operators = {{shape, Phase::forward, 1e-5, 0.1}};
-  profile.transport = {{TransportOperation::all_reduce, 2, 1024, 1e-6, 0.2}};
-  return profile;
-}
 
 std::string error_of(const Json& json) {
   const std::string file = testing::TempDir() + "/profile_under_test.json";
@@ -43,11 +22,11 @@ std::string error_of(const Json& json) {
 
 TEST(Profile, RoundTripsAndTheDigestFollowsTheContent) {
   const std::string file = testing::TempDir() + "/profile.json";
-  write_file_atomically(file, profile_to_text(sample()));
-  EXPECT_EQ(load_profile(file), sample());
-  Profile other = sample();
+  write_file_atomically(file, profile_to_text(test::little_profile()));
+  EXPECT_EQ(load_profile(file), test::little_profile());
+  Profile other = test::little_profile();
   other.pieces[0].seconds *= 2;
-  EXPECT_NE(profile_digest(other), profile_digest(sample()));
+  EXPECT_NE(profile_digest(other), profile_digest(test::little_profile()));
 }
 
 TEST(Profile, BadFieldsAreNamed) {
@@ -65,14 +44,15 @@ TEST(Profile, BadFieldsAreNamed) {
       {"/version", 7},
   };
   for (const auto& [pointer, value] : bad) {
-    Json json = to_json(sample());
+    Json json = to_json(test::little_profile());
     json[Json::json_pointer(pointer)] = value;
     EXPECT_NE(error_of(json).find(pointer), std::string::npos) << pointer << ": " << error_of(json);
   }
 }
 
 TEST(Profile, TruncatedAnywhereIsAnError) {
-  const std::string text = profile_to_text(sample()), file = testing::TempDir() + "/cut_profile.json";
+  const std::string text = profile_to_text(test::little_profile()),
+                    file = testing::TempDir() + "/cut_profile.json";
   for (size_t length = 0; length + 2 < text.size(); length += 53) {
     write_file_atomically(file, text.substr(0, length));
     EXPECT_THROW(load_profile(file), UserError);
@@ -80,7 +60,7 @@ TEST(Profile, TruncatedAnywhereIsAnError) {
 }
 
 TEST(Profile, HoldsForModelsWhoseLayersAreTheSame) {
-  const Profile profile = sample();
+  const Profile profile = test::little_profile();
   ModelSpec model = profile.model;
   model.name = "another";
   model.layers = 40;
