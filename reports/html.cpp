@@ -185,10 +185,8 @@ Json facts_of(const Plan& plan, const Facts& more) {
   add("Step time", format_seconds(plan.prediction.step_time_s));
   add("Tokens/s", format_count(int64_t(plan.prediction.tokens_per_s)));
   add("Bubble", format_percent(plan.prediction.bubble_share));
-  int64_t peak = 0;
-  for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
-  add("Peak memory",
-      fmt::format("{} of {}", format_bytes(double(peak)), format_bytes(double(plan.memory_limit_bytes))));
+  add("Peak memory", fmt::format("{} of {}", format_bytes(double(peak_bytes(plan))),
+                                 format_bytes(double(plan.memory_limit_bytes))));
   std::string degrees = fmt::format("tensor {}", l.tensor);
   if (l.sequence_parallel) degrees += " with sequence parallel";
   if (l.context > 1) degrees += fmt::format(" x context {}", l.context);

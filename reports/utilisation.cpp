@@ -34,6 +34,12 @@ double model_flop_utilisation(const Plan& plan) {
   return model_flop_utilisation(plan, plan.prediction.step_time_s);
 }
 
+int64_t peak_bytes(const Plan& plan) {
+  int64_t peak = 0;
+  for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
+  return peak;
+}
+
 std::string describe_utilisation(const Plan& plan) {
   const double rate =
       plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a step uses of its devices: their peak, and their compute streams' time.
+// What a step uses of its devices: their peak, their memory, and their compute streams' time.
 
 #include <array>
 #include <string>
@@ -19,6 +19,8 @@ double peak_flop_per_s(const Plan& plan);
 /// recompute, against the devices' peak at the plan's precision, in steps of `step_time_s`.
 double model_flop_utilisation(const Plan& plan, double step_time_s);
 double model_flop_utilisation(const Plan& plan);  // as predicted
+/// Predicted memory of the fullest rank.
+int64_t peak_bytes(const Plan& plan);
 /// "470 TFLOP/s per device (47.6% of the peak)", of the model's own work; no percentage where the peak is
 /// unknown.
 std::string describe_utilisation(const Plan& plan);

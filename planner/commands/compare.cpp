@@ -14,6 +14,7 @@
 #include "planner/commands/commands.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -52,8 +53,6 @@ std::string table_of(const std::vector<Compared>& compared, const CostOptions& c
       continue;
     }
     const Plan& plan = *fitting;
-    int64_t peak = 0;
-    for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
     const double rate = plan.prediction.tokens_per_s;
     std::vector<std::string> row{name,
                                  layout_name(plan.layout),
@@ -63,7 +62,7 @@ std::string table_of(const std::vector<Compared>& compared, const CostOptions& c
                                  format_count(int64_t(rate / double(plan.layout.ranks()))),
                                  format_percent(model_flop_utilisation(plan)),
                                  format_percent(plan.prediction.bubble_share),
-                                 format_bytes(double(peak)),
+                                 format_bytes(double(reports::peak_bytes(plan))),
                                  fmt::format("{:.2f}x", rate / first->plan->prediction.tokens_per_s)};
     if (with_cost) {
       const TrainingCost c = training_cost(plan, parse_count(cost.tokens, "--tokens"), cost.price);

@@ -9,7 +9,9 @@
 
 #include "core/json.h"
 #include "core/plan.h"
+#include "core/quantity.h"
 #include "planner/search/arrangement.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 
@@ -40,17 +42,15 @@ std::string describe_memory(const std::vector<double>& held, const Plan& plan) {
       "  peak memory: nine in ten of {} held at most {:.2f} times the predicted", held.size(), most);
   // Ranks of mixed clusters have room of their own.
   if (plan.cluster.mixed()) return text + "\n";
-  int64_t peak = 0;
-  for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
+  const auto peak = double(reports::peak_bytes(plan));
   const auto room = double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
-  if (most * double(peak) <= room) return text + ", for which there is room\n";
+  if (most * peak <= room) return text + ", for which there is room\n";
   const auto more =
-      std::count_if(held.begin(), held.end(), [&](double ratio) { return ratio * double(peak) > room; });
-  constexpr double kGiB = 1 << 30;
+      std::count_if(held.begin(), held.end(), [&](double ratio) { return ratio * peak > room; });
   return text + fmt::format(
                     "; {} held so much more that this plan would not fit.\n"
                     "    --memory {:.1f}GiB leaves room for nine in ten\n",
-                    more, std::floor(10.0 * room / most / kGiB) / 10.0);
+                    more, std::floor(10.0 * room / most / double(kGiB)) / 10.0);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "planner/explain/placement.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -99,12 +100,10 @@ std::string describe_plan(const Plan& plan) {
 }
 
 std::string describe_prediction(const Plan& plan) {
-  int64_t peak = 0;
-  for (const RankMemory& m : plan.prediction.memory) peak = std::max(peak, m.peak_bytes);
-  return fmt::format("{}: {} per step, bubble {}, {} tokens/s, peak memory {}", layout_name(plan.layout),
-                     format_seconds(plan.prediction.step_time_s),
-                     format_percent(plan.prediction.bubble_share),
-                     format_count(int64_t(plan.prediction.tokens_per_s)), format_bytes(double(peak)));
+  return fmt::format(
+      "{}: {} per step, bubble {}, {} tokens/s, peak memory {}", layout_name(plan.layout),
+      format_seconds(plan.prediction.step_time_s), format_percent(plan.prediction.bubble_share),
+      format_count(int64_t(plan.prediction.tokens_per_s)), format_bytes(double(reports::peak_bytes(plan))));
 }
 
 }  // namespace mpt::planner

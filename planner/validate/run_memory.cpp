@@ -5,6 +5,7 @@
 #include <regex>
 #include <utility>
 
+#include "core/quantity.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
@@ -81,7 +82,7 @@ double peak_gib(const RunRecord& run, const Execution& e, const DeviceSpec& devi
   int64_t bytes = 0;
   const auto [first, end] = measured_ranks(run, memory.size());
   for (size_t r = first; r < end; ++r) bytes = std::max(bytes, memory[r].peak_bytes);
-  double gib = double(bytes) / double(int64_t{1} << 30);
+  double gib = double(bytes) / double(kGiB);
   const bool whole_device = mentions(run.notes, "nvidia-smi") ||
                             mentions(run.notes, "how measured is not stated") || run.family == "flagperf";
   // torchtitan prints what its allocator has reserved (torchtitan/components/metrics.py).
@@ -91,7 +92,7 @@ double peak_gib(const RunRecord& run, const Execution& e, const DeviceSpec& devi
   if (reserved) gib *= 1.0 + e.allocator_slack;
   if (whole_device) gib += e.context_gib;
   // The cache is given back where the device is full.
-  return std::max(gib, std::min(gib + cached, double(device.memory_bytes) / double(int64_t{1} << 30)));
+  return std::max(gib, std::min(gib + cached, double(device.memory_bytes) / double(kGiB)));
 }
 
 }  // namespace mpt::planner
