@@ -184,8 +184,9 @@ known of a framework (`models/frameworks/`) stays.
 `reports/validation/other_runs.json` came later, and no constant of the cost model was fitted to it. It did show rules that
 were missing: PyTorch's pipelines keep sharded weights and gradients whole between micro-batches, its hybrid sharding sums over
 nodes beside the backward pass, models that are not compiled run in single kernels, a node's network has as many ports as it
-names, and a chip that is priced by another's tables was slowed twice where they end. So the errors below are those of mended
-rules, and the rate of the H100 with 500 W was set again with its runs in both files in sight.
+names, a chip that is priced by another's tables was slowed twice where they end, and Hugging Face's models keep more of their
+logits and RMS norms. So the errors below are those of mended rules. The rates of two machines that no table holds were set with
+their runs in sight: the H100 with 500 W (both files) and a power-limited B200 (three runs of torchtitan).
 
 {other_runs(other, reasons)}
 

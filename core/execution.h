@@ -82,6 +82,7 @@ struct Execution {
   // What products in fp8 keep of their input for backward is in 8 bits; else in the activations' 16, and
   // narrowed again there.
   bool keeps_fp8_inputs = false;
+  int64_t gathered_bytes = 0;  // of a sharded weight that is gathered whole; 0: as products read it
   int64_t gradient_bytes = 0;
   int64_t optimizer_bytes = 0;
   int64_t reduced_bytes = 0;  // of a gradient on its way; 0: 4
@@ -97,7 +98,11 @@ struct Execution {
   // Share of the tensors.
   double allocator_cache = 0.0;
   int64_t extra_kept_bytes =
-      0;  // per token and hidden unit: what a layer keeps beyond what its operators need
+      0;                       // per token and hidden unit: what a layer keeps beyond what its operators need
+  int64_t rms_norm_bytes = 0;  // per element that an RMS norm of single operators keeps beyond its input
+  int64_t residual_bytes = 0;  // of an element of what layers hand each other; 0: by precision
+  // Keys and values of all layers stay until the step's end, recomputed or not: a cache that nobody reads.
+  bool keeps_key_value_cache = false;
 
   bool operator==(const Execution&) const = default;
 
@@ -145,6 +150,9 @@ struct Execution {
             "bytes of one weight where products run in fp8; 0: as many", optional_field(between(0, 64)));
     v.field("keeps_fp8_inputs", &T::keeps_fp8_inputs, "products in fp8 keep their input in 8 bits",
             optional_field());
+    v.field("gathered_bytes", &T::gathered_bytes,
+            "bytes of a weight that is gathered whole; 0: as products read it",
+            optional_field(between(0, 8)));
     v.field("gradient_bytes", &T::gradient_bytes, "bytes of one gradient; 0: by precision",
             optional_field(between(0, 64)));
     v.field("optimizer_bytes", &T::optimizer_bytes,
@@ -163,6 +171,13 @@ struct Execution {
             optional_field(between(0, 1)));
     v.field("extra_kept_bytes", &T::extra_kept_bytes,
             "bytes that a layer keeps per token and hidden unit beside", optional_field(between(0, 1000)));
+    v.field("rms_norm_bytes", &T::rms_norm_bytes, "bytes per element that an RMS norm keeps beyond its input",
+            optional_field(between(0, 16)));
+    v.field("residual_bytes", &T::residual_bytes,
+            "bytes of an element of what layers hand each other; 0: by precision",
+            optional_field(between(0, 8)));
+    v.field("keeps_key_value_cache", &T::keeps_key_value_cache,
+            "keys and values of all layers stay until the step's end", optional_field());
   }
 };
 

@@ -256,6 +256,9 @@ struct Plan {
   std::vector<RankedLayout> front;   // nothing beats one in time, memory and ranks; empty where not asked for
   std::vector<std::string> reasons;  // why this one
   std::vector<std::string> rejected;  // what ruled the others out
+  // Beside which published runs the prediction stands, and what they took and held; empty where there are
+  // none.
+  std::vector<std::string> evidence;
 
   bool operator==(const Plan&) const = default;
 
@@ -311,6 +314,8 @@ void Plan::describe(V& v) {
   v.field("front", &T::front, "layouts that none beats in time, memory and ranks", optional_field());
   v.field("reasons", &T::reasons, "why this layout");
   v.field("rejected", &T::rejected, "what ruled the others out");
+  v.field("evidence", &T::evidence, "what published runs took and held beside their predictions",
+          optional_field());
 }
 
 }  // namespace mpt

@@ -67,9 +67,7 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   if (!layout.offload_optimizer)
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
-  // Whole weights are in the precision of the products, and where masters are shared out in their place, in
-  // 16 bits of it.
-  const int64_t whole = layout.execution.weight_bytes > 0 ? element_bytes(layout.precision) : unit.weight;
+  const int64_t whole = gathered_element_bytes(layout);
   if (layout.zero >= 3)
     f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole);
   if (zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
@@ -85,6 +83,11 @@ void add_gradient_shapes(const LayerProgram& layer, std::vector<std::array<int64
 }
 
 }  // namespace
+
+int64_t gathered_element_bytes(const Layout& layout) {
+  const int64_t bytes = layout.execution.gathered_bytes;
+  return bytes > 0 ? bytes : element_bytes(layout.precision);
+}
 
 int64_t dense_shard(const Layout& layout) { return layout.zero == 0 ? 1 : layout.shard; }
 
@@ -123,7 +126,7 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike) : mo
   if (layout.execution.empty_gradients) set_empty_gradients(expert_gradient_shapes, layout.precision);
   const int64_t tokens = layout.micro_batch * programs.sequence() / layout.context;
   boundary_bytes_ = LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) *
-                                          model_.hidden * element_bytes(layout.precision));
+                                          model_.hidden * residual_element_bytes(layout));
 }
 
 void StagePieces::set_head(const LayerProgram& program) {

@@ -93,6 +93,10 @@ class StagePieces {
 int64_t dense_shard(const Layout& layout);
 int64_t expert_shard(const Layout& layout);
 
+/// Bytes of a sharded weight that is gathered whole, on its way and in memory: the products' precision, also
+/// where what is sharded are masters in fp32.
+int64_t gathered_element_bytes(const Layout& layout);
+
 /// State of parameters `share` but for what ZeRO gathers beside it.
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);
 

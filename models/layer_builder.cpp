@@ -9,8 +9,9 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width) {
   add({name, local_shape(OperatorKind::norm, width)});
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
-  keep_both(local_bytes(width));
+  keep_both(width == model_.hidden ? residual_bytes() : local_bytes(width));
   keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
+  if (!layer_norm) keep_both(rounded(local_tokens_ * width * execution().rms_norm_bytes));
   last().backward_workspace_bytes = last().gradient_kept_bytes = local_bytes(width);
   return *this;
 }
@@ -211,7 +212,9 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
 }
 
 LayerProgram LayerBuilder::take_layer() {
-  program_.input_bytes = local_bytes(model_.hidden);
+  program_.input_bytes = residual_bytes();
+  if (execution().keeps_key_value_cache)
+    program_.cache_bytes = bytes(2 * share(model_.kv_heads) * model_.head_dim);
   program_.recomputed_whole = layout_.execution.recomputes_whole_layer;
   if (execution().keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;

@@ -34,6 +34,12 @@ struct AttentionSizes {
   int64_t qkv_columns = 0;                                 // width of queries, keys and values together
 };
 
+/// Bytes of an element of what layers hand each other.
+inline int64_t residual_element_bytes(const Layout& layout) {
+  return layout.execution.residual_bytes > 0 ? layout.execution.residual_bytes
+                                             : element_bytes(layout.precision);
+}
+
 class LayerBuilder {
  public:
   LayerBuilder(const ModelSpec& model, const Layout& layout, int64_t sequence, int64_t layer)
@@ -67,6 +73,9 @@ class LayerBuilder {
   int64_t bytes(int64_t columns) const { return rounded(tokens_ * columns * unit_); }
   /// Of the part of the tokens that norms and residuals work on: all, or a share with sequence parallelism.
   int64_t local_bytes(int64_t columns) const { return rounded(local_tokens_ * columns * unit_); }
+  int64_t residual_bytes() const {
+    return rounded(local_tokens_ * model_.hidden * residual_element_bytes(layout_));
+  }
   /// Numbers kept in full precision beside activations of 16 bits: statistics, maxima, sums.
   int64_t state_bytes(int64_t columns) const {
     return rounded(tokens_ * columns * std::max<int64_t>(unit_, 4));

@@ -88,7 +88,8 @@ struct Operator {
 
 struct LayerProgram {
   std::vector<Operator> operators;
-  int64_t input_bytes = 0;        // the piece's input, the only thing kept with full recompute
+  int64_t input_bytes = 0;        // the piece's input: all that full recompute keeps, but for
+  int64_t cache_bytes = 0;        // what Execution::keeps_key_value_cache says
   bool recomputed_whole = false;  // Execution::recomputes_whole_layer
 };
 

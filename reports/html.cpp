@@ -229,6 +229,7 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
   data["front"] = rows_of(plan.front);
   data["reasons"] = plan.reasons;
   data["rejected"] = plan.rejected;
+  data["evidence"] = plan.evidence;
   data["memory_limit"] = plan.memory_limit_bytes;
   data["memory_limit_text"] = format_bytes(double(plan.memory_limit_bytes));
   data["ranks"] = plan.layout.pipeline;

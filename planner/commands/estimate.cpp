@@ -157,7 +157,7 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
                     : "  It fits.\n";
   const std::string host = describe_host_memory(plan);
   if (!host.empty()) text += "  " + host;
-  return rejection ? text : text + describe_evidence(plan, published_evidence());
+  return text + describe_evidence(plan);
 }
 
 std::string advice(const SearchProblem& given, const Candidate& mine) {

@@ -30,7 +30,7 @@ class Reduction {
     return gradients_s(share) - beyond_shard_s(share);
   }
   double gather_s(const models::ParameterShare& share) const {
-    const int64_t unit = element_bytes(layout_.precision);
+    const int64_t unit = models::gathered_element_bytes(layout_);
     return within_s(CollectiveKind::all_gather, share.dense * unit, dense_group(),
                     models::dense_shard(layout_)) +
            within_s(CollectiveKind::all_gather, share.expert * unit, expert_group(),

@@ -31,26 +31,30 @@ const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) 
 }
 
 std::string few(size_t runs, const char* what) {
-  return fmt::format("  {}: {} published it, too few to tell\n", what,
-                     runs == 0 ? "none" : std::to_string(runs));
+  return fmt::format("{}: {} published it, too few to tell", what, runs == 0 ? "none" : std::to_string(runs));
 }
 
-std::string describe_memory(const std::vector<double>& held, const Plan& plan) {
-  if (held.size() < kEnough) return few(held.size(), "peak memory");
+void add_memory(const std::vector<double>& held, const Plan& plan, std::vector<std::string>& lines) {
+  if (held.size() < kEnough) {
+    lines.push_back(few(held.size(), "peak memory"));
+    return;
+  }
   const double most = quantile(held, kMost);
-  const std::string text = fmt::format(
-      "  peak memory: nine in ten of {} held at most {:.2f} times the predicted", held.size(), most);
+  std::string& text = lines.emplace_back(fmt::format(
+      "peak memory: nine in ten of {} held at most {:.2f} times the predicted", held.size(), most));
   // Ranks of mixed clusters have room of their own.
-  if (plan.cluster.mixed()) return text + "\n";
+  if (plan.cluster.mixed()) return;
   const auto peak = double(reports::peak_bytes(plan));
   const auto room = double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
-  if (most * peak <= room) return text + ", for which there is room\n";
+  if (most * peak <= room) {
+    text += ", for which there is room";
+    return;
+  }
   const auto more =
       std::count_if(held.begin(), held.end(), [&](double ratio) { return ratio * peak > room; });
-  return text + fmt::format(
-                    "; {} held so much more that this plan would not fit.\n"
-                    "    --memory {:.1f}GiB leaves room for nine in ten\n",
-                    more, std::floor(10.0 * room / most / double(kGiB)) / 10.0);
+  text += fmt::format("; {} held so much more that this plan would not fit", more);
+  lines.push_back(fmt::format("--memory {:.1f}GiB leaves room for nine in ten",
+                              std::floor(10.0 * room / most / double(kGiB)) / 10.0));
 }
 
 }  // namespace
@@ -68,20 +72,28 @@ double quantile(const std::vector<double>& values, double share) {
   return values[below] + (place - double(below)) * (above - values[below]);
 }
 
-std::string describe_evidence(const Plan& plan, const std::vector<Evidence>& all) {
+std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   const Evidence* e = evidence_of(plan, all);
-  if (e == nullptr) return "";
-  std::string text = fmt::format("\nBeside published runs of {}, models {} experts\n", e->framework,
-                                 e->experts ? "with" : "without");
+  if (e == nullptr) return {};
+  std::vector<std::string> lines{fmt::format("Beside published runs of {}, models {} experts", e->framework,
+                                             e->experts ? "with" : "without")};
   // A profile is of the user's own machine.
   if (plan.cost.source != "profile") {
     const size_t runs = e->step_time.size();
-    text += runs < kEnough
-                ? few(runs, "step time")
-                : fmt::format("  step time: eight in ten of {} took {:.2f} to {:.2f} times the predicted\n",
-                              runs, quantile(e->step_time, 1.0 - kMost), quantile(e->step_time, kMost));
+    lines.push_back(
+        runs < kEnough
+            ? few(runs, "step time")
+            : fmt::format("step time: eight in ten of {} took {:.2f} to {:.2f} times the predicted", runs,
+                          quantile(e->step_time, 1.0 - kMost), quantile(e->step_time, kMost)));
   }
-  return text + describe_memory(e->peak_memory, plan);
+  add_memory(e->peak_memory, plan, lines);
+  return lines;
+}
+
+std::string describe_evidence(const Plan& plan) {
+  std::string text;
+  for (const std::string& line : plan.evidence) text += (text.empty() ? "\n" : "  ") + line + "\n";
+  return text;
 }
 
 }  // namespace mpt::planner

@@ -38,7 +38,10 @@ std::vector<Evidence> published_evidence();
 double quantile(const std::vector<double>& values, double share);
 
 /// What runs like the plan's did beside their predictions, and whether the plan leaves room for what most of
-/// them held. Lines that end in a newline; empty where no run of the plan's framework was published.
-std::string describe_evidence(const Plan& plan, const std::vector<Evidence>& all);
+/// them held: Plan::evidence. First which runs they are; nothing where none of the plan's framework was
+/// published.
+std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all);
+/// The plan's, for a terminal.
+std::string describe_evidence(const Plan& plan);
 
 }  // namespace mpt::planner

@@ -48,6 +48,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   for (const Candidate& c : result.best) plan.ranking.push_back(ranked(c, problem));
   plan.reasons = reasons(result, problem);
   plan.rejected = rejections(result, problem);
+  if (!best.evaluation.rejection) plan.evidence = evidence_beside(plan, published_evidence());
   return plan;
 }
 
@@ -92,7 +93,7 @@ std::string describe_plan(const Plan& plan) {
   for (const std::string& reason : plan.reasons) text += "  " + reason + "\n";
   text += "\nWhat ruled the others out\n";
   for (const std::string& reason : plan.rejected) text += "  " + reason + "\n";
-  text += describe_evidence(plan, published_evidence());
+  text += describe_evidence(plan);
   text += describe_certificate(plan.search);
   text += fmt::format("Costs: {} of {}{}\n", plan.cost.source, plan.cost.machine,
                       plan.cost.date.empty() ? "" : ", " + plan.cost.date);

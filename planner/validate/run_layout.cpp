@@ -51,12 +51,15 @@ NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
 
 ClusterSpec cluster_of(const RunRecord& run, std::vector<std::string>& filled) {
   const NodeNetwork network = node_network(run.inter_node, run.gpus_per_node);
+  // The catalog has such a device where its rate is known from runs.
+  const std::string gpu = run.gpu + (mentions(run.notes, "Power-limited") ? "-limited" : "");
   const auto cluster = profiler::cluster_of_device(
-      run.gpu, {run.gpus, run.gpus_per_node, run.fast_links, network.bytes_per_s, network.ports});
+      gpu, {run.gpus, run.gpus_per_node, run.fast_links, network.bytes_per_s, network.ports});
   if (!cluster)
     refuse("hardware/gpu", fmt::format("\"{}\"", run.gpu.substr(0, 80)), "a device of the catalog");
   ClusterSpec c = *cluster;
-  if (!c.device.name.starts_with(run.gpu)) filled.push_back("hardware.gpu = " + c.device.name);
+  if (!c.device.name.starts_with(run.gpu) || gpu != run.gpu)
+    filled.push_back("hardware.gpu = " + c.device.name);
   // "kernels/b200-simumax" names a node whose kernels were measured themselves.
   if (run.profile.rfind('/') != std::string::npos && run.profile.size() < 200)
     c.device.kernels = run.profile.substr(run.profile.rfind('/') + 1);
@@ -71,6 +74,10 @@ std::string framework_of(const RunRecord& run) {
   const bool classic = run.precision == "fp16" && !mentions(run.options, "flash");
   if (mentions(f, "MaxText") || mentions(f, "JAX")) return "maxtext";
   if (mentions(f, "torchtitan") || mentions(f, "FSDP2")) return "torchtitan";
+  // Its examples wrap models of huggingface/transformers (dlrover, atorch/examples/llama2/fsdp_llama2.py), as
+  // those of ColossalAI do (examples/language/llama2/benchmark.py).
+  if (mentions(f, "ATorch") && (mentions(f, "FSDP") || mentions(run.sharding, "FSDP"))) return "atorch-fsdp";
+  if (mentions(f, "Hugging") || mentions(f, "transformers") || mentions(f, "Colossal")) return "transformers";
   if (mentions(f, "FSDP") || mentions(f, "foundry") || mentions(f, "Composer")) return "fsdp";
   if (mentions(f, "nanotron")) return "nanotron";
   if (mentions(f, "InternEvo") || mentions(f, "InternLM")) return "internevo";
@@ -80,8 +87,7 @@ std::string framework_of(const RunRecord& run) {
   if (mentions(f, "BigScience")) return "megatron-deepspeed-blocking";
   if (mentions(f, "Alpa")) return "maxtext";
   const bool megatron = mentions(f, "Megatron") || mentions(f, "NeoX");
-  for (const char* eager :
-       {"DeepSpeed", "PyTorch", "Hugging", "transformers", "OLMo", "litgpt", "Lightning"}) {
+  for (const char* eager : {"DeepSpeed", "PyTorch", "OLMo", "litgpt", "Lightning"}) {
     if (mentions(f, eager) && !megatron && run.precision != "fp16") return "fsdp";
   }
   if (mentions(f, "DeepSpeed") || mentions(f, "NeoX")) return "megatron-deepspeed";
@@ -129,6 +135,10 @@ Execution execution_of(const RunRecord& run) {
     e.loss = LossKernel::fp32;
     e.logit_copies = logit_copies_of_eager_loss(run);
   }
+  // Until 2025 it shifted the logits by a position into a copy (huggingface/transformers, loss/loss_utils.py,
+  // and before that every model's own forward).
+  if (e.framework == "transformers" && (mentions(run.source, " 2023") || mentions(run.source, " 2024")))
+    e.logit_copies = 4;
   // On Blackwell it takes cuDNN's attention, which its list of what to keep leaves out (pytorch/torchtitan at
   // 6fc499f, models/attention.py and models/llama3/infra/parallelize.py).
   if (e.framework == "torchtitan" && (mentions(run.gpu, "b200") || mentions(run.gpu, "b300")))
@@ -175,7 +185,9 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
   if (e.framework == "nemo") return {true, true, true, true};
   if (e.framework == "megatron-core") return {true, true, mentions(run.overlap, "TP"), true};
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
-  if (e.framework == "fsdp" || e.framework == "maxtext") return {true, true, false, true};
+  for (const char* overlapping : {"fsdp", "atorch-fsdp", "transformers", "maxtext"}) {
+    if (e.framework == overlapping) return {true, true, false, true};
+  }
   if (e.framework == "nanotron") return {true, false, mentions(run.options, "async"), true};
   if (e.framework == "internevo") return {true, false, false, true};
   return {false, false, false, true};

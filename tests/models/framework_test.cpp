@@ -144,6 +144,49 @@ TEST(Framework, EverySecondProductStays) {
   EXPECT_EQ(saved_bytes(without, Recompute::none), saved_bytes(with_core, Recompute::none));
 }
 
+// LlamaRMSNorm of huggingface/transformers: squares and products read the input in fp32, the scale reads the
+// normalized tokens in 16 bits. One layer norm is one kernel everywhere.
+TEST(Framework, RmsNormsOfSingleOperatorsKeepMore) {
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const auto kept = [&](const char* name, int64_t bytes) {
+    layout.execution.rms_norm_bytes = bytes;
+    return saved_bytes(layer_program(load_model(name), 0, layout, 1024), Recompute::none);
+  };
+  EXPECT_EQ(kept("llama3-8b", 4) - kept("llama3-8b", 0), 2 * 4 * 1024 * 4096);
+  EXPECT_EQ(kept("gpt3-175b", 4), kept("gpt3-175b", 0));
+}
+
+// huggingface/transformers in fp32 under autocast, layers wrapped for recompute from outside
+// (intelligent-machine-learning/dlrover, atorch/examples/llama2): per layer the residual in 4 bytes, and keys
+// and values, which the model returns; weights are gathered in 4 bytes.
+TEST(Framework, AutocastKeepsResidualsInFullPrecisionAndTheCache) {
+  const ModelSpec model = load_model("llama2-7b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.data = layout.shard = 8;
+  layout.zero = 3;
+  layout.overlap_parameter_gather = false;
+  layout.recompute = Recompute::full;
+  layout.layers_per_stage = {32};
+  const int64_t tokens = 4096, hidden = 4096;
+  const auto footprint = [&] { return stage_footprints(model, layout, {8, tokens})[0]; };
+  const StageFootprint before = footprint();
+  layout.execution.residual_bytes = 4;
+  const StageFootprint residual = footprint();
+  // And the norm before the head keeps its input.
+  EXPECT_EQ(residual.saved_bytes - before.saved_bytes, 33 * 2 * tokens * hidden);
+  layout.execution.keeps_key_value_cache = true;
+  EXPECT_EQ(footprint().saved_bytes - residual.saved_bytes, 32 * 2 * 2 * tokens * hidden);
+  layout.execution.gathered_bytes = 4;
+  EXPECT_EQ(footprint().parameter_bytes - before.parameter_bytes,
+            2 * parameters(layer_program(model, 0, layout, tokens)));
+  layout.recompute = Recompute::none;
+  const int64_t with_cache = footprint().saved_bytes;
+  layout.execution.keeps_key_value_cache = false;
+  EXPECT_EQ(footprint().saved_bytes, with_cache);  // backward needs them anyway
+}
+
 // What arrives is the first layer's input: no slot of its own, but for what is on its way.
 TEST(Framework, ReceivedTensorsNeedNoSlots) {
   const ModelSpec model = load_model("llama3-8b");

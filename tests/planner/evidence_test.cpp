@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/plan.h"
+#include "core/quantity.h"
 #include "models/framework.h"
 #include "planner/search/arrangement.h"
 #include "profiler/hardware/catalog.h"
@@ -29,6 +30,11 @@ Plan plan_with(double share) {
   return plan;
 }
 
+std::string described(Plan plan, const std::vector<Evidence>& all) {
+  plan.evidence = evidence_beside(plan, all);
+  return describe_evidence(plan);
+}
+
 TEST(Evidence, QuantilesLieBetweenNeighbours) {
   EXPECT_DOUBLE_EQ(quantile({3.0}, 0.9), 3.0);
   EXPECT_DOUBLE_EQ(quantile({1.0, 2.0}, 0.25), 1.25);
@@ -39,26 +45,26 @@ TEST(Evidence, QuantilesLieBetweenNeighbours) {
 
 TEST(Evidence, TellsWhetherThereIsRoomForWhatOthersHeld) {
   const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen}};
-  const std::string loose = describe_evidence(plan_with(0.7), all);
+  const std::string loose = described(plan_with(0.7), all);
   EXPECT_TRUE(has(loose, "step time: eight in ten of 10 took 0.89 to 1.37 times the predicted")) << loose;
   EXPECT_TRUE(has(loose, "nine in ten of 10 held at most 1.37 times the predicted, for which there is room"))
       << loose;
   // 1.3 times 0.8 is too much, 1.2 times is not.
   const Plan tight = plan_with(0.8);
   const auto room = double(rank_limit_bytes(tight.cluster.device, tight.layout.execution, 0));
-  const std::string text = describe_evidence(tight, all);
+  const std::string text = described(tight, all);
   EXPECT_TRUE(has(text, "; 2 held so much more that this plan would not fit")) << text;
   const size_t at = text.find("--memory ");
   ASSERT_NE(at, std::string::npos) << text;
-  const double least = std::stod(text.substr(at + 9)) * double(1 << 30) / room;
+  const double least = std::stod(text.substr(at + 9)) * double(kGiB) / room;
   EXPECT_LE(least, 1.0 / 1.37);
   EXPECT_GT(least, 0.99 / 1.37);
 }
 
 TEST(Evidence, SaysLittleWhereLittleIsKnown) {
   const Plan plan = plan_with(0.5);
-  EXPECT_EQ(describe_evidence(plan, {{"torchtitan", true, kTen, kTen}, {"nemo", false, kTen, kTen}}), "");
-  const std::string few = describe_evidence(plan, {{"torchtitan", false, {1.0}, {}}});
+  EXPECT_EQ(described(plan, {{"torchtitan", true, kTen, kTen}, {"nemo", false, kTen, kTen}}), "");
+  const std::string few = described(plan, {{"torchtitan", false, {1.0}, {}}});
   EXPECT_TRUE(has(few, "step time: 1 published it, too few to tell")) << few;
   EXPECT_TRUE(has(few, "peak memory: none published it, too few to tell")) << few;
 }
@@ -66,7 +72,7 @@ TEST(Evidence, SaysLittleWhereLittleIsKnown) {
 TEST(Evidence, OfStepTimesIsNotForMachinesThatWereMeasured) {
   Plan plan = plan_with(0.5);
   plan.cost.source = "profile";
-  const std::string text = describe_evidence(plan, {{"torchtitan", false, kTen, kTen}});
+  const std::string text = described(plan, {{"torchtitan", false, kTen, kTen}});
   EXPECT_FALSE(has(text, "step time")) << text;
   EXPECT_TRUE(has(text, "peak memory")) << text;
 }

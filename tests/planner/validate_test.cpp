@@ -333,6 +333,34 @@ TEST(PredictRun, PyTorchsPipelinesGatherOnceAStep) {
   EXPECT_GT(kept.peak_gib, gathers.peak_gib);
 }
 
+TEST(PredictRun, LimitedDevicesRunAtTheirOwnRate) {
+  Json json = small_pipeline("torchtitan", 1);
+  json["hardware"]["gpu"] = "b200-sxm-180gb";
+  const double free_s = predicted(json).step_s;
+  json["notes"] = "Power-limited B200s";
+  EXPECT_GT(predicted(json).step_s, 1.5 * free_s);
+  json["hardware"]["gpu"] = "h100-sxm-80gb";
+  const double unknown_s = predicted(json).step_s;
+  json["notes"] = "";
+  EXPECT_EQ(predicted(json).step_s, unknown_s) << "no rate is known of such an H100";
+}
+
+// Both run models of huggingface/transformers, whose loss copied the logits once more until 2025.
+TEST(PredictRun, ModelsOfTransformersKeepMoreOfTheirLogits) {
+  Json json = small_pipeline("ColossalAI (Gemini ZeRO-3)", 1);
+  json["source"] = {{"commit_or_date", "0b00def88 2023-08-28"}};
+  const RunPrediction shifted = predicted(json);
+  EXPECT_EQ(shifted.layout.execution.framework, "transformers");
+  EXPECT_EQ(shifted.layout.execution.logit_copies, 4);
+  json["source"] = {{"commit_or_date", "e5fdefa6c 2025-09-26"}};
+  EXPECT_EQ(predicted(json).layout.execution.logit_copies, 3);
+  EXPECT_LT(predicted(json).peak_gib, shifted.peak_gib);
+  json["framework"] = "ATorch (PyTorch FSDP)";
+  EXPECT_EQ(predicted(json).layout.execution.framework, "atorch-fsdp");
+  json["framework"] = "ATorch (DeepSpeed 3D parallel)";
+  EXPECT_NE(predicted(json).layout.execution.framework, "atorch-fsdp");
+}
+
 // One stage of a node sends at a time: it has the node's one port alone, and of eight ports its own.
 TEST(PredictRun, PortsOfANodeAreThoseThatItsNetworkNames) {
   Json json = small_pipeline("Megatron-LM", 16);

@@ -27,8 +27,9 @@ TEST(Html, IsOneFileThatLoadsNothing) {
 TEST(Html, HoldsWhatThePlanAndTheRunSay) {
   const test::SampleRun s = test::sample_run();
   const std::string page = run_report(s.plan, s.program, s.predicted, s.result);
-  for (const char* part : {"It is the fastest of those that fit.", "memory: 40 layouts of tp1", "step time",
-                           "120 layouts", "\"steps\"", "predicted"}) {
+  for (const char* part :
+       {"It is the fastest of those that fit.", "memory: 40 layouts of tp1", "Beside published runs of mpt",
+        "step time", "120 layouts", "\"steps\"", "predicted"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
   EXPECT_EQ(plan_report(s.plan, s.program, s.predicted).find("\"steps\""), std::string::npos);
