@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <numeric>
 #include <regex>
 
@@ -68,6 +69,10 @@ ClusterSpec cluster_of(const RunRecord& run, std::vector<std::string>& filled) {
 
 namespace {
 
+bool mentions_one(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return mentions(text, part); });
+}
+
 // Which of the known frameworks the record's words mean.
 std::string framework_of(const RunRecord& run) {
   const std::string& f = run.framework;
@@ -76,8 +81,12 @@ std::string framework_of(const RunRecord& run) {
   if (mentions(f, "torchtitan") || mentions(f, "FSDP2")) return "torchtitan";
   // Its examples wrap models of huggingface/transformers (dlrover, atorch/examples/llama2/fsdp_llama2.py), as
   // those of ColossalAI do (examples/language/llama2/benchmark.py).
-  if (mentions(f, "ATorch") && (mentions(f, "FSDP") || mentions(run.sharding, "FSDP"))) return "atorch-fsdp";
-  if (mentions(f, "Hugging") || mentions(f, "transformers") || mentions(f, "Colossal")) return "transformers";
+  if (mentions_one(f, {"ATorch", "atorch", "DLRover"}) &&
+      (mentions(f, "FSDP") || mentions(run.sharding, "FSDP")))
+    return "atorch-fsdp";
+  if (mentions_one(f,
+                   {"Hugging", "transformers", "accelerate", "llama-recipes", "LLaMA-Factory", "Colossal"}))
+    return "transformers";
   if (mentions(f, "FSDP") || mentions(f, "foundry") || mentions(f, "Composer")) return "fsdp";
   if (mentions(f, "nanotron")) return "nanotron";
   if (mentions(f, "InternEvo") || mentions(f, "InternLM")) return "internevo";
@@ -87,9 +96,8 @@ std::string framework_of(const RunRecord& run) {
   if (mentions(f, "BigScience")) return "megatron-deepspeed-blocking";
   if (mentions(f, "Alpa")) return "maxtext";
   const bool megatron = mentions(f, "Megatron") || mentions(f, "NeoX");
-  for (const char* eager : {"DeepSpeed", "PyTorch", "OLMo", "litgpt", "Lightning"}) {
-    if (mentions(f, eager) && !megatron && run.precision != "fp16") return "fsdp";
-  }
+  const bool eager = mentions_one(f, {"DeepSpeed", "PyTorch", "OLMo", "litgpt", "Lightning"});
+  if (eager && !megatron && run.precision != "fp16") return "fsdp";
   if (mentions(f, "DeepSpeed") || mentions(f, "NeoX")) return "megatron-deepspeed";
   if (classic && (mentions(f, "Megatron") || mentions(f, "Aceso"))) return "megatron-lm";
   return mentions(f, "NeMo") || mentions(f, "Bridge") ? "nemo" : "megatron-core";
