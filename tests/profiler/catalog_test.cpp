@@ -46,6 +46,7 @@ TEST(Catalog, KnowsReportedDevices) {
       {"Tesla V100-SXM2-32GB", "v100-sxm-32gb"},
       {"NVIDIA B200", "b200-sxm-180gb"},
       {"NVIDIA GB200", "gb200-186gb"},
+      {"NVIDIA GH200 480GB", "gh200-96gb"},
       {"NVIDIA L40S", "l40s-48gb"},
       {"NVIDIA A10G", "a10g-24gb"},
       {"NVIDIA GeForce RTX 4090", "rtx4090-24gb"},
