@@ -97,9 +97,10 @@ struct Execution {
   // What the allocator has beside, cached, and gives back before it fails: read as used, but not needed.
   // Share of the tensors.
   double allocator_cache = 0.0;
-  int64_t extra_kept_bytes =
-      0;                       // per token and hidden unit: what a layer keeps beyond what its operators need
-  int64_t rms_norm_bytes = 0;  // per element that an RMS norm of single operators keeps beyond its input
+  // Per token and hidden unit: what a layer keeps beyond what its operators need.
+  int64_t extra_kept_bytes = 0;
+  // Per element: what an RMS norm of eager kernels keeps beyond its input.
+  int64_t rms_norm_bytes = 0;
   int64_t residual_bytes = 0;  // of an element of what layers hand each other; 0: by precision
   // Keys and values of all layers stay until the step's end, recomputed or not: a cache that nobody reads.
   bool keeps_key_value_cache = false;
@@ -171,7 +172,8 @@ struct Execution {
             optional_field(between(0, 1)));
     v.field("extra_kept_bytes", &T::extra_kept_bytes,
             "bytes that a layer keeps per token and hidden unit beside", optional_field(between(0, 1000)));
-    v.field("rms_norm_bytes", &T::rms_norm_bytes, "bytes per element that an RMS norm keeps beyond its input",
+    v.field("rms_norm_bytes", &T::rms_norm_bytes,
+            "bytes per element that an RMS norm of eager kernels keeps beyond its input",
             optional_field(between(0, 16)));
     v.field("residual_bytes", &T::residual_bytes,
             "bytes of an element of what layers hand each other; 0: by precision",

@@ -149,12 +149,15 @@ TEST(Framework, EverySecondProductStays) {
 TEST(Framework, RmsNormsOfSingleOperatorsKeepMore) {
   Layout layout;
   layout.precision = Precision::bf16;
+  layout.execution.elementwise = ElementwiseKernels::eager;
   const auto kept = [&](const char* name, int64_t bytes) {
     layout.execution.rms_norm_bytes = bytes;
     return saved_bytes(layer_program(load_model(name), 0, layout, 1024), Recompute::none);
   };
   EXPECT_EQ(kept("llama3-8b", 4) - kept("llama3-8b", 0), 2 * 4 * 1024 * 4096);
   EXPECT_EQ(kept("gpt3-175b", 4), kept("gpt3-175b", 0));
+  layout.execution.elementwise = ElementwiseKernels::compiled;
+  EXPECT_EQ(kept("llama3-8b", 4), kept("llama3-8b", 0));
 }
 
 // huggingface/transformers in fp32 under autocast, layers wrapped for recompute from outside
