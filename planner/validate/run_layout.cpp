@@ -145,7 +145,7 @@ Execution execution_of(const RunRecord& run) {
   }
   // Until 2025 it shifted the logits by a position into a copy (huggingface/transformers, loss/loss_utils.py,
   // and before that every model's own forward).
-  if (e.framework == "transformers" && (mentions(run.source, " 2023") || mentions(run.source, " 2024")))
+  if (e.framework == "transformers" && mentions_one(run.source, {"2022-", "2023-", "2024-"}))
     e.logit_copies = 4;
   // On Blackwell it takes cuDNN's attention, which its list of what to keep leaves out (pytorch/torchtitan at
   // 6fc499f, models/attention.py and models/llama3/infra/parallelize.py).

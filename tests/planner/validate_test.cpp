@@ -352,6 +352,8 @@ TEST(PredictRun, ModelsOfTransformersKeepMoreOfTheirLogits) {
   const RunPrediction shifted = predicted(json);
   EXPECT_EQ(shifted.layout.execution.framework, "transformers");
   EXPECT_EQ(shifted.layout.execution.logit_copies, 4);
+  json["source"] = {{"commit_or_date", "2024-05-01"}};
+  EXPECT_EQ(predicted(json).layout.execution.logit_copies, 4);
   json["source"] = {{"commit_or_date", "e5fdefa6c 2025-09-26"}};
   EXPECT_EQ(predicted(json).layout.execution.logit_copies, 3);
   EXPECT_LT(predicted(json).peak_gib, shifted.peak_gib);
