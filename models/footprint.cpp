@@ -18,6 +18,7 @@ Piece piece_of(const LayerProgram& program) {
   for (const auto& [recompute, name] : EnumNames<Recompute>::table())
     piece.kept[size_t(recompute)] = saved_bytes(program, recompute);
   piece.computed = saved_bytes(program, Recompute::none);
+  piece.cache = program.cache_bytes;
   piece.parameters = parameter_share(program);
   for (const Operator& op : program.operators) {
     piece.tensors += op.parameters > 0 ? 1 : 0;
@@ -192,8 +193,7 @@ int64_t StagePieces::forward_peak(const std::vector<Held>& pieces) {
 int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held) {
   int64_t peak = held;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
-    const int64_t recomputed = h->piece->computed - h->kept();
-    peak = std::max(peak, held + recomputed + h->piece->backward_workspace + h->gradient_in);
+    peak = std::max(peak, held + h->made_again() + h->piece->backward_workspace + h->gradient_in);
     held -= h->times * h->kept();
   }
   return peak;
@@ -203,7 +203,7 @@ int64_t StagePieces::backward_peak(const std::vector<Held>& pieces, int64_t held
 int64_t StagePieces::input_gradient_peak(const std::vector<Held>& pieces, int64_t held) {
   int64_t peak = held;
   for (auto h = pieces.rbegin(); h != pieces.rend(); ++h) {
-    const int64_t computed = h->piece->computed - h->kept(), workspace = h->piece->backward_workspace;
+    const int64_t computed = h->made_again(), workspace = h->piece->backward_workspace;
     const int64_t last = held + (h->times - 1) * (computed + h->piece->gradient_kept);
     peak = std::max({peak, held + computed + workspace, last + computed + workspace});
     held = last + computed + h->piece->gradient_kept;

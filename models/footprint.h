@@ -31,6 +31,7 @@ class StagePieces {
   struct Piece {
     std::array<int64_t, 3> kept{};  // from forward to backward
     int64_t computed = 0;           // what its forward makes before it drops what is recomputed
+    int64_t cache = 0;              // kept with full recompute, which makes it again all the same
     int64_t forward_workspace = 0;
     int64_t backward_workspace = 0;
     int64_t gradient_kept = 0;
@@ -67,6 +68,9 @@ class StagePieces {
     int64_t gradient_in;  // gradient that arrives from the piece above; 0 from a transfer slot or the loss
     int64_t times = 1;
     int64_t kept() const { return piece->kept[size_t(recompute)]; }
+    int64_t made_again() const {
+      return piece->computed - kept() + (recompute == Recompute::full ? piece->cache : 0);
+    }
   };
   std::vector<Held> pieces_of(const Layout& layout, const StageContent& content, size_t s) const;
   StateCounts state_counts(const Layout& layout, const StageContent& content,

@@ -181,6 +181,8 @@ TEST(Framework, AutocastKeepsResidualsInFullPrecisionAndTheCache) {
   EXPECT_EQ(residual.saved_bytes - before.saved_bytes, 33 * 2 * tokens * hidden);
   layout.execution.keeps_key_value_cache = true;
   EXPECT_EQ(footprint().saved_bytes - residual.saved_bytes, 32 * 2 * 2 * tokens * hidden);
+  EXPECT_EQ(footprint().backward_workspace_bytes, residual.backward_workspace_bytes)
+      << "recompute makes keys and values again, beside the cache";
   layout.execution.gathered_bytes = 4;
   EXPECT_EQ(footprint().parameter_bytes - before.parameter_bytes,
             2 * parameters(layer_program(model, 0, layout, tokens)));
