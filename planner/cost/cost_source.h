@@ -47,6 +47,12 @@ class CostSource {
   virtual std::array<PieceSeconds, 3> pieces_s(profiler::Piece piece, const Layout& layout,
                                                const models::LayerProgram& program) const;
 
+  /// What the host takes to launch the piece's kernels and collectives, ahead of the device: those take no
+  /// less together. Zero where it waits for each of them, and is part of their time, or launches none.
+  virtual std::array<PieceSeconds, 3> launching_s(profiler::Piece, const models::LayerProgram&) const {
+    return {};
+  }
+
   /// Compute of one piece for one micro-batch on one tensor-parallel rank, without its collectives. `program`
   /// is what the piece is made of under `layout`. A backward includes what the layout recomputes.
   virtual double piece_s(profiler::Piece piece, profiler::Phase phase, const Layout& layout,

@@ -129,20 +129,19 @@ class KernelCost final : public CostSource {
                                        const models::LayerProgram& program) const override {
     std::array<PieceSeconds, 3> pieces =
         sums_of_operators(program, piece, [&](const models::Operator& op) { return phases_s(op.shape); });
-    if (execution_.graphs || execution_.launch_us <= 0.0) return pieces;
-    const auto host =
-        sums_of_operators(program, piece, [&](const models::Operator& op) { return host_s(op); });
+    if (!execution_.blocking_launches) return pieces;
+    const std::array<PieceSeconds, 3> host = all_launches_s(piece, program);
     for (size_t r = 0; r < pieces.size(); ++r) {
-      PieceSeconds& p = pieces[r];
-      const auto with_host = [&](double device_s, double host_s) {
-        return execution_.blocking_launches ? device_s + host_s : std::max(device_s, host_s);
-      };
-      p.forward_s = with_host(p.forward_s, host[r].forward_s);
-      p.backward_s = with_host(p.backward_s, host[r].backward_s);
-      p.input_gradient_s = with_host(p.input_gradient_s, host[r].input_gradient_s);
-      p.weight_gradient_s = with_host(p.weight_gradient_s, host[r].weight_gradient_s);
+      pieces[r].forward_s += host[r].forward_s;
+      pieces[r].backward_s += host[r].backward_s;
+      pieces[r].input_gradient_s += host[r].input_gradient_s;
+      pieces[r].weight_gradient_s += host[r].weight_gradient_s;
     }
     return pieces;
+  }
+  std::array<PieceSeconds, 3> launching_s(Piece piece, const models::LayerProgram& program) const override {
+    if (execution_.blocking_launches) return {};
+    return all_launches_s(piece, program);
   }
   double piece_s(Piece piece, Phase phase, const Layout& layout,
                  const models::LayerProgram& program) const override {
@@ -407,11 +406,15 @@ class KernelCost final : public CostSource {
     return c_.kernel_gap_s + bytes / bandwidth();
   }
 
+  std::array<PieceSeconds, 3> all_launches_s(Piece piece, const models::LayerProgram& program) const {
+    if (execution_.graphs || execution_.launch_us <= 0.0) return {};
+    return sums_of_operators(program, piece, [&](const models::Operator& op) { return host_s(op); });
+  }
   PhaseSeconds host_s(const models::Operator& op) const {
     const Launches l = launches_of(op.shape, execution_);
     const double launch_s = execution_.launch_us * 1e-6;
-    return {(l.forward + 0.5 * double(op.forward_collectives.size())) * launch_s,
-            (l.input_gradient + 0.5 * double(op.backward_collectives.size())) * launch_s,
+    return {(l.forward + 1.0 * double(op.forward_collectives.size())) * launch_s,
+            (l.input_gradient + 1.0 * double(op.backward_collectives.size())) * launch_s,
             l.weight_gradient * launch_s};
   }
 

@@ -51,12 +51,17 @@ PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layo
   PieceTimes times;
   times.parameters = models::parameter_share(program);
   const std::array<PieceSeconds, 3> whole = source.pieces_s(piece, layout, program);
+  const std::array<PieceSeconds, 3> launching = source.launching_s(piece, program);
   for (size_t i = 0; i < program.operators.size(); ++i)
     times.operators.push_back(time_of(program, i, piece, layout, source));
   for (const bool recomputes : {false, true}) {
+    const auto r = size_t(recomputes ? layout.recompute : Recompute::none);
     PieceSeconds& rest = times.rest[size_t(recomputes)];
-    rest = whole[size_t(recomputes ? layout.recompute : Recompute::none)];
-    for (const InstructionKind pass : kPasses) seconds_of(rest, pass) -= times.operators_s(pass, recomputes);
+    for (const InstructionKind pass : kPasses) {
+      const double device_s = seconds_of(whole[r], pass) + times.exposed_s(pass, recomputes);
+      const double host_s = std::max(0.0, seconds_of(launching[r], pass) - device_s);
+      seconds_of(rest, pass) = seconds_of(whole[r], pass) + host_s - times.operators_s(pass, recomputes);
+    }
   }
   return times;
 }
@@ -105,8 +110,8 @@ double PieceTimes::operators_s(InstructionKind pass, bool recomputes) const {
   return sum;
 }
 
-double PieceTimes::seconds(InstructionKind pass, bool recomputes) const {
-  double sum = operators_s(pass, recomputes) + seconds_of(rest[size_t(recomputes)], pass);
+double PieceTimes::exposed_s(InstructionKind pass, bool recomputes) const {
+  double sum = 0.0;
   for (const OperatorTime& op : operators) {
     if (pass == InstructionKind::forward) sum += op.forward.exposed_s();
     if (has_input_gradient(pass))
@@ -114,6 +119,11 @@ double PieceTimes::seconds(InstructionKind pass, bool recomputes) const {
              (recomputes ? op.again * op.forward.exposed_s() : 0.0);
   }
   return sum;
+}
+
+double PieceTimes::seconds(InstructionKind pass, bool recomputes) const {
+  return operators_s(pass, recomputes) + exposed_s(pass, recomputes) +
+         seconds_of(rest[size_t(recomputes)], pass);
 }
 
 ModelPieces piece_times(models::PiecePrograms& programs, const CostSource& source) {

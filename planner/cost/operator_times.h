@@ -51,6 +51,8 @@ struct PieceTimes {
   double seconds(InstructionKind pass, bool recomputes = true) const;
   /// Of one pass, without collectives and the rest.
   double operators_s(InstructionKind pass, bool recomputes) const;
+  /// Of one pass, the collectives that its compute does not hide.
+  double exposed_s(InstructionKind pass, bool recomputes) const;
 };
 
 /// By LayerKinds::of; empty where the model has none of a kind.

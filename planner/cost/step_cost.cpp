@@ -17,6 +17,7 @@ using profiler::Piece;
 std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece piece, const Layout& layout,
                                      const CostSource& source) {
   const std::array<PieceSeconds, 3> seconds = source.pieces_s(piece, layout, program);
+  const std::array<PieceSeconds, 3> launching = source.launching_s(piece, program);
   std::array<PieceCost, 3> costs;
   std::vector<CollectiveCost> collective_costs;
   for (size_t i = 0; i < program.operators.size(); ++i) {
@@ -46,10 +47,12 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
   }
   for (size_t r = 0; r < costs.size(); ++r) {
     PieceCost& cost = costs[r];
-    cost.forward_s = seconds[r].forward_s + cost.forward_collective.total();
-    cost.backward_s = seconds[r].backward_s + cost.backward_collective.total();
-    cost.input_gradient_s = seconds[r].input_gradient_s + cost.input_gradient_collective.total();
-    cost.weight_gradient_s = seconds[r].weight_gradient_s;
+    const PieceSeconds &device = seconds[r], &host = launching[r];
+    cost.forward_s = std::max(device.forward_s + cost.forward_collective.total(), host.forward_s);
+    cost.backward_s = std::max(device.backward_s + cost.backward_collective.total(), host.backward_s);
+    cost.input_gradient_s =
+        std::max(device.input_gradient_s + cost.input_gradient_collective.total(), host.input_gradient_s);
+    cost.weight_gradient_s = std::max(device.weight_gradient_s, host.weight_gradient_s);
   }
   return costs;
 }
