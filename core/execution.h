@@ -39,6 +39,8 @@ struct Execution {
   // Between stages each tensor rank sends its share, and the receivers gather it inside the node
   // (arXiv:2104.04473, section 4.1).
   bool scatters_transfers = false;
+  // Input gradients are summed over tensor ranks beside the weight gradient's product.
+  bool sums_beside_weight_gradient = false;
   // A received tensor is what the stage's first layer keeps, and a sent one is freed: no buffers of their
   // own.
   bool receives_in_place = false;
@@ -116,6 +118,9 @@ struct Execution {
     v.field("loss", &T::loss, "own, fused or fp32", optional_field());
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
     v.field("scatters_transfers", &T::scatters_transfers, "tensor ranks send shares between stages",
+            optional_field());
+    v.field("sums_beside_weight_gradient", &T::sums_beside_weight_gradient,
+            "input gradients are summed over tensor ranks beside the weight gradient's product",
             optional_field());
     v.field("receives_in_place", &T::receives_in_place, "received tensors are kept as they are",
             optional_field());

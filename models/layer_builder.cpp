@@ -74,7 +74,9 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
   };
   if (sizes.parallel == Parallel::columns) {
     if (sequence) op.forward_collectives.push_back(gathered(sizes.inner));
-    op.backward_collectives.push_back(sum_over_tensor(sizes.inner));
+    Collective sum = sum_over_tensor(sizes.inner);
+    sum.beside_weight = execution().sums_beside_weight_gradient;
+    op.backward_collectives.push_back(sum);
     if (!sequence) return;
     Collective again = gathered(sizes.inner);
     again.beside = true;

@@ -39,6 +39,8 @@ struct Collective {
   CollectiveGroup group = CollectiveGroup::tensor;
   int64_t bytes = 0;
   bool beside = false;  // may run beside its operator's compute
+  // Of a backward: may run beside the weight gradient behind it, where that follows at once.
+  bool beside_weight = false;
   bool operator==(const Collective&) const = default;
 };
 

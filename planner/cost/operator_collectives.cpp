@@ -54,15 +54,17 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
   costs.clear();
   const auto ranks = double(layout.tensor);
   const bool product = op.shape.kind == models::OperatorKind::linear;  // they alone are cut into pieces
+  const bool in_pieces = layout.overlap_tensor && product, weight = phase == profiler::Phase::weight_gradient;
   ComputeBeside beside{1.0, layout.overlap_tensor ? source.pipelined_overlap_share() : kOverlapShare};
   double all_beside = 0.0;
   for (const Collective& c : collectives) {
+    if ((c.beside_weight && whole && !in_pieces) != weight) continue;
     const GroupPlace place = place_of(c.group, layout);
     const double seconds = source.collective_s(c.kind, c.bytes, place);
-    const bool pipelined = layout.overlap_tensor && product && c.group == CollectiveGroup::tensor;
+    const bool pipelined = in_pieces && c.group == CollectiveGroup::tensor;
     // Cut into one piece per rank, all but the first piece run beside the product of the one before.
     if (pipelined && !c.beside) beside.share = (ranks - 1.0) / ranks;
-    double apart = c.beside || pipelined ? 0.0 : seconds;
+    double apart = c.beside || pipelined || weight ? 0.0 : seconds;
     // A rank's own rows are scattered last, which no rank waits for; of an all-reduce every piece is waited
     // for, the last with nothing beside it.
     if (pipelined && c.kind == CollectiveKind::all_reduce && !whole) apart = seconds / ranks;
@@ -77,7 +79,8 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
 }
 
 bool backward_collectives_alike(const Layout& layout) {
-  return !layout.overlap_tensor || layout.sequence_parallel;
+  if (layout.overlap_tensor) return layout.sequence_parallel;
+  return !layout.execution.sums_beside_weight_gradient;
 }
 
 }  // namespace mpt::planner

@@ -30,8 +30,9 @@ struct ComputeBeside {
   double lost = 0.0;   // of the time beside it, what compute loses
 };
 
-/// Writes the cost of each of `collectives`, which `op` has in `phase`, to `costs`. `whole`: whether the
-/// weight gradient follows the input gradient at once, so that a sum runs beside that, too.
+/// Writes the cost of each of `collectives`, which `op` has in `phase`, to `costs`. Those of a backward are
+/// divided between its input gradient and, where `whole` says that it follows at once, its weight gradient,
+/// beside which some of them run.
 ComputeBeside price_collectives(const models::Collectives& collectives, const models::Operator& op,
                                 const Layout& layout, profiler::Phase phase, bool whole,
                                 const CostSource& source, std::vector<CollectiveCost>& costs);

@@ -32,6 +32,7 @@ OperatorTime time_of(const models::LayerProgram& program, size_t index, Piece pi
   };
   price(op.forward_collectives, Phase::forward, false, time.forward);
   price(op.backward_collectives, Phase::input_gradient, true, time.backward);
+  price(op.backward_collectives, Phase::weight_gradient, true, time.weight);
   price(op.backward_collectives, Phase::input_gradient, false, time.split_backward);
   return time;
 }
@@ -115,7 +116,8 @@ double PieceTimes::exposed_s(InstructionKind pass, bool recomputes) const {
   for (const OperatorTime& op : operators) {
     if (pass == InstructionKind::forward) sum += op.forward.exposed_s();
     if (has_input_gradient(pass))
-      sum += (has_weight_gradient(pass) ? op.backward : op.split_backward).exposed_s() +
+      sum += (has_weight_gradient(pass) ? op.backward.exposed_s() + op.weight.exposed_s()
+                                        : op.split_backward.exposed_s()) +
              (recomputes ? op.again * op.forward.exposed_s() : 0.0);
   }
   return sum;

@@ -27,7 +27,9 @@ struct OperatorTime {
   double forward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;  // compute
   double again = 0.0;  // share of its forward that the backward of a layer that recomputes runs again
   double flop = 0.0;   // of products and attention cores, forward and backward, that again included
-  OperatorCollectives forward, backward, split_backward;  // the last without the weight gradient behind it
+  // Of a backward in one, what runs around or beside its input gradient and beside its weight gradient; of an
+  // input gradient alone, all.
+  OperatorCollectives forward, backward, weight, split_backward;
 
   double compute_s() const { return forward_s * (1.0 + again) + input_gradient_s + weight_gradient_s; }
 };

@@ -30,7 +30,8 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
       return sum;
     };
     const InsideCompute forward = exposed(op.forward_collectives, Phase::forward, false);
-    const InsideCompute backward = exposed(op.backward_collectives, Phase::input_gradient, true);
+    InsideCompute backward = exposed(op.backward_collectives, Phase::input_gradient, true);
+    backward.add(exposed(op.backward_collectives, Phase::weight_gradient, true), 1.0);
     const InsideCompute apart = backward_collectives_alike(layout)
                                     ? backward
                                     : exposed(op.backward_collectives, Phase::input_gradient, false);

@@ -40,6 +40,7 @@ std::string collective_names(const OperatorTime& op) {
   };
   add(op.forward.costs, "");
   add(op.backward.costs, "back ");
+  add(op.weight.costs, "back ");
   return text;
 }
 
@@ -57,8 +58,9 @@ std::string table_of(const PieceTimes& piece, double peak) {
   const double whole = piece.seconds(InstructionKind::forward) + piece.seconds(InstructionKind::backward);
   for (const OperatorTime& op : piece.operators) {
     const double again = 1.0 + op.again;
-    const double collectives = again * op.forward.seconds() + op.backward.seconds();
-    const double exposed = again * op.forward.exposed_s() + op.backward.exposed_s();
+    const double collectives = again * op.forward.seconds() + op.backward.seconds() + op.weight.seconds();
+    const double exposed =
+        again * op.forward.exposed_s() + op.backward.exposed_s() + op.weight.exposed_s();
     const double rate = op.compute_s() > 0 ? op.flop / op.compute_s() : 0.0;
     table.add_row(
         {op.name, seconds_or_dash(op.forward_s), seconds_or_dash(op.input_gradient_s + op.weight_gradient_s),

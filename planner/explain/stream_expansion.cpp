@@ -68,7 +68,10 @@ class InstructionLine {
       if (has_input_gradient(pass))
         run({op->name, " back"}, stretch * op->input_gradient_s, weights ? op->backward : op->split_backward,
             1.0);
-      if (weights) compute(stretch * op->weight_gradient_s, {op->name, " weight"});
+      if (!weights) continue;
+      static const OperatorCollectives none;
+      run({op->name, " weight"}, stretch * op->weight_gradient_s,
+          has_input_gradient(pass) ? op->weight : none, 1.0);
     }
     static const std::string host = "host";
     compute(rest_s, {host});

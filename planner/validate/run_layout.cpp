@@ -123,6 +123,12 @@ Execution execution_of(const RunRecord& run) {
   if (e.framework == "nemo" && run.precision == "bf16" &&
       (mentions(run.source, "v24.") || mentions(run.notes, "First 24.07")))
     e.optimizer_bytes = 10;
+  // Sums beside weight gradients came to Megatron-LM in 2022, with sequence parallelism (arXiv:2205.05198;
+  // linear_with_grad_accumulation_and_async_allreduce in its tensor_parallel/layers.py).
+  const bool of_megatron = mentions(run.framework, "Megatron") || e.framework == "internevo";
+  if (mentions(run.source, "2205.05198")) e.sums_beside_weight_gradient = true;
+  if (!of_megatron || mentions(run.source, "2201.11990") || mentions(run.notes, "all communication exposed"))
+    e.sums_beside_weight_gradient = false;
   if (run.fused_loss) e.loss = *run.fused_loss ? LossKernel::fused : LossKernel::fp32;
   if (e.framework == "megatron-core" && mentions(run.options, "\"use-distributed-optimizer\"") &&
       !mentions(run.options, "cross-entropy-loss-fusion"))
