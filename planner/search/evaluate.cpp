@@ -138,8 +138,15 @@ Estimate estimate(const SearchProblem& problem, const Layout& layout) {
 Estimate estimate(const SearchProblem& problem, const SplitModel& split, const Layout& layout) {
   const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
   const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
-  Estimate e{layout, models::stage_footprints(split.pieces, problem.model, layout), {}};
-  e.cost = cost_of(problem, split, layout, placement);
+  return estimate(problem, layout, models::stage_footprints(split.pieces, problem.model, layout),
+                  cost_of(problem, split, layout, placement));
+}
+
+Estimate estimate(const SearchProblem& problem, const Layout& layout, std::vector<StageFootprint> footprints,
+                  StepCost cost) {
+  const ScheduleEntry& entry = find_schedule(layout.schedule, "layout");
+  const std::vector<int> placement = entry.placement(int(layout.pipeline), int(layout.chunks));
+  Estimate e{layout, std::move(footprints), std::move(cost)};
   e.bound_s = lower_bound_s(problem, layout, e.cost, entry, placement);
   const auto floors = memory_floors(layout, placement, e.footprints);
   e.floor_bytes = *std::max_element(floors.begin(), floors.end());

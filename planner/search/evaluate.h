@@ -75,6 +75,9 @@ struct Estimate {
 };
 Estimate estimate(const SearchProblem& problem, const Layout& layout);
 Estimate estimate(const SearchProblem& problem, const SplitModel& split, const Layout& layout);
+/// From what its stages hold and cost.
+Estimate estimate(const SearchProblem& problem, const Layout& layout, std::vector<StageFootprint> footprints,
+                  StepCost cost);
 
 /// Never above the simulated step time. Each rank's work waits for one micro-batch to come through the stages
 /// below the rank's lowest and over the links between them. Behind it comes either that micro-batch's way

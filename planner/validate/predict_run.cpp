@@ -13,6 +13,7 @@
 #include "planner/search/evaluate.h"
 #include "planner/validate/run_layout.h"
 #include "planner/validate/run_memory.h"
+#include "planner/validate/run_stages.h"
 
 namespace mpt::planner {
 namespace {
@@ -102,9 +103,11 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
     }
     fix_schedule(problem, layout);
     if (!run.recompute && layout.recompute == Recompute::full) recompute_no_more_than_needed(problem, layout);
-    Candidate candidate{estimate(problem, layout), {}};
+    const bool unlike_stages = has_unlike_stages(run, layout);
+    Candidate candidate{
+        unlike_stages ? estimate_stage_by_stage(problem, run, layout) : estimate(problem, layout), {}};
     candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
-    if (streams)
+    if (streams && !unlike_stages)
       candidate.evaluation.step_time_s =
           step_time_s(simulate_streams(problem, layout, candidate.evaluation.program).timeline);
     const int64_t offloaded = offload_activations(run, problem, candidate.estimate, candidate.evaluation);

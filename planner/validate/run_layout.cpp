@@ -129,6 +129,9 @@ Execution execution_of(const RunRecord& run) {
   if (mentions(run.source, "2205.05198")) e.sums_beside_weight_gradient = true;
   if (!of_megatron || mentions(run.source, "2201.11990") || mentions(run.notes, "all communication exposed"))
     e.sums_beside_weight_gradient = false;
+  // In fp16 its fork of Megatron-LM keeps gradients as they come, unless told to add them up in fp32
+  // (microsoft/SuperScaler, runtime/megatron/arguments.py; Dazz993/Mist gives the command).
+  if (mentions(run.framework, "Aceso")) e.gradient_bytes = 2;
   if (run.fused_loss) e.loss = *run.fused_loss ? LossKernel::fused : LossKernel::fp32;
   if (e.framework == "megatron-core" && mentions(run.options, "\"use-distributed-optimizer\"") &&
       !mentions(run.options, "cross-entropy-loss-fusion"))
@@ -282,15 +285,18 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
     return value.value_or(otherwise);
   };
   Layout l;
-  const auto wider = [&](const RunStage& s) { return s.gpus != run.stages.front().gpus; };
-  if (std::any_of(run.stages.begin(), run.stages.end(), wider))
-    refuse("layout/stages", "stages of different numbers of GPUs", "one number for all of them");
-  l.tensor = published(run.tensor, "tp", run.stages.empty() ? 1 : run.stages.front().gpus);
+  // Of stages that differ in width, the narrowest (run_stages.h).
+  const auto least = [&](int64_t RunStage::*degree, int64_t otherwise) {
+    for (size_t s = 0; s < run.stages.size(); ++s)
+      otherwise = s == 0 ? run.stages[s].*degree : std::min(otherwise, run.stages[s].*degree);
+    return otherwise;
+  };
+  l.tensor = published(run.tensor, "tp", least(&RunStage::tensor, 1));
   l.pipeline = published(run.pipeline, "pp", 1);
   l.context = run.context.value_or(1);
   l.chunks = run.chunks.value_or(1);
   const int64_t fixed = l.tensor * l.pipeline * l.context;
-  l.data = published(run.data, "dp", std::max<int64_t>(1, run.gpus / fixed));
+  l.data = published(run.data, "dp", least(&RunStage::data, std::max<int64_t>(1, run.gpus / fixed)));
   if (fixed * l.data > run.gpus)
     refuse("layout", fmt::format("{} ranks", fixed * l.data), fmt::format("the {} GPUs", run.gpus));
   l.expert = run.model.moe ? run.expert.value_or(1) : 1;

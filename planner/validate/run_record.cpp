@@ -99,6 +99,23 @@ std::optional<int64_t> zero_by_name(const std::string& sharding) {
   return std::nullopt;
 }
 
+// {"1": 3, "2": 30}: how many operators are split how often. The degree of most of them.
+std::optional<int64_t> degree_of_most(const Fields& stage, const char* key) {
+  const Json* degrees = stage.find(key);
+  if (degrees == nullptr) return std::nullopt;
+  int64_t most = 0, degree = 0;
+  const Fields operators = stage.object(key);
+  for (const auto& [name, count] : degrees->items()) {
+    const bool number = !name.empty() && name.size() < 8 &&
+                        name.find_first_not_of("0123456789") == std::string::npos && name.front() != '0';
+    if (!number) stage.wrong(key, "numbers of operators by degree, such as {\"2\": 30}");
+    const int64_t n = operators.required(name.c_str(), 0, 1 << 20);
+    if (n > most) degree = std::stoll(name);
+    most = std::max(most, n);
+  }
+  return degree > 0 ? std::optional(degree) : std::nullopt;
+}
+
 template <class T>
 T filled_in(RunRecord& run, const std::optional<T>& value, T otherwise, const char* field) {
   if (value) return *value;
@@ -225,9 +242,11 @@ void read_layout(const Fields& f, RunRecord& run) {
   if (!stages->is_array() || stages->size() > 4096) f.wrong("stages", "a list of at most 4096 stages");
   for (size_t s = 0; s < stages->size(); ++s) {
     const Fields stage((*stages)[s], fmt::format("/layout/stages/{}", s));
-    const int64_t operators = stage.required("ops", 1, 1 << 20);
-    run.stages.push_back({stage.required("gpus", 1, kMostDegree), operators,
-                          stage.whole("recompute_ops", 0, operators).value_or(operators)});
+    const int64_t operators = stage.required("ops", 1, 1 << 20),
+                  gpus = stage.required("gpus", 1, kMostDegree);
+    const int64_t tensor = degree_of_most(stage, "tp").value_or(gpus);
+    run.stages.push_back({gpus, operators, stage.whole("recompute_ops", 0, operators).value_or(operators),
+                          tensor, degree_of_most(stage, "dp").value_or(std::max<int64_t>(1, gpus / tensor))});
   }
 }
 

@@ -16,6 +16,7 @@ namespace mpt::planner {
 /// A pipeline stage of a run whose stages differ, as the source counts it.
 struct RunStage {
   int64_t gpus = 1, operators = 1, recomputed_operators = 0;
+  int64_t tensor = 1, data = 1;  // ranks that its operators are split over, and that repeat them
 };
 
 struct RunRecord {

@@ -213,6 +213,34 @@ TEST(StepCost, TensorCollectivesInPartsShowWhatTheirProductDoesNotHide) {
   }
 }
 
+TEST(StepCost, SumsBesideTheWeightGradientShowWhatItsProductDoesNotHide) {
+  const ModelSpec model = test::little_gpt(1);
+  Layout layout;
+  layout.layers_per_stage = {1};
+  layout.tensor = 2;
+  StageKind one;
+  one.layers[0] = 1;
+  for (const bool beside : {false, true}) {
+    layout.execution.sums_beside_weight_gradient = beside;
+    for (const double bytes_per_s : {1e6, 1e8, 1e9}) {
+      const PlainCost source(bytes_per_s);
+      double alone = 0.0, whole = 0.0;
+      for (const models::Operator& op : models::layer_program(model, 0, layout, 16).operators) {
+        for (const models::Collective& c : op.backward_collectives) {
+          const double sum_s = source.collective_s(c.kind, c.bytes, {});
+          alone += sum_s;
+          whole += beside ? exposed_s(sum_s, source.operator_s(op.shape, Phase::weight_gradient)) : sum_s;
+        }
+      }
+      models::PiecePrograms programs(model, layout, 16);
+      const PieceCost cost = PieceCosts(programs, source).stage(one, Recompute::none);
+      EXPECT_NEAR(cost.input_gradient_collective.total(), alone, 1e-9 * alone);
+      EXPECT_NEAR(cost.backward_collective.total(), whole, 1e-9 * whole);
+      EXPECT_EQ(whole < alone, beside) << bytes_per_s;
+    }
+  }
+}
+
 // Each operator priced once gives what every pass by itself gives.
 TEST(RooflineCost, PassesTogetherAreThePassesByThemselves) {
   const Fixture f;

@@ -135,13 +135,47 @@ TEST_F(KernelCostTest, SmallLayersWaitForTheHost) {
   slow.launch_us = blocking.launch_us = graphs.launch_us = 100.0;
   blocking.blocking_launches = true;
   graphs.graphs = true;
-  const auto forward = [&](const Execution& e) {
+  const auto device = [&](const Execution& e) {
     return cost(e)->pieces_s(profiler::Piece::layer, layout, layer)[0].forward_s;
   };
-  const double device_s = forward({});
-  EXPECT_GT(forward(slow), 1e-3) << "some twenty kernels of 100 us";
-  EXPECT_NEAR(forward(blocking), forward(slow) + device_s, 1e-9);
-  EXPECT_EQ(forward(graphs), device_s);
+  const auto host = [&](const Execution& e) {
+    return cost(e)->launching_s(profiler::Piece::layer, layer)[0].forward_s;
+  };
+  EXPECT_GT(host(slow), 1e-3) << "some twenty kernels of 100 us";
+  EXPECT_EQ(device(slow), device({}));
+  EXPECT_NEAR(device(blocking), device({}) + host(slow), 1e-9);
+  EXPECT_EQ(host(blocking), 0.0);
+  EXPECT_EQ(host(graphs), 0.0);
+  EXPECT_EQ(device(graphs), device({}));
+}
+
+// Collectives are launched ahead as kernels are: a layer takes the longer of the host's time and of all that
+// the device does, not the host's and its collectives.
+TEST_F(KernelCostTest, TheHostLaunchesCollectivesAheadToo) {
+  const ModelSpec model = models::load_model("gpt2-124m");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 4;
+  layout.layers_per_stage = {model.layers};
+  StageKind one;
+  one.layers[0] = 1;
+  for (const double launch_us : {0.0, 6.0, 12.0, 100.0}) {
+    Execution e;
+    e.launch_us = launch_us;
+    const auto source = cost(e);
+    models::PiecePrograms programs(model, layout, 1024);
+    const models::LayerProgram layer = models::layer_program(model, 0, layout, 1024);
+    const PieceSeconds device = source->pieces_s(profiler::Piece::layer, layout, layer)[0];
+    const PieceSeconds host = source->launching_s(profiler::Piece::layer, layer)[0];
+    const PieceCost layer_cost = PieceCosts(programs, *source).stage(one, Recompute::none);
+    const double forward_s = device.forward_s + layer_cost.forward_collective.total();
+    EXPECT_GT(layer_cost.forward_collective.total(), 0.0);
+    EXPECT_DOUBLE_EQ(layer_cost.forward_s, std::max(forward_s, host.forward_s)) << launch_us;
+    EXPECT_DOUBLE_EQ(layer_cost.backward_s,
+                     std::max(device.backward_s + layer_cost.backward_collective.total(), host.backward_s))
+        << launch_us;
+    EXPECT_EQ(layer_cost.forward_s == host.forward_s, launch_us >= 12.0) << launch_us;
+  }
 }
 
 TEST_F(KernelCostTest, CollectivesInsideANodeAreMeasuredAndBetweenNodesFollowTheNetwork) {

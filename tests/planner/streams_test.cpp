@@ -113,7 +113,10 @@ TEST(Streams, WhatDataParallelTrafficHidesIsNearTheClosedForm) {
       slower_s += lost * e.cost.stages[stage].of(InstructionKind::backward);
     const double fine_s = step_time_s(s.step.timeline), whole_s = s.whole.step_time_s;
     EXPECT_GE(fine_s, 0.975 * whole_s) << s.name;
-    EXPECT_LE(fine_s, 1.002 * whole_s + slower_s) << s.name;
+    // Beside weight gradients, sums over tensor ranks and data-parallel traffic take compute from each other;
+    // the closed form has each with the whole of it.
+    const double more = p.layout.execution.sums_beside_weight_gradient ? 1.006 : 1.002;
+    EXPECT_LE(fine_s, more * whole_s + slower_s) << s.name;
   }
 }
 

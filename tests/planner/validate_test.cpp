@@ -428,6 +428,89 @@ TEST(PredictRun, OperatorsThatRecomputeSayHowMuchOfALayerDoes) {
   EXPECT_EQ(recompute_of(120, 40), Recompute::full);
 }
 
+// Two stages of a model of 48 layers, 13 operators each, and the embedding's one and the head's two.
+Json two_stages(int first_gpus, int second_gpus, int first_operators = 313, int recomputed = 0) {
+  Json json = small_pipeline("Aceso runtime (Megatron-LM 2.x fork)", 2);
+  json["hardware"]["gpus"] = first_gpus + second_gpus;
+  json["layout"]["tp"] = nullptr;
+  json["layout"]["dp"] = nullptr;
+  json["layout"]["recompute"] = "per";
+  json["layout"]["stages"] =
+      Json::array({{{"gpus", first_gpus}, {"ops", first_operators}, {"recompute_ops", recomputed}},
+                   {{"gpus", second_gpus}, {"ops", 627 - first_operators}, {"recompute_ops", recomputed}}});
+  return json;
+}
+
+TEST(PredictRun, EqualStagesOneByOneAreThoseOfOneLayout) {
+  for (const int gpus : {1, 2}) {
+    Json json = two_stages(gpus, gpus);
+    for (const auto& [recompute, operators] : {std::pair{"none", 0}, {"full", 313}}) {
+      json["layout"]["stages"][0]["recompute_ops"] = operators;
+      json["layout"]["stages"][1]["recompute_ops"] = operators == 0 ? 0 : 314;
+      json["layout"]["recompute"] = "per";
+      const RunPrediction one_by_one = predicted(json);
+      json["layout"]["recompute"] = recompute;
+      const RunPrediction together = predicted(json);
+      EXPECT_NEAR(one_by_one.step_s, together.step_s, 1e-9 * together.step_s) << recompute << gpus;
+      EXPECT_NEAR(one_by_one.peak_gib, together.peak_gib, 1e-6) << recompute << gpus;
+      EXPECT_EQ(together.layout.tensor, gpus);
+    }
+  }
+}
+
+TEST(PredictRun, StagesMayDifferInWidth) {
+  // The second stage has two GPUs: it is faster, and the first holds the step up.
+  const RunPrediction narrow = predicted(two_stages(1, 1)), wide = predicted(two_stages(1, 2));
+  EXPECT_LT(wide.step_s, narrow.step_s);
+  EXPECT_NEAR(wide.memory[0].peak_bytes, narrow.memory[0].peak_bytes,
+              1e-6 * double(narrow.memory[0].peak_bytes));
+  EXPECT_LT(wide.memory[1].peak_bytes, 0.7 * double(narrow.memory[1].peak_bytes));
+  // With as much work for each of the three it is faster still.
+  const RunPrediction even = predicted(two_stages(1, 2, 209));
+  EXPECT_LT(even.step_s, 0.8 * wide.step_s);
+  // Two ranks that repeat the stage take a sequence each of a micro-batch of two.
+  Json repeated = two_stages(1, 2);
+  repeated["layout"]["micro_batch"] = 2;
+  repeated["layout"]["stages"][1]["tp"] = {{"1", 314}};
+  repeated["layout"]["stages"][1]["dp"] = {{"2", 314}};
+  const RunPrediction data = predicted(repeated);
+  EXPECT_EQ(data.layout.data, 1);
+  EXPECT_GT(data.memory[1].parameter_bytes, 1.9 * double(wide.memory[1].parameter_bytes));
+}
+
+// Sources cut between operators: a stage may hold half a layer more than another.
+TEST(PredictRun, StagesMayEndInsideALayer) {
+  const auto first_rank = [&](int operators, int recomputed) {
+    return predicted(two_stages(1, 1, operators, recomputed)).memory[0];
+  };
+  const auto low = first_rank(313, 0), middle = first_rank(319, 0), high = first_rank(326, 0);
+  EXPECT_NEAR(double(middle.parameter_bytes - low.parameter_bytes),
+              6.0 / 13.0 * double(high.parameter_bytes - low.parameter_bytes),
+              1e-6 * double(low.parameter_bytes));
+  // The more operators run again, the less is kept, and the longer the step.
+  double kept = double(first_rank(313, 0).activation_peak_bytes);
+  double step_s = predicted(two_stages(1, 1, 313, 0)).step_s;
+  for (const int again : {50, 96, 150, 300}) {
+    const RunPrediction p = predicted(two_stages(1, 1, 313, again));
+    EXPECT_LT(double(p.memory[0].activation_peak_bytes), kept) << again;
+    EXPECT_GT(p.step_s, step_s) << again;
+    kept = double(p.memory[0].activation_peak_bytes);
+    step_s = p.step_s;
+  }
+}
+
+TEST(PredictRun, StagesThatDoNotDivideAreRefused) {
+  for (const auto& [pointer, value] : {std::pair<const char*, Json>{"/layout/stages/1/tp", {{"two", 3}}},
+                                       {"/layout/stages/1/tp", {{"7", 300}}},
+                                       {"/layout/stages/1/tp", 3},
+                                       {"/layout/stages/1/tp", {{"1", -3}}},
+                                       {"/layout/stages/1/dp", {{"3", 300}}}}) {
+    Json json = two_stages(1, 2);
+    json[Json::json_pointer(pointer)] = value;
+    EXPECT_THROW(predicted(json), UserError) << pointer << " = " << value.dump();
+  }
+}
+
 TEST(PredictRun, ExpertsAreSplitAsAllElseWhereNothingIsSaid) {
   Json json = record();
   json["model"]["moe"] = {{"experts", 8}, {"topk", 2}, {"expert_ffn", 1024}};
