@@ -13,24 +13,37 @@ namespace mpt::planner {
 namespace {
 
 // Of a layer's thirteen operators in the sources that list them (Aceso, EuroSys 2024), the attention core's
-// four: both products, softmax and dropout. They hold most, so they recompute first.
-constexpr double kCoreShare = 4.0 / 13.0;
+// four: both products, softmax and dropout. They hold most, so they recompute first, and of them dropout and
+// the product behind it: mask and output are three of the five bytes that the core keeps of each score
+// (configurations in Dazz993/Mist, benchmark/superscaler/results-ref).
+constexpr double kCoreShare = 4.0 / 13.0, kFirstShare = 2.0 / 13.0, kKeptByFirst = 3.0 / 5.0;
 
-using Shares = std::array<double, 3>;  // by Recompute
+// How much of a stage recomputes nothing, its attention cores, or whole layers, by Recompute.
+struct Shares {
+  std::array<double, 3> of_time{}, of_memory{};
+};
 
-// How much of a stage recomputes nothing, its attention cores, or whole layers, so that as many operators run
-// again as its source says.
+// So that as many operators run again as the source says.
 Shares shares_of(const RunRecord& run, const RunStage& stage, const Layout& layout) {
-  Shares shares{};
+  Shares shares;
   if (run.recompute.value_or("") != "per") {
-    shares[size_t(layout.recompute)] = 1.0;
+    shares.of_time[size_t(layout.recompute)] = shares.of_memory[size_t(layout.recompute)] = 1.0;
     return shares;
   }
   const double again = double(stage.recomputed_operators) / double(stage.operators);
   const double whole = std::max(0.0, (again - kCoreShare) / (1.0 - kCoreShare));
-  shares[size_t(Recompute::full)] = whole;
-  shares[size_t(Recompute::selective)] = std::min(again / kCoreShare, 1.0 - whole);
-  shares[size_t(Recompute::none)] = 1.0 - whole - shares[size_t(Recompute::selective)];
+  const auto with_core = [&](double core) {
+    std::array<double, 3> by_recompute{};
+    by_recompute[size_t(Recompute::full)] = whole;
+    by_recompute[size_t(Recompute::selective)] = std::min(core, 1.0 - whole);
+    by_recompute[size_t(Recompute::none)] = 1.0 - whole - std::min(core, 1.0 - whole);
+    return by_recompute;
+  };
+  shares.of_time = with_core(again / kCoreShare);
+  shares.of_memory =
+      with_core(again < kFirstShare ? kKeptByFirst * again / kFirstShare
+                                    : kKeptByFirst + (1.0 - kKeptByFirst) * (again - kFirstShare) /
+                                                         (kCoreShare - kFirstShare));
   return shares;
 }
 
@@ -124,8 +137,8 @@ Estimate estimate_stage_by_stage(const SearchProblem& problem, const RunRecord& 
     StageFootprint footprint;
     StageCost stage;
     InsideStage inside{};
-    const auto add_share = [&](const Estimate& e, double share) {
-      add(footprint, e.footprints[s], share);
+    const auto add_share = [&](const Estimate& e, double share, double of_memory) {
+      add(footprint, e.footprints[s], of_memory);
       for (size_t i = 0; i < stage.seconds.size(); ++i)
         stage.seconds[i] += share * e.cost.stages[s].seconds[i];
       for (size_t i = 0; i < inside.size(); ++i)
@@ -136,8 +149,9 @@ Estimate estimate_stage_by_stage(const SearchProblem& problem, const RunRecord& 
       Layout whole = with_layers(wide, s, part.layers, layers);
       for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
         whole.recompute = recompute;
-        if (const double share = part.share * shares[size_t(recompute)]; share != 0.0)
-          add_share(estimate_of(whole), share);
+        const double share = part.share * shares.of_time[size_t(recompute)];
+        const double of_memory = part.share * shares.of_memory[size_t(recompute)];
+        if (share != 0.0 || of_memory != 0.0) add_share(estimate_of(whole), share, of_memory);
       }
     }
     footprints.push_back(footprint);
