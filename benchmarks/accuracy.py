@@ -135,7 +135,7 @@ def main():
 
 `./scripts/bench accuracy` writes this page; `docs/validation.md` says how runs are read and filled in, `docs/cost_model.md` how they
 are predicted. An error is (predicted - measured) / measured; means are of its absolute value. {len(report['runs'])} published runs,
-{s['skipped']} skipped (stages of different widths, which the runtime and the planner do not have).
+{s['skipped']} skipped.
 
 ![predicted against measured step time](accuracy.svg)
 
@@ -185,8 +185,8 @@ known of a framework (`models/frameworks/`) stays.
 were missing: PyTorch's pipelines keep sharded weights and gradients whole between micro-batches, its hybrid sharding sums over
 nodes beside the backward pass, models that are not compiled run in single kernels, a node's network has as many ports as it
 names, a chip that is priced by another's tables was slowed twice where they end, and Hugging Face's models keep more of their
-logits and RMS norms. So the errors below are those of mended rules. The rates of two machines that no table holds were set with
-their runs in sight: the H100 with 500 W (both files) and a power-limited B200 (three runs of torchtitan).
+logits and RMS norms. So the errors below are those of mended rules. The rates of four machines that no table holds were set with
+their runs in sight: the H100 with 500 W (both files), a power-limited B200 (three runs of torchtitan), and L4 and A10G (mist).
 
 {other_runs(other, reasons)}
 
