@@ -239,7 +239,7 @@ void read_layout(const Fields& f, RunRecord& run) {
   run.options = f.dumped("options");
   const Json* stages = f.find("stages");
   if (stages == nullptr) return;
-  if (!stages->is_array() || stages->size() > 4096) f.wrong("stages", "a list of at most 4096 stages");
+  if (!stages->is_array() || stages->size() > 256) f.wrong("stages", "a list of at most 256 stages");
   for (size_t s = 0; s < stages->size(); ++s) {
     const Fields stage((*stages)[s], fmt::format("/layout/stages/{}", s));
     const int64_t operators = stage.required("ops", 1, 1 << 20),

@@ -60,17 +60,39 @@ Layout as_wide_as(const RunStage& stage, const Layout& layout) {
   return wide;
 }
 
-// How many layers a stage holds: sources cut between operators, not layers. What their operators are more
-// than equal layers is the embedding's one and the head's.
-double layers_of(const RunRecord& run, size_t s) {
-  int64_t all = 0;
-  for (const RunStage& stage : run.stages) all += stage.operators;
+constexpr int64_t kOperatorsOfLayer = 13;
+
+// What the first operators of a layer hold of its weights: of Aceso's thirteen the second, seventh, tenth and
+// twelfth are its products (runtime/megatron/model/flex_gpt.py of microsoft/SuperScaler).
+double share_of_weights(const ModelSpec& m, int64_t operators) {
+  const std::pair<int64_t, int64_t> products[] = {{2, (m.heads + 2 * m.kv_heads) * m.head_dim},
+                                                  {7, m.heads * m.head_dim},
+                                                  {10, m.ffn_hidden},
+                                                  {12, m.ffn_hidden}};
+  int64_t held = 0, all = 0;
+  for (const auto& [place, width] : products) {
+    all += width;
+    if (operators >= place) held += width;
+  }
+  return double(held) / double(all);
+}
+
+// How many layers lie below stage `s`: sources cut between operators, not layers. What their operators are
+// more than equal layers is the embedding's one and the head's.
+double layers_below(const RunRecord& run, size_t s) {
+  int64_t all = 0, below = 0;
+  for (size_t i = 0; i < run.stages.size(); ++i) {
+    all += run.stages[i].operators;
+    if (i < s) below += run.stages[i].operators;
+  }
   const int64_t of_layer = std::max<int64_t>(1, all / run.model.layers);
-  const int64_t ends = std::max<int64_t>(0, all - of_layer * run.model.layers);
-  int64_t operators = run.stages[s].operators;
-  if (s == 0) operators -= std::min<int64_t>(ends, 1);
-  if (s + 1 == run.stages.size()) operators -= std::max<int64_t>(0, ends - 1);
-  return double(operators) / double(of_layer);
+  if (s == 0) return 0.0;
+  if (s == run.stages.size()) return double(run.model.layers);
+  if (all > of_layer * run.model.layers) --below;
+  const int64_t rest = below % of_layer;
+  const double begun =
+      of_layer == kOperatorsOfLayer ? share_of_weights(run.model, rest) : double(rest) / double(of_layer);
+  return std::min(double(below / of_layer) + begun, double(run.model.layers));
 }
 
 // Stage `s` holds `layers`, and the others the rest.
@@ -94,14 +116,15 @@ std::array<LayerShare, 2> whole_layers(double layers, int64_t most) {
   return {{{low, 1.0 - high}, {low + 1, high}}};
 }
 
+constexpr int64_t StageFootprint::*kHeld[] = {
+    &StageFootprint::parameter_bytes, &StageFootprint::gradient_bytes, &StageFootprint::optimizer_bytes,
+    &StageFootprint::saved_bytes, &StageFootprint::saved_for_weight_bytes};
+
 // Adds `share` of what `other` holds, and makes room for what it needs beside.
 void add(StageFootprint& sum, const StageFootprint& other, double share) {
   const StageFootprint before = sum;
   sum = other;
-  for (int64_t StageFootprint::*held :
-       {&StageFootprint::parameter_bytes, &StageFootprint::gradient_bytes, &StageFootprint::optimizer_bytes,
-        &StageFootprint::saved_bytes, &StageFootprint::saved_for_weight_bytes})
-    sum.*held = before.*held + int64_t(share * double(other.*held));
+  for (int64_t StageFootprint::*held : kHeld) sum.*held = before.*held + int64_t(share * double(other.*held));
   for (int64_t StageFootprint::*room :
        {&StageFootprint::forward_workspace_bytes, &StageFootprint::backward_workspace_bytes,
         &StageFootprint::input_gradient_workspace_bytes, &StageFootprint::weight_gradient_workspace_bytes})
@@ -145,7 +168,7 @@ Estimate estimate_stage_by_stage(const SearchProblem& problem, const RunRecord& 
         inside[i].add(e.cost.inside[e.cost.inside_of_stage[s]][i], share);
       cost.reduce_norm_s = std::max(cost.reduce_norm_s, e.cost.reduce_norm_s);
     };
-    for (const LayerShare& part : whole_layers(layers_of(run, s), most)) {
+    for (const LayerShare& part : whole_layers(layers_below(run, s + 1) - layers_below(run, s), most)) {
       Layout whole = with_layers(wide, s, part.layers, layers);
       for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
         whole.recompute = recompute;
@@ -154,6 +177,9 @@ Estimate estimate_stage_by_stage(const SearchProblem& problem, const RunRecord& 
         if (share != 0.0 || of_memory != 0.0) add_share(estimate_of(whole), share, of_memory);
       }
     }
+    // A stage with next to no layer is extrapolated from one and two.
+    for (int64_t StageFootprint::*held : kHeld) footprint.*held = std::max<int64_t>(0, footprint.*held);
+    for (double& seconds : stage.seconds) seconds = std::max(0.0, seconds);
     footprints.push_back(footprint);
     cost.stages.push_back(stage);
     cost.inside.push_back(inside);
