@@ -72,6 +72,11 @@ std::pair<size_t, size_t> measured_ranks(const RunRecord& run, size_t ranks) {
     return {ranks - 1, ranks};
   // Only rank 0 writes the row of a benchmark (huggingface/nanotron, log_throughput in helpers.py).
   if (mentions(run.framework, "nanotron")) return {0, 1};
+  if (mentions(run.notes, "first node") && run.stages.size() == ranks) {
+    size_t end = 0;
+    for (int64_t gpus = 0; end < ranks && gpus < run.gpus_per_node; ++end) gpus += run.stages[end].gpus;
+    return {0, std::max<size_t>(end, 1)};
+  }
   return {0, ranks};
 }
 

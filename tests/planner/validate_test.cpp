@@ -503,6 +503,21 @@ TEST(PredictRun, StagesMayEndInsideALayer) {
   }
 }
 
+TEST(PredictRun, MemoryOfTheFirstNodeIsThatOfItsStages) {
+  Json json = two_stages(1, 1, 600);
+  json["notes"] = "torch max_allocated of the first node only";
+  json["hardware"]["gpus_per_node"] = 2;
+  const RunPrediction both = predicted(json);
+  json["hardware"]["gpus_per_node"] = 1;
+  const RunPrediction first = predicted(json);
+  const auto gib = [](const RankMemory& m) { return double(m.peak_bytes) / double(int64_t{1} << 30); };
+  EXPECT_NEAR(first.peak_gib, gib(first.memory[0]), 1e-9);
+  EXPECT_NEAR(both.peak_gib, std::max(gib(both.memory[0]), gib(both.memory[1])), 1e-9);
+  json["layout"]["stages"][0]["ops"] = 27;
+  json["layout"]["stages"][1]["ops"] = 600;
+  EXPECT_LT(predicted(json).peak_gib, 0.5 * first.peak_gib) << "the second holds more, on another node";
+}
+
 TEST(PredictRun, StagesThatDoNotDivideAreRefused) {
   for (const auto& [pointer, value] : {std::pair<const char*, Json>{"/layout/stages/1/tp", {{"two", 3}}},
                                        {"/layout/stages/1/tp", {{"7", 300}}},
