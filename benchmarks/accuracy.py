@@ -75,10 +75,11 @@ Off by more than 25 %:
 {lines}"""
 
 
-def write_evidence(runs):
-    """What mpt-plan says of a plan's framework: measured over predicted, by framework and kind of model."""
+def write_evidence(runs, records):
+    """What mpt-plan says of a plan's framework: measured over predicted, by framework and kind of model. Runs whose stages differ
+    as those of no plan do are left out."""
     rows = {}
-    for r in (r for r in runs if not r["skipped"]):
+    for r in (r for r in runs if not r["skipped"] and not records[r["id"]]["layout"].get("stages")):
         row = rows.setdefault((r["framework"], r["experts"]), {"step_time": [], "peak_memory": []})
         for what, key in (("step_time", "iter_time_s"), ("peak_memory", "peak_mem_gib")):
             if r[f"measured_{key}"]:
@@ -93,9 +94,11 @@ def main():
     programs = sys.argv[1]
     report = json.loads(validate(programs, "--json"))
     other = json.loads(validate(programs, "--json", file=OTHER))
-    write_evidence(report["runs"] + other["runs"])
     with open(RUNS) as file:
         records = {r["id"]: r for r in json.load(file)}
+    with open(OTHER) as file:
+        others = {r["id"]: r for r in json.load(file)}
+    write_evidence(report["runs"] + other["runs"], records | others)
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
         reasons = json.load(file)
     page = os.path.join(ROOT, "accuracy.html")

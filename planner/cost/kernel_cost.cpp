@@ -413,8 +413,8 @@ class KernelCost final : public CostSource {
   PhaseSeconds host_s(const models::Operator& op) const {
     const Launches l = launches_of(op.shape, execution_);
     const double launch_s = execution_.launch_us * 1e-6;
-    return {(l.forward + 1.0 * double(op.forward_collectives.size())) * launch_s,
-            (l.input_gradient + 1.0 * double(op.backward_collectives.size())) * launch_s,
+    return {(l.forward + double(op.forward_collectives.size())) * launch_s,
+            (l.input_gradient + double(op.backward_collectives.size())) * launch_s,
             l.weight_gradient * launch_s};
   }
 

@@ -12,38 +12,93 @@
 namespace mpt::planner {
 namespace {
 
-// Of a layer's thirteen operators in the sources that list them (Aceso, EuroSys 2024), the attention core's
-// four: both products, softmax and dropout. They hold most, so they recompute first, and of them dropout and
-// the product behind it: mask and output are three of the five bytes that the core keeps of each score
-// (configurations in Dazz993/Mist, benchmark/superscaler/results-ref).
-constexpr double kCoreShare = 4.0 / 13.0, kFirstShare = 2.0 / 13.0, kKeptByFirst = 3.0 / 5.0;
+// The operators of a layer in the sources that list them one by one (Aceso, EuroSys 2024;
+// runtime/megatron/model/flex_gpt.py of microsoft/SuperScaler): the second, seventh, tenth and twelfth are
+// its products, the third to sixth its attention core: product, softmax, dropout, product.
+constexpr int64_t kOperatorsOfLayer = 13, kCore = 4;
+
+// A pipeline's operators, without the embedding's one and the head's.
+class LayerOperators {
+ public:
+  explicit LayerOperators(const RunRecord& run) : run_(run) {
+    int64_t all = 0;
+    for (const RunStage& stage : run.stages) all += stage.operators;
+    of_layer_ = std::max<int64_t>(1, all / run.model.layers);
+    const bool ends = all > of_layer_ * run.model.layers;
+    below_.push_back(0);
+    for (const RunStage& stage : run.stages) below_.push_back(below_.back() + stage.operators);
+    for (size_t s = 1; s < below_.size(); ++s)
+      below_[s] = std::min(below_[s] - int64_t(ends), of_layer_ * run.model.layers);
+    below_.back() = of_layer_ * run.model.layers;
+  }
+
+  /// In stage `s`: sources cut between operators, so that it may hold part of a layer's weights.
+  double layers(size_t s) const { return layers_below(s + 1) - layers_below(s); }
+  double core_operators(size_t s) const { return core_below(s + 1) - core_below(s); }
+
+ private:
+  double layers_below(size_t s) const {
+    const int64_t rest = below_[s] % of_layer_;
+    const double begun = of_layer_ == kOperatorsOfLayer ? share_of_weights(run_.model, rest)
+                                                        : double(rest) / double(of_layer_);
+    return double(below_[s] / of_layer_) + begun;
+  }
+  double core_below(size_t s) const {
+    if (of_layer_ != kOperatorsOfLayer) return double(below_[s]) * double(kCore) / double(kOperatorsOfLayer);
+    const int64_t rest = below_[s] % of_layer_;
+    return double(below_[s] / of_layer_ * kCore + std::clamp<int64_t>(rest - 2, 0, kCore));
+  }
+  // What the first `operators` of a layer hold of its weights.
+  static double share_of_weights(const ModelSpec& m, int64_t operators) {
+    const std::pair<int64_t, int64_t> products[] = {{2, (m.heads + 2 * m.kv_heads) * m.head_dim},
+                                                    {7, m.heads * m.head_dim},
+                                                    {10, m.ffn_hidden},
+                                                    {12, m.ffn_hidden}};
+    int64_t held = 0, all = 0;
+    for (const auto& [place, width] : products) {
+      all += width;
+      if (operators >= place) held += width;
+    }
+    return double(held) / double(all);
+  }
+
+  const RunRecord& run_;
+  int64_t of_layer_ = 1;
+  std::vector<int64_t> below_;  // by stage
+};
 
 // How much of a stage recomputes nothing, its attention cores, or whole layers, by Recompute.
 struct Shares {
   std::array<double, 3> of_time{}, of_memory{};
 };
 
+// Attention cores hold most, so they recompute first, and of them dropout and the product behind it: mask and
+// output are three of the five bytes that a core keeps of each score (configurations in Dazz993/Mist,
+// benchmark/superscaler/results-ref).
+constexpr double kFirst = 0.5, kKeptByFirst = 0.6;
+
 // So that as many operators run again as the source says.
-Shares shares_of(const RunRecord& run, const RunStage& stage, const Layout& layout) {
+Shares shares_of(const RunRecord& run, const RunStage& stage, double core_operators, const Layout& layout) {
   Shares shares;
   if (run.recompute.value_or("") != "per") {
     shares.of_time[size_t(layout.recompute)] = shares.of_memory[size_t(layout.recompute)] = 1.0;
     return shares;
   }
-  const double again = double(stage.recomputed_operators) / double(stage.operators);
-  const double whole = std::max(0.0, (again - kCoreShare) / (1.0 - kCoreShare));
-  const auto with_core = [&](double core) {
+  const auto again = double(stage.recomputed_operators);
+  const double rest = std::max(1.0, double(stage.operators) - core_operators);
+  const double whole = std::clamp((again - core_operators) / rest, 0.0, 1.0);
+  const double core = core_operators > 0.0 ? std::min(1.0, again / core_operators) : 1.0;
+  const auto with_core = [&](double share) {
     std::array<double, 3> by_recompute{};
     by_recompute[size_t(Recompute::full)] = whole;
-    by_recompute[size_t(Recompute::selective)] = std::min(core, 1.0 - whole);
-    by_recompute[size_t(Recompute::none)] = 1.0 - whole - std::min(core, 1.0 - whole);
+    by_recompute[size_t(Recompute::selective)] = std::min(share, 1.0 - whole);
+    by_recompute[size_t(Recompute::none)] = std::max(0.0, 1.0 - whole - share);
     return by_recompute;
   };
-  shares.of_time = with_core(again / kCoreShare);
+  shares.of_time = with_core(core);
   shares.of_memory =
-      with_core(again < kFirstShare ? kKeptByFirst * again / kFirstShare
-                                    : kKeptByFirst + (1.0 - kKeptByFirst) * (again - kFirstShare) /
-                                                         (kCoreShare - kFirstShare));
+      with_core(core < kFirst ? kKeptByFirst * core / kFirst
+                              : kKeptByFirst + (1.0 - kKeptByFirst) * (core - kFirst) / (1.0 - kFirst));
   return shares;
 }
 
@@ -58,41 +113,6 @@ Layout as_wide_as(const RunStage& stage, const Layout& layout) {
   wide.micro_batch = sequences / wide.data;
   wide.recomputed_layers.clear();
   return wide;
-}
-
-constexpr int64_t kOperatorsOfLayer = 13;
-
-// What the first operators of a layer hold of its weights: of Aceso's thirteen the second, seventh, tenth and
-// twelfth are its products (runtime/megatron/model/flex_gpt.py of microsoft/SuperScaler).
-double share_of_weights(const ModelSpec& m, int64_t operators) {
-  const std::pair<int64_t, int64_t> products[] = {{2, (m.heads + 2 * m.kv_heads) * m.head_dim},
-                                                  {7, m.heads * m.head_dim},
-                                                  {10, m.ffn_hidden},
-                                                  {12, m.ffn_hidden}};
-  int64_t held = 0, all = 0;
-  for (const auto& [place, width] : products) {
-    all += width;
-    if (operators >= place) held += width;
-  }
-  return double(held) / double(all);
-}
-
-// How many layers lie below stage `s`: sources cut between operators, not layers. What their operators are
-// more than equal layers is the embedding's one and the head's.
-double layers_below(const RunRecord& run, size_t s) {
-  int64_t all = 0, below = 0;
-  for (size_t i = 0; i < run.stages.size(); ++i) {
-    all += run.stages[i].operators;
-    if (i < s) below += run.stages[i].operators;
-  }
-  const int64_t of_layer = std::max<int64_t>(1, all / run.model.layers);
-  if (s == 0) return 0.0;
-  if (s == run.stages.size()) return double(run.model.layers);
-  if (all > of_layer * run.model.layers) --below;
-  const int64_t rest = below % of_layer;
-  const double begun =
-      of_layer == kOperatorsOfLayer ? share_of_weights(run.model, rest) : double(rest) / double(of_layer);
-  return std::min(double(below / of_layer) + begun, double(run.model.layers));
 }
 
 // Stage `s` holds `layers`, and the others the rest.
@@ -151,12 +171,13 @@ Estimate estimate_stage_by_stage(const SearchProblem& problem, const RunRecord& 
       throw UserError(Problem{"layout/stages", rejection->reason, "stages that divide the model", ""});
     return known.emplace_back(estimate(problem, wanted));
   };
+  const LayerOperators operators(run);
   std::vector<StageFootprint> footprints;
   StepCost cost;
   const int64_t layers = problem.model.layers, most = layers - (layout.stages() - 1);
   for (size_t s = 0; s < run.stages.size(); ++s) {
     const Layout wide = as_wide_as(run.stages[s], layout);
-    const Shares shares = shares_of(run, run.stages[s], layout);
+    const Shares shares = shares_of(run, run.stages[s], operators.core_operators(s), layout);
     StageFootprint footprint;
     StageCost stage;
     InsideStage inside{};
@@ -168,7 +189,7 @@ Estimate estimate_stage_by_stage(const SearchProblem& problem, const RunRecord& 
         inside[i].add(e.cost.inside[e.cost.inside_of_stage[s]][i], share);
       cost.reduce_norm_s = std::max(cost.reduce_norm_s, e.cost.reduce_norm_s);
     };
-    for (const LayerShare& part : whole_layers(layers_below(run, s + 1) - layers_below(run, s), most)) {
+    for (const LayerShare& part : whole_layers(operators.layers(s), most)) {
       Layout whole = with_layers(wide, s, part.layers, layers);
       for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
         whole.recompute = recompute;
