@@ -279,6 +279,20 @@ std::optional<int64_t> micro_batch_of(const RunRecord& run, const Layout& l) {
 
 }  // namespace
 
+namespace {
+
+void refuse_other_stages(const RunRecord& run, const Layout& l) {
+  if (int64_t(run.stages.size()) != l.stages())
+    refuse("layout/stages", fmt::format("{} stages", run.stages.size()),
+           fmt::format("the pipeline's {}", l.stages()));
+  int64_t gpus = 0;
+  for (const RunStage& s : run.stages) gpus += s.tensor * s.data;
+  if (gpus > run.gpus * l.chunks)
+    refuse("layout/stages", fmt::format("{} ranks", gpus), fmt::format("the {} GPUs", run.gpus));
+}
+
+}  // namespace
+
 Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) {
   const auto published = [&](const std::optional<int64_t>& value, const char* field, int64_t otherwise) {
     if (!value) filled.push_back(fmt::format("layout.{} = {}", field, otherwise));
@@ -286,17 +300,19 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   };
   Layout l;
   // Of stages that differ in width, the narrowest (run_stages.h).
-  const auto least = [&](int64_t RunStage::*degree, int64_t otherwise) {
-    for (size_t s = 0; s < run.stages.size(); ++s)
-      otherwise = s == 0 ? run.stages[s].*degree : std::min(otherwise, run.stages[s].*degree);
-    return otherwise;
+  const auto of_stages = [&](int64_t RunStage::*degree) -> std::optional<int64_t> {
+    std::optional<int64_t> least;
+    for (const RunStage& s : run.stages) least = std::min(least.value_or(s.*degree), s.*degree);
+    return least;
   };
-  l.tensor = published(run.tensor, "tp", least(&RunStage::tensor, 1));
+  l.tensor = published(run.tensor ? run.tensor : of_stages(&RunStage::tensor), "tp", 1);
   l.pipeline = published(run.pipeline, "pp", 1);
   l.context = run.context.value_or(1);
   l.chunks = run.chunks.value_or(1);
   const int64_t fixed = l.tensor * l.pipeline * l.context;
-  l.data = published(run.data, "dp", least(&RunStage::data, std::max<int64_t>(1, run.gpus / fixed)));
+  l.data = published(run.data ? run.data : of_stages(&RunStage::data), "dp",
+                     std::max<int64_t>(1, run.gpus / fixed));
+  if (!run.stages.empty()) refuse_other_stages(run, l);
   if (fixed * l.data > run.gpus)
     refuse("layout", fmt::format("{} ranks", fixed * l.data), fmt::format("the {} GPUs", run.gpus));
   l.expert = run.model.moe ? run.expert.value_or(1) : 1;

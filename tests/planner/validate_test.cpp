@@ -523,7 +523,10 @@ TEST(PredictRun, StagesThatDoNotDivideAreRefused) {
                                        {"/layout/stages/1/tp", {{"7", 300}}},
                                        {"/layout/stages/1/tp", 3},
                                        {"/layout/stages/1/tp", {{"1", -3}}},
-                                       {"/layout/stages/1/dp", {{"3", 300}}}}) {
+                                       {"/layout/stages/1/dp", {{"3", 300}}},
+                                       {"/layout/stages/1/dp", {{"2", 300}}},
+                                       {"/hardware/gpus", 2},
+                                       {"/layout/pp", 3}}) {
     Json json = two_stages(1, 2);
     json[Json::json_pointer(pointer)] = value;
     EXPECT_THROW(predicted(json), UserError) << pointer << " = " << value.dump();
