@@ -59,8 +59,7 @@ std::string table_of(const PieceTimes& piece, double peak) {
   for (const OperatorTime& op : piece.operators) {
     const double again = 1.0 + op.again;
     const double collectives = again * op.forward.seconds() + op.backward.seconds() + op.weight.seconds();
-    const double exposed =
-        again * op.forward.exposed_s() + op.backward.exposed_s() + op.weight.exposed_s();
+    const double exposed = again * op.forward.exposed_s() + op.backward.exposed_s() + op.weight.exposed_s();
     const double rate = op.compute_s() > 0 ? op.flop / op.compute_s() : 0.0;
     table.add_row(
         {op.name, seconds_or_dash(op.forward_s), seconds_or_dash(op.input_gradient_s + op.weight_gradient_s),
