@@ -21,7 +21,7 @@ RANGES = {
     "unfused_product_share": (0.2, 0.8), "bandwidth_share": (0.65, 0.9), "eager_passes": (1.0, 4.0), "compiled_passes": (0.8, 2.0),
     "permute_passes": (1.0, 10.0), "grouped_rate": (0.5, 1.0), "fp8_speedup": (1.5, 1.9), "grouped_fp8_speedup": (1.0, 1.8),
     "blackwell_grouped_fp8_speedup": (1.2, 2.0), "fp8_cast_bytes": (1.0, 6.0),
-    "expert_imbalance": (1.0, 1.6), "collective_rate": (0.6, 0.95), "network_rate": (0.5, 1.0), "network_all_to_all_rate": (0.3, 1.0),
+    "expert_imbalance": (1.0, 1.6), "collective_rate": (0.6, 0.95), "network_rate": (0.5, 1.0), "network_all_to_all_rate": (0.5, 1.0),
     "network_overlap_share": (0.0, 0.46), "tensor_overlap_share": (0.05, 0.5), "kernel_gap_s": (5e-7, 4e-6), "optimizer_bytes": (30.0, 60.0), "unaligned_rate": (0.15, 0.6),
     "line_unaligned_rate": (0.6, 1.0), "straggler_per_doubling": (0.0, 0.02)}
 CAP = 0.6

@@ -57,11 +57,13 @@ struct Layout {
   bool offload_optimizer = false;  // optimizer state in the host's memory (arXiv:2101.06840)
   RankOrder order = RankOrder::pipeline_outermost;
   // What runs beside compute: gradient reduction during the last backward, parameter gathering during the
-  // next forward, tensor-parallel collectives beside their products, transfers between stages.
+  // next forward, tensor-parallel collectives beside their products, transfers between stages, and the way of
+  // tokens to their experts and back, beside another micro-batch's other pass.
   bool overlap_gradient_reduce = false;
   bool overlap_parameter_gather = false;
   bool overlap_tensor = false;
   bool overlap_transfer = true;
+  bool overlap_exchange = false;
   Recompute recompute = Recompute::none;
   // With full recompute: how many layers of each stage recompute; the others keep everything. Empty: all.
   std::vector<int64_t> recomputed_layers;
@@ -122,6 +124,8 @@ struct Layout {
             optional_field());
     v.field("overlap_transfer", &T::overlap_transfer, "transfers between stages run beside compute",
             optional_field());
+    v.field("overlap_exchange", &T::overlap_exchange,
+            "tokens go to their experts and back beside another micro-batch's other pass", optional_field());
     v.field("recomputed_layers", &T::recomputed_layers,
             "with full recompute, layers of each stage that recompute; empty: all",
             optional_field(between(0, 100000)));

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_builder.h"
 
-#include <cmath>
-
 namespace mpt::models {
 
 LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width) {
@@ -113,15 +111,9 @@ LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
 void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op) const {
   const bool dispatch = sizes.parallel == Parallel::columns;
   const int64_t rows = expert_rows(), width = dispatch ? sizes.inner : sizes.columns;
-  // Of k copies that fall on n devices at random, n (1 - (1 - 1/n)^k) devices get one or more.
-  const auto devices = double(layout_.expert);
-  const auto copies = double(model_.moe->experts_per_token);
-  const double sent = layout_.execution.deduplicates_dispatch
-                          ? devices * (1.0 - std::pow(1.0 - 1.0 / devices, copies)) / copies
-                          : 1.0;
   const int64_t parts = sends_to_parts(layout_) ? 1 : layout_.expert_split();
-  const Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert,
-                            int64_t(double(rows / parts * width * unit_) * sent)};
+  Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, rows / parts * width * unit_};
+  if (layout_.execution.deduplicates_dispatch) exchange.copies = model_.moe->experts_per_token;
   op.forward_collectives = {exchange};
   op.backward_collectives = {exchange};
   if (!dispatch) op.forward_workspace_bytes = rounded(rows * width * unit_);

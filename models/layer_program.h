@@ -41,6 +41,8 @@ struct Collective {
   bool beside = false;  // may run beside its operator's compute
   // Of a backward: may run beside the weight gradient behind it, where that follows at once.
   bool beside_weight = false;
+  // Of an all-to-all whose rows all come that often, to be sent to a rank once at most; or 1.
+  int64_t copies = 1;
   bool operator==(const Collective&) const = default;
 };
 

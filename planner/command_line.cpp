@@ -62,7 +62,8 @@ std::vector<bool> switches(const std::vector<std::string>& words, const char* op
   return values;
 }
 
-// What runs beside compute unless named: all but tensor-parallel collectives, which few frameworks overlap.
+// What runs beside compute unless named: all but tensor-parallel collectives and the exchange with experts,
+// which frameworks overlap where they are told to.
 // Within one node this project's runtime overlaps transfers alone: there its ranks share cores, or links that
 // leave little to hide.
 Overlaps overlaps_of(const PlanOptions& o, const ClusterSpec& cluster, bool own_runtime) {
@@ -72,7 +73,8 @@ Overlaps overlaps_of(const PlanOptions& o, const ClusterSpec& cluster, bool own_
   const std::pair<const char*, bool*> table[] = {{"gradient-reduce", &overlaps.gradient_reduce},
                                                  {"parameter-gather", &overlaps.parameter_gather},
                                                  {"tensor", &overlaps.tensor},
-                                                 {"transfer", &overlaps.transfer}};
+                                                 {"transfer", &overlaps.transfer},
+                                                 {"exchange", &overlaps.exchange}};
   for (const std::string& word : o.overlaps) {
     bool known = word == "none" && o.overlaps.size() == 1;
     for (const auto& [name, value] : table) {
@@ -80,9 +82,14 @@ Overlaps overlaps_of(const PlanOptions& o, const ClusterSpec& cluster, bool own_
       *value = known = true;
     }
     if (!known) {
-      throw UserError(Problem{"--overlap", "\"" + word.substr(0, 40) + "\"",
-                              "none, or some of gradient-reduce, parameter-gather, tensor, transfer", ""});
+      throw UserError(
+          Problem{"--overlap", "\"" + word.substr(0, 40) + "\"",
+                  "none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange", ""});
     }
+  }
+  if (overlaps.exchange && own_runtime) {
+    throw UserError(Problem{"--overlap", "exchange with --framework mpt", "what mpt-run overlaps",
+                            "name another framework, or leave exchange out"});
   }
   return overlaps;
 }
@@ -208,8 +215,9 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,
-         "What runs beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer "
-         "(default: all but tensor; transfer on one node with --framework mpt)")
+         "What runs beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, "
+         "exchange of tokens with experts (default: all but tensor and exchange; transfer on one node with "
+         "--framework mpt)")
       ->delimiter(',');
 }
 
@@ -309,7 +317,8 @@ Features features_of(const ClusterSpec& cluster, const Execution& execution, con
 }
 
 Overlaps overlaps_of(const Layout& l) {
-  return {l.overlap_gradient_reduce, l.overlap_parameter_gather, l.overlap_tensor, l.overlap_transfer};
+  return {l.overlap_gradient_reduce, l.overlap_parameter_gather, l.overlap_tensor, l.overlap_transfer,
+          l.overlap_exchange};
 }
 
 namespace {

@@ -138,6 +138,10 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
            fmt::format("at most {} as threads of one machine", kMostThreads), "");
   }
+  if (plan.layout.overlap_exchange) {
+    refuse(o.plan + " at /layout/overlap_exchange", "true", "false: ranks here wait for their tokens",
+           "plan with --framework mpt");
+  }
   if ((o.resume == "auto" || o.max_restarts > 0 || o.train.save_every > 0) && o.train.checkpoints.empty()) {
     refuse(o.resume == "auto"   ? "--resume auto"
            : o.max_restarts > 0 ? "--max-restarts"

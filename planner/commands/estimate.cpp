@@ -61,6 +61,7 @@ Layout layout_from(const SearchProblem& problem) {
   l.overlap_parameter_gather = problem.overlaps.parameter_gather;
   l.overlap_transfer = problem.overlaps.transfer;
   l.overlap_tensor = problem.overlaps_tensor(l);
+  l.overlap_exchange = problem.overlaps_exchange(l);
   l.chunks = one<int64_t>(b.chunks, 1);
   l.schedule = one<std::string>(b.schedules, l.chunks > 1 ? "interleaved" : "1f1b");
   const ScheduleEntry& entry = find_schedule(l.schedule, "--schedule");

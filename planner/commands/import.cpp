@@ -45,9 +45,11 @@ Plan complete(const ImportOptions& o, Imported in) {
   if (!plan.model.moe) {
     l.expert = 1;
     l.expert_tensor = 0;
+    l.overlap_exchange = false;
   }
   if (l.layers_per_stage.empty()) l.layers_per_stage = even_stages(plan.model.layers, l.stages());
   l.execution = models::load_framework(is_torchtitan(o) ? "torchtitan" : "megatron-core", "--from");
+  l.execution.deduplicates_dispatch = in.deduplicates_dispatch;
   plan.workload = in.workload;
   if (o.problem.global_batch > 0) plan.workload.global_batch = o.problem.global_batch;
   if (plan.workload.global_batch == 0) plan.workload.global_batch = l.micro_batch * l.data;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 
 namespace mpt::planner {
@@ -23,7 +24,6 @@ constexpr CollectiveAlgorithm kAlgorithms[] = {
     {CollectiveKind::all_reduce, "double tree", double_tree},
     {CollectiveKind::all_gather, "ring", ring},
     {CollectiveKind::reduce_scatter, "ring", ring},
-    {CollectiveKind::all_to_all, "pairwise", ring},
 };
 
 }  // namespace
@@ -55,6 +55,20 @@ GroupPlace expert_data_group(const Layout& layout) {
 
 GroupPlace all_ranks(const Layout& layout) { return {layout.ranks(), layout.ranks()}; }
 
+namespace {
+
+// Of `copies` copies of a row, each on a block of its own choice, the share that crosses to other blocks
+// where a block gets no row twice.
+double share_to_others(double blocks, int64_t copies) {
+  return (blocks - 1.0) * (1.0 - std::pow(1.0 - 1.0 / blocks, double(copies))) / double(copies);
+}
+
+int64_t members_of_block(const GroupPlace& group, int64_t block) {
+  return std::clamp<int64_t>(block * group.ranks / group.extent, 1, group.ranks);
+}
+
+}  // namespace
+
 double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace& group) {
   const size_t outermost = level_of_blocks(cluster, group.extent);
   const LinkLevel& innermost = cluster.levels.front();
@@ -62,15 +76,38 @@ double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace&
   for (size_t l = 1; l <= outermost; ++l) {
     // All groups along the axis talk at once, each with its members' share of what leaves the block.
     const int64_t block = cluster.levels[l - 1].group_size;
-    const int64_t members = std::clamp<int64_t>(block * group.ranks / group.extent, 1, group.ranks);
+    const int64_t members = members_of_block(group, block);
     const double share = double(members) / double(std::max(block, members));
     bandwidth = std::min(bandwidth, share * cluster.levels[l].uplink_bytes_per_s(std::max(block, members)));
   }
   return bandwidth;
 }
 
+double exchange_s(int64_t bytes, int64_t copies, const GroupPlace& group, const ClusterSpec& cluster) {
+  if (group.ranks <= 1) return 0.0;
+  const size_t outermost = level_of_blocks(cluster, group.extent);
+  const auto n = double(group.ranks);
+  const LinkLevel& innermost = cluster.levels.front();
+  double longest = double(bytes) * share_to_others(n, copies) * innermost.oversubscription /
+                   innermost.bandwidth_bytes_per_s;
+  for (size_t l = 1; l <= outermost; ++l) {
+    const int64_t block = cluster.levels[l - 1].group_size;
+    const double blocks = n / double(members_of_block(group, block));
+    // All ranks of a block send at once, each its own rows.
+    longest = std::max(longest, double(bytes) * share_to_others(blocks, copies) /
+                                    cluster.levels[l].sender_bytes_per_s(block, block));
+  }
+  return (n - 1.0) * cluster.levels[outermost].latency_s + longest;
+}
+
+double sent_once_share(int64_t ranks, int64_t copies) {
+  const auto n = double(ranks);
+  return n / (n - 1.0) * share_to_others(n, copies);
+}
+
 double collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group, const ClusterSpec& cluster) {
   if (group.ranks <= 1) return 0.0;
+  if (kind == CollectiveKind::all_to_all) return exchange_s(bytes, 1, group, cluster);
   const double latency_s = cluster.levels[level_of_blocks(cluster, group.extent)].latency_s;
   const double bandwidth = group_bandwidth_bytes_per_s(cluster, group);
   double fastest = std::numeric_limits<double>::infinity();

@@ -170,9 +170,13 @@ class KernelCost final : public CostSource {
     return known_collectives_.get({kind, bytes, group.ranks, group.extent},
                                   [&] { return price_collective_s(kind, bytes, group); });
   }
+  double exchange_s(int64_t bytes, int64_t copies, const GroupPlace& group) const override {
+    if (is_inside(group)) return CostSource::exchange_s(bytes, copies, group);
+    return planner::exchange_s(bytes, copies, group, cluster_) / c_.network_all_to_all_rate;
+  }
   double broadcast_s(int64_t bytes, const GroupPlace& group) const override {
-    const bool inside = group.extent <= cluster_.levels.front().group_size;
-    return planner::broadcast_s(bytes, group, cluster_) / (inside ? c_.collective_rate : c_.network_rate);
+    return planner::broadcast_s(bytes, group, cluster_) /
+           (is_inside(group) ? c_.collective_rate : c_.network_rate);
   }
   double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const override {
     return message_s(bytes, first, last, senders, cluster_) / c_.network_rate;
@@ -187,7 +191,7 @@ class KernelCost final : public CostSource {
     return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();
   }
   double overlap_share(const GroupPlace& group) const override {
-    return group.extent <= cluster_.levels.front().group_size ? kOverlapShare : c_.network_overlap_share;
+    return is_inside(group) ? kOverlapShare : c_.network_overlap_share;
   }
   double pipelined_overlap_share() const override { return c_.tensor_overlap_share; }
   double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
@@ -218,10 +222,11 @@ class KernelCost final : public CostSource {
     }
   }
 
+  bool is_inside(const GroupPlace& group) const { return group.extent <= cluster_.levels.front().group_size; }
+
   double price_collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const {
     const double by_formula = planner::collective_s(kind, bytes, group, cluster_);
-    const bool inside = group.extent <= cluster_.levels.front().group_size;
-    if (!inside)
+    if (!is_inside(group))
       return by_formula / (kind == CollectiveKind::all_to_all ? c_.network_all_to_all_rate : c_.network_rate);
     const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.most_ranks(), 1)));
     if (own_ != nullptr) {
@@ -328,7 +333,11 @@ class KernelCost final : public CostSource {
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double passes = execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes;
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * passes;
-    return c_.kernel_gap_s + seconds + (phase == Phase::weight_gradient ? 0.0 : moved / bandwidth());
+    // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
+    const double narrowed =
+        fp8 ? double(s.rows) * (phase == Phase::forward ? inner : columns) * c_.fp8_cast_bytes : 0.0;
+    return c_.kernel_gap_s + seconds +
+           (phase == Phase::weight_gradient ? 0.0 : (moved + narrowed) / bandwidth());
   }
 
   double attention_s(const OperatorShape& s, Phase phase) const {

@@ -19,6 +19,7 @@ struct CollectiveCost {
   double seconds = 0.0;
   double apart_s = 0.0;    // of them, with no compute beside
   double exposed_s = 0.0;  // that the operator takes longer for it
+  double away_s = 0.0;     // beside another micro-batch
 };
 
 /// "all-gather 32 MiB x8".
@@ -36,6 +37,14 @@ struct ComputeBeside {
 ComputeBeside price_collectives(const models::Collectives& collectives, const models::Operator& op,
                                 const Layout& layout, profiler::Phase phase, bool whole,
                                 const CostSource& source, std::vector<CollectiveCost>& costs);
+
+/// Whether tokens go to their experts and back beside another micro-batch in layers of that recompute. Those
+/// that recompute all of themselves have no pass to put beside (Megatron Core refuses both together).
+bool overlaps_exchange(const Layout& layout, Recompute recompute);
+/// Of the `exchange_s` of a piece's forward and backward, the share by which they lengthen it, where each
+/// runs beside another micro-batch's other pass.
+double exchange_exposed(double exchange_s, const PieceSeconds& piece, const Layout& layout,
+                        const CostSource& source);
 
 /// Whether a backward's collectives cost the same, weight gradients at once or apart.
 bool backward_collectives_alike(const Layout& layout);

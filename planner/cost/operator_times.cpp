@@ -37,6 +37,28 @@ OperatorTime time_of(const models::LayerProgram& program, size_t index, Piece pi
   return time;
 }
 
+// What runs beside another micro-batch is here only as far as it shows.
+void move_exchange_away(const Layout& layout, const CostSource& source, const PieceSeconds& piece,
+                        PieceTimes& times) {
+  if (!overlaps_exchange(layout, layout.recompute)) return;
+  const auto of_all = [&](auto&& visit) {
+    for (OperatorTime& op : times.operators) {
+      for (OperatorCollectives* pass : {&op.forward, &op.backward, &op.split_backward}) {
+        for (CollectiveCost& c : pass->costs) {
+          if (c.kind == CommunicationKind::expert) visit(c, pass != &op.split_backward);
+        }
+      }
+    }
+  };
+  double exchange_s = 0.0;
+  of_all([&](const CollectiveCost& c, bool once) { exchange_s += once ? c.exposed_s : 0.0; });
+  const double share = exchange_exposed(exchange_s, piece, layout, source);
+  of_all([&](CollectiveCost& c, bool) {
+    c.apart_s = c.exposed_s *= share;
+    c.away_s = c.seconds - c.exposed_s;
+  });
+}
+
 constexpr InstructionKind kPasses[] = {InstructionKind::forward, InstructionKind::backward,
                                        InstructionKind::input_gradient, InstructionKind::weight_gradient};
 
@@ -55,6 +77,7 @@ PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layo
   const std::array<PieceSeconds, 3> launching = source.launching_s(piece, program);
   for (size_t i = 0; i < program.operators.size(); ++i)
     times.operators.push_back(time_of(program, i, piece, layout, source));
+  move_exchange_away(layout, source, whole[size_t(layout.recompute)], times);
   for (const bool recomputes : {false, true}) {
     const auto r = size_t(recomputes ? layout.recompute : Recompute::none);
     PieceSeconds& rest = times.rest[size_t(recomputes)];

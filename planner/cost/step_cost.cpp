@@ -46,9 +46,18 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
       cost.input_gradient_collective.add(forward, again);
     }
   }
-  for (size_t r = 0; r < costs.size(); ++r) {
+  for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+    const auto r = size_t(recompute);
     PieceCost& cost = costs[r];
     const PieceSeconds &device = seconds[r], &host = launching[r];
+    if (overlaps_exchange(layout, recompute)) {
+      double& forward = cost.forward_collective[CommunicationKind::expert];
+      double& backward = cost.backward_collective[CommunicationKind::expert];
+      const double share = exchange_exposed(forward + backward, device, layout, source);
+      forward *= share;
+      backward *= share;
+      cost.input_gradient_collective[CommunicationKind::expert] *= share;
+    }
     cost.forward_s = std::max(device.forward_s + cost.forward_collective.total(), host.forward_s);
     cost.backward_s = std::max(device.backward_s + cost.backward_collective.total(), host.backward_s);
     cost.input_gradient_s =

@@ -103,7 +103,7 @@ class InstructionLine {
     const auto [beside_share, lost] = collectives.beside;
     double beside_s = 0.0;
     for (const CollectiveCost& c : collectives.costs) {
-      beside_s += c.seconds - c.apart_s;
+      beside_s += c.seconds - c.apart_s - c.away_s;
       if (gathers(c)) communicate(c, share, lost);
     }
     if (beside_s > 0.0) {
@@ -120,7 +120,7 @@ class InstructionLine {
     const std::vector<int32_t> before = open_;
     std::vector<int32_t> last = before;
     for (const CollectiveCost& c : collectives.costs) {
-      const double seconds = share * (c.seconds - c.apart_s);
+      const double seconds = share * (c.seconds - c.apart_s - c.away_s);
       if (seconds > 0.0)
         last = {add(task_stream(c.kind), seconds, collectives.beside.lost, label_of(c), last)};
     }

@@ -82,7 +82,14 @@ void add_attention(const ModelSpec& m, Arguments& a, std::vector<std::string>& w
     warnings.push_back("--qk-layernorm normalises single heads; the model's norms go over all of them");
 }
 
-void add_experts(const ModelSpec& m, Arguments& a, std::vector<std::string>& warnings) {
+void add_exchange(const Layout& l, Arguments& a) {
+  a.value("moe-token-dispatcher-type", l.execution.deduplicates_dispatch ? "flex" : "alltoall");
+  a.flag_if(l.execution.deduplicates_dispatch, "moe-enable-deepep");
+  a.flag_if(l.overlap_exchange, "overlap-moe-expert-parallel-comm");
+}
+
+void add_experts(const Plan& plan, Arguments& a, std::vector<std::string>& warnings) {
+  const ModelSpec& m = plan.model;
   if (!m.moe) return;
   a.value("num-experts", m.moe->experts);
   a.value("moe-router-topk", m.moe->experts_per_token);
@@ -96,7 +103,7 @@ void add_experts(const ModelSpec& m, Arguments& a, std::vector<std::string>& war
   }
   a.value("moe-router-load-balancing-type", m.moe->balance_loss > 0.0 ? "aux_loss" : "none");
   if (m.moe->balance_loss > 0.0) a.value("moe-aux-loss-coeff", m.moe->balance_loss);
-  a.value("moe-token-dispatcher-type", "alltoall");
+  add_exchange(plan.layout, a);
   a.flag("moe-grouped-gemm");
   if (m.moe->shared_gate) warnings.push_back("the gate of shared experts has no flag");
 }
@@ -119,7 +126,7 @@ void add_model(const Plan& plan, Arguments& a, std::vector<std::string>& warning
   a.flag_if(!m.tied_embeddings, "untie-embeddings-and-output-weights");
   a.value("attention-dropout", 0.0);
   a.value("hidden-dropout", 0.0);
-  add_experts(m, a, warnings);
+  add_experts(plan, a, warnings);
   if (m.next_token_layers > 0) a.value("mtp-num-layers", m.next_token_layers);
   if (m.norm_placement != NormPlacement::pre || m.parallel_residual || m.embedding_norm)
     warnings.push_back("the model's arrangement of norms and residuals has no flag: check the model");
@@ -246,6 +253,10 @@ void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings)
         "1f1b,interleaved for what it can do",
         l.schedule));
   }
+  if (l.overlap_exchange && l.pipeline > 1 && l.chunks == 1)
+    warnings.emplace_back("overlap of the exchange with experts needs virtual stages in a pipeline");
+  if (l.overlap_exchange && l.recompute == Recompute::full)
+    warnings.emplace_back("overlap of the exchange with experts does not go with full recompute");
   if (plan.cluster.mixed())
     warnings.push_back("groups of different devices: start the ranks in the order of the plan's cluster");
   if (l.ranks() % ranks_per_node(plan) != 0)

@@ -45,6 +45,11 @@ void add_model(const Plan& plan, Assignments& a, std::vector<std::string>& warni
   if (plan.model.moe) {
     a.set("model.expert_model_parallel_size", l.expert);
     a.set("model.expert_tensor_parallel_size", l.expert_split());
+    a.set("model.overlap_moe_expert_parallel_comm", l.overlap_exchange);
+    if (l.execution.deduplicates_dispatch) {
+      a.set("model.moe_token_dispatcher_type", quoted("flex"));
+      a.set("model.moe_flex_dispatcher_backend", quoted("deepep"));
+    }
   }
   const MegatronRecompute recompute = megatron_recompute(plan, warnings);
   const auto or_none = [](const std::string& text) { return text.empty() ? "None" : quoted(text); };

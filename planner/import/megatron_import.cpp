@@ -274,6 +274,8 @@ Imported import_megatron(const std::filesystem::path& file) {
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
   l.micro_batch = f.number("micro-batch-size", 1);
   l.overlap_tensor = f.has("tp-comm-overlap");
+  l.overlap_exchange = l.expert > 1 && f.has("overlap-moe-expert-parallel-comm");
+  in.deduplicates_dispatch = f.text("moe-token-dispatcher-type", "allgather") == "flex";
   if (f.has("use-tp-pp-dp-mapping")) l.order = RankOrder::data_outermost;
   l.recompute = recompute_of(f);
   l.precision = f.has("fp8-format") ? Precision::fp8

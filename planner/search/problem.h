@@ -28,7 +28,7 @@ struct SpaceBounds {
 /// What a layout's traffic may run beside. Each is used wherever it applies: in this cost model what runs
 /// beside compute never costs more than it does alone.
 struct Overlaps {
-  bool gradient_reduce = false, parameter_gather = false, tensor = false, transfer = true;
+  bool gradient_reduce = false, parameter_gather = false, tensor = false, transfer = true, exchange = false;
 };
 
 /// The features of layouts that whoever executes the plan has. All: what GPU frameworks offer together.
@@ -65,6 +65,7 @@ struct SearchProblem {
   bool overlaps_tensor(const Layout& layout) const {
     return overlaps.tensor && layout.tensor > 1 && (layout.sequence_parallel || features.overlap_all_reduce);
   }
+  bool overlaps_exchange(const Layout& layout) const { return overlaps.exchange && layout.expert > 1; }
   size_t pool_count() const { return std::max<size_t>(1, pools.size()); }
   const CostSource& source(size_t pool) const { return pools.empty() ? *cost : *pools[pool].cost; }
   int64_t limit_bytes(size_t pool) const {

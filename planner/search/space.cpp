@@ -153,6 +153,7 @@ class Enumeration {
         if (pool % (expert * split) != 0 || !allowed(bounds_.expert_tensor, split)) continue;
         layout.expert = expert;
         layout.expert_tensor = as_tensor ? 0 : split;
+        layout.overlap_exchange = problem_.overlaps_exchange(layout);
         if (!check_layout(problem_.model, layout, problem_.workload)) add_group(layout);
       }
     }

@@ -147,7 +147,9 @@ Execution execution_of(const RunRecord& run) {
   // Megatron-LM drops a tenth of the hidden units unless told otherwise (megatron/training/arguments.py).
   if (e.framework == "megatron-core" && mentions(run.framework, "CI golden values")) e.dropout = true;
   if (mentions(run.options, "dropout\":0.0") || run.model.norm == NormKind::rms_norm) e.dropout = false;
-  if (mentions(run.options, "hybridep") || mentions(run.options, "deepep")) e.deduplicates_dispatch = true;
+  if (mentions_one(run.options, {"hybridep", "deepep"}) || mentions_one(run.overlap, {"HybridEP", "DeepEP"}))
+    e.deduplicates_dispatch = true;
+  if (mentions(run.options, "full_iteration")) e.graphs = true;
   if (e.framework == "torchtitan" && loss_is_eager(run)) {
     e.loss = LossKernel::fp32;
     e.logit_copies = logit_copies_of_eager_loss(run);
@@ -192,6 +194,14 @@ int64_t shard_of(const std::string& sharding) {
 struct Overlap {
   bool reduce = false, gather = false, tensor = false, transfer = false;
 };
+
+// Flags of Megatron-LM and Megatron-Bridge, and the latter's helper that sets them
+// (src/megatron/bridge/perf_recipes/qwen/common.py).
+bool overlaps_exchange_of(const RunRecord& run) {
+  return mentions_one(run.options,
+                      {"overlap-moe-expert-parallel-comm\":true", "overlap_moe_expert_parallel_comm=True",
+                       "moe_a2a_overlap\":true", "moe_a2a_overlap\":\"True", "full_iteration_mxfp8"});
+}
 
 Overlap overlap_of(const RunRecord& run, const Execution& e) {
   if (mentions(run.notes, "no overlap") || mentions(run.sharding, "no overlap") ||
@@ -338,6 +348,7 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   l.overlap_parameter_gather = overlap.gather;
   l.overlap_tensor = overlap.tensor && l.sequence_parallel;
   l.overlap_transfer = overlap.transfer;
+  l.overlap_exchange = l.expert > 1 && overlaps_exchange_of(run);
   l.schedule = l.pipeline > 1 ? schedule_of(run) : "1f1b";
   const ScheduleEntry& entry = find_schedule(l.schedule, "layout/schedule");
   l.chunks = l.pipeline > 1 ? std::clamp<int64_t>(l.chunks, entry.min_chunks, entry.max_chunks) : 1;

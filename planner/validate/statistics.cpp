@@ -36,4 +36,17 @@ double kendall_tau(const std::vector<std::pair<double, double>>& pairs, double r
   return scale > 0.0 ? agreement / scale : 0.0;
 }
 
+double reachable_tau(const std::vector<double>& predicted, double scatter) {
+  double agreement = 0.0, pairs = 0.0, untied = 0.0;
+  for (size_t i = 0; i < predicted.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      agreement += std::erf(std::abs(std::log(predicted[i] / predicted[j])) / (2.0 * scatter));
+      pairs += 1.0;
+      untied += predicted[i] != predicted[j] ? 1.0 : 0.0;
+    }
+  }
+  const double scale = std::sqrt(pairs * untied);
+  return scale > 0.0 ? agreement / scale : 0.0;
+}
+
 }  // namespace mpt::planner

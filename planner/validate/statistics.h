@@ -22,4 +22,9 @@ ErrorSummary summarise_errors(std::vector<double> errors);
 double kendall_tau(const std::vector<std::pair<double, double>>& measured_and_predicted,
                    double resolution = 0.0);
 
+/// The tau that predictions without error would be expected to have, were each measurement off by a normally
+/// distributed share of standard deviation `scatter`: two whose logarithms lie d apart keep their order with
+/// probability (1 + erf(d / (2 scatter))) / 2.
+double reachable_tau(const std::vector<double>& predicted, double scatter);
+
 }  // namespace mpt::planner

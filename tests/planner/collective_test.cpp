@@ -51,8 +51,7 @@ TEST(Collective, CodeAndDocumentSayTheSame) {
   }
   const std::map<CollectiveKind, std::string> names{{CollectiveKind::all_reduce, "all_reduce"},
                                                     {CollectiveKind::all_gather, "all_gather"},
-                                                    {CollectiveKind::reduce_scatter, "reduce_scatter"},
-                                                    {CollectiveKind::all_to_all, "all_to_all"}};
+                                                    {CollectiveKind::reduce_scatter, "reduce_scatter"}};
   EXPECT_EQ(rows.size(), collective_algorithms().size());
   for (const CollectiveAlgorithm& algorithm : collective_algorithms()) {
     const auto row = rows.find({names.at(algorithm.kind), algorithm.name});
@@ -101,6 +100,49 @@ TEST(Collective, SmallAllReducesTakeTheTreeAndLargeOnesTheRing) {
                    12 * 1e-5 + 2.0 * 16 / 8e10);
   EXPECT_DOUBLE_EQ(collective_s(CollectiveKind::all_reduce, int64_t{1} << 32, {8, 8}, cluster),
                    14 * 1e-6 + 1.75 * 4096 * kMiB / 1e11);
+}
+
+// What leaves a node goes through each rank's own port, however many of the group are in the node.
+TEST(Collective, AnAllToAllSendsEachRanksRowsThroughItsOwnPort) {
+  const ClusterSpec cluster = two_levels();
+  const auto all_to_all = [&](GroupPlace group) {
+    return collective_s(CollectiveKind::all_to_all, 1 << 20, group, cluster);
+  };
+  EXPECT_DOUBLE_EQ(all_to_all({8, 8}), 7 * 1e-6 + 7.0 / 8 * kMiB / 1e11);
+  EXPECT_DOUBLE_EQ(all_to_all({64, 64}), 63 * 1e-5 + 7.0 / 8 * kMiB / 1e10);
+  EXPECT_DOUBLE_EQ(all_to_all({8, 64}), 7 * 1e-5 + 7.0 / 8 * kMiB / 1e10) << "one of each node";
+  EXPECT_DOUBLE_EQ(all_to_all({16, 16}), 15 * 1e-5 + 0.5 * kMiB / 1e10) << "half stays in the node";
+  EXPECT_DOUBLE_EQ(all_to_all({1, 1}), 0.0);
+  ClusterSpec two_rails = cluster;
+  two_rails.levels[1].rails = 2;
+  EXPECT_DOUBLE_EQ(collective_s(CollectiveKind::all_to_all, 1 << 20, {16, 16}, two_rails),
+                   15 * 1e-5 + 0.5 * kMiB / (2 * 1e10 / 8));
+}
+
+// All ways in which the copies of a row can fall on four ranks, two in each of two nodes.
+TEST(Collective, CopiesOfARowReachEachNodeAndRankOnce) {
+  ClusterSpec cluster = two_levels();
+  cluster.devices = 4;
+  cluster.levels = {{"inner", 2, 0.0, 1.0}, {"outer", 4, 0.0, 1e-3}};
+  for (const int copies : {1, 2, 3, 5}) {
+    double other_nodes = 0.0, other_ranks = 0.0, ways = std::pow(4.0, copies);
+    for (int way = 0; way < int(ways); ++way) {
+      std::set<int> ranks, nodes;
+      for (int copy = 0, rest = way; copy < copies; ++copy, rest /= 4) {
+        ranks.insert(rest % 4);
+        nodes.insert(rest % 4 / 2);
+      }
+      other_ranks += double(ranks.size() - ranks.count(0));
+      other_nodes += double(nodes.size() - nodes.count(0));
+    }
+    const double bytes = 1000.0 * copies;  // 1000 of each copy
+    EXPECT_NEAR(exchange_s(int64_t(bytes), copies, {4, 4}, cluster), 1000.0 * other_nodes / ways / 1e-3,
+                1e-6);
+    EXPECT_NEAR(exchange_s(int64_t(bytes), copies, {2, 2}, cluster), bytes * sent_once_share(2, copies) / 2.0,
+                1e-6)
+        << "in a node of two, as a plain exchange of what is left";
+    EXPECT_NEAR(sent_once_share(4, copies) * 0.75 * copies, other_ranks / ways, 1e-12);
+  }
 }
 
 // Rank after rank, those of a node in a row: 7 links between 8 nodes and 56 inside them.

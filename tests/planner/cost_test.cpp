@@ -241,6 +241,36 @@ TEST(StepCost, SumsBesideTheWeightGradientShowWhatItsProductDoesNotHide) {
   }
 }
 
+// A layer's tokens travel beside another micro-batch's pass, unless the layer computes all of itself again.
+TEST(StepCost, AnOverlappedExchangeShowsWhatTheWholeLayerDoesNotHide) {
+  ModelSpec model = test::little_gpt(1);
+  model.moe = MixtureOfExperts{};
+  model.moe->experts = 8;
+  model.moe->experts_per_token = 2;
+  model.moe->expert_ffn_hidden = 64;
+  Layout layout;
+  layout.layers_per_stage = {1};
+  layout.data = layout.expert = 4;
+  StageKind one;
+  for (const double bytes_per_s : {1e6, 1e8, 1e10}) {
+    const PlainCost source(bytes_per_s);
+    const auto price = [&](bool overlaps, Recompute recompute) {
+      layout.overlap_exchange = overlaps;
+      models::PiecePrograms programs(model, layout, 16);
+      one.layers = one.recomputed = programs.kinds()->all();
+      return PieceCosts(programs, source).stage(one, recompute);
+    };
+    const PieceCost blocking = price(false, Recompute::none), overlapped = price(true, Recompute::none);
+    const double exchange_s = blocking.forward_collective.total() + blocking.backward_collective.total();
+    const double compute_s = blocking.forward_s + blocking.backward_s - exchange_s;
+    EXPECT_NEAR(overlapped.forward_collective.total() + overlapped.backward_collective.total(),
+                exposed_s(exchange_s, compute_s), 1e-9 * exchange_s);
+    EXPECT_LT(overlapped.forward_s, blocking.forward_s);
+    EXPECT_LT(overlapped.input_gradient_s, blocking.input_gradient_s);
+    EXPECT_EQ(price(true, Recompute::full).backward_s, price(false, Recompute::full).backward_s);
+  }
+}
+
 // Each operator priced once gives what every pass by itself gives.
 TEST(RooflineCost, PassesTogetherAreThePassesByThemselves) {
   const Fixture f;

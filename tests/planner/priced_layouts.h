@@ -61,6 +61,9 @@ inline std::deque<Priced> priced_layouts() {
   experts.data = experts.expert = 4;
   experts.expert_tensor = 1;
   priced.emplace_back("deepseek-v2", "dgx-h100:1", experts);
+  experts.recompute = Recompute::none;
+  experts.overlap_exchange = true;
+  priced.emplace_back("deepseek-v2", "dgx-h100:1", experts);
   return priced;
 }
 

@@ -33,6 +33,15 @@ TEST(Statistics, KendallTauByHand) {
   EXPECT_EQ(kendall_tau({{1, 20}, {1.01, 10}, {3, 30}}, 0.02), 1.0);
 }
 
+// Two predictions a standard deviation of their difference apart keep their order with probability 0.84.
+TEST(Statistics, ReachableTauIsWhatScatterLeavesOfAnOrder) {
+  const double scatter = 0.02, apart = std::exp(std::sqrt(2.0) * scatter);
+  EXPECT_NEAR(reachable_tau({1.0, apart}, scatter), 2 * 0.841345 - 1, 1e-5);
+  EXPECT_NEAR(reachable_tau({1.0, 2.0, 4.0}, scatter), 1.0, 1e-9);
+  EXPECT_NEAR(reachable_tau({1.0, 1.0, 4.0}, scatter), 2.0 / std::sqrt(6.0), 1e-9) << "as tau-b counts ties";
+  EXPECT_EQ(reachable_tau({1.0, 1.0}, scatter), 0.0);
+}
+
 // A run of Table 5 of arXiv:2205.05198, in the form of docs/validation.md.
 Json record() {
   return parse_json(R"({
