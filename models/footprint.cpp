@@ -324,9 +324,12 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   footprint.forward_workspace_bytes = forward_peak(pieces) - footprint.saved_bytes + stays;
   footprint.backward_workspace_bytes =
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
-  // Another micro-batch's forward runs beside, whose tensors are there before this one's are gone.
-  if (layout.overlap_exchange) footprint.backward_workspace_bytes += footprint.saved_bytes;
   set_split_workspaces(layout, pieces, content, footprint);
+  // Another micro-batch's forward runs beside, whose tensors are there before this one's are gone.
+  if (layout.overlap_exchange) {
+    footprint.backward_workspace_bytes += footprint.saved_bytes;
+    footprint.input_gradient_workspace_bytes += footprint.saved_bytes;
+  }
   if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {
     const int64_t rows = (model_.vocab + layout.tensor - 1) / layout.tensor;
     footprint.tied_embedding_bytes = rows * model_.hidden * 4;  // gradients are fp32 in every precision

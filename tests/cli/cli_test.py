@@ -283,6 +283,8 @@ def plan_commands(folder, base, profile):
     for option, value in (("--sp", "maybe"), ("--zero", "4"), ("--cp", "0"), ("--ep", "x"), ("--order", "inside"), ("--overlap", "dinner"),
                           ("--offload", "1"), ("--time-limit", "-1"), ("--cp-method", "rings"), ("--etp", "-2")):
         expect(f"plan, {option} {value}", run("mpt-plan", *eight, option, value), 2, option)
+    expect("plan, an exchange that mpt-run does not overlap", run("mpt-plan", *eight, "--framework", "mpt", "--overlap", "exchange"), 2,
+           "--overlap", "--framework mpt", "name another framework")
     expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "none divides")
     expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2), 0,
            "tp2", "cp2", "zero1", "zb-")

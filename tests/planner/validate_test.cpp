@@ -151,6 +151,31 @@ TEST(RunRecord, RecomputeThatWasNotPublishedIsTheLeastThatFits) {
   EXPECT_LT(p.step_s, predicted(full).step_s);
 }
 
+TEST(PredictRun, RecipesSayWhatRunsBesideTheExchangeWithExperts) {
+  Json json = fully_sharded("h100-sxm-80gb");
+  json["model"]["moe"] = {{"experts", 8}, {"topk", 2}, {"expert_ffn", 4096}};
+  json["model"]["layers"] = 8;
+  json["layout"]["ep"] = 8;
+  json["layout"]["recompute"] = "none";
+  const auto with = [&](const char* field, Json value) {
+    return predicted(with_field(json, "/recipe", {{field, std::move(value)}}));
+  };
+  const RunPrediction alone = with("moe_a2a_overlap", false);
+  EXPECT_FALSE(alone.layout.overlap_exchange);
+  for (const auto& [field, value] : {std::pair<const char*, Json>{"moe_a2a_overlap", true},
+                                     {"model.moe_a2a_overlap", "True"},
+                                     {"comm_overlap", "overlap_moe_expert_parallel_comm=True,"},
+                                     {"helpers", {"_enable_hybridep_full_iteration_mxfp8"}}}) {
+    const RunPrediction beside = with(field, value);
+    EXPECT_TRUE(beside.layout.overlap_exchange) << field;
+    EXPECT_LT(beside.step_s, alone.step_s) << field;
+  }
+  EXPECT_TRUE(with("cuda_graph_impl", "full_iteration").layout.execution.graphs);
+  const RunPrediction once = predicted(with_field(json, "/layout/overlap", "DeepEP dispatcher"));
+  EXPECT_TRUE(once.layout.execution.deduplicates_dispatch);
+  EXPECT_LT(once.step_s, alone.step_s);
+}
+
 TEST(PredictRun, ActivationsWaitInTheHostsMemory) {
   const Json none = with_field(fully_sharded("gb300"), "/layout/recompute", "none");
   const auto offloading = [&](int64_t layers) {

@@ -45,6 +45,8 @@ void RandomProblem::limit_space() {
   problem.cluster.device.host_bandwidth_bytes_per_s = 1e9;
   problem.execution.keeps_gathered_in_pipeline = random() % 4 == 0;
   problem.execution.sums_shares_in_backward = random() % 4 == 0;
+  problem.execution.deduplicates_dispatch = random() % 2 == 0;
+  problem.overlaps.exchange = random() % 2 == 0;
 }
 
 }  // namespace mpt::test
