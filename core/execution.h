@@ -51,7 +51,8 @@ struct Execution {
   double expert_load = 1.0;
   // A token that goes to several experts of one device is sent there once.
   bool deduplicates_dispatch = false;
-  bool graphs = false;  // kernels are launched by the device from a graph
+  bool fuses_experts = false;  // what experts multiply is narrowed to fp8 within their products
+  bool graphs = false;         // kernels are launched by the device from a graph
   // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator
   // that keeps something for backward.
   bool recomputes_whole_layer = false;
@@ -131,6 +132,8 @@ struct Execution {
             optional_field(between(1.0, 1e4)));
     v.field("deduplicates_dispatch", &T::deduplicates_dispatch,
             "tokens go once to a device that holds several experts", optional_field());
+    v.field("fuses_experts", &T::fuses_experts, "experts' products narrow their inputs to fp8 themselves",
+            optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
     v.field("recomputes_whole_layer", &T::recomputes_whole_layer,
             "full recompute runs the last projection again", optional_field());

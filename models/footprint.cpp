@@ -325,10 +325,15 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   footprint.backward_workspace_bytes =
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
   set_split_workspaces(layout, pieces, content, footprint);
-  // Another micro-batch's forward runs beside, whose tensors are there before this one's are gone.
+  // Another micro-batch's forward runs beside, a layer for each that goes backward: it has one more at work.
   if (layout.overlap_exchange) {
-    footprint.backward_workspace_bytes += footprint.saved_bytes;
-    footprint.input_gradient_workspace_bytes += footprint.saved_bytes;
+    int64_t layer = 0;
+    for (const Held& h : pieces) {
+      if (h.piece == &dense_ || h.piece == &experts_)
+        layer = std::max(layer, h.piece->computed + h.piece->forward_workspace);
+    }
+    footprint.backward_workspace_bytes += layer;
+    footprint.input_gradient_workspace_bytes += layer;
   }
   if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {
     const int64_t rows = (model_.vocab + layout.tensor - 1) / layout.tensor;

@@ -335,7 +335,9 @@ class KernelCost final : public CostSource {
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * passes;
     // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
     const double narrowed =
-        fp8 ? double(s.rows) * (phase == Phase::forward ? inner : columns) * c_.fp8_cast_bytes : 0.0;
+        fp8 && !execution_.fuses_experts
+            ? double(s.rows) * (phase == Phase::forward ? inner : columns) * c_.fp8_cast_bytes
+            : 0.0;
     return c_.kernel_gap_s + seconds +
            (phase == Phase::weight_gradient ? 0.0 : (moved + narrowed) / bandwidth());
   }

@@ -149,7 +149,9 @@ Execution execution_of(const RunRecord& run) {
   if (mentions(run.options, "dropout\":0.0") || run.model.norm == NormKind::rms_norm) e.dropout = false;
   if (mentions_one(run.options, {"hybridep", "deepep"}) || mentions_one(run.overlap, {"HybridEP", "DeepEP"}))
     e.deduplicates_dispatch = true;
-  if (mentions(run.options, "full_iteration")) e.graphs = true;
+  // With them came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP beside
+  // use_transformer_engine_op_fuser in the same recipes).
+  if (mentions(run.options, "full_iteration")) e.graphs = e.fuses_experts = true;
   if (e.framework == "torchtitan" && loss_is_eager(run)) {
     e.loss = LossKernel::fp32;
     e.logit_copies = logit_copies_of_eager_loss(run);

@@ -425,6 +425,8 @@ def wrong_run(folder, text, plan):
     refused("not a plan", write(f"{folder}/list.json", "[1, 2]"), "a plan written by mpt-plan")
     refused("wrong type", edited("type", lambda p: p["layout"].update(tensor="one")), "/layout/tensor", "a number")
     refused("unknown schedule", edited("schedule", lambda p: p["layout"].update(schedule="1f1B")), 'did you mean "1f1b"?')
+    refused("an exchange that runs beside", edited("exchange", lambda p: p["layout"].update(overlap_exchange=True)),
+            "/layout/overlap_exchange", "--framework mpt")
     refused("layout that does not divide", edited("divide", lambda p: p["layout"].update(tensor=3)), "does not divide by tensor 3")
     refused("edited schedule", edited("rows", lambda p: p["schedule"]["rows"].update({"0": "F0"})), "/schedule", "needs one F")
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")

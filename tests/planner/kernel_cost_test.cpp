@@ -229,6 +229,10 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
   EXPECT_NEAR(source->operator_s(narrow, Phase::forward) - free_casts->operator_s(narrow, Phase::forward),
               casts_s, 1e-9);
   EXPECT_LT(source->operator_s(narrow, Phase::forward), source->operator_s(experts, Phase::forward));
+  Execution one_kernel;
+  one_kernel.fuses_experts = true;
+  EXPECT_EQ(cost(one_kernel)->operator_s(narrow, Phase::forward),
+            free_casts->operator_s(narrow, Phase::forward));
   // Copies that are sent in the experts' order save passes over memory, and nothing else.
   Execution fused;
   fused.deduplicates_dispatch = true;
