@@ -212,6 +212,10 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
          "Copies of tokens that the fullest rank of spread experts gets, over an even share: its memory "
          "and time count (default: 1, mpt-run measures it)")
       ->check(CLI::Range(1.0, 1e4));
+  app.add_option("--dispatch", o.dispatch,
+                 "How tokens go to several experts of one rank or node: each copy, or once, as DeepEP and "
+                 "HybridEP send them (default: each)")
+      ->check(CLI::IsMember({"each", "once"}));
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,
@@ -358,6 +362,11 @@ Execution framework_of(const PlanOptions& o, const Plan* base, bool cpu) {
 Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
   Execution execution = framework_of(o, base, cpu);
   if (o.expert_load > 0.0) execution.expert_load = o.expert_load;
+  if (!o.dispatch.empty()) execution.deduplicates_dispatch = o.dispatch == "once";
+  if (execution.deduplicates_dispatch && execution.framework == Execution{}.framework) {
+    throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
+                            "name another framework, or leave it out"});
+  }
   return execution;
 }
 

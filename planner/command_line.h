@@ -43,6 +43,7 @@ struct PlanOptions {
   int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
   int threads = 0;           // 0: one per core, at most 8
   double expert_load = 0.0;  // 0: as the plan or the framework has it
+  std::string dispatch;      // the same: empty
   double time_limit_s = 120.0;
   bool pareto = false, operators = false, streams = false;
   std::vector<std::string> overlaps;

@@ -88,8 +88,7 @@ std::string signed_percent(const std::optional<double>& x) {
 // Equal layouts that a source measured twice differ by 2.4 % on average (23 layouts of
 // reports/validation/published_runs.json).
 constexpr double kRepeatability = 0.02;
-// The standard deviation of one measurement, of which that is the mean difference of two: 2.4 % x sqrt(pi)
-// / 2.
+// The standard deviation of one measurement: sqrt(pi) / 2 times that mean difference of two.
 constexpr double kScatter = 0.0213;
 
 // Runs of one model on one GPU, ten and more: whether the planner would put them in the measured order.

@@ -40,7 +40,6 @@ OperatorTime time_of(const models::LayerProgram& program, size_t index, Piece pi
 // What runs beside another micro-batch is here only as far as it shows.
 void move_exchange_away(const Layout& layout, const CostSource& source, const PieceSeconds& piece,
                         PieceTimes& times) {
-  if (!overlaps_exchange(layout, layout.recompute)) return;
   const auto of_all = [&](auto&& visit) {
     for (OperatorTime& op : times.operators) {
       for (OperatorCollectives* pass : {&op.forward, &op.backward, &op.split_backward}) {
@@ -77,7 +76,9 @@ PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layo
   const std::array<PieceSeconds, 3> launching = source.launching_s(piece, program);
   for (size_t i = 0; i < program.operators.size(); ++i)
     times.operators.push_back(time_of(program, i, piece, layout, source));
-  move_exchange_away(layout, source, whole[size_t(layout.recompute)], times);
+  // Pieces that are no layers recompute nothing.
+  const Recompute again = piece == Piece::layer ? layout.recompute : Recompute::none;
+  if (overlaps_exchange(layout, again)) move_exchange_away(layout, source, whole[size_t(again)], times);
   for (const bool recomputes : {false, true}) {
     const auto r = size_t(recomputes ? layout.recompute : Recompute::none);
     PieceSeconds& rest = times.rest[size_t(recomputes)];

@@ -280,11 +280,13 @@ def plan_commands(folder, base, profile):
            "15T tokens take", "device-hours", "at 2.5 a device-hour")
     expect("plan, tokens that are none", run("mpt-plan", *eight, "--tokens", "many"), 2, "--tokens", "15T")
     expect("plan, time limit", run("mpt-plan", *eight, "--time-limit", 60), 0, "the optimum of this cost model")
-    for option, value in (("--sp", "maybe"), ("--zero", "4"), ("--cp", "0"), ("--ep", "x"), ("--order", "inside"), ("--overlap", "dinner"),
+    for option, value in (("--sp", "maybe"), ("--zero", "4"), ("--cp", "0"), ("--ep", "x"), ("--order", "inside"), ("--overlap", "dinner"), ("--dispatch", "twice"),
                           ("--offload", "1"), ("--time-limit", "-1"), ("--cp-method", "rings"), ("--etp", "-2")):
         expect(f"plan, {option} {value}", run("mpt-plan", *eight, option, value), 2, option)
     expect("plan, an exchange that mpt-run does not overlap", run("mpt-plan", *eight, "--framework", "mpt", "--overlap", "exchange"), 2,
            "--overlap", "--framework mpt", "name another framework")
+    expect("plan, copies that mpt-run does not merge", run("mpt-plan", *eight, "--framework", "mpt", "--dispatch", "once"), 2,
+           "--dispatch", "--framework mpt")
     expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "none divides")
     expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2), 0,
            "tp2", "cp2", "zero1", "zb-")

@@ -34,7 +34,7 @@ PLANS = {
                  "--schedule", "interleaved", "--recompute", "none,selective", "--overlap", "gradient-reduce,parameter-gather,transfer,exchange"],
                 ["MoE(ep_size)"]),
     "exchange": (["--model", "mixtral-8x7b", "--cluster", "dgx-h100:4", "--global-batch", 64, "--ep", 8, "--pp", 2, "--schedule", "1f1b",
-                  "--recompute", "full", "--overlap", "transfer,exchange"],
+                  "--recompute", "full", "--overlap", "transfer,exchange", "--dispatch", "once"],
                  ["exchange with experts needs virtual stages", "does not go with full recompute"]),
     "latent": (["--model", "deepseek-v2", "--cluster", "dgx-h100:16", "--global-batch", 128, "--seq", 4096, "--ep", 8, "--pp", 4, "--tp", 1,
                 "--schedule", "1f1b"], []),
@@ -186,6 +186,8 @@ def check_round_trip(name, folder, plan_file, plan, cluster):
     if code != 0:
         return
     again = json.load(open(back))
+    once = [p["layout"]["execution"].get("deduplicates_dispatch") for p in (plan, again)]
+    check(f"{name}, the same dispatch", once[0] == once[1], once)
     differ = {k for k in plan["layout"] if plan["layout"][k] != again["layout"].get(k)}
     check(f"{name}, the same layout", differ <= {"execution", "schedule", "chunks", "layers_per_stage", "recomputed_layers"} or not differ, differ)
     if plan["layout"]["schedule"] in ("1f1b", "interleaved"):
