@@ -88,7 +88,19 @@ class InstructionLine {
     return program_.add(task, std::span(&lane, 1), waits);
   }
   void compute(double seconds, const Name& name) {
-    if (seconds > 0.0) open_ = {add(int(Stream::compute), seconds, 0.0, label_of(name), open_)};
+    if (seconds <= 0.0) return;
+    if (follows_compute()) {
+      program_.tasks.back().seconds += seconds;
+    } else {
+      open_ = {add(int(Stream::compute), seconds, 0.0, label_of(name), open_)};
+    }
+  }
+  // Whether the next task would but lengthen the one before, which nothing else waits for and nobody asks
+  // the name of.
+  bool follows_compute() const {
+    const auto last = int32_t(program_.tasks.size()) - 1;
+    return !named_ && open_.size() == 1 && open_.front() == last &&
+           program_.lanes(size_t(last)).front().stream == int(Stream::compute);
   }
   void communicate(const CollectiveCost& c, double share, double lost) {
     const double seconds = share * c.apart_s;

@@ -134,6 +134,7 @@ class StreamSimulation {
       for (size_t k = 0; k < rates.size(); ++k) rank.running[k].left_s -= (now_s_ - rank.at_s) * rates[k];
     }
     rank.at_s = now_s_;
+    if (!rank.changed) changed_.push_back(int32_t(&rank - ranks_.data()));
     rank.changed = true;
   }
 
@@ -182,9 +183,8 @@ class StreamSimulation {
   }
 
   void foresee_ends() {
-    for (size_t r = 0; r < ranks_.size(); ++r) {
-      Rank& rank = ranks_[r];
-      if (!rank.changed) continue;
+    for (const int32_t r : changed_) {
+      Rank& rank = ranks_[size_t(r)];
       rank.changed = false;
       ++rank.version;
       rank.next.clear();
@@ -199,8 +199,9 @@ class StreamSimulation {
         if (needed_s(running) <= next_s * (1.0 + 1e-12)) rank.next.push_back(running.task);
       }
       std::sort(rank.next.begin(), rank.next.end());
-      events_.push({now_s_ + next_s, int(r), rank.version, -1});
+      events_.push({now_s_ + next_s, r, rank.version, -1});
     }
+    changed_.clear();
   }
 
   const StreamProgram& program_;
@@ -209,6 +210,7 @@ class StreamSimulation {
   std::vector<int32_t> waiting_, followers_, first_follower_;
   std::vector<Span> spans_;
   std::vector<Rank> ranks_;
+  std::vector<int32_t> changed_;  // ranks that started or ended something since their next end was foreseen
   std::vector<double> rates_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double now_s_ = 0.0, contention_rate_ = 1.0;
