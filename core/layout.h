@@ -87,6 +87,11 @@ struct Layout {
   bool reduces_in_backward() const {
     return overlap_gradient_reduce && (zero_of_micro_batch() < 2 || execution.sums_shares_in_backward);
   }
+  /// Whether tokens go to their experts and back beside another micro-batch in layers of that recompute.
+  /// Those that recompute all of themselves have no pass to put beside (Megatron Core refuses both together).
+  bool overlaps_exchange(Recompute of_layer) const {
+    return overlap_exchange && expert > 1 && of_layer != Recompute::full;
+  }
   /// Weights change on their owners only and are gathered once for a step.
   bool gathers_after_step() const { return zero_of_micro_batch() == 1 || zero_of_micro_batch() == 2; }
   /// Ranks that hold the same experts.

@@ -326,11 +326,12 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
   set_split_workspaces(layout, pieces, content, footprint);
   // Another micro-batch's forward runs beside, a layer for each that goes backward: it has one more at work.
-  if (layout.overlap_exchange) {
+  const auto is_layer = [&](const Held& h) { return h.piece == &dense_ || h.piece == &experts_; };
+  if (std::any_of(pieces.begin(), pieces.end(),
+                  [&](const Held& h) { return is_layer(h) && layout.overlaps_exchange(h.recompute); })) {
     int64_t layer = 0;
     for (const Held& h : pieces) {
-      if (h.piece == &dense_ || h.piece == &experts_)
-        layer = std::max(layer, h.piece->computed + h.piece->forward_workspace);
+      if (is_layer(h)) layer = std::max(layer, h.piece->computed + h.piece->forward_workspace);
     }
     footprint.backward_workspace_bytes += layer;
     footprint.input_gradient_workspace_bytes += layer;

@@ -62,6 +62,18 @@ std::vector<bool> switches(const std::vector<std::string>& words, const char* op
   return values;
 }
 
+constexpr std::pair<const char*, bool Overlaps::*> kOverlapNames[] = {
+    {"gradient-reduce", &Overlaps::gradient_reduce},
+    {"parameter-gather", &Overlaps::parameter_gather},
+    {"tensor", &Overlaps::tensor},
+    {"transfer", &Overlaps::transfer},
+    {"exchange", &Overlaps::exchange}};
+std::string overlap_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : kOverlapNames) names.emplace_back(name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 // What runs beside compute unless named: all but tensor-parallel collectives and the exchange with experts,
 // which frameworks overlap where they are told to.
 // Within one node this project's runtime overlaps transfers alone: there its ranks share cores, or links that
@@ -70,28 +82,26 @@ Overlaps overlaps_of(const PlanOptions& o, const ClusterSpec& cluster, bool own_
   const bool one_node = cluster.devices <= cluster.devices_per_node;
   if (o.overlaps.empty()) return own_runtime && one_node ? Overlaps{} : Overlaps{true, true, false, true};
   Overlaps overlaps{false, false, false, false};
-  const std::pair<const char*, bool*> table[] = {{"gradient-reduce", &overlaps.gradient_reduce},
-                                                 {"parameter-gather", &overlaps.parameter_gather},
-                                                 {"tensor", &overlaps.tensor},
-                                                 {"transfer", &overlaps.transfer},
-                                                 {"exchange", &overlaps.exchange}};
   for (const std::string& word : o.overlaps) {
     bool known = word == "none" && o.overlaps.size() == 1;
-    for (const auto& [name, value] : table) {
+    for (const auto& [name, value] : kOverlapNames) {
       if (word != name) continue;
-      *value = known = true;
+      overlaps.*value = known = true;
     }
-    if (!known) {
+    if (!known)
       throw UserError(
-          Problem{"--overlap", "\"" + word.substr(0, 40) + "\"",
-                  "none, or some of gradient-reduce, parameter-gather, tensor, transfer, exchange", ""});
-    }
-  }
-  if (overlaps.exchange && own_runtime) {
-    throw UserError(Problem{"--overlap", "exchange with --framework mpt", "what mpt-run overlaps",
-                            "name another framework, or leave exchange out"});
+          Problem{"--overlap", "\"" + word.substr(0, 40) + "\"", "none, or some of " + overlap_names(), ""});
   }
   return overlaps;
+}
+
+// Where overlaps may also come from a plan that another framework was to run.
+void check_overlaps(const PlanOptions& o, const Overlaps& overlaps, bool own_runtime) {
+  if (!overlaps.exchange || !own_runtime) return;
+  throw UserError(Problem{o.overlaps.empty() ? "the plan's /layout/overlap_exchange" : "--overlap",
+                          "exchange with --framework mpt",
+                          "none of it: ranks of mpt-run wait for their tokens",
+                          "name another framework, or other overlaps in --overlap"});
 }
 
 void check_precision(Precision precision, const ClusterSpec& cluster) {
@@ -219,9 +229,9 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,
-         "What runs beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, "
-         "exchange of tokens with experts (default: all but tensor and exchange; transfer on one node with "
-         "--framework mpt)")
+         "What runs beside compute: none, or some of " + overlap_names() +
+             " of tokens with experts (default: all but tensor and exchange; transfer on one node with "
+             "--framework mpt)")
       ->delimiter(',');
 }
 
@@ -400,10 +410,10 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   problem.precision = o.precision.empty() ? usual : names<Precision>({o.precision}, "--precision").front();
   check_precision(problem.precision, problem.cluster);
   problem.execution = execution_of(o, base, cpu);
-  problem.overlaps =
-      base != nullptr && o.overlaps.empty()
-          ? overlaps_of(base->layout)
-          : overlaps_of(o, problem.cluster, is_for_this_runtime(problem.cluster, problem.execution));
+  const bool own_runtime = is_for_this_runtime(problem.cluster, problem.execution);
+  problem.overlaps = base != nullptr && o.overlaps.empty() ? overlaps_of(base->layout)
+                                                           : overlaps_of(o, problem.cluster, own_runtime);
+  check_overlaps(o, problem.overlaps, own_runtime);
   problem.features = features_of(problem.cluster, problem.execution, problem.bounds);
   problem.time_limit_s = o.time_limit_s;
   problem.threads = o.threads > 0 ? o.threads : default_threads();

@@ -32,6 +32,7 @@ struct ValidateOptions {
 
 struct Checked {
   RunRecord run;
+  std::string conditions;  // all of the record but its name, its source and what was measured
   std::optional<RunPrediction> prediction;
   std::string skipped;  // why there is none
 
@@ -54,6 +55,9 @@ Checked check(const Json& json, size_t index, const Calibration& calibration, bo
     checked.run.id = where;
   try {
     checked.run = read_run_record(json, where);
+    Json conditions = json;
+    for (const char* other : {"id", "source", "measured", "notes"}) conditions.erase(other);
+    checked.conditions = conditions.dump();
     checked.prediction = predict_run(checked.run, calibration, streams);
   } catch (const std::exception& error) {
     // One record that this program cannot handle must not cost the others.
@@ -85,19 +89,26 @@ std::string signed_percent(const std::optional<double>& x) {
   return x ? fmt::format("{:+.1f} %", 100.0 * *x) : "-";
 }
 
-// Equal layouts that a source measured twice differ by 2.4 % on average (23 layouts of
-// reports/validation/published_runs.json).
-constexpr double kRepeatability = 0.02;
-// The standard deviation of one measurement: sqrt(pi) / 2 times that mean difference of two.
-constexpr double kScatter = 0.0213;
+// Step times closer than this are alike: about what equal runs differ by.
+constexpr double kAlike = 0.02;
+
+Repetition repetition_of(const std::vector<Checked>& all) {
+  std::map<std::string, std::vector<double>> measured;
+  for (const Checked& c : all) {
+    if (c.run.measured_s) measured[c.conditions].push_back(*c.run.measured_s);
+  }
+  std::vector<std::vector<double>> values;
+  for (auto& [conditions, seconds] : measured) values.push_back(std::move(seconds));
+  return planner::repetition_of(values);
+}
 
 // Runs of one model on one GPU, ten and more: whether the planner would put them in the measured order.
 struct RankCorrelation {
   std::string name;
   int runs = 0;
   double of_step_times = 0.0, of_device_seconds_per_token = 0.0;
-  double apart = 0.0;      // of step times further apart than a repetition
-  double reachable = 0.0;  // of step times, by predictions without error
+  double apart = 0.0;               // of step times that are not alike
+  std::optional<double> reachable;  // of step times, by predictions without error; where runs were repeated
 };
 std::vector<RankCorrelation> rank_correlations(const std::vector<Checked>& all) {
   struct Pairs {
@@ -113,13 +124,15 @@ std::vector<RankCorrelation> rank_correlations(const std::vector<Checked>& all) 
     pairs.steps.emplace_back(*c.run.measured_s, c.prediction->step_s);
     pairs.per_token.emplace_back(*c.run.measured_s / work, c.prediction->step_s / work);
   }
+  const Repetition repetition = repetition_of(all);
   std::vector<RankCorrelation> out;
   for (const auto& [name, pairs] : groups) {
     if (pairs.steps.size() < 10) continue;
     std::vector<double> predicted;
     for (const auto& [measured_s, predicted_s] : pairs.steps) predicted.push_back(predicted_s);
     out.push_back({name, int(pairs.steps.size()), kendall_tau(pairs.steps), kendall_tau(pairs.per_token),
-                   kendall_tau(pairs.steps, kRepeatability), reachable_tau(predicted, kScatter)});
+                   kendall_tau(pairs.steps, kAlike), std::nullopt});
+    if (repetition.repeated > 0) out.back().reachable = reachable_tau(predicted, repetition.scatter());
   }
   return out;
 }
@@ -198,7 +211,7 @@ reports::Table order_table(const std::vector<Checked>& all) {
   for (const RankCorrelation& r : rank_correlations(all)) {
     order.add_row({r.name, std::to_string(r.runs), fmt::format("{:.2f}", r.of_step_times),
                    fmt::format("{:.2f}", r.of_device_seconds_per_token), fmt::format("{:.2f}", r.apart),
-                   fmt::format("{:.2f}", r.reachable)});
+                   r.reachable ? fmt::format("{:.2f}", *r.reachable) : "-"});
   }
   return order;
 }
@@ -280,8 +293,11 @@ Json report_json(const std::vector<Checked>& all) {
                                            {"kendall_tau", r.of_step_times},
                                            {"kendall_tau_per_token", r.of_device_seconds_per_token},
                                            {"kendall_tau_apart", r.apart},
-                                           {"kendall_tau_reachable", r.reachable}});
+                                           {"kendall_tau_reachable", nullptr}});
+    if (r.reachable) summary["rank_correlation"].back()["kendall_tau_reachable"] = *r.reachable;
   }
+  const Repetition repetition = repetition_of(all);
+  summary["repeated"] = {{"runs", repetition.repeated}, {"difference", repetition.difference}};
   return {{"runs", runs}, {"summary", summary}};
 }
 

@@ -63,8 +63,8 @@ struct Calibration {
   double blackwell_grouped_fp8_speedup = 2.0;
   // The fullest expert's share against the mean one: what routing leaves of balance.
   double expert_imbalance = 1.11;
-  // All-to-all between nodes, of the same rate: 43 to 51 of 50 GB/s with kernels made for it (DeepEP's
-  // README, 16 to 64 ranks on H800), less with NCCL's messages to every rank.
+  // All-to-all between nodes, of the same rate: 43 to 47 of 50 GB/s with kernels made for it (DeepEP's
+  // README, 16 and 32 ranks on H800), less with NCCL's messages to every rank.
   double network_all_to_all_rate = 0.9;
   // fp8: casts of inputs and gradients, row- and column-wise, as bytes per element of each product's input.
   double fp8_cast_bytes = 6.0;

@@ -78,7 +78,7 @@ PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layo
     times.operators.push_back(time_of(program, i, piece, layout, source));
   // Pieces that are no layers recompute nothing.
   const Recompute again = piece == Piece::layer ? layout.recompute : Recompute::none;
-  if (overlaps_exchange(layout, again)) move_exchange_away(layout, source, whole[size_t(again)], times);
+  if (layout.overlaps_exchange(again)) move_exchange_away(layout, source, whole[size_t(again)], times);
   for (const bool recomputes : {false, true}) {
     const auto r = size_t(recomputes ? layout.recompute : Recompute::none);
     PieceSeconds& rest = times.rest[size_t(recomputes)];

@@ -50,7 +50,7 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
     const auto r = size_t(recompute);
     PieceCost& cost = costs[r];
     const PieceSeconds &device = seconds[r], &host = launching[r];
-    if (overlaps_exchange(layout, recompute)) {
+    if (layout.overlaps_exchange(recompute)) {
       double& forward = cost.forward_collective[CommunicationKind::expert];
       double& backward = cost.backward_collective[CommunicationKind::expert];
       const double share = exchange_exposed(forward + backward, device, layout, source);

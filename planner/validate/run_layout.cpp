@@ -194,16 +194,8 @@ int64_t shard_of(const std::string& sharding) {
 }
 
 struct Overlap {
-  bool reduce = false, gather = false, tensor = false, transfer = false;
+  bool reduce = false, gather = false, tensor = false, transfer = false, exchange = false;
 };
-
-// Flags of Megatron-LM and Megatron-Bridge, and the latter's helper that sets them
-// (src/megatron/bridge/perf_recipes/qwen/common.py).
-bool overlaps_exchange_of(const RunRecord& run) {
-  return mentions_one(run.options,
-                      {"overlap-moe-expert-parallel-comm\":true", "overlap_moe_expert_parallel_comm=True",
-                       "moe_a2a_overlap\":true", "moe_a2a_overlap\":\"True", "full_iteration_mxfp8"});
-}
 
 Overlap overlap_of(const RunRecord& run, const Execution& e) {
   if (mentions(run.notes, "no overlap") || mentions(run.sharding, "no overlap") ||
@@ -211,8 +203,13 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
     return {};
   // Its collectives are in the stream of its kernels, as XLA had them then (OSDI 2022).
   if (mentions(run.framework, "Alpa")) return {};
-  if (e.framework == "nemo") return {true, true, true, true};
-  if (e.framework == "megatron-core") return {true, true, mentions(run.overlap, "TP"), true};
+  // Flags of Megatron-LM and Megatron-Bridge, and the latter's helper that sets them
+  // (src/megatron/bridge/perf_recipes/qwen/common.py).
+  const bool exchange = mentions_one(
+      run.options, {"overlap-moe-expert-parallel-comm\":true", "overlap_moe_expert_parallel_comm=True",
+                    "moe_a2a_overlap\":true", "moe_a2a_overlap\":\"True", "full_iteration_mxfp8"});
+  if (e.framework == "nemo") return {true, true, true, true, exchange};
+  if (e.framework == "megatron-core") return {true, true, mentions(run.overlap, "TP"), true, exchange};
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
   for (const char* overlapping : {"fsdp", "atorch-fsdp", "transformers", "maxtext"}) {
     if (e.framework == overlapping) return {true, true, false, true};
@@ -350,7 +347,7 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   l.overlap_parameter_gather = overlap.gather;
   l.overlap_tensor = overlap.tensor && l.sequence_parallel;
   l.overlap_transfer = overlap.transfer;
-  l.overlap_exchange = l.expert > 1 && overlaps_exchange_of(run);
+  l.overlap_exchange = l.expert > 1 && overlap.exchange;
   l.schedule = l.pipeline > 1 ? schedule_of(run) : "1f1b";
   const ScheduleEntry& entry = find_schedule(l.schedule, "layout/schedule");
   l.chunks = l.pipeline > 1 ? std::clamp<int64_t>(l.chunks, entry.min_chunks, entry.max_chunks) : 1;

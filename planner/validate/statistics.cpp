@@ -6,6 +6,14 @@
 #include <numeric>
 
 namespace mpt::planner {
+namespace {
+
+double median(const std::vector<double>& sorted) {
+  const size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2.0;
+}
+
+}  // namespace
 
 ErrorSummary summarise_errors(std::vector<double> errors) {
   ErrorSummary s;
@@ -14,8 +22,7 @@ ErrorSummary summarise_errors(std::vector<double> errors) {
   for (double& e : errors) e = std::abs(e);
   std::sort(errors.begin(), errors.end());
   s.mean = std::accumulate(errors.begin(), errors.end(), 0.0) / double(errors.size());
-  const size_t middle = errors.size() / 2;
-  s.median = errors.size() % 2 == 1 ? errors[middle] : (errors[middle - 1] + errors[middle]) / 2.0;
+  s.median = median(errors);
   s.worst = errors.back();
   return s;
 }
@@ -34,6 +41,25 @@ double kendall_tau(const std::vector<std::pair<double, double>>& pairs, double r
   }
   const double scale = std::sqrt(in_measured * in_predicted);
   return scale > 0.0 ? agreement / scale : 0.0;
+}
+
+Repetition repetition_of(const std::vector<std::vector<double>>& values) {
+  std::vector<double> differences;
+  for (const std::vector<double>& of_one : values) {
+    double sum = 0.0;
+    int pairs = 0;
+    for (size_t i = 0; i < of_one.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (of_one[i] == of_one[j]) continue;
+        sum += std::abs(of_one[i] - of_one[j]) / (0.5 * (of_one[i] + of_one[j]));
+        ++pairs;
+      }
+    }
+    if (pairs > 0) differences.push_back(sum / pairs);
+  }
+  if (differences.empty()) return {};
+  std::sort(differences.begin(), differences.end());
+  return {int(differences.size()), median(differences)};
 }
 
 double reachable_tau(const std::vector<double>& predicted, double scatter) {

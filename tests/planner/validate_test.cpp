@@ -42,6 +42,16 @@ TEST(Statistics, ReachableTauIsWhatScatterLeavesOfAnOrder) {
   EXPECT_EQ(reachable_tau({1.0, 1.0}, scatter), 0.0);
 }
 
+TEST(Statistics, RepetitionIsTheMedianDifferenceOfWhatWasMeasuredAgain) {
+  const Repetition r = repetition_of({{0.9, 1.1}, {5.0}, {3.0, 3.0}, {0.99, 1.01}, {1.0, 1.0, 3.0}});
+  EXPECT_EQ(r.repeated, 3) << "one was measured once, one published twice";
+  EXPECT_NEAR(r.difference, 0.2, 1e-12);
+  EXPECT_EQ(repetition_of({{1.0}, {2.0, 2.0}}).repeated, 0);
+  // Half of all pairs of normal values lie within 0.954 standard deviations of each other.
+  EXPECT_NEAR(std::erf(0.954 / std::sqrt(2.0) / std::sqrt(2.0)), 0.5, 1e-3);
+  EXPECT_NEAR(r.scatter() * 0.954, r.difference, 1e-12);
+}
+
 // A run of Table 5 of arXiv:2205.05198, in the form of docs/validation.md.
 Json record() {
   return parse_json(R"({
