@@ -92,7 +92,8 @@ def write_evidence(runs, records):
 
 def main():
     programs = sys.argv[1]
-    report = json.loads(validate(programs, "--json"))
+    page = os.path.join(ROOT, "accuracy.html")
+    report = json.loads(validate(programs, "--json", "--html", page))
     other = json.loads(validate(programs, "--json", file=OTHER))
     with open(RUNS) as file:
         records = {r["id"]: r for r in json.load(file)}
@@ -101,8 +102,6 @@ def main():
     write_evidence(report["runs"] + other["runs"], records | others)
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
         reasons = json.load(file)
-    page = os.path.join(ROOT, "accuracy.html")
-    validate(programs, "--summary", "--html", page)
     with open(page) as file:
         plot = re.search(r"<svg.*?</svg>", file.read(), re.S).group(0)
     os.remove(page)
@@ -166,7 +165,7 @@ are predicted. An error is (predicted - measured) / measured; means are of its a
 
 Kendall's tau within runs of one model on one GPU: of step times, and of device-seconds per token, where runs that differ in
 little but their scale tie within the noise of measurements. "Apart" leaves out pairs whose measured step times are within 2 %
-of each other: equal layouts that a source measured twice differ by 2.4 % on average (23 layouts).
+of each other: runs that a source measured more than once differ by {percent(s['repeated']['difference'])} (median of {s['repeated']['runs']}).
 "Reachable" is what predictions without any error would be expected to have of step times, given that scatter.
 
 | runs | number | step times | per token | apart | reachable |
@@ -190,7 +189,7 @@ rules that were missing: PyTorch's pipelines keep sharded weights and gradients 
 sums over nodes beside the backward pass, models that are not compiled run in single kernels, a node's network has as many ports
 as it names, a chip that is priced by another's tables was slowed twice where they end, Hugging Face's models keep more of their
 logits and RMS norms, and (170 rows of Megatron-Bridge's other releases) an all-to-all leaves a node through each rank's own port
-and may run beside another micro-batch. So the errors below are those of mended rules. The rates of four machines that no table
+and may run beside another micro-batch; and routers limited to groups of experts send a token to fewer nodes. So the errors below are those of mended rules. The rates of four machines that no table
 holds were set with their runs in sight: the H100 with 500 W (both files), a power-limited B200 (three runs of torchtitan), and L4
 and A10G (mist); so were the rate of an all-to-all between nodes and what fp8 gains in grouped products.
 

@@ -27,6 +27,23 @@ double rough_parameters(const ModelSpec& m) {
   return double(m.layers) * layer + hidden * (2.0 * double(m.vocab) + double(m.max_positions));
 }
 
+void check_experts(const MixtureOfExperts& e, JsonProblems& problems) {
+  if (e.experts_per_token > e.experts) {
+    problems.add("/moe/experts_per_token", fmt::format("{} of {} experts", e.experts_per_token, e.experts),
+                 "at most the number of experts");
+  }
+  if (e.experts % e.expert_groups != 0) {
+    problems.add("/moe/expert_groups", fmt::format("{} groups of {} experts", e.expert_groups, e.experts),
+                 "a divisor of the number of experts");
+  } else if (e.groups_per_token > e.expert_groups ||
+             e.groups_per_token * (e.experts / e.expert_groups) < e.experts_per_token) {
+    problems.add("/moe/groups_per_token",
+                 fmt::format("{} of {} groups for {} of {} experts", e.groups_per_token, e.expert_groups,
+                             e.experts_per_token, e.experts),
+                 "at most the number of groups, and enough for the experts of a token");
+  }
+}
+
 }  // namespace
 
 bool layer_has_experts(const ModelSpec& model, int64_t layer) {
@@ -43,11 +60,7 @@ void validate_model(const ModelSpec& model, const std::string& file) {
   if (model.attention == AttentionKind::latent && !model.latent) {
     problems.add("/latent", "latent attention without its sizes", "the object \"latent\"");
   }
-  if (model.moe && model.moe->experts_per_token > model.moe->experts) {
-    problems.add("/moe/experts_per_token",
-                 fmt::format("{} of {} experts", model.moe->experts_per_token, model.moe->experts),
-                 "at most the number of experts");
-  }
+  if (model.moe) check_experts(*model.moe, problems);
   if (model.position == PositionKind::rotary && model.attention == AttentionKind::multi_head &&
       model.head_dim % 2 != 0) {
     problems.add("/head_dim", fmt::format("odd head size {}", model.head_dim),

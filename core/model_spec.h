@@ -94,6 +94,10 @@ struct MixtureOfExperts {
   int64_t leading_dense_layers = 0;
   int64_t layer_interval = 1;   // every n-th layer after the leading ones has experts
   double balance_loss = 0.001;  // coefficient of the load-balancing loss, per layer
+  // Experts lie in this many groups of neighbours, and those of a token in so many of them: it then crosses
+  // to few nodes (arXiv:2412.19437, section 2.1.2).
+  int64_t expert_groups = 1;
+  int64_t groups_per_token = 1;
 
   bool operator==(const MixtureOfExperts&) const = default;
 
@@ -114,7 +118,12 @@ struct MixtureOfExperts {
     v.field("layer_interval", &T::layer_interval, "every n-th layer has experts", between(1, 100000));
     v.field("balance_loss", &T::balance_loss, "coefficient of the load-balancing loss",
             optional_field(between(0, 100)));
+    v.field("expert_groups", &T::expert_groups, "groups of neighbouring experts",
+            optional_field(between(1, kMostExpertGroups)));
+    v.field("groups_per_token", &T::groups_per_token, "groups that the experts of a token lie in",
+            optional_field(between(1, kMostExpertGroups)));
   }
+  static constexpr double kMostExpertGroups = 64;
 };
 
 struct ModelSpec {

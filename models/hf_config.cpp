@@ -254,10 +254,20 @@ ModelSpec deepseek_like(Config& c, int64_t class_max_positions, int64_t class_de
   return m;
 }
 
-ModelSpec import_deepseek_v2(Config& c) { return deepseek_like(c, 2048, 0); }
+void set_groups(Config& c, MixtureOfExperts& moe, int64_t groups, int64_t of_token) {
+  moe.expert_groups = c.size_or("n_group", groups);
+  moe.groups_per_token = c.size_or("topk_group", of_token);
+}
+
+ModelSpec import_deepseek_v2(Config& c) {
+  ModelSpec m = deepseek_like(c, 2048, 0);
+  if (c.text_or("topk_method", "greedy") != "greedy") set_groups(c, *m.moe, 1, 1);
+  return m;
+}
 
 ModelSpec import_deepseek_v3(Config& c) {
   ModelSpec m = deepseek_like(c, 4096, 3);
+  set_groups(c, *m.moe, 8, 4);
   m.moe->router_bias = true;  // the score-correction bias of auxiliary-loss-free balancing (arXiv:2412.19437)
   m.next_token_layers = c.count_or("num_nextn_predict_layers", 0);
   return m;

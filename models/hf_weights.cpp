@@ -30,6 +30,7 @@ Family family_of(const ModelSpec& m) {
   if (m.position != PositionKind::rotary || !m.gated_mlp || m.mlp_bias || m.rotary_fraction != 1.0)
     refuse(m, "rms norms with other parts than Llama's");
   if (m.moe) {
+    if (m.moe->groups_per_token < m.moe->expert_groups) refuse(m, "a router that is limited to groups");
     if (m.moe->shared_ffn_hidden > 0 || m.moe->leading_dense_layers > 0 || m.moe->layer_interval != 1 ||
         m.qkv_bias || m.attention_output_bias || m.query_key_norm != QueryKeyNorm::none)
       refuse(m, "experts arranged other than Mixtral's");

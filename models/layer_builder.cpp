@@ -113,7 +113,10 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   const int64_t rows = expert_rows(), width = dispatch ? sizes.inner : sizes.columns;
   const int64_t parts = sends_to_parts(layout_) ? 1 : layout_.expert_split();
   Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, rows / parts * width * unit_};
-  if (layout_.execution.deduplicates_dispatch) exchange.copies = model_.moe->experts_per_token;
+  if (layout_.execution.deduplicates_dispatch) {
+    const MixtureOfExperts& e = *model_.moe;
+    exchange.route = {e.experts_per_token, e.expert_groups, e.groups_per_token};
+  }
   op.forward_collectives = {exchange};
   op.backward_collectives = {exchange};
   if (!dispatch) op.forward_workspace_bytes = rounded(rows * width * unit_);

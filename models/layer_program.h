@@ -33,6 +33,14 @@ inline bool sends_to_parts(const Layout& layout) {
   return layout.expert_split() > 1 && layout.execution.framework == Execution{}.framework;
 }
 
+/// Where the copies of a row go, each to a place of its own choice.
+struct CopyRoute {
+  int64_t copies = 1;
+  // Places lie in groups of neighbours, and the copies of a row go to places of so many of them.
+  int64_t groups = 1, groups_of_row = 1;
+  bool operator==(const CopyRoute&) const = default;
+};
+
 /// A collective beside an operator; `bytes` is the whole message, as nccl-tests counts it.
 struct Collective {
   CollectiveKind kind = CollectiveKind::all_reduce;
@@ -41,8 +49,8 @@ struct Collective {
   bool beside = false;  // may run beside its operator's compute
   // Of a backward: may run beside the weight gradient behind it, where that follows at once.
   bool beside_weight = false;
-  // Of an all-to-all whose rows all come that often, to be sent to a rank once at most; or 1.
-  int64_t copies = 1;
+  // Of an all-to-all whose rows come in several copies, to be sent to a rank once at most.
+  CopyRoute route = {};
   bool operator==(const Collective&) const = default;
 };
 

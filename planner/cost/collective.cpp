@@ -10,6 +10,7 @@ namespace mpt::planner {
 namespace {
 
 using models::CollectiveKind;
+using models::CopyRoute;
 
 CollectiveShape ring(int64_t ranks) { return {ranks - 1, double(ranks - 1) / double(ranks)}; }
 CollectiveShape ring_all_reduce(int64_t ranks) {
@@ -57,10 +58,35 @@ GroupPlace all_ranks(const Layout& layout) { return {layout.ranks(), layout.rank
 
 namespace {
 
-// Of `copies` copies of a row, each on a block of its own choice, the share that crosses to other blocks
-// where a block gets no row twice.
-double share_to_others(double blocks, int64_t copies) {
-  return (blocks - 1.0) * (1.0 - std::pow(1.0 - 1.0 / blocks, double(copies))) / double(copies);
+// Ways to choose k of n.
+double binomial(int64_t n, int64_t k) {
+  if (k < 0 || k > n) return 0.0;
+  double ways = 1.0;
+  for (int64_t i = 0; i < k; ++i) ways *= double(n - i) / double(i + 1);
+  return ways;
+}
+
+// That none of a row's copies falls on a given one of equal blocks of places.
+double passed_over(double blocks, const CopyRoute& route) {
+  const auto copies = double(route.copies), groups = double(route.groups),
+             chosen = double(route.groups_of_row);
+  if (blocks >= groups) {  // the block lies in one group
+    return 1.0 - chosen / groups + chosen / groups * std::pow(1.0 - groups / (chosen * blocks), copies);
+  }
+  // Of the groups in the block, each number that can have been chosen (hypergeometric).
+  const auto inside = int64_t(std::lround(groups / blocks));
+  double none = 0.0, ways = 0.0;
+  for (int64_t here = 0; here <= std::min(inside, route.groups_of_row); ++here) {
+    const double these = binomial(inside, here) * binomial(route.groups - inside, route.groups_of_row - here);
+    ways += these;
+    none += these * std::pow(1.0 - double(here) / chosen, copies);
+  }
+  return none / ways;
+}
+
+// The share of a row's copies that crosses to other blocks where a block gets no row twice.
+double share_to_others(double blocks, const CopyRoute& route) {
+  return (blocks - 1.0) * (1.0 - passed_over(blocks, route)) / double(route.copies);
 }
 
 int64_t members_of_block(const GroupPlace& group, int64_t block) {
@@ -83,31 +109,33 @@ double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace&
   return bandwidth;
 }
 
-double exchange_s(int64_t bytes, int64_t copies, const GroupPlace& group, const ClusterSpec& cluster) {
+double exchange_s(int64_t bytes, const CopyRoute& route, const GroupPlace& group,
+                  const ClusterSpec& cluster) {
   if (group.ranks <= 1) return 0.0;
   const size_t outermost = level_of_blocks(cluster, group.extent);
   const auto n = double(group.ranks);
   const LinkLevel& innermost = cluster.levels.front();
-  double longest = double(bytes) * share_to_others(n, copies) * innermost.oversubscription /
+  double longest = double(bytes) * share_to_others(n, route) * innermost.oversubscription /
                    innermost.bandwidth_bytes_per_s;
   for (size_t l = 1; l <= outermost; ++l) {
     const int64_t block = cluster.levels[l - 1].group_size;
     const double blocks = n / double(members_of_block(group, block));
     // All ranks of a block send at once, each its own rows.
-    longest = std::max(longest, double(bytes) * share_to_others(blocks, copies) /
+    longest = std::max(longest, double(bytes) * share_to_others(blocks, route) /
                                     cluster.levels[l].sender_bytes_per_s(block, block));
   }
   return (n - 1.0) * cluster.levels[outermost].latency_s + longest;
 }
 
-double sent_once_share(int64_t ranks, int64_t copies) {
+double sent_once_share(int64_t ranks, const CopyRoute& route) {
+  if (ranks <= 1) return 1.0;
   const auto n = double(ranks);
-  return n / (n - 1.0) * share_to_others(n, copies);
+  return n / (n - 1.0) * share_to_others(n, route);
 }
 
 double collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group, const ClusterSpec& cluster) {
   if (group.ranks <= 1) return 0.0;
-  if (kind == CollectiveKind::all_to_all) return exchange_s(bytes, 1, group, cluster);
+  if (kind == CollectiveKind::all_to_all) return exchange_s(bytes, {}, group, cluster);
   const double latency_s = cluster.levels[level_of_blocks(cluster, group.extent)].latency_s;
   const double bandwidth = group_bandwidth_bytes_per_s(cluster, group);
   double fastest = std::numeric_limits<double>::infinity();

@@ -51,12 +51,13 @@ double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace
                     const ClusterSpec& cluster);
 
 /// Seconds of an all-to-all: each rank sends a share of its `bytes` to each other one, those to other nodes
-/// through its share of its own node's ports. With more than one copy, every row comes `copies` times and
-/// goes to as many ranks at random, but once at most to each node, and there once to each rank (DeepEP,
+/// through its share of its own node's ports. With more than one copy, every row comes as often as `route`
+/// says and goes to ranks at random, but once at most to each node, and there once to each rank (DeepEP,
 /// HybridEP).
-double exchange_s(int64_t bytes, int64_t copies, const GroupPlace& group, const ClusterSpec& cluster);
+double exchange_s(int64_t bytes, const models::CopyRoute& route, const GroupPlace& group,
+                  const ClusterSpec& cluster);
 /// Of those bytes, the share that is left where each rank gets a row once at most.
-double sent_once_share(int64_t ranks, int64_t copies);
+double sent_once_share(int64_t ranks, const models::CopyRoute& route);
 
 /// Seconds of a message from one rank along a ring through all others, those of a node in a row.
 double broadcast_s(int64_t bytes, const GroupPlace& group, const ClusterSpec& cluster);

@@ -61,10 +61,10 @@ class CostSource {
   virtual double operator_s(const models::OperatorShape& shape, profiler::Phase phase) const = 0;
   /// `bytes` is the whole message.
   virtual double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const = 0;
-  /// An all-to-all of tokens, of whose `copies` copies each rank gets one at most (planner::exchange_s).
-  virtual double exchange_s(int64_t bytes, int64_t copies, const GroupPlace& group) const {
-    const double sent = group.ranks > 1 ? sent_once_share(group.ranks, copies) : 1.0;
-    return collective_s(models::CollectiveKind::all_to_all, int64_t(double(bytes) * sent), group);
+  /// An all-to-all of tokens, of whose copies each rank gets one at most (planner::exchange_s).
+  virtual double exchange_s(int64_t bytes, const models::CopyRoute& route, const GroupPlace& group) const {
+    const double sent = double(bytes) * sent_once_share(group.ranks, route);
+    return collective_s(models::CollectiveKind::all_to_all, int64_t(sent), group);
   }
   /// `bytes` of one rank to all others of the group.
   virtual double broadcast_s(int64_t bytes, const GroupPlace& group) const {

@@ -170,9 +170,9 @@ class KernelCost final : public CostSource {
     return known_collectives_.get({kind, bytes, group.ranks, group.extent},
                                   [&] { return price_collective_s(kind, bytes, group); });
   }
-  double exchange_s(int64_t bytes, int64_t copies, const GroupPlace& group) const override {
-    if (is_inside(group)) return CostSource::exchange_s(bytes, copies, group);
-    return planner::exchange_s(bytes, copies, group, cluster_) / c_.network_all_to_all_rate;
+  double exchange_s(int64_t bytes, const models::CopyRoute& route, const GroupPlace& group) const override {
+    if (is_inside(group)) return CostSource::exchange_s(bytes, route, group);
+    return planner::exchange_s(bytes, route, group, cluster_) / c_.network_all_to_all_rate;
   }
   double broadcast_s(int64_t bytes, const GroupPlace& group) const override {
     return planner::broadcast_s(bytes, group, cluster_) /
@@ -225,9 +225,9 @@ class KernelCost final : public CostSource {
   bool is_inside(const GroupPlace& group) const { return group.extent <= cluster_.levels.front().group_size; }
 
   double price_collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const {
+    if (!is_inside(group) && kind == CollectiveKind::all_to_all) return exchange_s(bytes, {}, group);
     const double by_formula = planner::collective_s(kind, bytes, group, cluster_);
-    if (!is_inside(group))
-      return by_formula / (kind == CollectiveKind::all_to_all ? c_.network_all_to_all_rate : c_.network_rate);
+    if (!is_inside(group)) return by_formula / c_.network_rate;
     const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.most_ranks(), 1)));
     if (own_ != nullptr) {
       const auto own = own_->collective_s(enum_name(kind), double(group.ranks), double(bytes));

@@ -60,8 +60,8 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
   for (const Collective& c : collectives) {
     if ((c.beside_weight && whole && !in_pieces) != weight) continue;
     const GroupPlace place = place_of(c.group, layout);
-    const double seconds = c.copies > 1 ? source.exchange_s(c.bytes, c.copies, place)
-                                        : source.collective_s(c.kind, c.bytes, place);
+    const double seconds = c.route.copies > 1 ? source.exchange_s(c.bytes, c.route, place)
+                                              : source.collective_s(c.kind, c.bytes, place);
     const bool pipelined = in_pieces && c.group == CollectiveGroup::tensor;
     // Cut into one piece per rank, all but the first piece run beside the product of the one before.
     if (pipelined && !c.beside) beside.share = (ranks - 1.0) / ranks;
@@ -77,10 +77,6 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
   const double exposed = exposed_s(all_beside, compute_s, beside.lost) / all_beside;
   for (CollectiveCost& c : costs) c.exposed_s += (c.seconds - c.apart_s) * exposed;
   return beside;
-}
-
-bool overlaps_exchange(const Layout& layout, Recompute recompute) {
-  return layout.overlap_exchange && layout.expert > 1 && recompute != Recompute::full;
 }
 
 double exchange_exposed(double exchange_s, const PieceSeconds& piece, const Layout& layout,

@@ -38,9 +38,6 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
                                 const Layout& layout, profiler::Phase phase, bool whole,
                                 const CostSource& source, std::vector<CollectiveCost>& costs);
 
-/// Whether tokens go to their experts and back beside another micro-batch in layers of that recompute. Those
-/// that recompute all of themselves have no pass to put beside (Megatron Core refuses both together).
-bool overlaps_exchange(const Layout& layout, Recompute recompute);
 /// Of the `exchange_s` of a piece's forward and backward, the share by which they lengthen it, where each
 /// runs beside another micro-batch's other pass.
 double exchange_exposed(double exchange_s, const PieceSeconds& piece, const Layout& layout,

@@ -93,6 +93,10 @@ void add_experts(const Plan& plan, Arguments& a, std::vector<std::string>& warni
   if (!m.moe) return;
   a.value("num-experts", m.moe->experts);
   a.value("moe-router-topk", m.moe->experts_per_token);
+  if (m.moe->groups_per_token < m.moe->expert_groups) {
+    a.value("moe-router-num-groups", m.moe->expert_groups);
+    a.value("moe-router-group-topk", m.moe->groups_per_token);
+  }
   a.value("moe-ffn-hidden-size", m.moe->expert_ffn_hidden);
   if (m.moe->shared_ffn_hidden > 0) a.value("moe-shared-expert-intermediate-size", m.moe->shared_ffn_hidden);
   if (m.moe->leading_dense_layers > 0 || m.moe->layer_interval > 1) {

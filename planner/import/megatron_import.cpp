@@ -142,6 +142,8 @@ MixtureOfExperts experts_of(const Flags& f, const ModelSpec& m) {
   MixtureOfExperts moe;
   moe.experts = f.number("num-experts", 0);
   moe.experts_per_token = f.number("moe-router-topk", 2);
+  moe.expert_groups = f.number("moe-router-num-groups", 1);
+  moe.groups_per_token = f.number("moe-router-group-topk", moe.expert_groups);
   moe.expert_ffn_hidden = f.number("moe-ffn-hidden-size", m.ffn_hidden);
   moe.shared_ffn_hidden = f.number("moe-shared-expert-intermediate-size", 0);
   if (f.text("moe-router-load-balancing-type", "aux_loss") == "aux_loss")

@@ -129,7 +129,29 @@ int64_t padded(int64_t vocab, const std::optional<int64_t>& multiple) {
   return (vocab + unit - 1) / unit * unit;
 }
 
-void read_experts(const Fields& fields, ModelSpec& m) {
+// Groups of experts that a token's choice is limited to, where the record does not say them.
+void fill_groups(RunRecord& run) {
+  MixtureOfExperts& e = *run.model.moe;
+  const std::string name = lower(run.model.name);
+  if (mentions(lower(run.notes), "fake balanced") && e.experts % e.experts_per_token == 0) {
+    // Each token goes to experts that stand side by side (NVIDIA-NeMo/Automodel, FakeBalancedGate in
+    // nemo_automodel/components/moe/layers.py).
+    e.expert_groups = e.experts / e.experts_per_token;
+    e.groups_per_token = 1;
+  } else if (mentions(name, "deepseek-v3") && e.experts == 256) {
+    e.expert_groups = 8;  // deepseek-ai/DeepSeek-V3, config.json: n_group, topk_group
+    e.groups_per_token = 4;
+  } else if (mentions(name, "deepseek-v2") && e.experts == 160) {
+    e.expert_groups = 8;  // deepseek-ai/DeepSeek-V2, config.json
+    e.groups_per_token = 3;
+  } else {
+    return;
+  }
+  run.filled.push_back(fmt::format("model.moe.groups = {} of {}", e.groups_per_token, e.expert_groups));
+}
+
+void read_experts(const Fields& fields, RunRecord& run) {
+  ModelSpec& m = run.model;
   const Fields moe = fields.object("moe");
   MixtureOfExperts e;
   e.experts = moe.required("experts", 1, 65536);
@@ -140,6 +162,7 @@ void read_experts(const Fields& fields, ModelSpec& m) {
   e.leading_dense_layers = std::min(moe.whole("dense_layers", 0, 100000).value_or(0), m.layers);
   e.layer_interval = moe.whole("moe_every", 1, 100000).value_or(1);
   m.moe = e;
+  fill_groups(run);
 }
 
 void read_latent(const Fields& fields, ModelSpec& m) {
@@ -196,7 +219,7 @@ void read_model(const Fields& f, RunRecord& run) {
   if (f.find("attention_chunk") != nullptr) m.sliding_window = f.whole("attention_chunk", 1, kMostSize);
   m.next_token_layers = f.whole("mtp_layers", 0, 64).value_or(0);
   if (f.find("mla") != nullptr) read_latent(f, m);
-  if (f.find("moe") != nullptr) read_experts(f, m);
+  if (f.find("moe") != nullptr) read_experts(f, run);
   if (m.heads % m.kv_heads != 0) f.wrong("kv_heads", fmt::format("a divisor of the {} heads", m.heads));
 }
 

@@ -70,6 +70,17 @@ struct ActivationShape {
   constexpr int64_t input_columns() const { return columns * (gated ? 2 : 1); }
 };
 
+/// `top` of `experts` are chosen for each token, all from `groups_of_token` of `groups` groups of neighbours:
+/// those whose best experts, as many as a group then gives on average, have the largest sum of probabilities
+/// (arXiv:2412.19437, section 2.1.2).
+struct RouterShape {
+  int64_t tokens = 0, experts = 0, top = 0;
+  int64_t groups = 1, groups_of_token = 1;
+  constexpr int64_t group_size() const { return experts / groups; }
+  constexpr int64_t best_of_group() const { return top > groups_of_token ? top / groups_of_token : 1; }
+  constexpr bool limited() const { return groups_of_token < groups; }
+};
+
 struct AdamW {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
   int64_t step = 1;           // from 1, for bias correction
@@ -170,15 +181,15 @@ class Device {
 
   // Mixture of experts. Copies are rows of tokens on their way through experts; `chosen` and other lists of
   // numbers are in host memory, for they decide what runs.
-  /// probabilities [T, E] = softmax of logits, in full precision; chosen [T, k]: the k largest, largest first
-  /// (ties: the lower number); weights [T, k], in full precision: their probabilities, scaled to sum 1.
-  virtual void router_forward(DataType, int64_t tokens, int64_t experts, int64_t top, const void* logits,
-                              void* probabilities, int32_t* chosen, void* weights) = 0;
+  /// probabilities [T, E] = softmax of logits, in full precision; chosen [T, k]: the k largest of the token's
+  /// groups, largest first (ties, of groups too: the lower number); weights [T, k], in full precision: their
+  /// probabilities, scaled to sum 1.
+  virtual void router_forward(DataType, const RouterShape&, const void* logits, void* probabilities,
+                              int32_t* chosen, void* weights) = 0;
   /// dlogits from the gradient of the weights, and of `balance` [T, E], which is added to that of the
   /// probabilities.
-  virtual void router_backward(DataType, int64_t tokens, int64_t experts, int64_t top,
-                               const void* probabilities, const int32_t* chosen, const void* dweights,
-                               const void* balance, void* dlogits) = 0;
+  virtual void router_backward(DataType, const RouterShape&, const void* probabilities, const int32_t* chosen,
+                               const void* dweights, const void* balance, void* dlogits) = 0;
   /// y[i] = x[rows[i]].
   virtual void gather_rows(DataType, int64_t count, int64_t columns, const int32_t* rows, const void* x,
                            void* y) = 0;

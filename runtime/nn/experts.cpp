@@ -61,6 +61,11 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
   down_ = parameters.add(down);
 }
 
+RouterShape Experts::router_shape() const {
+  const MixtureOfExperts& e = *sizes_.model.moe;
+  return {sizes_.local_tokens, e.experts, e.experts_per_token, e.expert_groups, e.groups_per_token};
+}
+
 template <class F>
 void Experts::for_each_chunk(const Routing& routing, int64_t columns, int64_t inner, F&& body) {
   for (const Chunk& chunk : routing.chunks) {
@@ -81,7 +86,7 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   const int64_t first = gathers() ? sizes_.first_local * top_ : 0;
   int32_t* const chosen = saved.routing.chosen.data();
   char* const own = static_cast<char*>(weights.data()) + first * unit;
-  device_.router_forward(sizes_.type, local, experts_, top_, logits.data(), saved.probabilities.data(),
+  device_.router_forward(sizes_.type, router_shape(), logits.data(), saved.probabilities.data(),
                          chosen + first, own);
   if (!gathers()) return;
   tensor_group_.all_gather(own, weights.data(), local * top_, wide);
@@ -300,8 +305,7 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
   const Buffer d_balance(device_, local * experts_ * sizes_.state_unit());
   device_.upload(wide, balance.data(), local * experts_, d_balance.data());
   saved.d_logits = Buffer(device_, width_bytes(local, experts_));
-  device_.router_backward(type, local, experts_, top_, saved.probabilities.data(),
-                          routing.chosen.data() + first,
+  device_.router_backward(type, router_shape(), saved.probabilities.data(), routing.chosen.data() + first,
                           static_cast<char*>(by_token.data()) + first * sizes_.state_unit(), d_balance.data(),
                           saved.d_logits.data());
   const Buffer through_router(device_, width_bytes(local, hidden));

@@ -62,6 +62,7 @@ class Experts {
   bool gathers() const { return !spreads() && sizes_.sequence_parallel && tensor_group_.size() > 1; }
   int64_t source_tokens() const { return gathers() ? sizes_.tokens : sizes_.local_tokens; }
   int64_t width_bytes(int64_t rows, int64_t columns) const { return rows * columns * sizes_.unit(); }
+  RouterShape router_shape() const;
   void route(const void* x, Saved& saved, Buffer& weights);
   void plan_copies(Routing& routing);
   void exchange_counts(Routing& routing, const std::vector<int64_t>& copies_of);

@@ -207,6 +207,31 @@ TEST(HuggingFaceConfig, NullSwitchesOffWhatAbsenceDefaults) {
   EXPECT_NE(error_of(small("deepseek_v3", latent)).find("/n_shared_experts: missing"), std::string::npos);
 }
 
+// DeepSeek-V2's class limits its router to groups where the method says so, DeepSeek-V3's unless it has one.
+TEST(HuggingFaceConfig, RoutersOfDeepSeekAreLimitedToGroups) {
+  const auto groups = [](const std::string& type, const std::string& more) {
+    const ModelSpec m = import_hugging_face(
+        small(
+            type,
+            R"(,"kv_lora_rank":64,"qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":32,"n_shared_experts":1,
+              "n_routed_experts":16,"num_experts_per_tok":4,"moe_intermediate_size":128)" +
+                more),
+        "config.json");
+    return std::pair(m.moe->expert_groups, m.moe->groups_per_token);
+  };
+  using Pair = std::pair<int64_t, int64_t>;
+  EXPECT_EQ(groups("deepseek_v3", ""), Pair(8, 4));
+  EXPECT_EQ(groups("deepseek_v3", R"(,"n_group":1,"topk_group":1)"), Pair(1, 1));
+  EXPECT_EQ(groups("deepseek_v2", R"(,"n_group":4,"topk_group":2)"), Pair(1, 1)) << "greedy";
+  EXPECT_EQ(groups("deepseek_v2", R"(,"n_group":4,"topk_group":2,"topk_method":"group_limited_greedy")"),
+            Pair(4, 2));
+  const std::string error = error_of(small(
+      "deepseek_v3",
+      R"(,"kv_lora_rank":64,"qk_nope_head_dim":32,"qk_rope_head_dim":16,"v_head_dim":32,"n_shared_experts":1,
+      "n_routed_experts":16,"num_experts_per_tok":4,"moe_intermediate_size":128,"n_group":5,"topk_group":2)"));
+  EXPECT_NE(error.find("/moe/expert_groups"), std::string::npos) << error;
+}
+
 TEST(HuggingFaceConfig, GemmaHasTheTanhFormWhateverItsFirstFilesSay) {
   const auto read = [](const std::string& more) {
     return import_hugging_face(small("gemma", R"(,"num_key_value_heads":8)" + more), "config.json")

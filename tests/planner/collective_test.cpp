@@ -136,12 +136,38 @@ TEST(Collective, CopiesOfARowReachEachNodeAndRankOnce) {
       other_nodes += double(nodes.size() - nodes.count(0));
     }
     const double bytes = 1000.0 * copies;  // 1000 of each copy
-    EXPECT_NEAR(exchange_s(int64_t(bytes), copies, {4, 4}, cluster), 1000.0 * other_nodes / ways / 1e-3,
+    EXPECT_NEAR(exchange_s(int64_t(bytes), {copies}, {4, 4}, cluster), 1000.0 * other_nodes / ways / 1e-3,
                 1e-6);
-    EXPECT_NEAR(exchange_s(int64_t(bytes), copies, {2, 2}, cluster), bytes * sent_once_share(2, copies) / 2.0,
-                1e-6)
+    EXPECT_NEAR(exchange_s(int64_t(bytes), {copies}, {2, 2}, cluster),
+                bytes * sent_once_share(2, {copies}) / 2.0, 1e-6)
         << "in a node of two, as a plain exchange of what is left";
-    EXPECT_NEAR(sent_once_share(4, copies) * 0.75 * copies, other_ranks / ways, 1e-12);
+    EXPECT_NEAR(sent_once_share(4, {copies}) * 0.75 * copies, other_ranks / ways, 1e-12);
+  }
+}
+
+// All pairs of groups, and all ways in which three copies can fall on the places of a pair; the ranks hold
+// parts of groups, whole groups or several.
+TEST(Collective, CopiesOfARowStayInItsGroups) {
+  constexpr int kGroups = 4, kChosen = 2, kCopies = 3, kPlaces = 16, kPlacesOfGroup = kPlaces / kGroups;
+  for (const int ranks : {2, 4, 8}) {
+    double other_ranks = 0.0, ways = 0.0;
+    for (int a = 0; a < kGroups; ++a) {
+      for (int b = 0; b < a; ++b) {
+        for (int way = 0; way < 8 * 8 * 8; ++way) {
+          std::set<int> reached;
+          for (int copy = 0, rest = way; copy < kCopies; ++copy, rest /= 8) {
+            const int place = rest % 8, group = place < kPlacesOfGroup ? a : b;
+            reached.insert((group * kPlacesOfGroup + place % kPlacesOfGroup) * ranks / kPlaces);
+          }
+          other_ranks += double(reached.size() - reached.count(0));
+          ways += 1.0;
+        }
+      }
+    }
+    const double sent = sent_once_share(ranks, {kCopies, kGroups, kChosen}) * kCopies * (ranks - 1) / ranks;
+    EXPECT_NEAR(sent, other_ranks / ways, 1e-12) << ranks << " ranks";
+    EXPECT_NEAR(sent_once_share(ranks, {kCopies, kGroups, kGroups}), sent_once_share(ranks, {kCopies}), 1e-12)
+        << "all groups: no limit";
   }
 }
 

@@ -96,6 +96,16 @@ ModelSpec little_mixtral(int64_t layers) {
   return m;
 }
 
+ModelSpec little_grouped(int64_t layers) {
+  ModelSpec m = little_mixtral(layers);
+  m.name = "little-grouped";
+  m.moe->experts = 12;
+  m.moe->experts_per_token = 4;
+  m.moe->expert_groups = 4;
+  m.moe->groups_per_token = 2;
+  return m;
+}
+
 ModelSpec little_qwen(int64_t layers) {
   ModelSpec m = little_llama(layers);
   m.name = "little-qwen";

@@ -33,6 +33,8 @@ ModelSpec little_gpt(int64_t layers = 4);
 ModelSpec little_llama(int64_t layers = 4);
 /// Mixtral style: as little_llama with 4 experts, 2 for each token, and a strong load-balancing loss.
 ModelSpec little_mixtral(int64_t layers = 4);
+/// As little_mixtral with 12 experts in 4 groups, 4 of 2 groups for each token.
+ModelSpec little_grouped(int64_t layers = 4);
 /// Qwen3 style: as little_llama with norms on query and key heads, tied, and Llama 3.1's rotary scaling.
 ModelSpec little_qwen(int64_t layers = 4);
 

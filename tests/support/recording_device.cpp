@@ -70,13 +70,12 @@ class RecordingDevice final : public Device {
   void head_norm_backward(DataType, const AttentionShape&, double, const void*, const void*, const void*,
                           void*, void*, void*) override {}
   // A recorded router sends every token to the first experts.
-  void router_forward(DataType, int64_t tokens, int64_t experts, int64_t top, const void*, void*,
-                      int32_t* chosen, void*) override {
-    add(OperatorKind::router, tokens, experts);
-    for (int64_t i = 0; i < tokens * top; ++i) chosen[i] = int32_t(i % top);
+  void router_forward(DataType, const RouterShape& s, const void*, void*, int32_t* chosen, void*) override {
+    add(OperatorKind::router, s.tokens, s.experts);
+    for (int64_t i = 0; i < s.tokens * s.top; ++i) chosen[i] = int32_t(i % s.top);
   }
-  void router_backward(DataType, int64_t, int64_t, int64_t, const void*, const int32_t*, const void*,
-                       const void*, void*) override {}
+  void router_backward(DataType, const RouterShape&, const void*, const int32_t*, const void*, const void*,
+                       void*) override {}
   void gather_rows(DataType, int64_t, int64_t, const int32_t*, const void*, void*) override {}
   void sum_rows(DataType, int64_t, int64_t, int64_t, const int32_t*, const void*, void*) override {}
   void scale_rows(DataType, int64_t, int64_t, const void*, const void*, void*) override {}

@@ -261,26 +261,25 @@ class CpuDevice final : public Device {
                             f.in(kept, s.tokens() * s.rotated()), f.in_out(dqkv, s.tokens() * s.row()),
                             as<float>(dquery_scale), as<float>(dkey_scale));
   }
-  void router_forward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* logits,
-                      void* probabilities, int32_t* chosen, void* weights) override {
+  void router_forward(DataType type, const RouterShape& s, const void* logits, void* probabilities,
+                      int32_t* chosen, void* weights) override {
     if (is_wide(type)) {
-      return MPT_DISPATCH(type, cpu::router_forward<T>(tokens, experts, top, as<T>(logits),
-                                                       as<T>(probabilities), chosen, as<T>(weights)));
+      return MPT_DISPATCH(
+          type, cpu::router_forward<T>(s, as<T>(logits), as<T>(probabilities), chosen, as<T>(weights)));
     }
     cpu::Widened f(type, memory_);
-    cpu::router_forward(tokens, experts, top, f.in(logits, tokens * experts), as<float>(probabilities),
-                        chosen, as<float>(weights));
+    cpu::router_forward(s, f.in(logits, s.tokens * s.experts), as<float>(probabilities), chosen,
+                        as<float>(weights));
   }
-  void router_backward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* probabilities,
-                       const int32_t* chosen, const void* dweights, const void* balance,
-                       void* dlogits) override {
+  void router_backward(DataType type, const RouterShape& s, const void* probabilities, const int32_t* chosen,
+                       const void* dweights, const void* balance, void* dlogits) override {
     if (is_wide(type)) {
-      return MPT_DISPATCH(type, cpu::router_backward<T>(tokens, experts, top, as<T>(probabilities), chosen,
-                                                        as<T>(dweights), as<T>(balance), as<T>(dlogits)));
+      return MPT_DISPATCH(type, cpu::router_backward<T>(s, as<T>(probabilities), chosen, as<T>(dweights),
+                                                        as<T>(balance), as<T>(dlogits)));
     }
     cpu::Widened f(type, memory_);
-    cpu::router_backward(tokens, experts, top, as<float>(probabilities), chosen, as<float>(dweights),
-                         as<float>(balance), f.out(dlogits, tokens * experts));
+    cpu::router_backward(s, as<float>(probabilities), chosen, as<float>(dweights), as<float>(balance),
+                         f.out(dlogits, s.tokens * s.experts));
   }
   void gather_rows(DataType type, int64_t count, int64_t columns, const int32_t* rows, const void* x,
                    void* y) override {

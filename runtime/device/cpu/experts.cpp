@@ -9,31 +9,61 @@
 
 namespace mpt::runtime::cpu {
 
+namespace {
+
+// The first `count` of `order` by falling value, equal ones by rising number.
+template <class F>
+void put_best_first(std::vector<int32_t>& order, int64_t count, F&& value) {
+  std::partial_sort(order.begin(), order.begin() + count, order.end(),
+                    [&](int32_t a, int32_t b) { return value(a) != value(b) ? value(a) > value(b) : a < b; });
+}
+
+// The experts that a token may choose from: those of its groups.
 template <class T>
-void router_forward(int64_t tokens, int64_t experts, int64_t top, const T* logits, T* probabilities,
-                    int32_t* chosen, T* weights) {
-  std::vector<int32_t> order(static_cast<size_t>(experts));
-  for (int64_t t = 0; t < tokens; ++t) {
-    const ConstArrayView<T> logit(logits + t * experts, experts);
-    ArrayView<T> p(probabilities + t * experts, experts);
+void set_candidates(const RouterShape& s, const ArrayView<T>& p, std::vector<int32_t>& candidates) {
+  candidates.resize(size_t(s.experts));
+  std::iota(candidates.begin(), candidates.end(), 0);
+  if (!s.limited()) return;
+  std::vector<T> sums(static_cast<size_t>(s.groups), T(0));
+  std::vector<int32_t> members(static_cast<size_t>(s.group_size())), groups(sums.size());
+  for (int64_t g = 0; g < s.groups; ++g) {
+    std::iota(members.begin(), members.end(), int32_t(g * s.group_size()));
+    put_best_first(members, s.best_of_group(), [&](int32_t e) { return p[e]; });
+    for (int64_t j = 0; j < s.best_of_group(); ++j) sums[size_t(g)] += p[members[size_t(j)]];
+  }
+  std::iota(groups.begin(), groups.end(), 0);
+  put_best_first(groups, s.groups_of_token, [&](int32_t g) { return sums[size_t(g)]; });
+  const auto chosen = groups.begin() + s.groups_of_token;
+  std::erase_if(candidates,
+                [&](int32_t e) { return std::find(groups.begin(), chosen, e / s.group_size()) == chosen; });
+}
+
+}  // namespace
+
+template <class T>
+void router_forward(const RouterShape& s, const T* logits, T* probabilities, int32_t* chosen, T* weights) {
+  std::vector<int32_t> order;
+  for (int64_t t = 0; t < s.tokens; ++t) {
+    const ConstArrayView<T> logit(logits + t * s.experts, s.experts);
+    ArrayView<T> p(probabilities + t * s.experts, s.experts);
     p = (logit - logit.maxCoeff()).exp();
     p /= p.sum();
-    std::iota(order.begin(), order.end(), 0);
-    std::partial_sort(order.begin(), order.begin() + top, order.end(),
-                      [&](int32_t a, int32_t b) { return p[a] != p[b] ? p[a] > p[b] : a < b; });
+    set_candidates(s, p, order);
+    put_best_first(order, s.top, [&](int32_t e) { return p[e]; });
     T sum = 0;
-    for (int64_t j = 0; j < top; ++j) sum += p[order[size_t(j)]];
-    for (int64_t j = 0; j < top; ++j) {
-      chosen[t * top + j] = order[size_t(j)];
-      weights[t * top + j] = p[order[size_t(j)]] / sum;
+    for (int64_t j = 0; j < s.top; ++j) sum += p[order[size_t(j)]];
+    for (int64_t j = 0; j < s.top; ++j) {
+      chosen[t * s.top + j] = order[size_t(j)];
+      weights[t * s.top + j] = p[order[size_t(j)]] / sum;
     }
   }
 }
 
 // w_j = p_j / s with s the sum of the chosen: dp_j = (dw_j - sum_i w_i dw_i) / s; then softmax's own.
 template <class T>
-void router_backward(int64_t tokens, int64_t experts, int64_t top, const T* probabilities,
-                     const int32_t* chosen, const T* dweights, const T* balance, T* dlogits) {
+void router_backward(const RouterShape& s, const T* probabilities, const int32_t* chosen, const T* dweights,
+                     const T* balance, T* dlogits) {
+  const int64_t tokens = s.tokens, experts = s.experts, top = s.top;
   for (int64_t t = 0; t < tokens; ++t) {
     const ConstArrayView<T> p(probabilities + t * experts, experts);
     ArrayView<T> d(dlogits + t * experts, experts);
@@ -76,13 +106,12 @@ void row_dots(int64_t rows, int64_t columns, const T* a, const T* b, T* dots) {
         (ConstArrayView<T>(a + r * columns, columns) * ConstArrayView<T>(b + r * columns, columns)).sum();
 }
 
-#define MPT_INSTANTIATE(T)                                                                               \
-  template void router_forward(int64_t, int64_t, int64_t, const T*, T*, int32_t*, T*);                   \
-  template void router_backward(int64_t, int64_t, int64_t, const T*, const int32_t*, const T*, const T*, \
-                                T*);                                                                     \
-  template void gather_rows(int64_t, int64_t, const int32_t*, const T*, T*);                             \
-  template void sum_rows(int64_t, int64_t, int64_t, const int32_t*, const T*, T*);                       \
-  template void scale_rows(int64_t, int64_t, const T*, const T*, T*);                                    \
+#define MPT_INSTANTIATE(T)                                                                             \
+  template void router_forward(const RouterShape&, const T*, T*, int32_t*, T*);                        \
+  template void router_backward(const RouterShape&, const T*, const int32_t*, const T*, const T*, T*); \
+  template void gather_rows(int64_t, int64_t, const int32_t*, const T*, T*);                           \
+  template void sum_rows(int64_t, int64_t, int64_t, const int32_t*, const T*, T*);                     \
+  template void scale_rows(int64_t, int64_t, const T*, const T*, T*);                                  \
   template void row_dots(int64_t, int64_t, const T*, const T*, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)

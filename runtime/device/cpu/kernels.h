@@ -53,11 +53,10 @@ void head_norm_backward(const AttentionShape& shape, double epsilon, const T* qu
                         const T* kept, T* dqkv, T* dquery_scale, T* dkey_scale);
 
 template <class T>
-void router_forward(int64_t tokens, int64_t experts, int64_t top, const T* logits, T* probabilities,
-                    int32_t* chosen, T* weights);
+void router_forward(const RouterShape&, const T* logits, T* probabilities, int32_t* chosen, T* weights);
 template <class T>
-void router_backward(int64_t tokens, int64_t experts, int64_t top, const T* probabilities,
-                     const int32_t* chosen, const T* dweights, const T* balance, T* dlogits);
+void router_backward(const RouterShape&, const T* probabilities, const int32_t* chosen, const T* dweights,
+                     const T* balance, T* dlogits);
 template <class T>
 void gather_rows(int64_t count, int64_t columns, const int32_t* rows, const T* x, T* y);
 template <class T>

@@ -308,21 +308,18 @@ class Impl final : public CudaDevice {
                                                    as<S>(dkey_scale), room.data()));
   }
 
-  void router_forward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* logits,
-                      void* probabilities, int32_t* chosen, void* weights) override {
-    const Scratch numbers(streams_, tokens * top * int64_t(sizeof(int32_t)));
-    MPT_DISPATCH(type,
-                 cuda::router_forward<T>(stream(), tokens, experts, top, as<T>(logits), as<S>(probabilities),
-                                         as<int32_t>(numbers.data()), as<S>(weights)));
+  void router_forward(DataType type, const RouterShape& s, const void* logits, void* probabilities,
+                      int32_t* chosen, void* weights) override {
+    const Scratch numbers(streams_, s.tokens * s.top * int64_t(sizeof(int32_t)));
+    MPT_DISPATCH(type, cuda::router_forward<T>(stream(), s, as<T>(logits), as<S>(probabilities),
+                                               as<int32_t>(numbers.data()), as<S>(weights)));
     copy(chosen, numbers.data(), numbers.bytes());
   }
-  void router_backward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* probabilities,
-                       const int32_t* chosen, const void* dweights, const void* balance,
-                       void* dlogits) override {
-    const Numbers numbers(streams_, chosen, tokens * top);
-    MPT_DISPATCH(
-        type, cuda::router_backward<T>(stream(), tokens, experts, top, as<S>(probabilities), numbers.data(),
-                                       as<S>(dweights), as<S>(balance), as<T>(dlogits)));
+  void router_backward(DataType type, const RouterShape& s, const void* probabilities, const int32_t* chosen,
+                       const void* dweights, const void* balance, void* dlogits) override {
+    const Numbers numbers(streams_, chosen, s.tokens * s.top);
+    MPT_DISPATCH(type, cuda::router_backward<T>(stream(), s, as<S>(probabilities), numbers.data(),
+                                                as<S>(dweights), as<S>(balance), as<T>(dlogits)));
   }
   void gather_rows(DataType type, int64_t count, int64_t columns, const int32_t* rows, const void* x,
                    void* y) override {

@@ -5,40 +5,81 @@
 namespace mpt::runtime::cuda {
 namespace {
 
+// The best of `count` experts from `first` on that come behind `last` in the order of choice (larger, then
+// lower number); -1 behind none.
+template <class S>
+__device__ int64_t best_behind(const S* p, int64_t first, int64_t count, int64_t last) {
+  int64_t best = -1;
+  for (int64_t e = first; e < first + count; ++e) {
+    const bool behind = last < 0 || p[e] < p[last] || (p[e] == p[last] && e > last);
+    if (behind && (best < 0 || p[e] > p[best])) best = e;
+  }
+  return best;
+}
+
+// The token's groups, a bit for each.
+template <class S>
+__device__ uint64_t groups_of_token(const RouterShape& s, const S* p) {
+  if (!s.limited()) return ~uint64_t{0};
+  uint64_t chosen = 0;
+  for (int64_t i = 0; i < s.groups_of_token; ++i) {
+    int64_t best_group = -1;
+    S best_sum = 0;
+    for (int64_t g = 0; g < s.groups; ++g) {
+      if (chosen >> g & 1) continue;
+      S sum = 0;
+      int64_t last = -1;
+      for (int64_t j = 0; j < s.best_of_group(); ++j) {
+        last = best_behind(p, g * s.group_size(), s.group_size(), last);
+        sum += p[last];
+      }
+      if (best_group < 0 || sum > best_sum) {
+        best_group = g;
+        best_sum = sum;
+      }
+    }
+    chosen |= uint64_t{1} << best_group;
+  }
+  return chosen;
+}
+
 // A thread per token: experts are few beside the width of the rows around this.
 template <class T>
-__global__ void router_forward_kernel(int64_t tokens, int64_t experts, int64_t top, const T* logits,
-                                      State<T>* probabilities, int32_t* chosen, State<T>* weights) {
+__global__ void router_forward_kernel(RouterShape s, const T* logits, State<T>* probabilities,
+                                      int32_t* chosen, State<T>* weights) {
   using S = State<T>;
-  for (int64_t t = grid_index(); t < tokens; t += grid_stride()) {
-    const T* const logit = logits + t * experts;
-    S* const p = probabilities + t * experts;
+  for (int64_t t = grid_index(); t < s.tokens; t += grid_stride()) {
+    const T* const logit = logits + t * s.experts;
+    S* const p = probabilities + t * s.experts;
     S maximum = wide(logit[0]), sum = 0;
-    for (int64_t e = 1; e < experts; ++e) maximum = max(maximum, wide(logit[e]));
-    for (int64_t e = 0; e < experts; ++e) sum += p[e] = exp(wide(logit[e]) - maximum);
-    for (int64_t e = 0; e < experts; ++e) p[e] /= sum;
+    for (int64_t e = 1; e < s.experts; ++e) maximum = max(maximum, wide(logit[e]));
+    for (int64_t e = 0; e < s.experts; ++e) sum += p[e] = exp(wide(logit[e]) - maximum);
+    for (int64_t e = 0; e < s.experts; ++e) p[e] /= sum;
+    const uint64_t groups = groups_of_token(s, p);
     S of_chosen = 0;
-    for (int64_t j = 0; j < top; ++j) {
-      // Those that come before in the order (larger, then lower number) were chosen already.
-      const int64_t last = j == 0 ? -1 : chosen[t * top + j - 1];
+    int64_t last = -1;
+    for (int64_t j = 0; j < s.top; ++j) {
       int64_t best = -1;
-      for (int64_t e = 0; e < experts; ++e) {
-        const bool after = last < 0 || p[e] < p[last] || (p[e] == p[last] && e > last);
-        if (after && (best < 0 || p[e] > p[best])) best = e;
+      for (int64_t g = 0; g < s.groups; ++g) {
+        if (!(groups >> g & 1)) continue;
+        const int64_t here = best_behind(p, g * s.group_size(), s.group_size(), last);
+        if (here >= 0 && (best < 0 || p[here] > p[best])) best = here;
       }
-      chosen[t * top + j] = int32_t(best);
+      chosen[t * s.top + j] = int32_t(best);
       of_chosen += p[best];
+      last = best;
     }
-    for (int64_t j = 0; j < top; ++j) weights[t * top + j] = p[chosen[t * top + j]] / of_chosen;
+    for (int64_t j = 0; j < s.top; ++j) weights[t * s.top + j] = p[chosen[t * s.top + j]] / of_chosen;
   }
 }
 
 // w_j = p_j / s with s the sum of the chosen: dp_j = (dw_j - sum_i w_i dw_i) / s; then softmax's own.
 template <class T>
-__global__ void router_backward_kernel(int64_t tokens, int64_t experts, int64_t top,
-                                       const State<T>* probabilities, const int32_t* chosen,
-                                       const State<T>* dweights, const State<T>* balance, T* dlogits) {
+__global__ void router_backward_kernel(RouterShape shape, const State<T>* probabilities,
+                                       const int32_t* chosen, const State<T>* dweights,
+                                       const State<T>* balance, T* dlogits) {
   using S = State<T>;
+  const int64_t tokens = shape.tokens, experts = shape.experts, top = shape.top;
   for (int64_t t = grid_index(); t < tokens; t += grid_stride()) {
     const S* const p = probabilities + t * experts;
     S sum = 0, mean = 0;
@@ -96,18 +137,17 @@ __global__ void row_dots_kernel(int64_t columns, const T* a, const T* b, State<T
 }  // namespace
 
 template <class T>
-void router_forward(cudaStream_t stream, int64_t tokens, int64_t experts, int64_t top, const T* logits,
-                    State<T>* probabilities, int32_t* chosen, State<T>* weights) {
-  launch(stream, blocks_for(tokens), kThreads, 0, router_forward_kernel<T>, tokens, experts, top, logits,
-         probabilities, chosen, weights);
+void router_forward(cudaStream_t stream, const RouterShape& s, const T* logits, State<T>* probabilities,
+                    int32_t* chosen, State<T>* weights) {
+  launch(stream, blocks_for(s.tokens), kThreads, 0, router_forward_kernel<T>, s, logits, probabilities,
+         chosen, weights);
 }
 
 template <class T>
-void router_backward(cudaStream_t stream, int64_t tokens, int64_t experts, int64_t top,
-                     const State<T>* probabilities, const int32_t* chosen, const State<T>* dweights,
-                     const State<T>* balance, T* dlogits) {
-  launch(stream, blocks_for(tokens), kThreads, 0, router_backward_kernel<T>, tokens, experts, top,
-         probabilities, chosen, dweights, balance, dlogits);
+void router_backward(cudaStream_t stream, const RouterShape& s, const State<T>* probabilities,
+                     const int32_t* chosen, const State<T>* dweights, const State<T>* balance, T* dlogits) {
+  launch(stream, blocks_for(s.tokens), kThreads, 0, router_backward_kernel<T>, s, probabilities, chosen,
+         dweights, balance, dlogits);
 }
 
 template <class T>
@@ -133,14 +173,13 @@ void row_dots(cudaStream_t stream, int64_t rows, int64_t columns, const T* a, co
   launch(stream, dim3(unsigned(rows)), kThreads, 0, row_dots_kernel<T>, columns, a, b, dots);
 }
 
-#define MPT_INSTANTIATE(T)                                                                                \
-  template void router_forward(cudaStream_t, int64_t, int64_t, int64_t, const T*, State<T>*, int32_t*,    \
-                               State<T>*);                                                                \
-  template void router_backward(cudaStream_t, int64_t, int64_t, int64_t, const State<T>*, const int32_t*, \
-                                const State<T>*, const State<T>*, T*);                                    \
-  template void gather_rows(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);                \
-  template void sum_rows(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*);          \
-  template void scale_rows(cudaStream_t, int64_t, int64_t, const State<T>*, const T*, T*);                \
+#define MPT_INSTANTIATE(T)                                                                                  \
+  template void router_forward(cudaStream_t, const RouterShape&, const T*, State<T>*, int32_t*, State<T>*); \
+  template void router_backward(cudaStream_t, const RouterShape&, const State<T>*, const int32_t*,          \
+                                const State<T>*, const State<T>*, T*);                                      \
+  template void gather_rows(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);                  \
+  template void sum_rows(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*);            \
+  template void scale_rows(cudaStream_t, int64_t, int64_t, const State<T>*, const T*, T*);                  \
   template void row_dots(cudaStream_t, int64_t, int64_t, const T*, const T*, State<T>*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)

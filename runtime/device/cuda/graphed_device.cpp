@@ -133,14 +133,13 @@ class GraphedDevice final : public CudaDevice {
   }
 
   // These read lists in host memory, give the host numbers, or never come twice with the same arguments.
-  void router_forward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* logits,
-                      void* probabilities, int32_t* chosen, void* weights) override {
-    now().router_forward(type, tokens, experts, top, logits, probabilities, chosen, weights);
+  void router_forward(DataType type, const RouterShape& s, const void* logits, void* probabilities,
+                      int32_t* chosen, void* weights) override {
+    now().router_forward(type, s, logits, probabilities, chosen, weights);
   }
-  void router_backward(DataType type, int64_t tokens, int64_t experts, int64_t top, const void* probabilities,
-                       const int32_t* chosen, const void* dweights, const void* balance,
-                       void* dlogits) override {
-    now().router_backward(type, tokens, experts, top, probabilities, chosen, dweights, balance, dlogits);
+  void router_backward(DataType type, const RouterShape& s, const void* probabilities, const int32_t* chosen,
+                       const void* dweights, const void* balance, void* dlogits) override {
+    now().router_backward(type, s, probabilities, chosen, dweights, balance, dlogits);
   }
   void gather_rows(DataType type, int64_t count, int64_t columns, const int32_t* rows, const void* x,
                    void* y) override {

@@ -83,12 +83,11 @@ void attention_backward(cudaStream_t, const AttentionShape&, const T* dout, cons
                         State<T>* delta);
 
 template <class T>
-void router_forward(cudaStream_t, int64_t tokens, int64_t experts, int64_t top, const T* logits,
-                    State<T>* probabilities, int32_t* chosen, State<T>* weights);
+void router_forward(cudaStream_t, const RouterShape&, const T* logits, State<T>* probabilities,
+                    int32_t* chosen, State<T>* weights);
 template <class T>
-void router_backward(cudaStream_t, int64_t tokens, int64_t experts, int64_t top,
-                     const State<T>* probabilities, const int32_t* chosen, const State<T>* dweights,
-                     const State<T>* balance, T* dlogits);
+void router_backward(cudaStream_t, const RouterShape&, const State<T>* probabilities, const int32_t* chosen,
+                     const State<T>* dweights, const State<T>* balance, T* dlogits);
 template <class T>
 void gather_rows(cudaStream_t, int64_t count, int64_t columns, const int32_t* rows, const T* x, T* y);
 template <class T>

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -143,6 +145,52 @@ TEST(CpuDevice, CrossEntropyOverSlicesEqualsItOverTheWhole) {
     double row = 0;
     for (int64_t v = 0; v < kVocabulary; ++v) row += work[size_t(t * kVocabulary + v)];
     EXPECT_NEAR(row, 0.0, 1e-6) << "softmax minus one-hot adds up to nothing";
+  }
+}
+
+// Against all sets of groups: those of a token are the set whose best experts have the largest sum.
+TEST(CpuDevice, ARouterLimitedToGroupsChoosesFromTheBestOfThem) {
+  const auto device = make_cpu_device();
+  constexpr int64_t kTokens = 40, kExperts = 12;
+  const auto logits = values(kTokens * kExperts, 3);
+  for (const RouterShape& s :
+       {RouterShape{kTokens, kExperts, 3}, RouterShape{kTokens, kExperts, 4, 4, 2},
+        RouterShape{kTokens, kExperts, 2, 6, 2}, RouterShape{kTokens, kExperts, 3, 4, 1},
+        RouterShape{kTokens, kExperts, 3, 3, 3}}) {
+    std::vector<float> p(size_t(kTokens * kExperts)), weights(size_t(kTokens * s.top));
+    std::vector<int32_t> chosen(weights.size());
+    device->router_forward(DataType::float32, s, logits.data(), p.data(), chosen.data(), weights.data());
+    for (int64_t t = 0; t < kTokens; ++t) {
+      const auto at = [&](int64_t e) { return p[size_t(t * kExperts + e)]; };
+      const auto sorted = [&](uint64_t groups) {
+        std::vector<int32_t> experts;
+        for (int32_t e = 0; e < kExperts; ++e) {
+          if (groups >> (e / s.group_size()) & 1) experts.push_back(e);
+        }
+        std::sort(experts.begin(), experts.end(), [&](int32_t a, int32_t b) { return at(a) > at(b); });
+        return experts;
+      };
+      double best_sum = -1.0;
+      uint64_t best = 0;
+      for (uint64_t groups = 1; groups < uint64_t{1} << s.groups; ++groups) {
+        if (std::popcount(groups) != s.groups_of_token) continue;
+        double sum = 0.0;
+        for (int64_t g = 0; g < s.groups; ++g) {
+          if (!(groups >> g & 1)) continue;
+          const std::vector<int32_t> members = sorted(uint64_t{1} << g);
+          for (int64_t j = 0; j < s.best_of_group(); ++j) sum += at(members[size_t(j)]);
+        }
+        if (sum > best_sum) best = groups;
+        best_sum = std::max(best_sum, sum);
+      }
+      const std::vector<int32_t> expected = sorted(best);
+      double of_chosen = 0.0;
+      for (int64_t j = 0; j < s.top; ++j) of_chosen += at(expected[size_t(j)]);
+      for (int64_t j = 0; j < s.top; ++j) {
+        EXPECT_EQ(chosen[size_t(t * s.top + j)], expected[size_t(j)]) << s.groups << " groups, token " << t;
+        EXPECT_NEAR(weights[size_t(t * s.top + j)], at(expected[size_t(j)]) / of_chosen, 1e-6);
+      }
+    }
   }
 }
 

@@ -332,20 +332,23 @@ TEST_P(CudaDeviceTest, EmbeddingsAndPositions) {
 TEST_P(CudaDeviceTest, Experts) {
   const DataType t = GetParam();
   const int64_t tokens = 33, experts = 8, top = 3, columns = 21;
+  const RouterShape router{tokens, experts, top};
   Pair logits = make(tokens * experts, 1), dlogits = make(tokens * experts, 2), x = make(tokens * columns, 3),
        copies = make(tokens * top * columns, 4), summed = make(tokens * columns, 5);
   Pair p = make_state(tokens * experts, 6), weights = make_state(tokens * top, 7),
        balance = make_state(tokens * experts, 8), dots = make_state(tokens * top, 9);
   std::vector<int32_t> chosen(size_t(tokens * top)), chosen_gpu(chosen.size());
-  cpu_->router_forward(t, tokens, experts, top, logits.on_cpu.data(), p.on_cpu.data(), chosen.data(),
-                       weights.on_cpu.data());
-  gpu_->router_forward(t, tokens, experts, top, logits.on_gpu.data(), p.on_gpu.data(), chosen_gpu.data(),
-                       weights.on_gpu.data());
-  EXPECT_EQ(chosen, chosen_gpu);
-  p.expect_equal("probabilities", experts);
-  weights.expect_equal("weights", experts);
+  // In four groups of two, of which two are a token's, and then free.
+  for (const RouterShape& s : {RouterShape{tokens, experts, top, 4, 2}, router}) {
+    cpu_->router_forward(t, s, logits.on_cpu.data(), p.on_cpu.data(), chosen.data(), weights.on_cpu.data());
+    gpu_->router_forward(t, s, logits.on_gpu.data(), p.on_gpu.data(), chosen_gpu.data(),
+                         weights.on_gpu.data());
+    EXPECT_EQ(chosen, chosen_gpu);
+    p.expect_equal("probabilities", experts);
+    weights.expect_equal("weights", experts);
+  }
   on_both([&](Device& d, void* pp, void* pw, void* pb,
-              void* pd) { d.router_backward(t, tokens, experts, top, pp, chosen.data(), pw, pb, pd); },
+              void* pd) { d.router_backward(t, router, pp, chosen.data(), pw, pb, pd); },
           p, weights, balance, dlogits);
   dlogits.expect_equal("router_backward", 4 * experts);
   std::vector<int32_t> rows, places;

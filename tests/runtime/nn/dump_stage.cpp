@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Writes a small model's weights, tokens, loss and gradients as JSON, for torch_reference.py to compute
-// again. Usage: dump_stage gpt|llama|mixtral|qwen
+// again. Usage: dump_stage gpt|llama|mixtral|grouped|qwen
 
 #include <cstdio>
 #include <map>
@@ -28,6 +28,7 @@ int run(const std::string& style) {
   const std::map<std::string, ModelSpec> models{{"gpt", test::little_gpt(2)},
                                                 {"llama", test::little_llama(2)},
                                                 {"mixtral", test::little_mixtral(2)},
+                                                {"grouped", test::little_grouped(2)},
                                                 {"qwen", test::little_qwen(2)}};
   const ModelSpec& model = models.at(style);
   const auto device = runtime::make_cpu_device();

@@ -133,6 +133,13 @@ TEST(Gradient, OfExpertsAndTheirRouter) {
   check_against_differences(model);
 }
 
+TEST(Gradient, OfExpertsInGroups) {
+  ModelSpec model = tiny(test::little_grouped());
+  model.moe->expert_ffn_hidden = 10;
+  model.moe->balance_loss = 0.0;
+  check_against_differences(model);
+}
+
 TEST(Gradient, OfEveryActivationGatedAndPlainAndOfQwenBiases) {
   for (const ActivationKind activation :
        {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::silu}) {

@@ -80,7 +80,13 @@ def experts(x, model, weights, name):
     load-balancing loss of each sequence, by the literature's formula, to model["balance"]."""
     moe, batch = model["moe"], x.shape[0]
     probability = linear(x, weights, name + ".router").softmax(-1)
-    top, chosen = probability.topk(moe["experts_per_token"], -1)
+    open_to_choice = probability
+    if moe.get("groups_per_token", 1) < moe.get("expert_groups", 1):
+        in_groups = probability.unflatten(-1, (moe["expert_groups"], -1))
+        best = in_groups.topk(moe["experts_per_token"] // moe["groups_per_token"], -1)[0].sum(-1)
+        groups = torch.zeros_like(best).scatter(-1, best.topk(moe["groups_per_token"], -1)[1], 1.0)
+        open_to_choice = (in_groups * groups[..., None]).flatten(-2)
+    top, chosen = open_to_choice.topk(moe["experts_per_token"], -1)
     weight = torch.zeros_like(probability).scatter(-1, chosen, top / top.sum(-1, keepdim=True))
     up = weights[name + ".experts.up.weight"].view(moe["experts"], -1, x.shape[-1])
     down = weights[name + ".experts.down.weight"].view(moe["experts"], x.shape[-1], -1)
@@ -142,5 +148,5 @@ def check(program, style):
     print(f"{style}: {len(weights)} gradients, the worst differs by {worst:.1e}")
 
 
-for style in ("gpt", "llama", "mixtral", "qwen"):
+for style in ("gpt", "llama", "mixtral", "grouped", "qwen"):
     check(sys.argv[1], style)

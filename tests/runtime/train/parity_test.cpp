@@ -212,6 +212,12 @@ void check_follows(const ModelSpec& model, std::span<const NamedLayout> layouts)
 }
 
 TEST(ExpertParity, EveryLayoutFollowsTheSingleRank) { check_follows(test::little_mixtral(), kExpertLayouts); }
+// The first and the last two of them: experts of other ranks, and of the own.
+TEST(ExpertParity, ARouterLimitedToGroupsFollowsTheSingleRank) {
+  const std::span all(kExpertLayouts);
+  check_follows(test::little_grouped(), all.first(1));
+  check_follows(test::little_grouped(), all.last(2));
+}
 TEST(ContextParity, EveryLayoutFollowsTheSingleRank) {
   check_follows(test::little_gpt(), kContextLayouts);
   check_follows(test::little_llama(), kContextLayouts);
