@@ -57,11 +57,7 @@ Layout layout_from(const SearchProblem& problem) {
   l.precision = problem.precision;
   l.execution = problem.execution;
   l.recompute = one(b.recomputes, Recompute::none);
-  l.overlap_gradient_reduce = problem.overlaps.gradient_reduce;
-  l.overlap_parameter_gather = problem.overlaps.parameter_gather;
-  l.overlap_transfer = problem.overlaps.transfer;
-  l.overlap_tensor = problem.overlaps_tensor(l);
-  l.overlap_exchange = problem.overlaps_exchange(l);
+  problem.set_overlaps(l);
   l.chunks = one<int64_t>(b.chunks, 1);
   l.schedule = one<std::string>(b.schedules, l.chunks > 1 ? "interleaved" : "1f1b");
   const ScheduleEntry& entry = find_schedule(l.schedule, "--schedule");
@@ -204,6 +200,7 @@ void score(const PlanOptions& o, const Plan* given) {
   Layout layout = given != nullptr ? given->layout : layout_from(problem);
   layout.precision = problem.precision;
   layout.execution = problem.execution;
+  if (given != nullptr && !o.overlaps.empty()) problem.set_overlaps(layout);
   check(problem, layout);
   Candidate candidate{estimate(problem, layout), {}};
   candidate.evaluation = evaluate_regardless(problem, candidate.estimate);

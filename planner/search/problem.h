@@ -62,10 +62,15 @@ struct SearchProblem {
   const CostSource* cost = nullptr;  // of the first group
   std::vector<DevicePool> pools;     // by group of a mixed cluster; empty where all devices are alike
 
-  bool overlaps_tensor(const Layout& layout) const {
-    return overlaps.tensor && layout.tensor > 1 && (layout.sequence_parallel || features.overlap_all_reduce);
+  /// The overlaps that a layout of these degrees has.
+  void set_overlaps(Layout& layout) const {
+    layout.overlap_gradient_reduce = overlaps.gradient_reduce;
+    layout.overlap_parameter_gather = overlaps.parameter_gather;
+    layout.overlap_transfer = overlaps.transfer;
+    layout.overlap_tensor = overlaps.tensor && layout.tensor > 1 &&
+                            (layout.sequence_parallel || features.overlap_all_reduce);
+    layout.overlap_exchange = overlaps.exchange && layout.expert > 1;
   }
-  bool overlaps_exchange(const Layout& layout) const { return overlaps.exchange && layout.expert > 1; }
   size_t pool_count() const { return std::max<size_t>(1, pools.size()); }
   const CostSource& source(size_t pool) const { return pools.empty() ? *cost : *pools[pool].cost; }
   int64_t limit_bytes(size_t pool) const {

@@ -28,9 +28,6 @@ class Enumeration {
               NotDividing& not_dividing)
       : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
     base_.precision = problem.precision;
-    base_.overlap_gradient_reduce = problem.overlaps.gradient_reduce;
-    base_.overlap_parameter_gather = problem.overlaps.parameter_gather;
-    base_.overlap_transfer = problem.overlaps.transfer;
     base_.execution = problem.execution;
   }
 
@@ -132,7 +129,6 @@ class Enumeration {
       if (sequence_parallel && (layout.tensor == 1 || !problem_.features.sequence_parallel)) continue;
       if (layout.tensor > 1 && !allowed(bounds_.sequence_parallel, sequence_parallel)) continue;
       layout.sequence_parallel = sequence_parallel;
-      layout.overlap_tensor = problem_.overlaps_tensor(layout);
       add_experts(layout);
     }
   }
@@ -153,7 +149,7 @@ class Enumeration {
         if (pool % (expert * split) != 0 || !allowed(bounds_.expert_tensor, split)) continue;
         layout.expert = expert;
         layout.expert_tensor = as_tensor ? 0 : split;
-        layout.overlap_exchange = problem_.overlaps_exchange(layout);
+        problem_.set_overlaps(layout);
         if (!check_layout(problem_.model, layout, problem_.workload)) add_group(layout);
       }
     }

@@ -285,6 +285,18 @@ def plan_commands(folder, base, profile):
         expect(f"plan, {option} {value}", run("mpt-plan", *eight, option, value), 2, option)
     expect("plan, an exchange that mpt-run does not overlap", run("mpt-plan", *eight, "--framework", "mpt", "--overlap", "exchange"), 2,
            "--overlap", "--framework mpt", "name another framework")
+    beside = f"{folder}/beside.json"
+    expect("estimate, an exchange beside compute", run("mpt-plan", "estimate", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100:2", "--global-batch", 32,
+                                                       "--seq", 2048, "--dp", 16, "--ep", 16, "--overlap", "exchange", "-o", beside), 0)
+    expect("estimate, a plan's exchange that mpt-run does not overlap", run("mpt-plan", "estimate", "--plan", beside, "--framework", "mpt"), 2,
+           "/layout/overlap_exchange", "--overlap")
+    expect("estimate, a plan with other overlaps", run("mpt-plan", "estimate", "--plan", beside, "--framework", "mpt", "--overlap", "transfer",
+                                                       "-o", f"{folder}/apart.json"), 0)
+    for path, what in ((beside, True), (f"{folder}/apart.json", False)):
+        with open(path) as file:
+            overlap = json.load(file)["layout"]["overlap_exchange"]
+        if overlap != what:
+            FAILURES.append(f"{path}: overlap_exchange is {overlap}")
     expect("plan, copies that mpt-run does not merge", run("mpt-plan", *eight, "--framework", "mpt", "--dispatch", "once"), 2,
            "--dispatch", "--framework mpt")
     expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "none divides")
