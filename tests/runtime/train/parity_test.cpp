@@ -306,13 +306,13 @@ TEST(OffloadParity, EveryLayoutOfExpertsAndContextFollowsThoseWithout) {
 
 // In parts, products round otherwise; sums over ranks are the same.
 void check_tensor_overlap(const ModelSpec& model, std::span<const NamedLayout> layouts) {
-  const Curve reference = run({model}, DataType::float32, 10), exact = run({model}, DataType::float64, 6);
+  const Curve reference = run({model}, DataType::float32, 5), exact = run({model}, DataType::float64, 4);
   for (const NamedLayout& layout : layouts) {
     PlanRequest request = request_for(model, layout);
     request.overlap_tensor = true;
-    EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 6)), 1e-12)
+    EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 4)), 1e-12)
         << model.name << ", " << layout.name;
-    const Curve once = run(request, DataType::float32, 10);
+    const Curve once = run(request, DataType::float32, 5);
     EXPECT_LT(worst_difference(reference, once), 1e-5) << model.name << ", " << layout.name;
     const Curve again = run(request, DataType::float32, 3);
     EXPECT_TRUE(std::equal(again.loss.begin(), again.loss.end(), once.loss.begin()) &&
