@@ -52,7 +52,9 @@ struct Execution {
   // A token that goes to several experts of one device is sent there once.
   bool deduplicates_dispatch = false;
   bool fuses_experts = false;  // what experts multiply is narrowed to fp8 within their products
-  bool graphs = false;         // kernels are launched by the device from a graph
+  // The bias of experts' second products is added expert by expert, in fp32.
+  bool adds_expert_bias_apart = false;
+  bool graphs = false;  // kernels are launched by the device from a graph
   // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator
   // that keeps something for backward.
   bool recomputes_whole_layer = false;
@@ -134,6 +136,8 @@ struct Execution {
             "tokens go once to a device that holds several experts", optional_field());
     v.field("fuses_experts", &T::fuses_experts, "experts' products narrow their inputs to fp8 themselves",
             optional_field());
+    v.field("adds_expert_bias_apart", &T::adds_expert_bias_apart,
+            "the bias of experts' second products is added expert by expert", optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
     v.field("recomputes_whole_layer", &T::recomputes_whole_layer,
             "full recompute runs the last projection again", optional_field());

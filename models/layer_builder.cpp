@@ -97,6 +97,7 @@ LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   op.shape.kind = OperatorKind::expert_linear;
   op.shape.rows = expert_rows();
   op.shape.batch = model_.moe->experts / layout_.expert;
+  op.shape.biased = sizes.parallel == Parallel::rows && model_.mlp_bias;
   op.parameters *= op.shape.batch;
   op.expert_parameters = true;
   op.backward_workspace_bytes = rounded(op.shape.rows * sizes.inner * unit_);

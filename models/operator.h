@@ -40,6 +40,7 @@ struct OperatorShape {
   int64_t value_head_dim = 0;
   int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
+  bool biased = false;  // of a grouped product: its result is weighted and has a bias
 
   auto operator<=>(const OperatorShape&) const = default;
 
@@ -88,5 +89,6 @@ void OperatorShape::describe(V& v) {
   v.field("context", &T::context, "ranks that share an attention core's sequence",
           optional_field(between(1, 1e7)));
   v.field("gated", &T::gated, "gated activation", optional_field());
+  v.field("biased", &T::biased, "a bias on a weighted grouped product", optional_field());
 }
 }  // namespace mpt::models

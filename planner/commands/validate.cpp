@@ -27,7 +27,7 @@ namespace {
 
 struct ValidateOptions {
   std::string file, html, family, calibration;
-  bool json = false, quiet = false, streams = false;
+  bool json = false, quiet = false, streams = false, constants = false;
 };
 
 struct Checked {
@@ -325,13 +325,51 @@ std::vector<Checked> check_all(const Json& file, const ValidateOptions& o, const
   return all;
 }
 
+// The constants of the cost model, as Calibration describes them.
+class ConstantLister {
+ public:
+  explicit ConstantLister(const Calibration& values) : values_(values) {}
+  void field(const char* name, double Calibration::*member, const char* meaning, const FieldRule& rule) {
+    list_[name] = {
+        {"value", values_.*member}, {"least", rule.minimum}, {"most", rule.maximum}, {"meaning", meaning}};
+  }
+  const Json& list() const { return list_; }
+
+ private:
+  const Calibration& values_;
+  Json list_ = Json::object();
+};
+
+int print_constants(const Calibration& calibration, bool json) {
+  ConstantLister lister(calibration);
+  Calibration::describe(lister);
+  if (json) {
+    fmt::print("{}\n", lister.list().dump(1));
+    return kExitOk;
+  }
+  reports::Table table({{"constant", reports::Align::left},
+                        {"value"},
+                        {"plausible", reports::Align::left},
+                        {"meaning", reports::Align::left}});
+  for (const auto& [name, c] : lister.list().items()) {
+    const auto number = [&c = c](const char* key) { return fmt::format("{:.4g}", c[key].get<double>()); };
+    table.add_row(
+        {name, number("value"), number("least") + " to " + number("most"), c["meaning"].get<std::string>()});
+  }
+  fmt::print("{}", table.text());
+  return kExitOk;
+}
+
 int run(const ValidateOptions& o) {
   if (!o.html.empty()) check_writable(o.html, "--html");
+  const Calibration calibration =
+      o.calibration.empty() ? kCalibration : from_json<Calibration>(load_json(o.calibration), o.calibration);
+  if (o.constants) return print_constants(calibration, o.json);
+  if (o.file.empty())
+    throw UserError(Problem{"RUNS", "missing", "a file with a list of runs", "see docs/validation.md"});
   const Json file = load_json(o.file);
   if (!file.is_array())
     throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
-  const Calibration calibration =
-      o.calibration.empty() ? kCalibration : from_json<Calibration>(load_json(o.calibration), o.calibration);
   const std::vector<Checked> all = check_all(file, o, calibration);
   const auto skipped = std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; });
   if (o.json) {
@@ -355,11 +393,13 @@ int run(const ValidateOptions& o) {
 std::function<int()> add_validate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("validate", "Predict runs that others measured, and compare");
   auto o = std::make_shared<ValidateOptions>();
-  command->add_option("runs", o->file, "File with a list of runs (docs/validation.md)")->required();
+  command->add_option("runs", o->file, "File with a list of runs (docs/validation.md)");
   command->add_option("--family", o->family, "Only runs of this family");
   command->add_option("--html", o->html, "Write a page with measured against predicted to this file");
   command->add_option("--calibration", o->calibration,
                       "File with other values for constants of the cost model");
+  command->add_flag("--constants", o->constants,
+                    "Print the constants of the cost model and the ranges in which they are plausible");
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
   command->add_flag("--streams", o->streams, "Simulate each step operator by operator, which takes longer");
   command->add_flag("--json", o->json, "Print JSON instead of tables");

@@ -86,62 +86,67 @@ struct Calibration {
   // The slowest of many devices sets the pace of all: extra time per doubling of the devices beyond one node.
   double straggler_per_doubling = 0.003;
 
+  /// With the range in which each is plausible: a fit keeps to it, and other values are refused.
   template <class V>
   static void describe(V& v) {
     using T = Calibration;
-    v.field("sustained", &T::sustained, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("input_gradient_rate", &T::input_gradient_rate, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("weight_gradient_rate", &T::weight_gradient_rate, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("attention_backward_flop", &T::attention_backward_flop, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("attention_backward_rate", &T::attention_backward_rate, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("flash1_share", &T::flash1_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("flash1_ampere_share", &T::flash1_ampere_share, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("flash2_share", &T::flash2_share, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("flash2_half_tokens", &T::flash2_half_tokens, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("flash2_backward_rate", &T::flash2_backward_rate, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("unfused_product_share", &T::unfused_product_share, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("bandwidth_share", &T::bandwidth_share, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("eager_passes", &T::eager_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("compiled_passes", &T::compiled_passes, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("permute_passes", &T::permute_passes, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("fused_permute_passes", &T::fused_permute_passes, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("tensor_overlap_share", &T::tensor_overlap_share, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("network_overlap_share", &T::network_overlap_share, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("grouped_rate", &T::grouped_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("fp8_speedup", &T::fp8_speedup, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("unaligned_rate", &T::unaligned_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("line_unaligned_rate", &T::line_unaligned_rate, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("grouped_fp8_speedup", &T::grouped_fp8_speedup, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("blackwell_grouped_fp8_speedup", &T::blackwell_grouped_fp8_speedup, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("expert_imbalance", &T::expert_imbalance, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("network_all_to_all_rate", &T::network_all_to_all_rate, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("fp8_cast_bytes", &T::fp8_cast_bytes, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("kernel_gap_s", &T::kernel_gap_s, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("optimizer_bytes", &T::optimizer_bytes, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("collective_rate", &T::collective_rate, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
-    v.field("network_rate", &T::network_rate, "see cost/calibration.h", optional_field(between(0, 1e6)));
-    v.field("straggler_per_doubling", &T::straggler_per_doubling, "see cost/calibration.h",
-            optional_field(between(0, 1e6)));
+    const auto field = [&v](const char* name, double T::*member, const char* meaning, double least,
+                            double most) {
+      v.field(name, member, meaning, optional_field(between(least, most)));
+    };
+    field("sustained", &T::sustained, "share of the kernel tables' rates that a warm chip keeps", 0.85, 1.0);
+    field("input_gradient_rate", &T::input_gradient_rate,
+          "products of input gradients against those of forward", 0.9, 1.0);
+    field("weight_gradient_rate", &T::weight_gradient_rate,
+          "products of weight gradients against those of forward", 0.85, 1.0);
+    field("attention_backward_flop", &T::attention_backward_flop,
+          "FLOP of an attention's backward against its forward", 2.0, 2.5);
+    field("attention_backward_rate", &T::attention_backward_rate,
+          "rate of an attention's backward against its forward", 0.7, 1.0);
+    field("flash1_share", &T::flash1_share, "FlashAttention against the peak, beyond Ampere", 0.15, 0.35);
+    field("flash1_ampere_share", &T::flash1_ampere_share, "FlashAttention against the peak, on Ampere", 0.3,
+          0.45);
+    field("flash2_share", &T::flash2_share, "FlashAttention-2 against the peak, beyond Ampere", 0.25, 0.5);
+    field("flash2_half_tokens", &T::flash2_half_tokens,
+          "tokens at which FlashAttention-2 has half of its rate", 100, 1000);
+    field("flash2_backward_rate", &T::flash2_backward_rate, "FlashAttention-2's backward against its forward",
+          0.6, 1.0);
+    field("unfused_product_share", &T::unfused_product_share,
+          "batched products of unfused attention against large ones", 0.2, 0.9);
+    field("bandwidth_share", &T::bandwidth_share, "memory traffic of elementwise kernels against the peak",
+          0.65, 0.95);
+    field("eager_passes", &T::eager_passes,
+          "traffic of eager chains of elementwise kernels against one kernel's", 1.0, 4.0);
+    field("compiled_passes", &T::compiled_passes, "the same of compiled chains", 0.5, 2.0);
+    field("permute_passes", &T::permute_passes,
+          "how often a copy is read and written on its way to its expert", 1.0, 10.0);
+    field("fused_permute_passes", &T::fused_permute_passes,
+          "the same where one kernel sends it and another sorts it", 2.0, 7.0);
+    field("grouped_rate", &T::grouped_rate, "grouped products against single ones of their rows", 0.5, 1.0);
+    field("fp8_speedup", &T::fp8_speedup, "fp8 products against bf16 ones", 1.5, 1.9);
+    field("unaligned_rate", &T::unaligned_rate, "products of rows of no multiple of 8 elements", 0.15, 0.6);
+    field("line_unaligned_rate", &T::line_unaligned_rate, "products of rows of no multiple of 64 elements",
+          0.6, 1.0);
+    field("grouped_fp8_speedup", &T::grouped_fp8_speedup, "fp8 grouped products against bf16 ones", 1.0, 1.8);
+    field("blackwell_grouped_fp8_speedup", &T::blackwell_grouped_fp8_speedup, "the same on Blackwell", 1.2,
+          2.0);
+    field("expert_imbalance", &T::expert_imbalance, "the fullest expert against the mean one", 1.0, 1.6);
+    field("network_all_to_all_rate", &T::network_all_to_all_rate,
+          "an all-to-all between nodes against the catalog's rate per port", 0.5, 1.0);
+    field("fp8_cast_bytes", &T::fp8_cast_bytes, "bytes that casts move per element of a product's input", 1.0,
+          6.0);
+    field("kernel_gap_s", &T::kernel_gap_s, "seconds of a kernel's start and of the gap behind it", 5e-07,
+          4e-06);
+    field("optimizer_bytes", &T::optimizer_bytes, "bytes that AdamW moves per parameter", 30.0, 60.0);
+    field("collective_rate", &T::collective_rate, "collectives inside a node against the tables", 0.6, 0.95);
+    field("network_rate", &T::network_rate, "collectives between nodes against the catalog's rate per port",
+          0.5, 1.0);
+    field("tensor_overlap_share", &T::tensor_overlap_share,
+          "of a collective cut into pieces, what the product beside it loses", 0.05, 0.5);
+    field("network_overlap_share", &T::network_overlap_share,
+          "of traffic between nodes, what compute beside it loses", 0.0, 0.46);
+    field("straggler_per_doubling", &T::straggler_per_doubling, "extra time per doubling of the nodes", 0.0,
+          0.02);
   }
 };
 

@@ -243,7 +243,8 @@ class KernelCost final : public CostSource {
 
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
   static constexpr double kFastLink = 60e9;
-  static constexpr double kBlackwell = 4e15;  // fp8 FLOP/s that no data-centre chip before it has
+  static constexpr double kShortestMeasured = 512.0;  // tokens, in the tables of attention
+  static constexpr double kBlackwell = 4e15;          // fp8 FLOP/s that no data-centre chip before it has
   // Mean of the products of the one node that was measured shape by shape (SimuMax, b200_bf16_ceperm.json).
   static constexpr double kUnmeasuredShare = 0.49;
 
@@ -339,7 +340,15 @@ class KernelCost final : public CostSource {
             ? double(s.rows) * (phase == Phase::forward ? inner : columns) * c_.fp8_cast_bytes
             : 0.0;
     return c_.kernel_gap_s + seconds +
-           (phase == Phase::weight_gradient ? 0.0 : (moved + narrowed) / bandwidth());
+           (phase == Phase::weight_gradient ? 0.0 : (moved + narrowed + bias_bytes(s, phase)) / bandwidth());
+  }
+
+  // Bytes that a bias of experts moves where it is added expert by expert, weighted by the router's fp32
+  // probabilities: product, sum, concatenation and the way back to 16 bits, and on the way back their
+  // gradients and two sums (megatron/core/transformer/moe/experts.py, _apply_bias).
+  double bias_bytes(const OperatorShape& s, Phase phase) const {
+    if (!s.biased || execution_.fuses_experts || !execution_.adds_expert_bias_apart) return 0.0;
+    return double(s.rows) * double(s.columns) * (phase == Phase::forward ? 28.0 : 40.0);
   }
 
   double attention_s(const OperatorShape& s, Phase phase) const {
@@ -347,19 +356,25 @@ class KernelCost final : public CostSource {
     if (execution_.attention == AttentionKernel::unfused) return unfused_attention_s(s, phase);
     const bool forward = phase == Phase::forward;
     const double flop = models::forward_flop(s) * (forward ? 1.0 : c_.attention_backward_flop);
-    const double sequence = double(s.sequence) / double(s.context);
-    if (own_ != nullptr && s.context == 1 && s.value_head_dim == s.head_dim &&
+    // A window is like causal sequences of twice its length, in which a query sees as many keys on average
+    // (cuDNN 9.19 on H200, window of 1,024 at head size 64: 336 TFLOP/s; 289 in the table's row of 2,048),
+    // and no worse than the shortest that were measured.
+    const double whole = double(s.sequence) / double(s.context);
+    const double sequence =
+        s.inner > 0 ? std::min(whole, std::max(2.0 * double(s.inner), kShortestMeasured)) : whole;
+    const bool windowed = s.inner > 0 && s.inner < s.sequence;
+    if (own_ != nullptr && s.context == 1 && !windowed && s.value_head_dim == s.head_dim &&
         execution_.attention == AttentionKernel::flash) {
       const auto own_s = own_->exact_attention_s(forward ? "forward" : "backward", s.sequence, s.heads,
                                                  s.kv_heads, s.head_dim);
       if (own_s) return c_.kernel_gap_s + *own_s * double(std::max<int64_t>(1, s.batch)) / rate();
     }
-    if (const auto exact =
-            tables_.exact_attention_flop_per_s(forward ? "forward" : "backward", s.sequence, s.heads,
-                                               s.kv_heads, s.head_dim, s.value_head_dim)) {
+    if (const auto exact = tables_.exact_attention_flop_per_s(
+            forward ? "forward" : "backward", s.sequence, s.heads, s.kv_heads, s.head_dim, s.value_head_dim);
+        exact && !windowed) {
       return c_.kernel_gap_s + flop / (*exact * rate());
     }
-    const double heads = double(s.heads) * double(std::max<int64_t>(1, s.batch));
+    const double heads = double(s.heads) * double(std::max<int64_t>(1, s.batch)) * whole / sequence;
     const auto measured = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads);
     double flop_per_s = (measured ? *measured * rate() : 0.5 * products_flop_per_s()) *
                         (forward ? 1.0 : c_.attention_backward_rate);

@@ -150,6 +150,16 @@ void fill_groups(RunRecord& run) {
   run.filled.push_back(fmt::format("model.moe.groups = {} of {}", e.groups_per_token, e.expert_groups));
 }
 
+// Windows, sinks and biases of openai/gpt-oss-20b and -120b (config.json), which the form of a record has no
+// fields for.
+void fill_gpt_oss(RunRecord& run) {
+  ModelSpec& m = run.model;
+  m.sliding_window = 128;
+  m.sliding_window_interval = 2;
+  m.attention_sinks = m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
+  run.filled.push_back("model: windows, sinks and biases of gpt-oss");
+}
+
 void read_experts(const Fields& fields, RunRecord& run) {
   ModelSpec& m = run.model;
   const Fields moe = fields.object("moe");
@@ -220,6 +230,7 @@ void read_model(const Fields& f, RunRecord& run) {
   m.next_token_layers = f.whole("mtp_layers", 0, 64).value_or(0);
   if (f.find("mla") != nullptr) read_latent(f, m);
   if (f.find("moe") != nullptr) read_experts(f, run);
+  if (mentions(lower(m.name), "gpt-oss")) fill_gpt_oss(run);
   if (m.heads % m.kv_heads != 0) f.wrong("kv_heads", fmt::format("a divisor of the {} heads", m.heads));
 }
 

@@ -634,7 +634,11 @@ def published_runs(folder):
     expect("validate, no file", run("mpt-plan", "validate", f"{folder}/none.json"), 2, "none.json")
     expect("validate, empty", run("mpt-plan", "validate", write(f"{folder}/empty.json", [])), 0, "0 runs")
     expect("validate, one family", run("mpt-plan", "validate", runs, "--family", "other"), 0, "0 runs")
-    expect("validate, calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/slow.json", {"sustained": 0.5})), 0, "seqpar-22b")
+    expect("validate, calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/slow.json", {"sustained": 0.86})), 0, "seqpar-22b")
+    expect("validate, implausible calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/half.json", {"sustained": 0.5})), 2,
+           "half.json at /sustained", "between 0.85 and 1")
+    expect("validate, constants", run("mpt-plan", "validate", "--constants", "--calibration", f"{folder}/slow.json"), 0, "0.86", "0.85 to 1 ", "a warm chip")
+    expect("validate, no runs", run("mpt-plan", "validate"), 2, "RUNS", "docs/validation.md")
     expect("validate, wrong calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/bad.json", {"sustained": "x"})), 2, "sustained")
     expect("validate, page nowhere", run("mpt-plan", "validate", runs, "--html", f"{folder}/none/x.html"), 2, "--html")
     gpu = ["--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64]

@@ -67,6 +67,56 @@ TEST_F(KernelCostTest, GradientsAreTheProductsThatTheyAre) {
               *tables.gemm_s(false, 1024, 16384, 4096), 1e-12);
 }
 
+// cudnn-frontend, benchmark/sdpa_benchmark_training/results, gpt_oss, bf16: TFLOP/s forward and backward of
+// attention with windows, which whole sequences of the same length exceed twice (H200) and five times
+// (GB300).
+TEST_F(KernelCostTest, AWindowIsAsSlowAsTheShortSequencesThatItIsLike) {
+  struct Measured {
+    const char* cluster;
+    int64_t sequence, window, heads;
+    double forward, backward;
+  };
+  Calibration c;
+  c.kernel_gap_s = c.straggler_per_doubling = 0.0;
+  c.sustained = 1.0;
+  for (const Measured& m : {Measured{"dgx-h200:1", 4096, 1024, 64, 336e12, 289e12},
+                            {"dgx-h200:1", 32768, 1024, 64, 358e12, 299e12},
+                            {"gb300-nvl72:1", 4096, 128, 128, 167e12, 191e12},
+                            {"gb200-nvl72:1", 8192, 128, 128, 165e12, 187e12}}) {
+    OperatorShape s = core(m.sequence, 2);
+    s.heads = s.kv_heads = m.heads;
+    s.head_dim = s.value_head_dim = 64;
+    s.inner = m.window;
+    const auto source = make_kernel_cost(profiler::load_cluster(m.cluster, std::nullopt), {}, c);
+    const double flop = models::forward_flop(s);
+    EXPECT_NEAR(flop / source->operator_s(s, Phase::forward) / m.forward, 1.0, 1.0 / 3) << m.cluster;
+    EXPECT_NEAR(2.5 * flop / source->operator_s(s, Phase::input_gradient) / m.backward, 1.0, 1.0 / 3)
+        << m.cluster;
+  }
+}
+
+TEST_F(KernelCostTest, ABiasOfExpertsThatIsAddedApartMovesItsRowsInFp32) {
+  OperatorShape s = product(65536, 2880, 2880);
+  s.kind = OperatorKind::expert_linear;
+  s.batch = 16;
+  Execution apart;
+  apart.adds_expert_bias_apart = true;
+  OperatorShape biased = s;
+  biased.biased = true;
+  EXPECT_EQ(cost()->operator_s(biased, Phase::forward), cost()->operator_s(s, Phase::forward));
+  const auto source = cost(apart);
+  const double elements = 65536.0 * 2880.0, bytes_per_s = 3.35e12 * kCalibration.bandwidth_share;
+  EXPECT_NEAR(source->operator_s(biased, Phase::forward) - source->operator_s(s, Phase::forward),
+              28.0 * elements / bytes_per_s, 1e-6);
+  EXPECT_NEAR(
+      source->operator_s(biased, Phase::input_gradient) - source->operator_s(s, Phase::input_gradient),
+      40.0 * elements / bytes_per_s, 1e-6);
+  EXPECT_EQ(source->operator_s(biased, Phase::weight_gradient),
+            source->operator_s(s, Phase::weight_gradient));
+  apart.fuses_experts = true;
+  EXPECT_EQ(cost(apart)->operator_s(biased, Phase::forward), cost(apart)->operator_s(s, Phase::forward));
+}
+
 TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {
   const auto h100 = cost();
   EXPECT_LT(h100->operator_s(product(8192, 8192, 8192, Precision::fp8), Phase::forward),

@@ -42,6 +42,11 @@ TEST(Statistics, ReachableTauIsWhatScatterLeavesOfAnOrder) {
   EXPECT_EQ(reachable_tau({1.0, 1.0}, scatter), 0.0);
 }
 
+TEST(Calibration, ItsConstantsLieWhereTheyArePlausible) {
+  const auto read = from_json<Calibration>(to_json(kCalibration), "calibration.h");
+  EXPECT_EQ(to_json(read), to_json(kCalibration));
+}
+
 TEST(Statistics, RepetitionIsTheMedianDifferenceOfWhatWasMeasuredAgain) {
   const Repetition r = repetition_of({{0.9, 1.1}, {5.0}, {3.0, 3.0}, {0.99, 1.01}, {1.0, 1.0, 3.0}});
   EXPECT_EQ(r.repeated, 3) << "one was measured once, one published twice";
