@@ -67,8 +67,8 @@ struct SearchProblem {
     layout.overlap_gradient_reduce = overlaps.gradient_reduce;
     layout.overlap_parameter_gather = overlaps.parameter_gather;
     layout.overlap_transfer = overlaps.transfer;
-    layout.overlap_tensor = overlaps.tensor && layout.tensor > 1 &&
-                            (layout.sequence_parallel || features.overlap_all_reduce);
+    layout.overlap_tensor =
+        overlaps.tensor && layout.tensor > 1 && (layout.sequence_parallel || features.overlap_all_reduce);
     layout.overlap_exchange = overlaps.exchange && layout.expert > 1;
   }
   size_t pool_count() const { return std::max<size_t>(1, pools.size()); }
