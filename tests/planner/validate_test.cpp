@@ -106,6 +106,28 @@ TEST(RunRecord, FieldsThatWereNotPublishedAreFilledWithTheFastestThatFits) {
   }
 }
 
+// What the form of a record has no fields for, and the source's model has.
+TEST(RunRecord, WhatTheNameOfAModelSaysIsFilledIn) {
+  Json json = record();
+  json["model"]["moe"] = parse_json(R"({"experts": 256, "topk": 8, "expert_ffn": 2048})", "moe");
+  EXPECT_EQ(read_run_record(json, "/0").model.moe->expert_groups, 1);
+  json["model"]["name"] = "DeepSeek-V3";
+  const RunRecord deepseek = read_run_record(json, "/0");
+  EXPECT_EQ(deepseek.model.moe->expert_groups, 8);
+  EXPECT_EQ(deepseek.model.moe->groups_per_token, 4);
+  EXPECT_EQ(deepseek.filled, (std::vector<std::string>{"model.moe.groups = 4 of 8"}));
+  json["notes"] = "Fake balanced expert gate, mock data.";
+  const RunRecord fake = read_run_record(json, "/0");
+  EXPECT_EQ(fake.model.moe->expert_groups, 32) << "the eight experts of a token stand side by side";
+  EXPECT_EQ(fake.model.moe->groups_per_token, 1);
+  json["model"]["name"] = "gpt-oss-120b";
+  const ModelSpec gpt_oss = read_run_record(json, "/0").model;
+  EXPECT_EQ(gpt_oss.sliding_window, 128);
+  EXPECT_EQ(gpt_oss.sliding_window_interval, 2);
+  EXPECT_TRUE(gpt_oss.attention_sinks && gpt_oss.mlp_bias && gpt_oss.qkv_bias);
+  EXPECT_FALSE(deepseek.model.sliding_window || deepseek.model.attention_sinks);
+}
+
 TEST(RunRecord, TheNameOfAShardingIsItsZeroStage) {
   Json json = record();
   json["layout"]["zero_stage"] = nullptr;
