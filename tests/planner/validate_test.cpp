@@ -7,71 +7,10 @@
 #include "core/error.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/run_record.h"
-#include "planner/validate/statistics.h"
+#include "tests/planner/run_records.h"
 
 namespace mpt::planner {
 namespace {
-
-TEST(Statistics, ErrorsAreSummarisedByTheirSize) {
-  const ErrorSummary s = summarise_errors({-0.1, 0.3, 0.2, -0.4});
-  EXPECT_EQ(s.count, 4);
-  EXPECT_NEAR(s.mean, 0.25, 1e-12);
-  EXPECT_NEAR(s.median, 0.25, 1e-12);
-  EXPECT_NEAR(s.worst, 0.4, 1e-12);
-  EXPECT_EQ(summarise_errors({}).count, 0);
-}
-
-TEST(Statistics, KendallTauByHand) {
-  EXPECT_EQ(kendall_tau({{1, 10}, {2, 20}, {3, 30}}), 1.0);
-  EXPECT_EQ(kendall_tau({{1, 30}, {2, 20}, {3, 10}}), -1.0);
-  EXPECT_NEAR(kendall_tau({{1, 10}, {2, 30}, {3, 20}}), 1.0 / 3.0, 1e-12);
-  // One tie in the prediction: 2 agreeing pairs over sqrt(3 x 2).
-  EXPECT_NEAR(kendall_tau({{1, 10}, {2, 10}, {3, 20}}), 2.0 / std::sqrt(6.0), 1e-12);
-  EXPECT_EQ(kendall_tau({{1, 1}}), 0.0);
-  // The first two are too close to say anything of their order.
-  EXPECT_NEAR(kendall_tau({{1, 20}, {1.01, 10}, {3, 30}}), 1.0 / 3.0, 1e-12);
-  EXPECT_EQ(kendall_tau({{1, 20}, {1.01, 10}, {3, 30}}, 0.02), 1.0);
-}
-
-// Two predictions a standard deviation of their difference apart keep their order with probability 0.84.
-TEST(Statistics, ReachableTauIsWhatScatterLeavesOfAnOrder) {
-  const double scatter = 0.02, apart = std::exp(std::sqrt(2.0) * scatter);
-  EXPECT_NEAR(reachable_tau({1.0, apart}, scatter), 2 * 0.841345 - 1, 1e-5);
-  EXPECT_NEAR(reachable_tau({1.0, 2.0, 4.0}, scatter), 1.0, 1e-9);
-  EXPECT_NEAR(reachable_tau({1.0, 1.0, 4.0}, scatter), 2.0 / std::sqrt(6.0), 1e-9) << "as tau-b counts ties";
-  EXPECT_EQ(reachable_tau({1.0, 1.0}, scatter), 0.0);
-}
-
-TEST(Calibration, ItsConstantsLieWhereTheyArePlausible) {
-  const auto read = from_json<Calibration>(to_json(kCalibration), "calibration.h");
-  EXPECT_EQ(to_json(read), to_json(kCalibration));
-}
-
-TEST(Statistics, RepetitionIsTheMedianDifferenceOfWhatWasMeasuredAgain) {
-  const Repetition r = repetition_of({{0.9, 1.1}, {5.0}, {3.0, 3.0}, {0.99, 1.01}, {1.0, 1.0, 3.0}});
-  EXPECT_EQ(r.repeated, 3) << "one was measured once, one published twice";
-  EXPECT_NEAR(r.difference, 0.2, 1e-12);
-  EXPECT_EQ(repetition_of({{1.0}, {2.0, 2.0}}).repeated, 0);
-  // Half of all pairs of normal values lie within 0.954 standard deviations of each other.
-  EXPECT_NEAR(std::erf(0.954 / std::sqrt(2.0) / std::sqrt(2.0)), 0.5, 1e-3);
-  EXPECT_NEAR(r.scatter() * 0.954, r.difference, 1e-12);
-}
-
-// A run of Table 5 of arXiv:2205.05198, in the form of docs/validation.md.
-Json record() {
-  return parse_json(R"({
-    "id": "seqpar", "family": "seqpar", "framework": "Megatron-LM",
-    "model": {"name": "gpt-22b", "layers": 48, "hidden": 6144, "ffn_hidden": 24576, "heads": 64, "kv_heads": 64,
-              "vocab": 51200, "seq_len": 2048, "gated_mlp": false, "norm": "layernorm", "position": "learned",
-              "tied_embeddings": true},
-    "hardware": {"gpu": "a100-sxm-80gb", "gpus": 8, "gpus_per_node": 8, "nvlink_domain": 8, "intra": "NVLink3"},
-    "layout": {"tp": 8, "pp": 1, "vpp": 1, "cp": 1, "ep": 1, "dp": 1, "sequence_parallel": true, "micro_batch": 4,
-               "global_batch": 4, "zero_stage": 0, "precision": "fp16", "schedule": "none", "recompute": "selective"},
-    "measured": {"iter_time_s": 1.1, "peak_mem_gib": null}, "notes": ""})",
-                    "record");
-}
-
-RunPrediction predicted(const Json& json) { return predict_run(read_run_record(json, "/0")); }
 
 TEST(RunRecord, IsReadAndPredictedNearItsMeasurement) {
   const RunRecord run = read_run_record(record(), "/0");
@@ -120,6 +59,7 @@ TEST(RunRecord, WhatTheNameOfAModelSaysIsFilledIn) {
   const RunRecord fake = read_run_record(json, "/0");
   EXPECT_EQ(fake.model.moe->expert_groups, 32) << "the eight experts of a token stand side by side";
   EXPECT_EQ(fake.model.moe->groups_per_token, 1);
+  EXPECT_EQ(fake.filled, (std::vector<std::string>{"model.moe.groups = 1 of 32"}));
   json["model"]["name"] = "gpt-oss-120b";
   const ModelSpec gpt_oss = read_run_record(json, "/0").model;
   EXPECT_EQ(gpt_oss.sliding_window, 128);
@@ -277,8 +217,6 @@ TEST(RunRecord, WrongFieldsAreUserErrorsThatNameThem) {
     EXPECT_THROW(read_run_record(parse_json(text, "t"), "/0"), UserError) << text;
 }
 
-Json two_stages(int first_gpus, int second_gpus, int first_operators = 313, int recomputed = 0);
-
 // Whatever a record holds, it is predicted or refused, never more than a few seconds and never a crash.
 TEST(RunRecord, RandomChangesArePredictedOrRefused) {
   std::mt19937 random(7);
@@ -319,19 +257,6 @@ TEST(PredictRun, PhysicsPointsTheRightWay) {
   json["layout"]["dp"] = 2;
   json["layout"]["micro_batch"] = 2;
   EXPECT_GT(predicted(json).peak_gib, predicted(record()).peak_gib) << "half the model on each GPU";
-}
-
-Json small_pipeline(const char* framework, int stages) {
-  Json json = record();
-  json["framework"] = framework;
-  json["hardware"]["gpus"] = json["layout"]["pp"] = stages;
-  json["layout"]["tp"] = 1;
-  json["layout"]["sequence_parallel"] = false;
-  json["layout"]["micro_batch"] = 1;
-  json["layout"]["global_batch"] = 64;
-  json["layout"]["recompute"] = "none";
-  json["layout"]["schedule"] = "1f1b";
-  return json;
 }
 
 // Qi et al. 2023 (arXiv:2401.10241), tables 3 and 4: 6.2B parameters, 8 stages, 3 sequences of 1,024 tokens a
@@ -499,109 +424,6 @@ TEST(PredictRun, OperatorsThatRecomputeSayHowMuchOfALayerDoes) {
   };
   EXPECT_EQ(recompute_of(60, 40), Recompute::selective);
   EXPECT_EQ(recompute_of(120, 40), Recompute::full);
-}
-
-// Two stages of a model of 48 layers, 13 operators each, and the embedding's one and the head's two.
-Json two_stages(int first_gpus, int second_gpus, int first_operators, int recomputed) {
-  Json json = small_pipeline("Aceso runtime (Megatron-LM 2.x fork)", 2);
-  json["hardware"]["gpus"] = first_gpus + second_gpus;
-  json["layout"]["tp"] = nullptr;
-  json["layout"]["dp"] = nullptr;
-  json["layout"]["recompute"] = "per";
-  json["layout"]["stages"] =
-      Json::array({{{"gpus", first_gpus}, {"ops", first_operators}, {"recompute_ops", recomputed}},
-                   {{"gpus", second_gpus}, {"ops", 627 - first_operators}, {"recompute_ops", recomputed}}});
-  return json;
-}
-
-TEST(PredictRun, EqualStagesOneByOneAreThoseOfOneLayout) {
-  for (const int gpus : {1, 2}) {
-    Json json = two_stages(gpus, gpus);
-    for (const auto& [recompute, operators] : {std::pair{"none", 0}, {"full", 313}}) {
-      json["layout"]["stages"][0]["recompute_ops"] = operators;
-      json["layout"]["stages"][1]["recompute_ops"] = operators == 0 ? 0 : 314;
-      json["layout"]["recompute"] = "per";
-      const RunPrediction one_by_one = predicted(json);
-      json["layout"]["recompute"] = recompute;
-      const RunPrediction together = predicted(json);
-      EXPECT_NEAR(one_by_one.step_s, together.step_s, 1e-9 * together.step_s) << recompute << gpus;
-      EXPECT_NEAR(one_by_one.peak_gib, together.peak_gib, 1e-6) << recompute << gpus;
-      EXPECT_EQ(together.layout.tensor, gpus);
-    }
-  }
-}
-
-TEST(PredictRun, StagesMayDifferInWidth) {
-  // The second stage has two GPUs: it is faster, and the first holds the step up.
-  const RunPrediction narrow = predicted(two_stages(1, 1)), wide = predicted(two_stages(1, 2));
-  EXPECT_LT(wide.step_s, narrow.step_s);
-  EXPECT_NEAR(wide.memory[0].peak_bytes, narrow.memory[0].peak_bytes,
-              1e-6 * double(narrow.memory[0].peak_bytes));
-  EXPECT_LT(wide.memory[1].peak_bytes, 0.7 * double(narrow.memory[1].peak_bytes));
-  // With as much work for each of the three it is faster still.
-  const RunPrediction even = predicted(two_stages(1, 2, 209));
-  EXPECT_LT(even.step_s, 0.8 * wide.step_s);
-  // Two ranks that repeat the stage take a sequence each of a micro-batch of two.
-  Json repeated = two_stages(1, 2);
-  repeated["layout"]["micro_batch"] = 2;
-  repeated["layout"]["stages"][1]["tp"] = {{"1", 314}};
-  repeated["layout"]["stages"][1]["dp"] = {{"2", 314}};
-  const RunPrediction data = predicted(repeated);
-  EXPECT_EQ(data.layout.data, 1);
-  EXPECT_GT(data.memory[1].parameter_bytes, 1.9 * double(wide.memory[1].parameter_bytes));
-}
-
-// Sources cut between operators: a stage may hold part of a layer. Of thirteen the second, seventh, tenth and
-// twelfth are its products, with 3, 1, 4 and 4 twelfths of its weights.
-TEST(PredictRun, StagesMayEndInsideALayer) {
-  const auto first_rank = [&](int operators, int recomputed) {
-    return predicted(two_stages(1, 1, operators, recomputed)).memory[0];
-  };
-  const auto low = first_rank(313, 0).parameter_bytes, high = first_rank(326, 0).parameter_bytes;
-  for (const auto& [operators, twelfths] : {std::pair{1, 0}, {2, 3}, {6, 3}, {7, 4}, {10, 8}, {12, 12}})
-    EXPECT_NEAR(double(first_rank(313 + operators, 0).parameter_bytes - low),
-                twelfths / 12.0 * double(high - low), 1e-6 * double(low))
-        << operators;
-  // The more operators run again, the less is kept, and the longer the step.
-  double kept = double(first_rank(313, 0).activation_peak_bytes);
-  double step_s = predicted(two_stages(1, 1, 313, 0)).step_s;
-  for (const int again : {50, 96, 150, 300}) {
-    const RunPrediction p = predicted(two_stages(1, 1, 313, again));
-    EXPECT_LT(double(p.memory[0].activation_peak_bytes), kept) << again;
-    EXPECT_GT(p.step_s, step_s) << again;
-    kept = double(p.memory[0].activation_peak_bytes);
-    step_s = p.step_s;
-  }
-}
-
-TEST(PredictRun, MemoryOfTheFirstNodeIsThatOfItsStages) {
-  Json json = two_stages(1, 1, 600);
-  json["notes"] = "torch max_allocated of the first node only";
-  json["hardware"]["gpus_per_node"] = 2;
-  const RunPrediction both = predicted(json);
-  json["hardware"]["gpus_per_node"] = 1;
-  const RunPrediction first = predicted(json);
-  const auto gib = [](const RankMemory& m) { return double(m.peak_bytes) / double(int64_t{1} << 30); };
-  EXPECT_NEAR(first.peak_gib, gib(first.memory[0]), 1e-9);
-  EXPECT_NEAR(both.peak_gib, std::max(gib(both.memory[0]), gib(both.memory[1])), 1e-9);
-  json["layout"]["stages"][0]["ops"] = 27;
-  json["layout"]["stages"][1]["ops"] = 600;
-  EXPECT_LT(predicted(json).peak_gib, 0.5 * first.peak_gib) << "the second holds more, on another node";
-}
-
-TEST(PredictRun, StagesThatDoNotDivideAreRefused) {
-  for (const auto& [pointer, value] : {std::pair<const char*, Json>{"/layout/stages/1/tp", {{"two", 3}}},
-                                       {"/layout/stages/1/tp", {{"7", 300}}},
-                                       {"/layout/stages/1/tp", 3},
-                                       {"/layout/stages/1/tp", {{"1", -3}}},
-                                       {"/layout/stages/1/dp", {{"3", 300}}},
-                                       {"/layout/stages/1/dp", {{"2", 300}}},
-                                       {"/hardware/gpus", 2},
-                                       {"/layout/pp", 3}}) {
-    Json json = two_stages(1, 2);
-    json[Json::json_pointer(pointer)] = value;
-    EXPECT_THROW(predicted(json), UserError) << pointer << " = " << value.dump();
-  }
 }
 
 TEST(PredictRun, ExpertsAreSplitAsAllElseWhereNothingIsSaid) {
