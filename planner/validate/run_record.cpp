@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "models/zoo.h"
 
 namespace mpt::planner {
 namespace {
@@ -129,39 +130,47 @@ int64_t padded(int64_t vocab, const std::optional<int64_t>& multiple) {
   return (vocab + unit - 1) / unit * unit;
 }
 
-// Groups of experts that a token's choice is limited to, where the record does not say them.
-void fill_groups(RunRecord& run) {
-  MixtureOfExperts& e = *run.model.moe;
-  const std::string name = lower(run.model.name);
-  if (mentions(lower(run.notes), "fake balanced") && e.experts % e.experts_per_token == 0) {
-    // Each token goes to experts that stand side by side (NVIDIA-NeMo/Automodel, FakeBalancedGate in
-    // nemo_automodel/components/moe/layers.py).
-    e.expert_groups = e.experts / e.experts_per_token;
-    e.groups_per_token = 1;
-  } else if (mentions(name, "deepseek-v3") && e.experts == 256) {
-    e.expert_groups = 8;  // deepseek-ai/DeepSeek-V3, config.json: n_group, topk_group
-    e.groups_per_token = 4;
-  } else if (mentions(name, "deepseek-v2") && e.experts == 160) {
-    e.expert_groups = 8;  // deepseek-ai/DeepSeek-V2, config.json
-    e.groups_per_token = 3;
-  } else {
-    return;
-  }
+void note_groups(RunRecord& run) {
+  const MixtureOfExperts& e = *run.model.moe;
   run.filled.push_back(fmt::format("model.moe.groups = {} of {}", e.groups_per_token, e.expert_groups));
 }
 
-// Windows, sinks and biases of openai/gpt-oss-20b and -120b (config.json), which the form of a record has no
-// fields for.
-void fill_gpt_oss(RunRecord& run) {
-  ModelSpec& m = run.model;
-  m.sliding_window = 128;
-  m.sliding_window_interval = 2;
-  m.attention_sinks = m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
-  run.filled.push_back("model: windows, sinks and biases of gpt-oss");
+// A gate of benchmarks that sends each token to experts that stand side by side (NVIDIA-NeMo/Automodel,
+// FakeBalancedGate in nemo_automodel/components/moe/layers.py).
+void set_fake_gate(RunRecord& run) {
+  MixtureOfExperts& e = *run.model.moe;
+  if (!mentions(lower(run.notes), "fake balanced") || e.experts % e.experts_per_token != 0) return;
+  e.expert_groups = e.experts / e.experts_per_token;
+  e.groups_per_token = 1;
+  note_groups(run);
 }
 
-void read_experts(const Fields& fields, RunRecord& run) {
+// What the form of a record has no fields for, from the zoo's model of that name: groups of experts, windows,
+// sinks and their biases.
+void fill_from_zoo(RunRecord& run) {
   ModelSpec& m = run.model;
+  const std::string name = lower(m.name);
+  const std::vector<std::string> zoo = models::zoo_names();
+  if (std::find(zoo.begin(), zoo.end(), name) == zoo.end()) return;
+  const ModelSpec known = models::load_model(name);
+  if (m.moe && known.moe && m.moe->experts == known.moe->experts &&
+      m.moe->expert_groups < known.moe->expert_groups) {
+    m.moe->expert_groups = known.moe->expert_groups;
+    m.moe->groups_per_token = known.moe->groups_per_token;
+    note_groups(run);
+  }
+  if (known.attention_sinks) {
+    m.attention_sinks = true;
+    m.sliding_window = known.sliding_window;
+    m.sliding_window_interval = known.sliding_window_interval;
+    m.qkv_bias = known.qkv_bias;
+    m.attention_output_bias = known.attention_output_bias;
+    m.mlp_bias = known.mlp_bias;
+    run.filled.push_back("model: windows, sinks and biases of " + known.name);
+  }
+}
+
+void read_experts(const Fields& fields, ModelSpec& m) {
   const Fields moe = fields.object("moe");
   MixtureOfExperts e;
   e.experts = moe.required("experts", 1, 65536);
@@ -172,7 +181,6 @@ void read_experts(const Fields& fields, RunRecord& run) {
   e.leading_dense_layers = std::min(moe.whole("dense_layers", 0, 100000).value_or(0), m.layers);
   e.layer_interval = moe.whole("moe_every", 1, 100000).value_or(1);
   m.moe = e;
-  fill_groups(run);
 }
 
 void read_latent(const Fields& fields, ModelSpec& m) {
@@ -229,8 +237,9 @@ void read_model(const Fields& f, RunRecord& run) {
   if (f.find("attention_chunk") != nullptr) m.sliding_window = f.whole("attention_chunk", 1, kMostSize);
   m.next_token_layers = f.whole("mtp_layers", 0, 64).value_or(0);
   if (f.find("mla") != nullptr) read_latent(f, m);
-  if (f.find("moe") != nullptr) read_experts(f, run);
-  if (mentions(lower(m.name), "gpt-oss")) fill_gpt_oss(run);
+  if (f.find("moe") != nullptr) read_experts(f, m);
+  if (m.moe) set_fake_gate(run);
+  fill_from_zoo(run);
   if (m.heads % m.kv_heads != 0) f.wrong("kv_heads", fmt::format("a divisor of the {} heads", m.heads));
 }
 
