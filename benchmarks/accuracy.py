@@ -45,6 +45,11 @@ def mean_of(errors):
     return f"{len(errors)} runs, mean {percent(statistics.mean(errors))}, median {percent(statistics.median(errors))}"
 
 
+def bias_of(errors):
+    bias = statistics.mean(errors)
+    return f"{percent(abs(bias))} too {'short' if bias < 0 else 'long'}"
+
+
 def errors_of(runs):
     """Relative errors of step time and of peak memory, by id."""
     time = {r["id"]: r["predicted_iter_time_s"] / r["measured_iter_time_s"] - 1
@@ -65,6 +70,7 @@ def other_runs(report, reasons):
     lines = "\n".join(f"| {i} | {what} | {100 * e:+.0f} % | {reasons['other'].get(i, 'none found yet')} |" for i, what, e in far)
     families = {f"{name} ({', '.join(sources[name])})": group for name, group in report["summary"]["family"].items()}
     return f"""{mean_of([abs(e) for e in time.values()])}; of peak memory {mean_of([abs(e) for e in memory.values()])}.
+Step times are predicted {bias_of(time.values())} on average.
 
 {summary_rows(families)}
 
@@ -143,7 +149,8 @@ are predicted. An error is (predicted - measured) / measured; means are of its a
 
 - Megatron-style frameworks and torchtitan, dense, bf16 and fp16: {mean_of(dense)}
 - the same with experts and fp8: {mean_of(style)}
-- all: {mean_of([abs(e) for e in error.values()])}; {len(far)} runs are off by more than 25 %
+- all: {mean_of([abs(e) for e in error.values()])}; {len(far)} runs are off by more than 25 %;
+  on average they are predicted {bias_of(error.values())}
 - all, simulated operator by operator (`--streams`): {mean_of(fine_error)}; {sum(abs(m) < 0.005 for m in more)} steps are within
   0.5 % of those of whole instructions, the others {100 * more[0]:+.1f} % to {100 * more[-1]:+.1f} %
 - peak memory: {mean_of([abs(e) for e in memory.values()])}; {len(full)} runs are off by more than 10 %
