@@ -52,8 +52,8 @@ struct Execution {
   // A token that goes to several experts of one device is sent there once.
   bool deduplicates_dispatch = false;
   bool fuses_experts = false;  // what experts multiply is narrowed to fp8 within their products
-  // The bias of experts' second products is added expert by expert, in fp32.
-  bool adds_expert_bias_apart = false;
+  // What only some models do (OperatorShape::extra) has kernels of its own, plain ones.
+  bool extras_apart = false;
   bool graphs = false;  // kernels are launched by the device from a graph
   // Full recompute runs the whole layer again, its last projection too; else it stops at the last operator
   // that keeps something for backward.
@@ -136,8 +136,9 @@ struct Execution {
             "tokens go once to a device that holds several experts", optional_field());
     v.field("fuses_experts", &T::fuses_experts, "experts' products narrow their inputs to fp8 themselves",
             optional_field());
-    v.field("adds_expert_bias_apart", &T::adds_expert_bias_apart,
-            "the bias of experts' second products is added expert by expert", optional_field());
+    v.field("extras_apart", &T::extras_apart,
+            "experts' biases, limits of activations and scaled rotary positions have kernels of their own",
+            optional_field());
     v.field("graphs", &T::graphs, "kernels are launched from graphs", optional_field());
     v.field("recomputes_whole_layer", &T::recomputes_whole_layer,
             "full recompute runs the last projection again", optional_field());

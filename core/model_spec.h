@@ -155,6 +155,7 @@ struct ModelSpec {
   std::optional<LatentAttention> latent;  // required by AttentionKind::latent
   bool gated_mlp = false;
   ActivationKind activation = ActivationKind::gelu_tanh;
+  std::optional<double> activation_limit;  // both halves of a gated one are cut off at it (gpt-oss)
   int64_t ffn_hidden = 0;  // inner width of the dense MLP (of the dense layers, if some have experts)
   bool mlp_bias = false;
   std::optional<MixtureOfExperts> moe;
@@ -216,6 +217,8 @@ void ModelSpec::describe(V& v) {
   v.field("latent", &T::latent, "sizes of latent attention", optional_field());
   v.field("gated_mlp", &T::gated_mlp, "the MLP is gated (SwiGLU, GeGLU)");
   v.field("activation", &T::activation, "activation of the MLP");
+  v.field("activation_limit", &T::activation_limit, "size at which inputs of a gated activation are cut off",
+          optional_field(between(1e-3, 1e6)));
   v.field("ffn_hidden", &T::ffn_hidden, "inner width of the dense MLP", between(1, 1 << 24));
   v.field("mlp_bias", &T::mlp_bias, "biases in the MLP", optional_field());
   v.field("moe", &T::moe, "mixture of experts", optional_field());

@@ -284,6 +284,7 @@ ModelSpec import_gpt_oss(Config& c) {
   set_window(c, m, 128);
   m.sliding_window_interval = 2;
   m.mlp_bias = true;
+  m.activation_limit = c.real_or("swiglu_limit", 7.0);
   m.moe = MixtureOfExperts{c.size("num_local_experts"), c.size_or("num_experts_per_tok", 4), m.ffn_hidden};
   m.moe->router_bias = true;
   return m;

@@ -97,13 +97,20 @@ LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   op.shape.kind = OperatorKind::expert_linear;
   op.shape.rows = expert_rows();
   op.shape.batch = model_.moe->experts / layout_.expert;
-  op.shape.biased = sizes.parallel == Parallel::rows && model_.mlp_bias;
+  op.shape.extra = sizes.parallel == Parallel::rows && model_.mlp_bias;
   op.parameters *= op.shape.batch;
   op.expert_parameters = true;
   op.backward_workspace_bytes = rounded(op.shape.rows * sizes.inner * unit_);
   op.weight_operand_bytes = rounded(op.shape.rows * (sizes.inner + sizes.columns) * unit_);
   op.gradient_kept_bytes = sizes.parallel == Parallel::rows ? 0 : op.backward_workspace_bytes;
   if (layout_.expert > 1) add_expert_collectives(sizes, op);
+  if (op.shape.extra && execution().extras_apart && !execution().fuses_experts) {
+    // The bias' sums in fp32, expert by expert and as one; on the way back a gradient in fp32 and one in 16
+    // bits.
+    const int64_t results = op.shape.rows * op.shape.columns;
+    op.forward_workspace_bytes += rounded(results * 8);
+    op.backward_workspace_bytes += rounded(results * 6);
+  }
   return *this;
 }
 
@@ -207,6 +214,8 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   // As two kernels: the gate's activation is kept for the product with the other half.
   if (last().shape.gated && layout_.execution.elementwise == ElementwiseKernels::eager)
     keep_both(rounded(last().shape.rows * last().shape.columns * unit_));
+  // Clamped into a copy, which is kept beside what went in.
+  if (last().shape.extra && execution().extras_apart && !execution().fuses_experts) keep_both(input);
   return *this;
 }
 

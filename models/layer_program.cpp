@@ -21,8 +21,11 @@ void add_multi_head(LayerBuilder& b) {
     b.last().backward_workspace_bytes = b.last().gradient_kept_bytes =
         LayerBuilder::rounded(2 * m.head_dim * 4);
   }
-  if (m.position == PositionKind::rotary)
-    b.add({"attention.rotary", b.shape(OperatorKind::rotary, queries + keys)});
+  if (m.position == PositionKind::rotary) {
+    OperatorShape shape = b.shape(OperatorKind::rotary, queries + keys);
+    shape.extra = m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other;
+    b.add({"attention.rotary", shape});
+  }
   b.attention({m.head_dim, m.head_dim, b.share(m.kv_heads), queries + 2 * keys});
   b.linear({"attention.output", m.hidden, queries, m.attention_output_bias, Parallel::rows})
       .saves_core_output(queries);
@@ -72,6 +75,7 @@ void add_dense_mlp(LayerBuilder& b, const MlpNames& names, int64_t ffn_hidden, b
       .saves(input_kept ? 0 : m.hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.gated = m.gated_mlp;
+  shape.extra = m.activation_limit.has_value();
   b.activation({names.activation, shape}, up);
   b.linear({names.down, m.hidden, ffn, bias, Parallel::rows}).saves(ffn);
 }
@@ -93,6 +97,7 @@ void add_experts(LayerBuilder& b) {
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.rows = b.expert_rows();
   shape.gated = m.gated_mlp;
+  shape.extra = m.activation_limit.has_value();
   b.activation({"mlp.experts_activation", shape}, up);
   b.expert_linear({"mlp.experts_down", m.hidden, ffn, m.mlp_bias, Parallel::rows}).saves_copies(ffn);
   if (e.shared_ffn_hidden == 0) return;

@@ -40,7 +40,9 @@ struct OperatorShape {
   int64_t value_head_dim = 0;
   int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
-  bool biased = false;  // of a grouped product: its result is weighted and has a bias
+  // More than its kind does: a weighted bias on a grouped product, a limit on what goes into an activation, a
+  // factor on rotary positions (YaRN, arXiv:2309.00071, section 3.4).
+  bool extra = false;
 
   auto operator<=>(const OperatorShape&) const = default;
 
@@ -89,6 +91,7 @@ void OperatorShape::describe(V& v) {
   v.field("context", &T::context, "ranks that share an attention core's sequence",
           optional_field(between(1, 1e7)));
   v.field("gated", &T::gated, "gated activation", optional_field());
-  v.field("biased", &T::biased, "a bias on a weighted grouped product", optional_field());
+  v.field("extra", &T::extra, "a weighted bias, a limit of an activation, a factor on rotary positions",
+          optional_field());
 }
 }  // namespace mpt::models

@@ -21,6 +21,14 @@ using profiler::KernelTables;
 using profiler::Phase;
 using profiler::Piece;
 
+// Bytes in 16 bits that Megatron-LM moves per element for what it has no fused kernel for. Rotary positions
+// with a factor (megatron/core/models/common/embeddings/rope_utils.py): two products, a half negated, two
+// concatenations and a sum, and their gradients. A limited activation, per element of its result
+// (megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl): both halves are clamped and
+// put side by side again; on the way back masks are made and applied.
+constexpr double kScaledRotaryBytes = 24.0, kScaledRotaryBackwardBytes = 34.0;
+constexpr double kLimitBytes = 16.0, kLimitBackwardBytes = 30.0;
+
 // Kernels that one operator launches.
 struct Launches {
   double forward = 0.0, input_gradient = 0.0, weight_gradient = 0.0;
@@ -279,10 +287,18 @@ class KernelCost final : public CostSource {
     // By the peak of the tables' device, as its measured times are.
     double seconds =
         wide.value_or(2.0 * m * n * k * device_.kernel_rate / (kUnmeasuredShare * products_peak_));
-    if (narrow) seconds = std::min(*narrow, seconds / c_.fp8_speedup);
+    if (narrow) seconds = std::min(*narrow, narrowed_s(seconds, m * n, c_.fp8_speedup));
     const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
     const double alignment = both(64) ? 1.0 : both(8) ? c_.line_unaligned_rate : c_.unaligned_rate;
     return seconds / (rate() * alignment);
+  }
+
+  // Time of a product in fp8, from that of its 16-bit one: what it multiplies goes faster, but its result, of
+  // 16 bits, is written no faster, and not beside (DeepGEMM's README, H800, 4,096 rows: 751, 1,168 and 1,426
+  // TFLOP/s at inner lengths of 512, 2,048 and 16,384, as of 1,470 and a write at 3.0 TB/s).
+  double narrowed_s(double wide_s, double results, double speedup) const {
+    const double written_s = std::min(wide_s, results * 2.0 / bandwidth());
+    return (wide_s - written_s) / speedup + written_s;
   }
 
   std::optional<double> exact_s(const char* pass, int64_t m, int64_t n, int64_t k) const {
@@ -313,24 +329,25 @@ class KernelCost final : public CostSource {
     const bool fp8 = s.precision == Precision::fp8 && device_.fp8_flop_per_s > 0.0;
     const double groups = double(std::max<int64_t>(1, s.batch)), rows = double(s.rows) / groups;
     const auto columns = double(s.columns), inner = double(s.inner);
-    double each = 0.0;
+    double each = 0.0, results = double(s.rows) * columns;
     if (phase == Phase::forward) {
       each = gemm_s(false, rows, columns, inner);
     } else if (phase == Phase::input_gradient) {
       each = gemm_s(false, rows, inner, columns) / c_.input_gradient_rate;
+      results = double(s.rows) * inner;
     } else {
       each = gemm_s(false, columns, inner, rows) / c_.weight_gradient_rate;
+      results = groups * columns * inner;
     }
-    const double fp8_speedup = !fp8                                   ? 1.0
-                               : device_.fp8_flop_per_s >= kBlackwell ? c_.blackwell_grouped_fp8_speedup
-                                                                      : c_.grouped_fp8_speedup;
-    each /= fp8_speedup;
-    const double imbalance =
-        execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
-    double seconds = groups * each * imbalance / c_.grouped_rate;
+    double seconds = groups * each / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
-      seconds = std::min(
-          seconds, imbalance * 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate() * fp8_speedup));
+      seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate()));
+    if (fp8) {
+      const bool blackwell = device_.fp8_flop_per_s >= kBlackwell;
+      seconds =
+          narrowed_s(seconds, results, blackwell ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup);
+    }
+    seconds *= execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double passes = execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes;
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * passes;
@@ -347,7 +364,7 @@ class KernelCost final : public CostSource {
   // probabilities: product, sum, concatenation and the way back to 16 bits, and on the way back their
   // gradients and two sums (megatron/core/transformer/moe/experts.py, _apply_bias).
   double bias_bytes(const OperatorShape& s, Phase phase) const {
-    if (!s.biased || execution_.fuses_experts || !execution_.adds_expert_bias_apart) return 0.0;
+    if (!s.extra || execution_.fuses_experts || !execution_.extras_apart) return 0.0;
     return double(s.rows) * double(s.columns) * (phase == Phase::forward ? 28.0 : 40.0);
   }
 
@@ -423,6 +440,11 @@ class KernelCost final : public CostSource {
         break;
     }
     const double elements = double(s.rows) * double(s.columns);
+    const double unit = double(element_bytes(s.precision)) / 2.0;
+    if (s.extra && execution_.extras_apart && s.kind == OperatorKind::rotary)
+      bytes = elements * unit * (forward ? kScaledRotaryBytes : kScaledRotaryBackwardBytes);
+    if (s.extra && execution_.extras_apart && s.kind == OperatorKind::activation && !execution_.fuses_experts)
+      bytes += elements * unit * (forward ? kLimitBytes : kLimitBackwardBytes);
     // Logits: cast to fp32, maximum, exponentials, sum and the loss in several passes, unless one kernel does
     // it all.
     if (s.kind == OperatorKind::cross_entropy)

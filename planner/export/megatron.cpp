@@ -52,7 +52,11 @@ void add_positions(const ModelSpec& m, Arguments& a, std::vector<std::string>& w
 }
 
 void add_activation(const ModelSpec& m, Arguments& a, std::vector<std::string>& warnings) {
-  if (m.gated_mlp && m.activation == ActivationKind::silu) {
+  if (m.gated_mlp && m.activation_limit) {  // gpt-oss: one is added to the linear half
+    a.flag("quick-geglu");
+    a.value("glu-linear-offset", 1.0);
+    a.value("activation-func-clamp-value", *m.activation_limit);
+  } else if (m.gated_mlp && m.activation == ActivationKind::silu) {
     a.flag("swiglu");
   } else if (m.gated_mlp || m.activation == ActivationKind::relu) {
     warnings.push_back("the model's activation has no flag: Megatron-LM would use GELU");
@@ -74,7 +78,13 @@ void add_attention(const ModelSpec& m, Arguments& a, std::vector<std::string>& w
     a.flag("group-query-attention");
     a.value("num-query-groups", m.kv_heads);
   }
-  if (m.sliding_window) a.value("window-size", fmt::format("{},0", *m.sliding_window));
+  if (m.sliding_window) {
+    // Keys to the left of a query's own.
+    a.value("window-size", fmt::format("{},0", *m.sliding_window - 1));
+    if (m.sliding_window_interval == 2) a.value("window-attn-skip-freq", 2);
+    if (m.sliding_window_interval > 2)
+      warnings.push_back("windows in every few layers only have no flag: check --window-attn-skip-freq");
+  }
   if (m.attention_sinks) a.value("softmax-type", "learnable");
   if (m.head_dim * m.heads != m.hidden) a.value("kv-channels", m.head_dim);
   a.flag_if(m.query_key_norm != QueryKeyNorm::none, "qk-layernorm");

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdio>
 #include <map>
 
 #include "core/error.h"
@@ -99,6 +100,18 @@ class Flags {
                               fmt::format("\"{}\"", values_.at(name).substr(0, 40)), "a number", ""});
     }
   }
+  // "127,0": keys to the left of a query's own, and to the right.
+  std::optional<int64_t> window() const {
+    if (!has("window-size")) return std::nullopt;
+    const std::string& text = values_.at("window-size");
+    int left = -1, right = -1;
+    const char* begin = text.c_str() + (text.starts_with('(') ? 1 : 0);
+    if (std::sscanf(begin, "%9d , %9d", &left, &right) != 2 || left < 0 || right != 0)
+      throw UserError(Problem{fmt::format("{} at --window-size", file_),
+                              fmt::format("\"{}\"", text.substr(0, 40)), "a causal window, such as 127,0",
+                              ""});
+    return left + 1;
+  }
   int64_t required(const std::string& name) const {
     if (!has(name))
       throw UserError(Problem{file_, fmt::format("no --{}", name), "a value", "it says what the model is"});
@@ -146,6 +159,7 @@ MixtureOfExperts experts_of(const Flags& f, const ModelSpec& m) {
   moe.groups_per_token = f.number("moe-router-group-topk", moe.expert_groups);
   moe.expert_ffn_hidden = f.number("moe-ffn-hidden-size", m.ffn_hidden);
   moe.shared_ffn_hidden = f.number("moe-shared-expert-intermediate-size", 0);
+  moe.router_bias = m.mlp_bias || f.has("moe-router-enable-expert-bias");
   if (f.text("moe-router-load-balancing-type", "aux_loss") == "aux_loss")
     moe.balance_loss = f.real("moe-aux-loss-coeff", 0.0);
   const std::string pattern = f.text("moe-layer-freq", "1");
@@ -178,11 +192,12 @@ ModelSpec model_of(const Flags& f) {
   m.heads = f.required("num-attention-heads");
   m.kv_heads = f.has("group-query-attention") ? f.number("num-query-groups", 1) : m.heads;
   m.head_dim = f.number("kv-channels", m.heads > 0 ? m.hidden / m.heads : 0);
-  m.gated_mlp = f.has("swiglu");
+  m.gated_mlp = f.has("swiglu") || f.has("quick-geglu");
   // Megatron-LM's own default: 4 h, and two thirds of it with a gate.
   m.ffn_hidden =
       f.number("ffn-hidden-size", m.gated_mlp ? int64_t(4 * m.hidden * 2 / 3 / 64) * 64 : 4 * m.hidden);
   m.activation = m.gated_mlp ? ActivationKind::silu : ActivationKind::gelu_tanh;
+  if (f.has("activation-func-clamp-value")) m.activation_limit = f.real("activation-func-clamp-value", 7.0);
   m.vocab = f.number("vocab-size", f.number("padded-vocab-size", 50257));
   m.max_positions = f.number("max-position-embeddings", f.number("seq-length", 2048));
   m.norm = f.text("normalization", "LayerNorm") == "RMSNorm" ? NormKind::rms_norm : NormKind::layer_norm;
@@ -207,6 +222,9 @@ ModelSpec model_of(const Flags& f) {
     m.head_dim = m.latent->nope_head_dim + m.latent->rope_head_dim;
   }
   if (f.number("num-experts", 0) > 0) m.moe = experts_of(f, m);
+  m.attention_sinks = f.text("softmax-type", "vanilla") == "learnable";
+  m.sliding_window = f.window();
+  if (m.sliding_window && f.text("window-attn-skip-freq", "") == "2") m.sliding_window_interval = 2;
   m.next_token_layers = f.number("mtp-num-layers", 0);
   return m;
 }
@@ -295,7 +313,7 @@ Imported import_megatron(const std::filesystem::path& file) {
   in.workload.global_batch = f.number("global-batch-size", 0);
   in.shard_groups = f.number("num-distributed-optimizer-instances", 1);
   for (const char* name : {"use-torch-fsdp2", "moe-layer-recompute", "decoder-first-pipeline-num-layers",
-                           "decoder-last-pipeline-num-layers", "mtp-num-layers", "window-size"}) {
+                           "decoder-last-pipeline-num-layers", "mtp-num-layers"}) {
     if (f.has(name)) in.notes.push_back(fmt::format("--{} is not taken over", name));
   }
   return in;

@@ -166,7 +166,9 @@ void fill_from_zoo(RunRecord& run) {
     m.qkv_bias = known.qkv_bias;
     m.attention_output_bias = known.attention_output_bias;
     m.mlp_bias = known.mlp_bias;
-    run.filled.push_back("model: windows, sinks and biases of " + known.name);
+    m.activation_limit = known.activation_limit;
+    m.rotary_scaling = known.rotary_scaling;
+    run.filled.push_back("model: windows, sinks, biases, limits and rotary scaling of " + known.name);
   }
 }
 

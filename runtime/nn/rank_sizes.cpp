@@ -113,6 +113,7 @@ void check_supported(const ModelSpec& model) {
       {model.embedding_norm, "a norm after the embedding"},
       {model.query_key_norm == QueryKeyNorm::full, "norms over all queries and keys"},
       {model.attention_sinks, "attention sinks"},
+      {model.activation_limit.has_value(), "a limit on what goes into activations"},
       {model.sliding_window.has_value(), "a sliding window"},
       {model.head_bias, "a bias on the output head"},
       {model.next_token_layers > 0, "multi-token prediction"},

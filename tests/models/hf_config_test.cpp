@@ -185,6 +185,7 @@ TEST(HuggingFaceConfig, AbsentKeysTakeTheDefaultsOfTheirClass) {
     EXPECT_EQ(m.rotary_base, d.rotary_base) << d.type;
     EXPECT_EQ(m.sliding_window.value_or(0), d.window) << d.type;
     EXPECT_EQ(m.tied_embeddings, d.tied) << d.type;
+    EXPECT_EQ(m.activation_limit.value_or(0.0), std::string(d.type) == "gpt_oss" ? 7.0 : 0.0) << d.type;
   }
 }
 

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "models/footprint.h"
 #include "models/framework.h"
 #include "models/parameter_count.h"
@@ -264,6 +266,36 @@ TEST(LayerProgram, AHigherLoadOfSpreadExpertsIsMoreOfTheirRowsAlone) {
   const std::vector<int64_t> together = rows();
   layout.execution.expert_load = 1.0;
   EXPECT_EQ(together, rows()) << "all experts are on one rank";
+}
+
+// gpt-oss in Megatron-LM: the clamped halves are a copy beside what the first product gives, and the second
+// one's bias is added in fp32.
+TEST(LayerProgram, WhatHasItsOwnKernelsTakesRoomOfItsOwn) {
+  const ModelSpec m = load_model("gpt-oss-20b");
+  Layout together = layout_of(1, 1, Precision::bf16);
+  Layout apart = together;
+  apart.execution.extras_apart = true;
+  const auto operators_of = [&](const Layout& layout) {
+    const LayerProgram p = layer_program(m, 0, layout, 4096);
+    std::map<std::string, Operator> by_name;
+    for (const Operator& op : p.operators) by_name[std::string(op.name)] = op;
+    return by_name;
+  };
+  auto with = operators_of(apart), without = operators_of(together);
+  const int64_t results = 4096 * 4 * 2880;
+  const auto more = [&](const std::string& name, int64_t Operator::*bytes) {
+    return with.at(name).*bytes - without.at(name).*bytes;
+  };
+  EXPECT_EQ(more("mlp.experts_activation", &Operator::saved_bytes), 2 * results * 2);
+  EXPECT_EQ(more("mlp.experts_activation", &Operator::saved_bytes_selective), 2 * results * 2);
+  EXPECT_EQ(more("mlp.experts_down", &Operator::forward_workspace_bytes), results * 8);
+  EXPECT_EQ(more("mlp.experts_down", &Operator::backward_workspace_bytes), results * 6);
+  EXPECT_EQ(more("mlp.experts_up", &Operator::forward_workspace_bytes), 0);
+  EXPECT_TRUE(with.at("attention.rotary").shape.extra);
+  apart.execution.fuses_experts = true;
+  with = operators_of(apart);
+  EXPECT_EQ(more("mlp.experts_activation", &Operator::saved_bytes), 0);
+  EXPECT_EQ(more("mlp.experts_down", &Operator::forward_workspace_bytes), 0);
 }
 
 TEST(LayerProgram, FullRecomputeKeepsTheInputAlone) {

@@ -100,9 +100,9 @@ TEST_F(KernelCostTest, ABiasOfExpertsThatIsAddedApartMovesItsRowsInFp32) {
   s.kind = OperatorKind::expert_linear;
   s.batch = 16;
   Execution apart;
-  apart.adds_expert_bias_apart = true;
+  apart.extras_apart = true;
   OperatorShape biased = s;
-  biased.biased = true;
+  biased.extra = true;
   EXPECT_EQ(cost()->operator_s(biased, Phase::forward), cost()->operator_s(s, Phase::forward));
   const auto source = cost(apart);
   const double elements = 65536.0 * 2880.0, bytes_per_s = 3.35e12 * kCalibration.bandwidth_share;
@@ -115,6 +115,62 @@ TEST_F(KernelCostTest, ABiasOfExpertsThatIsAddedApartMovesItsRowsInFp32) {
             source->operator_s(s, Phase::weight_gradient));
   apart.fuses_experts = true;
   EXPECT_EQ(cost(apart)->operator_s(biased, Phase::forward), cost(apart)->operator_s(s, Phase::forward));
+}
+
+// Bytes counted by hand in Megatron-LM's sources: what a clamp in front of the activation and a rotary
+// embedding with a factor move more than the fused kernels.
+TEST_F(KernelCostTest, LimitsAndScaledPositionsTakePlainKernels) {
+  Execution apart;
+  apart.elementwise = ElementwiseKernels::fused;
+  const Execution together = apart;
+  apart.extras_apart = true;
+  const double elements = 65536.0 * 2880.0, bytes_per_s = 3.35e12 * kCalibration.bandwidth_share;
+  const auto more_s = [&](OperatorShape s, Phase phase) {
+    s.precision = Precision::bf16;
+    s.rows = 65536;
+    s.columns = 2880;
+    const double plain = cost(together)->operator_s(s, phase);
+    EXPECT_EQ(cost(apart)->operator_s(s, phase), plain);
+    s.extra = true;
+    EXPECT_EQ(cost(together)->operator_s(s, phase), plain);
+    return (cost(apart)->operator_s(s, phase) - plain) * bytes_per_s / elements;
+  };
+  OperatorShape activation, rotary;
+  activation.kind = OperatorKind::activation;
+  activation.gated = true;
+  rotary.kind = OperatorKind::rotary;
+  EXPECT_NEAR(more_s(activation, Phase::forward), 16.0, 1e-6);
+  EXPECT_NEAR(more_s(activation, Phase::input_gradient), 30.0, 1e-6);
+  rotary.precision = Precision::bf16;
+  EXPECT_NEAR(more_s(rotary, Phase::forward), 24.0 - 4.0, 1e-6);
+  EXPECT_NEAR(more_s(rotary, Phase::input_gradient), 34.0 - 4.0, 2.0 + 1e-6);
+  apart.fuses_experts = true;
+  EXPECT_NEAR(more_s(activation, Phase::forward), 0.0, 1e-6);
+  EXPECT_NEAR(more_s(rotary, Phase::forward), 24.0 - 4.0, 1e-6);
+}
+
+// DeepGEMM's README (55ab91f), 4,096 rows on H800: TFLOP/s of fp8 products by columns and inner length. Short
+// sums gain less, because the result is written as fast as that of a 16-bit product.
+TEST_F(KernelCostTest, Fp8GainsLessWhereSumsAreShort) {
+  Calibration c;
+  c.fp8_cast_bytes = c.kernel_gap_s = 0.0;
+  const auto source = make_kernel_cost(cluster_, {}, c);
+  const auto gain = [&](int64_t columns, int64_t inner) {
+    return source->operator_s(product(4096, columns, inner), Phase::forward) /
+           source->operator_s(product(4096, columns, inner, Precision::fp8), Phase::forward);
+  };
+  EXPECT_LT(gain(32768, 512), gain(24576, 1536));
+  EXPECT_LT(gain(24576, 1536), gain(7168, 16384));
+  EXPECT_LT(gain(7168, 16384), c.fp8_speedup);
+  const auto tflops = [&](double columns, double inner) {
+    return 2e-12 * 4096.0 * columns * inner /
+           source->operator_s(product(4096, int64_t(columns), int64_t(inner), Precision::fp8),
+                              Phase::forward);
+  };
+  for (const auto& [columns, inner, measured] :
+       {std::tuple{32768.0, 512.0, 751.0}, std::tuple{24576.0, 1536.0, 1125.0},
+        std::tuple{7168.0, 2048.0, 1168.0}, std::tuple{7168.0, 16384.0, 1426.0}})
+    EXPECT_NEAR(tflops(columns, inner) / measured, 1.0, 0.15) << columns << " x " << inner;
 }
 
 TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {

@@ -65,6 +65,7 @@ TEST(RunRecord, WhatTheNameOfAModelSaysIsFilledIn) {
   EXPECT_EQ(gpt_oss.sliding_window, 128);
   EXPECT_EQ(gpt_oss.sliding_window_interval, 2);
   EXPECT_TRUE(gpt_oss.attention_sinks && gpt_oss.mlp_bias && gpt_oss.qkv_bias);
+  EXPECT_TRUE(gpt_oss.activation_limit == 7.0 && gpt_oss.rotary_scaling);
   EXPECT_FALSE(deepseek.model.sliding_window || deepseek.model.attention_sinks);
 }
 
