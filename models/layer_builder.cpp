@@ -104,7 +104,7 @@ LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   op.weight_operand_bytes = rounded(op.shape.rows * (sizes.inner + sizes.columns) * unit_);
   op.gradient_kept_bytes = sizes.parallel == Parallel::rows ? 0 : op.backward_workspace_bytes;
   if (layout_.expert > 1) add_expert_collectives(sizes, op);
-  if (op.shape.extra && execution().extras_apart && !execution().fuses_experts) {
+  if (has_extra_kernels(op.shape, execution())) {
     // The bias' sums in fp32, expert by expert and as one; on the way back a gradient in fp32 and one in 16
     // bits.
     const int64_t results = op.shape.rows * op.shape.columns;
@@ -215,7 +215,7 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   if (last().shape.gated && layout_.execution.elementwise == ElementwiseKernels::eager)
     keep_both(rounded(last().shape.rows * last().shape.columns * unit_));
   // Clamped into a copy, which is kept beside what went in.
-  if (last().shape.extra && execution().extras_apart && !execution().fuses_experts) keep_both(input);
+  if (has_extra_kernels(last().shape, execution())) keep_both(input);
   return *this;
 }
 

@@ -42,6 +42,10 @@ double elements_out(const OperatorShape& s) {
 
 }  // namespace
 
+bool has_extra_kernels(const OperatorShape& s, const Execution& e) {
+  return s.extra && e.extras_apart && (s.kind == OperatorKind::rotary || !e.fuses_experts);
+}
+
 double forward_flop(const OperatorShape& s) {
   switch (s.kind) {
     case OperatorKind::linear:

@@ -50,6 +50,10 @@ struct OperatorShape {
   static void describe(V& v);
 };
 
+/// Whether what a model adds to an operator has kernels of its own. One kernel of a whole expert does it
+/// itself.
+bool has_extra_kernels(const OperatorShape& shape, const Execution& execution);
+
 /// Floating-point operations of one execution: multiply and add count as two. Causal attention counts the
 /// lower triangle only.
 double forward_flop(const OperatorShape& shape);

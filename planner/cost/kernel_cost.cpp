@@ -364,7 +364,7 @@ class KernelCost final : public CostSource {
   // probabilities: product, sum, concatenation and the way back to 16 bits, and on the way back their
   // gradients and two sums (megatron/core/transformer/moe/experts.py, _apply_bias).
   double bias_bytes(const OperatorShape& s, Phase phase) const {
-    if (!s.extra || execution_.fuses_experts || !execution_.extras_apart) return 0.0;
+    if (!models::has_extra_kernels(s, execution_)) return 0.0;
     return double(s.rows) * double(s.columns) * (phase == Phase::forward ? 28.0 : 40.0);
   }
 
@@ -441,10 +441,12 @@ class KernelCost final : public CostSource {
     }
     const double elements = double(s.rows) * double(s.columns);
     const double unit = double(element_bytes(s.precision)) / 2.0;
-    if (s.extra && execution_.extras_apart && s.kind == OperatorKind::rotary)
-      bytes = elements * unit * (forward ? kScaledRotaryBytes : kScaledRotaryBackwardBytes);
-    if (s.extra && execution_.extras_apart && s.kind == OperatorKind::activation && !execution_.fuses_experts)
-      bytes += elements * unit * (forward ? kLimitBytes : kLimitBackwardBytes);
+    if (models::has_extra_kernels(s, execution_)) {
+      if (s.kind == OperatorKind::rotary)
+        bytes = elements * unit * (forward ? kScaledRotaryBytes : kScaledRotaryBackwardBytes);
+      if (s.kind == OperatorKind::activation)
+        bytes += elements * unit * (forward ? kLimitBytes : kLimitBackwardBytes);
+    }
     // Logits: cast to fp32, maximum, exponentials, sum and the loss in several passes, unless one kernel does
     // it all.
     if (s.kind == OperatorKind::cross_entropy)
