@@ -10,7 +10,7 @@ short ones of the same model on one rank, as many of them at once as the layout 
 a layout's step as a multiple of those before and behind it: what is predicted of splitting a model, with the machine's own
 speed taken out of both sides.
 
-Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: one round of fewer measurements, steps and layouts)
+Usage: predict.py FOLDER_OF_PROGRAMS [--quick]   (--quick: one round of fewer measurements, steps, sequences and layouts)
 """
 
 import glob
@@ -22,6 +22,7 @@ import tempfile
 
 QUICK = "--quick" in sys.argv[2:]
 STEPS, WARM_UP, TURNS, ROUNDS = (2, 1, 1, 1) if QUICK else (4, 1, 3, 3)
+BATCH, BATCH_ALONE = ("8", "4") if QUICK else ("16", "8")
 ALONE = "--tp 1 --pp 1 --dp 1 --micro-batch 2 --recompute none"  # what the runs beside do
 # ranks, options of mpt-plan
 LAYOUTS = [
@@ -84,10 +85,10 @@ def main():
                 "--max-ranks", "2", "-o", profile, *["--quick"] * QUICK)
             with open(profile) as file:
                 rates = json.load(file)["rate_by_active_ranks"]
-            alone = plan(programs, folder, "alone.json", 1, ALONE, "8")
+            alone = plan(programs, folder, "alone.json", 1, ALONE, BATCH_ALONE)
             for layout in layouts:
                 ranks, options = layout
-                whole = plan(programs, folder, "plan.json", ranks, options, "16")
+                whole = plan(programs, folder, "plan.json", ranks, options, BATCH)
                 header, before = train(programs, [alone] * ranks, text)
                 steps[layout].append([])
                 for _ in range(TURNS):
