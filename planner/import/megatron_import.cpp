@@ -316,6 +316,9 @@ Imported import_megatron(const std::filesystem::path& file) {
                            "decoder-last-pipeline-num-layers", "mtp-num-layers"}) {
     if (f.has(name)) in.notes.push_back(fmt::format("--{} is not taken over", name));
   }
+  const std::string skipped = f.text("window-attn-skip-freq", "2");
+  if (skipped != "2")
+    in.notes.push_back(fmt::format("--window-attn-skip-freq {}: all layers taken as windowed", skipped));
   return in;
 }
 

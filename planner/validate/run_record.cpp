@@ -145,8 +145,8 @@ void set_fake_gate(RunRecord& run) {
   note_groups(run);
 }
 
-// What the form of a record has no fields for, from the zoo's model of that name: groups of experts, windows,
-// sinks and their biases.
+// What the form of a record has no fields for, from the zoo's model of that name: groups of experts, and all
+// that gpt-oss has beside.
 void fill_from_zoo(RunRecord& run) {
   ModelSpec& m = run.model;
   const std::string name = lower(m.name);
