@@ -75,6 +75,8 @@ struct Execution {
   // Products add weight gradients to the gradient buffers themselves and leave an empty gradient to autograd:
   // one for each shape of a layer's weights stays, and the head's comes and goes.
   bool empty_gradients = false;
+  // The vocabulary's table is padded to a multiple of this for every tensor rank.
+  int64_t vocabulary_multiple = 1;
   // With LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed. One: it
   // becomes the softmax and then the gradient in place.
   int64_t logit_copies = 1;
@@ -154,6 +156,9 @@ struct Execution {
             optional_field());
     v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays",
             optional_field());
+    v.field("vocabulary_multiple", &T::vocabulary_multiple,
+            "the vocabulary is padded to a multiple of this for every tensor rank",
+            optional_field(between(1, 1 << 20)));
     v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",
             optional_field(between(0, 16)));
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,

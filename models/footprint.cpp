@@ -337,8 +337,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
     footprint.input_gradient_workspace_bytes += layer;
   }
   if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {
-    const int64_t rows = (model_.vocab + layout.tensor - 1) / layout.tensor;
-    footprint.tied_embedding_bytes = rows * model_.hidden * 4;  // gradients are fp32 in every precision
+    footprint.tied_embedding_bytes =
+        vocabulary_share(model_, layout) * model_.hidden * 4;  // gradients are fp32 in every precision
   }
   return footprint;
 }

@@ -58,6 +58,7 @@ class LayerBuilder {
   int64_t tokens() const { return tokens_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
+  int64_t vocabulary_share() const { return models::vocabulary_share(model_, layout_); }
   int64_t expert_share(int64_t whole) const {
     return (whole + layout_.expert_split() - 1) / layout_.expert_split();
   }

@@ -125,7 +125,7 @@ LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& 
 
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   LayerBuilder b(model, layout, sequence, 0);
-  const int64_t rows = (model.vocab + layout.tensor - 1) / layout.tensor;
+  const int64_t rows = vocabulary_share(model, layout);
   OperatorShape shape = b.shape(OperatorKind::embedding, model.hidden);
   shape.inner = rows;
   b.add({"embedding", shape});
@@ -148,7 +148,7 @@ namespace {
 // Output projection and loss over this rank's share of the vocabulary.
 void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const ModelSpec& m = b.model();
-  const int64_t rows = b.share(m.vocab);
+  const int64_t rows = b.vocabulary_share();
   // In 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of Transformer
   // Engine's, and torchtitan's recipes leave it out.
   b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, /*fp8=*/false}).saves(m.hidden);
@@ -192,7 +192,7 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
   for (int64_t i = 0; i < model.next_token_layers; ++i) {
     LayerBuilder before(model, layout, sequence, 0), behind(model, layout, sequence, 0);
     OperatorShape lookup = before.shape(OperatorKind::embedding, model.hidden);
-    lookup.inner = before.share(model.vocab);
+    lookup.inner = before.vocabulary_share();
     before.add({"next_token.embedding", lookup});
     // The embedding's weights are there unless they lie on another stage; the head's serve again.
     if (i == 0 && layout.pipeline > 1) before.last().parameters = lookup.inner * model.hidden;

@@ -33,6 +33,12 @@ inline bool sends_to_parts(const Layout& layout) {
   return layout.expert_split() > 1 && layout.execution.framework == Execution{}.framework;
 }
 
+/// Rows of the vocabulary's table, and columns of the logits, on one tensor rank.
+inline int64_t vocabulary_share(const ModelSpec& model, const Layout& layout) {
+  const int64_t unit = layout.execution.vocabulary_multiple, all = unit * layout.tensor;
+  return (model.vocab + all - 1) / all * unit;
+}
+
 /// Where the copies of a row go, each to a place of its own choice.
 struct CopyRoute {
   int64_t copies = 1;

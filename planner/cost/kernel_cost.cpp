@@ -421,8 +421,8 @@ class KernelCost final : public CostSource {
     const bool fused = s.batch * s.heads % 4 == 0;
     const double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
     const bool aligned = s.head_dim % 8 == 0;
-    const double products_s =
-        flop / (products_flop_per_s() * c_.unfused_product_share * (aligned ? 1.0 : c_.unaligned_rate));
+    const double products_s = flop / (products_flop_per_s() * c_.unfused_product_share *
+                                      (aligned ? 1.0 : c_.unaligned_batched_rate));
     return 5.0 * c_.kernel_gap_s + products_s + square * 2.0 * passes / bandwidth();
   }
 

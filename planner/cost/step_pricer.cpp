@@ -342,7 +342,7 @@ double StepPricer::norm_s(const StageKinds& stages) {
 // Between the first and the last pipeline rank, in every tensor and data position; in a V, where both are
 // one, it is an addition in place that nothing waits for long.
 double StepPricer::tied_embedding_s(bool apart) const {
-  const int64_t rows = (model_.vocab + layout_.tensor - 1) / layout_.tensor;
+  const int64_t rows = models::vocabulary_share(model_, layout_);
   return apart ? any_.collective_s(CollectiveKind::all_reduce, rows * model_.hidden * 4, {2, layout_.ranks()})
                : any_.gradient_norm_s(3 * rows * model_.hidden);
 }

@@ -164,6 +164,7 @@ Execution execution_of(const RunRecord& run) {
   // 6fc499f, models/attention.py and models/llama3/infra/parallelize.py).
   if (e.framework == "torchtitan" && (mentions(run.gpu, "b200") || mentions(run.gpu, "b300")))
     e.keeps_core_output = false;
+  if (run.vocabulary_is_padded) e.vocabulary_multiple = 1;
   // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
   if (mentions(run.framework, "foundry")) e.loss = LossKernel::fused;
   if (run.compiled.value_or(false)) e.elementwise = ElementwiseKernels::compiled;

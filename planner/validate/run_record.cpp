@@ -124,7 +124,8 @@ T filled_in(RunRecord& run, const std::optional<T>& value, T otherwise, const ch
   return otherwise;
 }
 
-// Padded as Megatron-LM does: to a multiple of 128 for every tensor rank, or as the record says.
+// As the record says, or to a multiple of 128, which most do; Megatron-LM, for every tensor rank
+// (Execution::vocabulary_multiple).
 int64_t padded(int64_t vocab, const std::optional<int64_t>& multiple) {
   const int64_t unit = multiple.value_or(128);
   return (vocab + unit - 1) / unit * unit;
@@ -205,8 +206,9 @@ void read_model(const Fields& f, RunRecord& run) {
   m.hidden = f.required("hidden", 1, 1 << 24);
   run.sequence = m.max_positions = f.required("seq_len", 1, kMostSize);
   // The vocabulary of GPT-2, padded, which most of the unnamed ones are.
-  m.vocab = padded(filled_in<int64_t>(run, f.whole("vocab", 1, kMostSize), 51200, "model.vocab"),
-                   f.whole("vocab_pad_multiple", 1, 1 << 20));
+  const auto multiple = f.whole("vocab_pad_multiple", 1, 1 << 20);
+  run.vocabulary_is_padded = multiple.has_value();
+  m.vocab = padded(filled_in<int64_t>(run, f.whole("vocab", 1, kMostSize), 51200, "model.vocab"), multiple);
   auto heads = f.whole("heads", 1, 1 << 16), head_dim = f.whole("head_dim", 1, 1 << 16);
   if (!heads && head_dim && m.hidden % *head_dim == 0) heads = m.hidden / *head_dim;
   if (!heads) {

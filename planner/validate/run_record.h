@@ -36,6 +36,7 @@ struct RunRecord {
   std::optional<std::string> recompute;
   std::string recompute_detail;
   std::optional<bool> fused_loss, async_tensor, compiled, ends_one_layer_less;
+  bool vocabulary_is_padded = false;       // the record says how
   bool embedding_counts_as_layer = false;  // stages were balanced with the embedding as one of the layers
   std::optional<int64_t> recomputed_layers_per_stage;
   std::vector<RunStage> stages;

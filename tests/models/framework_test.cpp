@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "models/footprint.h"
 #include "models/zoo.h"
@@ -40,6 +42,26 @@ TEST(Framework, StatesHaveTheBytesThatItSays) {
   EXPECT_NEAR(double(changed.parameter_bytes) / double(own.parameter_bytes), 2.0, 1e-6);
   EXPECT_NEAR(double(changed.gradient_bytes) / double(own.gradient_bytes), 0.5, 1e-6);
   EXPECT_NEAR(double(changed.optimizer_bytes) / double(own.optimizer_bytes), 8.0 / 12.0, 1e-6);
+}
+
+// Megatron-LM, megatron/training/vocab_utils.py: calculate_padded_vocab_size.
+TEST(Framework, MegatronPadsTheVocabularyForEveryTensorRank) {
+  const ModelSpec model = load_model("gpt3-175b");
+  ASSERT_EQ(model.vocab, 50257);
+  Layout layout;
+  layout.tensor = 8;
+  EXPECT_EQ(vocabulary_share(model, layout), 6283);
+  for (const char* name : {"megatron-core", "megatron-lm", "megatron-deepspeed", "nemo"}) {
+    layout.execution = load_framework(name, "the test");
+    EXPECT_EQ(vocabulary_share(model, layout), 51200 / 8) << name;
+  }
+  const auto rows = embedding_program(model, layout, 2048).operators.front().shape.inner;
+  EXPECT_EQ(rows, 6400);
+  const LayerProgram head = head_program(model, layout, 2048);
+  const auto output = std::find_if(head.operators.begin(), head.operators.end(),
+                                   [](const Operator& op) { return op.name == "head.output"; });
+  ASSERT_NE(output, head.operators.end());
+  EXPECT_EQ(output->shape.columns, 6400);
 }
 
 // Korthikanti et al. 2022 (arXiv:2205.05198), table 2: selective recompute leaves s b h (10 + 24 / t), of

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <tuple>
+
 #include "models/framework.h"
 #include "models/zoo.h"
 #include "planner/cost/calibration.h"
@@ -172,6 +175,35 @@ TEST_F(KernelCostTest, Fp8GainsLessWhereSumsAreShort) {
     EXPECT_NEAR(tflops(columns, inner) / measured, 1.0, 0.15) << columns << " x " << inner;
 }
 
+// Output layer and loss in fp16 on A100, forward and backward: what 2,048 tokens more add, in ms, by width
+// and words, none of them a multiple of 8 (VIA-Research/vTrain, f8dda84, data/ground_truth_single.csv: the
+// part of its times that grows with micro-batches and not with layers).
+TEST_F(KernelCostTest, OutputLayersOfOddVocabulariesTakeTheirMeasuredTime) {
+  Execution execution;
+  execution.loss = LossKernel::fp32;
+  const ClusterSpec a100 = profiler::load_cluster("dgx-a100:1", std::nullopt);
+  const auto source = make_kernel_cost(a100, execution);
+  const auto head_s = [&](int64_t tokens, int64_t hidden, int64_t words) {
+    OperatorShape loss = product(tokens, words, 0, Precision::fp16);
+    loss.kind = OperatorKind::cross_entropy;
+    double seconds = 0.0;
+    for (const OperatorShape& s : {product(tokens, words, hidden, Precision::fp16), loss}) {
+      for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient})
+        seconds += source->operator_s(s, phase);
+    }
+    return seconds;
+  };
+  double error = 0.0;
+  for (const auto& [hidden, words, measured_ms] :
+       {std::tuple{2048, 50257, 16.91}, std::tuple{2048, 12564, 3.29}, std::tuple{2048, 6282, 1.96},
+        std::tuple{1024, 50257, 8.77}, std::tuple{1024, 12564, 1.76}, std::tuple{1024, 6282, 1.12}}) {
+    const double more_ms = 1e3 * (head_s(4096, hidden, words) - head_s(2048, hidden, words));
+    EXPECT_NEAR(more_ms / measured_ms, 1.0, 0.2) << hidden << " x " << words;
+    error += std::abs(more_ms / measured_ms - 1.0) / 6.0;
+  }
+  EXPECT_LT(error, 0.1);
+}
+
 TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {
   const auto h100 = cost();
   EXPECT_LT(h100->operator_s(product(8192, 8192, 8192, Precision::fp8), Phase::forward),
@@ -193,7 +225,7 @@ TEST_F(KernelCostTest, LengthsThatTensorCoresDislikeCostMore) {
   const auto source = cost();
   const double fine = source->operator_s(product(4096, 4096, 4096), Phase::forward);
   EXPECT_GT(source->operator_s(product(4096, 4104, 4096), Phase::forward), 1.1 * fine) << "no multiple of 64";
-  EXPECT_GT(source->operator_s(product(4096, 4097, 4096), Phase::forward), 3.0 * fine) << "no multiple of 8";
+  EXPECT_GT(source->operator_s(product(4096, 4097, 4096), Phase::forward), 2.5 * fine) << "no multiple of 8";
 }
 
 TEST_F(KernelCostTest, AttentionKernelsFollowTheirGenerations) {

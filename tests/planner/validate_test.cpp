@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "models/layer_program.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/run_record.h"
 #include "tests/planner/run_records.h"
@@ -67,6 +68,17 @@ TEST(RunRecord, WhatTheNameOfAModelSaysIsFilledIn) {
   EXPECT_TRUE(gpt_oss.attention_sinks && gpt_oss.mlp_bias && gpt_oss.qkv_bias);
   EXPECT_TRUE(gpt_oss.activation_limit == 7.0 && gpt_oss.rotary_scaling);
   EXPECT_FALSE(deepseek.model.sliding_window || deepseek.model.attention_sinks);
+}
+
+TEST(RunRecord, AVocabularyIsPaddedAsTheRecordSaysOrAsItsFrameworkDoes) {
+  Json json = record();
+  json["model"]["vocab"] = 50257;
+  const RunPrediction megatron = predicted(json);
+  EXPECT_EQ(megatron.layout.execution.vocabulary_multiple, 128);
+  EXPECT_EQ(models::vocabulary_share(read_run_record(json, "/0").model, megatron.layout), 51200 / 8);
+  json["model"]["vocab_pad_multiple"] = 8;
+  const RunPrediction stated = predicted(json);
+  EXPECT_EQ(models::vocabulary_share(read_run_record(json, "/0").model, stated.layout), 50264 / 8);
 }
 
 TEST(RunRecord, TheNameOfAShardingIsItsZeroStage) {
