@@ -177,7 +177,8 @@ TEST_F(KernelCostTest, Fp8GainsLessWhereSumsAreShort) {
 
 // Output layer and loss in fp16 on A100, forward and backward: what 2,048 tokens more add, in ms, by width
 // and words, none of them a multiple of 8 (VIA-Research/vTrain, f8dda84, data/ground_truth_single.csv: the
-// part of its times that grows with micro-batches and not with layers).
+// part of its times that grows with micro-batches and not with layers, as benchmarks/trace_sums.py prints
+// it).
 TEST_F(KernelCostTest, OutputLayersOfOddVocabulariesTakeTheirMeasuredTime) {
   Execution execution;
   execution.loss = LossKernel::fp32;
@@ -196,7 +197,7 @@ TEST_F(KernelCostTest, OutputLayersOfOddVocabulariesTakeTheirMeasuredTime) {
   double error = 0.0;
   for (const auto& [hidden, words, measured_ms] :
        {std::tuple{2048, 50257, 16.91}, std::tuple{2048, 12564, 3.29}, std::tuple{2048, 6282, 1.96},
-        std::tuple{1024, 50257, 8.77}, std::tuple{1024, 12564, 1.76}, std::tuple{1024, 6282, 1.12}}) {
+        std::tuple{1024, 50257, 8.76}, std::tuple{1024, 12564, 1.77}, std::tuple{1024, 6282, 1.11}}) {
     const double more_ms = 1e3 * (head_s(4096, hidden, words) - head_s(2048, hidden, words));
     EXPECT_NEAR(more_ms / measured_ms, 1.0, 0.2) << hidden << " x " << words;
     error += std::abs(more_ms / measured_ms - 1.0) / 6.0;
