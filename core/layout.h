@@ -37,6 +37,13 @@ MPT_ENUM_NAMES(ContextMethod, {ContextMethod::ring, "ring"}, {ContextMethod::all
 MPT_ENUM_NAMES(RankOrder, {RankOrder::pipeline_outermost, "pipeline_outermost"},
                {RankOrder::data_outermost, "data_outermost"});
 
+/// What each of `ranks` holds of a table's rows that are padded until all hold as many, a multiple of
+/// `multiple`.
+constexpr int64_t padded_share(int64_t rows, int64_t ranks, int64_t multiple) {
+  const int64_t all = ranks * multiple;
+  return (rows + all - 1) / all * multiple;
+}
+
 struct Layout {
   int64_t tensor = 1;       // tensor-parallel degree
   int64_t context = 1;      // context-parallel degree: ranks that share a sequence

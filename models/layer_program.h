@@ -35,8 +35,7 @@ inline bool sends_to_parts(const Layout& layout) {
 
 /// Rows of the vocabulary's table, and columns of the logits, on one tensor rank.
 inline int64_t vocabulary_share(const ModelSpec& model, const Layout& layout) {
-  const int64_t unit = layout.execution.vocabulary_multiple, all = unit * layout.tensor;
-  return (model.vocab + all - 1) / all * unit;
+  return padded_share(model.vocab, layout.tensor, layout.execution.vocabulary_multiple);
 }
 
 /// Where the copies of a row go, each to a place of its own choice.

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/layout.h"
 #include "models/zoo.h"
 
 namespace mpt::planner {
@@ -127,8 +128,7 @@ T filled_in(RunRecord& run, const std::optional<T>& value, T otherwise, const ch
 // As the record says, or to a multiple of 128, which most do; Megatron-LM, for every tensor rank
 // (Execution::vocabulary_multiple).
 int64_t padded(int64_t vocab, const std::optional<int64_t>& multiple) {
-  const int64_t unit = multiple.value_or(128);
-  return (vocab + unit - 1) / unit * unit;
+  return padded_share(vocab, 1, multiple.value_or(128));
 }
 
 void note_groups(RunRecord& run) {
