@@ -5,7 +5,12 @@ set(MPT_CUDA_ARCHITECTURES "80-real;90a-real;100" CACHE STRING "GPUs to compile 
 set(MPT_CUDA_FOUND OFF)
 set(MPT_CUDA_TEXT "off")
 if(MPT_WITH_CUDA)
+  # For projects that ask for CMake 3.25, its module (3.25.1: Debian 12) sets a property of CUDA::nvToolsExt, a
+  # library that CUDA 13 no longer has, and stops.
+  set(minimum_version ${CMAKE_MINIMUM_REQUIRED_VERSION})
+  set(CMAKE_MINIMUM_REQUIRED_VERSION 3.24)
   find_package(CUDAToolkit QUIET)
+  set(CMAKE_MINIMUM_REQUIRED_VERSION ${minimum_version})
   find_package(NCCL QUIET)
   if(CUDAToolkit_FOUND AND NOT CMAKE_CUDA_COMPILER)
     find_program(CMAKE_CUDA_COMPILER nvcc HINTS ${CUDAToolkit_BIN_DIR})
