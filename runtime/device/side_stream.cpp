@@ -15,26 +15,26 @@ SideStream::~SideStream() {
     const std::lock_guard lock(mutex_);
     closing_ = true;
   }
-  changed_.notify_all();
+  posted_changed_.notify_one();
   thread_.join();
 }
 
 SideStream::Ticket SideStream::post(const std::string& name, std::function<void()> work) {
   std::unique_lock lock(mutex_);
   // A mark is free again when the work that it was for is done.
-  changed_.wait(lock, [&] { return posted_ - done_ < kMarked; });
+  done_changed_.wait(lock, [&] { return posted_ - done_ < kMarked; });
   const Ticket ticket = posted_++;
   if (marks_) marks_->end(posted_mark(ticket));
   tasks_.push_back({name, std::move(work)});
   lock.unlock();
-  changed_.notify_all();
+  posted_changed_.notify_one();
   return ticket;
 }
 
 void SideStream::await(Ticket ticket) {
   if (ticket == kNothing) return;
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_ > ticket; });
+  done_changed_.wait(lock, [&] { return done_ > ticket; });
   if (failure_) std::rethrow_exception(failure_);
   if (marks_) marks_->await(end_mark(ticket));
 }
@@ -42,7 +42,7 @@ void SideStream::await(Ticket ticket) {
 void SideStream::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait(lock, [&] { return closing_ || !tasks_.empty(); });
+    posted_changed_.wait(lock, [&] { return closing_ || !tasks_.empty(); });
     if (tasks_.empty()) return;
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
@@ -53,7 +53,10 @@ void SideStream::serve() {
       lock.lock();
     }
     ++done_;
-    changed_.notify_all();
+    // Without the lock, which who is woken would run into.
+    lock.unlock();
+    done_changed_.notify_all();
+    lock.lock();
   }
 }
 

@@ -55,7 +55,8 @@ class SideStream {
   const OnFailure on_failure_;
   const std::unique_ptr<WorkMarks> marks_;  // null on devices that are done when a call returns
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable posted_changed_;  // what the thread waits for
+  std::condition_variable done_changed_;    // what callers wait for
   std::deque<Task> tasks_;
   Ticket posted_ = 0, done_ = 0;  // how many
   bool closing_ = false;

@@ -40,7 +40,9 @@ class ThreadLanes final : public Lanes {
       const std::lock_guard lock(mutex_);
       closing_ = true;
     }
-    changed_.notify_all();
+    for (auto& queue : queues_) {
+      if (queue) queue->changed.notify_one();
+    }
     for (auto& queue : queues_) {
       if (queue) queue->thread.join();
     }
@@ -54,17 +56,20 @@ class ThreadLanes final : public Lanes {
 
   void launch(InstructionId id, Stream stream, std::span<const InstructionId> waits,
               std::function<void()> work) override {
+    Queue& queue = *queues_[size_t(stream)];
+    bool starts = false;
     {
       const std::lock_guard lock(mutex_);
-      queues_[size_t(stream)]->tasks.push_back({id, {waits.begin(), waits.end()}, std::move(work)});
+      queue.tasks.push_back({id, {waits.begin(), waits.end()}, std::move(work)});
       ++unfinished_;
+      starts = queue.tasks.size() == 1 && ready(queue);
     }
-    changed_.notify_all();
+    if (starts) queue.changed.notify_one();
   }
 
   void synchronize() override {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return unfinished_ == 0; });
+    finished_.wait(lock, [&] { return unfinished_ == 0; });
     if (failure_) std::rethrow_exception(failure_);
     if (!marks_) return;
     marks_->finish();
@@ -85,6 +90,7 @@ class ThreadLanes final : public Lanes {
   };
   struct Queue {
     std::deque<Task> tasks;
+    std::condition_variable changed;  // of what its thread waits for
     std::thread thread;
   };
 
@@ -100,7 +106,7 @@ class ThreadLanes final : public Lanes {
   void serve(Queue& queue) {
     std::unique_lock lock(mutex_);
     while (true) {
-      changed_.wait(lock, [&] { return closing_ || ready(queue); });
+      queue.changed.wait(lock, [&] { return closing_ || ready(queue); });
       if (closing_) return;
       const Task task = std::move(queue.tasks.front());
       queue.tasks.pop_front();
@@ -110,8 +116,23 @@ class ThreadLanes final : public Lanes {
       lock.lock();
       done_[size_t(task.id)] = true;
       --unfinished_;
-      changed_.notify_all();
+      wake_others(queue, lock);
     }
+  }
+
+  // Only who can go on now, and without the lock, which they would run into.
+  void wake_others(const Queue& own, std::unique_lock<std::mutex>& lock) {
+    std::array<Queue*, kStreamCount> woken{};
+    size_t count = 0;
+    for (const auto& queue : queues_) {
+      if (queue && queue.get() != &own && ready(*queue)) woken[count++] = queue.get();
+    }
+    const bool finished = unfinished_ == 0;
+    if (count == 0 && !finished) return;
+    lock.unlock();
+    for (size_t i = 0; i < count; ++i) woken[i]->changed.notify_one();
+    if (finished) finished_.notify_one();
+    lock.lock();
   }
 
   void run(const Task& task) {
@@ -138,7 +159,7 @@ class ThreadLanes final : public Lanes {
   OnFailure on_failure_;
   std::unique_ptr<WorkMarks> marks_;
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable finished_;
   std::vector<bool> done_;
   std::vector<Span> spans_;  // each entry is written by one thread before its done_ flag is set
   std::array<std::unique_ptr<Queue>, kStreamCount> queues_;
