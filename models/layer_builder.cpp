@@ -19,7 +19,7 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   OperatorShape s = sizes.parallel == Parallel::replicated ? local_shape(OperatorKind::linear, sizes.columns)
                                                            : shape(OperatorKind::linear, sizes.columns);
   s.inner = sizes.inner;
-  if (!sizes.fp8 && s.precision == Precision::fp8) s.precision = Precision::bf16;
+  if (!sizes.fp8 && is_fp8(s.precision)) s.precision = Precision::bf16;
   input_is_local_ = sizes.parallel != Parallel::rows;
   add({sizes.name, s});
   Operator& op = last();

@@ -166,7 +166,7 @@ class LayerBuilder {
   static constexpr size_t kUsualOperators = 24;  // no layer of today's models has more
 
   int64_t product_unit(const Operator& op) const {
-    return op.shape.precision == Precision::fp8 && execution().keeps_fp8_inputs ? 1 : unit_;
+    return is_fp8(op.shape.precision) && execution().keeps_fp8_inputs ? 1 : unit_;
   }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;

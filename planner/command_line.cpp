@@ -104,14 +104,18 @@ void check_overlaps(const PlanOptions& o, const Overlaps& overlaps, bool own_run
                           "name another framework, or other overlaps in --overlap"});
 }
 
-void check_precision(Precision precision, const ClusterSpec& cluster) {
-  const bool cpu = cluster.device.kind == DeviceKind::cpu;
-  const bool fp8 = precision == Precision::fp8;
-  if (!fp8 || (cluster.device.fp8_flop_per_s > 0 && !cpu)) return;
-  throw UserError(
-      Problem{"--precision", enum_name(precision),
-              cpu ? "fp32, bf16 or fp16 on CPU ranks" : "a precision that " + cluster.device.name + " has",
-              cpu ? "" : "use bf16"});
+void check_precision(Precision precision, const ClusterSpec& cluster, bool own_runtime) {
+  const auto refuse = [precision](const std::string& expected, const char* remedy) {
+    throw UserError(Problem{"--precision", enum_name(precision), expected, remedy});
+  };
+  if (!is_fp8(precision)) return;
+  if (cluster.device.kind == DeviceKind::cpu) refuse("fp32, bf16 or fp16 on CPU ranks", "");
+  if (cluster.device.fp8_flop_per_s <= 0)
+    refuse("a precision that " + cluster.device.name + " has", "use bf16");
+  if (precision != Precision::mxfp8) return;
+  if (!cluster.device.mxfp8)
+    refuse("a precision that " + cluster.device.name + " has", "use fp8, or set the device's \"mxfp8\"");
+  if (own_runtime) refuse("what mpt-run multiplies in", "use fp8, or name the framework that trains");
 }
 
 void check_profile(const PreparedSearch& p, const std::string& file) {
@@ -226,7 +230,8 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
                  "How tokens go to several experts of one rank or node: each copy, or once, as DeepEP and "
                  "HybridEP send them (default: each)")
       ->check(CLI::IsMember({"each", "once"}));
-  app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)");
+  app.add_option("--precision", o.precision,
+                 "fp32, bf16, fp16, fp8 or mxfp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,
          "What runs beside compute: none, or some of " + overlap_names() +
@@ -408,9 +413,9 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   const bool cpu = problem.cluster.device.kind == DeviceKind::cpu;
   const Precision usual = base != nullptr ? base->layout.precision : cpu ? Precision::fp32 : Precision::bf16;
   problem.precision = o.precision.empty() ? usual : names<Precision>({o.precision}, "--precision").front();
-  check_precision(problem.precision, problem.cluster);
   problem.execution = execution_of(o, base, cpu);
   const bool own_runtime = is_for_this_runtime(problem.cluster, problem.execution);
+  check_precision(problem.precision, problem.cluster, own_runtime);
   problem.overlaps = base != nullptr && o.overlaps.empty() ? overlaps_of(base->layout)
                                                            : overlaps_of(o, problem.cluster, own_runtime);
   check_overlaps(o, problem.overlaps, own_runtime);

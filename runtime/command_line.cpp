@@ -130,6 +130,10 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse("--cuda-graphs", "--device " + o.device, "ranks on GPUs", "leave it out");
   if (!emulates && o.data.empty()) refuse("--data", "missing", "files to train on", "see --help");
   if (!emulates) check_supported(plan.model);
+  if (!emulates && plan.layout.precision == Precision::mxfp8) {
+    refuse("the plan's /layout/precision", enum_name(plan.layout.precision), "fp32, bf16, fp16 or fp8",
+           "this runtime does not have it yet: plan again with --framework mpt");
+  }
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
            fmt::format("plan again for {} devices", o.ranks));

@@ -51,6 +51,9 @@ struct Calibration {
   // slower: the peaks' ratio (DeepGEMM and cuBLAS reach 70 to 75 % of both peaks). The result is written as
   // fast in both.
   double fp8_speedup = 2.0;
+  // With a scale for every 32 values against one for each matrix: the twelve products of a layer of 4,096
+  // take 6.81 and 7.16 ms on B300, cast beforehand (NVIDIA/TransformerEngine, docs/examples/gemm_profiling).
+  double mxfp8_rate = 0.95;
   // Rows of a length that is no multiple of 8 elements keep tensor cores from their fast loads: the least
   // error on output layers of 50,257, 12,564 and 6,282 words (A100; VIA-Research/vTrain,
   // ground_truth_single.csv, what its times gain per micro-batch and not per layer). Thin batched products
@@ -75,7 +78,11 @@ struct Calibration {
   // fp8: casts of inputs and gradients, row- and column-wise, as bytes per element of each product's input: 4
   // with scales by block, 7 where the largest value is looked for first and the copy is transposed apart, at
   // less than an elementwise kernel's bandwidth.
-  double fp8_cast_bytes = 8.0;
+  double fp8_cast_bytes = 7.0;
+  // The same where products take both orders of a matrix (Blackwell, one scale for a matrix:
+  // NVIDIA/TransformerEngine, docs/features/low_precision_training, "Handling transposes"). The tutorial
+  // above casts rows alone, on B300 and H200, in the time of 6.8 and 6.1 bytes per element.
+  double untransposed_cast_bytes = 6.0;
   // A kernel's own start, and the gap behind it on the device.
   double kernel_gap_s = 4e-06;
   // AdamW reads gradient, master weight and two moments and writes them and the weight.
@@ -137,6 +144,7 @@ struct Calibration {
           0.15, 0.6);
     field("line_unaligned_rate", &T::line_unaligned_rate, "products of rows of no multiple of 64 elements",
           0.6, 1.0);
+    field("mxfp8_rate", &T::mxfp8_rate, "products in mxfp8 against those in fp8", 0.8, 1.0);
     field("grouped_fp8_speedup", &T::grouped_fp8_speedup, "fp8 grouped products against bf16 ones", 1.0, 2.0);
     field("blackwell_grouped_fp8_speedup", &T::blackwell_grouped_fp8_speedup, "the same on Blackwell", 1.2,
           2.3);
@@ -144,6 +152,8 @@ struct Calibration {
     field("network_all_to_all_rate", &T::network_all_to_all_rate,
           "an all-to-all between nodes against the catalog's rate per port", 0.5, 1.0);
     field("fp8_cast_bytes", &T::fp8_cast_bytes, "bytes that casts move per element of a product's input", 1.0,
+          10.0);
+    field("untransposed_cast_bytes", &T::untransposed_cast_bytes, "the same where no copy is transposed", 1.0,
           10.0);
     field("kernel_gap_s", &T::kernel_gap_s, "seconds of a kernel's start and of the gap behind it", 5e-07,
           4e-06);

@@ -252,7 +252,6 @@ class KernelCost final : public CostSource {
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
   static constexpr double kFastLink = 60e9;
   static constexpr double kShortestMeasured = 512.0;  // tokens, in the tables of attention
-  static constexpr double kBlackwell = 4e15;          // fp8 FLOP/s that no data-centre chip before it has
   // Mean of the products of the one node that was measured shape by shape (SimuMax, b200_bf16_ceperm.json).
   static constexpr double kUnmeasuredShare = 0.49;
 
@@ -281,13 +280,15 @@ class KernelCost final : public CostSource {
   }
   double bandwidth() const { return device_.memory_bandwidth_bytes_per_s * c_.bandwidth_share; }
 
-  double gemm_s(bool fp8, double m, double n, double k) const {
-    const auto narrow = fp8 ? tables_.gemm_s(true, m, n, k) : std::nullopt;
+  double gemm_s(Precision precision, double m, double n, double k) const {
+    const auto narrow = is_fp8(precision) ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
     // By the peak of the tables' device, as its measured times are.
     double seconds =
         wide.value_or(2.0 * m * n * k * device_.kernel_rate / (kUnmeasuredShare * products_peak_));
-    if (narrow) seconds = std::min(*narrow, narrowed_s(seconds, m * n, c_.fp8_speedup));
+    if (is_fp8(precision)) seconds = narrowed_s(seconds, m * n, c_.fp8_speedup);
+    if (narrow) seconds = std::min(*narrow, seconds);
+    if (precision == Precision::mxfp8) seconds /= c_.mxfp8_rate;
     const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
     const double alignment = both(64) ? 1.0 : both(8) ? c_.line_unaligned_rate : c_.unaligned_rate;
     return seconds / (rate() * alignment);
@@ -306,46 +307,60 @@ class KernelCost final : public CostSource {
     return own ? own : tables_.exact_product_s(pass, m, n, k);
   }
 
+  // A device without fp8 multiplies in 16 bits.
+  Precision product_precision(const OperatorShape& s) const {
+    return is_fp8(s.precision) && device_.fp8_flop_per_s <= 0.0 ? Precision::bf16 : s.precision;
+  }
+
+  // Bytes that casting one element moves. Devices that multiply mxfp8 read matrices of one scale in any
+  // order.
+  double cast_bytes(Precision precision) const {
+    if (!is_fp8(precision)) return 0.0;
+    return precision == Precision::fp8 && device_.mxfp8 ? c_.untransposed_cast_bytes : c_.fp8_cast_bytes;
+  }
+
+  // What a pass reads in fp8 is cast first: the input forward, the result's gradient backward, which the
+  // weight gradient finds cast.
   double product_s(const OperatorShape& s, Phase phase) const {
-    const bool fp8 = s.precision == Precision::fp8 && device_.fp8_flop_per_s > 0.0;
     const auto rows = double(s.rows), columns = double(s.columns), inner = double(s.inner);
-    const double cast_s = fp8 ? rows * inner * c_.fp8_cast_bytes / bandwidth() : 0.0;
+    const Precision precision = product_precision(s);
+    const auto cast_s = [&](double width) { return rows * width * cast_bytes(precision) / bandwidth(); };
     double seconds = 0.0;
     if (phase == Phase::forward) {
       const auto exact = exact_s("forward", s.rows, s.columns, s.inner);
-      seconds = exact ? *exact / rate() : gemm_s(fp8, rows, columns, inner) + cast_s;
+      seconds = exact ? *exact / rate() : gemm_s(precision, rows, columns, inner) + cast_s(inner);
     } else if (phase == Phase::input_gradient) {
       const auto exact = exact_s("input_gradient", s.rows, s.inner, s.columns);
-      seconds = exact ? *exact / rate() : gemm_s(fp8, rows, inner, columns) / c_.input_gradient_rate + cast_s;
+      seconds = exact ? *exact / rate()
+                      : gemm_s(precision, rows, inner, columns) / c_.input_gradient_rate + cast_s(columns);
     } else {
       const auto exact = exact_s("weight_gradient", s.columns, s.inner, s.rows);
-      seconds = exact ? *exact / rate() : gemm_s(fp8, columns, inner, rows) / c_.weight_gradient_rate;
+      seconds = exact ? *exact / rate() : gemm_s(precision, columns, inner, rows) / c_.weight_gradient_rate;
     }
     return c_.kernel_gap_s + seconds;
   }
 
   // Per expert of this rank a product of its rows; few rows only move the weights.
   double grouped_s(const OperatorShape& s, Phase phase) const {
-    const bool fp8 = s.precision == Precision::fp8 && device_.fp8_flop_per_s > 0.0;
+    const bool fp8 = is_fp8(product_precision(s));
     const double groups = double(std::max<int64_t>(1, s.batch)), rows = double(s.rows) / groups;
     const auto columns = double(s.columns), inner = double(s.inner);
     double each = 0.0, results = double(s.rows) * columns;
     if (phase == Phase::forward) {
-      each = gemm_s(false, rows, columns, inner);
+      each = gemm_s(Precision::bf16, rows, columns, inner);
     } else if (phase == Phase::input_gradient) {
-      each = gemm_s(false, rows, inner, columns) / c_.input_gradient_rate;
+      each = gemm_s(Precision::bf16, rows, inner, columns) / c_.input_gradient_rate;
       results = double(s.rows) * inner;
     } else {
-      each = gemm_s(false, columns, inner, rows) / c_.weight_gradient_rate;
+      each = gemm_s(Precision::bf16, columns, inner, rows) / c_.weight_gradient_rate;
       results = groups * columns * inner;
     }
     double seconds = groups * each / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
       seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate()));
     if (fp8) {
-      const bool blackwell = device_.fp8_flop_per_s >= kBlackwell;
-      seconds =
-          narrowed_s(seconds, results, blackwell ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup);
+      seconds = narrowed_s(seconds, results,
+                           device_.mxfp8 ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup);
     }
     seconds *= execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
     // Tokens are put in the order of their experts before the first product and back behind the second.
@@ -354,7 +369,7 @@ class KernelCost final : public CostSource {
     // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
     const double narrowed =
         fp8 && !execution_.fuses_experts
-            ? double(s.rows) * (phase == Phase::forward ? inner : columns) * c_.fp8_cast_bytes
+            ? double(s.rows) * (phase == Phase::forward ? inner : columns) * cast_bytes(s.precision)
             : 0.0;
     return c_.kernel_gap_s + seconds +
            (phase == Phase::weight_gradient ? 0.0 : (moved + narrowed + bias_bytes(s, phase)) / bandwidth());

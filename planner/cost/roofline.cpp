@@ -85,8 +85,7 @@ class RooflineCost final : public CostSource {
   double peak_flop_per_s(const models::OperatorShape& s) const {
     const DeviceSpec& device = cluster_.device;
     if (s.precision == Precision::fp32) return device.fp32_flop_per_s;
-    const bool fp8 =
-        s.precision == Precision::fp8 && s.kind != OperatorKind::attention && device.fp8_flop_per_s > 0.0;
+    const bool fp8 = is_fp8(s.precision) && s.kind != OperatorKind::attention && device.fp8_flop_per_s > 0.0;
     return fp8 ? device.fp8_flop_per_s : device.bf16_flop_per_s;
   }
   double bandwidth() const { return cluster_.device.memory_bandwidth_bytes_per_s * kBandwidthShare; }

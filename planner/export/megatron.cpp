@@ -182,9 +182,13 @@ void add_data_parallel(const Plan& plan, Arguments& a, std::vector<std::string>&
 }
 
 void add_precision(const Layout& l, Arguments& a) {
-  a.flag_if(l.precision == Precision::bf16 || l.precision == Precision::fp8, "bf16");
+  a.flag_if(l.precision == Precision::bf16 || is_fp8(l.precision), "bf16");
   a.flag_if(l.precision == Precision::fp16, "fp16");
   if (l.precision == Precision::fp8) a.value("fp8-format", "hybrid");
+  if (l.precision == Precision::mxfp8) {
+    a.value("fp8-format", "e4m3");
+    a.value("fp8-recipe", "mxfp8");
+  }
 }
 
 void add_layout(const Plan& plan, Arguments& a, std::vector<std::string>& warnings) {

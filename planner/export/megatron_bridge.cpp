@@ -86,6 +86,8 @@ void add_training(const Plan& plan, Assignments& a, std::vector<std::string>& wa
       return a.set("mixed_precision", quoted("fp16_mixed"));
     case Precision::fp8:
       return a.set("mixed_precision", quoted("bf16_with_fp8_current_scaling_mixed"));
+    case Precision::mxfp8:
+      return a.set("mixed_precision", quoted("bf16_with_mxfp8_mixed"));
     case Precision::fp32:
       a.set("mixed_precision", "None");
       warnings.push_back("fp32: check that the recipe's own dtypes agree");

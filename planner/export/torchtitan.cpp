@@ -105,8 +105,10 @@ void add_training(const Plan& plan, TomlWriter& toml, std::vector<std::string>& 
     warnings.push_back("training.enable_cpu_offload moves weights and gradients to the host, too");
   }
   if (l.precision == Precision::fp16) warnings.push_back("torchtitan has no fp16: bfloat16 is written");
-  if (l.precision == Precision::fp8)
-    warnings.push_back("for fp8 add \"quantize.linear.float8\" to model.converters");
+  if (is_fp8(l.precision))
+    warnings.push_back(fmt::format("for {} add \"quantize.linear.{}\" to model.converters",
+                                   enum_name(l.precision),
+                                   l.precision == Precision::mxfp8 ? "mx" : "float8"));
 }
 
 void add_data_parallel(const Layout& l, TomlWriter& toml, std::vector<std::string>& warnings) {

@@ -298,7 +298,8 @@ Imported import_megatron(const std::filesystem::path& file) {
   in.deduplicates_dispatch = f.text("moe-token-dispatcher-type", "allgather") == "flex";
   if (f.has("use-tp-pp-dp-mapping")) l.order = RankOrder::data_outermost;
   l.recompute = recompute_of(f);
-  l.precision = f.has("fp8-format") ? Precision::fp8
+  const bool scales_blocks = f.text("fp8-recipe", "delayed") == "mxfp8";
+  l.precision = f.has("fp8-format") ? (scales_blocks ? Precision::mxfp8 : Precision::fp8)
                 : f.has("bf16")     ? Precision::bf16
                 : f.has("fp16")     ? Precision::fp16
                                     : Precision::fp32;

@@ -151,7 +151,9 @@ Imported import_torchtitan(const std::filesystem::path& file) {
   l.overlap_tensor = t.flag("parallelism.enable_async_tensor_parallel");
   l.precision =
       t.text("training.mixed_precision_param", "bfloat16") == "float32" ? Precision::fp32 : Precision::bf16;
-  if (t.text("model.converters", "").find("float8") != std::string::npos) l.precision = Precision::fp8;
+  const std::string converters = t.text("model.converters", "");
+  if (converters.find("float8") != std::string::npos) l.precision = Precision::fp8;
+  if (converters.find("quantize.linear.mx") != std::string::npos) l.precision = Precision::mxfp8;
   const std::string recompute = t.text("activation_checkpoint.mode", "selective");
   l.recompute = recompute == "full"   ? Recompute::full
                 : recompute == "none" ? Recompute::none

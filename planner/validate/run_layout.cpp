@@ -272,6 +272,7 @@ std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
 }
 
 Precision precision_of(const RunRecord& run) {
+  if (mentions(run.precision, "mxfp8") || mentions(run.id, "fp8-mx")) return Precision::mxfp8;
   if (mentions(run.precision, "fp8") || mentions(run.precision, "fp4")) return Precision::fp8;
   if (run.precision == "fp16") return Precision::fp16;
   if (run.precision == "fp32" || run.precision == "tf32") return Precision::fp32;

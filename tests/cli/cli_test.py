@@ -222,6 +222,10 @@ def wrong_plan(folder, model, profile, base):
     plan("negative memory", "--memory", options=["--memory=-2GiB"])
     plan("unknown precision", "--precision", "fp32, bf16", options=["--precision", "fp64"])
     plan("precision that CPU ranks lack", "--precision", "fp32, bf16 or fp16 on CPU ranks", options=["--precision", "fp8"])
+    plan("mxfp8 on a GPU without it", "--precision", "h100-sxm-80gb has", "use fp8", replaced={"--cluster": "dgx-h100:1"},
+         options=["--precision", "mxfp8"])
+    plan("mxfp8 for mpt-run", "--precision", "what mpt-run multiplies in", replaced={"--cluster": "dgx-b200:1"},
+         options=["--precision", "mxfp8", "--framework", "mpt"])
     plan("stray word", "not expected", options=["quickly"])
     plan("from beside a search", "--from", "excludes", options=["--from", f"{folder}/plan.json"])
     plan("too many devices", "at most 10000000", replaced={"--cluster": "dgx-h100:9999999"})
@@ -516,6 +520,9 @@ def wrong_training(folder, text, plan):
     run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-h100:1", "--global-batch", 8, "--seq", 64, "--dp", 1, "--tp", 2, "--pp", 1, "--ranks",
         2, "--framework", "mpt", "--precision", "fp8", "-o", eight)
     expect("run, fp8", run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2), 0, "peak memory", "+0.0%")
+    run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-b200:1", "--global-batch", 8, "--seq", 64, "--dp", 1, "--tp", 2, "--pp", 1, "--ranks",
+        2, "--precision", "mxfp8", "-o", eight)
+    expect("run, mxfp8", run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2), 2, "/layout/precision", "mxfp8", "fp16 or fp8")
     expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating tiny-gpt", "step time")
     os.environ.update(RANK="2", WORLD_SIZE="2")
     expect("run, a launcher's nonsense", run("mpt-run", plan, "--data", text), 2, "environment variable RANK", "0 to 1")

@@ -40,6 +40,8 @@ PLANS = {
                 "--schedule", "1f1b"], []),
     "context": (["--model", "llama3-8b", "--cluster", "dgx-h100:2", "--global-batch", 8, "--seq", 32768, "--cp", 4, "--cp-method",
                  "all_to_all", "--precision", "fp8"], ["heads for tokens", "quantize.linear.float8"]),
+    "blocks": (["--model", "llama3-8b", "--cluster", "dgx-b200:1", "--global-batch", 32, "--tp", 1, "--pp", 1, "--precision", "mxfp8",
+                "--framework", "megatron-core"], ["quantize.linear.mx"]),
     "limited": (["--model", "gpt-oss-20b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--ep", 8, "--tp", 1, "--pp", 1, "--recompute",
                  "none", "--zero", 1], ["rotary scaling other than Llama 3's has no flag"]),
     "gpt": (["--model", "gpt2-1.5b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 1024, "--tp", 1, "--pp", 2, "--precision", "fp16"],

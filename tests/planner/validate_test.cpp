@@ -427,6 +427,19 @@ TEST(PredictRun, EmbeddingAndHeadAreLayersWhereLayersDoNotDivide) {
   EXPECT_EQ(p.layout.layers_per_stage.back() + 1, p.layout.layers_per_stage[1]);
 }
 
+TEST(PredictRun, BlocksOfScalesAreNamedByPrecisionOrId) {
+  const auto precision_of = [](const char* precision, const char* id) {
+    Json json = record();
+    json["hardware"]["gpu"] = "b200-sxm-180gb";
+    json["layout"]["precision"] = precision;
+    json["id"] = id;
+    return predicted(json).layout.precision;
+  };
+  EXPECT_EQ(precision_of("fp8", "bridge-25.11-llama3-8b-b200-sxm-8-fp8-cs-s8192"), Precision::fp8);
+  EXPECT_EQ(precision_of("fp8", "bridge-25.11-llama3-8b-b200-sxm-8-fp8-mx-s8192"), Precision::mxfp8);
+  EXPECT_EQ(precision_of("mxfp8", "bridge-26.06-llama3-8b"), Precision::mxfp8);
+}
+
 TEST(PredictRun, OperatorsThatRecomputeSayHowMuchOfALayerDoes) {
   Json json = small_pipeline("Aceso runtime (Megatron-LM 2.x fork)", 2);
   json["layout"]["recompute"] = "per";
