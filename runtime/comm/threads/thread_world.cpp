@@ -23,6 +23,9 @@ using Word = std::atomic<uint32_t>;
 
 // A long spin burns the time slice of the very thread that is waited for, since ranks may exceed cores.
 constexpr int kSpins = 200;
+// Bytes that a collective of a group handles in all: up to here the last rank to come does the work of all,
+// so that each sleeps and wakes once and not two or three times.
+constexpr int64_t kSmall = 1 << 17;
 constexpr long kSliceNanoseconds = 50'000'000;  // how soon an abort is noticed
 
 void pause_processor() {
@@ -84,6 +87,7 @@ struct Group {
       : name(std::move(group_name)),
         members(std::move(world_ranks)),
         pointers(members.size()),
+        results(members.size()),
         arrivals(members.size()),
         boxes(members.size() * members.size()) {}
 
@@ -100,6 +104,7 @@ struct Group {
   std::string name;
   std::vector<int> members;
   std::vector<const void*> pointers;
+  std::vector<void*> results;  // of small collectives only
   alignas(64) std::atomic<uint32_t> arrived{0};
   alignas(64) Word epoch{0};
   std::vector<Arrival> arrivals;
@@ -119,11 +124,17 @@ class ThreadCommunicator final : public Communicator {
 
   void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) override {
     if (size() == 1 || count == 0) return;
+    const int64_t unit = size_of(type);
+    if (is_small(count * unit)) {
+      return together(data, data, "all_reduce", [&](const Group& g) {
+        mover_.reduce(type, operation, g.pointers, 0, count, g.results[0]);
+        for (size_t r = 1; r < g.results.size(); ++r) copy_bytes(g.results[r], g.results[0], count * unit);
+      });
+    }
     publish(data, "all_reduce");
     // A slice of this rank's own buffer is read by nobody else until the second barrier, so the result goes
     // there.
     const auto [begin, end] = slice(count, rank_);
-    const int64_t unit = size_of(type);
     mover_.reduce(type, operation, group_->pointers, begin, end, static_cast<char*>(data) + begin * unit);
     leave("all_reduce");
     for (int r = 0; r < size(); ++r) {
@@ -137,6 +148,14 @@ class ThreadCommunicator final : public Communicator {
 
   void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
     const int64_t bytes = count * size_of(type);
+    if (is_small(bytes * size())) {
+      return together(send, receive, "all_gather", [&](const Group& g) {
+        for (void* result : g.results) {
+          for (size_t r = 0; r < g.pointers.size(); ++r)
+            copy_bytes(static_cast<char*>(result) + int64_t(r) * bytes, g.pointers[r], bytes);
+        }
+      });
+    }
     publish(send, "all_gather");
     for (int r = 0; r < size(); ++r) {
       copy_bytes(static_cast<char*>(receive) + r * bytes, group_->pointers[size_t(r)], bytes);
@@ -145,12 +164,25 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
+    if (is_small(count * size_of(type) * size())) {
+      return together(send, receive, "reduce_scatter", [&](const Group& g) {
+        for (int r = 0; r < size(); ++r)
+          mover_.reduce(type, ReduceOperation::sum, g.pointers, r * count, (r + 1) * count,
+                        g.results[size_t(r)]);
+      });
+    }
     publish(send, "reduce_scatter");
     mover_.reduce(type, ReduceOperation::sum, group_->pointers, rank_ * count, (rank_ + 1) * count, receive);
     leave("reduce_scatter");
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
+    if (is_small(bytes)) {
+      return together(data, data, "broadcast", [&](const Group& g) {
+        for (int r = 0; r < size(); ++r)
+          if (r != root) copy_bytes(g.results[size_t(r)], g.pointers[size_t(root)], bytes);
+      });
+    }
     publish(data, "broadcast");
     if (rank_ != root) copy_bytes(data, group_->pointers[size_t(root)], bytes);
     leave("broadcast");
@@ -235,6 +267,16 @@ class ThreadCommunicator final : public Communicator {
 
   Group::Box& box_of(int from, int to) { return group_->boxes[size_t(from) * size_t(size()) + size_t(to)]; }
 
+  // `bytes` are those of one rank; buffers of devices are their own movers' business.
+  bool is_small(int64_t bytes) const { return bytes * size() <= kSmall && &mover_ == &host_mover(); }
+  // A collective whose whole `work`, for every rank, the last one does before it wakes the others.
+  template <class Work>
+  void together(const void* sent, void* received, const char* operation, Work&& work) {
+    group_->pointers[size_t(rank_)] = sent;
+    group_->results[size_t(rank_)] = received;
+    barrier_in(operation, work);
+  }
+
   void publish(const void* data, const char* operation) {
     mover_.finish();
     group_->pointers[size_t(rank_)] = data;
@@ -247,11 +289,16 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void barrier_in(const char* operation) {
-    if (size() == 1) return;
+    barrier_in(operation, [](const Group&) {});
+  }
+  template <class Work>
+  void barrier_in(const char* operation, Work&& last) {
     Group& g = *group_;
+    if (size() == 1) return last(g);
     const uint32_t epoch = g.epoch.load(std::memory_order_acquire);
     g.arrivals[size_t(rank_)].epoch.store(epoch + 1, std::memory_order_relaxed);
     if (g.arrived.fetch_add(1, std::memory_order_acq_rel) + 1 == uint32_t(size())) {
+      last(g);
       g.arrived.store(0, std::memory_order_relaxed);
       g.epoch.store(epoch + 1, std::memory_order_release);
       wake_all(g.epoch);
