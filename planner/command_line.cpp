@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "core/error.h"
+#include "core/own_runtime.h"
 #include "core/quantity.h"
 #include "core/schedule_catalog.h"
 #include "models/framework.h"
@@ -112,10 +113,10 @@ void check_precision(Precision precision, const ClusterSpec& cluster, bool own_r
   if (cluster.device.kind == DeviceKind::cpu) refuse("fp32, bf16 or fp16 on CPU ranks", "");
   if (cluster.device.fp8_flop_per_s <= 0)
     refuse("a precision that " + cluster.device.name + " has", "use bf16");
-  if (precision != Precision::mxfp8) return;
-  if (!cluster.device.mxfp8)
+  if (precision == Precision::mxfp8 && !cluster.device.mxfp8)
     refuse("a precision that " + cluster.device.name + " has", "use fp8, or set the device's \"mxfp8\"");
-  if (own_runtime) refuse("what mpt-run multiplies in", "use fp8, or name the framework that trains");
+  if (own_runtime && !mpt_run_multiplies_in(precision))
+    refuse("what mpt-run multiplies in", "use fp8, or name the framework that trains");
 }
 
 void check_profile(const PreparedSearch& p, const std::string& file) {

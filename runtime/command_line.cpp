@@ -5,6 +5,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/own_runtime.h"
 #include "runtime/data/dataset.h"
 #include "runtime/nn/rank_sizes.h"
 
@@ -130,7 +131,7 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse("--cuda-graphs", "--device " + o.device, "ranks on GPUs", "leave it out");
   if (!emulates && o.data.empty()) refuse("--data", "missing", "files to train on", "see --help");
   if (!emulates) check_supported(plan.model);
-  if (!emulates && plan.layout.precision == Precision::mxfp8) {
+  if (!emulates && !mpt_run_multiplies_in(plan.layout.precision)) {
     refuse("the plan's /layout/precision", enum_name(plan.layout.precision), "fp32, bf16, fp16 or fp8",
            "this runtime does not have it yet: plan again with --framework mpt");
   }

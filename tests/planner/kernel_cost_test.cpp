@@ -252,6 +252,15 @@ TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {
             older->operator_s(product(8192, 8192, 8192), Phase::forward));
 }
 
+TEST_F(KernelCostTest, Fp8GainsWhereTheTablesHoldNone) {
+  cluster_.device.name = "mine";
+  cluster_.device.kernels = "a100-sxm-80gb";
+  const auto source = cost();
+  const double wide = source->operator_s(product(8192, 8192, 8192), Phase::forward);
+  EXPECT_NEAR(wide / source->operator_s(product(8192, 8192, 8192, Precision::fp8), Phase::forward),
+              kCalibration.fp8_speedup, 0.2 * kCalibration.fp8_speedup);
+}
+
 TEST_F(KernelCostTest, Fp32IsAsMuchSlowerAsItsPeakIsLower) {
   const auto source = cost();
   const double ratio = source->operator_s(product(4096, 4096, 4096, Precision::fp32), Phase::forward) /

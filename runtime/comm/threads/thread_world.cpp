@@ -148,44 +148,22 @@ class ThreadCommunicator final : public Communicator {
 
   void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
     const int64_t bytes = count * size_of(type);
-    if (is_small(bytes * size())) {
-      return together(send, receive, "all_gather", [&](const Group& g) {
-        for (void* result : g.results) {
-          for (size_t r = 0; r < g.pointers.size(); ++r)
-            copy_bytes(static_cast<char*>(result) + int64_t(r) * bytes, g.pointers[r], bytes);
-        }
-      });
-    }
-    publish(send, "all_gather");
-    for (int r = 0; r < size(); ++r) {
-      copy_bytes(static_cast<char*>(receive) + r * bytes, group_->pointers[size_t(r)], bytes);
-    }
-    leave("all_gather");
+    exchange(send, receive, bytes * size(), "all_gather", [&](int, void* to) {
+      for (int r = 0; r < size(); ++r)
+        copy_bytes(static_cast<char*>(to) + r * bytes, group_->pointers[size_t(r)], bytes);
+    });
   }
 
   void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
-    if (is_small(count * size_of(type) * size())) {
-      return together(send, receive, "reduce_scatter", [&](const Group& g) {
-        for (int r = 0; r < size(); ++r)
-          mover_.reduce(type, ReduceOperation::sum, g.pointers, r * count, (r + 1) * count,
-                        g.results[size_t(r)]);
-      });
-    }
-    publish(send, "reduce_scatter");
-    mover_.reduce(type, ReduceOperation::sum, group_->pointers, rank_ * count, (rank_ + 1) * count, receive);
-    leave("reduce_scatter");
+    exchange(send, receive, count * size_of(type) * size(), "reduce_scatter", [&](int rank, void* to) {
+      mover_.reduce(type, ReduceOperation::sum, group_->pointers, rank * count, (rank + 1) * count, to);
+    });
   }
 
   void broadcast(void* data, int64_t bytes, int root) override {
-    if (is_small(bytes)) {
-      return together(data, data, "broadcast", [&](const Group& g) {
-        for (int r = 0; r < size(); ++r)
-          if (r != root) copy_bytes(g.results[size_t(r)], g.pointers[size_t(root)], bytes);
-      });
-    }
-    publish(data, "broadcast");
-    if (rank_ != root) copy_bytes(data, group_->pointers[size_t(root)], bytes);
-    leave("broadcast");
+    exchange(data, data, bytes, "broadcast", [&](int rank, void* to) {
+      if (rank != root) copy_bytes(to, group_->pointers[size_t(root)], bytes);
+    });
   }
 
   void send(const void* data, int64_t bytes, int peer) override {
@@ -275,6 +253,19 @@ class ThreadCommunicator final : public Communicator {
     group_->pointers[size_t(rank_)] = sent;
     group_->results[size_t(rank_)] = received;
     barrier_in(operation, work);
+  }
+  // A collective of which `part` makes what one rank receives, from what all sent: each rank its own, or the
+  // last one all of them.
+  template <class Part>
+  void exchange(const void* sent, void* received, int64_t bytes, const char* operation, Part&& part) {
+    if (is_small(bytes)) {
+      return together(sent, received, operation, [&](const Group& g) {
+        for (int r = 0; r < size(); ++r) part(r, g.results[size_t(r)]);
+      });
+    }
+    publish(sent, operation);
+    part(rank_, received);
+    leave(operation);
   }
 
   void publish(const void* data, const char* operation) {
