@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <map>
 
@@ -91,14 +92,23 @@ class Flags {
     }
     return number;
   }
+  int64_t between(const std::string& name, int64_t least, int64_t most, int64_t otherwise) const {
+    const int64_t given = number(name, otherwise);
+    if (given < least || given > most)
+      throw UserError(Problem{fmt::format("{} at --{}", file_, name), std::to_string(given),
+                              fmt::format("a number from {} to {}", least, most), ""});
+    return given;
+  }
   double real(const std::string& name, double otherwise) const {
     if (!has(name)) return otherwise;
-    try {
-      return std::stod(values_.at(name));
-    } catch (const std::exception&) {
+    const std::string& value = values_.at(name);
+    double number = 0.0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(number)) {
       throw UserError(Problem{fmt::format("{} at --{}", file_, name),
-                              fmt::format("\"{}\"", values_.at(name).substr(0, 40)), "a number", ""});
+                              fmt::format("\"{}\"", value.substr(0, 40)), "a number", ""});
     }
+    return number;
   }
   // "127,0": keys to the left of a query's own, and to the right.
   std::optional<int64_t> window() const {
@@ -295,6 +305,10 @@ Imported import_megatron(const std::filesystem::path& file) {
   l.micro_batch = f.number("micro-batch-size", 1);
   l.overlap_tensor = f.has("tp-comm-overlap");
   l.overlap_exchange = l.expert > 1 && f.has("overlap-moe-expert-parallel-comm");
+  // Megatron-LM's default; what is padded already is not padded again.
+  in.vocabulary_multiple = f.has("vocab-size") || !f.has("padded-vocab-size")
+                               ? f.between("make-vocab-size-divisible-by", 1, 1 << 20, 128)
+                               : 1;
   in.deduplicates_dispatch = f.text("moe-token-dispatcher-type", "allgather") == "flex";
   if (f.has("use-tp-pp-dp-mapping")) l.order = RankOrder::data_outermost;
   l.recompute = recompute_of(f);

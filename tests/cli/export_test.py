@@ -229,8 +229,10 @@ def main():
         code, output = run("export", plan_file, "--to", "slurm", "-o", "/proc/none")
         check("folder that cannot be", code == 2 and "-o /proc/none" in output, output)
         wrong = os.path.join(scratch, "wrong.sh")
+        small = "--num-layers 4 --hidden-size 512 --num-attention-heads 4 "
         for text, words in (("--num-layers many --hidden-size 8 --num-attention-heads 1", "a whole number"), ("echo", "no --num-layers"),
-                            ("--num-layers 4", "no --hidden-size")):
+                            ("--num-layers 4", "no --hidden-size"), (small + "--norm-epsilon nan", "--norm-epsilon"),
+                            (small + "--rotary-base 1e4x", "--rotary-base"), (small + "--make-vocab-size-divisible-by 0", "a number from 1 to")):
             open(wrong, "w").write(text)
             code, output = run("import", wrong, "--cluster", "dgx-h100:1")
             check(f"import of {text}", code == 2 and words in output, output)
@@ -242,6 +244,11 @@ def main():
                                 '  --num-attention-heads=32 --seq-length "2048"\n  --bf16\n)\n')
         code, output = run("import", script, "--cluster", "dgx-h100:1", "--json")
         check("import of a shell script", code == 0 and json.loads(output[output.index("{"):])["model"]["hidden"] == 4096, output)
+        for words, multiple in (("", 128), ("--make-vocab-size-divisible-by 64", 64), ("--padded-vocab-size 50304", 1)):
+            open(script, "w").write(small + words)
+            code, output = run("import", script, "--cluster", "dgx-h100:1", "--json")
+            held = json.loads(output[output.index("{"):])["layout"]["execution"] if code == 0 else {}
+            check(f"import of {words}", held.get("vocabulary_multiple", 1) == multiple, output)
     print(f"{len(FAILED)} failed" if FAILED else "all exports as they should be")
     return 1 if FAILED else 0
 
