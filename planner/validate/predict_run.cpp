@@ -78,6 +78,9 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
   if (published.tensor > problem.model.kv_heads && published.tensor % problem.model.kv_heads == 0 &&
       problem.model.heads % published.tensor == 0)
     problem.model.kv_heads = published.tensor;
+  // Aceso's head has a copy of the embedding, on one stage too (runtime/megatron/model/flex_ops.py of
+  // microsoft/SuperScaler, OpPostProcess).
+  if (mentions(run.framework, "Aceso") && published.pipeline == 1) problem.model.tied_embeddings = false;
   // A batch that its ranks do not divide: the nearest that they do, and its time in proportion.
   double batches = 1.0;
   if (const int64_t unit = published.data * published.micro_batch;

@@ -72,10 +72,33 @@ struct Shares {
   std::array<double, 3> of_time{}, of_memory{};
 };
 
-// Attention cores hold most, so they recompute first, and of them dropout and the product behind it: mask and
-// output are three of the five bytes that a core keeps of each score (configurations in Dazz993/Mist,
-// benchmark/superscaler/results-ref).
+// Dropout of the core and the product behind it run again first: its mask and output are three of the five
+// bytes that a core keeps of each score (configurations in Dazz993/Mist, benchmark/superscaler/results-ref).
 constexpr double kFirst = 0.5, kKeptByFirst = 0.6;
+
+// What whole layers' recompute would free, of what they hold without their cores, where a share of the
+// operators behind the core runs again, for 1, 2 and 4 tensor ranks. Not in proportion: a range that runs again
+// keeps all its inputs, among them whole (not split) outputs of the products before dropout, and the largest,
+// what the MLP's second product multiplies, goes last (runtime/megatron/model/flex_model.py of
+// microsoft/SuperScaler). Means over 213 stages of those configurations, of what their ranges keep.
+struct Freed {
+  double share;
+  std::array<double, 3> of_memory;
+};
+constexpr Freed kFreed[] = {{0.0, {0.0, 0.0, 0.0}},    {0.15, {0.15, 0.13, -0.10}}, {0.35, {0.42, 0.25, -0.14}},
+                            {0.55, {0.46, 0.25, -0.06}}, {0.75, {0.68, 0.40, 0.20}},  {0.9, {0.88, 0.65, 0.50}},
+                            {1.0, {1.0, 1.0, 1.0}}};
+
+double freed_memory(double share, int64_t tensor) {
+  const size_t column = tensor >= 4 ? 2 : tensor >= 2 ? 1 : 0;
+  for (size_t i = 1; i < std::size(kFreed); ++i) {
+    const Freed &low = kFreed[i - 1], &high = kFreed[i];
+    if (share > high.share) continue;
+    const double x = (share - low.share) / (high.share - low.share);
+    return low.of_memory[column] + x * (high.of_memory[column] - low.of_memory[column]);
+  }
+  return 1.0;
+}
 
 // So that as many operators run again as the source says.
 Shares shares_of(const RunRecord& run, const RunStage& stage, double core_operators, const Layout& layout) {
@@ -88,17 +111,18 @@ Shares shares_of(const RunRecord& run, const RunStage& stage, double core_operat
   const double rest = std::max(1.0, double(stage.operators) - core_operators);
   const double whole = std::clamp((again - core_operators) / rest, 0.0, 1.0);
   const double core = core_operators > 0.0 ? std::min(1.0, again / core_operators) : 1.0;
-  const auto with_core = [&](double share) {
+  const auto with_core = [](double share, double layers) {
     std::array<double, 3> by_recompute{};
-    by_recompute[size_t(Recompute::full)] = whole;
-    by_recompute[size_t(Recompute::selective)] = std::min(share, 1.0 - whole);
-    by_recompute[size_t(Recompute::none)] = std::max(0.0, 1.0 - whole - share);
+    by_recompute[size_t(Recompute::full)] = layers;
+    by_recompute[size_t(Recompute::selective)] = std::min(share, 1.0 - layers);
+    by_recompute[size_t(Recompute::none)] = std::max(0.0, 1.0 - layers - share);
     return by_recompute;
   };
-  shares.of_time = with_core(core);
+  shares.of_time = with_core(core, whole);
   shares.of_memory =
       with_core(core < kFirst ? kKeptByFirst * core / kFirst
-                              : kKeptByFirst + (1.0 - kKeptByFirst) * (core - kFirst) / (1.0 - kFirst));
+                              : kKeptByFirst + (1.0 - kKeptByFirst) * (core - kFirst) / (1.0 - kFirst),
+                freed_memory(whole, stage.tensor));
   return shares;
 }
 
