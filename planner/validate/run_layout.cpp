@@ -149,6 +149,9 @@ Execution execution_of(const RunRecord& run) {
   if (e.framework == "megatron-core" && mentions(run.options, "\"use-distributed-optimizer\"") &&
       !mentions(run.options, "cross-entropy-loss-fusion"))
     e.loss = LossKernel::fp32;
+  // Until July 2026 its gradient took the logits' own place (NVIDIA/TransformerEngine before 01bbe3eea,
+  // transformer_engine/pytorch/triton/cross_entropy.py).
+  if (mentions(run.options, "\"cross-entropy-fusion-impl\":\"te\"")) e.loss = LossKernel::fused;
   // DeepSpeed without Megatron runs models of other libraries: kernels of PyTorch, and for those with RMS
   // norms, which came after it, flash attention.
   if (e.framework == "megatron-deepspeed" && !mentions(run.framework, "Megatron") &&
