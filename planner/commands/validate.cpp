@@ -3,6 +3,7 @@
 // mpt-plan validate: the models against runs that others measured.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -44,6 +45,7 @@ struct Checked {
     if (!prediction || !run.measured_gib) return std::nullopt;
     return prediction->peak_gib / *run.measured_gib - 1.0;
   }
+  bool is_failure() const { return prediction && run.out_of_memory; }
 };
 
 Checked check(const Json& json, size_t index, const Calibration& calibration, bool streams) {
@@ -160,8 +162,11 @@ reports::Table run_table(const std::vector<Checked>& all) {
     for (const std::string& f : p.filled) filled += (filled.empty() ? "" : ", ") + f;
     table.add_row({c.run.id, c.run.measured_s ? format_seconds(*c.run.measured_s) : "-",
                    format_seconds(p.step_s), signed_percent(c.time_error()),
-                   c.run.measured_gib ? fmt::format("{:.1f}", *c.run.measured_gib) : "-",
-                   fmt::format("{:.1f}", p.peak_gib), signed_percent(c.memory_error()),
+                   c.run.measured_gib    ? fmt::format("{:.1f}", *c.run.measured_gib)
+                   : c.run.out_of_memory ? "too much"
+                                         : "-",
+                   fmt::format("{:.1f}", p.peak_gib),
+                   c.is_failure() ? (p.fits ? "ACCEPTED" : "refused") : signed_percent(c.memory_error()),
                    percent(p.breakdown.compute_s / p.step_s), percent(p.breakdown.collectives_s / p.step_s),
                    percent(p.breakdown.idle_s / p.step_s), filled});
   }
@@ -192,13 +197,35 @@ struct Groups {
 Groups groups_of(const std::vector<Checked>& all) {
   Groups g;
   for (const Checked& c : all) {
-    if (!c.prediction) continue;
+    if (!c.prediction || c.run.out_of_memory) continue;
     g.all["all"].push_back(&c);
     g.family[c.run.family].push_back(&c);
     g.gpu[c.run.gpu].push_back(&c);
     g.precision[c.run.precision].push_back(&c);
   }
   return g;
+}
+
+// Runs that failed for lack of memory: whether the planner would have refused their layouts.
+struct Failures {
+  int64_t runs = 0;
+  std::vector<std::string> accepted;
+};
+Failures failures_of(const std::vector<Checked>& all) {
+  Failures found;
+  for (const Checked& c : all) {
+    if (!c.is_failure()) continue;
+    ++found.runs;
+    if (c.prediction->fits) found.accepted.push_back(c.run.id);
+  }
+  return found;
+}
+
+std::string failures_text(const Failures& f) {
+  if (f.runs == 0) return "";
+  return fmt::format("{} runs failed for lack of memory: {} of their layouts are refused{}{}\n", f.runs,
+                     f.runs - int64_t(f.accepted.size()),
+                     f.accepted.empty() ? "" : "; accepted: ", fmt::join(f.accepted, ", "));
 }
 
 reports::Table order_table(const std::vector<Checked>& all) {
@@ -269,6 +296,7 @@ Json report_json(const std::vector<Checked>& all) {
       run["experts"] = c.run.model.moe.has_value();
       run["layout"] = layout_name(p.layout);
       run["fits"] = p.fits;
+      run["out_of_memory"] = c.run.out_of_memory;
       for (const RankMemory& m : p.memory) run["memory"].push_back(to_json(m));
       run["compute_s"] = p.breakdown.compute_s;
       run["collective_s"] = p.breakdown.collectives_s;
@@ -298,6 +326,8 @@ Json report_json(const std::vector<Checked>& all) {
   }
   const Repetition repetition = repetition_of(all);
   summary["repeated"] = {{"runs", repetition.repeated}, {"difference", repetition.difference}};
+  const Failures failures = failures_of(all);
+  summary["out_of_memory"] = {{"runs", failures.runs}, {"accepted", failures.accepted}};
   return {{"runs", runs}, {"summary", summary}};
 }
 
@@ -379,7 +409,8 @@ int run(const ValidateOptions& o) {
     const Groups g = groups_of(all);
     fmt::print("{}\n{}\n{}\n{}", summary_table("family", g.family).text(), summary_table("GPU", g.gpu).text(),
                summary_table("precision", g.precision).text(), summary_table("", g.all).text());
-    fmt::print("\n{}\n{} runs, {} skipped\n", order_table(all).text(), all.size(), skipped);
+    fmt::print("\n{}\n{}{} runs, {} skipped\n", order_table(all).text(), failures_text(failures_of(all)),
+               all.size(), skipped);
   }
   if (!o.html.empty()) {
     write_file_atomically(o.html, html_page(all));

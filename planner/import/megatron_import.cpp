@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "planner/import/import.h"
+#include "planner/import/pipeline_layout.h"
 
 namespace mpt::planner {
 namespace {
@@ -109,6 +110,10 @@ class Flags {
                               fmt::format("\"{}\"", value.substr(0, 40)), "a number", ""});
     }
     return number;
+  }
+  [[noreturn]] void refuse(const std::string& name, const std::string& allowed) const {
+    throw UserError(Problem{fmt::format("{} at --{}", file_, name),
+                            fmt::format("\"{}\"", text(name, "").substr(0, 80)), allowed, ""});
   }
   // "127,0": keys to the left of a query's own, and to the right.
   std::optional<int64_t> window() const {
@@ -247,30 +252,36 @@ Recompute recompute_of(const Flags& f) {
                                       : Recompute::none;
 }
 
-// "Ettt|tt*2|(tt|)*3L": layers of each stage.
-std::vector<int64_t> stages_of(const std::string& text) {
-  std::vector<int64_t> stages{0};
-  for (const char c : text) {
-    if (c == '|') stages.push_back(0);
-    if (c == 't') ++stages.back();
-  }
-  return stages;
+// Its first and last pipeline ranks may hold other numbers of layers than the rest, which hold as many each.
+std::vector<int64_t> stages_with_own_ends(const ModelSpec& m, int64_t stages, int64_t first, int64_t last) {
+  std::vector<int64_t> counts = even_stages(
+      m.layers - first - last, std::max<int64_t>(1, stages - int64_t(first > 0) - int64_t(last > 0)));
+  if (first > 0) counts.insert(counts.begin(), first);
+  if (last > 0) counts.push_back(last);
+  return counts;
 }
 
 void set_pipeline(const Flags& f, const ModelSpec& m, Imported& in) {
   Layout& l = in.layout;
-  l.pipeline = f.number("pipeline-model-parallel-size", 1);
-  const std::string layout = f.text("pipeline-model-parallel-layout", "");
-  if (!layout.empty() && layout.find('*') == std::string::npos && l.pipeline > 0) {
-    l.layers_per_stage = stages_of(layout);
-    l.chunks = std::max<int64_t>(1, int64_t(l.layers_per_stage.size()) / l.pipeline);
+  l.pipeline = f.between("pipeline-model-parallel-size", 1, 1 << 20, 1);
+  if (const std::string text = f.text("pipeline-model-parallel-layout", ""); !text.empty()) {
+    const auto stages = decoder_layers_of_stages(text);
+    if (!stages || int64_t(stages->size()) % l.pipeline != 0)
+      f.refuse("pipeline-model-parallel-layout",
+               fmt::format("stages such as Et*2|(tt|)*6L, as many for each of {} ranks", l.pipeline));
+    l.layers_per_stage = *stages;
+    l.chunks = int64_t(stages->size()) / l.pipeline;
   } else {
     l.chunks = f.number("num-virtual-stages-per-pipeline-rank", 1);
     const int64_t per_stage = f.number("num-layers-per-virtual-pipeline-stage", 0);
-    if (per_stage > 0 && l.pipeline > 0) l.chunks = std::max<int64_t>(1, m.layers / l.pipeline / per_stage);
-    l.layers_per_stage = even_stages(m.layers, std::max<int64_t>(1, l.stages()));
-    if (!layout.empty())
-      in.notes.emplace_back("--pipeline-model-parallel-layout with repetitions: stages taken as even");
+    if (per_stage > 0) l.chunks = std::max<int64_t>(1, m.layers / l.pipeline / per_stage);
+    const int64_t first = f.between("decoder-first-pipeline-num-layers", 0, m.layers, 0),
+                  last = f.between("decoder-last-pipeline-num-layers", 0, m.layers - first, 0);
+    const bool own_ends = first + last > 0 && l.chunks == 1 && l.pipeline > 1;
+    if (first + last > 0 && !own_ends)
+      in.notes.emplace_back("layers of the first and last rank with virtual stages: stages taken as even");
+    l.layers_per_stage = own_ends ? stages_with_own_ends(m, l.pipeline, first, last)
+                                  : even_stages(m.layers, std::max<int64_t>(1, l.stages()));
   }
   l.schedule = l.chunks > 1 ? "interleaved" : "1f1b";
   l.overlap_transfer = !f.has("no-overlap-p2p-communication");
@@ -327,8 +338,7 @@ Imported import_megatron(const std::filesystem::path& file) {
   in.workload.sequence = f.number("seq-length", in.model->max_positions);
   in.workload.global_batch = f.number("global-batch-size", 0);
   in.shard_groups = f.number("num-distributed-optimizer-instances", 1);
-  for (const char* name : {"use-torch-fsdp2", "moe-layer-recompute", "decoder-first-pipeline-num-layers",
-                           "decoder-last-pipeline-num-layers", "mtp-num-layers"}) {
+  for (const char* name : {"use-torch-fsdp2", "moe-layer-recompute"}) {
     if (f.has(name)) in.notes.push_back(fmt::format("--{} is not taken over", name));
   }
   const std::string skipped = f.text("window-attn-skip-freq", "2");

@@ -109,6 +109,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
     const bool unlike_stages = has_unlike_stages(run, layout);
     Candidate candidate{
         unlike_stages ? estimate_stage_by_stage(problem, run, layout) : estimate(problem, layout), {}};
+    offload_modules(run, problem, candidate.estimate);
     candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
     if (streams && !unlike_stages)
       candidate.evaluation.step_time_s =

@@ -48,9 +48,9 @@ NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
   return network;
 }
 
-// BigScience's table of 25 February 2022 says that PCI Express and NUMA of its nodes "was improved today", that
-// all are 1 to 5 % faster, and not to compare with the day before
-// (bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md, "GBS Variations").
+// BigScience's table of 25 February 2022 says that PCI Express and NUMA of its nodes "was improved today",
+// that all are 1 to 5 % faster, and not to compare with the day before (bigscience-workshop/bigscience,
+// train/tr11-176B-ml/chronicles-prequel.md, "GBS Variations").
 constexpr double kRateBeforeNumaFix = 0.95;
 bool is_before_numa_fix(const RunRecord& run) {
   static const std::regex day(R"(\bdate 02-2[0-4])");
@@ -75,7 +75,8 @@ ClusterSpec cluster_of(const RunRecord& run, std::vector<std::string>& filled) {
     c.device.kernels = run.profile.substr(run.profile.rfind('/') + 1);
   if (is_before_numa_fix(run)) {
     c.device.kernel_rate *= kRateBeforeNumaFix;
-    filled.push_back(fmt::format("hardware: {} of its rate, before its PCI Express was mended", kRateBeforeNumaFix));
+    filled.push_back(
+        fmt::format("hardware: {} of its rate, before its PCI Express was mended", kRateBeforeNumaFix));
   }
   return c;
 }
@@ -277,6 +278,7 @@ std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
     }
     return counts;
   }
+  if (int64_t(run.layers_per_stage.size()) == stages) return run.layers_per_stage;
   if (l.execution.framework == "nanotron") return stages_by_cost(run.model, stages);
   if (ends_count_as_layers(run, l.execution.framework, stages)) {
     std::vector<int64_t> counts(size_t(stages), (layers + 2) / stages);

@@ -27,6 +27,36 @@ int64_t offloaded_layers(const RunRecord& run, const Layout& l, int64_t excess_b
   return open && needed <= most ? std::max<int64_t>(0, needed) : 0;
 }
 
+// Megatron-LM's modules of a layer, whose saved tensors `offload-modules` sends to the host's memory, and our
+// operators of them (megatron/core/pipeline_parallel/fine_grained_activation_offload.py).
+struct OffloadedModule {
+  const char* name;
+  const char* operators;
+};
+constexpr OffloadedModule kOffloadedModules[] = {{"attn_norm", "attention.norm"},
+                                                 {"qkv_linear",
+                                                  "attention.qkv attention.query_down attention.query_up "
+                                                  "attention.key_value_down attention.key_value_up"},
+                                                 {"core_attn", "attention.core"},
+                                                 {"attn_proj", "attention.output"},
+                                                 {"mlp_norm", "mlp.norm"},
+                                                 {"expert_fc1", "mlp.experts_up"},
+                                                 {"moe_act", "mlp.experts_activation"}};
+
+// Names of our operators, each with a space behind it.
+std::string offloaded_operators(const RunRecord& run) {
+  static const std::regex modules(R"re("offload-modules":\s*"([^"]*)")re");
+  std::smatch named;
+  std::string operators;
+  if (!mentions(run.options, "\"fine-grained-activation-offloading\":true") ||
+      !std::regex_search(run.options, named, modules))
+    return operators;
+  for (const OffloadedModule& module : kOffloadedModules) {
+    if (mentions(named[1].str(), module.name)) operators += std::string(module.operators) + " ";
+  }
+  return operators;
+}
+
 }  // namespace
 
 int64_t offload_activations(const RunRecord& run, const SearchProblem& problem, const Estimate& e,
@@ -45,6 +75,32 @@ int64_t offload_activations(const RunRecord& run, const SearchProblem& problem, 
   evaluation.peak_bytes = memory.peak_bytes;
   if (memory.peak_bytes <= problem.memory_limit_bytes) evaluation.rejection.reset();
   return layers;
+}
+
+void offload_modules(const RunRecord& run, const SearchProblem& problem, Estimate& e) {
+  const std::string away = offloaded_operators(run);
+  if (away.empty()) return;
+  const models::LayerProgram layer =
+      models::layer_program(problem.model, problem.model.layers - 1, e.layout, problem.workload.sequence);
+  const bool selective = e.layout.recompute == Recompute::selective;
+  int64_t kept = 0, whole = 0;
+  for (const models::Operator& op : layer.operators) {
+    if (!mentions(away, (std::string(op.name) + " ").c_str())) continue;
+    kept += selective ? op.saved_bytes_selective : op.saved_bytes;
+    whole += op.saved_bytes;
+  }
+  // The layer whose backward comes first stays, and each reload runs one layer ahead.
+  for (size_t s = 0; s < e.footprints.size(); ++s) {
+    StageFootprint& f = e.footprints[s];
+    const bool last = s + 1 == e.footprints.size();
+    const int64_t layers = e.layout.layers_per_stage[s] + (last ? problem.model.next_token_layers : 0);
+    const int64_t in_host = std::min(f.saved_bytes, layers * kept);
+    f.saved_bytes -= in_host;
+    f.saved_for_weight_bytes = std::min(f.saved_for_weight_bytes, f.saved_bytes);
+    if (layers == 0) continue;
+    f.forward_workspace_bytes += whole;
+    f.backward_workspace_bytes += whole;
+  }
 }
 
 // ZB-1p and ZB-2p fill every stage with pending work up to the activations of one or two micro-batches per

@@ -15,6 +15,10 @@ namespace mpt::planner {
 int64_t offload_activations(const RunRecord& run, const SearchProblem& problem, const Estimate& estimate,
                             Evaluation& evaluation);
 
+/// Takes what Megatron-LM sends to the host's memory module by module out of what stages keep; one layer of
+/// it is always on its way.
+void offload_modules(const RunRecord& run, const SearchProblem& problem, Estimate& estimate);
+
 /// Adds what schedules that defer weight gradients leave pending beyond the simulated program.
 void fill_pending_work(const RunRecord& run, const Estimate& estimate, int64_t micro_batches,
                        std::vector<RankMemory>& memory);

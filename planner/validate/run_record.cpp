@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "core/error.h"
 #include "core/layout.h"
 #include "models/zoo.h"
+#include "planner/import/pipeline_layout.h"
 
 namespace mpt::planner {
 namespace {
@@ -257,6 +259,19 @@ void read_hardware(const Fields& f, RunRecord& run) {
   run.profile = f.text_or("profile");
 }
 
+// Megatron-LM's list of what each virtual stage holds, which makes their number, too.
+void read_pipeline_layout(const Fields& f, RunRecord& run) {
+  const Json* options = f.find("options");
+  if (options == nullptr || !options->is_object() || !run.pipeline) return;
+  const auto text = Fields(*options, "/layout/options").text("pipeline-model-parallel-layout");
+  const auto layers = decoder_layers_of_stages(text.value_or("?"));
+  if (!layers || int64_t(layers->size()) % *run.pipeline != 0) return;
+  if (std::accumulate(layers->begin(), layers->end(), int64_t{0}) != run.model.layers) return;
+  run.layers_per_stage = *layers;
+  run.chunks = int64_t(layers->size()) / *run.pipeline;
+  if (*run.chunks > 1) run.schedule = "interleaved";
+}
+
 void read_layout(const Fields& f, RunRecord& run) {
   run.tensor = f.whole("tp", 1, kMostDegree);
   run.pipeline = f.whole("pp", 1, kMostDegree);
@@ -284,6 +299,7 @@ void read_layout(const Fields& f, RunRecord& run) {
   run.embedding_counts_as_layer = mentions(f.text_or("pp_partition"), "embedding");
   run.recomputed_layers_per_stage = f.whole("recompute_layers_per_stage", 0, 100000);
   run.options = f.dumped("options");
+  read_pipeline_layout(f, run);
   const Json* stages = f.find("stages");
   if (stages == nullptr) return;
   if (!stages->is_array() || stages->size() > 256) f.wrong("stages", "a list of at most 256 stages");
@@ -313,6 +329,7 @@ RunRecord read_run_record(const Json& json, const std::string& where) {
   const Fields measured = f.object("measured");
   run.measured_s = measured.positive("iter_time_s");
   run.measured_gib = measured.positive("peak_mem_gib");
+  run.out_of_memory = measured.flag("out_of_memory").value_or(false);
   if (!run.measured_s) {
     // Published as a rate instead: tokens say the same.
     if (const auto rate = measured.positive("tokens_per_s_per_gpu"))

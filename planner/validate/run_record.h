@@ -40,8 +40,10 @@ struct RunRecord {
   bool embedding_counts_as_layer = false;  // stages were balanced with the embedding as one of the layers
   std::optional<int64_t> recomputed_layers_per_stage;
   std::vector<RunStage> stages;
+  std::vector<int64_t> layers_per_stage;  // of virtual stages, where the source lists them; or none
 
   std::optional<double> measured_s, measured_gib;
+  bool out_of_memory = false;       // it failed for lack of the devices' memory
   std::vector<std::string> filled;  // what the record leaves out, with the value that stands in
 };
 
