@@ -77,6 +77,8 @@ struct Execution {
   bool empty_gradients = false;
   // The vocabulary's table is padded to a multiple of this for every tensor rank.
   int64_t vocabulary_multiple = 1;
+  // Tensor ranks gather the logits, and each computes the loss over the whole vocabulary.
+  bool gathers_logits = false;
   // With LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed. One: it
   // becomes the softmax and then the gradient in place.
   int64_t logit_copies = 1;
@@ -159,6 +161,8 @@ struct Execution {
     v.field("vocabulary_multiple", &T::vocabulary_multiple,
             "the vocabulary is padded to a multiple of this for every tensor rank",
             optional_field(between(1, 1 << 20)));
+    v.field("gathers_logits", &T::gathers_logits, "tensor ranks gather the logits before the loss",
+            optional_field());
     v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",
             optional_field(between(0, 16)));
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,

@@ -145,7 +145,7 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
 
 namespace {
 
-// Output projection and loss over this rank's share of the vocabulary.
+// Output projection and loss over this rank's share of the vocabulary, or over all of it.
 void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const ModelSpec& m = b.model();
   const int64_t rows = b.vocabulary_share();
@@ -155,13 +155,15 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   if (b.execution().empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
-  b.add({name, b.shape(OperatorKind::cross_entropy, rows)}).saves_all_tokens(rows);
+  const bool gathers = b.execution().gathers_logits && b.tensor_ranks() > 1;
+  const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
+  b.add({name, b.shape(OperatorKind::cross_entropy, columns)}).saves_all_tokens(columns);
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
   if (b.execution().loss == LossKernel::fp32) {
     // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
     // all of that is done in place, the gradient in 16 bits takes the logits' place.
-    const int64_t copy = LayerBuilder::rounded(b.tokens() * rows * 4);
+    const int64_t copy = LayerBuilder::rounded(b.tokens() * columns * 4);
     loss.saved_bytes += copy;
     loss.saved_bytes_selective += copy;
     loss.forward_workspace_bytes += (b.execution().logit_copies - 1) * copy;
@@ -169,8 +171,13 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   }
   // torch.compile computes in one pass, too, but writes the gradient beside the logits.
   const bool compiled = b.execution().elementwise == ElementwiseKernels::compiled;
-  if (b.execution().loss == LossKernel::fused && compiled) loss.backward_workspace_bytes = b.bytes(rows);
-  if (b.tensor_ranks() > 1) loss.forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
+  if (b.execution().loss == LossKernel::fused && compiled) loss.backward_workspace_bytes = b.bytes(columns);
+  if (gathers) {
+    loss.forward_workspace_bytes += b.bytes(rows);
+    loss.forward_collectives = {b.gather_over_tensor(columns)};
+  } else if (b.tensor_ranks() > 1) {
+    loss.forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};
+  }
 }
 
 }  // namespace

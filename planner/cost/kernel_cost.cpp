@@ -29,6 +29,11 @@ using profiler::Piece;
 constexpr double kScaledRotaryBytes = 24.0, kScaledRotaryBackwardBytes = 34.0;
 constexpr double kLimitBytes = 16.0, kLimitBackwardBytes = 30.0;
 
+// An RMS norm of single kernels, per element in 16 bits: cast to fp32, square, mean, product with the root, cast
+// back, product with the weight; and on the way back the gradient of each (LlamaRMSNorm in
+// huggingface/transformers, modeling_llama.py).
+constexpr double kPlainRmsNormBytes = 36.0, kPlainRmsNormBackwardBytes = 84.0;
+
 // Kernels that one operator launches.
 struct Launches {
   double forward = 0.0, input_gradient = 0.0, weight_gradient = 0.0;
@@ -456,6 +461,8 @@ class KernelCost final : public CostSource {
     }
     const double elements = double(s.rows) * double(s.columns);
     const double unit = double(element_bytes(s.precision)) / 2.0;
+    if (s.kind == OperatorKind::norm && s.extra)
+      bytes = elements * unit * (forward ? kPlainRmsNormBytes : kPlainRmsNormBackwardBytes);
     if (models::has_extra_kernels(s, execution_)) {
       if (s.kind == OperatorKind::rotary)
         bytes = elements * unit * (forward ? kScaledRotaryBytes : kScaledRotaryBackwardBytes);

@@ -105,6 +105,7 @@ std::string framework_of(const RunRecord& run) {
   if (mentions(f, "nanotron")) return "nanotron";
   if (mentions(f, "InternEvo") || mentions(f, "InternLM")) return "internevo";
   if (mentions(f, "Paddle")) return "paddle";
+  if (mentions(f, "Aleph Alpha")) return "aleph-alpha-scaling";
   // Its scripts set CUDA_LAUNCH_BLOCKING=1 (bigscience-workshop/bigscience,
   // train/tr11-176B-ml/chronicles-prequel.md).
   if (mentions(f, "BigScience")) return "megatron-deepspeed-blocking";
@@ -161,6 +162,8 @@ Execution execution_of(const RunRecord& run) {
     e.elementwise = ElementwiseKernels::eager;
   }
   if (mentions(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
+  if (mentions(run.options, "\"attention_kernel\":\"flash_attentionv1")) e.attention = AttentionKernel::flash1;
+  if (mentions(run.options, "\"rmsnorm_kernel\":true")) e.rms_norm_bytes = 0;
   // Megatron-LM drops a tenth of the hidden units unless told otherwise (megatron/training/arguments.py).
   if (e.framework == "megatron-core" && mentions(run.framework, "CI golden values")) e.dropout = true;
   if (mentions(run.options, "dropout\":0.0") || run.model.norm == NormKind::rms_norm) e.dropout = false;
