@@ -77,6 +77,7 @@ struct Execution {
   bool empty_gradients = false;
   // The vocabulary's table is padded to a multiple of this for every tensor rank.
   int64_t vocabulary_multiple = 1;
+  bool early_products = false;  // matrix products of cuBLAS 11, until 2022
   // Tensor ranks gather the logits, and each computes the loss over the whole vocabulary.
   bool gathers_logits = false;
   // With LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed. One: it
@@ -161,6 +162,7 @@ struct Execution {
     v.field("vocabulary_multiple", &T::vocabulary_multiple,
             "the vocabulary is padded to a multiple of this for every tensor rank",
             optional_field(between(1, 1 << 20)));
+    v.field("early_products", &T::early_products, "matrix products of cuBLAS 11", optional_field());
     v.field("gathers_logits", &T::gathers_logits, "tensor ranks gather the logits before the loss",
             optional_field());
     v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",

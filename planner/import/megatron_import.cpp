@@ -254,8 +254,9 @@ Recompute recompute_of(const Flags& f) {
 
 // Its first and last pipeline ranks may hold other numbers of layers than the rest, which hold as many each.
 std::vector<int64_t> stages_with_own_ends(const ModelSpec& m, int64_t stages, int64_t first, int64_t last) {
-  std::vector<int64_t> counts = even_stages(
-      m.layers - first - last, std::max<int64_t>(1, stages - int64_t(first > 0) - int64_t(last > 0)));
+  const int64_t others = stages - int64_t(first > 0) - int64_t(last > 0);
+  std::vector<int64_t> counts;
+  if (others > 0) counts = even_stages(m.layers - first - last, others);
   if (first > 0) counts.insert(counts.begin(), first);
   if (last > 0) counts.push_back(last);
   return counts;

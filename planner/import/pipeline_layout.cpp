@@ -64,7 +64,7 @@ class Expander {
 
 std::optional<std::vector<int64_t>> decoder_layers_of_stages(std::string_view text) {
   const auto expanded = Expander(text).all();
-  if (!expanded) return std::nullopt;
+  if (!expanded || !expanded->starts_with('E') || !expanded->ends_with('L')) return std::nullopt;
   std::vector<int64_t> stages{0};
   for (const char c : *expanded) {
     if (c == '|') stages.push_back(0);

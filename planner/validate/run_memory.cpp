@@ -90,9 +90,10 @@ void offload_modules(const RunRecord& run, const SearchProblem& problem, Estimat
     whole += op.saved_bytes;
   }
   // The layer whose backward comes first stays, and each reload runs one layer ahead.
-  for (size_t s = 0; s < e.footprints.size(); ++s) {
-    StageFootprint& f = e.footprints[s];
-    const bool last = s + 1 == e.footprints.size();
+  std::vector<StageFootprint> footprints = e.footprints;
+  for (size_t s = 0; s < footprints.size(); ++s) {
+    StageFootprint& f = footprints[s];
+    const bool last = s + 1 == footprints.size();
     const int64_t layers = e.layout.layers_per_stage[s] + (last ? problem.model.next_token_layers : 0);
     const int64_t in_host = std::min(f.saved_bytes, layers * kept);
     f.saved_bytes -= in_host;
@@ -101,6 +102,7 @@ void offload_modules(const RunRecord& run, const SearchProblem& problem, Estimat
     f.forward_workspace_bytes += whole;
     f.backward_workspace_bytes += whole;
   }
+  e = estimate(problem, e.layout, std::move(footprints), std::move(e.cost));
 }
 
 // ZB-1p and ZB-2p fill every stage with pending work up to the activations of one or two micro-batches per

@@ -638,6 +638,16 @@ def published_runs(folder):
     report = json.loads(run("mpt-plan", "validate", mixed, "--json").stdout)
     if [r["skipped"] is None for r in report["runs"]] != [True, False, False, False]:
         FAILURES.append("validate --json: wrong records are not told from right ones")
+    failed = json.loads(json.dumps(run_5))
+    failed["id"], failed["measured"] = "failed", {"out_of_memory": True}
+    too_much = json.loads(json.dumps(failed))
+    too_much["id"], too_much["layout"]["micro_batch"], too_much["layout"]["global_batch"] = "too-much", 512, 512
+    failures = write(f"{folder}/failed_runs.json", [run_5, failed, too_much])
+    expect("validate, runs that failed", run("mpt-plan", "validate", failures), 0, "2 runs failed for lack of memory: 1 of their layouts are refused",
+           "accepted: failed", "too much", "ACCEPTED", "3 runs, 0 skipped")
+    report = json.loads(run("mpt-plan", "validate", failures, "--json").stdout)
+    if report["summary"]["out_of_memory"] != {"runs": 2, "accepted": ["failed"]} or report["summary"]["all"]["all"]["time"]["runs"] != 1:
+        FAILURES.append("validate --json: runs that failed are not told from others")
     expect("validate, no list", run("mpt-plan", "validate", write(f"{folder}/object.json", {})), 2, "a list of runs")
     expect("validate, no JSON", run("mpt-plan", "validate", write(f"{folder}/text.json", "text")), 2, "text.json")
     expect("validate, no file", run("mpt-plan", "validate", f"{folder}/none.json"), 2, "none.json")

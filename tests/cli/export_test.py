@@ -232,7 +232,9 @@ def main():
         small = "--num-layers 4 --hidden-size 512 --num-attention-heads 4 "
         for text, words in (("--num-layers many --hidden-size 8 --num-attention-heads 1", "a whole number"), ("echo", "no --num-layers"),
                             ("--num-layers 4", "no --hidden-size"), (small + "--norm-epsilon nan", "--norm-epsilon"),
-                            (small + "--rotary-base 1e4x", "--rotary-base"), (small + "--make-vocab-size-divisible-by 0", "a number from 1 to")):
+                            (small + "--rotary-base 1e4x", "--rotary-base"), (small + "--make-vocab-size-divisible-by 0", "a number from 1 to"),
+                            (small + "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout 'Et*2|t*2'", "--pipeline-model-parallel-layout"),
+                            (small + "--decoder-first-pipeline-num-layers 9", "a number from 0 to 4")):
             open(wrong, "w").write(text)
             code, output = run("import", wrong, "--cluster", "dgx-h100:1")
             check(f"import of {text}", code == 2 and words in output, output)
@@ -244,6 +246,12 @@ def main():
                                 '  --num-attention-heads=32 --seq-length "2048"\n  --bf16\n)\n')
         code, output = run("import", script, "--cluster", "dgx-h100:1", "--json")
         check("import of a shell script", code == 0 and json.loads(output[output.index("{"):])["model"]["hidden"] == 4096, output)
+        for words, stages in (("--pipeline-model-parallel-layout 'Et|(t|)*2tL'", [1, 1, 1, 1]), ("--decoder-first-pipeline-num-layers 1", [1, 3]),
+                              ("--decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 3", [1, 3])):
+            open(script, "w").write(small + "--pipeline-model-parallel-size 2 " + words)
+            code, output = run("import", script, "--cluster", "dgx-h100:1", "--json")
+            held = json.loads(output[output.index("{"):])["layout"]["layers_per_stage"] if code == 0 else []
+            check(f"import of {words}", held == stages, output)
         for words, multiple in (("", 128), ("--make-vocab-size-divisible-by 64", 64), ("--padded-vocab-size 50304", 1)):
             open(script, "w").write(small + words)
             code, output = run("import", script, "--cluster", "dgx-h100:1", "--json")

@@ -102,5 +102,26 @@ TEST(RunStages, StagesThatDoNotDivideAreRefused) {
   }
 }
 
+// Ranges that run again keep their inputs: half of the operators behind the cores free less than half, and on
+// four tensor ranks nothing.
+TEST(RunStages, PartOfALayerFreesLessThanItsShare) {
+  const auto kept = [](int gpus, int recomputed) {
+    return double(predicted(two_stages(gpus, gpus, 313, recomputed)).memory[0].activation_peak_bytes);
+  };
+  for (const auto& [gpus, least, most] : {std::tuple{1, 0.30, 0.55}, {2, 0.10, 0.35}, {4, -0.2, 0.05}}) {
+    const double cores = kept(gpus, 96), half = kept(gpus, 96 + 108), all = kept(gpus, 313);
+    EXPECT_GT((cores - half) / (cores - all), least) << gpus;
+    EXPECT_LT((cores - half) / (cores - all), most) << gpus;
+  }
+}
+
+// Aceso's head has its own copy of the embedding on one stage, too.
+TEST(RunStages, OneStageOfAcesoHoldsTheEmbeddingTwice) {
+  Json json = small_pipeline("Aceso runtime (Megatron-LM 2.x fork)", 1);
+  const auto twice = predicted(json).memory[0].parameter_bytes;
+  json["framework"] = "Megatron-LM";
+  EXPECT_EQ(twice - predicted(json).memory[0].parameter_bytes, 51200 * 6144 * 2);
+}
+
 }  // namespace
 }  // namespace mpt::planner

@@ -466,5 +466,80 @@ TEST(PredictRun, ExpertsAreSplitAsAllElseWhereNothingIsSaid) {
   EXPECT_EQ(predicted(json).layout.expert_split(), 1);
 }
 
+TEST(PredictRun, MegatronsListOfStagesIsTaken) {
+  Json json = small_pipeline("Megatron-Core", 2);
+  json["layout"]["vpp"] = nullptr;
+  json["layout"]["options"] = {{"pipeline-model-parallel-layout", "Et*20|(t*10|)*2t*8L"}};
+  const RunPrediction listed = predicted(json);
+  EXPECT_EQ(listed.layout.layers_per_stage, (std::vector<int64_t>{20, 10, 10, 8}));
+  EXPECT_EQ(listed.layout.chunks, 2);
+  EXPECT_EQ(listed.layout.schedule, "interleaved");
+  // What does not add up to the model's layers, and what is no list.
+  for (const Json& other : {Json("Et*20|t*20L"), Json("Et*20"), Json(3)}) {
+    json["layout"]["options"]["pipeline-model-parallel-layout"] = other;
+    if (other.is_number()) {
+      EXPECT_THROW(predicted(json), UserError);
+    } else {
+      EXPECT_EQ(predicted(json).layout.layers_per_stage, (std::vector<int64_t>{24, 24})) << other;
+    }
+  }
+}
+
+// Megatron-LM's module by module: what is named leaves, but for one layer on its way.
+TEST(PredictRun, ModulesWaitInTheHostsMemory) {
+  Json json = small_pipeline("Megatron-Core", 2);
+  json["layout"]["options"] = {{"fine-grained-activation-offloading", true}, {"offload-modules", "[]"}};
+  const auto activations = [&](const char* modules) {
+    json["layout"]["options"]["offload-modules"] = modules;
+    return double(predicted(json).memory[0].activation_peak_bytes);
+  };
+  const double none = activations("[]"), core = activations("[core_attn]"),
+               more = activations("[core_attn qkv_linear attn_proj]");
+  EXPECT_LT(core, 0.9 * none);
+  EXPECT_LT(more, core);
+  json["layout"]["options"]["fine-grained-activation-offloading"] = false;
+  EXPECT_EQ(activations("[core_attn]"), none);
+}
+
+TEST(PredictRun, NodesBeforeTheirRepairAreSlower) {
+  Json json = small_pipeline("Megatron-DeepSpeed (BigScience)", 2);
+  json["notes"] = "Section \"NHEADs comparison\", date 02-23.";
+  const double before = predicted(json).step_s;
+  json["notes"] = "Section \"GBS Variations\", date 02-25.";
+  const double after = predicted(json).step_s;
+  EXPECT_GT(before, 1.03 * after);
+  EXPECT_LT(before, after / 0.94);
+}
+
+TEST(PredictRun, PlainNormsAndGatheredLogitsCostWhatTheyMove) {
+  Json json = small_pipeline("Aleph Alpha Scaling", 2);
+  json["model"]["norm"] = "rmsnorm";
+  json["layout"]["options"] = {{"attention_kernel", "flash_attention2"}, {"rmsnorm_kernel", true}};
+  const RunPrediction fused = predicted(json);
+  json["layout"]["options"]["rmsnorm_kernel"] = false;
+  const RunPrediction plain = predicted(json);
+  // Two norms a layer of 6,144 units: (36 + 84 - 2.5 x (4 + 6)) bytes at some 1.8 TB/s for each of 131,072
+  // tokens and 24 layers, of which the last stage has as many.
+  const double tokens = 64.0 * 2048.0, more = 2.0 * 24.0 * tokens * 6144.0 * 95.0 / (0.9 * 2.039e12);
+  EXPECT_NEAR(plain.step_s - fused.step_s, more, 0.15 * more);
+  EXPECT_GT(plain.memory[0].activation_peak_bytes, 1.1 * double(fused.memory[0].activation_peak_bytes));
+  // On two tensor ranks each has the logits whole.
+  json["hardware"]["gpus"] = 4;
+  json["layout"]["tp"] = 2;
+  const double gathered = double(predicted(json).memory[1].activation_peak_bytes);
+  json["framework"] = "nanotron";
+  EXPECT_GT(gathered, double(predicted(json).memory[1].activation_peak_bytes) + 2048.0 * 25600.0 * 4.0);
+}
+
+TEST(PredictRun, RunsThatFailedForMemoryAreToldFromOthers) {
+  Json json = record();
+  json["measured"] = {{"out_of_memory", true}};
+  const RunRecord failed = read_run_record(json, "/0");
+  EXPECT_TRUE(failed.out_of_memory);
+  EXPECT_FALSE(failed.measured_s || failed.measured_gib);
+  json["measured"]["out_of_memory"] = "yes";
+  EXPECT_THROW(read_run_record(json, "/0"), UserError);
+}
+
 }  // namespace
 }  // namespace mpt::planner
