@@ -29,8 +29,8 @@ using profiler::Piece;
 constexpr double kScaledRotaryBytes = 24.0, kScaledRotaryBackwardBytes = 34.0;
 constexpr double kLimitBytes = 16.0, kLimitBackwardBytes = 30.0;
 
-// An RMS norm of single kernels, per element in 16 bits: cast to fp32, square, mean, product with the root, cast
-// back, product with the weight; and on the way back the gradient of each (LlamaRMSNorm in
+// An RMS norm of single kernels, per element in 16 bits: cast to fp32, square, mean, product with the root,
+// cast back, product with the weight; and on the way back the gradient of each (LlamaRMSNorm in
 // huggingface/transformers, modeling_llama.py).
 constexpr double kPlainRmsNormBytes = 36.0, kPlainRmsNormBackwardBytes = 84.0;
 

@@ -162,7 +162,8 @@ Execution execution_of(const RunRecord& run) {
     e.elementwise = ElementwiseKernels::eager;
   }
   if (mentions(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
-  if (mentions(run.options, "\"attention_kernel\":\"flash_attentionv1")) e.attention = AttentionKernel::flash1;
+  if (mentions(run.options, "\"attention_kernel\":\"flash_attentionv1"))
+    e.attention = AttentionKernel::flash1;
   if (mentions(run.options, "\"rmsnorm_kernel\":true")) e.rms_norm_bytes = 0;
   // Megatron-LM drops a tenth of the hidden units unless told otherwise (megatron/training/arguments.py).
   if (e.framework == "megatron-core" && mentions(run.framework, "CI golden values")) e.dropout = true;
