@@ -223,9 +223,12 @@ Failures failures_of(const std::vector<Checked>& all) {
 
 std::string failures_text(const Failures& f) {
   if (f.runs == 0) return "";
-  return fmt::format("{} runs failed for lack of memory: {} of their layouts are refused{}{}\n", f.runs,
-                     f.runs - int64_t(f.accepted.size()),
-                     f.accepted.empty() ? "" : "; accepted: ", fmt::join(f.accepted, ", "));
+  constexpr size_t kMostNamed = 5;
+  const size_t named = std::min(f.accepted.size(), kMostNamed), others = f.accepted.size() - named;
+  return fmt::format("{} runs failed for lack of memory: {} of their layouts are refused{}{}{}\n", f.runs,
+                     f.runs - int64_t(f.accepted.size()), named > 0 ? "; accepted: " : "",
+                     fmt::join(f.accepted.begin(), f.accepted.begin() + ptrdiff_t(named), ", "),
+                     others > 0 ? fmt::format(" and {} more (--json names all)", others) : "");
 }
 
 reports::Table order_table(const std::vector<Checked>& all) {
