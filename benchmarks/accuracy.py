@@ -225,7 +225,7 @@ were set with their runs in sight: the H100 with 500 W (both files), a power-lim
 A10G (mist); so were the rate of an all-to-all between nodes, what fp8 gains and what its casts take.
 
 The last to come were 397 layouts of Aleph Alpha's sweep (arXiv:2311.05610; Llama 13B, 30B and 65B on A100). Before anything was
-changed for them they were off by 17.9 % on average, 16.3 % too short. They showed that RMS norms of single kernels move four times
+changed for them they were off by 17.9 % on average, 16.3 % too short. They showed that RMS norms of single kernels move five times
 what was priced, that widths that are no multiple of 64 cost less with today's products than with those of 2022, and that logits
 may be gathered; and a framework's file says what is theirs. The first of the three makes other sources' runs better, too
 (DLRover's and FlagPerf's), and PaddleNLP's worse. Attention in PyTorch's single kernels, which 24 of them have, is not modelled.
