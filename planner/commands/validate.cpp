@@ -262,15 +262,21 @@ std::string html_page(const std::vector<Checked>& all) {
                        c.prediction->peak_gib, signed_percent(c.memory_error()))});
   }
   const Groups g = groups_of(all);
+  std::vector<std::pair<std::string, std::string>> sections;
+  if (!time.points.empty()) sections.emplace_back("Step time", reports::to_svg(time));
+  if (!memory.points.empty()) sections.emplace_back("Peak memory", reports::to_svg(memory));
+  if (!g.all.empty()) {
+    sections.emplace_back(
+        "Errors", summary_table("family", g.family).html() + summary_table("GPU", g.gpu).html() +
+                      summary_table("precision", g.precision).html() + summary_table("", g.all).html());
+    sections.emplace_back("Order", order_table(all).html());
+  }
+  sections.emplace_back("Runs", run_table(all).html());
   return reports::static_page(
       "Predicted against measured",
-      fmt::format("{} published runs. Dashed: a tenth above and below the measurement.", all.size()),
-      {{"Step time", reports::to_svg(time)},
-       {"Peak memory", reports::to_svg(memory)},
-       {"Errors", summary_table("family", g.family).html() + summary_table("GPU", g.gpu).html() +
-                      summary_table("precision", g.precision).html() + summary_table("", g.all).html()},
-       {"Order", order_table(all).html()},
-       {"Runs", run_table(all).html()}});
+      fmt::format("{} published runs. Dashed: a tenth above and below the measurement. {}", all.size(),
+                  failures_text(failures_of(all))),
+      sections);
 }
 
 Json json_of(const ErrorSummary& s) {

@@ -645,6 +645,11 @@ def published_runs(folder):
     failures = write(f"{folder}/failed_runs.json", [run_5, failed, too_much])
     expect("validate, runs that failed", run("mpt-plan", "validate", failures), 0, "2 runs failed for lack of memory: 1 of their layouts are refused",
            "accepted: failed", "too much", "ACCEPTED", "3 runs, 0 skipped")
+    expect("validate, a page of runs that failed", run("mpt-plan", "validate", write(f"{folder}/only_failed.json", [too_much]), "--summary",
+                                                       "--html", f"{folder}/failed.html"), 0, "1 of their layouts are refused", "wrote")
+    page = open(f"{folder}/failed.html").read()
+    if "<svg" in page or "1 of their layouts are refused" not in page or "too-much" not in page:
+        FAILURES.append("validate --html: an empty plot, or no word of runs that failed")
     report = json.loads(run("mpt-plan", "validate", failures, "--json").stdout)
     if report["summary"]["out_of_memory"] != {"runs": 2, "accepted": ["failed"]} or report["summary"]["all"]["all"]["time"]["runs"] != 1:
         FAILURES.append("validate --json: runs that failed are not told from others")
