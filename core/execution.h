@@ -109,7 +109,8 @@ struct Execution {
   double allocator_cache = 0.0;
   // Per token and hidden unit: what a layer keeps beyond what its operators need.
   int64_t extra_kept_bytes = 0;
-  // Per element: what an RMS norm of eager kernels keeps beyond its input.
+  // Per element: what an RMS norm of eager kernels keeps beyond its input. 0: such a norm has one kernel all
+  // the same.
   int64_t rms_norm_bytes = 0;
   int64_t residual_bytes = 0;  // of an element of what layers hand each other; 0: by precision
   // Keys and values of all layers stay until the step's end, recomputed or not: a cache that nobody reads.

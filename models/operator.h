@@ -41,7 +41,7 @@ struct OperatorShape {
   int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
   // More than its kind does: a weighted bias on a grouped product, a limit on what goes into an activation, a
-  // factor on rotary positions (YaRN, arXiv:2309.00071, section 3.4).
+  // factor on rotary positions (YaRN, arXiv:2309.00071, section 3.4); an RMS norm of single kernels.
   bool extra = false;
 
   auto operator<=>(const OperatorShape&) const = default;

@@ -197,7 +197,7 @@ struct Groups {
 Groups groups_of(const std::vector<Checked>& all) {
   Groups g;
   for (const Checked& c : all) {
-    if (!c.prediction || c.run.out_of_memory) continue;
+    if (!c.prediction || c.is_failure()) continue;
     g.all["all"].push_back(&c);
     g.family[c.run.family].push_back(&c);
     g.gpu[c.run.gpu].push_back(&c);

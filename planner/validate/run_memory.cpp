@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <regex>
+#include <string_view>
 #include <utility>
 
 #include "core/quantity.h"
@@ -29,32 +30,33 @@ int64_t offloaded_layers(const RunRecord& run, const Layout& l, int64_t excess_b
 
 // Megatron-LM's modules of a layer, whose saved tensors `offload-modules` sends to the host's memory, and our
 // operators of them (megatron/core/pipeline_parallel/fine_grained_activation_offload.py).
-struct OffloadedModule {
-  const char* name;
-  const char* operators;
+struct OffloadedOperator {
+  const char* module;
+  std::string_view name;
 };
-constexpr OffloadedModule kOffloadedModules[] = {{"attn_norm", "attention.norm"},
-                                                 {"qkv_linear",
-                                                  "attention.qkv attention.query_down attention.query_up "
-                                                  "attention.key_value_down attention.key_value_up"},
-                                                 {"core_attn", "attention.core"},
-                                                 {"attn_proj", "attention.output"},
-                                                 {"mlp_norm", "mlp.norm"},
-                                                 {"expert_fc1", "mlp.experts_up"},
-                                                 {"moe_act", "mlp.experts_activation"}};
+constexpr OffloadedOperator kOffloadedOperators[] = {{"attn_norm", "attention.norm"},
+                                                     {"qkv_linear", "attention.qkv"},
+                                                     {"qkv_linear", "attention.query_down"},
+                                                     {"qkv_linear", "attention.query_up"},
+                                                     {"qkv_linear", "attention.key_value_down"},
+                                                     {"qkv_linear", "attention.key_value_up"},
+                                                     {"core_attn", "attention.core"},
+                                                     {"attn_proj", "attention.output"},
+                                                     {"mlp_norm", "mlp.norm"},
+                                                     {"expert_fc1", "mlp.experts_up"},
+                                                     {"moe_act", "mlp.experts_activation"}};
 
-// Names of our operators, each with a space behind it.
-std::string offloaded_operators(const RunRecord& run) {
+std::vector<std::string_view> offloaded_operators(const RunRecord& run) {
   static const std::regex modules(R"re("offload-modules":\s*"([^"]*)")re");
   std::smatch named;
-  std::string operators;
+  std::vector<std::string_view> names;
   if (!mentions(run.options, "\"fine-grained-activation-offloading\":true") ||
       !std::regex_search(run.options, named, modules))
-    return operators;
-  for (const OffloadedModule& module : kOffloadedModules) {
-    if (mentions(named[1].str(), module.name)) operators += std::string(module.operators) + " ";
+    return names;
+  for (const OffloadedOperator& op : kOffloadedOperators) {
+    if (mentions(named[1].str(), op.module)) names.push_back(op.name);
   }
-  return operators;
+  return names;
 }
 
 }  // namespace
@@ -78,14 +80,14 @@ int64_t offload_activations(const RunRecord& run, const SearchProblem& problem, 
 }
 
 void offload_modules(const RunRecord& run, const SearchProblem& problem, Estimate& e) {
-  const std::string away = offloaded_operators(run);
+  const std::vector<std::string_view> away = offloaded_operators(run);
   if (away.empty()) return;
   const models::LayerProgram layer =
       models::layer_program(problem.model, problem.model.layers - 1, e.layout, problem.workload.sequence);
   const bool selective = e.layout.recompute == Recompute::selective;
   int64_t kept = 0, whole = 0;
   for (const models::Operator& op : layer.operators) {
-    if (!mentions(away, (std::string(op.name) + " ").c_str())) continue;
+    if (std::find(away.begin(), away.end(), op.name) == away.end()) continue;
     kept += selective ? op.saved_bytes_selective : op.saved_bytes;
     whole += op.saved_bytes;
   }
