@@ -13,9 +13,13 @@
 namespace mpt {
 
 /// flash: scores never reach memory (arXiv:2205.14135). unfused: two batched products with scores, softmax
-/// and dropout between them in memory, over the full square of the sequence (Megatron-LM before 2023). flash1
-/// and flash2: FlashAttention-1 and 2, which are not written for Hopper and later.
-enum class AttentionKernel { flash, flash1, flash2, unfused };
+/// and dropout between them in memory, over the full square of the sequence (Megatron-LM before 2023). plain:
+/// unfused, and copying, masking and softmax are kernels of PyTorch's own. flash1 and flash2:
+/// FlashAttention-1 and 2, which are not written for Hopper and later.
+enum class AttentionKernel { flash, flash1, flash2, unfused, plain };
+inline bool writes_scores(AttentionKernel kernel) {
+  return kernel == AttentionKernel::unfused || kernel == AttentionKernel::plain;
+}
 /// fused: norms, activations and rotary embedding are one kernel each. compiled: chains of them are fused
 /// with each other (torch.compile). eager: every elementary operation is a kernel of its own.
 enum class ElementwiseKernels { fused, compiled, eager };
@@ -24,7 +28,8 @@ enum class ElementwiseKernels { fused, compiled, eager };
 enum class LossKernel { own, fused, fp32 };
 
 MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::flash1, "flash1"},
-               {AttentionKernel::flash2, "flash2"}, {AttentionKernel::unfused, "unfused"});
+               {AttentionKernel::flash2, "flash2"}, {AttentionKernel::unfused, "unfused"},
+               {AttentionKernel::plain, "plain"});
 MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
                {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
 MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"},
@@ -51,6 +56,9 @@ struct Execution {
   double expert_load = 1.0;
   // A token that goes to several experts of one device is sent there once.
   bool deduplicates_dispatch = false;
+  // Routers' scores multiply what experts give, which is kept for the scores' gradients; else scores multiply
+  // within the experts.
+  bool keeps_expert_outputs = false;
   bool fuses_experts = false;  // what experts multiply is narrowed to fp8 within their products
   // What only some models do (OperatorShape::extra) has kernels of its own, plain ones.
   bool extras_apart = false;
@@ -70,6 +78,8 @@ struct Execution {
   // Where gradients are scattered in a part of the replicas, the sum over the parts is taken piece by piece
   // beside the last backward, too (pytorch, HYBRID_SHARD); else behind it.
   bool sums_shares_in_backward = false;
+  // With an optimizer in shares (ZeRO 1) gradients are still summed whole on every rank, not scattered.
+  bool sums_whole_gradients = false;
   // After the step each rank's share of the weights is broadcast in a message of its own.
   bool broadcasts_shares = false;
   // Products add weight gradients to the gradient buffers themselves and leave an empty gradient to autograd:
@@ -80,6 +90,9 @@ struct Execution {
   bool early_products = false;  // matrix products of cuBLAS 11, until 2022
   // Tensor ranks gather the logits, and each computes the loss over the whole vocabulary.
   bool gathers_logits = false;
+  // With sequence parallelism column-parallel products keep their gathered input, which is not gathered
+  // again.
+  bool keeps_gathered_inputs = false;
   // With LossKernel::fp32: fp32 copies of the logits that are alive while the loss is computed. One: it
   // becomes the softmax and then the gradient in place.
   int64_t logit_copies = 1;
@@ -122,7 +135,7 @@ struct Execution {
   static void describe(V& v) {
     using T = Execution;
     v.field("framework", &T::framework, "name of the framework", optional_field());
-    v.field("attention", &T::attention, "flash, flash1, flash2 or unfused", optional_field());
+    v.field("attention", &T::attention, "flash, flash1, flash2, unfused or plain", optional_field());
     v.field("elementwise", &T::elementwise, "fused, compiled or eager", optional_field());
     v.field("loss", &T::loss, "own, fused or fp32", optional_field());
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
@@ -140,6 +153,8 @@ struct Execution {
             optional_field(between(1.0, 1e4)));
     v.field("deduplicates_dispatch", &T::deduplicates_dispatch,
             "tokens go once to a device that holds several experts", optional_field());
+    v.field("keeps_expert_outputs", &T::keeps_expert_outputs,
+            "what experts give is kept for the gradients of their scores", optional_field());
     v.field("fuses_experts", &T::fuses_experts, "experts' products narrow their inputs to fp8 themselves",
             optional_field());
     v.field("extras_apart", &T::extras_apart,
@@ -156,6 +171,8 @@ struct Execution {
             "in a pipeline sharded weights and gradients stay whole between micro-batches", optional_field());
     v.field("sums_shares_in_backward", &T::sums_shares_in_backward,
             "gradients' shares are summed beside the last backward", optional_field());
+    v.field("sums_whole_gradients", &T::sums_whole_gradients,
+            "every rank sums all gradients, whatever its share of the optimizer", optional_field());
     v.field("broadcasts_shares", &T::broadcasts_shares, "each rank's share of the weights is broadcast",
             optional_field());
     v.field("empty_gradients", &T::empty_gradients, "an empty gradient for each shape of weight stays",
@@ -166,6 +183,8 @@ struct Execution {
     v.field("early_products", &T::early_products, "matrix products of cuBLAS 11", optional_field());
     v.field("gathers_logits", &T::gathers_logits, "tensor ranks gather the logits before the loss",
             optional_field());
+    v.field("keeps_gathered_inputs", &T::keeps_gathered_inputs,
+            "products keep what sequence parallelism gathers for them", optional_field());
     v.field("logit_copies", &T::logit_copies, "fp32 copies of the logits beside them",
             optional_field(between(0, 16)));
     v.field("frees_after_input_gradient", &T::frees_after_input_gradient,

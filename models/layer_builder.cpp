@@ -76,7 +76,7 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
     Collective sum = sum_over_tensor(sizes.inner);
     sum.beside_weight = execution().sums_beside_weight_gradient;
     op.backward_collectives.push_back(sum);
-    if (!sequence) return;
+    if (!sequence || execution().keeps_gathered_inputs) return;
     Collective again = gathered(sizes.inner);
     again.beside = true;
     op.backward_collectives.push_back(again);
@@ -155,14 +155,18 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   if (model_.attention_sinks) last().parameters = share(model_.heads);
   keep_both(bytes(sizes.qkv_columns));
   last().backward_workspace_bytes = last().gradient_kept_bytes = bytes(sizes.qkv_columns);
-  if (layout_.execution.attention == AttentionKernel::unfused) {
+  if (writes_scores(execution().attention)) {
+    const bool plain = execution().attention == AttentionKernel::plain;
     // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
     // them.
     const int64_t scores = layout_.micro_batch * s.heads * sequence_ * sequence_;
-    keep(rounded(scores * (layout_.execution.dropout ? 2 * unit_ + 1 : unit_)), 0);
-    last().forward_workspace_bytes = rounded(scores * unit_);
-    // The gradient behind dropout and the one that dropout makes of it; softmax changes that one in place.
-    last().backward_workspace_bytes += (layout_.execution.dropout ? 2 : 1) * rounded(scores * unit_);
+    keep(rounded(scores * (execution().dropout ? 2 * unit_ + 1 : unit_)), 0);
+    // Beside the scores their copy, which is masked in place; backward masks with the same mask.
+    last().forward_workspace_bytes = (plain ? 2 : 1) * rounded(scores * unit_);
+    if (plain) keep(rounded(layout_.micro_batch * sequence_ * sequence_), 0);
+    // The gradient behind dropout and the one that dropout makes of it, which a fused softmax changes in
+    // place. PyTorch's has that one, its product with the result and a gradient of its own.
+    last().backward_workspace_bytes += (plain ? 3 : execution().dropout ? 2 : 1) * rounded(scores * unit_);
   } else {
     keep(state_bytes(share(model_.heads)), 0);  // log-sum-exp
   }

@@ -141,9 +141,10 @@ class LayerBuilder {
   LayerBuilder& residual(std::string_view name);
 
   /// The last operator, a linear, keeps its input of `columns` columns for its backward: its tokens' part
-  /// where it is gathered again, and in one byte where the framework keeps what the product in fp8 read.
+  /// where that is gathered again, and in one byte where the framework keeps what the product in fp8 read.
   LayerBuilder& saves(int64_t columns) {
-    const int64_t rows = input_is_local_ ? local_tokens_ : tokens_;
+    const bool is_part = input_is_local_ && !execution().keeps_gathered_inputs;
+    const int64_t rows = is_part ? local_tokens_ : tokens_;
     return keep_both(rounded(rows * columns * product_unit(last())));
   }
   LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }
@@ -152,6 +153,10 @@ class LayerBuilder {
   /// The same for every copy of a token that goes to an expert.
   LayerBuilder& saves_copies(int64_t columns) {
     return keep_both(rounded(expert_rows() * columns * product_unit(last())));
+  }
+  /// What an expert gives for every copy, in the activations' precision.
+  LayerBuilder& saves_expert_outputs(int64_t columns) {
+    return keep_both(rounded(expert_rows() * columns * unit_));
   }
   /// The attention core's output.
   LayerBuilder& saves_core_output(int64_t columns) {

@@ -100,6 +100,7 @@ void add_experts(LayerBuilder& b) {
   shape.extra = m.activation_limit.has_value();
   b.activation({"mlp.experts_activation", shape}, up);
   b.expert_linear({"mlp.experts_down", m.hidden, ffn, m.mlp_bias, Parallel::rows}).saves_copies(ffn);
+  if (b.execution().keeps_expert_outputs) b.saves_expert_outputs(m.hidden);
   if (e.shared_ffn_hidden == 0) return;
   add_dense_mlp(b, kSharedExpert, e.shared_ffn_hidden, false, /*input_kept=*/true);
   if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves_local(1);
@@ -173,7 +174,9 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const bool compiled = b.execution().elementwise == ElementwiseKernels::compiled;
   if (b.execution().loss == LossKernel::fused && compiled) loss.backward_workspace_bytes = b.bytes(columns);
   if (gathers) {
-    loss.forward_workspace_bytes += b.bytes(rows);
+    // What arrives as one buffer and then in the others' pieces, which are put together
+    // (torch.distributed.all_gather): the collective's stream gives both back late.
+    loss.forward_workspace_bytes += b.bytes(columns) + b.bytes(columns - rows);
     loss.forward_collectives = {b.gather_over_tensor(columns)};
   } else if (b.tensor_ranks() > 1) {
     loss.forward_collectives = {b.state_all_reduce(1), b.state_all_reduce(2)};

@@ -34,6 +34,14 @@ constexpr double kLimitBytes = 16.0, kLimitBackwardBytes = 30.0;
 // huggingface/transformers, modeling_llama.py).
 constexpr double kPlainRmsNormBytes = 36.0, kPlainRmsNormBackwardBytes = 84.0;
 
+// Scores in 16 bits, read or written once each time. By the first product 1, copied 2, masked in place 2,
+// read three times by softmax and written 4, into the second product 1. Back from that product 1 and into its
+// other gradient 1, multiplied with the result 3, summed and made the gradient 4, masked in a copy 4, into
+// two products 2. Bytes of the mask per element of a sequence's square: ones, put into a block, stacked, cut
+// to a triangle and inverted. (Aleph-Alpha/scaling at 737f855, core/nn/attention/attention.py and
+// core/nn/masked_softmax/masked_softmax.py; pytorch, aten/src/ATen/native/cuda/SoftMax.cu)
+constexpr double kPlainScorePasses = 10.0, kPlainScoreBackwardPasses = 15.0, kMaskBytes = 10.0;
+
 // Kernels that one operator launches.
 struct Launches {
   double forward = 0.0, input_gradient = 0.0, weight_gradient = 0.0;
@@ -50,8 +58,10 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
       return {6, 6, 4};
     case OperatorKind::attention:
       if (e.attention == AttentionKernel::unfused) return {8, 12, 0};
+      if (e.attention == AttentionKernel::plain) return {18, 14, 0};
       return {3, 4, 0};
     case OperatorKind::norm:
+      if (s.extra) return {8, 16, 0};
       return eager ? Launches{4, 6, 0} : Launches{1, 2, 0};
     case OperatorKind::activation:
       return eager ? Launches{2, 4, 0} : Launches{1, 1, 0};
@@ -391,7 +401,7 @@ class KernelCost final : public CostSource {
 
   double attention_s(const OperatorShape& s, Phase phase) const {
     if (phase == Phase::weight_gradient) return 0.0;
-    if (execution_.attention == AttentionKernel::unfused) return unfused_attention_s(s, phase);
+    if (writes_scores(execution_.attention)) return unfused_attention_s(s, phase);
     const bool forward = phase == Phase::forward;
     const double flop = models::forward_flop(s) * (forward ? 1.0 : c_.attention_backward_flop);
     // A window is like causal sequences of twice its length, in which a query sees as many keys on average
@@ -440,7 +450,11 @@ class KernelCost final : public CostSource {
     // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the
     // scores (Megatron-LM, fused_kernels: get_batch_per_block).
     const bool fused = s.batch * s.heads % 4 == 0;
-    const double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
+    double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
+    if (execution_.attention == AttentionKernel::plain) {
+      passes = (forward ? kPlainScorePasses : kPlainScoreBackwardPasses) + (execution_.dropout ? 2.5 : 0.0) +
+               (forward ? 0.5 * kMaskBytes / double(s.heads) : 0.0);
+    }
     const bool aligned = s.head_dim % 8 == 0;
     const double products_s = flop / (products_flop_per_s() * c_.unfused_product_share *
                                       (aligned ? 1.0 : c_.unaligned_batched_rate));

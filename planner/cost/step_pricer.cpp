@@ -67,6 +67,8 @@ class Reduction {
                                 {group.ranks / shard, group.extent});
   }
   double reduce_s(int64_t bytes, const GroupPlace& group, int64_t shard) const {
+    if (layout_.execution.sums_whole_gradients && layout_.zero == 1)
+      return within_s(CollectiveKind::all_reduce, bytes, group, group.ranks);
     return within_s(CollectiveKind::reduce_scatter, bytes, group, shard) + beyond_s(bytes, group, shard);
   }
 

@@ -162,12 +162,16 @@ Execution execution_of(const RunRecord& run) {
     e.elementwise = ElementwiseKernels::eager;
   }
   if (mentions(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
+  if (mentions(run.options, "\"attention_kernel\":\"torch\"")) e.attention = AttentionKernel::plain;
   if (mentions(run.options, "\"attention_kernel\":\"flash_attentionv1"))
     e.attention = AttentionKernel::flash1;
   if (mentions(run.options, "\"rmsnorm_kernel\":true")) e.rms_norm_bytes = 0;
   // Megatron-LM drops a tenth of the hidden units unless told otherwise (megatron/training/arguments.py).
   if (e.framework == "megatron-core" && mentions(run.framework, "CI golden values")) e.dropout = true;
-  if (mentions(run.options, "dropout\":0.0") || run.model.norm == NormKind::rms_norm) e.dropout = false;
+  // Models with RMS norms are trained without; Aleph Alpha's example of one drops a tenth everywhere
+  // (Aleph-Alpha/scaling, examples/transformer_example/config.yml).
+  const bool drops = e.framework == "aleph-alpha-scaling" || run.model.norm != NormKind::rms_norm;
+  if (mentions(run.options, "dropout\":0.0") || !drops) e.dropout = false;
   if (mentions_one(run.options, {"hybridep", "deepep"}) || mentions_one(run.overlap, {"HybridEP", "DeepEP"}))
     e.deduplicates_dispatch = true;
   // With them came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP beside

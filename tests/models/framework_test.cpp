@@ -124,6 +124,84 @@ TEST(Framework, LogitsAreCastAsOftenAsItSays) {
   EXPECT_EQ(loss(2).backward_workspace_bytes, 4 * logits);
 }
 
+// torch.distributed.all_gather: one buffer for all ranks' logits, and the pieces of the others.
+TEST(Framework, GatheredLogitsArriveBesideThemselves) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 4;
+  layout.execution.loss = LossKernel::fp32;
+  const auto loss = [&](bool gathers) {
+    layout.execution.gathers_logits = gathers;
+    return head_program(model, layout, 4096).operators.back();
+  };
+  const int64_t logits = 4096 * model.vocab;
+  EXPECT_EQ(loss(true).saved_bytes, 6 * logits);
+  EXPECT_EQ(loss(false).saved_bytes, 6 * logits / 4);
+  EXPECT_EQ(loss(true).forward_workspace_bytes - loss(false).forward_workspace_bytes,
+            2 * logits + 2 * logits * 3 / 4);
+}
+
+// Llama 3 8B on four tensor ranks with sequence parallelism: the inputs of queries, keys and values and of
+// the MLP stay whole, and nothing is gathered again on the way back.
+TEST(Framework, GatheredInputsStayWhereTheFrameworkKeepsThem) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 4;
+  layout.sequence_parallel = true;
+  const auto layer = [&](bool keeps) {
+    layout.execution.keeps_gathered_inputs = keeps;
+    return layer_program(model, 0, layout, 4096);
+  };
+  const auto gathered_again = [](const LayerProgram& program) {
+    int64_t count = 0;
+    for (const Operator& op : program.operators)
+      count += std::count_if(op.backward_collectives.begin(), op.backward_collectives.end(),
+                             [](const Collective& c) { return c.beside; });
+    return count;
+  };
+  EXPECT_EQ(saved_bytes(layer(true), Recompute::none) - saved_bytes(layer(false), Recompute::none),
+            2 * (2 * 4096 * model.hidden) * 3 / 4);
+  EXPECT_EQ(gathered_again(layer(false)), 2);
+  EXPECT_EQ(gathered_again(layer(true)), 0);
+}
+
+// PyTorch's own attention, with dropout: 5 bytes per score stay as in a fused one, and the sequence's mask;
+// on the way there the scores' copy comes on top, on the way back a third gradient.
+TEST(Framework, PlainAttentionCopiesItsScores) {
+  const ModelSpec model = load_model("gpt3-175b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 8;
+  layout.micro_batch = 2;
+  layout.execution.dropout = true;
+  const auto core = [&](AttentionKernel kernel) {
+    layout.execution.attention = kernel;
+    const LayerProgram layer = layer_program(model, 0, layout, 2048);
+    return *std::find_if(layer.operators.begin(), layer.operators.end(),
+                         [](const Operator& op) { return op.shape.kind == OperatorKind::attention; });
+  };
+  const Operator fused = core(AttentionKernel::unfused), plain = core(AttentionKernel::plain);
+  const int64_t square = 2 * 2048 * 2048, scores = square * model.heads / 8;
+  EXPECT_EQ(plain.saved_bytes - fused.saved_bytes, square);
+  EXPECT_EQ(plain.saved_bytes_selective, fused.saved_bytes_selective);
+  EXPECT_EQ(plain.forward_workspace_bytes - fused.forward_workspace_bytes, 2 * scores);
+  EXPECT_EQ(plain.backward_workspace_bytes - fused.backward_workspace_bytes, 2 * scores);
+}
+
+// DeepSeek-V3: eight copies of each token, 7,168 wide.
+TEST(Framework, ExpertOutputsStayForTheirScores) {
+  const ModelSpec model = load_model("deepseek-v3");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const auto kept = [&](bool keeps) {
+    layout.execution.keeps_expert_outputs = keeps;
+    return saved_bytes(layer_program(model, model.layers - 1, layout, 4096), Recompute::none);
+  };
+  EXPECT_EQ(kept(true) - kept(false), 2 * 4096 * 8 * model.hidden);
+}
+
 // silu(gate) * up as two kernels keeps silu(gate) besides both halves.
 TEST(Framework, EagerGatesKeepTheirActivation) {
   const ModelSpec model = load_model("llama3-8b");

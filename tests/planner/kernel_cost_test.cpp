@@ -295,6 +295,22 @@ TEST_F(KernelCostTest, AttentionKernelsFollowTheirGenerations) {
   EXPECT_NEAR(rate / 1e12, 333, 0.1 * 333);
 }
 
+// Passes over the scores in 16 bits, 10 of PyTorch's own softmax there and 15 back against 5 and 7 of a fused
+// one, and the mask's 10 bytes per place of the square, once for all heads.
+TEST_F(KernelCostTest, PlainAttentionPassesItsScoresMoreOften) {
+  Execution fused, plain;
+  fused.attention = AttentionKernel::unfused;
+  plain.attention = AttentionKernel::plain;
+  const double square = 4096.0 * 4096.0, scores = 32.0 * square;
+  const double bytes_per_s = cluster_.device.memory_bandwidth_bytes_per_s * kCalibration.bandwidth_share;
+  const auto more_bytes = [&](Phase phase) {
+    return (cost(plain)->operator_s(core(4096), phase) - cost(fused)->operator_s(core(4096), phase)) *
+           bytes_per_s;
+  };
+  EXPECT_NEAR(more_bytes(Phase::forward), 2.0 * scores * 5.0 + 10.0 * square, 1e-3 * scores);
+  EXPECT_NEAR(more_bytes(Phase::input_gradient), 2.0 * scores * 8.0, 1e-3 * scores);
+}
+
 // An H20 has a seventh of an H100's tensor cores and is priced by its tables: what no table holds is a share
 // of its own peak, and not of that once more.
 TEST_F(KernelCostTest, ADeviceWithAnothersTablesIsSlowerOnce) {

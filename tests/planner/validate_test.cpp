@@ -523,6 +523,11 @@ TEST(PredictRun, PlainNormsAndGatheredLogitsCostWhatTheyMove) {
   const double tokens = 64.0 * 2048.0, more = 2.0 * 24.0 * tokens * 6144.0 * 95.0 / (0.9 * 2.039e12);
   EXPECT_NEAR(plain.step_s - fused.step_s, more, 0.15 * more);
   EXPECT_GT(plain.memory[0].activation_peak_bytes, 1.1 * double(fused.memory[0].activation_peak_bytes));
+  json["layout"]["options"] = {{"attention_kernel", "torch"}, {"attention-backend", "unfused"}};
+  EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::plain);
+  EXPECT_TRUE(predicted(json).layout.execution.dropout) << "as its example has it";
+  json["layout"]["options"]["attention_kernel"] = "fused";
+  EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::unfused);
   // On two tensor ranks each has the logits whole.
   json["hardware"]["gpus"] = 4;
   json["layout"]["tp"] = 2;
