@@ -69,6 +69,17 @@ struct Execution {
   // Selective recompute keeps the attention core's output, which the projection behind it reads; else the
   // core gives it anew.
   bool keeps_core_output = false;
+  // What selective recompute runs again: the attention core, or other modules of a layer in its place, as
+  // Megatron-LM's --recompute-modules names them (megatron/core/transformer/transformer_config.py). norms:
+  // those that are no part of the product behind them, whose results go. latent: from the compressed queries,
+  // keys and values to the core's inputs. expert_activation: its result goes. mlp: of layers without experts.
+  // experts: with their router and exchanges.
+  bool recomputes_core = true;
+  bool recomputes_norms = false;
+  bool recomputes_latent = false;
+  bool recomputes_expert_activation = false;
+  bool recomputes_mlp = false;
+  bool recomputes_experts = false;
   // Selective recompute keeps a layer's input and the output of every second product, counted from the first,
   // beside the attention core's, and runs the rest again.
   bool keeps_every_second_product = false;
@@ -165,6 +176,18 @@ struct Execution {
             "full recompute runs the last projection again", optional_field());
     v.field("keeps_core_output", &T::keeps_core_output,
             "selective recompute keeps the attention core's output", optional_field());
+    v.field("recomputes_core", &T::recomputes_core, "selective recompute runs the attention core again",
+            optional_field());
+    v.field("recomputes_norms", &T::recomputes_norms, "selective recompute runs norms again",
+            optional_field());
+    v.field("recomputes_latent", &T::recomputes_latent,
+            "selective recompute runs latent attention's up projections again", optional_field());
+    v.field("recomputes_expert_activation", &T::recomputes_expert_activation,
+            "selective recompute runs the experts' activation again", optional_field());
+    v.field("recomputes_mlp", &T::recomputes_mlp, "selective recompute runs MLPs without experts again",
+            optional_field());
+    v.field("recomputes_experts", &T::recomputes_experts,
+            "selective recompute runs routers, exchanges and experts again", optional_field());
     v.field("keeps_every_second_product", &T::keeps_every_second_product,
             "selective recompute keeps every second product's output", optional_field());
     v.field("keeps_gathered_in_pipeline", &T::keeps_gathered_in_pipeline,

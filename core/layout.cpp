@@ -2,11 +2,13 @@
 #include "core/layout.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "core/error.h"
+#include "core/recompute_modules.h"
 
 namespace mpt {
 namespace {
@@ -176,6 +178,11 @@ std::string layout_name(const Layout& l) {
   if (l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1) name += " dp-outermost";
   if (l.offload_optimizer) name += " offload";
   if (l.recompute == Recompute::none) return name;
+  if (l.recompute == Recompute::selective) {
+    const std::vector<std::string> modules = recompute_modules_of(l.execution);
+    if (modules != recompute_modules_of(Execution{}))
+      return fmt::format("{} recompute={}", name, fmt::join(modules, "+"));
+  }
   if (l.recomputed_layers.empty()) return name + " recompute=" + enum_name(l.recompute);
   const auto [fewest, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
   return name + (*fewest == *most ? fmt::format(" recompute={}/stage", *most)

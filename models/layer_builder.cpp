@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/layer_builder.h"
 
+#include <initializer_list>
+
 namespace mpt::models {
 
 LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width) {
@@ -153,8 +155,9 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   const bool core_stays = execution().keeps_every_second_product && execution().keeps_core_output;
   last().selective_share = core_stays ? 0.0 : 1.0;
   if (model_.attention_sinks) last().parameters = share(model_.heads);
-  keep_both(bytes(sizes.qkv_columns));
-  last().backward_workspace_bytes = last().gradient_kept_bytes = bytes(sizes.qkv_columns);
+  core_input_bytes_ = bytes(sizes.qkv_columns);
+  keep_both(core_input_bytes_);
+  last().backward_workspace_bytes = last().gradient_kept_bytes = core_input_bytes_;
   if (writes_scores(execution().attention)) {
     const bool plain = execution().attention == AttentionKernel::plain;
     // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops
@@ -224,7 +227,63 @@ LayerBuilder& LayerBuilder::activation(const Operator& op, int64_t input_columns
   return *this;
 }
 
+namespace {
+
+bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void run_again(Operator& op) { op.selective_share = 1.0; }
+
+}  // namespace
+
+// What an operator keeps is its input, so what a module's operators hand each other is kept by those behind
+// the first. Norms before queries, keys and values or before a dense MLP are part of the product behind them,
+// unless several products read their result (Megatron-LM's TELayerNormColumnParallelLinear).
+void LayerBuilder::choose_recomputed() {
+  const Execution& e = execution();
+  const bool others = e.recomputes_norms || e.recomputes_latent || e.recomputes_expert_activation ||
+                      e.recomputes_mlp || e.recomputes_experts;
+  if (e.recomputes_core && !others) return;
+  const bool has_experts = layer_has_experts(model_, layer_),
+             latent = model_.attention == AttentionKind::latent;
+  for (Operator& op : program_.operators) {
+    const std::string_view name = op.name;
+    const bool is_core = name == "attention.core";
+    if (!e.recomputes_core && is_one_of(name, {"attention.core", "attention.output"})) {
+      op.saved_bytes_selective = op.saved_bytes;
+      op.selective_share = 0.0;
+    }
+    if (e.recomputes_norms && ((name == "attention.norm" && latent) || (name == "mlp.norm" && has_experts)))
+      run_again(op);
+    if (e.recomputes_norms &&
+        ((latent && is_one_of(name, {"attention.query_down", "attention.query"})) || name == "mlp.router"))
+      op.saved_bytes_selective = 0;
+    if (e.recomputes_latent &&
+        is_one_of(name, {"attention.query_norm", "attention.query_up", "attention.query",
+                         "attention.key_value_norm", "attention.key_value_up"}))
+      run_again(op);
+    if (e.recomputes_latent && latent && name == "attention.rotary") run_again(op);
+    if (e.recomputes_latent && is_one_of(name, {"attention.query_up", "attention.key_value_up"}))
+      op.saved_bytes_selective = 0;
+    if (e.recomputes_latent && latent && is_core && !e.recomputes_core)
+      op.saved_bytes_selective = op.saved_bytes - core_input_bytes_;
+    if (e.recomputes_expert_activation && name == "mlp.experts_activation") run_again(op);
+    if (e.recomputes_expert_activation && name == "mlp.experts_down") op.saved_bytes_selective = 0;
+    if (e.recomputes_mlp && !has_experts && is_one_of(name, {"mlp.up", "mlp.activation", "mlp.down"})) {
+      run_again(op);
+      if (name != "mlp.up") op.saved_bytes_selective = 0;
+    }
+    if (e.recomputes_experts && has_experts && name.starts_with("mlp.") &&
+        !is_one_of(name, {"mlp.norm", "mlp.post_norm", "mlp.residual"})) {
+      run_again(op);
+      if (name != "mlp.router") op.saved_bytes_selective = 0;
+    }
+  }
+}
+
 LayerProgram LayerBuilder::take_layer() {
+  if (!execution().keeps_every_second_product) choose_recomputed();
   program_.input_bytes = residual_bytes();
   if (execution().keeps_key_value_cache)
     program_.cache_bytes = bytes(2 * share(model_.kv_heads) * model_.head_dim);

@@ -184,11 +184,12 @@ class LayerBuilder {
     return *this;
   }
   void keep_every_second(const LinearSizes& sizes);
+  void choose_recomputed();
 
   const ModelSpec& model_;
   const Layout& layout_;
   int64_t sequence_, layer_, tokens_, local_tokens_, unit_;
-  int64_t products_ = 0;
+  int64_t products_ = 0, core_input_bytes_ = 0;
   bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;
 };

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/own_runtime.h"
 #include "core/quantity.h"
+#include "core/recompute_modules.h"
 #include "core/schedule_catalog.h"
 #include "models/framework.h"
 #include "models/zoo.h"
@@ -198,6 +199,16 @@ SpaceBounds bounds_of(const SpaceOptions& o) {
   return bounds;
 }
 
+namespace {
+
+std::vector<std::string> recompute_module_names() {
+  std::vector<std::string> names;
+  for (const RecomputeModule& module : recompute_modules()) names.emplace_back(module.name);
+  return names;
+}
+
+}  // namespace
+
 void declare_problem(CLI::App& app, PlanOptions& o) {
   app.add_option("--model", o.model,
                  "A name such as llama3-70b, or the path of a model file or Hugging Face config.json");
@@ -231,6 +242,12 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
                  "How tokens go to several experts of one rank or node: each copy, or once, as DeepEP and "
                  "HybridEP send them (default: each)")
       ->check(CLI::IsMember({"each", "once"}));
+  app.add_option("--recompute-modules", o.recompute_modules,
+                 fmt::format("What selective recompute runs again, by Megatron Core's names: some of {} "
+                             "(default: core_attn)",
+                             fmt::join(recompute_module_names(), ", ")))
+      ->delimiter(',')
+      ->check(CLI::IsMember(recompute_module_names()));
   app.add_option("--precision", o.precision,
                  "fp32, bf16, fp16, fp8 or mxfp8 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
@@ -383,6 +400,13 @@ Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
     throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
                             "name another framework, or leave it out"});
   }
+  if (o.recompute_modules.empty()) return execution;
+  const std::string& name = execution.framework;
+  if (name != "megatron-core" && name != "nemo") {
+    throw UserError(Problem{"--recompute-modules", fmt::format("with --framework {}", name),
+                            "--framework megatron-core or nemo, whose modules they are", ""});
+  }
+  set_recompute_modules(o.recompute_modules, execution);
   return execution;
 }
 

@@ -41,9 +41,10 @@ struct PlanOptions {
   std::string model, profile, kernels, memory, precision, framework, from;
   std::string cluster;
   int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
-  int threads = 0;           // 0: one per core, at most 8
-  double expert_load = 0.0;  // 0: as the plan or the framework has it
-  std::string dispatch;      // the same: empty
+  int threads = 0;                             // 0: one per core, at most 8
+  double expert_load = 0.0;                    // 0: as the plan or the framework has it
+  std::string dispatch;                        // the same: empty
+  std::vector<std::string> recompute_modules;  // the same: none
   double time_limit_s = 120.0;
   bool pareto = false, operators = false, streams = false;
   std::vector<std::string> overlaps;

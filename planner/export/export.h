@@ -47,6 +47,7 @@ Exported export_kubernetes(const Plan& plan);
 struct MegatronRecompute {
   std::string granularity, method;  // empty: none
   int64_t layers = 0;
+  std::vector<std::string> modules;  // of selective recompute; none: what is usual, the attention core
 };
 MegatronRecompute megatron_recompute(const Plan& plan, std::vector<std::string>& warnings);
 /// "Ettt|tttt|tttL": what each virtual stage holds, in model order.

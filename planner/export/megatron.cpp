@@ -3,9 +3,11 @@
 // Megatron-LM: flags of megatron/training/arguments.py at core_v0.15.0.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
+#include "core/recompute_modules.h"
 #include "planner/export/export.h"
 
 namespace mpt::planner {
@@ -209,6 +211,8 @@ void add_layout(const Plan& plan, Arguments& a, std::vector<std::string>& warnin
   add_data_parallel(plan, a, warnings);
   const MegatronRecompute recompute = megatron_recompute(plan, warnings);
   if (!recompute.granularity.empty()) a.value("recompute-granularity", recompute.granularity);
+  if (!recompute.modules.empty())
+    a.value("recompute-modules", fmt::format("{}", fmt::join(recompute.modules, " ")));
   if (!recompute.method.empty()) {
     a.value("recompute-method", recompute.method);
     a.value("recompute-num-layers", recompute.layers);
@@ -250,8 +254,12 @@ std::string megatron_stages(const Plan& plan) {
 MegatronRecompute megatron_recompute(const Plan& plan, std::vector<std::string>& warnings) {
   const Layout& l = plan.layout;
   if (l.recompute == Recompute::none) return {};
-  if (l.recompute == Recompute::selective) return {"selective", "", 0};
-  if (l.recomputed_layers.empty()) return {"full", "uniform", 1};
+  if (l.recompute == Recompute::selective) {
+    const std::vector<std::string> modules = recompute_modules_of(l.execution);
+    const bool usual = modules == recompute_modules_of(Execution{});
+    return {"selective", "", 0, usual ? std::vector<std::string>{} : modules};
+  }
+  if (l.recomputed_layers.empty()) return {"full", "uniform", 1, {}};
   const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
   if (*least != *most) {
     warnings.push_back(
@@ -260,7 +268,7 @@ MegatronRecompute megatron_recompute(const Plan& plan, std::vector<std::string>&
                     fmt::join(l.recomputed_layers, ", "), *least, *most));
   }
   if (*most == 0) return {};
-  return {"full", "block", *most};
+  return {"full", "block", *most, {}};
 }
 
 void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings) {

@@ -54,6 +54,8 @@ void add_model(const Plan& plan, Assignments& a, std::vector<std::string>& warni
   const MegatronRecompute recompute = megatron_recompute(plan, warnings);
   const auto or_none = [](const std::string& text) { return text.empty() ? "None" : quoted(text); };
   a.set("model.recompute_granularity", or_none(recompute.granularity));
+  if (!recompute.modules.empty())
+    a.set("model.recompute_modules", fmt::format("[\"{}\"]", fmt::join(recompute.modules, "\", \"")));
   a.set("model.recompute_method", or_none(recompute.method));
   a.set("model.recompute_num_layers", recompute.layers > 0 ? std::to_string(recompute.layers) : "None");
   a.set("model.seq_length", plan.workload.sequence);

@@ -10,6 +10,7 @@
 #include <regex>
 
 #include "core/error.h"
+#include "core/recompute_modules.h"
 #include "core/schedule_catalog.h"
 #include "models/framework.h"
 #include "profiler/hardware/catalog.h"
@@ -406,6 +407,7 @@ void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l
     }
   } else if (recompute == "selective") {
     l.recompute = Recompute::selective;
+    if (!run.recompute_modules.empty()) set_recompute_modules(run.recompute_modules, l.execution);
   }
 }
 

@@ -67,6 +67,14 @@ class Fields {
   std::string text_or(const char* key, const char* otherwise = "") const {
     return text(key).value_or(otherwise);
   }
+  std::vector<std::string> texts(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr) return {};
+    const bool fits = value->is_array() && value->size() <= 64 &&
+                      std::all_of(value->begin(), value->end(), [](const Json& v) { return v.is_string(); });
+    if (!fits) wrong(key, "a list of texts");
+    return value->get<std::vector<std::string>>();
+  }
   std::string dumped(const char* key) const {
     const Json* value = find(key);
     return value == nullptr ? "" : value->dump().substr(0, 65536);
@@ -291,7 +299,7 @@ void read_layout(const Fields& f, RunRecord& run) {
   run.overlap = f.text_or("overlap");
   run.context_method = f.text_or("cp_comm");
   run.recompute = f.text("recompute");
-  run.recompute_detail = f.text_or("recompute_detail");
+  run.recompute_modules = f.texts("recompute_modules");
   run.fused_loss = f.flag("cross_entropy_fusion");
   run.async_tensor = f.flag("async_tp");
   run.compiled = f.flag("compile");
@@ -336,6 +344,8 @@ RunRecord read_run_record(const Json& json, const std::string& where) {
       run.measured_s = double(run.global_batch) * double(run.sequence) / (*rate * double(run.gpus));
   }
   run.options += f.dumped("recipe");
+  if (run.recompute_modules.empty() && f.find("recipe") != nullptr)
+    run.recompute_modules = f.object("recipe").texts("recompute_modules");
   return run;
 }
 

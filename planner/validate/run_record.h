@@ -34,7 +34,7 @@ struct RunRecord {
   std::optional<bool> sequence_parallel;
   std::string precision, schedule, sharding, overlap, context_method;
   std::optional<std::string> recompute;
-  std::string recompute_detail;
+  std::vector<std::string> recompute_modules;  // of selective recompute, by Megatron-LM's names
   std::optional<bool> fused_loss, async_tensor, compiled, ends_one_layer_less;
   bool vocabulary_is_padded = false;       // the record says how
   bool embedding_counts_as_layer = false;  // stages were balanced with the embedding as one of the layers

@@ -207,6 +207,9 @@ def wrong_plan(folder, model, profile, base):
     plan("cluster file missing", "/no/cluster.json", replaced={"--cluster": "/no/cluster.json"})
     plan("unknown schedule", 'unknown schedule "1f1B"; did you mean "1f1b"?', options=["--schedule", "1f1B"])
     plan("unknown recompute", 'did you mean "full"?', options=["--recompute", "ful"])
+    plan("unknown module", "--recompute-modules", "core_attn", options=["--recompute-modules", "attention"])
+    plan("modules of another framework", "--recompute-modules", "--framework megatron-core or nemo",
+         options=["--framework", "torchtitan", "--recompute-modules", "moe_act"])
     plan("wrong degree", "--tp", '"two"', options=["--tp", "two"])
     plan("memory that nothing fits", "--memory", "at least", "the smallest is", options=["--memory", "10KiB"])
     plan("more memory than there is", "--memory 100TiB is more than", "Certificate", options=["--memory", "100TiB"], code=0)

@@ -44,6 +44,8 @@ PLANS = {
                 "--framework", "megatron-core"], ["quantize.linear.mx"]),
     "limited": (["--model", "gpt-oss-20b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--ep", 8, "--tp", 1, "--pp", 1, "--recompute",
                  "none", "--zero", 1], ["rotary scaling other than Llama 3's has no flag"]),
+    "modules": (["--model", "deepseek-v2", "--cluster", "dgx-h100:16", "--global-batch", 128, "--seq", 4096, "--ep", 8, "--pp", 4, "--tp", 1,
+                 "--schedule", "1f1b", "--recompute", "selective", "--recompute-modules", "mla_up_proj,moe_act"], []),
     "gpt": (["--model", "gpt2-1.5b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 1024, "--tp", 1, "--pp", 2, "--precision", "fp16"],
             ["torchtitan has no model gpt2-1.5b"]),
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/error.h"
+#include "core/recompute_modules.h"
 #include "models/footprint.h"
 #include "models/zoo.h"
 
@@ -188,6 +189,51 @@ TEST(Framework, PlainAttentionCopiesItsScores) {
   EXPECT_EQ(plain.saved_bytes_selective, fused.saved_bytes_selective);
   EXPECT_EQ(plain.forward_workspace_bytes - fused.forward_workspace_bytes, 2 * scores);
   EXPECT_EQ(plain.backward_workspace_bytes - fused.backward_workspace_bytes, 2 * scores);
+}
+
+// DeepSeek-V3, by Megatron-LM's modules: what a module's operators hand each other goes, what it reads stays.
+TEST(Framework, SelectiveRecomputeRunsTheNamedModulesAgain) {
+  const ModelSpec model = load_model("deepseek-v3");
+  const int64_t tokens = 4096, h = 7168, heads = 128, f = 2048, top = 8;
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const auto layer_with = [&](const std::vector<std::string>& modules, int64_t layer) {
+    set_recompute_modules(modules, layout.execution);
+    EXPECT_EQ(recompute_modules_of(layout.execution), modules);
+    return layer_program(model, layer, layout, tokens);
+  };
+  const auto freed = [](const LayerProgram& layer) {
+    return saved_bytes(layer, Recompute::none) - saved_bytes(layer, Recompute::selective);
+  };
+  const auto again = [](const LayerProgram& layer) {
+    std::vector<std::string_view> names;
+    for (const Operator& op : layer.operators) {
+      if (op.selective_share == 1.0) names.push_back(op.name);
+    }
+    return names;
+  };
+  using Names = std::vector<std::string_view>;
+  // Queries, keys and values of every head, and the compressed ones behind their norms.
+  const LayerProgram latent = layer_with({"mla_up_proj"}, 60);
+  EXPECT_EQ(freed(latent), 2 * tokens * (heads * (2 * 192 + 128) + 1536 + 512));
+  EXPECT_EQ(again(latent), (Names{"attention.query_norm", "attention.query_up", "attention.key_value_norm",
+                                  "attention.key_value_up", "attention.rotary"}));
+  // Both norms' results and what goes into the experts' second product.
+  const LayerProgram light = layer_with({"layernorm", "moe_act"}, 60);
+  EXPECT_EQ(freed(light), 2 * tokens * (2 * h + top * f));
+  EXPECT_EQ(again(light), (Names{"attention.norm", "mlp.norm", "mlp.experts_activation"}));
+  // Of the MLP only its input stays: of experts the copies, gate, up and product of each, and the shared
+  // one's; and the router's probabilities.
+  EXPECT_EQ(freed(layer_with({"moe"}, 60)), tokens * (2 * (top * (h + 3 * f) + 3 * f) + 4 * 256));
+  EXPECT_EQ(freed(layer_with({"mlp"}, 60)), 0);
+  EXPECT_EQ(freed(layer_with({"mlp"}, 0)), 2 * tokens * 3 * 18432);
+  EXPECT_EQ(freed(layer_with({"moe"}, 0)), 0);
+  layout.recompute = Recompute::selective;
+  EXPECT_EQ(layout_name(layout), "tp1 pp1 dp1 mbs1 recompute=moe");
+  // Norms of a dense layer of Llama are part of the products behind them.
+  const ModelSpec llama = load_model("llama3-8b");
+  set_recompute_modules({"layernorm"}, layout.execution);
+  EXPECT_EQ(freed(layer_program(llama, 0, layout, tokens)), 0);
 }
 
 // DeepSeek-V3: eight copies of each token, 7,168 wide.

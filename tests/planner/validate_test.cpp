@@ -5,6 +5,7 @@
 #include <random>
 
 #include "core/error.h"
+#include "core/recompute_modules.h"
 #include "models/layer_program.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/run_record.h"
@@ -534,6 +535,22 @@ TEST(PredictRun, PlainNormsAndGatheredLogitsCostWhatTheyMove) {
   const double gathered = double(predicted(json).memory[1].activation_peak_bytes);
   json["framework"] = "nanotron";
   EXPECT_GT(gathered, double(predicted(json).memory[1].activation_peak_bytes) + 2048.0 * 25600.0 * 4.0);
+}
+
+TEST(PredictRun, RecomputedModulesComeFromTheLayoutOrItsRecipe) {
+  Json json = record();
+  json["layout"]["recompute"] = "selective";
+  const auto modules = [&] { return recompute_modules_of(predicted(json).layout.execution); };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(modules(), Names{"core_attn"});
+  json["recipe"] = {{"recompute_modules", {"mlp", "shared_experts"}}};
+  EXPECT_EQ(modules(), Names{"mlp"}) << "what is no operator of ours counts for nothing";
+  json["layout"]["recompute_modules"] = {"moe_act", "core_attn"};
+  EXPECT_EQ(modules(), (Names{"core_attn", "moe_act"}));
+  json["layout"]["recompute"] = "none";
+  EXPECT_EQ(modules(), Names{"core_attn"});
+  json["layout"]["recompute_modules"] = "moe_act";
+  EXPECT_THROW(read_run_record(json, "/0"), UserError);
 }
 
 TEST(PredictRun, RunsThatFailedForMemoryAreToldFromOthers) {
