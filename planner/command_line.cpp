@@ -243,9 +243,7 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
                  "HybridEP send them (default: each)")
       ->check(CLI::IsMember({"each", "once"}));
   app.add_option("--recompute-modules", o.recompute_modules,
-                 fmt::format("What selective recompute runs again, by Megatron Core's names: some of {} "
-                             "(default: core_attn)",
-                             fmt::join(recompute_module_names(), ", ")))
+                 "What selective recompute runs again, by Megatron Core's names (default: core_attn)")
       ->delimiter(',')
       ->check(CLI::IsMember(recompute_module_names()));
   app.add_option("--precision", o.precision,

@@ -47,7 +47,11 @@ void recompute_no_more_than_needed(const SearchProblem& problem, Layout& layout)
   };
   const int64_t all = *std::max_element(layout.layers_per_stage.begin(), layout.layers_per_stage.end());
   int64_t low = 1, high = all;
-  if (fits(with(0)) || !fits(layout)) return;
+  if (!fits(layout)) return;
+  if (fits(with(0))) {
+    layout.recompute = Recompute::none;
+    return;
+  }
   while (low < high) {
     const int64_t middle = (low + high) / 2;
     if (fits(with(middle))) {
@@ -105,7 +109,8 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
       continue;
     }
     fix_schedule(problem, layout);
-    if (!run.recompute && layout.recompute == Recompute::full) recompute_no_more_than_needed(problem, layout);
+    if ((!run.recompute || run.recomputes_some_layers) && layout.recompute == Recompute::full)
+      recompute_no_more_than_needed(problem, layout);
     const bool unlike_stages = has_unlike_stages(run, layout);
     Candidate candidate{
         unlike_stages ? estimate_stage_by_stage(problem, run, layout) : estimate(problem, layout), {}};

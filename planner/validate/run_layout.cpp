@@ -193,6 +193,12 @@ Execution execution_of(const RunRecord& run) {
   if (run.vocabulary_is_padded) e.vocabulary_multiple = 1;
   // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
   if (mentions(run.framework, "foundry")) e.loss = LossKernel::fused;
+  // Norms, rotary positions and the loss of flash-attention, the gated activation of xFormers
+  // (jzhang38/TinyLlama, lit_gpt/model.py and pretrain/tinyllama.py).
+  if (mentions(run.notes, "Fused kernels of flash-attention")) {
+    e.elementwise = ElementwiseKernels::fused;
+    e.loss = LossKernel::fused;
+  }
   if (run.compiled.value_or(false)) e.elementwise = ElementwiseKernels::compiled;
   if (!run.compiled.value_or(true) && e.elementwise == ElementwiseKernels::compiled)
     e.elementwise = ElementwiseKernels::eager;
@@ -399,7 +405,7 @@ void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l
     l.recompute = recompute_of_operators(run.stages);
     return;
   }
-  if (recompute == "full") {
+  if (recompute == "full" || run.recomputes_some_layers) {
     l.recompute = Recompute::full;
     if (run.recomputed_layers_per_stage) {
       for (const int64_t n : l.layers_per_stage)

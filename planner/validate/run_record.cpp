@@ -5,7 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <numeric>
+#include <regex>
+#include <sstream>
 
 #include "core/error.h"
 #include "core/layout.h"
@@ -323,6 +326,19 @@ void read_layout(const Fields& f, RunRecord& run) {
 
 }  // namespace
 
+namespace {
+
+// "recompute-modules": "[layernorm moe_act]", as Megatron-LM's tests write lists.
+std::vector<std::string> modules_among(const std::string& options) {
+  static const std::regex list(R"re("recompute-modules":"\[([a-z_ ]*)\]")re");
+  std::smatch found;
+  if (!std::regex_search(options, found, list)) return {};
+  std::istringstream words(found[1].str());
+  return {std::istream_iterator<std::string>(words), {}};
+}
+
+}  // namespace
+
 RunRecord read_run_record(const Json& json, const std::string& where) {
   const Fields f(json, where);
   RunRecord run;
@@ -343,9 +359,12 @@ RunRecord read_run_record(const Json& json, const std::string& where) {
     if (const auto rate = measured.positive("tokens_per_s_per_gpu"))
       run.measured_s = double(run.global_batch) * double(run.sequence) / (*rate * double(run.gpus));
   }
+  // "selective" there: a share of the blocks (foundation-model-stack/fms-fsdp, selective_checkpointing).
+  run.recomputes_some_layers = mentions(run.framework, "fms-fsdp") && run.recompute == "selective";
   run.options += f.dumped("recipe");
   if (run.recompute_modules.empty() && f.find("recipe") != nullptr)
     run.recompute_modules = f.object("recipe").texts("recompute_modules");
+  if (run.recompute_modules.empty()) run.recompute_modules = modules_among(run.options);
   return run;
 }
 

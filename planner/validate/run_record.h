@@ -34,6 +34,7 @@ struct RunRecord {
   std::optional<bool> sequence_parallel;
   std::string precision, schedule, sharding, overlap, context_method;
   std::optional<std::string> recompute;
+  bool recomputes_some_layers = false;         // as many whole ones as somebody chose
   std::vector<std::string> recompute_modules;  // of selective recompute, by Megatron-LM's names
   std::optional<bool> fused_loss, async_tensor, compiled, ends_one_layer_less;
   bool vocabulary_is_padded = false;       // the record says how

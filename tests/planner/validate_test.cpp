@@ -537,12 +537,30 @@ TEST(PredictRun, PlainNormsAndGatheredLogitsCostWhatTheyMove) {
   EXPECT_GT(gathered, double(predicted(json).memory[1].activation_peak_bytes) + 2048.0 * 25600.0 * 4.0);
 }
 
+// fms-fsdp's selective recompute is whole layers: as few as fit.
+TEST(PredictRun, SomeWholeLayersAreAsFewAsFit) {
+  Json json = small_pipeline("fms-fsdp (PyTorch FSDP)", 1);
+  json["model"]["layers"] = 6;
+  json["layout"]["recompute"] = "selective";
+  const Layout small = predicted(json).layout;
+  EXPECT_EQ(small.recompute, Recompute::none);
+  json["layout"]["micro_batch"] = 16;
+  const RunPrediction large = predicted(json);
+  EXPECT_EQ(large.layout.recompute, Recompute::full);
+  ASSERT_EQ(large.layout.recomputed_layers.size(), 1u);
+  EXPECT_GT(large.layout.recomputed_layers[0], 0);
+  EXPECT_LT(large.layout.recomputed_layers[0], large.layout.layers_per_stage[0]);
+  EXPECT_TRUE(large.fits);
+}
+
 TEST(PredictRun, RecomputedModulesComeFromTheLayoutOrItsRecipe) {
   Json json = record();
   json["layout"]["recompute"] = "selective";
   const auto modules = [&] { return recompute_modules_of(predicted(json).layout.execution); };
   using Names = std::vector<std::string>;
   EXPECT_EQ(modules(), Names{"core_attn"});
+  json["layout"]["options"] = {{"recompute-modules", "[layernorm moe_act]"}};
+  EXPECT_EQ(modules(), (Names{"layernorm", "moe_act"}));
   json["recipe"] = {{"recompute_modules", {"mlp", "shared_experts"}}};
   EXPECT_EQ(modules(), Names{"mlp"}) << "what is no operator of ours counts for nothing";
   json["layout"]["recompute_modules"] = {"moe_act", "core_attn"};
