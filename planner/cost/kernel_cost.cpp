@@ -42,6 +42,11 @@ constexpr double kPlainRmsNormBytes = 36.0, kPlainRmsNormBackwardBytes = 84.0;
 // core/nn/masked_softmax/masked_softmax.py; pytorch, aten/src/ATen/native/cuda/SoftMax.cu)
 constexpr double kPlainScorePasses = 10.0, kPlainScoreBackwardPasses = 15.0, kMaskBytes = 10.0;
 
+// What one expert's product takes of the host in fp8: its input cast in both directions, scales of both
+// operands put in the order that the product reads, the product itself
+// (NVIDIA/TransformerEngine, pytorch/module/grouped_linear.py, nvte_multi_stream_cublas_gemm).
+constexpr double kExpertFp8Launches = 5.0;
+
 // Kernels that one operator launches.
 struct Launches {
   double forward = 0.0, input_gradient = 0.0, weight_gradient = 0.0;
@@ -379,6 +384,7 @@ class KernelCost final : public CostSource {
                            device_.mxfp8 ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup);
     }
     seconds *= execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
+    if (!execution_.fuses_experts) seconds = one_by_one_s(seconds, groups, fp8);
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double passes = execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes;
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * passes;
@@ -389,6 +395,15 @@ class KernelCost final : public CostSource {
             : 0.0;
     return c_.kernel_gap_s + seconds +
            (phase == Phase::weight_gradient ? 0.0 : (moved + narrowed + bias_bytes(s, phase)) / bandwidth());
+  }
+
+  // Products of experts that are launched one by one: each has its start on the device, as has the cast of its
+  // input. The host, which waited for the router's counts and so is not ahead
+  // (megatron/core/transformer/moe/token_dispatcher.py, cuda_sync_point), may take longer than they do.
+  double one_by_one_s(double seconds, double experts, bool fp8) const {
+    const double launches = execution_.graphs ? 0.0 : experts * (fp8 ? kExpertFp8Launches : 1.0);
+    return std::max(seconds + experts * (fp8 ? 2.0 : 1.0) * c_.kernel_gap_s,
+                    launches * execution_.launch_us * 1e-6);
   }
 
   // Bytes that a bias of experts moves where it is added expert by expert, weighted by the router's fp32
