@@ -46,6 +46,9 @@ struct Execution {
   bool scatters_transfers = false;
   // Input gradients are summed over tensor ranks beside the weight gradient's product.
   bool sums_beside_weight_gradient = false;
+  // Queries, keys and values, and both halves of a gated MLP, are modules of their own, each of which sums its
+  // input's gradient over tensor ranks.
+  bool sums_each_projection = false;
   // A received tensor is what the stage's first layer keeps, and a sent one is freed: no buffers of their
   // own.
   bool receives_in_place = false;
@@ -154,6 +157,9 @@ struct Execution {
             optional_field());
     v.field("sums_beside_weight_gradient", &T::sums_beside_weight_gradient,
             "input gradients are summed over tensor ranks beside the weight gradient's product",
+            optional_field());
+    v.field("sums_each_projection", &T::sums_each_projection,
+            "input gradients of queries, keys, values and an MLP's halves are summed one by one",
             optional_field());
     v.field("receives_in_place", &T::receives_in_place, "received tensors are kept as they are",
             optional_field());
