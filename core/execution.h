@@ -46,8 +46,8 @@ struct Execution {
   bool scatters_transfers = false;
   // Input gradients are summed over tensor ranks beside the weight gradient's product.
   bool sums_beside_weight_gradient = false;
-  // Queries, keys and values, and both halves of a gated MLP, are modules of their own, each of which sums its
-  // input's gradient over tensor ranks.
+  // Queries, keys and values, and both halves of a gated MLP, are modules of their own, each of which sums
+  // its input's gradient over tensor ranks.
   bool sums_each_projection = false;
   // A received tensor is what the stage's first layer keeps, and a sent one is freed: no buffers of their
   // own.

@@ -397,8 +397,8 @@ class KernelCost final : public CostSource {
            (phase == Phase::weight_gradient ? 0.0 : (moved + narrowed + bias_bytes(s, phase)) / bandwidth());
   }
 
-  // Products of experts that are launched one by one: each has its start on the device, as has the cast of its
-  // input. The host, which waited for the router's counts and so is not ahead
+  // Products of experts that are launched one by one: each has its start on the device, as has the cast of
+  // its input. The host, which waited for the router's counts and so is not ahead
   // (megatron/core/transformer/moe/token_dispatcher.py, cuda_sync_point), may take longer than they do.
   double one_by_one_s(double seconds, double experts, bool fp8) const {
     const double launches = execution_.graphs ? 0.0 : experts * (fp8 ? kExpertFp8Launches : 1.0);

@@ -162,13 +162,15 @@ Execution execution_of(const RunRecord& run) {
     e.attention = AttentionKernel::flash2;
     e.elementwise = ElementwiseKernels::eager;
     e.rms_norm_bytes = 4;
-    // The peak of their tensors was read: the share's gradients in fp32 come in the step, when activations are
-    // gone (step in deepspeed/runtime/zero/stage_1_and_2.py).
+    // The peak of their tensors was read: the share's gradients in fp32 come in the step, when activations
+    // are gone (step in deepspeed/runtime/zero/stage_1_and_2.py).
     e.optimizer_bytes = 12;
   }
   // ATorch splits the modules of such a model over tensor ranks one by one (get_llama_tpinfo in dlrover,
   // atorch/examples/llama2/ds_3d_llama2.py; ColumnParallelLinear in atorch/modules/distributed_modules).
   if (mentions_one(run.framework, {"ATorch", "atorch"})) e.sums_each_projection = true;
+  // FlashAttention-2 came to it in August 2023 (PaddlePaddle/Paddle, pull requests 55758 and 56015).
+  if (mentions(run.framework, "PaddlePaddle 2.5.1")) e.attention = AttentionKernel::flash1;
   if (mentions(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
   if (mentions(run.options, "\"attention_kernel\":\"torch\"")) e.attention = AttentionKernel::plain;
   if (mentions(run.options, "\"attention_kernel\":\"flash_attentionv1"))

@@ -428,11 +428,19 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
                          (cluster_.device.memory_bandwidth_bytes_per_s * kCalibration.bandwidth_share);
   EXPECT_NEAR(source->operator_s(narrow, Phase::forward) - free_casts->operator_s(narrow, Phase::forward),
               casts_s, 1e-9);
-  EXPECT_LT(source->operator_s(narrow, Phase::forward), source->operator_s(experts, Phase::forward));
+  const auto faster = [&](int64_t rows) {
+    OperatorShape wide = experts;
+    narrow.rows = wide.rows = rows;
+    return source->operator_s(narrow, Phase::forward) < source->operator_s(wide, Phase::forward);
+  };
+  EXPECT_TRUE(faster(32768));
+  EXPECT_FALSE(faster(4096)) << "sixteen casts of 256 rows take what their products gain";
+  narrow.rows = experts.rows;
   Execution one_kernel;
   one_kernel.fuses_experts = true;
-  EXPECT_EQ(cost(one_kernel)->operator_s(narrow, Phase::forward),
-            free_casts->operator_s(narrow, Phase::forward));
+  // Nor has one kernel sixteen starts of a cast and a product.
+  EXPECT_NEAR(cost(one_kernel)->operator_s(narrow, Phase::forward),
+              free_casts->operator_s(narrow, Phase::forward) - 16 * 2 * kCalibration.kernel_gap_s, 1e-9);
   // Copies that are sent in the experts' order save passes over memory, and nothing else.
   Execution fused;
   fused.deduplicates_dispatch = true;
@@ -440,6 +448,32 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
                bandwidth = cluster_.device.memory_bandwidth_bytes_per_s * kCalibration.bandwidth_share;
   EXPECT_NEAR(source->operator_s(experts, Phase::forward) - cost(fused)->operator_s(experts, Phase::forward),
               8192.0 * 4096 * 2 * passes / bandwidth, 1e-9);
+}
+
+// Experts of Qwen3 30B, eight ranks and 4,096 tokens on each: products of 2,048 x 1,536 x 2,048.
+TEST_F(KernelCostTest, TheHostLaunchesSmallExpertsOneByOne) {
+  OperatorShape small = product(32768, 1536, 2048, Precision::fp8);
+  small.kind = OperatorKind::expert_linear;
+  small.batch = 16;
+  Execution execution;
+  execution.deduplicates_dispatch = true;
+  const auto forward_s = [&](const OperatorShape& s, double launch_us, bool graphs) {
+    execution.launch_us = launch_us;
+    execution.graphs = graphs;
+    return cost(execution)->operator_s(s, Phase::forward);
+  };
+  const double device_s = forward_s(small, 0.0, false);
+  EXPECT_EQ(forward_s(small, 1.0, false), device_s) << "the host is ahead";
+  EXPECT_GT(forward_s(small, 20.0, false), device_s);
+  // Five launches each; a microsecond more for each of them.
+  EXPECT_NEAR(forward_s(small, 21.0, false) - forward_s(small, 20.0, false), 16 * 5 * 1e-6, 1e-9);
+  EXPECT_EQ(forward_s(small, 20.0, true), device_s) << "the device launches them";
+  OperatorShape large = small;
+  large.columns = 4096;
+  large.inner = 7168;
+  EXPECT_EQ(forward_s(large, 6.0, false), forward_s(large, 0.0, false));
+  execution.fuses_experts = true;
+  EXPECT_EQ(forward_s(small, 20.0, false), forward_s(small, 0.0, false));
 }
 
 }  // namespace

@@ -409,9 +409,23 @@ TEST(PredictRun, DeepSpeedRunsModelsOfOtherLibrariesWithFlashAttention) {
   json["model"]["norm"] = "rmsnorm";
   json["model"]["gated_mlp"] = true;
   json["model"]["position"] = "rope";
-  EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::flash2);
+  const Execution other = predicted(json).layout.execution;
+  EXPECT_EQ(other.attention, AttentionKernel::flash2);
+  EXPECT_EQ(other.rms_norm_bytes, 4);
+  EXPECT_EQ(other.optimizer_bytes, 12);
+  EXPECT_TRUE(other.sums_each_projection);
   json["framework"] = "Megatron-DeepSpeed";
-  EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::unfused);
+  const Execution megatron = predicted(json).layout.execution;
+  EXPECT_EQ(megatron.attention, AttentionKernel::unfused);
+  EXPECT_EQ(megatron.rms_norm_bytes, 0);
+  EXPECT_FALSE(megatron.sums_each_projection);
+}
+
+TEST(PredictRun, PaddleHasTheAttentionOfItsRelease) {
+  Json json = small_pipeline("PaddlePaddle 2.5.1 / PaddleNLP", 2);
+  EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::flash1);
+  json["framework"] = "PaddleNLP (PaddlePaddle)";
+  EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::flash2);
 }
 
 // 46 layers over 4 stages of 3 chunks: with embedding and head there are 48.
