@@ -103,15 +103,21 @@ def failed_runs(report, records):
 {lines}"""
 
 
-def write_evidence(runs, records):
-    """What mpt-plan says of a plan's framework: measured over predicted, by framework and kind of model. Runs whose stages differ
-    as those of no plan do are left out."""
+def write_evidence(runs, failed, records):
+    """What mpt-plan says of a plan's framework: measured over predicted, by framework and kind of model, and of runs that failed
+    for memory predicted over the room. Runs whose stages differ as those of no plan do are left out."""
     rows = {}
+
+    def row_of(r):
+        return rows.setdefault((r["framework"], r["experts"]), {"step_time": [], "peak_memory": [], "failed": []})
+
     for r in (r for r in runs if not r["skipped"] and not records[r["id"]]["layout"].get("stages")):
-        row = rows.setdefault((r["framework"], r["experts"]), {"step_time": [], "peak_memory": []})
+        row = row_of(r)
         for what, key in (("step_time", "iter_time_s"), ("peak_memory", "peak_mem_gib")):
             if r[f"measured_{key}"]:
                 row[what].append(round(r[f"measured_{key}"] / r[f"predicted_{key}"], 3))
+    for r in (r for r in failed if not r["skipped"]):
+        row_of(r)["failed"].append(round(max(m["peak_bytes"] for m in r["memory"]) / r["limit_bytes"], 3))
     lines = [json.dumps({"framework": framework, "experts": experts, **{what: sorted(ratios) for what, ratios in row.items()}})
              for (framework, experts), row in sorted(rows.items())]
     with open(EVIDENCE, "w") as file:
@@ -130,7 +136,7 @@ def main():
         others = {r["id"]: r for r in json.load(file)}
     with open(FAILED) as file:
         failures = {r["id"]: r for r in json.load(file)}
-    write_evidence(report["runs"] + other["runs"], records | others)
+    write_evidence(report["runs"] + other["runs"], failed["runs"], records | others)
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
         reasons = json.load(file)
     with open(page) as file:

@@ -11,12 +11,14 @@
 #include "core/json.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
+#include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
 #include "planner/search/search.h"
 #include "reports/html.h"
 #include "reports/trace.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 
@@ -68,10 +70,33 @@ Plan make_plan_of(const ArrangedSearch& search) {
   return plan;
 }
 
+namespace {
+
+// Where runs like the plan's held more than it leaves room for: what it costs to leave it.
+void add_roomier(SearchProblem problem, Plan& plan) {
+  const auto limit = limit_with_room(plan, published_evidence());
+  if (!limit || stop_requested()) return;
+  problem.memory_limit_bytes = *limit;
+  const PlanOrReason roomier = plan_or_reason(std::move(problem));
+  if (!roomier.plan) {
+    plan.evidence.push_back("with it " + roomier.reason);
+    return;
+  }
+  const double more = roomier.plan->prediction.step_time_s / plan.prediction.step_time_s - 1.0;
+  plan.evidence.push_back(
+      fmt::format("with it {} is the fastest: {} per step, {} more, {} of memory",
+                  layout_name(roomier.plan->layout), format_seconds(roomier.plan->prediction.step_time_s),
+                  format_percent(more), format_bytes(double(reports::peak_bytes(*roomier.plan)))));
+}
+
+}  // namespace
+
 Plan search_plan(const PreparedSearch& prepared, size_t keep) {
   const auto search = watched_search(prepared.problem, keep);
   if (search->result.best.empty()) throw_nothing_fits(search->result, search->problem);
-  return make_plan_of(*search);
+  Plan plan = make_plan_of(*search);
+  add_roomier(prepared.problem, plan);
+  return plan;
 }
 
 PlanOrReason plan_or_reason(SearchProblem problem) {

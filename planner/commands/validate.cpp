@@ -305,6 +305,7 @@ Json report_json(const std::vector<Checked>& all) {
       run["experts"] = c.run.model.moe.has_value();
       run["layout"] = layout_name(p.layout);
       run["fits"] = p.fits;
+      run["limit_bytes"] = p.limit_bytes;
       run["out_of_memory"] = c.run.out_of_memory;
       for (const RankMemory& m : p.memory) run["memory"].push_back(to_json(m));
       run["compute_s"] = p.breakdown.compute_s;

@@ -34,6 +34,10 @@ std::string few(size_t runs, const char* what) {
   return fmt::format("{}: {} published it, too few to tell", what, runs == 0 ? "none" : std::to_string(runs));
 }
 
+double room_bytes(const Plan& plan) {
+  return double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
+}
+
 void add_memory(const std::vector<double>& held, const Plan& plan, std::vector<std::string>& lines) {
   if (held.size() < kEnough) {
     lines.push_back(few(held.size(), "peak memory"));
@@ -45,7 +49,7 @@ void add_memory(const std::vector<double>& held, const Plan& plan, std::vector<s
   // Ranks of mixed clusters have room of their own.
   if (plan.cluster.mixed()) return;
   const auto peak = double(reports::peak_bytes(plan));
-  const auto room = double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
+  const double room = room_bytes(plan);
   if (most * peak <= room) {
     text += ", for which there is room";
     return;
@@ -53,8 +57,16 @@ void add_memory(const std::vector<double>& held, const Plan& plan, std::vector<s
   const auto more =
       std::count_if(held.begin(), held.end(), [&](double ratio) { return ratio * peak > room; });
   text += fmt::format("; {} held so much more that this plan would not fit", more);
-  lines.push_back(fmt::format("--memory {:.1f}GiB leaves room for nine in ten",
-                              std::floor(10.0 * room / most / double(kGiB)) / 10.0));
+}
+
+void add_failed(const std::vector<double>& failed, const Plan& plan, std::vector<std::string>& lines) {
+  const auto accepted = size_t(std::upper_bound(failed.begin(), failed.end(), 1.0) - failed.begin());
+  if (accepted == 0 && failed.size() < kEnough) return;
+  std::string& text = lines.emplace_back(fmt::format(
+      "out of memory: {} of {} layouts that ran out of it were predicted to fit", accepted, failed.size()));
+  if (accepted == 0 || plan.cluster.mixed()) return;
+  text += fmt::format(", with {} of the room or more; this plan takes {}", format_percent(failed.front()),
+                      format_percent(double(reports::peak_bytes(plan)) / room_bytes(plan)));
 }
 
 }  // namespace
@@ -86,8 +98,21 @@ std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evi
             : fmt::format("step time: eight in ten of {} took {:.2f} to {:.2f} times the predicted", runs,
                           quantile(e->step_time, 1.0 - kMost), quantile(e->step_time, kMost)));
   }
+  add_failed(e->failed, plan, lines);
   add_memory(e->peak_memory, plan, lines);
+  if (const auto limit = limit_with_room(plan, all))
+    lines.push_back(
+        fmt::format("--memory {:.1f}GiB leaves room for nine in ten", double(*limit) / double(kGiB)));
   return lines;
+}
+
+std::optional<int64_t> limit_with_room(const Plan& plan, const std::vector<Evidence>& all) {
+  const Evidence* e = evidence_of(plan, all);
+  if (e == nullptr || e->peak_memory.size() < kEnough || plan.cluster.mixed()) return std::nullopt;
+  const double limit = room_bytes(plan) / quantile(e->peak_memory, kMost);
+  if (double(reports::peak_bytes(plan)) <= limit) return std::nullopt;
+  // As it is printed: whole tenths of a GiB.
+  return int64_t(std::floor(10.0 * limit / double(kGiB)) / 10.0 * double(kGiB));
 }
 
 std::string describe_evidence(const Plan& plan) {

@@ -98,7 +98,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
   if (!cost) cost = make_roofline_cost(problem.cluster);
   problem.cost = cost.get();
   problem.execution = published.execution;
-  problem.memory_limit_bytes = tensor_bytes(problem.cluster.device, published.execution);
+  problem.memory_limit_bytes = best.limit_bytes = tensor_bytes(problem.cluster.device, published.execution);
   std::string reason;
   bool any = false;
   std::optional<Candidate> chosen;

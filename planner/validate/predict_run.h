@@ -18,7 +18,8 @@ struct RunPrediction {
   Layout layout;
   double step_s = 0.0;
   double peak_gib = 0.0;           // in the terms of the measured value
-  bool fits = true;                // by this planner's limits
+  int64_t limit_bytes = 0;         // of tensors, on one rank
+  bool fits = true;                // in that
   std::vector<RankMemory> memory;  // of tensors, by pipeline rank
   Breakdown breakdown;             // where the step goes
   std::vector<std::string> filled;

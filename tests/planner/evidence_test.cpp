@@ -44,7 +44,7 @@ TEST(Evidence, QuantilesLieBetweenNeighbours) {
 }
 
 TEST(Evidence, TellsWhetherThereIsRoomForWhatOthersHeld) {
-  const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen}};
+  const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen, {}}};
   const std::string loose = described(plan_with(0.7), all);
   EXPECT_TRUE(has(loose, "step time: eight in ten of 10 took 0.89 to 1.37 times the predicted")) << loose;
   EXPECT_TRUE(has(loose, "nine in ten of 10 held at most 1.37 times the predicted, for which there is room"))
@@ -61,10 +61,36 @@ TEST(Evidence, TellsWhetherThereIsRoomForWhatOthersHeld) {
   EXPECT_GT(least, 0.99 / 1.37);
 }
 
+TEST(Evidence, LeavesRoomInTheLimitThatItNames) {
+  const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen, {}}};
+  EXPECT_EQ(limit_with_room(plan_with(0.7), all), std::nullopt) << "there is room";
+  const auto limit = limit_with_room(plan_with(0.8), all);
+  ASSERT_TRUE(limit);
+  Plan within = plan_with(0.8);
+  within.prediction.memory[1].peak_bytes = *limit;
+  EXPECT_EQ(limit_with_room(within, all), std::nullopt);
+  EXPECT_EQ(limit_with_room(plan_with(0.8), {{"torchtitan", false, kTen, {1.3, 1.4}, {}}}), std::nullopt)
+      << "two runs tell nothing";
+}
+
+TEST(Evidence, CountsFailuresThatWerePredictedToFit) {
+  const std::string text =
+      described(plan_with(0.95), {{"torchtitan", false, kTen, kTen, {0.9, 0.98, 1.0, 1.2, 3.0}}});
+  EXPECT_TRUE(has(text,
+                  "out of memory: 3 of 5 layouts that ran out of it were predicted to fit, with 90.0% of "
+                  "the room or more; this plan takes 95.0%"))
+      << text;
+  EXPECT_FALSE(
+      has(described(plan_with(0.95), {{"torchtitan", false, kTen, kTen, {1.2, 3.0}}}), "out of memory"));
+  const std::vector<double> refused(10, 1.5);
+  EXPECT_TRUE(
+      has(described(plan_with(0.95), {{"torchtitan", false, kTen, kTen, refused}}), "0 of 10 layouts"));
+}
+
 TEST(Evidence, SaysLittleWhereLittleIsKnown) {
   const Plan plan = plan_with(0.5);
-  EXPECT_EQ(described(plan, {{"torchtitan", true, kTen, kTen}, {"nemo", false, kTen, kTen}}), "");
-  const std::string few = described(plan, {{"torchtitan", false, {1.0}, {}}});
+  EXPECT_EQ(described(plan, {{"torchtitan", true, kTen, kTen, {}}, {"nemo", false, kTen, kTen, {}}}), "");
+  const std::string few = described(plan, {{"torchtitan", false, {1.0}, {}, {}}});
   EXPECT_TRUE(has(few, "step time: 1 published it, too few to tell")) << few;
   EXPECT_TRUE(has(few, "peak memory: none published it, too few to tell")) << few;
 }
@@ -72,7 +98,7 @@ TEST(Evidence, SaysLittleWhereLittleIsKnown) {
 TEST(Evidence, OfStepTimesIsNotForMachinesThatWereMeasured) {
   Plan plan = plan_with(0.5);
   plan.cost.source = "profile";
-  const std::string text = described(plan, {{"torchtitan", false, kTen, kTen}});
+  const std::string text = described(plan, {{"torchtitan", false, kTen, kTen, {}}});
   EXPECT_FALSE(has(text, "step time")) << text;
   EXPECT_TRUE(has(text, "peak memory")) << text;
 }
@@ -85,6 +111,7 @@ TEST(Evidence, ThatIsBuiltInIsSortedAndOfKnownFrameworks) {
     EXPECT_EQ(std::count(names.begin(), names.end(), e.framework), 1) << e.framework;
     EXPECT_TRUE(std::is_sorted(e.step_time.begin(), e.step_time.end())) << e.framework;
     EXPECT_TRUE(std::is_sorted(e.peak_memory.begin(), e.peak_memory.end())) << e.framework;
+    EXPECT_TRUE(std::is_sorted(e.failed.begin(), e.failed.end())) << e.framework;
   }
 }
 
