@@ -230,7 +230,9 @@ logits and RMS norms, and (170 rows of Megatron-Bridge's other releases) an all-
 and may run beside another micro-batch; routers limited to groups of experts send a token to fewer nodes, and what gpt-oss adds
 has no fused kernels in Megatron-LM. So the errors below are those of mended rules. The rates of four machines that no table holds
 were set with their runs in sight: the H100 with 500 W (both files), a power-limited B200 (three runs of torchtitan), and L4 and
-A10G (mist); so were the rate of an all-to-all between nodes, what fp8 gains and what its casts take.
+A10G (mist); so were the rate of an all-to-all between nodes, what fp8 gains and what its casts take. That small experts in fp8 wait
+for the host, which launches them one by one, was seen in Megatron-Bridge's runs of both files; that ATorch sums the gradients of each
+projection apart, and that Paddle's release of 2.5.1 has the first FlashAttention, was read in their sources.
 
 The last to come were 397 layouts of Aleph Alpha's sweep (arXiv:2311.05610; Llama 13B, 30B and 65B on A100). Before anything was
 changed for them they were off by 17.9 % on average, 16.3 % too short. They showed that RMS norms of single kernels move five times
@@ -245,7 +247,8 @@ attention in PyTorch's single kernels and sums of whole gradients in fp32, which
 ## Runs that failed for lack of memory
 
 `reports/validation/failed_runs.json`. Those that would be accepted are the under-estimates that turn a failure into a
-recommendation; `--memory` leaves room for them.
+recommendation. Beside a plan `mpt-plan` says how many of its framework there were, and in which share of the room the leanest
+of them was.
 
 {failed_runs(failed, failures)}
 
