@@ -6,6 +6,7 @@ Usage: cli_test.py FOLDER_OF_PROGRAMS
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -344,6 +345,13 @@ def plan_commands(folder, base, profile):
     run("mpt-plan", *base, "-o", cpu_plan)
     expect("explain, profile missing", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2"), 2, "--profile", "digest")
     expect("explain, with its profile", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2", "--profile", profile), 0, "Why not tp=2?")
+
+    # What leaving room costs is said, and the limit that is named leaves it.
+    tight = ["mpt-plan", "--model", "opt-30b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 2048, "--top", 1]
+    said = run(*tight)
+    expect("search, without room for what others held", said, 0, "leaves room for nine in ten", "with it ", "is the fastest: ")
+    limit = re.search(r"--memory (\S+) leaves room", said.stdout)
+    expect("search, with that room", run(*tight, "--memory", limit.group(1) if limit else "1GiB"), 0, "for which there is room")
 
     expect("compare plans", run("mpt-plan", "compare", gpu_plan, cpu_plan), 0, "1.00x", "note: ")
     expect("compare clusters", run("mpt-plan", "compare", "--model", "llama3-8b", "--global-batch", 32, "--seq", 4096, "--cluster",
