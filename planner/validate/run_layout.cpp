@@ -195,6 +195,12 @@ Execution execution_of(const RunRecord& run) {
   // and before that every model's own forward).
   if (e.framework == "transformers" && mentions_one(run.source, {"2022-", "2023-", "2024-"}))
     e.logit_copies = 4;
+  // Its benchmarks make models in 16 bits, of which PyTorch's Adam keeps two moments as wide
+  // (NVIDIA-NeMo/Automodel, examples/benchmark/configs: torch.optim.Adam, no master weights).
+  if (mentions(run.framework, "AutoModel")) {
+    e.weight_bytes = 2;
+    e.optimizer_bytes = 4;
+  }
   // On Blackwell it takes cuDNN's attention, which its list of what to keep leaves out (pytorch/torchtitan at
   // 6fc499f, models/attention.py and models/llama3/infra/parallelize.py).
   if (e.framework == "torchtitan" && (mentions(run.gpu, "b200") || mentions(run.gpu, "b300")))

@@ -421,6 +421,16 @@ TEST(PredictRun, DeepSpeedRunsModelsOfOtherLibrariesWithFlashAttention) {
   EXPECT_FALSE(megatron.sums_each_projection);
 }
 
+TEST(PredictRun, AutoModelKeepsItsStatesIn16Bits) {
+  Json json = small_pipeline("NeMo AutoModel (PyTorch FSDP2, Transformer Engine)", 1);
+  const RunPrediction narrow = predicted(json);
+  json["framework"] = "torchtitan (FSDP2)";
+  const RunPrediction wide = predicted(json);
+  EXPECT_EQ(narrow.layout.execution.framework, wide.layout.execution.framework);
+  EXPECT_LT(narrow.peak_gib, wide.peak_gib);
+  EXPECT_EQ(narrow.step_s, wide.step_s);
+}
+
 TEST(PredictRun, PaddleHasTheAttentionOfItsRelease) {
   Json json = small_pipeline("PaddlePaddle 2.5.1 / PaddleNLP", 2);
   EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::flash1);
