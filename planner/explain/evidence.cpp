@@ -38,25 +38,28 @@ double room_bytes(const Plan& plan) {
   return double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
 }
 
-void add_memory(const std::vector<double>& held, const Plan& plan, std::vector<std::string>& lines) {
+// `limit`: that of a plan with room for what most of them held, where this plan has none.
+void add_memory(const std::vector<double>& held, const Plan& plan, std::optional<int64_t> limit,
+                std::vector<std::string>& lines) {
   if (held.size() < kEnough) {
     lines.push_back(few(held.size(), "peak memory"));
     return;
   }
-  const double most = quantile(held, kMost);
-  std::string& text = lines.emplace_back(fmt::format(
-      "peak memory: nine in ten of {} held at most {:.2f} times the predicted", held.size(), most));
+  std::string& text =
+      lines.emplace_back(fmt::format("peak memory: nine in ten of {} held at most {:.2f} times the predicted",
+                                     held.size(), quantile(held, kMost)));
   // Ranks of mixed clusters have room of their own.
   if (plan.cluster.mixed()) return;
-  const auto peak = double(reports::peak_bytes(plan));
-  const double room = room_bytes(plan);
-  if (most * peak <= room) {
+  if (!limit) {
     text += ", for which there is room";
     return;
   }
+  const double share = double(reports::peak_bytes(plan)) / room_bytes(plan);
   const auto more =
-      std::count_if(held.begin(), held.end(), [&](double ratio) { return ratio * peak > room; });
+      std::count_if(held.begin(), held.end(), [&](double ratio) { return ratio * share > 1.0; });
   text += fmt::format("; {} held so much more that this plan would not fit", more);
+  lines.push_back(
+      fmt::format("--memory {:.1f}GiB leaves room for nine in ten", double(*limit) / double(kGiB)));
 }
 
 void add_failed(const std::vector<double>& failed, const Plan& plan, std::vector<std::string>& lines) {
@@ -99,10 +102,7 @@ std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evi
                           quantile(e->step_time, 1.0 - kMost), quantile(e->step_time, kMost)));
   }
   add_failed(e->failed, plan, lines);
-  add_memory(e->peak_memory, plan, lines);
-  if (const auto limit = limit_with_room(plan, all))
-    lines.push_back(
-        fmt::format("--memory {:.1f}GiB leaves room for nine in ten", double(*limit) / double(kGiB)));
+  add_memory(e->peak_memory, plan, limit_with_room(plan, all), lines);
   return lines;
 }
 
