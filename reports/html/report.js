@@ -92,6 +92,7 @@
     element('dt', cell, fact[0]);
     element('dd', cell, fact[1]);
   });
+  if (data.evidence.length > 0) list(section(data.evidence[0], 'evidence'), data.evidence.slice(1));
   if (data.comparison) {
     table(section('Measured against predicted', 'comparison'), ['', 'predicted', 'measured', 'error'], data.comparison);
   }
@@ -383,7 +384,6 @@
     data.ranking.map((r) => [r[0], r[1] / slowest, r[2], r[3], r[4], r[5]]), 0);
   list(section('Why this one', 'reasons'), data.reasons);
   list(section('What ruled the others out', 'rejected'), data.rejected);
-  if (data.evidence.length > 0) list(section(data.evidence[0], 'evidence'), data.evidence.slice(1));
   if (data.instructions) {
     table(section('Every kind of instruction, predicted and measured', 'instructions'), ['', 'predicted', 'measured', 'error'], data.instructions);
   }
