@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/interruption.h"
@@ -72,21 +73,24 @@ Plan make_plan_of(const ArrangedSearch& search) {
 
 namespace {
 
-// Where runs like the plan's held more than it leaves room for: what it costs to leave it.
+// Where runs like the plan's held more than it leaves room for: what it costs to leave it. Both searches
+// together keep to the time limit.
 void add_roomier(SearchProblem problem, Plan& plan) {
   const auto limit = limit_with_room(plan, published_evidence());
-  if (!limit || stop_requested()) return;
+  if (!limit || !plan.search.optimal || stop_requested()) return;
   problem.memory_limit_bytes = *limit;
+  if (problem.time_limit_s > 0.0)
+    problem.time_limit_s = std::max(1e-3, problem.time_limit_s - plan.search.seconds);
   const PlanOrReason roomier = plan_or_reason(std::move(problem));
   if (!roomier.plan) {
-    plan.evidence.push_back("with it " + roomier.reason);
+    plan.evidence.emplace_back("with it no layout was found");
     return;
   }
   const double more = roomier.plan->prediction.step_time_s / plan.prediction.step_time_s - 1.0;
-  plan.evidence.push_back(
-      fmt::format("with it {} is the fastest: {} per step, {} more, {} of memory",
-                  layout_name(roomier.plan->layout), format_seconds(roomier.plan->prediction.step_time_s),
-                  format_percent(more), format_bytes(double(reports::peak_bytes(*roomier.plan)))));
+  plan.evidence.push_back(fmt::format(
+      "with it {} is the fastest{}: {} per step, {} more, {} of memory", layout_name(roomier.plan->layout),
+      roomier.plan->search.optimal ? "" : " found", format_seconds(roomier.plan->prediction.step_time_s),
+      format_percent(more), format_bytes(double(reports::peak_bytes(*roomier.plan)))));
 }
 
 }  // namespace
