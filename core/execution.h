@@ -12,11 +12,12 @@
 
 namespace mpt {
 
-/// flash: scores never reach memory (arXiv:2205.14135). unfused: two batched products with scores, softmax
-/// and dropout between them in memory, over the full square of the sequence (Megatron-LM before 2023). plain:
-/// unfused, and copying, masking and softmax are kernels of PyTorch's own. flash1 and flash2:
-/// FlashAttention-1 and 2, which are not written for Hopper and later.
-enum class AttentionKernel { flash, flash1, flash2, unfused, plain };
+/// flash: scores never reach memory (arXiv:2205.14135). cudnn: the same, by the kernels of cuDNN 9 for
+/// Hopper, and from 9.17 for Blackwell, whose rates in training were measured. unfused: two batched products
+/// with scores, softmax and dropout between them in memory, over the full square of the sequence (Megatron-LM
+/// before 2023). plain: unfused, and copying, masking and softmax are kernels of PyTorch's own. flash1 and
+/// flash2: FlashAttention-1 and 2, which are not written for Hopper and later.
+enum class AttentionKernel { flash, cudnn, flash1, flash2, unfused, plain };
 inline bool writes_scores(AttentionKernel kernel) {
   return kernel == AttentionKernel::unfused || kernel == AttentionKernel::plain;
 }
@@ -27,9 +28,9 @@ enum class ElementwiseKernels { fused, compiled, eager };
 /// fused: the gradient in place of the logits. fp32: logits in fp32 and their softmax beside them.
 enum class LossKernel { own, fused, fp32 };
 
-MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::flash1, "flash1"},
-               {AttentionKernel::flash2, "flash2"}, {AttentionKernel::unfused, "unfused"},
-               {AttentionKernel::plain, "plain"});
+MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::cudnn, "cudnn"},
+               {AttentionKernel::flash1, "flash1"}, {AttentionKernel::flash2, "flash2"},
+               {AttentionKernel::unfused, "unfused"}, {AttentionKernel::plain, "plain"});
 MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
                {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
 MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"},
@@ -63,6 +64,9 @@ struct Execution {
   // within the experts.
   bool keeps_expert_outputs = false;
   bool fuses_experts = false;  // what experts multiply is narrowed to fp8 within their products
+  // Where products run in fp8, the attention core does too, and the product of the head.
+  bool fp8_attention = false;
+  bool fp8_head = false;
   // What only some models do (OperatorShape::extra) has kernels of its own, plain ones.
   bool extras_apart = false;
   bool graphs = false;  // kernels are launched by the device from a graph
@@ -149,7 +153,7 @@ struct Execution {
   static void describe(V& v) {
     using T = Execution;
     v.field("framework", &T::framework, "name of the framework", optional_field());
-    v.field("attention", &T::attention, "flash, flash1, flash2, unfused or plain", optional_field());
+    v.field("attention", &T::attention, "flash, cudnn, flash1, flash2, unfused or plain", optional_field());
     v.field("elementwise", &T::elementwise, "fused, compiled or eager", optional_field());
     v.field("loss", &T::loss, "own, fused or fp32", optional_field());
     v.field("dropout", &T::dropout, "dropout masks are kept", optional_field());
@@ -174,6 +178,9 @@ struct Execution {
             "what experts give is kept for the gradients of their scores", optional_field());
     v.field("fuses_experts", &T::fuses_experts, "experts' products narrow their inputs to fp8 themselves",
             optional_field());
+    v.field("fp8_attention", &T::fp8_attention, "where products run in fp8, attention does too",
+            optional_field());
+    v.field("fp8_head", &T::fp8_head, "where products run in fp8, the head's does too", optional_field());
     v.field("extras_apart", &T::extras_apart,
             "experts' biases, limits of activations and scaled rotary positions have kernels of their own",
             optional_field());

@@ -150,9 +150,10 @@ namespace {
 void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
   const ModelSpec& m = b.model();
   const int64_t rows = b.vocabulary_share();
-  // In 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of Transformer
-  // Engine's, and torchtitan's recipes leave it out.
-  b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, /*fp8=*/false}).saves(m.hidden);
+  // Mostly in 16 bits where the layers' products run in fp8: Megatron-LM's output layer is not one of
+  // Transformer Engine's unless told so (fp8_output_proj), and torchtitan's recipes leave it out.
+  b.linear({output, rows, m.hidden, m.head_bias, Parallel::columns, {}, b.execution().fp8_head})
+      .saves(m.hidden);
   if (b.execution().empty_gradients)
     b.last().backward_workspace_bytes +=
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));

@@ -2,13 +2,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <mutex>
-#include <unordered_map>
 
+#include "planner/cost/attention_cost.h"
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
+#include "planner/cost/device_rates.h"
+#include "planner/cost/known.h"
+#include "planner/cost/launches.h"
 #include "planner/cost/operator_pieces.h"
-#include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
 
 namespace mpt::planner {
@@ -33,87 +34,6 @@ constexpr double kLimitBytes = 16.0, kLimitBackwardBytes = 30.0;
 // cast back, product with the weight; and on the way back the gradient of each (LlamaRMSNorm in
 // huggingface/transformers, modeling_llama.py).
 constexpr double kPlainRmsNormBytes = 36.0, kPlainRmsNormBackwardBytes = 84.0;
-
-// Scores in 16 bits, read or written once each time. By the first product 1, copied 2, masked in place 2,
-// read three times by softmax and written 4, into the second product 1. Back from that product 1 and into its
-// other gradient 1, multiplied with the result 3, summed and made the gradient 4, masked in a copy 4, into
-// two products 2. Bytes of the mask per element of a sequence's square: ones, put into a block, stacked, cut
-// to a triangle and inverted. (Aleph-Alpha/scaling at 737f855, core/nn/attention/attention.py and
-// core/nn/masked_softmax/masked_softmax.py; pytorch, aten/src/ATen/native/cuda/SoftMax.cu)
-constexpr double kPlainScorePasses = 10.0, kPlainScoreBackwardPasses = 15.0, kMaskBytes = 10.0;
-
-// What one expert's product takes of the host in fp8: its input cast in both directions, scales of both
-// operands put in the order that the product reads, the product itself
-// (NVIDIA/TransformerEngine, pytorch/module/grouped_linear.py, nvte_multi_stream_cublas_gemm).
-constexpr double kExpertFp8Launches = 5.0;
-
-// Kernels that one operator launches.
-struct Launches {
-  double forward = 0.0, input_gradient = 0.0, weight_gradient = 0.0;
-};
-
-// Counted in the public sources of Megatron-LM (fused) and PyTorch's eager operators; a bias, a cast or a
-// reshape that copies is one of them.
-Launches launches_of(const OperatorShape& s, const Execution& e) {
-  const bool eager = e.elementwise == ElementwiseKernels::eager;
-  switch (s.kind) {
-    case OperatorKind::linear:
-      return {2, 2, 2};
-    case OperatorKind::expert_linear:
-      return {6, 6, 4};
-    case OperatorKind::attention:
-      if (e.attention == AttentionKernel::unfused) return {8, 12, 0};
-      if (e.attention == AttentionKernel::plain) return {18, 14, 0};
-      return {3, 4, 0};
-    case OperatorKind::norm:
-      if (s.extra) return {8, 16, 0};
-      return eager ? Launches{4, 6, 0} : Launches{1, 2, 0};
-    case OperatorKind::activation:
-      return eager ? Launches{2, 4, 0} : Launches{1, 1, 0};
-    case OperatorKind::residual_add:
-      return eager ? Launches{2, 2, 0} : Launches{1, 1, 0};
-    case OperatorKind::rotary:
-      return eager ? Launches{10, 12, 0} : Launches{2, 2, 0};
-    case OperatorKind::router:
-      return {12, 12, 0};
-    case OperatorKind::embedding:
-      return {3, 3, 0};
-    case OperatorKind::cross_entropy:
-      return {12, 6, 0};
-  }
-  return {};
-}
-
-// What was priced before: the splits of a search have most of their products, attention cores and collectives
-// in common. Threads of a search share it.
-template <class Key, class Value>
-class Known {
- public:
-  template <class F>
-  Value get(const Key& key, F&& price) const {
-    {
-      const std::lock_guard lock(mutex_);
-      if (const auto found = known_.find(key); found != known_.end()) return found->second;
-    }
-    const Value value = price();
-    const std::lock_guard lock(mutex_);
-    known_.emplace(key, value);
-    return value;
-  }
-
- private:
-  struct Hash {
-    size_t operator()(const Key& key) const {
-      uint64_t hash = 0;
-      key.visit_numbers([&](int64_t number) {
-        hash = (hash ^ (hash >> 29) ^ uint64_t(number)) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
-      });
-      return hash ^ (hash >> 32);
-    }
-  };
-  mutable std::mutex mutex_;
-  mutable std::unordered_map<Key, Value, Hash> known_;
-};
 
 struct OperatorKey : OperatorShape {
   template <class F>
@@ -150,8 +70,8 @@ class KernelCost final : public CostSource {
         links_(links),
         own_(std::move(own)),
         c_(calibration),
-        straggling_(straggling(cluster, calibration)),
-        products_peak_(products_peak(cluster.device)) {}
+        rates_(rates_of(cluster, calibration)),
+        attention_(device_, execution_, tables_, own_.get(), c_, rates_) {}
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
                                        const models::LayerProgram& program) const override {
@@ -210,13 +130,13 @@ class KernelCost final : public CostSource {
     return message_s(bytes, first, last, senders, cluster_) / c_.network_rate;
   }
   double optimizer_s(int64_t parameters) const override {
-    return execution_.step_ms * 1e-3 + double(parameters) * c_.optimizer_bytes / bandwidth();
+    return execution_.step_ms * 1e-3 + double(parameters) * c_.optimizer_bytes / rates_.bandwidth_bytes_per_s;
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
     return execution_.step_ms * 1e-3 + host_update_s(cluster_, parameters);
   }
   double gradient_norm_s(int64_t parameters) const override {
-    return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();
+    return c_.kernel_gap_s + double(parameters) * 4.0 / rates_.bandwidth_bytes_per_s;
   }
   double overlap_share(const GroupPlace& group) const override {
     return is_inside(group) ? kOverlapShare : c_.network_overlap_share;
@@ -244,7 +164,7 @@ class KernelCost final : public CostSource {
       case OperatorKind::expert_linear:
         return known([&](Phase phase) { return grouped_s(s, phase); });
       case OperatorKind::attention:
-        return known([&](Phase phase) { return attention_s(s, phase); });
+        return known([&](Phase phase) { return attention_.seconds(s, phase); });
       default:
         return {elementwise_s(s, Phase::forward), elementwise_s(s, Phase::input_gradient), 0.0};
     }
@@ -271,55 +191,34 @@ class KernelCost final : public CostSource {
 
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
   static constexpr double kFastLink = 60e9;
-  static constexpr double kShortestMeasured = 512.0;  // tokens, in the tables of attention
   // Mean of the products of the one node that was measured shape by shape (SimuMax, b200_bf16_ceperm.json).
   static constexpr double kUnmeasuredShare = 0.49;
 
-  // All wait for the slowest of them.
-  double rate() const { return device_.kernel_rate * c_.sustained / straggling_; }
-  // FLOP/s of the device's products in 16 bits, for what no table holds. `kernel_rate` is against the tables'
-  // device, so its peak counts, and never more than the device's own.
-  double products_flop_per_s() const { return products_peak_ * c_.sustained / straggling_; }
-  static double products_peak(const DeviceSpec& device) {
-    const auto measured = device.kernels.empty() || device.kernels == device.name
-                              ? std::nullopt
-                              : profiler::cluster_of_device(device.kernels, {});
-    if (!measured) return device.bf16_flop_per_s;
-    return std::min(device.bf16_flop_per_s, measured->device.bf16_flop_per_s * device.kernel_rate);
-  }
-  static double straggling(const ClusterSpec& cluster, const Calibration& c) {
-    // The outermost level reaches everybody, of a part of a mixed cluster, too.
-    const double nodes = double(cluster.levels.back().group_size) /
-                         double(std::max<int64_t>(1, cluster.levels.front().group_size));
-    return 1.0 + c.straggler_per_doubling * std::log2(std::max(1.0, nodes));
-  }
   // Nothing was measured in fp32: the bf16 kernels' times, by the ratio of the peaks.
   double wider(Precision precision) const {
     return precision == Precision::fp32 ? std::max(1.0, device_.bf16_flop_per_s / device_.fp32_flop_per_s)
                                         : 1.0;
   }
-  double bandwidth() const { return device_.memory_bandwidth_bytes_per_s * c_.bandwidth_share; }
-
   double gemm_s(Precision precision, double m, double n, double k) const {
     const auto narrow = is_fp8(precision) ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
     // By the peak of the tables' device, as its measured times are.
     double seconds =
-        wide.value_or(2.0 * m * n * k * device_.kernel_rate / (kUnmeasuredShare * products_peak_));
+        wide.value_or(2.0 * m * n * k * device_.kernel_rate / (kUnmeasuredShare * rates_.products_peak));
     if (is_fp8(precision)) seconds = narrowed_s(seconds, m * n, c_.fp8_speedup);
     if (narrow) seconds = std::min(*narrow, seconds);
     if (precision == Precision::mxfp8) seconds /= c_.mxfp8_rate;
     const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
     const double line = execution_.early_products ? c_.early_line_unaligned_rate : c_.line_unaligned_rate;
     const double alignment = both(64) ? 1.0 : both(8) ? line : c_.unaligned_rate;
-    return seconds / (rate() * alignment);
+    return seconds / (rates_.kernels * alignment);
   }
 
   // Time of a product in fp8, from that of its 16-bit one: what it multiplies goes faster, but its result, of
   // 16 bits, is written no faster, and not beside (DeepGEMM's README, H800, 4,096 rows: 751, 1,168 and 1,426
   // TFLOP/s at inner lengths of 512, 2,048 and 16,384, as of 1,470 and a write at 3.0 TB/s).
   double narrowed_s(double wide_s, double results, double speedup) const {
-    const double written_s = std::min(wide_s, results * 2.0 / bandwidth());
+    const double written_s = std::min(wide_s, results * 2.0 / rates_.bandwidth_bytes_per_s);
     return (wide_s - written_s) / speedup + written_s;
   }
 
@@ -333,30 +232,26 @@ class KernelCost final : public CostSource {
     return is_fp8(s.precision) && device_.fp8_flop_per_s <= 0.0 ? Precision::bf16 : s.precision;
   }
 
-  // Bytes that casting one element moves. Devices that multiply mxfp8 read matrices of one scale in any
-  // order.
-  double cast_bytes(Precision precision) const {
-    if (!is_fp8(precision)) return 0.0;
-    return precision == Precision::fp8 && device_.mxfp8 ? c_.untransposed_cast_bytes : c_.fp8_cast_bytes;
-  }
-
   // What a pass reads in fp8 is cast first: the input forward, the result's gradient backward, which the
   // weight gradient finds cast.
   double product_s(const OperatorShape& s, Phase phase) const {
     const auto rows = double(s.rows), columns = double(s.columns), inner = double(s.inner);
     const Precision precision = product_precision(s);
-    const auto cast_s = [&](double width) { return rows * width * cast_bytes(precision) / bandwidth(); };
+    const auto cast_s = [&](double width) {
+      return rows * width * rates_.cast_bytes(precision) / rates_.bandwidth_bytes_per_s;
+    };
     double seconds = 0.0;
     if (phase == Phase::forward) {
       const auto exact = exact_s("forward", s.rows, s.columns, s.inner);
-      seconds = exact ? *exact / rate() : gemm_s(precision, rows, columns, inner) + cast_s(inner);
+      seconds = exact ? *exact / rates_.kernels : gemm_s(precision, rows, columns, inner) + cast_s(inner);
     } else if (phase == Phase::input_gradient) {
       const auto exact = exact_s("input_gradient", s.rows, s.inner, s.columns);
-      seconds = exact ? *exact / rate()
+      seconds = exact ? *exact / rates_.kernels
                       : gemm_s(precision, rows, inner, columns) / c_.input_gradient_rate + cast_s(columns);
     } else {
       const auto exact = exact_s("weight_gradient", s.columns, s.inner, s.rows);
-      seconds = exact ? *exact / rate() : gemm_s(precision, columns, inner, rows) / c_.weight_gradient_rate;
+      seconds =
+          exact ? *exact / rates_.kernels : gemm_s(precision, columns, inner, rows) / c_.weight_gradient_rate;
     }
     return c_.kernel_gap_s + seconds;
   }
@@ -378,32 +273,38 @@ class KernelCost final : public CostSource {
     }
     double seconds = groups * each / c_.grouped_rate;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
-      seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate()));
+      seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rates_.kernels));
     if (fp8) {
       seconds = narrowed_s(seconds, results,
                            device_.mxfp8 ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup);
     }
     seconds *= execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
-    if (!execution_.fuses_experts) seconds = one_by_one_s(seconds, groups, fp8);
+    if (!execution_.fuses_experts) seconds = one_by_one_s(seconds, groups, fp8, phase);
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double passes = execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes;
     const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * passes;
     // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
     const double narrowed =
         fp8 && !execution_.fuses_experts
-            ? double(s.rows) * (phase == Phase::forward ? inner : columns) * cast_bytes(s.precision)
+            ? double(s.rows) * (phase == Phase::forward ? inner : columns) * rates_.cast_bytes(s.precision)
             : 0.0;
     return c_.kernel_gap_s + seconds +
-           (phase == Phase::weight_gradient ? 0.0 : (moved + narrowed + bias_bytes(s, phase)) / bandwidth());
+           (phase == Phase::weight_gradient
+                ? 0.0
+                : (moved + narrowed + bias_bytes(s, phase)) / rates_.bandwidth_bytes_per_s);
   }
 
   // Products of experts that are launched one by one: each has its start on the device, as has the cast of
   // its input. The host, which waited for the router's counts and so is not ahead
   // (megatron/core/transformer/moe/token_dispatcher.py, cuda_sync_point), may take longer than they do.
-  double one_by_one_s(double seconds, double experts, bool fp8) const {
-    const double launches = execution_.graphs ? 0.0 : experts * (fp8 ? kExpertFp8Launches : 1.0);
-    return std::max(seconds + experts * (fp8 ? 2.0 : 1.0) * c_.kernel_gap_s,
-                    launches * execution_.launch_us * 1e-6);
+  double one_by_one_s(double seconds, double experts, bool fp8, Phase phase) const {
+    const Launches each = launches_of_expert(fp8);
+    const bool weight = phase == Phase::weight_gradient;
+    const double launches = weight                    ? each.weight_gradient
+                            : phase == Phase::forward ? each.forward
+                                                      : each.input_gradient;
+    const double host_s = execution_.graphs ? 0.0 : experts * launches * execution_.launch_us * 1e-6;
+    return std::max(seconds + experts * (fp8 && !weight ? 2.0 : 1.0) * c_.kernel_gap_s, host_s);
   }
 
   // Bytes that a bias of experts moves where it is added expert by expert, weighted by the router's fp32
@@ -412,68 +313,6 @@ class KernelCost final : public CostSource {
   double bias_bytes(const OperatorShape& s, Phase phase) const {
     if (!models::has_extra_kernels(s, execution_)) return 0.0;
     return double(s.rows) * double(s.columns) * (phase == Phase::forward ? 28.0 : 40.0);
-  }
-
-  double attention_s(const OperatorShape& s, Phase phase) const {
-    if (phase == Phase::weight_gradient) return 0.0;
-    if (writes_scores(execution_.attention)) return unfused_attention_s(s, phase);
-    const bool forward = phase == Phase::forward;
-    const double flop = models::forward_flop(s) * (forward ? 1.0 : c_.attention_backward_flop);
-    // A window is like causal sequences of twice its length, in which a query sees as many keys on average
-    // (cuDNN 9.19 on H200, window of 1,024 at head size 64: 336 TFLOP/s; 289 in the table's row of 2,048),
-    // and no worse than the shortest that were measured.
-    const double whole = double(s.sequence) / double(s.context);
-    const double sequence =
-        s.inner > 0 ? std::min(whole, std::max(2.0 * double(s.inner), kShortestMeasured)) : whole;
-    const bool windowed = s.inner > 0 && s.inner < s.sequence;
-    if (own_ != nullptr && s.context == 1 && !windowed && s.value_head_dim == s.head_dim &&
-        execution_.attention == AttentionKernel::flash) {
-      const auto own_s = own_->exact_attention_s(forward ? "forward" : "backward", s.sequence, s.heads,
-                                                 s.kv_heads, s.head_dim);
-      if (own_s) return c_.kernel_gap_s + *own_s * double(std::max<int64_t>(1, s.batch)) / rate();
-    }
-    if (const auto exact = tables_.exact_attention_flop_per_s(
-            forward ? "forward" : "backward", s.sequence, s.heads, s.kv_heads, s.head_dim, s.value_head_dim);
-        exact && !windowed) {
-      return c_.kernel_gap_s + flop / (*exact * rate());
-    }
-    const double heads = double(s.heads) * double(std::max<int64_t>(1, s.batch)) * whole / sequence;
-    const auto measured = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads);
-    double flop_per_s = (measured ? *measured * rate() : 0.5 * products_flop_per_s()) *
-                        (forward ? 1.0 : c_.attention_backward_rate);
-    if (execution_.attention != AttentionKernel::flash) {
-      // Ampere, which has no fp8, is what both were written for, and what the second one's table was measured
-      // on.
-      const bool ampere = !tables_.gemm.contains("fp8"),
-                 first = execution_.attention == AttentionKernel::flash1;
-      const double share =
-          first ? (ampere ? c_.flash1_ampere_share : c_.flash1_share) : (ampere ? 1.0 : c_.flash2_share);
-      const double most = products_flop_per_s() * share * sequence / (sequence + c_.flash2_half_tokens) *
-                          (forward ? 1.0 : c_.flash2_backward_rate);
-      flop_per_s = std::min(flop_per_s, most);
-    }
-    return c_.kernel_gap_s + flop / flop_per_s;
-  }
-
-  // Two batched products over the whole square, and softmax and dropout over the scores between them: written
-  // by the first product, read and written by softmax, by dropout, read by the second product; and the same
-  // again and their gradients on the way back.
-  double unfused_attention_s(const OperatorShape& s, Phase phase) const {
-    const bool forward = phase == Phase::forward;
-    const double square = double(s.batch) * double(s.heads) * double(s.sequence) * double(s.sequence);
-    const double flop = 2.0 * square * double(s.head_dim + s.value_head_dim) * (forward ? 1.0 : 2.0);
-    // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the
-    // scores (Megatron-LM, fused_kernels: get_batch_per_block).
-    const bool fused = s.batch * s.heads % 4 == 0;
-    double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
-    if (execution_.attention == AttentionKernel::plain) {
-      passes = (forward ? kPlainScorePasses : kPlainScoreBackwardPasses) + (execution_.dropout ? 2.5 : 0.0) +
-               (forward ? 0.5 * kMaskBytes / double(s.heads) : 0.0);
-    }
-    const bool aligned = s.head_dim % 8 == 0;
-    const double products_s = flop / (products_flop_per_s() * c_.unfused_product_share *
-                                      (aligned ? 1.0 : c_.unaligned_batched_rate));
-    return 5.0 * c_.kernel_gap_s + products_s + square * 2.0 * passes / bandwidth();
   }
 
   double elementwise_s(const OperatorShape& s, Phase phase) const {
@@ -505,7 +344,7 @@ class KernelCost final : public CostSource {
       bytes =
           elements * (execution_.loss == LossKernel::fp32 ? (forward ? 30.0 : 14.0) : (forward ? 6.0 : 4.0));
     if (s.kind == OperatorKind::residual_add && execution_.dropout) bytes += elements;
-    return c_.kernel_gap_s + bytes / bandwidth();
+    return c_.kernel_gap_s + bytes / rates_.bandwidth_bytes_per_s;
   }
 
   std::array<PieceSeconds, 3> all_launches_s(Piece piece, const models::LayerProgram& program) const {
@@ -527,8 +366,8 @@ class KernelCost final : public CostSource {
   const KernelTables& links_;                      // of collectives
   const std::shared_ptr<const KernelTables> own_;  // the user's; may be null
   const Calibration c_;
-  const double straggling_;
-  const double products_peak_;
+  const DeviceRates rates_;
+  const AttentionCost attention_;
   const Known<OperatorKey, PhaseSeconds> known_operators_;
   const Known<CollectiveKey, double> known_collectives_;
 };

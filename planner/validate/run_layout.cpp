@@ -171,6 +171,14 @@ Execution execution_of(const RunRecord& run) {
   if (mentions_one(run.framework, {"ATorch", "atorch"})) e.sums_each_projection = true;
   // FlashAttention-2 came to it in August 2023 (PaddlePaddle/Paddle, pull requests 55758 and 56015).
   if (mentions(run.framework, "PaddlePaddle 2.5.1")) e.attention = AttentionKernel::flash1;
+  // cuDNN's attention for Blackwell has its speed since 9.17 (NVIDIA/cudnn-frontend, README of its benchmark
+  // at 0b1577c and b372d39), which NeMo's containers have since 2026.
+  const bool blackwell = mentions_one(run.gpu, {"b200", "b300"});
+  if (e.attention == AttentionKernel::cudnn && blackwell && !mentions(run.source, "container 26"))
+    e.attention = AttentionKernel::flash;
+  // The helper of its recipes turns the first on (NVIDIA-NeMo/Megatron-Bridge, perf_recipes/qwen/common.py).
+  e.fp8_attention = mentions_one(run.options, {"fp8_dot_product_attention\":true", "full_iteration_mxfp8"});
+  e.fp8_head = mentions(run.options, "fp8_output_proj\":true");
   if (mentions(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
   if (mentions(run.options, "\"attention_kernel\":\"torch\"")) e.attention = AttentionKernel::plain;
   if (mentions(run.options, "\"attention_kernel\":\"flash_attentionv1"))

@@ -159,8 +159,8 @@ void set_fake_gate(RunRecord& run) {
   note_groups(run);
 }
 
-// What the form of a record has no fields for, from the zoo's model of that name: groups of experts, and all
-// that gpt-oss has beside.
+// What the form of a record has no fields for, from the zoo's model of that name: groups of experts, norms on
+// queries and keys, and all that gpt-oss has beside.
 void fill_from_zoo(RunRecord& run) {
   ModelSpec& m = run.model;
   const std::string name = lower(m.name);
@@ -172,6 +172,10 @@ void fill_from_zoo(RunRecord& run) {
     m.moe->expert_groups = known.moe->expert_groups;
     m.moe->groups_per_token = known.moe->groups_per_token;
     note_groups(run);
+  }
+  if (known.query_key_norm != m.query_key_norm) {
+    m.query_key_norm = known.query_key_norm;
+    run.filled.push_back("model: norms on queries and keys of " + known.name);
   }
   if (known.attention_sinks) {
     m.attention_sinks = true;

@@ -100,6 +100,14 @@ std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double
   return std::exp((1.0 - share) * std::log(rate(below->second)) + share * std::log(rate(above->second)));
 }
 
+std::optional<double> KernelTables::training_attention_share(const std::string& pass,
+                                                             const std::string& precision, double head_dim,
+                                                             double sequence) const {
+  const auto found = training_attention.find({pass, precision});
+  if (found == training_attention.end()) return std::nullopt;
+  return found->second.at({head_dim, sequence, 1.0});
+}
+
 std::optional<double> KernelTables::grouped_flop_per_s(double rows, double width) const {
   if (grouped.empty()) return std::nullopt;
   return grouped.at({rows, width, 1.0});
@@ -176,6 +184,16 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
     t.attention[a["head_dim"].get<int64_t>()] =
         LogGrid({numbers(a["sequence"]), numbers(a["heads"])}, numbers(a["tflop_per_s"], 1e12),
                 {{0, 1}, {0, 1}}, {{0, 0}, {0, 0}});
+  }
+  if (const Json g = json.value("training_attention", Json()); g.is_object()) {
+    for (const char* precision : {"bf16", "fp8", "mxfp8"}) {
+      const Json passes = g.value(precision, Json::object());
+      for (const auto& [pass, shares] : passes.items()) {
+        t.training_attention[{pass, precision}] =
+            LogGrid({numbers(g["head_dim"]), numbers(g["sequence"])}, numbers(shares), {{0, 0}, {0, 0}},
+                    {{0, 0}, {0, 0}});
+      }
+    }
   }
   if (const Json g = json.value("grouped_forward", Json()); g.is_object()) {
     t.grouped = LogGrid({numbers(g["rows"]), numbers(g["width"])}, numbers(g["tflop_per_s"], 1e12),

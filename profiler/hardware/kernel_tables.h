@@ -43,6 +43,10 @@ struct KernelTables {
   std::optional<double> gemm_s(bool fp8, double m, double n, double k) const;
   /// FLOP/s of the causal FLOP of a flash attention forward with `heads` heads over all sequences of a batch.
   std::optional<double> attention_flop_per_s(double head_dim, double sequence, double heads) const;
+  /// What a training's flash attention reaches against that: `pass` "forward" or "backward", `precision`
+  /// "bf16", "fp8" or "mxfp8". Nothing if that was not measured.
+  std::optional<double> training_attention_share(const std::string& pass, const std::string& precision,
+                                                 double head_dim, double sequence) const;
   /// FLOP/s of grouped products with `rows` rows for each expert of `width` inner columns.
   std::optional<double> grouped_flop_per_s(double rows, double width) const;
   /// Seconds of a collective inside a node; `bytes` is the whole message. Within the measured numbers of
@@ -60,10 +64,11 @@ struct KernelTables {
                                                    int64_t kv_heads, int64_t head_dim,
                                                    int64_t value_dim) const;
 
-  std::map<std::string, LogGrid> gemm;                                     // by dtype, seconds
-  std::map<int64_t, LogGrid> attention;                                    // by head_dim, FLOP/s
-  LogGrid grouped;                                                         // FLOP/s
-  std::map<std::string, LogGrid> collective;                               // by operation, seconds
+  std::map<std::string, LogGrid> gemm;                                        // by dtype, seconds
+  std::map<int64_t, LogGrid> attention;                                       // by head_dim, FLOP/s
+  std::map<std::pair<std::string, std::string>, LogGrid> training_attention;  // by pass and precision, share
+  LogGrid grouped;                                                            // FLOP/s
+  std::map<std::string, LogGrid> collective;                                  // by operation, seconds
   std::map<std::pair<std::string, int64_t>, LogGrid> collective_of_ranks;  // by operation and ranks, seconds
   std::map<std::string, std::map<std::array<int64_t, 3>, double>> products;
   std::map<std::string, std::map<std::array<int64_t, 5>, double>> attention_cores;    // FLOP/s

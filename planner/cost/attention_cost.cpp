@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/attention_cost.h"
+
+#include <algorithm>
+
+#include "core/json.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::OperatorShape;
+using profiler::Phase;
+
+constexpr double kShortestMeasured = 512.0;  // tokens, in the tables of attention
+
+// Scores in 16 bits, read or written once each time. By the first product 1, copied 2, masked in place 2,
+// read three times by softmax and written 4, into the second product 1. Back from that product 1 and into its
+// other gradient 1, multiplied with the result 3, summed and made the gradient 4, masked in a copy 4, into
+// two products 2. Bytes of the mask per element of a sequence's square: ones, put into a block, stacked, cut
+// to a triangle and inverted. (Aleph-Alpha/scaling at 737f855, core/nn/attention/attention.py and
+// core/nn/masked_softmax/masked_softmax.py; pytorch, aten/src/ATen/native/cuda/SoftMax.cu)
+constexpr double kPlainScorePasses = 10.0, kPlainScoreBackwardPasses = 15.0, kMaskBytes = 10.0;
+
+const char* pass_name(bool forward) { return forward ? "forward" : "backward"; }
+bool is_windowed(const OperatorShape& s) { return s.inner > 0 && s.inner < s.sequence; }
+double batch(const OperatorShape& s) { return double(std::max<int64_t>(1, s.batch)); }
+
+// Tokens of the causal sequences that this is priced as. A window is like causal sequences of twice its
+// length, in which a query sees as many keys on average (cuDNN 9.19 on H200, window of 1,024 at head size 64:
+// 336 TFLOP/s; 289 in the table's row of 2,048), and no worse than the shortest that were measured.
+double causal_tokens(const OperatorShape& s) {
+  const double whole = double(s.sequence) / double(s.context);
+  return s.inner > 0 ? std::min(whole, std::max(2.0 * double(s.inner), kShortestMeasured)) : whole;
+}
+
+}  // namespace
+
+double AttentionCost::seconds(const OperatorShape& shape, Phase phase) const {
+  if (phase == Phase::weight_gradient) return 0.0;
+  const bool forward = phase == Phase::forward;
+  if (writes_scores(execution_.attention)) return scores_s(shape, forward);
+  OperatorShape s = shape;
+  // In fp8 it does not skip what is outside of a window on the way back (training_attention.csv: windows of
+  // 128 and 1,024 take as long).
+  if (is_narrow(s) && !forward) s.inner = 0;
+  return flash_s(s, forward) + casts_s(s, forward);
+}
+
+bool AttentionCost::is_narrow(const OperatorShape& s) const {
+  return execution_.fp8_attention && is_fp8(s.precision) && device_.fp8_flop_per_s > 0.0;
+}
+
+// Queries, keys and values are narrowed first, and on the way back the result's gradient.
+double AttentionCost::casts_s(const OperatorShape& s, bool forward) const {
+  if (!is_narrow(s)) return 0.0;
+  const double width = forward ? double(s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.value_head_dim))
+                               : double(s.heads * s.value_head_dim);
+  return batch(s) * double(s.sequence) / double(s.context) * width * rates_.cast_bytes(s.precision) /
+         rates_.bandwidth_bytes_per_s;
+}
+
+// Where just this core was measured, by the user or on the node that the tables are of.
+std::optional<double> AttentionCost::as_measured_s(const OperatorShape& s, bool forward, double flop) const {
+  if (is_windowed(s)) return std::nullopt;
+  const bool plain_shape = s.context == 1 && s.value_head_dim == s.head_dim;
+  const bool any_kernel =
+      execution_.attention == AttentionKernel::flash || execution_.attention == AttentionKernel::cudnn;
+  if (own_ != nullptr && plain_shape && any_kernel && !is_narrow(s)) {
+    const auto own_s =
+        own_->exact_attention_s(pass_name(forward), s.sequence, s.heads, s.kv_heads, s.head_dim);
+    if (own_s) return *own_s * batch(s) / rates_.kernels;
+  }
+  const auto exact = tables_.exact_attention_flop_per_s(pass_name(forward), s.sequence, s.heads, s.kv_heads,
+                                                        s.head_dim, s.value_head_dim);
+  if (exact) return flop / (*exact * rates_.kernels);
+  return std::nullopt;
+}
+
+// Of the tables' forward rate for as many heads.
+double AttentionCost::share_of_forward(const OperatorShape& s, bool forward, double sequence) const {
+  if (execution_.attention == AttentionKernel::cudnn) {
+    const auto share = [&](const std::string& precision) {
+      return tables_.training_attention_share(pass_name(forward), precision, double(s.head_dim), sequence);
+    };
+    const auto narrow = is_narrow(s) ? share(enum_name(s.precision)) : std::nullopt;
+    if (narrow) return *narrow;
+    if (const auto wide = share("bf16")) return *wide;
+  }
+  return forward ? 1.0 : c_.attention_backward_rate;
+}
+
+// Of FlashAttention-1 and 2, which were written for Ampere, which has no fp8; and the second one's table was
+// measured there.
+double AttentionCost::most_flop_per_s(bool forward, double sequence) const {
+  const bool ampere = !tables_.gemm.contains("fp8"), first = execution_.attention == AttentionKernel::flash1;
+  const double share =
+      first ? (ampere ? c_.flash1_ampere_share : c_.flash1_share) : (ampere ? 1.0 : c_.flash2_share);
+  return rates_.products_flop_per_s * share * sequence / (sequence + c_.flash2_half_tokens) *
+         (forward ? 1.0 : c_.flash2_backward_rate);
+}
+
+double AttentionCost::flash_s(const OperatorShape& s, bool forward) const {
+  const double flop = models::forward_flop(s) * (forward ? 1.0 : c_.attention_backward_flop);
+  if (const auto measured_s = as_measured_s(s, forward, flop)) return c_.kernel_gap_s + *measured_s;
+  const double sequence = causal_tokens(s);
+  const double heads = double(s.heads) * batch(s) * double(s.sequence) / double(s.context) / sequence;
+  const auto measured = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads);
+  double flop_per_s = (measured ? *measured * rates_.kernels : 0.5 * rates_.products_flop_per_s) *
+                      share_of_forward(s, forward, sequence);
+  if (execution_.attention == AttentionKernel::flash1 || execution_.attention == AttentionKernel::flash2)
+    flop_per_s = std::min(flop_per_s, most_flop_per_s(forward, sequence));
+  return c_.kernel_gap_s + flop / flop_per_s;
+}
+
+// Two batched products over the whole square, and softmax and dropout over the scores between them: written
+// by the first product, read and written by softmax, by dropout, read by the second product; and the same
+// again and their gradients on the way back.
+double AttentionCost::scores_s(const OperatorShape& s, bool forward) const {
+  const double square = double(s.batch) * double(s.heads) * double(s.sequence) * double(s.sequence);
+  const double flop = 2.0 * square * double(s.head_dim + s.value_head_dim) * (forward ? 1.0 : 2.0);
+  // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the
+  // scores (Megatron-LM, fused_kernels: get_batch_per_block).
+  const bool fused = s.batch * s.heads % 4 == 0;
+  double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
+  if (execution_.attention == AttentionKernel::plain) {
+    passes = (forward ? kPlainScorePasses : kPlainScoreBackwardPasses) + (execution_.dropout ? 2.5 : 0.0) +
+             (forward ? 0.5 * kMaskBytes / double(s.heads) : 0.0);
+  }
+  const bool aligned = s.head_dim % 8 == 0;
+  const double products_s = flop / (rates_.products_flop_per_s * c_.unfused_product_share *
+                                    (aligned ? 1.0 : c_.unaligned_batched_rate));
+  return 5.0 * c_.kernel_gap_s + products_s + square * 2.0 * passes / rates_.bandwidth_bytes_per_s;
+}
+
+}  // namespace mpt::planner

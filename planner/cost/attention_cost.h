@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The time of an attention core: of a flash kernel by the tables' rates for its lengths and heads, of one
+// that writes its scores to memory by what it moves.
+
+#include <optional>
+#include <string>
+
+#include "core/cluster_spec.h"
+#include "core/execution.h"
+#include "models/operator.h"
+#include "planner/cost/calibration.h"
+#include "planner/cost/device_rates.h"
+#include "profiler/hardware/kernel_tables.h"
+#include "profiler/hardware/profile.h"
+
+namespace mpt::planner {
+
+class AttentionCost {
+ public:
+  /// Keeps references to all but the calibration and the rates. `own`: what a user measured; may be null.
+  AttentionCost(const DeviceSpec& device, const Execution& execution, const profiler::KernelTables& tables,
+                const profiler::KernelTables* own, const Calibration& calibration, const DeviceRates& rates)
+      : device_(device), execution_(execution), tables_(tables), own_(own), c_(calibration), rates_(rates) {}
+
+  /// Of an operator of kind attention; 0 for its weight gradient.
+  double seconds(const models::OperatorShape& shape, profiler::Phase phase) const;
+
+ private:
+  double flash_s(const models::OperatorShape& shape, bool forward) const;
+  double scores_s(const models::OperatorShape& shape, bool forward) const;
+  std::optional<double> as_measured_s(const models::OperatorShape& shape, bool forward, double flop) const;
+  double share_of_forward(const models::OperatorShape& shape, bool forward, double sequence) const;
+  double most_flop_per_s(bool forward, double sequence) const;
+  double casts_s(const models::OperatorShape& shape, bool forward) const;
+  bool is_narrow(const models::OperatorShape& shape) const;
+
+  const DeviceSpec& device_;
+  const Execution& execution_;
+  const profiler::KernelTables& tables_;
+  const profiler::KernelTables* own_;
+  const Calibration c_;
+  const DeviceRates rates_;
+};
+
+}  // namespace mpt::planner
