@@ -48,6 +48,11 @@ def main():
         attention = [e for a in t.get("attention_forward", []) for e in errors([a["sequence"], a["heads"]], a["tflop_per_s"])]
         if attention:
             print(row(t["device"], "attention", attention))
+        trained = t.get("training_attention", {})
+        shares = [e for precision in ("bf16", "fp8", "mxfp8") for grid in trained.get(precision, {}).values()
+                  for e in errors([trained["head_dim"], trained["sequence"]], grid, lambda axis, p: axis == 1)]
+        if shares:
+            print(row(t["device"], "training against that", shares))
         collective = [e for c in t.get("collective", {}).values() for e in errors([c["ranks"], c["bytes"]], c["time_us"])]
         if collective and "gemm" in t:  # a node's fitted line has no points to leave out
             print(row(t["device"], "collectives", collective))

@@ -60,6 +60,8 @@ struct Execution {
   double expert_load = 1.0;
   // A token that goes to several experts of one device is sent there once.
   bool deduplicates_dispatch = false;
+  // In fp8 each expert's rows are copied into as many as its products take, and back.
+  bool pads_expert_rows = false;
   // Routers' scores multiply what experts give, which is kept for the scores' gradients; else scores multiply
   // within the experts.
   bool keeps_expert_outputs = false;
@@ -174,6 +176,8 @@ struct Execution {
             optional_field(between(1.0, 1e4)));
     v.field("deduplicates_dispatch", &T::deduplicates_dispatch,
             "tokens go once to a device that holds several experts", optional_field());
+    v.field("pads_expert_rows", &T::pads_expert_rows,
+            "in fp8 experts' rows are copied to multiples of what products take", optional_field());
     v.field("keeps_expert_outputs", &T::keeps_expert_outputs,
             "what experts give is kept for the gradients of their scores", optional_field());
     v.field("fuses_experts", &T::fuses_experts, "experts' products narrow their inputs to fp8 themselves",

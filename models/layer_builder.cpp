@@ -104,6 +104,7 @@ LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   op.shape.kind = OperatorKind::expert_linear;
   op.shape.rows = expert_rows();
   op.shape.batch = model_.moe->experts / layout_.expert;
+  op.shape.copy_width = sizes.parallel == Parallel::rows ? sizes.columns : sizes.inner;
   op.shape.extra = sizes.parallel == Parallel::rows && model_.mlp_bias;
   op.parameters *= op.shape.batch;
   op.expert_parameters = true;

@@ -38,6 +38,7 @@ struct OperatorShape {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
   int64_t value_head_dim = 0;
+  int64_t copy_width = 0;  // of a token's copy that a grouped product takes in or gives back
   int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
   // More than its kind does: a weighted bias on a grouped product, a limit on what goes into an activation, a
@@ -92,6 +93,7 @@ void OperatorShape::describe(V& v) {
   v.field("kv_heads", &T::kv_heads, "key-value heads on this rank", size);
   v.field("head_dim", &T::head_dim, "size of a query and key head", size);
   v.field("value_head_dim", &T::value_head_dim, "size of a value head", size);
+  v.field("copy_width", &T::copy_width, "width of a token's copy on its way to an expert or back", size);
   v.field("context", &T::context, "ranks that share an attention core's sequence",
           optional_field(between(1, 1e7)));
   v.field("gated", &T::gated, "gated activation", optional_field());

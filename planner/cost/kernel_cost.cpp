@@ -35,6 +35,11 @@ constexpr double kLimitBytes = 16.0, kLimitBackwardBytes = 30.0;
 // huggingface/transformers, modeling_llama.py).
 constexpr double kPlainRmsNormBytes = 36.0, kPlainRmsNormBackwardBytes = 84.0;
 
+// Rows of experts are read and written once more where their number is no multiple of what products in fp8
+// take, which is nearly always (NVIDIA/TransformerEngine, pytorch/module/fp8_padding.py, around all products
+// of megatron/core/transformer/moe/experts.py).
+constexpr double kPaddingPasses = 2.0;
+
 struct OperatorKey : OperatorShape {
   template <class F>
   void visit_numbers(F&& visit) const {
@@ -271,9 +276,11 @@ class KernelCost final : public CostSource {
       each = gemm_s(Precision::bf16, columns, inner, rows) / c_.weight_gradient_rate;
       results = groups * columns * inner;
     }
-    double seconds = groups * each / c_.grouped_rate;
-    if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner)))
-      seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rates_.kernels));
+    double seconds = groups * each;
+    if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner))) {
+      const double rate = rates_.kernels * (execution_.fuses_experts ? 1.0 : c_.grouped_rate);
+      seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate));
+    }
     if (fp8) {
       seconds = narrowed_s(seconds, results,
                            device_.mxfp8 ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup);
@@ -281,8 +288,9 @@ class KernelCost final : public CostSource {
     seconds *= execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
     if (!execution_.fuses_experts) seconds = one_by_one_s(seconds, groups, fp8, phase);
     // Tokens are put in the order of their experts before the first product and back behind the second.
-    const double passes = execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes;
-    const double moved = double(s.rows) * std::max(columns, inner) * 2.0 * passes;
+    const double passes = (execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes) +
+                          (fp8 && execution_.pads_expert_rows ? kPaddingPasses : 0.0);
+    const double moved = double(s.rows) * double(s.copy_width) * 2.0 * passes;
     // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
     const double narrowed =
         fp8 && !execution_.fuses_experts

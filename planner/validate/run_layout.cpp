@@ -192,6 +192,8 @@ Execution execution_of(const RunRecord& run) {
   if (mentions(run.options, "dropout\":0.0") || !drops) e.dropout = false;
   if (mentions_one(run.options, {"hybridep", "deepep"}) || mentions_one(run.overlap, {"HybridEP", "DeepEP"}))
     e.deduplicates_dispatch = true;
+  // Its dispatch pads for them (megatron/core/transformer/moe/token_dispatcher.py, _HybridEPManager).
+  if (mentions(run.options, "hybridep") || mentions(run.overlap, "HybridEP")) e.pads_expert_rows = false;
   // With them came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP beside
   // use_transformer_engine_op_fuser in the same recipes).
   if (mentions(run.options, "full_iteration")) e.graphs = e.fuses_experts = true;

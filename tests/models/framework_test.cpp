@@ -65,6 +65,22 @@ TEST(Framework, MegatronPadsTheVocabularyForEveryTensorRank) {
   EXPECT_EQ(output->shape.columns, 6400);
 }
 
+TEST(Framework, TheHeadRunsInFp8OnlyWhereItIsTold) {
+  Layout layout;
+  layout.precision = Precision::mxfp8;
+  const auto output = [&] {
+    const LayerProgram head = head_program(load_model("llama3-8b"), layout, 2048);
+    return std::find_if(head.operators.begin(), head.operators.end(),
+                        [](const Operator& op) { return op.name == "head.output"; })
+        ->shape.precision;
+  };
+  EXPECT_EQ(output(), Precision::bf16);
+  layout.execution.fp8_head = true;
+  EXPECT_EQ(output(), Precision::mxfp8);
+  layout.precision = Precision::bf16;
+  EXPECT_EQ(output(), Precision::bf16);
+}
+
 // Korthikanti et al. 2022 (arXiv:2205.05198), table 2: selective recompute leaves s b h (10 + 24 / t), of
 // which 2 / t are the attention core's output.
 TEST(Framework, SelectiveRecomputeKeepsThePapersBytes) {

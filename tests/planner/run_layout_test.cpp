@@ -155,6 +155,33 @@ TEST(PredictRun, PaddleHasTheAttentionOfItsRelease) {
   EXPECT_EQ(predicted(json).layout.execution.attention, AttentionKernel::flash2);
 }
 
+// cuDNN's kernels for Blackwell are in NeMo's containers of 2026, those for Hopper in all.
+TEST(PredictRun, NemoHasTheAttentionOfItsContainer) {
+  Json json = small_pipeline("Megatron-Bridge / Megatron-Core", 2);
+  json["layout"]["precision"] = "mxfp8";
+  const auto execution = [&](const char* gpu, const char* container) {
+    json["hardware"]["gpu"] = gpu;
+    json["source"]["commit_or_date"] = container;
+    return predicted(json).layout.execution;
+  };
+  EXPECT_EQ(execution("gb300", "067f987df (NeMo container 26.04)").attention, AttentionKernel::cudnn);
+  EXPECT_EQ(execution("gb300", "067f987df (NeMo container 25.11)").attention, AttentionKernel::flash);
+  EXPECT_EQ(execution("h100-sxm-80gb", "067f987df (NeMo container 25.11)").attention, AttentionKernel::cudnn);
+}
+
+TEST(PredictRun, RecipesTurnAttentionAndHeadInFp8On) {
+  Json json = small_pipeline("Megatron-Bridge / Megatron-Core", 2);
+  json["layout"]["precision"] = "mxfp8";
+  const Execution none = predicted(json).layout.execution;
+  EXPECT_FALSE(none.fp8_attention || none.fp8_head);
+  json["recipe"] = {{"fp8_dot_product_attention", true}, {"fp8_output_proj", true}};
+  const Execution both = predicted(json).layout.execution;
+  EXPECT_TRUE(both.fp8_attention && both.fp8_head);
+  json["recipe"] = {{"helpers", {"_benchmark_common", "_enable_hybridep_full_iteration_mxfp8"}}};
+  const Execution helper = predicted(json).layout.execution;
+  EXPECT_TRUE(helper.fp8_attention && helper.graphs && !helper.fp8_head);
+}
+
 // 46 layers over 4 stages of 3 chunks: with embedding and head there are 48.
 TEST(PredictRun, EmbeddingAndHeadAreLayersWhereLayersDoNotDivide) {
   Json json = small_pipeline("Megatron-Core", 4);

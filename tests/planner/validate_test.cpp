@@ -67,6 +67,11 @@ TEST(RunRecord, WhatTheNameOfAModelSaysIsFilledIn) {
   EXPECT_TRUE(gpt_oss.attention_sinks && gpt_oss.mlp_bias && gpt_oss.qkv_bias);
   EXPECT_TRUE(gpt_oss.activation_limit == 7.0 && gpt_oss.rotary_scaling);
   EXPECT_FALSE(deepseek.model.sliding_window || deepseek.model.attention_sinks);
+  json["model"]["name"] = "Qwen3-30B-A3B";
+  json["notes"] = "";
+  const RunRecord qwen = read_run_record(json, "/0");
+  EXPECT_EQ(qwen.model.query_key_norm, QueryKeyNorm::per_head);
+  EXPECT_EQ(qwen.filled, (std::vector<std::string>{"model: norms on queries and keys of qwen3-30b-a3b"}));
 }
 
 TEST(RunRecord, AVocabularyIsPaddedAsTheRecordSaysOrAsItsFrameworkDoes) {

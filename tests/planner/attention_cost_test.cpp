@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "planner/cost/calibration.h"
+#include "planner/cost/cost_source.h"
+#include "profiler/hardware/catalog.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::OperatorKind;
+using models::OperatorShape;
+using profiler::Phase;
+
+// One line of profiler/hardware/training_attention.csv.
+struct Measured {
+  const char* cluster;
+  int64_t head_dim, value_head_dim, heads, kv_heads, sequence, window;
+  Precision precision;
+  double forward_ms, backward_ms;
+};
+
+OperatorShape core(const Measured& m) {
+  OperatorShape s;
+  s.kind = OperatorKind::attention;
+  s.precision = m.precision;
+  s.batch = 2;
+  s.sequence = m.sequence;
+  s.heads = m.heads;
+  s.kv_heads = m.kv_heads;
+  s.head_dim = m.head_dim;
+  s.value_head_dim = m.value_head_dim;
+  s.inner = m.window;
+  return s;
+}
+
+Execution execution(AttentionKernel kernel, bool fp8 = false) {
+  Execution e;
+  e.attention = kernel;
+  e.fp8_attention = fp8;
+  return e;
+}
+
+// On a chip that is not warm, without starts and casts: what a benchmark of single kernels measures.
+double milliseconds(const Measured& m, Phase phase, const Execution& e = execution(AttentionKernel::cudnn)) {
+  Calibration c;
+  c.kernel_gap_s = c.straggler_per_doubling = c.fp8_cast_bytes = c.untransposed_cast_bytes = 0.0;
+  c.sustained = 1.0;
+  const ClusterSpec cluster = profiler::load_cluster(m.cluster, std::nullopt);
+  return 1e3 * make_kernel_cost(cluster, e, c)->operator_s(core(m), phase);
+}
+
+TEST(AttentionCost, WhatWasMeasuredForTrainingsComesBack) {
+  const Precision bf16 = Precision::bf16;
+  for (const Measured& m : {Measured{"gb200-nvl72:1", 128, 128, 64, 8, 8192, 0, bf16, 1.397, 4.127},
+                            {"gb200-nvl72:1", 192, 128, 128, 128, 4096, 0, bf16, 0.977, 3.383},
+                            {"gb200-nvl72:1", 192, 128, 128, 128, 4096, 0, Precision::fp8, 0.656, 2.112},
+                            {"gb300-nvl72:1", 128, 128, 64, 8, 4096, 0, Precision::mxfp8, 0.242, 1.203},
+                            {"gb300-nvl72:1", 192, 128, 128, 128, 8192, 0, Precision::mxfp8, 1.944, 8.030}}) {
+    const Execution e = execution(AttentionKernel::cudnn, is_fp8(m.precision));
+    EXPECT_NEAR(milliseconds(m, Phase::forward, e) / m.forward_ms, 1.0, 0.01) << m.cluster << m.sequence;
+    EXPECT_NEAR(milliseconds(m, Phase::input_gradient, e) / m.backward_ms, 1.0, 0.01) << m.cluster;
+  }
+}
+
+// H200, one sequence of 4,096 tokens and 64 heads: 0.465 and 1.450 ms. H100 has its multiprocessors and its
+// power.
+TEST(AttentionCost, ChipsOfOneKindShareAMeasurement) {
+  const Measured two{"dgx-h100:1", 128, 128, 64, 8, 4096, 0, Precision::bf16, 0.930, 2.900};
+  EXPECT_NEAR(milliseconds(two, Phase::forward) / two.forward_ms, 1.0, 0.15);
+  EXPECT_NEAR(milliseconds(two, Phase::input_gradient) / two.backward_ms, 1.0, 0.15);
+  const Measured same{"dgx-a100:1", 128, 128, 64, 8, 4096, 0, Precision::bf16, 0.0, 0.0};
+  for (const Phase phase : {Phase::forward, Phase::input_gradient})
+    EXPECT_EQ(milliseconds(same, phase), milliseconds(same, phase, execution(AttentionKernel::flash)))
+        << "none was measured for an A100";
+}
+
+// cuDNN 9.22 on GB200: a backward in mxfp8 takes 2.080 ms in windows of 128, where one in 16 bits takes
+// 0.465.
+TEST(AttentionCost, ABackwardInFp8DoesNotSkipWhatIsOutsideOfAWindow) {
+  const Measured window{"gb200-nvl72:1", 64, 64, 128, 128, 4096, 128, Precision::mxfp8, 0.210, 2.080};
+  const Execution narrow = execution(AttentionKernel::cudnn, true);
+  EXPECT_NEAR(milliseconds(window, Phase::input_gradient, narrow) / window.backward_ms, 1.0, 0.02);
+  EXPECT_NEAR(milliseconds(window, Phase::forward, narrow) / window.forward_ms, 1.0, 0.25);
+  const double wide_ms = milliseconds(window, Phase::input_gradient);
+  EXPECT_NEAR(wide_ms / 0.465, 1.0, 0.25);
+  Measured whole = window;
+  whole.window = 0;
+  EXPECT_EQ(milliseconds(whole, Phase::input_gradient, narrow),
+            milliseconds(window, Phase::input_gradient, narrow));
+}
+
+TEST(AttentionCost, OnlyWhereProductsRunInFp8AttentionDoes) {
+  Measured m{"gb300-nvl72:1", 128, 128, 64, 8, 8192, 0, Precision::bf16, 0.0, 0.0};
+  const Execution narrow = execution(AttentionKernel::cudnn, true);
+  EXPECT_EQ(milliseconds(m, Phase::forward, narrow), milliseconds(m, Phase::forward));
+  m.precision = Precision::fp8;
+  EXPECT_LT(milliseconds(m, Phase::forward, narrow), 0.8 * milliseconds(m, Phase::forward));
+}
+
+// Queries, keys and values are narrowed forward, the result's gradient on the way back: here 7 bytes each.
+TEST(AttentionCost, NarrowingItsInputsTakesTime) {
+  const Measured m{"gb300-nvl72:1", 192, 128, 128, 128, 4096, 0, Precision::mxfp8, 0.0, 0.0};
+  const ClusterSpec cluster = profiler::load_cluster(m.cluster, std::nullopt);
+  Calibration without = kCalibration;
+  without.fp8_cast_bytes = 0.0;
+  const Execution narrow = execution(AttentionKernel::cudnn, true);
+  const auto casts = make_kernel_cost(cluster, narrow, kCalibration),
+             none = make_kernel_cost(cluster, narrow, without);
+  const auto elements = [&](Phase phase) {
+    return (casts->operator_s(core(m), phase) - none->operator_s(core(m), phase)) *
+           cluster.device.memory_bandwidth_bytes_per_s * kCalibration.bandwidth_share / 7.0;
+  };
+  EXPECT_NEAR(elements(Phase::forward), 2.0 * 4096 * 128 * (192 + 192 + 128), 1e3);
+  EXPECT_NEAR(elements(Phase::input_gradient), 2.0 * 4096 * 128 * 128, 1e3);
+}
+
+}  // namespace
+}  // namespace mpt::planner
