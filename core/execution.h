@@ -89,6 +89,8 @@ struct Execution {
   bool recomputes_expert_activation = false;
   bool recomputes_mlp = false;
   bool recomputes_experts = false;
+  // In 16 bits the weight gradient's product of a biased layer gives the bias' gradient, too.
+  bool fuses_bias_gradients = false;
   // Selective recompute keeps a layer's input and the output of every second product, counted from the first,
   // beside the attention core's, and runs the rest again.
   bool keeps_every_second_product = false;
@@ -205,6 +207,8 @@ struct Execution {
             optional_field());
     v.field("recomputes_experts", &T::recomputes_experts,
             "selective recompute runs routers, exchanges and experts again", optional_field());
+    v.field("fuses_bias_gradients", &T::fuses_bias_gradients,
+            "weight gradients' products in 16 bits give the biases' gradients", optional_field());
     v.field("keeps_every_second_product", &T::keeps_every_second_product,
             "selective recompute keeps every second product's output", optional_field());
     v.field("keeps_gathered_in_pipeline", &T::keeps_gathered_in_pipeline,

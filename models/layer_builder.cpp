@@ -23,6 +23,8 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
                                                            : shape(OperatorKind::linear, sizes.columns);
   s.inner = sizes.inner;
   if (!sizes.fp8 && is_fp8(s.precision)) s.precision = Precision::bf16;
+  // What row-parallel products add is added behind the sum over ranks, and summed up apart.
+  s.biased = sizes.bias && sizes.parallel == Parallel::columns && execution().fuses_bias_gradients;
   input_is_local_ = sizes.parallel != Parallel::rows;
   add({sizes.name, s});
   Operator& op = last();

@@ -41,6 +41,7 @@ struct OperatorShape {
   int64_t copy_width = 0;  // of a token's copy that a grouped product takes in or gives back
   int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
+  bool biased = false;  // the gradient of its bias is a by-product of the weight gradient's product
   // More than its kind does: a weighted bias on a grouped product, a limit on what goes into an activation, a
   // factor on rotary positions (YaRN, arXiv:2309.00071, section 3.4); an RMS norm of single kernels.
   bool extra = false;
@@ -97,6 +98,8 @@ void OperatorShape::describe(V& v) {
   v.field("context", &T::context, "ranks that share an attention core's sequence",
           optional_field(between(1, 1e7)));
   v.field("gated", &T::gated, "gated activation", optional_field());
+  v.field("biased", &T::biased, "the weight gradient's product gives the bias' gradient, too",
+          optional_field());
   v.field("extra", &T::extra, "a weighted bias, a limit of an activation, a factor on rotary positions",
           optional_field());
 }

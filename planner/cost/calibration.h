@@ -17,6 +17,11 @@ struct Calibration {
   // a100_pcie.json: 0.681 of the peak against 0.718 forward; 0.716 for input gradients).
   double input_gradient_rate = 0.94;
   double weight_gradient_rate = 0.986;
+  // A weight gradient's product in 16 bits that gives the bias' gradient, too, against one that does not: on
+  // A100 it made a backward pass of 4,042 ms one of 6,600 ms, of which products of weight gradients were some
+  // 1,720 (CUBLASLT_EPILOGUE_BGRADB; NVIDIA/CUDALibrarySamples, issue 90). On Hopper runs of such models are
+  // met without it.
+  double biased_weight_gradient_rate = 0.4;
   // FLOP of an attention backward against forward: five products for two (arXiv:2205.14135, appendix B), at a
   // lower rate (cuDNN 9.19 on H200, llama3.1 causal at 8,192 tokens: 541 of 644 TFLOP/s).
   double attention_backward_flop = 2.5;
@@ -118,6 +123,8 @@ struct Calibration {
           "products of input gradients against those of forward", 0.9, 1.0);
     field("weight_gradient_rate", &T::weight_gradient_rate,
           "products of weight gradients against those of forward", 0.85, 1.0);
+    field("biased_weight_gradient_rate", &T::biased_weight_gradient_rate,
+          "weight gradients' products that give a bias' gradient, too, beyond Hopper", 0.3, 1.0);
     field("attention_backward_flop", &T::attention_backward_flop,
           "FLOP of an attention's backward against its forward", 2.0, 2.5);
     field("attention_backward_rate", &T::attention_backward_rate,

@@ -232,6 +232,12 @@ class KernelCost final : public CostSource {
     return own ? own : tables_.exact_product_s(pass, m, n, k);
   }
 
+  // Transformer Engine sums biases' gradients apart in fp8 (pytorch/module/grouped_linear.py, backward).
+  double bias_gradient_rate(const OperatorShape& s) const {
+    const bool hopper = device_.fp8_flop_per_s > 0.0 && !device_.mxfp8;
+    return s.biased && !hopper && !is_fp8(product_precision(s)) ? c_.biased_weight_gradient_rate : 1.0;
+  }
+
   // A device without fp8 multiplies in 16 bits.
   Precision product_precision(const OperatorShape& s) const {
     return is_fp8(s.precision) && device_.fp8_flop_per_s <= 0.0 ? Precision::bf16 : s.precision;
@@ -257,6 +263,7 @@ class KernelCost final : public CostSource {
       const auto exact = exact_s("weight_gradient", s.columns, s.inner, s.rows);
       seconds =
           exact ? *exact / rates_.kernels : gemm_s(precision, columns, inner, rows) / c_.weight_gradient_rate;
+      seconds /= bias_gradient_rate(s);
     }
     return c_.kernel_gap_s + seconds;
   }
@@ -273,12 +280,14 @@ class KernelCost final : public CostSource {
       each = gemm_s(Precision::bf16, rows, inner, columns) / c_.input_gradient_rate;
       results = double(s.rows) * inner;
     } else {
-      each = gemm_s(Precision::bf16, columns, inner, rows) / c_.weight_gradient_rate;
+      each =
+          gemm_s(Precision::bf16, columns, inner, rows) / (c_.weight_gradient_rate * bias_gradient_rate(s));
       results = groups * columns * inner;
     }
     double seconds = groups * each;
     if (const auto flop_per_s = tables_.grouped_flop_per_s(rows, std::min(columns, inner))) {
-      const double rate = rates_.kernels * (execution_.fuses_experts ? 1.0 : c_.grouped_rate);
+      const double bias = phase == Phase::weight_gradient ? bias_gradient_rate(s) : 1.0;
+      const double rate = rates_.kernels * bias * (execution_.fuses_experts ? 1.0 : c_.grouped_rate);
       seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate));
     }
     if (fp8) {

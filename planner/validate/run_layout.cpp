@@ -192,6 +192,10 @@ Execution execution_of(const RunRecord& run) {
   if (mentions(run.options, "dropout\":0.0") || !drops) e.dropout = false;
   if (mentions_one(run.options, {"hybridep", "deepep"}) || mentions_one(run.overlap, {"HybridEP", "DeepEP"}))
     e.deduplicates_dispatch = true;
+  // Forks and papers before Transformer Engine have Megatron-LM's own layers, which sum biases' gradients
+  // apart (megatron/core/tensor_parallel/layers.py).
+  if (e.framework == "megatron-core" && !mentions(run.framework, "CI golden values"))
+    e.fuses_bias_gradients = false;
   // Its dispatch pads for them (megatron/core/transformer/moe/token_dispatcher.py, _HybridEPManager).
   if (mentions(run.options, "hybridep") || mentions(run.overlap, "HybridEP")) e.pads_expert_rows = false;
   // With them came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP beside

@@ -169,6 +169,18 @@ TEST(PredictRun, NemoHasTheAttentionOfItsContainer) {
   EXPECT_EQ(execution("h100-sxm-80gb", "067f987df (NeMo container 25.11)").attention, AttentionKernel::cudnn);
 }
 
+// Layers of Transformer Engine or, in forks before it, of Megatron-LM's own.
+TEST(PredictRun, BiasGradientsAreFusedByTransformerEngine) {
+  const auto fuses = [](const char* framework) {
+    Json json = small_pipeline(framework, 2);
+    json["layout"]["precision"] = "bf16";
+    return predicted(json).layout.execution.fuses_bias_gradients;
+  };
+  EXPECT_TRUE(fuses("Megatron-Core (CI golden values)"));
+  EXPECT_TRUE(fuses("Megatron-Bridge / Megatron-Core"));
+  EXPECT_FALSE(fuses("Megatron-LM"));
+}
+
 TEST(PredictRun, RecipesTurnAttentionAndHeadInFp8On) {
   Json json = small_pipeline("Megatron-Bridge / Megatron-Core", 2);
   json["layout"]["precision"] = "mxfp8";
