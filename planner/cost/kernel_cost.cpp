@@ -204,6 +204,7 @@ class KernelCost final : public CostSource {
     return precision == Precision::fp32 ? std::max(1.0, device_.bf16_flop_per_s / device_.fp32_flop_per_s)
                                         : 1.0;
   }
+
   double gemm_s(Precision precision, double m, double n, double k) const {
     const auto narrow = is_fp8(precision) ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
@@ -261,9 +262,8 @@ class KernelCost final : public CostSource {
                       : gemm_s(precision, rows, inner, columns) / c_.input_gradient_rate + cast_s(columns);
     } else {
       const auto exact = exact_s("weight_gradient", s.columns, s.inner, s.rows);
-      seconds =
-          exact ? *exact / rates_.kernels : gemm_s(precision, columns, inner, rows) / c_.weight_gradient_rate;
-      seconds /= bias_gradient_rate(s);
+      const double rate = c_.weight_gradient_rate * bias_gradient_rate(s);
+      seconds = exact ? *exact / rates_.kernels : gemm_s(precision, columns, inner, rows) / rate;
     }
     return c_.kernel_gap_s + seconds;
   }
