@@ -15,4 +15,11 @@ namespace mpt::models {
 Execution load_framework(const std::string& name, const std::string& where);
 std::vector<std::string> framework_names();
 
+/// Tokens go once to a device that holds several of their experts, as HybridEP sends them, whose kernels
+/// leave the room that products in fp8 take.
+inline void send_tokens_once(Execution& execution) {
+  execution.deduplicates_dispatch = true;
+  execution.pads_expert_rows = false;
+}
+
 }  // namespace mpt::models

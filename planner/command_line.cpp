@@ -393,9 +393,8 @@ Execution framework_of(const PlanOptions& o, const Plan* base, bool cpu) {
 Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
   Execution execution = framework_of(o, base, cpu);
   if (o.expert_load > 0.0) execution.expert_load = o.expert_load;
-  if (!o.dispatch.empty()) execution.deduplicates_dispatch = o.dispatch == "once";
-  // HybridEP's kernels leave room for what products take.
-  if (execution.deduplicates_dispatch) execution.pads_expert_rows = false;
+  if (o.dispatch == "once") models::send_tokens_once(execution);
+  if (o.dispatch == "each") execution.deduplicates_dispatch = false;
   if (execution.deduplicates_dispatch && execution.framework == Execution{}.framework) {
     throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
                             "name another framework, or leave it out"});

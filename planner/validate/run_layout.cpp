@@ -13,7 +13,6 @@
 #include "core/recompute_modules.h"
 #include "core/schedule_catalog.h"
 #include "models/framework.h"
-#include "profiler/hardware/catalog.h"
 
 namespace mpt::planner {
 namespace {
@@ -21,68 +20,6 @@ namespace {
 [[noreturn]] void refuse(const std::string& field, const std::string& found, const std::string& allowed) {
   throw UserError(Problem{field, found, allowed, ""});
 }
-
-struct NodeNetwork {
-  double bytes_per_s = 0.0;  // out of one node, at 90 % of the lines' rate, which NCCL reaches; 0: not named
-  int64_t ports = 0;         // 0: one for each GPU
-};
-
-// "4 x 100 Gb/s per node", "1600 Gbps node-node", "RDMA 400 Gb/s per GPU". A sum alone comes out of ports of
-// 200 Gb/s or less.
-NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
-  static const std::regex many(R"((\d{1,3})\s*x\s*(\d{1,4})\s*Gb)"), one(R"((\d{2,5})\s*Gb)");
-  std::smatch found;
-  NodeNetwork network;
-  double gigabit = 0.0;
-  if (std::regex_search(text, found, many)) {
-    network.ports = std::stoll(found[1]);
-    gigabit = double(network.ports) * std::stod(found[2]);
-  } else if (std::regex_search(text, found, one)) {
-    gigabit = std::stod(found[1]);
-    if (mentions(text, "per GPU")) {
-      gigabit *= double(gpus_per_node);
-    } else {
-      network.ports = std::max<int64_t>(1, std::llround(gigabit / 200.0));
-    }
-  }
-  network.bytes_per_s = gigabit * 1e9 / 8.0 * 0.9;
-  return network;
-}
-
-// BigScience's table of 25 February 2022 says that PCI Express and NUMA of its nodes "was improved today",
-// that all are 1 to 5 % faster, and not to compare with the day before (bigscience-workshop/bigscience,
-// train/tr11-176B-ml/chronicles-prequel.md, "GBS Variations").
-constexpr double kRateBeforeNumaFix = 0.95;
-bool is_before_numa_fix(const RunRecord& run) {
-  static const std::regex day(R"(\bdate 02-2[0-4])");
-  return mentions(run.framework, "BigScience") && std::regex_search(run.notes, day);
-}
-
-}  // namespace
-
-ClusterSpec cluster_of(const RunRecord& run, std::vector<std::string>& filled) {
-  const NodeNetwork network = node_network(run.inter_node, run.gpus_per_node);
-  // The catalog has such a device where its rate is known from runs.
-  const std::string gpu = run.gpu + (mentions(run.notes, "Power-limited") ? "-limited" : "");
-  const auto cluster = profiler::cluster_of_device(
-      gpu, {run.gpus, run.gpus_per_node, run.fast_links, network.bytes_per_s, network.ports});
-  if (!cluster)
-    refuse("hardware/gpu", fmt::format("\"{}\"", run.gpu.substr(0, 80)), "a device of the catalog");
-  ClusterSpec c = *cluster;
-  if (!c.device.name.starts_with(run.gpu) || gpu != run.gpu)
-    filled.push_back("hardware.gpu = " + c.device.name);
-  // "kernels/b200-simumax" names a node whose kernels were measured themselves.
-  if (run.profile.rfind('/') != std::string::npos && run.profile.size() < 200)
-    c.device.kernels = run.profile.substr(run.profile.rfind('/') + 1);
-  if (is_before_numa_fix(run)) {
-    c.device.kernel_rate *= kRateBeforeNumaFix;
-    filled.push_back(
-        fmt::format("hardware: {} of its rate, before its PCI Express was mended", kRateBeforeNumaFix));
-  }
-  return c;
-}
-
-namespace {
 
 bool mentions_one(const std::string& text, std::initializer_list<const char*> parts) {
   return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return mentions(text, part); });
@@ -190,14 +127,13 @@ Execution execution_of(const RunRecord& run) {
   // (Aleph-Alpha/scaling, examples/transformer_example/config.yml).
   const bool drops = e.framework == "aleph-alpha-scaling" || run.model.norm != NormKind::rms_norm;
   if (mentions(run.options, "dropout\":0.0") || !drops) e.dropout = false;
-  if (mentions_one(run.options, {"hybridep", "deepep"}) || mentions_one(run.overlap, {"HybridEP", "DeepEP"}))
-    e.deduplicates_dispatch = true;
+  if (mentions(run.options, "deepep") || mentions(run.overlap, "DeepEP")) e.deduplicates_dispatch = true;
   // Forks and papers before Transformer Engine have Megatron-LM's own layers, which sum biases' gradients
   // apart (megatron/core/tensor_parallel/layers.py).
   if (e.framework == "megatron-core" && !mentions(run.framework, "CI golden values"))
     e.fuses_bias_gradients = false;
-  // Its dispatch pads for them (megatron/core/transformer/moe/token_dispatcher.py, _HybridEPManager).
-  if (mentions(run.options, "hybridep") || mentions(run.overlap, "HybridEP")) e.pads_expert_rows = false;
+  // Its dispatch pads for experts, too (megatron/core/transformer/moe/token_dispatcher.py, _HybridEPManager).
+  if (mentions(run.options, "hybridep") || mentions(run.overlap, "HybridEP")) models::send_tokens_once(e);
   // With them came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP beside
   // use_transformer_engine_op_fuser in the same recipes).
   if (mentions(run.options, "full_iteration")) e.graphs = e.fuses_experts = true;
