@@ -75,6 +75,29 @@ TEST(AttentionCost, ChipsOfOneKindShareAMeasurement) {
         << "none was measured for an A100";
 }
 
+TEST(AttentionCost, AWindowIsAsSlowAsTheShortSequencesThatItIsLike) {
+  struct Rates {
+    const char* cluster;
+    int64_t sequence, window, heads;
+    double forward, backward;
+  };
+  Calibration c;
+  c.kernel_gap_s = c.straggler_per_doubling = 0.0;
+  c.sustained = 1.0;
+  for (const Rates& m : {Rates{"dgx-h200:1", 4096, 1024, 64, 336e12, 289e12},
+                         {"dgx-h200:1", 32768, 1024, 64, 358e12, 299e12},
+                         {"gb300-nvl72:1", 4096, 128, 128, 167e12, 191e12},
+                         {"gb200-nvl72:1", 8192, 128, 128, 165e12, 187e12}}) {
+    const OperatorShape s =
+        core({m.cluster, 64, 64, m.heads, m.heads, m.sequence, m.window, Precision::bf16, 0.0, 0.0});
+    const auto source = make_kernel_cost(profiler::load_cluster(m.cluster, std::nullopt), {}, c);
+    const double flop = models::forward_flop(s);
+    EXPECT_NEAR(flop / source->operator_s(s, Phase::forward) / m.forward, 1.0, 1.0 / 3) << m.cluster;
+    EXPECT_NEAR(2.5 * flop / source->operator_s(s, Phase::input_gradient) / m.backward, 1.0, 1.0 / 3)
+        << m.cluster;
+  }
+}
+
 // cuDNN 9.22 on GB200: a backward in mxfp8 takes 2.080 ms in windows of 128, where one in 16 bits takes
 // 0.465.
 TEST(AttentionCost, ABackwardInFp8DoesNotSkipWhatIsOutsideOfAWindow) {

@@ -98,31 +98,6 @@ TEST_F(KernelCostTest, AWeightGradientThatGivesTheBiasGradientTooIsSlower) {
   EXPECT_GT(ratio("gb200-nvl72:1", experts, Phase::weight_gradient), 2.2);
 }
 
-TEST_F(KernelCostTest, AWindowIsAsSlowAsTheShortSequencesThatItIsLike) {
-  struct Measured {
-    const char* cluster;
-    int64_t sequence, window, heads;
-    double forward, backward;
-  };
-  Calibration c;
-  c.kernel_gap_s = c.straggler_per_doubling = 0.0;
-  c.sustained = 1.0;
-  for (const Measured& m : {Measured{"dgx-h200:1", 4096, 1024, 64, 336e12, 289e12},
-                            {"dgx-h200:1", 32768, 1024, 64, 358e12, 299e12},
-                            {"gb300-nvl72:1", 4096, 128, 128, 167e12, 191e12},
-                            {"gb200-nvl72:1", 8192, 128, 128, 165e12, 187e12}}) {
-    OperatorShape s = core(m.sequence, 2);
-    s.heads = s.kv_heads = m.heads;
-    s.head_dim = s.value_head_dim = 64;
-    s.inner = m.window;
-    const auto source = make_kernel_cost(profiler::load_cluster(m.cluster, std::nullopt), {}, c);
-    const double flop = models::forward_flop(s);
-    EXPECT_NEAR(flop / source->operator_s(s, Phase::forward) / m.forward, 1.0, 1.0 / 3) << m.cluster;
-    EXPECT_NEAR(2.5 * flop / source->operator_s(s, Phase::input_gradient) / m.backward, 1.0, 1.0 / 3)
-        << m.cluster;
-  }
-}
-
 TEST_F(KernelCostTest, ABiasOfExpertsThatIsAddedApartMovesItsRowsInFp32) {
   OperatorShape s = product(65536, 2880, 2880);
   s.kind = OperatorKind::expert_linear;
