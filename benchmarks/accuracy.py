@@ -235,7 +235,8 @@ for the host, which launches them one by one, was seen in Megatron-Bridge's runs
 projection apart, and that Paddle's release of 2.5.1 has the first FlashAttention, was read in their sources; so was that Qwen3 has
 norms on its queries and keys, that Megatron-LM pads experts' rows in a copy, and which recipes run attention and head in fp8. How
 much longer a weight gradient takes that gives a bias' gradient, too, was measured by somebody else on an A100; it explains two runs
-of Megatron-LM's CI there (13 % too short without it, 2 % with it) and half of what gpt-oss in 16 bits was off by. The
+of Megatron-LM's CI there (13 % too short without it, 2 % with it: `validate --calibration` with `biased_weight_gradient_rate` 1
+shows the first) and half of what gpt-oss in 16 bits was off by. The
 share of the memory bandwidth that single kernels reach lies between what either file would choose.
 
 The last to come were 397 layouts of Aleph Alpha's sweep (arXiv:2311.05610; Llama 13B, 30B and 65B on A100). Before anything was
