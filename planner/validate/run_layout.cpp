@@ -5,169 +5,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <numeric>
 #include <regex>
 
 #include "core/error.h"
 #include "core/recompute_modules.h"
 #include "core/schedule_catalog.h"
-#include "models/framework.h"
+#include "planner/validate/run_execution.h"
 
 namespace mpt::planner {
 namespace {
 
 [[noreturn]] void refuse(const std::string& field, const std::string& found, const std::string& allowed) {
   throw UserError(Problem{field, found, allowed, ""});
-}
-
-bool mentions_one(const std::string& text, std::initializer_list<const char*> parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return mentions(text, part); });
-}
-
-// Which of the known frameworks the record's words mean.
-std::string framework_of(const RunRecord& run) {
-  const std::string& f = run.framework;
-  const bool classic = run.precision == "fp16" && !mentions(run.options, "flash");
-  if (mentions(f, "MaxText") || mentions(f, "JAX")) return "maxtext";
-  if (mentions(f, "torchtitan") || mentions(f, "FSDP2")) return "torchtitan";
-  // Its examples wrap models of huggingface/transformers (dlrover, atorch/examples/llama2/fsdp_llama2.py), as
-  // those of ColossalAI do (examples/language/llama2/benchmark.py).
-  if (mentions_one(f, {"ATorch", "atorch", "DLRover"}) &&
-      (mentions(f, "FSDP") || mentions(run.sharding, "FSDP")))
-    return "atorch-fsdp";
-  if (mentions_one(f,
-                   {"Hugging", "transformers", "accelerate", "llama-recipes", "LLaMA-Factory", "Colossal"}))
-    return "transformers";
-  if (mentions(f, "FSDP") || mentions(f, "foundry") || mentions(f, "Composer")) return "fsdp";
-  if (mentions(f, "nanotron")) return "nanotron";
-  if (mentions(f, "InternEvo") || mentions(f, "InternLM")) return "internevo";
-  if (mentions(f, "Paddle")) return "paddle";
-  if (mentions(f, "Aleph Alpha")) return "aleph-alpha-scaling";
-  // Its scripts set CUDA_LAUNCH_BLOCKING=1 (bigscience-workshop/bigscience,
-  // train/tr11-176B-ml/chronicles-prequel.md).
-  if (mentions(f, "BigScience")) return "megatron-deepspeed-blocking";
-  if (mentions(f, "Alpa")) return "maxtext";
-  const bool megatron = mentions(f, "Megatron") || mentions(f, "NeoX");
-  const bool eager = mentions_one(f, {"DeepSpeed", "PyTorch", "OLMo", "litgpt", "Lightning"});
-  if (eager && !megatron && run.precision != "fp16") return "fsdp";
-  if (mentions(f, "DeepSpeed") || mentions(f, "NeoX")) return "megatron-deepspeed";
-  if (classic && (mentions(f, "Megatron") || mentions(f, "Aceso"))) return "megatron-lm";
-  return mentions(f, "NeMo") || mentions(f, "Bridge") ? "nemo" : "megatron-core";
-}
-
-// torchtitan compiled the whole model but not the loss until 2025 (pytorch/torchtitan at 9dec370, train.py).
-bool loss_is_eager(const RunRecord& run) {
-  return mentions(run.source, "_202412_") || (run.compiled && !*run.compiled);
-}
-
-// fp32 copies of the logits that an eager loss has: the cast, its logarithmic softmax and the gradient. Over
-// a vocabulary in shares the shifted logits and their exponentials stand beside
-// (torch/distributed/tensor/parallel/loss.py).
-int64_t logit_copies_of_eager_loss(const RunRecord& run) { return run.tensor.value_or(1) > 1 ? 5 : 3; }
-
-Execution execution_of(const RunRecord& run) {
-  Execution e = models::load_framework(framework_of(run), "layout/framework");
-  // DeepSpeed's bf16 optimizer keeps gradients in bf16 and their sum in fp32.
-  if (mentions(run.sharding, "BF16_Optimizer")) e.gradient_bytes = 6;
-  // Its recipes of 2024 took Apex's optimizer (NVIDIA/dgxc-benchmarking, nemotron4-340b-synth.yaml,
-  // distributed_fused_adam), which beside bf16 weights keeps the lower 16 bits of the masters alone
-  // (store_param_remainders in NVIDIA/NeMo, setup_optimization).
-  if (e.framework == "nemo" && run.precision == "bf16" &&
-      (mentions(run.source, "v24.") || mentions(run.notes, "First 24.07")))
-    e.optimizer_bytes = 10;
-  // Sums beside weight gradients came to Megatron-LM in 2022, with sequence parallelism (arXiv:2205.05198;
-  // linear_with_grad_accumulation_and_async_allreduce in its tensor_parallel/layers.py).
-  const bool of_megatron = mentions(run.framework, "Megatron") || e.framework == "internevo";
-  if (mentions(run.source, "2205.05198")) e.sums_beside_weight_gradient = true;
-  if (!of_megatron || mentions(run.source, "2201.11990") || mentions(run.notes, "all communication exposed"))
-    e.sums_beside_weight_gradient = false;
-  // In fp16 its fork of Megatron-LM keeps gradients as they come, unless told to add them up in fp32
-  // (microsoft/SuperScaler, runtime/megatron/arguments.py; Dazz993/Mist gives the command).
-  if (mentions(run.framework, "Aceso")) e.gradient_bytes = 2;
-  if (run.fused_loss) e.loss = *run.fused_loss ? LossKernel::fused : LossKernel::fp32;
-  if (e.framework == "megatron-core" && mentions(run.options, "\"use-distributed-optimizer\"") &&
-      !mentions(run.options, "cross-entropy-loss-fusion"))
-    e.loss = LossKernel::fp32;
-  // Until July 2026 its gradient took the logits' own place (NVIDIA/TransformerEngine before 01bbe3eea,
-  // transformer_engine/pytorch/triton/cross_entropy.py).
-  if (mentions(run.options, "\"cross-entropy-fusion-impl\":\"te\"")) e.loss = LossKernel::fused;
-  // DeepSpeed without Megatron runs models of other libraries: kernels of PyTorch, and for those with RMS
-  // norms, which came after it, flash attention.
-  if (e.framework == "megatron-deepspeed" && !mentions(run.framework, "Megatron") &&
-      !mentions(run.framework, "NeoX") && run.model.norm == NormKind::rms_norm) {
-    e.attention = AttentionKernel::flash2;
-    e.elementwise = ElementwiseKernels::eager;
-    e.rms_norm_bytes = 4;
-    // The peak of their tensors was read: the share's gradients in fp32 come in the step, when activations
-    // are gone (step in deepspeed/runtime/zero/stage_1_and_2.py).
-    e.optimizer_bytes = 12;
-  }
-  // ATorch splits the modules of such a model over tensor ranks one by one (get_llama_tpinfo in dlrover,
-  // atorch/examples/llama2/ds_3d_llama2.py; ColumnParallelLinear in atorch/modules/distributed_modules).
-  if (mentions_one(run.framework, {"ATorch", "atorch"})) e.sums_each_projection = true;
-  // FlashAttention-2 came to it in August 2023 (PaddlePaddle/Paddle, pull requests 55758 and 56015).
-  if (mentions(run.framework, "PaddlePaddle 2.5.1")) e.attention = AttentionKernel::flash1;
-  // cuDNN's attention for Blackwell has its speed since 9.17 (NVIDIA/cudnn-frontend, README of its benchmark
-  // at 0b1577c and b372d39), which NeMo's containers have since 2026.
-  const bool blackwell = mentions_one(run.gpu, {"b200", "b300"});
-  if (e.attention == AttentionKernel::cudnn && blackwell && !mentions(run.source, "container 26"))
-    e.attention = AttentionKernel::flash;
-  // The helper of its recipes turns the first on (NVIDIA-NeMo/Megatron-Bridge, perf_recipes/qwen/common.py).
-  e.fp8_attention = mentions_one(run.options, {"fp8_dot_product_attention\":true", "full_iteration_mxfp8"});
-  e.fp8_head = mentions(run.options, "fp8_output_proj\":true");
-  if (mentions(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
-  if (mentions(run.options, "\"attention_kernel\":\"torch\"")) e.attention = AttentionKernel::plain;
-  if (mentions(run.options, "\"attention_kernel\":\"flash_attentionv1"))
-    e.attention = AttentionKernel::flash1;
-  if (mentions(run.options, "\"rmsnorm_kernel\":true")) e.rms_norm_bytes = 0;
-  // Megatron-LM drops a tenth of the hidden units unless told otherwise (megatron/training/arguments.py).
-  if (e.framework == "megatron-core" && mentions(run.framework, "CI golden values")) e.dropout = true;
-  // Models with RMS norms are trained without; Aleph Alpha's example of one drops a tenth everywhere
-  // (Aleph-Alpha/scaling, examples/transformer_example/config.yml).
-  const bool drops = e.framework == "aleph-alpha-scaling" || run.model.norm != NormKind::rms_norm;
-  if (mentions(run.options, "dropout\":0.0") || !drops) e.dropout = false;
-  if (mentions(run.options, "deepep") || mentions(run.overlap, "DeepEP")) e.deduplicates_dispatch = true;
-  // Forks and papers before Transformer Engine have Megatron-LM's own layers, which sum biases' gradients
-  // apart (megatron/core/tensor_parallel/layers.py).
-  if (e.framework == "megatron-core" && !mentions(run.framework, "CI golden values"))
-    e.fuses_bias_gradients = false;
-  // Its dispatch pads for experts, too (megatron/core/transformer/moe/token_dispatcher.py, _HybridEPManager).
-  if (mentions(run.options, "hybridep") || mentions(run.overlap, "HybridEP")) models::send_tokens_once(e);
-  // With them came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP beside
-  // use_transformer_engine_op_fuser in the same recipes).
-  if (mentions(run.options, "full_iteration")) e.graphs = e.fuses_experts = true;
-  if (e.framework == "torchtitan" && loss_is_eager(run)) {
-    e.loss = LossKernel::fp32;
-    e.logit_copies = logit_copies_of_eager_loss(run);
-  }
-  // Until 2025 it shifted the logits by a position into a copy (huggingface/transformers, loss/loss_utils.py,
-  // and before that every model's own forward).
-  if (e.framework == "transformers" && mentions_one(run.source, {"2022-", "2023-", "2024-"}))
-    e.logit_copies = 4;
-  // Its benchmarks make models in 16 bits, of which PyTorch's Adam keeps two moments as wide
-  // (NVIDIA-NeMo/Automodel, examples/benchmark/configs: torch.optim.Adam, no master weights).
-  if (mentions(run.framework, "AutoModel")) {
-    e.weight_bytes = 2;
-    e.optimizer_bytes = 4;
-  }
-  // On Blackwell it takes cuDNN's attention, which its list of what to keep leaves out (pytorch/torchtitan at
-  // 6fc499f, models/attention.py and models/llama3/infra/parallelize.py).
-  if (e.framework == "torchtitan" && (mentions(run.gpu, "b200") || mentions(run.gpu, "b300")))
-    e.keeps_core_output = false;
-  if (run.vocabulary_is_padded) e.vocabulary_multiple = 1;
-  // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
-  if (mentions(run.framework, "foundry")) e.loss = LossKernel::fused;
-  // Norms, rotary positions and the loss of flash-attention, the gated activation of xFormers
-  // (jzhang38/TinyLlama, lit_gpt/model.py and pretrain/tinyllama.py).
-  if (mentions(run.notes, "Fused kernels of flash-attention")) {
-    e.elementwise = ElementwiseKernels::fused;
-    e.loss = LossKernel::fused;
-  }
-  if (run.compiled.value_or(false)) e.elementwise = ElementwiseKernels::compiled;
-  if (!run.compiled.value_or(true) && e.elementwise == ElementwiseKernels::compiled)
-    e.elementwise = ElementwiseKernels::eager;
-  return e;
 }
 
 std::string schedule_of(const RunRecord& run) {

@@ -3,7 +3,9 @@
 
 // RunRecord: a training run that somebody measured and published, as docs/validation.md describes its form.
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,6 +53,10 @@ struct RunRecord {
 /// Records say much in free text.
 inline bool mentions(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
+}
+
+inline bool mentions_one(const std::string& text, std::initializer_list<const char*> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return mentions(text, part); });
 }
 
 /// Reads one element of the file. Throws UserError that names the field: the record is then skipped.
