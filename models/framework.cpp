@@ -30,4 +30,30 @@ Execution load_framework(const std::string& name, const std::string& where) {
               fmt::format("one of {}", fmt::join(known, ", ")), ""});
 }
 
+namespace {
+
+// Numbers and truth values as JSON has them; all else is a name.
+Json value_of(const std::string& text) {
+  const Json parsed = Json::parse(text, nullptr, false);
+  return parsed.is_number() || parsed.is_boolean() ? parsed : Json(text);
+}
+
+}  // namespace
+
+Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
+                       const std::string& where) {
+  Json fields = to_json(execution);
+  for (const std::string& change : changes) {
+    const size_t equals = change.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UserError(Problem{where, change.substr(0, 80), "name=value, such as fp8_attention=true", ""});
+    const std::string name = change.substr(0, equals);
+    if (name == "framework")
+      throw UserError(Problem{where, change.substr(0, 80), "a field other than the framework's name",
+                              "name the framework with --framework"});
+    fields[name] = value_of(change.substr(equals + 1));
+  }
+  return from_json<Execution>(fields, where);
+}
+
 }  // namespace mpt::models

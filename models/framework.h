@@ -15,6 +15,11 @@ namespace mpt::models {
 Execution load_framework(const std::string& name, const std::string& where);
 std::vector<std::string> framework_names();
 
+/// With other values of its fields, each "name=value" as in the file of a framework. Throws UserError that
+/// names `where` for an unknown field or a value that it cannot have.
+Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
+                       const std::string& where);
+
 /// Tokens go once to a device that holds several of their experts, as HybridEP sends them, whose kernels
 /// leave the room that products in fp8 take.
 inline void send_tokens_once(Execution& execution) {

@@ -242,6 +242,10 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
                  "How tokens go to several experts of one rank or node: each copy, or once, as DeepEP and "
                  "HybridEP send them (default: each)")
       ->check(CLI::IsMember({"each", "once"}));
+  app.add_option("--execution", o.execution,
+                 "What that framework does otherwise than is known of it, by the names in a plan's execution "
+                 "(docs/file_formats.md), such as fp8_attention=true,graphs=true")
+      ->delimiter(',');
   app.add_option("--recompute-modules", o.recompute_modules,
                  "What selective recompute runs again, by Megatron Core's names (default: core_attn)")
       ->delimiter(',')
@@ -392,6 +396,11 @@ Execution framework_of(const PlanOptions& o, const Plan* base, bool cpu) {
 
 Execution execution_of(const PlanOptions& o, const Plan* base, bool cpu) {
   Execution execution = framework_of(o, base, cpu);
+  if (!o.execution.empty() && execution.framework == Execution{}.framework) {
+    throw UserError(Problem{"--execution", o.execution.front().substr(0, 80), "what mpt-run does",
+                            "name another framework, or leave it out"});
+  }
+  execution = models::with_changes(execution, o.execution, "--execution");
   if (o.expert_load > 0.0) execution.expert_load = o.expert_load;
   if (o.dispatch == "once") models::send_tokens_once(execution);
   if (o.dispatch == "each") execution.deduplicates_dispatch = false;

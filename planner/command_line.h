@@ -44,6 +44,7 @@ struct PlanOptions {
   int threads = 0;                             // 0: one per core, at most 8
   double expert_load = 0.0;                    // 0: as the plan or the framework has it
   std::string dispatch;                        // the same: empty
+  std::vector<std::string> execution;          // name=value, of Execution's fields
   std::vector<std::string> recompute_modules;  // the same: none
   double time_limit_s = 120.0;
   bool pareto = false, operators = false, streams = false;

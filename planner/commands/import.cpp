@@ -50,6 +50,7 @@ Plan complete(const ImportOptions& o, Imported in) {
   if (l.layers_per_stage.empty()) l.layers_per_stage = even_stages(plan.model.layers, l.stages());
   l.execution = models::load_framework(is_torchtitan(o) ? "torchtitan" : "megatron-core", "--from");
   if (in.deduplicates_dispatch) models::send_tokens_once(l.execution);
+  l.execution.fp8_head = in.fp8_head;
   if (in.vocabulary_multiple) l.execution.vocabulary_multiple = *in.vocabulary_multiple;
   plan.workload = in.workload;
   if (o.problem.global_batch > 0) plan.workload.global_batch = o.problem.global_batch;

@@ -55,6 +55,9 @@ std::string megatron_stages(const Plan& plan);
 /// Adds what Megatron-LM and what builds on it cannot do: schedules, orders, groups of devices.
 void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings);
 
+/// What else than the layers' products runs in fp8.
+bool attention_in_fp8(const Layout& layout);
+bool head_in_fp8(const Layout& layout);
 /// Data-parallel ranks that share weights or their state out, context ranks not counted: frameworks on
 /// PyTorch fold those in by themselves.
 int64_t sharing_data_ranks(const Layout& layout);

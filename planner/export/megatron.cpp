@@ -273,6 +273,8 @@ MegatronRecompute megatron_recompute(const Plan& plan, std::vector<std::string>&
 
 void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings) {
   const Layout& l = plan.layout;
+  if (head_in_fp8(l) && l.precision != Precision::mxfp8)
+    warnings.emplace_back("the head's product in fp8 needs mxfp8: it would run in 16 bits");
   if (l.pipeline > 1 && l.schedule != "1f1b" && l.schedule != "interleaved") {
     warnings.push_back(fmt::format(
         "schedule {}: Megatron-LM runs 1F1B, interleaved with several chunks; plan with --schedule "
@@ -283,6 +285,12 @@ void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings)
     warnings.emplace_back("overlap of the exchange with experts needs virtual stages in a pipeline");
   if (l.overlap_exchange && l.recompute == Recompute::full)
     warnings.emplace_back("overlap of the exchange with experts does not go with full recompute");
+  if (l.execution.graphs || (plan.model.moe && l.execution.fuses_experts)) {
+    warnings.emplace_back(
+        "a graph of the whole step and experts in one kernel are not written: they take a dozen settings, "
+        "which "
+        "Megatron-Bridge's recipes named full_iteration have");
+  }
   if (plan.cluster.mixed())
     warnings.push_back("groups of different devices: start the ranks in the order of the plan's cluster");
   if (l.ranks() % ranks_per_node(plan) != 0)
@@ -297,6 +305,13 @@ Exported export_megatron(const Plan& plan) {
   add_megatron_warnings(plan, exported.warnings);
   if (plan.layout.execution.framework == Execution{}.framework)
     exported.warnings.push_back("the plan was priced for mpt-run: plan with --framework megatron-core");
+  if (attention_in_fp8(plan.layout)) {
+    exported.warnings.push_back(
+        "attention in fp8 has no flag: set fp8_dot_product_attention of its TransformerConfig, or export to "
+        "megatron-bridge");
+  }
+  if (head_in_fp8(plan.layout) && plan.layout.precision == Precision::mxfp8)
+    exported.warnings.push_back("the head's product in fp8: add --fp8-output-proj from core_v0.18.0 on");
   exported.files = {{"megatron_args.txt", arguments.text()}, {"run_megatron.sh", launch_script(plan), true}};
   return exported;
 }

@@ -62,6 +62,33 @@ void add_model(const Plan& plan, Assignments& a, std::vector<std::string>& warni
   a.set("dataset.seq_length", plan.workload.sequence);
 }
 
+// A recipe's name alone has no fields to set.
+std::string precision_recipe(const Layout& l, const char* name) {
+  return attention_in_fp8(l) ? fmt::format("get_mixed_precision_config({})", quoted(name)) : quoted(name);
+}
+
+void add_precision(const Layout& l, Assignments& a, std::vector<std::string>& warnings) {
+  if (head_in_fp8(l) && l.precision == Precision::mxfp8) a.set("model.fp8_output_proj", true);
+  switch (l.precision) {
+    case Precision::bf16:
+      a.set("mixed_precision", quoted("bf16_mixed"));
+      break;
+    case Precision::fp16:
+      a.set("mixed_precision", quoted("fp16_mixed"));
+      break;
+    case Precision::fp8:
+      a.set("mixed_precision", precision_recipe(l, "bf16_with_fp8_current_scaling_mixed"));
+      break;
+    case Precision::mxfp8:
+      a.set("mixed_precision", precision_recipe(l, "bf16_with_mxfp8_mixed"));
+      break;
+    case Precision::fp32:
+      a.set("mixed_precision", "None");
+      warnings.push_back("fp32: check that the recipe's own dtypes agree");
+  }
+  if (attention_in_fp8(l)) a.set("mixed_precision.fp8_dot_product_attention", true);
+}
+
 void add_training(const Plan& plan, Assignments& a, std::vector<std::string>& warnings) {
   const Layout& l = plan.layout;
   a.set("train.micro_batch_size", l.micro_batch);
@@ -81,19 +108,7 @@ void add_training(const Plan& plan, Assignments& a, std::vector<std::string>& wa
   a.set("model.tp_comm_overlap", l.overlap_tensor);
   a.set("model.overlap_p2p_comm", l.overlap_transfer && l.chunks > 1);
   a.set("dist.use_tp_pp_dp_mapping", l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1);
-  switch (l.precision) {
-    case Precision::bf16:
-      return a.set("mixed_precision", quoted("bf16_mixed"));
-    case Precision::fp16:
-      return a.set("mixed_precision", quoted("fp16_mixed"));
-    case Precision::fp8:
-      return a.set("mixed_precision", quoted("bf16_with_fp8_current_scaling_mixed"));
-    case Precision::mxfp8:
-      return a.set("mixed_precision", quoted("bf16_with_mxfp8_mixed"));
-    case Precision::fp32:
-      a.set("mixed_precision", "None");
-      warnings.push_back("fp32: check that the recipe's own dtypes agree");
-  }
+  add_precision(l, a, warnings);
 }
 
 }  // namespace
@@ -104,6 +119,10 @@ Exported export_megatron_bridge(const Plan& plan) {
   add_model(plan, a, exported.warnings);
   add_training(plan, a, exported.warnings);
   add_megatron_warnings(plan, exported.warnings);
+  const char* imports =
+      attention_in_fp8(plan.layout)
+          ? "\nfrom megatron.bridge.training.mixed_precision import get_mixed_precision_config\n"
+          : "";
   exported.files.push_back({"mpt_layout.py", fmt::format(R"text("""{}.
 
 Megatron-Bridge v0.6.0: take the recipe of your model, then the plan's layout:
@@ -115,13 +134,13 @@ Megatron-Bridge v0.6.0: take the recipe of your model, then the plan's layout:
 
     pretrain(apply(llama3_70b_pretrain_config()), forward_step)
 """
-
+{}
 
 def apply(config):
     """Changes a ConfigContainer to the plan's layout, and returns it."""
 {}    return config
 )text",
-                                                         export_title(plan), a.text())});
+                                                         export_title(plan), imports, a.text())});
   return exported;
 }
 

@@ -109,6 +109,10 @@ void add_training(const Plan& plan, TomlWriter& toml, std::vector<std::string>& 
     warnings.push_back(fmt::format("for {} add \"quantize.linear.{}\" to model.converters",
                                    enum_name(l.precision),
                                    l.precision == Precision::mxfp8 ? "mx" : "float8"));
+  if (attention_in_fp8(l))
+    warnings.emplace_back("attention in fp8: torchtitan's runs in 16 bits, the plan's time is shorter");
+  if (head_in_fp8(l))
+    warnings.emplace_back("the head's product in fp8: take \"output\" out of the converter's filter_fqns");
 }
 
 void add_data_parallel(const Layout& l, TomlWriter& toml, std::vector<std::string>& warnings) {

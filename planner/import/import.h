@@ -20,8 +20,8 @@ struct Imported {
   std::optional<ModelSpec> model;  // none where the file only names one that is not known
   Layout layout;                   // data-parallel degree 0: what the ranks leave
   int64_t shard_groups = 1;  // replicas are cut into as many groups, each of which shares out the states
-  bool deduplicates_dispatch = false;          // Execution's
-  std::optional<int64_t> vocabulary_multiple;  // Execution's, where the file decides on it
+  bool deduplicates_dispatch = false, fp8_head = false;  // Execution's
+  std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
   Workload workload;
   std::vector<std::string> notes;  // what was not understood, or has no counterpart
 };

@@ -321,6 +321,7 @@ Imported import_megatron(const std::filesystem::path& file) {
   in.vocabulary_multiple = f.has("vocab-size") || !f.has("padded-vocab-size")
                                ? f.between("make-vocab-size-divisible-by", 1, 1 << 20, 128)
                                : 1;
+  in.fp8_head = f.has("fp8-output-proj");
   in.deduplicates_dispatch = f.text("moe-token-dispatcher-type", "allgather") == "flex";
   if (f.has("use-tp-pp-dp-mapping")) l.order = RankOrder::data_outermost;
   l.recompute = recompute_of(f);

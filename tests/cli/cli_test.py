@@ -309,6 +309,13 @@ def plan_commands(folder, base, profile):
             FAILURES.append(f"{path}: overlap_exchange is {overlap}")
     expect("plan, copies that mpt-run does not merge", run("mpt-plan", *eight, "--framework", "mpt", "--dispatch", "once"), 2,
            "--dispatch", "--framework mpt")
+    for change, *words in (("fp8_atention=true", "/fp8_atention", 'did you mean "fp8_attention"?'), ("graphs", "graphs", "name=value"),
+                           ("graphs=perhaps", "/graphs"), ("launch_us=-1", "/launch_us"), ("attention=flesh2", "/attention", '"flash2"'),
+                           ("framework=nemo", "--framework")):
+        expect(f"plan, a framework that does {change}", run("mpt-plan", *eight, "--framework", "nemo", "--execution", change), 2,
+               "--execution", *words)
+    expect("plan, another execution by mpt-run", run("mpt-plan", *eight, "--framework", "mpt", "--execution", "graphs=true"), 2,
+           "--execution", "what mpt-run does")
     expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "none divides")
     expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2), 0,
            "tp2", "cp2", "zero1", "zb-")

@@ -42,6 +42,9 @@ PLANS = {
                  "all_to_all", "--precision", "fp8"], ["heads for tokens", "quantize.linear.float8"]),
     "blocks": (["--model", "llama3-8b", "--cluster", "dgx-b200:1", "--global-batch", 32, "--tp", 1, "--pp", 1, "--precision", "mxfp8",
                 "--framework", "megatron-core"], ["quantize.linear.mx"]),
+    "fp8": (["--model", "llama3-8b", "--cluster", "dgx-b200:1", "--global-batch", 32, "--tp", 1, "--pp", 1, "--precision", "mxfp8",
+             "--framework", "nemo", "--execution", "fp8_attention=true,fp8_head=true,graphs=true"],
+            ["a graph of the whole step", "set fp8_dot_product_attention", "add --fp8-output-proj", "attention in fp8: torchtitan"]),
     "limited": (["--model", "gpt-oss-20b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--ep", 8, "--tp", 1, "--pp", 1, "--recompute",
                  "none", "--zero", 1], ["rotary scaling other than Llama 3's has no flag"]),
     "modules": (["--model", "deepseek-v2", "--cluster", "dgx-h100:16", "--global-batch", 128, "--seq", 4096, "--ep", 8, "--pp", 4, "--tp", 1,
@@ -93,7 +96,8 @@ def check_bridge(name, folder):
     fields = {"model": accepted("megatron-bridge-model") | {"seq_length"}, "ddp": accepted("megatron-bridge-ddp"),
               "optimizer": accepted("megatron-bridge-optimizer"), "train": accepted("megatron-bridge-train"),
               "checkpoint": accepted("megatron-bridge") | accepted("megatron-bridge-train"),
-              "dist": accepted("megatron-bridge") | accepted("megatron-bridge-train"), "dataset": {"seq_length"}}
+              "dist": accepted("megatron-bridge") | accepted("megatron-bridge-train"), "dataset": {"seq_length"},
+              "mixed_precision": {"fp8_dot_product_attention"}}
     text = read(folder, "mpt_layout.py")
     ast.parse(text)
     for path in re.findall(r"^    config\.([a-z_0-9.]+) = ", text, re.M):

@@ -20,6 +20,19 @@ TEST(Framework, EveryOneLoadsUnderItsName) {
   EXPECT_THROW(load_framework("megatron-cor", "--framework"), UserError);
 }
 
+TEST(Framework, TakesOtherValuesOfItsFields) {
+  const Execution nemo = load_framework("nemo", "test");
+  EXPECT_EQ(with_changes(nemo, {}, "test"), nemo);
+  Execution changed = nemo;
+  changed.fp8_attention = true;
+  changed.launch_us = 2.5;
+  changed.attention = AttentionKernel::flash2;
+  EXPECT_EQ(with_changes(nemo, {"fp8_attention=true", "launch_us=2.5", "attention=flash2"}, "test"), changed);
+  for (const char* wrong :
+       {"graphs", "=true", "graphs=", "graphs=1", "launch_us=[1]", "no_such=1", "framework=mpt"})
+    EXPECT_THROW(with_changes(nemo, {wrong}, "test"), UserError) << wrong;
+}
+
 Layout two_stages(const Execution& execution) {
   Layout layout;
   layout.pipeline = 2;
