@@ -81,6 +81,27 @@ TEST(KernelTables, LargerProductsNeverTakeLessAndRatesStayBelowThePeak) {
   }
 }
 
+// The source has GB300's products under B300's name (scripts/build_kernel_tables).
+TEST(KernelTables, ProductsOfB300AreToGb300sAsB200sAreToGb200s) {
+  const auto slower = [](const char* board, const char* superchip, bool fp8) {
+    double logarithms = 0.0, products = 0.0;
+    for (double m = 1024; m <= 32768; m *= 2) {
+      for (const double n : {2048.0, 4096.0, 7168.0, 12288.0}) {
+        for (const double k : {2048.0, 4096.0, 7168.0, 12288.0}) {
+          logarithms += std::log(*kernel_tables(board)->gemm_s(fp8, m, n, k) /
+                                 *kernel_tables(superchip)->gemm_s(fp8, m, n, k));
+          products += 1.0;
+        }
+      }
+    }
+    return std::exp(logarithms / products);
+  };
+  for (const bool fp8 : {false, true}) {
+    EXPECT_NEAR(slower("b300-sxm", "gb300", fp8), slower("b200-sxm-180gb", "gb200", fp8), 0.01) << fp8;
+    EXPECT_GT(slower("b300-sxm", "gb300", fp8), 1.05) << fp8;
+  }
+}
+
 TEST(KernelTables, SaneFarOutside) {
   for (const std::string& name : kernel_table_names()) {
     const KernelTables& t = *kernel_tables(name);
