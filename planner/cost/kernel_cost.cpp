@@ -215,8 +215,8 @@ class KernelCost final : public CostSource {
     if (narrow) seconds = std::min(*narrow, seconds);
     if (precision == Precision::mxfp8) seconds /= c_.mxfp8_rate;
     const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
-    const double line = execution_.early_products ? c_.early_line_unaligned_rate : c_.line_unaligned_rate;
-    const double alignment = both(64) ? 1.0 : both(8) ? line : c_.unaligned_rate;
+    const double line = execution_.early_products && !both(64) ? c_.early_line_unaligned_rate : 1.0;
+    const double alignment = both(8) ? line : c_.unaligned_rate;
     return seconds / (rates_.kernels * alignment);
   }
 

@@ -80,6 +80,18 @@ std::vector<int64_t> stages_by_cost(const ModelSpec& m, int64_t stages) {
   return counts.back() > 0 ? counts : even_stages(m.layers, stages);
 }
 
+// Embedding, final norm and head are items as layers are, and the first stages take one more of what is left
+// over (Aleph-Alpha/scaling, pipe_partition_uniform in core/nn/parallel_module/pipeline_partitioning.py and
+// get_transformer_layer_specs in transformer/model/model.py).
+std::vector<int64_t> stages_by_items(int64_t layers, int64_t stages) {
+  std::vector<int64_t> counts;
+  for (int64_t s = 0; s < stages; ++s)
+    counts.push_back((layers + 3) / stages + (s < (layers + 3) % stages ? 1 : 0));
+  counts.front() -= 1;
+  counts.back() -= 2;
+  return counts.front() > 0 && counts.back() > 0 ? counts : even_stages(layers, stages);
+}
+
 // Embedding and head stand in for a layer each where the source says so, and where the layers alone do not
 // divide: Megatron-LM then takes no other split without being told its stages one by one
 // (account_for_embedding_in_pipeline_split in megatron/core/transformer/transformer_config.py), and
@@ -110,6 +122,7 @@ std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
   }
   if (int64_t(run.layers_per_stage.size()) == stages) return run.layers_per_stage;
   if (l.execution.framework == "nanotron") return stages_by_cost(run.model, stages);
+  if (l.execution.framework == "aleph-alpha-scaling") return stages_by_items(layers, stages);
   if (ends_count_as_layers(run, l.execution.framework, stages)) {
     std::vector<int64_t> counts(size_t(stages), (layers + 2) / stages);
     --counts.front();

@@ -144,6 +144,19 @@ def check_trace_sums(scratch):
     check(printed.count("2,048 tokens more take 6.00 ms") == 6, printed)
 
 
+def check_fixed_step_time(scratch):
+    """Micro-batches of 2 s and 8 s beside them on 8 and on 32 GPUs; a stage's fp32 gradients are 4 GB."""
+    path = os.path.join(scratch, "pairs.json")
+    model = {"name": "wide", "layers": 4, "hidden": 1000, "heads": 10, "head_dim": 100, "ffn_hidden": 164000, "vocab": 8000, "seq_len": 512}
+    runs = [{"family": "a", "model": model, "hardware": {"gpus": gpus}, "measured": {"iter_time_s": 2.0 * (32 * 8 / gpus + 1) + 8.0},
+             "layout": {"tp": 4, "pp": 2, "dp": gpus // 8, "micro_batch": 1, "global_batch": 32}} for gpus in (8, 32)]
+    with open(path, "w") as file:
+        json.dump(runs + [{**runs[0], "family": "b"}, {**runs[0], "measured": {"out_of_memory": True}}], file)
+    printed = run("python3", os.path.join(SOURCES, "benchmarks/fixed_step_time.py"), path, "a")
+    check("fixed  8.00 s,   8.0 GB from a node,   1.0 GB/s" in printed, printed)
+    check("1 pairs on 4 times the GPUs: median 1.0 GB/s" in printed, printed)
+
+
 def check_accuracy(folder):
     """The page is what the programs predict today."""
     run("./scripts/bench", "accuracy", folder=folder, environment={"MPT_BIN": BIN})
@@ -178,6 +191,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_framework_keys(scratch)
     check_kernel_tables(scratch)
     check_trace_sums(scratch)
+    check_fixed_step_time(scratch)
     copy = os.path.join(scratch, "sources")
     for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
