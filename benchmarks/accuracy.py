@@ -243,9 +243,14 @@ The last to come were 397 layouts of Aleph Alpha's sweep (arXiv:2311.05610; Llam
 changed for them they were off by 17.9 % on average, 16.3 % too short. They showed that RMS norms of single kernels move five times
 what was priced, that widths that are no multiple of 64 cost less with today's products than with those of 2022, and that logits
 may be gathered; and a framework's file says what is theirs. The first of the three makes other sources' runs better, too
-(DLRover's and FlagPerf's), and PaddleNLP's worse. The layouts of the same sweep that ran out of memory then showed what its
+(DLRover's and FlagPerf's), and PaddleNLP's worse. Of the second nothing is left today: once the network and the stages below were
+right, such widths showed no cost at all. The layouts of the same sweep that ran out of memory then showed what its
 framework keeps, by which of its neighbours ran: read in its source, all but three numbers (`docs/cost_model.md`), among them dropout,
 attention in PyTorch's single kernels and sums of whole gradients in fp32, which made its times better, too (from 11.5 %).
+Two things took them from there: that its stages hold equal numbers of items, embedding, norm and head among them, was read in its
+source; that its nodes have 400 Gb/s was computed from its own sheets, without a cost model (`docs/validation.md`), so its errors
+are those of a machine half known from its runs. So is the network of Megatron-Bridge's B300, 400 Gb/s per GPU where the data
+sheet has 800.
 
 {other_runs(other, reasons)}
 

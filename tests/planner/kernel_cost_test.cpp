@@ -269,10 +269,15 @@ TEST_F(KernelCostTest, Fp32IsAsMuchSlowerAsItsPeakIsLower) {
 }
 
 TEST_F(KernelCostTest, LengthsThatTensorCoresDislikeCostMore) {
-  const auto source = cost();
-  const double fine = source->operator_s(product(4096, 4096, 4096), Phase::forward);
-  EXPECT_GT(source->operator_s(product(4096, 4104, 4096), Phase::forward), 1.1 * fine) << "no multiple of 64";
-  EXPECT_GT(source->operator_s(product(4096, 4097, 4096), Phase::forward), 2.5 * fine) << "no multiple of 8";
+  for (const bool is_early : {false, true}) {
+    Execution e;
+    e.early_products = is_early;
+    const auto source = cost(e);
+    const double fine = source->operator_s(product(4096, 4096, 4096), Phase::forward);
+    EXPECT_EQ(source->operator_s(product(4096, 4104, 4096), Phase::forward) > 1.1 * fine, is_early);
+    EXPECT_GT(source->operator_s(product(4096, 4097, 4096), Phase::forward), 2.5 * fine)
+        << "no multiple of 8";
+  }
 }
 
 TEST_F(KernelCostTest, AttentionKernelsFollowTheirGenerations) {

@@ -31,6 +31,43 @@ TEST(PredictRun, NanotronSplitsByWeightsAndReportsItsFirstRank) {
   EXPECT_EQ(p.peak_gib, double(p.memory.front().peak_bytes) / double(int64_t{1} << 30));
 }
 
+// 48 layers, embedding, norm and head: 51 items over four stages.
+TEST(PredictRun, AlephAlphasStagesHoldAsManyItems) {
+  Json json = small_pipeline("Aleph Alpha Scaling", 4);
+  json["layout"]["precision"] = "bf16";
+  EXPECT_EQ(predicted(json).layout.layers_per_stage, (std::vector<int64_t>{12, 13, 13, 10}));
+  json["hardware"]["gpus"] = json["layout"]["pp"] = 48;
+  EXPECT_EQ(predicted(json).layout.layers_per_stage, std::vector<int64_t>(48, 1))
+      << "no stage is without layers";
+}
+
+// What its tables have of gpt-oss on B200 and B300 tells the rate of the second one's network.
+TEST(PredictRun, BridgesB300HaveTheNetworkThatItsTablesShow) {
+  Json json = record();
+  json["framework"] = "Megatron-Bridge / Megatron-Core";
+  json["hardware"]["gpu"] = "b300-sxm";
+  json["hardware"]["gpus"] = 64;
+  json["layout"]["dp"] = 8;
+  json["layout"]["global_batch"] = 32;
+  json["layout"]["precision"] = "bf16";
+  const std::string network = "hardware.inter_node = 400 Gb/s per GPU";
+  const auto names_it = [&](const RunPrediction& p) {
+    return std::count(p.filled.begin(), p.filled.end(), network) == 1;
+  };
+  const RunPrediction filled = predicted(json);
+  EXPECT_TRUE(names_it(filled));
+  json["hardware"]["inter_node"] = "400 Gb/s per GPU";
+  const RunPrediction named = predicted(json);
+  EXPECT_FALSE(names_it(named));
+  EXPECT_EQ(named.step_s, filled.step_s);
+  json["hardware"]["inter_node"] = "800 Gb/s per GPU";
+  EXPECT_LT(predicted(json).step_s, named.step_s);
+  json["hardware"].erase("inter_node");
+  json["hardware"]["gpus"] = 8;
+  json["layout"]["dp"] = 1;
+  EXPECT_FALSE(names_it(predicted(json))) << "one node has no network";
+}
+
 Json torchtitan_pipeline() {
   Json json = small_pipeline("torchtitan (PyTorch FSDP2)", 4);
   json["hardware"]["gpus"] = 8;
