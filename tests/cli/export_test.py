@@ -263,6 +263,10 @@ def main():
             code, output = run("import", script, "--cluster", "dgx-h100:1", "--json")
             held = json.loads(output[output.index("{"):])["layout"]["execution"] if code == 0 else {}
             check(f"import of {words}", held.get("vocabulary_multiple", 1) == multiple, output)
+        open(script, "w").write(small + "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-output-proj")
+        code, output = run("import", script, "--cluster", "dgx-b200:1", "--execution", "fp8_attention=true", "--json")
+        held = json.loads(output[output.index("{"):])["layout"]["execution"] if code == 0 else {}
+        check("import of a head in fp8, and --execution", held.get("fp8_head") and held.get("fp8_attention"), output)
     print(f"{len(FAILED)} failed" if FAILED else "all exports as they should be")
     return 1 if FAILED else 0
 
