@@ -287,9 +287,8 @@ void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings)
     warnings.emplace_back("overlap of the exchange with experts does not go with full recompute");
   if (l.execution.graphs || (plan.model.moe && l.execution.fuses_experts)) {
     warnings.emplace_back(
-        "a graph of the whole step and experts in one kernel are not written: Megatron-Bridge's recipes "
-        "named "
-        "full_iteration have the dozen settings that they take");
+        "a graph of the whole step and experts in one kernel are not written: Megatron-Bridge's "
+        "recipes named full_iteration have the dozen settings that they take");
   }
   if (plan.cluster.mixed())
     warnings.push_back("groups of different devices: start the ranks in the order of the plan's cluster");
