@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/recompute_modules.h"
 #include "planner/validate/predict_run.h"
