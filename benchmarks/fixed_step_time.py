@@ -3,7 +3,7 @@
 
 Usage: fixed_step_time.py RUNS.json FAMILY   (reports/validation/other_runs.json alephalpha)
 
-Twice the replicas share one batch, so a step of m micro-batches over p stages takes (m + p - 1) x + fixed, with the same x
+More replicas share one batch, so a step of m micro-batches over p stages takes (m + p - 1) x + fixed, with the same x
 and the same gradients to sum. Against the bytes that leave a node for a ring's sum of its fp32 gradients, the fixed part
 says what its network carries at most: the optimizer's step and the gathering of weights are in it, too.
 docs/validation.md rests on what this prints.
