@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+import choice
+
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 RUNS = os.path.join(ROOT, "reports", "validation", "published_runs.json")
 OTHER = os.path.join(ROOT, "reports", "validation", "other_runs.json")
@@ -228,6 +230,12 @@ of each other: runs that a source measured more than once differ by {percent(s['
 | --- | --- | --- | --- | --- | --- |
 {order}
 | mean | | {mean_order('kendall_tau')} | {mean_order('kendall_tau_per_token')} | {mean_order('kendall_tau_apart')} | {mean_order('kendall_tau_reachable')} |
+
+## Choice
+
+{choice.table(records | others, report["runs"] + other["runs"], failures, failed["runs"])}
+
+Sets of Megatron-Bridge mix releases, some of them at half the speed of the next.
 
 ## With one source left out
 

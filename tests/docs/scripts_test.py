@@ -157,6 +157,23 @@ def check_fixed_step_time(scratch):
     check("1 pairs on 4 times the GPUs: median 1.0 GB/s" in printed, printed)
 
 
+def check_choice():
+    """Layouts of 10, 11 and 14 s of which the second is predicted fastest, and one run twice; one more ran out of memory."""
+    sys.path.insert(0, os.path.join(SOURCES, "benchmarks"))
+    import choice
+    common = {"family": "a", "model": {"layers": 2}, "hardware": {"gpu": "x", "gpus": 8}}
+    times = {"p": (1, 10.0, 9.0), "q": (2, 11.0, 8.0), "r": (4, 13.0, 12.0), "s": (4, 15.0, 12.0)}
+    records = {i: {**common, "layout": {"tp": tp, "global_batch": 8, "precision": "bf16"}} for i, (tp, _, _) in times.items()}
+    ran = [{"id": i, "skipped": None, "measured_iter_time_s": measured, "predicted_iter_time_s": predicted}
+           for i, (_, measured, predicted) in times.items()]
+    failures = {"t": records["p"]}
+    for seconds, fits, cost in ((7.0, True, "1 of 1"), (7.0, False, "0 of 1"), (8.5, True, "0 of 1")):
+        failed = [{"id": "t", "skipped": None, "predicted_iter_time_s": seconds, "fits": fits}]
+        printed = choice.table(records, ran, failures, failed)
+        check(f"| a | 1 | 0 | 10.0 % | 10.0 % | 10.0 % | {cost} |" in printed, printed)
+    check(not choice.sets_of(records, ran[:2], failures, []), "two layouts are a set")
+
+
 def check_accuracy(folder):
     """The page is what the programs predict today."""
     run("./scripts/bench", "accuracy", folder=folder, environment={"MPT_BIN": BIN})
@@ -192,6 +209,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_kernel_tables(scratch)
     check_trace_sums(scratch)
     check_fixed_step_time(scratch)
+    check_choice()
     copy = os.path.join(scratch, "sources")
     for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
