@@ -70,6 +70,7 @@ std::vector<LinkLevel> least_levels(const std::vector<DeviceGroup>& groups, cons
     least.bandwidth_bytes_per_s = std::min(least.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s);
     least.oversubscription = std::max(least.oversubscription, other.oversubscription);
     least.rails = 0;
+    least.mesh = std::max(least.mesh, other.mesh);
   };
   group.group_size = common_block(groups);
   node.group_size = group.group_size;

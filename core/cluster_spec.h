@@ -67,7 +67,16 @@ struct LinkLevel {
   // ports of that bandwidth, 0: one for each device; by `oversubscription` fewer lines go on from there.
   int64_t rails = 0;
   double oversubscription = 1.0;
+  // Devices of which each pair has links of its own, as many as `bandwidth_bytes_per_s` is the sum of; 0: a
+  // switch.
+  int64_t mesh = 0;
 
+  /// What each of `ranks` devices can send to the others of them at once; of one alone, to devices beyond
+  /// them.
+  double bandwidth_among_bytes_per_s(int64_t ranks) const {
+    const double share = ranks > 1 && ranks < mesh ? double(ranks - 1) / double(mesh - 1) : 1.0;
+    return share * bandwidth_bytes_per_s;
+  }
   /// Bytes per second that `block` devices of the level inside can send out together.
   double uplink_bytes_per_s(int64_t block) const {
     const int64_t ports = rails > 0 ? std::min(rails, block) : block;
@@ -90,6 +99,8 @@ struct LinkLevel {
             optional_field(between(0, 10'000'000)));
     v.field("oversubscription", &T::oversubscription, "how many times the ports exceed the lines behind them",
             optional_field(between(1, 1000)));
+    v.field("mesh", &T::mesh, "devices of which each pair has links of its own; 0: all send through a switch",
+            optional_field(between(0, 10'000'000)));
   }
 };
 

@@ -46,6 +46,14 @@ double AttentionCost::seconds(const OperatorShape& shape, Phase phase) const {
   return flash_s(s, forward) + casts_s(s, forward);
 }
 
+// TransformerEngine takes cuDNN's on Hopper and later ones, FlashAttention before (its
+// pytorch/attention/dot_product_attention/utils.py, "FusedAttention preference"; in 1.3 already).
+AttentionKernel AttentionCost::kernel() const {
+  const bool before_hopper = !tables_.gemm.contains("fp8");
+  return execution_.attention == AttentionKernel::cudnn && before_hopper ? AttentionKernel::flash2
+                                                                         : execution_.attention;
+}
+
 bool AttentionCost::is_narrow(const OperatorShape& s) const {
   return execution_.fp8_attention && is_fp8(s.precision) && device_.fp8_flop_per_s > 0.0;
 }
@@ -63,8 +71,7 @@ double AttentionCost::casts_s(const OperatorShape& s, bool forward) const {
 std::optional<double> AttentionCost::as_measured_s(const OperatorShape& s, bool forward, double flop) const {
   if (is_windowed(s)) return std::nullopt;
   const bool plain_shape = s.context == 1 && s.value_head_dim == s.head_dim;
-  const bool any_kernel =
-      execution_.attention == AttentionKernel::flash || execution_.attention == AttentionKernel::cudnn;
+  const bool any_kernel = kernel() == AttentionKernel::flash || kernel() == AttentionKernel::cudnn;
   if (own_ != nullptr && plain_shape && any_kernel && !is_narrow(s)) {
     const auto own_s =
         own_->exact_attention_s(pass_name(forward), s.sequence, s.heads, s.kv_heads, s.head_dim);
@@ -78,7 +85,7 @@ std::optional<double> AttentionCost::as_measured_s(const OperatorShape& s, bool 
 
 // Of the tables' forward rate for as many heads.
 double AttentionCost::share_of_forward(const OperatorShape& s, bool forward, double sequence) const {
-  if (execution_.attention == AttentionKernel::cudnn) {
+  if (kernel() == AttentionKernel::cudnn) {
     const auto share = [&](const std::string& precision) {
       return tables_.training_attention_share(pass_name(forward), precision, double(s.head_dim), sequence);
     };
@@ -107,7 +114,7 @@ double AttentionCost::flash_s(const OperatorShape& s, bool forward) const {
   const auto measured = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads);
   double flop_per_s = (measured ? *measured * rates_.kernels : 0.5 * rates_.products_flop_per_s) *
                       share_of_forward(s, forward, sequence);
-  if (execution_.attention == AttentionKernel::flash1 || execution_.attention == AttentionKernel::flash2)
+  if (kernel() == AttentionKernel::flash1 || kernel() == AttentionKernel::flash2)
     flop_per_s = std::min(flop_per_s, most_flop_per_s(forward, sequence));
   return c_.kernel_gap_s + flop / flop_per_s;
 }

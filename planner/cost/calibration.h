@@ -98,7 +98,7 @@ struct Calibration {
   // Collectives inside a node against the tables: other kernels share links and multiprocessors.
   double collective_rate = 0.84;
   // And between nodes against the catalog's rate per port.
-  double network_rate = 0.65;
+  double network_rate = 0.85;
   // What a collective inside a node costs the product that it is cut into pieces to run beside, as a share of
   // its own time: copies between neighbours take few multiprocessors (a whole NCCL collective:
   // kOverlapShare).

@@ -98,7 +98,8 @@ int64_t members_of_block(const GroupPlace& group, int64_t block) {
 double group_bandwidth_bytes_per_s(const ClusterSpec& cluster, const GroupPlace& group) {
   const size_t outermost = level_of_blocks(cluster, group.extent);
   const LinkLevel& innermost = cluster.levels.front();
-  double bandwidth = innermost.bandwidth_bytes_per_s / innermost.oversubscription;
+  double bandwidth = innermost.bandwidth_among_bytes_per_s(members_of_block(group, innermost.group_size)) /
+                     innermost.oversubscription;
   for (size_t l = 1; l <= outermost; ++l) {
     // All groups along the axis talk at once, each with its members' share of what leaves the block.
     const int64_t block = cluster.levels[l - 1].group_size;
@@ -116,7 +117,7 @@ double exchange_s(int64_t bytes, const CopyRoute& route, const GroupPlace& group
   const auto n = double(group.ranks);
   const LinkLevel& innermost = cluster.levels.front();
   double longest = double(bytes) * share_to_others(n, route) * innermost.oversubscription /
-                   innermost.bandwidth_bytes_per_s;
+                   innermost.bandwidth_among_bytes_per_s(members_of_block(group, innermost.group_size));
   for (size_t l = 1; l <= outermost; ++l) {
     const int64_t block = cluster.levels[l - 1].group_size;
     const double blocks = n / double(members_of_block(group, block));
@@ -160,7 +161,8 @@ double broadcast_s(int64_t bytes, const GroupPlace& group, const ClusterSpec& cl
 
 double message_s(int64_t bytes, int64_t first, int64_t last, int64_t senders, const ClusterSpec& cluster) {
   const auto [level, block] = link_of_ranks(cluster, first, last);
-  const double bandwidth = level->sender_bytes_per_s(block, std::min(block, senders));
+  const double bandwidth = std::min(level->sender_bytes_per_s(block, std::min(block, senders)),
+                                    level->bandwidth_among_bytes_per_s(2));
   return level->latency_s + double(bytes) / bandwidth;
 }
 

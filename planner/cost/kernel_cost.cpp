@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 
 #include "planner/cost/attention_cost.h"
 #include "planner/cost/calibration.h"
@@ -10,6 +11,7 @@
 #include "planner/cost/known.h"
 #include "planner/cost/launches.h"
 #include "planner/cost/operator_pieces.h"
+#include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
 
 namespace mpt::planner {
@@ -63,10 +65,26 @@ struct CollectiveKey {
   bool operator==(const CollectiveKey&) const = default;
 };
 
+// Measured collectives, and where they are another device's, this cluster with that one's links.
+struct BorrowedLinks {
+  const KernelTables& tables;
+  std::optional<ClusterSpec> owner;
+};
+
+std::optional<ClusterSpec> owner_of(const KernelTables& links, const ClusterSpec& cluster) {
+  if (links.device == cluster.device.name) return std::nullopt;
+  const auto owner = profiler::cluster_of_device(links.device, {8, 8, 8});
+  if (!owner || owner->device.name != links.device) return std::nullopt;
+  ClusterSpec changed = cluster;
+  changed.levels.front().bandwidth_bytes_per_s = owner->levels.front().bandwidth_bytes_per_s;
+  changed.levels.front().mesh = owner->levels.front().mesh;
+  return changed;
+}
+
 class KernelCost final : public CostSource {
  public:
   KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables,
-             const KernelTables& links, std::shared_ptr<const KernelTables> own,
+             const BorrowedLinks& links, std::shared_ptr<const KernelTables> own,
              const Calibration& calibration)
       : cluster_(cluster),
         device_(cluster.device),
@@ -181,17 +199,20 @@ class KernelCost final : public CostSource {
     if (!is_inside(group) && kind == CollectiveKind::all_to_all) return exchange_s(bytes, {}, group);
     const double by_formula = planner::collective_s(kind, bytes, group, cluster_);
     if (!is_inside(group)) return by_formula / c_.network_rate;
-    const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.most_ranks(), 1)));
+    const double ranks = double(std::min(group.ranks, std::max<int64_t>(links_.tables.most_ranks(), 1)));
     if (own_ != nullptr) {
       const auto own = own_->collective_s(enum_name(kind), double(group.ranks), double(bytes));
       if (own) return *own / c_.collective_rate;
     }
-    const auto measured = links_.collective_s(enum_name(kind), ranks, double(bytes));
+    const auto measured = links_.tables.collective_s(enum_name(kind), ranks, double(bytes));
     if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink)
       return by_formula / c_.collective_rate;
     // Beyond the measured ranks, of one NVLink domain, the share that passes each link still grows.
     const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
-    return *measured * more / c_.collective_rate;
+    // Other links than those that were measured carry the same messages at their own rate.
+    const double slower =
+        links_.owner ? by_formula - planner::collective_s(kind, bytes, group, *links_.owner) : 0.0;
+    return (*measured * more + slower) / c_.collective_rate;
   }
 
   // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
@@ -380,7 +401,7 @@ class KernelCost final : public CostSource {
   const DeviceSpec& device_;
   const Execution execution_;
   const KernelTables& tables_;
-  const KernelTables& links_;                      // of collectives
+  const BorrowedLinks links_;
   const std::shared_ptr<const KernelTables> own_;  // the user's; may be null
   const Calibration c_;
   const DeviceRates rates_;
@@ -399,7 +420,9 @@ std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const E
   if (tables == nullptr) return nullptr;
   const KernelTables* links = profiler::kernel_tables(device.name);
   if (tables->most_ranks() > 0 || links == nullptr) links = tables;
-  return std::make_unique<KernelCost>(cluster, execution, *tables, *links, std::move(own), calibration);
+  return std::make_unique<KernelCost>(cluster, execution, *tables,
+                                      BorrowedLinks{*links, owner_of(*links, cluster)}, std::move(own),
+                                      calibration);
 }
 
 std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution,

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/validate/run_execution.h"
 
+#include <regex>
+
 #include "models/framework.h"
 
 namespace mpt::planner {
 namespace {
 
+// "flash attention", but not "no flash attention".
+bool says_flash(const std::string& notes) {
+  static const std::regex flash(R"([Ff]lash[ -]?[Aa]ttention)"),
+      none(R"(([Nn]o|[Ww]ithout) [Ff]lash[ -]?[Aa]ttention)");
+  return std::regex_search(notes, flash) && !std::regex_search(notes, none);
+}
+
 // Which of the known frameworks the record's words mean.
 std::string framework_of(const RunRecord& run) {
   const std::string& f = run.framework;
-  const bool classic = run.precision == "fp16" && !mentions(run.options, "flash");
+  const bool classic = run.precision == "fp16" && !mentions(run.options, "flash") && !says_flash(run.notes);
   if (mentions(f, "MaxText") || mentions(f, "JAX")) return "maxtext";
   if (mentions(f, "torchtitan") || mentions(f, "FSDP2")) return "torchtitan";
   // Its examples wrap models of huggingface/transformers (dlrover, atorch/examples/llama2/fsdp_llama2.py), as
@@ -25,9 +34,9 @@ std::string framework_of(const RunRecord& run) {
   if (mentions(f, "InternEvo") || mentions(f, "InternLM")) return "internevo";
   if (mentions(f, "Paddle")) return "paddle";
   if (mentions(f, "Aleph Alpha")) return "aleph-alpha-scaling";
-  // Its scripts set CUDA_LAUNCH_BLOCKING=1 (bigscience-workshop/bigscience,
-  // train/tr11-176B-ml/chronicles-prequel.md).
-  if (mentions(f, "BigScience")) return "megatron-deepspeed-blocking";
+  // The scripts for BLOOM set CUDA_LAUNCH_BLOCKING=1 (bigscience-workshop/bigscience,
+  // train/tr11-176B-ml/chronicles-prequel.md); those before it on V100 do not.
+  if (mentions(f, "BigScience") && !run.gpu.starts_with("v100")) return "megatron-deepspeed-blocking";
   if (mentions(f, "Alpa")) return "maxtext";
   const bool megatron = mentions(f, "Megatron") || mentions(f, "NeoX");
   const bool eager = mentions_one(f, {"DeepSpeed", "PyTorch", "OLMo", "litgpt", "Lightning"});
@@ -35,6 +44,15 @@ std::string framework_of(const RunRecord& run) {
   if (mentions(f, "DeepSpeed") || mentions(f, "NeoX")) return "megatron-deepspeed";
   if (classic && (mentions(f, "Megatron") || mentions(f, "Aceso"))) return "megatron-lm";
   return mentions(f, "NeMo") || mentions(f, "Bridge") ? "nemo" : "megatron-core";
+}
+
+// Forks and papers before Transformer Engine have Megatron-LM's own layers.
+bool has_transformer_engine(const RunRecord& run) { return mentions(run.framework, "Core"); }
+
+// It takes cuDNN's attention on Hopper since its 1.3 of February 2024 (pytorch/attention.py there).
+bool prefers_cudnn(const RunRecord& run) {
+  static const std::regex before(R"(202[0-3]-|2024-0[1-6])");
+  return has_transformer_engine(run) && !std::regex_search(run.source + run.notes, before);
 }
 
 bool is_blackwell(const RunRecord& run) { return mentions_one(run.gpu, {"b200", "b300"}); }
@@ -85,9 +103,15 @@ void set_tensor_sums(const RunRecord& run, Execution& e) {
   if (mentions_one(run.framework, {"ATorch", "atorch"})) e.sums_each_projection = true;
 }
 
-// torchtitan compiled the whole model but not the loss until 2025 (pytorch/torchtitan at 9dec370, train.py).
+// torchtitan compiles where it is told to (its `compile.enable`, false where a file does not say it).
+bool is_compiled(const RunRecord& run) {
+  return run.compiled.value_or(!mentions(run.framework, "torchtitan"));
+}
+
+// And it compiled the whole model but not the loss until 2025 (pytorch/torchtitan at 9dec370, train.py).
 bool loss_is_eager(const RunRecord& run) {
-  return mentions(run.source, "_202412_") || (run.compiled && !*run.compiled);
+  static const std::regex before(R"(_202412_|202[34]-|2025-0[1-3])");
+  return !is_compiled(run) || std::regex_search(run.source + run.notes, before);
 }
 
 // fp32 copies of the logits that an eager loss has: the cast, its logarithmic softmax and the gradient. Over
@@ -119,9 +143,11 @@ void set_loss(const RunRecord& run, Execution& e) {
 void set_attention(const RunRecord& run, Execution& e) {
   // FlashAttention-2 came to it in August 2023 (PaddlePaddle/Paddle, pull requests 55758 and 56015).
   if (mentions(run.framework, "PaddlePaddle 2.5.1")) e.attention = AttentionKernel::flash1;
+  if (e.framework == "megatron-core" && !prefers_cudnn(run)) e.attention = AttentionKernel::flash2;
   // cuDNN's attention for Blackwell has its speed since 9.17 (NVIDIA/cudnn-frontend, README of its benchmark
   // at 0b1577c and b372d39), which NeMo's containers have since 2026.
-  if (e.attention == AttentionKernel::cudnn && is_blackwell(run) && !mentions(run.source, "container 26"))
+  const bool new_cudnn = mentions(run.source, mentions(run.source, "container") ? "container 26" : "2026-");
+  if (e.attention == AttentionKernel::cudnn && is_blackwell(run) && !new_cudnn)
     e.attention = AttentionKernel::flash;
   // The helper of its recipes turns the first on (NVIDIA-NeMo/Megatron-Bridge, perf_recipes/qwen/common.py).
   e.fp8_attention = mentions_one(run.options, {"fp8_dot_product_attention\":true", "full_iteration_mxfp8"});
@@ -155,8 +181,7 @@ void set_experts(const RunRecord& run, Execution& e) {
 
 void set_small_kernels(const RunRecord& run, Execution& e) {
   if (mentions(run.options, "\"rmsnorm_kernel\":true")) e.rms_norm_bytes = 0;
-  // Forks and papers before Transformer Engine have Megatron-LM's own layers, which sum biases' gradients
-  // apart (megatron/core/tensor_parallel/layers.py).
+  // Megatron-LM's own layers sum biases' gradients apart (megatron/core/tensor_parallel/layers.py).
   if (e.framework == "megatron-core" && !mentions(run.framework, "CI golden values"))
     e.fuses_bias_gradients = false;
   // Norms, rotary positions and the loss of flash-attention, the gated activation of xFormers
@@ -166,7 +191,7 @@ void set_small_kernels(const RunRecord& run, Execution& e) {
     e.loss = LossKernel::fused;
   }
   if (run.compiled.value_or(false)) e.elementwise = ElementwiseKernels::compiled;
-  if (!run.compiled.value_or(true) && e.elementwise == ElementwiseKernels::compiled)
+  if (!is_compiled(run) && e.elementwise == ElementwiseKernels::compiled)
     e.elementwise = ElementwiseKernels::eager;
 }
 

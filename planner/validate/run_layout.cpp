@@ -22,7 +22,7 @@ namespace {
 
 std::string schedule_of(const RunRecord& run) {
   const std::string& s = run.schedule;
-  if (run.chunks.value_or(1) > 1 && !mentions(s, "zb") && !mentions(s, "dual")) return "interleaved";
+  if (run.chunks.value_or(1) > 1 && !mentions_one(s, {"zb", "dual", "v-half", "v-min"})) return "interleaved";
   if (mentions(s, "interleaved")) return "interleaved";
   if (mentions(s, "zb-1p") || mentions(s, "zb-h1")) return "zb-h1";
   if (mentions(s, "zb-2p") || mentions(s, "zb-h2")) return "zb-h2";

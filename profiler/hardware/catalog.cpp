@@ -290,7 +290,11 @@ std::optional<ClusterSpec> cluster_of_device(const std::string& device, const De
       gigabytes > 0 && gigabytes != gigabytes_in(node.device.name))
     node.device.memory_bytes = gigabytes * kGiB;
   node.devices_per_node = std::min(placing.devices_per_node, placing.devices);
-  node.levels.front().group_size = std::max<int64_t>(1, std::min(placing.fast_links, placing.devices));
+  LinkLevel& inside = node.levels.front();
+  // A smaller mesh shares the same links out; what joins more devices is a switch (16 V100 of a DGX-2).
+  if (inside.mesh > 0 && placing.fast_links > 1)
+    inside.mesh = placing.fast_links <= inside.mesh ? placing.fast_links : 0;
+  inside.group_size = std::max<int64_t>(1, std::min(placing.fast_links, placing.devices));
   if (placing.node_bandwidth_bytes_per_s > 0.0) {
     const int64_t ports = placing.rails > 0 ? std::min(placing.rails, placing.devices_per_node) : 0;
     node.levels.back().rails = ports == placing.devices_per_node ? 0 : ports;

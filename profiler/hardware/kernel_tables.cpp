@@ -90,7 +90,11 @@ std::optional<double> KernelTables::attention_flop_per_s(double head_dim, double
                                                          double heads) const {
   if (attention.empty()) return std::nullopt;
   // Between the head sizes that were measured by the logarithm of the size; outside as the nearest.
-  const auto rate = [&](const LogGrid& grid) { return grid.at({sequence, heads, 1.0}); };
+  // Beyond the longest sequence its blocks of queries fill the chip as more heads of that length do.
+  const auto rate = [&](const LogGrid& grid) {
+    const double longer = std::max(1.0, sequence / std::exp(grid.log_axes().front().back()));
+    return grid.at({sequence, heads * longer, 1.0});
+  };
   auto above = attention.lower_bound(int64_t(std::ceil(head_dim)));
   if (above == attention.end()) return rate(attention.rbegin()->second);
   if (above == attention.begin() || double(above->first) == head_dim) return rate(above->second);

@@ -50,6 +50,18 @@ double milliseconds(const Measured& m, Phase phase, const Execution& e = executi
   return 1e3 * make_kernel_cost(cluster, e, c)->operator_s(core(m), phase);
 }
 
+// As TransformerEngine chooses.
+TEST(AttentionCost, CudnnsAttentionIsForHopperAndLater) {
+  for (const auto& [cluster, same] : {std::pair{"dgx-a100:1", true}, {"dgx-h100:1", false}}) {
+    const Measured m{cluster, 128, 128, 32, 8, 8192, 0, Precision::bf16, 0, 0};
+    for (const Phase phase : {Phase::forward, Phase::input_gradient}) {
+      const double flash2 = milliseconds(m, phase, execution(AttentionKernel::flash2));
+      EXPECT_EQ(milliseconds(m, phase) == flash2, same) << cluster;
+      EXPECT_LE(milliseconds(m, phase), flash2) << cluster;
+    }
+  }
+}
+
 TEST(AttentionCost, WhatWasMeasuredForTrainingsComesBack) {
   const Precision bf16 = Precision::bf16;
   for (const Measured& m : {Measured{"gb200-nvl72:1", 128, 128, 64, 8, 8192, 0, bf16, 1.397, 4.127},

@@ -10,6 +10,9 @@
 #include <set>
 #include <sstream>
 
+#include "planner/cost/cost_source.h"
+#include "profiler/hardware/catalog.h"
+
 namespace mpt::planner {
 namespace {
 
@@ -117,6 +120,39 @@ TEST(Collective, AnAllToAllSendsEachRanksRowsThroughItsOwnPort) {
   two_rails.levels[1].rails = 2;
   EXPECT_DOUBLE_EQ(collective_s(CollectiveKind::all_to_all, 1 << 20, {16, 16}, two_rails),
                    15 * 1e-5 + 0.5 * kMiB / (2 * 1e10 / 8));
+}
+
+// The tables of an H100's collectives price an H800 at the rate of its own, slower links.
+TEST(Collective, MeasuredTimesOfOtherLinksAreTakenToItsOwn) {
+  const auto seconds = [](const char* cluster, int64_t bytes) {
+    return make_device_cost(profiler::load_cluster(cluster, std::nullopt), {})
+        ->collective_s(CollectiveKind::all_gather, bytes, {8, 8});
+  };
+  const int64_t large = int64_t{1} << 32;
+  EXPECT_GT(seconds("hgx-h800:1", large), 1.8 * seconds("dgx-h100:1", large)) << "160 against 360 GB/s";
+  EXPECT_NEAR(seconds("hgx-h800:1", 1024), seconds("dgx-h100:1", 1024), 1e-7);
+  EXPECT_EQ(seconds("hgx-h20:1", large), seconds("dgx-h100:1", large)) << "the same links";
+}
+
+// Eight devices of which each pair has one link of a seventh of what a device has.
+TEST(Collective, AFewDevicesOfAMeshHaveOnlyTheLinksAmongThem) {
+  ClusterSpec plain = two_levels();
+  for (LinkLevel& level : plain.levels) level.latency_s = 0.0;
+  ClusterSpec mesh = plain;
+  mesh.levels.front().mesh = 8;
+  const int64_t bytes = int64_t{1} << 30;
+  const auto slower = [&](CollectiveKind kind, GroupPlace group) {
+    return collective_s(kind, bytes, group, mesh) / collective_s(kind, bytes, group, plain);
+  };
+  for (const auto kind :
+       {CollectiveKind::all_reduce, CollectiveKind::all_gather, CollectiveKind::all_to_all}) {
+    EXPECT_DOUBLE_EQ(slower(kind, {2, 2}), 7.0);
+    EXPECT_DOUBLE_EQ(slower(kind, {4, 4}), 7.0 / 3);
+    EXPECT_DOUBLE_EQ(slower(kind, {8, 8}), 1.0);
+    EXPECT_DOUBLE_EQ(slower(kind, {8, 64}), 1.0) << "one of each node";
+  }
+  EXPECT_DOUBLE_EQ(message_s(bytes, 0, 1, 1, mesh) / message_s(bytes, 0, 1, 1, plain), 7.0);
+  EXPECT_DOUBLE_EQ(message_s(bytes, 0, 8, 1, mesh), message_s(bytes, 0, 8, 1, plain)) << "between nodes";
 }
 
 // All ways in which the copies of a row can fall on four ranks, two in each of two nodes.

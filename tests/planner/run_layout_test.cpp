@@ -52,18 +52,20 @@ TEST(PredictRun, BridgesB300HaveTheNetworkThatItsTablesShow) {
   json["layout"]["dp"] = 8;
   json["layout"]["global_batch"] = 32;
   json["layout"]["precision"] = "bf16";
-  const std::string network = "hardware.inter_node = 400 Gb/s per GPU";
+  const std::string network = "hardware.inter_node = InfiniBand, 400 Gb/s per GPU";
   const auto names_it = [&](const RunPrediction& p) {
     return std::count(p.filled.begin(), p.filled.end(), network) == 1;
   };
   const RunPrediction filled = predicted(json);
   EXPECT_TRUE(names_it(filled));
-  json["hardware"]["inter_node"] = "400 Gb/s per GPU";
+  json["hardware"]["inter_node"] = "InfiniBand, 400 Gb/s per GPU";
   const RunPrediction named = predicted(json);
   EXPECT_FALSE(names_it(named));
   EXPECT_EQ(named.step_s, filled.step_s);
-  json["hardware"]["inter_node"] = "800 Gb/s per GPU";
+  json["hardware"]["inter_node"] = "InfiniBand, 800 Gb/s per GPU";
   EXPECT_LT(predicted(json).step_s, named.step_s);
+  json["hardware"]["inter_node"] = "400 Gb/s per GPU (RoCE)";
+  EXPECT_GT(predicted(json).step_s, named.step_s) << "Ethernet sustains less of the same lines";
   json["hardware"].erase("inter_node");
   json["hardware"]["gpus"] = 8;
   json["layout"]["dp"] = 1;
@@ -181,10 +183,53 @@ TEST(PredictRun, AutoModelKeepsItsStatesIn16Bits) {
   Json json = small_pipeline("NeMo AutoModel (PyTorch FSDP2, Transformer Engine)", 1);
   const RunPrediction narrow = predicted(json);
   json["framework"] = "torchtitan (FSDP2)";
+  json["layout"]["compile"] = true;
   const RunPrediction wide = predicted(json);
   EXPECT_EQ(narrow.layout.execution.framework, wide.layout.execution.framework);
   EXPECT_LT(narrow.peak_gib, wide.peak_gib);
   EXPECT_EQ(narrow.step_s, wide.step_s);
+}
+
+TEST(PredictRun, TorchtitanCompilesWhereItIsToldTo) {
+  Json json = small_pipeline("torchtitan (FSDP2)", 1);
+  const auto execution = [&] { return predicted(json).layout.execution; };
+  EXPECT_EQ(execution().elementwise, ElementwiseKernels::eager);
+  EXPECT_EQ(execution().loss, LossKernel::fp32);
+  json["layout"]["compile"] = true;
+  EXPECT_EQ(execution().elementwise, ElementwiseKernels::compiled);
+  EXPECT_EQ(execution().loss, LossKernel::fused);
+  json["source"]["commit_or_date"] = "069bae286 2025-02-27";
+  EXPECT_EQ(execution().elementwise, ElementwiseKernels::compiled);
+  EXPECT_EQ(execution().loss, LossKernel::fp32) << "the loss was not compiled then";
+}
+
+TEST(PredictRun, MegatronsAttentionIsWhatItsWordsSay) {
+  Json json = small_pipeline("Megatron-LM", 1);
+  const auto attention = [&] { return predicted(json).layout.execution.attention; };
+  json["layout"]["precision"] = "fp16";
+  EXPECT_EQ(attention(), AttentionKernel::unfused);
+  json["notes"] = "No flash attention in that version.";
+  EXPECT_EQ(attention(), AttentionKernel::unfused);
+  json["notes"] = "Options of the script: flash attention, dropout 0.";
+  EXPECT_EQ(attention(), AttentionKernel::flash2);
+  json["framework"] = "Megatron-LM / Megatron-Core";
+  json["layout"]["precision"] = "bf16";
+  json["source"]["commit_or_date"] = "2bc6cd3 2024-01-01";
+  EXPECT_EQ(attention(), AttentionKernel::flash2);
+  json["source"]["commit_or_date"] = "e865051 2026-05-16";
+  EXPECT_EQ(attention(), AttentionKernel::cudnn);
+}
+
+TEST(PredictRun, SchedulesOfTwoChunksAreThoseThatTheyAreCalled) {
+  Json json = small_pipeline("Megatron-LM", 4);
+  json["layout"]["vpp"] = 2;
+  for (const auto& [said, schedule] : {std::pair{"1f1b-interleaved", "interleaved"},
+                                       {"v-half", "v-half"},
+                                       {"V-Min", "v-min"},
+                                       {"zb-v", "zb-v"}}) {
+    json["layout"]["schedule"] = said;
+    EXPECT_EQ(predicted(json).layout.schedule, schedule);
+  }
 }
 
 TEST(PredictRun, PaddleHasTheAttentionOfItsRelease) {

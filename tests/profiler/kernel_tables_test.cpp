@@ -119,6 +119,24 @@ TEST(KernelTables, SaneFarOutside) {
   }
 }
 
+// Their blocks of queries fill the chip as those of more heads do.
+TEST(KernelTables, AttentionBeyondTheLongestSequenceIsAsOfMoreHeads) {
+  const KernelTables& t = *kernel_tables("a100-sxm-80gb");
+  EXPECT_DOUBLE_EQ(*t.attention_flop_per_s(128, 131072, 4), *t.attention_flop_per_s(128, 16384, 32));
+  EXPECT_GT(*t.attention_flop_per_s(128, 131072, 4), 1.2 * *t.attention_flop_per_s(128, 16384, 4));
+}
+
+TEST(Catalog, AMeshOfFewerSharesTheSameLinksOutAndMoreDevicesNeedASwitch) {
+  const auto inside = [](int64_t devices, int64_t per_node) {
+    return cluster_of_device("v100-sxm-32gb", {devices, per_node, per_node})->levels.front();
+  };
+  EXPECT_EQ(inside(16, 8).mesh, 8);
+  EXPECT_EQ(inside(2, 8).mesh, 8) << "two of a node of eight";
+  EXPECT_EQ(inside(16, 4).mesh, 4);
+  EXPECT_EQ(inside(4, 4).bandwidth_among_bytes_per_s(2), inside(8, 8).bandwidth_bytes_per_s / 3);
+  EXPECT_EQ(inside(32, 16).mesh, 0) << "DGX-2";
+}
+
 TEST(Catalog, DevicesOfPublishedRunsAreFoundByTheirOwnNames) {
   for (const char* name :
        {"a100-sxm-80gb", "a100-sxm-40gb", "h100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "b300-sxm",
