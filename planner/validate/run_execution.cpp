@@ -152,7 +152,10 @@ void set_attention(const RunRecord& run, Execution& e) {
   // The helper of its recipes turns the first on (NVIDIA-NeMo/Megatron-Bridge, perf_recipes/qwen/common.py).
   e.fp8_attention = mentions_one(run.options, {"fp8_dot_product_attention\":true", "full_iteration_mxfp8"});
   e.fp8_head = mentions(run.options, "fp8_output_proj\":true");
+  // Megatron-LM's --attention-backend (megatron/training/arguments.py).
   if (mentions(run.options, "\"attention-backend\":\"unfused\"")) e.attention = AttentionKernel::unfused;
+  if (mentions(run.options, "\"attention-backend\":\"flash\"")) e.attention = AttentionKernel::flash2;
+  if (mentions(run.options, "\"attention-backend\":\"fused\"")) e.attention = AttentionKernel::cudnn;
   if (mentions(run.options, "\"attention_kernel\":\"torch\"")) e.attention = AttentionKernel::plain;
   if (mentions(run.options, "\"attention_kernel\":\"flash_attentionv1"))
     e.attention = AttentionKernel::flash1;

@@ -218,6 +218,12 @@ TEST(PredictRun, MegatronsAttentionIsWhatItsWordsSay) {
   EXPECT_EQ(attention(), AttentionKernel::flash2);
   json["source"]["commit_or_date"] = "e865051 2026-05-16";
   EXPECT_EQ(attention(), AttentionKernel::cudnn);
+  for (const auto& [backend, kernel] : {std::pair{"flash", AttentionKernel::flash2},
+                                        {"fused", AttentionKernel::cudnn},
+                                        {"unfused", AttentionKernel::unfused}}) {
+    json["layout"]["options"]["attention-backend"] = backend;
+    EXPECT_EQ(attention(), kernel);
+  }
 }
 
 TEST(PredictRun, SchedulesOfTwoChunksAreThoseThatTheyAreCalled) {
