@@ -358,7 +358,7 @@ def plan_commands(folder, base, profile):
     said = run(*tight)
     expect("search, without room for what others held", said, 0, "leaves room for nine in ten", "with it ", "is the fastest: ")
     limit = re.search(r"--memory (\S+) leaves room", said.stdout)
-    one = ["--tp", 4, "--pp", 2, "--sp", "on", "--micro-batch", 1, "--schedule", "interleaved", "--chunks", 3, "--recompute", "none",
+    one = ["--tp", 4, "--pp", 2, "--sp", "on", "--micro-batch", 1, "--schedule", "zb-h1", "--recompute", "none",
            "--zero", 0, "--offload", "off"]
     expect("search, where no layout leaves that room", run(*tight, *one), 0, "leaves room for nine in ten", "with it no layout was found")
     expect("search, with that room", run(*tight, "--memory", limit.group(1) if limit else "1GiB"), 0, "for which there is room")
