@@ -49,7 +49,8 @@ std::string framework_of(const RunRecord& run) {
 // Forks and papers before Transformer Engine have Megatron-LM's own layers.
 bool has_transformer_engine(const RunRecord& run) { return mentions(run.framework, "Core"); }
 
-// It takes cuDNN's attention on Hopper since its 1.3 of February 2024 (pytorch/attention.py there).
+// It takes cuDNN's attention on Hopper since its 1.3 of February 2024 (pytorch/attention.py there); what was
+// published in the months after may have been run with the one before.
 bool prefers_cudnn(const RunRecord& run) {
   static const std::regex before(R"(202[0-3]-|2024-0[1-6])");
   return has_transformer_engine(run) && !std::regex_search(run.source + run.notes, before);
