@@ -46,12 +46,14 @@ double AttentionCost::seconds(const OperatorShape& shape, Phase phase) const {
   return flash_s(s, forward) + casts_s(s, forward);
 }
 
+// Or older: what has no fp8 products.
+bool AttentionCost::is_ampere() const { return !tables_.gemm.contains("fp8"); }
+
 // TransformerEngine takes cuDNN's on Hopper and later ones, FlashAttention before (its
 // pytorch/attention/dot_product_attention/utils.py, "FusedAttention preference"; in 1.3 already).
 AttentionKernel AttentionCost::kernel() const {
-  const bool before_hopper = !tables_.gemm.contains("fp8");
-  return execution_.attention == AttentionKernel::cudnn && before_hopper ? AttentionKernel::flash2
-                                                                         : execution_.attention;
+  const bool older = execution_.attention == AttentionKernel::cudnn && is_ampere();
+  return older ? AttentionKernel::flash2 : execution_.attention;
 }
 
 bool AttentionCost::is_narrow(const OperatorShape& s) const {
@@ -99,7 +101,7 @@ double AttentionCost::share_of_forward(const OperatorShape& s, bool forward, dou
 // Of FlashAttention-1 and 2, which were written for Ampere, which has no fp8; and the second one's table was
 // measured there.
 double AttentionCost::most_flop_per_s(bool forward, double sequence) const {
-  const bool ampere = !tables_.gemm.contains("fp8"), first = execution_.attention == AttentionKernel::flash1;
+  const bool ampere = is_ampere(), first = execution_.attention == AttentionKernel::flash1;
   const double share =
       first ? (ampere ? c_.flash1_ampere_share : c_.flash1_share) : (ampere ? 1.0 : c_.flash2_share);
   return rates_.products_flop_per_s * share * sequence / (sequence + c_.flash2_half_tokens) *

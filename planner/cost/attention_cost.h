@@ -32,6 +32,7 @@ class AttentionCost {
   double scores_s(const models::OperatorShape& shape, bool forward) const;
   std::optional<double> as_measured_s(const models::OperatorShape& shape, bool forward, double flop) const;
   double share_of_forward(const models::OperatorShape& shape, bool forward, double sequence) const;
+  bool is_ampere() const;
   AttentionKernel kernel() const;
   double most_flop_per_s(bool forward, double sequence) const;
   double casts_s(const models::OperatorShape& shape, bool forward) const;

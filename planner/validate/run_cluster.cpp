@@ -23,6 +23,7 @@ struct NodeNetwork {
 // What Ethernet (RoCE, EFA) and Omni-Path sustain of their lines in training against InfiniBand, where paths
 // adapt to load: runs that name their network choose it (docs/validation.md).
 constexpr double kOffInfiniBand = 0.75;
+// By the words for it, or the name of a machine that has it: NVIDIA's Eos and Selene, vTrain's cluster.
 bool is_infiniband(const std::string& text) {
   return mentions_one(text, {"InfiniBand", "Infiniband", "NDR", "HDR", "EDR", "Eos", "Selene", "vTrain"});
 }
