@@ -124,6 +124,9 @@ struct Execution {
   // Bytes per parameter in mixed precision. 0: as this project's runtime, 2 + 4 + 12.
   int64_t weight_bytes = 0;
   int64_t fp8_weight_bytes = 0;  // the same where products run in fp8; 0: as many
+  // The device multiplies matrices in fp8 with one scale in any order: no transposed copy of a weight is
+  // kept.
+  bool fp8_in_any_order = false;
   // What products in fp8 keep of their input for backward is in 8 bits; else in the activations' 16, and
   // narrowed again there.
   bool keeps_fp8_inputs = false;
@@ -237,6 +240,9 @@ struct Execution {
             optional_field(between(0, 64)));
     v.field("fp8_weight_bytes", &T::fp8_weight_bytes,
             "bytes of one weight where products run in fp8; 0: as many", optional_field(between(0, 64)));
+    v.field("fp8_in_any_order", &T::fp8_in_any_order,
+            "fp8 with one scale for a matrix is multiplied in any order, as the device does",
+            optional_field());
     v.field("keeps_fp8_inputs", &T::keeps_fp8_inputs, "products in fp8 keep their input in 8 bits",
             optional_field());
     v.field("gathered_bytes", &T::gathered_bytes,

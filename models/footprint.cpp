@@ -49,7 +49,10 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   const Execution& e = layout.execution;
   ParameterBytes bytes = bytes_by_precision(layout.precision);
   if (e.weight_bytes > 0) bytes.weight = e.weight_bytes;
-  if (e.fp8_weight_bytes > 0 && is_fp8(layout.precision)) bytes.weight = e.fp8_weight_bytes;
+  if (e.fp8_weight_bytes > 0 && is_fp8(layout.precision)) {
+    const bool transposed = layout.precision != Precision::fp8 || !e.fp8_in_any_order;
+    bytes.weight = e.fp8_weight_bytes - (transposed ? 0 : 1);
+  }
   if (e.gradient_bytes > 0) bytes.gradient = e.gradient_bytes;
   if (e.optimizer_bytes > 0) bytes.optimizer = e.optimizer_bytes;
   return bytes;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cluster_spec.h"
 #include "core/execution.h"
 
 namespace mpt::models {
@@ -19,6 +20,12 @@ std::vector<std::string> framework_names();
 /// names `where` for an unknown field or a value that it cannot have.
 Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
                        const std::string& where);
+
+/// From Blackwell on products read a matrix of one scale in either order (NVIDIA/TransformerEngine,
+/// docs/features/low_precision_training, "Handling transposes").
+inline void set_device(Execution& execution, const DeviceSpec& device) {
+  execution.fp8_in_any_order = device.mxfp8;
+}
 
 /// Tokens go once to a device that holds several of their experts, as HybridEP sends them, whose kernels
 /// leave the room that products in fp8 take.

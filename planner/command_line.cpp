@@ -447,6 +447,7 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   const Precision usual = base != nullptr ? base->layout.precision : cpu ? Precision::fp32 : Precision::bf16;
   problem.precision = o.precision.empty() ? usual : names<Precision>({o.precision}, "--precision").front();
   problem.execution = execution_of(o, base, cpu);
+  models::set_device(problem.execution, problem.cluster.device);
   const bool own_runtime = is_for_this_runtime(problem.cluster, problem.execution);
   check_precision(problem.precision, problem.cluster, own_runtime);
   problem.overlaps = base != nullptr && o.overlaps.empty() ? overlaps_of(base->layout)

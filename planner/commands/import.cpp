@@ -49,6 +49,7 @@ Plan complete(const ImportOptions& o, Imported in) {
   }
   if (l.layers_per_stage.empty()) l.layers_per_stage = even_stages(plan.model.layers, l.stages());
   l.execution = models::load_framework(is_torchtitan(o) ? "torchtitan" : "megatron-core", "--from");
+  models::set_device(l.execution, plan.cluster.device);
   if (in.deduplicates_dispatch) models::send_tokens_once(l.execution);
   l.execution.fp8_head = in.fp8_head;
   if (in.vocabulary_multiple) l.execution.vocabulary_multiple = *in.vocabulary_multiple;

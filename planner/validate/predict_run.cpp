@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "models/framework.h"
 #include "planner/explain/streams.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/evaluate.h"
@@ -77,7 +78,8 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
   best.filled = run.filled;
   best.filled.insert(best.filled.end(), filled.begin(), filled.end());
   std::vector<std::string> open;
-  const Layout published = published_layout(run, best.filled);
+  Layout published = published_layout(run, best.filled);
+  models::set_device(published.execution, problem.cluster.device);
   // Fewer keys and values than tensor ranks are held several times.
   if (published.tensor > problem.model.kv_heads && published.tensor % problem.model.kv_heads == 0 &&
       problem.model.heads % published.tensor == 0)

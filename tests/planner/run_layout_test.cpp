@@ -382,6 +382,42 @@ TEST(PredictRun, NodesBeforeTheirRepairAreSlower) {
   EXPECT_LT(before, after / 0.94);
 }
 
+// Seven hundredths of the products' rate are no more than that of the step, and most of it; of short
+// sequences, since attention became faster by itself, too.
+TEST(PredictRun, LibrariesOfBlackwellsFirstYearAreSlower) {
+  Json json = small_pipeline("Megatron-Core", 2);
+  json["model"]["seq_len"] = 256;
+  json["layout"]["micro_batch"] = 8;
+  json["layout"]["precision"] = "bf16";
+  const auto seconds = [&](const char* gpu, const char* date) {
+    json["hardware"]["gpu"] = gpu;
+    json["source"] = {{"path", "performance.md"}, {"commit_or_date", date}};
+    return predicted(json).step_s;
+  };
+  const double now = seconds("gb200", "2026-08-22 (NeMo container 26.06)");
+  for (const char* date :
+       {"2026-08-22 (NeMo container 25.11)", "2025-06-09 (tag v25.03)", "NeMo 25.04 container"}) {
+    EXPECT_GT(seconds("gb200", date), 1.04 * now) << date;
+    EXPECT_LT(seconds("gb200", date), now / 0.92) << date;
+  }
+  EXPECT_EQ(seconds("gb200", "2026-05-11"), now);
+  EXPECT_EQ(seconds("h100-sxm-80gb", "2025-06-09"), seconds("h100-sxm-80gb", "2026-06-09"));
+}
+
+// A byte for each of a stage's weights: a layer of 12 x 6,144^2 and what is beside them.
+TEST(PredictRun, BlackwellKeepsNoTransposedWeightsInFp8) {
+  Json json = small_pipeline("Megatron-Core", 2);
+  const auto weights = [&](const char* gpu, const char* precision) {
+    json["hardware"]["gpu"] = gpu;
+    json["layout"]["precision"] = precision;
+    return double(predicted(json).memory[0].parameter_bytes);
+  };
+  const double both = weights("h100-sxm-80gb", "fp8"), one = weights("b200-sxm-180gb", "fp8");
+  EXPECT_NEAR(one, 0.75 * both, 0.001 * both);
+  EXPECT_EQ(weights("b200-sxm-180gb", "mxfp8"), both) << "scales by row are those of one order";
+  EXPECT_EQ(weights("b200-sxm-180gb", "bf16"), weights("h100-sxm-80gb", "bf16"));
+}
+
 TEST(PredictRun, PlainNormsAndGatheredLogitsCostWhatTheyMove) {
   Json json = small_pipeline("Aleph Alpha Scaling", 2);
   json["model"]["norm"] = "rmsnorm";
