@@ -57,6 +57,7 @@ void take_least(DeviceSpec& least, const DeviceSpec& other) {
   take(least.fp32_flop_per_s, other.fp32_flop_per_s);
   take(least.bf16_flop_per_s, other.bf16_flop_per_s);
   take(least.fp8_flop_per_s, other.fp8_flop_per_s);
+  take(least.fp4_flop_per_s, other.fp4_flop_per_s);
   least.mxfp8 = least.mxfp8 && other.mxfp8;
   take(least.host_bandwidth_bytes_per_s, other.host_bandwidth_bytes_per_s);
 }

@@ -25,6 +25,7 @@ struct DeviceSpec {
       0.0;  // dense peak; on GPUs the rate of the fastest fp32-accumulating path for fp32 data
   double bf16_flop_per_s = 0.0;             // dense peak; fp16 runs at the same rate
   double fp8_flop_per_s = 0.0;              // dense peak; 0 where the device has no fp8
+  double fp4_flop_per_s = 0.0;              // dense peak of NVFP4; 0 where the device has none
   bool mxfp8 = false;                       // multiplies fp8 with a scale for every 32 values
   double host_bandwidth_bytes_per_s = 0.0;  // each way to the host's memory; 0: unknown, no offload
   double power_w = 0.0;                     // limit of the whole device; 0: unknown
@@ -45,6 +46,8 @@ struct DeviceSpec {
     v.field("fp32_flop_per_s", &T::fp32_flop_per_s, "dense peak", between(1, 1e19));
     v.field("bf16_flop_per_s", &T::bf16_flop_per_s, "dense peak", between(1, 1e19));
     v.field("fp8_flop_per_s", &T::fp8_flop_per_s, "dense peak; 0 without fp8",
+            optional_field(between(0, 1e19)));
+    v.field("fp4_flop_per_s", &T::fp4_flop_per_s, "dense peak of NVFP4; 0 without it",
             optional_field(between(0, 1e19)));
     v.field("mxfp8", &T::mxfp8, "multiplies fp8 with a scale for every 32 values (from Blackwell on)",
             optional_field());

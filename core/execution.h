@@ -25,16 +25,17 @@ inline bool writes_scores(AttentionKernel kernel) {
 /// with each other (torch.compile). eager: every elementary operation is a kernel of its own.
 enum class ElementwiseKernels { fused, compiled, eager };
 /// What the loss keeps of the logits, which have vocabulary / tensor columns. own: as this project's runtime.
-/// fused: the gradient in place of the logits. fp32: logits in fp32 and their softmax beside them.
-enum class LossKernel { own, fused, fp32 };
+/// fused: the gradient in place of the logits. fp32: logits in fp32 and their softmax beside them. chunked:
+/// head and loss go over some tokens at a time, and no more logits exist than of those.
+enum class LossKernel { own, fused, fp32, chunked };
 
 MPT_ENUM_NAMES(AttentionKernel, {AttentionKernel::flash, "flash"}, {AttentionKernel::cudnn, "cudnn"},
                {AttentionKernel::flash1, "flash1"}, {AttentionKernel::flash2, "flash2"},
                {AttentionKernel::unfused, "unfused"}, {AttentionKernel::plain, "plain"});
 MPT_ENUM_NAMES(ElementwiseKernels, {ElementwiseKernels::fused, "fused"},
                {ElementwiseKernels::compiled, "compiled"}, {ElementwiseKernels::eager, "eager"});
-MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"},
-               {LossKernel::fp32, "fp32"});
+MPT_ENUM_NAMES(LossKernel, {LossKernel::own, "own"}, {LossKernel::fused, "fused"}, {LossKernel::fp32, "fp32"},
+               {LossKernel::chunked, "chunked"});
 
 struct Execution {
   std::string framework = "mpt";
@@ -127,6 +128,9 @@ struct Execution {
   // The device multiplies matrices in fp8 with one scale in any order: no transposed copy of a weight is
   // kept.
   bool fp8_in_any_order = false;
+  int64_t bf16_gradient_bytes = 0;  // bytes per gradient where weights are in bf16; 0: as everywhere
+  // Share of the network's rate that gathers of sharded weights and scatters of their gradients reach.
+  double sharded_network_rate = 1.0;
   // What products in fp8 keep of their input for backward is in 8 bits; else in the activations' 16, and
   // narrowed again there.
   bool keeps_fp8_inputs = false;
@@ -240,6 +244,11 @@ struct Execution {
             optional_field(between(0, 64)));
     v.field("fp8_weight_bytes", &T::fp8_weight_bytes,
             "bytes of one weight where products run in fp8; 0: as many", optional_field(between(0, 64)));
+    v.field("bf16_gradient_bytes", &T::bf16_gradient_bytes,
+            "bytes of one gradient in bf16; 0: as in other precisions", optional_field(between(0, 64)));
+    v.field("sharded_network_rate", &T::sharded_network_rate,
+            "of the network's rate, what gathers of sharded weights reach",
+            optional_field(between(0.05, 1.0)));
     v.field("fp8_in_any_order", &T::fp8_in_any_order,
             "fp8 with one scale for a matrix is multiplied in any order, as the device does",
             optional_field());

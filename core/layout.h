@@ -22,8 +22,9 @@ namespace mpt {
 enum class Recompute { none, selective, full };
 /// bf16 and fp16: fp32 master weights, fp32 gradients. fp8: as bf16, its matrix products in fp8, scaled by
 /// one factor for each matrix. mxfp8: the same with a factor for every 32 values of a row (OCP Microscaling
-/// Formats 1.0).
-enum class Precision { fp32, bf16, fp16, fp8, mxfp8 };
+/// Formats 1.0). nvfp4: products in 4 bits, with a factor in 8 bits for every 16 values and one for each
+/// matrix (arXiv:2509.25149).
+enum class Precision { fp32, bf16, fp16, fp8, mxfp8, nvfp4 };
 /// How a sequence is split over context ranks. ring: keys and values go round while queries stay
 /// (arXiv:2310.01889), causal work balanced. all_to_all: heads are exchanged for tokens (arXiv:2309.14509).
 enum class ContextMethod { ring, all_to_all };
@@ -34,13 +35,14 @@ enum class RankOrder { pipeline_outermost, data_outermost };
 MPT_ENUM_NAMES(Recompute, {Recompute::none, "none"}, {Recompute::selective, "selective"},
                {Recompute::full, "full"});
 MPT_ENUM_NAMES(Precision, {Precision::fp32, "fp32"}, {Precision::bf16, "bf16"}, {Precision::fp16, "fp16"},
-               {Precision::fp8, "fp8"}, {Precision::mxfp8, "mxfp8"});
+               {Precision::fp8, "fp8"}, {Precision::mxfp8, "mxfp8"}, {Precision::nvfp4, "nvfp4"});
 MPT_ENUM_NAMES(ContextMethod, {ContextMethod::ring, "ring"}, {ContextMethod::all_to_all, "all_to_all"});
 MPT_ENUM_NAMES(RankOrder, {RankOrder::pipeline_outermost, "pipeline_outermost"},
                {RankOrder::data_outermost, "data_outermost"});
 
-constexpr bool is_fp8(Precision precision) {
-  return precision == Precision::fp8 || precision == Precision::mxfp8;
+/// Products of layers run in less than 16 bits.
+constexpr bool is_narrow(Precision precision) {
+  return precision == Precision::fp8 || precision == Precision::mxfp8 || precision == Precision::nvfp4;
 }
 
 /// What each of `ranks` holds of a table's rows that are padded until all hold as many, a multiple of

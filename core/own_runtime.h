@@ -7,6 +7,8 @@
 
 namespace mpt {
 
-constexpr bool mpt_run_multiplies_in(Precision precision) { return precision != Precision::mxfp8; }
+constexpr bool mpt_run_multiplies_in(Precision precision) {
+  return precision != Precision::mxfp8 && precision != Precision::nvfp4;
+}
 
 }  // namespace mpt

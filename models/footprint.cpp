@@ -33,7 +33,8 @@ Piece piece_of(const LayerProgram& program) {
 
 // Bytes of one parameter. fp32: weight, gradient, two moments. bf16 and fp16: weight, fp32 gradient, fp32
 // master weight and two moments (Micikevicius et al. 2018, arXiv:1710.03740; Megatron-LM's convention of 18
-// bytes). fp8: the same, and an fp8 copy of the weight and of its transpose for the products.
+// bytes). fp8: the same, and an fp8 copy of the weight and of its transpose for the products; nvfp4: two
+// copies of 4 bits and 8 for every 16 of them, one for each order.
 struct ParameterBytes {
   int64_t weight, gradient, optimizer;
 };
@@ -45,15 +46,21 @@ ParameterBytes bytes_by_precision(Precision precision) {
       return {2, 4, 12};
   }
 }
+bool keeps_fp4_weights(const Layout& layout) {
+  return layout.precision == Precision::nvfp4 && layout.execution.fp8_weight_bytes > 0;
+}
 ParameterBytes bytes_per_parameter(const Layout& layout) {
   const Execution& e = layout.execution;
   ParameterBytes bytes = bytes_by_precision(layout.precision);
   if (e.weight_bytes > 0) bytes.weight = e.weight_bytes;
-  if (e.fp8_weight_bytes > 0 && is_fp8(layout.precision)) {
+  if (e.fp8_weight_bytes > 0 && is_narrow(layout.precision)) {
     const bool transposed = layout.precision != Precision::fp8 || !e.fp8_in_any_order;
     bytes.weight = e.fp8_weight_bytes - (transposed ? 0 : 1);
   }
+  if (keeps_fp4_weights(layout)) bytes.weight = 2;
   if (e.gradient_bytes > 0) bytes.gradient = e.gradient_bytes;
+  if (e.bf16_gradient_bytes > 0 && layout.precision == Precision::bf16)
+    bytes.gradient = e.bf16_gradient_bytes;
   if (e.optimizer_bytes > 0) bytes.optimizer = e.optimizer_bytes;
   return bytes;
 }
@@ -67,6 +74,7 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   };
   const int64_t zero = layout.zero_of_micro_batch();
   f.parameter_bytes = bytes(3, unit.weight);
+  if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
   f.gradient_bytes = LayerBuilder::rounded((zero >= 2 ? counts.share : counts.whole) * unit.gradient);
   if (!layout.offload_optimizer)
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);

@@ -22,7 +22,7 @@ LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
   OperatorShape s = sizes.parallel == Parallel::replicated ? local_shape(OperatorKind::linear, sizes.columns)
                                                            : shape(OperatorKind::linear, sizes.columns);
   s.inner = sizes.inner;
-  if (!sizes.fp8 && is_fp8(s.precision)) s.precision = Precision::bf16;
+  if (!sizes.fp8 && is_narrow(s.precision)) s.precision = Precision::bf16;
   // What row-parallel products add is added behind the sum over ranks, and summed up apart.
   s.biased = sizes.bias && sizes.parallel == Parallel::columns && execution().fuses_bias_gradients;
   input_is_local_ = sizes.parallel != Parallel::rows;
@@ -72,7 +72,7 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
   const bool sequence = layout_.sequence_parallel;
   const auto gathered = [&](int64_t columns) {
     Collective c = gather_over_tensor(columns);
-    c.bytes = c.bytes / unit_ * product_unit(op);
+    c.bytes = product_input_bytes(op, c.bytes / unit_);
     return c;
   };
   if (sizes.parallel == Parallel::columns) {

@@ -145,14 +145,14 @@ class LayerBuilder {
   LayerBuilder& saves(int64_t columns) {
     const bool is_part = input_is_local_ && !execution().keeps_gathered_inputs;
     const int64_t rows = is_part ? local_tokens_ : tokens_;
-    return keep_both(rounded(rows * columns * product_unit(last())));
+    return keep_both(rounded(product_input_bytes(last(), rows * columns)));
   }
   LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }
   LayerBuilder& saves_local_state(int64_t columns) { return keep_both(local_state_bytes(columns)); }
   LayerBuilder& saves_all_tokens(int64_t columns) { return keep_both(bytes(columns)); }
   /// The same for every copy of a token that goes to an expert.
   LayerBuilder& saves_copies(int64_t columns) {
-    return keep_both(rounded(expert_rows() * columns * product_unit(last())));
+    return keep_both(rounded(product_input_bytes(last(), expert_rows() * columns)));
   }
   /// What an expert gives for every copy, in the activations' precision.
   LayerBuilder& saves_expert_outputs(int64_t columns) {
@@ -170,8 +170,10 @@ class LayerBuilder {
  private:
   static constexpr size_t kUsualOperators = 24;  // no layer of today's models has more
 
-  int64_t product_unit(const Operator& op) const {
-    return is_fp8(op.shape.precision) && execution().keeps_fp8_inputs ? 1 : unit_;
+  /// Bytes of so many elements as a product keeps them: in 8 bits, or in 4 with 8 for every 16 of them.
+  int64_t product_input_bytes(const Operator& op, int64_t elements) const {
+    if (!is_narrow(op.shape.precision) || !execution().keeps_fp8_inputs) return elements * unit_;
+    return op.shape.precision == Precision::nvfp4 ? elements / 16 * 9 : elements;
   }
   LayerBuilder& keep_both(int64_t bytes) { return keep(bytes, bytes); }
   void add_tensor_collectives(const LinearSizes& sizes, Operator& op) const;

@@ -159,9 +159,14 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
         LayerBuilder::rounded(rows * m.hidden * element_bytes(b.last().shape.precision));
   const bool gathers = b.execution().gathers_logits && b.tensor_ranks() > 1;
   const int64_t columns = gathers ? rows * b.tensor_ranks() : rows;
-  b.add({name, b.shape(OperatorKind::cross_entropy, columns)}).saves_all_tokens(columns);
+  b.add({name, b.shape(OperatorKind::cross_entropy, columns)});
+  const bool chunked = b.execution().loss == LossKernel::chunked;
+  if (!chunked) b.saves_all_tokens(columns);
   Operator& loss = b.last();
   loss.forward_workspace_bytes = b.state_bytes(1) + b.state_bytes(2);
+  // Chunks of as many tokens as have as many logits as all have hidden units, in 16 bits and in fp32
+  // (linkedin/Liger-Kernel, ops/fused_linear_cross_entropy.py); the gradient of the head's input stays.
+  if (chunked) loss.forward_workspace_bytes += 3 * b.bytes(m.hidden);
   if (b.execution().loss == LossKernel::fp32) {
     // Beside the logits: their fp32 copy, which becomes the softmax, and on the way back its gradient. Where
     // all of that is done in place, the gradient in 16 bits takes the logits' place.

@@ -110,12 +110,15 @@ void check_precision(Precision precision, const ClusterSpec& cluster, bool own_r
   const auto refuse = [precision](const std::string& expected, const char* remedy) {
     throw UserError(Problem{"--precision", enum_name(precision), expected, remedy});
   };
-  if (!is_fp8(precision)) return;
+  if (!is_narrow(precision)) return;
   if (cluster.device.kind == DeviceKind::cpu) refuse("fp32, bf16 or fp16 on CPU ranks", "");
   if (cluster.device.fp8_flop_per_s <= 0)
     refuse("a precision that " + cluster.device.name + " has", "use bf16");
   if (precision == Precision::mxfp8 && !cluster.device.mxfp8)
     refuse("a precision that " + cluster.device.name + " has", "use fp8, or set the device's \"mxfp8\"");
+  if (precision == Precision::nvfp4 && cluster.device.fp4_flop_per_s <= 0)
+    refuse("a precision that " + cluster.device.name + " has",
+           "use another, or set the device's \"fp4_flop_per_s\"");
   if (own_runtime && !mpt_run_multiplies_in(precision))
     refuse("what mpt-run multiplies in", "use fp8, or name the framework that trains");
 }
@@ -251,7 +254,7 @@ void declare_problem(CLI::App& app, PlanOptions& o) {
       ->delimiter(',')
       ->check(CLI::IsMember(recompute_module_names()));
   app.add_option("--precision", o.precision,
-                 "fp32, bf16, fp16, fp8 or mxfp8 (default: bf16 on GPUs, fp32 on CPUs)");
+                 "fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16 on GPUs, fp32 on CPUs)");
   app.add_option(
          "--overlap", o.overlaps,
          "What runs beside compute: none, or some of " + overlap_names() +

@@ -10,9 +10,10 @@
 namespace mpt::reports {
 
 double peak_flop_per_s(const DeviceSpec& device, Precision precision) {
-  return precision == Precision::fp32 ? device.fp32_flop_per_s
-         : is_fp8(precision)          ? device.fp8_flop_per_s
-                                      : device.bf16_flop_per_s;
+  return precision == Precision::fp32    ? device.fp32_flop_per_s
+         : precision == Precision::nvfp4 ? device.fp4_flop_per_s
+         : is_narrow(precision)          ? device.fp8_flop_per_s
+                                         : device.bf16_flop_per_s;
 }
 
 double peak_flop_per_s(const Plan& plan) {

@@ -42,7 +42,7 @@ double AttentionCost::seconds(const OperatorShape& shape, Phase phase) const {
   OperatorShape s = shape;
   // In fp8 it does not skip what is outside of a window on the way back (training_attention.csv: windows of
   // 128 and 1,024 take as long).
-  if (is_narrow(s) && !forward) s.inner = 0;
+  if (runs_narrow(s) && !forward) s.inner = 0;
   return flash_s(s, forward) + casts_s(s, forward);
 }
 
@@ -56,13 +56,13 @@ AttentionKernel AttentionCost::kernel() const {
   return older ? AttentionKernel::flash2 : execution_.attention;
 }
 
-bool AttentionCost::is_narrow(const OperatorShape& s) const {
-  return execution_.fp8_attention && is_fp8(s.precision) && device_.fp8_flop_per_s > 0.0;
+bool AttentionCost::runs_narrow(const OperatorShape& s) const {
+  return execution_.fp8_attention && is_narrow(s.precision) && device_.fp8_flop_per_s > 0.0;
 }
 
 // Queries, keys and values are narrowed first, and on the way back the result's gradient.
 double AttentionCost::casts_s(const OperatorShape& s, bool forward) const {
-  if (!is_narrow(s)) return 0.0;
+  if (!runs_narrow(s)) return 0.0;
   const double width = forward ? double(s.heads * s.head_dim + s.kv_heads * (s.head_dim + s.value_head_dim))
                                : double(s.heads * s.value_head_dim);
   return batch(s) * double(s.sequence) / double(s.context) * width * rates_.cast_bytes(s.precision) /
@@ -74,7 +74,7 @@ std::optional<double> AttentionCost::as_measured_s(const OperatorShape& s, bool 
   if (is_windowed(s)) return std::nullopt;
   const bool plain_shape = s.context == 1 && s.value_head_dim == s.head_dim;
   const bool any_kernel = kernel() == AttentionKernel::flash || kernel() == AttentionKernel::cudnn;
-  if (own_ != nullptr && plain_shape && any_kernel && !is_narrow(s)) {
+  if (own_ != nullptr && plain_shape && any_kernel && !runs_narrow(s)) {
     const auto own_s =
         own_->exact_attention_s(pass_name(forward), s.sequence, s.heads, s.kv_heads, s.head_dim);
     if (own_s) return *own_s * batch(s) / rates_.kernels;
@@ -91,7 +91,7 @@ double AttentionCost::share_of_forward(const OperatorShape& s, bool forward, dou
     const auto share = [&](const std::string& precision) {
       return tables_.training_attention_share(pass_name(forward), precision, double(s.head_dim), sequence);
     };
-    const auto narrow = is_narrow(s) ? share(enum_name(s.precision)) : std::nullopt;
+    const auto narrow = runs_narrow(s) ? share(enum_name(s.precision)) : std::nullopt;
     if (narrow) return *narrow;
     if (const auto wide = share("bf16")) return *wide;
   }

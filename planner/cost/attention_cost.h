@@ -36,7 +36,7 @@ class AttentionCost {
   AttentionKernel kernel() const;
   double most_flop_per_s(bool forward, double sequence) const;
   double casts_s(const models::OperatorShape& shape, bool forward) const;
-  bool is_narrow(const models::OperatorShape& shape) const;
+  bool runs_narrow(const models::OperatorShape& shape) const;
 
   const DeviceSpec& device_;
   const Execution& execution_;

@@ -61,6 +61,9 @@ struct Calibration {
   // With a scale for every 32 values against one for each matrix: the twelve products of a layer of 4,096
   // take 6.81 and 7.16 ms on B300, cast beforehand (NVIDIA/TransformerEngine, docs/examples/gemm_profiling).
   double mxfp8_rate = 0.95;
+  // Products in NVFP4 against those in bf16, but for the time to write the result: the same products take
+  // 3.76 ms where they take 13.10 in bf16, cast beforehand (the same table, B300).
+  double nvfp4_speedup = 3.75;
   // Rows of a length that is no multiple of 8 elements keep tensor cores from their fast loads: the least
   // error on output layers of 50,257, 12,564 and 6,282 words (A100; VIA-Research/vTrain,
   // ground_truth_single.csv, what its times gain per micro-batch and not per layer). Thin batched products
@@ -91,6 +94,10 @@ struct Calibration {
   // NVIDIA/TransformerEngine, docs/features/low_precision_training, "Handling transposes"). The tutorial
   // above casts rows alone, on B300 and H200, in the time of 6.8 and 6.1 bytes per element.
   double untransposed_cast_bytes = 6.8;
+  // And to NVFP4, in whose recipe are transforms, random rounding and blocks of two dimensions: 2.69 ms for
+  // the casts of the same layer, which take 2.33 ms to fp8 with one scale for a matrix (6.45 and 9.15 ms with
+  // them).
+  double nvfp4_cast_bytes = 7.8;
   // A kernel's own start, and the gap behind it on the device.
   double kernel_gap_s = 4e-06;
   // AdamW reads gradient, master weight and two moments and writes them and the weight.
@@ -156,6 +163,7 @@ struct Calibration {
     field("early_line_unaligned_rate", &T::early_line_unaligned_rate,
           "products of rows of no multiple of 64 elements with cuBLAS 11", 0.5, 1.0);
     field("mxfp8_rate", &T::mxfp8_rate, "products in mxfp8 against those in fp8", 0.8, 1.0);
+    field("nvfp4_speedup", &T::nvfp4_speedup, "what is multiplied in NVFP4 against bf16", 2.0, 4.0);
     field("grouped_fp8_speedup", &T::grouped_fp8_speedup, "fp8 grouped products against bf16 ones", 1.0, 2.0);
     field("blackwell_grouped_fp8_speedup", &T::blackwell_grouped_fp8_speedup, "the same on Blackwell", 1.2,
           2.3);
@@ -166,6 +174,7 @@ struct Calibration {
           10.0);
     field("untransposed_cast_bytes", &T::untransposed_cast_bytes, "the same where no copy is transposed", 1.0,
           10.0);
+    field("nvfp4_cast_bytes", &T::nvfp4_cast_bytes, "the same of casts to NVFP4", 1.0, 12.0);
     field("kernel_gap_s", &T::kernel_gap_s, "seconds of a kernel's start and of the gap behind it", 5e-07,
           4e-06);
     field("optimizer_bytes", &T::optimizer_bytes, "bytes that AdamW moves per parameter", 30.0, 60.0);

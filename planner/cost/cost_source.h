@@ -76,6 +76,8 @@ class CostSource {
   virtual double overlap_share(const GroupPlace&) const { return kOverlapShare; }
   /// The same of a tensor-parallel collective that runs in pieces beside its own product.
   virtual double pipelined_overlap_share() const { return kOverlapShare; }
+  /// Of the rate of other collectives over the group, what gathers and scatters of sharded weights reach.
+  virtual double sharded_rate(const GroupPlace&) const { return 1.0; }
   virtual double optimizer_s(int64_t parameters) const = 0;
   /// With its state in the host's memory: gradients go there and updated weights come back.
   virtual double offloaded_optimizer_s(int64_t parameters) const = 0;

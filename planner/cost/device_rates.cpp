@@ -38,6 +38,7 @@ DeviceRates rates_of(const ClusterSpec& cluster, const Calibration& c) {
   // Devices that multiply mxfp8 read matrices of one scale in any order.
   r.fp8_cast_bytes = device.mxfp8 ? c.untransposed_cast_bytes : c.fp8_cast_bytes;
   r.mxfp8_cast_bytes = c.fp8_cast_bytes;
+  r.nvfp4_cast_bytes = c.nvfp4_cast_bytes;
   return r;
 }
 

@@ -17,12 +17,14 @@ struct DeviceRates {
   /// What of it a training sustains, for what no table holds.
   double products_flop_per_s = 0.0;
   double bandwidth_bytes_per_s = 0.0;  // of elementwise kernels
-  /// Bytes that casting one element moves, to fp8 with one scale for a matrix and to mxfp8.
-  double fp8_cast_bytes = 0.0, mxfp8_cast_bytes = 0.0;
+  /// Bytes that casting one element moves, to fp8 with one scale for a matrix, to mxfp8 and to nvfp4.
+  double fp8_cast_bytes = 0.0, mxfp8_cast_bytes = 0.0, nvfp4_cast_bytes = 0.0;
 
   double cast_bytes(Precision precision) const {
-    if (!is_fp8(precision)) return 0.0;
-    return precision == Precision::fp8 ? fp8_cast_bytes : mxfp8_cast_bytes;
+    if (!is_narrow(precision)) return 0.0;
+    return precision == Precision::fp8     ? fp8_cast_bytes
+           : precision == Precision::mxfp8 ? mxfp8_cast_bytes
+                                           : nvfp4_cast_bytes;
   }
 };
 

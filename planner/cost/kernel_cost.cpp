@@ -165,6 +165,9 @@ class KernelCost final : public CostSource {
     return is_inside(group) ? kOverlapShare : c_.network_overlap_share;
   }
   double pipelined_overlap_share() const override { return c_.tensor_overlap_share; }
+  double sharded_rate(const GroupPlace& group) const override {
+    return is_inside(group) ? 1.0 : execution_.sharded_network_rate;
+  }
   double dispatch_s() const override { return execution_.micro_batch_us * 1e-6; }
   std::vector<double> rate_by_active_ranks() const override { return {}; }
   CostOrigin origin() const override {
@@ -227,12 +230,13 @@ class KernelCost final : public CostSource {
   }
 
   double gemm_s(Precision precision, double m, double n, double k) const {
-    const auto narrow = is_fp8(precision) ? tables_.gemm_s(true, m, n, k) : std::nullopt;
+    const bool fp4 = precision == Precision::nvfp4;
+    const auto narrow = is_narrow(precision) && !fp4 ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
     // By the peak of the tables' device, as its measured times are.
     double seconds =
         wide.value_or(2.0 * m * n * k * device_.kernel_rate / (kUnmeasuredShare * rates_.products_peak));
-    if (is_fp8(precision)) seconds = narrowed_s(seconds, m * n, c_.fp8_speedup);
+    if (is_narrow(precision)) seconds = narrowed_s(seconds, m * n, fp4 ? c_.nvfp4_speedup : c_.fp8_speedup);
     if (narrow) seconds = std::min(*narrow, seconds);
     if (precision == Precision::mxfp8) seconds /= c_.mxfp8_rate;
     const auto both = [&](double unit) { return std::fmod(n, unit) == 0.0 && std::fmod(k, unit) == 0.0; };
@@ -257,12 +261,12 @@ class KernelCost final : public CostSource {
   // Transformer Engine sums biases' gradients apart in fp8 (pytorch/module/grouped_linear.py, backward).
   double bias_gradient_rate(const OperatorShape& s) const {
     const bool hopper = device_.fp8_flop_per_s > 0.0 && !device_.mxfp8;
-    return s.biased && !hopper && !is_fp8(product_precision(s)) ? c_.biased_weight_gradient_rate : 1.0;
+    return s.biased && !hopper && !is_narrow(product_precision(s)) ? c_.biased_weight_gradient_rate : 1.0;
   }
 
   // A device without fp8 multiplies in 16 bits.
   Precision product_precision(const OperatorShape& s) const {
-    return is_fp8(s.precision) && device_.fp8_flop_per_s <= 0.0 ? Precision::bf16 : s.precision;
+    return is_narrow(s.precision) && device_.fp8_flop_per_s <= 0.0 ? Precision::bf16 : s.precision;
   }
 
   // What a pass reads in fp8 is cast first: the input forward, the result's gradient backward, which the
@@ -289,9 +293,15 @@ class KernelCost final : public CostSource {
     return c_.kernel_gap_s + seconds;
   }
 
+  // No grouped products in NVFP4 were measured: as much over fp8 as other products gain.
+  double grouped_speedup(Precision precision) const {
+    const double fp8 = device_.mxfp8 ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup;
+    return precision == Precision::nvfp4 ? fp8 * c_.nvfp4_speedup / c_.fp8_speedup : fp8;
+  }
+
   // Per expert of this rank a product of its rows; few rows only move the weights.
   double grouped_s(const OperatorShape& s, Phase phase) const {
-    const bool fp8 = is_fp8(product_precision(s));
+    const bool narrow = is_narrow(product_precision(s));
     const double groups = double(std::max<int64_t>(1, s.batch)), rows = double(s.rows) / groups;
     const auto columns = double(s.columns), inner = double(s.inner);
     double each = 0.0, results = double(s.rows) * columns;
@@ -311,19 +321,16 @@ class KernelCost final : public CostSource {
       const double rate = rates_.kernels * bias * (execution_.fuses_experts ? 1.0 : c_.grouped_rate);
       seconds = std::min(seconds, 2.0 * double(s.rows) * columns * inner / (*flop_per_s * rate));
     }
-    if (fp8) {
-      seconds = narrowed_s(seconds, results,
-                           device_.mxfp8 ? c_.blackwell_grouped_fp8_speedup : c_.grouped_fp8_speedup);
-    }
+    if (narrow) seconds = narrowed_s(seconds, results, grouped_speedup(s.precision));
     seconds *= execution_.balanced_experts || execution_.expert_load > 1.0 ? 1.0 : c_.expert_imbalance;
-    if (!execution_.fuses_experts) seconds = one_by_one_s(seconds, groups, fp8, phase);
+    if (!execution_.fuses_experts) seconds = one_by_one_s(seconds, groups, narrow, phase);
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double passes = (execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes) +
-                          (fp8 && execution_.pads_expert_rows ? kPaddingPasses : 0.0);
+                          (narrow && execution_.pads_expert_rows ? kPaddingPasses : 0.0);
     const double moved = double(s.rows) * double(s.copy_width) * 2.0 * passes;
     // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
     const double narrowed =
-        fp8 && !execution_.fuses_experts
+        narrow && !execution_.fuses_experts
             ? double(s.rows) * (phase == Phase::forward ? inner : columns) * rates_.cast_bytes(s.precision)
             : 0.0;
     return c_.kernel_gap_s + seconds +

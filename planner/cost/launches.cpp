@@ -18,7 +18,7 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
     case OperatorKind::expert_linear: {
       // Beside the products tokens are put in order, weighted and split.
       if (e.fuses_experts) return {6, 6, 4};
-      const Launches each = launches_of_expert(is_fp8(s.precision));
+      const Launches each = launches_of_expert(is_narrow(s.precision));
       const double experts = double(std::max<int64_t>(1, s.batch));
       return {5 + experts * each.forward, 5 + experts * each.input_gradient,
               3 + experts * each.weight_gradient};

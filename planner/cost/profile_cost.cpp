@@ -137,6 +137,7 @@ class ProfileCost final : public CostSource {
            unmeasured_->transfer_s(bytes, first, last, 1);
   }
   double overlap_share(const GroupPlace& group) const override { return unmeasured_->overlap_share(group); }
+  double sharded_rate(const GroupPlace& group) const override { return unmeasured_->sharded_rate(group); }
 
   double optimizer_s(int64_t parameters) const override {
     return double(parameters) * profile_.optimizer_s_per_parameter;

@@ -81,12 +81,13 @@ class RooflineCost final : public CostSource {
   CostOrigin origin() const override { return {"roofline", cluster_.device.name, "", ""}; }
 
  private:
-  // The attention core stays in bf16 where products run in fp8.
+  // The attention core stays in bf16 where products run in fewer bits.
   double peak_flop_per_s(const models::OperatorShape& s) const {
     const DeviceSpec& device = cluster_.device;
     if (s.precision == Precision::fp32) return device.fp32_flop_per_s;
-    const bool fp8 = is_fp8(s.precision) && s.kind != OperatorKind::attention && device.fp8_flop_per_s > 0.0;
-    return fp8 ? device.fp8_flop_per_s : device.bf16_flop_per_s;
+    if (!is_narrow(s.precision) || s.kind == OperatorKind::attention) return device.bf16_flop_per_s;
+    const double peak = s.precision == Precision::nvfp4 ? device.fp4_flop_per_s : device.fp8_flop_per_s;
+    return peak > 0.0 ? peak : device.bf16_flop_per_s;
   }
   double bandwidth() const { return cluster_.device.memory_bandwidth_bytes_per_s * kBandwidthShare; }
 

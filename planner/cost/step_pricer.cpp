@@ -36,6 +36,10 @@ class Reduction {
            within_s(CollectiveKind::all_gather, share.expert * unit, expert_group(),
                     models::expert_shard(layout_));
   }
+  /// Of the rate of collectives, what those of sharded weights reach.
+  double sharded_rate() const {
+    return source_.sharded_rate(part(dense_group(), models::dense_shard(layout_)));
+  }
   /// Each of `tensors` belongs to one rank, which broadcasts all of its own at once.
   double broadcast_s(const models::ParameterShare& share, int64_t tensors) const {
     const int64_t unit = element_bytes(layout_.precision);
@@ -118,7 +122,9 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
                                const CostSource& source) {
   const Reduction reduction(layout, source);
   const int64_t zero = layout.zero_of_micro_batch();
-  return {zero == 3 ? reduction.gather_s(share) : 0.0, zero >= 2 ? reduction.scatter_s(share) : 0.0};
+  const double rate = zero == 3 ? reduction.sharded_rate() : 1.0;
+  return {zero == 3 ? reduction.gather_s(share) / rate : 0.0,
+          zero >= 2 ? reduction.scatter_s(share) / rate : 0.0};
 }
 
 namespace {

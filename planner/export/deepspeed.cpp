@@ -36,13 +36,14 @@ Exported export_deepspeed(const Plan& plan) {
               {"gradient_accumulation_steps", micro_batches(l, plan.workload)},
               {"gradient_clipping", 1.0},
               {"zero_optimization", zero_optimization(l, exported.warnings)}};
-  if (l.precision == Precision::bf16 || is_fp8(l.precision)) config["bf16"] = {{"enabled", true}};
+  if (l.precision == Precision::bf16 || is_narrow(l.precision)) config["bf16"] = {{"enabled", true}};
   if (l.precision == Precision::fp16) config["fp16"] = {{"enabled", true}};
   if (l.tensor > 1) config["tensor_parallel"] = {{"autotp_size", l.tensor}};
   const auto warn_if = [&](bool given, const char* text) {
     if (given) exported.warnings.emplace_back(text);
   };
-  warn_if(is_fp8(l.precision), "fp8 products: they are the model's business (Transformer Engine)");
+  warn_if(is_narrow(l.precision),
+          "products in 8 or 4 bits: they are the model's business (Transformer Engine)");
   warn_if(
       l.pipeline > 1,
       "pipeline stages are named in code: PipelineModule(num_stages, partition_method); DeepSpeed runs 1F1B");

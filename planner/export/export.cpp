@@ -45,8 +45,8 @@ bool stages_are_even(const Layout& layout) {
   return std::all_of(layers.begin(), layers.end(), [&](int64_t n) { return n == layers.front(); });
 }
 
-bool attention_in_fp8(const Layout& l) { return is_fp8(l.precision) && l.execution.fp8_attention; }
-bool head_in_fp8(const Layout& l) { return is_fp8(l.precision) && l.execution.fp8_head; }
+bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_attention; }
+bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_head; }
 
 int64_t ranks_per_node(const Plan& plan) {
   return std::min(plan.cluster.devices_per_node, plan.layout.ranks());

@@ -184,12 +184,16 @@ void add_data_parallel(const Plan& plan, Arguments& a, std::vector<std::string>&
 }
 
 void add_precision(const Layout& l, Arguments& a) {
-  a.flag_if(l.precision == Precision::bf16 || is_fp8(l.precision), "bf16");
+  a.flag_if(l.precision == Precision::bf16 || is_narrow(l.precision), "bf16");
   a.flag_if(l.precision == Precision::fp16, "fp16");
   if (l.precision == Precision::fp8) a.value("fp8-format", "hybrid");
   if (l.precision == Precision::mxfp8) {
     a.value("fp8-format", "e4m3");
     a.value("fp8-recipe", "mxfp8");
+  }
+  if (l.precision == Precision::nvfp4) {
+    a.value("fp4-format", "e2m1");
+    a.value("fp4-recipe", "nvfp4");
   }
 }
 

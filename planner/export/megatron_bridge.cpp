@@ -82,6 +82,9 @@ void add_precision(const Layout& l, Assignments& a, std::vector<std::string>& wa
     case Precision::mxfp8:
       a.set("mixed_precision", precision_recipe(l, "bf16_with_mxfp8_mixed"));
       break;
+    case Precision::nvfp4:
+      a.set("mixed_precision", precision_recipe(l, "bf16_with_nvfp4_mixed"));
+      break;
     case Precision::fp32:
       a.set("mixed_precision", "None");
       warnings.push_back("fp32: check that the recipe's own dtypes agree");

@@ -105,7 +105,9 @@ void add_training(const Plan& plan, TomlWriter& toml, std::vector<std::string>& 
     warnings.push_back("training.enable_cpu_offload moves weights and gradients to the host, too");
   }
   if (l.precision == Precision::fp16) warnings.push_back("torchtitan has no fp16: bfloat16 is written");
-  if (is_fp8(l.precision))
+  if (l.precision == Precision::nvfp4)
+    warnings.emplace_back("torchtitan has no NVFP4: its products run in 16 bits, the plan's time is shorter");
+  else if (is_narrow(l.precision))
     warnings.push_back(fmt::format("for {} add \"quantize.linear.{}\" to model.converters",
                                    enum_name(l.precision),
                                    l.precision == Precision::mxfp8 ? "mx" : "float8"));

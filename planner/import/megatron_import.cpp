@@ -326,10 +326,11 @@ Imported import_megatron(const std::filesystem::path& file) {
   if (f.has("use-tp-pp-dp-mapping")) l.order = RankOrder::data_outermost;
   l.recompute = recompute_of(f);
   const bool scales_blocks = f.text("fp8-recipe", "delayed") == "mxfp8";
-  l.precision = f.has("fp8-format") ? (scales_blocks ? Precision::mxfp8 : Precision::fp8)
-                : f.has("bf16")     ? Precision::bf16
-                : f.has("fp16")     ? Precision::fp16
-                                    : Precision::fp32;
+  l.precision = f.has("fp4-format")   ? Precision::nvfp4
+                : f.has("fp8-format") ? (scales_blocks ? Precision::mxfp8 : Precision::fp8)
+                : f.has("bf16")       ? Precision::bf16
+                : f.has("fp16")       ? Precision::fp16
+                                      : Precision::fp32;
   set_pipeline(f, *in.model, in);
   set_data_parallel(f, l);
   if (l.recompute == Recompute::full && f.text("recompute-method", "uniform") == "block") {

@@ -28,10 +28,11 @@ bool is_infiniband(const std::string& text) {
   return mentions_one(text, {"InfiniBand", "Infiniband", "NDR", "HDR", "EDR", "Eos", "Selene", "vTrain"});
 }
 
-// "4 x 100 Gb/s per node", "1600 Gbps node-node", "RDMA 400 Gb/s per GPU". A sum alone comes out of ports of
-// 200 Gb/s or less.
+// "4 x 100 Gb/s per node", "1600 Gbps node-node", "RDMA 400 Gb/s per GPU". A node's sum comes out of ports of
+// 200 Gb/s or less; a rate of neither is an adapter's, of which nodes with such have one for each GPU.
 NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
-  static const std::regex many(R"((\d{1,3})\s*x\s*(\d{1,4})\s*Gb)"), one(R"((\d{2,5})\s*Gb)");
+  static const std::regex many(R"((\d{1,3})\s*x\s*(\d{1,4})\s*Gb)"), one(R"((\d{2,5})\s*Gb)"),
+      of_node(R"(Gb\S* (per node|node-node))");
   std::smatch found;
   NodeNetwork network;
   double gigabit = 0.0;
@@ -40,7 +41,7 @@ NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
     gigabit = double(network.ports) * std::stod(found[2]);
   } else if (std::regex_search(text, found, one)) {
     gigabit = std::stod(found[1]);
-    if (mentions(text, "per GPU")) {
+    if (mentions(text, "per GPU") || (gigabit <= 400.0 && !std::regex_search(text, of_node))) {
       gigabit *= double(gpus_per_node);
     } else {
       network.ports = std::max<int64_t>(1, std::llround(gigabit / 200.0));

@@ -15,20 +15,27 @@ bool says_flash(const std::string& notes) {
   return std::regex_search(notes, flash) && !std::regex_search(notes, none);
 }
 
+// The generation of FlashAttention that options or notes name: 1 to 4; 0 where they name none.
+int named_flash(const std::string& text) {
+  static const std::regex generation(R"(([Ff]lash[ _-]?[Aa]tt(n|ention)[ _-]?|\bFA-?)[v ]?([1-4])\b)");
+  std::smatch found;
+  return std::regex_search(text, found, generation) ? std::stoi(found[3]) : 0;
+}
+
 // Which of the known frameworks the record's words mean.
 std::string framework_of(const RunRecord& run) {
   const std::string& f = run.framework;
   const bool classic = run.precision == "fp16" && !mentions(run.options, "flash") && !says_flash(run.notes);
   if (mentions(f, "MaxText") || mentions(f, "JAX")) return "maxtext";
-  if (mentions(f, "torchtitan") || mentions(f, "FSDP2")) return "torchtitan";
+  const bool of_transformers = mentions_one(
+      f, {"Hugging", "ransformers", "HF ", "accelerate", "llama-recipes", "LLaMA-Factory", "Colossal"});
+  if (mentions(f, "torchtitan") || (mentions(f, "FSDP2") && !of_transformers)) return "torchtitan";
   // Its examples wrap models of huggingface/transformers (dlrover, atorch/examples/llama2/fsdp_llama2.py), as
   // those of ColossalAI do (examples/language/llama2/benchmark.py).
   if (mentions_one(f, {"ATorch", "atorch", "DLRover"}) &&
       (mentions(f, "FSDP") || mentions(run.sharding, "FSDP")))
     return "atorch-fsdp";
-  if (mentions_one(f,
-                   {"Hugging", "transformers", "accelerate", "llama-recipes", "LLaMA-Factory", "Colossal"}))
-    return "transformers";
+  if (of_transformers) return "transformers";
   if (mentions(f, "FSDP") || mentions(f, "foundry") || mentions(f, "Composer")) return "fsdp";
   if (mentions(f, "nanotron")) return "nanotron";
   if (mentions(f, "InternEvo") || mentions(f, "InternLM")) return "internevo";
@@ -72,9 +79,21 @@ void take_models_of_others(const RunRecord& run, Execution& e) {
   e.optimizer_bytes = 12;
 }
 
+// DeepSpeed gathers module by module as they are reached, and copies each gathered buffer into its weights
+// (runtime/zero/partition_parameters.py); Megatron's frameworks of it say so themselves.
+void set_sharding(const RunRecord& run, Execution& e) {
+  if (!mentions_one(run.framework + run.sharding, {"DeepSpeed", "ZeRO"})) return;
+  static const double rate = models::load_framework("megatron-deepspeed", "").sharded_network_rate;
+  if (mentions_one(e.framework, {"fsdp", "transformers"})) e.sharded_network_rate = rate;
+}
+
 void set_states(const RunRecord& run, Execution& e) {
-  // DeepSpeed's bf16 optimizer keeps gradients in bf16 and their sum in fp32.
-  if (mentions(run.sharding, "BF16_Optimizer")) e.gradient_bytes = 6;
+  // Some fine-tune all in 16 bits.
+  static const std::regex narrow(R"(bf16-true|[Pp]ure[ _-]?bf16|(all|moments|states|Adam\w*) in bf16)");
+  if (std::regex_search(run.options + run.notes, narrow)) {
+    e.weight_bytes = e.gradient_bytes = 2;
+    e.optimizer_bytes = 4;
+  }
   // Its recipes of 2024 took Apex's optimizer (NVIDIA/dgxc-benchmarking, nemotron4-340b-synth.yaml,
   // distributed_fused_adam), which beside bf16 weights keeps the lower 16 bits of the masters alone
   // (store_param_remainders in NVIDIA/NeMo, setup_optimization).
@@ -102,6 +121,10 @@ void set_tensor_sums(const RunRecord& run, Execution& e) {
   // ATorch splits the modules of such a model over tensor ranks one by one (get_llama_tpinfo in dlrover,
   // atorch/examples/llama2/ds_3d_llama2.py; ColumnParallelLinear in atorch/modules/distributed_modules).
   if (mentions_one(run.framework, {"ATorch", "atorch"})) e.sums_each_projection = true;
+}
+
+bool uses_liger(const RunRecord& run) {
+  return mentions(run.notes, "Liger") && !mentions_one(run.notes, {"No Liger", "no Liger", "without Liger"});
 }
 
 // torchtitan compiles where it is told to (its `compile.enable`, false where a file does not say it).
@@ -138,6 +161,10 @@ void set_loss(const RunRecord& run, Execution& e) {
     e.logit_copies = 4;
   // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
   if (mentions(run.framework, "foundry")) e.loss = LossKernel::fused;
+  // The head's product and the loss of some tokens at a time.
+  static const std::regex chunks(
+      R"([Ff]used linear cross|[Cc]hunked (loss|cross|CE)|[Tt]iled (loss|logits))");
+  if (std::regex_search(run.options + run.notes, chunks) || uses_liger(run)) e.loss = LossKernel::chunked;
   if (run.vocabulary_is_padded) e.vocabulary_multiple = 1;
 }
 
@@ -145,6 +172,17 @@ void set_attention(const RunRecord& run, Execution& e) {
   // FlashAttention-2 came to it in August 2023 (PaddlePaddle/Paddle, pull requests 55758 and 56015).
   if (mentions(run.framework, "PaddlePaddle 2.5.1")) e.attention = AttentionKernel::flash1;
   if (e.framework == "megatron-core" && !prefers_cudnn(run)) e.attention = AttentionKernel::flash2;
+  // Of a framework's own choice the words of a run may tell another. The tables were measured with the third
+  // generation on Hopper; what came with Blackwell is no slower.
+  if (e.attention != AttentionKernel::cudnn) {
+    if (mentions_one(run.notes, {"cuDNN kernel", "cuDNN attention"})) e.attention = AttentionKernel::cudnn;
+    const int named = named_flash(run.options + run.notes);
+    if (named == 1) e.attention = AttentionKernel::flash1;
+    if (named == 2) e.attention = AttentionKernel::flash2;
+    if (named >= 3) e.attention = AttentionKernel::flash;
+    if (named == 0 && writes_scores(e.attention) && says_flash(run.notes))
+      e.attention = AttentionKernel::flash1;
+  }
   // cuDNN's attention for Blackwell has its speed since 9.17 (NVIDIA/cudnn-frontend, README of its benchmark
   // at 0b1577c and b372d39), which NeMo's containers have since 2026.
   const bool new_cudnn = mentions(run.source, mentions(run.source, "container") ? "container 26" : "2026-");
@@ -175,7 +213,8 @@ void set_dropout(const RunRecord& run, Execution& e) {
 }
 
 void set_experts(const RunRecord& run, Execution& e) {
-  if (mentions(run.options, "deepep") || mentions(run.overlap, "DeepEP")) e.deduplicates_dispatch = true;
+  if (mentions(run.options, "deepep") || mentions_one(run.overlap + run.framework, {"DeepEP"}))
+    e.deduplicates_dispatch = true;
   // Its dispatch pads for experts, too (megatron/core/transformer/moe/token_dispatcher.py, _HybridEPManager).
   if (mentions(run.options, "hybridep") || mentions(run.overlap, "HybridEP")) models::send_tokens_once(e);
   // With them came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP beside
@@ -188,6 +227,11 @@ void set_small_kernels(const RunRecord& run, Execution& e) {
   // Megatron-LM's own layers sum biases' gradients apart (megatron/core/tensor_parallel/layers.py).
   if (e.framework == "megatron-core" && !mentions(run.framework, "CI golden values"))
     e.fuses_bias_gradients = false;
+  // Norms, rotary positions and gated activations are kernels of Liger's (linkedin/Liger-Kernel, README).
+  if (uses_liger(run)) {
+    e.elementwise = ElementwiseKernels::fused;
+    e.rms_norm_bytes = 0;
+  }
   // Norms, rotary positions and the loss of flash-attention, the gated activation of xFormers
   // (jzhang38/TinyLlama, lit_gpt/model.py and pretrain/tinyllama.py).
   if (mentions(run.notes, "Fused kernels of flash-attention")) {
@@ -205,6 +249,7 @@ Execution execution_of(const RunRecord& run) {
   Execution e = models::load_framework(framework_of(run), "layout/framework");
   take_models_of_others(run, e);
   set_states(run, e);
+  set_sharding(run, e);
   set_tensor_sums(run, e);
   set_loss(run, e);
   set_attention(run, e);

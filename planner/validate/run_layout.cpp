@@ -47,20 +47,23 @@ struct Overlap {
 
 Overlap overlap_of(const RunRecord& run, const Execution& e) {
   if (mentions(run.notes, "no overlap") || mentions(run.sharding, "no overlap") ||
-      mentions(run.schedule, "(sync)"))
+      mentions(run.schedule, "(sync)") || run.overlap == "none")
     return {};
   // Its collectives are in the stream of its kernels, as XLA had them then (OSDI 2022).
   if (mentions(run.framework, "Alpa")) return {};
   // Flags of Megatron-LM and Megatron-Bridge, and the latter's helper that sets them
   // (src/megatron/bridge/perf_recipes/qwen/common.py).
-  const bool exchange = mentions_one(
-      run.options, {"overlap-moe-expert-parallel-comm\":true", "overlap_moe_expert_parallel_comm=True",
+  // DualPipe was made for it (arXiv:2412.19437, section 3.2.1).
+  const bool exchange =
+      mentions_one(run.overlap + run.schedule, {"all-to-all overlapped", "ualpipe", "ualPipe"}) ||
+      mentions_one(run.options,
+                   {"overlap-moe-expert-parallel-comm\":true", "overlap_moe_expert_parallel_comm=True",
                     "moe_a2a_overlap\":true", "moe_a2a_overlap\":\"True", "full_iteration_mxfp8"});
   if (e.framework == "nemo") return {true, true, true, true, exchange};
   if (e.framework == "megatron-core") return {true, true, mentions(run.overlap, "TP"), true, exchange};
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
   for (const char* overlapping : {"fsdp", "atorch-fsdp", "transformers", "maxtext"}) {
-    if (e.framework == overlapping) return {true, true, false, true};
+    if (e.framework == overlapping) return {true, true, false, true, exchange};
   }
   if (e.framework == "nanotron") return {true, false, mentions(run.options, "async"), true};
   if (e.framework == "internevo") return {true, false, false, true};
@@ -133,8 +136,9 @@ std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
 }
 
 Precision precision_of(const RunRecord& run) {
+  if (mentions(run.precision, "nvfp4")) return Precision::nvfp4;
   if (mentions(run.precision, "mxfp8") || mentions(run.id, "fp8-mx")) return Precision::mxfp8;
-  if (mentions(run.precision, "fp8") || mentions(run.precision, "fp4")) return Precision::fp8;
+  if (mentions(run.precision, "fp8")) return Precision::fp8;
   if (run.precision == "fp16") return Precision::fp16;
   if (run.precision == "fp32" || run.precision == "tf32") return Precision::fp32;
   return Precision::bf16;
@@ -194,7 +198,6 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   const int64_t split = pool % (l.expert * l.tensor) == 0 ? l.tensor : 1;
   l.expert_tensor = run.model.moe ? run.expert_tensor.value_or(split) : l.tensor;
   if (l.expert_tensor == l.tensor) l.expert_tensor = 0;
-  l.sequence_parallel = l.tensor > 1 && run.sequence_parallel.value_or(false);
   if (mentions(run.context_method, "a2a")) l.context_method = ContextMethod::all_to_all;
   l.precision = precision_of(run);
   l.zero = run.zero.value_or(0);
@@ -202,6 +205,11 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   l.shard = l.zero == 0 ? 1 : shard > 0 ? std::gcd(shard, l.replicas()) : l.replicas();
   if (l.zero > 0 && l.shard == 1) l.zero = 0;
   l.execution = execution_of(run);
+  // It takes less memory and no more time; Megatron-LM has had it since 2022.
+  const bool has_sequence_parallel =
+      l.execution.framework == "megatron-core" || l.execution.framework == "nemo";
+  l.sequence_parallel = l.tensor > 1 && run.sequence_parallel.value_or(has_sequence_parallel);
+  if (l.sequence_parallel && !run.sequence_parallel) filled.emplace_back("layout.sequence_parallel = true");
   const std::optional<int64_t> micro_batch = micro_batch_of(run, l);
   l.micro_batch = micro_batch.value_or(1);
   if (micro_batch != run.micro_batch) filled.push_back(fmt::format("layout.micro_batch = {}", l.micro_batch));

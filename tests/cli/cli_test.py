@@ -228,6 +228,8 @@ def wrong_plan(folder, model, profile, base):
     plan("precision that CPU ranks lack", "--precision", "fp32, bf16 or fp16 on CPU ranks", options=["--precision", "fp8"])
     plan("mxfp8 on a GPU without it", "--precision", "h100-sxm-80gb has", "use fp8", replaced={"--cluster": "dgx-h100:1"},
          options=["--precision", "mxfp8"])
+    plan("nvfp4 on a GPU without it", "--precision", "h100-sxm-80gb has", "fp4_flop_per_s", replaced={"--cluster": "dgx-h100:1"},
+         options=["--precision", "nvfp4"])
     plan("mxfp8 on one GPU of two", "--precision", "b200-sxm-180gb + h100-sxm-80gb has", replaced={"--cluster": "dgx-b200:1+dgx-h100:1@12.5GB/s@5ms"},
          options=["--precision", "mxfp8"])
     plan("mxfp8 for mpt-run", "--precision", "what mpt-run multiplies in", replaced={"--cluster": "dgx-b200:1"},

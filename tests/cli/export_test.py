@@ -42,6 +42,8 @@ PLANS = {
                  "all_to_all", "--precision", "fp8"], ["heads for tokens", "quantize.linear.float8"]),
     "blocks": (["--model", "llama3-8b", "--cluster", "dgx-b200:1", "--global-batch", 32, "--tp", 1, "--pp", 1, "--precision", "mxfp8",
                 "--framework", "megatron-core"], ["quantize.linear.mx"]),
+    "four bits": (["--model", "llama3-8b", "--cluster", "gb300-nvl72:1", "--global-batch", 144, "--tp", 1, "--pp", 1, "--precision", "nvfp4"],
+                  ["torchtitan has no NVFP4", "products in 8 or 4 bits"]),
     "fp8": (["--model", "llama3-8b", "--cluster", "dgx-b200:1", "--global-batch", 32, "--tp", 1, "--pp", 1, "--precision", "mxfp8",
              "--framework", "nemo", "--execution", "fp8_attention=true,fp8_head=true,graphs=true"],
             ["a graph of the whole step", "set fp8_dot_product_attention", "add --fp8-output-proj", "attention in fp8: torchtitan"]),
@@ -263,6 +265,11 @@ def main():
             code, output = run("import", script, "--cluster", "dgx-h100:1", "--json")
             held = json.loads(output[output.index("{"):])["layout"]["execution"] if code == 0 else {}
             check(f"import of {words}", held.get("vocabulary_multiple", 1) == multiple, output)
+        for words, precision in (("--fp4-format e2m1 --fp4-recipe nvfp4", "nvfp4"), ("--fp8-format hybrid", "fp8"), ("--bf16", "bf16")):
+            open(script, "w").write(small + words)
+            code, output = run("import", script, "--cluster", "dgx-b200:1", "--json")
+            held = json.loads(output[output.index("{"):])["layout"]["precision"] if code == 0 else ""
+            check(f"import of {words}", held == precision, output)
         open(script, "w").write(small + "--fp8-format e4m3 --fp8-recipe mxfp8 --fp8-output-proj")
         code, output = run("import", script, "--cluster", "dgx-b200:1", "--execution", "fp8_attention=true", "--json")
         held = json.loads(output[output.index("{"):])["layout"]["execution"] if code == 0 else {}

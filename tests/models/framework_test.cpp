@@ -56,6 +56,11 @@ TEST(Framework, StatesHaveTheBytesThatItSays) {
   EXPECT_NEAR(double(changed.parameter_bytes) / double(own.parameter_bytes), 2.0, 1e-6);
   EXPECT_NEAR(double(changed.gradient_bytes) / double(own.gradient_bytes), 0.5, 1e-6);
   EXPECT_NEAR(double(changed.optimizer_bytes) / double(own.optimizer_bytes), 8.0 / 12.0, 1e-6);
+  other.bf16_gradient_bytes = 6;
+  EXPECT_NEAR(double(states(other).gradient_bytes) / double(changed.gradient_bytes), 3.0, 1e-6);
+  const Execution deepspeed = load_framework("megatron-deepspeed", "test");
+  EXPECT_EQ(deepspeed.bf16_gradient_bytes, 6) << "in bf16, and their sum in fp32 (BF16_Optimizer)";
+  EXPECT_EQ(deepspeed.gradient_bytes, 2);
 }
 
 // Megatron-LM, megatron/training/vocab_utils.py: calculate_padded_vocab_size.
@@ -462,6 +467,7 @@ TEST(Framework, LogitsInFp32CostFourBytesEachMore) {
   };
   EXPECT_EQ(kept(LossKernel::fp32) - kept(LossKernel::own), 4 * 4096 * model.vocab);
   EXPECT_EQ(kept(LossKernel::fused), kept(LossKernel::own));
+  EXPECT_EQ(kept(LossKernel::own) - kept(LossKernel::chunked), 2 * 4096 * model.vocab) << "no logits";
 }
 
 }  // namespace

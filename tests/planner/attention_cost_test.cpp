@@ -69,7 +69,7 @@ TEST(AttentionCost, WhatWasMeasuredForTrainingsComesBack) {
                             {"gb200-nvl72:1", 192, 128, 128, 128, 4096, 0, Precision::fp8, 0.656, 2.112},
                             {"gb300-nvl72:1", 128, 128, 64, 8, 4096, 0, Precision::mxfp8, 0.242, 1.203},
                             {"gb300-nvl72:1", 192, 128, 128, 128, 8192, 0, Precision::mxfp8, 1.944, 8.030}}) {
-    const Execution e = execution(AttentionKernel::cudnn, is_fp8(m.precision));
+    const Execution e = execution(AttentionKernel::cudnn, is_narrow(m.precision));
     EXPECT_NEAR(milliseconds(m, Phase::forward, e) / m.forward_ms, 1.0, 0.01) << m.cluster << m.sequence;
     EXPECT_NEAR(milliseconds(m, Phase::input_gradient, e) / m.backward_ms, 1.0, 0.01) << m.cluster;
   }

@@ -404,20 +404,6 @@ TEST(PredictRun, LibrariesOfBlackwellsFirstYearAreSlower) {
   EXPECT_EQ(seconds("h100-sxm-80gb", "2025-06-09"), seconds("h100-sxm-80gb", "2026-06-09"));
 }
 
-// A byte for each of a stage's weights: a layer of 12 x 6,144^2 and what is beside them.
-TEST(PredictRun, BlackwellKeepsNoTransposedWeightsInFp8) {
-  Json json = small_pipeline("Megatron-Core", 2);
-  const auto weights = [&](const char* gpu, const char* precision) {
-    json["hardware"]["gpu"] = gpu;
-    json["layout"]["precision"] = precision;
-    return double(predicted(json).memory[0].parameter_bytes);
-  };
-  const double both = weights("h100-sxm-80gb", "fp8"), one = weights("b200-sxm-180gb", "fp8");
-  EXPECT_NEAR(one, 0.75 * both, 0.001 * both);
-  EXPECT_EQ(weights("b200-sxm-180gb", "mxfp8"), both) << "scales by row are those of one order";
-  EXPECT_EQ(weights("b200-sxm-180gb", "bf16"), weights("h100-sxm-80gb", "bf16"));
-}
-
 TEST(PredictRun, PlainNormsAndGatheredLogitsCostWhatTheyMove) {
   Json json = small_pipeline("Aleph Alpha Scaling", 2);
   json["model"]["norm"] = "rmsnorm";

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the words of a record's source tell of kernels, states, overlaps and networks.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "planner/validate/predict_run.h"
+#include "tests/planner/run_records.h"
+
+namespace mpt::planner {
+namespace {
+
+Execution execution_of(const char* framework, const char* notes, const char* precision = "bf16") {
+  Json json = small_pipeline(framework, 2);
+  json["layout"]["precision"] = precision;
+  json["notes"] = notes;
+  return predicted(json).layout.execution;
+}
+
+TEST(RunWords, NameTheGenerationOfFlashAttention) {
+  for (const auto& [notes, kernel] : {std::pair{"Flash attention 2 throughout.", AttentionKernel::flash2},
+                                      {"attn: flash_attn_2", AttentionKernel::flash2},
+                                      {"Attention: FA3.", AttentionKernel::flash},
+                                      {"FlashAttention-3", AttentionKernel::flash},
+                                      {"FlashAttention 4, torch.compile", AttentionKernel::flash},
+                                      {"SDPA, cuDNN kernel on Hopper", AttentionKernel::cudnn},
+                                      {"FlashAttention", AttentionKernel::flash1},
+                                      {"", AttentionKernel::flash1}}) {
+    EXPECT_EQ(execution_of("PyTorch FSDP", notes).attention, kernel) << notes;
+  }
+  // Unfused of its own; and three letters within a word are no generation.
+  EXPECT_EQ(execution_of("GPT-NeoX (DeepSpeed)", "", "fp16").attention, AttentionKernel::unfused);
+  EXPECT_EQ(execution_of("GPT-NeoX (DeepSpeed)", "Flash attention in the yml", "fp16").attention,
+            AttentionKernel::flash1);
+  EXPECT_EQ(execution_of("PyTorch FSDP", "commit 0FA33").attention, AttentionKernel::flash1);
+}
+
+TEST(RunWords, TellLibrariesOfModelsFromTheirSharding) {
+  for (const char* framework :
+       {"HF Trainer + DeepSpeed ZeRO-3", "TRL SFTTrainer (HF Transformers, Accelerate FSDP2)",
+        "DeepSpeed + HF Transformers (ArcticTraining)", "Hugging Face transformers + PyTorch FSDP1"})
+    EXPECT_EQ(execution_of(framework, "").framework, "transformers") << framework;
+  EXPECT_EQ(execution_of("SomeForge (PyTorch FSDP2/DTensor)", "").framework, "torchtitan");
+}
+
+TEST(RunWords, SayThatAllStatesAreNarrow) {
+  for (const char* notes : {"pure bf16 training", "bf16-true", "AdamW, states in bf16 as the weights"}) {
+    const Execution e = execution_of("PyTorch FSDP", notes);
+    EXPECT_EQ(e.weight_bytes + e.gradient_bytes + e.optimizer_bytes, 8) << notes;
+  }
+  EXPECT_NE(execution_of("PyTorch FSDP", "bf16 mixed precision").optimizer_bytes, 4);
+}
+
+TEST(RunWords, NameTheLossWithoutWholeLogits) {
+  for (const char* notes : {"fused linear cross entropy", "chunked loss (no full logits)", "Liger kernels"})
+    EXPECT_EQ(execution_of("Hugging Face transformers", notes).loss, LossKernel::chunked) << notes;
+  for (const char* notes : {"99 GiB without Liger", "No Liger kernels", ""})
+    EXPECT_EQ(execution_of("Hugging Face transformers", notes).loss, LossKernel::fp32) << notes;
+  EXPECT_EQ(execution_of("Hugging Face transformers", "Liger kernels").elementwise,
+            ElementwiseKernels::fused);
+}
+
+TEST(RunWords, DeepSpeedGathersSlowerThanOthers) {
+  const double deepspeed = execution_of("Megatron-DeepSpeed", "", "fp16").sharded_network_rate;
+  EXPECT_LT(deepspeed, 1.0);
+  EXPECT_EQ(execution_of("HF Trainer + DeepSpeed ZeRO-3", "").sharded_network_rate, deepspeed);
+  EXPECT_EQ(execution_of("Hugging Face transformers + PyTorch FSDP1", "").sharded_network_rate, 1.0);
+}
+
+// Two nodes of replicas of a model of two layers, one micro-batch each.
+double replicated_s(const char* network, const char* overlap = nullptr) {
+  Json json = small_pipeline("Megatron-LM (bf16)", 1);
+  json["hardware"]["gpus"] = json["layout"]["dp"] = json["layout"]["global_batch"] = 16;
+  json["model"]["layers"] = 2;
+  json["layout"]["precision"] = "bf16";
+  json["hardware"]["inter_node"] = network;
+  if (overlap != nullptr) json["layout"]["overlap"] = overlap;
+  return predicted(json).step_s;
+}
+
+TEST(RunWords, ARateWithoutItsNodeIsAnAdapters) {
+  const double per_gpu = replicated_s("InfiniBand, 100 Gb/s per GPU");
+  EXPECT_EQ(replicated_s("InfiniBand 100 Gb/s (adapters per node not stated)"), per_gpu);
+  EXPECT_GT(replicated_s("InfiniBand 100 Gb/s per node"), per_gpu);
+}
+
+TEST(RunWords, NoOverlapIsTaken) {
+  const char* network = "InfiniBand 100 Gb/s per node";
+  EXPECT_GT(replicated_s(network, "none"), 1.01 * replicated_s(network));
+}
+
+TEST(RunWords, SequenceParallelismIsFilledWhereItIsLeftOpen) {
+  Json json = record();
+  json["framework"] = "NeMo / Megatron-Core";
+  json["layout"]["precision"] = "bf16";
+  json["layout"]["sequence_parallel"] = nullptr;
+  const RunPrediction open = predicted(json);
+  EXPECT_TRUE(open.layout.sequence_parallel);
+  EXPECT_EQ(std::count(open.filled.begin(), open.filled.end(), "layout.sequence_parallel = true"), 1);
+  json["layout"]["sequence_parallel"] = false;
+  EXPECT_FALSE(predicted(json).layout.sequence_parallel);
+  json["framework"] = "Megatron-DeepSpeed";
+  json["layout"]["sequence_parallel"] = nullptr;
+  EXPECT_FALSE(predicted(json).layout.sequence_parallel) << "it has none";
+}
+
+// A byte for each of a stage's weights, a layer of 12 x 6,144^2 and what is beside them: 2 + 1 of 2 + 1 + 1.
+// In NVFP4 2 bytes and twice 4 bits and the 8 that 16 of them share.
+TEST(RunWords, BlackwellKeepsNoTransposedWeightsInFp8) {
+  Json json = small_pipeline("Megatron-Core", 2);
+  const auto weights = [&](const char* gpu, const char* precision) {
+    json["hardware"]["gpu"] = gpu;
+    json["layout"]["precision"] = precision;
+    return double(predicted(json).memory[0].parameter_bytes);
+  };
+  const double both = weights("h100-sxm-80gb", "fp8"), one = weights("b200-sxm-180gb", "fp8");
+  EXPECT_NEAR(one, 3.0 / 4.0 * both, 0.001 * both);
+  EXPECT_EQ(weights("b200-sxm-180gb", "mxfp8"), both) << "scales by row are those of one order";
+  EXPECT_NEAR(weights("b200-sxm-180gb", "nvfp4"), 3.125 / 4.0 * both, 0.001 * both);
+  EXPECT_EQ(weights("b200-sxm-180gb", "bf16"), weights("h100-sxm-80gb", "bf16"));
+}
+
+}  // namespace
+}  // namespace mpt::planner
