@@ -333,10 +333,11 @@ products, and nothing else, they are met within 7 % on average. Now: {mean_of(ke
 `reports/validation/wide_runs.json` came last, blind again: runs of more than 40 further sources, whatever could be found, among them
 frameworks that nobody else uses, blog posts and single logs, some with the layout half known, some read from charts. As the model
 stood before they were seen: **29.0 % on average, 20.6 % in the median** (376 runs; 71 with memory: 55.0 % and 33.9 %). What was
-changed for them, each with its reason in `docs/validation.md` or `docs/cost_model.md`: the attention kernel, states in bf16 alone,
-losses without whole logits and missing overlap are read where a source names them; a rate of a network without "per node" is an
-adapter's; sequence parallelism that is left open is filled in; DualPipe hides the exchange; DeepSpeed's gathers reach 0.55 of the
-network's rate (the one number that was chosen by these runs) and its sums of gradients in bf16 are in fp32. Now:
+changed for them, each with its reason in `docs/validation.md` or `docs/cost_model.md`: the attention kernel, states in bf16
+alone, losses without whole logits and missing overlap are read where a source names them; Hugging Face gathers its logits; a
+rate of a network without "per node" is an adapter's; sequence parallelism that is left open is filled in; DualPipe hides the
+exchange; DeepSpeed's gathers reach 0.55 of the network's rate (the one number that was chosen by these runs) and its sums of
+gradients in bf16 are in fp32. Now:
 
 {wide_runs(wide_report, wide, reasons)}
 

@@ -72,10 +72,10 @@ bool is_before_numa_fix(const RunRecord& run) {
   return mentions(run.framework, "BigScience") && std::regex_search(run.notes, day);
 }
 
-// The kernel tables were measured with libraries of 2026 (data/kernels: sglang 0.5.14, NCCL 2.29). On
-// Blackwell, which was new in 2025, those of that year were slower: one layout of Llama 3.1 405B on B200 took
-// 6.55 s with NeMo's container 25.02 and 6.17 with 25.09, one of Llama 3 70B on GB300 7.25 s with
-// Megatron-Bridge's 25.11 and 6.25 with 26.04. Hopper was two years old when those tables' runs began.
+// The kernel tables were measured with libraries of 2026 (ai-dynamo/aiconfigurator: sglang 0.5.14,
+// NCCL 2.29). On Blackwell, which was new in 2025, those of that year were slower: one layout of Llama 3.1
+// 405B on B200 took 6.55 s with NeMo's container 25.02 and 6.17 with 25.09, one of Llama 3 70B on GB300 7.25
+// s with Megatron-Bridge's 25.11 and 6.25 with 26.04. Hopper was two years old when those tables' runs began.
 constexpr double kRateOfFirstYear = 0.93;
 bool is_of_first_year(const RunRecord& run) {
   static const std::regex later(R"(container 2[6-9])"),

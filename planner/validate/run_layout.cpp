@@ -136,7 +136,7 @@ std::vector<int64_t> stages_of(const RunRecord& run, const Layout& l) {
 }
 
 Precision precision_of(const RunRecord& run) {
-  if (mentions(run.precision, "nvfp4")) return Precision::nvfp4;
+  if (mentions(run.precision, "fp4")) return Precision::nvfp4;
   if (mentions(run.precision, "mxfp8") || mentions(run.id, "fp8-mx")) return Precision::mxfp8;
   if (mentions(run.precision, "fp8")) return Precision::fp8;
   if (run.precision == "fp16") return Precision::fp16;

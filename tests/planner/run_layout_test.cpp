@@ -309,6 +309,7 @@ TEST(PredictRun, BlocksOfScalesAreNamedByPrecisionOrId) {
   EXPECT_EQ(precision_of("fp8", "bridge-25.11-llama3-8b-b200-sxm-8-fp8-cs-s8192"), Precision::fp8);
   EXPECT_EQ(precision_of("fp8", "bridge-25.11-llama3-8b-b200-sxm-8-fp8-mx-s8192"), Precision::mxfp8);
   EXPECT_EQ(precision_of("mxfp8", "bridge-26.06-llama3-8b"), Precision::mxfp8);
+  EXPECT_EQ(precision_of("nvfp4", "mlperf-llama3.1-8b"), Precision::nvfp4);
 }
 
 TEST(PredictRun, OperatorsThatRecomputeSayHowMuchOfALayerDoes) {
