@@ -94,7 +94,7 @@ def wide_runs(report, records, reasons):
     time, memory = errors_of(report["runs"])
     sources = {}
     for r in records.values():
-        sources.setdefault(r["family"], {})[r["source"]["repo_or_url"].split(",")[0][:60]] = True
+        sources.setdefault(r["family"], {})[r["source"]["repo_or_url"].split(",")[0].split(" (")[0]] = True
     lines = []
     for name, group in report["summary"]["family"].items():
         t, m = group["time"], group["memory"]

@@ -16,7 +16,8 @@ import tempfile
 
 # Each was measured for itself by a source that planner/cost/calibration.h names.
 MEASURED = {"attention_backward_flop", "attention_backward_rate", "flash2_share", "flash2_half_tokens", "flash2_backward_rate",
-            "biased_weight_gradient_rate", "fused_permute_passes", "mxfp8_rate", "unaligned_rate"}
+            "biased_weight_gradient_rate", "fused_permute_passes", "mxfp8_rate", "nvfp4_speedup", "nvfp4_cast_bytes",
+            "unaligned_rate"}
 CAP = 0.6
 
 

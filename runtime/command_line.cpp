@@ -133,7 +133,7 @@ void check_plan(const Plan& plan, RunOptions& o) {
   if (!emulates) check_supported(plan.model);
   if (!emulates && !mpt_run_multiplies_in(plan.layout.precision)) {
     refuse("the plan's /layout/precision", enum_name(plan.layout.precision), "fp32, bf16, fp16 or fp8",
-           "this runtime does not have it yet: plan again with --framework mpt");
+           "plan again with --framework mpt and one of these as --precision");
   }
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),

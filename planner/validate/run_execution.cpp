@@ -91,7 +91,7 @@ void set_states(const RunRecord& run, Execution& e) {
   // Some fine-tune all in 16 bits.
   static const std::regex narrow(R"(bf16-true|[Pp]ure[ _-]?bf16|(all|moments|states|Adam\w*) in bf16)");
   if (std::regex_search(run.options + run.notes, narrow)) {
-    e.weight_bytes = e.gradient_bytes = 2;
+    e.weight_bytes = e.gradient_bytes = e.bf16_gradient_bytes = 2;
     e.optimizer_bytes = 4;
   }
   // Its recipes of 2024 took Apex's optimizer (NVIDIA/dgxc-benchmarking, nemotron4-340b-synth.yaml,
@@ -175,13 +175,13 @@ void set_attention(const RunRecord& run, Execution& e) {
   // Of a framework's own choice the words of a run may tell another. The tables were measured with the third
   // generation on Hopper; what came with Blackwell is no slower.
   if (e.attention != AttentionKernel::cudnn) {
-    if (mentions_one(run.notes, {"cuDNN kernel", "cuDNN attention"})) e.attention = AttentionKernel::cudnn;
     const int named = named_flash(run.options + run.notes);
     if (named == 1) e.attention = AttentionKernel::flash1;
     if (named == 2) e.attention = AttentionKernel::flash2;
     if (named >= 3) e.attention = AttentionKernel::flash;
     if (named == 0 && writes_scores(e.attention) && says_flash(run.notes))
       e.attention = AttentionKernel::flash1;
+    if (mentions_one(run.notes, {"cuDNN kernel", "cuDNN attention"})) e.attention = AttentionKernel::cudnn;
   }
   // cuDNN's attention for Blackwell has its speed since 9.17 (NVIDIA/cudnn-frontend, README of its benchmark
   // at 0b1577c and b372d39), which NeMo's containers have since 2026.

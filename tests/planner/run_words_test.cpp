@@ -26,6 +26,7 @@ TEST(RunWords, NameTheGenerationOfFlashAttention) {
                                       {"FlashAttention-3", AttentionKernel::flash},
                                       {"FlashAttention 4, torch.compile", AttentionKernel::flash},
                                       {"SDPA, cuDNN kernel on Hopper", AttentionKernel::cudnn},
+                                      {"cuDNN attention; FA2 was slower", AttentionKernel::cudnn},
                                       {"FlashAttention", AttentionKernel::flash1},
                                       {"", AttentionKernel::flash1}}) {
     EXPECT_EQ(execution_of("PyTorch FSDP", notes).attention, kernel) << notes;
@@ -50,6 +51,7 @@ TEST(RunWords, SayThatAllStatesAreNarrow) {
     const Execution e = execution_of("PyTorch FSDP", notes);
     EXPECT_EQ(e.weight_bytes + e.gradient_bytes + e.optimizer_bytes, 8) << notes;
   }
+  EXPECT_EQ(execution_of("Megatron-DeepSpeed", "pure bf16").bf16_gradient_bytes, 2) << "nor a sum in fp32";
   EXPECT_NE(execution_of("PyTorch FSDP", "bf16 mixed precision").optimizer_bytes, 4);
 }
 
