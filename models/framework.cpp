@@ -56,4 +56,16 @@ Execution with_changes(const Execution& execution, const std::vector<std::string
   return from_json<Execution>(fields, where);
 }
 
+Execution with_fields(const Execution& execution, const Json& fields, const std::string& where) {
+  if (!fields.is_object()) throw UserError(Problem{where, detail::describe_json(fields), "an object", ""});
+  Json all = to_json(execution);
+  if (const auto name = fields.find("framework"); name != fields.end()) {
+    const std::string at = where + "/framework";
+    if (!name->is_string()) throw UserError(Problem{at, detail::describe_json(*name), "a name", ""});
+    all = to_json(load_framework(name->get<std::string>(), at));
+  }
+  for (const auto& [field, value] : fields.items()) all[field] = value;
+  return from_json<Execution>(all, where);
+}
+
 }  // namespace mpt::models

@@ -8,6 +8,7 @@
 
 #include "core/cluster_spec.h"
 #include "core/execution.h"
+#include "core/json.h"
 
 namespace mpt::models {
 
@@ -20,6 +21,10 @@ std::vector<std::string> framework_names();
 /// names `where` for an unknown field or a value that it cannot have.
 Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
                        const std::string& where);
+
+/// With the values of a JSON object of its fields, "framework" among them: then that framework's others.
+/// Throws UserError that names the field under `where`.
+Execution with_fields(const Execution& execution, const Json& fields, const std::string& where);
 
 /// From Blackwell on products read a matrix of one scale in either order (NVIDIA/TransformerEngine,
 /// docs/features/low_precision_training, "Handling transposes").

@@ -78,10 +78,7 @@ bool is_before_numa_fix(const RunRecord& run) {
 // Megatron-Bridge's 25.11 and 56.9 with 26.04.01. B300 and GB300 came to them, Hopper was two years old.
 constexpr double kRateOfFirstYear = 0.93;
 bool is_of_first_year(const RunRecord& run) {
-  static const std::regex later(R"(container 2[6-9])"),
-      first(R"((NeMo |container |tag v|ngc)25\.|results_v5\.[01]|\b2025-)");
-  return mentions(run.gpu, "b200") && !std::regex_search(run.source, later) &&
-         std::regex_search(run.source, first);
+  return mentions(run.gpu, "b200") && released_before(run, {2026, 1});
 }
 
 }  // namespace

@@ -59,8 +59,7 @@ bool has_transformer_engine(const RunRecord& run) { return mentions(run.framewor
 // It takes cuDNN's attention on Hopper since its 1.3 of February 2024 (pytorch/attention.py there); what was
 // published in the months after may have been run with the one before.
 bool prefers_cudnn(const RunRecord& run) {
-  static const std::regex before(R"(202[0-3]-|2024-0[1-6])");
-  return has_transformer_engine(run) && !std::regex_search(run.source + run.notes, before);
+  return has_transformer_engine(run) && !released_before(run, {2024, 7});
 }
 
 bool is_blackwell(const RunRecord& run) { return mentions_one(run.gpu, {"b200", "b300"}); }
@@ -97,9 +96,8 @@ void set_states(const RunRecord& run, Execution& e) {
   // Its recipes of 2024 took Apex's optimizer (NVIDIA/dgxc-benchmarking, nemotron4-340b-synth.yaml,
   // distributed_fused_adam), which beside bf16 weights keeps the lower 16 bits of the masters alone
   // (store_param_remainders in NVIDIA/NeMo, setup_optimization).
-  if (e.framework == "nemo" && run.precision == "bf16" &&
-      (mentions(run.source, "v24.") || mentions(run.notes, "First 24.07")))
-    e.optimizer_bytes = 10;
+  const bool of_2024 = released_before(run, {2025, 1}) && !released_before(run, {2024, 1});
+  if (e.framework == "nemo" && run.precision == "bf16" && of_2024) e.optimizer_bytes = 10;
   // In fp16 its fork of Megatron-LM keeps gradients as they come, unless told to add them up in fp32
   // (microsoft/SuperScaler, runtime/megatron/arguments.py; Dazz993/Mist gives the command).
   if (mentions(run.framework, "Aceso")) e.gradient_bytes = 2;
@@ -133,10 +131,7 @@ bool is_compiled(const RunRecord& run) {
 }
 
 // And it compiled the whole model but not the loss until 2025 (pytorch/torchtitan at 9dec370, train.py).
-bool loss_is_eager(const RunRecord& run) {
-  static const std::regex before(R"(_202412_|202[34]-|2025-0[1-3])");
-  return !is_compiled(run) || std::regex_search(run.source + run.notes, before);
-}
+bool loss_is_eager(const RunRecord& run) { return !is_compiled(run) || released_before(run, {2025, 4}); }
 
 // fp32 copies of the logits that an eager loss has: the cast, its logarithmic softmax and the gradient. Over
 // a vocabulary in shares the shifted logits and their exponentials stand beside
@@ -157,8 +152,7 @@ void set_loss(const RunRecord& run, Execution& e) {
   }
   // Until 2025 it shifted the logits by a position into a copy (huggingface/transformers, loss/loss_utils.py,
   // and before that every model's own forward).
-  if (e.framework == "transformers" && mentions_one(run.source, {"2022-", "2023-", "2024-"}))
-    e.logit_copies = 4;
+  if (e.framework == "transformers" && released_before(run, {2025, 1})) e.logit_copies = 4;
   // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
   if (mentions(run.framework, "foundry")) e.loss = LossKernel::fused;
   // The head's product and the loss of some tokens at a time.
@@ -185,8 +179,7 @@ void set_attention(const RunRecord& run, Execution& e) {
   }
   // cuDNN's attention for Blackwell has its speed since 9.17 (NVIDIA/cudnn-frontend, README of its benchmark
   // at 0b1577c and b372d39), which NeMo's containers have since 2026.
-  const bool new_cudnn = mentions(run.source, mentions(run.source, "container") ? "container 26" : "2026-");
-  if (e.attention == AttentionKernel::cudnn && is_blackwell(run) && !new_cudnn)
+  if (e.attention == AttentionKernel::cudnn && is_blackwell(run) && released_before(run, {2026, 1}))
     e.attention = AttentionKernel::flash;
   // The helper of its recipes turns the first on (NVIDIA-NeMo/Megatron-Bridge, perf_recipes/qwen/common.py).
   e.fp8_attention = mentions_one(run.options, {"fp8_dot_product_attention\":true", "full_iteration_mxfp8"});
@@ -246,7 +239,7 @@ void set_small_kernels(const RunRecord& run, Execution& e) {
 }  // namespace
 
 Execution execution_of(const RunRecord& run) {
-  Execution e = models::load_framework(framework_of(run), "layout/framework");
+  Execution e = models::load_framework(framework_of(run), "layout/execution");
   take_models_of_others(run, e);
   set_states(run, e);
   set_sharding(run, e);
@@ -256,7 +249,7 @@ Execution execution_of(const RunRecord& run) {
   set_dropout(run, e);
   set_experts(run, e);
   set_small_kernels(run, e);
-  return e;
+  return run.execution.is_null() ? e : models::with_fields(e, run.execution, "layout/execution");
 }
 
 }  // namespace mpt::planner

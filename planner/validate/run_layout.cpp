@@ -214,11 +214,11 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   l.micro_batch = micro_batch.value_or(1);
   if (micro_batch != run.micro_batch) filled.push_back(fmt::format("layout.micro_batch = {}", l.micro_batch));
   const Overlap overlap = overlap_of(run, l.execution);
-  l.overlap_gradient_reduce = overlap.reduce;
-  l.overlap_parameter_gather = overlap.gather;
-  l.overlap_tensor = overlap.tensor && l.sequence_parallel;
-  l.overlap_transfer = overlap.transfer;
-  l.overlap_exchange = l.expert > 1 && overlap.exchange;
+  l.overlap_gradient_reduce = run.overlap_gradient_reduce.value_or(overlap.reduce);
+  l.overlap_parameter_gather = run.overlap_parameter_gather.value_or(overlap.gather);
+  l.overlap_tensor = l.sequence_parallel && run.overlap_tensor.value_or(overlap.tensor);
+  l.overlap_transfer = run.overlap_transfer.value_or(overlap.transfer);
+  l.overlap_exchange = l.expert > 1 && run.overlap_exchange.value_or(overlap.exchange);
   l.schedule = l.pipeline > 1 ? schedule_of(run) : "1f1b";
   const ScheduleEntry& entry = find_schedule(l.schedule, "layout/schedule");
   l.chunks = l.pipeline > 1 ? std::clamp<int64_t>(l.chunks, entry.min_chunks, entry.max_chunks) : 1;

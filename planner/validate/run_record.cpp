@@ -314,6 +314,12 @@ void read_layout(const Fields& f, RunRecord& run) {
   run.embedding_counts_as_layer = mentions(f.text_or("pp_partition"), "embedding");
   run.recomputed_layers_per_stage = f.whole("recompute_layers_per_stage", 0, 100000);
   run.options = f.dumped("options");
+  if (const Json* execution = f.find("execution")) run.execution = *execution;
+  run.overlap_gradient_reduce = f.flag("overlap_gradient_reduce");
+  run.overlap_parameter_gather = f.flag("overlap_parameter_gather");
+  run.overlap_tensor = f.flag("overlap_tensor");
+  run.overlap_transfer = f.flag("overlap_transfer");
+  run.overlap_exchange = f.flag("overlap_exchange");
   read_pipeline_layout(f, run);
   const Json* stages = f.find("stages");
   if (stages == nullptr) return;
@@ -351,6 +357,11 @@ RunRecord read_run_record(const Json& json, const std::string& where) {
   run.framework = f.text_or("framework");
   run.notes = f.text_or("notes");
   run.source = f.dumped("source");
+  run.released = named_month(run.source + " " + run.notes);
+  if (const auto date = f.text("date")) {
+    run.released = parse_month(*date);
+    if (!run.released) f.wrong("date", "a month such as \"2025-06\"");
+  }
   read_model(f.object("model"), run);
   read_hardware(f.object("hardware"), run);
   read_layout(f.object("layout"), run);

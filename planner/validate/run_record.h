@@ -12,6 +12,7 @@
 
 #include "core/json.h"
 #include "core/model_spec.h"
+#include "planner/validate/run_date.h"
 
 namespace mpt::planner {
 
@@ -23,7 +24,8 @@ struct RunStage {
 
 struct RunRecord {
   std::string id, family, framework, notes, source;
-  std::string options;  // the text of everything else that the source said
+  std::string options;            // the text of everything else that the source said
+  std::optional<Month> released;  // its software
   ModelSpec model;
   int64_t sequence = 0;
 
@@ -45,6 +47,11 @@ struct RunRecord {
   std::vector<RunStage> stages;
   std::vector<int64_t> layers_per_stage;  // of virtual stages, where the source lists them; or none
 
+  // Over what the words say; field names as in a plan. An absent or empty object: nothing.
+  Json execution;
+  std::optional<bool> overlap_gradient_reduce, overlap_parameter_gather, overlap_tensor, overlap_transfer,
+      overlap_exchange;
+
   std::optional<double> measured_s, measured_gib;
   bool out_of_memory = false;       // it failed for lack of the devices' memory
   std::vector<std::string> filled;  // what the record leaves out, with the value that stands in
@@ -57,6 +64,11 @@ inline bool mentions(const std::string& text, const char* part) {
 
 inline bool mentions_one(const std::string& text, std::initializer_list<const char*> parts) {
   return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return mentions(text, part); });
+}
+
+/// False where nothing tells.
+inline bool released_before(const RunRecord& run, const Month& month) {
+  return run.released && *run.released < month;
 }
 
 /// Reads one element of the file. Throws UserError that names the field: the record is then skipped.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "core/error.h"
 #include "planner/validate/predict_run.h"
 #include "tests/planner/run_records.h"
 
@@ -122,6 +123,53 @@ TEST(RunWords, BlackwellKeepsNoTransposedWeightsInFp8) {
   EXPECT_EQ(weights("b200-sxm-180gb", "mxfp8"), both) << "scales by row are those of one order";
   EXPECT_NEAR(weights("b200-sxm-180gb", "nvfp4"), 3.125 / 4.0 * both, 0.001 * both);
   EXPECT_EQ(weights("b200-sxm-180gb", "bf16"), weights("h100-sxm-80gb", "bf16"));
+}
+
+TEST(RunWords, StandBehindTheExecutionThatALayoutNames) {
+  Json json = small_pipeline("PyTorch FSDP", 2);
+  json["notes"] = "FA3. Liger kernels.";
+  json["layout"]["execution"] = {{"attention", "plain"}, {"launch_us", 3.5}};
+  const Execution e = predicted(json).layout.execution;
+  EXPECT_EQ(e.framework, "fsdp");
+  EXPECT_EQ(e.attention, AttentionKernel::plain);
+  EXPECT_EQ(e.launch_us, 3.5);
+  EXPECT_EQ(e.loss, LossKernel::chunked) << "which it leaves as the words have it";
+  json["layout"]["execution"] = {{"framework", "nemo"}, {"loss", "fp32"}};
+  const Execution nemo = predicted(json).layout.execution;
+  EXPECT_EQ(nemo.framework, "nemo");
+  EXPECT_EQ(nemo.loss, LossKernel::fp32);
+  EXPECT_TRUE(predicted(json).layout.overlap_gradient_reduce) << "as that framework overlaps";
+}
+
+TEST(RunWords, AWrongExecutionIsAnErrorWithItsField) {
+  for (const auto& [execution, where] : {std::pair{Json("flash"), "layout/execution"},
+                                         {Json{{"framework", "nemoo"}}, "layout/execution/framework"},
+                                         {Json{{"framework", 1}}, "layout/execution/framework"},
+                                         {Json{{"attention", "flash9"}}, "layout/execution at /attention"},
+                                         {Json{{"no_such", 1}}, "layout/execution at /no_such"}}) {
+    Json json = small_pipeline("PyTorch FSDP", 2);
+    json["layout"]["execution"] = execution;
+    try {
+      predicted(json);
+      ADD_FAILURE() << where;
+    } catch (const UserError& e) {
+      EXPECT_EQ(e.problems().front().where, where);
+    }
+  }
+}
+
+TEST(RunWords, StandBehindTheOverlapsThatALayoutNames) {
+  Json json = small_pipeline("Megatron-Core", 1);
+  json["layout"]["precision"] = "bf16";
+  json["layout"]["tp"] = 2;
+  json["hardware"]["gpus"] = 4;
+  json["layout"]["dp"] = 2;
+  EXPECT_TRUE(predicted(json).layout.overlap_gradient_reduce);
+  EXPECT_FALSE(predicted(json).layout.overlap_tensor);
+  json["layout"]["overlap_gradient_reduce"] = false;
+  json["layout"]["overlap_tensor"] = json["layout"]["sequence_parallel"] = true;
+  EXPECT_FALSE(predicted(json).layout.overlap_gradient_reduce);
+  EXPECT_TRUE(predicted(json).layout.overlap_tensor);
 }
 
 }  // namespace
