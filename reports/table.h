@@ -21,6 +21,7 @@ class Table {
 
   /// One cell per column.
   void add_row(std::vector<std::string> cells);
+  bool empty() const { return rows_.empty(); }
   /// Lines that end in a newline, indented by two spaces; no trailing blanks.
   std::string text() const;
   /// The same as an HTML table.

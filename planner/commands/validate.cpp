@@ -417,10 +417,13 @@ int run(const ValidateOptions& o) {
   } else {
     if (!o.quiet) fmt::print("{}\n", run_table(all).text());
     const Groups g = groups_of(all);
-    fmt::print("{}\n{}\n{}\n{}", summary_table("family", g.family).text(), summary_table("GPU", g.gpu).text(),
-               summary_table("precision", g.precision).text(), summary_table("", g.all).text());
-    fmt::print("\n{}\n{}{} runs, {} skipped\n", order_table(all).text(), failures_text(failures_of(all)),
-               all.size(), skipped);
+    for (const reports::Table& table :
+         {summary_table("family", g.family), summary_table("GPU", g.gpu),
+          summary_table("precision", g.precision), summary_table("", g.all), order_table(all)}) {
+      if (!table.empty()) fmt::print("{}\n", table.text());
+    }
+    fmt::print("{}{} {}, {} skipped\n", failures_text(failures_of(all)), all.size(),
+               all.size() == 1 ? "run" : "runs", skipped);
   }
   if (!o.html.empty()) {
     write_file_atomically(o.html, html_page(all));

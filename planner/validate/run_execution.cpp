@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/validate/run_execution.h"
 
+#include <optional>
 #include <regex>
 
 #include "models/framework.h"
@@ -8,24 +9,21 @@
 namespace mpt::planner {
 namespace {
 
-// "flash attention", but not "no flash attention".
-bool says_flash(const std::string& notes) {
-  static const std::regex flash(R"([Ff]lash[ -]?[Aa]ttention)"),
-      none(R"(([Nn]o|[Ww]ithout) [Ff]lash[ -]?[Aa]ttention)");
-  return std::regex_search(notes, flash) && !std::regex_search(notes, none);
-}
-
-// The generation of FlashAttention that options or notes name: 1 to 4; 0 where they name none.
-int named_flash(const std::string& text) {
-  static const std::regex generation(R"(([Ff]lash[ _-]?[Aa]tt(n|ention)[ _-]?|\bFA-?)[v ]?([1-4])\b)");
+// The generation of FlashAttention that options or notes name, 1 to 4; 0 where they name it without; none
+// where they do not or say "no flash attention".
+std::optional<int> named_flash(const std::string& text) {
+  static const std::regex generation(R"(([Ff]lash[ _-]?[Aa]tt(n|ention)[ _-]?|\bFA-?)[v ]?([1-4])\b)"),
+      flash(R"([Ff]lash[ -]?[Aa]ttention)"), none(R"(([Nn]o|[Ww]ithout) [Ff]lash[ -]?[Aa]ttention)");
   std::smatch found;
-  return std::regex_search(text, found, generation) ? std::stoi(found[3]) : 0;
+  if (std::regex_search(text, found, generation)) return std::stoi(found[3]);
+  if (!std::regex_search(text, flash) || std::regex_search(text, none)) return std::nullopt;
+  return 0;
 }
 
 // Which of the known frameworks the record's words mean.
 std::string framework_of(const RunRecord& run) {
   const std::string& f = run.framework;
-  const bool classic = run.precision == "fp16" && !mentions(run.options, "flash") && !says_flash(run.notes);
+  const bool classic = run.precision == "fp16" && !mentions(run.options, "flash") && !named_flash(run.notes);
   if (mentions(f, "MaxText") || mentions(f, "JAX")) return "maxtext";
   const bool of_transformers = mentions_one(
       f, {"Hugging", "ransformers", "HF ", "accelerate", "llama-recipes", "LLaMA-Factory", "Colossal"});
@@ -169,12 +167,10 @@ void set_attention(const RunRecord& run, Execution& e) {
   // Of a framework's own choice the words of a run may tell another. The tables were measured with the third
   // generation on Hopper; what came with Blackwell is no slower.
   if (e.attention != AttentionKernel::cudnn) {
-    const int named = named_flash(run.options + run.notes);
-    if (named == 1) e.attention = AttentionKernel::flash1;
+    const std::optional<int> named = named_flash(run.options + run.notes);
+    if (named == 1 || (named == 0 && writes_scores(e.attention))) e.attention = AttentionKernel::flash1;
     if (named == 2) e.attention = AttentionKernel::flash2;
     if (named >= 3) e.attention = AttentionKernel::flash;
-    if (named == 0 && writes_scores(e.attention) && says_flash(run.notes))
-      e.attention = AttentionKernel::flash1;
     if (mentions_one(run.notes, {"cuDNN kernel", "cuDNN attention"})) e.attention = AttentionKernel::cudnn;
   }
   // cuDNN's attention for Blackwell has its speed since 9.17 (NVIDIA/cudnn-frontend, README of its benchmark

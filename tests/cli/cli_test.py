@@ -645,7 +645,7 @@ def published_runs(folder):
         "measured": {"iter_time_s": 1.1, "peak_mem_gib": None}}
     runs = write(f"{folder}/runs.json", [run_5])
     expect("validate", run("mpt-plan", "validate", runs, "--html", f"{folder}/accuracy.html"), 0, "seqpar-22b", "1.10 s", "model.ffn_hidden",
-           "1 runs, 0 skipped", "wrote")
+           "1 run, 0 skipped", "wrote")
     page = open(f"{folder}/accuracy.html").read()
     if "<svg" not in page or "seqpar-22b" not in page or "http://" in page.replace("http://www.w3.org", ""):
         FAILURES.append("validate --html: no plot, no run, or something loaded from elsewhere")
