@@ -140,6 +140,9 @@ struct Execution {
   int64_t reduced_bytes = 0;  // of a gradient on its way; 0: 4
   /// Time of the host per kernel, in microseconds: interpreter, dispatcher and driver together.
   double launch_us = 0.0;
+  // And for a layer of experts, forward and backward together, beyond its kernels: routing, counts that are
+  // waited for, permutation and modules of every expert.
+  double expert_layer_us = 0.0;
   double micro_batch_us = 0.0;  // and per micro-batch and stage: scheduling, waiting for messages
   double step_ms = 0.0;         // and per step: data, optimizer's checks, logging
   /// Beside its tensors a rank's process holds what the driver, its context and the communication library
@@ -264,6 +267,8 @@ struct Execution {
     v.field("reduced_bytes", &T::reduced_bytes, "bytes of one gradient while it is reduced; 0: 4",
             optional_field(between(0, 8)));
     v.field("launch_us", &T::launch_us, "host's microseconds per kernel", optional_field(between(0, 1e4)));
+    v.field("expert_layer_us", &T::expert_layer_us, "host's microseconds per layer of experts, both ways",
+            optional_field(between(0, 1e6)));
     v.field("micro_batch_us", &T::micro_batch_us, "host's microseconds per micro-batch and stage",
             optional_field(between(0, 1e6)));
     v.field("step_ms", &T::step_ms, "host's milliseconds per step", optional_field(between(0, 1e5)));

@@ -399,8 +399,11 @@ class KernelCost final : public CostSource {
   PhaseSeconds host_s(const models::Operator& op) const {
     const Launches l = launches_of(op.shape, execution_);
     const double launch_s = execution_.launch_us * 1e-6;
-    return {(l.forward + double(op.forward_collectives.size())) * launch_s,
-            (l.input_gradient + double(op.backward_collectives.size())) * launch_s,
+    // Each layer of experts has one router.
+    const double routed_s =
+        op.shape.kind == models::OperatorKind::router ? 0.5 * execution_.expert_layer_us * 1e-6 : 0.0;
+    return {(l.forward + double(op.forward_collectives.size())) * launch_s + routed_s,
+            (l.input_gradient + double(op.backward_collectives.size())) * launch_s + routed_s,
             l.weight_gradient * launch_s};
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/validate/run_execution.h"
 
+#include <algorithm>
 #include <optional>
 #include <regex>
 
@@ -120,7 +121,8 @@ void set_tensor_sums(const RunRecord& run, Execution& e) {
 }
 
 bool uses_liger(const RunRecord& run) {
-  return mentions(run.notes, "Liger") && !mentions_one(run.notes, {"No Liger", "no Liger", "without Liger"});
+  static const std::regex liger("Liger");
+  return says(run.notes, liger);
 }
 
 // torchtitan compiles where it is told to (its `compile.enable`, false where a file does not say it).
@@ -202,13 +204,29 @@ void set_dropout(const RunRecord& run, Execution& e) {
 }
 
 void set_experts(const RunRecord& run, Execution& e) {
-  if (mentions(run.options, "deepep") || mentions_one(run.overlap + run.framework, {"DeepEP"}))
-    e.deduplicates_dispatch = true;
+  static const std::regex deepep("DeepEP|deepep"), hybridep("HybridEP|hybridep");
+  const std::string words = run.options + run.overlap + run.framework + run.notes;
+  if (says(words, deepep)) e.deduplicates_dispatch = true;
   // Its dispatch pads for experts, too (megatron/core/transformer/moe/token_dispatcher.py, _HybridEPManager).
-  if (mentions(run.options, "hybridep") || mentions(run.overlap, "HybridEP")) models::send_tokens_once(e);
-  // With them came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP beside
-  // use_transformer_engine_op_fuser in the same recipes).
-  if (mentions(run.options, "full_iteration")) e.graphs = e.fuses_experts = true;
+  if (says(words, hybridep)) models::send_tokens_once(e);
+}
+
+// What the host still does for a layer of experts whose attention or router comes out of a graph: no more
+// than the shortest such layers of published runs take as a whole.
+constexpr double kGraphedExpertLayerUs = 5000.0;
+
+void set_graphs(const RunRecord& run, Execution& e) {
+  static const std::regex whole("full_iteration|[Ff]ull[- ]iteration CUDA graph|CUDA graph of the whole"),
+      scoped(R"(graph[_-]scope":\[?"?(attn|moe_router)|CUDA graphs? (of|over|per)\b|[Pp]artial CUDA graph)");
+  const std::string words = run.options + run.notes;
+  // With graphs of the whole step came kernels that have a whole expert (NVTE_CUTEDSL_FUSED_GROUPED_MLP
+  // beside use_transformer_engine_op_fuser in Megatron-Bridge's recipes).
+  if (says(words, whole)) e.graphs = e.fuses_experts = true;
+  if (says(words, scoped)) e.expert_layer_us = std::min(e.expert_layer_us, kGraphedExpertLayerUs);
+  // Megatron-Bridge's tables have them as their recipes do: without one they are open, and taken for what is
+  // fastest.
+  if (mentions(run.source, "performance-summary") && !mentions(run.options, "\"configuration\""))
+    e.expert_layer_us = 0.0;
 }
 
 void set_small_kernels(const RunRecord& run, Execution& e) {
@@ -244,6 +262,7 @@ Execution execution_of(const RunRecord& run) {
   set_attention(run, e);
   set_dropout(run, e);
   set_experts(run, e);
+  set_graphs(run, e);
   set_small_kernels(run, e);
   return run.execution.is_null() ? e : models::with_fields(e, run.execution, "layout/execution");
 }

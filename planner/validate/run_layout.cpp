@@ -54,8 +54,10 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
   // Flags of Megatron-LM and Megatron-Bridge, and the latter's helper that sets them
   // (src/megatron/bridge/perf_recipes/qwen/common.py).
   // DualPipe was made for it (arXiv:2412.19437, section 3.2.1).
+  static const std::regex beside(
+      R"(all-to-all overlapped|ual[Pp]ipe|[Ee]xpert (communication )?overlap|[Ee]xpert communication overlapped)");
   const bool exchange =
-      mentions_one(run.overlap + run.schedule, {"all-to-all overlapped", "ualpipe", "ualPipe"}) ||
+      says(run.overlap + run.schedule + " " + run.notes, beside) ||
       mentions_one(run.options,
                    {"overlap-moe-expert-parallel-comm\":true", "overlap_moe_expert_parallel_comm=True",
                     "moe_a2a_overlap\":true", "moe_a2a_overlap\":\"True", "full_iteration_mxfp8"});

@@ -349,6 +349,20 @@ std::vector<std::string> modules_among(const std::string& options) {
 
 }  // namespace
 
+bool says(const std::string& text, const std::regex& phrase) {
+  static const std::regex denied_before(R"(\b([Nn]o|[Nn]ot|[Ww]ithout) (the )?$)"),
+      denied_behind(R"(^s?:? ?((is|was|are|were) )?(off|not|disabled)\b)");
+  constexpr ptrdiff_t kFarthest = 16;
+  for (std::sregex_iterator found(text.begin(), text.end(), phrase), end; found != end; ++found) {
+    const auto first = text.begin() + found->position(), last = first + found->length();
+    const auto before = first - std::min(first - text.begin(), kFarthest),
+               behind = last + std::min(text.end() - last, kFarthest);
+    if (!std::regex_search(before, first, denied_before) && !std::regex_search(last, behind, denied_behind))
+      return true;
+  }
+  return false;
+}
+
 RunRecord read_run_record(const Json& json, const std::string& where) {
   const Fields f(json, where);
   RunRecord run;

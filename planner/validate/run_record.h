@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,9 @@ inline bool mentions(const std::string& text, const char* part) {
 inline bool mentions_one(const std::string& text, std::initializer_list<const char*> parts) {
   return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return mentions(text, part); });
 }
+
+/// Whether a phrase stands in the text other than denied: not "no DeepEP", nor "expert overlap off".
+bool says(const std::string& text, const std::regex& phrase);
 
 /// False where nothing tells.
 inline bool released_before(const RunRecord& run, const Month& month) {

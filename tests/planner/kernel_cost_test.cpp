@@ -332,58 +332,6 @@ TEST_F(KernelCostTest, ADeviceWithAnothersTablesIsSlowerOnce) {
   }
 }
 
-TEST_F(KernelCostTest, SmallLayersWaitForTheHost) {
-  const ModelSpec model = models::load_model("gpt2-124m");
-  Layout layout;
-  layout.precision = Precision::bf16;
-  const models::LayerProgram layer = models::layer_program(model, 0, layout, 128);
-  Execution slow, blocking, graphs;
-  slow.launch_us = blocking.launch_us = graphs.launch_us = 100.0;
-  blocking.blocking_launches = true;
-  graphs.graphs = true;
-  const auto device = [&](const Execution& e) {
-    return cost(e)->pieces_s(profiler::Piece::layer, layout, layer)[0].forward_s;
-  };
-  const auto host = [&](const Execution& e) {
-    return cost(e)->launching_s(profiler::Piece::layer, layer)[0].forward_s;
-  };
-  EXPECT_GT(host(slow), 1e-3) << "some twenty kernels of 100 us";
-  EXPECT_EQ(device(slow), device({}));
-  EXPECT_NEAR(device(blocking), device({}) + host(slow), 1e-9);
-  EXPECT_EQ(host(blocking), 0.0);
-  EXPECT_EQ(host(graphs), 0.0);
-  EXPECT_EQ(device(graphs), device({}));
-}
-
-// Collectives are launched ahead as kernels are: a layer takes the longer of the host's time and of all that
-// the device does, not the host's and its collectives.
-TEST_F(KernelCostTest, TheHostLaunchesCollectivesAheadToo) {
-  const ModelSpec model = models::load_model("gpt2-124m");
-  Layout layout;
-  layout.precision = Precision::bf16;
-  layout.tensor = 4;
-  layout.layers_per_stage = {model.layers};
-  StageKind one;
-  one.layers[0] = 1;
-  for (const double launch_us : {0.0, 6.0, 12.0, 100.0}) {
-    Execution e;
-    e.launch_us = launch_us;
-    const auto source = cost(e);
-    models::PiecePrograms programs(model, layout, 1024);
-    const models::LayerProgram layer = models::layer_program(model, 0, layout, 1024);
-    const PieceSeconds device = source->pieces_s(profiler::Piece::layer, layout, layer)[0];
-    const PieceSeconds host = source->launching_s(profiler::Piece::layer, layer)[0];
-    const PieceCost layer_cost = PieceCosts(programs, *source).stage(one, Recompute::none);
-    const double forward_s = device.forward_s + layer_cost.forward_collective.total();
-    EXPECT_GT(layer_cost.forward_collective.total(), 0.0);
-    EXPECT_DOUBLE_EQ(layer_cost.forward_s, std::max(forward_s, host.forward_s)) << launch_us;
-    EXPECT_DOUBLE_EQ(layer_cost.backward_s,
-                     std::max(device.backward_s + layer_cost.backward_collective.total(), host.backward_s))
-        << launch_us;
-    EXPECT_EQ(layer_cost.forward_s == host.forward_s, launch_us >= 12.0) << launch_us;
-  }
-}
-
 TEST_F(KernelCostTest, CollectivesInsideANodeAreMeasuredAndBetweenNodesFollowTheNetwork) {
   Calibration c;
   c.collective_rate = 1.0;
@@ -464,37 +412,6 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
   EXPECT_EQ(cost(pads)->operator_s(experts, Phase::forward), source->operator_s(experts, Phase::forward));
   EXPECT_NEAR(cost(pads)->operator_s(narrow, Phase::forward) - source->operator_s(narrow, Phase::forward),
               8192.0 * 2048 * 2 * 2 / bandwidth, 1e-9);
-}
-
-// Experts of Qwen3 30B, eight ranks and 4,096 tokens on each: products of 2,048 x 1,536 x 2,048.
-TEST_F(KernelCostTest, TheHostLaunchesSmallExpertsOneByOne) {
-  OperatorShape small = product(32768, 1536, 2048, Precision::fp8);
-  small.kind = OperatorKind::expert_linear;
-  small.batch = 16;
-  Execution execution;
-  execution.deduplicates_dispatch = true;
-  const auto forward_s = [&](const OperatorShape& s, double launch_us, bool graphs) {
-    execution.launch_us = launch_us;
-    execution.graphs = graphs;
-    return cost(execution)->operator_s(s, Phase::forward);
-  };
-  const double device_s = forward_s(small, 0.0, false);
-  EXPECT_EQ(forward_s(small, 1.0, false), device_s) << "the host is ahead";
-  EXPECT_GT(forward_s(small, 20.0, false), device_s);
-  // Five launches each; a microsecond more for each of them. A weight gradient finds its input cast.
-  EXPECT_NEAR(forward_s(small, 21.0, false) - forward_s(small, 20.0, false), 16 * 5 * 1e-6, 1e-9);
-  const auto weight_s = [&](double launch_us) {
-    execution.launch_us = launch_us;
-    return cost(execution)->operator_s(small, Phase::weight_gradient);
-  };
-  EXPECT_NEAR(weight_s(51.0) - weight_s(50.0), 16 * 3 * 1e-6, 1e-9);
-  EXPECT_EQ(forward_s(small, 20.0, true), device_s) << "the device launches them";
-  OperatorShape large = small;
-  large.columns = 4096;
-  large.inner = 7168;
-  EXPECT_EQ(forward_s(large, 6.0, false), forward_s(large, 0.0, false));
-  execution.fuses_experts = true;
-  EXPECT_EQ(forward_s(small, 20.0, false), forward_s(small, 0.0, false));
 }
 
 }  // namespace

@@ -172,5 +172,57 @@ TEST(RunWords, StandBehindTheOverlapsThatALayoutNames) {
   EXPECT_TRUE(predicted(json).layout.overlap_tensor);
 }
 
+TEST(RunWords, AreDeniedBeforeOrBehind) {
+  const std::regex phrase("DeepEP|[Ee]xpert overlap");
+  for (const char* text : {"DeepEP", "with DeepEP.", "no NCCL but DeepEP", "Expert overlap on",
+                           "casino DeepEP", "no DeepEP at first, then DeepEP"})
+    EXPECT_TRUE(says(text, phrase)) << text;
+  for (const char* text : {"", "no DeepEP", "No DeepEP", "without DeepEP", "not the DeepEP",
+                           "expert overlap off", "expert overlap is off", "DeepEP disabled", "DeepEP: off"})
+    EXPECT_FALSE(says(text, phrase)) << text;
+}
+
+Json experts(const char* notes) {
+  Json json = small_pipeline("Megatron-Core", 1);
+  json["hardware"]["gpus"] = json["layout"]["dp"] = json["layout"]["ep"] = 8;
+  json["layout"]["precision"] = "bf16";
+  json["model"]["moe"] = {{"experts", 32}, {"topk", 4}, {"expert_ffn", 1024}};
+  json["notes"] = notes;
+  return json;
+}
+
+TEST(RunWords, NameTheDispatchOfTokens) {
+  EXPECT_FALSE(predicted(experts("NCCL all-to-all, no DeepEP")).layout.execution.deduplicates_dispatch);
+  EXPECT_TRUE(predicted(experts("DeepEP")).layout.execution.deduplicates_dispatch);
+  EXPECT_TRUE(predicted(experts("DeepEP")).layout.execution.pads_expert_rows);
+  EXPECT_FALSE(predicted(experts("HybridEP dispatcher")).layout.execution.pads_expert_rows);
+  EXPECT_TRUE(predicted(experts("expert communication overlapped")).layout.overlap_exchange);
+  EXPECT_TRUE(predicted(experts("Expert overlap as in the recipe")).layout.overlap_exchange);
+  for (const char* notes : {"no expert communication overlap", "expert overlap off", ""})
+    EXPECT_FALSE(predicted(experts(notes)).layout.overlap_exchange) << notes;
+}
+
+TEST(RunWords, NameWhatGraphsLaunch) {
+  const Execution eager = predicted(experts("")).layout.execution;
+  EXPECT_FALSE(eager.graphs);
+  for (const char* notes : {"CUDA graphs of attention, router and preprocess", "partial CUDA graphs"}) {
+    const Execution scoped = predicted(experts(notes)).layout.execution;
+    EXPECT_FALSE(scoped.graphs) << notes;
+    EXPECT_LT(scoped.expert_layer_us, eager.expert_layer_us) << notes;
+  }
+  for (const char* notes : {"full-iteration CUDA graph", "CUDA graph of the whole step."})
+    EXPECT_TRUE(predicted(experts(notes)).layout.execution.graphs) << notes;
+  for (const char* notes : {"No CUDA graphs", "CUDA graphs off", "no partial CUDA graphs"})
+    EXPECT_EQ(predicted(experts(notes)).layout.execution, eager) << notes;
+  // Tables whose recipes are not known are taken for the fastest that they may be.
+  Json table = experts("");
+  table["framework"] = "Megatron-Bridge / Megatron-Core";
+  EXPECT_GT(predicted(table).layout.execution.expert_layer_us, 0.0);
+  table["source"] = {{"path", "docs/performance-summary.md"}};
+  EXPECT_EQ(predicted(table).layout.execution.expert_layer_us, 0.0);
+  table["recipe"] = {{"configuration", "SOME_CONFIG"}};
+  EXPECT_GT(predicted(table).layout.execution.expert_layer_us, 0.0);
+}
+
 }  // namespace
 }  // namespace mpt::planner
