@@ -153,6 +153,11 @@ void set_loss(const RunRecord& run, Execution& e) {
   // Until 2025 it shifted the logits by a position into a copy (huggingface/transformers, loss/loss_utils.py,
   // and before that every model's own forward).
   if (e.framework == "transformers" && released_before(run, {2025, 1})) e.logit_copies = 4;
+  // ChunkedCELoss is in its configurations since its 786e26f8e of 27 April 2026, and in those that trace a
+  // whole graph since e6ef9ba8a of 16 June.
+  const bool traced = mentions_one(run.notes, {"graph_trainer", "traced graph"});
+  if (mentions(run.framework, "torchtitan") && run.released && !released_before(run, {2026, traced ? 7 : 5}))
+    e.loss = LossKernel::chunked;
   // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
   if (mentions(run.framework, "foundry")) e.loss = LossKernel::fused;
   // The head's product and the loss of some tokens at a time.

@@ -61,6 +61,12 @@ class Fields {
     if (!value->is_boolean()) wrong(key, "true or false");
     return value->get<bool>();
   }
+  // Or by the name of what does it.
+  std::optional<bool> flag_or_name(const char* key) const {
+    const Json* value = find(key);
+    if (value == nullptr || !value->is_string()) return flag(key);
+    return *value != "" && *value != "none" && *value != "off";
+  }
   std::optional<std::string> text(const char* key) const {
     const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
@@ -309,7 +315,7 @@ void read_layout(const Fields& f, RunRecord& run) {
   run.recompute_modules = f.texts("recompute_modules");
   run.fused_loss = f.flag("cross_entropy_fusion");
   run.async_tensor = f.flag("async_tp");
-  run.compiled = f.flag("compile");
+  run.compiled = f.flag_or_name("compile");
   run.ends_one_layer_less = f.flag("first_last_stage_one_layer_less");
   run.embedding_counts_as_layer = mentions(f.text_or("pp_partition"), "embedding");
   run.recomputed_layers_per_stage = f.whole("recompute_layers_per_stage", 0, 100000);
