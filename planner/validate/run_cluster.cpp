@@ -47,20 +47,10 @@ NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
       network.ports = std::max<int64_t>(1, std::llround(gigabit / 200.0));
     }
   }
+  // No run shows more than 400 Gb/s for each of its GPUs (profiler/hardware/catalog/dgx-b300.json).
+  gigabit = std::min(gigabit, 400.0 * double(gpus_per_node));
   network.bytes_per_s = gigabit * 1e9 / 8.0 * 0.9 * (is_infiniband(text) ? 1.0 : kOffInfiniBand);
   return network;
-}
-
-// Megatron-Bridge's tables name no network. Of gpt-oss with experts over 64 ranks a step takes 9.8 s on B300
-// and 10.2 on B200, whose nodes have 400 Gb/s per GPU (container 26.02), most of it the exchange between
-// nodes: it was no faster.
-constexpr const char* kBridgeB300Network = "InfiniBand, 400 Gb/s per GPU";
-std::string network_of(const RunRecord& run, std::vector<std::string>& filled) {
-  if (!run.inter_node.empty() || !mentions(run.framework, "Bridge") || run.gpu != "b300-sxm" ||
-      run.gpus <= run.fast_links)
-    return run.inter_node;
-  filled.push_back(fmt::format("hardware.inter_node = {}", kBridgeB300Network));
-  return kBridgeB300Network;
 }
 
 // BigScience's table of 25 February 2022 says that PCI Express and NUMA of its nodes "was improved today",
@@ -84,7 +74,7 @@ bool is_of_first_year(const RunRecord& run) {
 }  // namespace
 
 ClusterSpec cluster_of(const RunRecord& run, std::vector<std::string>& filled) {
-  const NodeNetwork network = node_network(network_of(run, filled), run.gpus_per_node);
+  const NodeNetwork network = node_network(run.inter_node, run.gpus_per_node);
   // The catalog has such a device where its rate is known from runs.
   const std::string gpu = run.gpu + (mentions(run.notes, "Power-limited") ? "-limited" : "");
   const auto cluster = profiler::cluster_of_device(

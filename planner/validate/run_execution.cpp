@@ -92,6 +92,9 @@ void set_states(const RunRecord& run, Execution& e) {
     e.weight_bytes = e.gradient_bytes = e.bf16_gradient_bytes = 2;
     e.optimizer_bytes = 4;
   }
+  // DeepSpeed's data_types may say so in place of fp32 (runtime/config.py, grad_accum_dtype).
+  static const std::regex narrow_sums("bf16 gradient accumulation");
+  if (says(run.notes, narrow_sums)) e.bf16_gradient_bytes = 2;
   // Its recipes of 2024 took Apex's optimizer (NVIDIA/dgxc-benchmarking, nemotron4-340b-synth.yaml,
   // distributed_fused_adam), which beside bf16 weights keeps the lower 16 bits of the masters alone
   // (store_param_remainders in NVIDIA/NeMo, setup_optimization).
@@ -171,6 +174,11 @@ void set_attention(const RunRecord& run, Execution& e) {
   // FlashAttention-2 came to it in August 2023 (PaddlePaddle/Paddle, pull requests 55758 and 56015).
   if (mentions(run.framework, "PaddlePaddle 2.5.1")) e.attention = AttentionKernel::flash1;
   if (e.framework == "megatron-core" && !prefers_cudnn(run)) e.attention = AttentionKernel::flash2;
+  // PyTorch's own attention is the second since its 2.2 of January 2024 (pytorch/pytorch, release notes);
+  // llm-foundry's is flash-attention's.
+  if (e.framework == "fsdp" && !mentions(run.framework, "foundry") && run.released &&
+      !released_before(run, {2024, 2}))
+    e.attention = AttentionKernel::flash2;
   // Of a framework's own choice the words of a run may tell another. The tables were measured with the third
   // generation on Hopper; what came with Blackwell is no slower.
   if (e.attention != AttentionKernel::cudnn) {
