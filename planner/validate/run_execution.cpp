@@ -175,10 +175,9 @@ void set_attention(const RunRecord& run, Execution& e) {
   if (mentions(run.framework, "PaddlePaddle 2.5.1")) e.attention = AttentionKernel::flash1;
   if (e.framework == "megatron-core" && !prefers_cudnn(run)) e.attention = AttentionKernel::flash2;
   // PyTorch's own attention is the second since its 2.2 of January 2024 (pytorch/pytorch, release notes);
-  // llm-foundry's is flash-attention's.
-  if (e.framework == "fsdp" && !mentions(run.framework, "foundry") && run.released &&
-      !released_before(run, {2024, 2}))
-    e.attention = AttentionKernel::flash2;
+  // llm-foundry's tables are older.
+  if (e.framework == "fsdp" && (mentions(run.framework, "foundry") || released_before(run, {2024, 2})))
+    e.attention = AttentionKernel::flash1;
   // Of a framework's own choice the words of a run may tell another. The tables were measured with the third
   // generation on Hopper; what came with Blackwell is no slower.
   if (e.attention != AttentionKernel::cudnn) {
@@ -187,6 +186,7 @@ void set_attention(const RunRecord& run, Execution& e) {
     if (named == 2) e.attention = AttentionKernel::flash2;
     if (named >= 3) e.attention = AttentionKernel::flash;
     if (mentions_one(run.notes, {"cuDNN kernel", "cuDNN attention"})) e.attention = AttentionKernel::cudnn;
+    if (mentions(run.notes, "eager attention")) e.attention = AttentionKernel::plain;
   }
   // cuDNN's attention for Blackwell has its speed since 9.17 (NVIDIA/cudnn-frontend, README of its benchmark
   // at 0b1577c and b372d39), which NeMo's containers have since 2026.

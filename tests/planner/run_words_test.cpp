@@ -28,15 +28,18 @@ TEST(RunWords, NameTheGenerationOfFlashAttention) {
                                       {"FlashAttention 4, torch.compile", AttentionKernel::flash},
                                       {"SDPA, cuDNN kernel on Hopper", AttentionKernel::cudnn},
                                       {"cuDNN attention; FA2 was slower", AttentionKernel::cudnn},
-                                      {"FlashAttention", AttentionKernel::flash1},
-                                      {"", AttentionKernel::flash1}}) {
+                                      {"flash_attn 1", AttentionKernel::flash1},
+                                      {"FlashAttention", AttentionKernel::flash2},
+                                      {"", AttentionKernel::flash2},
+                                      {"of 2023-10", AttentionKernel::flash1},
+                                      {"eager attention", AttentionKernel::plain}}) {
     EXPECT_EQ(execution_of("PyTorch FSDP", notes).attention, kernel) << notes;
   }
   // Unfused of its own; and three letters within a word are no generation.
   EXPECT_EQ(execution_of("GPT-NeoX (DeepSpeed)", "", "fp16").attention, AttentionKernel::unfused);
   EXPECT_EQ(execution_of("GPT-NeoX (DeepSpeed)", "Flash attention in the yml", "fp16").attention,
             AttentionKernel::flash1);
-  EXPECT_EQ(execution_of("PyTorch FSDP", "commit 0FA33").attention, AttentionKernel::flash1);
+  EXPECT_EQ(execution_of("PyTorch FSDP", "commit 0FA33").attention, AttentionKernel::flash2);
 }
 
 TEST(RunWords, TellLibrariesOfModelsFromTheirSharding) {
