@@ -111,6 +111,15 @@ void set_states(const RunRecord& run, Execution& e) {
   }
 }
 
+// Megatron-Bridge's performance recipes sum gradients in 16 bits and have Transformer Engine's loss; those of
+// its library sum in fp32 and have Megatron-Core's own (src/megatron/bridge/recipes, models/gpt_provider.py).
+void set_library_recipe(const RunRecord& run, Execution& e) {
+  static const std::regex library("[Ll]ibrary recipe|[Rr]ecipe of the (container|library)");
+  if (e.framework != "nemo" || !says(run.notes, library)) return;
+  e.gradient_bytes = e.reduced_bytes = 4;
+  e.loss = LossKernel::fp32;
+}
+
 void set_tensor_sums(const RunRecord& run, Execution& e) {
   // Sums beside weight gradients came to Megatron-LM in 2022, with sequence parallelism (arXiv:2205.05198;
   // linear_with_grad_accumulation_and_async_allreduce in its tensor_parallel/layers.py).
@@ -272,6 +281,7 @@ Execution execution_of(const RunRecord& run) {
   set_sharding(run, e);
   set_tensor_sums(run, e);
   set_loss(run, e);
+  set_library_recipe(run, e);
   set_attention(run, e);
   set_dropout(run, e);
   set_experts(run, e);
