@@ -139,7 +139,8 @@ bool uses_liger(const RunRecord& run) {
 
 // torchtitan compiles where it is told to (its `compile.enable`, false where a file does not say it).
 bool is_compiled(const RunRecord& run) {
-  return run.compiled.value_or(!mentions(run.framework, "torchtitan"));
+  static const std::regex words(R"(torch\.compile(?! (was|must|(for|of) the loss)))");
+  return run.compiled.value_or(!mentions(run.framework, "torchtitan") || says(run.notes, words));
 }
 
 // And it compiled the whole model but not the loss until 2025 (pytorch/torchtitan at 9dec370, train.py).
@@ -268,8 +269,11 @@ void set_small_kernels(const RunRecord& run, Execution& e) {
     e.loss = LossKernel::fused;
   }
   if (run.compiled.value_or(false)) e.elementwise = ElementwiseKernels::compiled;
-  if (!is_compiled(run) && e.elementwise == ElementwiseKernels::compiled)
+  // What is not compiled has gpt-oss' biases, limits and factors in kernels of their own.
+  if (!is_compiled(run) && e.elementwise == ElementwiseKernels::compiled) {
     e.elementwise = ElementwiseKernels::eager;
+    e.extras_apart = true;
+  }
 }
 
 }  // namespace

@@ -227,5 +227,31 @@ TEST(RunWords, NameWhatGraphsLaunch) {
   EXPECT_GT(predicted(table).layout.execution.expert_layer_us, 0.0);
 }
 
+TEST(RunWords, TellTorchtitansReleaseAndWhatItCompiles) {
+  for (const char* notes : {"torch.compile", "with torch.compile of model and loss"})
+    EXPECT_EQ(execution_of("torchtitan", notes).elementwise, ElementwiseKernels::compiled) << notes;
+  for (const char* notes : {"", "no torch.compile", "torch.compile for the loss only",
+                            "Whether torch.compile was on is not said"}) {
+    EXPECT_EQ(execution_of("torchtitan", notes).elementwise, ElementwiseKernels::eager) << notes;
+    EXPECT_TRUE(execution_of("torchtitan", notes).extras_apart) << notes;
+  }
+  EXPECT_EQ(execution_of("torchtitan", "2026-04-01").loss, LossKernel::fp32);
+  EXPECT_EQ(execution_of("torchtitan", "2026-05-01").loss, LossKernel::chunked);
+  EXPECT_EQ(execution_of("torchtitan", "2026-05-01, graph_trainer").loss, LossKernel::fp32);
+  EXPECT_EQ(execution_of("torchtitan", "2026-07-01, graph_trainer").loss, LossKernel::chunked);
+  EXPECT_NE(execution_of("SomeForge (PyTorch FSDP2/DTensor)", "2026-05-01").loss, LossKernel::chunked);
+}
+
+TEST(RunWords, TellALibraryRecipeFromATunedOne) {
+  const char* framework = "Megatron-Bridge / Megatron-Core";
+  const Execution tuned = execution_of(framework, ""), library = execution_of(framework, "library recipe");
+  EXPECT_EQ(tuned.gradient_bytes, 2);
+  EXPECT_EQ(tuned.loss, LossKernel::fused);
+  EXPECT_EQ(library.gradient_bytes, 4);
+  EXPECT_EQ(library.reduced_bytes, 4);
+  EXPECT_EQ(library.loss, LossKernel::fp32);
+  EXPECT_EQ(execution_of("Megatron-DeepSpeed", "bf16 gradient accumulation").bf16_gradient_bytes, 2);
+}
+
 }  // namespace
 }  // namespace mpt::planner
