@@ -55,7 +55,7 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
   // (src/megatron/bridge/perf_recipes/qwen/common.py).
   // DualPipe was made for it (arXiv:2412.19437, section 3.2.1).
   static const std::regex beside(
-      R"(all-to-all overlapped|ual[Pp]ipe|[Ee]xpert (communication )?overlap|[Ee]xpert communication overlapped)");
+      R"(all-to-all overlapped|ual[Pp]ipe|[Ee]xpert (communication )?overlap(?! (as|flag)))");
   const bool exchange =
       says(run.overlap + run.schedule + " " + run.notes, beside) ||
       mentions_one(run.options,
