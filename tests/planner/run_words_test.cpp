@@ -200,8 +200,9 @@ TEST(RunWords, NameTheDispatchOfTokens) {
   EXPECT_TRUE(predicted(experts("DeepEP")).layout.execution.pads_expert_rows);
   EXPECT_FALSE(predicted(experts("HybridEP dispatcher")).layout.execution.pads_expert_rows);
   EXPECT_TRUE(predicted(experts("expert communication overlapped")).layout.overlap_exchange);
-  EXPECT_TRUE(predicted(experts("Expert overlap as in the recipe")).layout.overlap_exchange);
-  for (const char* notes : {"no expert communication overlap", "expert overlap off", ""})
+  EXPECT_TRUE(predicted(experts("Expert overlap on")).layout.overlap_exchange);
+  for (const char* notes :
+       {"no expert communication overlap", "expert overlap off", "expert overlap as of the recipe", ""})
     EXPECT_FALSE(predicted(experts(notes)).layout.overlap_exchange) << notes;
 }
 
