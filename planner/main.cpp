@@ -49,8 +49,10 @@ void search_or_simulate(const planner::PlanOptions& o) {
   }
   const auto prepared = planner::prepare(o);
   const Plan plan = planner::search_plan(*prepared, size_t(o.top));
-  planner::write_outputs(o.out, plan, planner::describe_plan(plan) + planner::describe_cost(o.cost, plan),
-                         o.cost, &prepared->problem);
+  const std::string host = planner::describe_host(o, nullptr, plan.layout, plan.prediction.step_time_s);
+  planner::write_outputs(o.out, plan,
+                         planner::describe_plan(plan) + host + planner::describe_cost(o.cost, plan), o.cost,
+                         &prepared->problem);
 }
 
 // A search frees what it takes again at once: memory that goes back to the system in between is cleared for

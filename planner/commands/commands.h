@@ -45,6 +45,10 @@ PlanOrReason plan_or_reason(SearchProblem problem);
 /// Prices the layout of `given`, or without it the one that the options name, prints it, what would be
 /// better, and writes what the options ask for.
 void score(const PlanOptions& options, const Plan* given);
+/// What a step of this layout would take if CUDA graphs launched its kernels; empty where that is not worth
+/// saying. `given`: as for prepare().
+std::string describe_host(const PlanOptions& options, const Plan* given, const Layout& layout,
+                          double step_time_s);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
 /// Throws UserError where a result could not be written: before the work, not after it.

@@ -182,27 +182,6 @@ std::string advice(const SearchProblem& given, const Candidate& mine) {
   return text + describe_certificate(result.certificate);
 }
 
-// What a step would take if graphs launched its kernels, where that is worth saying.
-std::string describe_host(const PlanOptions& o, const Plan* given, const Candidate& mine) {
-  constexpr double kWorthSaying = 0.03;
-  const Execution& execution = mine.estimate.layout.execution;
-  if (execution.framework == Execution{}.framework || execution.graphs || execution.launch_us <= 0.0)
-    return "";
-  PlanOptions with_graphs = o;
-  with_graphs.execution.emplace_back("graphs=true");
-  const auto prepared = prepare(with_graphs, given);
-  Layout layout = mine.estimate.layout;
-  layout.execution = prepared->problem.execution;
-  const double step_s =
-      evaluate_regardless(prepared->problem, estimate(prepared->problem, layout)).step_time_s;
-  const double less = 1.0 - step_s / mine.evaluation.step_time_s;
-  if (less < kWorthSaying) return "";
-  return fmt::format(
-      "\nThe device waits for the host\n  Were all kernels launched from CUDA graphs (--execution "
-      "graphs=true), a step would take {}, {} less.\n",
-      format_seconds(step_s), format_percent(less));
-}
-
 // A plan's own layout leaves nothing open.
 void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
   if (o.plan.empty()) return;
@@ -214,6 +193,26 @@ void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
 }
 
 }  // namespace
+
+std::string describe_host(const PlanOptions& o, const Plan* given, const Layout& layout, double step_time_s) {
+  constexpr double kWorthSaying = 0.03;
+  const Execution& execution = layout.execution;
+  if (execution.framework == Execution{}.framework || execution.graphs || execution.launch_us <= 0.0)
+    return "";
+  PlanOptions with_graphs = o;
+  with_graphs.execution.emplace_back("graphs=true");
+  const auto prepared = prepare(with_graphs, given);
+  Layout graphed = layout;
+  graphed.execution = prepared->problem.execution;
+  const double graphed_s =
+      evaluate_regardless(prepared->problem, estimate(prepared->problem, graphed)).step_time_s;
+  const double less = 1.0 - graphed_s / step_time_s;
+  if (less < kWorthSaying) return "";
+  return fmt::format(
+      "\nThe device waits for the host\n  Were all kernels launched from CUDA graphs (--execution "
+      "graphs=true), a step would take {}, {} less.\n",
+      format_seconds(graphed_s), format_percent(less));
+}
 
 void score(const PlanOptions& o, const Plan* given) {
   const auto prepared = prepare(o, given);
@@ -234,7 +233,7 @@ void score(const PlanOptions& o, const Plan* given) {
       const Evaluation& whole = candidate.evaluation;
       text += "\n" + describe_streams(simulate_streams(problem, layout, whole.program), whole.step_time_s);
     }
-    text += describe_host(o, given, candidate) + advice(problem, candidate);
+    text += describe_host(o, given, layout, candidate.evaluation.step_time_s) + advice(problem, candidate);
   }
   write_outputs(o.out, plan, text, o.cost, &problem);
 }

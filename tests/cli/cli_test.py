@@ -318,6 +318,15 @@ def plan_commands(folder, base, profile):
                "--execution", *words)
     expect("plan, another execution by mpt-run", run("mpt-plan", *eight, "--framework", "mpt", "--execution", "graphs=true"), 2,
            "--execution", "what mpt-run does")
+    experts = ["--model", "qwen3-30b-a3b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--framework", "nemo", "--micro-batch", 1,
+               "--dp", 8, "--ep", 8]
+    waits = "The device waits for the host"
+    expect("estimate, a host that is too slow", run("mpt-plan", "estimate", *experts), 0, waits, "--execution graphs=true")
+    expect("plan, a host that is too slow", run("mpt-plan", *experts), 0, waits)
+    graphed = run("mpt-plan", "estimate", *experts, "--execution", "graphs=true")
+    expect("estimate, kernels from graphs", graphed, 0)
+    if waits in graphed.stdout:
+        FAILURES.append("estimate, kernels from graphs: waits for the host all the same")
     expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "none divides")
     expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2), 0,
            "tp2", "cp2", "zero1", "zb-")
@@ -649,6 +658,10 @@ def published_runs(folder):
     page = open(f"{folder}/accuracy.html").read()
     if "<svg" not in page or "seqpar-22b" not in page or "http://" in page.replace("http://www.w3.org", ""):
         FAILURES.append("validate --html: no plot, no run, or something loaded from elsewhere")
+    run_5["layout"]["execution"] = {"attention": "flash9"}
+    expect("validate, a wrong execution", run("mpt-plan", "validate", write(f"{folder}/wrong_execution.json", [run_5])), 2,
+           "layout/execution at /attention", "1 run, 1 skipped")
+    del run_5["layout"]["execution"]
     expect("validate, streams", run("mpt-plan", "validate", runs, "--streams", "--summary"), 0, "all", "median")
     report = json.loads(run("mpt-plan", "validate", runs, "--json").stdout)
     only = report["runs"][0]
