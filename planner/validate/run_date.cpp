@@ -39,14 +39,19 @@ std::optional<Month> parse_month(const std::string& text) {
   return month_of(found[1], found[2]);
 }
 
-std::optional<Month> named_month(const std::string& words) {
-  static const std::regex release(R"((?:container |NeMo |tag v|ngc|First )(2\d)\.(0[1-9]|1[0-2])(?!\d))"),
-      date(R"((?:\b|_)(20[12]\d)-?(0[1-9]|1[0-2])(?:[-_]|\b))"),
-      preprint(R"(arXiv:(\d\d)(0[1-9]|1[0-2])\.\d{4})");
+std::optional<Month> named_release(const std::string& words) {
+  static const std::regex release(R"((?:container |NeMo |tag v|ngc|First )(2\d)\.(0[1-9]|1[0-2])(?!\d))");
   if (const auto found = earliest(words, release)) return found;
   for (const Round& round : kRounds) {
     if (words.find(round.name) != std::string::npos) return round.month;
   }
+  return std::nullopt;
+}
+
+std::optional<Month> named_month(const std::string& words) {
+  static const std::regex date(R"((?:\b|_)(20[12]\d)-?(0[1-9]|1[0-2])(?:[-_]|\b))"),
+      preprint(R"(arXiv:(\d\d)(0[1-9]|1[0-2])\.\d{4})");
+  if (const auto found = named_release(words)) return found;
   const auto found = earliest(words, date);
   return found ? found : earliest(words, preprint);
 }

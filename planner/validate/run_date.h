@@ -17,8 +17,10 @@ struct Month {
 /// "2025-06", and days behind it. None for anything else.
 std::optional<Month> parse_month(const std::string& text);
 
-/// By the words of a source or a remark: the release that they name ("container 25.11", "tag v24.11", an
-/// MLPerf round) or else the earliest date, since a page is written after the run. None where nothing tells.
+/// The release that words name: "container 25.11", "tag v24.11", an MLPerf round. None where they do not.
+std::optional<Month> named_release(const std::string& words);
+
+/// That, or else the earliest date, since a page is written after the run. None where nothing tells.
 std::optional<Month> named_month(const std::string& words);
 
 }  // namespace mpt::planner

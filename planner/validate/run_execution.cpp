@@ -169,7 +169,8 @@ void set_loss(const RunRecord& run, Execution& e) {
   // ChunkedCELoss is in its configurations since its 786e26f8e of 27 April 2026, and in those that trace a
   // whole graph since e6ef9ba8a of 16 June.
   const bool traced = mentions_one(run.notes, {"graph_trainer", "traced graph"});
-  if (mentions(run.framework, "torchtitan") && run.released && !released_before(run, {2026, traced ? 7 : 5}))
+  if (mentions(run.framework, "torchtitan") && run.released && !run.released_at_the_latest &&
+      !released_before(run, {2026, traced ? 7 : 5}))
     e.loss = LossKernel::chunked;
   // Its losses come from flash-attention (mosaicml/llm-foundry, modeling_mpt.py, fused_crossentropy).
   if (mentions(run.framework, "foundry")) e.loss = LossKernel::fused;

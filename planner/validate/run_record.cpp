@@ -377,9 +377,14 @@ RunRecord read_run_record(const Json& json, const std::string& where) {
   run.framework = f.text_or("framework");
   run.notes = f.text_or("notes");
   run.source = f.dumped("source");
-  run.released = named_month(run.source + " " + run.notes);
+  const std::string words = run.source + " " + run.notes;
+  static const std::regex page(R"(\.(md|mdx|rst)\b)");
+  run.released = named_month(words);
+  run.released_at_the_latest =
+      std::regex_search(run.source, page) && !named_release(words) && !named_month(run.notes);
   if (const auto date = f.text("date")) {
     run.released = parse_month(*date);
+    run.released_at_the_latest = false;
     if (!run.released) f.wrong("date", "a month such as \"2025-06\"");
   }
   read_model(f.object("model"), run);

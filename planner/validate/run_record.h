@@ -25,8 +25,9 @@ struct RunStage {
 
 struct RunRecord {
   std::string id, family, framework, notes, source;
-  std::string options;            // the text of everything else that the source said
-  std::optional<Month> released;  // its software
+  std::string options;                  // the text of everything else that the source said
+  std::optional<Month> released;        // its software
+  bool released_at_the_latest = false;  // that is a page's date: it may have stood there for years
   ModelSpec model;
   int64_t sequence = 0;
 

@@ -42,6 +42,23 @@ RunRecord read_with(const char* key, const Json& value) {
   return read_run_record(json, "/0");
 }
 
+TEST(RunDate, OfAPageIsTheLatestThatItMayBe) {
+  const auto latest = [](const char* path, const char* notes) {
+    Json json = record();
+    json["source"] = {{"path", path}, {"commit", "9ab12 2026-08-01"}};
+    json["notes"] = notes;
+    return read_run_record(json, "/0").released_at_the_latest;
+  };
+  EXPECT_TRUE(latest("docs/README.md", ""));
+  EXPECT_FALSE(latest("docs/README.md", "Run of 2024-07-03."));
+  EXPECT_FALSE(latest("docs/performance.md (container 25.11)", ""));
+  EXPECT_FALSE(latest("commit message of 9ab12", ""));
+  Json json = record();
+  json["source"] = {{"path", "docs/README.md, 2026-08-01"}};
+  json["date"] = "2025-01";
+  EXPECT_FALSE(read_run_record(json, "/0").released_at_the_latest);
+}
+
 TEST(RunDate, OfTheRecordItselfGoesFirst) {
   EXPECT_EQ(read_with("notes", "").released, (Month{2024, 11}));
   EXPECT_EQ(read_with("date", "2026-02").released, (Month{2026, 2}));
