@@ -34,6 +34,28 @@ struct Decades {
   }
 };
 
+// As far apart as there is room for, and no closer than lines of text; of more groups the first, and how many
+// others there are.
+std::string legend(const std::map<std::string, size_t>& groups) {
+  constexpr double kFarthest = 24.0, kClosest = 14.0, kHeight = kSize - kTopMargin - 20;
+  constexpr auto kMost = size_t(kHeight / kClosest);
+  const size_t shown = groups.size() <= kMost ? groups.size() : kMost - 1;
+  const double step =
+      std::min(kFarthest, kHeight / double(std::max<size_t>(1, std::min(groups.size(), kMost))));
+  const auto y_of = [&](size_t row) { return kTopMargin + 10 + step * double(row); };
+  std::string svg;
+  for (const auto& [name, number] : groups) {
+    if (number >= shown) continue;
+    svg += fmt::format(
+        "<circle cx=\"{}\" cy=\"{:.1f}\" r=\"4\" fill=\"hsl({} 65% 48%)\"/><text x=\"{}\" "
+        "y=\"{:.1f}\">{}</text>\n",
+        kSize + 4, y_of(number), hue_of(number), kSize + 14, y_of(number) + 4, escape_html(name));
+  }
+  if (shown == groups.size()) return svg;
+  return svg + fmt::format("<text x=\"{}\" y=\"{:.1f}\">and {} others</text>\n", kSize + 14, y_of(shown) + 4,
+                           groups.size() - shown);
+}
+
 }  // namespace
 
 std::string to_svg(const ScatterPlot& plot) {
@@ -91,14 +113,7 @@ std::string to_svg(const ScatterPlot& plot) {
         "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3.2\" fill=\"hsl({} 65% 48%)\"><title>{}</title></circle>\n",
         x_of(p.x), y_of(p.y), hue_of(groups[p.group]), escape_html(p.label));
   }
-  for (const auto& [name, number] : groups) {
-    const double y = kTopMargin + 10 + 24.0 * double(number);
-    svg += fmt::format(
-        "<circle cx=\"{}\" cy=\"{:.1f}\" r=\"4\" fill=\"hsl({} 65% 48%)\"/><text x=\"{}\" "
-        "y=\"{:.1f}\">{}</text>\n",
-        kSize + 4, y, hue_of(number), kSize + 14, y + 4, escape_html(name));
-  }
-  return svg + "</svg>\n";
+  return svg + legend(groups) + "</svg>\n";
 }
 
 }  // namespace mpt::reports
