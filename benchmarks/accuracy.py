@@ -174,24 +174,18 @@ def write_evidence(runs, records, told_apart):
         file.write("[\n" + ",\n".join(lines) + "\n]\n")
 
 
+def records_of(path):
+    with open(path) as file:
+        return {r["id"]: r for r in json.load(file)}
+
+
 def main():
     programs = sys.argv[1]
     page = os.path.join(ROOT, "accuracy.html")
     report = json.loads(validate(programs, "--json", "--html", page))
     other = json.loads(validate(programs, "--json", file=OTHER))
     failed = json.loads(validate(programs, "--json", file=FAILED))
-    with open(RUNS) as file:
-        records = {r["id"]: r for r in json.load(file)}
-    with open(OTHER) as file:
-        others = {r["id"]: r for r in json.load(file)}
-    with open(BLIND) as file:
-        kept_apart = {r["id"]: r for r in json.load(file)}
-    with open(WIDE) as file:
-        wide = {r["id"]: r for r in json.load(file)}
-    with open(COMMUNITY) as file:
-        community = {r["id"]: r for r in json.load(file)}
-    with open(FAILED) as file:
-        failures = {r["id"]: r for r in json.load(file)}
+    records, others, kept_apart, wide, community, failures = map(records_of, (RUNS, OTHER, BLIND, WIDE, COMMUNITY, FAILED))
     kept_apart_report = json.loads(validate(programs, "--json", file=BLIND))
     wide_report = json.loads(validate(programs, "--json", file=WIDE))
     community_report = json.loads(validate(programs, "--json", file=COMMUNITY))
@@ -359,9 +353,9 @@ gradients in bf16 are in fp32. Now:
 `reports/validation/community_runs.json` is the fourth set that was predicted blind: 224 runs, 15 further ones with memory alone and
 16 that failed, of issues, pull requests, commit messages, documentation and blog posts of 2021 to 2026, by users of Megatron-Core,
 Megatron-Bridge, torchtitan, litgpt, DeepSpeed and others, often with remarks in place of flags. As the program stood (commit 9eaa63a):
-**26.2 % on average, 17.7 % in the median**; memory of 143: 21.2 % and 14.8 %. It showed that no layer of experts of Megatron-Core
-takes less than 9.6 ms without CUDA graphs, however little its device has to do, since the host is what it waits for: `expert_layer_us`
-says so now, and whether graphs, HybridEP or DeepEP run is read from remarks. With it the wide set's exchanges over EFA could be told
+**26.2 % on average, 17.7 % in the median**; memory of 143: 21.2 % and 14.8 %. It showed that a layer of experts of Megatron-Core
+hardly takes less than 9.6 ms without CUDA graphs (one run: 8.2 ms; `benchmarks/expert_layers.py` prints them), on H100, B200
+and B300 alike, however little its device has to do, since the host is what it waits for: `expert_layer_us` says so now, and whether graphs, HybridEP or DeepEP run is read from remarks. With it the wide set's exchanges over EFA could be told
 from their host, which leaves them at half of what 800 Gb/s per GPU allow, as Megatron-Bridge's on B300: the catalog's B300 has 400.
 torchtitan's loss is by chunks since May 2026, and PyTorch's own attention the second FlashAttention since 2.2. Now:
 

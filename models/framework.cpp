@@ -40,22 +40,6 @@ Json value_of(const std::string& text) {
 
 }  // namespace
 
-Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
-                       const std::string& where) {
-  Json fields = to_json(execution);
-  for (const std::string& change : changes) {
-    const size_t equals = change.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw UserError(Problem{where, change.substr(0, 80), "name=value, such as fp8_attention=true", ""});
-    const std::string name = change.substr(0, equals);
-    if (name == "framework")
-      throw UserError(Problem{where, change.substr(0, 80), "a field other than the framework's name",
-                              "name the framework with --framework"});
-    fields[name] = value_of(change.substr(equals + 1));
-  }
-  return from_json<Execution>(fields, where);
-}
-
 Execution with_fields(const Execution& execution, const Json& fields, const std::string& where) {
   if (!fields.is_object()) throw UserError(Problem{where, detail::describe_json(fields), "an object", ""});
   Json all = to_json(execution);
@@ -66,6 +50,22 @@ Execution with_fields(const Execution& execution, const Json& fields, const std:
   }
   for (const auto& [field, value] : fields.items()) all[field] = value;
   return from_json<Execution>(all, where);
+}
+
+Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
+                       const std::string& where) {
+  Json fields = Json::object();
+  for (const std::string& change : changes) {
+    const size_t equals = change.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UserError(Problem{where, change.substr(0, 80), "name=value, such as fp8_attention=true", ""});
+    const std::string name = change.substr(0, equals);
+    if (name == "framework")
+      throw UserError(Problem{where, change.substr(0, 80), "a field other than the framework's name",
+                              "name the framework with --framework"});
+    fields[name] = value_of(change.substr(equals + 1));
+  }
+  return with_fields(execution, fields, where);
 }
 
 }  // namespace mpt::models

@@ -14,11 +14,10 @@ namespace {
 // where they do not or say "no flash attention".
 std::optional<int> named_flash(const std::string& text) {
   static const std::regex generation(R"(([Ff]lash[ _-]?[Aa]tt(n|ention)[ _-]?|\bFA-?)[v ]?([1-4])\b)"),
-      flash(R"([Ff]lash[ -]?[Aa]ttention)"), none(R"(([Nn]o|[Ww]ithout) [Ff]lash[ -]?[Aa]ttention)");
+      flash(R"([Ff]lash[ -]?[Aa]ttention)");
   std::smatch found;
   if (std::regex_search(text, found, generation)) return std::stoi(found[3]);
-  if (!std::regex_search(text, flash) || std::regex_search(text, none)) return std::nullopt;
-  return 0;
+  return says(text, flash) ? std::optional(0) : std::nullopt;
 }
 
 // Which of the known frameworks the record's words mean.

@@ -157,6 +157,20 @@ def check_fixed_step_time(scratch):
     check("1 pairs on 4 times the GPUs: median 1.0 GB/s" in printed, printed)
 
 
+def check_expert_layers(scratch):
+    """Two stages of two layers each, ten micro-batches: 11 slots; dense models and runs with graphs do not count."""
+    path = os.path.join(scratch, "experts.json")
+    run_1 = {"id": "plain", "framework": "Megatron-Core", "source": {}, "notes": "No CUDA graphs.", "hardware": {"gpu": "h100-sxm-80gb"},
+             "model": {"layers": 4, "moe": {"experts": 8}}, "measured": {"iter_time_s": 0.22},
+             "layout": {"pp": 2, "vpp": 1, "dp": 4, "micro_batch": 1, "global_batch": 40}}
+    others = [{**run_1, "id": "graphed", "notes": "CUDA graphs of attention."}, {**run_1, "id": "dense", "model": {"layers": 4}},
+              {**run_1, "id": "timeless", "measured": {}}, {**run_1, "id": "longer", "measured": {"iter_time_s": 0.44}}]
+    with open(path, "w") as file:
+        json.dump([*others, run_1], file)
+    printed = run("python3", os.path.join(SOURCES, "benchmarks/expert_layers.py"), path)
+    check(printed.split() == ["10.00", "ms", "plain", "20.00", "ms", "longer", "2", "runs"], printed)
+
+
 def check_choice():
     """Layouts of 10, 11 and 14 s of which the second is predicted fastest, and one run twice; one more ran out of memory."""
     sys.path.insert(0, os.path.join(SOURCES, "benchmarks"))
@@ -209,6 +223,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_kernel_tables(scratch)
     check_trace_sums(scratch)
     check_fixed_step_time(scratch)
+    check_expert_layers(scratch)
     check_choice()
     copy = os.path.join(scratch, "sources")
     for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
