@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every command of the documents works, in its order, in a folder that has what its page speaks of.
+"""Every command of the documents works, in its order, in a folder with the files that its page names, and every output that
+README.md and docs/cases.md show is today's.
 
 Usage: commands_test.py SOURCES BIN [PAGE...]
 
-Long runs are cut: of more than 20 steps a hundredth is trained, sleeps of an emulated run are shortened, and mpt-profile
-measures less. torchrun and mpirun are
-stand-ins that set the variables of the real ones. Of ./scripts/..., the page "demo" runs that one and gpu-check's dry run; build and
-test are the gate's, the others are scripts_test.py's.
+Commands stand in blocks of code and in cells of tables. Long runs are cut: of more than 20 steps a hundredth is trained, sleeps of an
+emulated run are shortened, and mpt-profile measures less. torchrun and mpirun are stand-ins that set the variables of the real ones.
+Of ./scripts/..., the page "demo" runs that one and gpu-check's dry run; build and test are the gate's, the others are scripts_test.py's.
 """
 
+import json
 import os
 import re
 import shutil
@@ -18,6 +19,11 @@ import tempfile
 
 SOURCES, BIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 COMMAND = re.compile(r"^(\$ )?((\w+=\S+ )*(torchrun|mpirun) |(build/release/bin/)?mpt-(plan|run|profile) )")
+CELL = re.compile(r"mpt-(plan|run|profile) .*--")
+# A model of one's own, as Hugging Face describes it.
+CONFIG = {"model_type": "llama", "hidden_size": 2048, "num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8,
+          "intermediate_size": 8192, "vocab_size": 128256, "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+          "tie_word_embeddings": True, "hidden_act": "silu"}
 LAUNCHER = """#!/usr/bin/env python3
 import os, subprocess, sys
 count = int(sys.argv[sys.argv.index({flag!r}) + 1])
@@ -34,12 +40,17 @@ MPIRUN = LAUNCHER.format(flag="-np", variables='{"OMPI_COMM_WORLD_RANK": rank, "
 
 
 def commands_of(page):
-    """Lines of code that start one of the programs, with what they go on with."""
-    lines = open(os.path.join(SOURCES, page)).read().split("\n")
-    found, i = [], 0
+    """Commands in code, with the lines that continue them, and in cells of tables. Of a block with outputs, the lines with a "$"."""
+    lines = read(page).split("\n")
+    found, i, fenced, outputs = [], 0, False, False
     while i < len(lines):
         line = lines[i].strip()
-        if COMMAND.match(line) and (lines[i].startswith("    ") or inside_block(lines, i)):
+        if line.startswith("```"):
+            fenced = not fenced
+            outputs = fenced and lines[i + 1].startswith("$ ")
+        elif line.startswith("| "):
+            found += [code for code in re.findall(r"`([^`]+)`", line) if CELL.match(code)]
+        elif COMMAND.match(line) and (fenced or lines[i].startswith("    ")) and outputs == line.startswith("$ "):
             while line.endswith("\\"):
                 i += 1
                 line = line[:-1] + " " + lines[i].strip()
@@ -47,10 +58,6 @@ def commands_of(page):
                 found.append(line.removeprefix("$ "))
         i += 1
     return found
-
-
-def inside_block(lines, at):
-    return sum(line.startswith("```") for line in lines[:at]) % 2 == 1
 
 
 def shortened(command):
@@ -85,6 +92,10 @@ def prepare(page, folder, environment):
         with open(path, "w") as file:
             file.write(text)
         os.chmod(path, 0o755)
+    if page == "README.md":
+        os.makedirs(os.path.join(folder, "path/to"))
+        with open(os.path.join(folder, "path/to/config.json"), "w") as file:
+            json.dump(CONFIG, file)
     if page not in ("docs/training.md", "docs/gpu.md"):
         return
     shutil.copy(os.path.join(SOURCES, "docs/architecture.md"), os.path.join(folder, "text.txt"))
@@ -100,32 +111,49 @@ def prepare(page, folder, environment):
             sys.exit(f"preparing {page}: {command}\nexit code {done.returncode}\n{done.stdout[-2000:]}")
 
 
-def told(page):
-    """What a page shows of outputs, without counts that depend on which thread looked first, and without times."""
-    lines = open(page).read().split("\n")
-    return [line for line in lines if not line.startswith(("Certificate", "  memory: ", "  time: "))]
+def check_outputs(page):
+    """The page shows what its commands print today."""
+    done = run(f"python3 {SOURCES}/scripts/update_outputs --check {BIN} {os.path.join(SOURCES, page)}", SOURCES, None)
+    if done.returncode != 0:
+        sys.exit(f"{page}: {done.stdout}")
+    print(f"{page}: {len(done.stdout.splitlines())} commands, with the outputs that they print today")
 
 
-def check_cases(page):
-    """The page is what its commands print today."""
-    with tempfile.TemporaryDirectory() as folder:
-        copy = os.path.join(folder, "cases.md")
-        shutil.copy(os.path.join(SOURCES, page), copy)
-        done = run(f"python3 {SOURCES}/scripts/update_cases {BIN} {copy}", folder, None)
-        if done.returncode != 0:
-            sys.exit(f"{page}: {done.stdout}")
-        changed = [line for line in told(copy) if line not in told(os.path.join(SOURCES, page))]
-        if changed:
-            sys.exit(f"{page} is out of date; run scripts/update_cases. New lines:\n" + "\n".join(changed))
-    check_readme(page)
-    print(f"{page}: {len(done.stdout.splitlines())} commands, as they print today")
+def check_readme():
+    """Short, with the commands that the gate reads, and with figures that the page of all figures has."""
+    text, lines = read("README.md"), read("README.md").splitlines()
+    if len(lines) > 100:
+        sys.exit(f"README.md has {len(lines)} lines; at most 100, so that it is read")
+    scripts = re.findall(r"^\./scripts/(\w+)", text, re.M)
+    if scripts[:2] != ["demo", "test"]:
+        sys.exit(f"README.md names {scripts[:2]} first; expected ./scripts/demo and ./scripts/test")
+    trust = text[text.index("## How far can you trust it?"):text.index("## Limits")]
+    accuracy = read("reports/results/accuracy.md")
+    figures = re.findall(r"\d[\d.]* %|\b\d{2,}\b(?! %)", re.sub(r"(\d[\d.]*) to ", r"\1 % to ", trust))
+    unknown = [figure for figure in figures if not re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", accuracy)]
+    if len(figures) < 15 or unknown:
+        sys.exit(f"README.md has {len(figures)} figures of accuracy, of which reports/results/accuracy.md lacks {unknown}")
 
 
-def check_readme(page):
-    """What the README shows of mpt-plan's output is a block of the page."""
-    for block in re.findall(r"^```\n(\$ mpt-plan .*?)\n```$", open(os.path.join(SOURCES, "README.md")).read(), re.M | re.S):
-        if block not in open(os.path.join(SOURCES, page)).read():
-            sys.exit(f"README.md shows another output than {page} of {block.splitlines()[0]}")
+def check_links():
+    """Every page and picture that a document links or names is there."""
+    pages = ["README.md", "CONTRIBUTING.md", *(f"docs/{name}" for name in sorted(os.listdir(os.path.join(SOURCES, "docs")))
+                                               if name.endswith(".md"))]
+    broken = []
+    for page in pages:
+        text = re.sub(r"```.*?```", "", read(page), flags=re.S)
+        linked = [os.path.join(os.path.dirname(page), target) for target in re.findall(r"\]\(([^)#:]+)\)", text)]
+        named = re.findall(r"`((?:docs|reports/results|scripts|benchmarks)/[\w/.]+)`", text)
+        broken += [f"{page}: {target}" for target in linked + named
+                   if target != "reports/results/gpu.md" and not os.path.exists(os.path.join(SOURCES, target))]
+    if broken:
+        sys.exit("links that lead nowhere:\n" + "\n".join(broken))
+    print(f"{len(pages)} documents: every link leads somewhere")
+
+
+def read(page):
+    with open(os.path.join(SOURCES, page)) as file:
+        return file.read()
 
 
 def check_demo():
@@ -157,8 +185,13 @@ def check_demo():
 def check(page, fewest):
     if page == "demo":
         return check_demo()
+    if page == "links":
+        return check_links()
     if page == "docs/cases.md":
-        return check_cases(page)
+        return check_outputs(page)
+    if page == "README.md":
+        check_readme()
+        check_outputs(page)
     commands = commands_of(page)
     if len(commands) < fewest:
         sys.exit(f"{page}: {len(commands)} commands; is the form of the page another one?")
@@ -187,6 +220,6 @@ def check(page, fewest):
     print(f"{page}: {len(commands)} commands")
 
 
-PAGES = {"README.md": 14, "docs/tutorial.md": 12, "docs/training.md": 10, "docs/gpu.md": 3, "docs/validation.md": 1, "docs/cases.md": 9, "demo": 1}
+PAGES = {"links": 1, "README.md": 10, "docs/tutorial.md": 12, "docs/training.md": 10, "docs/gpu.md": 3, "docs/validation.md": 1, "docs/cases.md": 9, "demo": 1}
 for page in sys.argv[3:] or PAGES:
     check(page, PAGES[page])
