@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The maintainers' scripts that the documents name do what they say, on small inputs. The others have tests of their own:
-demo, gpu-check and update_cases in commands_test.py, draw_architecture by itself, package in tests/install/.
+demo and gpu-check in commands_test.py, draw_architecture by itself, package in tests/install/.
 
 Usage: scripts_test.py SOURCES BIN
 """
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import xml.etree.ElementTree
 
 SOURCES, BIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
 KEYS = os.path.join(SOURCES, "tests/planner/export/keys")
@@ -196,6 +197,77 @@ def check_accuracy(folder):
             check(written.read() == kept.read(), f"{page} is out of date: ./scripts/bench accuracy")
 
 
+SHOWN = """# A page
+<!-- show: 1 -->
+```console
+$ shop list
+apples 3
+...
+```
+<!-- numbers vary -->
+```
+$ shop time \\
+    --all
+took 2 s
+```
+```
+$ shop count
+Searched all 20 shelves,
+in 1.5 s: 4 full.
+```
+"""
+
+
+def check_update_outputs(scratch):
+    """A page of a program that says something else today, and which of it --check takes for a difference."""
+    programs, page = os.path.join(scratch, "shop"), os.path.join(scratch, "page.md")
+    os.makedirs(programs)
+    script = os.path.join(SOURCES, "scripts/update_outputs")
+
+    def shop(apples, took, counts):
+        with open(os.path.join(programs, "shop"), "w") as file:
+            file.write(f"#!/bin/sh\ncase $1 in\nlist) echo 'apples {apples}'; echo pears ;;\ntime) echo '{took}' ;;\n"
+                       f"count) printf '{counts}\\n' ;;\nesac\n")
+        os.chmod(os.path.join(programs, "shop"), 0o755)
+
+    def checked(text, expected):
+        with open(page, "w") as file:
+            file.write(text)
+        return run(script, "--check", programs, page, expected=expected)
+
+    shop(3, "took 250 ms", "Searched all 21 shelves, in 900 ms: 5 full.")
+    checked(SHOWN, 0)
+    run(script, programs, page)
+    with open(page) as file:
+        new = file.read()
+    check("--all\ntook 250 ms\n```" in new and "apples 3\n...\n```" in new and "Searched all 21" in new, new)
+    shop(4, "took 250 ms", "Searched all 21 shelves, in 900 ms: 5 full.")
+    check("+apples 4" in checked(SHOWN, 1), "another number is no difference")
+    shop(3, "lasted 2 s", "Searched all 20 shelves,\\nin 1.5 s: 4 full.")
+    check("+lasted #" in checked(SHOWN, 1), "another word is no difference")
+    shop(3, "took 2 s", "Searched all 20 shelves,\\nin 1.5 s: 4 empty.")
+    check("4 empty" not in SHOWN and "empty" in checked(SHOWN, 1), "another word among counts is no difference")
+    checked("# A page without commands\n", 1)
+    checked("<!-- longest line: 8 -->\n```\n$ shop time\ntook 2 s\n```\n", 0)
+
+
+def check_pictures(scratch):
+    """The README's command as a picture, with the words that it prints; the stored pictures are small."""
+    sys.path.insert(0, os.path.join(SOURCES, "scripts"))
+    import terminal_svg
+    screen = terminal_svg.Screen(12)
+    screen.feed("working...\r\x1b[K\x1b[1;32mdone\x1b[0m  <3\ntwelve cells and more\nold\n\x1b[1A\x1b[Jnew\n")
+    check(screen.text() == "done  <3\ntwelve cells\n and more\nnew", repr(screen.text()))
+    drawn = terminal_svg.svg(screen, "a & b")
+    check('fill="#7ee787" font-weight="bold">done</text>' in drawn and "&lt;3" in drawn and "a &amp; b" in drawn, drawn)
+    run(os.path.join(SOURCES, "scripts/draw_pictures"), BIN, "--into", scratch, "plan.svg")
+    words = "".join(xml.etree.ElementTree.parse(os.path.join(scratch, "plan.svg")).getroot().itertext())
+    check("wrote plan.json" in words and "mpt-plan --model" in words, words)
+    stored = os.path.join(SOURCES, "docs/pictures")
+    for name in os.listdir(stored):
+        check(os.path.getsize(os.path.join(stored, name)) <= 200_000, f"docs/pictures/{name} is larger than 200 kB")
+
+
 def missing_for(name):
     if name == "report" and shutil.which("chromium") is None:
         return "no chromium"
@@ -225,6 +297,8 @@ with tempfile.TemporaryDirectory() as scratch:
     check_fixed_step_time(scratch)
     check_expert_layers(scratch)
     check_choice()
+    check_update_outputs(scratch)
+    check_pictures(scratch)
     copy = os.path.join(scratch, "sources")
     for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
@@ -232,4 +306,4 @@ with tempfile.TemporaryDirectory() as scratch:
     check_accuracy(copy)
     for name, words in BENCHMARKS.items():
         check_benchmark(copy, name, words)
-print("record_framework_keys, build_kernel_tables, bench " + ", bench ".join(["accuracy", *BENCHMARKS]))
+print("record_framework_keys, build_kernel_tables, update_outputs, draw_pictures, bench " + ", bench ".join(["accuracy", *BENCHMARKS]))
