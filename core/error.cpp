@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <numeric>
+#include <system_error>
 
 namespace mpt {
 namespace {
@@ -48,6 +54,58 @@ std::string lower_case(std::string_view text) {
   return out;
 }
 
+// A shell may close a stream before the start. A file that is opened later would get its number, and with it
+// the printed lines.
+void open_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    const int opened = ::open("/dev/null", O_RDWR);  // gets the lowest number that is free
+    if (opened >= 0 && opened != stream) ::close(opened);
+  }
+}
+
+// Where stderr cannot be written either, the exit code has to say it.
+int tell(int code, const std::string& text) {
+  std::fputs((text + "\n").c_str(), stderr);
+  return code;
+}
+
+// `print_error` gets the reason if printing failed.
+int run_guarded(std::string_view program, const std::function<int()>& body, std::string& print_error) {
+  try {
+    return body();
+  } catch (const UserError& error) {
+    return tell(kExitUserError, fmt::format("{}: error: {}", program, error.what()));
+  } catch (const RunError& error) {
+    return tell(kExitRunFailed, fmt::format("{}: run failed: {}", program, error.what()));
+  } catch (const NoDeviceError& error) {
+    return tell(kExitNoDevice, fmt::format("{}: {}", program, error.what()));
+  } catch (const std::bad_alloc&) {
+    return tell(kExitRunFailed, fmt::format("{}: run failed: out of memory", program));
+  } catch (const std::system_error& error) {  // a full disk, no more threads
+    if (std::ferror(stdout) == 0)
+      return tell(kExitRunFailed, fmt::format("{}: run failed: {}", program, error.what()));
+    print_error = error.code().message();
+    return kExitRunFailed;
+  } catch (const std::exception& error) {
+    return tell(kExitInternalError,
+                fmt::format("{}: internal error (please report it): {}", program, error.what()));
+  }
+}
+
+// Printed lines wait in a buffer, and reach their file only now. A program whose output is lost has failed.
+int check_printed(std::string_view program, int code, std::string print_error) {
+  const bool failed_before = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) != 0) {
+    print_error = std::strerror(errno);
+  } else if (!failed_before) {
+    return code;
+  }
+  return tell(code == kExitOk ? kExitRunFailed : code,
+              fmt::format("{}: run failed: stdout cannot be written completely ({})", program,
+                          print_error.empty() ? "an earlier write failed" : print_error));
+}
+
 }  // namespace
 
 UserError::UserError(std::vector<Problem> problems)
@@ -56,24 +114,10 @@ UserError::UserError(std::vector<Problem> problems)
 UserError::UserError(Problem problem) : UserError(std::vector<Problem>{std::move(problem)}) {}
 
 int run_program(std::string_view program, const std::function<int()>& body) {
-  try {
-    return body();
-  } catch (const UserError& error) {
-    fmt::print(stderr, "{}: error: {}\n", program, error.what());
-    return kExitUserError;
-  } catch (const RunError& error) {
-    fmt::print(stderr, "{}: run failed: {}\n", program, error.what());
-    return kExitRunFailed;
-  } catch (const NoDeviceError& error) {
-    fmt::print(stderr, "{}: {}\n", program, error.what());
-    return kExitNoDevice;
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "{}: run failed: out of memory\n", program);
-    return kExitRunFailed;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: internal error (please report it): {}\n", program, error.what());
-    return kExitInternalError;
-  }
+  open_closed_streams();
+  std::string print_error;
+  const int code = run_guarded(program, body, print_error);
+  return check_printed(program, code, print_error);
 }
 
 std::string nearest_name(std::string_view text, const std::vector<std::string>& known) {

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/error.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
 
 namespace mpt {
 namespace {
@@ -17,6 +23,46 @@ TEST(Error, EachKindHasItsExitCode) {
                         }),
             kExitInternalError);
   EXPECT_EQ(run_program("t", []() -> int { throw std::bad_alloc(); }), kExitRunFailed);
+  EXPECT_EQ(run_program("t",
+                        []() -> int {
+                          throw std::system_error(std::make_error_code(std::errc::no_space_on_device),
+                                                  "file");
+                        }),
+            kExitRunFailed);
+}
+
+// Prints `bytes` where nothing can be written, and ends as a program does.
+[[noreturn]] void print_to_full_disk(size_t bytes, int code) {
+  if (std::freopen("/dev/full", "w", stdout) == nullptr) std::exit(99);
+  std::exit(run_program("t", [&] {
+    fmt::print("{}", std::string(bytes, 'x'));
+    return code;
+  }));
+}
+
+TEST(ErrorDeathTest, WhatCannotBePrintedIsAFailure) {
+  constexpr char kWhat[] = "t: run failed: stdout cannot be written completely \\(No space left on device\\)";
+  EXPECT_EXIT(print_to_full_disk(10, kExitOk), testing::ExitedWithCode(kExitRunFailed), kWhat);
+  EXPECT_EXIT(print_to_full_disk(1'000'000, kExitOk), testing::ExitedWithCode(kExitRunFailed), kWhat);
+  EXPECT_EXIT(print_to_full_disk(10, kExitInterrupted), testing::ExitedWithCode(kExitInterrupted), kWhat);
+  EXPECT_EXIT(print_to_full_disk(0, kExitOk), testing::ExitedWithCode(kExitOk), "");
+}
+
+TEST(ErrorDeathTest, AnErrorKeepsItsExitCodeWhereItCannotBePrinted) {
+  const auto fail = [] {
+    if (std::freopen("/dev/full", "w", stderr) == nullptr) std::exit(99);
+    std::setvbuf(stderr, nullptr, _IONBF, 0);
+    std::exit(run_program("t", []() -> int { throw UserError(Problem{"f", "x", "y", "z"}); }));
+  };
+  EXPECT_EXIT(fail(), testing::ExitedWithCode(kExitUserError), "");
+}
+
+TEST(ErrorDeathTest, NoFileTakesThePlaceOfAClosedStream) {
+  const auto open_one = [] {
+    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(stream);
+    std::exit(run_program("t", [] { return ::open("/dev/null", O_RDONLY) > STDERR_FILENO ? kExitOk : 99; }));
+  };
+  EXPECT_EXIT(open_one(), testing::ExitedWithCode(kExitOk), "");
 }
 
 TEST(Error, UserErrorNamesPlaceFoundExpectedAndRemedyOfEveryProblem) {
