@@ -6,19 +6,95 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <mutex>
 #include <utility>
 
 #include "core/error.h"
 
 namespace mpt {
+namespace {
+
+// Which file lies where. A signal handler reads the list without a lock: entries are never freed, only used
+// again.
+struct Mapping {
+  std::atomic<const uint8_t*> begin{nullptr};
+  size_t bytes = 0;
+  char name[512] = "";
+  Mapping* next = nullptr;
+};
+std::atomic<Mapping*> mappings{nullptr};
+std::mutex mappings_mutex;
+struct sigaction earlier_sigbus;
+
+const Mapping* mapping_at(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (const Mapping* m = mappings; m != nullptr; m = m->next) {
+    const auto begin = reinterpret_cast<uintptr_t>(m->begin.load());
+    if (begin != 0 && at >= begin && at - begin < m->bytes) return m;
+  }
+  return nullptr;
+}
+
+// The system has no page for an address of a mapped file: the file has become shorter, or its disk failed.
+// The run cannot go on with wrong data.
+void end_of_file_is_gone(int, siginfo_t* info, void*) {
+  const Mapping* mapping = mapping_at(info->si_addr);
+  if (mapping == nullptr) {
+    sigaction(SIGBUS, &earlier_sigbus, nullptr);  // the access is tried again, and ends as it would have
+    return;
+  }
+  const char* const parts[] = {program_invocation_short_name, ": run failed: ", mapping->name,
+                               ": cannot be read any more: the file became shorter, or its disk failed\n"};
+  for (const char* part : parts) {
+    if (::write(STDERR_FILENO, part, std::strlen(part)) < 0) break;
+  }
+  ::_exit(kExitRunFailed);
+}
+
+void watch(const uint8_t* begin, size_t bytes, const std::string& name) {
+  const std::lock_guard lock(mappings_mutex);
+  if (mappings == nullptr) {
+    struct sigaction action {};
+    action.sa_sigaction = end_of_file_is_gone;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGBUS, &action, &earlier_sigbus);
+  }
+  Mapping* unused = mappings;
+  while (unused != nullptr && unused->begin != nullptr) unused = unused->next;
+  Mapping* const mapping = unused != nullptr ? unused : new Mapping;
+  mapping->bytes = bytes;
+  mapping->name[name.copy(mapping->name, sizeof mapping->name - 1)] = '\0';
+  mapping->begin = begin;
+  if (unused != nullptr) return;
+  mapping->next = mappings;
+  mappings = mapping;
+}
+
+void unwatch(const uint8_t* begin) {
+  const std::lock_guard lock(mappings_mutex);
+  for (Mapping* m = mappings; m != nullptr; m = m->next) {
+    if (m->begin == begin) m->begin = nullptr;
+  }
+}
+
+}  // namespace
+
+void check_regular_file(const std::filesystem::path& file, const std::string& where) {
+  std::error_code error;
+  if (!std::filesystem::exists(file, error) || std::filesystem::is_regular_file(file, error)) return;
+  throw UserError(Problem{where, "is no regular file", "a readable file", "check the path"});
+}
 
 MappedFile::MappedFile(const std::filesystem::path& file, const std::string& where) {
   const auto fail = [&](const std::string& found) {
     throw UserError(Problem{where, found, "a readable file", "check the path"});
   };
-  const int descriptor = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe would be waited for until somebody writes to it.
+  const int descriptor = ::open(file.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (descriptor < 0) fail(fmt::format("cannot be read ({})", std::strerror(errno)));
   struct stat status {};
   const bool known = ::fstat(descriptor, &status) == 0;
@@ -33,6 +109,7 @@ MappedFile::MappedFile(const std::filesystem::path& file, const std::string& whe
   ::close(descriptor);
   if (mapped == MAP_FAILED) fail(fmt::format("cannot be mapped ({})", std::strerror(error)));
   data_ = static_cast<const uint8_t*>(mapped);
+  if (data_ != nullptr) watch(data_, size_, where);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -45,7 +122,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
+  if (data_ == nullptr) return;
+  unwatch(data_);
+  ::munmap(const_cast<uint8_t*>(data_), size_);
 }
 
 }  // namespace mpt
