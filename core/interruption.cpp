@@ -2,22 +2,45 @@
 #include "core/interruption.h"
 
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 namespace mpt {
 namespace {
 
 std::atomic<bool> stop{false};
+std::atomic<bool> repeats_end{true};
+std::atomic<int64_t> first_ns{0};  // when the first signal came; 0: none did
 
-void request_stop(int) { stop = true; }
+constexpr int64_t kSameWishNs = 1'000'000'000;
+
+int64_t now_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+void request_stop(int signal) {
+  const int64_t now = now_ns();
+  int64_t first = 0;
+  stop = true;
+  if (first_ns.compare_exchange_strong(first, now) || !repeats_end || now - first < kSameWishNs) return;
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
 
 }  // namespace
 
-void catch_signals() {
+void catch_signals(RepeatedSignal repeated) {
+  repeats_end = repeated == RepeatedSignal::ends;
   struct sigaction action {};
   action.sa_handler = request_stop;
-  action.sa_flags = int(SA_RESETHAND);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction before {};
+  sigaction(SIGHUP, nullptr, &before);
+  // nohup has it ignored, so that a program outlives its terminal.
+  if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 const std::atomic<bool>& stop_requested() { return stop; }

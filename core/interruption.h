@@ -7,9 +7,15 @@
 
 namespace mpt {
 
-/// From now on the first SIGINT or SIGTERM sets stop_requested(); the second ends the program at once, as a
-/// person expects.
-void catch_signals();
+/// The meaning of a signal a second or more after the first one.
+enum class RepeatedSignal {
+  ends,    // the program ends at once, as a person expects
+  ignored  // nothing: a parent process passes signals on, and decides
+};
+
+/// From now on the first SIGINT, SIGTERM or SIGHUP sets stop_requested(). Launchers tell the same wish to a
+/// process and to its group, so a repetition within a second means nothing. SIGHUP stays ignored under nohup.
+void catch_signals(RepeatedSignal repeated = RepeatedSignal::ends);
 const std::atomic<bool>& stop_requested();
 
 }  // namespace mpt
