@@ -33,11 +33,12 @@ std::optional<double> number_of(const std::string& word) {
 }
 
 // Of the beginning, so that a wrong tokenizer or format is found before anything runs.
-void check_vocabulary(const TokenSource& source, const std::string& path, int64_t vocab) {
-  constexpr int64_t kMost = int64_t{1} << 24, kBlock = 4096;
+void check_vocabulary(const TokenSource& source, const std::string& path, int64_t vocab, int64_t most) {
+  constexpr int64_t kBlock = 4096;
   int32_t block[kBlock];
-  for (int64_t at = 0; at < std::min(kMost, source.tokens()); at += kBlock) {
-    const int64_t count = std::min(kBlock, source.tokens() - at);
+  const int64_t end = std::min(most, source.tokens());
+  for (int64_t at = 0; at < end; at += kBlock) {
+    const int64_t count = std::min(kBlock, end - at);
     source.read(at, count, block);
     for (int64_t i = 0; i < count; ++i) {
       if (block[i] < 0 || block[i] >= vocab) refuse_token(path, at + i, block[i], vocab);
@@ -115,7 +116,7 @@ Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(opti
     before += part.weight;
     for (const std::string& path : described.paths) {
       part.sources.push_back(open_token_source(path, options.format));
-      check_vocabulary(*part.sources.back(), path, options.vocab);
+      check_vocabulary(*part.sources.back(), path, options.vocab, options.tokens_checked_first);
       part.tokens += part.sources.back()->tokens();
     }
     const int64_t windows = std::max<int64_t>(0, (part.tokens - 1) / options.sequence);

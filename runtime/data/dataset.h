@@ -29,7 +29,8 @@ struct DatasetOptions {
   int64_t sequence = 1;
   int64_t vocab = 256;  // tokens beyond it are refused
   uint64_t seed = 1;
-  double validation_share = 0.0;  // of each part's windows, at its end, kept from training
+  double validation_share = 0.0;                    // of each part's windows, at its end, kept from training
+  int64_t tokens_checked_first = int64_t{1} << 24;  // of each file, before training; the others as they come
 };
 
 enum class DataSplit { training, validation };

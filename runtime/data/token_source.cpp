@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -36,10 +38,16 @@ class FlatTokens final : public TokenSource {
   int64_t tokens() const override { return tokens_; }
   void read(int64_t begin, int64_t count, int32_t* out) const override {
     const uint8_t* at = first_ + begin * int64_t(sizeof(T));
-    for (int64_t i = 0; i < count; ++i) out[i] = int32_t(load<T>(at + i * int64_t(sizeof(T))));
+    for (int64_t i = 0; i < count; ++i) out[i] = narrowed(load<T>(at + i * int64_t(sizeof(T))));
   }
 
  private:
+  // A token beyond 32 bits is beyond every vocabulary, and must not come back into it.
+  static int32_t narrowed(T token) {
+    if (std::in_range<int32_t>(token)) return int32_t(token);
+    return token < T{0} ? std::numeric_limits<int32_t>::min() : std::numeric_limits<int32_t>::max();
+  }
+
   MappedFile file_;
   const uint8_t* first_;
   int64_t tokens_;
@@ -60,6 +68,14 @@ constexpr int32_t kMagic16 = 20240520, kMagic32 = 20240801;
 
 int32_t magic_of(const MappedFile& file) {
   return file.bytes().size() >= kHeaderBytes ? load<int32_t>(file.bytes().data()) : 0;
+}
+
+void check_header(const std::filesystem::path& path, const MappedFile& file, int64_t token_bytes) {
+  const int64_t said = load<int32_t>(file.bytes().data() + 2 * sizeof(int32_t));
+  const int64_t held = (file.size() - int64_t(kHeaderBytes)) / token_bytes;
+  if (said == held) return;
+  refuse(path, fmt::format("{} tokens behind a header that says {}", held, said), "as many as it says",
+         "the file is cut off, or was written to twice");
 }
 
 // Megatron-LM's index: magic, version, code of the element type, numbers of sequences and of documents, then
@@ -87,19 +103,25 @@ void check_index(const std::filesystem::path& path, const MappedFile& index, int
   }
   const uint8_t* lengths = at + Index::kHeader;
   const uint8_t* pointers = lengths + sequences * 4;
+  int64_t listed = 0;
   for (uint64_t s = 0; s < sequences; ++s) {
     const int64_t length = load<int32_t>(lengths + s * 4), first = load<int64_t>(pointers + s * 8);
-    if (length >= 0 && first >= 0 && first <= bin_bytes && length <= (bin_bytes - first) / size) continue;
+    if (length >= 0 && first >= 0 && first <= bin_bytes && length <= (bin_bytes - first) / size) {
+      listed += length;
+      continue;
+    }
     refuse(path, fmt::format("sequence {}: {} tokens from byte {}", s, length, first),
            fmt::format("to lie in the {} bytes of the .bin file", bin_bytes),
            "the two files do not belong together");
   }
+  if (listed == bin_bytes / size) return;
+  refuse(path, fmt::format("sequences of {} tokens in all", listed),
+         fmt::format("the {} of the .bin file", bin_bytes / size), "the two files do not belong together");
 }
 
 // The tokens lie one behind the other in the .bin; the index gives their width and is checked against it.
-std::unique_ptr<TokenSource> open_megatron(std::filesystem::path path) {
-  if (path.extension() == ".bin" || path.extension() == ".idx") path.replace_extension();
-  const std::filesystem::path idx = path.string() + ".idx", bin = path.string() + ".bin";
+std::unique_ptr<TokenSource> open_megatron(const std::filesystem::path& path) {
+  const auto [bin, idx] = indexed_pair(path);
   const MappedFile index(idx, "--data " + idx.string());
   if (index.bytes().size() < Index::kHeader || std::memcmp(index.bytes().data(), Index::kMagic, 9) != 0)
     refuse(idx, "no index of Megatron-LM", "a file that begins with MMIDIDX", "");
@@ -126,18 +148,20 @@ std::unique_ptr<TokenSource> open_megatron(std::filesystem::path path) {
   }
 }
 
-bool is_indexed(std::filesystem::path path) {
-  if (path.extension() == ".bin" || path.extension() == ".idx") path.replace_extension();
+bool is_indexed(const std::filesystem::path& path) {
+  const auto [bin, idx] = indexed_pair(path);
   std::error_code error;
-  return std::filesystem::exists(path.string() + ".idx", error) &&
-         std::filesystem::exists(path.string() + ".bin", error);
+  return std::filesystem::exists(bin, error) && std::filesystem::exists(idx, error);
 }
 
 std::unique_ptr<TokenSource> open_numbers(const std::filesystem::path& path, MappedFile file,
                                           DataFormat format) {
   const int32_t magic = magic_of(file);
-  if (magic == kMagic16) return flat<uint16_t>(path, std::move(file), kHeaderBytes);
-  if (magic == kMagic32) return flat<uint32_t>(path, std::move(file), kHeaderBytes);
+  if (magic == kMagic16 || magic == kMagic32) {
+    check_header(path, file, magic == kMagic16 ? 2 : 4);
+    if (magic == kMagic16) return flat<uint16_t>(path, std::move(file), kHeaderBytes);
+    return flat<uint32_t>(path, std::move(file), kHeaderBytes);
+  }
   if (format == DataFormat::uint16) return flat<uint16_t>(path, std::move(file), 0);
   if (format == DataFormat::uint32) return flat<uint32_t>(path, std::move(file), 0);
   refuse(path, "tokens of unknown width", "a known header, or an index beside it",
@@ -145,6 +169,11 @@ std::unique_ptr<TokenSource> open_numbers(const std::filesystem::path& path, Map
 }
 
 }  // namespace
+
+std::array<std::filesystem::path, 2> indexed_pair(std::filesystem::path path) {
+  if (path.extension() == ".bin" || path.extension() == ".idx") path.replace_extension();
+  return {path.string() + ".bin", path.string() + ".idx"};
+}
 
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path, DataFormat format) {
   if (format == DataFormat::megatron || (format == DataFormat::automatic && is_indexed(path)))

@@ -9,6 +9,7 @@
 //   megatron  PREFIX.bin and PREFIX.idx of Megatron-LM (megatron/core/datasets/indexed_dataset.py): its
 //             documents one behind the other, as they lie in the file
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -31,6 +32,9 @@ class TokenSource {
 /// `automatic`: a path with .idx beside its .bin is an indexed pair, a .bin with a known header says its own
 /// width, other .bin files need a format, and everything else is text. Throws UserError.
 std::unique_ptr<TokenSource> open_token_source(const std::filesystem::path& path, DataFormat format);
+
+/// The .bin and the .idx file of format `megatron`; `path` has either ending or none.
+std::array<std::filesystem::path, 2> indexed_pair(std::filesystem::path path);
 
 }  // namespace mpt::runtime
 

@@ -46,18 +46,19 @@ std::string raw(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
-// Megatron-LM's pair for 16-bit tokens, documents of the given lengths.
-std::string write_indexed(const std::string& name, const std::vector<uint16_t>& tokens,
-                          const std::vector<int32_t>& lengths) {
+// Megatron-LM's pair, documents of the given lengths; `code` says the type: 8 for 16 bits, 5 for 64.
+template <class T = uint16_t>
+std::string write_indexed(const std::string& name, const std::vector<T>& tokens,
+                          const std::vector<int32_t>& lengths, char code = 8) {
   std::vector<int64_t> pointers, documents{0};
   int64_t at = 0;
   for (size_t i = 0; i < lengths.size(); ++i) {
-    pointers.push_back(at * 2);
+    pointers.push_back(at * int64_t(sizeof(T)));
     at += lengths[i];
     documents.push_back(int64_t(i) + 1);
   }
   std::string index("MMIDIDX\0\0", 9);
-  index += raw<uint64_t>({1}) + char(8) + raw<uint64_t>({lengths.size(), documents.size()});
+  index += raw<uint64_t>({1}) + code + raw<uint64_t>({lengths.size(), documents.size()});
   index += raw(lengths) + raw(pointers) + raw(documents);
   write(name + ".idx", index);
   write(name + ".bin", raw(tokens));
@@ -172,6 +173,48 @@ TEST(Dataset, BadFilesAreUserErrorsThatNameThem) {
 TEST(Dataset, TokensBeyondTheVocabularyAreRefusedWithTheirPlace) {
   DatasetOptions o = options({write_indexed("beyond", counting(500), {500})}, 8);
   EXPECT_NE(message_of(o).find("token 256 is 256"), std::string::npos) << message_of(o);
+}
+
+TEST(Dataset, TokensOf64BitsAreNotCut) {
+  for (const int64_t token : {(int64_t{1} << 32) + 5, -(int64_t{1} << 32) + 5, int64_t{1} << 31}) {
+    std::vector<int64_t> tokens(100, 7);
+    tokens[40] = token;
+    const std::string wrong = message_of(options({write_indexed("wide", tokens, {100}, 5)}, 8));
+    EXPECT_NE(wrong.find("token 40 is"), std::string::npos) << token << ": " << wrong;
+  }
+}
+
+// What the beginning did not show is refused when it comes: in each place of a sample, its last target too.
+TEST(Dataset, AWrongTokenFurtherOnIsRefusedByItsSample) {
+  for (const size_t at : {20, 24, 25}) {
+    std::vector<uint16_t> tokens(26, 7);  // one window of 25, and the target of its last token
+    tokens[at] = 300;
+    DatasetOptions o = options({write("further.bin", raw(tokens))}, 25);
+    o.format = DataFormat::uint16;
+    o.tokens_checked_first = 20;
+    const Dataset data(o, DataSplit::training);
+    std::vector<int32_t> sample(25), targets(25);
+    try {
+      data.sample(0, sample.data(), targets.data());
+      ADD_FAILURE() << at;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(fmt::format("token {} is 300", at)), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
+TEST(Dataset, AFileWithAnotherNumberOfTokensThanItSaysIsRefused) {
+  std::vector<int32_t> header(256, 0);
+  header[0] = 20240520;
+  header[1] = 1;
+  header[2] = 101;
+  const std::string cut = message_of(options({write("cut.bin", raw(header) + raw(counting(90)))}, 8));
+  EXPECT_NE(cut.find("90 tokens behind a header that says 101"), std::string::npos) << cut;
+  for (const std::vector<int32_t>& lengths : {std::vector<int32_t>{10}, {}, {50, 49}}) {
+    const std::string fewer = message_of(options({write_indexed("fewer", counting(100), lengths)}, 8));
+    EXPECT_NE(fewer.find("do not belong together"), std::string::npos) << fewer;
+  }
 }
 
 // Every byte of an index may be wrong; what is wrong is refused, and nothing is read beyond the files.
