@@ -5,12 +5,14 @@
 #include <charconv>
 
 #include "core/json.h"
+#include "core/mapped_file.h"
 
 namespace mpt::runtime {
 namespace {
 
 constexpr char kInfoFile[] = "checkpoint.json";
 constexpr char kPrefix[] = "step-";
+constexpr char kFormat[] = "mpt-checkpoint";
 
 // "value/layers.0.mlp.up.weight@64,0" -> its key and first row and column.
 std::optional<std::pair<std::string, std::pair<int64_t, int64_t>>> parse_name(const std::string& text) {
@@ -82,9 +84,10 @@ std::vector<ShardBlock> rectangles(const Parameter& parameter, int64_t begin, in
 
 Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
   const std::filesystem::path file = folder / kInfoFile;
+  check_regular_file(file, file.string());
   info_ = from_json<CheckpointInfo>(load_json(file), file.string());
-  if (info_.format != "mpt-checkpoint")
-    throw UserError(Problem{file.string() + " at /format", info_.format, "mpt-checkpoint", ""});
+  if (info_.format != kFormat)
+    throw UserError(Problem{file.string() + " at /format", info_.format, kFormat, ""});
   validate_model(info_.model, file.string());
   for (const CheckpointFile& described : info_.files) {
     check_file(folder, described);
@@ -97,6 +100,34 @@ Checkpoint::Checkpoint(const std::filesystem::path& folder) : folder_(folder) {
       const auto& [key, place] = *parsed;
       pieces_[key].push_back(
           {files_.size() - 1, {place.first, entry.shape[0], place.second, entry.shape[1]}, entry});
+    }
+  }
+  check_pieces();
+}
+
+// read() only counts elements: two copies of one would hide that another is missing.
+void Checkpoint::check_pieces() {
+  for (auto& [key, pieces] : pieces_) {
+    std::sort(pieces.begin(), pieces.end(),
+              [](const Piece& a, const Piece& b) { return a.block.global_row < b.block.global_row; });
+    for (auto piece = pieces.begin(); piece != pieces.end(); ++piece) {
+      const ShardBlock& p = piece->block;
+      const auto is_beside = [&p](const Piece& other) {
+        const ShardBlock& o = other.block;
+        return p.global_column + p.columns <= o.global_column ||
+               o.global_column + o.columns <= p.global_column;
+      };
+      auto next = std::next(piece);
+      while (next != pieces.end() && next->block.global_row < p.global_row + p.rows && is_beside(*next))
+        ++next;
+      if (next == pieces.end() || next->block.global_row >= p.global_row + p.rows || p.count() == 0 ||
+          next->block.count() == 0)
+        continue;
+      throw UserError(
+          Problem{folder_.string(),
+                  fmt::format("two pieces of {} that hold row {}, column {}", key, next->block.global_row,
+                              std::max(p.global_column, next->block.global_column)),
+                  "each element once", "the checkpoint is damaged: take an earlier one"});
     }
   }
 }
@@ -145,21 +176,41 @@ std::map<std::string, Checkpoint::TensorSummary> Checkpoint::tensors() const {
 
 std::string checkpoint_name(int64_t step) { return fmt::format("{}{:08}", kPrefix, step); }
 
+std::optional<int64_t> step_of_name(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* const end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + sizeof kPrefix - 1, end, step);
+  if (parsed.ec != std::errc() || parsed.ptr != end || name != checkpoint_name(step)) return std::nullopt;
+  return step;
+}
+
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder) {
   std::vector<std::pair<int64_t, std::filesystem::path>> found;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(kPrefix)) continue;
-    int64_t step = 0;
-    const char* const end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data() + sizeof kPrefix - 1, end, step);
-    if (parsed.ec == std::errc() && parsed.ptr == end) found.emplace_back(step, entry.path());
+    const auto step = step_of_name(entry.path().filename().string());
+    if (step && entry.is_directory(error)) found.emplace_back(*step, entry.path());
   }
   std::sort(found.rbegin(), found.rend());
   std::vector<std::filesystem::path> paths;
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;
+}
+
+std::optional<int64_t> own_checkpoint_step(const std::filesystem::path& folder) {
+  const auto step = step_of_name(folder.filename().string());
+  std::error_code error;
+  if (!step || std::filesystem::is_symlink(folder, error)) return std::nullopt;
+  try {
+    check_regular_file(folder / kInfoFile, kInfoFile);
+    const Json json = load_json(folder / kInfoFile);
+    const bool own = json.is_object() && json.value("format", "") == kFormat && json.contains("step") &&
+                     json["step"] == *step;
+    return own ? step : std::nullopt;
+  } catch (const std::exception&) {  // no JSON, or of other types
+    return std::nullopt;
+  }
 }
 
 std::unique_ptr<Checkpoint> open_newest(const std::filesystem::path& path, std::vector<std::string>& notes) {

@@ -109,19 +109,27 @@ class Checkpoint final : public TensorSource {
     ShardBlock block;
     SafetensorsEntry entry;
   };
+  void check_pieces();
+
   std::filesystem::path folder_;
   CheckpointInfo info_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, std::vector<Piece>> pieces_;  // by "value/name"
 };
 
-/// Folders step-* in `folder`, newest first.
+/// Folders in `folder` with a name that checkpoint_name() makes, newest first.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
+
+/// The step of a folder that mpt-run wrote: its name and its checkpoint.json agree. Nothing for folders of
+/// other programs, and for one without a readable description.
+std::optional<int64_t> own_checkpoint_step(const std::filesystem::path& folder);
 
 /// `path` itself if it is a checkpoint, else the newest whole one in it; `notes` gets a line on every one
 /// that was passed over. Nothing if there is none.
 std::unique_ptr<Checkpoint> open_newest(const std::filesystem::path& path, std::vector<std::string>& notes);
 
 std::string checkpoint_name(int64_t step);
+/// The step that checkpoint_name() makes this name of; nothing for other names, such as step-7.
+std::optional<int64_t> step_of_name(const std::string& name);
 
 }  // namespace mpt::runtime

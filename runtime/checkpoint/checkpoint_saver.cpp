@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 
 #include "core/error.h"
@@ -15,6 +17,7 @@ namespace mpt::runtime {
 namespace {
 
 constexpr char kUnfinished[] = ".unfinished-";
+constexpr char kDescription[] = "checkpoint.json";
 
 std::string rank_file(int rank) { return fmt::format("rank-{:05}.safetensors", rank); }
 
@@ -47,7 +50,76 @@ void write_rank(const std::filesystem::path& folder, int rank, const RankSnapsho
   if (error) fail(part, error);
 }
 
+bool is_own_file(const std::filesystem::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code error;
+  return entry.symlink_status(error).type() == std::filesystem::file_type::regular &&
+         (name.starts_with(kDescription) ||
+          (name.starts_with("rank-") && (name.ends_with(".safetensors") || name.ends_with(".part"))));
+}
+
+// Removes what mpt-run has put there, and the folder if it is empty then.
+void remove_own_files(const std::filesystem::path& folder) {
+  std::error_code error;
+  // The description goes first. If the process dies here, the rest does not look like a checkpoint.
+  std::filesystem::remove(folder / kDescription, error);
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (is_own_file(entry)) files.push_back(entry.path());
+  }
+  for (const auto& file : files) std::filesystem::remove(file, error);
+  std::filesystem::remove(folder, error);
+}
+
+// It first gets the name of an unfinished one: after a kill in between, the next run deletes the rest.
+void remove_checkpoint(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::directory_iterator entries(folder, error);
+  const bool only_own = !error && std::all_of(begin(entries), end(entries), is_own_file);
+  const auto unfinished = folder.parent_path() / (kUnfinished + folder.filename().string());
+  if (only_own) std::filesystem::rename(folder, unfinished, error);
+  remove_own_files(only_own && !error ? unfinished : folder);
+}
+
+void remove_unfinished(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with(kUnfinished) && step_of_name(name.substr(sizeof kUnfinished - 1)) &&
+        entry.symlink_status(error).type() == std::filesystem::file_type::directory)
+      found.push_back(entry.path());
+  }
+  for (const auto& unfinished : found) remove_own_files(unfinished);
+}
+
+// Renames a file or folder that is no checkpoint of mpt-run and has the name of one.
+void move_aside(const std::filesystem::path& path) {
+  std::filesystem::path aside;
+  std::error_code error;
+  for (int i = 1; i == 1 || std::filesystem::exists(std::filesystem::symlink_status(aside, error)); ++i)
+    aside = fmt::format("{}.before-{}", path.string(), i);
+  std::filesystem::rename(path, aside, error);
+  if (error) fail(path, error);
+  std::fputs(fmt::format("mpt-run: note: {} was no whole checkpoint and is now {}\n", path.string(),
+                         aside.filename().string())
+                 .c_str(),
+             stderr);
+}
+
 }  // namespace
+
+void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t start_step,
+                                const std::string& remedy) {
+  for (const auto& checkpoint : checkpoints_in(folder)) {  // newest first
+    const auto step = own_checkpoint_step(checkpoint);
+    if (!step || *step <= start_step) continue;
+    throw UserError(Problem{
+        "--checkpoints " + folder.string(),
+        fmt::format("holds {}, and this run would begin after step {}", checkpoint_name(*step), start_step),
+        "a folder without later checkpoints", remedy});
+  }
+}
 
 CheckpointSaver::CheckpointSaver(const SaveOptions& options) : options_(options) {
   std::error_code error;
@@ -58,11 +130,7 @@ CheckpointSaver::CheckpointSaver(const SaveOptions& options) : options_(options)
                 fmt::format("cannot be written ({})", error ? error.message() : std::strerror(errno)),
                 "a folder, or a name for one", ""});
   }
-  if (!options_.leader) return;
-  for (const auto& entry : std::filesystem::directory_iterator(options_.folder, error)) {
-    if (entry.path().filename().string().starts_with(kUnfinished))
-      std::filesystem::remove_all(entry.path(), error);
-  }
+  if (options_.leader) remove_unfinished(options_.folder);
 }
 
 CheckpointSaver::~CheckpointSaver() {
@@ -124,24 +192,33 @@ void CheckpointSaver::finish(CheckpointInfo info, const std::filesystem::path& u
     info.files.push_back(
         {rank_file(rank), int64_t(std::filesystem::file_size(file)), int64_t(file_crc32(file))});
   }
-  write_file_atomically(unfinished / "checkpoint.json", to_json(info).dump(1) + "\n");
+  write_file_atomically(unfinished / kDescription, to_json(info).dump(1) + "\n");
   sync_folder(unfinished);
-  const std::filesystem::path whole = options_.folder / checkpoint_name(info.step);
+  give_name(unfinished, info.step);
+  prune(info.step);
+}
+
+void CheckpointSaver::give_name(const std::filesystem::path& unfinished, int64_t step) {
+  const std::filesystem::path whole = options_.folder / checkpoint_name(step);
+  // The same step, which was damaged when this run was resumed from an earlier one.
+  if (own_checkpoint_step(whole)) remove_own_files(whole);
   std::error_code error;
-  std::filesystem::remove_all(whole, error);  // the same step, saved by a run before this one was resumed
+  if (std::filesystem::exists(std::filesystem::symlink_status(whole, error))) move_aside(whole);
   std::filesystem::rename(unfinished, whole, error);
   if (error) fail(whole, error);
   sync_folder(options_.folder);
-  prune();
+  written_.insert(step);
 }
 
-void CheckpointSaver::prune() {
-  const auto all = checkpoints_in(options_.folder);
-  std::error_code error;
-  for (size_t i = size_t(options_.keep); i < all.size(); ++i) {
-    // Its description goes first: what is left when the process dies here is no checkpoint.
-    std::filesystem::remove(all[i] / "checkpoint.json", error);
-    std::filesystem::remove_all(all[i], error);
+// Checkpoints of later steps belong to another run, or were damaged when this run was resumed. Damaged ones
+// are deleted once this run has passed their step.
+void CheckpointSaver::prune(int64_t newest) {
+  int64_t kept = 0;
+  for (const auto& checkpoint : checkpoints_in(options_.folder)) {  // newest first
+    const auto step = own_checkpoint_step(checkpoint);
+    if (!step || *step > newest) continue;
+    const bool of_this_run = *step <= options_.start_step || written_.contains(*step);
+    if (!of_this_run || ++kept > options_.keep) remove_checkpoint(checkpoint);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "runtime/checkpoint/checkpoint.h"
@@ -18,6 +19,7 @@ namespace mpt::runtime {
 struct SaveOptions {
   std::filesystem::path folder;
   int64_t keep = 2;         // newest ones that stay
+  int64_t start_step = 0;   // of the checkpoint that the run resumed
   int ranks = 1;            // of the run
   int local_ranks = 1;      // of this process
   bool leader = true;       // this process finishes checkpoints: the one with rank 0
@@ -25,6 +27,14 @@ struct SaveOptions {
   std::function<bool()> has_failed = [] { return false; };  // then it waits no longer
 };
 
+/// Throws UserError if `folder` holds checkpoints of later steps than `start_step`. A run that goes on from
+/// an earlier one would mix two histories, and its own checkpoints would not be the newest. `remedy` says
+/// what to do.
+void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t start_step,
+                                const std::string& remedy);
+
+/// Deletes older checkpoints of mpt-run beyond `keep`, and unfinished ones. It never deletes the checkpoint
+/// just written, one of a later step, or a file of another program.
 class CheckpointSaver {
  public:
   /// Makes the folder, and removes what an interrupted run left unfinished in it. Throws UserError.
@@ -40,12 +50,14 @@ class CheckpointSaver {
  private:
   void write(const CheckpointInfo& info, const std::map<int, RankSnapshot>& snapshots);
   void finish(CheckpointInfo info, const std::filesystem::path& unfinished);
-  void prune();
+  void give_name(const std::filesystem::path& unfinished, int64_t step);
+  void prune(int64_t newest);
 
   SaveOptions options_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<int, RankSnapshot> collected_;
+  std::set<int64_t> written_;  // steps, by the leader
   bool writing_ = false;
   std::exception_ptr failure_;
   std::thread thread_;

@@ -2,8 +2,10 @@
 #include "runtime/checkpoint/hugging_face.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "core/json.h"
+#include "core/mapped_file.h"
 #include "runtime/comm/reduction.h"
 
 namespace mpt::runtime {
@@ -34,6 +36,7 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
     throw UserError(Problem{folder.string(), "no weights", fmt::format("{} or {}", kSingle, kIndex),
                             "name a folder of a Hugging Face model"});
   }
+  check_regular_file(index, index.string());
   const Json json = load_json(index);
   const auto map = json.is_object() ? json.find("weight_map") : json.end();
   if (!json.is_object() || map == json.end() || !map->is_object())
@@ -147,50 +150,94 @@ std::vector<std::vector<HuggingFaceTensor>> shards_of(const ModelSpec& model,
   return shards;
 }
 
+std::string shard_name(size_t shard, size_t shards) {
+  return shards == 1 ? kSingle : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, shards);
+}
+
+// Files get their names when all are whole. What was begun and failed is removed, so that a second try finds
+// an empty folder.
+class Parts {
+ public:
+  Parts() = default;
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
+  ~Parts() {
+    std::error_code error;
+    for (const auto& file : files_) std::filesystem::remove(part_of(file), error);
+  }
+
+  std::filesystem::path add(const std::filesystem::path& file) {
+    files_.push_back(file);
+    return part_of(file);
+  }
+  std::vector<std::filesystem::path> give_names() {
+    for (const auto& file : files_) {
+      std::error_code error;
+      std::filesystem::rename(part_of(file), file, error);
+      if (error) throw RunError(fmt::format("{}: {}", file.string(), error.message()));
+    }
+    return std::exchange(files_, {});
+  }
+
+ private:
+  static std::filesystem::path part_of(const std::filesystem::path& file) { return file.string() + ".part"; }
+
+  std::vector<std::filesystem::path> files_;
+};
+
+void write_shard(const std::filesystem::path& file, const std::vector<HuggingFaceTensor>& shard,
+                 const TensorSource& source, DataType type) {
+  std::vector<NamedTensor> tensors;
+  for (const HuggingFaceTensor& t : shard) tensors.push_back({t.source, type, shape_of(t)});
+  SafetensorsWriter writer(file, tensors, {{"format", "pt"}});
+  for (const HuggingFaceTensor& t : shard) {
+    const std::vector<char> data = tensor_data(source, t, type);
+    writer.append(data.data(), int64_t(data.size()));
+  }
+  writer.finish();
+}
+
+std::string index_of(const std::vector<std::vector<HuggingFaceTensor>>& shards, DataType type) {
+  Json map = Json::object();
+  int64_t total = 0;
+  for (size_t s = 0; s < shards.size(); ++s) {
+    for (const HuggingFaceTensor& t : shards[s]) {
+      map[t.source] = shard_name(s, shards.size());
+      total += t.rows * t.columns * size_of(type);
+    }
+  }
+  const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+  return index.dump(2) + "\n";
+}
+
+void make_empty_folder(const std::filesystem::path& folder, size_t shards) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw UserError(Problem{folder.string(), "cannot be made (" + error.message() + ")", "a folder", ""});
+  std::vector<std::string> names{kSingle, kIndex, "config.json"};
+  for (size_t s = 0; s < shards; ++s) names.push_back(shard_name(s, shards));
+  for (const std::string& file : names) {
+    if (std::filesystem::exists(folder / file, error))
+      throw UserError(
+          Problem{(folder / file).string(), "is there already", "an empty folder", "name another one"});
+  }
+}
+
 }  // namespace
 
 std::vector<std::filesystem::path> export_hugging_face(const TensorSource& source, const ModelSpec& model,
                                                        const std::filesystem::path& folder,
                                                        const HuggingFaceExport& options) {
   const std::string config = models::hugging_face_config(model);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw UserError(Problem{folder.string(), "cannot be made (" + error.message() + ")", "a folder", ""});
-  for (const char* file : {kSingle, kIndex, "config.json"}) {
-    if (std::filesystem::exists(folder / file, error))
-      throw UserError(
-          Problem{(folder / file).string(), "is there already", "an empty folder", "name another one"});
-  }
   const auto shards = shards_of(model, options);
-  std::vector<std::filesystem::path> written;
-  Json map = Json::object();
-  int64_t total = 0;
-  for (size_t s = 0; s < shards.size(); ++s) {
-    const std::string name =
-        shards.size() == 1 ? kSingle : fmt::format("model-{:05}-of-{:05}.safetensors", s + 1, shards.size());
-    std::vector<NamedTensor> tensors;
-    for (const HuggingFaceTensor& t : shards[s]) {
-      tensors.push_back({t.source, options.type, shape_of(t)});
-      map[t.source] = name;
-      total += t.rows * t.columns * size_of(options.type);
-    }
-    SafetensorsWriter writer(folder / name, tensors, {{"format", "pt"}});
-    for (const HuggingFaceTensor& t : shards[s]) {
-      const std::vector<char> data = tensor_data(source, t, options.type);
-      writer.append(data.data(), int64_t(data.size()));
-    }
-    writer.finish();
-    written.push_back(folder / name);
-  }
-  if (shards.size() > 1) {
-    const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};
-    write_file_atomically(folder / kIndex, index.dump(2) + "\n");
-    written.push_back(folder / kIndex);
-  }
-  write_file_atomically(folder / "config.json", config);
-  written.push_back(folder / "config.json");
-  return written;
+  make_empty_folder(folder, shards.size());
+  Parts parts;
+  for (size_t s = 0; s < shards.size(); ++s)
+    write_shard(parts.add(folder / shard_name(s, shards.size())), shards[s], source, options.type);
+  if (shards.size() > 1) write_file_atomically(parts.add(folder / kIndex), index_of(shards, options.type));
+  write_file_atomically(parts.add(folder / "config.json"), config);
+  return parts.give_names();
 }
 
 }  // namespace mpt::runtime

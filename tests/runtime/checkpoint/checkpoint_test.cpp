@@ -4,12 +4,18 @@
 // damaged one is noticed and passed over.
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
+#include <set>
 
 #include "core/error.h"
 #include "core/json.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
+#include "runtime/checkpoint/hugging_face.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/make_dataset.h"
 #include "tests/support/make_plan.h"
@@ -147,6 +153,89 @@ TEST(Checkpoint, KeepsTheNewestAndSavesWhereAsked) {
   EXPECT_EQ(all[1].filename(), checkpoint_name(9));
 }
 
+std::set<std::string> names_in(const std::filesystem::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.insert(entry.path().filename().string());
+  return names;
+}
+
+// As a fresh run in a folder of another one, which mpt-run refuses.
+TEST(Checkpoint, TheOneJustWrittenIsNeverDeletedNorOneOfALaterStep) {
+  const auto folder = fresh_folder("used");
+  losses({test::little_gpt()}, 9, {nullptr, folder, 0, 1});
+  losses({test::little_gpt()}, 3, {nullptr, folder, 1, 1});
+  EXPECT_EQ(names_in(folder), (std::set<std::string>{checkpoint_name(3), checkpoint_name(9)}));
+}
+
+TEST(Checkpoint, OnlyOwnFilesAreDeleted) {
+  const auto folder = fresh_folder("foreign");
+  std::set<std::string> foreign{"step-1", "step-00000002", "step-100", "step-00000100", ".unfinished-mine"};
+  for (const std::string& name : foreign) {
+    std::filesystem::create_directories(folder / name);
+    write_file_atomically(folder / name / "weights", "of others");
+  }
+  write_file_atomically(folder / "step-00000002" / "checkpoint.json", "{\"step\": 2}");
+  for (const char* name : {"step-7", "step-00000004"}) {
+    write_file_atomically(folder / name, "of others");
+    foreign.insert(name);
+  }
+  // A kill of mpt-run leaves this.
+  std::filesystem::create_directories(folder / ".unfinished-step-00000003");
+  write_file_atomically(folder / ".unfinished-step-00000003" / "rank-00000.safetensors.part", "half");
+  losses({test::little_gpt()}, 6, {nullptr, folder, 2, 1});
+  std::set<std::string> expected = foreign;
+  // In the way of the run's own checkpoints.
+  expected.erase("step-00000002");
+  expected.erase("step-00000004");
+  expected.insert({"step-00000002.before-1", "step-00000004.before-1", checkpoint_name(6)});
+  EXPECT_EQ(names_in(folder), expected);
+  EXPECT_EQ(names_in(folder / "step-00000002.before-1"),
+            (std::set<std::string>{"checkpoint.json", "weights"}));
+}
+
+TEST(Checkpoint, WhatOthersPutIntoOneStays) {
+  const auto folder = fresh_folder("guest");
+  losses({test::little_gpt()}, 2, {nullptr, folder, 0, 1});
+  write_file_atomically(folder / checkpoint_name(2) / "notes.txt", "keep me");
+  losses({test::little_gpt()}, 4, {newest(folder).get(), folder, 0, 1});
+  EXPECT_EQ(names_in(folder / checkpoint_name(2)), (std::set<std::string>{"notes.txt"}));
+  EXPECT_EQ(newest(folder)->info().step, 4);
+}
+
+TEST(Checkpoint, ADamagedLaterOneDoesNotPushAWholeOneOut) {
+  const auto folder = fresh_folder("later");
+  losses({test::little_gpt()}, 8, {nullptr, folder, 4, 9});
+  std::filesystem::remove(folder / checkpoint_name(8) / "rank-00000.safetensors");
+  losses({test::little_gpt()}, 9, {newest(folder).get(), folder, 0, 2});
+  EXPECT_EQ(names_in(folder), (std::set<std::string>{checkpoint_name(4), checkpoint_name(9)}));
+}
+
+TEST(Checkpoint, ARunThatBeginsBeforeTheNewestIsRefused) {
+  const auto folder = fresh_folder("refused");
+  EXPECT_NO_THROW(check_no_later_checkpoints(folder, 0, ""));
+  losses({test::little_gpt()}, 4, {nullptr, folder, 2, 2});
+  std::filesystem::create_directories(folder / checkpoint_name(9));  // of others
+  EXPECT_NO_THROW(check_no_later_checkpoints(folder, 4, ""));
+  for (const int64_t start : {0, 2}) {
+    try {
+      check_no_later_checkpoints(folder, start, "do that");
+      ADD_FAILURE() << start;
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find(checkpoint_name(4)), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("do that"), std::string::npos);
+    }
+  }
+}
+
+TEST(Checkpoint, APipeAsDescriptionIsRefusedAndNotWaitedFor) {
+  const auto folder = fresh_folder("pipe") / checkpoint_name(1);
+  std::filesystem::create_directories(folder);
+  ASSERT_EQ(::mkfifo((folder / "checkpoint.json").c_str(), 0600), 0);
+  EXPECT_THROW(Checkpoint{folder}, UserError);
+  EXPECT_FALSE(own_checkpoint_step(folder));
+}
+
 TEST(Checkpoint, ADamagedOneIsPassedOver) {
   const auto folder = fresh_folder("damaged");
   PlanRequest request{test::little_gpt()};
@@ -171,6 +260,63 @@ TEST(Checkpoint, ADamagedOneIsPassedOver) {
     file.seekp(-10, std::ios::end);
     file.put('?');
   });
+}
+
+// A checkpoint of two rows by three columns in one file, made of the given pieces.
+std::filesystem::path made_of(const std::vector<NamedTensor>& pieces) {
+  const auto folder = fresh_folder("pieces") / checkpoint_name(1);
+  std::filesystem::create_directories(folder);
+  const auto file = folder / "rank-00000.safetensors";
+  SafetensorsWriter writer(file, pieces, {});
+  for (const NamedTensor& piece : pieces) {
+    const std::vector<float> values(size_t(piece.shape[0] * piece.shape[1]), 1.0f);
+    writer.append(values.data(), int64_t(values.size() * sizeof(float)));
+  }
+  writer.finish();
+  CheckpointInfo info;
+  info.step = 1;
+  info.model = test::little_gpt();
+  info.files = {{file.filename(), int64_t(std::filesystem::file_size(file)), int64_t(file_crc32(file))}};
+  write_file_atomically(folder / "checkpoint.json", to_json(info).dump());
+  return folder;
+}
+
+TEST(Checkpoint, AnElementThatComesTwiceDoesNotStandForOneThatIsMissing) {
+  const auto piece = [](int row, int column, int64_t rows, int64_t columns) {
+    return NamedTensor{fmt::format("value/w@{},{}", row, column), DataType::float32,
+                       std::vector<int64_t>{rows, columns}};
+  };
+  std::vector<double> read(6, 0.0);
+  const Checkpoint whole(made_of({piece(1, 0, 1, 3), piece(0, 0, 1, 2), piece(0, 2, 1, 1)}));
+  whole.read(TensorKind::value, "w", {0, 2, 0, 3}, read.data());
+  EXPECT_EQ(read, std::vector<double>(6, 1.0));
+  for (const auto& pieces : {std::vector{piece(0, 0, 1, 3), piece(0, 1, 1, 3)},
+                             {piece(0, 0, 2, 2), piece(1, 0, 1, 2)},
+                             {piece(0, 0, 2, 1), piece(0, 1, 2, 1), piece(1, 1, 1, 2)}}) {
+    try {
+      Checkpoint{made_of(pieces)};
+      ADD_FAILURE();
+    } catch (const UserError& error) {
+      EXPECT_NE(std::string(error.what()).find("two pieces of value/w"), std::string::npos) << error.what();
+    }
+  }
+}
+
+// Files may not grow beyond a limit, as on a full disk.
+TEST(Checkpoint, AnExportThatFailsLeavesNothingInTheWayOfTheNext) {
+  const auto folder = fresh_folder("export_from"), to = fresh_folder("export_to");
+  losses({test::little_gpt()}, 1, {nullptr, folder});
+  const auto checkpoint = newest(folder);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit limit{10'000, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  EXPECT_THROW(export_hugging_face(*checkpoint, checkpoint->info().model, to, {}), RunError);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(names_in(to).empty());
+  export_hugging_face(*checkpoint, checkpoint->info().model, to, {});
+  EXPECT_EQ(names_in(to), (std::set<std::string>{"config.json", "model.safetensors"}));
 }
 
 TEST(Checkpoint, AnotherModelsIsRefused) {
