@@ -3,12 +3,16 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+
 #include "core/error.h"
 
 namespace mpt::runtime {
 namespace {
 
 constexpr char kLoopback[] = "127.0.0.1";
+constexpr std::chrono::milliseconds kPatience{500};  // with one caller, from its first byte to its last
 
 Socket listen_or_refuse(int port) {
   try {
@@ -64,28 +68,33 @@ void MetricsServer::set(const reports::StepRecord& record) {
   text_ = std::move(text);
 }
 
-// One caller at a time, and none for long: whatever is asked, the answer is the same.
+// Whatever is asked, the answer is the same.
+void MetricsServer::answer(const Socket& caller) {
+  const Patience patience(std::chrono::steady_clock::now() + kPatience, &closing_);
+  char first = 0;
+  if (!caller.receive_all(&first, 1, patience)) return;
+  std::string body;
+  {
+    const std::lock_guard lock(mutex_);
+    body = text_;
+  }
+  const std::string text = fmt::format(
+      "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: "
+      "close\r\n\r\n{}",
+      body.size(), body);
+  caller.send_all(text.data(), text.size(), patience);
+  caller.drain(4096, patience);
+}
+
+// One caller at a time, and none for long.
 void MetricsServer::serve() {
   while (!closing_) {
     try {
-      const Socket caller =
-          listener_.accept(std::chrono::steady_clock::now() + std::chrono::milliseconds(200));
-      caller.set_receive_timeout(std::chrono::milliseconds(500));
-      caller.set_send_timeout(std::chrono::milliseconds(500));
-      char first = 0;
-      if (!caller.receive_all(&first, 1)) continue;
-      std::string body;
-      {
-        const std::lock_guard lock(mutex_);
-        body = text_;
-      }
-      const std::string answer = fmt::format(
-          "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: "
-          "close\r\n\r\n{}",
-          body.size(), body);
-      caller.send_all(answer.data(), answer.size());
-      caller.drain(4096);
-    } catch (const RunError&) {  // nobody came, or went away
+      answer(listener_.accept({std::chrono::steady_clock::now() + std::chrono::hours(1), &closing_}));
+    } catch (const std::exception&) {
+      // The caller went away, or there is no memory or descriptor for it: the run goes on, and so does this,
+      // but not at once.
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
   }
 }

@@ -27,6 +27,7 @@ class MetricsServer {
 
  private:
   void serve();
+  void answer(const Socket& caller);
 
   Socket listener_;
   std::mutex mutex_;

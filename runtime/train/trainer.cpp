@@ -16,6 +16,7 @@
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/comm/messages/message_world.h"
 #include "runtime/comm/mpi/mpi_module.h"
+#include "runtime/comm/sockets/socket.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
 #include "runtime/device/cpu/cpu_device.h"
@@ -50,7 +51,8 @@ class Run {
     if (options.checkpoints.empty()) return;
     const std::vector<int> local = world_->local_ranks();
     saver_ = std::make_unique<CheckpointSaver>(SaveOptions{
-        options.checkpoints, options.keep, int(plan.layout.ranks()), int(local.size()), local.front() == 0,
+        options.checkpoints, options.keep, inputs.resume == nullptr ? 0 : inputs.resume->info().step,
+        int(plan.layout.ranks()), int(local.size()), local.front() == 0,
         std::chrono::duration<double>(options.timeout).count(), [this] { return world_->aborted(); }});
   }
 
@@ -94,7 +96,7 @@ class Run {
       return make_message_world(load_mpi_wire(plan_.program_digest, options_.timeout), ranks,
                                 options_.timeout);
     }
-    return make_socket_world({*inputs_.launch, ranks, plan_.program_digest, options_.timeout});
+    return make_socket_world({*inputs_.launch, ranks, plan_.program_digest, options_.timeout, &stop_});
   }
 
   void make_devices() {
@@ -383,7 +385,13 @@ class Run {
 reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,
                          const OnStep& on_step, const std::atomic<bool>& stop, DataType type) {
   check_supported(plan.model);
-  return Run(plan, options, inputs, on_step, stop, type).run();
+  try {
+    return Run(plan, options, inputs, on_step, stop, type).run();
+  } catch (const StopRequested&) {  // while the processes came together
+    reports::RunResult result;
+    result.stopped = true;
+    return result;
+  }
 }
 
 reports::RunResult train(const Plan& plan, const TrainOptions& options, const RunInputs& inputs,

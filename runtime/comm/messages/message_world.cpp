@@ -119,7 +119,12 @@ class Post {
   }
 
   void arrived(const Frame& frame, std::vector<char> message) {
-    if (frame.group == kAbort) abort({message.begin(), message.end()});
+    if (frame.group == kAbort) {
+      // It is shown in a terminal, and comes from elsewhere.
+      std::replace_if(
+          message.begin(), message.end(), [](unsigned char c) { return c < ' ' || c == 127; }, '?');
+      abort({message.begin(), message.end()});
+    }
     if (!frame.is_last()) deliver({frame.group, frame.from, frame.to}, std::move(message));
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/sockets/socket.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -35,10 +36,23 @@ std::unique_ptr<addrinfo, void (*)(addrinfo*)> resolve(const std::string& addres
   return {found, ::freeaddrinfo};
 }
 
-int milliseconds_until(Socket::Deadline deadline) {
+int milliseconds_until(Patience::Deadline deadline) {
   const auto left =
       std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
   return int(std::clamp<int64_t>(left.count(), 0, 1'000'000'000));
+}
+
+// False at the deadline. A signal may come just before poll() sleeps: the wish to stop is looked at again.
+bool wait_until_ready(std::vector<pollfd>& polls, const Patience& patience) {
+  constexpr int kGlance_ms = 100;
+  while (true) {
+    if (patience.stop != nullptr && *patience.stop) throw StopRequested();
+    const int left = milliseconds_until(patience.deadline);
+    const int ready = ::poll(polls.data(), polls.size(), std::min(left, kGlance_ms));
+    if (ready > 0) return true;
+    if (ready < 0 && errno != EINTR) fail("cannot wait for connections");
+    if (left == 0) return false;
+  }
 }
 
 void set_option(int descriptor, int level, int option) {
@@ -63,45 +77,65 @@ Socket Socket::listen(const std::string& address, int port) {
   return socket;
 }
 
-Socket Socket::connect(const std::string& address, int port, Deadline deadline) {
+bool Socket::wait(short events, const Patience& patience) const {
+  std::vector<pollfd> polls{{descriptor_, events, 0}};
+  return wait_until_ready(polls, patience);
+}
+
+std::vector<bool> wait_for_any(const std::vector<const Socket*>& sockets, const Patience& patience) {
+  std::vector<pollfd> polls;
+  for (const Socket* socket : sockets) polls.push_back({socket->descriptor_, POLLIN, 0});
+  wait_until_ready(polls, patience);
+  std::vector<bool> ready;
+  for (const pollfd& poll : polls) ready.push_back(poll.revents != 0);
+  return ready;
+}
+
+namespace {
+
+// Whether a connection that was begun came about; errno says why not.
+bool is_connected(int descriptor) {
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length) != 0) return false;
+  errno = error;
+  return error == 0;
+}
+
+}  // namespace
+
+Socket Socket::connect(const std::string& address, int port, const Patience& patience) {
   const auto found = resolve(address, port);
   while (true) {
-    Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!socket) fail("no socket");
-    if (::connect(socket.descriptor_, found->ai_addr, found->ai_addrlen) == 0) {
+    bool connected = ::connect(socket.descriptor_, found->ai_addr, found->ai_addrlen) == 0;
+    if (!connected && (errno == EINPROGRESS || errno == EINTR)) {
+      connected = socket.wait(POLLOUT, patience) && is_connected(socket.descriptor_);
+    }
+    if (connected) {
+      ::fcntl(socket.descriptor_, F_SETFL, ::fcntl(socket.descriptor_, F_GETFL) & ~O_NONBLOCK);
       set_option(socket.descriptor_, IPPROTO_TCP, TCP_NODELAY);
       return socket;
     }
-    if (std::chrono::steady_clock::now() > deadline)
+    if (std::chrono::steady_clock::now() > patience.deadline)
       fail(fmt::format("nobody answers at {}, port {}", address, port));
+    if (patience.stop != nullptr && *patience.stop) throw StopRequested();
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 
-Socket Socket::accept(Deadline deadline) const {
-  pollfd poll{descriptor_, POLLIN, 0};
-  const int ready = ::poll(&poll, 1, milliseconds_until(deadline));
-  if (ready == 0) throw RunError("the other processes did not come within the timeout");
-  Socket socket(ready < 0 ? -1 : ::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC));
+Socket Socket::accept(const Patience& patience) const {
+  if (!wait(POLLIN, patience)) throw RunError("the other processes did not come within the timeout");
+  Socket socket(::accept4(descriptor_, nullptr, nullptr, SOCK_CLOEXEC));
   if (!socket) fail("no connection");
   set_option(socket.descriptor_, IPPROTO_TCP, TCP_NODELAY);
   return socket;
 }
 
-namespace {
-
-void set_timeout(int descriptor, int option, std::chrono::milliseconds timeout) {
-  const timeval value{timeout.count() / 1000, timeout.count() % 1000 * 1000};
-  ::setsockopt(descriptor, SOL_SOCKET, option, &value, sizeof value);
-}
-
-}  // namespace
-
 void Socket::set_send_timeout(std::chrono::milliseconds timeout) const {
-  set_timeout(descriptor_, SO_SNDTIMEO, timeout);
-}
-void Socket::set_receive_timeout(std::chrono::milliseconds timeout) const {
-  set_timeout(descriptor_, SO_RCVTIMEO, timeout);
+  const timeval value{timeout.count() / 1000, timeout.count() % 1000 * 1000};
+  ::setsockopt(descriptor_, SOL_SOCKET, SO_SNDTIMEO, &value, sizeof value);
 }
 
 void Socket::send_all(const void* data, size_t bytes) const {
@@ -128,13 +162,44 @@ bool Socket::receive_all(void* data, size_t bytes) const {
   return true;
 }
 
-void Socket::drain(size_t most) const {
+void Socket::send_all(const void* data, size_t bytes, const Patience& patience) const {
+  const char* at = static_cast<const char*>(data);
+  while (bytes > 0) {
+    if (!wait(POLLOUT, patience)) throw RunError("the other side did not read within the timeout");
+    const ssize_t sent = ::send(descriptor_, at, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (sent < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (sent <= 0) fail("the connection is lost");
+    at += sent;
+    bytes -= size_t(sent);
+  }
+}
+
+bool Socket::receive_all(void* data, size_t bytes, const Patience& patience) const {
+  char* at = static_cast<char*>(data);
+  for (size_t got = 0; got < bytes;) {
+    if (!wait(POLLIN, patience)) throw RunError("the other side did not answer within the timeout");
+    const ssize_t received = ::recv(descriptor_, at + got, bytes - got, MSG_DONTWAIT);
+    if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (received == 0 && got == 0) return false;
+    if (received <= 0) fail("the connection is lost");
+    got += size_t(received);
+  }
+  return true;
+}
+
+std::optional<size_t> Socket::receive_some(void* data, size_t bytes) const {
+  const ssize_t received = ::recv(descriptor_, data, bytes, MSG_DONTWAIT);
+  if (received < 0 && (errno == EINTR || errno == EAGAIN)) return std::nullopt;
+  return received > 0 ? size_t(received) : 0;
+}
+
+void Socket::drain(size_t most, const Patience& patience) const {
   ::shutdown(descriptor_, SHUT_WR);
   char block[512];
-  for (size_t got = 0; got < most;) {
-    const ssize_t received = ::recv(descriptor_, block, sizeof block, 0);
-    if (received <= 0) return;
-    got += size_t(received);
+  for (size_t got = 0; got < most && wait(POLLIN, patience);) {
+    const auto received = receive_some(block, sizeof block);
+    if (received == size_t{0}) return;
+    got += received.value_or(0);
   }
 }
 

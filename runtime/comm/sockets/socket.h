@@ -3,17 +3,35 @@
 
 // Socket: a TCP connection or listener, closed at the end of its life. Failures are RunErrors.
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace mpt::runtime {
 
-class Socket {
+/// A person asked the program to stop while it waited for another one.
+class StopRequested : public std::runtime_error {
  public:
+  StopRequested() : std::runtime_error("stopped as asked") {}
+};
+
+/// How long something may wait: until the deadline, or until `stop` becomes true.
+struct Patience {
   using Deadline = std::chrono::steady_clock::time_point;
 
+  Patience(Deadline until, const std::atomic<bool>* stop_flag = nullptr) : deadline(until), stop(stop_flag) {}
+
+  Deadline deadline;
+  const std::atomic<bool>* stop;
+};
+
+class Socket {
+ public:
   Socket() = default;
   explicit Socket(int descriptor) : descriptor_(descriptor) {}
   Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
@@ -25,19 +43,23 @@ class Socket {
 
   /// Listens on `address` (a name or a number), `port` 0: any.
   static Socket listen(const std::string& address, int port);
-  /// Tries again until the deadline: the other side may not listen yet.
-  static Socket connect(const std::string& address, int port, Deadline deadline);
-  Socket accept(Deadline deadline) const;
+  /// Tries again until the deadline: the other side may not listen yet. Throws StopRequested.
+  static Socket connect(const std::string& address, int port, const Patience& patience);
+  /// Throws RunError if nobody comes until the deadline, StopRequested.
+  Socket accept(const Patience& patience) const;
 
-  /// Sends may wait this long for the other side to read.
+  /// Sends of which nothing more is known may wait this long for the other side to read.
   void set_send_timeout(std::chrono::milliseconds timeout) const;
-  /// 0: receives may wait for ever.
-  void set_receive_timeout(std::chrono::milliseconds timeout) const;
   void send_all(const void* data, size_t bytes) const;
+  /// Throws RunError at the deadline, StopRequested.
+  void send_all(const void* data, size_t bytes, const Patience& patience) const;
   /// False if the connection ends before the first byte.
   bool receive_all(void* data, size_t bytes) const;
+  bool receive_all(void* data, size_t bytes, const Patience& patience) const;
+  /// How many bytes are there now, at most `bytes`; 0 if the connection is at its end, nothing if it is idle.
+  std::optional<size_t> receive_some(void* data, size_t bytes) const;
   /// Reads and forgets what was sent, up to `most` bytes, so that closing does not cut the answer off.
-  void drain(size_t most) const;
+  void drain(size_t most, const Patience& patience) const;
   /// Ends a receive_all() of another thread.
   void shut_down() const;
 
@@ -46,7 +68,14 @@ class Socket {
   explicit operator bool() const { return descriptor_ >= 0; }
 
  private:
+  friend std::vector<bool> wait_for_any(const std::vector<const Socket*>&, const Patience&);
+  bool wait(short events, const Patience& patience) const;
+
   int descriptor_ = -1;
 };
+
+/// Sleeps until one of `sockets` can be read, and says which can; none can at the deadline. Throws
+/// StopRequested.
+std::vector<bool> wait_for_any(const std::vector<const Socket*>& sockets, const Patience& patience);
 
 }  // namespace mpt::runtime

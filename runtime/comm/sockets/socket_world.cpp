@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/sockets/socket_world.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <mutex>
-#include <optional>
+#include <new>
+#include <set>
 #include <thread>
 
 #include "core/error.h"
@@ -66,14 +71,28 @@ class SocketWire final : public Wire {
       Frame frame{};
       do {
         if (!peer.receive_all(&frame, sizeof frame) || !frame.is_sound()) return false;
-        std::vector<char> message(static_cast<size_t>(frame.bytes));
-        if (frame.bytes > 0 && !peer.receive_all(message.data(), message.size())) return false;
+        std::vector<char> message;
+        if (!read_message(peer, size_t(frame.bytes), message)) return false;
         arrived(frame, std::move(message));
       } while (!frame.is_last());
       return true;
     } catch (const RunError&) {
       return false;
+    } catch (const std::bad_alloc&) {
+      return false;
     }
+  }
+
+  // Memory is taken as bytes come: a length alone takes none.
+  static bool read_message(Socket& peer, size_t bytes, std::vector<char>& message) {
+    constexpr size_t kFirst = size_t{64} << 20;
+    if (bytes <= kFirst) message.reserve(bytes);
+    while (message.size() < bytes) {
+      const size_t got = message.size();
+      message.resize(std::min(bytes, std::max(kFirst, 2 * got)));
+      if (!peer.receive_all(message.data() + got, message.size() - got)) return false;
+    }
+    return true;
   }
 
   const int own_;
@@ -94,89 +113,153 @@ Hello make_hello(const SocketWorldOptions& o, int port, const std::string& addre
   return hello;
 }
 
-// Nothing where a stranger, or a process of another run, called.
-std::optional<Hello> read_hello(const Socket& socket, const SocketWorldOptions& o) {
+// Who called, and what of its hello has come.
+struct Caller {
+  Socket socket;
   Hello hello{};
-  try {
-    socket.set_receive_timeout(std::chrono::seconds(5));
-    if (!socket.receive_all(&hello, sizeof hello)) return std::nullopt;
-    socket.set_receive_timeout({});
-  } catch (const RunError&) {
-    return std::nullopt;
+  size_t got = 0;
+
+  bool is_complete() const { return got == sizeof hello; }
+  // False at the connection's end.
+  bool receive() {
+    const auto received = socket.receive_some(reinterpret_cast<char*>(&hello) + got, sizeof hello - got);
+    got += received.value_or(0);
+    return received != size_t{0};
   }
-  hello.address[sizeof hello.address - 1] = '\0';
-  if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.version != kVersion ||
-      hello.processes != uint32_t(o.launch.processes) || hello.process >= hello.processes)
-    return std::nullopt;
-  return hello;
-}
+};
 
 // Process 0 hears from everyone where they listen, tells everyone, and each calls those before it.
 class Meeting {
  public:
   explicit Meeting(const SocketWorldOptions& options)
-      : o_(options), deadline_(Clock::now() + options.timeout), hellos_(size_t(options.launch.processes)) {}
+      : o_(options),
+        patience_(Clock::now() + options.timeout, options.stop),
+        hellos_(size_t(options.launch.processes)),
+        peers_(size_t(options.launch.processes)) {}
 
   std::vector<Socket> hold() {
-    std::vector<Socket> peers(static_cast<size_t>(o_.launch.processes));
-    o_.launch.process == 0 ? receive_all(peers) : introduce(peers);
-    return peers;
+    o_.launch.process == 0 ? receive_everybody() : introduce();
+    return std::move(peers_);
   }
 
  private:
-  void receive_all(std::vector<Socket>& peers) {
+  // All callers are heard at the same time: a silent stranger does not delay a process of the run.
+  static constexpr size_t kMostStrangers = 64;
+
+  void receive_everybody() {
     const Socket listener = Socket::listen(o_.launch.master_address, o_.launch.master_port);
-    for (int missing = o_.launch.processes - 1; missing > 0;) {
-      Socket caller = listener.accept(deadline_);
-      const auto hello = read_hello(caller, o_);
-      if (!hello || hello->process == 0 || peers[hello->process]) continue;
-      hellos_[hello->process] = *hello;
-      peers[hello->process] = std::move(caller);
-      --missing;
+    hear_callers(listener, 1);
+    const uint32_t verdict = 1;
+    for (size_t p = 1; p < peers_.size(); ++p) {
+      peers_[p].send_all(&verdict, sizeof verdict, patience_);
+      peers_[p].send_all(hellos_.data(), hellos_.size() * sizeof(Hello), patience_);
     }
-    const Hello own = make_hello(o_, 0, "");
-    std::string differing;
-    for (size_t p = 1; p < hellos_.size(); ++p) {
-      if (std::memcmp(own.plan_digest, hellos_[p].plan_digest, sizeof own.plan_digest) != 0)
-        differing += fmt::format("{}{}", differing.empty() ? "" : ", ", p);
-    }
-    const uint32_t verdict = differing.empty() ? 1 : 0;
-    for (size_t p = 1; p < peers.size(); ++p) {
-      peers[p].send_all(&verdict, sizeof verdict);
-      if (verdict == 1) peers[p].send_all(hellos_.data(), hellos_.size() * sizeof(Hello));
-    }
-    if (verdict == 0) throw_other_plan(differing);
   }
 
-  void introduce(std::vector<Socket>& peers) {
-    Socket master = Socket::connect(o_.launch.master_address, o_.launch.master_port, deadline_);
+  void introduce() {
+    const Launch& launch = o_.launch;
+    Socket master = Socket::connect(launch.master_address, launch.master_port, patience_);
     const Socket listener = Socket::listen(master.address(), 0);
     const Hello own = make_hello(o_, listener.port(), master.address());
-    master.send_all(&own, sizeof own);
     uint32_t verdict = 0;
-    if (!master.receive_all(&verdict, sizeof verdict))
-      throw RunError("process 0 ended while the run came together");
-    if (verdict == 0) throw_other_plan(std::to_string(o_.launch.process));
-    if (!master.receive_all(hellos_.data(), hellos_.size() * sizeof(Hello)))
-      throw RunError("process 0 ended while the run came together");
-    peers[0] = std::move(master);
-    for (int p = 1; p < o_.launch.process; ++p) {
-      const Hello& other = hellos_[size_t(p)];
-      peers[size_t(p)] = Socket::connect(other.address, int(other.port), deadline_);
-      peers[size_t(p)].send_all(&own, sizeof own);
+    try {
+      master.send_all(&own, sizeof own, patience_);
+      if (!master.receive_all(&verdict, sizeof verdict, patience_) ||
+          (verdict == 1 && !master.receive_all(hellos_.data(), hellos_.size() * sizeof(Hello), patience_)))
+        throw RunError("the connection has ended");
+    } catch (const RunError& error) {
+      throw RunError(
+          fmt::format("the run did not come together: process 0, or another program at {}, port {}: {}",
+                      launch.master_address, launch.master_port, error.what()));
     }
-    for (int missing = o_.launch.processes - 1 - o_.launch.process; missing > 0;) {
-      Socket caller = listener.accept(deadline_);
-      const auto hello = read_hello(caller, o_);
-      if (!hello || int(hello->process) <= o_.launch.process || peers[hello->process]) continue;
-      peers[hello->process] = std::move(caller);
-      --missing;
+    if (verdict != 1) throw_other_plan(std::to_string(launch.process));
+    peers_[0] = std::move(master);
+    for (int p = 1; p < launch.process; ++p) {
+      Hello& other = hellos_[size_t(p)];
+      other.address[sizeof other.address - 1] = '\0';
+      peers_[size_t(p)] = Socket::connect(other.address, int(other.port), patience_);
+      peers_[size_t(p)].send_all(&own, sizeof own, patience_);
     }
+    hear_callers(listener, size_t(launch.process) + 1);
+  }
+
+  // Returns when every process from `first` on has called.
+  void hear_callers(const Socket& listener, size_t first) {
+    std::vector<Caller> callers;
+    const auto first_peer = peers_.begin() + std::ptrdiff_t(first);
+    while (std::any_of(first_peer, peers_.end(), [](const Socket& peer) { return !peer; })) {
+      std::vector<const Socket*> sockets{&listener};
+      for (const Caller& caller : callers) sockets.push_back(&caller.socket);
+      const std::vector<bool> ready = wait_for_any(sockets, patience_);
+      if (Clock::now() >= patience_.deadline) give_up(first);
+      for (size_t i = callers.size(); i-- > 0;) {
+        if (!ready[i + 1]) continue;
+        const bool goes_on = callers[i].receive() && !callers[i].is_complete();
+        if (callers[i].is_complete()) admit(callers[i], first);
+        if (!goes_on) callers.erase(callers.begin() + std::ptrdiff_t(i));
+      }
+      if (ready[0]) accept(listener, callers);
+    }
+  }
+
+  // The oldest caller that has not said who it is makes room.
+  void accept(const Socket& listener, std::vector<Caller>& callers) const {
+    if (callers.size() == peers_.size() + kMostStrangers) callers.erase(callers.begin());
+    try {
+      callers.push_back({listener.accept(patience_)});
+    } catch (const RunError&) {  // too many files are open
+      if (callers.empty()) throw;
+      callers.erase(callers.begin());
+    }
+  }
+
+  // Takes the caller's connection if it is a process of this run that is still missing.
+  void admit(Caller& caller, size_t first) {
+    Hello& hello = caller.hello;
+    hello.address[sizeof hello.address - 1] = '\0';
+    if (std::memcmp(hello.magic, kMagic, sizeof kMagic) != 0 || hello.version != kVersion ||
+        hello.processes != peers_.size() || hello.process < first || hello.process >= hello.processes ||
+        peers_[hello.process])
+      return;
+    if (const Hello own = make_hello(o_, 0, "");
+        std::memcmp(own.plan_digest, hello.plan_digest, sizeof own.plan_digest) != 0)
+      return dismiss(caller);
+    hellos_[hello.process] = hello;
+    peers_[hello.process] = std::move(caller.socket);
+  }
+
+  // It may be a stranger, or be started again with the right plan: the run still waits for this process.
+  void dismiss(const Caller& caller) {
+    const uint32_t process = caller.hello.process;
+    if (differing_.insert(process).second)
+      std::fputs(fmt::format("mpt-run: note: process {} called with another plan.json\n", process).c_str(),
+                 stderr);
+    const uint32_t verdict = 0;
+    try {
+      caller.socket.send_all(&verdict, sizeof verdict, patience_);
+    } catch (const RunError&) {  // it is gone
+    }
+  }
+
+  std::string missing(size_t first) const {
+    std::string names;
+    for (size_t p = first; p < peers_.size(); ++p) {
+      if (!peers_[p]) names += (names.empty() ? "" : ", ") + std::to_string(p);
+    }
+    return names;
+  }
+
+  [[noreturn]] void give_up(size_t first) const {
+    if (!differing_.empty()) throw_other_plan(fmt::format("{}", fmt::join(differing_, ", ")));
+    throw RunError(fmt::format("the run did not come together within {} s: process {} did not call",
+                               std::chrono::duration<double>(o_.timeout).count(), missing(first)));
   }
 
   const SocketWorldOptions& o_;
-  Socket::Deadline deadline_;
+  Patience patience_;
   std::vector<Hello> hellos_;
+  std::vector<Socket> peers_;
+  std::set<uint32_t> differing_;  // processes that called with another plan
 };
 
 }  // namespace

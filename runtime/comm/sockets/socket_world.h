@@ -4,6 +4,7 @@
 // A message world whose wire is TCP: processes on one host or many meet at the master's address, refuse each
 // other if their plans differ, and connect each with each.
 
+#include <atomic>
 #include <chrono>
 
 #include "runtime/comm/sockets/launch.h"
@@ -16,10 +17,11 @@ struct SocketWorldOptions {
   int ranks = 1;            // of the run; process p holds ranks / processes of them, the p-th run
   std::string plan_digest;  // 16 characters; must be the same everywhere
   std::chrono::milliseconds timeout{300'000};
+  const std::atomic<bool>* stop = nullptr;  // becomes true where a person asks the program to stop
 };
 
 /// Returns when all processes are connected. Throws UserError if the ranks do not divide or the plans differ,
-/// RunError if the others do not come within the timeout.
+/// RunError if the others do not come within the timeout, StopRequested.
 std::unique_ptr<World> make_socket_world(const SocketWorldOptions& options);
 
 }  // namespace mpt::runtime

@@ -6,9 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "core/error.h"
+#include "runtime/comm/messages/wire.h"
 #include "runtime/comm/sockets/socket.h"
 #include "tests/support/check_collectives.h"
 
@@ -71,7 +74,7 @@ TEST(SocketWorld, CollectivesAreExactWithOneRankOrSeveralInAProcess) {
 }
 
 TEST(SocketWorld, AnotherPlanIsRefusedEverywhere) {
-  const Outcome outcome = meet(2, 2, {"0123456789abcdef", "fedcba9876543210"}, 10s);
+  const Outcome outcome = meet(2, 2, {"0123456789abcdef", "fedcba9876543210"}, 1s);
   for (const std::string& error : outcome.errors)
     EXPECT_NE(error.find("the same plan.json"), std::string::npos) << error;
 }
@@ -143,6 +146,151 @@ TEST(SocketWorld, StrangersAndGarbageDoNotStopTheMeeting) {
   stranger.join();
   Outcome outcome{std::move(worlds), {}};
   part(outcome);
+}
+
+Patience soon() { return std::chrono::steady_clock::now() + 20s; }
+
+SocketWorldOptions options_of(int process, int processes, int port) {
+  SocketWorldOptions options;
+  options.launch = {process, processes, "127.0.0.1", port, "test"};
+  options.ranks = processes;
+  options.plan_digest = "0123456789abcdef";
+  options.timeout = 4s;
+  return options;
+}
+
+// What a process says first, as bytes; see socket_world.cpp.
+std::string hello_of(uint32_t process, uint32_t processes, const std::string& digest) {
+  std::string hello("mpt-run\0", 8);
+  for (const uint32_t number : {uint32_t{1}, process, processes, uint32_t{1}})
+    hello.append(reinterpret_cast<const char*>(&number), sizeof number);
+  hello += digest + "127.0.0.1";
+  hello.resize(8 + 4 * 4 + 16 + 64);
+  return hello;
+}
+
+void say(const Socket& socket, const std::string& bytes) { socket.send_all(bytes.data(), bytes.size()); }
+
+TEST(SocketWorld, StrangersThatSayNothingDoNotTakeTimeFromTheMeeting) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<World>> worlds(2);
+  std::vector<std::string> errors(2);
+  const auto come = [&](int p) {
+    try {
+      worlds[size_t(p)] = make_socket_world(options_of(p, 2, port));
+    } catch (const std::exception& error) {
+      errors[size_t(p)] = error.what();
+    }
+  };
+  std::thread first([&] { come(0); });
+  std::vector<Socket> silent;
+  for (int i = 0; i < 6; ++i) silent.push_back(Socket::connect("127.0.0.1", port, soon()));
+  say(silent[0], "mpt");
+  std::thread second([&] { come(1); });
+  first.join();
+  second.join();
+  EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
+  Outcome outcome{std::move(worlds), {}};
+  part(outcome);
+}
+
+TEST(SocketWorld, ADripDoesNotKeepAProcessBeyondItsTimeout) {
+  const int port = free_port();
+  std::atomic<bool> ended{false};
+  std::thread stranger([&] {
+    const Socket socket = Socket::connect("127.0.0.1", port, soon());
+    const std::string hello = hello_of(1, 2, "0123456789abcdef");
+    try {
+      for (size_t i = 0; i + 1 < hello.size() && !ended; ++i) {
+        say(socket, hello.substr(i, 1));
+        std::this_thread::sleep_for(100ms);
+      }
+    } catch (const RunError&) {
+    }
+  });
+  SocketWorldOptions options = options_of(0, 2, port);
+  options.timeout = 1s;
+  EXPECT_THROW(make_socket_world(options), RunError);
+  EXPECT_FALSE(ended);
+  ended = true;
+  stranger.join();
+}
+
+TEST(SocketWorld, AnotherProgramAtTheAddressIsNotWaitedForForEver) {
+  const Socket other = Socket::listen("127.0.0.1", 0);
+  SocketWorldOptions options = options_of(1, 2, other.port());
+  options.timeout = 300ms;
+  EXPECT_THROW(make_socket_world(options), RunError);
+}
+
+TEST(SocketWorld, AWishToStopEndsTheMeetingEverywhere) {
+  const Socket other = Socket::listen("127.0.0.1", 0);
+  std::atomic<bool> stop{false};
+  for (auto& options :
+       {options_of(0, 2, free_port()), options_of(1, 2, free_port()), options_of(1, 2, other.port())}) {
+    stop = false;
+    std::thread person([&] {
+      std::this_thread::sleep_for(50ms);
+      stop = true;
+    });
+    SocketWorldOptions patient = options;
+    patient.timeout = 300s;
+    patient.stop = &stop;
+    EXPECT_THROW(make_socket_world(patient), StopRequested);
+    person.join();
+  }
+}
+
+TEST(SocketWorld, AStrangerWithAnotherPlanDoesNotEndTheRun) {
+  const int port = free_port();
+  std::vector<std::unique_ptr<World>> worlds(2);
+  std::thread first([&] { worlds[0] = make_socket_world(options_of(0, 2, port)); });
+  {
+    const Socket stranger = Socket::connect("127.0.0.1", port, soon());
+    say(stranger, hello_of(1, 2, "ffffffffffffffff"));
+    uint32_t verdict = 9;
+    EXPECT_TRUE(stranger.receive_all(&verdict, sizeof verdict, soon()));
+    EXPECT_EQ(verdict, 0u);
+  }
+  worlds[1] = make_socket_world(options_of(1, 2, port));
+  first.join();
+  Outcome outcome{std::move(worlds), {}};
+  part(outcome);
+}
+
+// A world of two processes, of which the second is a socket that says what it likes. Returns what the first
+// one's barrier ends with.
+std::string barrier_against(const std::string& said) {
+  const int port = free_port();
+  std::unique_ptr<World> world;
+  std::thread first([&] { world = make_socket_world(options_of(0, 2, port)); });
+  auto peer = std::make_unique<Socket>(Socket::connect("127.0.0.1", port, soon()));
+  say(*peer, hello_of(1, 2, "0123456789abcdef"));
+  first.join();
+  say(*peer, said);
+  peer.reset();
+  std::string reason;
+  try {
+    world->communicator(0, {0, 1}, "test")->barrier();
+  } catch (const CommunicationError& error) {
+    reason = error.what();
+  }
+  return reason;
+}
+
+std::string frame_of(uint64_t group, int64_t bytes) {
+  const Frame frame{group, 1, 0, bytes};
+  return {reinterpret_cast<const char*>(&frame), sizeof frame};
+}
+
+TEST(SocketWorld, ALengthWithoutAMessageTakesNoMemory) {
+  EXPECT_NE(barrier_against(frame_of(7, Frame::kMostBytes) + "little").find("rank 1 died"),
+            std::string::npos);
+}
+
+TEST(SocketWorld, AReasonFromElsewhereHoldsNoControlCharacters) {
+  const std::string reason = barrier_against(frame_of(0, 8) + "\033[2Jgone");
+  EXPECT_NE(reason.find("?[2Jgone"), std::string::npos) << reason;
 }
 
 TEST(Launch, ReadsWhatLaunchersSet) {
