@@ -5,7 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <cstdio>
+#include <system_error>
 #include <utility>
 
 #include "core/json.h"
@@ -21,24 +22,30 @@ StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
   if (options.gpus && (options.watch || !options.log.empty())) gpus_ = open_gpu_monitor(reason);
   if (!reason.empty()) fmt::print(stderr, "mpt-run: note: the GPUs' load is not watched: {}\n", reason);
   if (options.log.empty()) return;
-  log_ = std::fopen(options.log.c_str(), options.append ? "a" : "w");
-  if (log_ == nullptr) {
-    throw UserError(Problem{"--log " + options.log.string(),
-                            fmt::format("cannot be written ({})", std::strerror(errno)),
-                            "a path in a folder that exists", ""});
-  }
+  log_ = std::make_unique<LogFile>(options.log, options.append, "--log " + options.log.string());
   const Json header{{"format", "mpt-run-log"},
                     {"version", 1},
                     {"model", plan.model.name},
                     {"layout", layout_name(plan.layout)},
                     {"program_digest", plan.program_digest},
                     {"predicted_step_time_s", plan.prediction.step_time_s}};
-  fmt::print(log_, "{}\n", header.dump());
+  add_to_log(header.dump());
 }
 
 StepMonitor::~StepMonitor() {
-  if (terminal_ && !options_.quiet && !options_.watch) fmt::print("\r\033[K");
-  if (log_ != nullptr) std::fclose(log_);
+  if (!terminal_ || options_.quiet || options_.watch) return;
+  try {
+    fmt::print("\r\033[K");
+  } catch (const std::system_error&) {  // run_program() tells it
+  }
+}
+
+std::string StepMonitor::failure() const { return log_ ? log_->failure() : ""; }
+
+// A full disk is no reason to lose what was trained.
+void StepMonitor::add_to_log(const std::string& line) {
+  if (log_->add_line(line)) return;
+  std::fputs(fmt::format("mpt-run: {}; training goes on\n", log_->failure()).c_str(), stderr);
 }
 
 std::string StepMonitor::line(const reports::StepRecord& r) const {
@@ -174,15 +181,10 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
   }
   for (const InstructionDuration& i : r.instructions)
     row["instructions"].push_back({{"kind", enum_name(i.kind)}, {"stage", i.stage}, {"seconds", i.seconds}});
-  fmt::print(log_, "{}\n", row.dump());
-  std::fflush(log_);  // whoever follows the file sees whole lines
+  add_to_log(row.dump());
 }
 
-void StepMonitor::on_step(const reports::StepRecord& r) {
-  read_gpus();
-  if (log_ != nullptr) write_row(r);
-  if (metrics_) metrics_->set(r);
-  if (options_.quiet) return;
+void StepMonitor::print(const reports::StepRecord& r) {
   const bool notable = r.validation_loss || r.skipped || !r.stragglers.empty();
   if (options_.watch && !r.ranks.empty()) {
     draw(r);
@@ -191,7 +193,22 @@ void StepMonitor::on_step(const reports::StepRecord& r) {
   } else if (r.step == 1 || r.step == options_.steps || r.step % 10 == 0 || notable) {
     fmt::print("{}\n", line(r));
   }
-  std::fflush(stdout);
+  if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
+}
+
+void StepMonitor::on_step(const reports::StepRecord& r) {
+  read_gpus();
+  if (log_) write_row(r);
+  if (metrics_) metrics_->set(r);
+  if (options_.quiet) return;
+  try {
+    print(r);
+  } catch (const std::system_error& error) {
+    const std::string reason = error.code().message();
+    std::fputs(fmt::format("mpt-run: stdout cannot be written ({}); training goes on\n", reason).c_str(),
+               stderr);
+    options_.quiet = true;  // run_program() makes a failure of it
+  }
 }
 
 }  // namespace mpt::runtime

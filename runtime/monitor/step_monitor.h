@@ -4,7 +4,6 @@
 // StepMonitor: what a person and a script see of a run while it goes on: a live line in a terminal, a line
 // now and then elsewhere, and one JSON object per step in a file.
 
-#include <cstdio>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -14,6 +13,7 @@
 #include "reports/run_result.h"
 #include "runtime/device/hardware_counters.h"
 #include "runtime/monitor/gpu_load.h"
+#include "runtime/monitor/log_file.h"
 #include "runtime/monitor/metrics_server.h"
 
 namespace mpt::runtime {
@@ -37,6 +37,8 @@ class StepMonitor {
   ~StepMonitor();
 
   void on_step(const reports::StepRecord& record);
+  /// What could not be written to the log; empty if everything was.
+  std::string failure() const;
 
  private:
   std::string line(const reports::StepRecord& record) const;
@@ -47,6 +49,8 @@ class StepMonitor {
   const CounterReading* counters_of(const GpuLoad& load) const;
   void write_row(const reports::StepRecord& record);
   void draw(const reports::StepRecord& record);
+  void print(const reports::StepRecord& record);
+  void add_to_log(const std::string& line);
 
   MonitorOptions options_;
   bool terminal_;
@@ -56,7 +60,7 @@ class StepMonitor {
   std::unique_ptr<HardwareCounters> counters_;
   std::vector<CounterReading> readings_;  // of GPUs that can be sampled
   int drawn_lines_ = 0;
-  std::FILE* log_ = nullptr;
+  std::unique_ptr<LogFile> log_;
 };
 
 }  // namespace mpt::runtime

@@ -2,9 +2,13 @@
 #include "runtime/monitor/step_monitor.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
+#include <sstream>
+#include <thread>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -65,16 +69,48 @@ TEST(StepMonitor, ALogThatCannotBeIsAUserError) {
   EXPECT_THROW(StepMonitor(test::make_plan({test::little_gpt()}), options), UserError);
 }
 
+TEST(StepMonitor, AFullDiskIsToldAndDoesNotEndTheRun) {
+  MonitorOptions options;
+  options.log = "/dev/full";
+  options.quiet = true;
+  StepMonitor monitor(test::make_plan({test::little_gpt()}), options);
+  monitor.on_step(record(1, 5.0));
+  EXPECT_EQ(monitor.failure(),
+            "/dev/full lacks 2 lines, which could not be written (No space left on device)");
+  options.log = testing::TempDir() + "/monitor.jsonl";
+  EXPECT_EQ(StepMonitor(test::make_plan({test::little_gpt()}), options).failure(), "");
+}
+
+// Files may not grow beyond a limit, as on a full disk.
+TEST(LogFile, HoldsNoHalfLine) {
+  const std::string file = testing::TempDir() + "/limited.jsonl";
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, SIG_IGN);
+  LogFile log(file, false, "--log");
+  EXPECT_TRUE(log.add_line("first"));
+  const rlimit limit{10, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  const bool told = !log.add_line("second line"), again = log.add_line("third line");
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_TRUE(told);
+  EXPECT_TRUE(again);  // told once
+  EXPECT_TRUE(log.add_line("last"));
+  std::stringstream text;
+  text << std::ifstream(file).rdbuf();
+  EXPECT_EQ(text.str(), "first\nlast\n");
+  EXPECT_NE(log.failure().find("limited.jsonl lacks 2 lines"), std::string::npos) << log.failure();
+}
+
 std::string ask(int port) {
-  const Socket socket =
-      Socket::connect("127.0.0.1", port, std::chrono::steady_clock::now() + std::chrono::seconds(5));
-  socket.set_receive_timeout(std::chrono::seconds(5));
+  const Patience patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const Socket socket = Socket::connect("127.0.0.1", port, patience);
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
   socket.send_all(request.data(), request.size());
   std::string answer;
   char c = 0;
   try {
-    while (socket.receive_all(&c, 1)) answer += c;
+    while (socket.receive_all(&c, 1, patience)) answer += c;
   } catch (const RunError&) {
   }
   return answer;
@@ -90,6 +126,59 @@ TEST(MetricsServer, AnswersWithTheNewestStep) {
     EXPECT_NE(answer.find("\nmpt_step 7\n"), std::string::npos) << answer;
     EXPECT_NE(answer.find("mpt_rank_peak_memory_bytes{rank=\"1\"} 4096"), std::string::npos);
   }
+}
+
+TEST(MetricsServer, ACallerThatGoesOnAndOnIsCutOff) {
+  MetricsServer server(0);
+  server.set(record(1, 5.0));
+  const Patience patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  const Socket socket = Socket::connect("127.0.0.1", server.port(), patience);
+  const auto drip = [&] {
+    for (int i = 0; i < 300; ++i) {
+      socket.send_all("x", 1);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  };
+  EXPECT_THROW(drip(), RunError);
+}
+
+// The whole text, each number another one.
+TEST(MetricsServer, SaysEachNumberUnderItsName) {
+  reports::StepRecord r;
+  r.step = 11;
+  r.loss = 2.5;
+  r.gradient_norm = 3.5;
+  r.step_time_s = 4.5;
+  r.tokens_per_s = 5.5;
+  r.model_flop_utilization = 0.625;
+  r.bubble_share = 0.125;
+  r.data_wait_s = 0.25;
+  reports::RankRecord rank;
+  rank.rank = 3;
+  rank.compute_s = 6.5;
+  rank.idle_s = 7.5;
+  rank.memory_bytes = 800;
+  rank.peak_bytes = 900;
+  rank.expert_load = 1.5;
+  r.ranks = {rank};
+  std::string values;
+  std::istringstream lines(prometheus_text(r));
+  for (std::string line; std::getline(lines, line);)
+    if (!line.starts_with("#")) values += line + "\n";
+  EXPECT_EQ(values,
+            "mpt_step 11\n"
+            "mpt_loss 2.5\n"
+            "mpt_gradient_norm 3.5\n"
+            "mpt_step_seconds 4.5\n"
+            "mpt_tokens_per_second 5.5\n"
+            "mpt_model_flop_utilization 0.625\n"
+            "mpt_bubble_share 0.125\n"
+            "mpt_data_wait_seconds 0.25\n"
+            "mpt_rank_compute_seconds{rank=\"3\"} 6.5\n"
+            "mpt_rank_idle_seconds{rank=\"3\"} 7.5\n"
+            "mpt_rank_memory_bytes{rank=\"3\"} 800\n"
+            "mpt_rank_peak_memory_bytes{rank=\"3\"} 900\n"
+            "mpt_rank_expert_load{rank=\"3\"} 1.5\n");
 }
 
 TEST(MetricsServer, APortInUseIsAUserError) {
