@@ -5,7 +5,9 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/outputs.h"
 #include "core/own_runtime.h"
+#include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/dataset.h"
 #include "runtime/nn/rank_sizes.h"
 
@@ -14,9 +16,37 @@ namespace {
 
 constexpr int64_t kMostThreads = 1024;
 
-void check_output(const char* option, const std::string& file) {
-  if (file.empty()) return;
-  check_writable(file, fmt::format("{} {}", option, file));
+// Adds a file, or the files of a folder.
+void add_files(const std::string& where, const std::filesystem::path& path, std::vector<NamedFile>& files) {
+  files.push_back({where, path});
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(path, error))
+    files.push_back({where, entry.path()});
+}
+
+std::vector<NamedFile> inputs_of(const RunOptions& o) {
+  std::vector<NamedFile> inputs{{"the plan", o.plan}};
+  for (const DataPart& part : parse_data_argument(o.data)) {
+    for (const std::string& path : part.paths) {
+      inputs.push_back({"--data", path});
+      for (const std::filesystem::path& file : indexed_pair(path)) inputs.push_back({"--data", file});
+    }
+  }
+  if (!o.init.empty()) add_files("--init", o.init, inputs);
+  const std::string& resumed = o.resume == "auto" ? o.train.checkpoints : o.resume;
+  if (resumed.empty()) return inputs;
+  for (const std::filesystem::path& checkpoint : checkpoints_in(resumed))
+    add_files("--resume", checkpoint, inputs);
+  if (own_checkpoint_step(resumed)) add_files("--resume", resumed, inputs);
+  return inputs;
+}
+
+void check_outputs(const RunOptions& o) {
+  const std::vector<NamedFile> outputs{{"--log", o.log}, {"--trace", o.trace}, {"--report", o.report}};
+  check_distinct_files(inputs_of(o), outputs);
+  for (const auto& [option, file] : outputs) {
+    if (!file.empty()) check_writable(file, fmt::format("{} {}", option, file.string()));
+  }
 }
 
 }  // namespace
@@ -165,9 +195,7 @@ void check_plan(const Plan& plan, RunOptions& o) {
   if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
     refuse("--evaluate-every", "without --validation-share", "data to validate on",
            "add --validation-share 0.05");
-  check_output("--log", o.log);
-  check_output("--trace", o.trace);
-  check_output("--report", o.report);
+  check_outputs(o);
   o.train.timeout = std::chrono::milliseconds(int64_t(o.timeout_s * 1000));
 }
 

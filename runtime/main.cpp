@@ -12,6 +12,7 @@
 #include "reports/compare.h"
 #include "reports/html.h"
 #include "reports/trace.h"
+#include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint_commands.h"
 #include "runtime/command_line.h"
@@ -69,12 +70,26 @@ std::unique_ptr<runtime::Checkpoint> open_checkpoint(const std::string& option, 
                           "a folder step-*, or one that holds some", "check the path"});
 }
 
+// A run that does not go on from the newest checkpoint of its folder must not save later steps there.
+void check_save_folder(const runtime::RunOptions& o, bool restarted, int64_t start_step) {
+  std::error_code error;
+  const bool from_newest =
+      restarted || o.resume == "auto" || std::filesystem::equivalent(o.resume, o.train.checkpoints, error);
+  if (o.train.checkpoints.empty() || from_newest) return;
+  runtime::check_no_later_checkpoints(
+      o.train.checkpoints, start_step,
+      !o.resume.empty() ? "say --resume auto to go on from the newest, or name another folder"
+      : !o.init.empty() ? "name another folder; or say --resume auto, without --init, to go on from it"
+                        : "add --resume auto to go on from it, or name another folder");
+}
+
 void open_weights(const runtime::RunOptions& o, const Plan& plan, bool restarted, Opened& opened) {
   if (!o.resume.empty() || restarted) {
     const bool automatic = o.resume == "auto" || restarted;
     opened.checkpoint = open_checkpoint("--resume", automatic ? o.train.checkpoints : o.resume, automatic);
     if (opened.checkpoint) check_model(plan, *opened.checkpoint);
   }
+  check_save_folder(o, restarted, opened.checkpoint ? opened.checkpoint->info().step : 0);
   if (o.init.empty() || opened.checkpoint) return;
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::path(o.init) / "config.json", error)) {
@@ -180,22 +195,40 @@ int emulate(const runtime::RunOptions& o, const Plan& plan) {
                plan.layout.ranks(), plan.cluster.name);
   catch_signals();
   reports::RunResult result;
+  std::string lost;
   {
     runtime::StepMonitor monitor(plan, monitor_options(o, false, nullptr));
     result = runtime::emulate(
         plan, o.train.steps, o.time_scale, o.train.timeout, faults,
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
+    lost = monitor.failure();
   }
   if (!result.steps.empty()) write_outputs(o, plan, result);
-  return stop_requested() ? kExitInterrupted : kExitOk;
+  if (stop_requested()) return kExitInterrupted;
+  if (!lost.empty()) throw RunError(lost);
+  return kExitOk;
 }
 
-int train(const runtime::RunOptions& o, const Plan& plan, bool restarted, runtime::Backend* backend) {
-  const Opened opened = open_inputs(o, plan, restarted);
+// Says which checkpoint a stopped run has saved.
+void tell_stop(const runtime::RunOptions& o, int64_t done, const reports::RunResult& result) {
+  if (o.launch && o.launch->process > 0) return;
+  const int64_t step = done + int64_t(result.steps.size());
+  const auto saved = std::filesystem::path(o.train.checkpoints) / runtime::checkpoint_name(step);
+  fmt::print(stderr, "mpt-run: stopped {} as asked; {}\n",
+             step == 0 ? "before the first step" : fmt::format("after step {}", step),
+             result.steps.empty()          ? "nothing new to save"
+             : o.train.checkpoints.empty() ? "nothing was saved, for there was no --checkpoints FOLDER"
+                                           : fmt::format("saved {}", saved.string()));
+}
+
+int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt& attempt,
+          runtime::Backend* backend) {
+  const Opened opened = open_inputs(o, plan, attempt.restarted);
   announce(o, plan, opened);
-  catch_signals();
+  catch_signals(o.max_restarts > 0 ? RepeatedSignal::ignored : RepeatedSignal::ends);
   const int64_t done = opened.checkpoint ? opened.checkpoint->info().step : 0;
   reports::RunResult result;
+  std::string lost;
   {
     runtime::StepMonitor monitor(plan, monitor_options(o, done > 0, backend));
     result = runtime::train(
@@ -208,14 +241,16 @@ int train(const runtime::RunOptions& o, const Plan& plan, bool restarted, runtim
          backend,
          {o.graphs}},
         [&](const auto& record) { monitor.on_step(record); }, stop_requested());
+    lost = monitor.failure();
   }
+  attempt.has_trained = true;
+  if (result.stopped) tell_stop(o, done, result);
   if (!result.steps.empty()) write_outputs(o, plan, result);
   if (result.steps.empty() && !result.stopped && !o.quiet)
     fmt::print("nothing to do: the checkpoint is at step {} of {}\n", done, o.train.steps);
-  if (!result.stopped) return kExitOk;
-  if (!o.launch || o.launch->process == 0)
-    fmt::print(stderr, "mpt-run: stopped after step {} as asked\n", done + int64_t(result.steps.size()));
-  return kExitInterrupted;
+  if (result.stopped) return kExitInterrupted;
+  if (!lost.empty()) throw RunError(lost);
+  return kExitOk;
 }
 
 int run(int argc, char** argv) {
@@ -240,13 +275,14 @@ int run(int argc, char** argv) {
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
   if (o.device == "emulate") return emulate(o, plan);
-  const auto start = [&](bool restarted) {
+  const auto start = [&](const runtime::Attempt& attempt) {
     // In each attempt's own process: CUDA does not survive a fork.
     const auto backend = o.device == "cuda" ? runtime::load_cuda_backend() : nullptr;
     if (backend && !o.quiet) fmt::print("{}\n", backend->description());
-    return train(o, plan, restarted, backend.get());
+    return train(o, plan, attempt, backend.get());
   };
-  return o.max_restarts == 0 ? start(false) : runtime::run_supervised(o.max_restarts, start);
+  std::atomic<bool> has_trained{false};
+  return o.max_restarts == 0 ? start({false, has_trained}) : runtime::run_supervised(o.max_restarts, start);
 }
 
 }  // namespace

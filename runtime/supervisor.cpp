@@ -1,60 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/supervisor.h"
 
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstring>
+#include <new>
+#include <optional>
 
 #include "core/error.h"
 
 namespace mpt::runtime {
 namespace {
 
-std::atomic<pid_t> child{0};
+using Clock = std::chrono::steady_clock;
 
-void pass_on(int signal) {
-  if (child > 0) ::kill(child, signal);
+// A launcher tells the same wish to a process and to its group.
+constexpr std::chrono::seconds kSameWish{1};
+constexpr double kLongestPause_s = 60.0;
+
+// What child and parent both see.
+class SharedFlag {
+ public:
+  SharedFlag()
+      : page_(::mmap(nullptr, sizeof(std::atomic<bool>), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                     -1, 0)) {
+    if (page_ == MAP_FAILED) throw std::bad_alloc();
+    flag_ = new (page_) std::atomic<bool>(false);
+  }
+  ~SharedFlag() { ::munmap(page_, sizeof(std::atomic<bool>)); }
+  SharedFlag(const SharedFlag&) = delete;
+  SharedFlag& operator=(const SharedFlag&) = delete;
+
+  std::atomic<bool>& operator*() const { return *flag_; }
+
+ private:
+  void* page_;
+  std::atomic<bool>* flag_;
+};
+
+// Signals are blocked here and taken one by one where the parent waits, so that none is lost, whenever it
+// comes. Children have them as the parent had.
+class Supervisor {
+ public:
+  Supervisor() {
+    sigemptyset(&watched_);
+    for (const int signal : {SIGCHLD, SIGINT, SIGTERM}) {
+      std::signal(signal, SIG_DFL);
+      sigaddset(&watched_, signal);
+    }
+    struct sigaction hang_up {};
+    sigaction(SIGHUP, nullptr, &hang_up);
+    if (hang_up.sa_handler != SIG_IGN) sigaddset(&watched_, SIGHUP);  // nohup
+    pthread_sigmask(SIG_BLOCK, &watched_, &before_);
+  }
+  ~Supervisor() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+
+  bool is_stopping() const { return stopped_at_.has_value(); }
+
+  pid_t start(const std::function<int()>& body) const {
+    std::fflush(nullptr);
+    const pid_t parent = ::getpid();
+    const pid_t child = ::fork();
+    if (child < 0) throw RunError(fmt::format("cannot start the run ({})", std::strerror(errno)));
+    if (child > 0) return child;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no run outlives the one who watches it
+    if (::getppid() != parent) ::_exit(kExitRunFailed);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    const int code = run_program("mpt-run", body);
+    std::fflush(nullptr);
+    ::_exit(code);
+  }
+
+  // The exit code of the child, or -signal. What comes while it runs is passed on.
+  int wait_for(pid_t child) {
+    int status = 0;
+    for (pid_t ended = 0; (ended = ::waitpid(child, &status, WNOHANG)) != child;) {
+      if (ended < 0) throw RunError(fmt::format("cannot wait for the run ({})", std::strerror(errno)));
+      const int signal = ::sigwaitinfo(&watched_, nullptr);
+      if (signal > 0 && signal != SIGCHLD) stop(signal, child);
+    }
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+  }
+
+  void pause(double seconds) {
+    const auto end =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+    while (!is_stopping()) {
+      const auto left = std::chrono::duration_cast<std::chrono::nanoseconds>(end - Clock::now()).count();
+      if (left <= 0) return;
+      const timespec patience{left / 1'000'000'000, left % 1'000'000'000};
+      const int signal = ::sigtimedwait(&watched_, nullptr, &patience);
+      if (signal > 0 && signal != SIGCHLD) stopped_at_ = Clock::now();
+    }
+  }
+
+ private:
+  void stop(int signal, pid_t child) {
+    const auto now = Clock::now();
+    if (!stopped_at_) {
+      stopped_at_ = now;
+      ::kill(child, signal);
+    } else if (now - *stopped_at_ >= kSameWish) {
+      ::kill(child, SIGKILL);
+    }
+  }
+
+  sigset_t watched_{}, before_{};
+  std::optional<Clock::time_point> stopped_at_;
+};
+
+bool is_final(int code) {
+  return code == kExitOk || code == kExitUserError || code == kExitNoDevice || code == kExitInterrupted;
 }
 
-// The exit code of the child, or -signal.
-int wait_for(pid_t pid) {
-  int status = 0;
-  while (::waitpid(pid, &status, 0) < 0) {
-    if (errno != EINTR) throw RunError(fmt::format("cannot wait for the run ({})", std::strerror(errno)));
-  }
-  return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+// Of a run that was asked to stop.
+int code_after_stop(int code) {
+  if (code >= 0) return code;
+  const int signal = -code;
+  const bool asked = signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGKILL;
+  fmt::print(stderr, "mpt-run: stopped as asked; the run was ended by signal {} and saved nothing more\n",
+             signal);
+  return asked ? kExitInterrupted : kExitRunFailed;
 }
 
 }  // namespace
 
-int run_supervised(int64_t restarts, const std::function<int(bool)>& attempt) {
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, pass_on);
+int run_supervised(int64_t restarts, const std::function<int(const Attempt&)>& attempt,
+                   double first_pause_s) {
+  Supervisor supervisor;
+  const SharedFlag has_trained;
+  double pause_s = first_pause_s;
   for (int64_t attempts = 0;; ++attempts) {
-    std::fflush(nullptr);
-    const pid_t pid = ::fork();
-    if (pid < 0) throw RunError(fmt::format("cannot start the run ({})", std::strerror(errno)));
-    if (pid == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // no run outlives the one who watches it
-      for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_DFL);
-      const int code = run_program("mpt-run", [&] { return attempt(attempts > 0); });
-      std::fflush(nullptr);
-      ::_exit(code);
+    const pid_t child = supervisor.start([&] { return attempt({attempts > 0, *has_trained}); });
+    const int code = supervisor.wait_for(child);
+    if (supervisor.is_stopping()) return code_after_stop(code);
+    const std::string end =
+        code < 0 ? fmt::format("was ended by signal {}", -code) : fmt::format("failed with code {}", code);
+    if (is_final(code) || *has_trained || attempts == restarts) {
+      if (code < 0) fmt::print(stderr, "mpt-run: the run {}\n", end);
+      return code < 0 ? kExitRunFailed : code;
     }
-    child = pid;
-    const int code = wait_for(pid);
-    child = 0;
-    const bool final =
-        code == kExitOk || code == kExitUserError || code == kExitNoDevice || code == kExitInterrupted;
-    if (final || attempts == restarts) return code < 0 ? kExitRunFailed : code;
-    fmt::print(
-        stderr, "mpt-run: the run {}; restart {} of {}\n",
-        code < 0 ? fmt::format("was ended by signal {}", -code) : fmt::format("failed with code {}", code),
-        attempts + 1, restarts);
+    fmt::print(stderr, "mpt-run: the run {}; restart {} of {} in {:g} s\n", end, attempts + 1, restarts,
+               pause_s);
+    supervisor.pause(pause_s);
+    if (supervisor.is_stopping()) {
+      fmt::print(stderr, "mpt-run: stopped as asked; the run is not started again\n");
+      return kExitInterrupted;
+    }
+    pause_s = std::min(2.0 * pause_s, kLongestPause_s);
   }
 }
 
