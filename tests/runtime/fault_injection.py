@@ -32,13 +32,13 @@ def free_port():
 class Run:
     """mpt-run as one or several processes."""
 
-    def __init__(self, folder, plan, processes, options, limit_bytes=None):
+    def __init__(self, folder, plan, processes, options, limit_bytes=None, steps=STEPS, only=None):
         self.folder, self.started = folder, time.monotonic()
-        command = [f"{BIN}/mpt-run", plan, "--data", f"{folder}/text.txt", "--steps", STEPS, "--log", f"{folder}/run.jsonl",
+        command = [f"{BIN}/mpt-run", plan, "--data", f"{folder}/text.txt", "--steps", steps, "--log", f"{folder}/run.jsonl",
                    "--checkpoints", f"{folder}/checkpoints", *options]
         port = free_port()
         self.processes = []
-        for process in range(processes):
+        for process in range(processes) if only is None else [only]:
             environment = dict(os.environ)
             if processes > 1:
                 environment.update(RANK=str(process), WORLD_SIZE=str(processes), MASTER_ADDR="127.0.0.1",
@@ -50,6 +50,7 @@ class Run:
 
             self.processes.append(subprocess.Popen([str(word) for word in command], env=environment, text=True,
                                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                                   start_new_session=True,
                                                    preexec_fn=limit if limit_bytes else None))
 
     def has_trained(self):
@@ -181,6 +182,35 @@ def restart(scratch, plan, reference, seconds):
         sys.exit("--max-restarts: losses differ from the run that nothing befell")
 
 
+def stop_group(scratch, plan, restarts):
+    """A stop of the whole process group, as Ctrl-C and batch systems send it, saves once and starts nothing."""
+    folder = fresh(scratch, "group")
+    run = Run(folder, plan, 1, ["--max-restarts", restarts], steps=1_000_000)
+    while not run.has_trained() and run.processes[0].poll() is None:
+        time.sleep(0.01)
+    os.killpg(run.processes[0].pid, RANDOM.choice((signal.SIGINT, signal.SIGTERM)))
+    codes, messages = run.wait(30)
+    step = max(losses(folder))
+    saved = f"{folder}/checkpoints/step-{step:08}"
+    if codes != [130] or "restart" in messages[0] or f"stopped after step {step} as asked; saved {saved}" not in messages[0]:
+        sys.exit(f"a stop of the group, --max-restarts {restarts}: {codes} {messages}")
+    if os.listdir(f"{folder}/checkpoints") != [os.path.basename(saved)]:
+        sys.exit(f"a stop of the group: saved {os.listdir(folder + '/checkpoints')}")
+
+
+def stop_alone(scratch, plan, restarts):
+    """A stop while the processes of a run come together is a stop, too."""
+    folder = fresh(scratch, "alone")
+    for process in (0, 1):
+        run = Run(folder, plan, 2, ["--max-restarts", restarts, "--timeout", 200], only=process)
+        time.sleep(RANDOM.uniform(0.3, 1))
+        run.processes[0].send_signal(signal.SIGTERM)
+        codes, messages = run.wait(30)
+        early = codes == [-signal.SIGTERM]  # it did not listen to signals yet
+        if not early and codes != [130] or "restart" in messages[0] or "failed" in messages[0]:
+            sys.exit(f"a stop of process {process} alone, --max-restarts {restarts}: {codes} {messages}")
+
+
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         json.dump(CONFIG, open(f"{scratch}/config.json", "w"))
@@ -210,6 +240,9 @@ def main():
             else:
                 restart(scratch, plan, reference, lasts)
             done[what] += 1
+        for restarts in (0, 3):
+            stop_group(scratch, plans[0], restarts)
+            stop_alone(scratch, plans[0], restarts)
     print("training continued bit for bit after " + ", ".join(f"{count} x {what}" for what, count in done.items()))
 
 

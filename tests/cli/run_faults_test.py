@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What befalls mpt-run from outside: outputs on top of inputs, used folders, full disks, files that change.
+
+Usage: run_faults_test.py FOLDER_OF_PROGRAMS
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+PROGRAMS = sys.argv[1]
+CONFIG = dict(model_type="llama", hidden_act="silu", hidden_size=32, intermediate_size=64, max_position_embeddings=64,
+              num_attention_heads=4, num_hidden_layers=2, num_key_value_heads=2, rms_norm_eps=1e-5, vocab_size=256)
+FAILURES = []
+
+
+def run(*arguments, stdout=subprocess.PIPE):
+    command = [f"{PROGRAMS}/mpt-run", *map(str, arguments)]
+    return subprocess.run(command, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=100)
+
+
+def expect(name, done, code, *parts, absent=()):
+    output = (done.stdout or "") + done.stderr
+    missing = [part for part in parts if part not in output]
+    present = [part for part in absent if part in output]
+    if done.returncode != code or missing or present:
+        FAILURES.append(f"{name}: exit {done.returncode}, wanted {code}; missing {missing}; present {present}\n{output}")
+
+
+def expect_equal(name, got, wanted):
+    if got != wanted:
+        FAILURES.append(f"{name}: {got}, wanted {wanted}")
+
+
+def write_text(path, lines=400):
+    with open(path, "w") as file:
+        file.write("".join(f"line {i * 7919 % 997} of the text\n" for i in range(lines)))
+    return path
+
+
+def outputs_on_inputs(folder, plan):
+    """Nothing that is read is overwritten, by whatever name."""
+    text = write_text(f"{folder}/data.txt")
+    os.link(text, f"{folder}/hard")
+    os.symlink(text, f"{folder}/soft")
+    contents = {path: open(path).read() for path in (text, plan)}
+    for option in ("--log", "--trace", "--report"):
+        for output, place in ((text, "--data"), (f"{folder}/hard", "--data"), (f"{folder}/soft", "--data"), (plan, "the plan")):
+            expect(f"{option} {output}", run(plan, "--data", text, "--steps", 2, option, output), 2, option, place, "the same file as")
+    new = f"{folder}/new"
+    expect("two outputs", run(plan, "--data", text, "--steps", 2, "--trace", new, "--report", f"{folder}/./new"), 2, "--report", "--trace")
+    for path, content in contents.items():
+        expect_equal(path, open(path).read() == content, True)
+    expect("outputs of their own", run(plan, "--data", text, "--steps", 2, "--trace", new, "--report", f"{folder}/other", "--log", "/dev/null"), 0)
+
+
+def used_folders(folder, plan):
+    """A run that would begin before the newest checkpoint of its folder is refused; the remedies work."""
+    train = (plan, "--data", write_text(f"{folder}/used.txt"), "--keep", 1)
+    saved, elsewhere = f"{folder}/used", f"{folder}/elsewhere"
+    expect("first run", run(*train, "--steps", 4, "--checkpoints", saved), 0)
+    expect("fresh run", run(*train, "--steps", 2, "--checkpoints", saved), 2, "step-00000004", "--resume auto", "another folder")
+    expect_equal("checkpoints after it", os.listdir(saved), ["step-00000004"])
+    expect("resumed run", run(*train, "--steps", 6, "--checkpoints", saved, "--resume", "auto"), 0, "after step 4")
+    expect("another folder", run(*train, "--steps", 2, "--checkpoints", elsewhere), 0)
+    expect("fresh run, weights", run(*train, "--steps", 2, "--checkpoints", saved, "--init", elsewhere), 2, "--checkpoints", "--init")
+    expect("an earlier one", run(*train, "--steps", 8, "--checkpoints", saved, "--resume", f"{elsewhere}/step-00000002"), 2, "step-00000006")
+    expect("an earlier one, elsewhere", run(*train, "--steps", 4, "--checkpoints", f"{folder}/third", "--resume", f"{elsewhere}/step-00000002"), 0)
+    expect_equal("checkpoints at the end", sorted(os.listdir(saved)), ["step-00000006"])
+    expect("--log on a checkpoint", run(*train, "--steps", 8, "--checkpoints", saved, "--resume", "auto", "--log",
+                                        f"{saved}/step-00000006/checkpoint.json"), 2, "--log", "--resume")
+    expect("a whole checkpoint still", run("inspect", saved), 0, "all whole")
+
+
+def full_disks(folder, plan):
+    """What could not be written is told, and training is not lost for it."""
+    train = (plan, "--data", write_text(f"{folder}/full.txt"), "--steps", 12)
+    for restarts in (0, 2):
+        saved = f"{folder}/full-{restarts}"
+        more = ("--checkpoints", saved, "--max-restarts", restarts)
+        expect("full log", run(*train, *more, "--log", "/dev/full"), 1, "/dev/full lacks 13 lines", "No space left on device", absent=["restart"])
+        expect_equal("saved", os.listdir(saved), ["step-00000012"])
+        with open("/dev/full", "w") as full:
+            expect("full stdout", run(*train, "--checkpoints", f"{saved}-stdout", "--max-restarts", restarts, stdout=full), 1,
+                   "stdout cannot be written", "No space left on device", absent=["restart", "internal error"])
+        expect_equal("saved", os.listdir(f"{saved}-stdout"), ["step-00000012"])
+    with open("/dev/full", "w") as full:
+        expect("full stdout, inspect", run("inspect", saved, "--json", stdout=full), 1, "stdout cannot be written", "No space left on device")
+
+
+def closed_streams(folder, plan):
+    """A log does not get what is printed when stdout is closed."""
+    text, log = write_text(f"{folder}/closed.txt"), f"{folder}/closed.jsonl"
+    subprocess.run(f"exec {PROGRAMS}/mpt-run {plan} --data {text} --steps 12 --log {log} >&- 2>&- <&-", shell=True, check=True, timeout=100)
+    expect_equal("rows", [json.loads(line).get("step") for line in open(log)], [None, *range(1, 13)])
+
+
+def changing_files(folder, plan):
+    """A file that becomes shorter under a run is named; a pipe is refused at once."""
+    text, log = write_text(f"{folder}/shrinks.txt", 4000), f"{folder}/shrinks.jsonl"
+    command = [f"{PROGRAMS}/mpt-run", plan, "--data", text, "--steps", "1000000", "--log", log]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (os.path.exists(log) and '"loss"' in open(log).read()):
+        time.sleep(0.01)
+    os.truncate(text, 0)
+    message = process.communicate(timeout=100)[1]
+    if process.returncode != 1 or f"--data {text}" not in message or "became shorter" not in message:
+        FAILURES.append(f"a file that shrinks: exit {process.returncode}: {message}")
+    pipe = f"{folder}/pipe"
+    os.mkfifo(pipe)
+    expect("a pipe as data", run(plan, "--data", pipe), 2, "--data", "no regular file")
+
+
+def stops(folder, plan):
+    """A run that is stopped says what it saved, or that nothing was."""
+    text, log = write_text(f"{folder}/stops.txt"), f"{folder}/stops.jsonl"
+    for options, said in (((), "nothing was saved, for there was no --checkpoints FOLDER"), (("--checkpoints", f"{folder}/stopped"), f"saved {folder}/stopped/step-")):
+        command = [f"{PROGRAMS}/mpt-run", plan, "--data", text, "--steps", "1000000", "--log", log, *options]
+        if os.path.exists(log):
+            os.remove(log)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while process.poll() is None and not (os.path.exists(log) and '"loss"' in open(log).read()):
+            time.sleep(0.01)
+        process.terminate()
+        message = process.communicate(timeout=100)[1]
+        if process.returncode != 130 or said not in message:
+            FAILURES.append(f"a stop: exit {process.returncode}: {message}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/config.json", "w") as file:
+            json.dump(CONFIG, file)
+        plan = f"{folder}/plan.json"
+        subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", f"{folder}/config.json", "--cluster", "this-machine:2", "--global-batch", "4",
+                        "--seq", "32", "--dp", "2", "--zero", "1", "-o", plan], check=True, stdout=subprocess.DEVNULL)
+        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops):
+            check(folder, plan)
+    if FAILURES:
+        sys.exit("\n\n".join(FAILURES))
+    print("mpt-run keeps what is not its own, and tells what it could not do")
+
+
+main()
