@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a program writes must not destroy what it reads, nor what it has just written. Every program asks
-// check_distinct_files() before it starts its work.
+// An output must not overwrite an input, nor another output. Every program asks check_distinct_files() before
+// it starts its work.
 
 #include <filesystem>
 #include <string>
@@ -18,8 +18,8 @@ struct NamedFile {
 
 /// Throws UserError with every output that is the same file as an input or as another output. Existing files
 /// are the same if their device and inode are, so links are seen; others if their normalised paths are.
-/// Pipes, terminals and /dev/null lose nothing and may be shared. A folder among the inputs stands for
-/// itself, not for what lies in it.
+/// Pipes, terminals and /dev/null lose nothing and may be shared. The files of a folder must be named one by
+/// one.
 void check_distinct_files(const std::vector<NamedFile>& inputs, const std::vector<NamedFile>& outputs);
 
 }  // namespace mpt
