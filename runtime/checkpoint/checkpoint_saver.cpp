@@ -210,15 +210,15 @@ void CheckpointSaver::give_name(const std::filesystem::path& unfinished, int64_t
   written_.insert(step);
 }
 
-// Checkpoints of later steps belong to another run, or were damaged when this run was resumed. Damaged ones
-// are deleted once this run has passed their step.
+// A checkpoint that is neither of this run nor older than its start was damaged when the run was resumed. It
+// must not push a whole one out, so it does not count.
 void CheckpointSaver::prune(int64_t newest) {
   int64_t kept = 0;
   for (const auto& checkpoint : checkpoints_in(options_.folder)) {  // newest first
     const auto step = own_checkpoint_step(checkpoint);
     if (!step || *step > newest) continue;
     const bool of_this_run = *step <= options_.start_step || written_.contains(*step);
-    if (!of_this_run || ++kept > options_.keep) remove_checkpoint(checkpoint);
+    if (of_this_run && ++kept > options_.keep) remove_checkpoint(checkpoint);
   }
 }
 
