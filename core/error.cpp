@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
@@ -115,6 +116,7 @@ UserError::UserError(Problem problem) : UserError(std::vector<Problem>{std::move
 
 int run_program(std::string_view program, const std::function<int()>& body) {
   open_closed_streams();
+  std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails, as on a full disk
   std::string print_error;
   const int code = run_guarded(program, body, print_error);
   return check_printed(program, code, print_error);

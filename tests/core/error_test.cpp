@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -46,6 +47,20 @@ TEST(ErrorDeathTest, WhatCannotBePrintedIsAFailure) {
   EXPECT_EXIT(print_to_full_disk(1'000'000, kExitOk), testing::ExitedWithCode(kExitRunFailed), kWhat);
   EXPECT_EXIT(print_to_full_disk(10, kExitInterrupted), testing::ExitedWithCode(kExitInterrupted), kWhat);
   EXPECT_EXIT(print_to_full_disk(0, kExitOk), testing::ExitedWithCode(kExitOk), "");
+}
+
+TEST(ErrorDeathTest, ALimitOnFileSizesIsAFullDisk) {
+  const auto print_beyond = [] {
+    const rlimit limit{100'000, RLIM_INFINITY};
+    const std::string file = testing::TempDir() + "/limited_output";
+    if (std::freopen(file.c_str(), "w", stdout) == nullptr || setrlimit(RLIMIT_FSIZE, &limit) != 0)
+      std::exit(99);
+    std::exit(run_program("t", [] {
+      fmt::print("{}", std::string(200'000, 'x'));
+      return kExitOk;
+    }));
+  };
+  EXPECT_EXIT(print_beyond(), testing::ExitedWithCode(kExitRunFailed), "stdout cannot be written");
 }
 
 TEST(ErrorDeathTest, AnErrorKeepsItsExitCodeWhereItCannotBePrinted) {
