@@ -216,7 +216,7 @@ Json steps_of(const RunResult& result) {
   return steps;
 }
 
-// Marks such as {{title}} by their texts, in one pass: what a text itself holds is no mark.
+// Marks such as {{title}} by their texts, in one pass, so that marks within a text stay.
 std::string filled(std::string_view page, const std::map<std::string_view, std::string>& parts) {
   std::string out;
   for (size_t at = page.find("{{"); at != std::string_view::npos; at = page.find("{{")) {

@@ -147,7 +147,7 @@ def check_job(name, text):
 
 
 EXPERTS = "--num-experts 8 "
-# Every number of Megatron-LM's that is read: flag, what must stand beside it, whether 0 has a meaning.
+# Every number of Megatron-LM's that is read: flag, the flags that it needs, whether 0 is allowed.
 MEGATRON = [(flag, "", False) for flag in (
     "num-layers", "hidden-size", "num-attention-heads", "kv-channels", "ffn-hidden-size", "vocab-size", "padded-vocab-size", "seq-length",
     "max-position-embeddings", "tensor-model-parallel-size", "pipeline-model-parallel-size", "context-parallel-size",

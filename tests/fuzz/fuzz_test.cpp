@@ -120,7 +120,7 @@ TEST(Fuzz, Plans) {
        [](const std::string& text) { plan_from_text(text, "plan.json"); });
 }
 
-// Model and layout of another framework, and what a command asks of them next.
+// Uses an imported layout as mpt-plan import does.
 void use(planner::Imported in) {
   Layout& l = in.layout;
   l.data = std::max<int64_t>(1, l.data);
