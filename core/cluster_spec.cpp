@@ -49,9 +49,14 @@ std::pair<size_t, int64_t> place_of_rank(const std::vector<DeviceGroup>& groups,
   return {group, start};
 }
 
+// The joined name is one that a plan may hold.
+void join_name(std::string& name, const std::string& other) {
+  if (name != other) name = cut_text(name + " + " + other, kMostNameBytes);
+}
+
 void take_least(DeviceSpec& least, const DeviceSpec& other) {
   const auto take = [](double& a, double b) { a = std::min(a, b); };
-  if (least.name != other.name) least.name += " + " + other.name;
+  join_name(least.name, other.name);
   least.memory_bytes = std::min(least.memory_bytes, other.memory_bytes);
   take(least.memory_bandwidth_bytes_per_s, other.memory_bandwidth_bytes_per_s);
   take(least.fp32_flop_per_s, other.fp32_flop_per_s);
@@ -66,7 +71,7 @@ void take_least(DeviceSpec& least, const DeviceSpec& other) {
 std::vector<LinkLevel> least_levels(const std::vector<DeviceGroup>& groups, const LinkLevel& link) {
   LinkLevel node = groups.front().levels.front(), group = groups.front().levels.back();
   const auto take = [](LinkLevel& least, const LinkLevel& other) {
-    if (least.name != other.name) least.name += " + " + other.name;
+    join_name(least.name, other.name);
     least.latency_s = std::max(least.latency_s, other.latency_s);
     least.bandwidth_bytes_per_s = std::min(least.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s);
     least.oversubscription = std::max(least.oversubscription, other.oversubscription);
@@ -128,7 +133,7 @@ ClusterSpec with_groups(const ClusterSpec& cluster, const std::vector<DeviceGrou
 ClusterSpec join_clusters(const std::string& name, const std::vector<ClusterSpec>& parts,
                           const LinkLevel& link) {
   ClusterSpec cluster;
-  cluster.name = name;
+  cluster.name = cut_text(printable(name), kMostNameBytes);  // as typed, with paths of files
   cluster.levels = {link};
   std::vector<DeviceGroup> groups;
   for (const ClusterSpec& part : parts)

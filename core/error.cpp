@@ -16,11 +16,13 @@
 namespace mpt {
 namespace {
 
+// Text from a file may hold terminal commands. `found` may have several lines, such as a drawn schedule.
 std::string describe(const Problem& problem) {
-  std::string text =
-      problem.where.empty() ? problem.found : fmt::format("{}: {}", problem.where, problem.found);
-  if (!problem.expected.empty()) text += fmt::format("; expected {}", problem.expected);
-  if (!problem.remedy.empty()) text += fmt::format("\n    {}", problem.remedy);
+  std::string text = printable(problem.where);
+  if (!text.empty()) text += ": ";
+  text += printable_lines(problem.found);
+  if (!problem.expected.empty()) text += fmt::format("; expected {}", printable_lines(problem.expected));
+  if (!problem.remedy.empty()) text += fmt::format("\n    {}", printable_lines(problem.remedy));
   return text;
 }
 
@@ -135,6 +137,8 @@ std::string nearest_name(std::string_view text, const std::vector<std::string>& 
   }
   return best;
 }
+
+RunError::RunError(const std::string& text) : std::runtime_error(printable_lines(text)) {}
 
 std::string did_you_mean(std::string_view text, const std::vector<std::string>& known) {
   const std::string name = nearest_name(text, known);

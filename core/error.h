@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/text.h"
+
 namespace mpt {
 
 inline constexpr int kExitOk = 0;
@@ -44,9 +46,10 @@ class UserError : public std::runtime_error {
 };
 
 /// A run that began and failed: a dead rank, a full disk, a loss that is not finite. Exit code 1.
+/// The text may come from another process or a file, so it is made printable (core/text.h).
 class RunError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit RunError(const std::string& text);
 };
 
 /// A GPU was asked for and there is none that can be used: says why in one line. Exit code 3.

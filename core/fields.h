@@ -16,21 +16,53 @@
 #include <utility>
 #include <vector>
 
+#include "core/text.h"
+
 namespace mpt {
 
-/// What a field may hold, and whether it must be there.
+/// Allowed values of a field, and whether it is required. A text has at most kMostNameBytes unless its rule
+/// is long_text(). No text holds control characters (core/text.h).
 struct FieldRule {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();
   bool required = true;
+  size_t most_text_bytes = kMostNameBytes;
 };
 
-constexpr FieldRule between(double minimum, double maximum) { return {minimum, maximum, true}; }
-constexpr FieldRule at_least(double minimum) {
-  return {minimum, std::numeric_limits<double>::infinity(), true};
+constexpr FieldRule between(double minimum, double maximum) { return {minimum, maximum}; }
+constexpr FieldRule at_least(double minimum) { return {minimum, std::numeric_limits<double>::infinity()}; }
+/// For sentences, lists and the like.
+constexpr FieldRule long_text() {
+  FieldRule rule;
+  rule.most_text_bytes = std::numeric_limits<size_t>::max();
+  return rule;
 }
 /// The field may be absent; the struct's default then holds. Never for a field that changes a result.
-constexpr FieldRule optional_field(FieldRule rule = {}) { return {rule.minimum, rule.maximum, false}; }
+constexpr FieldRule optional_field(FieldRule rule = {}) {
+  rule.required = false;
+  return rule;
+}
+
+namespace detail {
+template <class T, class M>
+struct RuleFinder {
+  M T::*wanted;
+  FieldRule found;
+  void field(const char*, M T::*member, const char*, FieldRule rule = {}) {
+    if (member == wanted) found = rule;
+  }
+  template <class Other>
+  void field(const char*, Other T::*, const char*, FieldRule = {}) {}
+};
+}  // namespace detail
+
+/// The rule of one member of a described struct, for what reads the same quantity from elsewhere.
+template <class T, class M>
+FieldRule rule_of(M T::*member) {
+  detail::RuleFinder<T, M> finder{member, {}};
+  T::describe(finder);
+  return finder.found;
+}
 
 /// Specialise with `static const std::vector<std::pair<E, std::string>>& table();`.
 template <class E>

@@ -2,45 +2,96 @@
 #include "core/json.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <fstream>
-#include <set>
-#include <sstream>
+#include <random>
 
 #include "core/quantity.h"
+#include "core/text.h"
 
 namespace mpt {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr size_t kMaxDepth = 64;
 
-// Refuses deep nesting and duplicate keys, both of which the library would accept.
-class Guard {
+// Builds the document as the parser meets its parts. The library's own builder looks at all siblings of an
+// object when that ends, and at all keys when one is added: both are quadratic.
+class TreeBuilder {
  public:
-  explicit Guard(std::string where) : where_(std::move(where)) {}
+  explicit TreeBuilder(std::string where) : where_(std::move(where)) {}
 
-  bool operator()(int depth, Json::parse_event_t event, Json& parsed) {
-    if (depth > kMaxDepth)
-      fail(fmt::format("nesting deeper than {} levels", kMaxDepth), "flatten the document");
-    if (event == Json::parse_event_t::object_start) keys_.emplace_back();
-    if (event == Json::parse_event_t::object_end && !keys_.empty()) keys_.pop_back();
-    if (event == Json::parse_event_t::key && !keys_.back().insert(parsed.get<std::string>()).second) {
-      fail(fmt::format("the key \"{}\" stands twice", parsed.get<std::string>().substr(0, 80)), "remove one");
-    }
+  Json take() { return std::move(root_); }
+
+  // Called by the library's parser (nlohmann::json_sax).
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(int64_t value) { return add(value); }
+  bool number_unsigned(uint64_t value) { return add(value); }
+  bool number_float(double value, const std::string&) { return add(value); }
+  bool string(std::string& value) { return add(std::move(value)); }
+  bool binary(Json::binary_t& value) { return add(std::move(value)); }
+  bool start_object(size_t) { return open(); }
+  bool start_array(size_t) { return open(); }
+  bool key(std::string& name) {
+    open_.back().keys.push_back(std::move(name));
     return true;
+  }
+  bool end_array() {
+    Json::array_t list = std::move(open_.back().values);
+    open_.pop_back();
+    return add(std::move(list));
+  }
+  bool end_object() {
+    Level level = std::move(open_.back());
+    open_.pop_back();
+    refuse_doubled(level.keys);
+    Json::object_t object;
+    object.reserve(level.keys.size());
+    for (size_t i = 0; i < level.keys.size(); ++i)
+      object.emplace_back(std::move(level.keys[i]), std::move(level.values[i]));
+    return add(std::move(object));
+  }
+  template <class Error>
+  bool parse_error(size_t, const std::string&, const Error& error) {
+    throw error;
   }
 
  private:
+  struct Level {
+    std::vector<std::string> keys;  // of an object
+    std::vector<Json> values;
+  };
+
+  bool add(Json value) {
+    (open_.empty() ? root_ : open_.back().values.emplace_back()) = std::move(value);
+    return true;
+  }
+  bool open() {
+    if (open_.size() >= kMaxDepth)
+      fail(fmt::format("nesting deeper than {} levels", kMaxDepth), "flatten the document");
+    open_.emplace_back();
+    return true;
+  }
+  void refuse_doubled(const std::vector<std::string>& keys) const {
+    std::vector<std::string_view> sorted(keys.begin(), keys.end());
+    std::sort(sorted.begin(), sorted.end());
+    const auto doubled = std::adjacent_find(sorted.begin(), sorted.end());
+    if (doubled != sorted.end())
+      fail(fmt::format("the key \"{}\" stands twice", cut_text(*doubled, 80)), "remove one");
+  }
   [[noreturn]] void fail(std::string found, std::string remedy) const {
     throw UserError(Problem{where_, std::move(found), "", std::move(remedy)});
   }
 
   std::string where_;
-  std::vector<std::set<std::string>> keys_;
+  std::vector<Level> open_;
+  Json root_;
 };
 
 std::string place_of(const std::string& text, size_t byte) {
@@ -77,7 +128,9 @@ std::string read_file(const std::filesystem::path& file, int64_t max_bytes) {
 
 Json parse_json(const std::string& text, const std::string& where) {
   try {
-    return Json::parse(text, Guard(where));
+    TreeBuilder builder(where);
+    Json::sax_parse(text, &builder);
+    return builder.take();
   } catch (const Json::parse_error& error) {
     const std::string remedy =
         text.empty() ? "the file is empty" : "is the file complete? (error: a cut-off or malformed document)";
@@ -92,10 +145,13 @@ Json load_json(const std::filesystem::path& file, int64_t max_bytes) {
   return parse_json(read_file(file, max_bytes), file.string());
 }
 
+std::string json_text(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 void JsonProblems::add(const std::string& pointer, std::string found, std::string expected,
                        std::string remedy) {
-  constexpr size_t kMaxProblems = 20;  // more help nobody, and a hostile file could hold millions
-  if (problems_.size() >= kMaxProblems) return;
+  if (full()) return;
   const std::string where = pointer.empty() ? file_ : file_ + " at " + pointer;
   problems_.push_back({where, std::move(found), std::move(expected), std::move(remedy)});
 }
@@ -113,7 +169,7 @@ std::string describe_json(const Json& value) {
     case Json::value_t::boolean:
       return value.get<bool>() ? "true" : "false";
     case Json::value_t::string:
-      return "\"" + value.get<std::string>().substr(0, 80) + "\"";
+      return fmt::format("\"{}\"", cut_text(value.get_ref<const std::string&>(), 80));
     case Json::value_t::array:
       return "a list";
     case Json::value_t::object:
@@ -135,6 +191,19 @@ bool check_range(double value, const std::string& pointer, const FieldRule& rule
                                    ? fmt::format("at least {}", rule.minimum)
                                    : fmt::format("between {} and {}", rule.minimum, rule.maximum);
   problems.add(pointer, fmt::format("the number {}", value), expected);
+  return false;
+}
+
+bool check_text(const std::string& text, const std::string& pointer, const FieldRule& rule,
+                JsonProblems& problems) {
+  if (text.size() > rule.most_text_bytes) {
+    problems.add(pointer, fmt::format("a text of {} bytes", text.size()),
+                 fmt::format("at most {} bytes", rule.most_text_bytes));
+    return false;
+  }
+  if (is_printable(text)) return true;
+  problems.add(pointer, fmt::format("the text \"{}\"", printable(cut_text(text, 80))),
+               "a text without control characters and line ends");
   return false;
 }
 
@@ -160,11 +229,40 @@ std::filesystem::path behind_links(const std::filesystem::path& file) {
   return error ? file : target;
 }
 
-int open_or_throw(const std::string& file, int flags, const std::string& where) {
-  const int descriptor = ::open(file.c_str(), flags | O_WRONLY | O_CLOEXEC, 0644);
-  if (descriptor >= 0) return descriptor;
+[[noreturn]] void refuse_to_write(const std::string& where) {
   throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)),
                           "a path in a folder that exists and can be written", ""});
+}
+
+int open_in_place(const std::string& file) {
+  const int descriptor = ::open(file.c_str(), O_WRONLY | O_CLOEXEC);
+  if (descriptor < 0) refuse_to_write(file);
+  return descriptor;
+}
+
+// A new file in the target's folder. Its name cannot be guessed, and O_EXCL follows no link, so nobody who
+// writes in the folder too can have put another file in its place. It does not grow with the target's name.
+struct Temporary {
+  std::string file;
+  int descriptor = -1;
+};
+Temporary open_beside(const std::filesystem::path& target, const std::string& where) {
+  constexpr int kTries = 16;
+  std::random_device random;
+  for (int i = 0; i < kTries; ++i) {
+    const auto name = target.parent_path() / fmt::format(".mpt-{:08x}{:08x}.tmp", random(), random());
+    const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (descriptor >= 0) return {name.string(), descriptor};
+    if (errno != EEXIST) break;
+  }
+  refuse_to_write(where);
+}
+
+// Who may read a file is no business of a program that writes it anew.
+void keep_permissions(const std::filesystem::path& target, int descriptor) {
+  constexpr mode_t kPermissions = 0777;
+  struct stat status {};
+  if (::stat(target.c_str(), &status) == 0) (void)!::fchmod(descriptor, status.st_mode & kPermissions);
 }
 
 bool write_all(int descriptor, const std::string& text) {
@@ -178,24 +276,21 @@ bool write_all(int descriptor, const std::string& text) {
   return true;
 }
 
-std::string temporary_beside(const std::filesystem::path& file) {
-  return fmt::format("{}.tmp.{}", file.string(), ::getpid());
-}
-
 }  // namespace
 
 void write_file_atomically(const std::filesystem::path& file, const std::string& text) {
   const bool in_place = is_written_in_place(file);
   const auto target = in_place ? file : behind_links(file);
-  const std::string written = in_place ? file.string() : temporary_beside(target);
-  const int descriptor = open_or_throw(written, in_place ? 0 : O_CREAT | O_TRUNC, file.string());
-  bool ok = write_all(descriptor, text) && (in_place || ::fsync(descriptor) == 0);
-  ok = (::close(descriptor) == 0) && ok;
-  ok = ok && (in_place || ::rename(written.c_str(), target.c_str()) == 0);
+  const Temporary out =
+      in_place ? Temporary{file.string(), open_in_place(file.string())} : open_beside(target, file.string());
+  if (!in_place) keep_permissions(target, out.descriptor);
+  bool ok = write_all(out.descriptor, text) && (in_place || ::fsync(out.descriptor) == 0);
+  ok = (::close(out.descriptor) == 0) && ok;
+  ok = ok && (in_place || ::rename(out.file.c_str(), target.c_str()) == 0);
   if (ok) return;
   const RunError error(
       fmt::format("{}: cannot be written completely ({})", file.string(), std::strerror(errno)));
-  if (!in_place) ::unlink(written.c_str());
+  if (!in_place) ::unlink(out.file.c_str());
   throw error;
 }
 
@@ -208,9 +303,14 @@ void check_writable(const std::filesystem::path& file, const std::string& where)
     if (::access(file.c_str(), W_OK) == 0) return;
     throw UserError(Problem{where, fmt::format("cannot be written ({})", std::strerror(errno)), "", ""});
   }
-  const std::string temporary = temporary_beside(behind_links(file));
-  ::close(open_or_throw(temporary, O_CREAT | O_TRUNC, where));
-  ::unlink(temporary.c_str());
+  const auto target = behind_links(file);
+  if (target.filename().string().size() > size_t(NAME_MAX)) {
+    errno = ENAMETOOLONG;
+    refuse_to_write(where);
+  }
+  const Temporary out = open_beside(target, where);
+  ::close(out.descriptor);
+  ::unlink(out.file.c_str());
 }
 
 }  // namespace mpt

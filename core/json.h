@@ -25,8 +25,11 @@ using Json = nlohmann::ordered_json;
 
 /// Parses a file of at most `max_bytes` and 64 levels. Throws UserError with file, line and column.
 Json load_json(const std::filesystem::path& file, int64_t max_bytes = int64_t{256} << 20);
-/// Parses text; `where` names it in errors.
+/// Parses text in linear time; `where` names it in errors. Unlike the library, refuses nesting of more than
+/// 64 levels and duplicate keys.
 Json parse_json(const std::string& text, const std::string& where);
+/// The document as text; bytes that are no UTF-8 become U+FFFD. `indent` -1: on one line.
+std::string json_text(const Json& json, int indent = -1);
 
 /// Collects problems while a document is read.
 class JsonProblems {
@@ -34,10 +37,14 @@ class JsonProblems {
   explicit JsonProblems(std::string file) : file_(std::move(file)) {}
 
   void add(const std::string& pointer, std::string found, std::string expected, std::string remedy = "");
+  /// Whether further problems are no longer kept: a hostile file could hold millions.
+  bool full() const { return problems_.size() >= kMostProblems; }
   /// Throws UserError if anything was added.
   void throw_if_any() const;
 
  private:
+  static constexpr size_t kMostProblems = 20;
+
   std::string file_;
   std::vector<Problem> problems_;
 };
@@ -53,6 +60,8 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
                 T& out);
 
 bool check_range(double value, const std::string& pointer, const FieldRule& rule, JsonProblems& problems);
+bool check_text(const std::string& text, const std::string& pointer, const FieldRule& rule,
+                JsonProblems& problems);
 
 /// Visitor that fills one described struct from a JSON object.
 template <class T>
@@ -75,6 +84,7 @@ class ObjectReader {
   // A misspelt key is one problem, not two: an unknown key near a missing one stands for it.
   void finish() {
     for (const auto& [key, value] : json_.items()) {
+      if (problems_.full()) return;
       if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
       const std::string meant = nearest_name(key, missing_.empty() ? known_ : missing_);
       std::erase(missing_, meant);
@@ -147,14 +157,14 @@ void read_number(const Json& json, const std::string& pointer, const FieldRule& 
 
 template <class T>
 void read_enum(const Json& json, const std::string& pointer, JsonProblems& problems, T& out) {
-  std::string allowed;
-  for (const std::string& name : enum_names<T>()) allowed += (allowed.empty() ? "" : ", ") + name;
-  if (!json.is_string()) return problems.add(pointer, describe_json(json), "one of " + allowed);
-  const std::string name = json.get<std::string>();
+  const std::string name = json.is_string() ? json.get<std::string>() : "";
   if (const auto value = enum_value<T>(name)) {
     out = *value;
     return;
   }
+  std::string allowed;
+  for (const std::string& known : enum_names<T>()) allowed += (allowed.empty() ? "" : ", ") + known;
+  if (!json.is_string()) return problems.add(pointer, describe_json(json), "one of " + allowed);
   const std::string meant = nearest_name(name, enum_names<T>());
   problems.add(pointer, describe_json(json), "one of " + allowed,
                meant.empty() ? "" : "did you mean \"" + meant + "\"?");
@@ -170,7 +180,8 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
     read_number(json, pointer, rule, problems, out);
   } else if constexpr (std::is_same_v<T, std::string>) {
     if (!json.is_string()) return problems.add(pointer, describe_json(json), "a text");
-    out = json.get<std::string>();
+    if (check_text(json.get_ref<const std::string&>(), pointer, rule, problems))
+      out = json.get<std::string>();
   } else if constexpr (std::is_enum_v<T>) {
     read_enum(json, pointer, problems, out);
   } else if constexpr (TypeTraits<T>::is_optional) {
@@ -189,7 +200,8 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
     if (!json.is_object()) return problems.add(pointer, describe_json(json), "an object");
     out.clear();
     for (const auto& [key, value] : json.items()) {
-      read_value(value, pointer + "/" + escape_pointer(key), rule, problems, out[key]);
+      const std::string at = pointer + "/" + escape_pointer(key);
+      if (check_text(key, at, FieldRule{}, problems)) read_value(value, at, rule, problems, out[key]);
     }
   } else {
     if (!json.is_object()) return problems.add(pointer, describe_json(json), "an object");

@@ -126,8 +126,46 @@ std::vector<int64_t> even_stages(int64_t layers, int64_t stages) {
   return split;
 }
 
+std::optional<Rejection> check_degrees(const Layout& layout) {
+  const struct {
+    const char* name;
+    int64_t least, value;
+  } degrees[] = {{"tensor", 1, layout.tensor},     {"context", 1, layout.context},
+                 {"pipeline", 1, layout.pipeline}, {"data", 1, layout.data},
+                 {"chunks", 1, layout.chunks},     {"micro_batch", 1, layout.micro_batch},
+                 {"expert", 1, layout.expert},     {"expert_tensor", 0, layout.expert_tensor},
+                 {"shard", 1, layout.shard}};
+  constexpr int64_t kMostOfOne = std::max<int64_t>(kMostRanks, 1 << 24);
+  for (const auto& [name, least, value] : degrees) {
+    if (value >= least && value <= kMostOfOne) continue;
+    return Rejection{"layout", -1, double(least), double(value),
+                     fmt::format("{} {} is not between {} and {}", name, value, least, kMostOfOne)};
+  }
+  int64_t ranks = 1;
+  for (const int64_t degree : {layout.tensor, layout.context, layout.pipeline, layout.data}) {
+    ranks *= degree;  // both below 2^25
+    if (ranks > kMostRanks)
+      return Rejection{"layout", -1, double(ranks), double(kMostRanks),
+                       fmt::format("more than {} ranks", kMostRanks)};
+  }
+  return std::nullopt;
+}
+
+namespace {
+
+std::optional<Rejection> check_workload(const Workload& workload) {
+  if (workload.global_batch >= 1 && workload.sequence >= 1) return std::nullopt;
+  return Rejection{
+      "divides", -1, 1, 0,
+      fmt::format("{} sequences of {} tokens to train on", workload.global_batch, workload.sequence)};
+}
+
+}  // namespace
+
 std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layout,
                                       const Workload& workload) {
+  if (auto rejection = check_degrees(layout)) return rejection;
+  if (auto rejection = check_workload(workload)) return rejection;
   const Divisibility rules[] = {
       {"heads", model.heads, "tensor", layout.tensor},
       {"key-value heads", model.kv_heads, "tensor", layout.tensor},

@@ -52,6 +52,9 @@ constexpr int64_t padded_share(int64_t rows, int64_t ranks, int64_t multiple) {
   return (rows + all - 1) / all * multiple;
 }
 
+/// More ranks than any cluster has: degrees and their products stay below it.
+inline constexpr int64_t kMostRanks = 10'000'000;
+
 struct Layout {
   int64_t tensor = 1;       // tensor-parallel degree
   int64_t context = 1;      // context-parallel degree: ranks that share a sequence
@@ -116,7 +119,7 @@ struct Layout {
   template <class V>
   static void describe(V& v) {
     using T = Layout;
-    constexpr double kMaxDegree = 10'000'000;
+    constexpr double kMaxDegree = kMostRanks;
     v.field("tensor", &T::tensor, "tensor-parallel degree", between(1, kMaxDegree));
     v.field("pipeline", &T::pipeline, "pipeline ranks", between(1, kMaxDegree));
     v.field("data", &T::data, "data-parallel degree", between(1, kMaxDegree));
@@ -194,8 +197,11 @@ std::vector<StageContent> stage_contents(const ModelSpec& model, const Layout& l
 /// the last also computes the loss.
 std::vector<int64_t> even_stages(int64_t layers, int64_t stages);
 
-/// Whether the layout divides model and batch: heads by tensor, batch by data and micro-batch, layers by
-/// stages.
+/// Rejects degrees below 1 and layouts of more than kMostRanks ranks, so that products cannot overflow.
+std::optional<Rejection> check_degrees(const Layout& layout);
+
+/// Whether the degrees are sound and the layout divides model and batch: heads by tensor, batch by data and
+/// micro-batch, layers by stages.
 std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layout, const Workload& workload);
 
 /// Bytes of one element of activations and weights.

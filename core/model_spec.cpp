@@ -79,6 +79,6 @@ ModelSpec load_model_spec(const std::filesystem::path& file) {
   return model;
 }
 
-std::string model_spec_to_text(const ModelSpec& model) { return to_json(model).dump(2) + "\n"; }
+std::string model_spec_to_text(const ModelSpec& model) { return json_text(to_json(model), 2) + "\n"; }
 
 }  // namespace mpt

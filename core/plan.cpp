@@ -2,6 +2,7 @@
 #include "core/plan.h"
 
 #include <map>
+#include <set>
 
 #include "core/json.h"
 #include "core/lower.h"
@@ -26,6 +27,61 @@ void check_head(const Json& json, const std::string& file) {
   problems.throw_if_any();
 }
 
+// Readers take its entries for those of pipeline ranks 0, 1, ...
+void check_memory_ranks(const Plan& plan, JsonProblems& problems) {
+  const auto& memory = plan.prediction.memory;
+  if (int64_t(memory.size()) != plan.layout.pipeline) {
+    problems.add("/prediction/memory", fmt::format("{} entries", memory.size()),
+                 fmt::format("one for each of {} pipeline ranks", plan.layout.pipeline));
+    return;
+  }
+  for (size_t r = 0; r < memory.size(); ++r) {
+    if (memory[r].rank == int64_t(r)) continue;
+    problems.add(fmt::format("/prediction/memory/{}/rank", r), std::to_string(memory[r].rank),
+                 fmt::format("{}, the entries stand in the ranks' order", r));
+  }
+}
+
+void check_durations(const Plan& plan, JsonProblems& problems) {
+  std::set<std::pair<InstructionKind, int64_t>> seen;
+  for (size_t i = 0; i < plan.durations.size() && !problems.full(); ++i) {
+    const InstructionDuration& entry = plan.durations[i];
+    if (entry.stage >= plan.layout.stages()) {
+      problems.add(fmt::format("/durations/{}/stage", i), std::to_string(entry.stage),
+                   fmt::format("one of {} stages", plan.layout.stages()));
+    }
+    if (!seen.insert({entry.kind, entry.stage}).second) {
+      problems.add(fmt::format("/durations/{}", i),
+                   fmt::format("a second {} of stage {}", enum_name(entry.kind), entry.stage),
+                   "one for each kind and stage");
+    }
+  }
+}
+
+// Sums over ranks and micro-batches are made in 64 bits.
+void check_bytes(const Plan& plan, JsonProblems& problems) {
+  constexpr double kMost = 9e18, kSlots = 4;
+  double bytes = 0.0;
+  for (const StageFootprint& f : plan.footprints) {
+    bytes += double(f.parameter_bytes) + double(f.gradient_bytes) + double(f.optimizer_bytes) +
+             double(f.tied_embedding_bytes) + double(f.forward_workspace_bytes) +
+             double(f.backward_workspace_bytes) + double(f.input_gradient_workspace_bytes) +
+             double(f.weight_gradient_workspace_bytes);
+    bytes += (double(plan.schedule.micro_batches) + kSlots) *
+             (2.0 * double(f.boundary_bytes) + double(f.saved_bytes) + double(f.saved_for_weight_bytes));
+  }
+  if (bytes <= kMost) return;
+  problems.add("/footprints", fmt::format("{:.2g} bytes in a step", bytes),
+               fmt::format("at most {:.0e}", kMost));
+}
+
+void check_ranking(const std::vector<RankedLayout>& layouts, const char* at, JsonProblems& problems) {
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    if (const auto rejection = check_degrees(layouts[i].layout))
+      problems.add(fmt::format("{}/{}/layout", at, i), rejection->reason, "degrees of a cluster");
+  }
+}
+
 void check_consistency(const Plan& plan, const std::string& file) {
   validate_model(plan.model, file + " at /model");
   find_schedule(plan.layout.schedule, file + " at /layout/schedule");
@@ -48,6 +104,11 @@ void check_consistency(const Plan& plan, const std::string& file) {
                  fmt::format("one for each of {} stages", plan.layout.stages()));
   }
   problems.throw_if_any();
+  check_memory_ranks(plan, problems);
+  check_durations(plan, problems);
+  check_bytes(plan, problems);
+  check_ranking(plan.ranking, "/ranking", problems);
+  check_ranking(plan.front, "/front", problems);
   if (plan.schedule.ranks != plan.layout.pipeline || plan.schedule.chunks != plan.layout.chunks ||
       plan.schedule.micro_batches != micro_batches(plan.layout, plan.workload)) {
     problems.add("/schedule", "ranks, chunks or micro_batches differ from the layout and the batch",
@@ -204,7 +265,7 @@ std::optional<Timeline> stored_timeline(const Plan& plan) {
 
 Plan load_plan(const std::filesystem::path& file) { return plan_from_text(read_file(file), file.string()); }
 
-std::string plan_to_text(const Plan& plan) { return to_json(plan).dump(1) + "\n"; }
+std::string plan_to_text(const Plan& plan) { return json_text(to_json(plan), 1) + "\n"; }
 
 void save_plan(const Plan& plan, const std::filesystem::path& file) {
   write_file_atomically(file, plan_to_text(plan));

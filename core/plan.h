@@ -46,7 +46,8 @@ struct ScheduleRows {
     v.field("chunks", &T::chunks, "virtual stages per rank", between(1, 100000));
     v.field("micro_batches", &T::micro_batches, "micro-batches per step", between(1, 10'000'000));
     v.field("rank_of_stage", &T::rank_of_stage, "pipeline rank of each virtual stage", between(0, 100000));
-    v.field("rows", &T::rows, "actions of each pipeline rank in order: F, B, I or W and the micro-batch");
+    v.field("rows", &T::rows, "actions of each pipeline rank in order: F, B, I or W and the micro-batch",
+            long_text());
   }
 };
 
@@ -80,7 +81,7 @@ struct CostOrigin {
   static void describe(V& v) {
     using T = CostOrigin;
     v.field("source", &T::source, "profile, kernels, own kernels or roofline");
-    v.field("machine", &T::machine, "machine of the measurements");
+    v.field("machine", &T::machine, "machine of the measurements", long_text());
     v.field("date", &T::date, "date of the profile, ISO 8601; empty for a catalog");
     v.field("digest", &T::digest, "digest of the profile or kernels; empty for a catalog");
   }
@@ -312,10 +313,10 @@ void Plan::describe(V& v) {
   v.field("links", &T::links, "which axis lies on which level of the network", optional_field());
   v.field("ranking", &T::ranking, "the best layouts");
   v.field("front", &T::front, "layouts that none beats in time, memory and ranks", optional_field());
-  v.field("reasons", &T::reasons, "why this layout");
-  v.field("rejected", &T::rejected, "what ruled the others out");
+  v.field("reasons", &T::reasons, "why this layout", long_text());
+  v.field("rejected", &T::rejected, "what ruled the others out", long_text());
   v.field("evidence", &T::evidence, "what published runs took and held beside their predictions",
-          optional_field());
+          optional_field(long_text()));
 }
 
 }  // namespace mpt

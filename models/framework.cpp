@@ -34,6 +34,7 @@ namespace {
 
 // Numbers and truth values as JSON has them; all else is a name.
 Json value_of(const std::string& text) {
+  if (!text.empty() && (text.front() == '[' || text.front() == '{')) return Json(text);  // of any depth
   const Json parsed = Json::parse(text, nullptr, false);
   return parsed.is_number() || parsed.is_boolean() ? parsed : Json(text);
 }

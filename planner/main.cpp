@@ -35,7 +35,7 @@ Plan simulated_again(const std::string& file) {
 }
 
 void search_or_simulate(const planner::PlanOptions& o) {
-  planner::check_outputs(o.out);
+  planner::check_outputs(o.out, planner::input_files(o));
   if (!o.from.empty()) {
     const Plan plan = simulated_again(o.from);
     planner::write_outputs(o.out, plan,
@@ -80,7 +80,6 @@ int run(int argc, char** argv) {
       {"diagnose", planner::add_diagnose(app)}, {"compare", planner::add_compare(app)},
       {"sweep", planner::add_sweep(app)},       {"validate", planner::add_validate(app)}};
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  catch_signals();
   for (const auto& [name, command] : commands) {
     if (!app.got_subcommand(name)) continue;
     const int code = command();

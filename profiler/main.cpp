@@ -79,7 +79,7 @@ int import(const ImportOptions& o) {
     throw UserError(Problem{"--device", "\"" + o.device.substr(0, 80) + "\"", "a device of the catalog", ""});
   }
   for (const std::string& file : o.files) profiler::import_times(profile, file, o.hints);
-  write_file_atomically(o.output, to_json(profile).dump(1) + "\n");
+  write_file_atomically(o.output, json_text(to_json(profile), 1) + "\n");
   fmt::print("{} products, {} attention cores and {} collectives of {} from {} files; wrote {}\n",
              profile.products.size(), profile.attention.size(), profile.collectives.size(), profile.device,
              o.files.size(), o.output);

@@ -2,6 +2,7 @@
 #include "reports/html.h"
 
 #include <algorithm>
+#include <map>
 #include <string_view>
 
 #include "core/json.h"
@@ -215,6 +216,19 @@ Json steps_of(const RunResult& result) {
   return steps;
 }
 
+// Marks such as {{title}} by their texts, in one pass, so that marks within a text stay.
+std::string filled(std::string_view page, const std::map<std::string_view, std::string>& parts) {
+  std::string out;
+  for (size_t at = page.find("{{"); at != std::string_view::npos; at = page.find("{{")) {
+    const size_t end = page.find("}}", at);
+    const auto part = parts.find(page.substr(at + 2, end - at - 2));
+    MPT_CHECK(part != parts.end(), "a mark without text in the page");
+    out.append(page.substr(0, at)).append(part->second);
+    page.remove_prefix(end + 2);
+  }
+  return out.append(page);
+}
+
 std::string render(const Plan& plan, Json data, const Facts& more) {
   const std::string title = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
   data["title"] = title;
@@ -236,22 +250,17 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
   data["kinds"] = enum_names<InstructionKind>();
   // "<" must not end the script element that holds the data.
   std::string json;
-  for (const char c : data.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+  for (const char c : json_text(data)) {
     if (c == '<')
       json += "\\u003c";
     else
       json += c;
   }
-  std::string page(html_file("report.html"));
-  const std::pair<std::string, std::string> parts[] = {{"{{title}}", escape_html(title)},
-                                                       {"{{style}}", std::string(html_file("report.css"))},
-                                                       {"{{script}}", std::string(html_file("report.js"))},
-                                                       {"{{data}}", json}};
-  for (const auto& [mark, text] : parts) {
-    for (size_t at = page.find(mark); at != std::string::npos; at = page.find(mark, at + text.size()))
-      page.replace(at, mark.size(), text);
-  }
-  return page;
+  const std::map<std::string_view, std::string> parts = {{"title", escape_html(title)},
+                                                         {"style", std::string(html_file("report.css"))},
+                                                         {"script", std::string(html_file("report.js"))},
+                                                         {"data", json}};
+  return filled(html_file("report.html"), parts);
 }
 
 Json plan_data(const Plan& plan, const RunResult* result) {
@@ -272,7 +281,7 @@ void add_series(Json& data, const char* name, const StepProgram& program, const 
 
 std::string escape_html(const std::string& text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : printable(text)) {
     if (c == '&')
       out += "&amp;";
     else if (c == '<')

@@ -16,8 +16,13 @@ size_t width_of(const std::string& text) {
 
 }  // namespace
 
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  for (Column& column : columns_) column.title = printable(column.title);
+}
+
 void Table::add_row(std::vector<std::string> cells) {
   MPT_CHECK(cells.size() == columns_.size(), "{} cells for {} columns", cells.size(), columns_.size());
+  for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));
 }
 

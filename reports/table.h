@@ -17,9 +17,9 @@ struct Column {
 
 class Table {
  public:
-  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  explicit Table(std::vector<Column> columns);
 
-  /// One cell per column.
+  /// One cell per column, made printable (core/text.h).
   void add_row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
   /// Lines that end in a newline, indented by two spaces; no trailing blanks.

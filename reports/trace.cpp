@@ -89,7 +89,7 @@ std::string trace_json(const StepProgram& program, const std::vector<NamedTimeli
     }
   }
   add_inside(program, inside, events);
-  return Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump() + "\n";
+  return json_text(Json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}) + "\n";
 }
 
 }  // namespace mpt::reports

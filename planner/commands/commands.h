@@ -6,7 +6,9 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "core/outputs.h"
 #include "core/plan.h"
 #include "planner/command_line.h"
 #include "planner/search/search.h"
@@ -51,8 +53,11 @@ std::string describe_host(const PlanOptions& options, const Plan* given, const L
                           double step_time_s);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
-/// Throws UserError where a result could not be written: before the work, not after it.
-void check_outputs(const OutputOptions& o);
+/// The files that the options may name, for check_outputs(); names of the catalog are no files.
+std::vector<NamedFile> input_files(const PlanOptions& o);
+/// Throws UserError if an output cannot be written, or is the same file as an input or another output.
+/// Called before the work, not after it.
+void check_outputs(const OutputOptions& o, const std::vector<NamedFile>& inputs);
 /// Writes what --output, --report and --trace ask for, and prints `text`. `problem`: that the plan answers;
 /// with it the trace shows what is inside instructions.
 void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,

@@ -13,6 +13,7 @@
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/utilisation.h"
+#include "planner/stoppable.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
 
@@ -81,6 +82,7 @@ std::vector<Compared> from_files(const std::vector<std::string>& files) {
 }
 
 std::vector<Compared> from_clusters(const CompareOptions& o) {
+  const Stoppable stoppable;
   std::vector<Compared> compared;
   for (const std::string& cluster : o.clusters) {
     PlanOptions options = o.problem;

@@ -40,9 +40,11 @@ Layout layout_from(const SearchProblem& problem) {
   l.tensor = one<int64_t>(b.tensor, 1);
   l.context = one<int64_t>(b.context, 1);
   l.pipeline = one<int64_t>(b.pipeline, 1);
+  l.expert = one<int64_t>(b.expert, 1);
+  if (const auto rejection = check_degrees(l))  // else their products mean nothing
+    throw UserError(Problem{"layout", rejection->reason, "", "choose smaller degrees"});
   const int64_t fixed = l.tensor * l.context * l.pipeline;
   l.data = one<int64_t>(b.data, std::max<int64_t>(1, problem.ranks / fixed));
-  l.expert = one<int64_t>(b.expert, 1);
   // Experts are split like the dense layers where that leaves room for them, else they stay whole.
   const int64_t pool = l.tensor * l.context * l.data;
   l.expert_tensor = one<int64_t>(b.expert_tensor, pool % (l.expert * l.tensor) == 0 ? 0 : 1);
@@ -67,7 +69,9 @@ Layout layout_from(const SearchProblem& problem) {
                             fmt::format("{} to {} with {}", entry.min_chunks, entry.max_chunks, l.schedule),
                             ""});
   }
-  l.layers_per_stage = even_stages(problem.model.layers, l.stages());
+  // Of more stages than layers there is nothing to split; check() says so.
+  if (l.stages() <= problem.model.layers + 2)
+    l.layers_per_stage = even_stages(problem.model.layers, l.stages());
   return l;
 }
 
@@ -256,7 +260,9 @@ std::function<int()> add_estimate(CLI::App& app) {
   declare_cost(*command, o->problem.cost);
   return [command, o] {
     check_plan_options(*command, *o);
-    check_outputs(o->problem.out);
+    std::vector<NamedFile> inputs = input_files(o->problem);
+    inputs.push_back({"--plan", o->plan});
+    check_outputs(o->problem.out, inputs);
     if (o->plan.empty()) {
       score(o->problem, nullptr);
     } else {

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/outputs.h"
 #include "planner/commands/commands.h"
 
 namespace mpt::planner {
@@ -42,8 +43,17 @@ void run(const ExportOptions& o) {
   for (const std::string& name : o.to) targets.push_back(&find_export_target(name));
   const Plan plan = load_plan(o.plan);
   make_folder(o.folder);
+  std::vector<Exported> all;
+  std::vector<NamedFile> files;
   for (const ExportTarget* target : targets) {
-    const Exported exported = target->write(plan);
+    all.push_back(target->write(plan));
+    for (const ExportedFile& file : all.back().files)
+      files.push_back({"-o", std::filesystem::path(o.folder) / file.name});
+  }
+  check_distinct_files({{"plan", o.plan}}, files);
+  for (size_t t = 0; t < targets.size(); ++t) {
+    const ExportTarget* target = targets[t];
+    const Exported& exported = all[t];
     fmt::print("{}: {}\n", target->name, target->what);
     for (const ExportedFile& file : exported.files) {
       const std::filesystem::path path = std::filesystem::path(o.folder) / file.name;

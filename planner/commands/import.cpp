@@ -31,23 +31,24 @@ bool is_torchtitan(const ImportOptions& o) {
 Plan complete(const ImportOptions& o, Imported in) {
   Plan plan;
   if (!o.problem.model.empty()) in.model = models::load_model(o.problem.model);
-  for (const std::string& note : in.notes) fmt::print(stderr, "mpt-plan: note: {}\n", note);
+  for (const std::string& note : in.notes) fmt::print(stderr, "mpt-plan: note: {}\n", printable(note));
   if (!in.model)
     throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
   plan.model = *in.model;
   plan.cluster = profiler::load_cluster(o.problem.cluster, {});
   Layout& l = in.layout;
   const int64_t ranks = o.problem.ranks > 0 ? o.problem.ranks : plan.cluster.devices;
-  const int64_t fixed =
-      std::max<int64_t>(1, l.tensor) * std::max<int64_t>(1, l.context) * std::max<int64_t>(1, l.pipeline);
-  if (l.data == 0) l.data = std::max<int64_t>(1, ranks / fixed);
-  l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / std::max<int64_t>(1, in.shard_groups));
+  if (l.data == 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context * l.pipeline));
+  l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);
   if (!plan.model.moe) {
     l.expert = 1;
     l.expert_tensor = 0;
     l.overlap_exchange = false;
   }
-  if (l.layers_per_stage.empty()) l.layers_per_stage = even_stages(plan.model.layers, l.stages());
+  if (l.layers_per_stage.empty()) {
+    check_stages(l, plan.model, o.file);
+    l.layers_per_stage = even_stages(plan.model.layers, l.stages());
+  }
   l.execution = models::load_framework(is_torchtitan(o) ? "torchtitan" : "megatron-core", "--from");
   models::set_device(l.execution, plan.cluster.device);
   if (in.deduplicates_dispatch) models::send_tokens_once(l.execution);
@@ -57,6 +58,9 @@ Plan complete(const ImportOptions& o, Imported in) {
   if (o.problem.global_batch > 0) plan.workload.global_batch = o.problem.global_batch;
   if (plan.workload.global_batch == 0) plan.workload.global_batch = l.micro_batch * l.data;
   plan.layout = l;
+  in.layout = l;
+  in.workload = plan.workload;
+  check_imported(in, o.file);
   return plan;
 }
 
@@ -73,7 +77,9 @@ std::function<int()> add_import(CLI::App& app) {
   declare_outputs(*command, o->problem.out);
   declare_cost(*command, o->problem.cost);
   return [o] {
-    check_outputs(o->problem.out);
+    std::vector<NamedFile> inputs = input_files(o->problem);
+    inputs.push_back({"file", o->file});
+    check_outputs(o->problem.out, inputs);
     if (o->problem.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
     const Plan given =

@@ -10,6 +10,7 @@
 
 #include "core/interruption.h"
 #include "core/json.h"
+#include "core/outputs.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/evidence.h"
@@ -17,6 +18,7 @@
 #include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
 #include "planner/search/search.h"
+#include "planner/stoppable.h"
 #include "reports/html.h"
 #include "reports/trace.h"
 #include "reports/utilisation.h"
@@ -59,6 +61,7 @@ class ProgressLine {
 std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep,
                                                const std::string& of) {
   ProgressLine line(of);
+  const Stoppable stoppable;
   return search_arrangements(problem, keep, [&](const SearchProgress& p) {
     line.show(p);
     return !stop_requested();
@@ -119,7 +122,14 @@ Plan plan_of(const SearchProblem& problem, const Candidate& candidate) {
   return make_plan(one, problem);
 }
 
-void check_outputs(const OutputOptions& o) {
+std::vector<NamedFile> input_files(const PlanOptions& o) {
+  const std::filesystem::path model = o.model, config = model / "config.json";
+  return {{"--model", model},       {"--model", config},      {"--cluster", o.cluster},
+          {"--profile", o.profile}, {"--kernels", o.kernels}, {"--from", o.from}};
+}
+
+void check_outputs(const OutputOptions& o, const std::vector<NamedFile>& inputs) {
+  check_distinct_files(inputs, {{"--output", o.output}, {"--report", o.report}, {"--trace", o.trace}});
   const std::pair<const char*, const std::string*> files[] = {
       {"--output ", &o.output}, {"--report ", &o.report}, {"--trace ", &o.trace}};
   for (const auto& [option, file] : files) {

@@ -14,6 +14,7 @@
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/utilisation.h"
+#include "planner/stoppable.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
@@ -68,6 +69,7 @@ void add_points(SearchProblem problem, size_t keep, Front& front, double& second
 }
 
 Front pareto_front(const SearchProblem& problem, size_t keep) {
+  const Stoppable stoppable;
   Front front;
   double seconds_left = problem.time_limit_s;
   for (const int64_t devices : device_counts(problem)) {

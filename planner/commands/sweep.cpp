@@ -13,6 +13,7 @@
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/utilisation.h"
+#include "planner/stoppable.h"
 #include "reports/line_plot.h"
 #include "reports/table.h"
 
@@ -52,6 +53,7 @@ PlanOptions at(const SweepOptions& o, const std::string& value) {
 }
 
 std::vector<Point> search_all(const SweepOptions& o) {
+  const Stoppable stoppable;
   std::vector<Point> points;
   for (const std::string& value : o.values) {
     auto [plan, reason] = plan_or_reason(prepare(at(o, value))->problem);
@@ -121,6 +123,7 @@ std::string plot_of(const std::vector<Point>& points, const SweepOptions& o) {
 }
 
 void run(const SweepOptions& o) {
+  check_distinct_files(input_files(o.problem), {{"--csv", o.csv}, {"--plot", o.plot}});
   if (!o.csv.empty()) check_writable(o.csv, "--csv");
   if (!o.plot.empty()) check_writable(o.plot, "--plot");
   const std::vector<Point> points = search_all(o);

@@ -17,6 +17,7 @@
 #include "core/json.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
+#include "planner/stoppable.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/statistics.h"
 #include "reports/html.h"
@@ -347,6 +348,7 @@ bool wanted(const Json& run, const std::string& family) {
 
 // Runs do not depend on each other: each thread takes the next one.
 std::vector<Checked> check_all(const Json& file, const ValidateOptions& o, const Calibration& calibration) {
+  const Stoppable stoppable;
   std::vector<std::optional<Checked>> found(file.size());
   std::atomic<size_t> next{0};
   const auto work = [&] {
@@ -401,6 +403,7 @@ int print_constants(const Calibration& calibration, bool json) {
 }
 
 int run(const ValidateOptions& o) {
+  check_distinct_files({{"RUNS", o.file}, {"--calibration", o.calibration}}, {{"--html", o.html}});
   if (!o.html.empty()) check_writable(o.html, "--html");
   const Calibration calibration =
       o.calibration.empty() ? kCalibration : from_json<Calibration>(load_json(o.calibration), o.calibration);

@@ -38,9 +38,15 @@ std::string text_at(const Json& row, const char* key) {
   const auto found = row.find(key);
   return found != row.end() && found->is_string() ? found->get<std::string>() : "";
 }
-Json object_at(const Json& row, const char* key) {
+const Json& object_at(const Json& row, const char* key) {
+  static const Json nothing = Json::object();
   const auto found = row.find(key);
-  return found != row.end() && found->is_object() ? *found : Json::object();
+  return found != row.end() && found->is_object() ? *found : nothing;
+}
+const Json& list_at(const Json& row, const char* key) {
+  static const Json nothing = Json::array();
+  const auto found = row.find(key);
+  return found != row.end() && found->is_array() ? *found : nothing;
 }
 
 void check_step_time(const MeasuredRun& run, const std::string& file) {
@@ -52,11 +58,12 @@ class MptLog {
  public:
   MptLog(const std::vector<std::string>& lines, const std::string& file) : file_(file) {
     for (size_t n = 1; n < lines.size(); ++n) {
-      Json row = Json::parse(lines[n], nullptr, false);
-      // The last line of a run that was killed may be cut.
-      if (row.is_discarded() && n + 1 < lines.size())
-        throw UserError(
-            Problem{fmt::format("{} at line {}", file, n + 1), "not JSON", "a step of mpt-run", ""});
+      Json row;
+      try {
+        row = parse_json(lines[n], fmt::format("{} at line {}", file, n + 1));
+      } catch (const UserError&) {
+        if (n + 1 < lines.size()) throw;  // the last line of a run that was killed may be cut
+      }
       if (row.is_object() && row.contains("step_time_s")) rows_.push_back(std::move(row));
     }
     if (rows_.empty()) throw UserError(Problem{file, "no steps", "a log of at least one step", "run longer"});
@@ -72,8 +79,8 @@ class MptLog {
     for (size_t n = first; n < rows_.size(); ++n) {
       times.push_back(number_at(rows_[n], "step_time_s"));
       run.data_wait_s += number_at(rows_[n], "data_wait_s") * share;
-      for (const Json& rank : rows_[n].value("ranks", Json::array())) add(rank, share, plan, ranks);
-      for (const Json& i : rows_[n].value("instructions", Json::array())) {
+      for (const Json& rank : list_at(rows_[n], "ranks")) add(rank, share, plan, ranks);
+      for (const Json& i : list_at(rows_[n], "instructions")) {
         const auto kind = i.is_object() ? enum_value<InstructionKind>(text_at(i, "kind")) : std::nullopt;
         if (kind) instructions[{*kind, index_at(i, "stage")}] += number_at(i, "seconds") * share;
       }

@@ -58,9 +58,12 @@ int64_t node_count(const Plan& plan) {
 }
 
 std::string export_title(const Plan& plan) {
-  return fmt::format("{} on {}: {}, {} ranks, predicted {} per step", plan.model.name, plan.cluster.name,
-                     layout_name(plan.layout), plan.layout.ranks(),
-                     format_seconds(plan.prediction.step_time_s));
+  std::string title =
+      fmt::format("{} on {}: {}, {} ranks, predicted {} per step", plan.model.name, plan.cluster.name,
+                  layout_name(plan.layout), plan.layout.ranks(), format_seconds(plan.prediction.step_time_s));
+  const auto is_unsafe = [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\'' || c == '\\'; };
+  std::replace_if(title.begin(), title.end(), is_unsafe, '?');
+  return title;
 }
 
 }  // namespace mpt::planner

@@ -65,7 +65,9 @@ int64_t sharing_data_ranks(const Layout& layout);
 bool stages_are_even(const Layout& layout);
 int64_t node_count(const Plan& plan);
 int64_t ranks_per_node(const Plan& plan);
-/// "llama3-70b: tp4 pp2 ..., 64 ranks": the comment at the top of each file.
+/// "llama3-70b: tp4 pp2 ..., 64 ranks": the comment or docstring at the top of each file. Whatever the names
+/// of model and cluster hold, it is one line of ASCII without quotes and backslashes, so that no language
+/// reads an end in it.
 std::string export_title(const Plan& plan);
 
 }  // namespace mpt::planner

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "planner/export/export.h"
 
@@ -18,14 +19,18 @@ void warn_of_half_nodes(const Plan& plan, std::vector<std::string>& warnings) {
     warnings.emplace_back("groups of different devices: name the nodes in the order of the plan's cluster");
 }
 
-// Names of objects: lower-case letters, digits and hyphens (RFC 1123).
+// Names of objects: lower-case letters, digits and hyphens, a letter first (RFC 1035).
 std::string object_name(const std::string& text) {
   std::string name;
   for (const char c : text) name += std::isalnum(static_cast<unsigned char>(c)) ? char(std::tolower(c)) : '-';
   while (!name.empty() && name.front() == '-') name.erase(name.begin());
   name = name.substr(0, 40);
   while (!name.empty() && name.back() == '-') name.pop_back();
-  return name.empty() ? "plan" : name;
+  // YAML reads some words as a truth value or as nothing.
+  static const std::set<std::string> words{"y", "n", "yes", "no", "on", "off", "true", "false", "null"};
+  if (name.empty()) return "plan";
+  const bool plain = std::isalpha(static_cast<unsigned char>(name.front())) != 0 && !words.contains(name);
+  return plain ? name : "plan-" + name;
 }
 
 }  // namespace

@@ -34,4 +34,10 @@ Imported import_megatron(const std::filesystem::path& file);
 /// A torchtitan configuration (TOML). Throws UserError.
 Imported import_torchtitan(const std::filesystem::path& file);
 
+/// Checks an importer's result: sizes are in the ranges of a plan, and products of degrees are at most
+/// kMostRanks. Throws UserError.
+void check_imported(const Imported& imported, const std::string& file);
+/// Throws UserError at `where` for more stages than the model's layers can be split into.
+void check_stages(const Layout& layout, const ModelSpec& model, const std::string& where);
+
 }  // namespace mpt::planner

@@ -52,17 +52,25 @@ class TomlReader {
                ? value.substr(1, value.size() - 2)
                : value;
   }
-  int64_t number(const std::string& key, int64_t otherwise) const {
+  /// A whole number within the range.
+  int64_t number(const std::string& key, const FieldRule& rule, int64_t otherwise) const {
     if (!has(key)) return otherwise;
     std::string value = values_.at(key);
     std::erase(value, '_');
     int64_t number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || std::abs(number) > (int64_t{1} << 40))
+    if (error != std::errc() || end != value.data() + value.size())
       throw UserError(
-          Problem{fmt::format("{} at {}", file_, key), value.substr(0, 40), "a whole number", ""});
-    return number;
+          Problem{at(key), fmt::format("\"{}\"", cut_text(values_.at(key), 40)), "a whole number", ""});
+    if (double(number) >= rule.minimum && double(number) <= rule.maximum) return number;
+    throw UserError(Problem{at(key), std::to_string(number),
+                            fmt::format("a number from {} to {}", rule.minimum, rule.maximum), ""});
   }
+  /// The same for keys where -1 means "unset", which is 0 here.
+  int64_t number_or_open(const std::string& key, const FieldRule& rule) const {
+    return text(key, "-1") == "-1" ? 0 : number(key, rule, 0);
+  }
+  std::string at(const std::string& key) const { return fmt::format("{} at {}", file_, key); }
   bool flag(const std::string& key) const { return text(key, "false") == "true"; }
 
  private:
@@ -86,7 +94,7 @@ class TomlReader {
     } else {
       const size_t equals = line.find('=');
       if (equals == std::string::npos || section.empty()) {
-        throw UserError(Problem{fmt::format("{} at line {}", file_, number), line.substr(0, 60),
+        throw UserError(Problem{fmt::format("{} at line {}", file_, number), std::string(cut_text(line, 60)),
                                 "key = value below a [section]", ""});
       }
       open_key = section + "." + trimmed(line.substr(0, equals));
@@ -113,8 +121,9 @@ void set_schedule(const TomlReader& t, Imported& in) {
   if (found == names.end() && l.pipeline > 1)
     in.notes.push_back(fmt::format("schedule {} is taken as interleaved 1F1B", name.substr(0, 40)));
   if (l.schedule != "1f1b" && l.schedule != "gpipe") l.chunks = 2;
-  const int64_t per_stage = t.number("parallelism.pipeline_parallel_layers_per_stage", 0);
-  if (per_stage > 0 && in.model && l.pipeline > 0 && l.schedule == "interleaved")
+  const int64_t per_stage =
+      t.number("parallelism.pipeline_parallel_layers_per_stage", rule_of(&ModelSpec::layers), 0);
+  if (per_stage > 0 && in.model && l.schedule == "interleaved")
     l.chunks = std::max<int64_t>(1, in.model->layers / per_stage / l.pipeline);
   if (l.pipeline == 1) {
     l.schedule = "1f1b";
@@ -133,16 +142,21 @@ Imported import_torchtitan(const std::filesystem::path& file) {
   }
   if (!in.model) in.notes.push_back(fmt::format("model {} {} is not in the zoo: give --model", name, flavor));
   Layout& l = in.layout;
-  l.tensor = t.number("parallelism.tensor_parallel_degree", 1);
+  l.tensor = t.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1);
   l.sequence_parallel = l.tensor > 1;
-  l.context = t.number("parallelism.context_parallel_degree", 1);
-  l.pipeline = t.number("parallelism.pipeline_parallel_degree", 1);
-  l.expert = t.number("parallelism.expert_parallel_degree", 1);
-  const int64_t expert_tensor = t.number("parallelism.expert_tensor_parallel_degree", 1);
+  l.context = t.number("parallelism.context_parallel_degree", rule_of(&Layout::context), 1);
+  l.pipeline = t.number("parallelism.pipeline_parallel_degree", rule_of(&Layout::pipeline), 1);
+  l.expert = t.number("parallelism.expert_parallel_degree", rule_of(&Layout::expert), 1);
+  const int64_t expert_tensor =
+      t.number("parallelism.expert_tensor_parallel_degree", rule_of(&Layout::tensor), 1);
   l.expert_tensor = expert_tensor == l.tensor ? 0 : expert_tensor;
-  const int64_t replicate = t.number("parallelism.data_parallel_replicate_degree", 1);
-  const int64_t shard = t.number("parallelism.data_parallel_shard_degree", -1);
+  const int64_t replicate = t.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1);
+  const int64_t shard = t.number_or_open("parallelism.data_parallel_shard_degree", rule_of(&Layout::shard));
   l.data = shard > 0 ? replicate * shard : 0;
+  if (l.data > kMostRanks)
+    throw UserError(Problem{t.at("parallelism.data_parallel_shard_degree"),
+                            fmt::format("{} x {} replicas", shard, replicate),
+                            fmt::format("at most {} data-parallel ranks", kMostRanks), ""});
   const std::string reshard = t.text("parallelism.fsdp_reshard_after_forward", "default");
   // Its default keeps weights whole between the micro-batches of a pipeline.
   if (shard != 1) l.zero = reshard == "never" || (reshard == "default" && l.pipeline > 1) ? 2 : 3;
@@ -159,15 +173,21 @@ Imported import_torchtitan(const std::filesystem::path& file) {
                 : recompute == "none" ? Recompute::none
                                       : Recompute::selective;
   set_schedule(t, in);
-  if (in.model) l.layers_per_stage = even_stages(in.model->layers, std::max<int64_t>(1, l.stages()));
+  if (in.model) {
+    check_stages(l, *in.model, t.at("parallelism.pipeline_parallel_degree"));
+    l.layers_per_stage = even_stages(in.model->layers, l.stages());
+  }
   if (t.has("parallelism.module_fqns_per_model_part"))
     in.notes.emplace_back("module_fqns_per_model_part: stages taken as even");
-  const int64_t local = t.number("training.local_batch_size", 8);
-  l.micro_batch = l.pipeline > 1 ? t.number("parallelism.pipeline_parallel_microbatch_size", 1) : local;
-  in.workload.sequence = t.number("training.seq_len", 2048);
+  const int64_t local = t.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
+  l.micro_batch = l.pipeline > 1 ? t.number("parallelism.pipeline_parallel_microbatch_size",
+                                            rule_of(&Layout::micro_batch), 1)
+                                 : local;
+  in.workload.sequence = t.number("training.seq_len", rule_of(&Workload::sequence), 2048);
   // Without a global batch each rank takes its local one once.
-  in.workload.global_batch = std::max<int64_t>(0, t.number("training.global_batch_size", -1));
+  in.workload.global_batch = t.number_or_open("training.global_batch_size", rule_of(&Workload::global_batch));
   if (in.workload.global_batch == 0 && l.data > 0) in.workload.global_batch = local * l.data;
+  check_imported(in, file.string());
   return in;
 }
 

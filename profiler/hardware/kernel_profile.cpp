@@ -246,7 +246,7 @@ void import_times(KernelProfile& profile, const std::filesystem::path& file, con
         "output of nccl-tests, a PyTorch profiler trace with record_shapes=True, a SimuMax system file, or a "
         "profile.json of a GPU");
   }
-  profile.sources.push_back(file.filename().string());
+  profile.sources.push_back(printable(file.filename().string()));
 }
 
 }  // namespace mpt::profiler

@@ -103,7 +103,7 @@ struct KernelProfile {
     v.field("format", &T::format, "always mpt-kernels");
     v.field("version", &T::version, "of this form", between(1, 1));
     v.field("device", &T::device, "device of the catalog that was measured");
-    v.field("sources", &T::sources, "files that the times came from");
+    v.field("sources", &T::sources, "files that the times came from", long_text());
     v.field("products", &T::products, "matrix products");
     v.field("attention", &T::attention, "attention cores", optional_field());
     v.field("collectives", &T::collectives, "collectives inside a node");

@@ -226,7 +226,7 @@ KernelTables read_tables(const std::string& text, const std::string& file) {
 KernelTables tables_of(const KernelProfile& profile) {
   KernelTables t;
   t.device = profile.device;
-  t.digest = text_digest(to_json(profile).dump());
+  t.digest = text_digest(json_text(to_json(profile)));
   for (const ProductTime& p : profile.products) t.products[enum_name(p.pass)][{p.m, p.n, p.k}] = p.seconds;
   for (const AttentionTime& a : profile.attention)
     t.attention_seconds[enum_name(a.pass)][{a.sequence, a.heads, a.kv_heads, a.head_dim}] = a.seconds;

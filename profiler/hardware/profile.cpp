@@ -42,7 +42,7 @@ Profile load_profile(const std::filesystem::path& path) {
   return profile;
 }
 
-std::string profile_to_text(const Profile& profile) { return to_json(profile).dump(1) + "\n"; }
+std::string profile_to_text(const Profile& profile) { return json_text(to_json(profile), 1) + "\n"; }
 
 std::string profile_digest(const Profile& profile) { return text_digest(profile_to_text(profile)); }
 

@@ -39,7 +39,7 @@ struct MachineDescription {
     using T = MachineDescription;
     v.field("device", &T::device, "model name of the CPU or GPU");
     v.field("kind", &T::kind, "cpu or gpu", optional_field());
-    v.field("system", &T::system, "operating system and compiler");
+    v.field("system", &T::system, "operating system and compiler", long_text());
     v.field("cores", &T::cores, "CPU cores available", between(1, 1 << 20));
     v.field("memory_bytes", &T::memory_bytes, "memory of the machine, or of one GPU", between(1, 1e16));
     v.field("hosts", &T::hosts, "hosts that were measured together", optional_field(between(1, 1e6)));
@@ -183,7 +183,7 @@ void KernelTiming::describe(V& v) {
   using T = KernelTiming;
   v.field("shape", &T::shape, "the operator");
   v.field("phase", &T::phase, "forward or a backward");
-  v.field("kernel", &T::kernel, "its name, as the compiler wrote it");
+  v.field("kernel", &T::kernel, "its name, as the compiler wrote it", long_text());
   v.field("launches", &T::launches, "per run of the operator", between(1, 1e9));
   v.field("seconds", &T::seconds, "of one launch, by the GPU's clock", between(0, 1e6));
 }

@@ -67,7 +67,7 @@ struct CheckpointInfo {
     v.field("loss", &T::loss, "loss of the last step");
     v.field("data_digest", &T::data_digest, "digest over the names and sizes of the data");
     v.field("seed", &T::seed, "seed of weights and of the order of the data");
-    v.field("layout", &T::layout, "layout that saved it");
+    v.field("layout", &T::layout, "layout that saved it", long_text());
     v.field("model", &T::model, "the model");
     v.field("files", &T::files, "what it consists of");
   }

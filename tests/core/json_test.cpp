@@ -100,10 +100,67 @@ TEST(Json, TruncatedTextNamesLineAndColumn) {
   expect_parts(message_of([] { parse_json("", "empty.json"); }), {"empty.json", "empty"});
 }
 
+// Sizes at which time in proportion to their squares would be hours.
+TEST(Json, ReadsLongListsAndWideObjects) {
+  constexpr int kObjects = 2'000'000, kKeys = 500'000;
+  std::string list = "[{}";
+  for (int i = 1; i < kObjects; ++i) list += ",{}";
+  EXPECT_EQ(parse_json(list + "]", "f").size(), size_t(kObjects));
+
+  std::string wide = "{\"first\":0";
+  for (int i = 1; i < kKeys; ++i) wide += fmt::format(",\"{}\":{}", i, i);
+  const Json json = parse_json(wide + "}", "f");
+  EXPECT_EQ(json.size(), size_t(kKeys));
+  EXPECT_EQ(json.begin().key(), "first");  // in the file's order
+  EXPECT_EQ(json.rbegin()->get<int>(), kKeys - 1);
+  const auto map = from_json<std::map<std::string, double>>(json, "f");
+  EXPECT_EQ(map.at("400000"), 400'000.0);
+  EXPECT_THROW(from_json<Layout>(json, "f"), UserError);  // all of its keys are unknown
+}
+
+TEST(Json, BuildsTheDocumentThatTheLibraryBuilds) {
+  for (const char* text :
+       {"null", "[]", "{}", "3", R"([1, -2, 18446744073709551615, 0.5, 1e300, true, false, null, "x"])",
+        R"({"b": {"z": [], "a": [{"c": [[1], {}]}]}, "a": "\u00e4\n", "": 0})"}) {
+    const Json json = parse_json(text, "f");
+    EXPECT_EQ(json, Json::parse(text)) << text;
+    EXPECT_EQ(json.dump(), Json::parse(text).dump()) << text;
+  }
+}
+
 TEST(Json, RefusesDeepNestingAndDuplicateKeys) {
+  EXPECT_NO_THROW(parse_json(std::string(64, '[') + std::string(64, ']'), "f"));
+  EXPECT_THROW(parse_json(std::string(65, '[') + std::string(65, ']'), "f"), UserError);
+  EXPECT_THROW(parse_json(R"([0, {"x": {"b": 1, "a": 2, "b": 1}}])", "f"), UserError);
+  EXPECT_NO_THROW(parse_json(R"([{"a": 1}, {"a": {"a": 1}}])", "f"));
   expect_parts(message_of([] { parse_json(std::string(100000, '['), "deep.json"); }),
                {"deep.json", "64 levels"});
   expect_parts(message_of([] { parse_json(R"({"a": 1, "a": 2})", "twice.json"); }), {"\"a\" stands twice"});
+}
+
+TEST(Json, RefusesNumbersBeyondADouble) {
+  expect_parts(message_of([] { parse_json("[1e999]", "huge.json"); }), {"huge.json", "not usable JSON"});
+}
+
+TEST(Json, NamesAreShortAndHoldNoControlCharacters) {
+  const auto error_of_name = [](const std::string& name) {
+    Json json = layout_json();
+    json["schedule"] = name;
+    return message_of([&] { from_json<Layout>(json, "plan.json"); });
+  };
+  for (const char* name : {"a\nb", "a\r", "\x1b[2J", "\x7f", "\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xae"}) {
+    const std::string error = error_of_name(name);
+    expect_parts(error, {"plan.json at /schedule", "without control characters"});
+    EXPECT_EQ(error.find(name), std::string::npos);
+  }
+  EXPECT_EQ(error_of_name(std::string(kMostNameBytes, 'x')), "no error");
+  expect_parts(error_of_name(std::string(kMostNameBytes + 1, 'x')), {"/schedule", "at most 200 bytes"});
+  const Json keys = Json::parse(R"({"a\nb": "x"})");
+  EXPECT_THROW((from_json<std::map<std::string, std::string>>(keys, "f")), UserError);
+}
+
+TEST(Json, BytesThatAreNoUtf8CanBeWritten) {
+  EXPECT_EQ(json_text(Json{{"name", "a\xff"}}), "{\"name\":\"a\xef\xbf\xbd\"}");
 }
 
 TEST(Json, BadUtf8AndBareValuesAreErrorsNotCrashes) {
@@ -127,6 +184,38 @@ TEST(Json, AtomicWriteReplacesAndRefusesMissingFolders) {
   write_file_atomically(file, "two");
   EXPECT_EQ(read_file(file), "two");
   EXPECT_THROW(write_file_atomically("/no/such/folder/x.json", "x"), UserError);
+}
+
+TEST(Json, AtomicWriteKeepsPermissionsAndTakesLongNames) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "kept";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string own = (folder / "own").string(), longest = (folder / std::string(255, 'n')).string();
+  write_file_atomically(own, "one");
+  ASSERT_EQ(::chmod(own.c_str(), 0600), 0);
+  write_file_atomically(own, "two");
+  struct stat status {};
+  ASSERT_EQ(::stat(own.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777u, 0600u);
+  check_writable(longest, "--output");
+  write_file_atomically(longest, "long");
+  EXPECT_EQ(read_file(longest), "long");
+  EXPECT_THROW(check_writable(folder / std::string(256, 'n'), "--output"), UserError);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 2);
+}
+
+// Who else writes in the folder may have planted a link under the name that is written first.
+TEST(Json, AtomicWriteFollowsNoLinkThatCouldBeForeseen) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "planted";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string precious = (folder / "precious").string(), file = (folder / "plan.json").string();
+  write_file_atomically(precious, "kept");
+  std::filesystem::create_symlink("precious", fmt::format("{}.tmp.{}", file, ::getpid()));
+  check_writable(file, "--output");
+  write_file_atomically(file, "written");
+  EXPECT_EQ(read_file(precious), "kept");
+  EXPECT_EQ(read_file(file), "written");
 }
 
 // A rename would put a regular file where the pipe was, and as root even where /dev/null is.

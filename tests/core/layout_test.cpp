@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/layout.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <numeric>
 
 #include "tests/support/core_plan.h"
@@ -63,6 +65,31 @@ TEST(Layout, RejectionNamesTheRuleThatFails) {
   uneven.layers_per_stage = {4, 0, 4};
   uneven.pipeline = 3;
   EXPECT_NE(check_layout(model, uneven, workload)->reason.find("stage 1 holds no layer"), std::string::npos);
+}
+
+// Degrees that files of other programs may hold: zeros divide by nothing, products do not fit.
+TEST(Layout, DegreesBelowOneAndBeyondAClusterAreRefusedFirst) {
+  const ModelSpec model = test::small_model(8);
+  const Workload workload{8, 32};
+  int64_t Layout::*const degrees[] = {&Layout::tensor,      &Layout::context, &Layout::pipeline,
+                                      &Layout::data,        &Layout::chunks,  &Layout::expert,
+                                      &Layout::micro_batch, &Layout::shard};
+  for (const auto degree : degrees) {
+    for (const int64_t value : {int64_t{0}, int64_t{-1}, int64_t{1} << 40,
+                                std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+      Layout layout = layout_for(model, 1, 1, 1);
+      layout.*degree = value;
+      const auto rejection = check_layout(model, layout, workload);
+      ASSERT_TRUE(rejection) << value;
+      EXPECT_NE(rejection->reason.find(fmt::format(" {} is not between", value)), std::string::npos)
+          << rejection->reason;
+    }
+  }
+  Layout layout = layout_for(model, 1, 1, 1);
+  layout.tensor = layout.context = layout.pipeline = layout.data = 10'000'000;
+  EXPECT_EQ(check_layout(model, layout, workload)->reason, "more than 10000000 ranks");
+  EXPECT_TRUE(check_layout(model, layout_for(model, 1, 1, 1), {0, 32}));
+  EXPECT_TRUE(check_layout(model, layout_for(model, 1, 1, 1), {8, 0}));
 }
 
 }  // namespace

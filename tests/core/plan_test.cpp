@@ -74,6 +74,18 @@ TEST(Plan, EveryBadFieldIsNamed) {
       {"/workload/sequence", 4096, "128 positions"},
       {"/model/kv_heads", 3, "/kv_heads"},
       {"/program_digest", "feedfeedfeedfeed", "/program_digest"},
+      {"/prediction/memory/0/rank", 90000, "/prediction/memory/0/rank: 90000; expected 0"},
+      {"/prediction/memory/1/rank", 0, "/prediction/memory/1/rank: 0; expected 1"},
+      {"/prediction/memory", Json::array(), "/prediction/memory: 0 entries; expected one for each of 2"},
+      {"/prediction/memory/2", Json(), "/prediction/memory/2"},
+      {"/durations/0/stage", 99999, "/durations/0/stage: 99999; expected one of 2 stages"},
+      {"/schedule/rank_of_stage/1", 99999, "a stage is placed on rank 99999"},
+      {"/schedule/rank_of_stage", Json::array({0, 0}), "rank 0 holds more than 1 stages"},
+      {"/schedule/rows/0", "F0 F99999 B0 B99999", "no such stage or micro-batch"},
+      {"/schedule/rows/1", "9999F0", "no such stage or micro-batch"},
+      {"/model/name", "x\n#", "/model/name"},
+      {"/cluster/levels/0/name", "\x1b[2J", "/cluster/levels/0/name"},
+      {"/cluster/device/name", std::string(300, 'x'), "at most 200 bytes"},
   };
   for (const BadPlan& b : bad) {
     Json json = sample();
@@ -81,6 +93,37 @@ TEST(Plan, EveryBadFieldIsNamed) {
     const std::string error = error_of(json);
     EXPECT_NE(error.find(b.expected), std::string::npos) << b.pointer << ": " << error;
   }
+}
+
+// Their products must not overflow where ranks are counted.
+TEST(Plan, LayoutsOfTheRankingHaveSoundDegrees) {
+  Json json = sample();
+  for (const char* list : {"ranking", "front"}) {
+    Json layout = json["layout"];
+    layout["tensor"] = layout["pipeline"] = layout["data"] = 10'000'000;
+    json[list] = Json::array({{{"layout", layout},
+                               {"step_time_s", 1},
+                               {"bubble_share", 0},
+                               {"peak_bytes", 1},
+                               {"tokens_per_s", 1}}});
+    const std::string error = error_of(json), at = fmt::format("/{}/0/layout", list);
+    EXPECT_NE(error.find(at), std::string::npos) << error;
+    EXPECT_NE(error.find("more than 10000000 ranks"), std::string::npos) << error;
+  }
+}
+
+TEST(Plan, BytesOfAStepFitIn64Bits) {
+  Json json = Json::parse(plan_to_text(test::core_plan("1f1b", 2, 1, 400)));
+  for (const char* bytes : {"saved_bytes", "saved_for_weight_bytes", "boundary_bytes"})
+    json["footprints"][0][bytes] = 9e15;
+  EXPECT_NE(error_of(json).find("/footprints"), std::string::npos) << error_of(json);
+  EXPECT_NE(error_of(json).find("bytes in a step"), std::string::npos);
+}
+
+TEST(Plan, EachDurationStandsOnce) {
+  Json json = sample();
+  json["durations"].push_back(json["durations"][0]);
+  EXPECT_NE(error_of(json).find("a second forward of stage 0"), std::string::npos) << error_of(json);
 }
 
 TEST(Plan, TruncatedAnywhereIsAnErrorNeverACrash) {

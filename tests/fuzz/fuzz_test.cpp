@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Every file that the runtime reads, damaged at random: it is refused with a UserError or read, and nothing
+// Every file that the programs read, damaged at random: it is refused with a UserError or read, and nothing
 // else happens. MPT_FUZZ_ROUNDS=1000000 makes a soak of it, best under the sanitizers; MPT_FUZZ_SEED another
 // one.
 
@@ -18,6 +18,8 @@
 #include "core/plan.h"
 #include "models/hf_config.h"
 #include "models/hf_weights.h"
+#include "planner/diagnose/run_log.h"
+#include "planner/import/import.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -78,9 +80,9 @@ class Damage {
   }
 
  private:
-  // The number or word that begins after the next colon or comma.
+  // The number or word that begins after the next colon, comma or equals sign.
   static void replace_value(std::string& text, size_t from, const char* word) {
-    const size_t begin = text.find_first_of(":,[", from);
+    const size_t begin = text.find_first_of(":,[=", from);
     if (begin == std::string::npos) return;
     const size_t end = text.find_first_of(",}]\n", begin + 1);
     text.replace(begin + 1, end == std::string::npos ? std::string::npos : end - begin - 1, word);
@@ -116,6 +118,65 @@ TEST(Fuzz, Plans) {
   request.schedule = "zb-h1";
   fuzz(plan_to_text(test::make_plan(request)), 1500,
        [](const std::string& text) { plan_from_text(text, "plan.json"); });
+}
+
+// Uses an imported layout as mpt-plan import does.
+void use(planner::Imported in) {
+  Layout& l = in.layout;
+  l.data = std::max<int64_t>(1, l.data);
+  l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);
+  if (in.model && !check_layout(*in.model, l, in.workload)) stage_contents(*in.model, l);
+}
+
+TEST(Fuzz, MegatronArguments) {
+  const std::string file = path_of("megatron.sh");
+  const std::string good =
+      "LAYERS=32\ntorchrun pretrain_gpt.py --num-layers=$LAYERS --hidden-size=512\n--num-attention-heads=8\n"
+      "--group-query-attention\n--num-query-groups=4\n--ffn-hidden-size=1024\n--seq-length=2048\n"
+      "--max-position-embeddings=4096\n--vocab-size=32000\n--rotary-base=500000\n--norm-epsilon=1e-5\n"
+      "--num-experts=8\n--moe-router-topk=2\n--moe-ffn-hidden-size=512\n--moe-layer-freq=1\n"
+      "--moe-router-num-groups=2\n--moe-router-group-topk=1\n--tensor-model-parallel-size=2\n"
+      "--pipeline-model-parallel-size=4\n--num-layers-per-virtual-pipeline-stage=4\n"
+      "--context-parallel-size=2\n--expert-model-parallel-size=4\n--expert-tensor-parallel-size=1\n"
+      "--micro-batch-size=1\n--global-batch-size=64\n--use-distributed-optimizer\n"
+      "--num-distributed-optimizer-instances=2\n--recompute-granularity=full\n--recompute-method=block\n"
+      "--recompute-num-layers=2\n--window-size=127,0\n--mtp-num-layers=1\n--sequence-parallel\n";
+  fuzz(good, 3000, [&](const std::string& text) {
+    put(file, text);
+    use(planner::import_megatron(file));
+  });
+}
+
+TEST(Fuzz, TorchtitanConfigurations) {
+  const std::string file = path_of("titan.toml");
+  const std::string good =
+      "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 8\n"
+      "global_batch_size = 64\nseq_len = 8192\n[parallelism]\ndata_parallel_replicate_degree = 2\n"
+      "data_parallel_shard_degree = 4\ntensor_parallel_degree = 2\ncontext_parallel_degree = 2\n"
+      "pipeline_parallel_degree = 4\npipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+      "pipeline_parallel_layers_per_stage = 4\npipeline_parallel_microbatch_size = 2\n"
+      "expert_parallel_degree = 1\nexpert_tensor_parallel_degree = 1\n"
+      "module_fqns_per_model_part = [\n  [\"layers.0\"],\n]\n[activation_checkpoint]\nmode = \"full\"\n";
+  fuzz(good, 3000, [&](const std::string& text) {
+    put(file, text);
+    use(planner::import_torchtitan(file));
+  });
+}
+
+TEST(Fuzz, LogsOfRuns) {
+  const std::string file = path_of("run.jsonl");
+  test::PlanRequest request{test::little_gpt(), {8, 16}};
+  request.pipeline = request.data = 2;
+  const Plan plan = test::make_plan(request);
+  const std::string good =
+      "{\"format\":\"mpt-run-log\"}\n"
+      "{\"step\":1,\"step_time_s\":0.1,\"ranks\":[{\"rank\":0,\"compute_s\":0.1}],"
+      "\"instructions\":[{\"kind\":\"forward\",\"stage\":0,\"seconds\":0.1}]}\n"
+      "{\"step\":2,\"step_time_s\":0.1}\n";
+  fuzz(good, 1500, [&](const std::string& text) {
+    put(file, text);
+    planner::read_run_log(file, plan);
+  });
 }
 
 TEST(Fuzz, Profiles) {

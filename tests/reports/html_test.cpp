@@ -45,6 +45,18 @@ TEST(Html, HostileNamesStayText) {
   EXPECT_EQ(count(page, "</script>"), 2u);
 }
 
+TEST(Html, NamesThatLookLikeMarksStayText) {
+  test::SampleRun s = test::sample_run();
+  s.plan.model.name = "{{data}} {{script}} {{title}}";
+  const std::string page = plan_report(s.plan, s.program, s.predicted);
+  EXPECT_NE(page.find("<title>{{data}} {{script}} {{title}} on "), std::string::npos);
+  EXPECT_EQ(count(page, "\"memory_limit\""), 1u);
+}
+
+TEST(Html, EscapesWhatNoDocumentMayHold) {
+  EXPECT_EQ(escape_html("<a>\x01\x1b\xff & \"b\""), "&lt;a&gt;\\x01\\x1b\\xff &amp; &quot;b&quot;");
+}
+
 TEST(Html, StaysSmallForALargePlan) {
   const test::SampleRun s = test::sample_run("1f1b", 16, 512);
   const std::string page = run_report(s.plan, s.program, s.predicted, s.result);

@@ -26,5 +26,11 @@ TEST(Table, LeavesNoBlanksAtTheEndAndRefusesRaggedRows) {
   EXPECT_THROW(table.add_row({"only one"}), InternalError);
 }
 
+TEST(Table, ShowsWhatATerminalWouldCarryOut) {
+  Table table({{"a\x1b[1m", Align::left}});
+  table.add_row({"one\ntwo\x1b[2J"});
+  EXPECT_EQ(table.text(), "  a\\x1b[1m\n  -----------------\n  one\\x0atwo\\x1b[2J\n");
+}
+
 }  // namespace
 }  // namespace mpt::reports

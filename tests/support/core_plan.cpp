@@ -68,6 +68,7 @@ Plan core_plan(const std::string& schedule, int64_t pipeline, int64_t chunks, in
   }
   plan.durations.push_back({InstructionKind::reduce_norm, -1, 1e-4});
   plan.prediction.step_time_s = 0.1;
+  for (int64_t r = 0; r < plan.layout.pipeline; ++r) plan.prediction.memory.push_back({r});
   return plan;
 }
 

@@ -52,6 +52,7 @@ Plan make_plan(const PlanRequest& request) {
   }
   plan.durations.push_back({InstructionKind::reduce_norm, -1, 1e-4});
   plan.prediction.step_time_s = 0.1;
+  for (int64_t r = 0; r < plan.layout.pipeline; ++r) plan.prediction.memory.push_back({r});
   return plan;
 }
 

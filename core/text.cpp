@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace mpt {
+namespace {
+
+// First byte and length of what stands at the front; code point -1 for a byte that begins no UTF-8 character.
+struct Character {
+  int32_t code = -1;
+  size_t bytes = 1;
+};
+
+Character first_character(std::string_view text) {
+  const auto byte = [&](size_t i) { return uint8_t(text[i]); };
+  const uint8_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1};
+  const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+  if (lead < 0xc2 || lead > 0xf4 || text.size() < length) return {};
+  int32_t code = lead & (0x7f >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {};
+    code = code << 6 | (byte(i) & 0x3f);
+  }
+  constexpr int32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};  // shorter forms of a code are not allowed
+  const bool surrogate = code >= 0xd800 && code <= 0xdfff;
+  if (code < kLeast[length] || code > 0x10ffff || surrogate) return {};
+  return {code, length};
+}
+
+bool is_hidden(int32_t code) {
+  // Control characters of ASCII and Latin-1; marks of direction; line and paragraph separators, embeddings
+  // and overrides; isolates; the byte order mark.
+  constexpr std::pair<int32_t, int32_t> kRanges[] = {{-1, 0x1f},       {0x7f, 0x9f},     {0x200e, 0x200f},
+                                                     {0x2028, 0x202e}, {0x2066, 0x2069}, {0xfeff, 0xfeff}};
+  return std::any_of(std::begin(kRanges), std::end(kRanges),
+                     [&](const auto& range) { return code >= range.first && code <= range.second; });
+}
+
+std::string escaped(std::string_view text, bool keeps_line_feeds) {
+  std::string out;
+  while (!text.empty()) {
+    const auto [code, bytes] = first_character(text);
+    if (!is_hidden(code) || (keeps_line_feeds && code == '\n')) {
+      out += text.substr(0, bytes);
+    } else if (code > 0xff) {
+      out += fmt::format("\\u{:04x}", code);
+    } else {
+      out += fmt::format("\\x{:02x}", code >= 0 ? code : int32_t(uint8_t(text.front())));
+    }
+    text.remove_prefix(bytes);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string printable(std::string_view text) { return escaped(text, false); }
+
+std::string printable_lines(std::string_view text) { return escaped(text, true); }
+
+bool is_printable(std::string_view text) {
+  while (!text.empty()) {
+    const auto [code, bytes] = first_character(text);
+    if (is_hidden(code)) return false;
+    text.remove_prefix(bytes);
+  }
+  return true;
+}
+
+std::string_view cut_text(std::string_view text, size_t bytes) {
+  if (text.size() <= bytes) return text;
+  while (bytes > 0 && (uint8_t(text[bytes]) & 0xc0) == 0x80) --bytes;
+  return text.substr(0, bytes);
+}
+
+}  // namespace mpt
