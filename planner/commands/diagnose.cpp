@@ -138,6 +138,8 @@ std::function<int()> add_diagnose(CLI::App& app) {
   command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with");
   command->add_flag("--no-search", o->no_search, "Leave out whether another layout is better");
   command->add_flag("--json", o->json, "Print JSON");
+  command->footer(
+      "Examples:\n  mpt-plan diagnose plan.json run.jsonl\n  mpt-plan diagnose plan.json --step-time 18.7");
   return [o] {
     run(*o);
     return kExitOk;

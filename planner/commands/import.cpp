@@ -68,10 +68,14 @@ std::function<int()> add_import(CLI::App& app) {
   auto o = std::make_shared<ImportOptions>();
   command->add_option("file", o->file, "Megatron-LM arguments or script, or torchtitan's TOML")->required();
   command->add_option("--from", o->from, "megatron or torchtitan (default: by the file's ending)")
-      ->check(CLI::IsMember({"megatron", "torchtitan"}));
+      ->check(CLI::IsMember({"megatron", "torchtitan"}))
+      ->type_name("NAME");
   declare_problem(*command, o->problem);
   declare_outputs(*command, o->problem.out);
   declare_cost(*command, o->problem.cost);
+  command->footer(
+      "Examples:\n  mpt-plan import pretrain.sh --cluster dgx-h100:8\n"
+      "  mpt-plan import train.toml --cluster dgx-h100 --gpus 64 -o mine.json");
   return [o] {
     check_outputs(o->problem.out);
     if (o->problem.cluster.empty())
