@@ -20,7 +20,7 @@ constexpr const char* kHelpGroup = "Help";
 
 bool is_advanced(const std::string& group) { return group.starts_with("More"); }
 
-// Words of `text` in lines that end before the width, each after the first behind `indent` blanks.
+// Words of `text` in lines that end before the width; `indent` blanks begin each line but the first.
 std::string wrapped(const std::string& text, size_t column, size_t indent) {
   std::string out, word;
   std::istringstream words(text);
@@ -48,7 +48,7 @@ std::string entry(const std::string& name, const std::string& description) {
   return out + wrapped(description, kColumn, kColumn) + "\n";
 }
 
-// What stands for the value: the option's own word, or one for its type; without what its checks say.
+// Names the value: the option's own word, or one for its type; without what its checks say.
 std::string placeholder(const CLI::Option& option) {
   const std::string type = option.get_type_name();
   const std::string own = type.substr(0, type.find(':'));
@@ -131,7 +131,7 @@ class HelpFormatter final : public CLI::FormatterBase {
   }
 };
 
-// For the program and its commands alike.
+// For the program and its commands.
 void prepare_help(CLI::App& app) {
   app.formatter(std::make_shared<HelpFormatter>());
   const auto options = app.get_options();
@@ -161,7 +161,7 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// What Megatron-LM, DeepSpeed, torchtitan and many scripts call it, and what it is called here.
+// Names in Megatron-LM, DeepSpeed, torchtitan and many scripts, and the options here.
 constexpr std::pair<const char*, const char*> kSynonyms[] = {
     {"gbs", "global-batch"},
     {"global-batch-size", "global-batch"},
@@ -234,8 +234,8 @@ Problem unexpected(const CLI::App& active, const std::string& word) {
   return problem;
 }
 
-// The words that no option took, in their order on the command line. Where one stands for an unknown option
-// its value is left over, too, and is not worth a line of its own.
+// The words that no option took, in their order on the command line. The value of an unknown option is left
+// over, too, and is not worth a line of its own.
 UserError unexpected_words(const CLI::App& app, int argc, char** argv) {
   const CLI::App& active = active_app(app);
   std::vector<std::string> left = app.remaining(true);
@@ -322,7 +322,7 @@ std::string help_text(const CLI::App& app, const std::string& program, bool all)
   const size_t space = std::min(program.find(' '), program.size());
   const std::string name =
       std::filesystem::path(program.substr(0, space)).filename().string() + program.substr(space);
-  std::string text = app.get_description() + "\n\n" + usage(app, name) + positionals_text(app);
+  std::string text = wrapped(app.get_description(), 0, 0) + "\n\n" + usage(app, name) + positionals_text(app);
   for (const std::string& group : groups_of(app)) {
     if (all || !is_advanced(group)) text += group_text(app, group);
   }

@@ -35,7 +35,7 @@ Plan complete(const ImportOptions& o, Imported in) {
   if (!in.model)
     throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
   plan.model = *in.model;
-  plan.cluster = profiler::load_cluster(o.problem.cluster, {});
+  plan.cluster = profiler::load_cluster(o.problem.cluster, {}, o.problem.ranks);
   Layout& l = in.layout;
   const int64_t ranks = o.problem.ranks > 0 ? o.problem.ranks : plan.cluster.devices;
   const int64_t fixed =

@@ -318,7 +318,7 @@ def what_people_type(folder):
     expect("sequence", run("mpt-plan", *job, "8 parsecs", *one), 2, "--seq", "8k or 1M (k is 1024)")
     expect("memory without unit", run("mpt-plan", *job, "4k", *one, "--memory", 20), 2, "--memory", "write 20GiB or 20GB")
     expect("memory in bits", run("mpt-plan", *job, "4k", *one, "--memory", "20Gb"), 2, "--memory", "write 20GiB or 20GB")
-    expect("bits", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100:1+dgx-h100:1@100Gb/s"), 0, "@12.5GB/s")
+    expect("bits", run("mpt-plan", "cluster", "dgx-h100:1+dgx-h100:1@100Gb/s"), 0, "dgx-h100:1+dgx-h100:1@12.5GB/s", "12.5 GB/s (100 Gbit/s)")
     expect("bits or bytes", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100:1+dgx-h100:1@100gb/s"), 2, "100Gbit/s for bits")
     expect("Hugging Face id", run("mpt-plan", "model", "meta-llama/Llama-3.1-8B"), 0, "llama3-8b: 8.03B parameters", "128,256")
     expect("unknown id", run("mpt-plan", "model", "nobody/nothing-7b"), 2, "huggingface.co/nobody/nothing-7b/resolve/main/config.json")
@@ -339,7 +339,7 @@ def what_people_type(folder):
     if text.count("nobody has measured") != 1:
         FAILURES.append(f"the note on prices stands {text.count('nobody has measured')} times")
     expect("several nodes of a file", run("mpt-plan", "cluster", own + ":4"), 0, "32 GPUs in 4 nodes of 8")
-    expect("sweep over gpus", run("mpt-plan", "sweep", *job, "4k", "--cluster", "dgx-h100", "--over", "gpus", "--values", "8,16"), 0, "\n  16 ")
+    expect("sweep over gpus", run("mpt-plan", "sweep", *job, "4k", "--cluster", "dgx-h100", "--over", "gpus", "--values", "8,16"), 0, "    16  tp1")
 
 
 def plan_commands(folder, base, profile):

@@ -123,7 +123,8 @@ TEST(CommandLine, ValuesThatAreRefusedSayWhatMayStandThere) {
   EXPECT_EQ(Program().error({"--global-batch", "0"}),
             "--global-batch: \"0\"; expected a number from 1 to 512\n    see --help");
   EXPECT_EQ(Program().error({"--global-batch", "many"}),
-            "--global-batch: \"many\"; expected a number\n    see --help");
+            "--global-batch: \"many\"; expected a number from 1 to 512\n    see --help");
+  EXPECT_EQ(Program().error({"--top", "many"}), "--top: \"many\"; expected a number\n    see --help");
   EXPECT_EQ(Program().error({"--global-batch"}), "--global-batch: no value behind it\n    see --help");
   EXPECT_EQ(Program().error({"estimate"}), "PLAN: missing\n    see --help");
   EXPECT_EQ(Program().error({"--kind", "onse"}),
