@@ -267,7 +267,12 @@ namespace {
 // What runs a plan on CPU ranks is this project's runtime, and its layers are what profiles time; on GPUs
 // most people have Megatron Core.
 Execution framework_of(const PlanOptions& o, const Plan* base, bool cpu) {
-  if (!o.framework.empty()) return models::load_framework(o.framework, "--framework");
+  if (!o.framework.empty()) {
+    Execution named = models::load_framework(o.framework, "--framework");
+    if (named.framework != o.framework)
+      note_once(fmt::format("--framework {} is called {} here", o.framework, named.framework));
+    return named;
+  }
   if (base != nullptr) return base->layout.execution;
   return cpu || !o.profile.empty() ? Execution{} : models::load_framework("megatron-core", "--framework");
 }

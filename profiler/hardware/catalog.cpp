@@ -154,13 +154,17 @@ NamedCluster load_this_machine(int64_t ranks, const std::optional<Profile>& prof
   return {std::move(cluster), network};
 }
 
+// People name the GPU as well as the node: "a100-40gb" for "dgx-a100-40gb".
 UserError unknown_cluster(const std::string& name) {
   std::vector<std::string> known = node_names();
   known.emplace_back(kThisMachine);
-  return UserError(Problem{
-      "--cluster", fmt::format("unknown cluster \"{}\"{}", name.substr(0, 80), did_you_mean(name, known)),
-      fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
-      "for example dgx-h100:8 or this-machine:4; docs/clusters.md says how to describe your own"});
+  const std::optional<NodeEntry> with_gpu = nearest_device(name);
+  const std::string hint =
+      with_gpu ? fmt::format("; did you mean \"{}\"?", with_gpu->name) : did_you_mean(name, known);
+  return UserError(
+      Problem{"--cluster", fmt::format("unknown cluster \"{}\"{}", name.substr(0, 80), hint),
+              fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
+              "for example dgx-h100:8 or this-machine:4; docs/clusters.md says how to describe your own"});
 }
 
 // `gpus`: how many there must be where the name has no count; 0: one node.

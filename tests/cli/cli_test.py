@@ -322,7 +322,7 @@ def what_people_type(folder):
     expect("bits or bytes", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100:1+dgx-h100:1@100gb/s"), 2, "100Gbit/s for bits")
     expect("Hugging Face id", run("mpt-plan", "model", "meta-llama/Llama-3.1-8B"), 0, "llama3-8b: 8.03B parameters", "128,256")
     expect("unknown id", run("mpt-plan", "model", "nobody/nothing-7b"), 2, "huggingface.co/nobody/nothing-7b/resolve/main/config.json")
-    expect("framework's other name", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "-o", plan_file), 0)
+    expect("framework's other name", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "-o", plan_file), 0, "--framework fsdp2 is called fsdp here")
     if json.load(open(plan_file))["layout"]["execution"]["framework"] != "fsdp":
         FAILURES.append("--framework fsdp2 is not fsdp")
     expect("Megatron's option", run("mpt-plan", *one, "--gbs", 128), 2, "--gbs: unknown option", "did you mean --global-batch?")

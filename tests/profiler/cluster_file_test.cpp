@@ -195,6 +195,19 @@ TEST(ClusterName, GpusMakeTheNodesWhereThereIsNoCount) {
   }
 }
 
+TEST(ClusterName, OfAGpuNamesANodeWithIt) {
+  for (const auto& [gpu, node] :
+       {std::pair{"a100-40gb:2", "dgx-a100-40gb"}, {"h100", "dgx-h100"}, {"H200", "dgx-h200"}}) {
+    try {
+      load_cluster(gpu, std::nullopt);
+      FAIL() << gpu;
+    } catch (const UserError& error) {
+      const std::string wanted = std::string("did you mean \"") + node + "\"?";
+      EXPECT_NE(std::string(error.what()).find(wanted), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(ClusterName, OfJoinedOnesSaysWhatWasUnderstood) {
   const ClusterSpec cluster = load_cluster("dgx-a100:1+dgx-a100:1@100Gb/s@5ms", std::nullopt);
   EXPECT_EQ(cluster.name, "dgx-a100:1+dgx-a100:1@12.5GB/s@5ms");
