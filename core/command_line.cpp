@@ -260,6 +260,13 @@ std::vector<std::string> words_between_commas(const std::string& text) {
   return words;
 }
 
+// "0.000000 to 1000000.000000" is how CLI11 prints a range of whole numbers.
+void drop_zeros(std::string& range) {
+  const std::string zeros = ".000000";
+  for (size_t at = range.find(zeros); at != std::string::npos; at = range.find(zeros))
+    range.erase(at, zeros.size());
+}
+
 // CLI11's messages begin with the option; its ranges and sets are written in the notation of its checks.
 Problem plain_problem(const std::string& message) {
   Problem problem{"command line", message, "", "see --help"};
@@ -295,6 +302,7 @@ Problem plain_problem(const std::string& message) {
   if (std::string range = cut(" not in range "); !range.empty()) {
     const size_t dash = range.find(" - ");
     if (dash != std::string::npos) range.replace(dash, 3, " to ");
+    drop_zeros(range);
     problem.expected = "a number from " + range;
   } else if (const std::string set = cut(" not in {"); !set.empty()) {
     const std::vector<std::string> words = words_between_commas(set);

@@ -112,13 +112,14 @@ Json whole_device(const Json& device, const DeviceSpec* usual, const std::string
 Json network_in_words(const std::string& text, const std::string& where) {
   Json network = Json::object();
   std::string rest = text;
-  if (const size_t times = rest.find(" x "); times != std::string::npos) {
+  const size_t times = rest.find_first_not_of("0123456789 ");
+  if (times != std::string::npos && times > 0 && rest[times] == 'x') {
     int64_t ports = 0;
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + times, ports);
-    if (error != std::errc{} || end != rest.data() + times || ports < 1)
+    if (error != std::errc{} || ports < 1)
       throw wrong(where, "\"" + text.substr(0, 80) + "\"", "ports x rate, such as 8 x 400Gb/s infiniband");
     network["ports_per_node"] = ports;
-    rest.erase(0, times + 3);
+    rest.erase(0, rest.find_first_not_of(' ', times + 1));
   }
   const size_t slash = rest.find("/s"), blank = rest.find(' ', slash == std::string::npos ? 0 : slash);
   network["line_rate"] = rest.substr(0, blank);
@@ -336,7 +337,9 @@ NamedCluster read_cluster(Json json, const std::string& file, const std::string&
   rename_key(json, "gpus", "devices");
   rename_key(json, "gpus_per_node", "devices_per_node");
   read_units(json, file, "");
-  if (const auto levels = json.find("levels"); levels != json.end() && levels->is_array())
+  const bool starts_from_another = json.contains("like") || json.contains("parts");
+  if (const auto levels = json.find("levels");
+      levels != json.end() && levels->is_array() && !starts_from_another)
     return read_full(std::move(json), file, nodes);
   const std::string name = json.contains("name") ? text_of(json["name"], file + " at /name") : usual_name;
   NamedCluster read =

@@ -24,6 +24,7 @@ struct Program {
   int64_t batch = 0, top = 5;
   std::string plan, file, kind;
   std::vector<std::string> tensor;
+  double price = 0.0;
   bool quick = false;
 
   Program() {
@@ -34,6 +35,7 @@ struct Program {
     app.add_option("--top", top, "Layouts to rank")->capture_default_str()->group("Output");
     app.add_option("-o,--output", file, "Where the plan goes")->type_name("FILE")->group("Output");
     app.add_option("--tp", tensor, "Tensor-parallel degree")->delimiter(',')->group("More limits");
+    app.add_option("--price", price, "Of a GPU-hour")->check(CLI::Range(0.0, 1e6))->group("More limits");
     app.add_option("--kind", kind, "each or once")
         ->check(CLI::IsMember({"each", "once"}))
         ->group("More limits");
@@ -125,6 +127,8 @@ TEST(CommandLine, ValuesThatAreRefusedSayWhatMayStandThere) {
   EXPECT_EQ(Program().error({"--global-batch", "many"}),
             "--global-batch: \"many\"; expected a number from 1 to 512\n    see --help");
   EXPECT_EQ(Program().error({"--top", "many"}), "--top: \"many\"; expected a number\n    see --help");
+  EXPECT_EQ(Program().error({"--price", "-1"}),
+            "--price: \"-1\"; expected a number from 0 to 1000000\n    see --help");
   EXPECT_EQ(Program().error({"--global-batch"}), "--global-batch: no value behind it\n    see --help");
   EXPECT_EQ(Program().error({"estimate"}), "PLAN: missing\n    see --help");
   EXPECT_EQ(Program().error({"--kind", "onse"}),

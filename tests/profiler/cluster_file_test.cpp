@@ -73,7 +73,10 @@ TEST_F(ClusterFile, ANetworkInWordsIsPortsOfANodeAtWhatMessagesGet) {
   EXPECT_EQ(read(R"({"like": "dgx-h100", "nodes": 2, "network": "8 x 400Gb/s infiniband"})").levels,
             load_cluster("dgx-h100:2", std::nullopt).levels);
   expect_error(R"({"like": "dgx-h100", "network": "400G"})", {"/network", "write 400Gbit/s"});
-  expect_error(R"({"like": "dgx-h100", "network": "some x 400Gb/s"})", {"/network", "8 x 400Gb/s"});
+  expect_error(R"({"like": "dgx-h100", "network": "0 x 400Gb/s"})", {"/network", "8 x 400Gb/s"});
+  expect_error(R"({"like": "dgx-h100", "network": "some x 400Gb/s"})", {"/network", "12.5GB/s"});
+  EXPECT_EQ(
+      read(R"({"like": "dgx-h100", "nodes": 2, "network": "8x400Gb/s infiniband"})").levels.back().rails, 0);
 }
 
 TEST_F(ClusterFile, ANetworkInFullHasLatencyAndOversubscription) {
@@ -99,6 +102,7 @@ TEST_F(ClusterFile, LevelsChangeByName) {
       read(R"({"like": "dgx-h100", "nodes": 2, "levels": {"nvlink": {"bandwidth_bytes_per_s": "160GB/s"}}})");
   EXPECT_DOUBLE_EQ(cluster.levels.front().bandwidth_bytes_per_s, 160e9);
   EXPECT_EQ(cluster.levels.back(), load_cluster("dgx-h100:2", std::nullopt).levels.back());
+  expect_error(R"({"like": "dgx-h100", "levels": []})", {"/levels", "a list; expected an object"});
   expect_error(R"({"like": "dgx-h100", "levels": {"nvlnk": {}}})",
                {"/levels/nvlnk", "did you mean \"nvlink\"?"});
 }
