@@ -19,7 +19,7 @@ constexpr int64_t kMaxModelFileBytes = int64_t{1} << 20;
 
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
 
-// A zoo file is a model file with other names beside.
+// A zoo file is a model file that also lists other names of the model.
 struct ZooFile {
   Json model;
   ZooModel names;

@@ -18,8 +18,8 @@ struct ZooModel {
 };
 std::vector<ZooModel> zoo_models();
 
-/// A model by name of the zoo or an alias, by path to a file of our own format, or by path to a Hugging Face config.json
-/// (or the folder that holds one). Throws UserError; an unknown name lists the nearest.
+/// A model by name of the zoo or an alias, by path to a file of our own format, or by path to a Hugging Face
+/// config.json (or the folder that holds one). Throws UserError; an unknown name lists the nearest.
 ModelSpec load_model(const std::string& name_or_path);
 
 }  // namespace mpt::models

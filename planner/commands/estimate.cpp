@@ -243,9 +243,10 @@ std::function<int()> add_estimate(CLI::App& app) {
       app.add_subcommand("estimate", "Score a layout that you have, and see what would be better");
   auto o = std::make_shared<EstimateOptions>();
   command
-      ->add_option("--plan", o->plan,
-                   "Score the layout of this plan file, here or on another --cluster or --model (default: the "
-                   "layout that the options name)")
+      ->add_option(
+          "--plan", o->plan,
+          "Score the layout of this plan file, here or on another --cluster or --model (default: the "
+          "layout that the options name)")
       ->type_name("FILE")
       ->group("What to score");
   declare_problem(*command, o->problem);

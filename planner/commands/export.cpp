@@ -70,7 +70,8 @@ std::function<int()> add_export(CLI::App& app) {
       ->required()
       ->delimiter(',')
       ->type_name("NAMES");
-  command->add_option("-o,--output", o->folder, "Folder to write to (default: this one)")->type_name("FOLDER");
+  command->add_option("-o,--output", o->folder, "Folder to write to (default: this one)")
+      ->type_name("FOLDER");
   command->footer("What --to takes; names of --framework are understood, too:" + targets_text() +
                   "\n\nExamples:\n  mpt-plan export plan.json --to megatron,slurm -o run70b\n"
                   "  mpt-plan export plan.json --to fsdp2");

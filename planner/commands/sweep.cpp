@@ -47,8 +47,10 @@ void set_count(int64_t& target, const std::string& over, const std::string& valu
 
 PlanOptions at(const SweepOptions& o, const std::string& value) {
   PlanOptions options = o.problem;
-  const std::pair<const char*, int64_t*> counts[] = {
-      {"gpus", &options.ranks}, {"ranks", &options.ranks}, {"global-batch", &options.global_batch}, {"seq", &options.sequence}};
+  const std::pair<const char*, int64_t*> counts[] = {{"gpus", &options.ranks},
+                                                     {"ranks", &options.ranks},
+                                                     {"global-batch", &options.global_batch},
+                                                     {"seq", &options.sequence}};
   for (const auto& [name, target] : counts) {
     if (o.over == name) set_count(*target, o.over, value);
   }
@@ -151,14 +153,17 @@ std::function<int()> add_sweep(CLI::App& app) {
       ->delimiter(',')
       ->type_name("VALUES");
   command->add_option("--csv", o->csv, "Write the table as CSV")->type_name("FILE")->group("Output");
-  command->add_option("--plot", o->plot, "Write a plot of tokens/s as SVG")->type_name("FILE")->group("Output");
+  command->add_option("--plot", o->plot, "Write a plot of tokens/s as SVG")
+      ->type_name("FILE")
+      ->group("Output");
   declare_problem(*command, o->problem);
   declare_space(*command, o->problem.space, true);
   declare_cost(*command, o->problem.cost);
   command->footer(
       "Examples:\n  mpt-plan sweep --over gpus --values 64,128,256 --model llama3-70b --cluster dgx-h100 "
       "--global-batch 512\n"
-      "  mpt-plan sweep --over seq --values 4k,8k,16k --model llama3-8b --cluster dgx-h100:1 --global-batch 64");
+      "  mpt-plan sweep --over seq --values 4k,8k,16k --model llama3-8b --cluster dgx-h100:1 --global-batch "
+      "64");
   return [o] {
     run(*o);
     return kExitOk;
