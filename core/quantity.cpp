@@ -45,25 +45,6 @@ constexpr std::array<Unit, 6> kFlop{
     {{1e18, " EFLOP"}, {1e15, " PFLOP"}, {1e12, " TFLOP"}, {1e9, " GFLOP"}, {1e6, " MFLOP"}, {1.0, " FLOP"}}};
 constexpr std::array<Unit, 5> kMagnitude{{{1e12, "T"}, {1e9, "B"}, {1e6, "M"}, {1e3, "K"}, {1.0, ""}}};
 
-constexpr std::array<Unit, 10> kByteSuffixes{{{1.0, ""},
-                                              {1.0, "b"},
-                                              {1e3, "kb"},
-                                              {1e6, "mb"},
-                                              {1e9, "gb"},
-                                              {1e12, "tb"},
-                                              {1024.0, "kib"},
-                                              {1048576.0, "mib"},
-                                              {1073741824.0, "gib"},
-                                              {1099511627776.0, "tib"}}};
-
-constexpr std::array<Unit, 8> kBandwidthSuffixes{{{1e6, "mb/s"},
-                                                  {1e9, "gb/s"},
-                                                  {1e12, "tb/s"},
-                                                  {1024.0 * 1024.0, "mib/s"},
-                                                  {1024.0 * 1024.0 * 1024.0, "gib/s"},
-                                                  {1e6 / 8, "mbit/s"},
-                                                  {1e9 / 8, "gbit/s"},
-                                                  {1e12 / 8, "tbit/s"}}};
 constexpr std::array<Unit, 3> kSecondSuffixes{{{1.0, "s"}, {1e-3, "ms"}, {1e-6, "us"}}};
 
 }  // namespace
@@ -93,46 +74,137 @@ std::string format_count(int64_t count) {
 
 namespace {
 
-// A number and one of the suffixes, blanks and capitals aside; nothing where it is neither.
-std::optional<double> parse_in(std::string_view text, std::span<const Unit> units) {
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || !std::isfinite(value) || value < 0.0) return std::nullopt;
-  std::string suffix;
+// A number and what follows it, blanks aside; nothing where it does not begin with a number.
+struct NumberAndUnit {
+  double number = 0.0;
+  std::string unit;
+};
+std::optional<NumberAndUnit> split_number(std::string_view text) {
+  NumberAndUnit out;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out.number);
+  if (error != std::errc{} || !std::isfinite(out.number) || out.number < 0.0) return std::nullopt;
   for (const char* at = end; at != text.data() + text.size(); ++at) {
-    if (*at != ' ') suffix += static_cast<char>(std::tolower(static_cast<unsigned char>(*at)));
+    if (*at != ' ') out.unit += *at;
   }
+  return out;
+}
+
+std::string lower(std::string text) {
+  for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+  return text;
+}
+
+bool take_end(std::string& text, std::string_view end) {
+  if (!text.ends_with(end)) return false;
+  text.resize(text.size() - end.size());
+  return true;
+}
+
+// What a "b" means: B is a byte and b a bit, as on every network card. "unclear": neither is said, or only in
+// small letters, which many write without thinking of it.
+enum class Data { unknown, unclear, bytes, bits };
+struct DataUnit {
+  Data data = Data::unknown;
+  double size = 0.0;  // bytes, or bits
+};
+DataUnit data_unit(const std::string& text) {
+  std::string prefix = lower(text);
+  DataUnit unit;
+  if (take_end(prefix, "bits") || take_end(prefix, "bit")) {
+    unit.data = Data::bits;
+  } else if (take_end(prefix, "bytes") || take_end(prefix, "byte")) {
+    unit.data = Data::bytes;
+  } else if (take_end(prefix, "b")) {
+    const bool small = text == lower(text);
+    unit.data = text.ends_with('B') ? Data::bytes : small ? Data::unclear : Data::bits;
+  } else {
+    unit.data = Data::unclear;
+  }
+  const bool binary = take_end(prefix, "i");
+  constexpr std::string_view kPrefixes = "kmgt";
+  const size_t at = prefix.empty() ? 0 : kPrefixes.find(prefix) + 1;
+  if (prefix.size() > 1 || (at == 0 && (!prefix.empty() || binary))) return {};
+  unit.size = std::pow(binary ? 1024.0 : 1000.0, static_cast<double>(at));
+  return unit;
+}
+
+std::optional<double> parse_in(std::string_view text, std::span<const Unit> units) {
+  const auto parts = split_number(text);
   for (const Unit& unit : units) {
-    if (suffix == unit.name) return value * unit.size;
+    if (parts && lower(parts->unit) == unit.name) return parts->number * unit.size;
   }
   return std::nullopt;
 }
 
-UserError not_a(std::string_view what, std::string_view text, std::string_view where) {
-  return UserError(
-      Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)), std::string(what), ""});
+UserError not_a(std::string_view what, std::string_view text, std::string_view where,
+                std::string remedy = "") {
+  return UserError(Problem{std::string(where), fmt::format("\"{}\"", text.substr(0, 80)), std::string(what),
+                           std::move(remedy)});
+}
+
+// "G" of "20", "20G", "20Gb"; "M" of "512m".
+std::string prefix_of(const std::string& unit) {
+  const char letter = unit.empty() || unit == "b" || unit == "B" ? 'G' : unit.front();
+  return {static_cast<char>(std::toupper(static_cast<unsigned char>(letter)))};
+}
+
+// What may have been meant.
+std::string spelled(const NumberAndUnit& parts, std::string_view first, std::string_view second) {
+  return fmt::format("write {0}{1} or {0}{2}", parts.number, first, second);
 }
 
 }  // namespace
 
 int64_t parse_bytes(std::string_view text, std::string_view where) {
-  const auto bytes = parse_in(text, kByteSuffixes);
-  if (!bytes || *bytes > 9e18)
-    throw not_a("a size such as 2GiB, 512MiB, 80GB or a number of bytes", text, where);
-  return static_cast<int64_t>(*bytes);
+  constexpr std::string_view kWhat = "a size with its unit, such as 20GiB, 512MiB or 80GB";
+  const auto parts = split_number(text);
+  if (!parts) throw not_a(kWhat, text, where);
+  // Nobody counts a million of anything but bytes.
+  if (parts->unit.empty() && parts->number >= double(kMiB) && parts->number <= 9e18)
+    return static_cast<int64_t>(parts->number);
+  DataUnit unit = data_unit(parts->unit);
+  const std::string small = lower(parts->unit);
+  if (unit.data == Data::unclear && (parts->unit == "b" || parts->unit == small) && small.ends_with("ib"))
+    unit.data = Data::bytes;  // "20gib": memory is never counted in Gibit
+  if (unit.data == Data::bytes && parts->number * unit.size <= 9e18)
+    return static_cast<int64_t>(parts->number * unit.size);
+  if (unit.data == Data::unknown || unit.data == Data::bytes) throw not_a(kWhat, text, where);
+  const std::string prefix = prefix_of(parts->unit);
+  throw not_a(kWhat, text, where, spelled(*parts, prefix + "iB", prefix + "B"));
 }
 
 double parse_bandwidth(std::string_view text, std::string_view where) {
-  const auto rate = parse_in(text, kBandwidthSuffixes);
-  if (!rate || *rate < 1.0 || *rate > 1e15)
-    throw not_a("a bandwidth such as 12.5GB/s or 100Gbit/s", text, where);
-  return *rate;
+  constexpr std::string_view kWhat = "a bandwidth with its unit, such as 12.5GB/s or 100Gbit/s";
+  const auto parts = split_number(text);
+  if (!parts) throw not_a(kWhat, text, where);
+  std::string name = parts->unit;
+  const bool slash = take_end(name, "/s") || take_end(name, "/S");
+  const bool per = !slash && (take_end(name, "ps") || take_end(name, "PS") || take_end(name, "pS"));
+  DataUnit unit = data_unit(name);
+  if (per && unit.data == Data::unclear && lower(name).ends_with("b")) unit.data = Data::bits;  // "gbps"
+  const bool clear = (slash || per) && (unit.data == Data::bytes || unit.data == Data::bits);
+  const double rate = parts->number * unit.size / (unit.data == Data::bits ? 8.0 : 1.0);
+  if (clear && rate >= 1.0 && rate <= 1e15) return rate;
+  if (clear || unit.data == Data::unknown) throw not_a(kWhat, text, where);
+  const std::string prefix = prefix_of(name);
+  throw not_a(kWhat, text, where,
+              spelled(*parts, prefix + "bit/s for bits", prefix + "B/s for bytes, per second"));
 }
 
 double parse_seconds(std::string_view text, std::string_view where) {
   const auto seconds = parse_in(text, kSecondSuffixes);
   if (!seconds || *seconds > 10.0) throw not_a("a time of at most 10 s, such as 5ms or 20us", text, where);
   return *seconds;
+}
+
+int64_t parse_sequence(std::string_view text, std::string_view where) {
+  constexpr double kMost = double(int64_t{1} << 28);
+  const auto parts = split_number(text);
+  const std::string unit = parts ? lower(parts->unit) : "?";
+  const double scale = unit.empty() ? 1.0 : unit == "k" ? 1024.0 : unit == "m" ? 1048576.0 : 0.0;
+  const double tokens = parts ? parts->number * scale : 0.0;
+  if (tokens >= 1.0 && tokens <= kMost && tokens == std::floor(tokens)) return static_cast<int64_t>(tokens);
+  throw not_a("tokens of a sequence, such as 8192, 8k or 1M (k is 1024)", text, where);
 }
 
 double parse_count(std::string_view text, std::string_view where) {

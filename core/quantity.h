@@ -33,15 +33,19 @@ std::string format_magnitude(double count);
 /// "12.3%" from 0.123.
 std::string format_percent(double fraction);
 
-/// Reads "2GiB", "512 MiB", "80GB", "1073741824". Throws UserError that names `where`.
+/// Reads "2GiB", "512 MiB", "80GB", "1073741824". Bits ("20Gb") and small numbers without a unit are refused.
+/// Throws UserError that names `where`.
 int64_t parse_bytes(std::string_view text, std::string_view where);
 
-/// Bytes per second from "12.5GB/s", "100Gbit/s". Throws UserError that names `where`.
+/// Bytes per second from "12.5GB/s", or from bits: "100Gb/s", "100Gbit/s", "100Gbps" are 12.5e9. Throws
+/// UserError that names `where`.
 double parse_bandwidth(std::string_view text, std::string_view where);
 /// Seconds from "5ms", "20us", "1.5s". Throws UserError that names `where`.
 double parse_seconds(std::string_view text, std::string_view where);
 
 /// A count such as 15T, 300B, 1.5M, 12000. Throws UserError naming `where`; at least 1.
 double parse_count(std::string_view text, std::string_view where);
+/// Tokens of a sequence: 8192, or 8k, 128k, 1M with k = 1024. Throws UserError naming `where`.
+int64_t parse_sequence(std::string_view text, std::string_view where);
 
 }  // namespace mpt

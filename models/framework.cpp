@@ -3,13 +3,33 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "core/json.h"
 
 namespace mpt::models {
 
-const std::vector<std::pair<std::string_view, std::string_view>>& framework_files();  // generated
+const std::vector<std::pair<std::string_view, std::string_view>>& framework_files();        // generated
+const std::vector<std::pair<std::string_view, std::string_view>>& framework_names_files();  // generated
+
+const std::vector<FrameworkName>& framework_vocabulary() {
+  static const std::vector<FrameworkName> names = [] {
+    const auto& [file, text] = framework_names_files().front();
+    const std::string where(file);
+    return from_json<std::vector<FrameworkName>>(parse_json(std::string(text), where), where);
+  }();
+  return names;
+}
+
+const FrameworkName* find_framework_name(const std::string& name) {
+  const auto& all = framework_vocabulary();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const FrameworkName& row) {
+    return row.framework == name ||
+           std::find(row.aliases.begin(), row.aliases.end(), name) != row.aliases.end();
+  });
+  return found == all.end() ? nullptr : &*found;
+}
 
 std::vector<std::string> framework_names() {
   std::vector<std::string> names{Execution{}.framework};
@@ -19,15 +39,20 @@ std::vector<std::string> framework_names() {
 
 Execution load_framework(const std::string& name, const std::string& where) {
   if (name == Execution{}.framework) return {};
+  const FrameworkName* row = find_framework_name(name);
+  const std::string& own_name = row != nullptr ? row->framework : name;
   for (const auto& [file, text] : framework_files()) {
-    if (file.substr(0, file.rfind('.')) != name) continue;
+    if (file.substr(0, file.rfind('.')) != own_name) continue;
     const std::string path = "frameworks/" + std::string(file);
     return from_json<Execution>(parse_json(std::string(text), path), path);
   }
-  const std::vector<std::string> known = framework_names();
+  std::vector<std::string> known = framework_names();
+  const std::string expected = fmt::format("one of {}", fmt::join(known, ", "));
+  for (const FrameworkName& other : framework_vocabulary())
+    known.insert(known.end(), other.aliases.begin(), other.aliases.end());
   throw UserError(
       Problem{where, fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, known)),
-              fmt::format("one of {}", fmt::join(known, ", ")), ""});
+              expected, ""});
 }
 
 namespace {

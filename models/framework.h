@@ -12,8 +12,26 @@
 
 namespace mpt::models {
 
-/// "mpt", this project's own runtime, or one of models/frameworks/. Throws UserError that names `where`
-/// otherwise.
+/// What people call one framework: its name here, the export for it (empty: none), and other names.
+struct FrameworkName {
+  std::string framework, export_target;
+  std::vector<std::string> aliases;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = FrameworkName;
+    v.field("framework", &T::framework, "its name in models/frameworks/");
+    v.field("export", &T::export_target, "what exports to it; empty: nothing");
+    v.field("aliases", &T::aliases, "what else people call it");
+  }
+};
+/// models/framework_names.json, the one vocabulary of --framework and export --to.
+const std::vector<FrameworkName>& framework_vocabulary();
+/// The row of a framework's name or alias; nothing for an unknown one.
+const FrameworkName* find_framework_name(const std::string& name);
+
+/// "mpt", this project's own runtime, or one of models/frameworks/, by name or alias. Throws UserError that
+/// names `where` otherwise.
 Execution load_framework(const std::string& name, const std::string& where);
 std::vector<std::string> framework_names();
 

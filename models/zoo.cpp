@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/zoo.h"
 
+#include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <string_view>
 
@@ -16,6 +18,45 @@ namespace {
 constexpr int64_t kMaxModelFileBytes = int64_t{1} << 20;
 
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
+
+// A zoo file is a model file that also lists other names of the model.
+struct ZooFile {
+  Json model;
+  ZooModel names;
+  std::string where;
+};
+ZooFile read_zoo(std::string_view file, std::string_view text) {
+  ZooFile read;
+  read.where = "zoo/" + std::string(file);
+  read.model = parse_json(std::string(text), read.where);
+  read.names.name = stem(file);
+  if (const auto aliases = read.model.find("aliases"); aliases != read.model.end()) {
+    read.names.aliases = from_json<std::vector<std::string>>(*aliases, read.where, "/aliases");
+    read.model.erase("aliases");
+  }
+  return read;
+}
+
+std::string lower_case(std::string text) {
+  for (char& letter : text) letter = char(std::tolower(static_cast<unsigned char>(letter)));
+  return text;
+}
+
+// "meta-llama/Llama-3.1-8B", or the part behind its owner.
+bool is_alias(const ZooModel& model, const std::string& name) {
+  const std::string wanted = lower_case(name);
+  return std::any_of(model.aliases.begin(), model.aliases.end(), [&](const std::string& alias) {
+    const std::string id = lower_case(alias);
+    return wanted == id || wanted == id.substr(id.find('/') + 1);
+  });
+}
+
+// "owner/name", as Hugging Face has them; no path of a file.
+bool looks_like_id(const std::string& name) {
+  const size_t slash = name.find('/');
+  return slash != std::string::npos && slash > 0 && slash + 1 < name.size() && name[0] != '.' &&
+         name[0] != '~' && name.find('/', slash + 1) == std::string::npos && !name.ends_with(".json");
+}
 
 ModelSpec read_own(const Json& json, const std::string& where) {
   auto model = from_json<ModelSpec>(json, where);
@@ -57,21 +98,40 @@ std::vector<std::string> zoo_names() {
   return names;
 }
 
+std::vector<ZooModel> zoo_models() {
+  std::vector<ZooModel> models;
+  for (const auto& [file, text] : zoo_files()) models.push_back(read_zoo(file, text).names);
+  return models;
+}
+
 ModelSpec load_model(const std::string& name_or_path) {
+  const auto from_zoo = [](std::string_view file, std::string_view text) {
+    const ZooFile read = read_zoo(file, text);
+    return read_own(read.model, read.where);
+  };
   for (const auto& [file, text] : zoo_files()) {
-    if (stem(file) == name_or_path)
-      return read_own(parse_json(std::string(text), "zoo/" + std::string(file)), "zoo/" + std::string(file));
+    if (stem(file) == name_or_path) return from_zoo(file, text);
   }
   std::error_code error;
-  const bool looks_like_path = name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json");
-  if (looks_like_path || std::filesystem::exists(name_or_path, error)) return load_path(name_or_path);
+  if (std::filesystem::exists(name_or_path, error)) return load_path(name_or_path);
+  for (const auto& [file, text] : zoo_files()) {
+    if (is_alias(read_zoo(file, text).names, name_or_path)) return from_zoo(file, text);
+  }
+  const bool id = looks_like_id(name_or_path);
+  if (!id && (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")))
+    return load_path(name_or_path);
   std::string known;
   for (const std::string& name : zoo_names()) known += (known.empty() ? "" : ", ") + name;
-  throw UserError(Problem{"--model",
-                          fmt::format("unknown model \"{}\"{}", name_or_path.substr(0, 80),
-                                      did_you_mean(name_or_path, zoo_names())),
-                          "a name (" + known + ") or the path of a model file or Hugging Face config.json",
-                          ""});
+  const std::string last = name_or_path.substr(id ? name_or_path.find('/') + 1 : 0);
+  throw UserError(Problem{
+      "--model",
+      fmt::format("unknown model \"{}\"{}", name_or_path.substr(0, 80), did_you_mean(last, zoo_names())),
+      "a name (" + known + ") or the path of a model file or Hugging Face config.json",
+      id ? fmt::format(
+               "download https://huggingface.co/{}/resolve/main/config.json and name its path: --model "
+               "path/to/config.json",
+               name_or_path.substr(0, 80))
+         : "mpt-plan model list shows them; for any other model, name the path of its config.json"});
 }
 
 }  // namespace mpt::models

@@ -11,8 +11,15 @@ namespace mpt::models {
 /// Names of the models that come with the program (models/zoo/*.json).
 std::vector<std::string> zoo_names();
 
-/// A model by name of the zoo, by path to a file of our own format, or by path to a Hugging Face config.json
-/// (or the folder that holds one). Throws UserError; an unknown name lists the nearest.
+/// One of them with its other names: the ids of Hugging Face whose config.json has the same architecture.
+struct ZooModel {
+  std::string name;
+  std::vector<std::string> aliases;
+};
+std::vector<ZooModel> zoo_models();
+
+/// A model by name of the zoo or an alias, by path to a file of our own format, or by path to a Hugging Face
+/// config.json (or the folder that holds one). Throws UserError; an unknown name lists the nearest.
 ModelSpec load_model(const std::string& name_or_path);
 
 }  // namespace mpt::models

@@ -3,9 +3,10 @@
 
 #include <fmt/ranges.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <set>
+#include <tuple>
 
 #include "core/error.h"
 #include "core/own_runtime.h"
@@ -16,6 +17,7 @@
 #include "models/zoo.h"
 #include "planner/memory/memory_model.h"
 #include "profiler/hardware/catalog.h"
+#include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/machine.h"
 
 namespace mpt::planner {
@@ -70,11 +72,15 @@ constexpr std::pair<const char*, bool Overlaps::*> kOverlapNames[] = {
     {"tensor", &Overlaps::tensor},
     {"transfer", &Overlaps::transfer},
     {"exchange", &Overlaps::exchange}};
+}  // namespace
+
 std::string overlap_names() {
   std::vector<std::string> names;
   for (const auto& [name, value] : kOverlapNames) names.emplace_back(name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
+
+namespace {
 
 // What runs beside compute unless named: all but tensor-parallel collectives and the exchange with experts,
 // which frameworks overlap where they are told to.
@@ -153,6 +159,12 @@ void check_profile(const PreparedSearch& p, const std::string& file) {
              p.problem.workload.sequence);
 }
 
+// A sweep prepares many searches.
+void note_once(const std::string& note) {
+  static std::set<std::string> told;
+  if (told.insert(note).second) fmt::print(stderr, "mpt-plan: note: {}\n", note);
+}
+
 // What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
 // plan for more could not run.
 int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster, const Execution& execution) {
@@ -163,9 +175,10 @@ int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster, const Exe
   const int64_t asked = parse_bytes(o.memory, "--memory");
   if (asked < 1) throw UserError(Problem{"--memory", "\"" + o.memory + "\"", "more than nothing", ""});
   if (asked > device) {
-    fmt::print(stderr,
-               "mpt-plan: note: --memory {} is more than the {} that a rank of {} has; planning for {}\n",
-               o.memory, format_bytes(double(device)), cluster.name, format_bytes(double(device)));
+    note_once(fmt::format("--memory {} is more than the {} that {} of {} can use; planning for {}", o.memory,
+                          format_bytes(double(device)),
+                          cluster.device.kind == DeviceKind::cpu ? "a rank" : "a GPU", cluster.name,
+                          format_bytes(double(device))));
   }
   return std::min(asked, device);
 }
@@ -202,145 +215,6 @@ SpaceBounds bounds_of(const SpaceOptions& o) {
   return bounds;
 }
 
-namespace {
-
-std::vector<std::string> recompute_module_names() {
-  std::vector<std::string> names;
-  for (const RecomputeModule& module : recompute_modules()) names.emplace_back(module.name);
-  return names;
-}
-
-}  // namespace
-
-void declare_problem(CLI::App& app, PlanOptions& o) {
-  app.add_option("--model", o.model,
-                 "A name such as llama3-70b, or the path of a model file or Hugging Face config.json");
-  app.add_option("--cluster", o.cluster,
-                 "dgx-h100:8 (nodes), this-machine:4 (CPU ranks), the path of a cluster file, or several "
-                 "joined by a link: dgx-a100:8+dgx-h100:4@12.5GB/s@5ms");
-  app.add_option("--profile", o.profile, "profile.json of this machine, written by mpt-profile");
-  app.add_option(
-      "--kernels", o.kernels,
-      "Kernel times of the cluster's GPU that override the catalog's, written by mpt-profile import");
-  app.add_option("--global-batch", o.global_batch, "Sequences per optimizer step")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
-  app.add_option("--seq", o.sequence, "Tokens per sequence (default: the model's longest, at most 4096)")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 28));
-  app.add_option("--memory", o.memory, "Memory of one rank, such as 2GiB (default: what the device has)");
-  app.add_option("--ranks", o.ranks, "Devices to use (default: all of the cluster)")
-      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  app.add_option("--threads", o.threads, "Threads of the search (default: one per core, at most 8)")
-      ->check(CLI::Range(1, 256));
-  app.add_option(
-      "--framework", o.framework,
-      fmt::format("Framework that is to run the plan, whose kernels and memory count: {} (default: "
-                  "megatron-core on GPUs, mpt on CPUs)",
-                  fmt::join(models::framework_names(), ", ")));
-  app.add_option(
-         "--expert-load", o.expert_load,
-         "Copies of tokens that the fullest rank of spread experts gets, over an even share: its memory "
-         "and time count (default: 1, mpt-run measures it)")
-      ->check(CLI::Range(1.0, 1e4));
-  app.add_option("--dispatch", o.dispatch,
-                 "How tokens go to several experts of one rank or node: each copy, or once, as DeepEP and "
-                 "HybridEP send them (default: each)")
-      ->check(CLI::IsMember({"each", "once"}));
-  app.add_option("--execution", o.execution,
-                 "What that framework does otherwise than is known of it, by the names in a plan's execution "
-                 "(docs/file_formats.md), such as fp8_attention=true,graphs=true")
-      ->delimiter(',');
-  app.add_option("--recompute-modules", o.recompute_modules,
-                 "What selective recompute runs again, by Megatron Core's names (default: core_attn)")
-      ->delimiter(',')
-      ->check(CLI::IsMember(recompute_module_names()));
-  app.add_option("--precision", o.precision,
-                 "fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16 on GPUs, fp32 on CPUs)");
-  app.add_option(
-         "--overlap", o.overlaps,
-         "What runs beside compute: none, or some of " + overlap_names() +
-             " of tokens with experts (default: all but tensor and exchange; transfer on one node with "
-             "--framework mpt)")
-      ->delimiter(',');
-}
-
-void declare_space(CLI::App& app, SpaceOptions& o, bool several) {
-  const std::string schedules = fmt::format("Pipeline schedule: {}", fmt::join(schedule_names(), ", "));
-  const struct {
-    const char* name;
-    std::vector<std::string>* words;
-    const char* what;
-  } table[] = {
-      {"--tp", &o.tensor, "Tensor-parallel degree"},
-      {"--sp", &o.sequence_parallel, "Sequence parallel beside it, on or off"},
-      {"--cp", &o.context, "Context-parallel degree"},
-      {"--cp-method", &o.context_methods, "How context ranks attend, ring or all_to_all"},
-      {"--pp", &o.pipeline, "Pipeline ranks"},
-      {"--chunks", &o.chunks, "Virtual stages per pipeline rank"},
-      {"--schedule", &o.schedules, schedules.c_str()},
-      {"--dp", &o.data, "Data-parallel degree"},
-      {"--zero", &o.zero, "ZeRO stage, 0 to 3"},
-      {"--offload", &o.offload, "Optimizer state in the host's memory, on or off"},
-      {"--order", &o.orders, "Outermost axis, pipeline_outermost or data_outermost"},
-      {"--ep", &o.expert, "Expert-parallel degree"},
-      {"--etp", &o.expert_tensor, "Ways to split each expert"},
-      {"--micro-batch", &o.micro_batch, "Sequences per micro-batch"},
-      {"--recompute", &o.recomputes, "none, selective or full"},
-  };
-  for (const auto& [name, words, what] : table) {
-    CLI::Option* option = app.add_option(name, *words, what);
-    if (several) {
-      option->delimiter(',');
-    } else {
-      option->expected(1);
-    }
-    option->group(several ? "Layouts to consider, several values separated by commas (default: all)"
-                          : "Layout");
-  }
-}
-
-void declare_outputs(CLI::App& app, OutputOptions& o) {
-  app.add_option("-o,--output", o.output, "Write the plan to this file");
-  app.add_option("--report", o.report, "Write an HTML report to this file");
-  app.add_option("--trace", o.trace, "Write the simulated step as a trace for Perfetto to this file");
-  app.add_flag("--json", o.json, "Print the plan as JSON instead of tables");
-}
-
-void declare_cost(CLI::App& app, CostOptions& o) {
-  app.add_option("--tokens", o.tokens,
-                 "Tokens of a whole training, such as 15T: prints days and device-hours")
-      ->check([](const std::string& text) {
-        parse_count(text, "--tokens");  // throws: before the work, not after it
-        return std::string();
-      });
-  app.add_option("--price", o.price, "Price of a device-hour: prints what the training costs")
-      ->check(CLI::Range(0.0, 1e6));
-}
-
-void declare(CLI::App& app, PlanOptions& o) {
-  declare_problem(app, o);
-  declare_space(app, o.space, true);
-  declare_outputs(app, o.out);
-  declare_cost(app, o.cost);
-  app.add_option("--time-limit", o.time_limit_s, "Seconds of search; then the best so far, with its gap")
-      ->capture_default_str()
-      ->check(CLI::Range(1e-3, 1e6));
-  app.add_option("--top", o.top, "Layouts to rank")->capture_default_str()->check(CLI::Range(1, 1000));
-  app.add_flag("--pareto", o.pareto,
-               "Print what trades time against memory and devices; a plan of the fastest is written");
-  app.add_option("--from", o.from, "Simulate an existing plan again instead of searching");
-}
-
-void check_from(const CLI::App& app, const PlanOptions& o) {
-  if (o.from.empty()) return;
-  const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json"};
-  for (const CLI::Option* option : app.get_options()) {
-    if (option->count() == 0 || std::find(beside.begin(), beside.end(), option->get_name()) != beside.end())
-      continue;
-    throw UserError(Problem{"--from", "excludes " + option->get_name(), "one or the other",
-                            "a plan holds its model, cluster and layout"});
-  }
-}
-
 bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution) {
   return cluster.device.kind == DeviceKind::cpu || execution.framework == Execution{}.framework;
 }
@@ -366,11 +240,12 @@ Overlaps overlaps_of(const Layout& l) {
 namespace {
 
 void check_required(const PlanOptions& o) {
-  const std::pair<const char*, bool> required[] = {{"--model", o.model.empty()},
-                                                   {"--cluster", o.cluster.empty()},
-                                                   {"--global-batch", o.global_batch == 0}};
-  for (const auto& [option, missing] : required) {
-    if (missing) throw UserError(Problem{option, "missing", "a value", "see --help"});
+  const std::tuple<const char*, bool, const char*> required[] = {
+      {"--model", o.model.empty(), "a model, such as llama3-8b or path/to/config.json"},
+      {"--cluster", o.cluster.empty(), "a cluster, such as dgx-h100:8"},
+      {"--global-batch", o.global_batch == 0, "sequences per optimizer step, such as 256"}};
+  for (const auto& [option, missing, example] : required) {
+    if (missing) throw UserError(Problem{option, "missing", example, "see --help"});
   }
 }
 
@@ -392,7 +267,12 @@ namespace {
 // What runs a plan on CPU ranks is this project's runtime, and its layers are what profiles time; on GPUs
 // most people have Megatron Core.
 Execution framework_of(const PlanOptions& o, const Plan* base, bool cpu) {
-  if (!o.framework.empty()) return models::load_framework(o.framework, "--framework");
+  if (!o.framework.empty()) {
+    Execution named = models::load_framework(o.framework, "--framework");
+    if (named.framework != o.framework)
+      note_once(fmt::format("--framework {} is called {} here", o.framework, named.framework));
+    return named;
+  }
   if (base != nullptr) return base->layout.execution;
   return cpu || !o.profile.empty() ? Execution{} : models::load_framework("megatron-core", "--framework");
 }
@@ -438,6 +318,46 @@ std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanOptions& o, 
 
 }  // namespace
 
+namespace {
+
+void set_ranks(const PlanOptions& o, SearchProblem& problem) {
+  const ClusterSpec& cluster = problem.cluster;
+  const char* option = cluster.device.kind == DeviceKind::cpu ? "--ranks" : "--gpus";
+  problem.ranks = o.ranks > 0 ? o.ranks : cluster.devices;
+  if (problem.ranks > cluster.devices) {
+    throw UserError(Problem{option, std::to_string(o.ranks),
+                            fmt::format("at most {}, which {} has", cluster.devices, cluster.name),
+                            "name a larger --cluster, or a node such as dgx-h100 without a count"});
+  }
+  if (cluster.mixed() && problem.ranks != cluster.devices) {
+    throw UserError(Problem{option, std::to_string(o.ranks),
+                            fmt::format("all {} GPUs of a mixed cluster", cluster.devices),
+                            fmt::format("leave {} out; name fewer nodes in --cluster", option)});
+  }
+}
+
+// GPUs that are priced worse than those of the catalog: whoever reads the answer must know it first.
+std::optional<std::string> price_note(const ClusterSpec& cluster) {
+  const auto unmeasured = [](const DeviceSpec& device) {
+    return device.kind == DeviceKind::gpu &&
+           profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels) == nullptr;
+  };
+  std::vector<std::string> names;
+  if (!cluster.mixed() && unmeasured(cluster.device)) names.push_back(cluster.device.name);
+  for (const DeviceGroup& group : cluster.groups) {
+    if (unmeasured(group.device)) names.push_back(group.device.name);
+  }
+  if (names.empty()) return std::nullopt;
+  return fmt::format(
+      "nobody has measured kernels of {}: its prices are a roofline of its peak rates, which no GPU reaches. "
+      "Name the GPU "
+      "that it is like in the cluster file, \"device\": {{\"like\": \"h100-sxm-80gb\", ...}} "
+      "(docs/clusters.md)",
+      fmt::join(names, " and "));
+}
+
+}  // namespace
+
 std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) {
   if (base == nullptr) check_required(o);
   auto p = std::make_unique<PreparedSearch>();
@@ -445,7 +365,9 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   problem.bounds = bounds_of(o.space);
   problem.model = o.model.empty() ? base->model : models::load_model(o.model);
   if (!o.profile.empty()) p->profile = profiler::load_profile(o.profile);
-  problem.cluster = o.cluster.empty() ? base->cluster : profiler::load_cluster(o.cluster, p->profile);
+  problem.cluster =
+      o.cluster.empty() ? base->cluster : profiler::load_cluster(o.cluster, p->profile, o.ranks);
+  profiler::check_kernels(problem.cluster, o.cluster.empty() ? "the plan's /cluster" : o.cluster);
   const bool cpu = problem.cluster.device.kind == DeviceKind::cpu;
   const Precision usual = base != nullptr ? base->layout.precision : cpu ? Precision::fp32 : Precision::bf16;
   problem.precision = o.precision.empty() ? usual : names<Precision>({o.precision}, "--precision").front();
@@ -460,17 +382,7 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   problem.time_limit_s = o.time_limit_s;
   problem.threads = o.threads > 0 ? o.threads : default_threads();
   set_workload(o, base, problem);
-  problem.ranks = o.ranks > 0 ? o.ranks : problem.cluster.devices;
-  if (problem.ranks > problem.cluster.devices) {
-    throw UserError(Problem{
-        "--ranks", std::to_string(o.ranks),
-        fmt::format("at most the {} devices of {}", problem.cluster.devices, problem.cluster.name), ""});
-  }
-  if (problem.cluster.mixed() && problem.ranks != problem.cluster.devices) {
-    throw UserError(Problem{"--ranks", std::to_string(o.ranks),
-                            fmt::format("all {} devices of a mixed cluster", problem.cluster.devices),
-                            "leave --ranks out; name fewer nodes in --cluster"});
-  }
+  set_ranks(o, problem);
   problem.memory_limit_bytes = memory_limit(o, problem.cluster, problem.execution);
   if (p->profile) check_profile(*p, o.profile);
   p->cost = p->profile
@@ -478,6 +390,8 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
                                     problem.cluster)
                 : make_device_cost(problem.cluster, problem.execution, own_kernels(o, problem.cluster));
   problem.cost = p->cost.get();
+  p->price_note = p->profile ? std::nullopt : price_note(problem.cluster);
+  if (p->price_note) note_once(*p->price_note);
   p->pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   p->pools->set(problem);
   return p;

@@ -65,6 +65,9 @@ void declare(CLI::App& app, PlanOptions& options);
 /// it.
 void check_from(const CLI::App& app, const PlanOptions& options);
 
+/// What --overlap may name, for people.
+std::string overlap_names();
+
 /// One per core, at most 8: more gain little, since each has its own prices and programs.
 int default_threads();
 
@@ -82,6 +85,8 @@ struct PreparedSearch {
   SearchProblem problem;
   std::unique_ptr<CostSource> cost;
   std::unique_ptr<Pools> pools;
+  // Where a GPU is priced by its peak rates, for want of measured kernels; prepare() has told it on stderr.
+  std::optional<std::string> price_note;
 };
 /// Reads the files that the options name and checks them against each other. What they leave out of model,
 /// cluster, batch, sequence, precision and overlaps comes from `base` where there is one. Throws UserError.

@@ -66,19 +66,28 @@ void keep_freed_memory() {
 #endif
 }
 
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  mpt-plan --model llama3-70b --cluster dgx-h100:8 --global-batch 512 -o plan.json\n"
+    "  mpt-plan --model path/to/config.json --cluster my-cluster.json --global-batch 256 --seq 8k\n"
+    "  mpt-plan --model llama3-8b --cluster dgx-h100 --gpus 64 --framework torchtitan --global-batch 128\n"
+    "  mpt-plan export plan.json --to megatron,slurm -o run70b\n\n"
+    "Documentation: docs/tutorial.md, docs/clusters.md (your own GPUs), docs/exports.md. All options: "
+    "--help-all.\n";
+
 int run(int argc, char** argv) {
   keep_freed_memory();
   planner::PlanOptions o;
-  CLI::App app{
-      "Finds the fastest layout that fits a model on a cluster, with reasons and proof.\n"
-      "Without a command it searches: mpt-plan --model llama3-70b --cluster dgx-h100:8 --global-batch 256"};
+  CLI::App app{"Finds the fastest way to spread the training of a model over GPUs, and says why."};
   planner::declare(app, o);
   app.require_subcommand(0, 1);
   const std::pair<const char*, std::function<int()>> commands[] = {
       {"estimate", planner::add_estimate(app)}, {"explain", planner::add_explain(app)},
       {"export", planner::add_export(app)},     {"import", planner::add_import(app)},
       {"diagnose", planner::add_diagnose(app)}, {"compare", planner::add_compare(app)},
-      {"sweep", planner::add_sweep(app)},       {"validate", planner::add_validate(app)}};
+      {"sweep", planner::add_sweep(app)},       {"cluster", planner::add_cluster(app)},
+      {"model", planner::add_model(app)},       {"validate", planner::add_validate(app)}};
+  app.footer(std::string(kExamples) + kExitCodes);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   for (const auto& [name, command] : commands) {
     if (!app.got_subcommand(name)) continue;

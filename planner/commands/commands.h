@@ -28,6 +28,8 @@ std::function<int()> add_export(CLI::App& app);
 std::function<int()> add_compare(CLI::App& app);
 std::function<int()> add_sweep(CLI::App& app);
 std::function<int()> add_validate(CLI::App& app);
+std::function<int()> add_cluster(CLI::App& app);
+std::function<int()> add_model(CLI::App& app);
 /// mpt-plan --pareto.
 void plan_front(const PlanOptions& options);
 

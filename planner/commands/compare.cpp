@@ -124,11 +124,18 @@ std::function<int()> add_compare(CLI::App& app) {
   command->add_option("plans", o->plans, "Plan files");
   declare_problem(*command, o->problem);
   command->remove_option(command->get_option("--cluster"));
-  command->add_option("--cluster", o->clusters, "Clusters, each searched for its best plan")
+  command
+      ->add_option("--cluster", o->clusters, "Clusters, separated by commas, each searched for its best plan")
       ->delimiter(',')
-      ->expected(1, 64);
+      ->expected(1, 64)
+      ->type_name("CLUSTERS")
+      ->group("Where");
   declare_space(*command, o->problem.space, true);
   declare_cost(*command, o->problem.cost);
+  command->footer(
+      "Examples:\n  mpt-plan compare a.json b.json\n"
+      "  mpt-plan compare --model llama3-70b --cluster dgx-h100:64,dgx-h100:128 --global-batch 2048 --tokens "
+      "15T");
   return [o] {
     run(*o);
     return kExitOk;

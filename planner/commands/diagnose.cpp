@@ -134,10 +134,14 @@ std::function<int()> add_diagnose(CLI::App& app) {
                       "What the run wrote: mpt-run's --log or --trace, Megatron-LM's or torchtitan's output");
   command->add_option("--step-time", o->step_time_s, "Measured seconds of a step, where there is no log")
       ->check(CLI::Range(1e-9, 1e7));
-  command->add_option("--profile", o->profile, "The profile that the plan was made with");
-  command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with");
+  command->add_option("--profile", o->profile, "The profile that the plan was made with (default: none)")
+      ->type_name("FILE");
+  command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with (default: none)")
+      ->type_name("FILE");
   command->add_flag("--no-search", o->no_search, "Leave out whether another layout is better");
   command->add_flag("--json", o->json, "Print JSON");
+  command->footer(
+      "Examples:\n  mpt-plan diagnose plan.json run.jsonl\n  mpt-plan diagnose plan.json --step-time 18.7");
   return [o] {
     run(*o);
     return kExitOk;

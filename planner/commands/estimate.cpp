@@ -246,18 +246,29 @@ std::function<int()> add_estimate(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("estimate", "Score a layout that you have, and see what would be better");
   auto o = std::make_shared<EstimateOptions>();
-  command->add_option("--plan", o->plan,
-                      "Score the layout of this plan file, here or on another --cluster or --model");
+  command
+      ->add_option(
+          "--plan", o->plan,
+          "Score the layout of this plan file, here or on another --cluster or --model (default: the "
+          "layout that the options name)")
+      ->type_name("FILE")
+      ->group("What to score");
   declare_problem(*command, o->problem);
   declare_space(*command, o->problem.space, false);
-  command->add_flag(
-      "--operators", o->problem.operators,
-      "Print what a forward and a backward are made of: operators, their speed, and collectives");
-  command->add_flag(
-      "--streams", o->problem.streams,
-      "Simulate the step operator by operator: what each stream does, alone and beside compute");
   declare_outputs(*command, o->problem.out);
+  command
+      ->add_flag("--operators", o->problem.operators,
+                 "Print what a forward and a backward are made of: operators, their speed, and collectives")
+      ->group("Output");
+  command
+      ->add_flag("--streams", o->problem.streams,
+                 "Simulate the step operator by operator: what each stream does, alone and beside compute")
+      ->group("Output");
   declare_cost(*command, o->problem.cost);
+  command->footer(
+      "Examples:\n"
+      "  mpt-plan estimate --model llama3-70b --cluster dgx-h100:8 --global-batch 256 --tp 8 --pp 4 --sp on\n"
+      "  mpt-plan estimate --plan plan.json --cluster dgx-a100:8");
   return [command, o] {
     check_plan_options(*command, *o);
     std::vector<NamedFile> inputs = input_files(o->problem);

@@ -128,16 +128,23 @@ void run(const ExplainOptions& o) {
 std::function<int()> add_explain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("explain", "Why a plan is what it is, and why not another layout");
   auto o = std::make_shared<ExplainOptions>();
-  command->add_option("plan", o->plan, "plan.json")->required();
-  command->add_option("--why-not", o->why_not, "Another kind of layout, such as tp=8,pp=4 or schedule=gpipe");
+  command->add_option("plan", o->plan, "Plan file")->required();
+  command
+      ->add_option("--why-not", o->why_not,
+                   "Compare with another kind of layout, such as tp=8,pp=4 or schedule=gpipe (default: none)")
+      ->type_name("LAYOUT");
   command->add_flag("--operators", o->operators,
                     "What a forward and a backward are made of: operators, their speed, and collectives");
   command->add_flag(
       "--streams", o->streams,
       "Simulate the step operator by operator: what each stream does, alone and beside compute");
-  command->add_option("--profile", o->profile, "The profile that the plan was made with, if it was");
-  command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with, if it was");
+  command->add_option("--profile", o->profile, "The profile that the plan was made with (default: none)")
+      ->type_name("FILE");
+  command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with (default: none)")
+      ->type_name("FILE");
   declare_cost(*command, o->cost);
+  command->footer(
+      "Examples:\n  mpt-plan explain plan.json\n  mpt-plan explain plan.json --why-not tp=8,pp=4");
   return [o] {
     run(*o);
     return kExitOk;

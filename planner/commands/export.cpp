@@ -76,10 +76,15 @@ std::function<int()> add_export(CLI::App& app) {
   CLI::App* command = app.add_subcommand("export", "Write a plan for the framework or launcher that you use");
   auto o = std::make_shared<ExportOptions>();
   command->add_option("plan", o->plan, "Plan file")->required();
-  command->add_option("--to", o->to, "Whom for, several separated by commas:" + targets_text())
+  command->add_option("--to", o->to, "Whom for, several separated by commas; see below")
       ->required()
-      ->delimiter(',');
-  command->add_option("-o,--output", o->folder, "Folder to write to")->capture_default_str();
+      ->delimiter(',')
+      ->type_name("NAMES");
+  command->add_option("-o,--output", o->folder, "Folder to write to (default: this one)")
+      ->type_name("FOLDER");
+  command->footer("What --to takes; names of --framework are understood, too:" + targets_text() +
+                  "\n\nExamples:\n  mpt-plan export plan.json --to megatron,slurm -o run70b\n"
+                  "  mpt-plan export plan.json --to fsdp2");
   return [o] {
     run(*o);
     return kExitOk;

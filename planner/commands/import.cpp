@@ -35,7 +35,7 @@ Plan complete(const ImportOptions& o, Imported in) {
   if (!in.model)
     throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
   plan.model = *in.model;
-  plan.cluster = profiler::load_cluster(o.problem.cluster, {});
+  plan.cluster = profiler::load_cluster(o.problem.cluster, {}, o.problem.ranks);
   Layout& l = in.layout;
   const int64_t ranks = o.problem.ranks > 0 ? o.problem.ranks : plan.cluster.devices;
   if (l.data == 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context * l.pipeline));
@@ -72,10 +72,14 @@ std::function<int()> add_import(CLI::App& app) {
   auto o = std::make_shared<ImportOptions>();
   command->add_option("file", o->file, "Megatron-LM arguments or script, or torchtitan's TOML")->required();
   command->add_option("--from", o->from, "megatron or torchtitan (default: by the file's ending)")
-      ->check(CLI::IsMember({"megatron", "torchtitan"}));
+      ->check(CLI::IsMember({"megatron", "torchtitan"}))
+      ->type_name("NAME");
   declare_problem(*command, o->problem);
   declare_outputs(*command, o->problem.out);
   declare_cost(*command, o->problem.cost);
+  command->footer(
+      "Examples:\n  mpt-plan import pretrain.sh --cluster dgx-h100:8\n"
+      "  mpt-plan import train.toml --cluster dgx-h100 --gpus 64 -o mine.json");
   return [o] {
     std::vector<NamedFile> inputs = input_files(o->problem);
     inputs.push_back({"file", o->file});

@@ -32,8 +32,13 @@ struct Point {
   std::string why;
 };
 
-void set_count(int64_t& target, const std::string& value) {
-  const double count = parse_count(value, "--values");
+// A k of tokens in a sequence is 1024, as in --seq.
+double count_of(const std::string& over, const std::string& value) {
+  return over == "seq" ? double(parse_sequence(value, "--values")) : parse_count(value, "--values");
+}
+
+void set_count(int64_t& target, const std::string& over, const std::string& value) {
+  const double count = count_of(over, value);
   target = int64_t(count);
   if (double(target) != count || count > double(int64_t{1} << 28)) {
     throw UserError(Problem{"--values", "\"" + value.substr(0, 40) + "\"",
@@ -43,10 +48,12 @@ void set_count(int64_t& target, const std::string& value) {
 
 PlanOptions at(const SweepOptions& o, const std::string& value) {
   PlanOptions options = o.problem;
-  const std::pair<const char*, int64_t*> counts[] = {
-      {"ranks", &options.ranks}, {"global-batch", &options.global_batch}, {"seq", &options.sequence}};
+  const std::pair<const char*, int64_t*> counts[] = {{"gpus", &options.ranks},
+                                                     {"ranks", &options.ranks},
+                                                     {"global-batch", &options.global_batch},
+                                                     {"seq", &options.sequence}};
   for (const auto& [name, target] : counts) {
-    if (o.over == name) set_count(*target, value);
+    if (o.over == name) set_count(*target, o.over, value);
   }
   if (o.over == "memory") options.memory = value;
   return options;
@@ -115,7 +122,7 @@ std::string plot_of(const std::vector<Point>& points, const SweepOptions& o) {
   for (const Point& p : points) {
     if (!p.plan) continue;
     const double x = o.over == "memory" ? double(parse_bytes(p.value, "--values")) / double(kGiB)
-                                        : parse_count(p.value, "--values");
+                                        : count_of(o.over, p.value);
     plot.points.push_back({x, p.plan->prediction.tokens_per_s, layout_name(p.plan->layout)});
   }
   if (o.over == "memory") plot.x_title = "memory per rank, GiB";
@@ -140,17 +147,26 @@ void run(const SweepOptions& o) {
 std::function<int()> add_sweep(CLI::App& app) {
   CLI::App* command = app.add_subcommand("sweep", "The best plan along one axis, as table, CSV and plot");
   auto o = std::make_shared<SweepOptions>();
-  command->add_option("--over", o->over, "ranks, global-batch, seq or memory")
+  command->add_option("--over", o->over, "gpus (or ranks), global-batch, seq or memory")
       ->required()
-      ->check(CLI::IsMember({"ranks", "global-batch", "seq", "memory"}));
+      ->type_name("AXIS")
+      ->check(CLI::IsMember({"gpus", "ranks", "global-batch", "seq", "memory"}));
   command->add_option("--values", o->values, "Values of that axis, such as 8,16,32")
       ->required()
-      ->delimiter(',');
-  command->add_option("--csv", o->csv, "Write the table to this CSV file");
-  command->add_option("--plot", o->plot, "Write a plot of tokens/s to this SVG file");
+      ->delimiter(',')
+      ->type_name("VALUES");
+  command->add_option("--csv", o->csv, "Write the table as CSV")->type_name("FILE")->group("Output");
+  command->add_option("--plot", o->plot, "Write a plot of tokens/s as SVG")
+      ->type_name("FILE")
+      ->group("Output");
   declare_problem(*command, o->problem);
   declare_space(*command, o->problem.space, true);
   declare_cost(*command, o->problem.cost);
+  command->footer(
+      "Examples:\n  mpt-plan sweep --over gpus --values 64,128,256 --model llama3-70b --cluster dgx-h100 "
+      "--global-batch 512\n"
+      "  mpt-plan sweep --over seq --values 4k,8k,16k --model llama3-8b --cluster dgx-h100:1 --global-batch "
+      "64");
   return [o] {
     run(*o);
     return kExitOk;

@@ -450,6 +450,7 @@ std::function<int()> add_validate(CLI::App& app) {
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
   command->add_flag("--streams", o->streams, "Simulate each step operator by operator, which takes longer");
   command->add_flag("--json", o->json, "Print JSON instead of tables");
+  command->footer("Examples:\n  mpt-plan validate reports/validation/published_runs.json --summary");
   return [o] { return run(*o); };
 }
 

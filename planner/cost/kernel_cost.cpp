@@ -72,12 +72,13 @@ struct BorrowedLinks {
 };
 
 std::optional<ClusterSpec> owner_of(const KernelTables& links, const ClusterSpec& cluster) {
-  if (links.device == cluster.device.name) return std::nullopt;
   const auto owner = profiler::cluster_of_device(links.device, {8, 8, 8});
   if (!owner || owner->device.name != links.device) return std::nullopt;
   ClusterSpec changed = cluster;
   changed.levels.front().bandwidth_bytes_per_s = owner->levels.front().bandwidth_bytes_per_s;
   changed.levels.front().mesh = owner->levels.front().mesh;
+  // A cluster file may give the same GPU other links.
+  if (links.device == cluster.device.name && changed == cluster) return std::nullopt;
   return changed;
 }
 

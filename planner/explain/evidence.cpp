@@ -92,8 +92,11 @@ std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evi
   if (e == nullptr) return {};
   std::vector<std::string> lines{fmt::format("Beside published runs of {}, models {} experts", e->framework,
                                              e->experts ? "with" : "without")};
-  // A profile is of the user's own machine.
-  if (plan.cost.source != "profile") {
+  // A profile is of the user's own machine; published runs are of GPUs whose kernels are measured.
+  if (plan.cost.source == "roofline") {
+    lines.push_back(fmt::format("step time: no run tells, {} is priced by its peak rates alone",
+                                plan.cluster.device.name));
+  } else if (plan.cost.source != "profile") {
     const size_t runs = e->step_time.size();
     lines.push_back(
         runs < kEnough

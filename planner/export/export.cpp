@@ -8,6 +8,7 @@
 #include "core/error.h"
 #include "core/quantity.h"
 #include "models/footprint.h"
+#include "models/framework.h"
 
 namespace mpt::planner {
 
@@ -27,10 +28,15 @@ const std::vector<ExportTarget>& export_targets() {
 }
 
 const ExportTarget& find_export_target(const std::string& name) {
+  // A framework may go by the name that --framework has for it.
+  const models::FrameworkName* framework = models::find_framework_name(name);
   std::vector<std::string> names;
   for (const ExportTarget& target : export_targets()) {
     if (target.name == name) return target;
     names.emplace_back(target.name);
+  }
+  for (const ExportTarget& target : export_targets()) {
+    if (framework != nullptr && framework->export_target == target.name) return target;
   }
   throw UserError(Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)),
                           fmt::format("one of {}", fmt::join(names, ", ")), ""});

@@ -30,7 +30,7 @@ struct ExportTarget {
 
 /// megatron, megatron-bridge, torchtitan, deepspeed, fsdp2, slurm, hostfile, kubernetes.
 const std::vector<ExportTarget>& export_targets();
-/// Throws UserError for another name.
+/// By its name, or by a framework's name or alias (models/framework_names.json). Throws UserError otherwise.
 const ExportTarget& find_export_target(const std::string& name);
 
 // The targets, one function each; not for callers.

@@ -9,59 +9,35 @@
 #include <filesystem>
 #include <string_view>
 
-#include "core/json.h"
+#include "core/error.h"
 #include "core/quantity.h"
+#include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/machine.h"
+#include "profiler/hardware/nodes.h"
 
 namespace mpt::profiler {
-
-const std::vector<std::pair<std::string_view, std::string_view>>& catalog_files();  // generated
 
 namespace {
 
 constexpr const char* kThisMachine = "this-machine";
-constexpr int64_t kMostDevices = 10'000'000;
-
-/// A node as the catalog's files hold it: one node's devices and its links, with the source of the figures.
-struct NodeEntry {
-  std::string name;
-  DeviceSpec device;
-  int64_t devices_per_node = 1;
-  std::vector<LinkLevel> levels;  // the last one connects nodes
-  std::vector<std::string> sources;
-
-  template <class V>
-  static void describe(V& v) {
-    using T = NodeEntry;
-    v.field("name", &T::name, "name of the node");
-    v.field("device", &T::device, "its devices");
-    v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 4096));
-    v.field("levels", &T::levels, "links, innermost first; the last connects nodes");
-    v.field("sources", &T::sources, "where the figures come from", long_text());
-  }
-};
-
-NodeEntry read_node(std::string_view file, std::string_view text) {
-  return from_json<NodeEntry>(parse_json(std::string(text), "catalog/" + std::string(file)),
-                              "catalog/" + std::string(file));
-}
-
 struct NameAndCount {
   std::string name;
-  int64_t count = 1;
+  std::optional<int64_t> count;
 };
 
 NameAndCount split_name(const std::string& text) {
   const size_t colon = text.rfind(':');
-  NameAndCount out{text.substr(0, colon), 1};
+  NameAndCount out{text.substr(0, colon), {}};
   if (colon == std::string::npos) return out;
+  int64_t count = 0;
   const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, out.count);
-  if (error != std::errc{} || stop != end || out.count < 1 || out.count > kMostDevices) {
+  const auto [stop, error] = std::from_chars(text.data() + colon + 1, end, count);
+  if (error != std::errc{} || stop != end || count < 1 || count > kMostDevices) {
     throw UserError(Problem{
         "--cluster " + text.substr(0, 80), fmt::format("the count \"{}\"", text.substr(colon + 1, 40)),
         fmt::format("a whole number from 1 to {}", kMostDevices), "for example dgx-h100:8 for eight nodes"});
   }
+  out.count = count;
   return out;
 }
 
@@ -98,8 +74,7 @@ std::optional<NodeEntry> nearest_device(const std::string& device) {
   const std::vector<std::string> wanted = words_of(device);
   std::optional<NodeEntry> nearest;
   int most = 0;
-  for (const auto& [file, text] : catalog_files()) {
-    NodeEntry node = read_node(file, text);
+  for (const NodeEntry& node : catalog_nodes()) {
     const std::vector<std::string> words = words_of(node.device.name);
     const bool same = std::find(words.begin(), words.end(), wanted.front()) != words.end();
     if (!same || wanted.front().size() < 2) continue;
@@ -108,7 +83,7 @@ std::optional<NodeEntry> nearest_device(const std::string& device) {
       score += std::count(words.begin(), words.end(), word) > 0 ? 100 : 0;
     if (score <= most) continue;
     most = score;
-    nearest = std::move(node);
+    nearest = node;
   }
   return nearest;
 }
@@ -138,22 +113,6 @@ ClusterSpec make_cpu_ranks(const std::string& name, int64_t ranks, const std::op
   return cluster;
 }
 
-ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t count) {
-  ClusterSpec cluster;
-  cluster.name = name;
-  cluster.device = node.device;
-  cluster.devices_per_node = node.devices_per_node;
-  cluster.devices = node.devices_per_node * count;
-  cluster.levels = node.levels;
-  if (count == 1 && cluster.levels.size() > 1) cluster.levels.pop_back();
-  cluster.levels.back().group_size = std::max(cluster.levels.back().group_size, cluster.devices);
-  if (cluster.devices > kMostDevices) {
-    throw UserError(Problem{"--cluster " + name, fmt::format("{} devices", cluster.devices),
-                            fmt::format("at most {}", kMostDevices), ""});
-  }
-  return cluster;
-}
-
 // One node of the GPUs that a profile was measured on, with the catalog's links between such GPUs.
 ClusterSpec make_own_gpus(const std::string& name, int64_t count, const MachineDescription& machine) {
   std::optional<NodeEntry> node = nearest_device(machine.device);
@@ -169,47 +128,59 @@ ClusterSpec make_own_gpus(const std::string& name, int64_t count, const MachineD
   return make_nodes(*node, name, 1);
 }
 
-// A cluster with the network that would connect it to others.
-struct Part {
-  ClusterSpec cluster;
-  LinkLevel network;
-};
-
-void check_file(const ClusterSpec& cluster, const std::string& file) {
-  JsonProblems problems(file);
-  for (const auto& [at, found, allowed] : cluster_defects(cluster)) problems.add(at, found, allowed);
-  problems.throw_if_any();
+bool is_path(const std::string& name) {
+  std::error_code error;
+  return name.find('/') != std::string::npos || name.ends_with(".json") ||
+         std::filesystem::is_regular_file(name, error);
 }
 
-Part load_part(const std::string& name, const std::optional<Profile>& profile) {
-  const bool looks_like_path = name.find('/') != std::string::npos || name.ends_with(".json");
-  std::error_code error;
-  if (looks_like_path || std::filesystem::is_regular_file(name, error)) {
-    auto cluster = from_json<ClusterSpec>(load_json(name, int64_t{1} << 20), name);
-    check_file(cluster, name);
-    const LinkLevel network = cluster.levels.back();
-    return {std::move(cluster), network};
-  }
-  const NameAndCount wanted = split_name(name);
-  if (wanted.name == kThisMachine) {
-    const bool gpus = profile && profile->machine.kind == DeviceKind::gpu;
-    ClusterSpec cluster = gpus ? make_own_gpus(name, wanted.count, profile->machine)
-                               : make_cpu_ranks(name, wanted.count, profile);
-    const LinkLevel network = cluster.levels.back();
-    return {std::move(cluster), network};
-  }
-  for (const auto& [file, text] : catalog_files()) {
-    if (file.substr(0, file.rfind('.')) != wanted.name) continue;
-    const NodeEntry node = read_node(file, text);
-    return {make_nodes(node, name, wanted.count), node.levels.back()};
-  }
+// Nodes that hold so many GPUs; one node where they fill none.
+int64_t nodes_for(int64_t gpus, const NodeEntry& node) {
+  const int64_t per_node = node.devices_per_node;
+  if (gpus <= per_node) return 1;
+  if (gpus % per_node == 0) return gpus / per_node;
+  const int64_t fewer = gpus / per_node * per_node;
+  throw UserError(Problem{"--gpus", std::to_string(gpus),
+                          fmt::format("whole nodes of {}, which have {} GPUs each", node.name, per_node),
+                          fmt::format("--gpus {} or {}", fewer, fewer + per_node)});
+}
+
+NamedCluster load_this_machine(int64_t ranks, const std::optional<Profile>& profile) {
+  const std::string name = fmt::format("{}:{}", kThisMachine, ranks);
+  const bool gpus = profile && profile->machine.kind == DeviceKind::gpu;
+  ClusterSpec cluster =
+      gpus ? make_own_gpus(name, ranks, profile->machine) : make_cpu_ranks(name, ranks, profile);
+  const LinkLevel network = cluster.levels.back();
+  return {std::move(cluster), network};
+}
+
+// People name the GPU as well as the node: "a100-40gb" for "dgx-a100-40gb".
+UserError unknown_cluster(const std::string& name) {
   std::vector<std::string> known = node_names();
   known.emplace_back(kThisMachine);
-  throw UserError(Problem{
-      "--cluster",
-      fmt::format("unknown cluster \"{}\"{}", wanted.name.substr(0, 80), did_you_mean(wanted.name, known)),
-      fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
-      "for example dgx-h100:8 or this-machine:4"});
+  const std::optional<NodeEntry> with_gpu = nearest_device(name);
+  const std::string hint =
+      with_gpu ? fmt::format("; did you mean \"{}\"?", with_gpu->name) : did_you_mean(name, known);
+  return UserError(
+      Problem{"--cluster", fmt::format("unknown cluster \"{}\"{}", name.substr(0, 80), hint),
+              fmt::format("one of {} with a count, or a file", fmt::join(known, ", ")),
+              "for example dgx-h100:8 or this-machine:4; docs/clusters.md says how to describe your own"});
+}
+
+// `gpus`: how many there must be where the name has no count; 0: one node.
+NamedCluster load_part(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(name, error)) return load_cluster_file(name, {});
+  const NameAndCount wanted = split_name(name);
+  if (is_path(wanted.name)) return load_cluster_file(wanted.name, wanted.count);
+  if (wanted.name == kThisMachine)
+    return load_this_machine(wanted.count.value_or(std::max<int64_t>(gpus, 1)), profile);
+  const auto& nodes = catalog_nodes();
+  const auto node = std::find_if(nodes.begin(), nodes.end(),
+                                 [&](const NodeEntry& candidate) { return candidate.name == wanted.name; });
+  if (node == nodes.end()) throw unknown_cluster(wanted.name);
+  const int64_t count = wanted.count ? *wanted.count : nodes_for(gpus, *node);
+  return {make_nodes(*node, fmt::format("{}:{}", wanted.name, count), count), node->levels.back()};
 }
 
 // "A+B@bandwidth@latency".
@@ -227,7 +198,7 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
   LinkLevel link;
   int64_t devices = 0;
   for (const std::string& name : names) {
-    Part part = load_part(name, profile);
+    NamedCluster part = load_part(name, profile, 0);
     if (part.cluster.device.kind == DeviceKind::cpu || part.cluster.mixed()) {
       throw UserError(Problem{where, fmt::format("{} among the joined clusters", name.substr(0, 80)),
                               "GPU clusters that are not mixed themselves", "plan for it alone"});
@@ -240,25 +211,36 @@ ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& pr
   if (devices > kMostDevices)
     throw UserError(
         Problem{where, fmt::format("{} devices", devices), fmt::format("at most {}", kMostDevices), ""});
-  if (words.size() > 1)
+  // The name says what was understood, not what was typed.
+  std::string name = fmt::format("{}", fmt::join(names, "+"));
+  const auto add = [&name](std::string property) {
+    std::erase(property, ' ');
+    name += "@" + property;
+  };
+  if (words.size() > 1) {
     link = {"link between clusters", devices, kLatency, parse_bandwidth(words[1], where), 1, 1.0};
-  if (words.size() > 2) link.latency_s = parse_seconds(words[2], where);
-  return join_clusters(text, parts, link);
+    add(format_bandwidth(link.bandwidth_bytes_per_s));
+  }
+  if (words.size() > 2) {
+    link.latency_s = parse_seconds(words[2], where);
+    add(format_seconds(link.latency_s));
+  }
+  return join_clusters(name, parts, link);
 }
 
 }  // namespace
 
 std::vector<std::string> node_names() {
   std::vector<std::string> names;
-  for (const auto& [file, text] : catalog_files()) names.emplace_back(file.substr(0, file.rfind('.')));
+  for (const NodeEntry& node : catalog_nodes()) names.push_back(node.name);
   return names;
 }
 
-ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile) {
+ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
   std::error_code error;
   const bool is_file = std::filesystem::is_regular_file(name, error);
   const bool mixed = name.find('+') != std::string::npos || name.find('@') != std::string::npos;
-  return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile).cluster;
+  return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile, gpus).cluster;
 }
 
 namespace {

@@ -14,10 +14,11 @@ namespace mpt::profiler {
 
 /// "dgx-h100:8" is 8 nodes; "this-machine:4" is 4 CPU ranks on this machine, whose links and rates come from
 /// `profile` if there is one, or 4 GPUs of one node if that was measured on a GPU; otherwise the path of a
-/// cluster file. Several joined by "+" are one mixed cluster, "dgx-a100:8+dgx-h100:4@12.5GB/s@5ms", over one
-/// link of that bandwidth and latency between each two; without them over the slower of their own networks.
-/// Throws UserError.
-ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile);
+/// cluster file, with a number of nodes if need be: "two-racks.json:4". Several joined by "+" are one mixed
+/// cluster, "dgx-a100:8+dgx-h100:4@12.5GB/s@5ms", over one link of that bandwidth and latency between each
+/// two; without them over the slower of their own networks. `gpus`: how many a node's name without a count
+/// means; 0: one node. Throws UserError.
+ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus = 0);
 
 std::vector<std::string> node_names();
 

@@ -30,6 +30,7 @@ def expect(name, done, code, *parts):
     missing = [part for part in parts if part not in output]
     if done.returncode != code or missing:
         FAILURES.append(f"{name}: exit {done.returncode}, wanted {code}; missing {missing}\n{output}")
+    return output
 
 
 def write(path, content):
@@ -214,8 +215,8 @@ def wrong_plan(folder, model, profile, base):
     plan("wrong degree", "--tp", '"two"', options=["--tp", "two"])
     plan("memory that nothing fits", "--memory", "at least", "the smallest is", options=["--memory", "10KiB"])
     plan("more memory than there is", "--memory 100TiB is more than", "Certificate", options=["--memory", "100TiB"], code=0)
-    plan("more ranks than devices", "--ranks", "at most the 4 devices", options=["--ranks", "5"])
-    plan("ranks of none", "--ranks", options=["--ranks", "0"])
+    plan("more ranks than devices", "--ranks", "at most 4, which this-machine:4 has", options=["--ranks", "5"])
+    plan("ranks of none", "--gpus", "a number from 1", options=["--ranks", "0"])
     plan("fewer ranks", "tp1 pp1 dp2", options=["--ranks", "2", "--tp", "1", "--pp", "1"], code=0)
     plan("degrees that do not multiply", "no allowed tensor x pipeline x data is 4 ranks", options=["--tp", "3"])
     plan("micro-batch that does not divide", "no allowed micro-batch divides", options=["--micro-batch", "3"])
@@ -280,9 +281,65 @@ def wrong_plan(folder, model, profile, base):
     plan("output that cannot be", "cannot be written", options=["-o", f"{folder}/no/plan.json"])
     expect("plan, nothing said", run("mpt-plan"), 2, "--model", "missing")
     expect("plan, model missing", run("mpt-plan", "--cluster", "dgx-h100:1", "--global-batch", 8), 2, "--model")
-    expect("plan, help", run("mpt-plan", "--help"), 0, "--cluster", "--micro-batch")
+    check_help()
+    what_people_type(folder)
     expect("plan, version", run("mpt-plan", "--version"), 0, "mpt 0.")
     expect("plan, catalog", run("mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64), 0, "kernels of h100")
+
+
+def check_help():
+    """In groups, with examples and defaults, and without the notation of the parser."""
+    text = expect("plan, help", run("mpt-plan", "--help"), 0, "What to train:", "Where:", "Restrict the search", "Output:", "--micro-batch", "Commands",
+                  "Examples:", "Exit codes:", "docs/clusters.md", "--help-all")
+    if len(text.splitlines()) > 80:
+        FAILURES.append(f"plan, help: {len(text.splitlines())} lines")
+    commands = ["estimate", "explain", "export", "import", "diagnose", "compare", "sweep", "cluster", "model", "validate"]
+    for command in [[]] + [[name] for name in commands]:
+        text = expect(f"plan {command}, all help", run("mpt-plan", *command, "--help-all"), 0, "Usage: mpt-plan", "Examples:")
+        for noise in ("INT", "TEXT", "FLOAT", " in [", "{", "REQUIRED"):
+            if noise in text:
+                FAILURES.append(f"plan {command}, all help: {noise} in\n{text}")
+        for line in text.splitlines():
+            if len(line) > 110:
+                FAILURES.append(f"plan {command}, all help: a line of {len(line)}: {line}")
+
+
+def what_people_type(folder):
+    """Understood, or refused with a remedy that works."""
+    job = ["--model", "llama3-8b", "--global-batch", 64, "--tp", 1, "--pp", 1, "--seq"]
+    one = ["--cluster", "dgx-h100:1"]
+    plan_file = f"{folder}/typed.json"
+    expect("gpus", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100", "--gpus", 16, "-o", plan_file), 0, "dgx-h100:2")
+    typed = json.load(open(plan_file))
+    if typed["workload"]["sequence"] != 4096 or typed["cluster"]["devices"] != 16:
+        FAILURES.append(f"gpus: {typed['workload']}, {typed['cluster']['devices']} GPUs")
+    expect("gpus of no whole nodes", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100", "--gpus", 12), 2, "--gpus 8 or 16")
+    expect("gpus that are not there", run("mpt-plan", *job, "4k", *one, "--gpus", 16), 2, "at most 8", "without a count")
+    expect("sequence", run("mpt-plan", *job, "8 parsecs", *one), 2, "--seq", "8k or 1M (k is 1024)")
+    expect("memory without unit", run("mpt-plan", *job, "4k", *one, "--memory", 20), 2, "--memory", "write 20GiB or 20GB")
+    expect("memory in bits", run("mpt-plan", *job, "4k", *one, "--memory", "20Gb"), 2, "--memory", "write 20GiB or 20GB")
+    expect("bits", run("mpt-plan", "cluster", "dgx-h100:1+dgx-h100:1@100Gb/s"), 0, "dgx-h100:1+dgx-h100:1@12.5GB/s", "12.5 GB/s (100 Gbit/s)")
+    expect("bits or bytes", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100:1+dgx-h100:1@100gb/s"), 2, "100Gbit/s for bits")
+    expect("Hugging Face id", run("mpt-plan", "model", "meta-llama/Llama-3.1-8B"), 0, "llama3-8b: 8.03B parameters", "128,256")
+    expect("unknown id", run("mpt-plan", "model", "nobody/nothing-7b"), 2, "huggingface.co/nobody/nothing-7b/resolve/main/config.json")
+    expect("framework's other name", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "-o", plan_file), 0, "--framework fsdp2 is called fsdp here")
+    if json.load(open(plan_file))["layout"]["execution"]["framework"] != "fsdp":
+        FAILURES.append("--framework fsdp2 is not fsdp")
+    expect("Megatron's option", run("mpt-plan", *one, "--gbs", 128), 2, "--gbs: unknown option", "did you mean --global-batch?")
+    expect("option before a command", run("mpt-plan", "--seq", 4096, "estimate", *one), 2, "--seq: before the command")
+    expect("cluster list", run("mpt-plan", "cluster", "list"), 0, "dgx-a100-40gb", "this-machine:N")
+    expect("model list", run("mpt-plan", "model", "list"), 0, "qwen3-8b", "Qwen/Qwen3-8B")
+    own = f"{folder}/own.json"
+    expect("cluster to edit", run("mpt-plan", "cluster", "dgx-a100-40gb:2", "-o", own), 0, "16 GPUs in 2 nodes of 8", "235 GB/s", "wrote " + own)
+    cluster = json.load(open(own))
+    cluster["device"]["name"] = cluster["name"] = "mine"
+    expect("renamed GPU with kernels", run("mpt-plan", *job, "4k", "--cluster", write(own, cluster)), 0, "mine")
+    del cluster["device"]["kernels"]
+    text = expect("renamed GPU without kernels", run("mpt-plan", *job, "4k", "--cluster", write(own, cluster)), 0, "nobody has measured kernels of mine", '"like"')
+    if text.count("nobody has measured") != 1:
+        FAILURES.append(f"the note on prices stands {text.count('nobody has measured')} times")
+    expect("several nodes of a file", run("mpt-plan", "cluster", own + ":4"), 0, "32 GPUs in 4 nodes of 8")
+    expect("sweep over gpus", run("mpt-plan", "sweep", *job, "4k", "--cluster", "dgx-h100", "--over", "gpus", "--values", "8,16"), 0, "    16  tp1")
 
 
 def plan_commands(folder, base, profile):
@@ -407,7 +464,7 @@ def other_clusters(folder):
         FAILURES.append("mixed: the trace has no memory over time")
     expect("mixed, explained", run("mpt-plan", "explain", mixed, "--why-not", "pp=1"), 0, "Why not pp=1?")
     expect("mixed, estimate", run("mpt-plan", "estimate", *model, "--cluster", joined, "--pp", 2, "--zero", 1), 0, "Where a rank's step goes", "transfers between stages")
-    expect("mixed, some of the ranks", run("mpt-plan", *model, "--cluster", joined, "--ranks", 8), 2, "--ranks", "mixed cluster")
+    expect("mixed, some of the ranks", run("mpt-plan", *model, "--cluster", joined, "--gpus", 8), 2, "--gpus", "mixed cluster")
     for bad in ("dgx-a100:1+", "dgx-a100:1@5GB/s", "dgx-a100:1+dgx-h100:1@5", "dgx-a100:1+dgx-h100:1@5GB/s@1h", "dgx-a100:1+this-machine:2",
                 "dgx-a100:1+dgx-h100:1@5GB/s@1ms@1", "+".join(["dgx-a100:1"] * 5), "dgx-a100:900000+dgx-h100:900000"):
         expect(f"mixed, {bad}", run("mpt-plan", *model, "--cluster", bad), 2, "--cluster")

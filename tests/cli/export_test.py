@@ -234,6 +234,9 @@ def main():
         plan_file = os.path.join(scratch, "dense.json")
         code, output = run("export", plan_file, "--to", "megatrn", "-o", scratch)
         check("unknown target", code == 2 and 'did you mean "megatron"' in output, output)
+        for alias, name in (("fsdp", "fsdp2"), ("pytorch-fsdp", "fsdp2"), ("megatron-core", "megatron"), ("megatron-deepspeed", "deepspeed")):
+            code, output = run("export", plan_file, "--to", alias, "-o", os.path.join(scratch, alias))
+            check("alias " + alias, code == 0 and output.startswith(name + ": "), output)
         code, output = run("export", plan_file, "--to", "slurm", "-o", "/proc/none")
         check("folder that cannot be", code == 2 and "-o /proc/none" in output, output)
         wrong = os.path.join(scratch, "wrong.sh")

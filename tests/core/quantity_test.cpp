@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "core/error.h"
 
 namespace mpt {
@@ -44,6 +46,52 @@ TEST(Quantity, RefusesWhatIsNoSize) {
   for (const char* bad : {"", "GiB", "2 parsecs", "-1GiB", "nan", "1e300GiB", "2GiB extra"}) {
     EXPECT_THROW(parse_bytes(bad, "--memory"), UserError) << bad;
   }
+}
+
+std::string error_of(const std::function<void()>& parse) {
+  try {
+    parse();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Quantity, AsksForTheUnitOfASize) {
+  for (const char* unclear : {"20", "20G", "20g", "20gb", "20Gb", "20 Gbit", "20b"}) {
+    const std::string error = error_of([&] { parse_bytes(unclear, "--memory"); });
+    EXPECT_NE(error.find("write 20GiB or 20GB"), std::string::npos) << unclear << ": " << error;
+  }
+  EXPECT_NE(error_of([] { parse_bytes("512M", "x"); }).find("write 512MiB or 512MB"), std::string::npos);
+}
+
+TEST(Quantity, TellsBitsFromBytes) {
+  for (const char* bits : {"100Gb/s", "100Gbit/s", "100Gbps", "100 Gb/s", "100gbps", "100gbit/s", "100GBIT/S",
+                           "0.1Tb/s", "100 Gbits/s"})
+    EXPECT_DOUBLE_EQ(parse_bandwidth(bits, "x"), 12.5e9) << bits;
+  for (const char* bytes : {"12.5GB/s", "12.5GBps", "12500MB/s", "0.0125TB/s", "12.5 Gbytes/s"})
+    EXPECT_DOUBLE_EQ(parse_bandwidth(bytes, "x"), 12.5e9) << bytes;
+  EXPECT_DOUBLE_EQ(parse_bandwidth("2GiB/s", "x"), 2.0 * double(kGiB));
+  EXPECT_DOUBLE_EQ(parse_bandwidth("8Gib/s", "x"), double(kGiB));
+}
+
+TEST(Quantity, AsksForTheUnitOfABandwidth) {
+  for (const char* unclear : {"100", "100G", "100gb/s", "100GB", "100Gb"}) {
+    const std::string error = error_of([&] { parse_bandwidth(unclear, "--cluster"); });
+    EXPECT_NE(error.find("write 100Gbit/s for bits or 100GB/s for bytes, per second"), std::string::npos)
+        << unclear << ": " << error;
+  }
+  for (const char* bad : {"", "fast", "-1GB/s", "0GB/s", "1e9TB/s", "12.5 parsecs/s", "12.5GGB/s"})
+    EXPECT_THROW(parse_bandwidth(bad, "x"), UserError) << bad;
+}
+
+TEST(Quantity, ReadsTokensOfASequence) {
+  EXPECT_EQ(parse_sequence("8192", "x"), 8192);
+  EXPECT_EQ(parse_sequence("8k", "x"), 8192);
+  EXPECT_EQ(parse_sequence("128K", "x"), 131072);
+  EXPECT_EQ(parse_sequence("1M", "x"), 1048576);
+  for (const char* bad : {"", "k", "0", "-8k", "8.3k", "8kk", "8b", "1e12", "512M"})
+    EXPECT_THROW(parse_sequence(bad, "x"), UserError) << bad;
 }
 
 }  // namespace

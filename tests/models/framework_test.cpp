@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/error.h"
 #include "core/recompute_modules.h"
@@ -18,6 +19,27 @@ TEST(Framework, EveryOneLoadsUnderItsName) {
   for (const std::string& name : framework_names()) EXPECT_EQ(load_framework(name, "test").framework, name);
   EXPECT_EQ(load_framework("mpt", "test"), Execution{});
   EXPECT_THROW(load_framework("megatron-cor", "--framework"), UserError);
+}
+
+TEST(Framework, GoesByWhatPeopleCallIt) {
+  for (const auto& [alias, name] : {std::pair{"fsdp2", "fsdp"},
+                                    {"pytorch-fsdp", "fsdp"},
+                                    {"megatron", "megatron-core"},
+                                    {"deepspeed", "megatron-deepspeed"}})
+    EXPECT_EQ(load_framework(alias, "test"), load_framework(name, "test")) << alias;
+  const std::vector<std::string> names = framework_names();
+  std::set<std::string> known(names.begin(), names.end());
+  for (const FrameworkName& row : framework_vocabulary()) {
+    EXPECT_EQ(load_framework(row.framework, "test").framework, row.framework);
+    for (const std::string& alias : row.aliases)
+      EXPECT_TRUE(known.insert(alias).second) << alias << " is two";
+  }
+  try {
+    load_framework("fsdp3", "--framework");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean \"fsdp"), std::string::npos) << error.what();
+  }
 }
 
 TEST(Framework, TakesOtherValuesOfItsFields) {

@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
 #include "core/json.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
@@ -354,6 +358,50 @@ TEST(Zoo, NamesOfImportedModelsArePlainText) {
   config["_name_or_path"] = std::string(79, 'a') + "\u00e9";
   EXPECT_EQ(import_hugging_face(config, "config.json").name, std::string(79, 'a') + "_");
   EXPECT_EQ(import_hugging_face(small("llama"), "/models/\xff\xfe/config.json").name, "__");
+}
+
+TEST(Zoo, IdsOfHuggingFaceMeanTheModelOfThatArchitecture) {
+  EXPECT_EQ(load_model("meta-llama/Llama-3.1-8B"), load_model("llama3-8b"));
+  EXPECT_EQ(load_model("llama-3.1-8b"), load_model("llama3-8b"));
+  std::set<std::string> ids;
+  for (const ZooModel& model : zoo_models()) {
+    for (const std::string& alias : model.aliases) {
+      EXPECT_TRUE(ids.insert(alias).second) << alias << " is two models";
+      EXPECT_EQ(load_model(alias).name, model.name) << alias;
+    }
+  }
+  EXPECT_GE(ids.size(), 40u);
+}
+
+// The files as their owners publish them.
+TEST(Zoo, IdsHaveTheArchitectureOfTheirConfig) {
+  size_t compared = 0;
+  const std::filesystem::path folder = std::filesystem::path(MPT_SOURCE_DIR) / "tests/models/configs";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::string id = entry.path().stem().string();
+    id.replace(id.find("--"), 2, "/");
+    for (const ZooModel& model : zoo_models()) {
+      if (std::find(model.aliases.begin(), model.aliases.end(), id) == model.aliases.end()) continue;
+      ModelSpec published = load_model(entry.path().string());
+      published.name = model.name;
+      EXPECT_EQ(published, load_model(id)) << id;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 6u);
+}
+
+TEST(Zoo, UnknownIdsSayWhatToDownload) {
+  try {
+    load_model("mistralai/Codestral-22B-v0.1");
+    FAIL();
+  } catch (const UserError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("https://huggingface.co/mistralai/Codestral-22B-v0.1/resolve/main/config.json"),
+              std::string::npos)
+        << text;
+    EXPECT_NE(text.find("llama3-8b"), std::string::npos) << text;
+  }
 }
 
 TEST(Zoo, UnknownNamesListTheNearest) {

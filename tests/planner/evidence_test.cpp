@@ -43,6 +43,15 @@ TEST(Evidence, QuantilesLieBetweenNeighbours) {
   EXPECT_DOUBLE_EQ(quantile(kTen, 0.9), 1.3 + 0.1 * 0.7);
 }
 
+TEST(Evidence, OfStepTimesIsNotShownBesideAGpuThatNobodyMeasured) {
+  const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen, {}}};
+  Plan plan = plan_with(0.7);
+  plan.cost.source = "roofline";
+  const std::string text = described(plan, all);
+  EXPECT_FALSE(has(text, "times the predicted\n")) << text;
+  EXPECT_TRUE(has(text, "step time: no run tells, h100-sxm-80gb is priced by its peak rates alone")) << text;
+}
+
 TEST(Evidence, TellsWhetherThereIsRoomForWhatOthersHeld) {
   const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen, {}}};
   const std::string loose = described(plan_with(0.7), all);

@@ -347,6 +347,17 @@ TEST_F(KernelCostTest, CollectivesInsideANodeAreMeasuredAndBetweenNodesFollowThe
       << "network traffic costs compute less";
 }
 
+// As in the file of a cluster that has half of the NVLink.
+TEST_F(KernelCostTest, MeasuredCollectivesFollowOtherLinksOfTheSameGpu) {
+  const int64_t bytes = int64_t{512} << 20;
+  const auto seconds = [&] {
+    return cost()->collective_s(models::CollectiveKind::all_reduce, bytes, {8, 8});
+  };
+  const double usual = seconds();
+  cluster_.levels.front().bandwidth_bytes_per_s /= 2.0;
+  EXPECT_GT(seconds(), 1.7 * usual);
+}
+
 TEST_F(KernelCostTest, ADeviceWithoutMeasurementsIsPricedByItsPeaks) {
   ClusterSpec unknown = cluster_;
   unknown.device.name = "another";

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan cluster, mpt-plan model: what was understood of an input, what is known, and files to edit.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/quantity.h"
+#include "models/parameter_count.h"
+#include "models/zoo.h"
+#include "planner/commands/commands.h"
+#include "profiler/hardware/catalog.h"
+#include "profiler/hardware/cluster_file.h"
+#include "profiler/hardware/kernel_tables.h"
+#include "profiler/hardware/nodes.h"
+#include "reports/table.h"
+
+namespace mpt::planner {
+namespace {
+
+struct InputOptions {
+  std::string name, output;
+  int64_t gpus = 0;
+  bool json = false;
+};
+
+std::string line_of(const std::string& name, const std::string& text) {
+  return fmt::format("  {:<16} {}\n", name, text);
+}
+
+const profiler::KernelTables* tables_of_device(const DeviceSpec& device) {
+  return profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
+}
+
+std::string prices_of(const DeviceSpec& device) {
+  if (device.kind == DeviceKind::cpu) return "times of this machine (--profile), or a roofline without them";
+  const profiler::KernelTables* tables = tables_of_device(device);
+  if (tables == nullptr)
+    return "a roofline of the peak rates, for want of measured kernels; docs/clusters.md";
+  constexpr double kSide = 8192.0;
+  std::string text = fmt::format("measured kernels of {}", tables->device);
+  if (device.kernel_rate != 1.0) text += fmt::format(", at {:.2f} times their speed", device.kernel_rate);
+  if (const auto seconds = tables->gemm_s(false, kSide, kSide, kSide)) {
+    const double rate = 2.0 * kSide * kSide * kSide / *seconds * device.kernel_rate;
+    text += fmt::format("; a large bf16 product reaches {}, {} of the peak", format_flop_rate(rate),
+                        format_percent(rate / device.bf16_flop_per_s));
+  }
+  return text;
+}
+
+std::string peaks_of(const DeviceSpec& device) {
+  const std::pair<const char*, double> rates[] = {
+      {"fp32", device.fp32_flop_per_s},
+      {"bf16", device.bf16_flop_per_s},
+      {device.mxfp8 ? "fp8 and mxfp8" : "fp8", device.fp8_flop_per_s},
+      {"nvfp4", device.fp4_flop_per_s}};
+  std::string text;
+  for (const auto& [precision, rate] : rates) {
+    if (rate > 0.0)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", precision, format_flop_rate(rate));
+  }
+  return text + ", dense";
+}
+
+std::string device_lines(const DeviceSpec& device) {
+  std::string text =
+      line_of(device.kind == DeviceKind::gpu ? "GPU" : "CPU rank",
+              fmt::format("{}, {} of memory at {}", device.name, format_bytes(double(device.memory_bytes)),
+                          format_bandwidth(device.memory_bandwidth_bytes_per_s)));
+  text += line_of("peak", peaks_of(device)) + line_of("prices", prices_of(device));
+  if (device.host_bandwidth_bytes_per_s > 0.0)
+    text += line_of("CPU memory", fmt::format("{} each way, for offload",
+                                              format_bandwidth(device.host_bandwidth_bytes_per_s)));
+  if (device.power_w > 0.0) text += line_of("power", fmt::format("{:.0f} W", device.power_w));
+  return text;
+}
+
+// "45 GB/s (360 of about 400 Gbit/s)": what messages get, and of which line, where that is known.
+std::string rate_of(const LinkLevel& level, bool network) {
+  const double bits = level.bandwidth_bytes_per_s * 8e-9;
+  const double share = profiler::achieved_share(level.name);
+  const std::string line = network ? fmt::format("{:.4g} of about {:.3g} Gbit/s", bits, bits / share)
+                                   : fmt::format("{:.4g} Gbit/s", bits);
+  return fmt::format("{} ({})", format_bandwidth(level.bandwidth_bytes_per_s), line);
+}
+
+// `inside`: GPUs of a block that leaves through this level's ports.
+std::string link_line(const LinkLevel& level, int64_t inside, bool innermost) {
+  std::string text = rate_of(level, !innermost);
+  if (level.rails > 0 && level.rails < inside) {
+    text += fmt::format(" per port and direction, {} {} for the {} GPUs of a block", level.rails,
+                        level.rails == 1 ? "port" : "ports", inside);
+  } else {
+    text += " per GPU and direction";
+  }
+  if (level.mesh > 0) text += fmt::format(", the sum of links to {} others", level.mesh - 1);
+  if (level.oversubscription > 1.0) text += fmt::format(", oversubscribed {:g}:1", level.oversubscription);
+  text += fmt::format("; {} a step; {} {} GPUs", format_seconds(level.latency_s),
+                      innermost ? "blocks of" : "joins all", level.group_size);
+  return line_of(level.name.substr(0, 40), text);
+}
+
+std::string joining_line(const LinkLevel& link) {
+  return line_of(
+      link.name.substr(0, 40),
+      fmt::format("{}{}; {} a step", rate_of(link, false),
+                  link.rails > 0 ? " each way, one link between each two groups" : " per GPU and direction",
+                  format_seconds(link.latency_s)));
+}
+
+std::string level_lines(const std::vector<LinkLevel>& levels) {
+  std::string text;
+  for (size_t l = 0; l < levels.size(); ++l)
+    text += link_line(levels[l], l == 0 ? 1 : levels[l - 1].group_size, l == 0);
+  return text;
+}
+
+std::string size_of(int64_t devices, int64_t per_node, DeviceKind kind) {
+  const char* what = kind == DeviceKind::gpu ? "GPU" : "CPU rank";
+  const int64_t nodes = (devices + per_node - 1) / per_node;
+  return fmt::format("{} {}{} in {} {}", format_count(devices), what, devices == 1 ? "" : "s",
+                     format_count(nodes), nodes == 1 ? "node" : fmt::format("nodes of {}", per_node));
+}
+
+std::string describe_cluster(const ClusterSpec& c, const std::string& name) {
+  std::string text = fmt::format("{}: {}\n", c.name, size_of(c.devices, c.devices_per_node, c.device.kind));
+  for (const DeviceGroup& g : c.groups) {
+    text += fmt::format("\n{}: {}\n", g.name, size_of(g.devices, g.devices_per_node, g.device.kind)) +
+            device_lines(g.device) + level_lines(g.levels);
+  }
+  if (c.mixed()) {
+    return text + "\nBetween the groups\n" + joining_line(c.levels.back());
+  }
+  text += device_lines(c.device) + level_lines(c.levels);
+  text +=
+      "Bandwidths are what messages get; cards and links are sold with higher figures (docs/clusters.md).\n";
+  const profiler::NodeEntry* node = profiler::find_node(name.substr(0, name.find(':')));
+  if (node == nullptr) return text;
+  text += "Sources\n";
+  for (const std::string& source : node->sources) text += "  " + source + "\n";
+  return text;
+}
+
+std::string cluster_list() {
+  reports::Table table({{"name", reports::Align::left},
+                        {"GPUs a node"},
+                        {"GPU", reports::Align::left},
+                        {"memory"},
+                        {"bf16 peak"},
+                        {"in the node"},
+                        {"between nodes"},
+                        {"kernels of", reports::Align::left}});
+  for (const profiler::NodeEntry& node : profiler::catalog_nodes()) {
+    const profiler::KernelTables* tables = tables_of_device(node.device);
+    table.add_row({node.name, std::to_string(node.devices_per_node), node.device.name,
+                   format_bytes(double(node.device.memory_bytes)),
+                   format_flop_rate(node.device.bf16_flop_per_s),
+                   format_bandwidth(node.levels.front().bandwidth_bytes_per_s),
+                   format_bandwidth(node.levels.back().bandwidth_bytes_per_s),
+                   tables == nullptr ? "-" : tables->device});
+  }
+  return table.text() +
+         "Bandwidths are per GPU and direction, as messages get them. Also this-machine:N, N CPU ranks "
+         "here.\n";
+}
+
+std::string describe_model(const ModelSpec& m) {
+  const models::ParameterCount count = models::count_parameters(m);
+  std::string text = fmt::format("{}: {} parameters", m.name, format_magnitude(double(count.total)));
+  if (count.active != count.total)
+    text += fmt::format(", {} active per token", format_magnitude(double(count.active)));
+  text += "\n" +
+          line_of("layers", fmt::format("{} of width {}, feed-forward {}", m.layers, m.hidden, m.ffn_hidden));
+  text += line_of("attention", m.attention == AttentionKind::latent
+                                   ? fmt::format("latent, {} heads", m.heads)
+                                   : fmt::format("{} heads of {}, {} for keys and values", m.heads,
+                                                 m.head_dim, m.kv_heads));
+  if (m.moe) {
+    text += line_of("experts", fmt::format("{} of width {}, {} for each token", m.moe->experts,
+                                           m.moe->expert_ffn_hidden, m.moe->experts_per_token));
+  }
+  text += line_of("vocabulary", fmt::format("{}, output weights {}", format_count(m.vocab),
+                                            m.tied_embeddings ? "tied to the embeddings" : "of their own"));
+  return text + line_of("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
+}
+
+std::string model_list() {
+  reports::Table table(
+      {{"name", reports::Align::left}, {"parameters"}, {"Hugging Face", reports::Align::left}});
+  for (const models::ZooModel& model : models::zoo_models()) {
+    const auto count = models::count_parameters(models::load_model(model.name));
+    table.add_row({model.name, format_magnitude(double(count.total)),
+                   model.aliases.empty() ? "-" : model.aliases.front()});
+  }
+  return table.text() + "Any other model: the path of its config.json.\n";
+}
+
+template <class Spec>
+void write_or_print(const InputOptions& o, const Spec& spec, const std::string& text) {
+  const std::string json = to_json(spec).dump(1) + "\n";
+  if (!o.output.empty()) write_file_atomically(o.output, json);
+  fmt::print("{}", o.json ? json : text);
+  if (!o.output.empty() && !o.json) fmt::print("wrote {}\n", o.output);
+}
+
+void declare_input(CLI::App& command, InputOptions& o, const char* what) {
+  command.add_option("name", o.name, what)->required();
+  command.add_option("-o,--output", o.output, "Write it to a file, to copy and edit")
+      ->type_name("FILE")
+      ->group("Output");
+  command.add_flag("--json", o.json, "Print that file instead of text")->group("Output");
+}
+
+}  // namespace
+
+std::function<int()> add_cluster(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("cluster", "Show what is known or understood of a cluster");
+  auto o = std::make_shared<InputOptions>();
+  declare_input(*command, *o, "What --cluster takes, or list");
+  command->add_option("--gpus", o->gpus, "GPUs of a cluster without a count (default: one node)")
+      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}))
+      ->group("Where");
+  command->footer(
+      "Examples:\n  mpt-plan cluster list\n  mpt-plan cluster dgx-h100:8\n"
+      "  mpt-plan cluster dgx-a100-40gb:2 -o my.json      a file to edit; docs/clusters.md has shorter ones");
+  return [o] {
+    if (o->name == "list") {
+      fmt::print("{}", cluster_list());
+      return kExitOk;
+    }
+    if (!o->output.empty()) check_writable(o->output, "--output " + o->output);
+    const ClusterSpec cluster = profiler::load_cluster(o->name, {}, o->gpus);
+    write_or_print(*o, cluster, describe_cluster(cluster, o->name));
+    return kExitOk;
+  };
+}
+
+std::function<int()> add_model(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("model", "Show what is known or understood of a model");
+  auto o = std::make_shared<InputOptions>();
+  declare_input(*command, *o, "What --model takes, or list");
+  command->footer(
+      "Examples:\n  mpt-plan model list\n  mpt-plan model meta-llama/Llama-3.1-8B\n  mpt-plan model "
+      "path/to/config.json");
+  return [o] {
+    if (o->name == "list") {
+      fmt::print("{}", model_list());
+      return kExitOk;
+    }
+    if (!o->output.empty()) check_writable(o->output, "--output " + o->output);
+    const ModelSpec model = models::load_model(o->name);
+    write_or_print(*o, model, describe_model(model));
+    return kExitOk;
+  };
+}
+
+}  // namespace mpt::planner

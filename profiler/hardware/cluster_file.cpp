@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "profiler/hardware/cluster_file.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "core/json.h"
+#include "core/quantity.h"
+#include "profiler/hardware/kernel_tables.h"
+#include "profiler/hardware/nodes.h"
+
+namespace mpt::profiler {
+namespace {
+
+constexpr const char* kDocumented =
+    "docs/clusters.md has files to copy; so has mpt-plan cluster NAME -o FILE";
+constexpr double kUsualLatency = 1e-5;          // of a step between nodes
+constexpr double kLatencyOfJoinedParts = 1e-4;  // of some kilometres of fibre and the switches at its ends
+
+UserError wrong(const std::string& where, std::string found, std::string expected, std::string remedy = "") {
+  return UserError(Problem{where, std::move(found), std::move(expected), std::move(remedy)});
+}
+
+void check_keys(const Json& json, const std::string& file, const std::string& pointer,
+                const std::vector<std::string>& known) {
+  JsonProblems problems(file);
+  if (!json.is_object()) problems.add(pointer, detail::describe_json(json), "an object");
+  for (const auto& [key, value] : json.items()) {
+    if (!json.is_object() || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const std::string meant = nearest_name(key, known);
+    problems.add(pointer + "/" + detail::escape_pointer(key), "unknown key \"" + key.substr(0, 80) + "\"",
+                 fmt::format("one of {}", fmt::join(known, ", ")),
+                 meant.empty() ? kDocumented : "did you mean \"" + meant + "\"?");
+  }
+  problems.throw_if_any();
+}
+
+// People write quantities with units; the fields hold numbers in the unit that ends their name.
+void read_units(Json& json, const std::string& file, const std::string& pointer) {
+  if (!json.is_structured()) return;
+  size_t index = 0;
+  for (auto& [key, value] : json.items()) {
+    const std::string at =
+        pointer + "/" + (json.is_array() ? std::to_string(index++) : detail::escape_pointer(key));
+    const std::string where = file + " at " + at;
+    if (!value.is_string()) {
+      read_units(value, file, at);
+    } else if (key.ends_with("_bytes_per_s")) {
+      value = parse_bandwidth(value.get<std::string>(), where);
+    } else if (key.ends_with("_bytes")) {
+      value = parse_bytes(value.get<std::string>(), where);
+    } else if (key == "latency_s") {
+      value = parse_seconds(value.get<std::string>(), where);
+    }
+  }
+}
+
+void rename_key(Json& json, const char* from, const char* to) {
+  if (!json.is_object() || !json.contains(from) || json.contains(to)) return;
+  json[to] = json[from];
+  json.erase(from);
+}
+
+std::vector<std::string> names_of_devices() {
+  std::vector<std::string> names;
+  for (const NodeEntry& node : catalog_nodes()) names.push_back(node.device.name);
+  return names;
+}
+
+std::string text_of(const Json& json, const std::string& where) {
+  if (!json.is_string()) throw wrong(where, detail::describe_json(json), "a name");
+  return json.get<std::string>();
+}
+
+// The device as `like` names it, with the keys beside it changed. Its kernels go with it, at the share of
+// their rate that its peak has of the other's.
+Json device_like(const DeviceSpec& like, const Json& changes) {
+  DeviceSpec device = like;
+  if (device.kernels.empty() && kernel_tables(device.name) != nullptr) device.kernels = device.name;
+  Json json = to_json(device);
+  for (const auto& [key, value] : changes.items()) {
+    if (key != "like") json[key] = value;
+  }
+  const Json& peak = json["bf16_flop_per_s"];
+  const bool other_peak = peak.is_number() && peak.get<double>() > 0.0 && !changes.contains("kernel_rate");
+  if (other_peak && !changes.contains("kernels"))
+    json["kernel_rate"] = device.kernel_rate * peak.get<double>() / device.bf16_flop_per_s;
+  return json;
+}
+
+// A device that stands as a name, as {"like": name, ...}, or as changes of `usual`; in full otherwise.
+Json whole_device(const Json& device, const DeviceSpec* usual, const std::string& file,
+                  const std::string& pointer) {
+  const bool named = device.is_string() || (device.is_object() && device.contains("like"));
+  if (!named) return usual == nullptr || !device.is_object() ? device : device_like(*usual, device);
+  const std::string where = file + " at " + pointer + (device.is_string() ? "" : "/like");
+  const std::string name = text_of(device.is_string() ? device : device["like"], where);
+  const NodeEntry* node = find_node(name);
+  if (node == nullptr) {
+    throw wrong(
+        where,
+        fmt::format("unknown GPU \"{}\"{}", name.substr(0, 80), did_you_mean(name, names_of_devices())),
+        fmt::format("one of {}", fmt::join(names_of_devices(), ", ")));
+  }
+  return device_like(node->device, device.is_string() ? Json::object() : device);
+}
+
+// "100Gb/s ethernet", "8 x 400Gb/s infiniband": ports of a node, and what each is sold as.
+Json network_in_words(const std::string& text, const std::string& where) {
+  Json network = Json::object();
+  std::string rest = text;
+  const size_t times = rest.find_first_not_of("0123456789 ");
+  if (times != std::string::npos && times > 0 && rest[times] == 'x') {
+    int64_t ports = 0;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + times, ports);
+    if (error != std::errc{} || ports < 1)
+      throw wrong(where, "\"" + text.substr(0, 80) + "\"", "ports x rate, such as 8 x 400Gb/s infiniband");
+    network["ports_per_node"] = ports;
+    rest.erase(0, rest.find_first_not_of(' ', times + 1));
+  }
+  const size_t slash = rest.find("/s"), blank = rest.find(' ', slash == std::string::npos ? 0 : slash);
+  network["line_rate"] = rest.substr(0, blank);
+  if (blank != std::string::npos) network["name"] = rest.substr(blank + 1);
+  return network;
+}
+
+struct Network {
+  std::string name = "network";
+  int64_t ports_per_node = 1;
+  std::optional<std::string> line_rate;
+  std::optional<double> bandwidth_bytes_per_s;
+  double latency_s = kUsualLatency;
+  double oversubscription = 1.0;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Network;
+    v.field("name", &T::name, "infiniband, ethernet, ...", optional_field());
+    v.field("ports_per_node", &T::ports_per_node, "network cards of a node",
+            optional_field(between(1, 4096)));
+    v.field("line_rate", &T::line_rate, "what a card is sold as, such as 400Gb/s");
+    v.field("bandwidth_bytes_per_s", &T::bandwidth_bytes_per_s, "what messages get of one card",
+            between(1, 1e15));
+    v.field("latency_s", &T::latency_s, "of one message step", optional_field(between(0, 10)));
+    v.field("oversubscription", &T::oversubscription, "how many times the ports exceed the lines behind them",
+            optional_field(between(1, 1000)));
+  }
+};
+
+LinkLevel read_network(const Json& json, const LinkLevel& usual, int64_t devices_per_node,
+                       const std::string& file) {
+  const std::string where = file + " at /network";
+  Json words = json.is_string() ? network_in_words(json.get<std::string>(), where) : json;
+  if (words.is_object() && !words.contains("latency_s")) words["latency_s"] = usual.latency_s;
+  const auto network = from_json<Network>(words, file, "/network");
+  if (network.line_rate.has_value() == network.bandwidth_bytes_per_s.has_value()) {
+    throw wrong(where, network.line_rate ? "line_rate and bandwidth_bytes_per_s" : "no rate",
+                "one of the two",
+                "\"line_rate\": \"100Gb/s\" is what a network card is sold as, bandwidth_bytes_per_s what "
+                "messages get");
+  }
+  LinkLevel level = usual;
+  level.name = network.name;
+  level.latency_s = network.latency_s;
+  level.bandwidth_bytes_per_s =
+      network.line_rate ? achieved_share(network.name) * parse_bandwidth(*network.line_rate, where)
+                        : *network.bandwidth_bytes_per_s;
+  level.rails = network.ports_per_node == devices_per_node ? 0 : network.ports_per_node;
+  level.oversubscription = network.oversubscription;
+  level.mesh = 0;
+  return level;
+}
+
+// {"nvlink": {"bandwidth_bytes_per_s": 1.6e11}}: changes of a node's links by their names.
+void change_levels(const Json& changes, NodeEntry& node, const std::string& file) {
+  std::vector<std::string> names;
+  for (const LinkLevel& level : node.levels) names.push_back(level.name);
+  check_keys(changes, file, "/levels", names);
+  for (LinkLevel& level : node.levels) {
+    const auto change = changes.find(level.name);
+    if (change == changes.end()) continue;
+    Json json = to_json(level);
+    if (!change->is_object())
+      throw wrong(file + " at /levels/" + level.name, detail::describe_json(*change), "an object");
+    for (const auto& [key, value] : change->items()) json[key] = value;
+    level = from_json<LinkLevel>(json, file, "/levels/" + detail::escape_pointer(level.name));
+  }
+}
+
+void set_devices_per_node(int64_t devices, NodeEntry& node) {
+  for (LinkLevel& level : node.levels) {
+    level.mesh = std::min(level.mesh, devices);
+    if (level.group_size == node.devices_per_node) level.group_size = devices;
+  }
+  node.devices_per_node = devices;
+}
+
+int64_t whole_number(const Json& json, const std::string& file, const char* key, int64_t usual,
+                     int64_t most) {
+  const auto found = json.find(key);
+  if (found == json.end()) return usual;
+  JsonProblems problems(file);
+  int64_t value = usual;
+  detail::read_value(*found, std::string("/") + key, between(1, double(most)), problems, value);
+  problems.throw_if_any();
+  return value;
+}
+
+// The node of the catalog that the file starts from: that of `like`, or of the device's name.
+NodeEntry node_like(const Json& json, const std::string& file) {
+  const bool by_device = !json.contains("like") && json.contains("device");
+  const Json& device = by_device ? json["device"] : json;
+  const bool named = device.is_string() || (device.is_object() && device.contains("like"));
+  if (!named) {
+    throw wrong(file, "neither \"like\" nor \"levels\"",
+                "\"like\" with a node of the catalog, such as dgx-h100, or a whole cluster with \"device\", "
+                "\"devices\", \"devices_per_node\" and \"levels\"",
+                kDocumented);
+  }
+  const std::string where = file + (by_device ? " at /device" : " at /like");
+  const std::string name = text_of(device.is_string() ? device : device["like"], where);
+  if (const NodeEntry* node = find_node(name)) return *node;
+  std::vector<std::string> known;
+  for (const NodeEntry& node : catalog_nodes()) known.push_back(node.name);
+  if (by_device) known = names_of_devices();
+  throw wrong(where,
+              fmt::format("unknown {} \"{}\"{}", by_device ? "GPU" : "node", name.substr(0, 80),
+                          did_you_mean(name, known)),
+              fmt::format("one of {}", fmt::join(known, ", ")));
+}
+
+NamedCluster read_short(const Json& json, const std::string& file, const std::string& name,
+                        std::optional<int64_t> nodes) {
+  check_keys(json, file, "", {"name", "like", "nodes", "devices_per_node", "device", "levels", "network"});
+  NodeEntry node = node_like(json, file);
+  node.name = name;
+  set_devices_per_node(whole_number(json, file, "devices_per_node", node.devices_per_node, 4096), node);
+  if (json.contains("device"))
+    node.device =
+        from_json<DeviceSpec>(whole_device(json["device"], &node.device, file, "/device"), file, "/device");
+  if (json.contains("levels")) change_levels(json["levels"], node, file);
+  if (json.contains("network"))
+    node.levels.back() = read_network(json["network"], node.levels.back(), node.devices_per_node, file);
+  const int64_t said = whole_number(json, file, "nodes", 1, kMostDevices);
+  return {make_nodes(node, name, nodes.value_or(said)), node.levels.back()};
+}
+
+// Numbers in another unit than the key's are far from what exists.
+void check_plausible(const ClusterSpec& cluster, const std::string& file) {
+  JsonProblems problems(file);
+  const auto check = [&](const std::string& at, double value, double least, double most, const char* unit) {
+    if (value > 0.0 && (value < least || value > most))
+      problems.add(at, fmt::format("{:g} {}", value, unit), fmt::format("{:g} to {:g}", least, most),
+                   "the unit stands in the key; text with another one is read, too, such as \"12.5GB/s\"");
+  };
+  const DeviceSpec& d = cluster.device;
+  check("/device/memory_bandwidth_bytes_per_s", d.memory_bandwidth_bytes_per_s, 1e9, 1e14, "bytes/s");
+  check("/device/memory_bytes", double(d.memory_bytes), 1 << 20, 1e13, "bytes");
+  check("/device/bf16_flop_per_s", d.bf16_flop_per_s, 1e8, 1e17, "FLOP/s");
+  for (size_t l = 0; l < cluster.levels.size(); ++l)
+    check(fmt::format("/levels/{}/bandwidth_bytes_per_s", l), cluster.levels[l].bandwidth_bytes_per_s, 1e6,
+          1e13, "bytes/s");
+  problems.throw_if_any();
+}
+
+void check_file(const ClusterSpec& cluster, const std::string& file) {
+  JsonProblems problems(file);
+  for (const auto& [at, found, allowed] : cluster_defects(cluster)) problems.add(at, found, allowed);
+  problems.throw_if_any();
+  check_plausible(cluster, file);
+  check_kernels(cluster, file);
+}
+
+NamedCluster read_full(Json json, const std::string& file, std::optional<int64_t> nodes) {
+  if (json.is_object() && json.contains("device"))
+    json["device"] = whole_device(json["device"], nullptr, file, "/device");
+  for (size_t g = 0; json.contains("groups") && json["groups"].is_array() && g < json["groups"].size(); ++g) {
+    Json& group = json["groups"][g];
+    const std::string at = fmt::format("/groups/{}/device", g);
+    if (group.is_object() && group.contains("device"))
+      group["device"] = whole_device(group["device"], nullptr, file, at);
+  }
+  auto cluster = from_json<ClusterSpec>(json, file);
+  check_file(cluster, file);
+  const LinkLevel network = cluster.levels.back();
+  if (!nodes) return {std::move(cluster), network};
+  const bool has_network = cluster.levels.size() > 1 || cluster.devices_per_node == 1;
+  if (cluster.mixed() || (*nodes > 1 && !has_network)) {
+    throw wrong(file,
+                fmt::format("{} nodes of {}", *nodes,
+                            cluster.mixed() ? "a mixed cluster" : "a cluster without a level between nodes"),
+                "a file of one kind of nodes with a network between them",
+                "leave the count out, or add a level");
+  }
+  NodeEntry node{cluster.name, cluster.device, cluster.devices_per_node, cluster.levels, {}};
+  if (has_network) node.levels.back().group_size = 1;  // joins as many nodes as there are
+  return {make_nodes(node, cluster.name, *nodes), network};
+}
+
+NamedCluster read_cluster(Json json, const std::string& file, const std::string& usual_name,
+                          std::optional<int64_t> nodes);
+
+// Nodes of several kinds, joined by one network.
+NamedCluster read_parts(const Json& json, const std::string& file, const std::string& name,
+                        std::optional<int64_t> nodes) {
+  check_keys(json, file, "", {"name", "parts", "network"});
+  const Json& parts = json["parts"];
+  if (nodes)
+    throw wrong(file, "a count for a cluster of several parts", "no count", "write \"nodes\" into each part");
+  if (!parts.is_array() || parts.size() < 2 || parts.size() > kMostGroups)
+    throw wrong(file + " at /parts",
+                parts.is_array() ? fmt::format("{} parts", parts.size()) : detail::describe_json(parts),
+                fmt::format("2 to {} clusters in the short form", kMostGroups), kDocumented);
+  std::vector<ClusterSpec> clusters;
+  LinkLevel slowest;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string where = fmt::format("{}, part {}", file, i + 1);
+    NamedCluster part = read_cluster(parts[i], where, fmt::format("part {}", i + 1), std::nullopt);
+    if (part.cluster.mixed() || part.cluster.device.kind == DeviceKind::cpu)
+      throw wrong(where, part.cluster.mixed() ? "parts of its own" : "CPU ranks", "GPUs of one kind");
+    if (i == 0 || part.network.bandwidth_bytes_per_s < slowest.bandwidth_bytes_per_s) slowest = part.network;
+    clusters.push_back(std::move(part.cluster));
+  }
+  LinkLevel usual = slowest;
+  usual.latency_s = kLatencyOfJoinedParts;
+  const LinkLevel link = json.contains("network") ? read_network(json["network"], usual, 0, file) : slowest;
+  return {join_clusters(name, clusters, link), link};
+}
+
+NamedCluster read_cluster(Json json, const std::string& file, const std::string& usual_name,
+                          std::optional<int64_t> nodes) {
+  if (!json.is_object()) throw wrong(file, detail::describe_json(json), "an object", kDocumented);
+  rename_key(json, "gpu", "device");
+  rename_key(json, "gpus", "devices");
+  rename_key(json, "gpus_per_node", "devices_per_node");
+  read_units(json, file, "");
+  const bool starts_from_another = json.contains("like") || json.contains("parts");
+  if (const auto levels = json.find("levels");
+      levels != json.end() && levels->is_array() && !starts_from_another)
+    return read_full(std::move(json), file, nodes);
+  const std::string name = json.contains("name") ? text_of(json["name"], file + " at /name") : usual_name;
+  NamedCluster read =
+      json.contains("parts") ? read_parts(json, file, name, nodes) : read_short(json, file, name, nodes);
+  check_file(read.cluster, file);
+  return read;
+}
+
+}  // namespace
+
+NamedCluster load_cluster_file(const std::string& file, std::optional<int64_t> nodes) {
+  return read_cluster(load_json(file, int64_t{1} << 20), file, std::filesystem::path(file).stem().string(),
+                      nodes);
+}
+
+void check_kernels(const ClusterSpec& cluster, const std::string& where) {
+  const auto check = [&](const DeviceSpec& device, const std::string& at) {
+    if (device.kernels.empty() || kernel_tables(device.kernels) != nullptr) return;
+    const std::vector<std::string> known = kernel_table_names();
+    throw wrong(where + " at " + at + "/kernels",
+                fmt::format("no measured kernels of \"{}\"{}", device.kernels.substr(0, 80),
+                            did_you_mean(device.kernels, known)),
+                fmt::format("one of {}", fmt::join(known, ", ")),
+                "or leave it out: prices are then a roofline of the peak rates");
+  };
+  // A mixed cluster's own device is a summary of its groups'.
+  if (!cluster.mixed()) check(cluster.device, "/device");
+  for (size_t g = 0; g < cluster.groups.size(); ++g)
+    check(cluster.groups[g].device, fmt::format("/groups/{}/device", g));
+}
+
+}  // namespace mpt::profiler

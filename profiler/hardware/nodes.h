@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The catalog's nodes as values: what clusters by name and cluster files are made of.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/cluster_spec.h"
+
+namespace mpt::profiler {
+
+inline constexpr int64_t kMostDevices = 10'000'000;
+
+/// A node as the catalog's files hold it: one node's devices and its links, with the source of the figures.
+struct NodeEntry {
+  std::string name;
+  DeviceSpec device;
+  int64_t devices_per_node = 1;
+  std::vector<LinkLevel> levels;  // the last one connects nodes
+  std::vector<std::string> sources;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = NodeEntry;
+    v.field("name", &T::name, "name of the node");
+    v.field("device", &T::device, "its devices");
+    v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 4096));
+    v.field("levels", &T::levels, "links, innermost first; the last connects nodes");
+    v.field("sources", &T::sources, "where the figures come from");
+  }
+};
+
+/// All of them, by name.
+const std::vector<NodeEntry>& catalog_nodes();
+/// The node of that name, or the first one with a device of that name; nothing if there is none.
+const NodeEntry* find_node(const std::string& node_or_device);
+
+/// `count` such nodes. Throws UserError if they are too many.
+ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t count);
+
+}  // namespace mpt::profiler
