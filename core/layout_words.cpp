@@ -5,14 +5,16 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "core/recompute_modules.h"
 
 namespace mpt {
 namespace {
 
-std::string counted(int64_t count, const char* one) {
-  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+std::string counted(int64_t count, std::string_view one) {
+  const char* const more = count == 1 ? "" : one.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, one, more);
 }
 
 std::string pipeline_words(const Layout& l) {
@@ -47,7 +49,7 @@ std::string describe_recompute(const Layout& l) {
                          : fmt::format("recompute of {} to {}{}", *least, *most, of);
 }
 
-std::vector<std::string> layout_words(const Layout& l) {
+std::vector<std::string> layout_words(const Layout& l, const Workload* workload) {
   std::vector<std::string> parts;
   if (l.tensor > 1)
     parts.push_back(
@@ -63,13 +65,15 @@ std::vector<std::string> layout_words(const Layout& l) {
   if (l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1)
     parts.emplace_back("stages of one replica side by side (data outermost)");
   if (l.offload_optimizer) parts.emplace_back("optimizer in host memory");
-  parts.push_back("micro-batches of " + counted(l.micro_batch, "sequence"));
+  const std::string of = " of " + counted(l.micro_batch, "sequence");
+  parts.push_back(workload == nullptr ? "micro-batches" + of
+                                      : counted(micro_batches(l, *workload), "micro-batch") + of);
   parts.push_back(describe_recompute(l));
   return parts;
 }
 
-std::string describe_layout_in_words(const Layout& layout) {
-  return fmt::format("{}", fmt::join(layout_words(layout), ", "));
+std::string describe_layout_in_words(const Layout& layout, const Workload* workload) {
+  return fmt::format("{}", fmt::join(layout_words(layout, workload), ", "));
 }
 
 }  // namespace mpt

@@ -11,10 +11,11 @@
 
 namespace mpt {
 
-/// Its parts, such as "tensor parallel 4 with sequence parallel", "ZeRO 1"; never empty.
-std::vector<std::string> layout_words(const Layout& layout);
+/// Its parts, such as "tensor parallel 4 with sequence parallel", "ZeRO 1"; never empty. `workload`: says how
+/// many micro-batches there are; may be null.
+std::vector<std::string> layout_words(const Layout& layout, const Workload* workload = nullptr);
 /// The parts in one line, separated by commas.
-std::string describe_layout_in_words(const Layout& layout);
+std::string describe_layout_in_words(const Layout& layout, const Workload* workload = nullptr);
 /// "no recompute", "recompute of 0 to 3 layers per stage", "selective recompute of core_attn".
 std::string describe_recompute(const Layout& layout);
 

@@ -303,6 +303,8 @@ void declare_outputs(CLI::App& app, OutputOptions& o) {
   app.add_option("--report", o.report, "Write an HTML report to this file");
   app.add_option("--trace", o.trace, "Write the simulated step as a trace for Perfetto to this file");
   app.add_flag("--json", o.json, "Print the plan as JSON instead of tables");
+  app.add_flag("-v,--verbose", o.verbose,
+               "Print what stands behind the answer, too: ranking, memory, reasons, published runs");
 }
 
 void declare_cost(CLI::App& app, CostOptions& o) {
@@ -332,7 +334,7 @@ void declare(CLI::App& app, PlanOptions& o) {
 
 void check_from(const CLI::App& app, const PlanOptions& o) {
   if (o.from.empty()) return;
-  const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json"};
+  const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json", "--verbose"};
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || std::find(beside.begin(), beside.end(), option->get_name()) != beside.end())
       continue;

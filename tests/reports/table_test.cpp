@@ -26,5 +26,19 @@ TEST(Table, LeavesNoBlanksAtTheEndAndRefusesRaggedRows) {
   EXPECT_THROW(table.add_row({"only one"}), InternalError);
 }
 
+TEST(Table, BreaksWordsToKeepAWidthAndNeverANumber) {
+  Table table({{"layout", Align::left}, {"step"}, {"trade", Align::left}});
+  table.add_row({"tp1 pp2 dp4 zero1", "12,345", "same speed, less memory"});
+  EXPECT_EQ(table.text(34),
+            "  layout         step  trade\n"
+            "  -----------  ------  -----------\n"
+            "  tp1 pp2 dp4  12,345  same speed,\n"
+            "  zero1                less memory\n");
+  EXPECT_EQ(table.text(1000), table.text()) << "wide enough";
+  Table numbers({{"a"}, {"b"}});
+  numbers.add_row({"1,000,000", "2,000,000"});
+  EXPECT_EQ(numbers.text(10), numbers.text());
+}
+
 }  // namespace
 }  // namespace mpt::reports

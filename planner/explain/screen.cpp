@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/screen.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/layout_words.h"
+#include "core/quantity.h"
+#include "models/parameter_count.h"
+#include "planner/explain/details.h"
+#include "planner/explain/evidence.h"
+#include "planner/search/arrangement.h"
+#include "reports/table.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr size_t kLabel = 15;  // columns of "  throughput   "
+
+std::string labelled(const char* label, const std::string& text) {
+  return wrapped(text, fmt::format("  {:<{}}", label, kLabel - 2));
+}
+
+// The label is coloured in a line that was broken without its colours.
+std::string with_heading(const std::string& lines, const std::string& heading, const std::string& coloured) {
+  return coloured + lines.substr(heading.size());
+}
+
+size_t lines_of(const std::string& text) { return size_t(std::count(text.begin(), text.end(), '\n')); }
+
+std::string describe_model(const ModelSpec& model) {
+  const models::ParameterCount count = models::count_parameters(model);
+  return fmt::format("{} ({} parameters{})", model.name, format_magnitude(double(count.total)),
+                     model.moe ? fmt::format(", {} active", format_magnitude(double(count.active))) : "");
+}
+
+std::string counted(int64_t count, const char* one) {
+  return fmt::format("{} {}{}", format_count(count), one, count == 1 ? "" : "s");
+}
+
+std::string describe_devices(const Plan& plan) {
+  const ClusterSpec& c = plan.cluster;
+  if (c.device.kind == DeviceKind::cpu) return counted(c.devices, "CPU rank");
+  std::string text;
+  for (const DeviceGroup& group : c.groups)
+    text +=
+        fmt::format("{}{} x {}", text.empty() ? "" : " + ", format_count(group.devices), group.device.name);
+  if (!c.mixed())
+    text =
+        fmt::format("{}, {} x {}", counted((c.devices + c.devices_per_node - 1) / c.devices_per_node, "node"),
+                    format_count(c.devices), c.device.name);
+  return plan.layout.ranks() < c.devices
+             ? fmt::format("{} of which {} are used", text, format_count(plan.layout.ranks()))
+             : text;
+}
+
+std::string describe_limit(const Plan& plan) {
+  const ClusterSpec& c = plan.cluster;
+  const std::string limit = format_bytes(double(plan.memory_limit_bytes));
+  if (c.mixed()) return fmt::format("at most {} usable per GPU", limit);
+  const std::string of = format_bytes(double(c.device.memory_bytes)), one = reports::device_word(c);
+  const int64_t usable = rank_limit_bytes(c.device, plan.layout.execution, 0);
+  if (plan.memory_limit_bytes >= usable) return fmt::format("{} of {} usable per {}", limit, of, one);
+  return fmt::format("limited to {} of {} usable per {}", limit, format_bytes(double(usable)), one);
+}
+
+}  // namespace
+
+std::string describe_task(const Plan& plan, const Palette& palette) {
+  const Workload& w = plan.workload;
+  const std::string model = describe_model(plan.model);
+  std::string text = wrapped(fmt::format("{} on {}: {}, {}", model, plan.cluster.name, describe_devices(plan),
+                                         describe_limit(plan)));
+  text += wrapped(fmt::format(
+      "{} of {} tokens per step ({} tokens), for {} in {}", counted(w.global_batch, "sequence"),
+      format_count(w.sequence), format_magnitude(double(w.tokens_per_step())),
+      plan.layout.execution.framework == Execution{}.framework ? "mpt-run" : plan.layout.execution.framework,
+      enum_name(plan.layout.precision)));
+  if (plan.cost.source != "roofline") return text;
+  return text +
+         describe_notes({"Prices are a roofline estimate: no measured kernels of " + plan.cost.machine +
+                         " are known. Expect larger errors, in the order of layouts too."},
+                        palette);
+}
+
+std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette,
+                            const std::string& more) {
+  const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
+  const std::string words = describe_layout_in_words(plan.layout, &plan.workload);
+  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
+  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(plan.layout),
+                                    more.empty() ? "" : "; " + more),
+                        std::string(first.size(), ' '));
+}
+
+namespace {
+
+std::string describe_step(const Plan& plan) {
+  std::string text = format_seconds(plan.prediction.step_time_s);
+  if (const auto expected = expected_step(plan, published_evidence()))
+    text += fmt::format(" (expect {} to {}: 8 of 10 published {} runs, {} in all)",
+                        format_seconds(expected->least_s), format_seconds(expected->most_s),
+                        expected->framework, expected->runs);
+  return text;
+}
+
+std::string describe_throughput(const Plan& plan) {
+  const double rate = plan.prediction.tokens_per_s;
+  std::string text = fmt::format("{} tokens/s", format_count(int64_t(rate)));
+  if (plan.layout.ranks() > 1)
+    text += fmt::format(", {} per {}", format_count(int64_t(rate / double(plan.layout.ranks()))),
+                        reports::device_word(plan.cluster));
+  return text + "; " + reports::describe_utilisation(plan) + " (recompute not counted)";
+}
+
+std::string describe_memory_use(const Plan& plan) {
+  const auto peak = double(reports::peak_bytes(plan));
+  const char* const one = reports::device_word(plan.cluster);
+  std::string text = plan.cluster.mixed()
+                         ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
+                         : fmt::format("{} of {} ({}) on the fullest {}", format_bytes(peak),
+                                       format_bytes(double(plan.memory_limit_bytes)),
+                                       format_percent(peak / double(plan.memory_limit_bytes)), one);
+  const std::string host = describe_host_memory(plan);
+  return host.empty() ? text : text + "; " + host;
+}
+
+// One risk, in one line where its figures allow it.
+std::string describe_risk(const Plan& plan, const Palette& palette) {
+  const auto risk = memory_risk(plan, published_evidence());
+  if (!risk || reports::peak_bytes(plan) > plan.memory_limit_bytes) return "";
+  return with_heading(wrapped(fmt::format("{}; safer: {}", risk->why, risk->option()), "RISK  "), "RISK",
+                      palette.caution("RISK"));
+}
+
+}  // namespace
+
+std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training) {
+  std::string text = labelled("step", describe_step(plan)) +
+                     labelled("throughput", describe_throughput(plan)) +
+                     labelled("memory", describe_memory_use(plan)) +
+                     labelled("time goes to", reports::describe_time_parts(plan));
+  if (!training.empty()) text += labelled("training", training);
+  return text + describe_risk(plan, palette);
+}
+
+std::string describe_notes(const std::vector<std::string>& notes, const Palette& palette) {
+  std::string text;
+  for (const std::string& note : notes)
+    text += with_heading(wrapped(note, "NOTE  "), "NOTE", palette.caution("NOTE"));
+  return text;
+}
+
+std::string describe_next(const std::vector<NextCommand>& next, const Palette& palette) {
+  if (next.empty()) return "";
+  std::string text = palette.heading("NEXT") + "\n";
+  size_t longest = 0;
+  for (const NextCommand& n : next) {
+    if (columns_of(n.command) + columns_of(n.what_for) + 6 <= kScreenColumns)
+      longest = std::max(longest, columns_of(n.command));
+  }
+  for (const auto& [command, what_for] : next) {
+    const size_t width = std::max(longest, columns_of(command));
+    if (width + columns_of(what_for) + 6 <= kScreenColumns) {
+      text += fmt::format("  {:<{}}  # {}\n", command, width, what_for);
+    } else {
+      text += wrapped("# " + what_for, "  ") + wrapped_command(command, "  ");
+    }
+  }
+  return text;
+}
+
+std::string describe_memory_change(int64_t bytes, int64_t instead_of) {
+  constexpr double kSame = 0.005;
+  const double change = double(bytes - instead_of);
+  if (std::abs(change) <= kSame * double(instead_of)) return "same memory";
+  return fmt::format("{} {}", format_bytes(std::abs(change)), change < 0 ? "less" : "more");
+}
+
+namespace {
+
+std::string describe_trade(const RankedLayout& r, const RankedLayout& first) {
+  const double slower = r.step_time_s / first.step_time_s - 1.0;
+  std::string text = std::abs(slower) < kTie ? "tie"
+                     : slower > 0.0          ? format_percent(slower) + " slower"
+                                             : format_percent(-slower) + " faster";
+  text += ", " + describe_memory_change(r.peak_bytes, first.peak_bytes);
+  const bool recomputes = r.layout.recompute != Recompute::none;
+  if (recomputes != (first.layout.recompute != Recompute::none))
+    text += recomputes ? ", recomputes" : ", no recompute";
+  if (r.layout.offload_optimizer != first.layout.offload_optimizer)
+    text += r.layout.offload_optimizer ? ", optimizer in host memory" : ", no offload";
+  return text;
+}
+
+}  // namespace
+
+std::vector<Alternative> alternatives(const Plan& plan) {
+  if (plan.ranking.empty()) return {};
+  const RankedLayout& first = plan.ranking.front();
+  const auto risk = memory_risk(plan, published_evidence());
+  const RankedLayout* safe = nullptr;
+  std::set<std::string> shown{layout_name(plan.layout)};
+  std::vector<Alternative> out;
+  for (const RankedLayout& r : plan.ranking) {
+    const bool first_safe = risk && safe == nullptr && r.peak_bytes <= risk->safe_bytes;
+    if (first_safe) safe = &r;
+    if (!shown.insert(layout_name(r.layout)).second || first_safe) continue;
+    out.push_back({&r, describe_trade(r, first)});
+  }
+  if (safe != nullptr)
+    out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, first), risk->option())});
+  return out;
+}
+
+namespace {
+
+std::string table_of(const std::vector<Alternative>& rows) {
+  reports::Table table({{"", reports::Align::left}, {""}, {""}, {"", reports::Align::left}});
+  for (const auto& [r, trade] : rows)
+    table.add_row(
+        {layout_name(r->layout), format_seconds(r->step_time_s), format_bytes(double(r->peak_bytes)), trade});
+  return table.text(kScreenColumns);
+}
+
+// As many as `lines` hold; the last one stays, since it may be the safe one.
+std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, const Palette& palette) {
+  constexpr size_t kOthers = 3;  // blank, heading, what a tie is
+  const auto is_tie = [](const Alternative& a) { return a.trade.starts_with("tie"); };
+  std::string table = table_of(rows);
+  while (rows.size() > 1 && lines_of(table) + kOthers > lines) {
+    rows.erase(rows.end() - 2);
+    table = table_of(rows);
+  }
+  if (rows.empty()) return "";
+  std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
+  if (std::any_of(rows.begin(), rows.end(), is_tie))
+    text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kTie);
+  return text;
+}
+
+std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
+  std::string text;
+  for (const std::string& reason : plan.reasons) {
+    const std::string more = wrapped(reason, "  - ");
+    if (lines_of(text) + lines_of(more) <= lines) text += more;
+  }
+  return text.empty() ? "" : "\n" + palette.heading("WHY") + "\n" + text;
+}
+
+}  // namespace
+
+std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
+  constexpr size_t kMostReasons = 5, kFewestAlternatives = 6;
+  std::string head = describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) +
+                     "\n" + describe_figures(plan, o.palette, o.training) +
+                     describe_notes(o.notes, o.palette);
+  const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
+  const std::string proof =
+      "\n" + wrapped(describe_certificate(plan.search)) + wrapped(describe_prices(plan));
+  const std::vector<Alternative> others = alternatives(plan);
+  const size_t used = lines_of(head) + lines_of(next) + lines_of(proof);
+  const size_t left = o.lines > used ? o.lines - used : 0;
+  const size_t kept = others.empty() ? 2 : kFewestAlternatives + 2;
+  const std::string why =
+      describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
+  return head + describe_alternatives(others, left - std::min(left, lines_of(why)), o.palette) + why + next +
+         proof;
+}
+
+}  // namespace mpt::planner
