@@ -14,11 +14,12 @@ namespace {
 bool starts_code_point(char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }
 
 std::vector<std::string_view> words_of(std::string_view text) {
+  constexpr std::string_view kBlank = " \n";
   std::vector<std::string_view> words;
-  for (size_t begin = text.find_first_not_of(' '); begin != std::string_view::npos;) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
+  for (size_t begin = text.find_first_not_of(kBlank); begin != std::string_view::npos;) {
+    const size_t end = std::min(text.find_first_of(kBlank, begin), text.size());
     words.push_back(text.substr(begin, end - begin));
-    begin = text.find_first_not_of(' ', end);
+    begin = text.find_first_not_of(kBlank, end);
   }
   return words;
 }

@@ -56,15 +56,14 @@ std::vector<size_t> Table::widths(size_t columns) const {
     }
   }
   const auto total = [&] { return std::accumulate(widths.begin(), widths.end(), kGap * widths.size()); };
-  // The widest of those that may be narrower, one by one.
-  while (columns > 0 && total() > columns) {
-    size_t widest = widths.size();
-    for (size_t c = 0; c < widths.size(); ++c) {
-      const bool narrows = columns_[c].align == Align::left && widths[c] > least[c];
-      if (narrows && (widest == widths.size() || widths[c] > widths[widest])) widest = c;
+  // From the right: remarks stand there. Words that are narrower than this read badly.
+  constexpr size_t kNarrow = 16;
+  for (const size_t narrow : {kNarrow, size_t{0}}) {
+    for (size_t c = widths.size(); c-- > 0;) {
+      if (columns == 0 || columns_[c].align != Align::left) continue;
+      const size_t to = std::max(least[c], narrow);
+      while (total() > columns && widths[c] > to) --widths[c];
     }
-    if (widest == widths.size()) break;
-    --widths[widest];
   }
   return widths;
 }

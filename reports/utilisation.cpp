@@ -49,8 +49,9 @@ std::string describe_utilisation(const Plan& plan) {
   const double rate =
       plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());
   const double utilisation = model_flop_utilisation(plan);
-  return fmt::format("{} per {}{}", format_flop_rate(rate), device_word(plan.cluster),
-                     utilisation > 0.0 ? ", MFU " + format_percent(utilisation) : "");
+  return format_flop_rate(rate) +
+         (utilisation > 0.0 ? fmt::format(", MFU {} (recompute not counted)", format_percent(utilisation))
+                            : " (recompute not counted)");
 }
 
 namespace {
@@ -58,17 +59,17 @@ namespace {
 const char* name_of(CommunicationKind kind) {
   switch (kind) {
     case CommunicationKind::tensor:
-      return "tensor-parallel communication";
+      return "tensor-parallel traffic";
     case CommunicationKind::context:
-      return "context-parallel communication";
+      return "context-parallel traffic";
     case CommunicationKind::expert:
-      return "expert-parallel communication";
+      return "expert-parallel traffic";
     case CommunicationKind::sharding:
-      return "gathering sharded weights";
+      return "weight gathering";
     case CommunicationKind::transfer:
-      return "transfers between stages";
+      return "stage transfers";
     case CommunicationKind::gradients:
-      return "gradient exchange at the end";
+      return "gradient exchange";
   }
   return "";
 }

@@ -30,14 +30,13 @@ struct TimePart {
 /// Where the predicted step goes: parts that add up to it. The idle ones add up to bubble_share of it; that
 /// sum is what every text calls idle.
 std::vector<TimePart> time_parts(const Plan& plan);
-/// "compute 89.0%, tensor-parallel communication 5.7%, idle 5.3% (pipeline bubble 4.9%, ...)": without parts
-/// that round to nothing.
+/// "compute 89.0%, tensor-parallel traffic 5.7%, idle 5.3% (pipeline bubble 4.9%, ...)": without parts that
+/// round to nothing.
 std::string describe_time_parts(const Plan& plan);
 
 /// Predicted memory of the fullest rank.
 int64_t peak_bytes(const Plan& plan);
-/// "470 TFLOP/s per GPU, MFU 47.6%", of the model's own work, recompute not counted; no MFU where the peak is
-/// unknown.
+/// "470 TFLOP/s, MFU 47.6% (recompute not counted)" of one device; no MFU where the peak is unknown.
 std::string describe_utilisation(const Plan& plan);
 
 /// Shares of the compute streams' time that collectives inside them have, by CommunicationKind up to

@@ -21,7 +21,6 @@
 #include "planner/explain/operators.h"
 #include "planner/explain/placement.h"
 #include "planner/explain/streams.h"
-#include "planner/memory/memory_model.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -100,7 +99,7 @@ std::string defaults_of(const SearchProblem& problem, const Layout& l) {
   if (b.zero.empty() && l.replicas() > 1) said.push_back(fmt::format("--zero {}", l.zero));
   if (b.sequence_parallel.empty() && l.tensor > 1)
     said.push_back(fmt::format("--sp {}", l.sequence_parallel ? "on" : "off"));
-  return said.empty() ? "" : fmt::format("taken as {}, which was not given", fmt::join(said, ", "));
+  return said.empty() ? "" : fmt::format("assumed: {}", fmt::join(said, ", "));
 }
 
 std::string describe_verdict(const Plan& plan, const Candidate& candidate, const Palette& palette) {
@@ -114,17 +113,6 @@ std::string describe_verdict(const Plan& plan, const Candidate& candidate, const
   return palette.bad(heading) + text.substr(heading.size());
 }
 
-// Memory of the fullest stage by kind.
-std::string describe_fullest(const Plan& plan) {
-  const auto& memory = plan.prediction.memory;
-  const auto fullest = std::max_element(
-      memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
-  return wrapped(plan.layout.pipeline > 1
-                     ? fmt::format("stage {}: {}", fullest->rank, describe_memory(*fullest))
-                     : describe_memory(*fullest),
-                 "                 ");
-}
-
 std::string describe_estimate(const SearchProblem& problem, const Plan& plan, const Candidate& candidate,
                               const PlanOptions& o, bool given) {
   const Palette palette = Palette::of(stdout);
@@ -132,7 +120,7 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
       describe_task(plan, palette) + "\n" +
       describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) + "\n" +
       describe_verdict(plan, candidate, palette) +
-      describe_figures(plan, palette, describe_cost(o.cost, plan)) + describe_fullest(plan);
+      describe_figures(plan, palette, describe_cost(o.cost, plan), true);
   if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, candidate), "  - ");
   if (o.out.verbose) text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
   return text;
@@ -148,8 +136,9 @@ std::string describe_saving(const SearchProblem& problem, const Candidate& mine,
   std::string where;
   for (const auto& [seconds, what] : parts) {
     if (std::abs(seconds) < 1e-3 * std::abs(saved)) continue;
-    where += fmt::format("{}{}{} {}", where.empty() ? ": " : ", ", seconds < 0 ? "-" : "",
-                         format_seconds(std::abs(seconds)), what);
+    where += where.empty() ? ": " : ", ";
+    where += fmt::format("{}{}{} {}", seconds < 0 ? "but " : "", format_seconds(std::abs(seconds)),
+                         seconds < 0 ? " more" : "", what);
   }
   return fmt::format("{} {} per step ({}){}.", saved >= 0 ? "saves" : "costs",
                      format_seconds(std::abs(saved)),

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/quantity.h"
 #include "planner/explain/placement.h"
+#include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {
@@ -155,12 +156,14 @@ void add_parts(const SearchProblem& problem, const Candidate& best, std::vector<
     c.zero = 0;
     c.shard = 1;
   });
-  const int64_t layers = problem.model.layers;
   const bool plain = l.chunks == 1 && l.schedule == "1f1b";
   add(l.pipeline > 1 && !plain && l.recomputed_layers.empty(), "With the schedule 1f1b", [&](Layout& c) {
     c.schedule = "1f1b";
     c.chunks = 1;
-    c.layers_per_stage = even_stages(layers, c.stages());
+    // Each stage keeps the layers of its chunks.
+    c.layers_per_stage.assign(size_t(l.pipeline), 0);
+    for (size_t s = 0; s < l.layers_per_stage.size(); ++s)
+      c.layers_per_stage[size_t(best.evaluation.program.rank_of_stage[s])] += l.layers_per_stage[s];
   });
 }
 

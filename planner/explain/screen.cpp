@@ -13,6 +13,7 @@
 #include "models/parameter_count.h"
 #include "planner/explain/details.h"
 #include "planner/explain/evidence.h"
+#include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
@@ -73,14 +74,14 @@ std::string describe_limit(const Plan& plan) {
 
 std::string describe_task(const Plan& plan, const Palette& palette) {
   const Workload& w = plan.workload;
-  const std::string model = describe_model(plan.model);
-  std::string text = wrapped(fmt::format("{} on {}: {}, {}", model, plan.cluster.name, describe_devices(plan),
-                                         describe_limit(plan)));
-  text += wrapped(fmt::format(
-      "{} of {} tokens per step ({} tokens), for {} in {}", counted(w.global_batch, "sequence"),
-      format_count(w.sequence), format_magnitude(double(w.tokens_per_step())),
-      plan.layout.execution.framework == Execution{}.framework ? "mpt-run" : plan.layout.execution.framework,
-      enum_name(plan.layout.precision)));
+  std::string text = wrapped(
+      fmt::format("{} on {}: {}", describe_model(plan.model), plan.cluster.name, describe_devices(plan)));
+  const std::string& framework = plan.layout.execution.framework;
+  text += wrapped(fmt::format("{} of {} tokens per step ({} tokens); {}, {}; {}",
+                              counted(w.global_batch, "sequence"), format_count(w.sequence),
+                              format_magnitude(double(w.tokens_per_step())),
+                              framework == Execution{}.framework ? "mpt-run" : framework,
+                              enum_name(plan.layout.precision), describe_limit(plan)));
   if (plan.cost.source != "roofline") return text;
   return text +
          describe_notes({"Prices are a roofline estimate: no measured kernels of " + plan.cost.machine +
@@ -111,14 +112,23 @@ std::string describe_step(const Plan& plan) {
 
 std::string describe_throughput(const Plan& plan) {
   const double rate = plan.prediction.tokens_per_s;
-  std::string text = fmt::format("{} tokens/s", format_count(int64_t(rate)));
+  std::string text = fmt::format("{} tokens/s; ", format_count(int64_t(rate)));
   if (plan.layout.ranks() > 1)
-    text += fmt::format(", {} per {}", format_count(int64_t(rate / double(plan.layout.ranks()))),
-                        reports::device_word(plan.cluster));
-  return text + "; " + reports::describe_utilisation(plan) + " (recompute not counted)";
+    text += fmt::format("per {}: {}, ", reports::device_word(plan.cluster),
+                        format_count(int64_t(rate / double(plan.layout.ranks()))));
+  return text + reports::describe_utilisation(plan);
 }
 
-std::string describe_memory_use(const Plan& plan) {
+// Of the fullest stage by kind.
+std::string describe_kinds(const Plan& plan) {
+  const auto& memory = plan.prediction.memory;
+  const auto fullest = std::max_element(
+      memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
+  const std::string of = plan.layout.pipeline > 1 ? fmt::format(", of stage {}", fullest->rank) : "";
+  return of + ": " + describe_memory(*fullest);
+}
+
+std::string describe_memory_use(const Plan& plan, bool by_kind) {
   const auto peak = double(reports::peak_bytes(plan));
   const char* const one = reports::device_word(plan.cluster);
   std::string text = plan.cluster.mixed()
@@ -126,24 +136,35 @@ std::string describe_memory_use(const Plan& plan) {
                          : fmt::format("{} of {} ({}) on the fullest {}", format_bytes(peak),
                                        format_bytes(double(plan.memory_limit_bytes)),
                                        format_percent(peak / double(plan.memory_limit_bytes)), one);
+  if (by_kind) text += describe_kinds(plan);
   const std::string host = describe_host_memory(plan);
   return host.empty() ? text : text + "; " + host;
 }
 
-// One risk, in one line where its figures allow it.
+// The fastest layout of the ranking that is safe; null where none is known.
+const RankedLayout* safe_layout(const Plan& plan, const MemoryRisk& risk) {
+  const auto found = std::find_if(plan.ranking.begin(), plan.ranking.end(),
+                                  [&](const RankedLayout& r) { return r.peak_bytes <= risk.safe_bytes; });
+  return found == plan.ranking.end() ? nullptr : &*found;
+}
+
+// One risk, in one line where its figures allow it. The option is named where a search with it found a plan.
 std::string describe_risk(const Plan& plan, const Palette& palette) {
   const auto risk = memory_risk(plan, published_evidence());
   if (!risk || reports::peak_bytes(plan) > plan.memory_limit_bytes) return "";
-  return with_heading(wrapped(fmt::format("{}; safer: {}", risk->why, risk->option()), "RISK  "), "RISK",
-                      palette.caution("RISK"));
+  const std::string remedy = safe_layout(plan, *risk) != nullptr
+                                 ? "safer: " + risk->option()
+                                 : format_bytes(double(risk->safe_bytes)) + " would be safe";
+  return with_heading(wrapped(risk->why + "; " + remedy, "RISK  "), "RISK", palette.caution("RISK"));
 }
 
 }  // namespace
 
-std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training) {
+std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training,
+                             bool memory_by_kind) {
   std::string text = labelled("step", describe_step(plan)) +
                      labelled("throughput", describe_throughput(plan)) +
-                     labelled("memory", describe_memory_use(plan)) +
+                     labelled("memory", describe_memory_use(plan, memory_by_kind)) +
                      labelled("time goes to", reports::describe_time_parts(plan));
   if (!training.empty()) text += labelled("training", training);
   return text + describe_risk(plan, palette);
@@ -169,7 +190,7 @@ std::string describe_next(const std::vector<NextCommand>& next, const Palette& p
     if (width + columns_of(what_for) + 6 <= kScreenColumns) {
       text += fmt::format("  {:<{}}  # {}\n", command, width, what_for);
     } else {
-      text += wrapped("# " + what_for, "  ") + wrapped_command(command, "  ");
+      text += wrapped_command(command, "  ");
     }
   }
   return text;
@@ -204,14 +225,12 @@ std::vector<Alternative> alternatives(const Plan& plan) {
   if (plan.ranking.empty()) return {};
   const RankedLayout& first = plan.ranking.front();
   const auto risk = memory_risk(plan, published_evidence());
-  const RankedLayout* safe = nullptr;
+  const RankedLayout* const safe = risk ? safe_layout(plan, *risk) : nullptr;
   std::set<std::string> shown{layout_name(plan.layout)};
   std::vector<Alternative> out;
   for (const RankedLayout& r : plan.ranking) {
-    const bool first_safe = risk && safe == nullptr && r.peak_bytes <= risk->safe_bytes;
-    if (first_safe) safe = &r;
-    if (!shown.insert(layout_name(r.layout)).second || first_safe) continue;
-    out.push_back({&r, describe_trade(r, first)});
+    if (shown.insert(layout_name(r.layout)).second && &r != safe)
+      out.push_back({&r, describe_trade(r, first)});
   }
   if (safe != nullptr)
     out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, first), risk->option())});

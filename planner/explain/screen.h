@@ -37,8 +37,9 @@ std::string describe_task(const Plan& plan, const Palette& palette = {});
 std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette = {},
                             const std::string& more = "");
 /// Step, throughput, memory and where the time goes; then the risk of running out of memory.
-std::string describe_figures(const Plan& plan, const Palette& palette = {}, const std::string& training = "");
-/// Lines of "NEXT".
+std::string describe_figures(const Plan& plan, const Palette& palette = {}, const std::string& training = "",
+                             bool memory_by_kind = false);
+/// Lines of "NEXT": what a command is for stands beside it where both fit in a line.
 std::string describe_next(const std::vector<NextCommand>& next, const Palette& palette = {});
 /// Lines that begin with "NOTE".
 std::string describe_notes(const std::vector<std::string>& notes, const Palette& palette = {});

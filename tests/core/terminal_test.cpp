@@ -19,6 +19,7 @@ TEST(Terminal, BreaksLinesAtBlanksBehindAnIndentedBeginning) {
   EXPECT_EQ(wrapped("one two three four", "- ", 10), "- one two\n  three\n  four\n");
   EXPECT_EQ(wrapped("", "- "), "- \n");
   EXPECT_EQ(wrapped("exactly8 nine", "", 8), "exactly8\nnine\n");
+  EXPECT_EQ(wrapped("one\ntwo \n", "", 8), "one two\n") << "the end of a line is a blank";
 }
 
 TEST(Terminal, DividesAWordThatNoLineHolds) {
