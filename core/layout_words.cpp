@@ -44,9 +44,8 @@ std::string describe_recompute(const Layout& l) {
     return fmt::format("selective recompute of {}", fmt::join(recompute_modules_of(l.execution), ", "));
   if (l.recomputed_layers.empty()) return "full recompute";
   const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
-  const std::string of = l.stages() == 1 ? " layers" : " layers per stage";
-  return *least == *most ? fmt::format("recompute of {}{}", *most, of)
-                         : fmt::format("recompute of {} to {}{}", *least, *most, of);
+  const std::string of = counted(*most, "layer") + (l.stages() == 1 ? "" : " per stage");
+  return *least == *most ? "recompute of " + of : fmt::format("recompute of {} to {}", *least, of);
 }
 
 std::vector<std::string> layout_words(const Layout& l, const Workload* workload) {

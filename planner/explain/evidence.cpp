@@ -85,7 +85,7 @@ MemoryRisk risk_of(double safe_bytes, std::string why) {
 }  // namespace
 
 std::string MemoryRisk::option() const {
-  return fmt::format("--memory {:.1f}GiB", double(safe_bytes) / double(kGiB));
+  return fmt::format("--memory={:.1f}GiB", double(safe_bytes) / double(kGiB));
 }
 
 std::vector<Evidence> published_evidence() {
@@ -126,9 +126,8 @@ std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Eviden
   if (predicted_to_fit(e->failed) == 0) return std::nullopt;
   const double share = std::max(kFull, e->failed.front());
   if (peak <= share * room) return std::nullopt;
-  return risk_of(share * room,
-                 fmt::format("memory is {} full; published runs ran out of it at a predicted {}",
-                             format_percent(peak / room), format_percent(e->failed.front())));
+  return risk_of(share * room, fmt::format("memory is {} full; published runs ran out at a predicted {}",
+                                           format_percent(peak / room), format_percent(e->failed.front())));
 }
 
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {

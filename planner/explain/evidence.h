@@ -56,7 +56,7 @@ std::optional<ExpectedStep> expected_step(const Plan& plan, const std::vector<Ev
 struct MemoryRisk {
   std::string why;             // one plain sentence without its full stop
   int64_t safe_bytes = 0;      // of a GPU, in whole tenths of a GiB: plans within it have room
-  std::string option() const;  // "--memory 72.6GiB"
+  std::string option() const;  // "--memory=72.6GiB": one word, which no line breaks
 };
 /// From what nine in ten of those runs used; where too few say that, from layouts that ran out of memory and
 /// were predicted to fit. Mixed clusters have room of their own: nothing.

@@ -11,6 +11,7 @@
 #include "planner/explain/placement.h"
 #include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -123,18 +124,22 @@ std::string slower(const SearchProblem& problem, const Candidate& best, const Ca
                      share(loss, best.evaluation.step_time_s), text);
 }
 
+bool ties(const Candidate& best, const Candidate& other) {
+  return other.evaluation.step_time_s < (1.0 + kTie) * best.evaluation.step_time_s;
+}
+
 // What the layout would need or take without one of its parts.
 std::string without(const SearchProblem& problem, const Candidate& best, const Layout& changed,
                     const std::string& what) {
   if (check_layout(problem.model, changed, problem.workload)) return "";
   const Evaluation other = evaluate_regardless(problem, estimate(problem, changed));
   if (other.rejection)
-    return fmt::format("{} it would need {} per GPU; there are {}.", what,
-                       format_bytes(other.rejection->needed), format_bytes(other.rejection->available));
+    return fmt::format("{} it would need {} per {}; there are {}.", what,
+                       format_bytes(other.rejection->needed), reports::device_word(problem.cluster),
+                       format_bytes(other.rejection->available));
   const double loss = other.step_time_s - best.evaluation.step_time_s;
-  return loss <= 0.0
-             ? ""
-             : fmt::format("{} it would be {} slower.", what, share(loss, best.evaluation.step_time_s));
+  if (loss < kTie * best.evaluation.step_time_s) return "";
+  return fmt::format("{} it would be {} slower.", what, share(loss, best.evaluation.step_time_s));
 }
 
 // What its parts are good for.
@@ -175,11 +180,12 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
   std::vector<std::string> out;
   if (problem.near_misses && !best.evaluation.rejection) add_parts(problem, best, out);
   if (problem.cluster.mixed()) out.push_back(describe_groups(problem, best));
-  if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));
-  const Candidate* other = other_split(result);
-  if (other != nullptr) out.push_back("Another split: " + slower(problem, best, *other));
-  if (result.best.size() > 1 && other != &result.best[1])
+  if (const Candidate* other = other_split(result); other != nullptr) {
+    out.push_back("Another split: " + slower(problem, best, *other));
+  } else if (result.best.size() > 1 && !ties(best, result.best[1])) {
     out.push_back("The next fastest: " + slower(problem, best, result.best[1]));
+  }
+  if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));
   return out;
 }
 

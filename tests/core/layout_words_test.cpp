@@ -108,6 +108,9 @@ TEST(LayoutWords, TellsWhatTheShortFormTells) {
         "experts over 8 GPUs, each split over 2", "ZeRO 3 (fully sharded) within groups of 4",
         "data outermost", "optimizer in host memory", "recompute of 0 to 3 layers per stage"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  l.pipeline = 1;
+  l.recomputed_layers = {1};
+  EXPECT_EQ(describe_recompute(l), "recompute of 1 layer");
   l.recompute = Recompute::selective;
   l.recomputed_layers.clear();
   EXPECT_EQ(describe_recompute(l), "selective recompute of core_attn");

@@ -82,7 +82,7 @@ TEST(Evidence, TakesFailuresForARiskWhereFewPublishedMemory) {
   EXPECT_FALSE(memory_risk(plan_with(0.89), all));
   const auto risk = memory_risk(plan_with(0.95), all);
   ASSERT_TRUE(risk);
-  EXPECT_EQ(risk->why, "memory is 95.0% full; published runs ran out of it at a predicted 90.0%");
+  EXPECT_EQ(risk->why, "memory is 95.0% full; published runs ran out at a predicted 90.0%");
   EXPECT_FALSE(memory_risk(plan_with(0.84), {{"torchtitan", false, kTen, {}, {0.3}}}))
       << "a failure of a layout that was all but empty is no measure of memory";
   EXPECT_FALSE(memory_risk(plan_with(0.99), {{"torchtitan", false, kTen, {}, {1.1, 1.2}}}))

@@ -119,8 +119,8 @@ TEST(Screen, TheSaferLayoutIsTheLastRowAndItsOptionIsNamedWhereThereIsOne) {
   plan.ranking.push_back(other);
   ASSERT_EQ(alternatives(plan).size(), 2u);
   EXPECT_EQ(alternatives(plan).back().layout, &plan.ranking[1]);
-  EXPECT_NE(alternatives(plan).back().trade.find("; safer: --memory 7"), std::string::npos);
-  EXPECT_NE(describe_figures(plan).find("; safer: --memory 7"), std::string::npos) << describe_figures(plan);
+  EXPECT_NE(alternatives(plan).back().trade.find("; safer: --memory=7"), std::string::npos);
+  EXPECT_NE(describe_figures(plan).find("; safer: --memory=7"), std::string::npos) << describe_figures(plan);
 }
 
 TEST(Screen, ARooflineIsSaidInTheFirstLines) {
