@@ -181,7 +181,7 @@ std::string advice(const SearchProblem& given, const Candidate& mine, const Plan
     auto safer = watched_search(safe, 1);
     if (!safer->result.best.empty() && (!fits || gain_of(safer->result.best.front()) > 0.0)) {
       option = fmt::format("found with {}", risk->option());
-      memory = risk->option().substr(std::string("--memory ").size());
+      memory = risk->option().substr(std::string("--memory=").size());
       search = std::move(safer);
       better = make_plan_of(*search);
     }

@@ -17,6 +17,7 @@
 #include "planner/commands/commands.h"
 #include "planner/explain/utilisation.h"
 #include "reports/table.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -89,7 +90,8 @@ Front pareto_front(const SearchProblem& problem, size_t keep) {
 }
 
 std::string table_of(const Front& front, const CostOptions& cost) {
-  std::vector<reports::Column> columns{{"GPUs"}, {"step time"}, {"memory"}, {"tokens/s"}, {"per GPU"}};
+  const std::string one = reports::device_word(front.fastest->cluster);
+  std::vector<reports::Column> columns{{one + "s"}, {"step time"}, {"memory"}, {"tokens/s"}, {"per " + one}};
   if (!cost.tokens.empty()) columns.push_back({"days for " + cost.tokens});
   if (!cost.tokens.empty() && cost.price > 0.0) columns.push_back({"price"});
   columns.push_back({"layout", reports::Align::left});
@@ -110,8 +112,7 @@ std::string table_of(const Front& front, const CostOptions& cost) {
   return table.text(kScreenColumns);
 }
 
-// As many rows as a screen holds: of those with equally many GPUs the ones go that are nearest in time to the
-// one before them. With -v all of them.
+// As many rows as a screen holds; with -v all of them.
 std::string shown_table(Front& front, const PlanOptions& o) {
   constexpr ptrdiff_t kOtherLines = 11;
   const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
@@ -120,16 +121,19 @@ std::string shown_table(Front& front, const PlanOptions& o) {
   const std::vector<RankedLayout> kept = front.points;
   std::vector<RankedLayout>& rows = front.points;
   while (!o.out.verbose && lines(table) > ptrdiff_t(kScreenLines) - kOtherLines) {
-    size_t nearest = rows.size();
+    // The pair that is nearest in time loses its first one, which needs more memory; the fastest stays.
+    size_t first = rows.size();
     double least = std::numeric_limits<double>::infinity();
-    for (size_t n = 1; n < rows.size(); ++n) {
-      const double apart = rows[n].step_time_s / rows[n - 1].step_time_s;
-      if (rows[n].layout.ranks() != rows[n - 1].layout.ranks() || apart >= least) continue;
+    for (size_t n = 1; n + 1 < rows.size(); ++n) {
+      const auto ranks = [&](size_t at) { return rows[at].layout.ranks(); };
+      if (ranks(n - 1) != ranks(n) || ranks(n) != ranks(n + 1)) continue;
+      const double apart = rows[n + 1].step_time_s / rows[n].step_time_s;
+      if (apart >= least) continue;
       least = apart;
-      nearest = n;
+      first = n;
     }
-    if (nearest == rows.size()) break;
-    rows.erase(rows.begin() + ptrdiff_t(nearest));
+    if (first == rows.size()) break;
+    rows.erase(rows.begin() + ptrdiff_t(first));
     table = table_of(front, o.cost);
   }
   if (rows.size() < all) table += fmt::format("  {} of {} rows; -v prints all\n", rows.size(), all);

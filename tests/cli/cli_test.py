@@ -368,11 +368,11 @@ def plan_commands(folder, base, profile):
     # What leaving room costs is said, and the limit that is named leaves it.
     tight = ["mpt-plan", "--model", "opt-30b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 2048, "--top", 1]
     said = run(*tight)
-    expect("search, without room for what others held", said, 0, "RISK", "safer: --memory ")
-    limit = re.search(r"safer: --memory (\S+)", said.stdout)
+    expect("search, without room for what others held", said, 0, "RISK", "safer: --memory=")
+    limit = re.search(r"safer: --memory=(\S+)", said.stdout)
     one = ["--tp", 4, "--pp", 2, "--sp", "on", "--micro-batch", 1, "--schedule", "zb-h1", "--recompute", "none",
            "--zero", 0, "--offload", "off"]
-    expect("search, where no layout leaves that room", run(*tight, *one, "-v"), 0, "safer: no layout fits --memory ")
+    expect("search, where no layout leaves that room", run(*tight, *one, "-v"), 0, "safer: no layout fits --memory=")
     roomy = run(*tight, "--memory", limit.group(1) if limit else "1GiB")
     expect("search, with that room", roomy, 0, "RECOMMENDED")
     if "RISK" in roomy.stdout:
@@ -410,7 +410,7 @@ def other_clusters(folder):
     if not any(e.get("ph") == "C" for e in json.load(open(trace))["traceEvents"]):
         FAILURES.append("mixed: the trace has no memory over time")
     expect("mixed, explained", run("mpt-plan", "explain", mixed, "--why-not", "pp=1"), 0, "Why not pp=1?")
-    expect("mixed, estimate", run("mpt-plan", "estimate", *model, "--cluster", joined, "--pp", 2, "--zero", 1), 0, "time goes to", "transfers between stages")
+    expect("mixed, estimate", run("mpt-plan", "estimate", *model, "--cluster", joined, "--pp", 2, "--zero", 1), 0, "time goes to", "stage transfers")
     expect("mixed, some of the ranks", run("mpt-plan", *model, "--cluster", joined, "--ranks", 8), 2, "--ranks", "mixed cluster")
     for bad in ("dgx-a100:1+", "dgx-a100:1@5GB/s", "dgx-a100:1+dgx-h100:1@5", "dgx-a100:1+dgx-h100:1@5GB/s@1h", "dgx-a100:1+this-machine:2",
                 "dgx-a100:1+dgx-h100:1@5GB/s@1ms@1", "+".join(["dgx-a100:1"] * 5), "dgx-a100:900000+dgx-h100:900000"):

@@ -121,7 +121,7 @@ def plans(folder):
         check(f"{command}: rows that look the same: {rows}", len(set(shown)) == len(shown) and recommended not in shown, output)
         if "RISK" in output:
             risk = [line for line in output.splitlines() if line.startswith("RISK")]
-            option = re.search(r"safer: (--memory \S+)", risk[0])
+            option = re.search(r"safer: (--memory=\S+)", risk[0])
             check(f"{command}: a risk without a remedy in one line", len(risk) == 1 and option, output)
             again = printed(folder, f"{command} {option[1]}" if "--memory" not in command else command)
             check(f"{command}: still a risk with {option[1]}", "RISK" not in again, again)
@@ -129,7 +129,7 @@ def plans(folder):
 
 def commands_of(output):
     block = output.split("\nNEXT\n")[1].split("\n\n")[0]
-    return [line.strip() for line in block.replace("\\\n", " ").splitlines() if not line.strip().startswith("#")]
+    return [" ".join(line.split()) for line in block.replace("\\\n", " ").splitlines()]
 
 
 def next_commands(folder):

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/quantity.h"
+#include "planner/explain/explain.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/search/layout_resolver.h"
 #include "tests/support/random_problem.h"
