@@ -34,6 +34,14 @@ std::string with_heading(const std::string& lines, const std::string& heading, c
 
 size_t lines_of(const std::string& text) { return size_t(std::count(text.begin(), text.end(), '\n')); }
 
+// "62.4 of 74.0 GiB"
+std::string part_of(double bytes, double all) {
+  std::string part = format_bytes(bytes);
+  const std::string whole = format_bytes(all);
+  if (part.substr(part.find(' ')) == whole.substr(whole.find(' '))) part.resize(part.find(' '));
+  return part + " of " + whole;
+}
+
 std::string describe_model(const ModelSpec& model) {
   const models::ParameterCount count = models::count_parameters(model);
   return fmt::format("{} ({} parameters{})", model.name, format_magnitude(double(count.total)),
@@ -62,12 +70,12 @@ std::string describe_devices(const Plan& plan) {
 
 std::string describe_limit(const Plan& plan) {
   const ClusterSpec& c = plan.cluster;
-  const std::string limit = format_bytes(double(plan.memory_limit_bytes));
-  if (c.mixed()) return fmt::format("at most {} usable per GPU", limit);
-  const std::string of = format_bytes(double(c.device.memory_bytes)), one = reports::device_word(c);
-  const int64_t usable = rank_limit_bytes(c.device, plan.layout.execution, 0);
-  if (plan.memory_limit_bytes >= usable) return fmt::format("{} of {} usable per {}", limit, of, one);
-  return fmt::format("limited to {} of {} usable per {}", limit, format_bytes(double(usable)), one);
+  const auto limit = double(plan.memory_limit_bytes);
+  if (c.mixed()) return fmt::format("at most {} usable per GPU", format_bytes(limit));
+  const char* const one = reports::device_word(c);
+  const auto usable = double(rank_limit_bytes(c.device, plan.layout.execution, 0));
+  return limit < usable ? fmt::format("limited to {} usable per {}", part_of(limit, usable), one)
+                        : fmt::format("{} usable per {}", part_of(limit, double(c.device.memory_bytes)), one);
 }
 
 }  // namespace
@@ -83,10 +91,14 @@ std::string describe_task(const Plan& plan, const Palette& palette) {
                               framework == Execution{}.framework ? "mpt-run" : framework,
                               enum_name(plan.layout.precision), describe_limit(plan)));
   if (plan.cost.source != "roofline") return text;
-  return text +
-         describe_notes({"Prices are a roofline estimate: no measured kernels of " + plan.cost.machine +
-                         " are known. Expect larger errors, in the order of layouts too."},
-                        palette);
+  const std::string note =
+      plan.cluster.device.kind == DeviceKind::cpu
+          ? "Prices are a roofline estimate, often far off: mpt-profile measures this machine for --profile."
+          : fmt::format(
+                "Prices are a roofline estimate: no measured kernels of {} are known. Expect larger "
+                "errors, in the order of layouts too.",
+                plan.cost.machine);
+  return text + describe_notes({note}, palette);
 }
 
 std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette,
@@ -131,11 +143,11 @@ std::string describe_kinds(const Plan& plan) {
 std::string describe_memory_use(const Plan& plan, bool by_kind) {
   const auto peak = double(reports::peak_bytes(plan));
   const char* const one = reports::device_word(plan.cluster);
-  std::string text = plan.cluster.mixed()
-                         ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
-                         : fmt::format("{} of {} ({}) on the fullest {}", format_bytes(peak),
-                                       format_bytes(double(plan.memory_limit_bytes)),
-                                       format_percent(peak / double(plan.memory_limit_bytes)), one);
+  std::string text =
+      plan.cluster.mixed()
+          ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
+          : fmt::format("{} ({}) on the fullest {}", part_of(peak, double(plan.memory_limit_bytes)),
+                        format_percent(peak / double(plan.memory_limit_bytes)), one);
   if (by_kind) text += describe_kinds(plan);
   const std::string host = describe_host_memory(plan);
   return host.empty() ? text : text + "; " + host;
