@@ -59,7 +59,7 @@ std::vector<std::string> layout_words(const Layout& l, const Workload* workload)
   if (l.pipeline > 1) parts.push_back(pipeline_words(l));
   if (l.data > 1) parts.push_back(fmt::format("data parallel {}", l.data));
   if (l.expert > 1) parts.push_back(expert_words(l));
-  if (parts.empty()) parts.emplace_back("one GPU, nothing split");
+  if (parts.empty()) parts.emplace_back("nothing split");
   if (l.zero > 0) parts.push_back(zero_words(l));
   if (l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1)
     parts.emplace_back("stages of one replica side by side (data outermost)");

@@ -85,7 +85,8 @@ std::vector<TimePart> time_parts(const Plan& plan) {
     double& left_s = inside ? compute_s : waits_s;
     const double seconds = std::min(e.seconds, std::max(0.0, left_s));
     left_s -= seconds;
-    (inside ? busy : idle).push_back({name_of(e.kind), seconds, !inside});
+    const bool alone = e.kind == CommunicationKind::gradients && !plan.layout.reduces_gradients();
+    (inside ? busy : idle).push_back({alone ? "gradient norm" : name_of(e.kind), seconds, !inside});
   }
   std::vector<TimePart> parts{{"compute", compute_s, false}};
   parts.insert(parts.end(), busy.begin(), busy.end());

@@ -182,7 +182,7 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
   if (problem.cluster.mixed()) out.push_back(describe_groups(problem, best));
   if (const Candidate* other = other_split(result); other != nullptr) {
     out.push_back("Another split: " + slower(problem, best, *other));
-  } else if (result.best.size() > 1 && !ties(best, result.best[1])) {
+  } else if (result.best.size() > 1 && (out.empty() || !ties(best, result.best[1]))) {
     out.push_back("The next fastest: " + slower(problem, best, result.best[1]));
   }
   if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));

@@ -73,7 +73,7 @@ TEST(LayoutWords, ThePageOfTheShortFormHasEveryTokenThatItPrints) {
 
 TEST(LayoutWords, NamesWhatALayoutUsesAndNothingElse) {
   Layout l;
-  EXPECT_EQ(describe_layout_in_words(l), "one GPU, nothing split, micro-batches of 1 sequence, no recompute");
+  EXPECT_EQ(describe_layout_in_words(l), "nothing split, micro-batches of 1 sequence, no recompute");
   l.tensor = 4;
   l.sequence_parallel = true;
   l.pipeline = 2;
