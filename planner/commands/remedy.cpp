@@ -37,7 +37,7 @@ std::optional<RankedLayout> fitting(SearchProblem problem, double end_s, const s
 }
 
 std::string told(const RankedLayout& r) {
-  return fmt::format("{}, {}", layout_name(r.layout), format_bytes(double(r.peak_bytes)));
+  return fmt::format("{} fits, with {}", layout_name(r.layout), format_bytes(double(r.peak_bytes)));
 }
 
 std::string without_bounds(const SearchProblem& problem, double end_s) {
@@ -46,7 +46,7 @@ std::string without_bounds(const SearchProblem& problem, double end_s) {
   SearchProblem free = problem;
   free.bounds = {};
   const auto found = fitting(std::move(free), end_s, "without limits");
-  return found ? fmt::format("leave out {}: {} fits", fmt::join(options, ", "), told(*found)) : "";
+  return found ? fmt::format("leave out {}: {}", fmt::join(options, ", "), told(*found)) : "";
 }
 
 // As far as one GPU goes.
@@ -59,7 +59,7 @@ std::string with_more_memory(const PlanOptions& o, const SearchResult& result, c
   SearchProblem larger = problem;
   larger.memory_limit_bytes = needed;
   const auto found = fitting(std::move(larger), end_s, "with more memory");
-  return found ? fmt::format("--memory {:.1f}GiB: {} fits", tenths / 10.0, told(*found)) : "";
+  return found ? fmt::format("--memory {:.1f}GiB: {}", tenths / 10.0, told(*found)) : "";
 }
 
 struct Nodes {
@@ -105,7 +105,7 @@ std::string with_more_nodes(const PlanOptions& o, const SearchProblem& problem, 
     (fewer ? enough : too_few) = middle;
     if (now_s() > end_s) return fmt::format("{}:{} holds it: {}", nodes->kind, enough, told(*found));
   }
-  return fmt::format("the smallest cluster of this kind that holds it is {}:{}, with {}", nodes->kind, enough,
+  return fmt::format("the smallest cluster of this kind that holds it is {}:{}: {}", nodes->kind, enough,
                      told(*found));
 }
 

@@ -105,7 +105,7 @@ std::string describe_loss(const SearchProblem& problem, const Candidate& best, c
 namespace {
 
 // "tp4 ... is 1.4% slower: 158 ms more computing, 30 ms less idle.": parts that hardly matter are left out.
-std::string slower(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
+std::string loss_of(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
   const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
   const Breakdown a = breakdown(problem, best), b = breakdown(problem, other);
   const std::pair<double, const char*> parts[] = {{b.compute_s - a.compute_s, "computing"},
@@ -181,9 +181,9 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
   if (problem.near_misses && !best.evaluation.rejection) add_parts(problem, best, out);
   if (problem.cluster.mixed()) out.push_back(describe_groups(problem, best));
   if (const Candidate* other = other_split(result); other != nullptr) {
-    out.push_back("Another split: " + slower(problem, best, *other));
+    out.push_back("Another split: " + loss_of(problem, best, *other));
   } else if (result.best.size() > 1 && (out.empty() || !ties(best, result.best[1]))) {
-    out.push_back("The next fastest: " + slower(problem, best, result.best[1]));
+    out.push_back("The next fastest: " + loss_of(problem, best, result.best[1]));
   }
   if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));
   return out;

@@ -32,7 +32,7 @@ std::string with_heading(const std::string& lines, const std::string& heading, c
   return coloured + lines.substr(heading.size());
 }
 
-size_t lines_of(const std::string& text) { return size_t(std::count(text.begin(), text.end(), '\n')); }
+size_t newlines_in(const std::string& text) { return size_t(std::count(text.begin(), text.end(), '\n')); }
 
 // "62.4 of 74.0 GiB"
 std::string part_of(double bytes, double all) {
@@ -251,7 +251,7 @@ std::vector<Alternative> alternatives(const Plan& plan) {
 
 namespace {
 
-std::string table_of(const std::vector<Alternative>& rows) {
+std::string alternatives_table(const std::vector<Alternative>& rows) {
   reports::Table table({{"", reports::Align::left}, {""}, {""}, {"", reports::Align::left}});
   for (const auto& [r, trade] : rows)
     table.add_row(
@@ -263,10 +263,10 @@ std::string table_of(const std::vector<Alternative>& rows) {
 std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, const Palette& palette) {
   constexpr size_t kOthers = 3;  // blank, heading, what a tie is
   const auto is_tie = [](const Alternative& a) { return a.trade.starts_with("tie"); };
-  std::string table = table_of(rows);
-  while (rows.size() > 1 && lines_of(table) + kOthers > lines) {
+  std::string table = alternatives_table(rows);
+  while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
     rows.erase(rows.end() - 2);
-    table = table_of(rows);
+    table = alternatives_table(rows);
   }
   if (rows.empty()) return "";
   std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
@@ -279,7 +279,7 @@ std::string describe_reasons(const Plan& plan, size_t lines, const Palette& pale
   std::string text;
   for (const std::string& reason : plan.reasons) {
     const std::string more = wrapped(reason, "  - ");
-    if (lines_of(text) + lines_of(more) <= lines) text += more;
+    if (newlines_in(text) + newlines_in(more) <= lines) text += more;
   }
   return text.empty() ? "" : "\n" + palette.heading("WHY") + "\n" + text;
 }
@@ -295,13 +295,13 @@ std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
   const std::string proof =
       "\n" + wrapped(describe_certificate(plan.search)) + wrapped(describe_prices(plan));
   const std::vector<Alternative> others = alternatives(plan);
-  const size_t used = lines_of(head) + lines_of(next) + lines_of(proof);
+  const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof);
   const size_t left = o.lines > used ? o.lines - used : 0;
   const size_t kept = others.empty() ? 2 : kFewestAlternatives + 2;
   const std::string why =
       describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
-  return head + describe_alternatives(others, left - std::min(left, lines_of(why)), o.palette) + why + next +
-         proof;
+  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + why +
+         next + proof;
 }
 
 }  // namespace mpt::planner
