@@ -125,7 +125,8 @@ Problem why_nothing_fits(const SearchResult& result, const SearchProblem& proble
           fmt::format("a layout that fits; of {} the smallest is {} ({})",
                       format_count(result.certificate.layouts), layout_name(family.layout),
                       family.nearest.reason),
-          "use a larger --cluster, a smaller --global-batch or --seq, or raise --memory if it was given"};
+          "use more GPUs (--cluster, --ranks), a smaller --global-batch or --seq, or more --memory if it was "
+          "given"};
 }
 
 void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem) {
