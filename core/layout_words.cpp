@@ -45,7 +45,8 @@ std::string describe_recompute(const Layout& l) {
   if (l.recomputed_layers.empty()) return "full recompute";
   const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
   const std::string of = counted(*most, "layer") + (l.stages() == 1 ? "" : " per stage");
-  return *least == *most ? "recompute of " + of : fmt::format("recompute of {} to {}", *least, of);
+  if (*least == *most) return "recompute of " + of;
+  return *least == 0 ? "recompute of up to " + of : fmt::format("recompute of {} to {}", *least, of);
 }
 
 std::vector<std::string> layout_words(const Layout& l, const Workload* workload) {

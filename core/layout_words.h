@@ -16,7 +16,7 @@ namespace mpt {
 std::vector<std::string> layout_words(const Layout& layout, const Workload* workload = nullptr);
 /// The parts in one line, separated by commas.
 std::string describe_layout_in_words(const Layout& layout, const Workload* workload = nullptr);
-/// "no recompute", "recompute of 0 to 3 layers per stage", "selective recompute of core_attn".
+/// "no recompute", "recompute of up to 3 layers per stage", "selective recompute of core_attn".
 std::string describe_recompute(const Layout& layout);
 
 }  // namespace mpt

@@ -71,11 +71,10 @@ std::string describe_devices(const Plan& plan) {
 std::string describe_limit(const Plan& plan) {
   const ClusterSpec& c = plan.cluster;
   const auto limit = double(plan.memory_limit_bytes);
-  if (c.mixed()) return fmt::format("at most {} usable per GPU", format_bytes(limit));
-  const char* const one = reports::device_word(c);
+  if (c.mixed()) return fmt::format("at most {} usable", format_bytes(limit));
   const auto usable = double(rank_limit_bytes(c.device, plan.layout.execution, 0));
-  return limit < usable ? fmt::format("limited to {} usable per {}", part_of(limit, usable), one)
-                        : fmt::format("{} usable per {}", part_of(limit, double(c.device.memory_bytes)), one);
+  return limit < usable ? fmt::format("limited to {} usable", part_of(limit, usable))
+                        : fmt::format("{} usable", part_of(limit, double(c.device.memory_bytes)));
 }
 
 }  // namespace
