@@ -28,7 +28,7 @@ SpaceBounds bounds_of(const SpaceOptions& o);
 
 struct OutputOptions {
   std::string output, report, trace;
-  bool json = false;
+  bool json = false, verbose = false;
 };
 
 /// What a whole training costs.
@@ -40,6 +40,7 @@ struct CostOptions {
 struct PlanOptions {
   std::string model, profile, kernels, memory, precision, framework, from;
   std::string cluster;
+  std::string program = "mpt-plan", again;  // as they were typed: the program, and the whole command
   int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;
   int threads = 0;                             // 0: one per core, at most 8
   double expert_load = 0.0;                    // 0: as the plan or the framework has it

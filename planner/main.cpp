@@ -9,6 +9,7 @@
 #include "core/command_line.h"
 #include "core/interruption.h"
 #include "core/json.h"
+#include "core/terminal.h"
 #include "planner/command_line.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
@@ -34,13 +35,20 @@ Plan simulated_again(const std::string& file) {
   return plan;
 }
 
+// The answer, with room for the lines of files that were written; and with -v what stands behind it.
+std::string answer(const planner::PlanOptions& o, const Plan& plan, planner::ScreenOptions screen) {
+  screen.palette = Palette::of(stdout);
+  screen.lines = o.out.verbose ? SIZE_MAX / 2 : planner::kScreenLines - planner::files_of(o.out);
+  return planner::answer_screen(plan, screen) + (o.out.verbose ? planner::describe_details(plan) : "");
+}
+
 void search_or_simulate(const planner::PlanOptions& o) {
   planner::check_outputs(o.out, planner::input_files(o));
+  planner::ScreenOptions screen;
   if (!o.from.empty()) {
     const Plan plan = simulated_again(o.from);
-    planner::write_outputs(o.out, plan,
-                           planner::describe_plan(plan) +
-                               fmt::format("Simulated again: {}\n", planner::describe_prediction(plan)));
+    screen.notes.push_back("Simulated again from " + o.from + ", as it stands in the file.");
+    planner::write_outputs(o.out, plan, answer(o, plan, screen));
     return;
   }
   if (o.pareto) {
@@ -48,11 +56,16 @@ void search_or_simulate(const planner::PlanOptions& o) {
     return;
   }
   const auto prepared = planner::prepare(o);
-  const Plan plan = planner::search_plan(*prepared, size_t(o.top));
+  const Plan plan = planner::search_plan(o, *prepared, size_t(o.top));
+  if (o.out.json) {
+    planner::write_outputs(o.out, plan, "", o.cost, &prepared->problem);
+    return;
+  }
   const std::string host = planner::describe_host(o, nullptr, plan.layout, plan.prediction.step_time_s);
-  planner::write_outputs(o.out, plan,
-                         planner::describe_plan(plan) + host + planner::describe_cost(o.cost, plan), o.cost,
-                         &prepared->problem);
+  if (!host.empty()) screen.notes.push_back(host);
+  screen.training = planner::describe_cost(o.cost, plan);
+  screen.next = planner::next_commands(o, plan);
+  planner::write_outputs(o.out, plan, answer(o, plan, screen), o.cost, &prepared->problem);
 }
 
 // A search frees what it takes again at once: memory that goes back to the system in between is cleared for
@@ -95,6 +108,8 @@ int run(int argc, char** argv) {
     return stop_requested() ? kExitInterrupted : code;
   }
   planner::check_from(app, o);
+  o.program = shell_word(argv[0]);
+  o.again = planner::command_again(app, o.program);
   search_or_simulate(o);
   return stop_requested() ? kExitInterrupted : kExitOk;
 }

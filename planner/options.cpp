@@ -204,6 +204,9 @@ void declare_outputs(CLI::App& app, OutputOptions& o) {
       ->type_name("FILE")
       ->group(kMoreOutput);
   app.add_flag("--json", o.json, "Print the plan as JSON instead of text")->group(kOutput);
+  app.add_flag("-v,--verbose", o.verbose,
+               "Print the details behind the answer, too: ranking, memory, reasons, published runs")
+      ->group(kOutput);
 }
 
 void declare_cost(CLI::App& app, CostOptions& o) {
@@ -239,7 +242,7 @@ void declare(CLI::App& app, PlanOptions& o) {
 
 void check_from(const CLI::App& app, const PlanOptions& o) {
   if (o.from.empty()) return;
-  const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json"};
+  const std::vector<std::string> beside{"--from", "--output", "--report", "--trace", "--json", "--verbose"};
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || std::find(beside.begin(), beside.end(), option->get_name()) != beside.end())
       continue;

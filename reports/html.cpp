@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "core/json.h"
+#include "core/layout_words.h"
 #include "core/quantity.h"
 #include "reports/compare.h"
 #include "reports/utilisation.h"
@@ -106,19 +107,10 @@ Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
   return out;
 }
 
-// Compute, traffic that it does not hide, and the bubble, in seconds of the ranks' average.
 Json parts_of(const Plan& plan) {
-  const double step = plan.prediction.step_time_s;
-  double inside = 0.0, between = 0.0;
   Json parts = Json::array();
-  for (const ExposedCommunication& e : plan.prediction.exposed)
-    (e.kind <= CommunicationKind::sharding ? inside : between) += e.seconds;
-  const double busy = step * (1.0 - plan.prediction.bubble_share);
-  parts.push_back({"compute", std::max(0.0, busy - inside)});
-  for (const ExposedCommunication& e : plan.prediction.exposed) {
-    if (e.seconds > 0.0) parts.push_back({enum_name(e.kind), e.seconds});
-  }
-  parts.push_back({"bubble", std::max(0.0, step - busy - between)});
+  for (const TimePart& part : time_parts(plan))
+    parts.push_back({part.idle ? "idle: " + part.what : part.what, part.seconds});
   return parts;
 }
 
@@ -171,13 +163,6 @@ Json rows_of(const std::vector<RankedLayout>& layouts) {
   return out;
 }
 
-// Of the layers of a stage; the first stages hold more micro-batches and recompute more.
-std::string recomputed_of(const Layout& l) {
-  const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
-  return *least == *most ? fmt::format("{} layers of each stage", *most)
-                         : fmt::format("{} to {} layers of a stage", *least, *most);
-}
-
 Json facts_of(const Plan& plan, const Facts& more) {
   const Layout& l = plan.layout;
   const SearchCertificate& c = plan.search;
@@ -185,20 +170,13 @@ Json facts_of(const Plan& plan, const Facts& more) {
   const auto add = [&](const char* name, std::string value) { facts.push_back({name, std::move(value)}); };
   add("Step time", format_seconds(plan.prediction.step_time_s));
   add("Tokens/s", format_count(int64_t(plan.prediction.tokens_per_s)));
-  add("Bubble", format_percent(plan.prediction.bubble_share));
+  add("Idle", format_percent(plan.prediction.bubble_share));
   add("Peak memory", fmt::format("{} of {}", format_bytes(double(peak_bytes(plan))),
                                  format_bytes(double(plan.memory_limit_bytes))));
-  std::string degrees = fmt::format("tensor {}", l.tensor);
-  if (l.sequence_parallel) degrees += " with sequence parallel";
-  if (l.context > 1) degrees += fmt::format(" x context {}", l.context);
-  degrees += fmt::format(" x pipeline {} x data {}", l.pipeline, l.data);
-  if (l.expert > 1) degrees += fmt::format(", experts over {}", l.expert);
-  if (l.zero > 0) degrees += fmt::format(", ZeRO {}", l.zero);
-  if (l.offload_optimizer) degrees += ", optimizer offloaded";
-  add("Layout", degrees);
+  add("Layout", describe_layout_in_words(l, &plan.workload));
+  add("Short form", layout_name(l) + " (docs/notation.md)");
   add("Schedule", fmt::format("{}, {} micro-batches of {}", plan.schedule.name, plan.schedule.micro_batches,
                               l.micro_batch));
-  add("Recompute", l.recomputed_layers.empty() ? enum_name(l.recompute) : recomputed_of(l));
   add("Model FLOP/s (MFU)", describe_utilisation(plan));
   for (const auto& [name, value] : more) add(name.c_str(), value);
   add("Search", fmt::format("{} layouts: {} over memory, {} over the bound, {} simulated{}",

@@ -2,16 +2,38 @@
 #include "reports/table.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/error.h"
+#include "core/terminal.h"
 #include "reports/html.h"
 
 namespace mpt::reports {
 namespace {
 
-// Width on a terminal: code points, not bytes.
-size_t width_of(const std::string& text) {
-  return size_t(std::count_if(text.begin(), text.end(), [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
+constexpr size_t kGap = 2;  // in front of each column
+
+// The longest word of a text, which no narrower column holds.
+size_t longest_word(const std::string& text) {
+  size_t longest = 0;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    longest = std::max(longest, columns_of(std::string_view(text).substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return longest;
+}
+
+std::vector<std::string> lines_of_cell(const std::string& cell, size_t width) {
+  if (columns_of(cell) <= width) return {cell};
+  std::vector<std::string> lines;
+  const std::string text = wrapped(cell, "", width);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
 }
 
 }  // namespace
@@ -26,24 +48,55 @@ void Table::add_row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-std::string Table::text() const {
-  std::vector<size_t> widths;
-  for (const Column& column : columns_) widths.push_back(width_of(column.title));
-  for (const auto& row : rows_) {
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], width_of(row[c]));
+std::vector<size_t> Table::widths(size_t columns) const {
+  std::vector<size_t> widths, least;
+  for (const Column& column : columns_) {
+    widths.push_back(columns_of(column.title));
+    least.push_back(longest_word(column.title));
   }
+  for (const auto& row : rows_) {
+    for (size_t c = 0; c < row.size(); ++c) {
+      widths[c] = std::max(widths[c], columns_of(row[c]));
+      least[c] = std::max(least[c], longest_word(row[c]));
+    }
+  }
+  const auto total = [&] { return std::accumulate(widths.begin(), widths.end(), kGap * widths.size()); };
+  // From the right: remarks stand there. Words that are narrower than this read badly.
+  constexpr size_t kNarrow = 16;
+  for (const size_t narrow : {kNarrow, size_t{0}}) {
+    for (size_t c = widths.size(); c-- > 0;) {
+      if (columns == 0 || columns_[c].align != Align::left) continue;
+      const size_t to = std::max(least[c], narrow);
+      while (total() > columns && widths[c] > to) --widths[c];
+    }
+  }
+  return widths;
+}
+
+std::string Table::text(size_t columns) const {
+  const std::vector<size_t> widths = this->widths(columns);
   std::string out;
   const auto append = [&](auto&& cell_of) {
-    std::string line = " ";
+    std::vector<std::vector<std::string>> cells;
+    size_t lines = 1;
     for (size_t c = 0; c < columns_.size(); ++c) {
-      const std::string cell = cell_of(c);
-      const std::string blank(widths[c] - width_of(cell), ' ');
-      line += (c == 0 ? " " : "  ") + (columns_[c].align == Align::left ? cell + blank : blank + cell);
+      cells.push_back(lines_of_cell(cell_of(c), widths[c]));
+      lines = std::max(lines, cells.back().size());
     }
-    out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    for (size_t n = 0; n < lines; ++n) {
+      std::string line;
+      for (size_t c = 0; c < columns_.size(); ++c) {
+        const std::string cell = n < cells[c].size() ? cells[c][n] : "";
+        const std::string blank(widths[c] - std::min(widths[c], columns_of(cell)), ' ');
+        line += std::string(kGap, ' ') + (columns_[c].align == Align::left ? cell + blank : blank + cell);
+      }
+      out += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+    }
   };
-  append([&](size_t c) { return columns_[c].title; });
-  append([&](size_t c) { return std::string(widths[c], '-'); });
+  const bool titled =
+      std::any_of(columns_.begin(), columns_.end(), [](const Column& c) { return !c.title.empty(); });
+  if (titled) append([&](size_t c) { return columns_[c].title; });
+  if (titled) append([&](size_t c) { return std::string(widths[c], '-'); });
   for (const auto& row : rows_) append([&](size_t c) { return row[c]; });
   return out;
 }

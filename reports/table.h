@@ -2,6 +2,7 @@
 #pragma once
 
 // Table: rows of text for a terminal, columns aligned by width: the first to the left, numbers to the right.
+// Where a width is given, words of the columns that stand to the left go on in further lines.
 
 #include <string>
 #include <vector>
@@ -22,12 +23,16 @@ class Table {
   /// One cell per column, made printable (core/text.h).
   void add_row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
-  /// Lines that end in a newline, indented by two spaces; no trailing blanks.
-  std::string text() const;
+  /// Lines that end in a newline, indented by two spaces; no trailing blanks. `columns`: the most that a line
+  /// has, as far as words and numbers allow; 0: as many as it takes.
+  /// Columns without any title have no heading.
+  std::string text(size_t columns = 0) const;
   /// The same as an HTML table.
   std::string html() const;
 
  private:
+  std::vector<size_t> widths(size_t columns) const;
+
   std::vector<Column> columns_;
   std::vector<std::vector<std::string>> rows_;
 };

@@ -16,6 +16,10 @@ double peak_flop_per_s(const DeviceSpec& device, Precision precision) {
                                          : device.bf16_flop_per_s;
 }
 
+const char* device_word(const ClusterSpec& cluster) {
+  return cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";
+}
+
 double peak_flop_per_s(const Plan& plan) {
   const ClusterSpec& cluster = plan.cluster;
   if (!cluster.mixed() || plan.layout.ranks() != cluster.devices)
@@ -45,8 +49,64 @@ std::string describe_utilisation(const Plan& plan) {
   const double rate =
       plan.prediction.model_flop_per_step / plan.prediction.step_time_s / double(plan.layout.ranks());
   const double utilisation = model_flop_utilisation(plan);
-  return format_flop_rate(rate) + " per device" +
-         (utilisation > 0.0 ? fmt::format(" ({} of the peak)", format_percent(utilisation)) : "");
+  return format_flop_rate(rate) +
+         (utilisation > 0.0 ? fmt::format(", MFU {} (recompute not counted)", format_percent(utilisation))
+                            : " (recompute not counted)");
+}
+
+namespace {
+
+const char* name_of(CommunicationKind kind) {
+  switch (kind) {
+    case CommunicationKind::tensor:
+      return "tensor-parallel traffic";
+    case CommunicationKind::context:
+      return "context-parallel traffic";
+    case CommunicationKind::expert:
+      return "expert-parallel traffic";
+    case CommunicationKind::sharding:
+      return "weight gathering";
+    case CommunicationKind::transfer:
+      return "stage transfers";
+    case CommunicationKind::gradients:
+      return "gradient exchange";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<TimePart> time_parts(const Plan& plan) {
+  const double step_s = plan.prediction.step_time_s, idle_s = step_s * plan.prediction.bubble_share;
+  std::vector<TimePart> busy, idle;
+  double compute_s = step_s - idle_s, waits_s = idle_s;
+  for (const ExposedCommunication& e : plan.prediction.exposed) {
+    const bool inside = e.kind <= CommunicationKind::sharding;
+    double& left_s = inside ? compute_s : waits_s;
+    const double seconds = std::min(e.seconds, std::max(0.0, left_s));
+    left_s -= seconds;
+    const bool alone = e.kind == CommunicationKind::gradients && !plan.layout.reduces_gradients();
+    (inside ? busy : idle).push_back({alone ? "gradient norm" : name_of(e.kind), seconds, !inside});
+  }
+  std::vector<TimePart> parts{{"compute", compute_s, false}};
+  parts.insert(parts.end(), busy.begin(), busy.end());
+  parts.push_back({plan.layout.pipeline > 1 ? "pipeline bubble" : "other waiting", waits_s, true});
+  parts.insert(parts.end(), idle.begin(), idle.end());
+  return parts;
+}
+
+std::string describe_time_parts(const Plan& plan) {
+  constexpr double kNothing = 5e-4;  // prints as 0.0%
+  const double step_s = std::max(1e-300, plan.prediction.step_time_s);
+  std::string busy, idle;
+  for (const TimePart& part : time_parts(plan)) {
+    if (part.seconds / step_s < kNothing) continue;
+    std::string& text = part.idle ? idle : busy;
+    text +=
+        fmt::format("{}{} {}", text.empty() ? "" : ", ", part.what, format_percent(part.seconds / step_s));
+  }
+  return fmt::format("{}, idle {}{}", busy, format_percent(plan.prediction.bubble_share),
+                     idle.empty() ? "" : " (" + idle + ")");
 }
 
 std::array<double, 4> inside_shares(const Plan& plan, const StepProgram& program,

@@ -12,6 +12,8 @@
 namespace mpt::reports {
 
 double peak_flop_per_s(const DeviceSpec& device, Precision precision);
+/// What one of them is called: "GPU", or "rank" of a CPU.
+const char* device_word(const ClusterSpec& cluster);
 /// Of all ranks together, at the plan's precision.
 double peak_flop_per_s(const Plan& plan);
 
@@ -19,10 +21,22 @@ double peak_flop_per_s(const Plan& plan);
 /// recompute, against the devices' peak at the plan's precision, in steps of `step_time_s`.
 double model_flop_utilisation(const Plan& plan, double step_time_s);
 double model_flop_utilisation(const Plan& plan);  // as predicted
+/// A part of the step on the GPUs' average. `idle`: the GPU waits and computes nothing.
+struct TimePart {
+  std::string what;
+  double seconds = 0.0;
+  bool idle = false;
+};
+/// Where the predicted step goes: parts that add up to it. The idle ones add up to bubble_share of it; that
+/// sum is what every text calls idle.
+std::vector<TimePart> time_parts(const Plan& plan);
+/// "compute 89.0%, tensor-parallel traffic 5.7%, idle 5.3% (pipeline bubble 4.9%, ...)": without parts that
+/// round to nothing.
+std::string describe_time_parts(const Plan& plan);
+
 /// Predicted memory of the fullest rank.
 int64_t peak_bytes(const Plan& plan);
-/// "470 TFLOP/s per device (47.6% of the peak)", of the model's own work; no percentage where the peak is
-/// unknown.
+/// "470 TFLOP/s, MFU 47.6% (recompute not counted)" of one device; no MFU where the peak is unknown.
 std::string describe_utilisation(const Plan& plan);
 
 /// Shares of the compute streams' time that collectives inside them have, by CommunicationKind up to

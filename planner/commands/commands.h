@@ -11,6 +11,7 @@
 #include "core/outputs.h"
 #include "core/plan.h"
 #include "planner/command_line.h"
+#include "planner/explain/screen.h"
 #include "planner/search/search.h"
 
 namespace CLI {
@@ -38,8 +39,12 @@ std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, siz
                                                const std::string& of = "");
 /// The plan of its best layout, with what other arrangements of a mixed cluster reach.
 Plan make_plan_of(const ArrangedSearch& search);
-/// The best plan, or the error that says why there is none.
-Plan search_plan(const PreparedSearch& prepared, size_t keep);
+/// The best plan, or the error that says why there is none. Where its memory is a risk, its ranking holds the
+/// fastest that is safe, too.
+Plan search_plan(const PlanOptions& options, const PreparedSearch& prepared, size_t keep);
+/// What would fit where nothing does, searched for within some seconds; empty where nothing was found.
+std::string remedy_of_nothing_fits(const PlanOptions& options, const SearchResult& result,
+                                   const SearchProblem& problem);
 /// The best plan, or why there is none, for a cell of a table.
 struct PlanOrReason {
   std::optional<Plan> plan;
@@ -60,6 +65,14 @@ std::vector<NamedFile> input_files(const PlanOptions& o);
 /// Throws UserError if an output cannot be written, or is the same file as an input or another output.
 /// Called before the work, not after it.
 void check_outputs(const OutputOptions& o, const std::vector<NamedFile>& inputs);
+/// The command line as it was given, for a shell, without the options in `without`. `options`: of the command
+/// that ran; `words`: the program and its command.
+std::string command_again(const CLI::App& options, const std::string& words,
+                          const std::vector<std::string>& without = {});
+/// What to type next with a plan that a search found: keep it, export it or run it, ask, draw it.
+std::vector<NextCommand> next_commands(const PlanOptions& options, const Plan& plan);
+/// Lines that are printed for each file that was asked for.
+size_t files_of(const OutputOptions& o);
 /// Writes what --output, --report and --trace ask for, and prints `text`. `problem`: that the plan answers;
 /// with it the trace shows what is inside instructions.
 void write_and_print(const OutputOptions& o, const Plan& plan, const std::string& text,

@@ -4,21 +4,24 @@
 // better.
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "core/error.h"
 #include "core/quantity.h"
 #include "core/schedule_catalog.h"
+#include "core/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
+#include "planner/explain/placement.h"
 #include "planner/explain/streams.h"
-#include "planner/explain/utilisation.h"
-#include "reports/table.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -93,97 +96,107 @@ void check(const SearchProblem& problem, const Layout& layout) {
   }
 }
 
-std::string memory_table(const Plan& plan) {
-  reports::Table table({{"pipeline rank"},
-                        {"weights"},
-                        {"gradients"},
-                        {"optimizer"},
-                        {"transfer buffers"},
-                        {"activations"},
-                        {"peak"}});
-  constexpr size_t kShown = 16;
-  const auto& memory = plan.prediction.memory;
-  for (size_t r = 0; r < memory.size() && r < kShown; ++r) {
-    const RankMemory& m = memory[r];
-    table.add_row({std::to_string(m.rank), format_bytes(double(m.parameter_bytes)),
-                   format_bytes(double(m.gradient_bytes)), format_bytes(double(m.optimizer_bytes)),
-                   format_bytes(double(m.transfer_buffer_bytes)),
-                   format_bytes(double(m.activation_peak_bytes)), format_bytes(double(m.peak_bytes))});
-  }
-  const std::string more =
-      memory.size() > kShown ? fmt::format("  and {} more ranks\n", memory.size() - kShown) : "";
-  return table.text() + more;
+// What the layout leaves open and a run would have to be asked for.
+std::string defaults_of(const SearchProblem& problem, const Layout& l) {
+  const SpaceBounds& b = problem.bounds;
+  std::vector<std::string> said;
+  if (b.zero.empty() && l.replicas() > 1) said.push_back(fmt::format("--zero {}", l.zero));
+  if (b.sequence_parallel.empty() && l.tensor > 1)
+    said.push_back(fmt::format("--sp {}", l.sequence_parallel ? "on" : "off"));
+  return said.empty() ? "" : fmt::format("assumed: {}", fmt::join(said, ", "));
 }
 
-const char* communication_name(CommunicationKind kind) {
-  switch (kind) {
-    case CommunicationKind::tensor:
-      return "tensor-parallel collectives";
-    case CommunicationKind::context:
-      return "context-parallel exchange";
-    case CommunicationKind::expert:
-      return "expert-parallel all-to-all";
-    default:
-      return "gathering of sharded weights";
-  }
-}
-
-std::string describe_estimate(const SearchProblem& problem, const Plan& plan, const Candidate& candidate) {
-  const Breakdown b = breakdown(problem, candidate);
-  const double step = plan.prediction.step_time_s;
-  const auto part = [&](const char* name, double seconds) {
-    return fmt::format("  {:<38} {:>10}  {:>6}\n", name, format_seconds(seconds),
-                       format_percent(seconds / step));
-  };
-  std::string text = fmt::format("{}\n{} on {} of {}, {} sequences of {} tokens per step\n\n",
-                                 layout_name(plan.layout), plan.model.name, plan.layout.ranks(),
-                                 plan.cluster.name, plan.workload.global_batch, plan.workload.sequence);
-  text += fmt::format("  step time {}, {} tokens/s, bubble {}; model work of {}\n\n", format_seconds(step),
-                      format_count(int64_t(plan.prediction.tokens_per_s)),
-                      format_percent(plan.prediction.bubble_share), reports::describe_utilisation(plan));
-  text += "Where a rank's step goes\n" + part("compute", b.compute_s);
-  double transfer_s = 0.0;
-  for (const auto& [kind, seconds] : plan.prediction.exposed) {
-    if (kind == CommunicationKind::transfer) transfer_s = seconds;
-    if (size_t(kind) < kInsideKinds) text += part(communication_name(kind), seconds);
-  }
-  text += part("bubble", std::max(0.0, b.idle_s - b.step_end_s - transfer_s));  // rounding aside
-  if (plan.layout.pipeline > 1) text += part("transfers between stages", transfer_s);
-  text += part("gradients and norm at the end", b.step_end_s);
-  text += fmt::format("\nMemory, {} per rank\n", format_bytes(double(plan.memory_limit_bytes))) +
-          memory_table(plan);
+std::string describe_verdict(const Plan& plan, const Candidate& candidate, const Palette& palette) {
   const auto& rejection = candidate.evaluation.rejection;
-  text += rejection ? fmt::format("  DOES NOT FIT by {}: {}\n",
-                                  format_bytes(rejection->needed - rejection->available), rejection->reason)
-                    : "  It fits.\n";
-  const std::string host = describe_host_memory(plan);
-  if (!host.empty()) text += "  " + host;
-  return text + describe_evidence(plan);
+  if (!rejection) return palette.good("It fits.") + "\n";
+  const std::string heading = "DOES NOT FIT by " + format_bytes(rejection->needed - rejection->available);
+  const std::string text =
+      wrapped(fmt::format("{}: stage {} needs {} per {}, there are {}", heading, rejection->stage,
+                          format_bytes(rejection->needed), reports::device_word(plan.cluster),
+                          format_bytes(rejection->available)));
+  return palette.bad(heading) + text.substr(heading.size());
 }
 
-std::string advice(const SearchProblem& given, const Candidate& mine) {
+std::string describe_estimate(const SearchProblem& problem, const Plan& plan, const Candidate& candidate,
+                              const PlanOptions& o, bool given) {
+  const Palette palette = Palette::of(stdout);
+  std::string text =
+      describe_task(plan, palette) + "\n" +
+      describe_choice("YOUR LAYOUT", plan, palette, given ? "" : defaults_of(problem, plan.layout)) + "\n" +
+      describe_verdict(plan, candidate, palette) +
+      describe_figures(plan, palette, describe_cost(o.cost, plan), true);
+  if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, candidate), "  - ");
+  if (o.out.verbose) text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
+  return text;
+}
+
+// What moving to `better` saves, and where.
+std::string describe_saving(const SearchProblem& problem, const Candidate& mine, const Candidate& better) {
+  const double saved = mine.evaluation.step_time_s - better.evaluation.step_time_s;
+  const Breakdown a = breakdown(problem, mine), b = breakdown(problem, better);
+  const std::pair<double, const char*> parts[] = {{a.compute_s - b.compute_s, "computing"},
+                                                  {a.collectives_s - b.collectives_s, "communication"},
+                                                  {a.idle_s - b.idle_s, "idle"}};
+  std::string where;
+  for (const auto& [seconds, what] : parts) {
+    if (std::abs(seconds) < 1e-3 * std::abs(saved)) continue;
+    where += where.empty() ? ": " : ", ";
+    where += fmt::format("{}{}{} {}", seconds < 0 ? "but " : "", format_seconds(std::abs(seconds)),
+                         seconds < 0 ? " more" : "", what);
+  }
+  return fmt::format("{} {} per step ({}){}.", saved >= 0 ? "saves" : "costs",
+                     format_seconds(std::abs(saved)),
+                     format_percent(std::abs(saved) / mine.evaluation.step_time_s), where);
+}
+
+std::string describe_better(const SearchProblem& problem, const Candidate& mine, const Candidate& better,
+                            const Plan& plan, const std::string& option) {
+  const Palette palette = Palette::of(stdout);
+  std::string text = describe_choice("BETTER", plan, palette, option);
+  text += wrapped(
+      fmt::format("Moving to it {} It uses {} of {} ({}).", describe_saving(problem, mine, better),
+                  format_bytes(double(better.evaluation.peak_bytes)),
+                  format_bytes(double(problem.memory_limit_bytes)),
+                  format_percent(double(better.evaluation.peak_bytes) / double(problem.memory_limit_bytes))),
+      "  - ");
+  return text;
+}
+
+std::string advice(const SearchProblem& given, const Candidate& mine, const PlanOptions& o) {
   SearchProblem problem = given;
   problem.bounds = {};
   problem.near_misses = false;
-  const auto search = watched_search(problem, 1);
-  const SearchResult& result = search->result;
-  if (result.best.empty()) return "\nNo layout of this cluster fits; see mpt-plan without a layout.\n";
-  const Candidate& best = result.best.front();
-  const double gain = 1.0 - best.evaluation.step_time_s / mine.evaluation.step_time_s;
-  std::string text = "\nBetter\n";
+  auto search = watched_search(problem, 1);
+  if (search->result.best.empty())
+    return "\n" + wrapped("No layout of this cluster fits. mpt-plan without a layout says what would.");
   const bool fits = !mine.evaluation.rejection;
-  if (gain <= 1e-9 && fits) {
-    text += fmt::format("  None: no layout of the {} is faster.\n", format_count(result.certificate.layouts));
-  } else if (gain <= 0.0) {
-    text += fmt::format("  The fastest that fits is {}: {} per step.\n", layout_name(best.estimate.layout),
-                        format_seconds(best.evaluation.step_time_s));
-  } else {
-    text += fmt::format("  {}: {} per step, {} less, {} of memory.\n  Against it, {}\n",
-                        layout_name(best.estimate.layout), format_seconds(best.evaluation.step_time_s),
-                        format_percent(gain), format_bytes(double(best.evaluation.peak_bytes)),
-                        describe_loss(problem, best, mine));
+  const std::string proof = wrapped(describe_certificate(search->result.certificate));
+  const auto gain_of = [&](const Candidate& c) {
+    return 1.0 - c.evaluation.step_time_s / mine.evaluation.step_time_s;
+  };
+  if (fits && gain_of(search->result.best.front()) <= 1e-9) return "\nNo layout is faster.\n" + proof;
+  Plan better = make_plan_of(*search);
+  std::string option, memory = o.memory;
+  // What is recommended has room, where that is still better.
+  if (const auto risk = memory_risk(better, published_evidence());
+      risk && search->result.certificate.optimal) {
+    SearchProblem safe = problem;
+    safe.memory_limit_bytes = risk->safe_bytes;
+    auto safer = watched_search(safe, 1);
+    if (!safer->result.best.empty() && (!fits || gain_of(safer->result.best.front()) > 0.0)) {
+      option = fmt::format("found with {}", risk->option());
+      memory = risk->option().substr(std::string("--memory=").size());
+      search = std::move(safer);
+      better = make_plan_of(*search);
+    }
   }
-  return text + describe_certificate(result.certificate);
+  std::string text = "\n" + describe_better(given, mine, search->result.best.front(), better, option);
+  if (o.again.empty()) return text + "\n" + proof;
+  std::string again = o.again;
+  if (!memory.empty()) again += " --memory " + shell_word(memory);
+  return text + "\n" +
+         describe_next({{again + " -o plan.json", "the better layout as a plan"}}, Palette::of(stdout)) +
+         "\n" + proof;
 }
 
 // A plan's own layout leaves nothing open.
@@ -213,8 +226,7 @@ std::string describe_host(const PlanOptions& o, const Plan* given, const Layout&
   const double less = 1.0 - graphed_s / step_time_s;
   if (less < kWorthSaying) return "";
   return fmt::format(
-      "\nThe device waits for the host\n  Were all kernels launched from CUDA graphs (--execution "
-      "graphs=true), a step would take {}, {} less.\n",
+      "GPUs wait for the host: with CUDA graphs (--execution graphs=true) a step would take {}, {} less.",
       format_seconds(graphed_s), format_percent(less));
 }
 
@@ -231,13 +243,15 @@ void score(const PlanOptions& o, const Plan* given) {
   const Plan plan = plan_of(problem, candidate);
   std::string text;
   if (!o.out.json) {
-    text = describe_estimate(problem, plan, candidate) + describe_cost(o.cost, plan);
+    text = describe_estimate(problem, plan, candidate, o, given != nullptr);
     if (o.operators) text += "\n" + describe_operators(problem, layout);
     if (o.streams) {
       const Evaluation& whole = candidate.evaluation;
       text += "\n" + describe_streams(simulate_streams(problem, layout, whole.program), whole.step_time_s);
     }
-    text += describe_host(o, given, layout, candidate.evaluation.step_time_s) + advice(problem, candidate);
+    const std::string host = describe_host(o, given, layout, candidate.evaluation.step_time_s);
+    if (!host.empty()) text += describe_notes({host}, Palette::of(stdout));
+    text += advice(problem, candidate, o);
   }
   write_outputs(o.out, plan, text, o.cost, &problem);
 }
@@ -271,6 +285,9 @@ std::function<int()> add_estimate(CLI::App& app) {
       "  mpt-plan estimate --plan plan.json --cluster dgx-a100:8");
   return [command, o] {
     check_plan_options(*command, *o);
+    o->problem.again = command_again(*command, shell_word(command->get_parent()->get_name()),
+                                     {"Layout", "--plan", "--memory", "--output", "--report", "--trace",
+                                      "--operators", "--streams", "--verbose"});
     std::vector<NamedFile> inputs = input_files(o->problem);
     inputs.push_back({"--plan", o->plan});
     check_outputs(o->problem.out, inputs);

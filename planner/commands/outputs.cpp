@@ -15,6 +15,7 @@
 #include "planner/commands/commands.h"
 #include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/nothing_fits.h"
 #include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
 #include "planner/search/search.h"
@@ -76,33 +77,45 @@ Plan make_plan_of(const ArrangedSearch& search) {
 
 namespace {
 
-// Where runs like the plan's held more than it leaves room for: what it costs to leave it. Both searches
-// together keep to the time limit.
-void add_roomier(SearchProblem problem, Plan& plan) {
-  const auto limit = limit_with_room(plan, published_evidence());
-  if (!limit || !plan.search.optimal || stop_requested()) return;
-  problem.memory_limit_bytes = *limit;
+// Where published runs say that the plan's memory is a risk: the fastest plan that is safe goes behind the
+// ranking. Both searches together keep to the time limit.
+void add_safer(SearchProblem problem, Plan& plan) {
+  const auto risk = memory_risk(plan, published_evidence());
+  if (!risk || !plan.search.optimal || stop_requested()) return;
+  problem.memory_limit_bytes = risk->safe_bytes;
   if (problem.time_limit_s > 0.0)
     problem.time_limit_s = std::max(1e-3, problem.time_limit_s - plan.search.seconds);
-  const PlanOrReason roomier = plan_or_reason(std::move(problem));
-  if (!roomier.plan) {
-    plan.evidence.emplace_back("with it no layout was found");
+  const PlanOrReason safer = plan_or_reason(std::move(problem));
+  if (!safer.plan) {
+    plan.evidence.push_back(fmt::format("safer: no layout fits {}", risk->option()));
     return;
   }
-  const double more = roomier.plan->prediction.step_time_s / plan.prediction.step_time_s - 1.0;
+  const RankedLayout& row = safer.plan->ranking.front();
+  const double more = row.step_time_s / plan.prediction.step_time_s - 1.0;
   plan.evidence.push_back(fmt::format(
-      "with it {} is the fastest{}: {} per step, {} more, {} of memory", layout_name(roomier.plan->layout),
-      roomier.plan->search.optimal ? "" : " found", format_seconds(roomier.plan->prediction.step_time_s),
-      format_percent(more), format_bytes(double(reports::peak_bytes(*roomier.plan)))));
+      "safer: with {} the fastest{} is {}: {} per step, {} more, {} of memory", risk->option(),
+      safer.plan->search.optimal ? "" : " found", layout_name(row.layout), format_seconds(row.step_time_s),
+      format_percent(more), format_bytes(double(row.peak_bytes))));
+  const bool listed = std::any_of(plan.ranking.begin(), plan.ranking.end(),
+                                  [&](const RankedLayout& r) { return r.layout == row.layout; });
+  if (listed) return;
+  const auto place = std::find_if(plan.ranking.begin(), plan.ranking.end(),
+                                  [&](const RankedLayout& r) { return r.step_time_s > row.step_time_s; });
+  plan.ranking.insert(place, row);
 }
 
 }  // namespace
 
-Plan search_plan(const PreparedSearch& prepared, size_t keep) {
+Plan search_plan(const PlanOptions& o, const PreparedSearch& prepared, size_t keep) {
   const auto search = watched_search(prepared.problem, keep);
-  if (search->result.best.empty()) throw_nothing_fits(search->result, search->problem);
+  if (search->result.best.empty()) {
+    Problem problem = why_nothing_fits(search->result, search->problem);
+    const std::string remedy = remedy_of_nothing_fits(o, search->result, search->problem);
+    if (!remedy.empty()) problem.remedy = remedy;
+    throw UserError(std::move(problem));
+  }
   Plan plan = make_plan_of(*search);
-  add_roomier(prepared.problem, plan);
+  add_safer(prepared.problem, plan);
   return plan;
 }
 
@@ -111,8 +124,9 @@ PlanOrReason plan_or_reason(SearchProblem problem) {
   const auto search = watched_search(problem, 1);
   if (!search->result.best.empty()) return {make_plan_of(*search), ""};
   if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};
-  return {std::nullopt, fmt::format("nothing fits: at least {} per rank",
-                                    format_bytes(search->result.over_memory.front().nearest.needed))};
+  return {std::nullopt, fmt::format("nothing fits: at least {} per {}",
+                                    format_bytes(search->result.over_memory.front().nearest.needed),
+                                    reports::device_word(problem.cluster))};
 }
 
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate) {
@@ -172,6 +186,10 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
   for (const std::string& file : {o.output, o.report, o.trace}) {
     if (!file.empty()) fmt::print("wrote {}\n", file);
   }
+}
+
+size_t files_of(const OutputOptions& o) {
+  return size_t(!o.output.empty()) + size_t(!o.report.empty()) + size_t(!o.trace.empty());
 }
 
 void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text, const CostOptions& cost,

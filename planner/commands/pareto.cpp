@@ -6,16 +6,19 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 
 #include "core/error.h"
 #include "core/interruption.h"
 #include "core/json.h"
 #include "core/quantity.h"
+#include "core/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/utilisation.h"
 #include "planner/stoppable.h"
 #include "reports/table.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -53,7 +56,7 @@ void add_points(SearchProblem problem, size_t keep, Front& front, double& second
     problem.time_limit_s = seconds_left;
     problem.near_misses = !front.fastest;
     const std::string of =
-        fmt::format("{} devices of {} each", problem.ranks, format_bytes(double(problem.memory_limit_bytes)));
+        fmt::format("{} GPUs of {} each", problem.ranks, format_bytes(double(problem.memory_limit_bytes)));
     const auto search = watched_search(problem, front.fastest ? 1 : keep, of);
     if (seconds_left > 0.0) seconds_left = std::max(1e-3, seconds_left - search->result.certificate.seconds);
     front.complete = front.complete && search->result.certificate.optimal;
@@ -89,7 +92,8 @@ Front pareto_front(const SearchProblem& problem, size_t keep) {
 }
 
 std::string table_of(const Front& front, const CostOptions& cost) {
-  std::vector<reports::Column> columns{{"devices"}, {"step time"}, {"memory"}, {"tokens/s"}, {"per device"}};
+  const std::string one = reports::device_word(front.fastest->cluster);
+  std::vector<reports::Column> columns{{one + "s"}, {"step time"}, {"memory"}, {"tokens/s"}, {"per " + one}};
   if (!cost.tokens.empty()) columns.push_back({"days for " + cost.tokens});
   if (!cost.tokens.empty() && cost.price > 0.0) columns.push_back({"price"});
   columns.push_back({"layout", reports::Align::left});
@@ -107,7 +111,36 @@ std::string table_of(const Front& front, const CostOptions& cost) {
     row.push_back(layout_name(r.layout));
     table.add_row(std::move(row));
   }
-  return table.text();
+  return table.text(kScreenColumns);
+}
+
+// As many rows as a screen holds; with -v all of them.
+std::string shown_table(Front& front, const PlanOptions& o) {
+  constexpr ptrdiff_t kOtherLines = 11;
+  const auto lines = [](const std::string& text) { return std::count(text.begin(), text.end(), '\n'); };
+  std::string table = table_of(front, o.cost);
+  const size_t all = front.points.size();
+  const std::vector<RankedLayout> kept = front.points;
+  std::vector<RankedLayout>& rows = front.points;
+  while (!o.out.verbose && lines(table) > ptrdiff_t(kScreenLines) - kOtherLines) {
+    // The pair that is nearest in time loses its first one, which needs more memory; the fastest stays.
+    size_t first = rows.size();
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t n = 1; n + 1 < rows.size(); ++n) {
+      const auto ranks = [&](size_t at) { return rows[at].layout.ranks(); };
+      if (ranks(n - 1) != ranks(n) || ranks(n) != ranks(n + 1)) continue;
+      const double apart = rows[n + 1].step_time_s / rows[n].step_time_s;
+      if (apart >= least) continue;
+      least = apart;
+      first = n;
+    }
+    if (first == rows.size()) break;
+    rows.erase(rows.begin() + ptrdiff_t(first));
+    table = table_of(front, o.cost);
+  }
+  if (rows.size() < all) table += fmt::format("  {} of {} rows; -v prints all\n", rows.size(), all);
+  rows = kept;
+  return table;
 }
 
 }  // namespace
@@ -117,19 +150,20 @@ void plan_front(const PlanOptions& o) {
   const SearchProblem& problem = prepared->problem;
   Front front = pareto_front(problem, size_t(o.top));
   if (front.points.empty()) {
-    search_plan(*prepared, 1);  // says why there is none
+    search_plan(o, *prepared, 1);  // says why there is none
     return;
   }
   std::string text;
   if (o.out.json) {
     text = Json{{"complete", front.complete}, {"front", to_json(front.points)}}.dump(1) + "\n";
   } else {
-    text = fmt::format(
-        "{} on {}, {} sequences of {} tokens per step: nothing is better in time, memory and devices\n\n{}\n"
-        "Each is the fastest of its devices that needs no more memory; memory in steps of a fifth.\n",
-        problem.model.name, problem.cluster.name, problem.workload.global_batch, problem.workload.sequence,
-        table_of(front, o.cost));
-    if (!front.complete) text += "Stopped before the end: there may be more, and better ones.\n";
+    text = describe_task(*front.fastest, Palette::of(stdout)) +
+           "\nNothing is better in time, memory and number of GPUs than one of these:\n\n" +
+           shown_table(front, o) +
+           wrapped(
+               "Each row is the fastest layout for that many GPUs and that memory; memory falls by a fifth "
+               "or more per row. Short forms: docs/notation.md.");
+    if (!front.complete) text += "Stopped before the end: there may be more rows, and faster ones.\n";
   }
   front.fastest->front = std::move(front.points);
   write_and_print(o.out, *front.fastest, text, o.cost, &problem);

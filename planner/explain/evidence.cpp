@@ -31,48 +31,62 @@ const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) 
 }
 
 std::string few(size_t runs, const char* what) {
-  return fmt::format("{}: {} published it, too few to tell", what, runs == 0 ? "none" : std::to_string(runs));
+  return fmt::format("{}: {}, too few to tell", what,
+                     runs == 0   ? "no published run"
+                     : runs == 1 ? "1 published run"
+                                 : fmt::format("{} published runs", runs));
 }
 
 double room_bytes(const Plan& plan) {
   return double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
 }
 
-// `limit`: that of a plan with room for what most of them held, where this plan has none.
-void add_memory(const std::vector<double>& held, const Plan& plan, std::optional<int64_t> limit,
-                std::vector<std::string>& lines) {
-  if (held.size() < kEnough) {
-    lines.push_back(few(held.size(), "peak memory"));
+double used_share(const Plan& plan) { return double(reports::peak_bytes(plan)) / room_bytes(plan); }
+
+size_t predicted_to_fit(const std::vector<double>& failed) {
+  return size_t(std::upper_bound(failed.begin(), failed.end(), 1.0) - failed.begin());
+}
+
+// How many runs exceeded their prediction by more than the plan leaves.
+ptrdiff_t beyond(const std::vector<double>& used, const Plan& plan) {
+  const double share = used_share(plan);
+  return std::count_if(used.begin(), used.end(), [&](double ratio) { return ratio * share > 1.0; });
+}
+
+void add_memory(const std::vector<double>& used, const Plan& plan, std::vector<std::string>& lines) {
+  if (used.size() < kEnough) {
+    lines.push_back(few(used.size(), "memory"));
     return;
   }
-  std::string& text =
-      lines.emplace_back(fmt::format("peak memory: nine in ten of {} held at most {:.2f} times the predicted",
-                                     held.size(), quantile(held, kMost)));
-  // Ranks of mixed clusters have room of their own.
+  std::string& text = lines.emplace_back(
+      fmt::format("memory: 9 of 10 runs ({} in all) used at most {:.2f} times the prediction", used.size(),
+                  quantile(used, kMost)));
   if (plan.cluster.mixed()) return;
-  if (!limit) {
-    text += ", for which there is room";
-    return;
-  }
-  const double share = double(reports::peak_bytes(plan)) / room_bytes(plan);
-  const auto more =
-      std::count_if(held.begin(), held.end(), [&](double ratio) { return ratio * share > 1.0; });
-  text += fmt::format("; {} held so much more that this plan would not fit", more);
-  lines.push_back(
-      fmt::format("--memory {:.1f}GiB leaves room for nine in ten", double(*limit) / double(kGiB)));
+  const ptrdiff_t more = beyond(used, plan);
+  text += more == 0 ? "; this plan has room for what any of them used"
+                    : fmt::format("; {} used so much more that this plan would run out", more);
 }
 
 void add_failed(const std::vector<double>& failed, const Plan& plan, std::vector<std::string>& lines) {
-  const auto accepted = size_t(std::upper_bound(failed.begin(), failed.end(), 1.0) - failed.begin());
+  const size_t accepted = predicted_to_fit(failed);
   if (accepted == 0 && failed.size() < kEnough) return;
   std::string& text = lines.emplace_back(fmt::format(
-      "out of memory: {} of {} layouts that ran out of it were predicted to fit", accepted, failed.size()));
+      "out of memory: {} of {} runs that ran out were predicted to fit", accepted, failed.size()));
   if (accepted == 0 || plan.cluster.mixed()) return;
-  text += fmt::format(", with {} of the room or more; this plan takes {}", format_percent(failed.front()),
-                      format_percent(double(reports::peak_bytes(plan)) / room_bytes(plan)));
+  text += fmt::format(", at {} of memory or more; this plan is at {}", format_percent(failed.front()),
+                      format_percent(used_share(plan)));
+}
+
+MemoryRisk risk_of(double safe_bytes, std::string why) {
+  const double tenths = std::floor(10.0 * safe_bytes / double(kGiB));
+  return {std::move(why), int64_t(tenths / 10.0 * double(kGiB))};
 }
 
 }  // namespace
+
+std::string MemoryRisk::option() const {
+  return fmt::format("--memory={:.1f}GiB", double(safe_bytes) / double(kGiB));
+}
 
 std::vector<Evidence> published_evidence() {
   const auto& [file, text] = evidence_files().front();
@@ -87,41 +101,56 @@ double quantile(const std::vector<double>& values, double share) {
   return values[below] + (place - double(below)) * (above - values[below]);
 }
 
+std::optional<ExpectedStep> expected_step(const Plan& plan, const std::vector<Evidence>& all) {
+  const Evidence* e = evidence_of(plan, all);
+  const bool of_others = plan.cost.source == "profile" || plan.cost.source == "roofline";
+  if (e == nullptr || of_others || e->step_time.size() < kEnough) return std::nullopt;
+  const double step_s = plan.prediction.step_time_s;
+  return ExpectedStep{step_s * quantile(e->step_time, 1.0 - kMost), step_s * quantile(e->step_time, kMost),
+                      e->step_time.size(), e->framework};
+}
+
+std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all) {
+  // Failures below this were of layouts that need more than the model of memory knows.
+  constexpr double kFull = 0.85;
+  const Evidence* e = evidence_of(plan, all);
+  if (e == nullptr || plan.cluster.mixed()) return std::nullopt;
+  const double room = room_bytes(plan), peak = double(reports::peak_bytes(plan));
+  if (e->peak_memory.size() >= kEnough) {
+    const double safe = room / quantile(e->peak_memory, kMost);
+    if (peak <= safe) return std::nullopt;
+    return risk_of(
+        safe, fmt::format("memory is {} full; {} of {} published runs would have run out",
+                          format_percent(peak / room), beyond(e->peak_memory, plan), e->peak_memory.size()));
+  }
+  if (predicted_to_fit(e->failed) == 0) return std::nullopt;
+  const double share = std::max(kFull, e->failed.front());
+  if (peak <= share * room) return std::nullopt;
+  return risk_of(share * room, fmt::format("memory is {} full; published runs ran out at a predicted {}",
+                                           format_percent(peak / room), format_percent(e->failed.front())));
+}
+
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   const Evidence* e = evidence_of(plan, all);
   if (e == nullptr) return {};
-  std::vector<std::string> lines{fmt::format("Beside published runs of {}, models {} experts", e->framework,
-                                             e->experts ? "with" : "without")};
-  // A profile is of the user's own machine; published runs are of GPUs whose kernels are measured.
+  std::vector<std::string> lines{
+      fmt::format("Published runs of {}, models {} experts, beside MPT's predictions", e->framework,
+                  e->experts ? "with" : "without")};
+  const size_t runs = e->step_time.size();
+  // A profile is of the user's own machine.
   if (plan.cost.source == "roofline") {
     lines.push_back(fmt::format("step time: no run tells, {} is priced by its peak rates alone",
                                 plan.cluster.device.name));
-  } else if (plan.cost.source != "profile") {
-    const size_t runs = e->step_time.size();
+  } else if (plan.cost.source != "profile" && runs < kEnough) {
+    lines.push_back(few(runs, "step time"));
+  } else if (const auto expected = expected_step(plan, all)) {
     lines.push_back(
-        runs < kEnough
-            ? few(runs, "step time")
-            : fmt::format("step time: eight in ten of {} took {:.2f} to {:.2f} times the predicted", runs,
-                          quantile(e->step_time, 1.0 - kMost), quantile(e->step_time, kMost)));
+        fmt::format("step time: 8 of 10 runs ({} in all) took {:.2f} to {:.2f} times the prediction", runs,
+                    quantile(e->step_time, 1.0 - kMost), quantile(e->step_time, kMost)));
   }
   add_failed(e->failed, plan, lines);
-  add_memory(e->peak_memory, plan, limit_with_room(plan, all), lines);
+  add_memory(e->peak_memory, plan, lines);
   return lines;
-}
-
-std::optional<int64_t> limit_with_room(const Plan& plan, const std::vector<Evidence>& all) {
-  const Evidence* e = evidence_of(plan, all);
-  if (e == nullptr || e->peak_memory.size() < kEnough || plan.cluster.mixed()) return std::nullopt;
-  const double limit = room_bytes(plan) / quantile(e->peak_memory, kMost);
-  if (double(reports::peak_bytes(plan)) <= limit) return std::nullopt;
-  // As it is printed: whole tenths of a GiB.
-  return int64_t(std::floor(10.0 * limit / double(kGiB)) / 10.0 * double(kGiB));
-}
-
-std::string describe_evidence(const Plan& plan) {
-  std::string text;
-  for (const std::string& line : plan.evidence) text += (text.empty() ? "\n" : "  ") + line + "\n";
-  return text;
 }
 
 }  // namespace mpt::planner

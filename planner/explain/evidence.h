@@ -42,14 +42,28 @@ std::vector<Evidence> published_evidence();
 /// one.
 double quantile(const std::vector<double>& values, double share);
 
-/// What runs like the plan's did beside their predictions, and whether the plan leaves room for what most of
-/// them held: Plan::evidence. First which runs they are; nothing where none of the plan's framework was
-/// published.
+/// Seconds of the plan's step by what eight in ten of those runs took beside their predictions.
+struct ExpectedStep {
+  double least_s = 0.0, most_s = 0.0;
+  size_t runs = 0;
+  std::string framework;
+};
+/// Nothing where too few runs tell it, or where they say nothing of the plan's prices: those of a measured
+/// machine, and of a GPU without measured kernels.
+std::optional<ExpectedStep> expected_step(const Plan& plan, const std::vector<Evidence>& all);
+
+/// A plan that fills memory more than those runs advise.
+struct MemoryRisk {
+  std::string why;             // one plain sentence without its full stop
+  int64_t safe_bytes = 0;      // of a GPU, in whole tenths of a GiB: plans within it have room
+  std::string option() const;  // "--memory=72.6GiB": one word, which no line breaks
+};
+/// From what nine in ten of those runs used; where too few say that, from layouts that ran out of memory and
+/// were predicted to fit. Mixed clusters have room of their own: nothing.
+std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all);
+
+/// Plan::evidence: what those runs took and used beside their predictions, and what that says of the plan.
+/// First which runs they are; nothing where none of the plan's framework was published.
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all);
-/// Bytes of a rank in which plans leave room for what nine in ten of those runs held, where this one does not
-/// and as many runs tell it.
-std::optional<int64_t> limit_with_room(const Plan& plan, const std::vector<Evidence>& all);
-/// The plan's, for a terminal.
-std::string describe_evidence(const Plan& plan);
 
 }  // namespace mpt::planner

@@ -9,7 +9,9 @@
 #include "core/error.h"
 #include "core/quantity.h"
 #include "planner/explain/placement.h"
+#include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -20,19 +22,6 @@ std::string signed_seconds(double seconds) {
 }
 
 std::string share(double part, double whole) { return format_percent(whole > 0 ? part / whole : 0.0); }
-
-std::string why_first(const Candidate& best, const SearchProblem& problem) {
-  const Breakdown b = breakdown(problem, best);
-  const double step = best.evaluation.step_time_s;
-  return fmt::format(
-      "{}: {} per step, {} tokens/s. A rank computes {} ({}), spends {} in collectives inside them and "
-      "idles {} ({}), of which {} at the step's end; the fullest rank holds {} of {}.",
-      layout_name(best.estimate.layout), format_seconds(step),
-      format_count(int64_t(double(problem.workload.tokens_per_step()) / step)), format_seconds(b.compute_s),
-      share(b.compute_s, step), format_seconds(b.collectives_s), format_seconds(b.idle_s),
-      share(b.idle_s, step), format_seconds(b.step_end_s), format_bytes(double(best.evaluation.peak_bytes)),
-      format_bytes(double(problem.memory_limit_bytes)));
-}
 
 // The fastest of the kept layouts that differs in its split, so that the comparison says something.
 const Candidate* other_split(const SearchResult& result) {
@@ -113,16 +102,90 @@ std::string describe_loss(const SearchProblem& problem, const Candidate& best, c
                      signed_seconds(b.collectives_s - a.collectives_s), signed_seconds(b.idle_s - a.idle_s));
 }
 
-std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem) {
-  std::vector<std::string> out{why_first(result.best.front(), problem)};
-  const Layout& layout = result.best.front().estimate.layout;
-  if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));
-  if (problem.cluster.mixed()) out.push_back(describe_groups(problem, result.best.front()));
-  if (result.best.size() > 1)
-    out.push_back("The runner-up: " + describe_loss(problem, result.best[0], result.best[1]));
-  if (const Candidate* other = other_split(result); other != nullptr && other != &result.best[1]) {
-    out.push_back("The best other split: " + describe_loss(problem, result.best.front(), *other));
+namespace {
+
+// "tp4 ... is 1.4% slower: 158 ms more computing, 30 ms less idle.": parts that hardly matter are left out.
+std::string loss_of(const SearchProblem& problem, const Candidate& best, const Candidate& other) {
+  const double loss = other.evaluation.step_time_s - best.evaluation.step_time_s;
+  const Breakdown a = breakdown(problem, best), b = breakdown(problem, other);
+  const std::pair<double, const char*> parts[] = {{b.compute_s - a.compute_s, "computing"},
+                                                  {b.collectives_s - a.collectives_s, "communication"},
+                                                  {b.idle_s - a.idle_s, "idle"}};
+  constexpr double kHardly = 0.1;
+  double largest = 0.0;
+  for (const auto& [seconds, what] : parts) largest = std::max(largest, std::abs(seconds));
+  std::string text;
+  for (const auto& [seconds, what] : parts) {
+    if (std::abs(seconds) < kHardly * largest || largest < 1e-9) continue;
+    text += fmt::format("{}{} {} {}", text.empty() ? ": " : ", ", format_seconds(std::abs(seconds)),
+                        seconds > 0 ? "more" : "less", what);
   }
+  return fmt::format("{} is {} slower{}.", layout_name(other.estimate.layout),
+                     share(loss, best.evaluation.step_time_s), text);
+}
+
+bool ties(const Candidate& best, const Candidate& other) {
+  return other.evaluation.step_time_s < (1.0 + kTie) * best.evaluation.step_time_s;
+}
+
+// What the layout would need or take without one of its parts.
+std::string without(const SearchProblem& problem, const Candidate& best, const Layout& changed,
+                    const std::string& what) {
+  if (check_layout(problem.model, changed, problem.workload)) return "";
+  const Evaluation other = evaluate_regardless(problem, estimate(problem, changed));
+  if (other.rejection)
+    return fmt::format("{} it would need {} per {}; there are {}.", what,
+                       format_bytes(other.rejection->needed), reports::device_word(problem.cluster),
+                       format_bytes(other.rejection->available));
+  const double loss = other.step_time_s - best.evaluation.step_time_s;
+  if (loss < kTie * best.evaluation.step_time_s) return "";
+  return fmt::format("{} it would be {} slower.", what, share(loss, best.evaluation.step_time_s));
+}
+
+// What its parts are good for.
+void add_parts(const SearchProblem& problem, const Candidate& best, std::vector<std::string>& out) {
+  const auto add = [&](bool present, const std::string& what, auto&& change) {
+    if (!present) return;
+    Layout changed = best.estimate.layout;
+    change(changed);
+    std::string text = without(problem, best, changed, what);
+    if (!text.empty()) out.push_back(std::move(text));
+  };
+  const Layout& l = best.estimate.layout;
+  add(l.recompute != Recompute::none, "Without recompute", [](Layout& c) {
+    c.recompute = Recompute::none;
+    c.recomputed_layers.clear();
+  });
+  add(l.offload_optimizer, "With the optimizer on the GPUs", [](Layout& c) { c.offload_optimizer = false; });
+  add(l.zero > 0, "Without ZeRO", [](Layout& c) {
+    c.zero = 0;
+    c.shard = 1;
+  });
+  const bool plain = l.chunks == 1 && l.schedule == "1f1b";
+  add(l.pipeline > 1 && !plain && l.recomputed_layers.empty(), "With the schedule 1f1b", [&](Layout& c) {
+    c.schedule = "1f1b";
+    c.chunks = 1;
+    // Each stage keeps the layers of its chunks.
+    c.layers_per_stage.assign(size_t(l.pipeline), 0);
+    for (size_t s = 0; s < l.layers_per_stage.size(); ++s)
+      c.layers_per_stage[size_t(best.evaluation.program.rank_of_stage[s])] += l.layers_per_stage[s];
+  });
+}
+
+}  // namespace
+
+std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem) {
+  const Candidate& best = result.best.front();
+  const Layout& layout = best.estimate.layout;
+  std::vector<std::string> out;
+  if (problem.near_misses && !best.evaluation.rejection) add_parts(problem, best, out);
+  if (problem.cluster.mixed()) out.push_back(describe_groups(problem, best));
+  if (const Candidate* other = other_split(result); other != nullptr) {
+    out.push_back("Another split: " + loss_of(problem, best, *other));
+  } else if (result.best.size() > 1 && (out.empty() || !ties(best, result.best[1]))) {
+    out.push_back("The next fastest: " + loss_of(problem, best, result.best[1]));
+  }
+  if (layout.ranks() > 1) out.push_back(describe_links(problem.cluster, layout));
   return out;
 }
 
@@ -130,57 +193,30 @@ std::vector<std::string> rejections(const SearchResult& result, const SearchProb
   constexpr size_t kMost = 6;
   std::vector<std::string> out;
   for (const MemoryFamily& family : result.over_memory) {
-    out.push_back(fmt::format("memory: {} layouts of {} do not fit; a near miss, {}, is {} over: {}",
-                              family.count, family.name, layout_name(family.layout),
+    out.push_back(fmt::format("memory: {} layouts of {} do not fit; {} needs {} more than there is: {}",
+                              format_count(family.count), family.name, layout_name(family.layout),
                               format_bytes(family.nearest.needed - family.nearest.available),
                               family.nearest.reason));
   }
   if (result.more_over_memory > 0)
-    out.push_back(fmt::format("memory: layouts of {} more splits", result.more_over_memory));
+    out.push_back(fmt::format("memory: layouts of {} other splits do not fit either",
+                              format_count(result.more_over_memory)));
   for (const auto& [reason, count] : result.not_dividing) {
     if (out.size() >= 2 * kMost) break;
     out.push_back(fmt::format("divides: {}{}", reason, count > 1 ? fmt::format(" ({} times)", count) : ""));
   }
   if (result.certificate.over_bound > 0 && result.certificate.optimal && !result.best.empty()) {
-    out.push_back(fmt::format(
-        "time: {} layouts cannot be faster than {}, the last of the {} above: their busiest rank's own "
-        "work takes longer",
-        format_count(result.certificate.over_bound),
-        format_seconds(result.best.back().evaluation.step_time_s), result.best.size()));
+    out.push_back(
+        fmt::format("time: {} layouts need {} or more for the work of their busiest GPU alone, so "
+                    "they cannot be among the {} fastest",
+                    format_count(result.certificate.over_bound),
+                    format_seconds(result.best.back().evaluation.step_time_s), result.best.size()));
   }
   if (out.empty()) {
     out.push_back(fmt::format("nothing: all {} layouts on {} fit and were simulated",
-                              result.certificate.layouts, problem.cluster.name));
+                              format_count(result.certificate.layouts), problem.cluster.name));
   }
   return out;
-}
-
-void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem) {
-  if (!result.certificate.optimal) {
-    throw UserError(Problem{"--time-limit",
-                            fmt::format("the search was stopped after {} without a layout that fits",
-                                        format_seconds(result.certificate.seconds)),
-                            "more time", "raise it, or bound the space with --tp, --pp and the like"});
-  }
-  if (result.over_memory.empty()) {
-    std::string why;
-    constexpr size_t kMost = 6;
-    size_t told = 0;
-    for (const auto& [reason, count] : result.not_dividing) {
-      if (told++ < kMost) why += (told == 1 ? ": " : "; ") + reason;
-    }
-    if (told > kMost) why += fmt::format("; and {} more", told - kMost);
-    throw UserError(Problem{
-        "layouts", fmt::format("none divides the model and the batch over {} ranks{}", problem.ranks, why),
-        "at least one", "change --global-batch, the number of ranks, or the degrees that are fixed"});
-  }
-  const MemoryFamily& family = result.over_memory.front();
-  throw UserError(Problem{
-      "--memory",
-      fmt::format("{} per rank, and no layout of {} fits", format_bytes(double(problem.memory_limit_bytes)),
-                  format_count(result.certificate.layouts)),
-      fmt::format("at least {}", format_bytes(family.nearest.needed)),
-      fmt::format("the smallest is {}; {}", layout_name(family.layout), family.nearest.reason)});
 }
 
 }  // namespace mpt::planner

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reasons for people: why the first layout won, where the second loses, what ruled the others out.
+// Reasons for people: why the first layout won, where the second loses, what ruled the others out; and the
+// plan that holds them.
 
 #include <string>
 #include <vector>
 
 #include "core/plan.h"
+#include "planner/explain/details.h"
 #include "planner/search/search.h"
 
 namespace mpt::planner {
@@ -27,25 +29,11 @@ std::vector<ExposedCommunication> exposed_communication(const Layout& layout, co
 /// "The runner-up ..." in seconds and parts: what `other` loses against `best`.
 std::string describe_loss(const SearchProblem& problem, const Candidate& best, const Candidate& other);
 
+/// What the layout's parts are good for, what its links carry, and what the next ones lose.
 std::vector<std::string> reasons(const SearchResult& result, const SearchProblem& problem);
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem);
 
 /// The complete plan of the search's first layout.
 Plan make_plan(const SearchResult& result, const SearchProblem& problem);
-
-/// The error where nothing fits: what the smallest layout would need. Never returns.
-[[noreturn]] void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem);
-
-/// One line of a search's certificate.
-std::string describe_certificate(const SearchCertificate& certificate);
-
-/// A line of what an offloaded optimizer takes of the hosts' memory; empty without one.
-std::string describe_host_memory(const Plan& plan);
-
-/// What mpt-plan prints: the best layouts, reasons, rejections, certificate and source of the costs.
-std::string describe_plan(const Plan& plan);
-
-/// One line: layout, step time, bubble, tokens/s and peak memory of the plan's prediction.
-std::string describe_prediction(const Plan& plan);
 
 }  // namespace mpt::planner

@@ -52,12 +52,24 @@ std::vector<AxisLink> links_of(const ClusterSpec& cluster, const Layout& layout)
 }
 
 std::string describe_links(const ClusterSpec& cluster, const Layout& layout) {
-  std::vector<std::string> parts;
+  const auto traffic = [](const AxisLink& link) {
+    if (link.axis == "pipeline") return fmt::format("transfers between {} stages", link.degree);
+    if (link.axis == kGradientAxis) return fmt::format("gradient sums of {}", link.degree);
+    return fmt::format("{}-parallel traffic of {}", link.axis, link.degree);
+  };
+  // By link, innermost first.
+  std::vector<std::pair<std::string, std::vector<std::string>>> carried;
   for (const AxisLink& link : links_of(cluster, layout)) {
-    const char* of = link.axis == kGradientAxis ? " of" : "";
-    parts.push_back(fmt::format("{}{} {} over {}", link.axis, of, link.degree, link.level.name));
+    const auto found = std::find_if(carried.begin(), carried.end(),
+                                    [&](const auto& entry) { return entry.first == link.level.name; });
+    auto& entry =
+        found != carried.end() ? *found : carried.emplace_back(link.level.name, std::vector<std::string>{});
+    entry.second.push_back(traffic(link));
   }
-  return fmt::format("Links: {}.", fmt::join(parts, ", "));
+  std::vector<std::string> parts;
+  for (const auto& [name, all] : carried)
+    parts.push_back(fmt::format("{} carries {}", name, fmt::join(all, ", ")));
+  return fmt::format("{}.", fmt::join(parts, "; "));
 }
 
 std::string describe_groups(const SearchProblem& problem, const Candidate& candidate) {
@@ -81,8 +93,8 @@ std::string describe_groups(const SearchProblem& problem, const Candidate& candi
     for (size_t g = 0; g < problem.cluster.groups.size(); ++g) {
       if (mask >> g & 1) names.push_back(problem.cluster.groups[g].name);
     }
-    parts.push_back(fmt::format("{} pipeline {} with {} layers on {} (at most {} each)", h.ranks,
-                                h.ranks == 1 ? "rank" : "ranks", h.layers, fmt::join(names, " and "),
+    parts.push_back(fmt::format("{} {} with {} layers on {} (at most {} per GPU)", h.ranks,
+                                h.ranks == 1 ? "stage" : "stages", h.layers, fmt::join(names, " and "),
                                 format_bytes(double(h.peak_bytes))));
   }
   return fmt::format("Placement: {}.", fmt::join(parts, "; "));

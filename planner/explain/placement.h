@@ -11,7 +11,8 @@
 namespace mpt::planner {
 
 std::vector<AxisLink> links_of(const ClusterSpec& cluster, const Layout& layout);
-/// "Links: tensor 8 over nvlink, ...": of each axis, the outermost level that it crosses.
+/// "nvlink carries tensor-parallel traffic of 8; infiniband carries ...": of each axis, the outermost level
+/// that it crosses.
 std::string describe_links(const ClusterSpec& cluster, const Layout& layout);
 
 /// Of a mixed cluster: layers and memory of the pipeline ranks of each group.

@@ -81,8 +81,8 @@ std::optional<Rejection> check_memory(const std::vector<RankMemory>& memory,
   const auto limit = double(limits_bytes[size_t(fullest->rank)]);
   return Rejection{
       "memory", int(fullest->rank), double(fullest->peak_bytes), limit,
-      fmt::format("pipeline rank {} needs {} of {}: {}", fullest->rank,
-                  format_bytes(double(fullest->peak_bytes)), format_bytes(limit), describe_memory(*fullest))};
+      fmt::format("stage {} needs {} of {}: {}", fullest->rank, format_bytes(double(fullest->peak_bytes)),
+                  format_bytes(limit), describe_memory(*fullest))};
 }
 
 std::string describe_memory(const RankMemory& m) {

@@ -327,7 +327,7 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
     }
   }
   if (members.empty())
-    note(fmt::format("no allowed schedule and chunks for {} pipeline ranks", split.pipeline));
+    note(fmt::format("no allowed schedule and chunks for {} pipeline stages", split.pipeline));
   return members;
 }
 

@@ -28,7 +28,7 @@ struct NodeEntry {
     v.field("device", &T::device, "its devices");
     v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 4096));
     v.field("levels", &T::levels, "links, innermost first; the last connects nodes");
-    v.field("sources", &T::sources, "where the figures come from");
+    v.field("sources", &T::sources, "where the figures come from", long_text());
   }
 };
 

@@ -380,7 +380,7 @@
   table(cluster, ['link', 'carries', 'connects', 'per device', 'latency'], data.links);
 
   // ---- ranking, reasons, rejections
-  table(section('The best layouts', 'ranking'), ['layout', '', 'step time', 'bubble', 'peak memory', 'tokens/s'],
+  table(section('The best layouts', 'ranking'), ['layout', '', 'step time', 'idle', 'peak memory', 'tokens/s'],
     data.ranking.map((r) => [r[0], r[1] / slowest, r[2], r[3], r[4], r[5]]), 0);
   list(section('Why this one', 'reasons'), data.reasons);
   list(section('What ruled the others out', 'rejected'), data.rejected);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/evidence.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,9 +32,8 @@ Plan plan_with(double share) {
   return plan;
 }
 
-std::string described(Plan plan, const std::vector<Evidence>& all) {
-  plan.evidence = evidence_beside(plan, all);
-  return describe_evidence(plan);
+std::string described(const Plan& plan, const std::vector<Evidence>& all) {
+  return fmt::format("{}", fmt::join(evidence_beside(plan, all), "\n"));
 }
 
 TEST(Evidence, QuantilesLieBetweenNeighbours) {
@@ -54,54 +55,84 @@ TEST(Evidence, OfStepTimesIsNotShownBesideAGpuThatNobodyMeasured) {
 
 TEST(Evidence, TellsWhetherThereIsRoomForWhatOthersHeld) {
   const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen, {}}};
-  const std::string loose = described(plan_with(0.7), all);
-  EXPECT_TRUE(has(loose, "step time: eight in ten of 10 took 0.89 to 1.37 times the predicted")) << loose;
-  EXPECT_TRUE(has(loose, "nine in ten of 10 held at most 1.37 times the predicted, for which there is room"))
+  const std::string loose = described(plan_with(0.45), all);
+  EXPECT_TRUE(has(loose, "step time: 8 of 10 runs (10 in all) took 0.89 to 1.37 times the prediction"))
       << loose;
+  EXPECT_TRUE(has(loose, "memory: 9 of 10 runs (10 in all) used at most 1.37 times the prediction")) << loose;
+  EXPECT_TRUE(has(loose, "this plan has room for what any of them used")) << loose;
   // 1.3 times 0.8 is too much, 1.2 times is not.
   const Plan tight = plan_with(0.8);
-  const auto room = double(rank_limit_bytes(tight.cluster.device, tight.layout.execution, 0));
   const std::string text = described(tight, all);
-  EXPECT_TRUE(has(text, "; 2 held so much more that this plan would not fit")) << text;
-  const size_t at = text.find("--memory ");
-  ASSERT_NE(at, std::string::npos) << text;
-  const double least = std::stod(text.substr(at + 9)) * double(kGiB) / room;
+  EXPECT_TRUE(has(text, "2 used so much more that this plan would run out")) << text;
+  const auto risk = memory_risk(tight, all);
+  ASSERT_TRUE(risk);
+  EXPECT_EQ(risk->why, "memory is 80.0% full; 2 of 10 published runs would have run out");
+  const auto room = double(rank_limit_bytes(tight.cluster.device, tight.layout.execution, 0));
+  const double least = std::stod(risk->option().substr(9)) * double(kGiB) / room;
   EXPECT_LE(least, 1.0 / 1.37);
   EXPECT_GT(least, 0.99 / 1.37);
 }
 
 TEST(Evidence, LeavesRoomInTheLimitThatItNames) {
   const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen, {}}};
-  EXPECT_EQ(limit_with_room(plan_with(0.7), all), std::nullopt) << "there is room";
-  const auto limit = limit_with_room(plan_with(0.8), all);
-  ASSERT_TRUE(limit);
+  EXPECT_FALSE(memory_risk(plan_with(0.7), all)) << "there is room";
+  const auto risk = memory_risk(plan_with(0.8), all);
+  ASSERT_TRUE(risk);
   Plan within = plan_with(0.8);
-  within.prediction.memory[1].peak_bytes = *limit;
-  EXPECT_EQ(limit_with_room(within, all), std::nullopt);
-  EXPECT_EQ(limit_with_room(plan_with(0.8), {{"torchtitan", false, kTen, {1.3, 1.4}, {}}}), std::nullopt)
+  within.prediction.memory[1].peak_bytes = risk->safe_bytes;
+  EXPECT_FALSE(memory_risk(within, all));
+  EXPECT_FALSE(memory_risk(plan_with(0.8), {{"torchtitan", false, kTen, {1.3, 1.4}, {}}}))
       << "two runs tell nothing";
+}
+
+// Where few published what they used, those that ran out of memory tell.
+TEST(Evidence, TakesFailuresForARiskWhereFewPublishedMemory) {
+  const std::vector<Evidence> all{{"torchtitan", false, kTen, {1.0}, {0.9, 0.98, 1.2}}};
+  EXPECT_FALSE(memory_risk(plan_with(0.89), all));
+  const auto risk = memory_risk(plan_with(0.95), all);
+  ASSERT_TRUE(risk);
+  EXPECT_EQ(risk->why, "memory is 95.0% full; published runs ran out at a predicted 90.0%");
+  EXPECT_FALSE(memory_risk(plan_with(0.84), {{"torchtitan", false, kTen, {}, {0.3}}}))
+      << "a failure of a layout that was all but empty is no measure of memory";
+  EXPECT_FALSE(memory_risk(plan_with(0.99), {{"torchtitan", false, kTen, {}, {1.1, 1.2}}}))
+      << "they were predicted not to fit";
+}
+
+TEST(Evidence, GivesTheStepInSeconds) {
+  const std::vector<Evidence> all{{"torchtitan", false, kTen, kTen, {}}};
+  Plan plan = plan_with(0.5);
+  plan.prediction.step_time_s = 10.0;
+  const auto expected = expected_step(plan, all);
+  ASSERT_TRUE(expected);
+  EXPECT_NEAR(expected->least_s, 8.9, 1e-9);
+  EXPECT_NEAR(expected->most_s, 13.7, 1e-9);
+  EXPECT_EQ(expected->runs, 10u);
+  EXPECT_FALSE(expected_step(plan, {{"torchtitan", false, {1.0}, kTen, {}}})) << "too few";
+  for (const char* source : {"profile", "roofline"}) {
+    plan.cost.source = source;
+    EXPECT_FALSE(expected_step(plan, all)) << "no run was of prices by " << source;
+  }
 }
 
 TEST(Evidence, CountsFailuresThatWerePredictedToFit) {
   const std::string text =
       described(plan_with(0.95), {{"torchtitan", false, kTen, kTen, {0.9, 0.98, 1.0, 1.2, 3.0}}});
   EXPECT_TRUE(has(text,
-                  "out of memory: 3 of 5 layouts that ran out of it were predicted to fit, with 90.0% of "
-                  "the room or more; this plan takes 95.0%"))
+                  "out of memory: 3 of 5 runs that ran out were predicted to fit, at 90.0% of memory or "
+                  "more; this plan is at 95.0%"))
       << text;
   EXPECT_FALSE(
       has(described(plan_with(0.95), {{"torchtitan", false, kTen, kTen, {1.2, 3.0}}}), "out of memory"));
   const std::vector<double> refused(10, 1.5);
-  EXPECT_TRUE(
-      has(described(plan_with(0.95), {{"torchtitan", false, kTen, kTen, refused}}), "0 of 10 layouts"));
+  EXPECT_TRUE(has(described(plan_with(0.95), {{"torchtitan", false, kTen, kTen, refused}}), "0 of 10 runs"));
 }
 
 TEST(Evidence, SaysLittleWhereLittleIsKnown) {
   const Plan plan = plan_with(0.5);
   EXPECT_EQ(described(plan, {{"torchtitan", true, kTen, kTen, {}}, {"nemo", false, kTen, kTen, {}}}), "");
   const std::string few = described(plan, {{"torchtitan", false, {1.0}, {}, {}}});
-  EXPECT_TRUE(has(few, "step time: 1 published it, too few to tell")) << few;
-  EXPECT_TRUE(has(few, "peak memory: none published it, too few to tell")) << few;
+  EXPECT_TRUE(has(few, "step time: 1 published run, too few to tell")) << few;
+  EXPECT_TRUE(has(few, "memory: no published run, too few to tell")) << few;
 }
 
 TEST(Evidence, OfStepTimesIsNotForMachinesThatWereMeasured) {
@@ -109,7 +140,7 @@ TEST(Evidence, OfStepTimesIsNotForMachinesThatWereMeasured) {
   plan.cost.source = "profile";
   const std::string text = described(plan, {{"torchtitan", false, kTen, kTen, {}}});
   EXPECT_FALSE(has(text, "step time")) << text;
-  EXPECT_TRUE(has(text, "peak memory")) << text;
+  EXPECT_TRUE(has(text, "memory: 9 of 10")) << text;
 }
 
 TEST(Evidence, ThatIsBuiltInIsSortedAndOfKnownFrameworks) {

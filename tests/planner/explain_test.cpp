@@ -52,7 +52,7 @@ TEST(Explain, ThePredictionOfAPlanIsOneLine) {
   const Planned p("gpt2-124m", "dgx-a100:1", 16);
   const std::string line = describe_prediction(p.plan);
   EXPECT_EQ(line.find('\n'), std::string::npos);
-  for (const char* part : {"per step", "bubble", "tokens/s", "peak memory"})
+  for (const char* part : {"per step", "idle", "tokens/s", "peak memory"})
     EXPECT_NE(line.find(part), std::string::npos) << line;
 }
 

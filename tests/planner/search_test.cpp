@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "core/quantity.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/nothing_fits.h"
 #include "planner/search/layout_resolver.h"
 #include "tests/support/random_problem.h"
 
@@ -157,7 +158,15 @@ TEST(Search, ASpaceThatIsEmptySaysWhy) {
     }
   };
   r.problem.bounds.tensor = {3};
-  EXPECT_NE(why().find("no allowed tensor x pipeline x data is 8 ranks"), std::string::npos) << why();
+  EXPECT_NE(why().find("8 ranks cannot be split into groups of --tp 3"), std::string::npos) << why();
+  r.problem.bounds.tensor = {4};
+  r.problem.bounds.pipeline = {4};
+  EXPECT_NE(why().find("--tp 4 x --pp 4 needs 16 ranks, there are 8"), std::string::npos) << why();
+  EXPECT_NE(why().find("or --tp 4, --pp 4"), std::string::npos) << "the remedy names them: " << why();
+  r.problem.bounds.pipeline = {3};
+  r.problem.bounds.tensor = {2};
+  EXPECT_NE(why().find("8 ranks cannot be split into groups of --tp 2 x --pp 3 = 6"), std::string::npos)
+      << why();
   r.problem.bounds = {};
   r.problem.bounds.micro_batch = {7};
   EXPECT_NE(why().find("no allowed micro-batch divides"), std::string::npos) << why();
@@ -192,7 +201,8 @@ TEST(Search, NothingFitsSaysWhatTheSmallestNeeds) {
     throw_nothing_fits(result, r.problem);
   } catch (const UserError& error) {
     const std::string text = error.what();
-    for (const char* part : {"--memory", "at least ", "the smallest is ", "weights", "activations"}) {
+    for (const char* part : {"memory: ", " needs at least ", "; there are 1000 B", "the smallest is ",
+                             "weights", "activations"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
     }
   }

@@ -32,5 +32,27 @@ TEST(Table, ShowsWhatATerminalWouldCarryOut) {
   EXPECT_EQ(table.text(), "  a\\x1b[1m\n  -----------------\n  one\\x0atwo\\x1b[2J\n");
 }
 
+TEST(Table, BreaksWordsToKeepAWidthAndNeverANumber) {
+  Table table({{"layout", Align::left}, {"step"}, {"trade", Align::left}});
+  table.add_row({"tp1 pp2 dp4 zero1", "12,345", "same speed, less memory"});
+  EXPECT_EQ(table.text(45),
+            "  layout               step  trade\n"
+            "  -----------------  ------  ----------------\n"
+            "  tp1 pp2 dp4 zero1  12,345  same speed, less\n"
+            "                             memory\n");
+  EXPECT_EQ(table.text(40),
+            "  layout              step  trade\n"
+            "  ----------------  ------  ------------\n"
+            "  tp1 pp2 dp4       12,345  same speed,\n"
+            "  zero1                     less memory\n");
+  EXPECT_EQ(table.text(1000), table.text()) << "wide enough";
+  Table untitled({{"", Align::left}, {""}});
+  untitled.add_row({"a", "1 s"});
+  EXPECT_EQ(untitled.text(), "  a  1 s\n");
+  Table numbers({{"a"}, {"b"}});
+  numbers.add_row({"1,000,000", "2,000,000"});
+  EXPECT_EQ(numbers.text(10), numbers.text());
+}
+
 }  // namespace
 }  // namespace mpt::reports

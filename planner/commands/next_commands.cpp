@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What to type next: commands that work as they are printed.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "core/terminal.h"
+#include "planner/commands/commands.h"
+
+namespace mpt::planner {
+namespace {
+
+// What `mpt-plan export --to` calls the framework that a plan was priced for; null where it writes none of
+// its files.
+const char* export_of(const std::string& framework) {
+  const std::pair<const char*, const char*> targets[] = {
+      {"megatron-core", "megatron"},      {"megatron-lm", "megatron"}, {"nemo", "megatron-bridge"},
+      {"torchtitan", "torchtitan"},       {"fsdp", "fsdp2"},           {"transformers", "fsdp2"},
+      {"megatron-deepspeed", "deepspeed"}};
+  for (const auto& [name, target] : targets) {
+    if (framework == name) return target;
+  }
+  return nullptr;
+}
+
+// mpt-run stands beside mpt-plan, by whatever path that was called.
+std::string sibling(const std::string& program, const char* name) {
+  const size_t slash = program.rfind('/');
+  return slash == std::string::npos ? name : program.substr(0, slash + 1) + name;
+}
+
+// Another kind of layout that the plan is not.
+const char* another_kind(const Layout& l) {
+  return l.pipeline > 1 ? "pp=1" : l.tensor > 1 ? "tp=1" : l.ranks() > 1 ? "tp=2" : "recompute=full";
+}
+
+}  // namespace
+
+std::string command_again(const CLI::App& options, const std::string& words,
+                          const std::vector<std::string>& without) {
+  std::string text = words;
+  for (const CLI::Option* option : options.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || std::find(without.begin(), without.end(), name) != without.end() ||
+        std::find(without.begin(), without.end(), option->get_group()) != without.end())
+      continue;
+    if (!option->get_positional()) text += " " + name;
+    if (option->get_items_expected_max() == 0) continue;
+    text += " " + shell_word(fmt::format("{}", fmt::join(option->results(), ",")));
+  }
+  return text;
+}
+
+std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
+  const std::string file = shell_word(o.out.output.empty() ? "plan.json" : o.out.output);
+  const std::string& framework = plan.layout.execution.framework;
+  std::vector<NextCommand> next;
+  if (o.out.output.empty() && !o.again.empty())
+    next.push_back({fmt::format("{} -o {}", o.again, file), "keep the plan"});
+  if (is_for_this_runtime(plan.cluster, plan.layout.execution)) {
+    next.push_back({fmt::format("{} {} --device emulate --steps 2", sibling(o.program, "mpt-run"), file),
+                    "try it without training; --data FILE trains"});
+  } else if (const char* const target = export_of(framework)) {
+    next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, target),
+                    "launch files for " + framework});
+  }
+  std::string prices;
+  if (!o.profile.empty()) prices = " --profile " + shell_word(o.profile);
+  if (!o.kernels.empty()) prices = " --kernels " + shell_word(o.kernels);
+  next.push_back(
+      {fmt::format("{} explain {} --why-not {}{}", o.program, file, another_kind(plan.layout), prices),
+       "why not another layout"});
+  if (o.out.report.empty())
+    next.push_back(
+        {fmt::format("{} --from {} --report plan.html", o.program, file), "timeline and memory as a page"});
+  return next;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What helps where no layout fits into memory: other options, or a larger cluster. Each remedy was searched
+// with before it is named.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "core/clock.h"
+#include "core/interruption.h"
+#include "core/quantity.h"
+#include "planner/commands/commands.h"
+#include "planner/explain/nothing_fits.h"
+#include "planner/search/arrangement.h"
+#include "profiler/hardware/catalog.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr double kLongest = 20.0;  // seconds for all that is tried
+
+// The fastest layout that fits, in what is left of the time.
+std::optional<RankedLayout> fitting(SearchProblem problem, double end_s, const std::string& of) {
+  const double left_s = end_s - now_s();
+  if (left_s <= 0.0 || stop_requested()) return std::nullopt;
+  problem.near_misses = false;
+  problem.time_limit_s = problem.time_limit_s > 0.0 ? std::min(problem.time_limit_s, left_s) : left_s;
+  const auto search = watched_search(problem, 1, of);
+  if (search->result.best.empty()) return std::nullopt;
+  return make_plan_of(*search).ranking.front();
+}
+
+std::string told(const RankedLayout& r) {
+  return fmt::format("{} fits, with {}", layout_name(r.layout), format_bytes(double(r.peak_bytes)));
+}
+
+std::string without_bounds(const SearchProblem& problem, double end_s) {
+  const std::vector<std::string> options = bounded_options(problem.bounds);
+  if (options.empty()) return "";
+  SearchProblem free = problem;
+  free.bounds = {};
+  const auto found = fitting(std::move(free), end_s, "without limits");
+  return found ? fmt::format("leave out {}: {}", fmt::join(options, ", "), told(*found)) : "";
+}
+
+// As far as one GPU goes.
+std::string with_more_memory(const PlanOptions& o, const SearchResult& result, const SearchProblem& problem,
+                             double end_s) {
+  if (o.memory.empty() || problem.cluster.mixed() || result.over_memory.empty()) return "";
+  const double tenths = std::ceil(10.0 * result.over_memory.front().nearest.needed / double(kGiB));
+  const auto needed = int64_t(tenths / 10.0 * double(kGiB));
+  if (needed > rank_limit_bytes(problem.cluster.device, problem.execution, 0)) return "";
+  SearchProblem larger = problem;
+  larger.memory_limit_bytes = needed;
+  const auto found = fitting(std::move(larger), end_s, "with more memory");
+  return found ? fmt::format("--memory {:.1f}GiB: {}", tenths / 10.0, told(*found)) : "";
+}
+
+struct Nodes {
+  std::string kind;
+  int64_t count = 0;
+};
+// "dgx-h100:8", where the catalog has the node.
+std::optional<Nodes> nodes_of(const std::string& cluster) {
+  const size_t colon = cluster.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  Nodes nodes{cluster.substr(0, colon), 0};
+  const std::vector<std::string> known = profiler::node_names();
+  const char* const end = cluster.data() + cluster.size();
+  const auto [stop, error] = std::from_chars(cluster.data() + colon + 1, end, nodes.count);
+  const bool in_catalog = std::find(known.begin(), known.end(), nodes.kind) != known.end();
+  if (!in_catalog || error != std::errc{} || stop != end || nodes.count < 1) return std::nullopt;
+  return nodes;
+}
+
+// The number of nodes that holds it: doubled until it does, then halved in between.
+std::string with_more_nodes(const PlanOptions& o, const SearchProblem& problem, double end_s) {
+  constexpr int64_t kMostNodes = 1 << 14;
+  const auto nodes = nodes_of(o.cluster);
+  if (!nodes || o.ranks > 0 || !o.profile.empty()) return "";
+  const auto try_nodes = [&](int64_t count) {
+    PlanOptions options = o;
+    options.cluster = fmt::format("{}:{}", nodes->kind, count);
+    if (!o.memory.empty()) options.memory = fmt::format("{}B", problem.memory_limit_bytes);
+    return fitting(prepare(options)->problem, end_s, options.cluster);
+  };
+  int64_t too_few = nodes->count, enough = 0;
+  std::optional<RankedLayout> found;
+  for (int64_t count = 2 * nodes->count; count <= kMostNodes && !found; count *= 2) {
+    found = try_nodes(count);
+    if (now_s() > end_s && !found) return "";
+    (found ? enough : too_few) = count;
+  }
+  if (!found) return "";
+  while (enough - too_few > 1) {
+    const int64_t middle = too_few + (enough - too_few) / 2;
+    const auto fewer = try_nodes(middle);
+    if (fewer) found = fewer;
+    (fewer ? enough : too_few) = middle;
+    if (now_s() > end_s) return fmt::format("{}:{} holds it: {}", nodes->kind, enough, told(*found));
+  }
+  return fmt::format("the smallest cluster of this kind that holds it is {}:{}: {}", nodes->kind, enough,
+                     told(*found));
+}
+
+}  // namespace
+
+std::string remedy_of_nothing_fits(const PlanOptions& o, const SearchResult& result,
+                                   const SearchProblem& problem) {
+  if (!result.certificate.optimal || result.over_memory.empty()) return "";
+  const double end_s = now_s() + kLongest;
+  std::string remedy = without_bounds(problem, end_s);
+  if (remedy.empty()) remedy = with_more_memory(o, result, problem, end_s);
+  if (remedy.empty()) remedy = with_more_nodes(o, problem, end_s);
+  return remedy;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/details.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "core/quantity.h"
+#include "core/terminal.h"
+#include "models/footprint.h"
+#include "planner/explain/screen.h"
+#include "reports/table.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+// Layouts of one name differ in what their stages hold: those say it.
+std::string ranking_table(const Plan& plan) {
+  reports::Table table(
+      {{"layout", reports::Align::left}, {"step time"}, {"idle"}, {"peak memory"}, {"tokens/s"}});
+  std::map<std::string, int> of_name;
+  for (const RankedLayout& r : plan.ranking) ++of_name[layout_name(r.layout)];
+  for (const RankedLayout& r : plan.ranking) {
+    std::string name = layout_name(r.layout);
+    if (of_name[name] > 1) name += fmt::format(" layers {}", fmt::join(r.layout.layers_per_stage, " "));
+    table.add_row({name, format_seconds(r.step_time_s), format_percent(r.bubble_share),
+                   format_bytes(double(r.peak_bytes)), format_count(int64_t(r.tokens_per_s))});
+  }
+  return table.text(kScreenColumns);
+}
+
+std::string listed(const char* heading, const std::vector<std::string>& lines) {
+  if (lines.empty()) return "";
+  std::string text = fmt::format("\n{}\n", heading);
+  for (const std::string& line : lines) text += wrapped(line, "  - ");
+  return text;
+}
+
+}  // namespace
+
+std::string describe_certificate(const SearchCertificate& c) {
+  std::vector<std::string> parts;
+  const auto add = [&](int64_t count, const char* what) {
+    if (count > 0) parts.push_back(fmt::format("{} {}", format_count(count), what));
+  };
+  add(c.over_memory, c.over_memory == 1 ? "does not fit" : "do not fit");
+  add(c.over_bound, c.over_bound == 1 ? "is provably slower" : "are provably slower");
+  add(c.same, c.same == 1 ? "is a duplicate" : "are duplicates");
+  add(c.not_reached, "not reached");
+  add(c.simulated, "simulated in full");
+  const std::string sum = fmt::format("{}", fmt::join(parts, ", "));
+  if (c.optimal)
+    return fmt::format("Searched all {} layouts in {}: {}; best by MPT's model.", format_count(c.layouts),
+                       format_seconds(c.seconds), sum);
+  const std::string gap = c.gap >= 1.0 ? "the best may be any amount faster, since not all was bounded"
+                                       : fmt::format("the best is at most {} faster", format_percent(c.gap));
+  return fmt::format("Stopped after {}: of {} layouts {}; {}.", format_seconds(c.seconds),
+                     format_count(c.layouts), sum, gap);
+}
+
+std::string describe_prices(const Plan& plan) {
+  return fmt::format("Prices: {} of {}{}. A prediction, not a measurement.", plan.cost.source,
+                     plan.cost.machine, plan.cost.date.empty() ? "" : ", " + plan.cost.date);
+}
+
+std::string describe_host_memory(const Plan& plan) {
+  const std::vector<int64_t> stages = models::host_state_bytes(plan.model, plan.layout, plan.workload);
+  std::vector<int64_t> ranks(size_t(plan.layout.pipeline), 0);
+  for (size_t s = 0; s < stages.size(); ++s) ranks[size_t(plan.schedule.rank_of_stage[s])] += stages[s];
+  const int64_t most = *std::max_element(ranks.begin(), ranks.end());
+  return most == 0 ? ""
+                   : fmt::format("up to {} per {} in host memory for the optimizer",
+                                 format_bytes(double(most)), reports::device_word(plan.cluster));
+}
+
+std::string describe_prediction(const Plan& plan) {
+  return fmt::format(
+      "{}: {} per step, idle {}, {} tokens/s, peak memory {}", layout_name(plan.layout),
+      format_seconds(plan.prediction.step_time_s), format_percent(plan.prediction.bubble_share),
+      format_count(int64_t(plan.prediction.tokens_per_s)), format_bytes(double(reports::peak_bytes(plan))));
+}
+
+std::string describe_memory_table(const Plan& plan) {
+  reports::Table table({{"stage"},
+                        {"weights"},
+                        {"gradients"},
+                        {"optimizer"},
+                        {"transfer buffers"},
+                        {"activations"},
+                        {"peak"}});
+  constexpr size_t kShown = 16;
+  const auto& memory = plan.prediction.memory;
+  for (size_t r = 0; r < memory.size() && r < kShown; ++r) {
+    const RankMemory& m = memory[r];
+    table.add_row({std::to_string(m.rank), format_bytes(double(m.parameter_bytes)),
+                   format_bytes(double(m.gradient_bytes)), format_bytes(double(m.optimizer_bytes)),
+                   format_bytes(double(m.transfer_buffer_bytes)),
+                   format_bytes(double(m.activation_peak_bytes)), format_bytes(double(m.peak_bytes))});
+  }
+  const std::string more =
+      memory.size() > kShown ? fmt::format("  and {} more stages\n", memory.size() - kShown) : "";
+  return fmt::format("Memory per {} of each stage, {} usable\n", reports::device_word(plan.cluster),
+                     format_bytes(double(plan.memory_limit_bytes))) +
+         table.text(kScreenColumns) + more;
+}
+
+std::string describe_evidence(const Plan& plan) {
+  std::string text;
+  for (const std::string& line : plan.evidence)
+    text += text.empty() ? "\n" + wrapped(line) : wrapped(line, "  - ");
+  return text;
+}
+
+std::string describe_details(const Plan& plan) {
+  return "\nLayouts that were simulated, the fastest first\n" + ranking_table(plan) + "\n" +
+         describe_memory_table(plan) + listed("Why this one", plan.reasons) +
+         listed("What ruled the others out", plan.rejected) + describe_evidence(plan);
+}
+
+std::string describe_plan(const Plan& plan) {
+  ScreenOptions options;
+  options.lines = 1000;
+  return answer_screen(plan, options) + describe_details(plan);
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What stands behind the answer: the ranking, memory by kind, all reasons, what ruled others out, published
+// runs, and single sentences that several commands print.
+
+#include <string>
+
+#include "core/plan.h"
+
+namespace mpt::planner {
+
+/// One sentence: what became of every layout of the search.
+std::string describe_certificate(const SearchCertificate& certificate);
+/// One sentence: where the prices came from.
+std::string describe_prices(const Plan& plan);
+/// "up to 11.2 GiB per GPU in host memory for the optimizer"; empty without offload.
+std::string describe_host_memory(const Plan& plan);
+/// One line: layout, step time, idle share, tokens/s and peak memory of the plan's prediction.
+std::string describe_prediction(const Plan& plan);
+/// Memory of each pipeline stage by kind.
+std::string describe_memory_table(const Plan& plan);
+/// Evidence as lines for a terminal.
+std::string describe_evidence(const Plan& plan);
+
+/// What -v adds to the answer.
+std::string describe_details(const Plan& plan);
+/// The answer and its details.
+std::string describe_plan(const Plan& plan);
+
+}  // namespace mpt::planner

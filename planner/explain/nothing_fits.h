@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The error of a search that found no layout: which rule or how many bytes are in the way.
+
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "planner/search/search.h"
+
+namespace mpt::planner {
+
+/// The options that limit the problem's layouts, with their values: "--tp 3", "--zero 0,1".
+std::vector<std::string> bounded_options(const SpaceBounds& bounds);
+
+/// What is in the way. The remedy is what helps in general: a caller that has tried one knows better.
+Problem why_nothing_fits(const SearchResult& result, const SearchProblem& problem);
+/// Throws it. Never returns.
+[[noreturn]] void throw_nothing_fits(const SearchResult& result, const SearchProblem& problem);
+
+}  // namespace mpt::planner

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/screen.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "core/layout_words.h"
+#include "core/quantity.h"
+#include "models/parameter_count.h"
+#include "planner/explain/details.h"
+#include "planner/explain/evidence.h"
+#include "planner/memory/memory_model.h"
+#include "planner/search/arrangement.h"
+#include "reports/table.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr size_t kLabel = 15;  // columns of "  throughput   "
+
+std::string labelled(const char* label, const std::string& text) {
+  return wrapped(text, fmt::format("  {:<{}}", label, kLabel - 2));
+}
+
+// The label is coloured in a line that was broken without its colours.
+std::string with_heading(const std::string& lines, const std::string& heading, const std::string& coloured) {
+  return coloured + lines.substr(heading.size());
+}
+
+size_t newlines_in(const std::string& text) { return size_t(std::count(text.begin(), text.end(), '\n')); }
+
+// "62.4 of 74.0 GiB"
+std::string part_of(double bytes, double all) {
+  std::string part = format_bytes(bytes);
+  const std::string whole = format_bytes(all);
+  if (part.substr(part.find(' ')) == whole.substr(whole.find(' '))) part.resize(part.find(' '));
+  return part + " of " + whole;
+}
+
+std::string describe_model(const ModelSpec& model) {
+  const models::ParameterCount count = models::count_parameters(model);
+  return fmt::format("{} ({} parameters{})", model.name, format_magnitude(double(count.total)),
+                     model.moe ? fmt::format(", {} active", format_magnitude(double(count.active))) : "");
+}
+
+std::string counted(int64_t count, const char* one) {
+  return fmt::format("{} {}{}", format_count(count), one, count == 1 ? "" : "s");
+}
+
+std::string describe_devices(const Plan& plan) {
+  const ClusterSpec& c = plan.cluster;
+  if (c.device.kind == DeviceKind::cpu) return counted(c.devices, "CPU rank");
+  std::string text;
+  for (const DeviceGroup& group : c.groups)
+    text +=
+        fmt::format("{}{} x {}", text.empty() ? "" : " + ", format_count(group.devices), group.device.name);
+  if (!c.mixed())
+    text =
+        fmt::format("{}, {} x {}", counted((c.devices + c.devices_per_node - 1) / c.devices_per_node, "node"),
+                    format_count(c.devices), c.device.name);
+  return plan.layout.ranks() < c.devices
+             ? fmt::format("{} of which {} are used", text, format_count(plan.layout.ranks()))
+             : text;
+}
+
+std::string describe_limit(const Plan& plan) {
+  const ClusterSpec& c = plan.cluster;
+  const auto limit = double(plan.memory_limit_bytes);
+  if (c.mixed()) return fmt::format("at most {} usable", format_bytes(limit));
+  const auto usable = double(rank_limit_bytes(c.device, plan.layout.execution, 0));
+  return limit < usable ? fmt::format("limited to {} usable", part_of(limit, usable))
+                        : fmt::format("{} usable", part_of(limit, double(c.device.memory_bytes)));
+}
+
+}  // namespace
+
+std::string describe_task(const Plan& plan, const Palette& palette) {
+  const Workload& w = plan.workload;
+  std::string text = wrapped(
+      fmt::format("{} on {}: {}", describe_model(plan.model), plan.cluster.name, describe_devices(plan)));
+  const std::string& framework = plan.layout.execution.framework;
+  text += wrapped(fmt::format("{} of {} tokens per step ({} tokens); {}, {}; {}",
+                              counted(w.global_batch, "sequence"), format_count(w.sequence),
+                              format_magnitude(double(w.tokens_per_step())),
+                              framework == Execution{}.framework ? "mpt-run" : framework,
+                              enum_name(plan.layout.precision), describe_limit(plan)));
+  if (plan.cost.source != "roofline") return text;
+  const std::string note =
+      plan.cluster.device.kind == DeviceKind::cpu
+          ? "Prices are a roofline estimate, often far off: mpt-profile measures this machine for --profile."
+          : fmt::format(
+                "Prices are a roofline estimate: no measured kernels of {} are known. Expect larger "
+                "errors, in the order of layouts too.",
+                plan.cost.machine);
+  return text + describe_notes({note}, palette);
+}
+
+std::string describe_choice(const std::string& heading, const Plan& plan, const Palette& palette,
+                            const std::string& more) {
+  const std::string first = fmt::format("{:<{}}", heading + "  ", kLabel);
+  const std::string words = describe_layout_in_words(plan.layout, &plan.workload);
+  std::string text = with_heading(wrapped(words, first), heading, palette.heading(heading));
+  return text + wrapped(fmt::format("short form: {} (docs/notation.md){}", layout_name(plan.layout),
+                                    more.empty() ? "" : "; " + more),
+                        std::string(first.size(), ' '));
+}
+
+namespace {
+
+std::string describe_step(const Plan& plan) {
+  std::string text = format_seconds(plan.prediction.step_time_s);
+  if (const auto expected = expected_step(plan, published_evidence()))
+    text += fmt::format(" (expect {} to {}: 8 of 10 published {} runs, {} in all)",
+                        format_seconds(expected->least_s), format_seconds(expected->most_s),
+                        expected->framework, expected->runs);
+  return text;
+}
+
+std::string describe_throughput(const Plan& plan) {
+  const double rate = plan.prediction.tokens_per_s;
+  std::string text = fmt::format("{} tokens/s; ", format_count(int64_t(rate)));
+  if (plan.layout.ranks() > 1)
+    text += fmt::format("per {}: {}, ", reports::device_word(plan.cluster),
+                        format_count(int64_t(rate / double(plan.layout.ranks()))));
+  return text + reports::describe_utilisation(plan);
+}
+
+// Of the fullest stage by kind.
+std::string describe_kinds(const Plan& plan) {
+  const auto& memory = plan.prediction.memory;
+  const auto fullest = std::max_element(
+      memory.begin(), memory.end(), [](const auto& a, const auto& b) { return a.peak_bytes < b.peak_bytes; });
+  const std::string of = plan.layout.pipeline > 1 ? fmt::format(", of stage {}", fullest->rank) : "";
+  return of + ": " + describe_memory(*fullest);
+}
+
+std::string describe_memory_use(const Plan& plan, bool by_kind) {
+  const auto peak = double(reports::peak_bytes(plan));
+  const char* const one = reports::device_word(plan.cluster);
+  std::string text =
+      plan.cluster.mixed()
+          ? fmt::format("{} on the fullest {}", format_bytes(peak), one)
+          : fmt::format("{} ({}) on the fullest {}", part_of(peak, double(plan.memory_limit_bytes)),
+                        format_percent(peak / double(plan.memory_limit_bytes)), one);
+  if (by_kind) text += describe_kinds(plan);
+  const std::string host = describe_host_memory(plan);
+  return host.empty() ? text : text + "; " + host;
+}
+
+// The fastest layout of the ranking that is safe; null where none is known.
+const RankedLayout* safe_layout(const Plan& plan, const MemoryRisk& risk) {
+  const auto found = std::find_if(plan.ranking.begin(), plan.ranking.end(),
+                                  [&](const RankedLayout& r) { return r.peak_bytes <= risk.safe_bytes; });
+  return found == plan.ranking.end() ? nullptr : &*found;
+}
+
+// One risk, in one line where its figures allow it. The option is named where a search with it found a plan.
+std::string describe_risk(const Plan& plan, const Palette& palette) {
+  const auto risk = memory_risk(plan, published_evidence());
+  if (!risk || reports::peak_bytes(plan) > plan.memory_limit_bytes) return "";
+  const std::string remedy = safe_layout(plan, *risk) != nullptr
+                                 ? "safer: " + risk->option()
+                                 : format_bytes(double(risk->safe_bytes)) + " would be safe";
+  return with_heading(wrapped(risk->why + "; " + remedy, "RISK  "), "RISK", palette.caution("RISK"));
+}
+
+}  // namespace
+
+std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training,
+                             bool memory_by_kind) {
+  std::string text = labelled("step", describe_step(plan)) +
+                     labelled("throughput", describe_throughput(plan)) +
+                     labelled("memory", describe_memory_use(plan, memory_by_kind)) +
+                     labelled("time goes to", reports::describe_time_parts(plan));
+  if (!training.empty()) text += labelled("training", training);
+  return text + describe_risk(plan, palette);
+}
+
+std::string describe_notes(const std::vector<std::string>& notes, const Palette& palette) {
+  std::string text;
+  for (const std::string& note : notes)
+    text += with_heading(wrapped(note, "NOTE  "), "NOTE", palette.caution("NOTE"));
+  return text;
+}
+
+std::string describe_next(const std::vector<NextCommand>& next, const Palette& palette) {
+  if (next.empty()) return "";
+  std::string text = palette.heading("NEXT") + "\n";
+  size_t longest = 0;
+  for (const NextCommand& n : next) {
+    if (columns_of(n.command) + columns_of(n.what_for) + 6 <= kScreenColumns)
+      longest = std::max(longest, columns_of(n.command));
+  }
+  for (const auto& [command, what_for] : next) {
+    const size_t width = std::max(longest, columns_of(command));
+    if (width + columns_of(what_for) + 6 <= kScreenColumns) {
+      text += fmt::format("  {:<{}}  # {}\n", command, width, what_for);
+    } else {
+      text += wrapped_command(command, "  ");
+    }
+  }
+  return text;
+}
+
+std::string describe_memory_change(int64_t bytes, int64_t instead_of) {
+  constexpr double kSame = 0.005;
+  const double change = double(bytes - instead_of);
+  if (std::abs(change) <= kSame * double(instead_of)) return "same memory";
+  return fmt::format("{} {}", format_bytes(std::abs(change)), change < 0 ? "less" : "more");
+}
+
+namespace {
+
+std::string describe_trade(const RankedLayout& r, const RankedLayout& first) {
+  const double slower = r.step_time_s / first.step_time_s - 1.0;
+  std::string text = std::abs(slower) < kTie ? "tie"
+                     : slower > 0.0          ? format_percent(slower) + " slower"
+                                             : format_percent(-slower) + " faster";
+  text += ", " + describe_memory_change(r.peak_bytes, first.peak_bytes);
+  const bool recomputes = r.layout.recompute != Recompute::none;
+  if (recomputes != (first.layout.recompute != Recompute::none))
+    text += recomputes ? ", recomputes" : ", no recompute";
+  if (r.layout.offload_optimizer != first.layout.offload_optimizer)
+    text += r.layout.offload_optimizer ? ", optimizer in host memory" : ", no offload";
+  return text;
+}
+
+}  // namespace
+
+std::vector<Alternative> alternatives(const Plan& plan) {
+  if (plan.ranking.empty()) return {};
+  const RankedLayout& first = plan.ranking.front();
+  const auto risk = memory_risk(plan, published_evidence());
+  const RankedLayout* const safe = risk ? safe_layout(plan, *risk) : nullptr;
+  std::set<std::string> shown{layout_name(plan.layout)};
+  std::vector<Alternative> out;
+  for (const RankedLayout& r : plan.ranking) {
+    if (shown.insert(layout_name(r.layout)).second && &r != safe)
+      out.push_back({&r, describe_trade(r, first)});
+  }
+  if (safe != nullptr)
+    out.push_back({safe, fmt::format("{}; safer: {}", describe_trade(*safe, first), risk->option())});
+  return out;
+}
+
+namespace {
+
+std::string alternatives_table(const std::vector<Alternative>& rows) {
+  reports::Table table({{"", reports::Align::left}, {""}, {""}, {"", reports::Align::left}});
+  for (const auto& [r, trade] : rows)
+    table.add_row(
+        {layout_name(r->layout), format_seconds(r->step_time_s), format_bytes(double(r->peak_bytes)), trade});
+  return table.text(kScreenColumns);
+}
+
+// As many as `lines` hold; the last one stays, since it may be the safe one.
+std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, const Palette& palette) {
+  constexpr size_t kOthers = 3;  // blank, heading, what a tie is
+  const auto is_tie = [](const Alternative& a) { return a.trade.starts_with("tie"); };
+  std::string table = alternatives_table(rows);
+  while (rows.size() > 1 && newlines_in(table) + kOthers > lines) {
+    rows.erase(rows.end() - 2);
+    table = alternatives_table(rows);
+  }
+  if (rows.empty()) return "";
+  std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
+  if (std::any_of(rows.begin(), rows.end(), is_tie))
+    text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kTie);
+  return text;
+}
+
+std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
+  std::string text;
+  for (const std::string& reason : plan.reasons) {
+    const std::string more = wrapped(reason, "  - ");
+    if (newlines_in(text) + newlines_in(more) <= lines) text += more;
+  }
+  return text.empty() ? "" : "\n" + palette.heading("WHY") + "\n" + text;
+}
+
+}  // namespace
+
+std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
+  constexpr size_t kMostReasons = 5, kFewestAlternatives = 6;
+  std::string head = describe_task(plan, o.palette) + "\n" + describe_choice("RECOMMENDED", plan, o.palette) +
+                     "\n" + describe_figures(plan, o.palette, o.training) +
+                     describe_notes(o.notes, o.palette);
+  const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
+  const std::string proof =
+      "\n" + wrapped(describe_certificate(plan.search)) + wrapped(describe_prices(plan));
+  const std::vector<Alternative> others = alternatives(plan);
+  const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof);
+  const size_t left = o.lines > used ? o.lines - used : 0;
+  const size_t kept = others.empty() ? 2 : kFewestAlternatives + 2;
+  const std::string why =
+      describe_reasons(plan, std::min(kMostReasons, left > kept ? left - kept : 0), o.palette);
+  return head + describe_alternatives(others, left - std::min(left, newlines_in(why)), o.palette) + why +
+         next + proof;
+}
+
+}  // namespace mpt::planner
