@@ -9,23 +9,11 @@
 #include <algorithm>
 
 #include "core/terminal.h"
+#include "models/framework.h"
 #include "planner/commands/commands.h"
 
 namespace mpt::planner {
 namespace {
-
-// What `mpt-plan export --to` calls the framework that a plan was priced for; null where it writes none of
-// its files.
-const char* export_of(const std::string& framework) {
-  const std::pair<const char*, const char*> targets[] = {
-      {"megatron-core", "megatron"},      {"megatron-lm", "megatron"}, {"nemo", "megatron-bridge"},
-      {"torchtitan", "torchtitan"},       {"fsdp", "fsdp2"},           {"transformers", "fsdp2"},
-      {"megatron-deepspeed", "deepspeed"}};
-  for (const auto& [name, target] : targets) {
-    if (framework == name) return target;
-  }
-  return nullptr;
-}
 
 // mpt-run stands beside mpt-plan, by whatever path that was called.
 std::string sibling(const std::string& program, const char* name) {
@@ -64,8 +52,9 @@ std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
   if (is_for_this_runtime(plan.cluster, plan.layout.execution)) {
     next.push_back({fmt::format("{} {} --device emulate --steps 2", sibling(o.program, "mpt-run"), file),
                     "try it without training; --data FILE trains"});
-  } else if (const char* const target = export_of(framework)) {
-    next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, target),
+  } else if (const models::FrameworkName* known = models::find_framework_name(framework);
+             known != nullptr && !known->export_target.empty()) {
+    next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, known->export_target),
                     "launch files for " + framework});
   }
   std::string prices;
