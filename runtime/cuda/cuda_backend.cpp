@@ -132,18 +132,21 @@ extern "C" __attribute__((visibility("default"))) mpt::runtime::Backend* mpt_mak
     int version, std::string* reason) {
   using namespace mpt::runtime;
   if (version != kCudaModuleVersion) {
-    *reason = fmt::format("{} is of another version than the program", kCudaModuleFile);
+    *reason = fmt::format("{} is of another version than the program\n    build it again: target mpt_cuda",
+                          kCudaModuleFile);
     return nullptr;
   }
   int driver = 0, count = 0;
   cudaDriverGetVersion(&driver);
   if (driver == 0) {
-    *reason = "no NVIDIA driver (libcuda.so.1) on this machine";
+    *reason = "the GPU module is there, but this machine has no NVIDIA driver (libcuda.so.1)";
     return nullptr;
   }
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status != cudaSuccess || count == 0) {
-    *reason = count == 0 && status == cudaSuccess ? "the driver finds no GPU" : cudaGetErrorString(status);
+    *reason = count == 0 && status == cudaSuccess
+                  ? "the GPU module and the driver are there, but the driver finds no GPU"
+                  : cudaGetErrorString(status);
     return nullptr;
   }
   cudaDeviceProp properties{};

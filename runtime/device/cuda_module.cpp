@@ -3,23 +3,64 @@
 
 #include "core/error.h"
 #include "core/module.h"
+#include "core/terminal.h"
 
 namespace mpt::runtime {
+namespace {
+
+[[noreturn]] void refuse(const std::string& reason) { throw NoDeviceError("no GPU can be used: " + reason); }
+
+// The build tree that the program lies in, or a word for it.
+std::string build_folder(const std::filesystem::path& program) {
+  std::error_code error;
+  const std::filesystem::path folder = program.parent_path().parent_path();
+  return std::filesystem::exists(folder / "CMakeCache.txt", error) ? shell_word(folder.string()) : "BUILD";
+}
+
+}  // namespace
+
+std::string missing_module_text(const CudaBuild& build, const std::filesystem::path& program) {
+  const std::string folder = build_folder(program);
+  const std::string make = fmt::format("cmake --build {} --target mpt_cuda", folder);
+  if (!build.found.empty()) {
+    return fmt::format(
+        "the GPU module {} is not beside the program. CMake found {}, but the module has not been built\n"
+        "    build it: {}{}",
+        kCudaModuleFile, build.found, make,
+        folder == "BUILD" ? fmt::format(", then copy it to {}", program.parent_path().string()) : "");
+  }
+  if (!build.missing.empty()) {
+    return fmt::format(
+        "this build has no GPU module. When it was configured, CMake did not find: {}\n"
+        "    install what is missing (NCCL_HOME names its folder), then: cmake {} && {}",
+        build.missing, folder, make);
+  }
+  return fmt::format(
+      "this build has no GPU module. It was configured with MPT_WITH_CUDA=OFF\n"
+      "    build one: cmake {} -DMPT_WITH_CUDA=ON && {}",
+      folder, make);
+}
 
 std::unique_ptr<Backend> load_cuda_backend() {
   std::string reason;
   void* const module = open_module(kCudaModuleFile, reason);
+  if (module == nullptr && reason.empty()) {
+    std::error_code error;
+    refuse(missing_module_text({MPT_CUDA_FOUND, MPT_CUDA_MISSING},
+                               std::filesystem::read_symlink("/proc/self/exe", error)));
+  }
   if (module == nullptr) {
-    if (reason.empty())
-      reason =
-          "this build has no GPU module, for the CUDA toolkit and NCCL were not found when it was configured";
-    throw NoDeviceError("no GPU can be used: " + reason);
+    refuse(fmt::format(
+        "the GPU module cannot be loaded ({})\n    add the folder of that library to LD_LIBRARY_PATH",
+        reason));
   }
   const auto make = reinterpret_cast<CudaModuleFactory>(symbol_of(module, kCudaModuleFactory));
-  if (make == nullptr)
-    throw NoDeviceError(fmt::format("no GPU can be used: {} is not this program's module", kCudaModuleFile));
+  if (make == nullptr) {
+    refuse(fmt::format("{} beside this program is of another program\n    build it again: target mpt_cuda",
+                       kCudaModuleFile));
+  }
   std::unique_ptr<Backend> backend(make(kCudaModuleVersion, &reason));
-  if (!backend) throw NoDeviceError("no GPU can be used: " + reason);
+  if (!backend) refuse(reason);
   return backend;
 }
 

@@ -4,6 +4,9 @@
 // What the CUDA module exports. Programs load it when a GPU is asked for, so that they start without driver
 // and toolkit.
 
+#include <filesystem>
+#include <string>
+
 #include "runtime/device/backend.h"
 
 namespace mpt::runtime {
@@ -15,5 +18,14 @@ inline constexpr const char* kCudaModuleFactory = "mpt_make_cuda_backend";
 
 /// Null with a reason if there is no usable GPU. The caller owns the backend.
 using CudaModuleFactory = Backend* (*)(int version, std::string* reason);
+
+/// What CMake met when the program was configured; both empty: the module was switched off.
+struct CudaBuild {
+  std::string found;    // versions of what the module needs
+  std::string missing;  // parts that were not found
+};
+
+/// Why `program` has no GPU module, and the command that builds it.
+std::string missing_module_text(const CudaBuild& build, const std::filesystem::path& program);
 
 }  // namespace mpt::runtime

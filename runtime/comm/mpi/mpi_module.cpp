@@ -11,8 +11,12 @@ std::unique_ptr<Wire> load_mpi_wire(const std::string& plan_digest, std::chrono:
   std::string reason;
   void* const module = open_module(kMpiModuleFile, reason);
   if (module == nullptr) {
-    if (reason.empty()) reason = "this build has none, for MPI was not found when it was configured";
-    throw UserError(Problem{"--transport mpi", reason, "a build with MPI", "leave it out to use TCP"});
+    if (reason.empty())
+      reason = fmt::format("{} is not beside the program: it was not built, or CMake found no MPI",
+                           kMpiModuleFile);
+    throw UserError(
+        Problem{"--transport mpi", reason, "a build with MPI",
+                "leave --transport out to use TCP, or build it: cmake --build BUILD --target mpt_mpi"});
   }
   const auto make = reinterpret_cast<MpiModuleFactory>(symbol_of(module, kMpiModuleFactory));
   MPT_CHECK(make != nullptr, "{} is not this program's module", kMpiModuleFile);
