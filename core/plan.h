@@ -69,11 +69,16 @@ struct InstructionDuration {
 };
 
 /// Where the durations came from.
+/// Largest relative spread of timings that are good to plan with: two profiles of one busy machine agreed
+/// within 11% where no spread was larger. Where it was beyond a half they differed by up to seven times.
+inline constexpr double kNoisySpread = 0.2;
+
 struct CostOrigin {
   std::string source;   // "profile", "kernels", "own kernels" or "roofline"
   std::string machine;  // what was measured or looked up
   std::string date;     // of the profile, ISO 8601; empty for a catalog
   std::string digest;   // of the profile or kernels file; empty for a catalog
+  double spread = 0.0;  // the largest of the profile's timings of this model; 0: no profile
 
   bool operator==(const CostOrigin&) const = default;
 
@@ -84,6 +89,8 @@ struct CostOrigin {
     v.field("machine", &T::machine, "machine of the measurements", long_text());
     v.field("date", &T::date, "date of the profile, ISO 8601; empty for a catalog");
     v.field("digest", &T::digest, "digest of the profile or kernels; empty for a catalog");
+    v.field("spread", &T::spread, "largest spread of the profile's timings of layers; 0 without a profile",
+            optional_field(between(0, 1e6)));
   }
 };
 

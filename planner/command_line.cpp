@@ -19,6 +19,7 @@
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/machine.h"
+#include "profiler/hardware/profile_noise.h"
 
 namespace mpt::planner {
 namespace {
@@ -385,6 +386,10 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   set_ranks(o, problem);
   problem.memory_limit_bytes = memory_limit(o, problem.cluster, problem.execution);
   if (p->profile) check_profile(*p, o.profile);
+  if (p->profile) {
+    const std::string note = profiler::noise_note(*p->profile, o.profile, problem.workload.sequence);
+    if (!note.empty()) fmt::print(stderr, "mpt-plan: note: {}\n", note);
+  }
   p->cost = p->profile
                 ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
                                     problem.cluster)

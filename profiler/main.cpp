@@ -4,13 +4,26 @@
 
 #include "core/command_line.h"
 #include "core/json.h"
+#include "core/terminal.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_profile.h"
+#include "profiler/hardware/profile_noise.h"
 #include "profiler/measure/profile_machine.h"
 
 namespace mpt {
 namespace {
+
+constexpr const char* kHelpEnd =
+    R"(Examples
+  mpt-profile --model tiny-gpt --seq 256 -o profile.json
+  mpt-plan --model tiny-gpt --cluster this-machine:4 --profile profile.json --global-batch 32 --seq 256
+  mpt-profile --model llama3-8b --seq 4096 --device cuda -o profile.json
+  mpt-profile import all_reduce.txt trace.json --device h100-sxm-80gb -o kernels.json
+
+More: docs/tutorial.md, docs/gpu.md; the format of profile.json: docs/file_formats.md
+
+)";
 
 struct ImportOptions {
   std::vector<std::string> files;
@@ -26,48 +39,66 @@ struct Options {
 };
 
 void declare(CLI::App& app, Options& o) {
-  app.add_option("--model", o.model, "Model whose layers are timed: a name such as tiny-gpt, or a file");
+  app.add_option("--model", o.model,
+                 "Model whose layers are timed: a name such as tiny-gpt, or its config.json")
+      ->type_name("MODEL");
   o.request.sequences = {256};
   app.add_option("--seq", o.request.sequences,
-                 "Tokens per sequence; several, such as 1024,4096, are timed each")
+                 "Tokens per sequence; of several, such as 1024,4096, each is timed")
+      ->type_name("TOKENS")
       ->capture_default_str()
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));
-  app.add_option("-o,--output", o.output, "File to write")->capture_default_str();
+  app.add_option("-o,--output", o.output, "File to write")->type_name("FILE")->capture_default_str();
+  const std::string extent = "How much is timed";
   app.add_option("--max-micro-batch", o.request.max_micro_batch,
-                 "Largest micro-batch to time, in powers of two")
+                 "Time micro-batches of 1, 2, 4, ... up to this")
       ->capture_default_str()
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--max-tensor", o.request.max_tensor, "Largest tensor-parallel width to time")
+      ->check(CLI::Range(1, 4096))
+      ->group(extent);
+  app.add_option("--max-tensor", o.request.max_tensor,
+                 "Time shares of a layer for tensor parallel 1, 2, 4, ... up to this")
       ->capture_default_str()
-      ->check(CLI::Range(1, 64));
+      ->check(CLI::Range(1, 64))
+      ->group(extent);
   app.add_option("--max-ranks", o.request.max_ranks,
-                 "Ranks of each process to time together: transport and shared cores")
+                 "Time communication, and compute on shared cores, of up to this many ranks per process")
       ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-  app.add_option("--device", o.device, "cpu or cuda")
+      ->check(CLI::Range(1, 64))
+      ->group(extent);
+  app.add_flag("--quick", o.request.quick, "Short samples: a look rather than a measurement")->group(extent);
+  const std::string place = "Where it runs";
+  app.add_option("--device", o.device, "cpu: this machine's cores; cuda: its GPUs")
+      ->type_name("NAME")
       ->capture_default_str()
-      ->check(CLI::IsMember({"cpu", "cuda"}));
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->group(place);
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)")
-      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp8"}));
-  app.add_flag("--quick", o.request.quick, "Short samples: a look rather than a measurement");
-  app.add_flag("--quiet", o.request.quiet, "No progress bar and no summary");
+      ->type_name("NAME")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp8"}))
+      ->group(place);
+  app.add_flag("--quiet", o.request.quiet, "Print errors only");
 }
 
 CLI::App* declare_import(CLI::App& app, ImportOptions& o) {
-  CLI::App* command = app.add_subcommand("import",
-                                         "Take over kernel times from nccl-tests, PyTorch profiler traces, "
-                                         "SimuMax system files or a GPU's profile.json");
+  CLI::App* command = app.add_subcommand(
+      "import",
+      "Turn others' kernel times into a file for mpt-plan --kernels: logs of nccl-tests, traces of PyTorch's "
+      "profiler, SimuMax system files, a GPU's profile.json");
+  command->footer(
+      "Example\n  mpt-profile import all_reduce.txt trace.json --device h100-sxm-80gb -o kernels.json\n"
+      "  mpt-plan --model llama3-8b --cluster dgx-h100:1 --global-batch 64 --kernels kernels.json\n\n"
+      "More: docs/cost_model.md");
   command->add_option("files", o.files, "Files to read")->required()->expected(1, 1000);
-  command
-      ->add_option("--device", o.device,
-                   "Device of the catalog that they were measured on, such as h100-sxm-80gb")
+  command->add_option("--device", o.device, "GPU that they were measured on, such as h100-sxm-80gb")
+      ->type_name("GPU")
       ->required();
   command->add_option("--operation", o.hints.operation, "Collective of nccl-tests logs that do not name it")
+      ->type_name("NAME")
       ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}));
-  command->add_option("--ranks", o.hints.ranks, "Ranks of nccl-tests logs without their header")
+  command->add_option("--ranks", o.hints.ranks, "Number of GPUs of nccl-tests logs without their header")
       ->check(CLI::Range(2, 10'000'000));
-  command->add_option("-o,--output", o.output, "File to write")->capture_default_str();
+  command->add_option("-o,--output", o.output, "File to write")->type_name("FILE")->capture_default_str();
   return command;
 }
 
@@ -76,27 +107,71 @@ int import(const ImportOptions& o) {
   profiler::KernelProfile profile;
   profile.device = o.device;
   if (!profiler::cluster_of_device(o.device, {1, 1, 1, 0.0})) {
-    throw UserError(Problem{"--device", "\"" + o.device.substr(0, 80) + "\"", "a device of the catalog", ""});
+    throw UserError(Problem{"--device", "\"" + o.device.substr(0, 80) + "\"",
+                            "a GPU of the catalog, such as h100-sxm-80gb",
+                            "profiler/hardware/catalog/ lists them; or name the nearest one there"});
   }
   for (const std::string& file : o.files) profiler::import_times(profile, file, o.hints);
   write_file_atomically(o.output, json_text(to_json(profile), 1) + "\n");
-  fmt::print("{} products, {} attention cores and {} collectives of {} from {} files; wrote {}\n",
-             profile.products.size(), profile.attention.size(), profile.collectives.size(), profile.device,
-             o.files.size(), o.output);
+  fmt::print(
+      "{} matrix products, {} attention shapes and {} collectives of {} from {} files\nwrote {}\n"
+      "next: mpt-plan ... --kernels {} plans with them instead of the catalog's\n",
+      profile.products.size(), profile.attention.size(), profile.collectives.size(), profile.device,
+      o.files.size(), o.output, shell_word(o.output));
   return kExitOk;
+}
+
+// Plans for what was measured.
+std::string next_command(const Options& o, const profiler::Profile& profile) {
+  const auto ranks = int64_t(profile.rate_by_active_ranks.size()) * profile.machine.hosts;
+  return fmt::format(
+      "mpt-plan --model {} --cluster this-machine:{} --profile {} --global-batch {} --seq {}{} -o plan.json",
+      shell_word(o.model), ranks, shell_word(o.output), 8 * ranks, profile.sequence,
+      o.precision.empty() ? "" : " --precision " + o.precision);
+}
+
+// The last lines: whether the times are good to plan with, and the command that does.
+void conclude(const Options& o, const profiler::Profile& profile) {
+  constexpr std::string_view kVerdict = "too noisy";
+  for (const int64_t sequence : o.request.sequences) {
+    const std::string text = profiler::noise_text(profiler::noise_of(profile, sequence));
+    if (text.empty()) continue;
+    const std::string lines =
+        wrapped(text + ". Repeat when the machine is idle.", fmt::format("{}: ", kVerdict));
+    fmt::print("{}{}", Palette::of(stdout).caution(kVerdict), lines.substr(kVerdict.size()));
+    break;
+  }
+  fmt::print("wrote {}\n{}", o.output, wrapped_command(next_command(o, profile), "next: "));
+}
+
+std::unique_ptr<runtime::Backend> load_gpus(const std::string& model) {
+  try {
+    return runtime::load_cuda_backend();
+  } catch (const NoDeviceError& error) {
+    throw NoDeviceError(fmt::format(
+        "{}\n    without a GPU, plan with kernels that others measured: mpt-plan --model {} --cluster "
+        "dgx-h100:1 --global-batch 64",
+        error.what(), shell_word(model)));
+  }
 }
 
 int run(int argc, char** argv) {
   Options o;
   ImportOptions imported;
-  CLI::App app{"Measures this machine for a model: times of its layers and operators, memory, transport."};
+  CLI::App app{
+      "Times a model's layers, its operators, and communication on this machine, for mpt-plan --profile. "
+      "Takes "
+      "half a minute for a small model; leave the machine idle meanwhile."};
+  app.footer(std::string(kHelpEnd) + kExitCodes);
   declare(app, o);
   const CLI::App* import_command = declare_import(app, imported);
   app.require_subcommand(0, 1);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   if (app.got_subcommand(import_command)) return import(imported);
-  if (o.model.empty()) throw UserError(Problem{"--model", "missing", "a value", "see --help"});
-  const auto backend = o.device == "cuda" ? runtime::load_cuda_backend() : nullptr;
+  if (o.model.empty())
+    throw UserError(
+        Problem{"--model", "missing", "the model whose layers are timed", "for example --model tiny-gpt"});
+  const auto backend = o.device == "cuda" ? load_gpus(o.model) : nullptr;
   const std::string precision = !o.precision.empty() ? o.precision : backend ? "bf16" : "fp32";
   o.request.precision = *enum_value<Precision>(precision);
   o.request.target = profiler::target_of(backend.get(), o.request.precision);
@@ -106,7 +181,7 @@ int run(int argc, char** argv) {
     throw UserError(Problem{
         "--seq", std::to_string(sequence),
         fmt::format("at most the {} positions of {}", o.request.model.max_positions, o.request.model.name),
-        ""});
+        "use a shorter --seq"});
   }
   o.request.launch = runtime::launch_from_environment();
   if (o.request.launch && o.request.launch->process > 0) {  // the first process speaks for all
@@ -117,7 +192,9 @@ int run(int argc, char** argv) {
   check_writable(o.output, "--output " + o.output);  // before a minute of measuring, not after it
   const profiler::Profile profile = profiler::profile_machine(o.request);
   write_file_atomically(o.output, profiler::profile_to_text(profile));
-  if (!o.request.quiet) fmt::print("{}\nwrote {}\n", profiler::profile_summary(profile), o.output);
+  if (o.request.quiet) return kExitOk;
+  fmt::print("{}", profiler::profile_summary(profile));
+  conclude(o, profile);
   return kExitOk;
 }
 

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
+#include "profiler/hardware/profile_noise.h"
 
 namespace mpt::planner {
 namespace {
@@ -158,7 +159,7 @@ class ProfileCost final : public CostSource {
   }
   CostOrigin origin() const override {
     return {matches_ ? "profile" : "profile (operators)", profile_.machine.device, profile_.date,
-            profiler::profile_digest(profile_)};
+            profiler::profile_digest(profile_), profiler::noise_of(profile_, sequence_).worst_spread};
   }
 
  private:

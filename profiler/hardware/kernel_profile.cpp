@@ -183,7 +183,8 @@ size_t import_own_profile(KernelProfile& profile, const Json& json, const std::s
            "give the --device that was measured");
   }
   if (own.precision != Precision::bf16 && own.precision != Precision::fp16)
-    refuse(file + " at /precision", enum_name(own.precision), "bf16 or fp16");
+    refuse(file + " at /precision", enum_name(own.precision), "bf16 or fp16",
+           "measure again with mpt-profile --device cuda --precision bf16");
   size_t count = 0;
   for (const OperatorTiming& t : own.operators) count += add_operator(profile, t) ? 1 : 0;
   for (const TransportTiming& t : own.transport) {

@@ -13,6 +13,7 @@
 #include "models/layer_program.h"
 #include "profiler/measure/operator_runner.h"
 #include "profiler/measure/piece.h"
+#include "profiler/measure/piece_samples.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/execute/thread_lanes.h"
 
@@ -31,25 +32,6 @@ Layout layout_of(const ComputeRequest& request, int64_t tensor, int64_t micro_ba
   layout.recompute = recompute;
   return layout;
 }
-
-// Seconds of every phase, by rounds.
-struct PhaseSamples {
-  std::vector<double> forward, input, weight, both;
-
-  Measurement of(Phase phase) const {
-    switch (phase) {
-      case Phase::forward:
-        return summarize(forward);
-      case Phase::backward:
-        return summarize(both);
-      case Phase::input_gradient:
-        return summarize(input);
-      case Phase::weight_gradient:
-        return summarize(weight);
-    }
-    return {};
-  }
-};
 
 // The three phases are timed in turn, on several instances of the piece one behind the other: a layer finds
 // its weights and activations as cold as the other layers of a stage have left them.
@@ -112,45 +94,39 @@ std::vector<Recompute> recomputes_of(Piece piece) {
 }  // namespace
 
 std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured) {
-  struct Case {
-    PieceTiming timing;
-    PhaseSamples samples;
-  };
-  std::vector<Case> cases;
+  std::vector<PieceCase> cases;
   for (const int64_t tensor : request.tensors) {
     for (const int64_t micro_batch : request.micro_batches) {
       for (const Piece piece : {Piece::embedding, Piece::layer, Piece::head}) {
         for (const Recompute recompute : recomputes_of(piece)) {
-          PieceTiming& timing = cases.emplace_back().timing;
-          timing = {piece, Phase::forward, micro_batch, tensor, recompute};
-          timing.sequence = request.sequence;
+          PieceTiming& size = cases.emplace_back().size;
+          size = {piece, Phase::forward, micro_batch, tensor, recompute};
+          size.sequence = request.sequence;
         }
       }
     }
   }
+  const auto sample = [&](const PieceTiming& size, const StoppingRule& rule, PhaseSamples& samples) {
+    const Layout layout = layout_of(request, size.tensor, size.micro_batch, size.recompute);
+    PieceTimer(request, layout, size.piece).run(rule, samples);
+  };
   // What else a machine does comes in bursts of seconds, and must not fall on one piece alone.
   const int passes = request.target.backend == nullptr ? 3 : 1;
   StoppingRule rule = request.rule;
   rule.budget_s /= passes;
   rule.least_samples = (rule.least_samples + passes - 1) / passes;
   for (int pass = 0, done = 0; pass < passes; ++pass) {
-    for (Case& c : cases) {
-      const Layout layout = layout_of(request, c.timing.tensor, c.timing.micro_batch, c.timing.recompute);
-      PieceTimer(request, layout, c.timing.piece).run(rule, c.samples);
+    for (PieceCase& c : cases) {
+      sample(c.size, rule, c.samples);
       if (++done % passes == 0) on_measured();
     }
   }
-  std::vector<PieceTiming> timings;
-  for (const Case& c : cases) {
-    for (const auto& [phase, name] : EnumNames<Phase>::table()) {
-      const Measurement m = c.samples.of(phase);
-      PieceTiming& timing = timings.emplace_back(c.timing);
-      timing.phase = phase;
-      timing.seconds = m.seconds;
-      timing.spread = m.spread;
-    }
-  }
-  return timings;
+  repeat_doubtful(cases, [&](const PieceTiming& size) {
+    PhaseSamples samples;
+    sample(size, request.rule, samples);
+    return samples;
+  });
+  return timings_of(cases);
 }
 
 namespace {
@@ -189,8 +165,10 @@ std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, con
   for_each_operator(request, operator_micro_batches(request), [&](const models::OperatorShape& shape) {
     OperatorRunner runner(request.model, shape, request.target);
     for (const Phase phase : runner.phases()) {
-      const Measurement m = measure(
-          request.rule, [&] { runner.run(phase); }, [&] { runner.synchronize(); });
+      const Measurement m = repeat_while_noisy([&] {
+        return measure(
+            request.rule, [&] { runner.run(phase); }, [&] { runner.synchronize(); });
+      });
       timings.push_back({shape, phase, m.seconds, m.spread});
     }
     on_measured();
@@ -226,6 +204,9 @@ std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::stri
 DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured) {
   const auto device = target.make_device();
   const auto settle = [&] { device->synchronize(); };
+  const auto timed = [&](const std::function<void()>& body, const std::function<void()>& end) {
+    return repeat_while_noisy([&] { return measure(rule, body, end); });
+  };
   const DataType state = state_type_of(target.type);
   const int64_t unit = size_of(target.type), state_unit = size_of(state);
   DeviceRates rates;
@@ -234,8 +215,7 @@ DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const 
     const int64_t bytes = int64_t{64} << (target.backend == nullptr ? 20 : 24);
     Buffer from(*device, bytes), to(*device, bytes);
     device->zero(from.data(), bytes);
-    const Measurement m = measure(
-        rule, [&] { device->copy(to.data(), from.data(), bytes); }, settle);
+    const Measurement m = timed([&] { device->copy(to.data(), from.data(), bytes); }, settle);
     rates.memory_bandwidth_bytes_per_s = 2.0 * double(bytes) / m.seconds;
     on_measured();
   }
@@ -244,9 +224,8 @@ DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const 
     Buffer a(*device, size * size * unit), b(*device, size * size * unit), c(*device, size * size * unit);
     for (Buffer* buffer : {&a, &b}) fill(*device, target.type, *buffer);  // zeros would cost less power
     const runtime::LinearShape shape{size, size, size};
-    const Measurement m = measure(
-        rule, [&] { device->linear_forward(target.type, shape, a.data(), b.data(), nullptr, c.data()); },
-        settle);
+    const Measurement m = timed(
+        [&] { device->linear_forward(target.type, shape, a.data(), b.data(), nullptr, c.data()); }, settle);
     rates.matmul_flop_per_s = 2.0 * double(size) * double(size) * double(size) / m.seconds;
     on_measured();
   }
@@ -258,8 +237,7 @@ DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const 
   }
   const runtime::AdamW options{1e-3};
   rates.optimizer_s_per_parameter =
-      measure(
-          rule,
+      timed(
           [&] {
             device->adamw(state, parameters, options, buffers[0].data(), buffers[1].data(), buffers[2].data(),
                           buffers[3].data());
@@ -271,7 +249,7 @@ DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const 
   on_measured();
   double sink = 0.0;
   rates.gradient_norm_s_per_parameter =
-      measure(rule, [&] { sink += device->sum_of_squares(state, parameters, buffers[0].data()); }).seconds /
+      timed([&] { sink += device->sum_of_squares(state, parameters, buffers[0].data()); }, [] {}).seconds /
       double(parameters);
   on_measured();
   StepProgram one;
@@ -281,11 +259,13 @@ DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const 
   const auto lanes = runtime::make_thread_lanes(
       one, 0, [](const std::string&, const std::string&) {}, device->make_marks(1));
   constexpr int kLaunches = 64;
-  const Measurement dispatch = measure(rule, [&] {
-    lanes->begin_step();
-    for (int i = 0; i < kLaunches; ++i) lanes->launch(0, Stream::compute, {}, [] {});
-    lanes->synchronize();
-  });
+  const Measurement dispatch = timed(
+      [&] {
+        lanes->begin_step();
+        for (int i = 0; i < kLaunches; ++i) lanes->launch(0, Stream::compute, {}, [] {});
+        lanes->synchronize();
+      },
+      [] {});
   rates.dispatch_s = dispatch.seconds / kLaunches;
   on_measured();
   return rates;

@@ -14,7 +14,6 @@
 #include "profiler/measure/compute.h"
 #include "profiler/measure/progress.h"
 #include "profiler/measure/transport.h"
-#include "reports/table.h"
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::profiler {
@@ -52,71 +51,6 @@ int64_t timing_bytes(const ModelSpec& model, int64_t sequence, int64_t micro_bat
 template <class T>
 void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
-}
-
-// The same size of another piece and phase.
-const PieceTiming* find(const Profile& profile, const PieceTiming& like, Piece piece, Phase phase) {
-  for (const PieceTiming& t : profile.pieces) {
-    if (t.piece == piece && t.phase == phase && t.micro_batch == like.micro_batch &&
-        t.tensor == like.tensor && t.sequence == like.sequence && t.recompute == Recompute::none) {
-      return &t;
-    }
-  }
-  return nullptr;
-}
-
-std::string with_spread(const PieceTiming* timing) {
-  return timing == nullptr
-             ? "-"
-             : fmt::format("{} ±{:.0f}%", format_seconds(timing->seconds), timing->spread * 100);
-}
-
-std::string shape_text(const models::OperatorShape& s) {
-  if (s.kind == models::OperatorKind::attention)
-    return fmt::format("{} x {} tokens, {} heads of {}", s.batch, s.sequence, s.heads, s.head_dim);
-  return s.inner > 0 ? fmt::format("{} x {} x {}", s.rows, s.columns, s.inner)
-                     : fmt::format("{} x {}", s.rows, s.columns);
-}
-
-// What an operator achieved: products and attention in FLOP/s, what only moves memory in bytes/s.
-std::string rate_text(const OperatorTiming& t) {
-  const bool forward = t.phase == Phase::forward;
-  const double input = models::input_gradient_flop(t.shape), weight = models::weight_gradient_flop(t.shape);
-  const double flop = forward                             ? models::forward_flop(t.shape)
-                      : t.phase == Phase::input_gradient  ? input
-                      : t.phase == Phase::weight_gradient ? weight
-                                                          : input + weight;
-  if (flop > 0.0) return format_flop_rate(flop / t.seconds);
-  return format_bandwidth(
-      (forward ? models::forward_bytes_moved(t.shape) : models::backward_bytes_moved(t.shape)) / t.seconds);
-}
-
-std::string slowest_operators(const Profile& profile) {
-  constexpr size_t kShown = 10;
-  std::vector<OperatorTiming> slowest = profile.operators;
-  std::erase_if(slowest, [](const OperatorTiming& t) { return t.seconds <= 0.0; });
-  std::stable_sort(slowest.begin(), slowest.end(),
-                   [](const OperatorTiming& a, const OperatorTiming& b) { return a.seconds > b.seconds; });
-  slowest.resize(std::min(slowest.size(), kShown));
-  reports::Table table({{"slowest operators", reports::Align::left},
-                        {"shape", reports::Align::left},
-                        {"pass", reports::Align::left},
-                        {"time"},
-                        {"achieved"}});
-  for (const OperatorTiming& t : slowest)
-    table.add_row({enum_name(t.shape.kind), shape_text(t.shape), enum_name(t.phase),
-                   format_seconds(t.seconds), rate_text(t)});
-  return table.text() + "\n";
-}
-
-std::string gpu_line(const GpuDescription& gpu) {
-  std::string reached;
-  for (size_t peer = 0; peer < gpu.peers.size(); ++peer) {
-    if (gpu.peers[peer] >= 0) reached += fmt::format(" {} (rank {})", peer, gpu.peers[peer]);
-  }
-  return fmt::format("  {}: {} of {} free; reaches directly:{}\n", gpu.bus_id,
-                     format_bytes(double(gpu.free_bytes)), format_bytes(double(gpu.memory_bytes)),
-                     reached.empty() ? " no other GPU" : reached);
 }
 
 }  // namespace
@@ -167,6 +101,10 @@ Profile profile_machine(const ProfileRequest& request) {
     measurements +=
         int(c.tensors.size() * (5 * c.micro_batches.size() + 14 * operator_micro_batches(c).size()));
   }
+  if (!request.quiet) {
+    fmt::print(stderr, "measuring {} in {} steps, each repeated up to {} times if it is too noisy\n",
+               request.model.name, measurements, kMostRepeats);
+  }
   Progress progress(measurements, request.quiet);
   const auto advance = [&] { progress.advance(); };
 
@@ -203,62 +141,6 @@ Profile profile_machine(const ProfileRequest& request) {
                                      ? measure_concurrency(computes.front(), int(most_ranks), advance)
                                      : std::vector<double>(size_t(most_ranks), 1.0);
   return profile;
-}
-
-std::string profile_summary(const Profile& profile) {
-  std::string text = fmt::format("{}, {} cores, {} memory\n", profile.machine.device, profile.machine.cores,
-                                 format_bytes(double(profile.machine.memory_bytes)));
-  text +=
-      fmt::format("{} at sequence {}; matrix product {}, memory copy {}, one instruction {}\n\n",
-                  profile.model.name, profile.sequence, format_flop_rate(profile.matmul_flop_per_s),
-                  format_bandwidth(profile.memory_bandwidth_bytes_per_s), format_seconds(profile.dispatch_s));
-  for (const GpuDescription& gpu : profile.machine.gpus) text += gpu_line(gpu);
-  reports::Table pieces({{"sequence"},
-                         {"tensor width"},
-                         {"micro-batch"},
-                         {"layer forward"},
-                         {"layer backward"},
-                         {"embedding forward"},
-                         {"head forward"},
-                         {"head backward"}});
-  for (const PieceTiming& t : profile.pieces) {
-    if (t.piece != Piece::layer || t.phase != Phase::forward || t.recompute != Recompute::none) continue;
-    const auto at = [&](Piece piece, Phase phase) { return with_spread(find(profile, t, piece, phase)); };
-    pieces.add_row({std::to_string(sequence_of(profile, t)), fmt::format("1/{}", t.tensor),
-                    std::to_string(t.micro_batch), at(Piece::layer, Phase::forward),
-                    at(Piece::layer, Phase::backward), at(Piece::embedding, Phase::forward),
-                    at(Piece::head, Phase::forward), at(Piece::head, Phase::backward)});
-  }
-  text += pieces.text() + "\n" + slowest_operators(profile);
-  reports::Table transport({{"transport", reports::Align::left},
-                            {"ranks"},
-                            {"hosts"},
-                            {"latency (1 KiB)"},
-                            {"1 MiB"},
-                            {"16 MiB"},
-                            {"algorithm bandwidth"},
-                            {"bus bandwidth (16 MiB)"}});
-  for (size_t i = 0; i < profile.transport.size(); ++i) {
-    const TransportTiming& first = profile.transport[i];
-    if (first.bytes != (1 << 10)) continue;
-    std::string middle = "-", last = "-", algorithm = "-", bandwidth = "-";
-    for (const TransportTiming& t : profile.transport) {
-      if (t.operation != first.operation || t.group != first.group || t.hosts != first.hosts) continue;
-      if (t.bytes == (1 << 20)) middle = format_seconds(t.seconds);
-      if (t.bytes != (1 << 24)) continue;
-      last = format_seconds(t.seconds);
-      algorithm = format_bandwidth(double(t.bytes) / t.seconds);
-      bandwidth = format_bandwidth(bus_bandwidth_bytes_per_s(t));
-    }
-    transport.add_row({enum_name(first.operation), std::to_string(first.group), std::to_string(first.hosts),
-                       format_seconds(first.seconds), middle, last, algorithm, bandwidth});
-  }
-  if (!profile.transport.empty()) text += transport.text() + "\n";
-  text += "  speed of each rank when several compute at once:";
-  for (size_t n = 0; n < profile.rate_by_active_ranks.size(); ++n) {
-    text += fmt::format("  {}: {:.0f}%", n + 1, profile.rate_by_active_ranks[n] * 100);
-  }
-  return text + "\n";
 }
 
 }  // namespace mpt::profiler

@@ -6,6 +6,7 @@
 
 #include "core/clock.h"
 #include "core/error.h"
+#include "profiler/hardware/profile_noise.h"
 
 namespace mpt::profiler {
 namespace {
@@ -50,6 +51,15 @@ Measurement measure(const StoppingRule& rule, const std::function<void()>& body,
     if (now_s() - start > rule.budget_s || summarize(samples).spread < rule.spread_wanted)
       return summarize(samples);
   }
+}
+
+Measurement repeat_while_noisy(const std::function<Measurement()>& measure_once) {
+  Measurement best = measure_once();
+  for (int repeat = 0; repeat < kMostRepeats && best.spread > kNoisySpread; ++repeat) {
+    const Measurement again = measure_once();
+    if (again.seconds < best.seconds || again.spread <= kNoisySpread) best = again;
+  }
+  return best;
 }
 
 }  // namespace mpt::profiler
