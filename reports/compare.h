@@ -16,10 +16,17 @@ struct ComparisonRow {
   std::string quantity;
   std::string predicted;
   std::string measured;
-  std::string error;  // "+3.2%", or empty
+  std::string
+      difference;  // of the measured from the predicted: "3.2% slower"; empty where another row has it
 };
 
-/// Step time, bubble, tokens/s and the memory of each pipeline rank.
+/// How much longer a step took than predicted, as a share of the predicted time; negative: faster.
+double slowdown_of(const Plan& plan, const RunResult& result);
+
+/// "Measured is 13.3% slower than predicted: 1.36 s per step, predicted 1.20 s."
+std::string verdict_text(const Plan& plan, const RunResult& result);
+
+/// Step time, tokens/s, bubble and the memory of each stage.
 std::vector<ComparisonRow> compare_run(const Plan& plan, const RunResult& result);
 
 /// Mean duration of each kind of instruction on each stage, predicted timeline against measured.

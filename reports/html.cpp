@@ -50,7 +50,7 @@ Json spans_of(const StepProgram& program, const Timeline& timeline, bool& cut) {
 
 Json rows_of(const std::vector<ComparisonRow>& rows) {
   Json out = Json::array();
-  for (const ComparisonRow& r : rows) out.push_back({r.quantity, r.predicted, r.measured, r.error});
+  for (const ComparisonRow& r : rows) out.push_back({r.quantity, r.predicted, r.measured, r.difference});
   return out;
 }
 

@@ -15,8 +15,8 @@ std::unique_ptr<Checkpoint> open_for_reading(const std::string& path) {
   auto checkpoint = open_newest(path, notes);
   for (const std::string& note : notes) fmt::print(stderr, "note: {}\n", note);
   if (checkpoint) return checkpoint;
-  throw UserError(Problem{path, "no whole checkpoint", "a folder step-*, or one with such folders",
-                          "name what mpt-run --checkpoints was given"});
+  throw UserError(Problem{path, "no complete checkpoint here", "a folder step-*, or one with such folders",
+                          "name the folder that mpt-run --checkpoints wrote to"});
 }
 
 void print_summary(const Checkpoint& checkpoint) {
@@ -30,8 +30,8 @@ void print_summary(const Checkpoint& checkpoint) {
       "{:.4f}\n",
       checkpoint.folder().string(), info.model.name, format_count(weights), tensors.size(), info.step,
       info.step - info.optimizer_steps, info.samples, info.loss);
-  fmt::print("  layout   {} (any other loads it)\n  files    {}, {}, all whole\n", info.layout,
-             info.files.size(), format_bytes(double(bytes)));
+  fmt::print("  layout   saved by {}; any layout can resume it\n  files    {}, {}, all checksums right\n",
+             info.layout, info.files.size(), format_bytes(double(bytes)));
 }
 
 }  // namespace
@@ -39,10 +39,14 @@ void print_summary(const Checkpoint& checkpoint) {
 int inspect(int argc, char** argv) {
   std::string path;
   bool tensors = false, json = false;
-  CLI::App app{"Checks a checkpoint and says what it holds.", "mpt-run inspect"};
-  app.add_option("checkpoint", path, "A checkpoint, or a folder of them: its newest whole one")->required();
+  CLI::App app{"Checks the files of a checkpoint and says what it holds.", "mpt-run inspect"};
+  app.footer(
+      "Examples\n  mpt-run inspect runs/a\n  mpt-run inspect runs/a/step-00000100 --tensors\n\n"
+      "Exit codes: 0 good; 2 no checkpoint, or a damaged one. More: docs/training.md");
+  app.add_option("checkpoint", path, "A checkpoint (step-*), or a folder of them: the newest good one")
+      ->required();
   app.add_flag("--tensors", tensors, "List every tensor");
-  app.add_flag("--json", json, "Print checkpoint.json");
+  app.add_flag("--json", json, "Print the file checkpoint.json");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checkpoint = open_for_reading(path);
   if (json) {
@@ -65,12 +69,19 @@ int export_weights(int argc, char** argv) {
       {"fp32", DataType::float32}, {"bf16", DataType::bfloat16}, {"fp16", DataType::float16}};
   CLI::App app{"Writes a checkpoint's weights as a Hugging Face model: config.json and safetensors.",
                "mpt-run export"};
-  app.add_option("checkpoint", path, "A checkpoint, or a folder of them: its newest whole one")->required();
-  app.add_option("folder", folder, "Where to; is made")->required();
-  app.add_option("--type", type, "fp32, bf16 or fp16")
+  app.footer(
+      "Examples\n  mpt-run export runs/a exported\n  mpt-run export runs/a/step-00000100 exported --type "
+      "bf16\n\n"
+      "Exit codes: 0 written; 2 wrong input. More: docs/training.md");
+  app.add_option("checkpoint", path, "A checkpoint (step-*), or a folder of them: the newest good one")
+      ->required();
+  app.add_option("folder", folder, "Folder to write to; it is created")->required();
+  app.add_option("--type", type, "Type of the weights: fp32, bf16 or fp16")
+      ->type_name("NAME")
       ->capture_default_str()
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  app.add_option("--shard-gib", shard_gib, "Largest file")
+  app.add_option("--shard-gib", shard_gib, "Largest size of a file, in GiB")
+      ->type_name("GIB")
       ->capture_default_str()
       ->check(CLI::Range(1e-6, 1e6));
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
@@ -78,6 +89,10 @@ int export_weights(int argc, char** argv) {
   const auto files = export_hugging_face(*checkpoint, checkpoint->info().model, folder,
                                          {types.at(type), int64_t(shard_gib * double(int64_t{1} << 30))});
   for (const auto& file : files) fmt::print("wrote {}\n", file.string());
+  fmt::print(
+      "{} at step {}, without a tokenizer: tokens are numbers to mpt-run. If it was trained on text files, a "
+      "token is a byte.\n",
+      checkpoint->info().model.name, checkpoint->info().step);
   return kExitOk;
 }
 

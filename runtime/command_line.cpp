@@ -2,6 +2,7 @@
 #include "runtime/command_line.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "core/error.h"
 #include "core/json.h"
@@ -51,104 +52,164 @@ void check_outputs(const RunOptions& o) {
 
 }  // namespace
 
-void declare(CLI::App& app, RunOptions& o) {
+namespace {
+
+constexpr int64_t kMostSteps = int64_t{1} << 40;
+constexpr int64_t kMostCount = int64_t{1} << 30;
+
+void declare_data(CLI::App& app, RunOptions& o) {
   TrainOptions& t = o.train;
-  app.add_option("plan", o.plan, "plan.json, written by mpt-plan")->required();
-  app.add_option(
-         "--data", o.data,
-         "Files to train on: text (as bytes), Megatron-LM's .bin/.idx, token files of 16 or 32 bits; with "
-         "weights before them (0.7 a 0.3 b) they are blended")
+  app.add_option("--data", o.data,
+                 "Files to train on: text (each byte is a token), Megatron-LM's .bin/.idx, or token files of "
+                 "16 or 32 bits. Weights blend them: 0.7 a.txt 0.3 b.txt")
+      ->type_name("FILES")
       ->expected(1, -1);
   app.add_option("--data-format", o.data_format, "What the files are")
+      ->type_name("NAME")
       ->capture_default_str()
       ->check(CLI::IsMember(enum_names<DataFormat>()));
-  app.add_option("--validation-share", o.validation_share, "Share of the data kept for validation")
+  app.add_option("--validation-share", o.validation_share, "Share of the data kept for validation, 0 to 0.5")
+      ->type_name("SHARE")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 0.5));
-  app.add_option("--evaluate-every", t.evaluate_every, "Steps between validation losses; 0: none")
+  app.add_option("--evaluate-every", t.evaluate_every, "Steps between two validation losses; 0: none")
+      ->type_name("STEPS")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  app.add_option("--evaluation-steps", t.evaluation_steps, "Global batches of a validation loss")
+      ->check(CLI::Range(int64_t{0}, kMostSteps));
+  app.add_option("--evaluation-steps", t.evaluation_steps, "Global batches in each validation loss")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  app.add_option("--checkpoints", t.checkpoints, "Folder to save to: at the end, and on SIGTERM or SIGINT");
-  app.add_option("--save-every", t.save_every, "Steps between checkpoints; 0: at the end only")
+      ->check(CLI::Range(int64_t{1}, kMostCount));
+}
+
+void declare_training(CLI::App& app, TrainOptions& t) {
+  app.add_option("--steps", t.steps, "Optimizer steps, counted from the start of training")
+      ->type_name("STEPS")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  app.add_option("--keep", t.keep, "Newest checkpoints that stay")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
-  app.add_option(
-      "--resume", o.resume,
-      "Go on from a checkpoint, or from the newest whole one in a folder; auto: from --checkpoints, or "
-      "from the start if there is none");
-  app.add_option("--init", o.init, "Start with the weights of a Hugging Face folder or a checkpoint")
-      ->excludes("--resume");
-  app.add_option("--max-restarts", o.max_restarts, "Times to resume by itself when the run dies")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
-  app.add_option("--steps", t.steps, "Optimizer steps")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  app.add_option("--lr", t.learning_rate, "Learning rate after warm-up")
+      ->check(CLI::Range(int64_t{1}, kMostSteps));
+  app.add_option("--lr", t.learning_rate, "Learning rate after the warm-up")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e3));
-  app.add_option("--min-lr", t.minimum_learning_rate, "Learning rate at the end of the cosine")
+  app.add_option("--min-lr", t.minimum_learning_rate, "Learning rate at the last step (cosine decay)")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e3));
-  app.add_option("--warmup", t.warmup_steps, "Steps of linear warm-up")
+  app.add_option("--warmup", t.warmup_steps, "Steps in which the learning rate rises from 0")
+      ->type_name("STEPS")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
-  app.add_option("--clip", t.clip, "Largest gradient norm; 0 is no clipping")
+      ->check(CLI::Range(int64_t{0}, kMostSteps));
+  app.add_option("--clip", t.clip, "Clip the gradient norm to this; 0: no clipping")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
-  app.add_option("--most-skipped", t.most_skipped,
-                 "Steps in a row with a loss or gradients that are not finite, which are skipped")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
-  app.add_option("--weight-decay", t.weight_decay, "Of matrices")
+  app.add_option("--weight-decay", t.weight_decay, "Weight decay of matrices (biases and norms have none)")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--seed", t.seed, "Of weights and of the order of the data")->capture_default_str();
-  app.add_option("--ranks", o.ranks, "Ranks to run; must be the plan's (default)")
-      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
-  app.add_option(
-         "--device", o.device,
-         "auto (the plan's), cpu, cuda, or emulate: sleeps the plan's durations instead of computing, for "
-         "any cluster")
+  app.add_option("--most-skipped", t.most_skipped,
+                 "Stop after more than this many NaN/Inf steps in a row; they leave the weights as they are")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
+  app.add_option("--seed", t.seed, "Seed of the first weights and of the order of the data")
+      ->capture_default_str();
+}
+
+void declare_checkpoints(CLI::App& app, RunOptions& o) {
+  TrainOptions& t = o.train;
+  app.add_option("--checkpoints", t.checkpoints,
+                 "Folder to save to: at the last step, and when Ctrl-C or SIGTERM stops the run")
+      ->type_name("FOLDER");
+  app.add_option("--save-every", t.save_every, "Also save every this many steps; 0: no")
+      ->type_name("STEPS")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, kMostSteps));
+  app.add_option("--keep", t.keep, "Keep this many of the newest checkpoints")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, kMostCount));
+  app.add_option("--resume", o.resume,
+                 "Continue from this checkpoint, or from the newest good one in this folder. auto: from the "
+                 "folder of --checkpoints, or from step 1 if it has none. Any layout can continue")
+      ->type_name("PATH");
+  app.add_option("--init", o.init, "Start with the weights of a Hugging Face folder or a checkpoint")
+      ->type_name("PATH")
+      ->excludes("--resume");
+  app.add_option("--max-restarts", o.max_restarts,
+                 "Restart from the newest checkpoint if the run crashes, at most this often")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}));
+}
+
+void declare_place(CLI::App& app, RunOptions& o) {
+  app.add_option("--device", o.device,
+                 "auto: what the plan is for; cpu: this machine's cores, also for a GPU's plan (slow); cuda: "
+                 "GPUs; emulate: waits for the planned times instead of computing, for any cluster")
+      ->type_name("NAME")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "cpu", "cuda", "emulate"}));
+  app.add_option("--ranks", o.ranks, "Number of ranks, as a check: it must be the plan's")
+      ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}));
   app.add_flag("--cuda-graphs", o.graphs,
-               "On GPUs: launch operators that repeat as CUDA graphs, which helps where kernels are small");
-  app.add_option("--time-scale", o.time_scale,
-                 "Of emulation: 10 sleeps ten times as long, for more exact times")
-      ->capture_default_str()
-      ->check(CLI::Range(1e-3, 1e6));
-  app.add_option("--slow-rank", o.slow_rank, "Of emulation: this rank computes longer, such as 3:1.5");
-  app.add_option(
-      "--slow-link", o.slow_link,
-      "Of emulation: traffic of this kind (tensor, context, expert, sharding, transfer, gradients) takes "
-      "longer, such as transfer:4");
-  app.add_option("--slow-data", o.slow_data_s, "Of emulation: seconds that each step waits for its data")
-      ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--log", o.log, "Write one JSON object per step to this file");
-  app.add_option("--trace", o.trace, "Write the median step as a trace for Perfetto to this file");
-  app.add_option("--report", o.report, "Write an HTML report to this file");
-  app.add_option(
-         "--transport", o.transport,
-         "Between processes that a launcher started: auto or tcp, or mpi, which mpirun must have started")
+               "On GPUs: launch repeated operators as CUDA graphs; faster where kernels are small");
+  app.add_option("--transport", o.transport,
+                 "How processes of torchrun, mpirun or srun talk: auto and tcp: TCP; mpi: MPI, only under "
+                 "mpirun or srun")
+      ->type_name("NAME")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "tcp", "mpi"}));
-  app.add_option("--timeout", o.timeout_s, "Seconds after which a rank that others wait for counts as hung")
+  app.add_option("--timeout", o.timeout_s, "Seconds to wait for a rank before it counts as hung")
+      ->type_name("SECONDS")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
-  app.add_option("--metrics-port", o.metrics_port, "Serve the newest step as Prometheus text on 127.0.0.1")
+}
+
+void declare_output(CLI::App& app, RunOptions& o) {
+  app.add_option("--log", o.log, "Write a line of JSON per step to this file; mpt-plan diagnose reads it")
+      ->type_name("FILE");
+  app.add_option("--trace", o.trace, "Write the median step as a trace for ui.perfetto.dev to this file")
+      ->type_name("FILE");
+  app.add_option("--report", o.report, "Write a report to this HTML file")->type_name("FILE");
+  app.add_option("--metrics-port", o.metrics_port, "Serve the newest step to Prometheus on 127.0.0.1")
+      ->type_name("PORT")
       ->check(CLI::Range(1, 65535));
-  app.add_flag("--quiet", o.quiet, "Print nothing but errors");
-  app.add_flag(
-         "--watch", o.watch,
-         "Show every rank's step: compute, communication, memory; and what GPUs count of their own work")
+  app.add_flag("--quiet", o.quiet, "Print errors only");
+  app.add_flag("--watch", o.watch,
+               "Show every rank in each step: compute, communication, memory, and the load of GPUs")
       ->excludes("--quiet");
+}
+
+void declare_emulation(CLI::App& app, RunOptions& o) {
+  app.add_option("--time-scale", o.time_scale, "10: wait ten times as long, for more exact times")
+      ->type_name("FACTOR")
+      ->capture_default_str()
+      ->check(CLI::Range(1e-3, 1e6));
+  app.add_option("--slow-rank", o.slow_rank, "RANK:FACTOR, such as 3:1.5: this rank computes longer")
+      ->type_name("WHAT");
+  app.add_option(
+         "--slow-link", o.slow_link,
+         "KIND:FACTOR, such as transfer:4: this traffic takes longer. Kinds: tensor, context, expert, "
+         "sharding, transfer, gradients")
+      ->type_name("WHAT");
+  app.add_option("--slow-data", o.slow_data_s, "Seconds that each step waits for its data")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
+// Under a heading of --help what `declare_options` adds.
+template <class F>
+void in_group(CLI::App& app, const std::string& heading, F&& declare_options) {
+  const std::vector<CLI::Option*> before = app.get_options();
+  declare_options();
+  for (CLI::Option* option : app.get_options()) {
+    if (std::find(before.begin(), before.end(), option) == before.end()) option->group(heading);
+  }
+}
+
+}  // namespace
+
+void declare(CLI::App& app, RunOptions& o) {
+  app.add_option("plan", o.plan, "plan.json, written by mpt-plan")->required();
+  in_group(app, "Data", [&] { declare_data(app, o); });
+  in_group(app, "Training", [&] { declare_training(app, o.train); });
+  in_group(app, "Checkpoints", [&] { declare_checkpoints(app, o); });
+  in_group(app, "Where it runs", [&] { declare_place(app, o); });
+  in_group(app, "What it shows and writes", [&] { declare_output(app, o); });
+  in_group(app, "More: emulation (--device emulate)", [&] { declare_emulation(app, o); });
 }
 
 void check_plan(const Plan& plan, RunOptions& o) {
@@ -158,8 +219,10 @@ void check_plan(const Plan& plan, RunOptions& o) {
   if (o.device == "auto") o.device = plan.cluster.device.kind == DeviceKind::gpu ? "cuda" : "cpu";
   const bool emulates = o.device == "emulate";
   if (o.graphs && o.device != "cuda")
-    refuse("--cuda-graphs", "--device " + o.device, "ranks on GPUs", "leave it out");
-  if (!emulates && o.data.empty()) refuse("--data", "missing", "files to train on", "see --help");
+    refuse("--cuda-graphs", "given with --device " + o.device, "ranks on GPUs", "leave it out");
+  if (!emulates && o.data.empty())
+    refuse("--data", "missing", "files to train on",
+           "for example --data text.txt; --device emulate needs none");
   if (!emulates) check_supported(plan.model);
   if (!emulates && !mpt_run_multiplies_in(plan.layout.precision)) {
     refuse("the plan's /layout/precision", enum_name(plan.layout.precision), "fp32, bf16, fp16 or fp8",
@@ -167,15 +230,16 @@ void check_plan(const Plan& plan, RunOptions& o) {
   }
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
-           fmt::format("plan again for {} devices", o.ranks));
+           fmt::format("leave it out, or plan again: mpt-plan --ranks {}", o.ranks));
   }
   if (plan.layout.ranks() > kMostThreads) {
     refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
-           fmt::format("at most {} as threads of one machine", kMostThreads), "");
+           fmt::format("at most {}, which mpt-run can start", kMostThreads),
+           "plan for fewer GPUs (mpt-plan --ranks), or give the plan to another framework (mpt-plan export)");
   }
   if (plan.layout.overlap_exchange) {
-    refuse(o.plan + " at /layout/overlap_exchange", "true", "false: ranks here wait for their tokens",
-           "plan with --framework mpt");
+    refuse(o.plan + " at /layout/overlap_exchange", "true",
+           "false, for mpt-run does not compute while tokens travel", "plan again with --framework mpt");
   }
   if ((o.resume == "auto" || o.max_restarts > 0 || o.train.save_every > 0) && o.train.checkpoints.empty()) {
     refuse(o.resume == "auto"   ? "--resume auto"
@@ -185,11 +249,11 @@ void check_plan(const Plan& plan, RunOptions& o) {
   }
   if (o.transport == "mpi") {
     if (!o.launch)
-      refuse("--transport mpi", "one process", "processes that mpirun or srun started",
-             "mpirun -np 4 mpt-run ... --transport mpi");
+      refuse("--transport mpi", "a single process", "processes that mpirun or srun started",
+             "start it so: mpirun -np 4 mpt-run ... --transport mpi");
     if (o.max_restarts > 0)
-      refuse("--transport mpi", "excludes --max-restarts", "one or the other",
-             "let the job's script start it again with --resume auto");
+      refuse("--transport mpi", "given with --max-restarts", "one of the two",
+             "leave --max-restarts out; let the job's script start mpt-run again with --resume auto");
     o.launch->through_mpi = true;
   }
   if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)

@@ -7,6 +7,7 @@
 
 #include "core/plan.h"
 #include "runtime/comm/sockets/launch.h"
+#include "runtime/monitor/machine_load.h"
 #include "runtime/train/optimizer_options.h"
 
 namespace CLI {
@@ -33,6 +34,7 @@ struct RunOptions {
   double timeout_s = 300.0;
   bool quiet = false, watch = false;
   int metrics_port = 0;  // 0: none
+  MachineLoad load;      // since the program began
   TrainOptions train;
 };
 

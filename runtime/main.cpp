@@ -2,20 +2,25 @@
 
 // mpt-run: load the plan, train, report measured beside predicted.
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <atomic>
+#include <thread>
 
 #include "core/command_line.h"
 #include "core/interruption.h"
 #include "core/json.h"
 #include "core/plan.h"
 #include "core/quantity.h"
-#include "reports/compare.h"
+#include "core/terminal.h"
 #include "reports/html.h"
 #include "reports/trace.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint_commands.h"
 #include "runtime/command_line.h"
+#include "runtime/last_screen.h"
 #include "runtime/monitor/step_monitor.h"
 #include "runtime/supervisor.h"
 #include "runtime/train/emulation.h"
@@ -23,6 +28,31 @@
 
 namespace mpt {
 namespace {
+
+constexpr const char* kHelpEnd =
+    R"(Commands
+  mpt-run inspect CHECKPOINT         say what a checkpoint holds
+  mpt-run export CHECKPOINT FOLDER   write its weights as a Hugging Face model
+
+Examples
+  mpt-run plan.json --data text.txt --steps 100
+  mpt-run plan.json --data text.txt --checkpoints runs/a --save-every 50 --resume auto
+  mpt-run plan.json --data text.txt --log run.jsonl --report run.html
+  mpt-run plan.json --device emulate --steps 3
+  torchrun --no-python --nproc-per-node 4 mpt-run plan.json --data text.txt
+
+A run that Ctrl-C or SIGTERM stops saves to --checkpoints first. More: docs/training.md, docs/gpu.md
+
+)";
+
+// The checkpoint of the last step, if it was saved.
+std::filesystem::path saved_checkpoint(const runtime::RunOptions& o, const reports::RunResult& result) {
+  if (o.train.checkpoints.empty() || result.steps.empty()) return {};
+  const std::filesystem::path path =
+      std::filesystem::path(o.train.checkpoints) / runtime::checkpoint_name(result.steps.back().step);
+  std::error_code error;
+  return std::filesystem::exists(path, error) ? path : std::filesystem::path();
+}
 
 void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports::RunResult& result) {
   const StepProgram program = program_of(plan);
@@ -35,12 +65,12 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   if (!o.report.empty())
     write_file_atomically(o.report, reports::run_report(plan, program, predicted, result));
   if (o.quiet) return;
-  fmt::print("\nMeasured against predicted, {} steps (costs: {} of {})\n\n{}", result.steps.size(),
-             plan.cost.source, plan.cost.machine,
-             reports::comparison_table(reports::compare_run(plan, result)));
-  for (const std::string& file : {o.log, o.trace, o.report}) {
-    if (!file.empty()) fmt::print("wrote {}\n", file);
-  }
+  runtime::RunFacts facts{o.plan, o.log, o.trace, o.report, o.train.checkpoints};
+  facts.saved = saved_checkpoint(o, result);
+  facts.emulated = o.device == "emulate";
+  facts.cores = int64_t(std::thread::hardware_concurrency());
+  facts.others_share = o.launch ? 0.0 : o.load.others_share();  // other processes of the run are no others
+  fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout)));
 }
 
 // Data, weights and earlier state of one attempt.
@@ -66,8 +96,10 @@ std::unique_ptr<runtime::Checkpoint> open_checkpoint(const std::string& option, 
   auto checkpoint = runtime::open_newest(path, notes);
   for (const std::string& note : notes) fmt::print(stderr, "mpt-run: {}\n", note);
   if (checkpoint || may_lack) return checkpoint;
-  throw UserError(Problem{option + " " + path, "no whole checkpoint",
-                          "a folder step-*, or one that holds some", "check the path"});
+  throw UserError(Problem{option + " " + path, "no complete checkpoint here",
+                          option == "--init" ? "a checkpoint, or a Hugging Face folder with config.json"
+                                             : "a folder step-*, or one with such folders",
+                          "name the folder that mpt-run --checkpoints wrote to"});
 }
 
 // A run that does not go on from the newest checkpoint of its folder must not save later steps there.
@@ -117,30 +149,46 @@ Opened open_inputs(const runtime::RunOptions& o, const Plan& plan, bool restarte
   return opened;
 }
 
+// Which weights it starts with.
+void announce_start(const runtime::RunOptions& o, const Opened& opened) {
+  if (opened.checkpoint) {
+    const runtime::CheckpointInfo& info = opened.checkpoint->info();
+    fmt::print("resuming {} after step {}, saved in layout {}; {} steps to go\n",
+               opened.checkpoint->folder().string(), info.step, info.layout,
+               std::max(int64_t{0}, o.train.steps - info.step));
+  } else if (o.resume == "auto") {
+    fmt::print("no checkpoint in {} yet: starting at step 1\n", o.train.checkpoints);
+  }
+  if (opened.weights) fmt::print("starting with the weights of {}\n", o.init);
+}
+
 void announce(const runtime::RunOptions& o, const Plan& plan, const Opened& opened) {
   if (const std::string& framework = plan.layout.execution.framework; framework != Execution{}.framework)
-    fmt::print(stderr,
-               "mpt-run: note: time and memory are predicted for {}; mpt-plan --framework mpt predicts them "
-               "for this runtime\n",
-               framework);
+    fmt::print(
+        stderr,
+        "mpt-run: note: time and memory are predicted for {}, not for mpt-run; mpt-plan --framework mpt "
+        "predicts them for mpt-run\n",
+        framework);
   if (opened.checkpoint && opened.checkpoint->info().data_digest != opened.data->digest())
-    fmt::print(stderr, "mpt-run: note: the data are not those that {} was trained on\n",
+    fmt::print(stderr, "mpt-run: note: {} was trained on other data than --data names now\n",
                opened.checkpoint->folder().string());
   if (opened.checkpoint && opened.checkpoint->info().seed != int64_t(o.train.seed))
     fmt::print(stderr,
-               "mpt-run: note: --seed is {}, the checkpoint's was {}: samples come in another order\n",
+               "mpt-run: note: --seed is {}, the checkpoint's was {}: the data come in another order\n",
                o.train.seed, opened.checkpoint->info().seed);
   if (o.quiet) return;
-  fmt::print("{}: {}, {} ranks; {} tokens, {} windows of {}\n", plan.model.name, layout_name(plan.layout),
-             plan.layout.ranks(), format_count(opened.data->tokens()), format_count(opened.data->windows()),
-             plan.workload.sequence);
+  const std::string place = o.device == "cuda" ? "GPU" : "CPU";
+  fmt::print("{} on {} {} ranks: {}; predicted {} per step\n",
+             Palette::of(stdout).heading("Training " + plan.model.name), plan.layout.ranks(), place,
+             layout_name(plan.layout), format_seconds(plan.prediction.step_time_s));
+  const int64_t windows = opened.data->windows(), batch = plan.workload.global_batch;
+  fmt::print("{} tokens of data, {} sequences of {}: each is seen once in {} steps\n",
+             format_count(opened.data->tokens()), format_count(windows), plan.workload.sequence,
+             format_count((windows + batch - 1) / batch));
   if (o.launch)
     fmt::print("{} processes started by {}, {} ranks in each\n", o.launch->processes, o.launch->launcher,
                plan.layout.ranks() / o.launch->processes);
-  if (opened.checkpoint)
-    fmt::print("resuming {} after step {}\n", opened.checkpoint->folder().string(),
-               opened.checkpoint->info().step);
-  if (opened.weights) fmt::print("starting with the weights of {}\n", o.init);
+  announce_start(o, opened);
 }
 
 runtime::MonitorOptions monitor_options(const runtime::RunOptions& o, bool append,
@@ -160,8 +208,9 @@ std::pair<std::string, double> fault(const std::string& option, const std::strin
   char* end = nullptr;
   const double factor = colon == std::string::npos ? 0.0 : std::strtod(text.c_str() + colon + 1, &end);
   if (factor > 0.0 && factor <= 1e6 && *end == '\0') return {text.substr(0, colon), factor};
-  throw UserError(Problem{option, "\"" + text.substr(0, 40) + "\"",
-                          "what is slow and by which factor, such as 3:1.5", ""});
+  throw UserError(Problem{
+      option, "\"" + text.substr(0, 40) + "\"", "what is slow, a colon, and a factor above 0",
+      option == "--slow-rank" ? "for example --slow-rank 3:1.5" : "for example --slow-link transfer:4"});
 }
 
 runtime::EmulatedFaults faults_of(const runtime::RunOptions& o, const Plan& plan) {
@@ -171,8 +220,9 @@ runtime::EmulatedFaults faults_of(const runtime::RunOptions& o, const Plan& plan
     const auto [rank, factor] = fault("--slow-rank", o.slow_rank);
     if (rank.empty() || rank.size() > 9 || rank.find_first_not_of("0123456789") != std::string::npos ||
         std::stol(rank) >= plan.layout.ranks()) {
-      throw UserError(
-          Problem{"--slow-rank", rank.substr(0, 40), fmt::format("0 to {}", plan.layout.ranks() - 1), ""});
+      throw UserError(Problem{"--slow-rank", rank.substr(0, 40),
+                              fmt::format("0 to {}", plan.layout.ranks() - 1),
+                              "name a rank of the plan, for example --slow-rank 0:1.5"});
     }
     faults.slow_rank = int(std::stol(rank));
     faults.slow_rank_factor = factor;
@@ -181,8 +231,9 @@ runtime::EmulatedFaults faults_of(const runtime::RunOptions& o, const Plan& plan
     const auto [kind, factor] = fault("--slow-link", o.slow_link);
     faults.slow_link = enum_value<CommunicationKind>(kind);
     if (!faults.slow_link)
-      throw UserError(
-          Problem{"--slow-link", "\"" + kind.substr(0, 40) + "\"", "a kind of traffic", "see --help"});
+      throw UserError(Problem{"--slow-link", "\"" + kind.substr(0, 40) + "\"",
+                              fmt::format("one of {}", fmt::join(enum_names<CommunicationKind>(), ", ")),
+                              "for example --slow-link transfer:4"});
     faults.slow_link_factor = factor;
   }
   return faults;
@@ -191,7 +242,8 @@ runtime::EmulatedFaults faults_of(const runtime::RunOptions& o, const Plan& plan
 int emulate(const runtime::RunOptions& o, const Plan& plan) {
   const runtime::EmulatedFaults faults = faults_of(o, plan);
   if (!o.quiet)
-    fmt::print("emulating {}: {}, {} ranks on {}\n", plan.model.name, layout_name(plan.layout),
+    fmt::print("{}: {}, {} ranks on {}; waits for the planned times, computes nothing\n",
+               Palette::of(stdout).heading("emulating " + plan.model.name), layout_name(plan.layout),
                plan.layout.ranks(), plan.cluster.name);
   catch_signals();
   reports::RunResult result;
@@ -247,10 +299,24 @@ int train(const runtime::RunOptions& o, const Plan& plan, const runtime::Attempt
   if (result.stopped) tell_stop(o, done, result);
   if (!result.steps.empty()) write_outputs(o, plan, result);
   if (result.steps.empty() && !result.stopped && !o.quiet)
-    fmt::print("nothing to do: the checkpoint is at step {} of {}\n", done, o.train.steps);
+    fmt::print(
+        "nothing to do: the checkpoint is at step {}, and --steps is {}; ask for more steps to go on\n", done,
+        o.train.steps);
   if (result.stopped) return kExitInterrupted;
   if (!lost.empty()) throw RunError(lost);
   return kExitOk;
+}
+
+std::unique_ptr<runtime::Backend> load_gpus(const std::string& plan) {
+  try {
+    return runtime::load_cuda_backend();
+  } catch (const NoDeviceError& error) {
+    constexpr auto kRemedies =
+        "{}\n    without a GPU: mpt-run {} --device emulate shows the schedule at work,\n"
+        "    --device cpu trains on this machine's cores (slowly),\n"
+        "    mpt-plan export {} --to FRAMEWORK writes another framework's files (mpt-plan export --help)";
+    throw NoDeviceError(fmt::format(kRemedies, error.what(), shell_word(plan), shell_word(plan)));
+  }
 }
 
 int run(int argc, char** argv) {
@@ -259,11 +325,9 @@ int run(int argc, char** argv) {
   if (command == "export") return runtime::export_weights(argc - 1, argv + 1);
   runtime::RunOptions o;
   CLI::App app{
-      "Trains the model of a plan in the plan's layout: on threads of this machine, or in the processes that "
-      "torchrun, mpirun or srun starts."};
-  app.footer(
-      "mpt-run inspect CHECKPOINT says what a checkpoint holds; mpt-run export CHECKPOINT FOLDER writes its\n"
-      "weights as a Hugging Face model. Both have --help.");
+      "Trains the model of a plan in the plan's layout, and compares time and memory with the prediction. "
+      "Ranks are threads of this machine, or processes that torchrun, mpirun or srun starts."};
+  app.footer(std::string(kHelpEnd) + kExitCodes);
   runtime::declare(app, o);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   o.launch = runtime::launch_from_environment();
@@ -277,7 +341,7 @@ int run(int argc, char** argv) {
   if (o.device == "emulate") return emulate(o, plan);
   const auto start = [&](const runtime::Attempt& attempt) {
     // In each attempt's own process: CUDA does not survive a fork.
-    const auto backend = o.device == "cuda" ? runtime::load_cuda_backend() : nullptr;
+    const auto backend = o.device == "cuda" ? load_gpus(o.plan) : nullptr;
     if (backend && !o.quiet) fmt::print("{}\n", backend->description());
     return train(o, plan, attempt, backend.get());
   };

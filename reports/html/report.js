@@ -94,7 +94,7 @@
   });
   if (data.evidence.length > 0) list(section(data.evidence[0], 'evidence'), data.evidence.slice(1));
   if (data.comparison) {
-    table(section('Measured against predicted', 'comparison'), ['', 'predicted', 'measured', 'error'], data.comparison);
+    table(section('Measured against predicted', 'comparison'), ['', 'predicted', 'measured', 'measured is'], data.comparison);
   }
 
   // ---- the pipeline's timeline: predicted above measured on one axis
@@ -385,7 +385,7 @@
   list(section('Why this one', 'reasons'), data.reasons);
   list(section('What ruled the others out', 'rejected'), data.rejected);
   if (data.instructions) {
-    table(section('Every kind of instruction, predicted and measured', 'instructions'), ['', 'predicted', 'measured', 'error'], data.instructions);
+    table(section('Every kind of instruction, predicted and measured', 'instructions'), ['', 'predicted', 'measured', 'measured is'], data.instructions);
   }
   document.documentElement.dataset.errors = String(errors.length);
   document.documentElement.dataset.overflow = String(document.documentElement.scrollWidth > window.innerWidth + 1);

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/json.h"
 #include "core/quantity.h"
 #include "reports/table.h"
@@ -49,13 +50,13 @@ void StepMonitor::add_to_log(const std::string& line) {
 }
 
 std::string StepMonitor::line(const reports::StepRecord& r) const {
-  std::string text = fmt::format("step {:>{}}/{}  loss {:.4f}  grad norm {:.3f}  {} tokens/s  {}  bubble {}",
-                                 r.step, std::to_string(options_.steps).size(), options_.steps, r.loss,
-                                 r.gradient_norm, format_count(int64_t(r.tokens_per_s)),
-                                 format_seconds(r.step_time_s), format_percent(r.bubble_share));
+  std::string text = fmt::format(
+      "step {:>{}}/{}  loss {:>7.4f}  grad norm {:>7.3f}  {:>8} per step  {:>9} tokens/s  bubble {:>5}",
+      r.step, std::to_string(options_.steps).size(), options_.steps, r.loss, r.gradient_norm,
+      format_seconds(r.step_time_s), format_count(int64_t(r.tokens_per_s)), format_percent(r.bubble_share));
   if (r.model_flop_utilization > 0.0) text += "  MFU " + format_percent(r.model_flop_utilization);
   if (r.validation_loss) text += fmt::format("  validation {:.4f}", *r.validation_loss);
-  if (r.skipped) text += "  SKIPPED: not finite";
+  if (r.skipped) text += "  SKIPPED: NaN or Inf";
   for (const int64_t rank : r.stragglers) text += fmt::format("  SLOW: rank {}", rank);
   return text;
 }
@@ -190,7 +191,7 @@ void StepMonitor::print(const reports::StepRecord& r) {
     draw(r);
   } else if (terminal_) {
     fmt::print("\r\033[K{}{}{}", line(r), time_left(r), notable ? "\n" : "");
-  } else if (r.step == 1 || r.step == options_.steps || r.step % 10 == 0 || notable) {
+  } else if (pacer_.is_due(r.step, options_.steps, now_s()) || notable) {
     fmt::print("{}\n", line(r));
   }
   if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());

@@ -13,6 +13,7 @@
 #include "reports/run_result.h"
 #include "runtime/device/hardware_counters.h"
 #include "runtime/monitor/gpu_load.h"
+#include "runtime/monitor/line_pacer.h"
 #include "runtime/monitor/log_file.h"
 #include "runtime/monitor/metrics_server.h"
 
@@ -60,6 +61,7 @@ class StepMonitor {
   std::unique_ptr<HardwareCounters> counters_;
   std::vector<CounterReading> readings_;  // of GPUs that can be sampled
   int drawn_lines_ = 0;
+  LinePacer pacer_;
   std::unique_ptr<LogFile> log_;
 };
 
