@@ -124,12 +124,17 @@ std::unique_ptr<TokenSource> open_megatron(const std::filesystem::path& path) {
   const auto [bin, idx] = indexed_pair(path);
   const MappedFile index(idx, "--data " + idx.string());
   if (index.bytes().size() < Index::kHeader || std::memcmp(index.bytes().data(), Index::kMagic, 9) != 0)
-    refuse(idx, "no index of Megatron-LM", "a file that begins with MMIDIDX", "");
+    refuse(idx, "no index of Megatron-LM", "a file that begins with MMIDIDX",
+           "check --data-format, or make the index again with Megatron-LM's preprocess_data.py");
   const auto version = load<uint64_t>(index.bytes().data() + 9);
-  if (version != 1) refuse(idx, fmt::format("version {}", version), "version 1", "");
+  if (version != 1)
+    refuse(idx, fmt::format("version {}", version), "version 1",
+           "make it again with Megatron-LM's preprocess_data.py");
   const uint8_t code = index.bytes()[17];
   const int64_t size = element_size(code);
-  if (size == 0) refuse(idx, fmt::format("element type {}", code), "one that holds whole numbers", "");
+  if (size == 0)
+    refuse(idx, fmt::format("tokens of type {}", code), "a type of whole numbers",
+           "make it again with Megatron-LM's preprocess_data.py");
   MappedFile tokens(bin, "--data " + bin.string());
   check_index(idx, index, size, tokens.size());
   switch (code) {
@@ -164,8 +169,8 @@ std::unique_ptr<TokenSource> open_numbers(const std::filesystem::path& path, Map
   }
   if (format == DataFormat::uint16) return flat<uint16_t>(path, std::move(file), 0);
   if (format == DataFormat::uint32) return flat<uint32_t>(path, std::move(file), 0);
-  refuse(path, "tokens of unknown width", "a known header, or an index beside it",
-         "say --data-format uint16 or uint32 (or text)");
+  refuse(path, "tokens of unknown width", "a known header, or an index (.idx) beside it",
+         "say what it is: --data-format uint16, uint32 or text");
 }
 
 }  // namespace

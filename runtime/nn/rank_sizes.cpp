@@ -122,8 +122,8 @@ void check_supported(const ModelSpec& model) {
     if (!present) continue;
     throw UserError(
         Problem{fmt::format("model \"{}\"", model.name), fmt::format("needs {}", feature),
-                "a GPT-2 or Llama style model",
-                "this runtime does not have it yet: mpt-plan --framework mpt plans with what it has"});
+                "a model of the GPT-2, Llama, Qwen2, Qwen3 or Mixtral families, which mpt-run can compute",
+                "another framework can train it: mpt-plan, without --profile, then mpt-plan export"});
   }
 }
 

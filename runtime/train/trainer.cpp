@@ -333,11 +333,10 @@ class Run {
                               : at < 0                   ? "the embedding"
                               : at == plan_.model.layers ? "the head"
                                                          : fmt::format("layer {}", at);
-    throw RunError(
-        fmt::format("{} steps in a row were not finite (the loss is {}, the gradient norm {}) and were "
-                    "skipped; {} went bad "
-                    "first: lower the learning rate (--lr)",
-                    worker.state().skipped_in_a_row, worker.loss(), worker.gradient_norm(), first));
+    throw RunError(fmt::format(
+        "{} steps in a row had NaN or Inf (the loss is {}, the gradient norm {}) and left the weights as "
+        "they were; {} had it first: lower the learning rate (--lr)",
+        worker.state().skipped_in_a_row, worker.loss(), worker.gradient_norm(), first));
   }
 
   void finish_step() {
