@@ -37,7 +37,7 @@ BENCHMARKS = {
     "emulation": ("| dualpipe-v | 2 | 4 |", "Mean "),
     "overlap": ("won, predicted", "| 0 | "),
     "report": ("report: ", "an empty page"),
-    "step": ("PyTorch ", "2 cores", "of a product's speed"),
+    "step": ("PyTorch ", "BLAS", "2 cores", "of a product's speed", "x of MPT's time ("),
 }
 
 
@@ -188,6 +188,79 @@ def check_choice():
     check(not choice.sets_of(records, ran[:2], failures, []), "two layouts are a set")
 
 
+def check_blas():
+    """Made-up lists of mapped files."""
+    sys.path.insert(0, os.path.join(SOURCES, "benchmarks"))
+    from blas_in_use import blas_of
+    libraries = "/usr/lib/x86_64-linux-gnu"
+    shell = f"{libraries}/openblas-pthread/libblas.so.3"
+    mkl = "  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605\n  - Build settings: BLAS_INFO=mkl,"
+    for paths, configuration, expected in (
+            ([f"{libraries}/blas/libblas.so.3.11.0"], "BLAS_INFO=generic", "reference BLAS (libblas.so.3.11.0)"),
+            ([shell, f"{libraries}/openblas-pthread/libopenblasp-r0.3.21.so"], "", "OpenBLAS 0.3.21, a core"),
+            ([f"{libraries}/libmkl_rt.so.2"], "", "libmkl_rt.so.2"), (["/bin/python3"], mkl, "MKL 2024.2, part of PyTorch"),
+            ([], "BLAS_INFO=accelerate", "accelerate, part of PyTorch"), ([], "", "unknown BLAS")):
+        named = blas_of(paths, configuration, lambda path: ", a core")
+        check(named == expected, f"{paths}: {named!r}, not {expected!r}")
+
+
+# A program that takes 2 s for a step, at 1 FLOP/s of 4, and PyTorches that say what SAYS has.
+FAKE_STEPS = """#!/usr/bin/env python3
+import sys
+print(2.0, flush=True)
+for line in sys.stdin:
+    print(4.0 if line == "0\\n" else 2.0, flush=True)
+"""
+FAKE_TORCH = """#!/usr/bin/env python3
+import json, os, sys
+says = {says}
+if says is None:
+    sys.exit("no module named torch")
+if "OPENBLAS_CORETYPE" in os.environ:
+    says["product_error"] = 1e-6
+print(json.dumps(says), flush=True)
+for count, _ in enumerate(sys.stdin):
+    print(3.0 + count, flush=True)
+"""
+
+
+def check_step(scratch):
+    """Peers that compute rightly, only with other kernels, only wrongly, or not at all."""
+    def script(name, text):
+        path = os.path.join(scratch, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+        return path
+
+    right = {"torch": "2.15.0", "blas": "MKL 2024.2, part of PyTorch", "product_error": 1e-6}
+    slow = {"torch": "1.13.0", "blas": "reference BLAS (libblas.so.3)", "product_error": 1e-6}
+    wrong = {"torch": "1.12.0", "blas": "OpenBLAS 0.3.21", "product_error": 0.5}
+    program = script("fake-steps", FAKE_STEPS)
+    peers = {name: script(f"fake-{name}", FAKE_TORCH.format(says=says))
+             for name, says in (("right", right), ("slow", slow), ("wrong", wrong), ("none", None))}
+    command = ["python3", os.path.join(SOURCES, "benchmarks/step_vs_torch.py"), program, "--quick"]
+    without = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS")}
+
+    def measured(*names, environment, expected=0):
+        words = [*command, *(word for name in names for word in ("--python", peers[name]))]
+        done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        check(done.returncode == expected, f"{words}: exit code {done.returncode}\n{done.stdout}")
+        return done.stdout
+
+    printed = measured("right", "slow", "wrong", "none", environment=without)
+    # Of a peer's steps of 3, 4, 5 and 6 s the first two warm up.
+    for line in ("PyTorch 2.15.0, compiled: MKL 2024.2, part of PyTorch\n", "a ratio to it says nothing of MPT",
+                 "OpenBLAS 0.3.21 computes products wrongly, off by 0.5\n", "fake-none: no module named torch\n",
+                 "2000.0 ms   25.0% of a product's speed", "5500.0 ms    2.75x of MPT's time (2.50 to 3.00)"):
+        check(line in printed, f"no {line!r} in\n{printed}")
+    check("1.13.0, compiled" not in printed and printed.count("2.75x") == 2 * 3, printed)
+    printed = measured("wrong", environment={**without, "OPENBLAS_CORETYPE": "Haswell"})
+    check("computes products wrongly" in printed and "PyTorch 1.12.0: OpenBLAS 0.3.21\n" in printed, printed)
+    printed = measured("none", environment=without, expected=3)
+    check("no PyTorch to compare with" in printed, printed)
+
+
 def check_accuracy(folder):
     """The page is what the programs predict today."""
     run("./scripts/bench", "accuracy", folder=folder, environment={"MPT_BIN": BIN})
@@ -225,6 +298,8 @@ with tempfile.TemporaryDirectory() as scratch:
     check_fixed_step_time(scratch)
     check_expert_layers(scratch)
     check_choice()
+    check_blas()
+    check_step(scratch)
     copy = os.path.join(scratch, "sources")
     for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
