@@ -261,6 +261,75 @@ def check_step(scratch):
     check("no PyTorch to compare with" in printed, printed)
 
 
+def check_subjects(scratch):
+    path = os.path.join(scratch, "message")
+    for message, said in (("Refuse control characters in names\n\nThey became commands.\n# a comment\n", None), ("Merge branch 'x'\n", None),
+                          ("x" * 72 + "\n", None), ("x" * 73 + "\n", "has 73 characters"), ("Refuse names.\n", "ends in a period"),
+                          ("# only a comment\n", "is empty"), ("Refuse names\nand more\n", "no empty line")):
+        with open(path, "w") as file:
+            file.write(message)
+        printed = run(os.path.join(SOURCES, "scripts/check-subject"), path, expected=1 if said else 0)
+        check(printed == "" if said is None else said in printed, f"{message!r}: {printed}")
+
+
+TIDY_PROJECT = {
+    "CMakeLists.txt": "cmake_minimum_required(VERSION 3.25)\nproject(p CXX)\nset(CMAKE_EXPORT_COMPILE_COMMANDS ON)\n"
+                      "add_compile_options(-Wno-restrict)\ninclude_directories(${CMAKE_SOURCE_DIR})\nadd_library(p a.cpp b.cpp)\n",
+    "CMakePresets.json": json.dumps({"version": 6, "configurePresets": [
+        {"name": "tidy", "generator": "Ninja", "binaryDir": "${sourceDir}/build/tidy"}]}),
+    ".gitignore": "build/\n",
+    "a.h": "#pragma once\ninline int a() { return 1; }\n",
+    "a.cpp": '#include "a.h"\nnamespace { int local() { return a(); } }\nint use_a() { return local(); }\n',
+    "b.cpp": "int b(long n) { return sizeof(n) == 8 ? 1 : 1; }\n",
+}
+
+
+def check_tidy(scratch):
+    """A project with one finding in a file that has not changed; then in a source, in a header, and in a file of its own."""
+    if shutil.which("clang-tidy") is None:
+        return print("SKIPPED tidy: no clang-tidy")
+    folder = os.path.join(scratch, "tidy")
+    os.makedirs(os.path.join(folder, "scripts"))
+    shutil.copy(os.path.join(SOURCES, "scripts/tidy"), os.path.join(folder, "scripts"))
+    shutil.copy(os.path.join(SOURCES, ".clang-tidy"), folder)
+
+    def write(name, text):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(text)
+
+    def commit():
+        run("git", "add", "-A", folder=folder)
+        run("git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "-m", "state", folder=folder)
+
+    def tidy(*words, expected):
+        return run("./scripts/tidy", *words, folder=folder, expected=expected, environment={"MPT_TIDY_BASE": ""})
+
+    for name, text in TIDY_PROJECT.items():
+        write(name, text)
+    run("git", "init", "-q", "-b", "main", folder=folder)
+    commit()
+    write("README", "words\n")
+    commit()
+    check("no C++ source in what differs" in tidy(expected=0), "a text is a source")
+    printed = tidy("--all", expected=1)
+    check("b.cpp:1:" in printed and "[bugprone-branch-clone]" in printed and "1 findings in 2 sources" in printed, printed)
+    write("a.cpp", TIDY_PROJECT["a.cpp"] + "int c(bool x) { return x ? 2 : 2; }\n")
+    printed = tidy(expected=1)
+    check("a.cpp:4:" in printed and "b.cpp" not in printed, printed)
+    write("a.cpp", TIDY_PROJECT["a.cpp"])
+    write("a.h", TIDY_PROJECT["a.h"] + "inline int d(bool x) { return x ? 3 : 3; }\n")
+    printed = tidy(expected=1)
+    check("a.h:3:" in printed and "1 findings in 1 sources" in printed, printed)
+    write("a.h", TIDY_PROJECT["a.h"])
+    write("a.cpp", TIDY_PROJECT["a.cpp"] + "\n")
+    commit()
+    check("0 findings in 1 sources" in tidy("--base", "HEAD~1", expected=0), "what is clean has findings")
+    check("1 of 1 sources: a.cpp" in tidy("--base", "HEAD~1", "--limit", "1e-9", expected=0), "what was left out is not named")
+    check("knows no revision 'nothing'" in tidy("--base", "nothing", expected=1), "a revision that is none is taken")
+    write("a.cpp", "int e() { return f(); }\n")
+    check("use of undeclared identifier" in tidy(expected=1), "what does not compile passes")
+
+
 def check_accuracy(folder):
     """The page is what the programs predict today."""
     run("./scripts/bench", "accuracy", folder=folder, environment={"MPT_BIN": BIN})
@@ -300,6 +369,8 @@ with tempfile.TemporaryDirectory() as scratch:
     check_choice()
     check_blas()
     check_step(scratch)
+    check_subjects(scratch)
+    check_tidy(scratch)
     copy = os.path.join(scratch, "sources")
     for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
