@@ -328,6 +328,11 @@ def check_tidy(scratch):
     check("knows no revision 'nothing'" in tidy("--base", "nothing", expected=1), "a revision that is none is taken")
     write("a.cpp", "int e() { return f(); }\n")
     check("use of undeclared identifier" in tidy(expected=1), "what does not compile passes")
+    write("a.cpp", TIDY_PROJECT["a.cpp"])
+    write("c.h", "int g() { return h(); }\n")
+    commit()
+    write("a.cpp", '#include "c.h"\n')
+    check("c.h:1:18: error: use of undeclared identifier" in tidy(expected=1), "an error in a header that has not changed passes")
 
 
 def check_accuracy(folder):
