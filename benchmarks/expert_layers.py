@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Time of a layer of experts for one micro-batch in published runs of Megatron-Core that name no CUDA graphs, the shortest first: step
 time over micro-batches (and the pipeline's fill) and a rank's layers. No cost model is in it. What the device has to do differs by a
 factor of three; where the shortest lie together, the host is what they wait for.

@@ -2,149 +2,191 @@
 """One training step (forward, backward, AdamW) of a GPT-2 style model: MPT against PyTorch, in turns, on one core and in
 data parallel on two (PyTorch: DistributedDataParallel over gloo).
 
-Usage: step_vs_torch.py TRAIN_STEP_PROGRAM [--quick]. Prints the medians and their ratio for each size, and which share of
-the speed of matrix products on the same cores MPT's steps reach: products are measured before each step, and for as long.
---quick has one round of a small size. With --worker RANK PORT SIZE... it is one of PyTorch's two processes.
+Usage: step_vs_torch.py TRAIN_STEP_PROGRAM [--quick] [--python PYTHON]...
+
+Each PYTHON has a PyTorch; one of release 2 and later also takes its steps compiled. Without any it is this one. Prints each peer with
+its BLAS, and for each size the medians, PyTorch's time as a multiple of MPT's, median with least and most of all rounds, and
+which share of the speed of matrix products on the same cores MPT's steps reach: products are measured before each step, and for as long.
+--quick has two rounds of a small size. Exit code 3: there is no PyTorch to compare with.
 """
 
+import argparse
+import json
 import os
 import socket
+import statistics
 import subprocess
 import sys
-import time
+import tempfile
 
-import torch
-import torch.nn as nn
-import torch.nn.functional as F
-
-torch.set_num_threads(1)
+WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_steps.py")
 # layers, hidden, heads, sequence, batch of each rank, vocabulary
-QUICK = "--quick" in sys.argv[2:]
-SIZES = [(2, 64, 4, 64, 2, 256)] if QUICK else [(8, 128, 4, 256, 4, 256), (4, 256, 4, 256, 2, 256)]
-ROUNDS, PAIRS = (1, 1) if QUICK else (3, 5)  # PyTorch's steps; products and steps of MPT for each
+SIZES = [(8, 128, 4, 256, 4, 256), (4, 256, 4, 256, 2, 256)]
+SMALL = [(2, 64, 4, 64, 2, 256)]
+WARM_UP = 2  # rounds that do not count
+LARGEST_ERROR = 1e-4  # of a product in fp32; a sum of 384 rounds to about 1e-6
+ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
 
-class Block(nn.Module):
-    def __init__(self, hidden, heads):
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(hidden), nn.LayerNorm(hidden)
-        self.qkv, self.output = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
-        self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
-
-    def forward(self, x, mask):
-        batch, sequence, hidden = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(batch, sequence, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        if hasattr(F, "scaled_dot_product_attention"):
-            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        else:
-            out = ((q @ k.transpose(-1, -2)) * q.shape[-1] ** -0.5 + mask).softmax(-1) @ v
-        x = x + self.output(out.transpose(1, 2).reshape(batch, sequence, hidden))
-        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
-class Model(nn.Module):
-    def __init__(self, layers, hidden, heads, sequence, vocabulary):
-        super().__init__()
-        self.tokens, self.positions = nn.Embedding(vocabulary, hidden), nn.Embedding(sequence, hidden)
-        self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(layers))
-        self.norm = nn.LayerNorm(hidden)
-        self.register_buffer("mask", torch.full((sequence, sequence), -torch.inf).triu(1))
+class TorchPeer:
+    """The processes of one PyTorch, one for each rank."""
 
-    def forward(self, ids, targets):
-        x = self.tokens(ids) + self.positions.weight
-        for block in self.blocks:
-            x = block(x, self.mask)
-        logits = self.norm(x) @ self.tokens.weight.T
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.view(-1))
+    def __init__(self, python, compiled, environment, size, ranks):
+        port = free_port()
+        flags = ["--compile"] if compiled else []
+        self.errors = tempfile.TemporaryFile("w+")
+        self.workers = [subprocess.Popen([python, WORKER, *flags, *map(str, (rank, ranks, port, *size))], env=environment, text=True,
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors) for rank in range(ranks)]
 
+    def read(self):
+        lines = [worker.stdout.readline() for worker in self.workers]
+        if not all(lines):
+            failed = self.workers[lines.index("")]
+            for worker in self.workers:
+                worker.kill()
+            failed.wait()
+            self.errors.seek(0)
+            said = self.errors.read().strip().split("\n")[-1]
+            raise RuntimeError(said or f"ended with code {failed.returncode}")
+        return lines
 
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-
-class TorchSteps:
-    """Steps in this process; in data parallel if it is one of several."""
-
-    def __init__(self, size, parallel=False):
-        layers, hidden, heads, sequence, batch, vocabulary = size
-        self.model = Model(layers, hidden, heads, sequence, vocabulary)
-        if parallel:
-            self.model = nn.parallel.DistributedDataParallel(self.model)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
-        self.ids = torch.arange(batch * sequence).view(batch, sequence) * 7919 % vocabulary
-        self.targets = (self.ids + 1) % vocabulary
-
-    def step(self):
-        start = time.perf_counter()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.model(self.ids, self.targets).backward()
-        self.optimizer.step()
-        return time.perf_counter() - start
-
-
-class TwoTorchProcesses:
-    def __init__(self, size):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.workers = [subprocess.Popen([sys.executable, __file__, "--worker", str(rank), str(port), *map(str, size)],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for rank in range(2)]
+    def about(self):
+        return json.loads(self.read()[0])
 
     def step(self):
         for worker in self.workers:
             worker.stdin.write("\n")
             worker.stdin.flush()
-        return max(float(worker.stdout.readline()) for worker in self.workers)
+        return max(map(float, self.read()))
 
     def close(self):
         for worker in self.workers:
-            worker.stdin.close()
+            try:
+                worker.stdin.close()
+            except BrokenPipeError:  # it has ended already
+                pass
         for worker in self.workers:
             worker.wait()
+            worker.stdout.close()
 
 
-def work(rank, port, size):
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-    torch.distributed.init_process_group("gloo", rank=int(rank), world_size=2)
-    steps = TorchSteps(size, parallel=True)
-    for _ in sys.stdin:
-        torch.distributed.barrier()
-        print(steps.step(), flush=True)
+class Mpt:
+    def __init__(self, program, size, ranks):
+        self.process = subprocess.Popen([program, *map(str, (*size, ranks))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.flops = float(self.process.stdout.readline())
+
+    def ask(self, count):
+        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def product_flop_per_s(self):
+        return self.ask(0)
+
+    def step(self):
+        return self.ask(1)
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
 
 
-def compare(program, size, ranks):
-    ours = subprocess.Popen([program, *map(str, size), str(ranks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    flops = float(ours.stdout.readline())
+def environments():
+    """Environments to try a peer in, the fastest first: OPENBLAS_CORETYPE asks for other kernels than the processor's own."""
+    common = {**os.environ, **ONE_THREAD}
+    own = {name: value for name, value in common.items() if name not in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")}
+    return [own, common] if own != common else [own]
 
-    def ask(count):
-        ours.stdin.write(f"{count}\n")
-        ours.stdin.flush()
-        return float(ours.stdout.readline())
 
-    torch_steps = TorchSteps(size) if ranks == 1 else TwoTorchProcesses(size)
-    mine, theirs, shares = [], [], []
-    for round_number in range(ROUNDS + 1):
-        pairs = [(ask(0), ask(1)) for _ in range(PAIRS)]
-        torch_s = torch_steps.step()
-        if round_number > 0:  # the first warms up
-            mine += [step_s for _, step_s in pairs]
-            theirs.append(torch_s)
-            shares += [flops / step_s / product_flop_per_s for product_flop_per_s, step_s in pairs]
-    ours.stdin.close()
-    ours.wait()
-    if ranks > 1:
-        torch_steps.close()
+def tried(python, compiled, environment):
+    """What a peer says of itself when it takes a step; RuntimeError if it cannot or should not."""
+    peer = TorchPeer(python, compiled, environment, SMALL[0], 1)
+    try:
+        about = peer.about()
+        if about["product_error"] > LARGEST_ERROR:
+            raise RuntimeError(f"{about['blas']} computes products wrongly, off by {about['product_error']:.1g}")
+        if not compiled or can_compile(about):
+            peer.step()
+        return about
+    finally:
+        peer.close()
+
+
+def can_compile(about):
+    return int(about["torch"].split(".")[0]) >= 2
+
+
+def find_peer(python, compiled):
+    """(name, python, compiled, environment) in the first environment that it computes rightly in, or None."""
+    for environment in environments():
+        try:
+            about = tried(python, compiled, environment)
+        except (RuntimeError, OSError) as error:
+            print(f"left out: {python}{', compiled' if compiled else ''}: {error}", flush=True)
+            continue
+        if compiled and not can_compile(about):
+            return None
+        name = f"PyTorch {about['torch']}{', compiled' if compiled else ''}"
+        print(f"{name}: {about['blas']}", flush=True)
+        if about["blas"].startswith("reference BLAS"):
+            print("  The reference BLAS is many times slower than others: a ratio to it says nothing of MPT.\n"
+                  "  Once Debian's libopenblas0-pthread is installed, the same PyTorch uses that.")
+        return name, python, compiled, environment
+    return None
+
+
+def find_peers(pythons):
+    found = [find_peer(python, compiled) for python in pythons for compiled in (False, True)]
+    return [peer for peer in found if peer]
+
+
+def compare(program, peers, size, ranks, rounds):
+    """A table of one size: all of them take turns, so that a busy minute is everybody's."""
+    ours = Mpt(program, size, ranks)
+    others = [TorchPeer(python, compiled, environment, size, ranks) for _, python, compiled, environment in peers]
+    for other in others:
+        other.about()
+    mine, shares, theirs = [], [], [[] for _ in others]
+    for number in range(WARM_UP + rounds):
+        product = ours.product_flop_per_s()
+        step_s = ours.step()
+        turn = [other.step() for other in others]
+        if number >= WARM_UP:
+            mine.append(step_s)
+            shares.append(ours.flops / step_s / product)
+            for times, seconds in zip(theirs, turn):
+                times.append(seconds)
+    for process in (ours, *others):
+        process.close()
     layers, hidden, _, sequence, batch, _ = size
-    name = f"{layers} layers, hidden {hidden}, sequence {sequence}, batch {batch * ranks}"
-    print(f"{name:<48} {ranks} core{'s' if ranks > 1 else ' '}  MPT {median(mine) * 1e3:8.1f} ms   PyTorch {median(theirs) * 1e3:8.1f} ms   "
-          f"{median(theirs) / median(mine):6.2f}x   {median(shares):5.1%} of a product's speed", flush=True)
+    print(f"\n{layers} layers, hidden {hidden}, sequence {sequence}, batch {batch * ranks}, {ranks} core{'s' if ranks > 1 else ''}, {rounds} rounds")
+    print(f"  {'MPT':<34}{statistics.median(mine) * 1e3:8.1f} ms   {statistics.median(shares):5.1%} of a product's speed")
+    for (name, *_), times in zip(peers, theirs):
+        ratios = [other / own for other, own in zip(times, mine)]
+        print(f"  {name:<34}{statistics.median(times) * 1e3:8.1f} ms   {statistics.median(ratios):5.2f}x of MPT's time "
+              f"({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
 
 
-if sys.argv[1] == "--worker":
-    work(sys.argv[2], sys.argv[3], [int(v) for v in sys.argv[4:]])
-else:
-    print(f"PyTorch {torch.__version__}, one thread for each rank")
-    for cores in (1, 2):
-        for one in SIZES:
-            compare(sys.argv[1], one, cores)
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--python", action="append", default=[], metavar="PYTHON")
+    options = parser.parse_args()
+    peers = find_peers(options.python or [sys.executable])
+    if not peers:
+        print("no PyTorch to compare with")
+        sys.exit(3)
+    print("One thread for each rank.")
+    for ranks in (1, 2):
+        for size in SMALL if options.quick else SIZES:
+            compare(options.program, peers, size, ranks, 2 if options.quick else 15)
+
+
+main()

@@ -23,7 +23,9 @@ if(Python3_FOUND)
   install(DIRECTORY ${manual}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR})
   install(DIRECTORY ${manual}/completions/ DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 endif()
-install(FILES ${CMAKE_SOURCE_DIR}/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+foreach(file README.md LICENSE NOTICE CHANGELOG.md)
+  install(FILES ${CMAKE_SOURCE_DIR}/${file} DESTINATION ${CMAKE_INSTALL_DOCDIR})
+endforeach()
 
 # What plans: mpt::planner and what it is made of.
 set(libraries core models profiler_hardware reports planner)

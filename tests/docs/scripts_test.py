@@ -38,7 +38,7 @@ BENCHMARKS = {
     "emulation": ("| dualpipe-v | 2 | 4 |", "Mean "),
     "overlap": ("won, predicted", "| 0 | "),
     "report": ("report: ", "an empty page"),
-    "step": ("PyTorch ", "2 cores", "of a product's speed"),
+    "step": ("PyTorch ", "BLAS", "2 cores", "of a product's speed", "x of MPT's time ("),
 }
 
 
@@ -189,6 +189,153 @@ def check_choice():
     check(not choice.sets_of(records, ran[:2], failures, []), "two layouts are a set")
 
 
+def check_blas():
+    """Made-up lists of mapped files."""
+    sys.path.insert(0, os.path.join(SOURCES, "benchmarks"))
+    from blas_in_use import blas_of
+    libraries = "/usr/lib/x86_64-linux-gnu"
+    shell = f"{libraries}/openblas-pthread/libblas.so.3"
+    mkl = "  - Intel(R) oneAPI Math Kernel Library Version 2024.2-Product Build 20240605\n  - Build settings: BLAS_INFO=mkl,"
+    for paths, configuration, expected in (
+            ([f"{libraries}/blas/libblas.so.3.11.0"], "BLAS_INFO=generic", "reference BLAS (libblas.so.3.11.0)"),
+            ([shell, f"{libraries}/openblas-pthread/libopenblasp-r0.3.21.so"], "", "OpenBLAS 0.3.21, a core"),
+            ([f"{libraries}/libmkl_rt.so.2"], "", "libmkl_rt.so.2"), (["/bin/python3"], mkl, "MKL 2024.2, part of PyTorch"),
+            ([], "BLAS_INFO=accelerate", "accelerate, part of PyTorch"), ([], "", "unknown BLAS")):
+        named = blas_of(paths, configuration, lambda path: ", a core")
+        check(named == expected, f"{paths}: {named!r}, not {expected!r}")
+
+
+# A program that takes 2 s for a step, at 1 FLOP/s of 4, and PyTorches that say what SAYS has.
+FAKE_STEPS = """#!/usr/bin/env python3
+import sys
+print(2.0, flush=True)
+for line in sys.stdin:
+    print(4.0 if line == "0\\n" else 2.0, flush=True)
+"""
+FAKE_TORCH = """#!/usr/bin/env python3
+import json, os, sys
+says = {says}
+if says is None:
+    sys.exit("no module named torch")
+if "OPENBLAS_CORETYPE" in os.environ:
+    says["product_error"] = 1e-6
+print(json.dumps(says), flush=True)
+for count, _ in enumerate(sys.stdin):
+    print(3.0 + count, flush=True)
+"""
+
+
+def check_step(scratch):
+    """Peers that compute rightly, only with other kernels, only wrongly, or not at all."""
+    def script(name, text):
+        path = os.path.join(scratch, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+        return path
+
+    right = {"torch": "2.15.0", "blas": "MKL 2024.2, part of PyTorch", "product_error": 1e-6}
+    slow = {"torch": "1.13.0", "blas": "reference BLAS (libblas.so.3)", "product_error": 1e-6}
+    wrong = {"torch": "1.12.0", "blas": "OpenBLAS 0.3.21", "product_error": 0.5}
+    program = script("fake-steps", FAKE_STEPS)
+    peers = {name: script(f"fake-{name}", FAKE_TORCH.format(says=says))
+             for name, says in (("right", right), ("slow", slow), ("wrong", wrong), ("none", None))}
+    command = ["python3", os.path.join(SOURCES, "benchmarks/step_vs_torch.py"), program, "--quick"]
+    without = {name: value for name, value in os.environ.items() if not name.startswith("OPENBLAS")}
+
+    def measured(*names, environment, expected=0):
+        words = [*command, *(word for name in names for word in ("--python", peers[name]))]
+        done = subprocess.run(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        check(done.returncode == expected, f"{words}: exit code {done.returncode}\n{done.stdout}")
+        return done.stdout
+
+    printed = measured("right", "slow", "wrong", "none", environment=without)
+    # Of a peer's steps of 3, 4, 5 and 6 s the first two warm up.
+    for line in ("PyTorch 2.15.0, compiled: MKL 2024.2, part of PyTorch\n", "a ratio to it says nothing of MPT",
+                 "OpenBLAS 0.3.21 computes products wrongly, off by 0.5\n", "fake-none: no module named torch\n",
+                 "2000.0 ms   25.0% of a product's speed", "5500.0 ms    2.75x of MPT's time (2.50 to 3.00)"):
+        check(line in printed, f"no {line!r} in\n{printed}")
+    check("1.13.0, compiled" not in printed and printed.count("2.75x") == 2 * 3, printed)
+    printed = measured("wrong", environment={**without, "OPENBLAS_CORETYPE": "Haswell"})
+    check("computes products wrongly" in printed and "PyTorch 1.12.0: OpenBLAS 0.3.21\n" in printed, printed)
+    printed = measured("none", environment=without, expected=3)
+    check("no PyTorch to compare with" in printed, printed)
+
+
+def check_subjects(scratch):
+    path = os.path.join(scratch, "message")
+    for message, said in (("Refuse control characters in names\n\nThey became commands.\n# a comment\n", None), ("Merge branch 'x'\n", None),
+                          ("x" * 72 + "\n", None), ("x" * 73 + "\n", "has 73 characters"), ("Refuse names.\n", "ends in a period"),
+                          ("# only a comment\n", "is empty"), ("Refuse names\nand more\n", "no empty line")):
+        with open(path, "w") as file:
+            file.write(message)
+        printed = run(os.path.join(SOURCES, "scripts/check-subject"), path, expected=1 if said else 0)
+        check(printed == "" if said is None else said in printed, f"{message!r}: {printed}")
+
+
+TIDY_PROJECT = {
+    "CMakeLists.txt": "cmake_minimum_required(VERSION 3.25)\nproject(p CXX)\nset(CMAKE_EXPORT_COMPILE_COMMANDS ON)\n"
+                      "add_compile_options(-Wno-restrict)\ninclude_directories(${CMAKE_SOURCE_DIR})\nadd_library(p a.cpp b.cpp)\n",
+    "CMakePresets.json": json.dumps({"version": 6, "configurePresets": [
+        {"name": "tidy", "generator": "Ninja", "binaryDir": "${sourceDir}/build/tidy"}]}),
+    ".gitignore": "build/\n",
+    "a.h": "#pragma once\ninline int a() { return 1; }\n",
+    "a.cpp": '#include "a.h"\nnamespace { int local() { return a(); } }\nint use_a() { return local(); }\n',
+    "b.cpp": "int b(long n) { return sizeof(n) == 8 ? 1 : 1; }\n",
+}
+
+
+def check_tidy(scratch):
+    """A project with one finding in a file that has not changed; then in a source, in a header, and in a file of its own."""
+    if shutil.which("clang-tidy") is None:
+        return print("SKIPPED tidy: no clang-tidy")
+    folder = os.path.join(scratch, "tidy")
+    os.makedirs(os.path.join(folder, "scripts"))
+    shutil.copy(os.path.join(SOURCES, "scripts/tidy"), os.path.join(folder, "scripts"))
+    shutil.copy(os.path.join(SOURCES, ".clang-tidy"), folder)
+
+    def write(name, text):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(text)
+
+    def commit():
+        run("git", "add", "-A", folder=folder)
+        run("git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "-m", "state", folder=folder)
+
+    def tidy(*words, expected):
+        return run("./scripts/tidy", *words, folder=folder, expected=expected, environment={"MPT_TIDY_BASE": ""})
+
+    for name, text in TIDY_PROJECT.items():
+        write(name, text)
+    run("git", "init", "-q", "-b", "main", folder=folder)
+    commit()
+    write("README", "words\n")
+    commit()
+    check("no C++ source in what differs" in tidy(expected=0), "a text is a source")
+    printed = tidy("--all", expected=1)
+    check("b.cpp:1:" in printed and "[bugprone-branch-clone]" in printed and "1 findings in 2 sources" in printed, printed)
+    write("a.cpp", TIDY_PROJECT["a.cpp"] + "int c(bool x) { return x ? 2 : 2; }\n")
+    printed = tidy(expected=1)
+    check("a.cpp:4:" in printed and "b.cpp" not in printed, printed)
+    write("a.cpp", TIDY_PROJECT["a.cpp"])
+    write("a.h", TIDY_PROJECT["a.h"] + "inline int d(bool x) { return x ? 3 : 3; }\n")
+    printed = tidy(expected=1)
+    check("a.h:3:" in printed and "1 findings in 1 sources" in printed, printed)
+    write("a.h", TIDY_PROJECT["a.h"])
+    write("a.cpp", TIDY_PROJECT["a.cpp"] + "\n")
+    commit()
+    check("0 findings in 1 sources" in tidy("--base", "HEAD~1", expected=0), "what is clean has findings")
+    check("1 of 1 sources: a.cpp" in tidy("--base", "HEAD~1", "--limit", "1e-9", expected=0), "what was left out is not named")
+    check("knows no revision 'nothing'" in tidy("--base", "nothing", expected=1), "a revision that is none is taken")
+    write("a.cpp", "int e() { return f(); }\n")
+    check("use of undeclared identifier" in tidy(expected=1), "what does not compile passes")
+    write("a.cpp", TIDY_PROJECT["a.cpp"])
+    write("c.h", "int g() { return h(); }\n")
+    commit()
+    write("a.cpp", '#include "c.h"\n')
+    check("c.h:1:18: error: use of undeclared identifier" in tidy(expected=1), "an error in a header that has not changed passes")
+
+
 def check_accuracy(folder):
     """The page is what the programs predict today."""
     run("./scripts/bench", "accuracy", folder=folder, environment={"MPT_BIN": BIN})
@@ -299,6 +446,10 @@ with tempfile.TemporaryDirectory() as scratch:
     check_choice()
     check_update_outputs(scratch)
     check_pictures(scratch)
+    check_blas()
+    check_step(scratch)
+    check_subjects(scratch)
+    check_tidy(scratch)
     copy = os.path.join(scratch, "sources")
     for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))

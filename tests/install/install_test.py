@@ -39,6 +39,8 @@ with tempfile.TemporaryDirectory() as scratch:
         completion = glob.glob(f"{prefix}/**/completions/{program}", recursive=True)[0]
         script = f'source {completion}; COMP_WORDS=({program} --ver); COMP_CWORD=1; _{program.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
         assert run("bash", "-c", script).split() == ["--version"], program
+    for name in ("README.md", "LICENSE", "NOTICE", "CHANGELOG.md"):
+        assert glob.glob(f"{prefix}/share/doc/*/{name}"), f"{name} is not installed"
     script = (f"source {prefix}/share/bash-completion/completions/mpt-plan; COMP_WORDS=(mpt-plan export --t); COMP_CWORD=2; _mpt_plan; "
               'echo "${COMPREPLY[@]}"')
     assert run("bash", "-c", script).split() == ["--to"]

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that describe the project agree with it: one version everywhere, a licence line in every source, and in NOTICE
+every source of data that the tree holds.
+
+Usage: project_files_test.py SOURCES
+"""
+
+import collections
+import json
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(sys.argv[1])
+FEWEST_RUNS = 20  # from these on NOTICE lists a source by name
+SPDX = "SPDX-License-Identifier: Apache-2.0"
+problems = []
+
+
+def text(path):
+    return (ROOT / path).read_text()
+
+
+def found(pattern, path):
+    match = re.search(pattern, text(path), re.M)
+    return match[1] if match else "none"
+
+
+def check_version():
+    versions = {"CMakeLists.txt": r"^project\(mpt VERSION (\S+)", "core/version.h": r'kVersion = "([^"]+)"',
+                "CITATION.cff": r"^version: (\S+)", "CHANGELOG.md": r"^## \[(\d[^\]]*)\]"}
+    seen = {path: found(pattern, path) for path, pattern in versions.items()}
+    if len(set(seen.values())) > 1 or "none" in seen.values():
+        problems.append(f"versions differ: {seen}")
+    dates = {path: found(pattern, path) for path, pattern in
+             {"CITATION.cff": r'^date-released: "(\S+)"', "CHANGELOG.md": r"^## \[\d[^\]]*\] - (\S+)"}.items()}
+    if len(set(dates.values())) > 1:
+        problems.append(f"dates of the release differ: {dates}")
+
+
+def check_licence_lines():
+    count = 0
+    for folder in ("benchmarks", "core", "models", "planner", "profiler", "reports", "runtime", "tests"):
+        for file in sorted((ROOT / folder).rglob("*")):
+            written = file.is_relative_to(ROOT / "tests/golden")  # by the programs
+            if file.suffix in (".h", ".cpp", ".cu", ".cuh", ".py") and not written:
+                count += 1
+                if SPDX not in file.read_text()[:200]:
+                    problems.append(f"{file.relative_to(ROOT)}: no line '{SPDX}'")
+    if count < 500:
+        problems.append(f"only {count} sources seen: is the path right?")
+
+
+def name_of(source):
+    """owner/repository or arXiv:number of what a record says of its source."""
+    words = source["repo_or_url"]
+    paper = re.match(r"arXiv[: ](\d+\.\d+)", words)
+    return f"arXiv:{paper[1]}" if paper else (re.match(r"[\w.-]+/[\w.-]+", words) or re.match(".*", words))[0]
+
+
+def check_notice():
+    notice = text("NOTICE")
+    runs = collections.Counter(name_of(record["source"]) for file in sorted((ROOT / "reports/validation").glob("*_runs.json"))
+                               for record in json.loads(file.read_text()))
+    if f"{sum(runs.values()):,} training runs" not in notice:
+        problems.append(f"NOTICE does not say that there are {sum(runs.values()):,} training runs")
+    for name, count in runs.most_common():
+        shown = re.escape(name) + r"(?![\w.-])" if len(name) <= 60 else re.escape(name[:60])  # a longer one goes on below
+        row = re.search(rf"^ +(\d+)  {shown}", notice, re.M)
+        if row and int(row[1]) != count:
+            problems.append(f"NOTICE says {row[1]} runs of {name}; there are {count}")
+        elif not row and count >= FEWEST_RUNS and not name.startswith("http"):
+            problems.append(f"NOTICE does not list {name}, source of {count} runs")
+    for table in sorted((ROOT / "profiler/hardware/kernels").glob("*.json")):
+        sources = re.findall(r"[\w-]+/[\w-]+(?= \(|\s+configs)", json.loads(table.read_text())["source"])
+        if table.stem not in notice or not sources or not all(source in notice for source in sources):
+            problems.append(f"NOTICE does not name {table.name} and its sources {sources}")
+    for keys in sorted((ROOT / "tests/planner/export/keys").glob("*.txt")):
+        repository, version = re.match(r"# (\S+) (\S+):", keys.read_text()).groups()
+        if not re.search(rf"{repository} .*{re.escape(version)}", notice):
+            problems.append(f"NOTICE does not name {repository} {version}, whose keys are in {keys.name}")
+
+
+check_version()
+check_licence_lines()
+check_notice()
+print("\n".join(problems) or "version, licence lines and NOTICE agree with the tree")
+sys.exit(1 if problems else 0)
