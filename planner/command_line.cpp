@@ -314,6 +314,10 @@ void declare_cost(CLI::App& app, CostOptions& o) {
       });
   app.add_option("--price", o.price, "Price of a device-hour: prints what the training costs")
       ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--goodput", o.goodput,
+                 "Share of the time that makes steps, the rest being failures, saving and evaluation: scales "
+                 "days and cost (default: 1)")
+      ->check(CLI::Range(0.01, 1.0));
 }
 
 void declare(CLI::App& app, PlanOptions& o) {
@@ -436,6 +440,15 @@ std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanOptions& o, 
   return std::make_shared<const profiler::KernelTables>(profiler::tables_of(own));
 }
 
+// The devices that are used, so that a part of a large cluster costs what a cluster of its size does: all
+// wait for the slowest of those that run, and idle nodes are none of them.
+ClusterSpec used_part(ClusterSpec cluster, int64_t ranks) {
+  if (cluster.mixed() || ranks >= cluster.devices) return cluster;
+  cluster.devices = ranks;
+  cluster.levels.back().group_size = std::max(ranks, cluster.levels.front().group_size);
+  return cluster;
+}
+
 }  // namespace
 
 std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) {
@@ -473,10 +486,10 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   }
   problem.memory_limit_bytes = memory_limit(o, problem.cluster, problem.execution);
   if (p->profile) check_profile(*p, o.profile);
-  p->cost = p->profile
-                ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
-                                    problem.cluster)
-                : make_device_cost(problem.cluster, problem.execution, own_kernels(o, problem.cluster));
+  p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
+                                           problem.cluster)
+                       : make_device_cost(used_part(problem.cluster, problem.ranks), problem.execution,
+                                          own_kernels(o, problem.cluster));
   problem.cost = p->cost.get();
   p->pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   p->pools->set(problem);

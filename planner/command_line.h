@@ -34,7 +34,7 @@ struct OutputOptions {
 /// What a whole training costs.
 struct CostOptions {
   std::string tokens;
-  double price = 0.0;
+  double price = 0.0, goodput = 1.0;
 };
 
 struct PlanOptions {
@@ -49,6 +49,7 @@ struct PlanOptions {
   double time_limit_s = 120.0;
   bool pareto = false, operators = false, streams = false;
   std::vector<std::string> overlaps;
+  std::string measured;  // a figure of a run, with its unit
   SpaceOptions space;
   OutputOptions out;
   CostOptions cost;

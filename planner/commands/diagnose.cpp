@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan diagnose: what a measured run lost against its plan, and which change wins back most.
+// mpt-plan diagnose: how a measured run stands beside its plan, what it lost, and which change gains most.
 
 #include "planner/diagnose/diagnose.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
+#include "planner/diagnose/judge.h"
 #include "planner/explain/explain.h"
 #include "reports/table.h"
 
@@ -20,35 +23,44 @@ namespace mpt::planner {
 namespace {
 
 struct DiagnoseOptions {
-  std::string plan, log, profile, kernels;
-  double step_time_s = 0.0;
+  std::string plan, log, profile, kernels, measured;
+  double step_time_s = 0.0, tflop_per_s = 0.0, tokens_per_s = 0.0;
   bool json = false, no_search = false;
 };
 
-// What another layout would give on the same cluster: the layout itself may be the cause.
-std::optional<Cause> better_layout(const Plan& plan, const DiagnoseOptions& o) {
+// What the move to a layout that is predicted at `best_s` saves of a measured step: never more than the step
+// has over that prediction, and no more than as large a share as of the predicted step.
+double gain_of(const Plan& plan, double measured_s, double best_s) {
+  const double as_predicted = measured_s - best_s * measured_s / plan.prediction.step_time_s;
+  return std::min(as_predicted, measured_s - best_s);
+}
+
+// What another layout would give on the same cluster, within what the plan was limited to: the layout itself
+// may be the cause.
+std::optional<Cause> better_layout(const Plan& plan, double measured_s, const DiagnoseOptions& o) {
   if (o.no_search || (plan.cost.source == "profile" && o.profile.empty()) ||
       (plan.cost.source == "own kernels" && o.kernels.empty()))
     return std::nullopt;
   PlanOptions options;
   options.profile = o.profile;
   options.kernels = o.kernels;
+  options.memory = std::to_string(plan.memory_limit_bytes);
+  options.space = space_of(plan.restrictions, o.plan);
+  options.ranks = plan.layout.ranks();
   const auto prepared = prepare(options, &plan);
   SearchProblem& problem = prepared->problem;
-  problem.ranks = plan.layout.ranks();
   problem.near_misses = false;
   const auto search = watched_search(problem, 1);
   if (search->result.best.empty()) return std::nullopt;
   const Candidate& best = search->result.best.front();
-  const double gain = plan.prediction.step_time_s - best.evaluation.step_time_s;
   Cause cause;
   cause.name = "the layout";
   cause.evidence = fmt::format(
-      "{} is predicted at {}, bubble {}; the plan at {}, bubble {}", layout_name(best.estimate.layout),
-      format_seconds(best.evaluation.step_time_s), format_percent(best.evaluation.bubble_share),
-      format_seconds(plan.prediction.step_time_s), format_percent(plan.prediction.bubble_share));
+      "{} is predicted at {}, {} of {} of memory; the plan at {}", layout_name(best.estimate.layout),
+      format_seconds(best.evaluation.step_time_s), format_bytes(double(best.evaluation.peak_bytes)),
+      format_bytes(double(plan.memory_limit_bytes)), format_seconds(plan.prediction.step_time_s));
   cause.change = "plan again on this cluster and move to the new layout with the next checkpoint";
-  cause.seconds = gain;
+  cause.seconds = gain_of(plan, measured_s, best.evaluation.step_time_s);
   return cause;
 }
 
@@ -62,10 +74,10 @@ std::string expected_shares(const Plan& plan) {
           fmt::format(", {} {}", enum_name(e.kind), format_percent(e.seconds / plan.prediction.step_time_s));
   }
   return text +
-         " of it.\nFor causes within the step, run it with mpt-run --log, or time one rank's kernels.\n";
+         " of it.\nFor causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";
 }
 
-Json to_json(const Diagnosis& d) {
+Json to_json(const Diagnosis& d, const std::vector<std::string>& judgement) {
   Json causes = Json::array();
   for (const Cause& c : d.causes) {
     causes.push_back({{"name", c.name},
@@ -76,64 +88,104 @@ Json to_json(const Diagnosis& d) {
   }
   return {{"predicted_step_time_s", d.predicted_s},
           {"measured_step_time_s", d.measured_s},
+          {"judgement", judgement},
           {"causes", causes},
           {"unexplained_s", d.unexplained_s}};
 }
 
-std::string describe(const Plan& plan, const MeasuredRun& run, const Diagnosis& d) {
-  std::string text = fmt::format("{}\n{} on {}, {}\n\n  measured {} per step, predicted {}: {:+.1f} %\n\n",
-                                 layout_name(plan.layout), plan.model.name, plan.cluster.name, run.source,
-                                 format_seconds(d.measured_s), format_seconds(d.predicted_s),
-                                 (d.measured_s / d.predicted_s - 1.0) * 100.0);
-  if (d.causes.empty()) {
-    text += "Nothing costs 1 % of the step or more.\n";
-  } else {
-    reports::Table table(
-        {{"cause", reports::Align::left}, {"costs"}, {"of the step"}, {"seen", reports::Align::left}});
-    for (const Cause& c : d.causes)
-      table.add_row(
-          {c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s), c.evidence});
-    text += table.text();
-    text += fmt::format("\nWins back most: {} ({}): {}.\n", d.causes.front().name,
-                        format_percent(d.causes.front().seconds / d.measured_s), d.causes.front().change);
+std::string table_of(const Diagnosis& d) {
+  reports::Table table(
+      {{"cause", reports::Align::left}, {"costs"}, {"of the step"}, {"seen", reports::Align::left}});
+  for (const Cause& c : d.causes)
+    table.add_row({c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s), c.evidence});
+  const Cause& most = d.causes.front();
+  return table.text() + fmt::format("\nMost to gain: {} ({}): {}.\n", most.name,
+                                    format_percent(most.seconds / d.measured_s), most.change);
+}
+
+// What the causes leave open. The layout is none of them: the prediction is of that layout.
+std::string unexplained(const Diagnosis& d, bool has_instructions) {
+  const double share = std::abs(d.unexplained_s) / d.measured_s;
+  if (share <= (has_instructions ? 0.01 : kWorthExplaining)) return "";
+  return fmt::format("Not explained: {} {} than predicted ({} of the step).\n",
+                     format_seconds(std::abs(d.unexplained_s)), d.unexplained_s > 0.0 ? "more" : "less",
+                     format_percent(share));
+}
+
+std::string describe(const Plan& plan, const MeasuredRun& run, const Diagnosis& d,
+                     const std::vector<std::string>& judgement) {
+  std::string text = fmt::format("{}\n{} on {} GPUs of {}, {}, {}\n\n", layout_name(plan.layout),
+                                 plan.model.name, format_count(plan.layout.ranks()), plan.cluster.name,
+                                 enum_name(plan.layout.precision), run.source);
+  for (const std::string& line : judgement) text += "  " + line + "\n";
+  text += "\n";
+  const std::string open = unexplained(d, !run.instructions.empty());
+  if (!d.causes.empty()) {
+    text += table_of(d);
+  } else if (open.empty()) {
+    text += "The step is as predicted, and nothing found costs 1 % of it or more.\n";
   }
-  if (std::abs(d.unexplained_s) > 0.01 * d.measured_s && !run.instructions.empty())
-    text += fmt::format("Not explained: {}.\n", format_seconds(d.unexplained_s));
+  text += open;
   if (run.instructions.empty()) text += "\n" + expected_shares(plan);
   return text;
 }
 
+// The one figure that the options give; empty where there is none.
+std::string measured_text(const DiagnoseOptions& o) {
+  std::vector<std::string> given;
+  if (!o.measured.empty()) given.push_back(o.measured);
+  if (o.step_time_s > 0.0) given.push_back(fmt::format("{}s", o.step_time_s));
+  if (o.tflop_per_s > 0.0) given.push_back(fmt::format("{}TFLOP/s", o.tflop_per_s));
+  if (o.tokens_per_s > 0.0) given.push_back(fmt::format("{}tokens/s", o.tokens_per_s));
+  if (given.size() + (o.log.empty() ? 0 : 1) == 1) return given.empty() ? "" : given.front();
+  throw UserError(Problem{"LOG", given.empty() ? "missing" : "several measurements",
+                          "a log of the run, or one of --step-time SECONDS, --tflops, --tokens-per-s and "
+                          "--measured",
+                          "see --help"});
+}
+
 void run(const DiagnoseOptions& o) {
+  const std::string text = measured_text(o);
   const Plan plan = load_plan(o.plan);
-  MeasuredRun measured;
+  MeasuredRun run;
+  Measurement measured;
   if (!o.log.empty()) {
-    measured = read_run_log(o.log, plan);
-  } else if (o.step_time_s > 0.0) {
-    measured.step_time_s = o.step_time_s;
-    measured.source = "a step time";
+    run = read_run_log(o.log, plan);
+    measured.said = format_seconds(run.step_time_s) + " per step";
+    measured.step_time_s = run.step_time_s;
+    check_possible(measured, o.log, plan);
   } else {
-    throw UserError(Problem{"LOG", "missing", "a log of the run, or --step-time SECONDS", "see --help"});
+    measured = parse_measurement(text, "the measurement", plan);
+    run.step_time_s = measured.step_time_s;
+    run.source = "one figure of a run";
   }
-  Diagnosis diagnosis = diagnose(plan, measured);
-  if (auto cause = better_layout(plan, o)) add_cause(diagnosis, std::move(*cause));
+  const std::vector<std::string> judgement = judge(plan, measured, published_evidence());
+  Diagnosis diagnosis = diagnose(plan, run);
+  if (auto cause = better_layout(plan, run.step_time_s, o)) add_cause(diagnosis, std::move(*cause));
   if (o.json) {
-    fmt::print("{}\n", to_json(diagnosis).dump(1));
+    fmt::print("{}\n", to_json(diagnosis, judgement).dump(1));
   } else {
-    fmt::print("{}", describe(plan, measured, diagnosis));
+    fmt::print("{}", describe(plan, run, diagnosis, judgement));
   }
 }
 
 }  // namespace
 
 std::function<int()> add_diagnose(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("diagnose", "What a run lost against its plan, and what wins back most");
+  CLI::App* command = app.add_subcommand(
+      "diagnose", "How a measured run stands beside its plan, what it lost, and what gains most");
   auto o = std::make_shared<DiagnoseOptions>();
   command->add_option("plan", o->plan, "Plan file")->required();
   command->add_option("log", o->log,
                       "What the run wrote: mpt-run's --log or --trace, Megatron-LM's or torchtitan's output");
   command->add_option("--step-time", o->step_time_s, "Measured seconds of a step, where there is no log")
       ->check(CLI::Range(1e-9, 1e7));
+  command->add_option("--tflops", o->tflop_per_s, "Measured TFLOP/s per GPU, as Megatron-LM prints it")
+      ->check(CLI::Range(1e-6, 1e9));
+  command->add_option("--tokens-per-s", o->tokens_per_s, "Measured tokens per second of all GPUs")
+      ->check(CLI::Range(1e-6, 1e12));
+  command->add_option("--measured", o->measured,
+                      "Any of them with its unit: 18.7s, 380TFLOP/s, 7000tokens/s/GPU");
   command->add_option("--profile", o->profile, "The profile that the plan was made with");
   command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with");
   command->add_flag("--no-search", o->no_search, "Leave out whether another layout is better");

@@ -7,11 +7,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/quantity.h"
 #include "planner/commands/commands.h"
 
 namespace mpt::planner {
@@ -29,6 +31,47 @@ std::string targets_text() {
   return text;
 }
 
+// Frameworks whose prices and memory hold for a target, and the one to plan for.
+struct TargetFrameworks {
+  const char* target;
+  const char* plan_for;
+  std::vector<const char*> also;
+};
+const std::vector<TargetFrameworks>& frameworks_of_targets() {
+  static const std::vector<TargetFrameworks> all{
+      {"megatron", "megatron-core", {"megatron-lm"}},
+      {"megatron-bridge", "nemo", {"megatron-core"}},
+      {"torchtitan", "torchtitan", {}},
+      {"deepspeed", "megatron-deepspeed", {"megatron-deepspeed-blocking", "transformers"}},
+      {"fsdp2", "fsdp", {"fsdp2", "atorch-fsdp", "transformers"}}};
+  return all;
+}
+
+// What to know of a plan that was priced for another framework; empty where it was for this one, and for
+// launchers, which start any.
+std::string mismatch(const std::string& target, const Plan& plan) {
+  const std::string& framework = plan.layout.execution.framework;
+  for (const TargetFrameworks& t : frameworks_of_targets()) {
+    if (t.target != target || framework == t.plan_for ||
+        std::find(t.also.begin(), t.also.end(), framework) != t.also.end())
+      continue;
+    return fmt::format(
+        "step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it", framework,
+        t.plan_for, t.plan_for);
+  }
+  return "";
+}
+
+// The note as a comment at the top of a file that can have one.
+std::string with_comment(const ExportedFile& file, const std::string& note) {
+  static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
+  const bool commented = std::any_of(kCommented.begin(), kCommented.end(),
+                                     [&](const std::string& ending) { return file.name.ends_with(ending); });
+  if (note.empty() || !commented) return file.text;
+  const size_t at = file.text.starts_with("#!") ? file.text.find('\n') + 1 : 0;
+  return file.text.substr(0, at) + "# Note: " + note + ".\n" + file.text.substr(at);
+}
+
 void make_folder(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
@@ -42,12 +85,16 @@ void run(const ExportOptions& o) {
   for (const std::string& name : o.to) targets.push_back(&find_export_target(name));
   const Plan plan = load_plan(o.plan);
   make_folder(o.folder);
+  fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),
+             enum_name(plan.layout.precision), plan.layout.execution.framework);
   for (const ExportTarget* target : targets) {
     const Exported exported = target->write(plan);
+    const std::string note = mismatch(target->name, plan);
     fmt::print("{}: {}\n", target->name, target->what);
+    if (!note.empty()) fmt::print("  note: {}\n", note);
     for (const ExportedFile& file : exported.files) {
       const std::filesystem::path path = std::filesystem::path(o.folder) / file.name;
-      write_file_atomically(path, file.text);
+      write_file_atomically(path, with_comment(file, note));
       if (file.executable) {
         std::filesystem::permissions(path,
                                      std::filesystem::perms::owner_exec | std::filesystem::perms::group_exec |

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The one judge of a measured figure: how it stands beside the prediction and beside published runs, and
+// which way of counting explains it better.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "planner/diagnose/measurement.h"
+#include "planner/explain/evidence.h"
+
+namespace mpt::planner {
+
+/// A measured time that is this far from the predicted one, as a share, wants an explanation.
+inline constexpr double kWorthExplaining = 0.05;
+
+/// Between which shares of the predicted time eight in ten published runs of the plan's framework and kind of
+/// model took; nothing where too few were published, or where prices are of the user's own machine.
+struct PublishedRange {
+  double low = 0.0, high = 0.0;
+  size_t runs = 0;
+};
+std::optional<PublishedRange> published_range(const Plan& plan, const std::vector<Evidence>& published);
+/// "8 in 10 of 149 published runs of megatron-core took 0.92 to 1.19 times the predicted time."
+std::string describe_range(const PublishedRange& range, const Plan& plan);
+
+/// One claim a line, the verdict first.
+std::vector<std::string> judge(const Plan& plan, const Measurement& measured,
+                               const std::vector<Evidence>& published);
+
+/// For a terminal, `text` as parse_measurement() takes it; empty of an empty one.
+std::string describe_judgement(const Plan& plan, const std::string& text);
+
+}  // namespace mpt::planner
