@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/layout_words.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/recompute_modules.h"
+
+namespace mpt {
+namespace {
+
+std::string counted(int64_t count, const char* one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+std::string pipeline_words(const Layout& l) {
+  std::string text = fmt::format("{} ({}", counted(l.pipeline, "pipeline stage"), l.schedule);
+  if (l.chunks > 1) text += fmt::format(", {} chunks each", l.chunks);
+  return text + ")";
+}
+
+std::string expert_words(const Layout& l) {
+  std::string text = fmt::format("experts over {} GPUs", l.expert * l.expert_split());
+  if (l.expert_split() > 1) text += fmt::format(", each split over {}", l.expert_split());
+  return text;
+}
+
+// ZeRO 3 alone is what most people call fully sharded.
+std::string zero_words(const Layout& l) {
+  std::string text = l.zero == 3 ? "ZeRO 3 (fully sharded)" : fmt::format("ZeRO {}", l.zero);
+  if (l.shard < l.replicas()) text += fmt::format(" within groups of {}", l.shard);
+  return text;
+}
+
+}  // namespace
+
+std::string describe_recompute(const Layout& l) {
+  if (l.recompute == Recompute::none) return "no recompute";
+  if (l.recompute == Recompute::selective)
+    return fmt::format("selective recompute of {}", fmt::join(recompute_modules_of(l.execution), ", "));
+  if (l.recomputed_layers.empty()) return "full recompute";
+  const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
+  const std::string of = l.stages() == 1 ? " layers" : " layers per stage";
+  return *least == *most ? fmt::format("recompute of {}{}", *most, of)
+                         : fmt::format("recompute of {} to {}{}", *least, *most, of);
+}
+
+std::vector<std::string> layout_words(const Layout& l) {
+  std::vector<std::string> parts;
+  if (l.tensor > 1)
+    parts.push_back(
+        fmt::format("tensor parallel {}{}", l.tensor, l.sequence_parallel ? " with sequence parallel" : ""));
+  if (l.context > 1)
+    parts.push_back(fmt::format("context parallel {} ({})", l.context,
+                                l.context_method == ContextMethod::ring ? "ring" : "all-to-all"));
+  if (l.pipeline > 1) parts.push_back(pipeline_words(l));
+  if (l.data > 1) parts.push_back(fmt::format("data parallel {}", l.data));
+  if (l.expert > 1) parts.push_back(expert_words(l));
+  if (parts.empty()) parts.emplace_back("one GPU, nothing split");
+  if (l.zero > 0) parts.push_back(zero_words(l));
+  if (l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1)
+    parts.emplace_back("stages of one replica side by side (data outermost)");
+  if (l.offload_optimizer) parts.emplace_back("optimizer in host memory");
+  parts.push_back("micro-batches of " + counted(l.micro_batch, "sequence"));
+  parts.push_back(describe_recompute(l));
+  return parts;
+}
+
+std::string describe_layout_in_words(const Layout& layout) {
+  return fmt::format("{}", fmt::join(layout_words(layout), ", "));
+}
+
+}  // namespace mpt

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the programs print for people: colours where a terminal shows them, and lines that fit its width.
+// Texts are made plain first; a Palette that is handed down colours single words.
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+
+namespace mpt {
+
+/// No line for people is longer.
+inline constexpr size_t kScreenColumns = 100;
+
+/// Columns of a text on a terminal: code points, not bytes.
+size_t columns_of(std::string_view text);
+
+/// The text in lines of at most `columns`, each with a newline. The first line begins with `first`, the
+/// others with as many blanks. Lines break at blanks; a longer word is divided.
+std::string wrapped(std::string_view text, std::string_view first = "", size_t columns = kScreenColumns);
+/// A shell command of blank-separated words, which are never divided: lines but the last end in " \".
+std::string wrapped_command(std::string_view command, std::string_view first = "",
+                            size_t columns = kScreenColumns);
+/// A word as a POSIX shell reads it back: as it is, or in single quotes.
+std::string shell_word(std::string_view word);
+
+/// Colours of words. Without colours, which is the default, each function gives its text back.
+class Palette {
+ public:
+  Palette() = default;
+  /// With colours where `stream` is a terminal, unless NO_COLOR is set (no-color.org) or TERM is "dumb".
+  static Palette of(std::FILE* stream);
+  static Palette with_colours() { return Palette(true); }
+
+  std::string heading(std::string_view text) const;  // bold
+  std::string good(std::string_view text) const;     // green
+  std::string caution(std::string_view text) const;  // yellow
+  std::string bad(std::string_view text) const;      // red
+
+ private:
+  explicit Palette(bool colours) : colours_(colours) {}
+  bool colours_ = false;
+};
+
+}  // namespace mpt
