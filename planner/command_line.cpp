@@ -486,10 +486,10 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   }
   problem.memory_limit_bytes = memory_limit(o, problem.cluster, problem.execution);
   if (p->profile) check_profile(*p, o.profile);
+  p->used = used_part(problem.cluster, problem.ranks);
   p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
                                            problem.cluster)
-                       : make_device_cost(used_part(problem.cluster, problem.ranks), problem.execution,
-                                          own_kernels(o, problem.cluster));
+                       : make_device_cost(p->used, problem.execution, own_kernels(o, problem.cluster));
   problem.cost = p->cost.get();
   p->pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   p->pools->set(problem);

@@ -81,6 +81,7 @@ Features features_of(const ClusterSpec& cluster, const Execution& execution, con
 struct PreparedSearch {
   std::optional<profiler::Profile> profile;
   SearchProblem problem;
+  ClusterSpec used;  // the part of the problem's cluster that it uses: what is priced
   std::unique_ptr<CostSource> cost;
   std::unique_ptr<Pools> pools;
 };

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/quantity.h"
+#include "core/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/explain.h"
@@ -117,7 +118,7 @@ std::string describe(const Plan& plan, const MeasuredRun& run, const Diagnosis& 
   std::string text = fmt::format("{}\n{} on {} GPUs of {}, {}, {}\n\n", layout_name(plan.layout),
                                  plan.model.name, format_count(plan.layout.ranks()), plan.cluster.name,
                                  enum_name(plan.layout.precision), run.source);
-  for (const std::string& line : judgement) text += "  " + line + "\n";
+  for (const std::string& line : judgement) text += wrapped(line, "  ");
   text += "\n";
   const std::string open = unexplained(d, !run.instructions.empty());
   if (!d.causes.empty()) {

@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/quantity.h"
+#include "core/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
@@ -119,6 +120,19 @@ std::string streams_of(const SearchProblem& problem, const Plan& plan) {
   return text + describe_streams(simulate_streams(problem, plan.layout, program), whole_s);
 }
 
+// Each line at its own depth.
+std::string wrapped_lines(const std::string& text) {
+  std::string all;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const size_t depth = std::min(line.find_first_not_of(' '), line.size());
+    all += wrapped(line.substr(depth), line.substr(0, depth));
+    begin = end + 1;
+  }
+  return all;
+}
+
 void run(const ExplainOptions& o) {
   const Plan plan = load_plan(o.plan);
   if (o.why_not.empty() && !o.operators && !o.streams) {
@@ -135,7 +149,7 @@ void run(const ExplainOptions& o) {
   const Question question{plan, problem, bounds_of(space_of(plan.restrictions, o.plan)),
                           faster ? &faster->problem : nullptr};
   fmt::print("{}Why not {}?\n{}", o.operators || o.streams ? "\n" : "", o.why_not,
-             why_not(question, chosen(problem, plan)));
+             wrapped_lines(why_not(question, chosen(problem, plan))));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "core/json.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
+#include "reports/next_steps.h"
 
 namespace mpt::planner {
 namespace {
@@ -31,33 +32,15 @@ std::string targets_text() {
   return text;
 }
 
-// Frameworks whose prices and memory hold for a target, and the one to plan for.
-struct TargetFrameworks {
-  const char* target;
-  const char* plan_for;
-  std::vector<const char*> also;
-};
-const std::vector<TargetFrameworks>& frameworks_of_targets() {
-  static const std::vector<TargetFrameworks> all{
-      {"megatron", "megatron-core", {"megatron-lm"}},
-      {"megatron-bridge", "nemo", {"megatron-core"}},
-      {"torchtitan", "torchtitan", {}},
-      {"deepspeed", "megatron-deepspeed", {"megatron-deepspeed-blocking", "transformers"}},
-      {"fsdp2", "fsdp", {"fsdp2", "atorch-fsdp", "transformers"}}};
-  return all;
-}
-
 // What to know of a plan that was priced for another framework; empty where it was for this one, and for
 // launchers, which start any.
 std::string mismatch(const std::string& target, const Plan& plan) {
   const std::string& framework = plan.layout.execution.framework;
-  for (const TargetFrameworks& t : frameworks_of_targets()) {
-    if (t.target != target || framework == t.plan_for ||
-        std::find(t.also.begin(), t.also.end(), framework) != t.also.end())
-      continue;
-    return fmt::format(
-        "step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it", framework,
-        t.plan_for, t.plan_for);
+  for (const reports::TargetFrameworks& t : reports::frameworks_of_targets()) {
+    if (t.target == target && !t.fits(framework))
+      return fmt::format(
+          "step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it", framework,
+          t.plan_for, t.plan_for);
   }
   return "";
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/quantity.h"
+#include "core/terminal.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
@@ -124,7 +125,7 @@ std::string describe_judgement(const Plan& plan, const std::string& text) {
   std::string lines = "\nYour measurement\n";
   for (const std::string& line :
        judge(plan, parse_measurement(text, "--measured", plan), published_evidence()))
-    lines += "  " + line + "\n";
+    lines += wrapped(line, "  ");
   return lines;
 }
 
