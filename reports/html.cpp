@@ -294,8 +294,8 @@ Json facts_of(const Plan& plan, const Facts& more) {
   add("Layout", describe_layout_in_words(plan.layout));
   add("Short form", layout_name(plan.layout));
   add("For", fmt::format("{} in {}", plan.layout.execution.framework, enum_name(plan.layout.precision)));
-  add("Schedule",
-      fmt::format("{}, {} micro-batches per step", plan.schedule.name, plan.schedule.micro_batches));
+  const std::string schedule = plan.layout.pipeline > 1 ? plan.schedule.name : "no pipeline";
+  add("Schedule", fmt::format("{}, {} micro-batches per step", schedule, plan.schedule.micro_batches));
   for (const auto& [name, value] : more) add(name, value);
   return facts;
 }

@@ -41,14 +41,20 @@ const RankedLayout* roomier(const Plan& plan) {
   return nullptr;
 }
 
+// Rounded down, as --memory takes it.
+std::string whole_size(double bytes) {
+  return bytes < 10.0 * double(kGiB)
+             ? fmt::format("{:.0f}MiB", std::floor(bytes / double(kMiB)))
+             : fmt::format("{:.1f}GiB", std::floor(10.0 * bytes / double(kGiB)) / 10.0);
+}
+
 NextStep if_memory_runs_out(const Plan& plan) {
   const double limit = kLessMemory * double(peak_bytes(plan));
   std::string text = "Plan again with a lower limit, a tenth below what this plan needs.";
   if (const RankedLayout* other = roomier(plan))
     text += fmt::format(" Or take {}: {} per step, {} of memory.", layout_name(other->layout),
                         format_seconds(other->step_time_s), format_bytes(double(other->peak_bytes)));
-  return {"If it runs out of memory", text,
-          fmt::format("mpt-plan ... --memory {:.0f}MiB", std::floor(limit / double(kMiB)))};
+  return {"If it runs out of memory", text, "mpt-plan ... --memory " + whole_size(limit)};
 }
 
 }  // namespace

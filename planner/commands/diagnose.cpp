@@ -51,8 +51,13 @@ std::optional<Cause> better_layout(const Plan& plan, double measured_s, const Di
   const auto prepared = prepare(options, &plan);
   SearchProblem& problem = prepared->problem;
   problem.near_misses = false;
-  const auto search = watched_search(problem, 1);
+  auto search = watched_search(problem, 1);
   if (search->result.best.empty()) return std::nullopt;
+  // One with room for what published runs held, if there is one: nobody starts a run without any.
+  if (const auto limit = limit_with_room(make_plan_of(*search), published_evidence())) {
+    problem.memory_limit_bytes = *limit;
+    if (auto roomier = watched_search(problem, 1); !roomier->result.best.empty()) search = std::move(roomier);
+  }
   const Candidate& best = search->result.best.front();
   Cause cause;
   cause.name = "the layout";
@@ -95,13 +100,16 @@ Json to_json(const Diagnosis& d, const std::vector<std::string>& judgement) {
 }
 
 std::string table_of(const Diagnosis& d) {
-  reports::Table table(
-      {{"cause", reports::Align::left}, {"costs"}, {"of the step"}, {"seen", reports::Align::left}});
-  for (const Cause& c : d.causes)
-    table.add_row({c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s), c.evidence});
+  reports::Table table({{"cause", reports::Align::left}, {"costs"}, {"of the step"}});
+  std::string seen;
+  for (const Cause& c : d.causes) {
+    table.add_row({c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s)});
+    seen += wrapped(fmt::format("{}: {}", c.name, c.evidence), "  ");
+  }
   const Cause& most = d.causes.front();
-  return table.text() + fmt::format("\nMost to gain: {} ({}): {}.\n", most.name,
-                                    format_percent(most.seconds / d.measured_s), most.change);
+  return table.text() + "\n" + seen +
+         wrapped(fmt::format("Most to gain: {} ({}): {}.", most.name,
+                             format_percent(most.seconds / d.measured_s), most.change));
 }
 
 // What the causes leave open. The layout is none of them: the prediction is of that layout.
@@ -131,14 +139,18 @@ std::string describe(const Plan& plan, const MeasuredRun& run, const Diagnosis& 
   return text;
 }
 
-// The one figure that the options give; empty where there is none.
-std::string measured_text(const DiagnoseOptions& o) {
-  std::vector<std::string> given;
-  if (!o.measured.empty()) given.push_back(o.measured);
-  if (o.step_time_s > 0.0) given.push_back(fmt::format("{}s", o.step_time_s));
-  if (o.tflop_per_s > 0.0) given.push_back(fmt::format("{}TFLOP/s", o.tflop_per_s));
-  if (o.tokens_per_s > 0.0) given.push_back(fmt::format("{}tokens/s", o.tokens_per_s));
-  if (given.size() + (o.log.empty() ? 0 : 1) == 1) return given.empty() ? "" : given.front();
+struct Given {
+  std::string option, text;
+};
+
+// The one figure that the options give; empty where there is a log.
+Given given_figure(const DiagnoseOptions& o) {
+  std::vector<Given> given;
+  if (!o.measured.empty()) given.push_back({"--measured", o.measured});
+  if (o.step_time_s > 0.0) given.push_back({"--step-time", fmt::format("{}s", o.step_time_s)});
+  if (o.tflop_per_s > 0.0) given.push_back({"--tflops", fmt::format("{}TFLOP/s", o.tflop_per_s)});
+  if (o.tokens_per_s > 0.0) given.push_back({"--tokens-per-s", fmt::format("{}tokens/s", o.tokens_per_s)});
+  if (given.size() + (o.log.empty() ? 0 : 1) == 1) return given.empty() ? Given{} : given.front();
   throw UserError(Problem{"LOG", given.empty() ? "missing" : "several measurements",
                           "a log of the run, or one of --step-time SECONDS, --tflops, --tokens-per-s and "
                           "--measured",
@@ -146,7 +158,7 @@ std::string measured_text(const DiagnoseOptions& o) {
 }
 
 void run(const DiagnoseOptions& o) {
-  const std::string text = measured_text(o);
+  const Given given = given_figure(o);
   const Plan plan = load_plan(o.plan);
   MeasuredRun run;
   Measurement measured;
@@ -156,7 +168,7 @@ void run(const DiagnoseOptions& o) {
     measured.step_time_s = run.step_time_s;
     check_possible(measured, o.log, plan);
   } else {
-    measured = parse_measurement(text, "the measurement", plan);
+    measured = parse_measurement(given.text, given.option, plan);
     run.step_time_s = measured.step_time_s;
     run.source = "one figure of a run";
   }

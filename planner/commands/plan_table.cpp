@@ -26,7 +26,7 @@ std::vector<reports::Column> plan_columns(const reports::Column& first, const st
   std::vector<reports::Column> columns{first,        {"layout", reports::Align::left},
                                        {unit + "s"}, {"step time"},
                                        {"tokens/s"}, {"per " + unit},
-                                       {"MFU"},      {"bubble"},
+                                       {"MFU"},      {"idle"},
                                        {"memory"}};
   if (!cost.tokens.empty()) columns.insert(columns.end(), {{"days"}, {unit + "-hours"}, {"cost"}});
   return columns;

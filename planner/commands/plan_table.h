@@ -22,7 +22,7 @@ struct Compared {
 /// The first that has a plan; null where none has.
 const Plan* first_plan(const std::vector<Compared>& compared);
 
-/// Layout, GPUs, step time, tokens/s, per GPU, MFU, bubble and memory; days, GPU-hours and cost where a
+/// Layout, GPUs, step time, tokens/s, per GPU, MFU, idle time and memory; days, GPU-hours and cost where a
 /// training was asked for. `first`: what the rows are named by.
 std::vector<reports::Column> plan_columns(const reports::Column& first, const std::vector<Compared>& compared,
                                           const CostOptions& cost);

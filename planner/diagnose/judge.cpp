@@ -81,13 +81,6 @@ void add_counting(const Plan& plan, const Measurement& m, std::vector<std::strin
                   format_seconds(m.step_time_s * factor), ratio * factor, best->question));
 }
 
-// A rate of one GPU that was taken for that of all.
-bool looks_like_one_gpu(const Plan& plan, const Measurement& m) {
-  const double ranks = double(plan.layout.ranks());
-  const double slower = m.step_time_s / plan.prediction.step_time_s / ranks;
-  return m.tokens_per_s > 0.0 && ranks >= 4.0 && slower > 0.5 && slower < 2.0;
-}
-
 }  // namespace
 
 std::optional<PublishedRange> published_range(const Plan& plan, const std::vector<Evidence>& published) {
@@ -110,10 +103,6 @@ std::vector<std::string> judge(const Plan& plan, const Measurement& m,
                                const std::vector<Evidence>& published) {
   const double ratio = m.step_time_s / plan.prediction.step_time_s;
   std::vector<std::string> lines{verdict(plan, m)};
-  if (looks_like_one_gpu(plan, m)) {
-    lines.emplace_back("That looks like the rate of one GPU: for it, write tokens/s/GPU.");
-    return lines;
-  }
   const std::string beside = beside_published(plan, ratio, published);
   if (!beside.empty()) lines.push_back(beside);
   if (m.flop_per_s > 0.0) add_counting(plan, m, lines);

@@ -85,6 +85,17 @@ LayerFlop layer_flop(const models::LayerProgram& layer, Recompute recompute, boo
   return flop;
 }
 
+// A rate of one GPU that was given as that of all.
+void check_rate_of_one(const Measurement& m, const std::string& where, const Plan& plan) {
+  const auto ranks = double(plan.layout.ranks());
+  const double slower = m.step_time_s / plan.prediction.step_time_s / ranks;
+  if (m.tokens_per_s <= 0.0 || ranks < 4.0 || slower < 0.5 || slower > 2.0) return;
+  throw UserError(Problem{
+      where, fmt::format("{}, about what one of the {} GPUs does", m.said, format_count(plan.layout.ranks())),
+      "the tokens of all GPUs together",
+      fmt::format("for one GPU: --measured {:.0f}tokens/s/GPU", m.tokens_per_s)});
+}
+
 }  // namespace
 
 double counted_flop(const Plan& plan, Counting counting) {
@@ -135,6 +146,7 @@ Measurement parse_measurement(const std::string& text, const std::string& where,
     if (error != std::errc{} || unit != known.name || !(scaled > 1e-9) || !(scaled < 1e24)) continue;
     Measurement measured = measured_as(known.kind, scaled, plan);
     check_possible(measured, where, plan);
+    if (known.kind == Measured::tokens_per_s) check_rate_of_one(measured, where, plan);
     return measured;
   }
   throw UserError(Problem{where, fmt::format("\"{}\"", text.substr(0, 40)),

@@ -18,7 +18,8 @@ struct Measurement {
 };
 
 /// "18.7s", "380TFLOP/s" (of one GPU), "56000tokens/s" (of all GPUs) or "7000tokens/s/GPU". Throws UserError
-/// that names `where`, also for a step that is faster than the plan's GPUs at their peak.
+/// that names `where`, also for a step that is faster than the plan's GPUs at their peak, and for the rate of
+/// one GPU that is given as that of all.
 Measurement parse_measurement(const std::string& text, const std::string& where, const Plan& plan);
 /// Throws that error for the step of a log.
 void check_possible(const Measurement& measured, const std::string& where, const Plan& plan);

@@ -62,7 +62,7 @@ class Circumstances {
     std::string text = "What would change the answer\n";
     for (const std::string& line : wins_) text += "  " + line + "\n";
     if (!losses_.empty())
-      text += fmt::format("  Not {}: the plan's kind of layout would still be faster.\n",
+      text += fmt::format("  Not {}: other layouts would still be faster.\n",
                           fmt::join(losses_, ", nor "));
     return wins_.empty() && losses_.empty() ? "" : text;
   }

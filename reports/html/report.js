@@ -58,6 +58,7 @@
   }
   function bytes(n, digits) {
     const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+    if (n === 0) return '0';
     let u = 0;
     while (n >= 1024 && u < 4) { n /= 1024; ++u; }
     return n.toPrecision(digits || 3) + ' ' + units[u];
@@ -116,7 +117,7 @@
   data.next.forEach((step) => {
     element('h3', next, step[0]);
     element('p', next, step[1]);
-    if (step[2]) element('code', element('pre', next, null, {class: 'scroll', tabindex: '0'}), step[2]);
+    if (step[2]) element('code', element('pre', next), step[2]);
   });
   if (data.evidence.length > 0) {
     element('h3', next, 'How sure it is');
@@ -254,8 +255,8 @@
   const showLimit = data.memory_limit < most * 4;
   const top = Math.max(most, showLimit ? data.memory_limit : 0) * 1.04;
   const wideMemory = few || narrow ? 540 : 1100, memoryLeft = narrow ? 96 : 64, memoryScale = (wideMemory - memoryLeft - 6) / top;
-  const bar = few ? Math.max(22, Math.min(64, 220 / stacks - 6)) : 14, flowHeight = few ? Math.max(246, stacks * (bar + 6) + 26) : 260;
-  const memoryDrawing = picture(memory, wideMemory, few ? flowHeight : stacks * (bar + 6) + 6, 'Peak memory of each ' + data.unit + ' by kind');
+  const bar = few ? Math.max(22, Math.min(stacks > 2 ? 64 : 40, 220 / stacks - 6)) : 14, flowHeight = few ? Math.max(246, stacks * (bar + 6) + 26) : 260;
+  const memoryDrawing = picture(memory, wideMemory, few && stacks > 2 ? flowHeight : stacks * (bar + 6) + 6, 'Peak memory of each ' + data.unit + ' by kind');
   data.memory.forEach((m, index) => {
     const y = index * (bar + 6);
     let x = memoryLeft;
@@ -280,6 +281,10 @@
     element('i', item, null, {style: 'background:var(' + k[1] + ')'});
     item.appendChild(document.createTextNode(k[2]));
   });
+  // Few bars leave room for their figures.
+  if (stacks <= 2) {
+    table(memory, ['*'].concat(data.memory.map((m) => data.unit + ' ' + m.rank)), kinds.map((k) => [k[2]].concat(data.memory.map((m) => bytes(m[k[0]])))));
+  }
   element('p', memory, 'Limit ' + data.memory_limit_text + (showLimit ? ' (dashed)' : ', far to the right') + (data.steps ? '; the dark mark is what the run measured' : '') + '.', {class: 'note'});
 
   const flow = section('Memory over the step', 'memory-over-time', pair);
@@ -383,12 +388,12 @@
     const legend = element('div', front, null, {class: 'controls'});
     const wideFront = narrow ? 560 : 1100, height = 300;
     const plot = picture(front, wideFront, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
-    const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wideFront - 40), up = axis(points.map((r) => r[6]), height - 56, 24);
+    const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wideFront - 40), up = axis(points.map((r) => r[6]), height - 56, 30);
     const plan = data.ranking[0][1], alike = 0.03;
     if (!across.powers) {
       const left = across.place(Math.max(across.low, plan * (1 - alike))), right = across.place(Math.min(across.high, plan * (1 + alike)));
-      shape('rect', plot, {x: left, y: 14, width: right - left, height: height - 60, fill: 'var(--idle)'});
-      shape('text', plot, {x: (left + right) / 2, y: 12, 'text-anchor': 'middle'}, 'within 3%: too close to call');
+      shape('rect', plot, {x: left, y: 20, width: right - left, height: height - 66, fill: 'var(--idle)'});
+      shape('text', plot, {x: (left + right) / 2, y: 16, 'text-anchor': 'middle'}, 'within 3%: too close to call');
     }
     const heights = apart(up.ticks, bytes), times = apart(across.ticks, (t, digits) => seconds(t * 1e6, digits));
     up.ticks.forEach((m, index) => {

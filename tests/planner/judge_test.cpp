@@ -133,11 +133,12 @@ TEST(Judge, SlowRunsAreCalledSlow) {
   EXPECT_TRUE(has(text, "Slower than 9 in 10")) << text;
 }
 
-TEST(Judge, SeesARateOfOneGpu) {
+TEST(Measurement, ARateOfOneGpuIsNotTakenForThatOfAll) {
   const Plan plan = measured_plan();
   const double of_one = 256.0 * 4096.0 / 24.0 / 64.0;
-  EXPECT_TRUE(has(judged(plan, fmt::format("{}tokens/s", of_one)), "tokens/s/GPU"));
-  EXPECT_FALSE(has(judged(plan, fmt::format("{}tokens/s", 64.0 * of_one)), "That looks like"));
+  EXPECT_THROW(parse_measurement(fmt::format("{}tokens/s", of_one), "--measured", plan), UserError);
+  EXPECT_NO_THROW(parse_measurement(fmt::format("{}tokens/s/GPU", of_one), "--measured", plan));
+  EXPECT_NO_THROW(parse_measurement(fmt::format("{}tokens/s", 64.0 * of_one), "--measured", plan));
 }
 
 TEST(Judge, FewRunsAndOwnProfilesAreNoMeasure) {

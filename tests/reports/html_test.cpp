@@ -96,7 +96,8 @@ TEST(Html, ThePartsOfAStepAddUpToIt) {
                {CommunicationKind::transfer, 0.25 * idle_s},
                {CommunicationKind::gradients, 0.5 * idle_s}};
   double step_s = 0.0, told_idle_s = 0.0, causes_of_idle_s = 0.0, bubble_s = 0.0;
-  for (const Json& part : data_of(plan_report(s.plan, s.program, s.predicted))["parts"]) {
+  const Json data = data_of(plan_report(s.plan, s.program, s.predicted));
+  for (const Json& part : data["parts"]) {
     const auto name = part[0].get<std::string>();
     const auto seconds = part[1].get<double>();
     EXPECT_TRUE(part[2].is_null()) << name;
@@ -113,7 +114,8 @@ TEST(Html, ThePartsOfAStepAddUpToIt) {
 TEST(Html, ARunIsHeadedByWhatWasMeasured) {
   test::SampleRun s = test::sample_run();
   for (StepRecord& step : s.result.steps) step.step_time_s = 2.0 * s.plan.prediction.step_time_s;
-  const Json headline = data_of(run_report(s.plan, s.program, s.predicted, s.result))["headline"];
+  const Json data = data_of(run_report(s.plan, s.program, s.predicted, s.result)),
+             headline = data["headline"];
   EXPECT_EQ(headline[0][0], "Step time, measured");
   EXPECT_EQ(headline[0][1], format_seconds(2.0 * s.plan.prediction.step_time_s));
   EXPECT_EQ(headline[0][2],
@@ -134,7 +136,8 @@ TEST(Html, MeasuredPartsAreThoseOfTheRanksAfterTheWarmUp) {
   const std::map<std::string, double> expected{
       {"compute", 3.0}, {"tensor-parallel communication", 1.0}, {"idle", 1.5}};
   size_t found = 0;
-  for (const Json& part : data_of(run_report(s.plan, s.program, s.predicted, s.result))["parts"]) {
+  const Json data = data_of(run_report(s.plan, s.program, s.predicted, s.result));
+  for (const Json& part : data["parts"]) {
     const auto wanted = expected.find(part[0].get<std::string>());
     if (wanted == expected.end()) continue;
     ++found;
