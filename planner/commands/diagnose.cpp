@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan diagnose: how a measured run stands beside its plan, what it lost, and which change gains most.
+// mpt-plan diagnose: how a measured run compares with its plan, where it lost time, and which change gains
+// most.
 
 #include "planner/diagnose/diagnose.h"
 
@@ -186,7 +187,8 @@ void run(const DiagnoseOptions& o) {
 
 std::function<int()> add_diagnose(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "diagnose", "How a measured run stands beside its plan, what it lost, and what gains most");
+      "diagnose",
+      "How a measured run compares with its plan, where it lost time, and which change gains most");
   auto o = std::make_shared<DiagnoseOptions>();
   command->add_option("plan", o->plan, "Plan file")->required();
   command->add_option("log", o->log,

@@ -28,8 +28,8 @@ std::string verdict(const Plan& plan, const Measurement& m) {
                              : fmt::format("{:.2f} times the predicted time.", ratio));
 }
 
-// Beside published runs of the same framework; empty where there are too few.
-std::string beside_published(const Plan& plan, double ratio, const std::vector<Evidence>& published) {
+// Compared with published runs of the same framework; empty where there are too few.
+std::string compared_with_published(const Plan& plan, double ratio, const std::vector<Evidence>& published) {
   const auto range = published_range(plan, published);
   if (!range) return "";
   return (ratio < range->low    ? "Faster than 9 in 10: "
@@ -103,8 +103,8 @@ std::vector<std::string> judge(const Plan& plan, const Measurement& m,
                                const std::vector<Evidence>& published) {
   const double ratio = m.step_time_s / plan.prediction.step_time_s;
   std::vector<std::string> lines{verdict(plan, m)};
-  const std::string beside = beside_published(plan, ratio, published);
-  if (!beside.empty()) lines.push_back(beside);
+  const std::string published_text = compared_with_published(plan, ratio, published);
+  if (!published_text.empty()) lines.push_back(published_text);
   if (m.flop_per_s > 0.0) add_counting(plan, m, lines);
   return lines;
 }

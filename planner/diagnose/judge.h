@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The one judge of a measured figure: how it stands beside the prediction and beside published runs, and
+// The one judge of a measured figure: how it compares with the prediction and with published runs, and
 // which way of counting explains it better.
 
 #include <optional>

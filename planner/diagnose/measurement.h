@@ -24,7 +24,7 @@ Measurement parse_measurement(const std::string& text, const std::string& where,
 /// Throws that error for the step of a log.
 void check_possible(const Measurement& measured, const std::string& where, const Plan& plan);
 
-/// What a counter of floating-point operations may count beside the model's own work, in which causal
+/// What a counter of floating-point operations may count besides the model's own work, in which causal
 /// attention is half of a square.
 struct Counting {
   bool recompute = false, whole_squares = false;
