@@ -6,6 +6,7 @@
 #include "planner/diagnose/diagnose.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/restrictions.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
@@ -37,51 +39,67 @@ double gain_of(const Plan& plan, double measured_s, double best_s) {
   return std::min(as_predicted, measured_s - best_s);
 }
 
-// What another layout would give on the same cluster, within what the plan was limited to: the layout itself
-// may be the cause.
-std::optional<Cause> better_layout(const Plan& plan, double measured_s, const DiagnoseOptions& o) {
-  if (o.no_search || (plan.cost.source == "profile" && o.profile.empty()) ||
-      (plan.cost.source == "own kernels" && o.kernels.empty()))
-    return std::nullopt;
+// The best layout on the same cluster within `space`, with room for what published runs held if one has it:
+// nobody starts a run without any. Nothing where none fits.
+std::optional<RankedLayout> best_within(const Plan& plan, SpaceOptions space, const DiagnoseOptions& o) {
   PlanOptions options;
   options.profile = o.profile;
   options.kernels = o.kernels;
   options.memory = std::to_string(plan.memory_limit_bytes);
-  options.space = space_of(plan.restrictions, o.plan);
+  options.space = std::move(space);
   options.ranks = plan.layout.ranks();
   const auto prepared = prepare(options, &plan);
-  SearchProblem& problem = prepared->problem;
-  problem.near_misses = false;
-  auto search = watched_search(problem, 1);
+  prepared->problem.near_misses = false;
+  const auto search = watched_search(prepared->problem, 1);
   if (search->result.best.empty()) return std::nullopt;
-  // One with room for what published runs held, if there is one: nobody starts a run without any.
-  if (const auto limit = limit_with_room(make_plan_of(*search), published_evidence())) {
-    problem.memory_limit_bytes = *limit;
-    if (auto roomier = watched_search(problem, 1); !roomier->result.best.empty()) search = std::move(roomier);
+  const Plan best = make_plan_of(*search);
+  if (const auto limit = limit_with_room(best, published_evidence())) {
+    prepared->problem.memory_limit_bytes = *limit;
+    const auto roomier = watched_search(prepared->problem, 1);
+    if (!roomier->result.best.empty()) return make_plan_of(*roomier).ranking.front();
   }
-  const Candidate& best = search->result.best.front();
+  return best.ranking.front();
+}
+
+Cause cause_of(const Plan& plan, double measured_s, const RankedLayout& best) {
+  const std::vector<std::string> broken = broken_restrictions(plan.restrictions, best.layout);
   Cause cause;
   cause.name = "the layout";
-  cause.evidence = fmt::format(
-      "{} is predicted at {}, {} of {} of memory; the plan at {}", layout_name(best.estimate.layout),
-      format_seconds(best.evaluation.step_time_s), format_bytes(double(best.evaluation.peak_bytes)),
-      format_bytes(double(plan.memory_limit_bytes)), format_seconds(plan.prediction.step_time_s));
-  cause.change = "plan again on this cluster and move to the new layout with the next checkpoint";
-  cause.seconds = gain_of(plan, measured_s, best.evaluation.step_time_s);
+  cause.evidence =
+      fmt::format("{} is predicted at {}, {} of {} of memory; the plan at {}", layout_name(best.layout),
+                  format_seconds(best.step_time_s), format_bytes(double(best.peak_bytes)),
+                  format_bytes(double(plan.memory_limit_bytes)), format_seconds(plan.prediction.step_time_s));
+  cause.change =
+      fmt::format("plan again on this cluster{}{} and move to the new layout with the next checkpoint",
+                  broken.empty() ? "" : " without ", fmt::join(broken, " and "));
+  cause.seconds = gain_of(plan, measured_s, best.step_time_s);
   return cause;
+}
+
+// What another layout would give: the layout itself may be the cause. First within what limited the plan's
+// search; where that gains nothing, without those limits.
+void add_better_layout(const Plan& plan, const DiagnoseOptions& o, Diagnosis& diagnosis) {
+  if (o.no_search || (plan.cost.source == "profile" && o.profile.empty()) ||
+      (plan.cost.source == "own kernels" && o.kernels.empty()))
+    return;
+  const size_t before = diagnosis.causes.size();
+  if (const auto best = best_within(plan, space_of(plan.restrictions, o.plan), o))
+    add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
+  if (plan.restrictions.empty() || diagnosis.causes.size() > before) return;
+  if (const auto best = best_within(plan, {}, o))
+    add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
 }
 
 // What the plan itself says where a log has no more than step times.
 std::string expected_shares(const Plan& plan) {
   std::string text =
-      fmt::format("The plan's own step: bubble {}", format_percent(plan.prediction.bubble_share));
+      fmt::format("Predicted shares of the step: idle {}", format_percent(plan.prediction.bubble_share));
   for (const ExposedCommunication& e : plan.prediction.exposed) {
     if (e.seconds > 0.0)
       text +=
           fmt::format(", {} {}", enum_name(e.kind), format_percent(e.seconds / plan.prediction.step_time_s));
   }
-  return text +
-         " of it.\nFor causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";
+  return text + ".\nFor causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";
 }
 
 Json to_json(const Diagnosis& d, const std::vector<std::string>& judgement) {
@@ -175,7 +193,7 @@ void run(const DiagnoseOptions& o) {
   }
   const std::vector<std::string> judgement = judge(plan, measured, published_evidence());
   Diagnosis diagnosis = diagnose(plan, run);
-  if (auto cause = better_layout(plan, run.step_time_s, o)) add_cause(diagnosis, std::move(*cause));
+  add_better_layout(plan, o, diagnosis);
   if (o.json) {
     fmt::print("{}\n", to_json(diagnosis, judgement).dump(1));
   } else {
