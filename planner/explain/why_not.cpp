@@ -50,42 +50,46 @@ class Circumstances {
     if (q.faster_links != nullptr)
       try_in(fmt::format("links {} times as fast", kFasterLinks), *q.faster_links);
     if (q.part.cluster.mixed()) return;
+    const double most = largest_limit(q.part);
     SearchProblem roomy = q.part;
-    const bool lowered = limit_was_lowered(q.part);
-    roomy.memory_limit_bytes = lowered ? int64_t(largest_limit(q.part)) : 2 * int64_t(largest_limit(q.part));
-    try_in(lowered ? fmt::format("a limit of {}", format_bytes(largest_limit(q.part)))
-                   : fmt::format("{}s with twice the memory", unit_of(q.part)),
-           roomy);
+    roomy.memory_limit_bytes = int64_t(most);
+    if (limit_was_lowered(q.part) && try_in(fmt::format("a limit of {}", format_bytes(most)), roomy)) return;
+    roomy.memory_limit_bytes *= 2;
+    try_in(fmt::format("{}s with twice the memory", unit_of(q.part)), roomy);
   }
 
   std::string text() const {
     std::string text = "What would change the answer\n";
     for (const std::string& line : wins_) text += "  " + line + "\n";
     if (!losses_.empty())
-      text += fmt::format("  Not {}: other layouts would still be faster.\n",
-                          fmt::join(losses_, ", nor "));
+      text += fmt::format("  Not {}: other layouts would still be faster.\n", fmt::join(losses_, ", nor "));
     return wins_.empty() && losses_.empty() ? "" : text;
   }
 
  private:
-  void try_in(const std::string& what, SearchProblem part) {
+  // Whether it fits there and that could be told.
+  bool try_in(const std::string& what, SearchProblem part) {
     constexpr double kLongest = 10.0;
     part.near_misses = false;
     part.time_limit_s = part.time_limit_s > 0.0 ? std::min(part.time_limit_s, kLongest) : kLongest;
     const SearchResult mine = search(part, 1);
-    if (mine.best.empty() || !mine.certificate.optimal) return;
+    if (mine.best.empty() || !mine.certificate.optimal) return false;
     SearchProblem whole = std::move(part);
     whole.bounds = q_.allowed;
     const SearchResult best = search(whole, 1);
-    if (best.best.empty() || !best.certificate.optimal) return;
+    if (best.best.empty() || !best.certificate.optimal) return false;
     const double mine_s = mine.best.front().evaluation.step_time_s,
                  best_s = best.best.front().evaluation.step_time_s;
     if (mine_s > best_s * (1.0 + kEqual)) {
       losses_.push_back(what);
-    } else {
-      wins_.push_back(fmt::format("With {} it wins: {} takes {} per step.", what,
-                                  layout_name(mine.best.front().estimate.layout), format_seconds(mine_s)));
+      return true;
     }
+    const Layout& layout = mine.best.front().estimate.layout;
+    const std::vector<std::string> broken = broken_restrictions(q_.plan.restrictions, layout);
+    wins_.push_back(fmt::format("With {}{}{} it wins: {} takes {} per step.", what,
+                                broken.empty() ? "" : ", and without ", fmt::join(broken, " and "),
+                                layout_name(layout), format_seconds(mine_s)));
+    return true;
   }
 
   const Question& q_;

@@ -78,7 +78,7 @@ def main():
         run("mpt-plan", "--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--pp", 8, "--tp", 1,
             "--schedule", "gpipe", "-o", bad)
         diagnosis = causes(bad, emulate(scratch, bad, "bad"))
-        check("bad layout", first(diagnosis) == "the layout" and "without --pp 8 and --schedule gpipe" in diagnosis["causes"][0]["change"], diagnosis)
+        check("bad layout", first(diagnosis) == "the layout" and "without --pp 8" in diagnosis["causes"][0]["change"], diagnosis)
 
         # What another layout gains is of the measured step, and no more than the step has over that layout's prediction.
         slow = json.load(open(bad))["prediction"]["step_time_s"]
