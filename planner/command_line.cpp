@@ -440,8 +440,8 @@ std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanOptions& o, 
   return std::make_shared<const profiler::KernelTables>(profiler::tables_of(own));
 }
 
-// The devices that are used, so that a part of a large cluster costs what a cluster of its size does: all
-// wait for the slowest of those that run, and idle nodes are none of them.
+// The nodes in use. All GPUs wait for the slowest one of them, and idle nodes delay nobody: a part of a large
+// cluster costs as much as a cluster of that size.
 ClusterSpec used_part(ClusterSpec cluster, int64_t ranks) {
   if (cluster.mixed() || ranks >= cluster.devices) return cluster;
   cluster.devices = ranks;

@@ -81,7 +81,7 @@ Features features_of(const ClusterSpec& cluster, const Execution& execution, con
 struct PreparedSearch {
   std::optional<profiler::Profile> profile;
   SearchProblem problem;
-  ClusterSpec used;  // the part of the problem's cluster that it uses: what is priced
+  ClusterSpec used;  // the nodes in use; the cost source refers to it
   std::unique_ptr<CostSource> cost;
   std::unique_ptr<Pools> pools;
 };

@@ -32,8 +32,8 @@ struct DiagnoseOptions {
   bool json = false, no_search = false;
 };
 
-// What the move to a layout that is predicted at `best_s` saves of a measured step: never more than the step
-// has over that prediction, and no more than as large a share as of the predicted step.
+// Seconds that a move to a layout predicted at `best_s` saves of a measured step. It is the same share as of
+// the predicted step, and never more than the time above that prediction.
 double gain_of(const Plan& plan, double measured_s, double best_s) {
   const double as_predicted = measured_s - best_s * measured_s / plan.prediction.step_time_s;
   return std::min(as_predicted, measured_s - best_s);
@@ -131,7 +131,7 @@ std::string table_of(const Diagnosis& d) {
                              format_percent(most.seconds / d.measured_s), most.change));
 }
 
-// What the causes leave open. The layout is none of them: the prediction is of that layout.
+// The time that no cause explains. The layout is no such cause: the prediction is of that layout.
 std::string unexplained(const Diagnosis& d, bool has_instructions) {
   const double share = std::abs(d.unexplained_s) / d.measured_s;
   if (share <= (has_instructions ? 0.01 : kWorthExplaining)) return "";

@@ -73,7 +73,7 @@ Front pareto_front(const PlanOptions& o, const SearchProblem& problem) {
   for (const int64_t devices : device_counts(problem)) {
     SearchProblem part = problem;
     part.ranks = devices;
-    std::unique_ptr<PreparedSearch> fewer;  // fewer devices have prices of their own, but for a profile's
+    std::unique_ptr<PreparedSearch> fewer;  // prices change with the number of nodes
     if (devices != problem.ranks && o.profile.empty()) {
       PlanOptions options = o;
       options.ranks = devices;

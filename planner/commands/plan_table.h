@@ -23,16 +23,16 @@ struct Compared {
 const Plan* first_plan(const std::vector<Compared>& compared);
 
 /// Layout, GPUs, step time, tokens/s, per GPU, MFU, idle time and memory; days, GPU-hours and cost where a
-/// training was asked for. `first`: what the rows are named by.
+/// training was asked for. `first`: the column of names.
 std::vector<reports::Column> plan_columns(const reports::Column& first, const std::vector<Compared>& compared,
                                           const CostOptions& cost);
 /// A row of those columns, "-" where there is no plan.
 std::vector<std::string> plan_row(const Compared& compared, const CostOptions& cost);
 
-/// What the figures of a table are of: "llama3-8b in bf16, 32 sequences of 4096 tokens per step, for
-/// megatron-core"; the batch and the framework where all rows share them.
+/// The job of a table: "llama3-8b in bf16, 32 sequences of 4096 tokens per step, for megatron-core". Batch
+/// and framework are told where all rows share them.
 std::string describe_job(const Plan& plan, bool same_workload, bool same_framework);
-/// What the days of a table assume; empty where none were asked for.
+/// The assumptions behind the days of a table; empty where none were asked for.
 std::string describe_days(const std::vector<Compared>& compared, const CostOptions& cost);
 
 }  // namespace mpt::planner

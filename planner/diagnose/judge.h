@@ -16,12 +16,13 @@ namespace mpt::planner {
 /// A measured time that is this far from the predicted one, as a share, wants an explanation.
 inline constexpr double kWorthExplaining = 0.05;
 
-/// Between which shares of the predicted time eight in ten published runs of the plan's framework and kind of
-/// model took; nothing where too few were published, or where prices are of the user's own machine.
+/// Eight in ten published runs of the plan's framework and kind of model took `low` to `high` times the
+/// predicted time.
 struct PublishedRange {
   double low = 0.0, high = 0.0;
   size_t runs = 0;
 };
+/// Nothing where too few runs were published, or where a profile of the user's machine has the prices.
 std::optional<PublishedRange> published_range(const Plan& plan, const std::vector<Evidence>& published);
 /// "8 in 10 of 149 published runs of megatron-core took 0.92 to 1.19 times the predicted time."
 std::string describe_range(const PublishedRange& range, const Plan& plan);
