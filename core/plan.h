@@ -267,6 +267,9 @@ struct Plan {
   // Beside which published runs the prediction stands, and what they took and held; empty where there are
   // none.
   std::vector<std::string> evidence;
+  // Options that limited the search, without their dashes: "pp" -> "1,2". Empty: every layout, or none was
+  // searched for.
+  std::map<std::string, std::string> restrictions;
 
   bool operator==(const Plan&) const = default;
 
@@ -323,6 +326,8 @@ void Plan::describe(V& v) {
   v.field("reasons", &T::reasons, "why this layout", long_text());
   v.field("rejected", &T::rejected, "what ruled the others out", long_text());
   v.field("evidence", &T::evidence, "what published runs took and held beside their predictions",
+          optional_field(long_text()));
+  v.field("restrictions", &T::restrictions, "options that limited the search, with their values",
           optional_field(long_text()));
 }
 

@@ -317,6 +317,15 @@ std::shared_ptr<const profiler::KernelTables> own_kernels(const PlanOptions& o, 
   return std::make_shared<const profiler::KernelTables>(profiler::tables_of(own));
 }
 
+// The nodes in use. All GPUs wait for the slowest one of them, and idle nodes delay nobody: a part of a large
+// cluster costs as much as a cluster of that size.
+ClusterSpec used_part(ClusterSpec cluster, int64_t ranks) {
+  if (cluster.mixed() || ranks >= cluster.devices) return cluster;
+  cluster.devices = ranks;
+  cluster.levels.back().group_size = std::max(ranks, cluster.levels.front().group_size);
+  return cluster;
+}
+
 }  // namespace
 
 namespace {
@@ -390,10 +399,10 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
     const std::string note = profiler::noise_note(*p->profile, o.profile, problem.workload.sequence);
     if (!note.empty()) fmt::print(stderr, "mpt-plan: note: {}\n", note);
   }
-  p->cost = p->profile
-                ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
-                                    problem.cluster)
-                : make_device_cost(problem.cluster, problem.execution, own_kernels(o, problem.cluster));
+  p->used = used_part(problem.cluster, problem.ranks);
+  p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
+                                            problem.cluster)
+                        : make_device_cost(p->used, problem.execution, own_kernels(o, problem.cluster));
   problem.cost = p->cost.get();
   p->price_note = p->profile ? std::nullopt : price_note(problem.cluster);
   if (p->price_note) note_once(*p->price_note);

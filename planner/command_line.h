@@ -34,7 +34,7 @@ struct OutputOptions {
 /// What a whole training costs.
 struct CostOptions {
   std::string tokens;
-  double price = 0.0;
+  double price = 0.0, goodput = 1.0;
 };
 
 struct PlanOptions {
@@ -50,6 +50,7 @@ struct PlanOptions {
   double time_limit_s = 120.0;
   bool pareto = false, operators = false, streams = false;
   std::vector<std::string> overlaps;
+  std::string measured;  // a figure of a run, with its unit
   SpaceOptions space;
   OutputOptions out;
   CostOptions cost;
@@ -84,6 +85,7 @@ Features features_of(const ClusterSpec& cluster, const Execution& execution, con
 struct PreparedSearch {
   std::optional<profiler::Profile> profile;
   SearchProblem problem;
+  ClusterSpec used;  // the nodes in use; the cost source refers to it
   std::unique_ptr<CostSource> cost;
   std::unique_ptr<Pools> pools;
   // Where a GPU is priced by its peak rates, for want of measured kernels; prepare() has told it on stderr.

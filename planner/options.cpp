@@ -217,6 +217,11 @@ void declare_cost(CLI::App& app, CostOptions& o) {
   app.add_option("--price", o.price, "Price of a GPU-hour: prints what the training costs")
       ->check(CLI::Range(0.0, 1e6))
       ->group(kOutput);
+  app.add_option("--goodput", o.goodput,
+                 "Share of the time that trains; the rest is failures, saving and evaluation. It scales days "
+                 "and cost (default: 1)")
+      ->check(CLI::Range(0.01, 1.0))
+      ->group(kOutput);
 }
 
 void declare(CLI::App& app, PlanOptions& o) {

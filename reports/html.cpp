@@ -9,6 +9,7 @@
 #include "core/layout_words.h"
 #include "core/quantity.h"
 #include "reports/compare.h"
+#include "reports/next_steps.h"
 #include "reports/utilisation.h"
 
 namespace mpt::reports {
@@ -70,47 +71,108 @@ Json memory_of(const Plan& plan, const RunResult* result) {
   return out;
 }
 
-// [rank, [bytes, ...]] at equal distances over the step: memory as the program's own accounting has it, at
-// the ends of instructions and with their workspace while they run; of each distance the highest.
+// Memory of a rank at equal distances over the step, of each the highest.
+class MemoryLine {
+ public:
+  MemoryLine(double end_s, int64_t held) : end_s_(end_s), highest_(kMostPoints, -1), held_(held) {}
+
+  // A pass fills memory as it goes forward and frees it as it goes backward; its workspace comes on top.
+  void add(const Span& span, const Instruction& i) {
+    const int64_t most = held_ + i.acquire_bytes + i.workspace_bytes;
+    const int64_t after = held_ + i.acquire_bytes - i.release_bytes;
+    const bool fills = i.acquire_bytes >= i.release_bytes;
+    const double first = fills ? double(held_) : double(most), last = fills ? double(most) : double(after);
+    const size_t begin = slot(span.start_s), end = slot(span.end_s);
+    for (size_t s = begin; s <= end; ++s) {
+      const double share = end == begin ? (fills ? 1.0 : 0.0) : double(s - begin) / double(end - begin);
+      note(s, int64_t(first + share * (last - first)));
+    }
+    held_ = after;
+    note(end, held_);
+  }
+  Json points() const {
+    Json points = Json::array();
+    int64_t last = 0;
+    for (const int64_t value : highest_) points.push_back(last = value >= 0 ? value : last);
+    return points;
+  }
+
+ private:
+  static constexpr size_t kMostPoints = 480;
+  size_t slot(double time_s) const {
+    return std::min(kMostPoints - 1, size_t(time_s / end_s_ * double(kMostPoints)));
+  }
+  void note(size_t slot, int64_t bytes) { highest_[slot] = std::max(highest_[slot], bytes); }
+
+  double end_s_;
+  std::vector<int64_t> highest_;
+  int64_t held_;
+};
+
+// [rank, [bytes, ...]] for some of the ranks: the program's own accounting.
 Json memory_over_time(const StepProgram& program, const Timeline& timeline) {
-  constexpr size_t kMostRanks = 8, kMostPoints = 240;
+  constexpr size_t kMostRanks = 8;
   const double end_s = std::max(1e-9, step_time_s(timeline));
   const size_t ranks = size_t(program.ranks);
-  std::vector<int64_t> held = program.static_bytes;
-  std::vector<std::vector<int64_t>> highest(ranks, std::vector<int64_t>(kMostPoints, -1));
-  const auto note = [&](size_t rank, double time_s, int64_t bytes) {
-    const size_t slot = std::min(kMostPoints - 1, size_t(time_s / end_s * double(kMostPoints)));
-    highest[rank][slot] = std::max(highest[rank][slot], bytes);
-  };
+  std::vector<MemoryLine> lines;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    lines.emplace_back(end_s, program.static_bytes[rank]);
+    lines.back().add({0.0, 0.0}, {});
+  }
   for (InstructionId id = 0; id < program.size(); ++id) {
     const Instruction& i = program.instructions[size_t(id)];
-    if (!i.is_compute()) continue;
-    const auto rank = size_t(program.lanes(id).front().rank);
-    const Span& span = timeline.spans[size_t(id)];
-    note(rank, span.start_s, held[rank] + i.acquire_bytes + i.workspace_bytes);
-    held[rank] += i.acquire_bytes - i.release_bytes;
-    note(rank, span.end_s, held[rank]);
+    if (i.is_compute()) lines[size_t(program.lanes(id).front().rank)].add(timeline.spans[size_t(id)], i);
   }
   Json out = Json::array();
   // Of many ranks, some from the first to the last.
   const size_t shown = std::min(ranks, kMostRanks);
   for (size_t n = 0; n < shown; ++n) {
     const size_t rank = shown == 1 ? 0 : n * (ranks - 1) / (shown - 1);
-    Json points = Json::array();
-    int64_t last = program.static_bytes[rank];
-    for (size_t slot = 0; slot < kMostPoints; ++slot) {
-      if (highest[rank][slot] >= 0) last = highest[rank][slot];
-      points.push_back(last);
-    }
-    out.push_back({rank, points});
+    out.push_back({rank, lines[rank].points()});
   }
   return out;
 }
 
-Json parts_of(const Plan& plan) {
-  Json parts = Json::array();
-  for (const TimePart& part : time_parts(plan))
-    parts.push_back({part.idle ? "idle: " + part.what : part.what, part.seconds});
+// Seconds by cause that a measured step took on the ranks' average; nothing where ranks were not timed.
+std::optional<RankRecord> mean_rank(const RunResult* result) {
+  if (result == nullptr) return std::nullopt;
+  RankRecord sum;
+  double count = 0.0;
+  for (size_t s = warm_up_steps(result->steps.size()); s < result->steps.size(); ++s) {
+    for (const RankRecord& r : result->steps[s].ranks) {
+      count += 1.0;
+      for (double RankRecord::*part : {&RankRecord::compute_s, &RankRecord::tensor_s, &RankRecord::context_s,
+                                       &RankRecord::expert_s, &RankRecord::sharding_s, &RankRecord::idle_s})
+        sum.*part += r.*part;
+    }
+  }
+  if (count == 0.0) return std::nullopt;
+  for (double RankRecord::*part : {&RankRecord::compute_s, &RankRecord::tensor_s, &RankRecord::context_s,
+                                   &RankRecord::expert_s, &RankRecord::sharding_s, &RankRecord::idle_s})
+    sum.*part /= count;
+  return sum;
+}
+
+// [cause, predicted seconds, measured seconds or null] of the ranks' average. Those that do not begin with
+// "idle:" add up to the step.
+Json parts_of(const Plan& plan, const RunResult* result) {
+  const std::optional<RankRecord> measured = mean_rank(result);
+  constexpr double RankRecord::*kInside[] = {&RankRecord::tensor_s, &RankRecord::context_s,
+                                             &RankRecord::expert_s, &RankRecord::sharding_s};
+  const auto of = [&](double RankRecord::*part) { return measured ? Json((*measured).*part) : Json(); };
+  Json parts = Json::array(), idle = Json::array();
+  double idle_s = 0.0;
+  for (const TimePart& part : time_parts(plan)) {
+    if (part.idle) {
+      idle_s += part.seconds;
+      idle.push_back({"idle: " + part.what, part.seconds, Json()});
+    } else {
+      const auto source = part.inside ? kInside[size_t(*part.inside)] : &RankRecord::compute_s;
+      parts.push_back({part.what, part.seconds, of(source)});
+    }
+  }
+  parts.push_back({"idle", idle_s, of(&RankRecord::idle_s)});
+  for (Json& part : idle) parts.push_back(std::move(part));
   return parts;
 }
 
@@ -156,35 +218,70 @@ Json links_of(const Plan& plan) {
 Json rows_of(const std::vector<RankedLayout>& layouts) {
   Json out = Json::array();
   for (const RankedLayout& r : layouts) {
+    const double more = r.step_time_s / layouts.front().step_time_s - 1.0;
     out.push_back({layout_name(r.layout), r.step_time_s, format_seconds(r.step_time_s),
                    format_percent(r.bubble_share), format_bytes(double(r.peak_bytes)),
-                   format_count(int64_t(r.tokens_per_s)), r.peak_bytes, r.layout.ranks()});
+                   format_count(int64_t(r.tokens_per_s)), r.peak_bytes, r.layout.ranks(),
+                   fmt::format("{:+.1f}%", 100.0 * more)});
   }
   return out;
 }
 
+// "predicted 1.16 s, measured +52%"
+std::string beside(const std::string& predicted, double predicted_value, double measured_value) {
+  return fmt::format("predicted {}, measured {:+.1f}%", predicted,
+                     predicted_value > 0.0 ? 100.0 * (measured_value / predicted_value - 1.0) : 0.0);
+}
+
+// [name, figure, what stands under it]: the measured ones where there are any.
+Json headline_of(const Plan& plan, const RunResult* result) {
+  const Prediction& p = plan.prediction;
+  const std::string limit = "of " + format_bytes(double(plan.memory_limit_bytes));
+  const std::string rate = describe_utilisation(plan);
+  if (result == nullptr) {
+    return {{"Step time", format_seconds(p.step_time_s), "predicted"},
+            {"Tokens/s", format_count(int64_t(p.tokens_per_s)), rate},
+            {"Idle", format_percent(p.bubble_share), "of the step, all causes"},
+            {"Peak memory", format_bytes(double(peak_bytes(plan))), limit}};
+  }
+  const double step = median_step_time_s(*result), idle = median_bubble_share(*result);
+  const double tokens = step > 0.0 ? double(plan.workload.tokens_per_step()) / step : 0.0;
+  const auto most = *std::max_element(result->peak_bytes.begin(), result->peak_bytes.end());
+  return {{"Step time, measured", format_seconds(step),
+           beside(format_seconds(p.step_time_s), p.step_time_s, step)},
+          {"Tokens/s, measured", format_count(int64_t(tokens)),
+           beside(format_count(int64_t(p.tokens_per_s)), p.tokens_per_s, tokens)},
+          {"Idle, measured", format_percent(idle), "predicted " + format_percent(p.bubble_share)},
+          {"Peak memory, measured", format_bytes(double(most)),
+           beside(format_bytes(double(peak_bytes(plan))), double(peak_bytes(plan)), double(most))}};
+}
+
+std::string search_of(const SearchCertificate& c) {
+  std::string text =
+      fmt::format("{} layouts: {} do not fit in memory, {} are provably slower, {} were simulated",
+                  format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),
+                  format_count(c.simulated));
+  if (c.same > 0) text += fmt::format(", {} are duplicates", format_count(c.same));
+  if (c.not_reached > 0) text += fmt::format(", {} were not looked at", format_count(c.not_reached));
+  return text + (c.optimal ? ". The plan is the fastest by this model." : ". The search was stopped.");
+}
+
 Json facts_of(const Plan& plan, const Facts& more) {
-  const Layout& l = plan.layout;
-  const SearchCertificate& c = plan.search;
   Json facts = Json::array();
-  const auto add = [&](const char* name, std::string value) { facts.push_back({name, std::move(value)}); };
-  add("Step time", format_seconds(plan.prediction.step_time_s));
-  add("Tokens/s", format_count(int64_t(plan.prediction.tokens_per_s)));
-  add("Idle", format_percent(plan.prediction.bubble_share));
-  add("Peak memory", fmt::format("{} of {}", format_bytes(double(peak_bytes(plan))),
-                                 format_bytes(double(plan.memory_limit_bytes))));
-  add("Layout", describe_layout_in_words(l, &plan.workload));
-  add("Short form", layout_name(l) + " (docs/notation.md)");
-  add("Schedule", fmt::format("{}, {} micro-batches of {}", plan.schedule.name, plan.schedule.micro_batches,
-                              l.micro_batch));
-  add("Model FLOP/s (MFU)", describe_utilisation(plan));
-  for (const auto& [name, value] : more) add(name.c_str(), value);
-  add("Search", fmt::format("{} layouts: {} over memory, {} over the bound, {} simulated{}",
-                            format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),
-                            format_count(c.simulated), c.optimal ? "; optimal" : ""));
-  add("Costs from",
-      plan.cost.source + ", " + plan.cost.machine + (plan.cost.date.empty() ? "" : ", " + plan.cost.date));
+  const auto add = [&](const std::string& name, const std::string& value) { facts.push_back({name, value}); };
+  add("Layout", describe_layout_in_words(plan.layout, &plan.workload));
+  add("Short form", layout_name(plan.layout) + " (docs/notation.md)");
+  add("For", fmt::format("{} in {}", plan.layout.execution.framework, enum_name(plan.layout.precision)));
+  const std::string schedule = plan.layout.pipeline > 1 ? plan.schedule.name : "no pipeline";
+  add("Schedule", fmt::format("{}, {} micro-batches per step", schedule, plan.schedule.micro_batches));
+  for (const auto& [name, value] : more) add(name, value);
   return facts;
+}
+
+Json next_of(const std::vector<NextStep>& steps) {
+  Json out = Json::array();
+  for (const NextStep& step : steps) out.push_back({step.title, step.text, step.command});
+  return out;
 }
 
 Json steps_of(const RunResult& result) {
@@ -214,7 +311,11 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
                                  plan.model.layers, plan.model.hidden, plan.workload.global_batch,
                                  plan.workload.sequence, plan.cluster.devices, plan.cluster.device.name);
   data["facts"] = facts_of(plan, more);
-  data["parts"] = parts_of(plan);
+  data["unit"] = plan.layout.chunks > 1 ? "rank" : "stage";
+  data["gpu"] = plan.cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";
+  data["search"] = search_of(plan.search);
+  data["costs"] =
+      plan.cost.source + ", " + plan.cost.machine + (plan.cost.date.empty() ? "" : ", " + plan.cost.date);
   data["devices"] = devices_of(plan);
   data["links"] = links_of(plan);
   data["ranking"] = rows_of(plan.ranking);
@@ -243,6 +344,9 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
 
 Json plan_data(const Plan& plan, const RunResult* result) {
   Json data;
+  data["headline"] = headline_of(plan, result);
+  data["parts"] = parts_of(plan, result);
+  data["next"] = next_of(result != nullptr ? next_steps(plan, *result) : next_steps(plan));
   data["memory"] = memory_of(plan, result);
   data["series"] = Json::array();
   data["cut"] = false;

@@ -86,7 +86,9 @@ std::vector<TimePart> time_parts(const Plan& plan) {
     const double seconds = std::min(e.seconds, std::max(0.0, left_s));
     left_s -= seconds;
     const bool alone = e.kind == CommunicationKind::gradients && !plan.layout.reduces_gradients();
-    (inside ? busy : idle).push_back({alone ? "gradient norm" : name_of(e.kind), seconds, !inside});
+    TimePart part{alone ? "gradient norm" : name_of(e.kind), seconds, !inside};
+    if (inside) part.inside = e.kind;
+    (inside ? busy : idle).push_back(std::move(part));
   }
   std::vector<TimePart> parts{{"compute", compute_s, false}};
   parts.insert(parts.end(), busy.begin(), busy.end());

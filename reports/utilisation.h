@@ -4,6 +4,7 @@
 // What a step uses of its devices: their peak, their memory, and their compute streams' time.
 
 #include <array>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct TimePart {
   std::string what;
   double seconds = 0.0;
   bool idle = false;
+  std::optional<CommunicationKind> inside = std::nullopt;  // of communication during compute
 };
 /// Where the predicted step goes: parts that add up to it. The idle ones add up to bubble_share of it; that
 /// sum is what every text calls idle.

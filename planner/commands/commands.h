@@ -4,6 +4,7 @@
 // mpt-plan's commands. Each declares its options on its own subcommand and runs when that is chosen.
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -54,10 +55,14 @@ PlanOrReason plan_or_reason(SearchProblem problem);
 /// Prices the layout of `given`, or without it the one that the options name, prints it, what would be
 /// better, and writes what the options ask for.
 void score(const PlanOptions& options, const Plan* given);
+/// --measured of estimate and import.
+void declare_measured(CLI::App& command, PlanOptions& options);
 /// What a step of this layout would take if CUDA graphs launched its kernels; empty where that is not worth
 /// saying. `given`: as for prepare().
 std::string describe_host(const PlanOptions& options, const Plan* given, const Layout& layout,
                           double step_time_s);
+/// The options that limited a plan's search. Throws UserError at /restrictions of `file`.
+SpaceOptions space_of(const std::map<std::string, std::string>& restrictions, const std::string& file);
 /// A plan of one given layout, whether it fits or not.
 Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
 /// The files that the options may name, for check_outputs(); names of the catalog are no files.
@@ -80,7 +85,9 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
 /// The same, with the plan in place of `text` where --json asks for it.
 void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& text,
                    const CostOptions& cost = {}, const SearchProblem* problem = nullptr);
-/// "at 15T tokens: 84.1 days, ..." where --tokens is given; else empty.
+/// "15T tokens take 84.1 days, ..." where --tokens is given; else empty.
 std::string describe_cost(const CostOptions& o, const Plan& plan);
+/// What such days leave out, or count in by --goodput.
+std::string describe_goodput(const CostOptions& o);
 
 }  // namespace mpt::planner

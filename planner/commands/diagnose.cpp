@@ -1,71 +1,108 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// mpt-plan diagnose: what a measured run lost against its plan, and which change wins back most.
+// mpt-plan diagnose: how a measured run compares with its plan, where it lost time, and which change gains
+// most.
 
 #include "planner/diagnose/diagnose.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
 #include <memory>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "core/quantity.h"
+#include "core/terminal.h"
 #include "planner/commands/commands.h"
+#include "planner/diagnose/judge.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/restrictions.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
 namespace {
 
 struct DiagnoseOptions {
-  std::string plan, log, profile, kernels;
-  double step_time_s = 0.0;
+  std::string plan, log, profile, kernels, measured;
+  double step_time_s = 0.0, tflop_per_s = 0.0, tokens_per_s = 0.0;
   bool json = false, no_search = false;
 };
 
-// What another layout would give on the same cluster: the layout itself may be the cause.
-std::optional<Cause> better_layout(const Plan& plan, const DiagnoseOptions& o) {
-  if (o.no_search || (plan.cost.source == "profile" && o.profile.empty()) ||
-      (plan.cost.source == "own kernels" && o.kernels.empty()))
-    return std::nullopt;
+// Seconds that a move to a layout predicted at `best_s` saves of a measured step. It is the same share as of
+// the predicted step, and never more than the time above that prediction.
+double gain_of(const Plan& plan, double measured_s, double best_s) {
+  const double as_predicted = measured_s - best_s * measured_s / plan.prediction.step_time_s;
+  return std::min(as_predicted, measured_s - best_s);
+}
+
+// The best layout on the same cluster within `space`, with room for what published runs held if one has it:
+// nobody starts a run without any. Nothing where none fits.
+std::optional<RankedLayout> best_within(const Plan& plan, SpaceOptions space, const DiagnoseOptions& o) {
   PlanOptions options;
   options.profile = o.profile;
   options.kernels = o.kernels;
+  options.memory = std::to_string(plan.memory_limit_bytes);
+  options.space = std::move(space);
+  options.ranks = plan.layout.ranks();
   const auto prepared = prepare(options, &plan);
-  SearchProblem& problem = prepared->problem;
-  problem.ranks = plan.layout.ranks();
-  problem.near_misses = false;
-  const auto search = watched_search(problem, 1);
+  prepared->problem.near_misses = false;
+  const auto search = watched_search(prepared->problem, 1);
   if (search->result.best.empty()) return std::nullopt;
-  const Candidate& best = search->result.best.front();
-  const double gain = plan.prediction.step_time_s - best.evaluation.step_time_s;
+  const Plan best = make_plan_of(*search);
+  if (const auto limit = limit_with_room(best, published_evidence())) {
+    prepared->problem.memory_limit_bytes = *limit;
+    const auto roomier = watched_search(prepared->problem, 1);
+    if (!roomier->result.best.empty()) return make_plan_of(*roomier).ranking.front();
+  }
+  return best.ranking.front();
+}
+
+Cause cause_of(const Plan& plan, double measured_s, const RankedLayout& best) {
+  const std::vector<std::string> broken = broken_restrictions(plan.restrictions, best.layout);
   Cause cause;
   cause.name = "the layout";
-  cause.evidence = fmt::format(
-      "{} is predicted at {}, bubble {}; the plan at {}, bubble {}", layout_name(best.estimate.layout),
-      format_seconds(best.evaluation.step_time_s), format_percent(best.evaluation.bubble_share),
-      format_seconds(plan.prediction.step_time_s), format_percent(plan.prediction.bubble_share));
-  cause.change = "plan again on this cluster and move to the new layout with the next checkpoint";
-  cause.seconds = gain;
+  cause.evidence =
+      fmt::format("{} is predicted at {}, {} of {} of memory; the plan at {}", layout_name(best.layout),
+                  format_seconds(best.step_time_s), format_bytes(double(best.peak_bytes)),
+                  format_bytes(double(plan.memory_limit_bytes)), format_seconds(plan.prediction.step_time_s));
+  cause.change =
+      fmt::format("plan again on this cluster{}{} and move to the new layout with the next checkpoint",
+                  broken.empty() ? "" : " without ", fmt::join(broken, " and "));
+  cause.seconds = gain_of(plan, measured_s, best.step_time_s);
   return cause;
+}
+
+// What another layout would give: the layout itself may be the cause. First within what limited the plan's
+// search; where that gains nothing, without those limits.
+void add_better_layout(const Plan& plan, const DiagnoseOptions& o, Diagnosis& diagnosis) {
+  if (o.no_search || (plan.cost.source == "profile" && o.profile.empty()) ||
+      (plan.cost.source == "own kernels" && o.kernels.empty()))
+    return;
+  const size_t before = diagnosis.causes.size();
+  if (const auto best = best_within(plan, space_of(plan.restrictions, o.plan), o))
+    add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
+  if (plan.restrictions.empty() || diagnosis.causes.size() > before) return;
+  if (const auto best = best_within(plan, {}, o))
+    add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
 }
 
 // What the plan itself says where a log has no more than step times.
 std::string expected_shares(const Plan& plan) {
   std::string text =
-      fmt::format("The plan's own step: bubble {}", format_percent(plan.prediction.bubble_share));
+      fmt::format("Predicted shares of the step: idle {}", format_percent(plan.prediction.bubble_share));
   for (const ExposedCommunication& e : plan.prediction.exposed) {
     if (e.seconds > 0.0)
       text +=
           fmt::format(", {} {}", enum_name(e.kind), format_percent(e.seconds / plan.prediction.step_time_s));
   }
-  return text +
-         " of it.\nFor causes within the step, run it with mpt-run --log, or time one rank's kernels.\n";
+  return text + ".\nFor causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";
 }
 
-Json to_json(const Diagnosis& d) {
+Json to_json(const Diagnosis& d, const std::vector<std::string>& judgement) {
   Json causes = Json::array();
   for (const Cause& c : d.causes) {
     causes.push_back({{"name", c.name},
@@ -76,64 +113,118 @@ Json to_json(const Diagnosis& d) {
   }
   return {{"predicted_step_time_s", d.predicted_s},
           {"measured_step_time_s", d.measured_s},
+          {"judgement", judgement},
           {"causes", causes},
           {"unexplained_s", d.unexplained_s}};
 }
 
-std::string describe(const Plan& plan, const MeasuredRun& run, const Diagnosis& d) {
-  std::string text = fmt::format("{}\n{} on {}, {}\n\n  measured {} per step, predicted {}: {:+.1f} %\n\n",
-                                 layout_name(plan.layout), plan.model.name, plan.cluster.name, run.source,
-                                 format_seconds(d.measured_s), format_seconds(d.predicted_s),
-                                 (d.measured_s / d.predicted_s - 1.0) * 100.0);
-  if (d.causes.empty()) {
-    text += "Nothing costs 1 % of the step or more.\n";
-  } else {
-    reports::Table table(
-        {{"cause", reports::Align::left}, {"costs"}, {"of the step"}, {"seen", reports::Align::left}});
-    for (const Cause& c : d.causes)
-      table.add_row(
-          {c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s), c.evidence});
-    text += table.text();
-    text += fmt::format("\nWins back most: {} ({}): {}.\n", d.causes.front().name,
-                        format_percent(d.causes.front().seconds / d.measured_s), d.causes.front().change);
+std::string table_of(const Diagnosis& d) {
+  reports::Table table({{"cause", reports::Align::left}, {"costs"}, {"of the step"}});
+  std::string seen;
+  for (const Cause& c : d.causes) {
+    table.add_row({c.name, format_seconds(c.seconds), format_percent(c.seconds / d.measured_s)});
+    seen += wrapped(fmt::format("{}: {}", c.name, c.evidence), "  ");
   }
-  if (std::abs(d.unexplained_s) > 0.01 * d.measured_s && !run.instructions.empty())
-    text += fmt::format("Not explained: {}.\n", format_seconds(d.unexplained_s));
+  const Cause& most = d.causes.front();
+  return table.text() + "\n" + seen +
+         wrapped(fmt::format("Most to gain: {} ({}): {}.", most.name,
+                             format_percent(most.seconds / d.measured_s), most.change));
+}
+
+// The time that no cause explains. The layout is no such cause: the prediction is of that layout.
+std::string unexplained(const Diagnosis& d, bool has_instructions) {
+  const double share = std::abs(d.unexplained_s) / d.measured_s;
+  if (share <= (has_instructions ? 0.01 : kWorthExplaining)) return "";
+  return fmt::format("Not explained: {} {} than predicted ({} of the step).\n",
+                     format_seconds(std::abs(d.unexplained_s)), d.unexplained_s > 0.0 ? "more" : "less",
+                     format_percent(share));
+}
+
+std::string describe(const Plan& plan, const MeasuredRun& run, const Diagnosis& d,
+                     const std::vector<std::string>& judgement) {
+  std::string text = fmt::format("{}\n{} on {} GPUs of {}, {}, {}\n\n", layout_name(plan.layout),
+                                 plan.model.name, format_count(plan.layout.ranks()), plan.cluster.name,
+                                 enum_name(plan.layout.precision), run.source);
+  for (const std::string& line : judgement) text += wrapped(line, "  ");
+  text += "\n";
+  const std::string open = unexplained(d, !run.instructions.empty());
+  if (!d.causes.empty()) {
+    text += table_of(d);
+  } else if (open.empty()) {
+    text += "The step is as predicted, and nothing found costs 1 % of it or more.\n";
+  }
+  text += open;
   if (run.instructions.empty()) text += "\n" + expected_shares(plan);
   return text;
 }
 
+struct Given {
+  std::string option, text;
+};
+
+// The one figure that the options give; empty where there is a log.
+Given given_figure(const DiagnoseOptions& o) {
+  std::vector<Given> given;
+  if (!o.measured.empty()) given.push_back({"--measured", o.measured});
+  if (o.step_time_s > 0.0) given.push_back({"--step-time", fmt::format("{}s", o.step_time_s)});
+  if (o.tflop_per_s > 0.0) given.push_back({"--tflops", fmt::format("{}TFLOP/s", o.tflop_per_s)});
+  if (o.tokens_per_s > 0.0) given.push_back({"--tokens-per-s", fmt::format("{}tokens/s", o.tokens_per_s)});
+  if (given.size() + (o.log.empty() ? 0 : 1) == 1) return given.empty() ? Given{} : given.front();
+  throw UserError(Problem{"LOG", given.empty() ? "missing" : "several measurements",
+                          "a log of the run, or one of --step-time SECONDS, --tflops, --tokens-per-s and "
+                          "--measured",
+                          "see --help"});
+}
+
 void run(const DiagnoseOptions& o) {
+  const Given given = given_figure(o);
   const Plan plan = load_plan(o.plan);
-  MeasuredRun measured;
+  MeasuredRun run;
+  Measurement measured;
   if (!o.log.empty()) {
-    measured = read_run_log(o.log, plan);
-  } else if (o.step_time_s > 0.0) {
-    measured.step_time_s = o.step_time_s;
-    measured.source = "a step time";
+    run = read_run_log(o.log, plan);
+    measured.said = format_seconds(run.step_time_s) + " per step";
+    measured.step_time_s = run.step_time_s;
+    check_possible(measured, o.log, plan);
   } else {
-    throw UserError(Problem{"LOG", "missing", "a log of the run, or --step-time SECONDS", "see --help"});
+    measured = parse_measurement(given.text, given.option, plan);
+    run.step_time_s = measured.step_time_s;
+    run.source = "one figure of a run";
   }
-  Diagnosis diagnosis = diagnose(plan, measured);
-  if (auto cause = better_layout(plan, o)) add_cause(diagnosis, std::move(*cause));
+  const std::vector<std::string> judgement = judge(plan, measured, published_evidence());
+  Diagnosis diagnosis = diagnose(plan, run);
+  add_better_layout(plan, o, diagnosis);
   if (o.json) {
-    fmt::print("{}\n", to_json(diagnosis).dump(1));
+    fmt::print("{}\n", to_json(diagnosis, judgement).dump(1));
   } else {
-    fmt::print("{}", describe(plan, measured, diagnosis));
+    fmt::print("{}", describe(plan, run, diagnosis, judgement));
   }
 }
 
 }  // namespace
 
 std::function<int()> add_diagnose(CLI::App& app) {
-  CLI::App* command =
-      app.add_subcommand("diagnose", "What a run lost against its plan, and what wins back most");
+  CLI::App* command = app.add_subcommand(
+      "diagnose",
+      "How a measured run compares with its plan, where it lost time, and which change gains most");
   auto o = std::make_shared<DiagnoseOptions>();
   command->add_option("plan", o->plan, "Plan file")->required();
   command->add_option("log", o->log,
                       "What the run wrote: mpt-run's --log or --trace, Megatron-LM's or torchtitan's output");
   command->add_option("--step-time", o->step_time_s, "Measured seconds of a step, where there is no log")
       ->check(CLI::Range(1e-9, 1e7));
+  command
+      ->add_option("--tflops", o->tflop_per_s, "Measured TFLOP/s per GPU, as Megatron-LM prints it (default: none)")
+      ->check(CLI::Range(1e-6, 1e9))
+      ->type_name("NUMBER");
+  command
+      ->add_option("--tokens-per-s", o->tokens_per_s, "Measured tokens per second of all GPUs (default: none)")
+      ->check(CLI::Range(1e-6, 1e12))
+      ->type_name("NUMBER");
+  command
+      ->add_option("--measured", o->measured,
+                   "Any of them with its unit: 18.7s, 380TFLOP/s, 7000tokens/s/GPU (default: none)")
+      ->type_name("FIGURE");
   command->add_option("--profile", o->profile, "The profile that the plan was made with (default: none)")
       ->type_name("FILE");
   command->add_option("--kernels", o->kernels, "The kernel times that the plan was made with (default: none)")

@@ -16,6 +16,7 @@
 #include "core/schedule_catalog.h"
 #include "core/terminal.h"
 #include "planner/commands/commands.h"
+#include "planner/diagnose/judge.h"
 #include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
@@ -199,6 +200,16 @@ std::string advice(const SearchProblem& given, const Candidate& mine, const Plan
          "\n" + proof;
 }
 
+// The problem on the devices that the layout uses, where it leaves some idle; nothing where all are used.
+std::unique_ptr<PreparedSearch> on_used_part(const PlanOptions& o, const Plan* given,
+                                             const SearchProblem& problem, const Layout& layout) {
+  if (layout.ranks() >= problem.ranks || problem.cluster.mixed() || !o.profile.empty()) return nullptr;
+  PlanOptions part = o;
+  part.ranks = layout.ranks();
+  part.memory = std::to_string(problem.memory_limit_bytes) + "B";
+  return prepare(part, given);
+}
+
 // A plan's own layout leaves nothing open.
 void check_plan_options(const CLI::App& command, const EstimateOptions& o) {
   if (o.plan.empty()) return;
@@ -238,12 +249,16 @@ void score(const PlanOptions& o, const Plan* given) {
   layout.execution = problem.execution;
   if (given != nullptr && !o.overlaps.empty()) problem.set_overlaps(layout);
   check(problem, layout);
-  Candidate candidate{estimate(problem, layout), {}};
-  candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
+  const auto used = on_used_part(o, given, problem, layout);
+  const SearchProblem& priced = used ? used->problem : problem;
+  Candidate candidate{estimate(priced, layout), {}};
+  candidate.evaluation = evaluate_regardless(priced, candidate.estimate);
   const Plan plan = plan_of(problem, candidate);
+  const std::string judgement = describe_judgement(plan, o.measured);
+  if (o.out.json) fmt::print(stderr, "{}", judgement);
   std::string text;
   if (!o.out.json) {
-    text = describe_estimate(problem, plan, candidate, o, given != nullptr);
+    text = describe_estimate(problem, plan, candidate, o, given != nullptr) + judgement;
     if (o.operators) text += "\n" + describe_operators(problem, layout);
     if (o.streams) {
       const Evaluation& whole = candidate.evaluation;
@@ -269,6 +284,7 @@ std::function<int()> add_estimate(CLI::App& app) {
       ->group("What to score");
   declare_problem(*command, o->problem);
   declare_space(*command, o->problem.space, false);
+  declare_measured(*command, o->problem);
   declare_outputs(*command, o->problem.out);
   command
       ->add_flag("--operators", o->problem.operators,

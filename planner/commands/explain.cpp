@@ -12,9 +12,11 @@
 
 #include "core/error.h"
 #include "core/quantity.h"
+#include "core/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
+#include "planner/explain/restrictions.h"
 #include "planner/explain/streams.h"
 #include "planner/explain/why_not.h"
 
@@ -27,24 +29,25 @@ struct ExplainOptions {
   CostOptions cost;
 };
 
+// Where the words of a layout option go, by its name.
+std::vector<std::pair<std::string, std::vector<std::string>*>> words_by_name(SpaceOptions& o) {
+  return {{"tp", &o.tensor},           {"sp", &o.sequence_parallel},
+          {"cp", &o.context},          {"cp-method", &o.context_methods},
+          {"pp", &o.pipeline},         {"chunks", &o.chunks},
+          {"schedule", &o.schedules},  {"dp", &o.data},
+          {"zero", &o.zero},           {"offload", &o.offload},
+          {"order", &o.orders},        {"ep", &o.expert},
+          {"etp", &o.expert_tensor},   {"micro-batch", &o.micro_batch},
+          {"recompute", &o.recomputes}};
+}
+
 // "tp=8,pp=4": the words of the command line's layout options.
 SpaceOptions parse_kind(const std::string& text) {
   SpaceOptions o;
-  const std::pair<const char*, std::vector<std::string>*> keys[] = {
-      {"tp", &o.tensor},           {"sp", &o.sequence_parallel},
-      {"cp", &o.context},          {"cp-method", &o.context_methods},
-      {"pp", &o.pipeline},         {"chunks", &o.chunks},
-      {"schedule", &o.schedules},  {"dp", &o.data},
-      {"zero", &o.zero},           {"offload", &o.offload},
-      {"order", &o.orders},        {"ep", &o.expert},
-      {"etp", &o.expert_tensor},   {"micro-batch", &o.micro_batch},
-      {"recompute", &o.recomputes}};
+  const auto keys = words_by_name(o);
   std::vector<std::string> known;
   for (const auto& [key, words] : keys) known.emplace_back(key);
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string& word : values_of(text)) {
     const size_t equals = word.find('=');
     const std::string key = word.substr(0, equals);
     const auto found = std::find(known.begin(), known.end(), key);
@@ -90,6 +93,16 @@ std::unique_ptr<PreparedSearch> problem_of(const Plan& plan, const ExplainOption
   return prepared;
 }
 
+// The same problem on links that are faster; nothing where the prices are a file's.
+std::unique_ptr<PreparedSearch> on_faster_links(Plan plan, const ExplainOptions& o) {
+  if (priced_by(plan) != nullptr) return nullptr;
+  for (LinkLevel& level : plan.cluster.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
+  for (DeviceGroup& group : plan.cluster.groups) {
+    for (LinkLevel& level : group.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
+  }
+  return problem_of(plan, o);
+}
+
 Candidate chosen(const SearchProblem& problem, const Plan& plan) {
   Candidate c{estimate(problem, plan.layout), {}};
   c.evaluation = evaluate_regardless(problem, c.estimate);
@@ -107,6 +120,19 @@ std::string streams_of(const SearchProblem& problem, const Plan& plan) {
   return text + describe_streams(simulate_streams(problem, plan.layout, program), whole_s);
 }
 
+// Each line at its own depth.
+std::string wrapped_lines(const std::string& text) {
+  std::string all;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string line = text.substr(begin, end - begin);
+    const size_t depth = std::min(line.find_first_not_of(' '), line.size());
+    all += wrapped(line.substr(depth), line.substr(0, depth));
+    begin = end + 1;
+  }
+  return all;
+}
+
 void run(const ExplainOptions& o) {
   const Plan plan = load_plan(o.plan);
   if (o.why_not.empty() && !o.operators && !o.streams) {
@@ -118,12 +144,30 @@ void run(const ExplainOptions& o) {
   fmt::print("The plan is {}\n", describe_prediction(plan));
   if (o.operators) fmt::print("\n{}", describe_operators(problem, plan.layout));
   if (o.streams) fmt::print("\n{}", streams_of(problem, plan));
-  if (!o.why_not.empty())
-    fmt::print("{}Why not {}?\n{}", o.operators || o.streams ? "\n" : "", o.why_not,
-               why_not(problem, chosen(problem, plan)));
+  if (o.why_not.empty()) return;
+  const auto faster = on_faster_links(plan, o);
+  const Question question{plan, problem, bounds_of(space_of(plan.restrictions, o.plan)),
+                          faster ? &faster->problem : nullptr};
+  fmt::print("{}Why not {}?\n{}", o.operators || o.streams ? "\n" : "", o.why_not,
+             wrapped_lines(why_not(question, chosen(problem, plan))));
 }
 
 }  // namespace
+
+SpaceOptions space_of(const std::map<std::string, std::string>& restrictions, const std::string& file) {
+  SpaceOptions o;
+  const auto keys = words_by_name(o);
+  for (const auto& restriction : restrictions) {
+    const auto found = std::find_if(keys.begin(), keys.end(),
+                                    [&](const auto& key) { return key.first == restriction.first; });
+    if (found == keys.end())
+      throw UserError(Problem{fmt::format("{} at /restrictions", file),
+                              fmt::format("unknown \"{}\"", restriction.first.substr(0, 40)),
+                              "the name of a layout option", "plan again"});
+    *found->second = values_of(restriction.second);
+  }
+  return o;
+}
 
 std::function<int()> add_explain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("explain", "Why a plan is what it is, and why not another layout");

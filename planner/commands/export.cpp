@@ -7,13 +7,16 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "core/outputs.h"
+#include "core/quantity.h"
 #include "planner/commands/commands.h"
+#include "reports/next_steps.h"
 
 namespace mpt::planner {
 namespace {
@@ -28,6 +31,29 @@ std::string targets_text() {
   for (const ExportTarget& target : export_targets())
     text += fmt::format("\n  {:<16} {}", target.name, target.what);
   return text;
+}
+
+// What to know of a plan that was priced for another framework; empty where it was for this one, and for
+// launchers, which start any.
+std::string mismatch(const std::string& target, const Plan& plan) {
+  const std::string& framework = plan.layout.execution.framework;
+  for (const reports::TargetFrameworks& t : reports::frameworks_of_targets()) {
+    if (t.target == target && !t.fits(framework))
+      return fmt::format(
+          "step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it", framework,
+          t.plan_for, t.plan_for);
+  }
+  return "";
+}
+
+// The note as a comment at the top of a file that can have one.
+std::string with_comment(const ExportedFile& file, const std::string& note) {
+  static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
+  const bool commented = std::any_of(kCommented.begin(), kCommented.end(),
+                                     [&](const std::string& ending) { return file.name.ends_with(ending); });
+  if (note.empty() || !commented) return file.text;
+  const size_t at = file.text.starts_with("#!") ? file.text.find('\n') + 1 : 0;
+  return file.text.substr(0, at) + "# Note: " + note + ".\n" + file.text.substr(at);
 }
 
 void make_folder(const std::string& folder) {
@@ -51,13 +77,17 @@ void run(const ExportOptions& o) {
       files.push_back({"-o", std::filesystem::path(o.folder) / file.name});
   }
   check_distinct_files({{"plan", o.plan}}, files);
+  fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),
+             enum_name(plan.layout.precision), plan.layout.execution.framework);
   for (size_t t = 0; t < targets.size(); ++t) {
     const ExportTarget* target = targets[t];
     const Exported& exported = all[t];
+    const std::string note = mismatch(target->name, plan);
     fmt::print("{}: {}\n", target->name, target->what);
+    if (!note.empty()) fmt::print("  note: {}\n", note);
     for (const ExportedFile& file : exported.files) {
       const std::filesystem::path path = std::filesystem::path(o.folder) / file.name;
-      write_file_atomically(path, file.text);
+      write_file_atomically(path, with_comment(file, note));
       if (file.executable) {
         std::filesystem::permissions(path,
                                      std::filesystem::perms::owner_exec | std::filesystem::perms::group_exec |

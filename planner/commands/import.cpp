@@ -7,10 +7,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <memory>
 
 #include "core/error.h"
+#include "core/quantity.h"
 #include "models/framework.h"
+#include "models/parameter_count.h"
 #include "models/zoo.h"
 #include "planner/commands/commands.h"
 #include "profiler/hardware/catalog.h"
@@ -27,6 +30,12 @@ bool is_torchtitan(const ImportOptions& o) {
   return o.from.empty() ? o.file.ends_with(".toml") : o.from == "torchtitan";
 }
 
+// Files of arguments name no model: theirs is called after the file and its size, "my_run-70.6B".
+std::string name_of_sizes(const ImportOptions& o, const ModelSpec& model) {
+  const std::string stem = std::filesystem::path(o.file).stem().string();
+  return fmt::format("{}-{}", stem, format_magnitude(double(models::count_parameters(model).total)));
+}
+
 // What the file leaves open follows from the cluster and the options.
 Plan complete(const ImportOptions& o, Imported in) {
   Plan plan;
@@ -35,6 +44,7 @@ Plan complete(const ImportOptions& o, Imported in) {
   if (!in.model)
     throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
   plan.model = *in.model;
+  if (plan.model.name == "imported") plan.model.name = name_of_sizes(o, plan.model);
   plan.cluster = profiler::load_cluster(o.problem.cluster, {}, o.problem.ranks);
   Layout& l = in.layout;
   const int64_t ranks = o.problem.ranks > 0 ? o.problem.ranks : plan.cluster.devices;
@@ -66,6 +76,12 @@ Plan complete(const ImportOptions& o, Imported in) {
 
 }  // namespace
 
+void declare_measured(CLI::App& command, PlanOptions& o) {
+  command.add_option("--measured", o.measured,
+                     "What a run of it reached, to be judged: 18.7s, 380TFLOP/s (per GPU), 56000tokens/s or "
+                     "7000tokens/s/GPU");
+}
+
 std::function<int()> add_import(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "import", "Score a layout that runs in Megatron-LM or torchtitan, and see what would be better");
@@ -75,6 +91,7 @@ std::function<int()> add_import(CLI::App& app) {
       ->check(CLI::IsMember({"megatron", "torchtitan"}))
       ->type_name("NAME");
   declare_problem(*command, o->problem);
+  declare_measured(*command, o->problem);
   declare_outputs(*command, o->problem.out);
   declare_cost(*command, o->problem.cost);
   command->footer(

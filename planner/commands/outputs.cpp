@@ -16,6 +16,7 @@
 #include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_fits.h"
+#include "planner/explain/restrictions.h"
 #include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
 #include "planner/search/search.h"
@@ -71,6 +72,7 @@ std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, siz
 
 Plan make_plan_of(const ArrangedSearch& search) {
   Plan plan = make_plan(search.result, search.problem);
+  plan.restrictions = restrictions_of(search.problem.bounds);
   for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
   return plan;
 }
@@ -199,12 +201,18 @@ void write_outputs(const OutputOptions& o, const Plan& plan, const std::string& 
 
 std::string describe_cost(const CostOptions& o, const Plan& plan) {
   if (o.tokens.empty()) return "";
-  const double tokens = parse_count(o.tokens, "--tokens");
-  const TrainingCost cost = training_cost(plan, tokens, o.price);
+  const TrainingCost cost = training_cost(plan, parse_count(o.tokens, "--tokens"), o.price, o.goodput);
   std::string text = fmt::format("{} tokens take {:.1f} days, {} device-hours", o.tokens, cost.days,
                                  format_magnitude(cost.device_hours));
   if (o.price > 0.0) text += fmt::format(", {} at {} a device-hour", format_magnitude(cost.price), o.price);
-  return text + "\n";
+  return text + ": " + describe_goodput(o) + "\n";
+}
+
+std::string describe_goodput(const CostOptions& o) {
+  return o.goodput < 1.0
+             ? fmt::format("failures, saving and evaluation take {} of the time (--goodput {})",
+                           format_percent(1.0 - o.goodput), o.goodput)
+             : "no failures, saving or evaluation are in it (--goodput 0.9 would leave a tenth for them)";
 }
 
 }  // namespace mpt::planner

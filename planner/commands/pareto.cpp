@@ -71,14 +71,22 @@ void add_points(SearchProblem problem, size_t keep, Front& front, double& second
   }
 }
 
-Front pareto_front(const SearchProblem& problem, size_t keep) {
+Front pareto_front(const PlanOptions& o, const SearchProblem& problem) {
   const Stoppable stoppable;
   Front front;
   double seconds_left = problem.time_limit_s;
   for (const int64_t devices : device_counts(problem)) {
     SearchProblem part = problem;
     part.ranks = devices;
-    add_points(std::move(part), keep, front, seconds_left);
+    std::unique_ptr<PreparedSearch> fewer;  // prices change with the number of nodes
+    if (devices != problem.ranks && o.profile.empty()) {
+      PlanOptions options = o;
+      options.ranks = devices;
+      options.memory = std::to_string(problem.memory_limit_bytes);
+      fewer = prepare(options);
+      part.cost = fewer->problem.cost;
+    }
+    add_points(std::move(part), size_t(o.top), front, seconds_left);
   }
   front.complete = front.complete && !stop_requested();
   std::vector<RankedLayout> kept;
@@ -103,8 +111,8 @@ std::string table_of(const Front& front, const CostOptions& cost) {
                                  format_bytes(double(r.peak_bytes)), format_count(int64_t(r.tokens_per_s)),
                                  format_count(int64_t(r.tokens_per_s / double(r.layout.ranks())))};
     if (!cost.tokens.empty()) {
-      const TrainingCost whole =
-          training_cost(r.layout.ranks(), r.tokens_per_s, parse_count(cost.tokens, "--tokens"), cost.price);
+      const TrainingCost whole = training_cost(
+          r.layout.ranks(), r.tokens_per_s, parse_count(cost.tokens, "--tokens"), cost.price, cost.goodput);
       row.push_back(fmt::format("{:.1f}", whole.days));
       if (cost.price > 0.0) row.push_back(format_magnitude(whole.price));
     }
@@ -148,7 +156,7 @@ std::string shown_table(Front& front, const PlanOptions& o) {
 void plan_front(const PlanOptions& o) {
   const auto prepared = prepare(o);
   const SearchProblem& problem = prepared->problem;
-  Front front = pareto_front(problem, size_t(o.top));
+  Front front = pareto_front(o, problem);
   if (front.points.empty()) {
     search_plan(o, *prepared, 1);  // says why there is none
     return;

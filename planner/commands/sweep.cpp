@@ -6,12 +6,12 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <optional>
 
 #include "core/error.h"
 #include "core/json.h"
 #include "core/quantity.h"
 #include "planner/commands/commands.h"
+#include "planner/commands/plan_table.h"
 #include "planner/explain/utilisation.h"
 #include "planner/stoppable.h"
 #include "reports/line_plot.h"
@@ -24,12 +24,6 @@ struct SweepOptions {
   std::string over, csv, plot;
   std::vector<std::string> values;
   PlanOptions problem;
-};
-
-struct Point {
-  std::string value;
-  std::optional<Plan> plan;  // nothing: no layout fits
-  std::string why;
 };
 
 // A k of tokens in a sequence is 1024, as in --seq.
@@ -59,9 +53,9 @@ PlanOptions at(const SweepOptions& o, const std::string& value) {
   return options;
 }
 
-std::vector<Point> search_all(const SweepOptions& o) {
+std::vector<Compared> search_all(const SweepOptions& o) {
   const Stoppable stoppable;
-  std::vector<Point> points;
+  std::vector<Compared> points;
   for (const std::string& value : o.values) {
     auto [plan, reason] = plan_or_reason(prepare(at(o, value))->problem);
     points.push_back({value, std::move(plan), std::move(reason)});
@@ -69,60 +63,38 @@ std::vector<Point> search_all(const SweepOptions& o) {
   return points;
 }
 
-std::string table_of(const std::vector<Point>& points, const SweepOptions& o) {
-  const bool with_cost = !o.problem.cost.tokens.empty();
-  std::vector<reports::Column> columns{
-      {o.over},  {"layout", reports::Align::left}, {"step time"}, {"tokens/s"}, {"per device"}, {"of peak"},
-      {"bubble"}};
-  if (with_cost) columns.insert(columns.end(), {{"days"}, {"price"}});
-  reports::Table table(columns);
-  for (const Point& p : points) {
-    std::vector<std::string> row{p.value, p.why, "-", "-", "-", "-", "-"};
-    if (p.plan) {
-      const double rate = p.plan->prediction.tokens_per_s;
-      row = {p.value,
-             layout_name(p.plan->layout),
-             format_seconds(p.plan->prediction.step_time_s),
-             format_count(int64_t(rate)),
-             format_count(int64_t(rate / double(p.plan->layout.ranks()))),
-             format_percent(model_flop_utilisation(*p.plan)),
-             format_percent(p.plan->prediction.bubble_share)};
-    }
-    if (with_cost && p.plan) {
-      const CostOptions& cost = o.problem.cost;
-      const TrainingCost c = training_cost(*p.plan, parse_count(cost.tokens, "--tokens"), cost.price);
-      row.insert(row.end(), {fmt::format("{:.1f}", c.days), format_magnitude(c.price)});
-    } else if (with_cost) {
-      row.insert(row.end(), {"-", "-"});
-    }
-    table.add_row(std::move(row));
-  }
-  return table.text();
+std::string table_of(const std::vector<Compared>& points, const SweepOptions& o) {
+  const Plan* const first = first_plan(points);
+  const bool same_workload = o.over != "global-batch" && o.over != "seq";
+  reports::Table table(plan_columns({o.over}, points, o.problem.cost));
+  for (const Compared& point : points) table.add_row(plan_row(point, o.problem.cost));
+  return (first == nullptr ? "" : describe_job(*first, same_workload, true)) + table.text() +
+         describe_days(points, o.problem.cost);
 }
 
-std::string csv_of(const std::vector<Point>& points, const SweepOptions& o) {
+std::string csv_of(const std::vector<Compared>& points, const SweepOptions& o) {
   std::string text =
       o.over + ",layout,devices,step_time_s,tokens_per_s,model_flop_utilisation,bubble_share\n";
-  for (const Point& p : points) {
+  for (const Compared& p : points) {
     if (!p.plan) {
-      text += fmt::format("{},,,,,,\n", p.value);
+      text += fmt::format("{},,,,,,\n", p.name);
       continue;
     }
     const Prediction& prediction = p.plan->prediction;
-    text += fmt::format("{},{},{},{:.9g},{:.9g},{:.6g},{:.6g}\n", p.value, layout_name(p.plan->layout),
+    text += fmt::format("{},{},{},{:.9g},{:.9g},{:.6g},{:.6g}\n", p.name, layout_name(p.plan->layout),
                         p.plan->layout.ranks(), prediction.step_time_s, prediction.tokens_per_s,
                         model_flop_utilisation(*p.plan), prediction.bubble_share);
   }
   return text;
 }
 
-std::string plot_of(const std::vector<Point>& points, const SweepOptions& o) {
+std::string plot_of(const std::vector<Compared>& points, const SweepOptions& o) {
   reports::LinePlot plot{
       fmt::format("{}: tokens/s over {}", o.problem.model, o.over), o.over, "tokens/s", {}};
-  for (const Point& p : points) {
+  for (const Compared& p : points) {
     if (!p.plan) continue;
-    const double x = o.over == "memory" ? double(parse_bytes(p.value, "--values")) / double(kGiB)
-                                        : count_of(o.over, p.value);
+    const double x = o.over == "memory" ? double(parse_bytes(p.name, "--values")) / double(kGiB)
+                                        : count_of(o.over, p.name);
     plot.points.push_back({x, p.plan->prediction.tokens_per_s, layout_name(p.plan->layout)});
   }
   if (o.over == "memory") plot.x_title = "memory per rank, GiB";
@@ -133,7 +105,7 @@ void run(const SweepOptions& o) {
   check_distinct_files(input_files(o.problem), {{"--csv", o.csv}, {"--plot", o.plot}});
   if (!o.csv.empty()) check_writable(o.csv, "--csv");
   if (!o.plot.empty()) check_writable(o.plot, "--plot");
-  const std::vector<Point> points = search_all(o);
+  const std::vector<Compared> points = search_all(o);
   fmt::print("{}", table_of(points, o));
   if (!o.csv.empty()) write_file_atomically(o.csv, csv_of(points, o));
   if (!o.plot.empty()) write_file_atomically(o.plot, plot_of(points, o));

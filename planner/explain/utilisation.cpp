@@ -3,9 +3,10 @@
 
 namespace mpt::planner {
 
-TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, double price_per_device_hour) {
+TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, double price_per_device_hour,
+                           double goodput) {
   constexpr double kSecondsPerHour = 3600.0;
-  const double hours = tokens / tokens_per_s / kSecondsPerHour;
+  const double hours = tokens / (tokens_per_s * goodput) / kSecondsPerHour;
   TrainingCost cost;
   cost.days = hours / 24.0;
   cost.device_hours = hours * double(ranks);
@@ -13,8 +14,9 @@ TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, do
   return cost;
 }
 
-TrainingCost training_cost(const Plan& plan, double tokens, double price_per_device_hour) {
-  return training_cost(plan.layout.ranks(), plan.prediction.tokens_per_s, tokens, price_per_device_hour);
+TrainingCost training_cost(const Plan& plan, double tokens, double price_per_device_hour, double goodput) {
+  return training_cost(plan.layout.ranks(), plan.prediction.tokens_per_s, tokens, price_per_device_hour,
+                       goodput);
 }
 
 }  // namespace mpt::planner

@@ -14,7 +14,11 @@ using reports::model_flop_utilisation;
 struct TrainingCost {
   double days = 0.0, device_hours = 0.0, price = 0.0;
 };
-TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, double price_per_device_hour);
-TrainingCost training_cost(const Plan& plan, double tokens, double price_per_device_hour);
+/// `goodput`: the share of the time in which steps are made that count, the rest being failures, saving and
+/// evaluation.
+TrainingCost training_cost(int64_t ranks, double tokens_per_s, double tokens, double price_per_device_hour,
+                           double goodput = 1.0);
+TrainingCost training_cost(const Plan& plan, double tokens, double price_per_device_hour,
+                           double goodput = 1.0);
 
 }  // namespace mpt::planner

@@ -2,12 +2,99 @@
 #include "planner/explain/why_not.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
 
 #include "core/quantity.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/restrictions.h"
+#include "planner/search/arrangement.h"
 
 namespace mpt::planner {
 namespace {
+
+// Steps that differ by less are equal for people.
+constexpr double kEqual = 5e-4;
+constexpr int64_t kLargerBatch = 4;
+
+const char* unit_of(const SearchProblem& problem) {
+  return problem.cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";
+}
+
+std::string more_or_less(double seconds) {
+  if (std::abs(seconds) < 1e-9) return "+0 s";  // a rounding error
+  return (seconds < 0 ? "-" : "+") + format_seconds(std::abs(seconds));
+}
+
+// What a rank can use at most, whatever limit was set.
+double largest_limit(const SearchProblem& problem) {
+  int64_t limit = rank_limit_bytes(problem.cluster.device, problem.execution, 0);
+  for (const DeviceGroup& group : problem.cluster.groups)
+    limit = std::max(limit, rank_limit_bytes(group.device, problem.execution, 0));
+  return double(limit);
+}
+
+bool limit_was_lowered(const SearchProblem& problem) {
+  return double(problem.memory_limit_bytes) < 0.99 * largest_limit(problem);
+}
+
+// Of other circumstances: whether the part would win in them.
+class Circumstances {
+ public:
+  explicit Circumstances(const Question& q) : q_(q) {
+    SearchProblem larger = q.part;
+    larger.workload.global_batch *= kLargerBatch;
+    try_in(fmt::format("a global batch of {}", larger.workload.global_batch), larger);
+    if (q.faster_links != nullptr)
+      try_in(fmt::format("links {} times as fast", kFasterLinks), *q.faster_links);
+    if (q.part.cluster.mixed()) return;
+    const double most = largest_limit(q.part);
+    SearchProblem roomy = q.part;
+    roomy.memory_limit_bytes = int64_t(most);
+    if (limit_was_lowered(q.part) && try_in(fmt::format("a limit of {}", format_bytes(most)), roomy)) return;
+    roomy.memory_limit_bytes *= 2;
+    try_in(fmt::format("{}s with twice the memory", unit_of(q.part)), roomy);
+  }
+
+  std::string text() const {
+    std::string text = "What would change the answer\n";
+    for (const std::string& line : wins_) text += "  " + line + "\n";
+    if (!losses_.empty())
+      text += fmt::format("  Not {}: other layouts would still be faster.\n", fmt::join(losses_, ", nor "));
+    return wins_.empty() && losses_.empty() ? "" : text;
+  }
+
+ private:
+  // Whether it fits there and that could be told.
+  bool try_in(const std::string& what, SearchProblem part) {
+    constexpr double kLongest = 10.0;
+    part.near_misses = false;
+    part.time_limit_s = part.time_limit_s > 0.0 ? std::min(part.time_limit_s, kLongest) : kLongest;
+    const SearchResult mine = search(part, 1);
+    if (mine.best.empty() || !mine.certificate.optimal) return false;
+    SearchProblem whole = std::move(part);
+    whole.bounds = q_.allowed;
+    const SearchResult best = search(whole, 1);
+    if (best.best.empty() || !best.certificate.optimal) return false;
+    const double mine_s = mine.best.front().evaluation.step_time_s,
+                 best_s = best.best.front().evaluation.step_time_s;
+    if (mine_s > best_s * (1.0 + kEqual)) {
+      losses_.push_back(what);
+      return true;
+    }
+    const Layout& layout = mine.best.front().estimate.layout;
+    const std::vector<std::string> broken = broken_restrictions(q_.plan.restrictions, layout);
+    wins_.push_back(fmt::format("With {}{}{} it wins: {} takes {} per step.", what,
+                                broken.empty() ? "" : ", and without ", fmt::join(broken, " and "),
+                                layout_name(layout), format_seconds(mine_s)));
+    return true;
+  }
+
+  const Question& q_;
+  std::vector<std::string> wins_, losses_;
+};
 
 std::string rules_that_fail(const SearchResult& result) {
   std::string text = "No layout of this kind divides the model and the batch:\n";
@@ -19,48 +106,85 @@ std::string rules_that_fail(const SearchResult& result) {
   return told > kMost ? text + fmt::format("  and {} more\n", told - kMost) : text;
 }
 
-std::string over_memory(const SearchResult& result, const SearchProblem& part) {
+std::string over_memory(const Question& q, const SearchResult& result) {
   const MemoryFamily& family = result.over_memory.front();
-  return fmt::format(
-      "All {} layouts of this kind need more than {} per rank.\n"
-      "  The nearest, {}, is {} over: {}\n"
-      "  It would fit with --memory {} or more.\n",
-      format_count(result.certificate.layouts), format_bytes(double(part.memory_limit_bytes)),
-      layout_name(family.layout), format_bytes(family.nearest.needed - family.nearest.available),
-      family.nearest.reason, format_bytes(family.nearest.needed));
+  const double needed = family.nearest.needed, most = largest_limit(q.part);
+  std::string text = fmt::format(
+      "All {} layouts of this kind need more than {} per {}.\n"
+      "  The closest, {}, needs {} more: {}\n",
+      format_count(result.certificate.layouts), format_bytes(double(q.part.memory_limit_bytes)),
+      unit_of(q.part), layout_name(family.layout), format_bytes(needed - family.nearest.available),
+      family.nearest.reason);
+  text += needed <= most
+              ? fmt::format("  The plan's limit rules it out: it would fit with --memory {:.1f}GiB.\n",
+                            std::ceil(10.0 * needed / double(kGiB)) / 10.0)
+              : fmt::format("  A {} has {}: it would take more memory, or more {}s.\n", unit_of(q.part),
+                            format_bytes(most), unit_of(q.part));
+  return text + Circumstances(q).text();
 }
 
-std::string slower(const SearchProblem& problem, const SearchResult& result, const Candidate& chosen) {
-  const Candidate& best = result.best.front();
-  const double loss = best.evaluation.step_time_s - chosen.evaluation.step_time_s;
-  std::string text = fmt::format(
-      "The fastest of the {} layouts of this kind is {}: {} per step, {} of memory.\n",
-      format_count(result.certificate.layouts), layout_name(best.estimate.layout),
-      format_seconds(best.evaluation.step_time_s), format_bytes(double(best.evaluation.peak_bytes)));
-  if (loss <= 0.0) {
-    return text + fmt::format("  It is no slower than the plan's {} ({}).\n",
-                              layout_name(chosen.estimate.layout),
-                              format_seconds(chosen.evaluation.step_time_s));
+// Why a faster layout is not the plan, and what to do.
+std::string not_allowed(const Question& q, const Layout& faster) {
+  const std::vector<std::string> broken = broken_restrictions(q.plan.restrictions, faster);
+  if (!broken.empty()) {
+    const std::string set = fmt::format("{}", fmt::join(broken, " and "));
+    return fmt::format(
+        "it was not chosen because you set {0}.\nWhat would change the answer\n  Planning again without "
+        "{0}.\n",
+        set);
   }
-  text += "  " + describe_loss(problem, chosen, best) + "\n";
-  const Breakdown a = breakdown(problem, chosen), b = breakdown(problem, best);
+  if (q.plan.search.layouts <= 1)
+    return "it was not chosen because the plan's layout was given, not searched for.\n"
+           "What would change the answer\n  Planning without a layout.\n";
+  if (!q.plan.search.optimal)
+    return fmt::format(
+        "it was not chosen because the search was stopped after {}.\n"
+        "What would change the answer\n  Planning again with a longer --time-limit.\n",
+        format_seconds(q.plan.search.seconds));
+  return "the plan file does not say why it was not chosen: prices have changed since, or limits of the "
+         "search are not in the file.\nWhat would change the answer\n  Planning again.\n";
+}
+
+std::string slower(const Question& q, const Candidate& best, const Candidate& chosen) {
+  const Breakdown a = breakdown(q.part, chosen), b = breakdown(q.part, best);
+  const double loss = best.evaluation.step_time_s - chosen.evaluation.step_time_s;
   const double parts[] = {b.compute_s - a.compute_s, b.collectives_s - a.collectives_s, b.idle_s - a.idle_s};
-  const char* remedies[] = {
-      "It computes longer, by recompute, an offloaded optimizer or small products: more memory per rank or a "
-      "larger micro-batch would win it back.",
-      "It communicates more: a faster link under its collectives would win it back.",
-      "It idles more: more micro-batches per step (a larger global batch) would win it back."};
-  size_t most = 0;
-  for (size_t i = 1; i < 3; ++i) most = parts[i] > parts[most] ? i : most;
-  return text + "  " + remedies[most] + "\n";
+  const char* causes[] = {
+      "Most of it is compute: recompute, an optimizer in the host's memory or smaller matrix products.",
+      "Most of it is communication that compute waits for.",
+      "Most of it is idle time: waiting for other stages, transfers or gradients."};
+  const size_t most = size_t(std::max_element(std::begin(parts), std::end(parts)) - std::begin(parts));
+  return fmt::format(
+             "  It takes {} more than the plan ({} more): compute {}, communication inside it {}, idle {}.\n "
+             " {}\n",
+             format_seconds(loss), format_percent(loss / chosen.evaluation.step_time_s),
+             more_or_less(parts[0]), more_or_less(parts[1]), more_or_less(parts[2]), causes[most]) +
+         Circumstances(q).text();
+}
+
+std::string compared(const Question& q, const SearchResult& result, const Candidate& chosen) {
+  const Candidate& best = result.best.front();
+  const double mine_s = best.evaluation.step_time_s, plan_s = chosen.evaluation.step_time_s;
+  std::string text =
+      fmt::format("The fastest of the {} layouts of this kind is {}: {} per step, {} of memory.\n",
+                  format_count(result.certificate.layouts), layout_name(best.estimate.layout),
+                  format_seconds(mine_s), format_bytes(double(best.evaluation.peak_bytes)));
+  if (best.estimate.layout == chosen.estimate.layout) return text + "  It is the plan's own layout.\n";
+  if (std::abs(mine_s / plan_s - 1.0) < kEqual)
+    return text + fmt::format("  It is as fast as the plan ({}): less than {} between them.\n",
+                              format_seconds(plan_s), format_percent(2.0 * kEqual));
+  if (mine_s > plan_s) return text + slower(q, best, chosen);
+  return text + fmt::format("  It is {} faster ({} against {}); {}", format_percent(plan_s / mine_s - 1.0),
+                            format_seconds(mine_s), format_seconds(plan_s),
+                            not_allowed(q, best.estimate.layout));
 }
 
 }  // namespace
 
-std::string why_not(const SearchProblem& part, const Candidate& chosen) {
-  const SearchResult result = search(part, 1);
-  if (!result.best.empty()) return slower(part, result, chosen);
-  return result.over_memory.empty() ? rules_that_fail(result) : over_memory(result, part);
+std::string why_not(const Question& question, const Candidate& chosen) {
+  const SearchResult result = search(question.part, 1);
+  if (!result.best.empty()) return compared(question, result, chosen);
+  return result.over_memory.empty() ? rules_that_fail(result) : over_memory(question, result);
 }
 
 }  // namespace mpt::planner

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Why a part of the space did not win: by which rule, by how many bytes, or by how many seconds.
+// Why a part of the space did not win: by which rule, by how many bytes, by how many seconds, or because the
+// search was not allowed to take it. Each answer closes with what would change it, as far as it can be
+// computed.
 
 #include <string>
 
@@ -9,8 +11,16 @@
 
 namespace mpt::planner {
 
-/// `part`: the problem limited to the layouts that are asked for. `chosen`: the plan's layout, evaluated in
-/// the same problem. Text of a few lines; never fails.
-std::string why_not(const SearchProblem& part, const Candidate& chosen);
+struct Question {
+  const Plan& plan;
+  SearchProblem part;   // the plan's problem, limited to the layouts that are asked for
+  SpaceBounds allowed;  // what the plan's own search was limited to
+  // The same part on links that are `kFasterLinks` times as fast; null where links have no prices.
+  const SearchProblem* faster_links = nullptr;
+};
+inline constexpr int kFasterLinks = 4;
+
+/// `chosen`: the plan's layout, evaluated in the same problem. Text of a few lines; never fails.
+std::string why_not(const Question& question, const Candidate& chosen);
 
 }  // namespace mpt::planner

@@ -36,7 +36,8 @@ void Pools::set(SearchProblem& problem) const {
 
 namespace {
 
-// Every order of every selection of the groups, those with the most devices first.
+// Every order of every selection of the groups, those with the most devices first; equal groups that change
+// places are one order.
 std::vector<std::vector<DeviceGroup>> arrangements(const std::vector<DeviceGroup>& groups) {
   std::vector<std::vector<DeviceGroup>> all;
   for (uint32_t chosen = 1; chosen < (1u << groups.size()); ++chosen) {
@@ -45,8 +46,9 @@ std::vector<std::vector<DeviceGroup>> arrangements(const std::vector<DeviceGroup
       if (chosen >> g & 1) order.push_back(g);
     }
     do {
-      std::vector<DeviceGroup>& arranged = all.emplace_back();
+      std::vector<DeviceGroup> arranged;
       for (const size_t g : order) arranged.push_back(groups[g]);
+      if (std::find(all.begin(), all.end(), arranged) == all.end()) all.push_back(std::move(arranged));
     } while (std::next_permutation(order.begin(), order.end()));
   }
   const auto devices = [](const std::vector<DeviceGroup>& a) {

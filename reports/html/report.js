@@ -32,12 +32,14 @@
   }
   const tip = element('div', document.body, '', {id: 'tip', role: 'status'});
   function hover(target, text) {
-    target.addEventListener('pointermove', (event) => {
+    const show = (event) => {
       tip.textContent = text;
       tip.style.visibility = 'visible';
-      tip.style.left = Math.min(event.clientX + 12, window.innerWidth - 270) + 'px';
+      tip.style.left = Math.max(0, Math.min(event.clientX + 12, window.innerWidth - 270)) + 'px';
       tip.style.top = (event.clientY + 14) + 'px';
-    });
+    };
+    target.addEventListener('pointermove', show);
+    target.addEventListener('pointerdown', show);  // a tap
     target.addEventListener('pointerleave', () => { tip.style.visibility = 'hidden'; });
     // The same for the keyboard.
     target.addEventListener('focus', () => {
@@ -51,10 +53,12 @@
   }
   function seconds(us, digits) {
     const places = digits || 3;
+    if (us === 0) return '0';
     return us >= 1e6 ? (us / 1e6).toPrecision(places) + ' s' : us >= 1e3 ? (us / 1e3).toPrecision(places) + ' ms' : us.toPrecision(places) + ' us';
   }
   function bytes(n, digits) {
     const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+    if (n === 0) return '0';
     let u = 0;
     while (n >= 1024 && u < 4) { n /= 1024; ++u; }
     return n.toPrecision(digits || 3) + ' ' + units[u];
@@ -66,40 +70,75 @@
       if (digits === 7 || new Set(texts).size === values.length) return texts;
     }
   }
+  // A head that begins with '*' is of a column of names, which keeps its width.
   function table(parent, heads, rows, chosen) {
-    const made = element('table', element('div', parent, null, {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'table'}));
+    const frame = element('div', parent, null, {class: 'scroll', tabindex: '0', role: 'region', 'aria-label': 'table'});
+    const made = element('table', frame);
+    const kinds = heads.map((text, index) => text[0] === '*' ? 'name' : index === 0 ? 'first' : '');
     const head = element('tr', element('thead', made));
-    heads.forEach((text) => element('th', head, text, {scope: 'col'}));
+    heads.forEach((text, index) => element('th', head, text.replace('*', ''), {scope: 'col', class: kinds[index]}));
     const body = element('tbody', made);
     rows.forEach((row, index) => {
       const line = element('tr', body, null, chosen === index ? {class: 'chosen'} : {});
-      row.forEach((cell) => {
+      row.forEach((cell, place) => {
         if (typeof cell === 'number') element('i', element('td', line, null, {class: 'bar'}), null, {style: 'width:' + (cell * 100).toFixed(1) + '%'});
-        else element('td', line, cell);
+        else element('td', line, cell, {class: kinds[place]});
       });
     });
+    // Where columns lie beyond the edge, that is said: phones show no scroll bar.
+    const more = element('p', parent, 'More columns to the right: scroll the table sideways \u2192', {class: 'note more'});
+    const tell = () => { more.style.display = frame.scrollWidth > frame.clientWidth + 2 ? '' : 'none'; };
+    tell();
+    window.addEventListener('resize', tell);
   }
   function list(parent, items) {
     const made = element('ul', parent);
     items.forEach((text) => element('li', made, text));
   }
 
-  // ---- the recommendation
-  const first = section('Recommendation', 'recommendation');
+  // ---- the recommendation, or the run; why; and what now
+  const isRun = Boolean(data.comparison);
+  const first = section(isRun ? 'The run' : 'Recommendation', 'recommendation');
+  const headline = element('dl', first, null, {class: 'headline'});
+  data.headline.forEach((fact) => {
+    const cell = element('div', headline);
+    element('dt', cell, fact[0]);
+    element('dd', cell, fact[1]);
+    element('dd', cell, fact[2], {class: 'beside'});
+  });
   const facts = element('dl', first, null, {class: 'facts'});
-  data.facts.forEach((fact, index) => {
-    const cell = element('div', facts, null, index >= data.facts.length - 2 ? {class: 'wide'} : {});
+  data.facts.forEach((fact) => {
+    const cell = element('div', facts);
     element('dt', cell, fact[0]);
     element('dd', cell, fact[1]);
   });
-  if (data.evidence.length > 0) list(section(data.evidence[0], 'evidence'), data.evidence.slice(1));
-  if (data.comparison) {
-    table(section('Measured against predicted', 'comparison'), ['', 'predicted', 'measured', 'measured is'], data.comparison);
+  list(section('Why this layout', 'reasons'), data.reasons);
+  const next = section('What now', 'next');
+  data.next.forEach((step) => {
+    element('h3', next, step[0]);
+    element('p', next, step[1]);
+    if (step[2]) element('code', element('pre', next), step[2]);
+  });
+  if (data.evidence.length > 0) {
+    element('h3', next, 'How sure it is');
+    element('p', next, data.evidence[0]);
+    list(next, data.evidence.slice(1));
   }
+  if (isRun) table(section('Measured against predicted', 'comparison'), ['', 'predicted', 'measured', 'measured is'], data.comparison);
+
+  // ---- where the time goes, by cause
+  const time = section('Where the time goes', 'time');
+  const stepSum = data.parts.reduce((sum, p) => sum + (p[0].startsWith('idle: ') ? 0 : p[1]), 0) || 1;
+  const measuredSum = data.parts.reduce((sum, p) => sum + (p[2] || 0), 0);
+  const percent = (part, whole) => (part / whole * 100).toFixed(1) + '%';
+  table(time, ['*', '', 'predicted', 'share'].concat(measuredSum ? ['measured', 'share'] : []), data.parts.map((p) => {
+    const row = [p[0].startsWith('idle: ') ? '\u2003of it: ' + p[0].slice(6) : p[0], p[1] / stepSum, seconds(p[1] * 1e6), percent(p[1], stepSum)];
+    return measuredSum ? row.concat(p[2] === null ? ['', ''] : [seconds(p[2] * 1e6), percent(p[2], measuredSum)]) : row;
+  }));
 
   // ---- the pipeline's timeline: predicted above measured on one axis
   const colours = ['forward', 'backward', 'backward', 'weight', 'transfer', 'transfer', 'reduce', 'reduce', 'reduce', 'step'];
-  const timeline = section('One step on every pipeline rank', 'timeline');
+  const timeline = section('One step, ' + data.unit + ' by ' + data.unit, 'timeline');
   const controls = element('div', timeline, null, {class: 'controls'});
   const buttons = {};
   [['zoom-in', 'Zoom in', '+'], ['zoom-out', 'Zoom out', '\u2212'], ['left', 'Move left', '\u2190'], ['right', 'Move right', '\u2192'], ['whole', 'Whole step', 'All']].forEach((b) => {
@@ -113,9 +152,13 @@
   });
   const series = data.series;  // [name, spans]
   const end = Math.max(1, ...series.map((s) => s[1].reduce((m, span) => Math.max(m, span[4] + span[5]), 0)));
-  const view = {from: 0, to: end * 1.01};
+  const shown = element('p', timeline, '', {class: 'note', id: 'timeline-shown'});
   // A phone gets a narrower drawing with the same height of rows, not the same one in small.
   const narrow = window.innerWidth < 760;
+  // Of a step with many micro-batches first what can be read: the first passes of the first rank.
+  const passes = series[0][1].filter((span) => span[0] === 0 && span[1] <= 3).map((span) => span[4] + span[5]).sort((a, b) => a - b);
+  const readable = narrow ? 16 : 40;
+  const view = {from: 0, to: passes.length > 1.5 * readable ? Math.max(passes[readable - 1], end / 200) : end * 1.01};
   const width = narrow ? 560 : 1100, left = narrow ? 84 : 74, rowHeight = Math.max(9, Math.min(26, 420 / (data.ranks * series.length)));
   const blockHeight = data.ranks * rowHeight + 30;
   const drawing = picture(timeline, width, series.length * blockHeight + 26, 'Timeline of one step: ' + series.map((s) => s[0]).join(' and '));
@@ -132,7 +175,7 @@
       const plot = shape('g', drawing, {'clip-path': 'url(#plot)'});
       for (let r = 0; r < data.ranks; ++r) {
         shape('rect', plot, {x: left, y: top + r * rowHeight, width: width - left, height: rowHeight - 1, fill: 'var(--idle)'});
-        if (data.ranks <= 24 || r % 4 === 0) shape('text', drawing, {x: 0, y: top + r * rowHeight + rowHeight * 0.7}, 'rank ' + r);
+        if (data.ranks <= 24 || r % 4 === 0) shape('text', drawing, {x: 0, y: top + r * rowHeight + rowHeight * 0.7}, data.unit + ' ' + r);
       }
       s[1].forEach((span) => {
         const x = left + (span[4] - view.from) * scale, w = span[5] * scale;
@@ -152,6 +195,8 @@
       const t = view.from + (view.to - view.from) * k / 4;
       shape('text', drawing, {x: left + (width - left) * k / 4, y: bottom, 'text-anchor': k === 0 ? 'start' : k === 4 ? 'end' : 'middle'}, seconds(t));
     }
+    const part = (view.to - view.from) / end;
+    shown.textContent = part > 0.99 ? 'The whole step.' : 'Shown: ' + (part * 100).toPrecision(2) + '% of the step; the button All shows the rest.';
     drawing.dataset.from = String(view.from);
     drawing.dataset.to = String(view.to);
   }
@@ -197,73 +242,80 @@
     keys[event.key]();
   });
   draw();
+  timeline.appendChild(shown);
   element('p', timeline, (data.cut ? 'Compute only: the step has too many instructions to draw all. ' : '') +
-    'Hover for an instruction; drag to move, Ctrl and wheel or the buttons to zoom, + and - on the keyboard.', {class: 'note'});
+    'Point at a bar, or tap it, for its figures. Drag to move; the buttons, Ctrl and wheel, or + and - zoom.', {class: 'note'});
 
-  // ---- memory, stacked by kind, with the limit
-  const pair = element('div', main, null, {class: 'pair'});
-  const memory = section('Memory of each pipeline rank', 'memory', pair);
-  const kinds = [['weights', '--forward'], ['gradients', '--backward'], ['optimizer', '--weight'], ['transfer', '--transfer'], ['activations', '--reduce']];
+  // ---- memory, stacked by kind, with the limit; beside it, as high, memory over the step
+  const stacks = data.memory.length, few = stacks <= 14;
+  const pair = element('div', main, null, {class: few ? 'pair' : ''});
+  const memory = section('Memory of each ' + data.unit, 'memory', pair);
+  const kinds = [['weights', '--forward', 'weights'], ['gradients', '--backward', 'gradients'], ['optimizer', '--weight', 'optimizer'], ['transfer', '--transfer', 'transfer buffers'], ['activations', '--reduce', 'activations']];
   const most = Math.max(...data.memory.map((m) => Math.max(kinds.reduce((sum, k) => sum + m[k[0]], 0), m.measured || 0)));
   const showLimit = data.memory_limit < most * 4;
   const top = Math.max(most, showLimit ? data.memory_limit : 0) * 1.04;
-  const bar = 22, memoryDrawing = picture(memory, 540, data.memory.length * (bar + 6) + 26, 'Peak memory of each pipeline rank by kind');
+  const wideMemory = few || narrow ? 540 : 1100, memoryLeft = narrow ? 96 : 64, memoryScale = (wideMemory - memoryLeft - 6) / top;
+  const bar = few ? Math.max(22, Math.min(stacks > 2 ? 64 : 40, 220 / stacks - 6)) : 14, flowHeight = few ? Math.max(246, stacks * (bar + 6) + 26) : 260;
+  const memoryDrawing = picture(memory, wideMemory, few && stacks > 2 ? flowHeight : stacks * (bar + 6) + 6, 'Peak memory of each ' + data.unit + ' by kind');
   data.memory.forEach((m, index) => {
     const y = index * (bar + 6);
-    let x = 64;
-    shape('text', memoryDrawing, {x: 0, y: y + 15}, 'rank ' + m.rank);
+    let x = memoryLeft;
+    shape('text', memoryDrawing, {x: 0, y: y + bar / 2 + 5}, data.unit + ' ' + m.rank);
     kinds.forEach((k) => {
-      const w = m[k[0]] / top * 470;
-      hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), 'rank ' + m.rank + ', ' + k[0] + ': ' + bytes(m[k[0]]));
+      const w = m[k[0]] * memoryScale;
+      hover(shape('rect', memoryDrawing, {x: x, y: y, width: Math.max(w, 0), height: bar, fill: 'var(' + k[1] + ')'}), data.unit + ' ' + m.rank + ', ' + k[2] + ': ' + bytes(m[k[0]]));
       x += w;
     });
     if (m.measured !== undefined) {
-      const at = 64 + m.measured / top * 470;
+      const at = memoryLeft + m.measured * memoryScale;
       hover(shape('rect', memoryDrawing, {x: at - 1.5, y: y - 2, width: 3, height: bar + 4, fill: 'var(--ink)'}), 'measured: ' + bytes(m.measured));
     }
   });
   if (showLimit) {
-    const at = 64 + data.memory_limit / top * 470;
-    shape('line', memoryDrawing, {x1: at, x2: at, y1: 0, y2: data.memory.length * (bar + 6), stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
+    const at = memoryLeft + data.memory_limit * memoryScale;
+    shape('line', memoryDrawing, {x1: at, x2: at, y1: 0, y2: stacks * (bar + 6), stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
   }
   const memoryLegend = element('div', memory, null, {class: 'legend'});
   kinds.forEach((k) => {
     const item = element('span', memoryLegend);
     element('i', item, null, {style: 'background:var(' + k[1] + ')'});
-    item.appendChild(document.createTextNode(k[0]));
+    item.appendChild(document.createTextNode(k[2]));
   });
+  // Few bars leave room for their figures.
+  if (stacks <= 2) {
+    table(memory, ['*'].concat(data.memory.map((m) => data.unit + ' ' + m.rank)), kinds.map((k) => [k[2]].concat(data.memory.map((m) => bytes(m[k[0]])))));
+  }
   element('p', memory, 'Limit ' + data.memory_limit_text + (showLimit ? ' (dashed)' : ', far to the right') + (data.steps ? '; the dark mark is what the run measured' : '') + '.', {class: 'note'});
 
-  // ---- memory over the step, with the limit
-  const column = element('div', pair);
-  const flow = section('Memory over the step', 'memory-over-time', column);
-  const flowDrawing = picture(flow, 540, 240, 'Memory of pipeline ranks over one step, with the limit');
+  const flow = section('Memory over the step', 'memory-over-time', pair);
+  const wideFlow = few || narrow ? 540 : 1100, flowEnd = wideFlow - 5, flowBottom = flowHeight - 40;
+  const flowDrawing = picture(flow, wideFlow, flowHeight, 'Memory over one step, with the limit');
   const flowLeft = narrow ? 104 : 70;
   const flowMost = Math.max(...data.memory_over_time.map((m) => Math.max(...m[1])));
   const flowTop = Math.max(flowMost, data.memory_limit < flowMost * 4 ? data.memory_limit : 0) * 1.05;
-  const flowY = (v) => 200 - v / flowTop * 185;
+  const flowY = (v) => flowBottom - v / flowTop * (flowBottom - 15);
   [0, 0.5, 1].forEach((k) => {
-    shape('line', flowDrawing, {x1: flowLeft, x2: 535, y1: flowY(flowTop * k), y2: flowY(flowTop * k), stroke: 'var(--line)'});
-    shape('text', flowDrawing, {x: flowLeft - 6, y: flowY(flowTop * k) + 4, 'text-anchor': 'end'}, bytes(Math.max(1, flowTop * k)).replace('1.00 B', '0'));
+    shape('line', flowDrawing, {x1: flowLeft, x2: flowEnd, y1: flowY(flowTop * k), y2: flowY(flowTop * k), stroke: 'var(--line)'});
+    shape('text', flowDrawing, {x: flowLeft - 6, y: flowY(flowTop * k) + 4, 'text-anchor': 'end'}, k === 0 ? '0' : bytes(flowTop * k));
   });
   const flowColours = ['--forward', '--backward', '--weight', '--transfer', '--reduce', '--step', '--accent', '--ink'];
   const flowLegend = element('div', flow, null, {class: 'legend'});
   data.memory_over_time.forEach((m, index) => {
     const colour = 'var(' + flowColours[index % flowColours.length] + ')';
-    const points = m[1].map((v, i) => (flowLeft + i / (m[1].length - 1) * (535 - flowLeft)).toFixed(1) + ',' + flowY(v).toFixed(1)).join(' ');
-    hover(shape('polyline', flowDrawing, {points: points, fill: 'none', stroke: colour, 'stroke-width': 2}), 'rank ' + m[0] + ': at most ' + bytes(Math.max(...m[1])));
+    const points = m[1].map((v, i) => (flowLeft + i / (m[1].length - 1) * (flowEnd - flowLeft)).toFixed(1) + ',' + flowY(v).toFixed(1)).join(' ');
+    hover(shape('polyline', flowDrawing, {points: points, fill: 'none', stroke: colour, 'stroke-width': 1.5}), data.unit + ' ' + m[0] + ': at most ' + bytes(Math.max(...m[1])));
     const item = element('span', flowLegend);
     element('i', item, null, {style: 'background:' + colour});
-    item.appendChild(document.createTextNode('rank ' + m[0]));
+    item.appendChild(document.createTextNode(data.unit + ' ' + m[0]));
   });
   if (data.memory_limit < flowTop) {
-    shape('line', flowDrawing, {x1: flowLeft, x2: 535, y1: flowY(data.memory_limit), y2: flowY(data.memory_limit), stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
+    shape('line', flowDrawing, {x1: flowLeft, x2: flowEnd, y1: flowY(data.memory_limit), y2: flowY(data.memory_limit), stroke: 'var(--limit)', 'stroke-width': 2, 'stroke-dasharray': '5 4'});
   }
-  shape('text', flowDrawing, {x: flowLeft, y: 222}, '0');
-  shape('text', flowDrawing, {x: 535, y: 222, 'text-anchor': 'end'}, seconds(end));
+  shape('text', flowDrawing, {x: flowLeft, y: flowBottom + 22}, '0');
+  shape('text', flowDrawing, {x: flowEnd, y: flowBottom + 22, 'text-anchor': 'end'}, seconds(end));
+  element('p', flow, 'Each forward pass fills memory and each backward pass frees it; of close points the highest is drawn.', {class: 'note'});
 
-  // ---- where the compute lanes' time goes
-  const time = section('Where the time goes', 'time', column);
+  // ---- where the compute time of all goes, by kind of work
   const share = series.map((s) => {
     const sums = {};
     let last = 0;
@@ -275,21 +327,22 @@
     sums.idle = whole - Object.values(sums).reduce((a, b) => a + b, 0);
     return {name: s[0], sums: sums, whole: whole};
   });
-  const stepSum = data.parts.reduce((sum, p) => sum + p[1], 0) || 1;
-  table(time, ['', '', 'of the step', 'share'], data.parts.map((p) => [p[0], p[1] / stepSum, seconds(p[1] * 1e6), (p[1] / stepSum * 100).toFixed(1) + '%']));
-  const timeDrawing = picture(time, 540, share.length * 44 + 6, 'Share of forward, backward, optimizer and idle time');
+  const wideTime = narrow ? 540 : 1100, timeLeft = narrow ? 104 : 96;
+  const timeDrawing = picture(time, wideTime, share.length * 44 + 6, 'Share of forward, backward, optimizer and idle time');
+  const works = {forward: 'forward', backward: 'backward', weight: 'weight gradient', step: 'optimizer', idle: 'idle'};
   share.forEach((s, index) => {
     const y = index * 44;
-    let x = 96;
+    let x = timeLeft;
     shape('text', timeDrawing, {x: 0, y: y + 23}, s.name);
-    ['forward', 'backward', 'weight', 'step', 'idle'].forEach((k) => {
-      const w = (s.sums[k] || 0) / s.whole * 440;
-      hover(shape('rect', timeDrawing, {x: x, y: y + 4, width: Math.max(0, w), height: 28, fill: 'var(--' + k + ')', stroke: 'var(--line)'}), s.name + ', ' + k + ': ' + ((s.sums[k] || 0) / s.whole * 100).toFixed(1) + '%');
-      if (w > 62) shape('text', timeDrawing, {x: x + w / 2, y: y + 23, 'text-anchor': 'middle', class: k === 'idle' ? '' : 'on-bar'}, ((s.sums[k] || 0) / s.whole * 100).toFixed(0) + '%');
+    Object.keys(works).forEach((k) => {
+      const part = (s.sums[k] || 0) / s.whole, w = part * (wideTime - timeLeft - 4);
+      hover(shape('rect', timeDrawing, {x: x, y: y + 4, width: Math.max(0, w), height: 28, fill: 'var(--' + k + ')', stroke: 'var(--line)'}), s.name + ', ' + works[k] + ': ' + (part * 100).toFixed(1) + '%');
+      const text = works[k] + ' ' + (part * 100).toFixed(0) + '%';
+      if (w > text.length * (narrow ? 10 : 7)) shape('text', timeDrawing, {x: x + w / 2, y: y + 23, 'text-anchor': 'middle', class: k === 'idle' ? '' : 'on-bar'}, text);
       x += w;
     });
   });
-  element('p', time, 'Above: the predicted step by cause. Below: forward, backward, optimizer and, pale, idle lanes.', {class: 'note'});
+  element('p', time, 'The table has the causes, averaged over all ' + data.gpu + 's. The bars show the same step by kind of work; the pale part is idle time.', {class: 'note'});
 
   // ---- the run
   function curve(parent, column, label, format) {
@@ -314,31 +367,60 @@
   }
 
   // ---- time against memory: of the whole front where it was asked for, else of the ranked layouts
-  const slowest = Math.max(...data.ranking.map((r) => r[1]));
   const hasFront = data.front.length > 0, points = hasFront ? data.front : data.ranking;
-  // Ticks and a place for each value between `from` and `to`, in powers where values differ much.
+  // Ticks and a place for each value between `from` and `to`, in powers where values differ much. Values that
+  // are close stay close: an axis spans a fifth of its highest value at least.
+  const kLeastSpan = 0.2;
   function axis(values, from, to) {
-    const low = Math.min(...values), high = Math.max(...values), powers = low > 0 && high > 4 * low;
-    const share = (v) => high === low ? 0.5 : powers ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low);
-    const ticks = high === low ? [low] : [0, 1 / 3, 2 / 3, 1].map((k) => powers ? low * Math.pow(high / low, k) : low + k * (high - low));
-    return {place: (v) => from + share(v) * (to - from), ticks: ticks};
+    let low = Math.min(...values), high = Math.max(...values);
+    const powers = low > 0 && high > 4 * low;
+    if (high - low < kLeastSpan * high) {
+      const middle = (low + high) / 2, half = Math.max(1e-12, kLeastSpan * high / 2);
+      low = Math.max(0, middle - half);
+      high = middle + half;
+    }
+    const share = (v) => powers ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low);
+    const ticks = [0, 1 / 3, 2 / 3, 1].map((k) => powers ? low * Math.pow(high / low, k) : low + k * (high - low));
+    return {place: (v) => from + share(v) * (to - from), ticks: ticks, powers: powers, low: low, high: high};
   }
   if (points.length > 1) {
-    const front = section(hasFront ? 'Time against memory and devices' : 'Time against memory', 'front');
+    const front = section(hasFront ? 'Alternatives: time against memory and ' + data.gpu + 's' : 'Alternatives: time against memory', 'front');
     const legend = element('div', front, null, {class: 'controls'});
-    const wide = narrow ? 560 : 1100, height = 300;
-    const plot = picture(front, wide, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
-    const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wide - 40), up = axis(points.map((r) => r[6]), height - 56, 24);
+    const wideFront = narrow ? 560 : 1100, height = 300;
+    const plot = picture(front, wideFront, height, 'Step time against peak memory of ' + points.length + ' layouts; the table below has the numbers');
+    const across = axis(points.map((r) => r[1]), narrow ? 124 : 100, wideFront - 40), up = axis(points.map((r) => r[6]), height - 56, 30);
+    const plan = data.ranking[0][1], alike = 0.03;
+    if (!across.powers) {
+      const left = across.place(Math.max(across.low, plan * (1 - alike))), right = across.place(Math.min(across.high, plan * (1 + alike)));
+      shape('rect', plot, {x: left, y: 20, width: right - left, height: height - 66, fill: 'var(--idle)'});
+      shape('text', plot, {x: (left + right) / 2, y: 16, 'text-anchor': 'middle'}, 'within 3%: too close to call');
+    }
     const heights = apart(up.ticks, bytes), times = apart(across.ticks, (t, digits) => seconds(t * 1e6, digits));
     up.ticks.forEach((m, index) => {
-      shape('line', plot, {x1: narrow ? 104 : 84, x2: wide - 20, y1: up.place(m), y2: up.place(m), stroke: 'var(--line)'});
+      shape('line', plot, {x1: narrow ? 104 : 84, x2: wideFront - 20, y1: up.place(m), y2: up.place(m), stroke: 'var(--line)'});
       shape('text', plot, {x: narrow ? 98 : 78, y: up.place(m) + 4, 'text-anchor': 'end'}, heights[index]);
     });
     across.ticks.forEach((t, index) => {
       const last = index > 0 && index + 1 === times.length;
-      shape('text', plot, {x: last ? wide - 4 : across.place(t), y: height - 12, 'text-anchor': last ? 'end' : 'middle'}, times[index]);
+      shape('text', plot, {x: last ? wideFront - 4 : across.place(t), y: height - 12, 'text-anchor': last ? 'end' : 'middle'}, times[index]);
     });
     const counts = [...new Set(points.map((r) => r[7]))].sort((a, b) => b - a);
+    const labels = [];  // boxes of the numbers, and of the dots
+    const free = (box) => labels.every((b) => box[2] <= b[0] || b[2] <= box[0] || box[3] <= b[1] || b[3] <= box[1]);
+    points.forEach((r) => { const x = across.place(r[1]), y = up.place(r[6]); labels.push([x - 7, y - 7, x + 7, y + 7]); });
+    function number(group, x, y, text) {
+      const size = narrow ? 17 : 12, wide = text.length * size * 0.62;
+      for (let ring = 10; ring < 120; ring += 12) {
+        for (let turn = 0; turn < 8; ++turn) {
+          const at = [x + ring * Math.cos(turn * Math.PI / 4 - 0.6), y + ring * Math.sin(turn * Math.PI / 4 - 0.6)];
+          const box = [at[0] - wide / 2, at[1] - size / 2, at[0] + wide / 2, at[1] + size / 2];
+          if (!free(box) || box[1] < 0 || box[2] > wideFront) continue;
+          labels.push(box);
+          shape('text', group, {x: at[0], y: at[1] + size * 0.36, 'text-anchor': 'middle', class: 'ink number'}, text);
+          return;
+        }
+      }
+    }
     const palette = ['--forward', '--backward', '--weight', '--transfer', '--reduce', '--step', '--ink'];
     counts.forEach((count, index) => {
       const colour = 'var(' + palette[index % palette.length] + ')', group = shape('g', plot, {id: 'front-' + count});
@@ -356,36 +438,37 @@
         const text = r[0] + ' on ' + r[7] + ': ' + r[2] + ', ' + r[4] + ', ' + r[5] + ' tokens/s';
         const dot = shape('circle', group, {cx: across.place(r[1]), cy: up.place(r[6]), r: chosen ? 9 : 6, fill: colour, stroke: 'var(--card)', tabindex: '0', 'aria-label': text});
         hover(dot, text);
+        number(group, across.place(r[1]), up.place(r[6]), String(points.indexOf(r) + 1));
       });
       if (counts.length === 1) return;
       const toggle = element('button', legend, null, {type: 'button', 'aria-pressed': 'true', id: 'front-toggle-' + count});
       element('i', toggle, null, {style: 'background:' + colour, class: 'key'});
-      toggle.appendChild(document.createTextNode(count + ' devices'));
+      toggle.appendChild(document.createTextNode(count + ' ' + data.gpu + 's'));
       toggle.onclick = () => {
         const shown = group.style.display === 'none';
         group.style.display = shown ? '' : 'none';
         toggle.setAttribute('aria-pressed', String(shown));
       };
     });
-    element('p', front, 'Step time to the right, peak memory upwards; the large dot is the plan. ' +
-      (hasFront ? 'Nothing is better than these in time, memory and devices.' : 'The line is the front of these layouts; mpt-plan --pareto has the whole one.'), {class: 'note'});
+    element('p', front, 'Step time to the right, peak memory upwards; the large dot is the plan, and the numbers are those of the table below. ' +
+      (hasFront ? 'Nothing is better than these in time, memory and ' + data.gpu + 's.' : 'mpt-plan --pareto shows all choices between time and memory.'), {class: 'note'});
     if (hasFront) {
-      table(front, ['layout', 'devices', 'step time', 'peak memory', 'tokens/s'], points.map((r) => [r[0], String(r[7]), r[2], r[4], r[5]]));
+      table(front, ['#', '*layout', data.gpu + 's', 'step time', 'peak memory', 'tokens/s'], points.map((r, index) => [String(index + 1), r[0], String(r[7]), r[2], r[4], r[5]]));
     }
   }
+  table(section('The best layouts', 'ranking'), ['#', '*layout', 'step time', 'against 1', 'idle', 'peak memory', 'tokens/s'],
+    data.ranking.map((r, index) => [String(index + 1), r[0], r[2], index === 0 ? '' : r[8], r[3], r[4], r[5]]), 0);
 
-  // ---- the cluster
-  const cluster = section('The cluster, and which axis lies on which link', 'cluster');
-  table(cluster, ['devices', 'number', 'of a node', 'memory', 'its bandwidth', 'peak'], data.devices);
-  table(cluster, ['link', 'carries', 'connects', 'per device', 'latency'], data.links);
-
-  // ---- ranking, reasons, rejections
-  table(section('The best layouts', 'ranking'), ['layout', '', 'step time', 'idle', 'peak memory', 'tokens/s'],
-    data.ranking.map((r) => [r[0], r[1] / slowest, r[2], r[3], r[4], r[5]]), 0);
-  list(section('Why this one', 'reasons'), data.reasons);
-  list(section('What ruled the others out', 'rejected'), data.rejected);
+  // ---- details: the cluster, what was left out, every instruction
+  const cluster = section('The cluster, and what each link carries', 'cluster');
+  table(cluster, [data.gpu === 'GPU' ? '*GPU' : '*device', 'number', 'per node', 'memory', 'memory bandwidth', 'peak'], data.devices);
+  table(cluster, ['*link', '*used by', data.gpu + 's that it connects', 'bandwidth per ' + data.gpu, 'latency'], data.links);
+  const rejected = section('What was left out', 'rejected');
+  element('p', rejected, data.search);
+  list(rejected, data.rejected);
+  element('p', rejected, 'Times from: ' + data.costs, {class: 'note'});
   if (data.instructions) {
-    table(section('Every kind of instruction, predicted and measured', 'instructions'), ['', 'predicted', 'measured', 'measured is'], data.instructions);
+    table(section('Every kind of work, predicted and measured', 'instructions'), ['*', 'predicted', 'measured', 'measured is'], data.instructions);
   }
   document.documentElement.dataset.errors = String(errors.length);
   document.documentElement.dataset.overflow = String(document.documentElement.scrollWidth > window.innerWidth + 1);

@@ -437,9 +437,11 @@ def plan_commands(folder, base, profile):
     expect("estimate, no model", run("mpt-plan", "estimate", "--cluster", "dgx-h100:1"), 2, "--model")
 
     expect("explain", run("mpt-plan", "explain", gpu_plan, "--tokens", "1T"), 0, "Why this one", "Searched all ", "MFU", "1T tokens take")
-    expect("explain, slower", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=8,pp=1"), 0, "The fastest of the", "takes +")
+    expect("explain, slower", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=8,pp=1"), 0, "The fastest of the", "more than the plan (",
+           "What would change the answer")
     expect("explain, over memory", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=1,pp=1,cp=1,zero=0,offload=off"), 0,
-           "need more than", "It would fit with --memory")
+           "need more than", "A GPU has", "What would change the answer", "GPUs with twice the memory")
+    not_chosen(folder, eight)
     expect("explain, does not divide", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=3"), 0, "No layout of this kind")
     for kind in ("tpp=8", "tp", "tp=", "", "tp=two", "schedule=1f2b"):
         expect(f"explain, --why-not {kind}", run("mpt-plan", "explain", gpu_plan, f"--why-not={kind}"), 2, "--why-not" if "two" not in kind and "1f2b" not in kind else "expected")
@@ -484,6 +486,118 @@ def plan_commands(folder, base, profile):
     expect("sweep, unknown axis", run("mpt-plan", "sweep", *eight, "--over", "colour", "--values", "1"), 2, "--over")
     expect("sweep, wrong value", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "1,x"), 2, "--values")
     expect("sweep, file that cannot be", run("mpt-plan", "sweep", *eight, "--over", "ranks", "--values", "1", "--csv", f"{folder}/no/s.csv"), 2, "--csv")
+
+
+def not_chosen(folder, eight):
+    """A faster layout that a search did not take: by which option, and a memory limit that was set."""
+    held = f"{folder}/held.json"
+    expect("plan, without a pipeline", run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--framework", "fsdp", "--global-batch", 128,
+                                           "--seq", 8192, "--tp", 1, "--pp", 1, "--cp", 1, "-o", held), 0)
+    with open(held) as file:
+        if json.load(file)["restrictions"] != {"tp": "1", "pp": "1", "cp": "1"}:
+            FAILURES.append("plan, without a pipeline: the plan does not say what limited its search")
+    expect("explain, faster but not allowed", in_one_line(run("mpt-plan", "explain", held, "--why-not", "pp=2")), 0,
+           "% faster (", "it was not chosen because you set --cp 1 and --pp 1.", "Planning again without --cp 1 and --pp 1.")
+    expect("explain, a batch at which it wins", in_one_line(run("mpt-plan", "explain", held, "--why-not", "pp=2,cp=1")), 0,
+           "With a global batch of 512, and without --pp 1 it wins: ")
+    expect("explain, restrictions of nothing", run("mpt-plan", "explain", edited_plan(held, f"{folder}/odd.json", restrictions={"colour": "1"}),
+                                                   "--why-not", "pp=2"), 2, "/restrictions", "colour")
+    given = f"{folder}/given.json"
+    expect("estimate, to ask about", run("mpt-plan", "estimate", *eight, "--tp", 8, "-o", given), 0)
+    expect("explain, a layout that was given", in_one_line(run("mpt-plan", "explain", given, "--why-not", "tp=1")), 0, "given, not searched for")
+    tight = f"{folder}/tight.json"
+    expect("plan, with little memory", run("mpt-plan", *eight, "--memory", "24GiB", "-o", tight), 0)
+    kind = {"tp": 1, "pp": 2, "cp": 1, "zero": 1, "offload": "off", "recompute": "none", "micro-batch": 1}
+    said = in_one_line(run("mpt-plan", "explain", tight, "--why-not", ",".join(f"{key}={value}" for key, value in kind.items())))
+    expect("explain, over the limit that was set", said, 0, "The plan's limit rules it out", "a limit of 74.0 GiB")
+    limit = re.search(r"it would fit with --memory (\S+)\. ", said.stdout)
+    options = [word for key, value in kind.items() for word in (f"--{key}", value)]
+    expect("plan, with the memory that was named", run("mpt-plan", *eight, "--memory", limit.group(1) if limit else "1GiB", *options), 0)
+    expect("explain, its own layout", run("mpt-plan", "explain", tight, "--why-not", f"zero={layout_of(tight)['zero']}"), 0,
+           "It is the plan's own layout.")
+
+
+def in_one_line(done):
+    """What a program printed, whatever the width of its lines."""
+    done.stdout = " ".join(done.stdout.split()) + " "
+    return done
+
+
+def layout_of(plan):
+    with open(plan) as file:
+        return json.load(file)["layout"]
+
+
+def edited_plan(plan, target, **changes):
+    with open(plan) as file:
+        text = json.load(file)
+    text.update(changes)
+    return write(target, json.dumps(text))
+
+
+def judged(folder):
+    """A figure of a run, judged by estimate, import and diagnose alike."""
+    mine = ["--model", "llama3-70b", "--cluster", "dgx-h100:8", "--global-batch", 256, "--seq", 4096, "--tp", 8, "--pp", 4, "--dp", 2,
+            "--recompute", "full"]
+    plan = f"{folder}/mine.json"
+    expect("estimate, measured", in_one_line(run("mpt-plan", "estimate", *mine, "--measured", "380TFLOP/s", "-o", plan)), 0, "Your measurement",
+           "times as fast as predicted", "Does your counter count recompute?", "in bf16")
+    expect("estimate, measured by time", in_one_line(run("mpt-plan", "estimate", *mine, "--measured", "40s")), 0, "times the predicted time", "Slower than 9 in 10")
+    for wrong in ("380", "380TFLOP", "fast", "2000TFLOP/s", "0.1s"):
+        expect(f"estimate, measured {wrong}", run("mpt-plan", "estimate", *mine, "--measured", wrong), 2, "--measured", "expected")
+    expect("diagnose, work per second", in_one_line(run("mpt-plan", "diagnose", plan, "--tflops", 380)), 0, "380 TFLOP/s per GPU", "count", "recompute?", "Not explained")
+    expect("diagnose, tokens per second", in_one_line(run("mpt-plan", "diagnose", plan, "--tokens-per-s", 43870, "--no-search")), 0, "The step is as predicted")
+    expect("diagnose, faster than the hardware", run("mpt-plan", "diagnose", plan, "--step-time", 1), 2, "faster than the GPUs can be", "989 TFLOP/s")
+    expect("diagnose, two figures", run("mpt-plan", "diagnose", plan, "--step-time", 20, "--tflops", 380), 2, "several measurements")
+    flags = write(f"{folder}/my_run.txt", "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "
+                  "--ffn-hidden-size 14336 --swiglu --seq-length 4096 --max-position-embeddings 8192 --micro-batch-size 1 --global-batch-size 64 "
+                  "--tensor-model-parallel-size 2 --bf16 --untie-embeddings-and-output-weights --vocab-size 128256 --normalization RMSNorm "
+                  "--position-embedding-type rope --disable-bias-linear\n")
+    expect("import, measured", run("mpt-plan", "import", flags, "--cluster", "dgx-h100:1", "--measured", "5s"), 0, "my_run-8.0", "Your measurement")
+
+
+def compared(folder):
+    """compare and sweep: the same layout on as many GPUs costs the same, whatever the cluster has besides."""
+    job = ["--model", "llama3-8b", "--global-batch", 64, "--seq", 4096, "--tokens", "1T", "--price", 2]
+    one = run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2,dgx-h100:4")
+    part = run("mpt-plan", "sweep", *job, "--cluster", "dgx-h100:8", "--over", "ranks", "--values", "16,32")
+    expect("compare, a training", one, 0, "GPUs", "per GPU", "GPU-hours", "llama3-8b in bf16, 64 sequences of 4096", "no failures, saving or evaluation", "8 in 10 of")
+    expect("sweep, a training", part, 0, "GPUs", "no failures, saving or evaluation")
+    cells = [[re.split(r" {2,}", line.strip())[1:9] for line in said.stdout.splitlines() if re.match(r" *(dgx-h100:|16 |32 )", line)] for said in (one, part)]
+    if len(cells[0]) != 2 or cells[0] != cells[1]:
+        FAILURES.append(f"compare and sweep differ: {cells}")
+    days = [float(re.search(r"(\d+\.\d) +\S+ +\S+ +1\.00x", said.stdout).group(1)) for said in
+            (one, run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2,dgx-h100:4", "--goodput", 0.8))]
+    if abs(days[0] / days[1] - 0.8) > 0.01:
+        FAILURES.append(f"compare, a goodput of 0.8: {days} days")
+    expect("compare, a goodput of none", run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2,dgx-h100:4", "--goodput", 0), 2, "--goodput")
+    expect("compare, frameworks", run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2", "--framework", "fsdp,megatron-core,torchtitan"), 0,
+           "\n  fsdp ", "\n  megatron-core ", "\n  torchtitan ", "1.00x")
+    expect("compare, one framework on one cluster", run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2", "--framework", "fsdp"), 2, "two or more")
+    expect("compare, frameworks nowhere", run("mpt-plan", "compare", *job, "--framework", "fsdp,nemo"), 2, "two or more")
+    twins = run("mpt-plan", *job[:6], "--cluster", "dgx-a100-40gb:1+dgx-a100-40gb:1@12.5GB/s")
+    expect("plan, two equal clusters", twins, 0)
+    told = [line.split(" per step")[0] for line in twins.stdout.splitlines() if line.strip().startswith("On dgx-a100-40gb")]
+    if len(told) != len(set(told)) or not told:
+        FAILURES.append(f"plan, two equal clusters: {told}")
+
+
+def exported_elsewhere(folder):
+    """A plan that goes to a framework that it was not priced for says so, on the screen and in the files."""
+    plan = f"{folder}/fsdp.json"
+    expect("plan, for FSDP", run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--framework", "fsdp", "-o", plan), 0)
+    note = "step time and memory are those of fsdp, not of megatron-core: mpt-plan --framework megatron-core plans for it"
+    said = run("mpt-plan", "export", plan, "--to", "megatron,slurm", "-o", f"{folder}/elsewhere")
+    expect("export, to another framework", said, 0, "note: " + note, "per step in bf16, by fsdp")
+    for name, noted in (("run_megatron.sh", True), ("job.sbatch", False)):
+        with open(f"{folder}/elsewhere/{name}") as file:
+            lines = file.read().splitlines()
+        if (f"# Note: {note}." in lines[:3]) != noted or not lines[0].startswith("#!"):
+            FAILURES.append(f"export, to another framework: {name} begins with {lines[:3]}")
+    said = run("mpt-plan", "export", plan, "--to", "fsdp2", "-o", f"{folder}/home")
+    expect("export, to its own framework", said, 0)
+    if "not of" in said.stdout:
+        FAILURES.append("export, to its own framework: a note all the same")
 
 
 def other_clusters(folder):
@@ -813,6 +927,9 @@ with tempfile.TemporaryDirectory() as folder:
     profile_of_two_hosts(folder, model)
     wrong_plan(folder, model, profile, base)
     plan_commands(folder, base, profile)
+    judged(folder)
+    compared(folder)
+    exported_elsewhere(folder)
     other_clusters(folder)
     published_runs(folder)
     own_kernels(folder)

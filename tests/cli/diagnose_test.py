@@ -78,7 +78,23 @@ def main():
         run("mpt-plan", "--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--pp", 8, "--tp", 1,
             "--schedule", "gpipe", "-o", bad)
         diagnosis = causes(bad, emulate(scratch, bad, "bad"))
-        check("bad layout", first(diagnosis) == "the layout", diagnosis)
+        check("bad layout", first(diagnosis) == "the layout" and "without --pp 8" in diagnosis["causes"][0]["change"], diagnosis)
+
+        # What another layout gains is of the measured step, and no more than the step has over that layout's prediction.
+        slow = json.load(open(bad))["prediction"]["step_time_s"]
+        best = None
+        for measured in (slow, 1.5 * slow, 0.8 * slow):
+            told = causes(bad, "--step-time", measured)
+            won = [c["seconds"] for c in told["causes"] if c["name"] == "the layout"]
+            if best is None:
+                best = measured - won[0] if won else 0.0
+            right = min(measured - best, measured * (1 - best / slow))
+            check(f"gain of {measured / slow} times the predicted step", len(won) == 1 and abs(won[0] - right) < 1e-6 * slow, (won, right))
+        told = causes(bad, "--step-time", 1.001 * best)
+        check("a run as fast as the best layout", told["causes"] == [], told)
+        code, output = run("mpt-plan", "diagnose", bad, "--step-time", 1.001 * best)
+        check("a run as fast as the best layout, in words", code == 0 and "Not explained: " in output and "less than predicted" in output
+              and "nothing found costs" not in output, output)
 
         log = os.path.join(scratch, "megatron.log")
         with open(log, "w") as out:

@@ -43,5 +43,12 @@ TEST(TrainingCost, CountsDaysDeviceHoursAndPrice) {
   EXPECT_DOUBLE_EQ(cost.price, 10.0 * 24 * 4 * 2.5);
 }
 
+TEST(TrainingCost, GoodputLengthensAllOfIt) {
+  const TrainingCost cost = training_cost(plan_of_four(), 864e9, 2.5, 0.8);
+  EXPECT_DOUBLE_EQ(cost.days, 12.5);
+  EXPECT_DOUBLE_EQ(cost.device_hours, 12.5 * 24 * 4);
+  EXPECT_DOUBLE_EQ(cost.price, 12.5 * 24 * 4 * 2.5);
+}
+
 }  // namespace
 }  // namespace mpt::planner

@@ -28,7 +28,10 @@ const press = (id) => document.getElementById(id).click();
 const tip = document.getElementById('tip');
 const drawing = document.getElementById('timeline-drawing');
 const from = () => Number(drawing.dataset.from), span = () => Number(drawing.dataset.to) - from();
+const opened = span(), first = document.getElementById('timeline-shown').textContent;
+press('timeline-whole');
 const whole = span();
+expect('a long step opens with its beginning', document.title.includes('many') === opened < whole * 0.5 && first.includes('% of the step') === opened < whole * 0.99);
 press('timeline-zoom-in');
 const zoomed = span(), start = from();
 expect('zoom in', zoomed < whole * 0.6);
@@ -57,6 +60,17 @@ if (toggle) {
   toggle.click();
   expect('show devices', group.style.display === '');
 }
+expect('numbers beside the dots', document.querySelectorAll('#front .number').length === document.querySelectorAll('#front circle').length);
+const order = [...document.querySelectorAll('section')].map((s) => s.id);
+const at = (id) => order.indexOf(id);
+expect('what matters first', at('recommendation') === 0 && at('reasons') === 1 && at('next') === 2 && at('cluster') > at('front'));
+for (const box of document.querySelectorAll('div.scroll')) {
+  const more = box.nextElementSibling;
+  expect('columns beyond the edge are told', (more.style.display !== 'none') === (box.scrollWidth > box.clientWidth + 2));
+}
+const pair = [...document.querySelectorAll('.pair')].flatMap((p) => innerWidth > 760 ? [[...p.children].map((s) => s.getBoundingClientRect().height)] : []);
+expect('sections side by side are as high as each other', pair.every((heights) => Math.max(...heights) - Math.min(...heights) < 2));
+expect('no zero with a unit', ![...document.querySelectorAll('svg text')].some((t) => /^0\.00 /.test(t.textContent)));
 for (const picture of document.querySelectorAll('svg')) expect('alternative text', picture.getAttribute('aria-label'));
 for (const button of document.querySelectorAll('button')) expect('name of a button', button.textContent || button.ariaLabel);
 document.documentElement.dataset.wrong = wrong.join();
@@ -77,7 +91,7 @@ const frame = document.getElementById('frame');
 frame.onload = () => { document.getElementById('copy').textContent = frame.contentDocument.documentElement.outerHTML; };
 frame.srcdoc = %s;
 </script>"""
-SECTIONS = ["recommendation", "timeline", "memory", "memory-over-time", "time", "front", "cluster", "ranking", "reasons", "rejected"]
+SECTIONS = ["recommendation", "reasons", "next", "timeline", "memory", "memory-over-time", "time", "front", "cluster", "ranking", "rejected"]
 
 
 def contrast(one, other):
@@ -157,4 +171,5 @@ with tempfile.TemporaryDirectory() as folder:
     for width in (1440, 768, 390):
         check(folder, "run", width, SECTIONS + ["comparison", "loss", "throughput", "instructions"])
         check(folder, "plan", width, SECTIONS)
+        check(folder, "many", width, SECTIONS)
         check_plots(folder, width)

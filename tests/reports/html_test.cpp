@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "core/json.h"
+#include "core/quantity.h"
 #include "tests/support/sample_run.h"
 
 namespace mpt::reports {
@@ -12,6 +16,13 @@ size_t count(const std::string& text, const std::string& part) {
   size_t found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
   return found;
+}
+
+// What the page's script draws from.
+Json data_of(const std::string& page) {
+  const std::string mark = "<script type=\"application/json\" id=\"data\">";
+  const size_t begin = page.find(mark) + mark.size();
+  return Json::parse(page.substr(begin, page.find("</script>", begin) - begin));
 }
 
 TEST(Html, IsOneFileThatLoadsNothing) {
@@ -67,6 +78,84 @@ TEST(Html, StaysSmallForALargePlan) {
 TEST(Html, DoesWithoutAStoredPrediction) {
   const test::SampleRun s = test::sample_run();
   EXPECT_NE(run_report(s.plan, s.program, std::nullopt, s.result).find("measured"), std::string::npos);
+}
+
+TEST(Html, MemoryOverTheStepPeaksWhereThePlanSays) {
+  for (const char* schedule : {"1f1b", "zb-h1", "interleaved"}) {
+    const test::SampleRun s = test::sample_run(schedule);
+    const Json data = data_of(plan_report(s.plan, s.program, s.predicted));
+    ASSERT_EQ(data["memory_over_time"].size(), s.plan.prediction.memory.size());
+    for (const Json& line : data["memory_over_time"]) {
+      int64_t highest = 0, lowest = INT64_MAX;
+      for (const Json& point : line[1]) {
+        highest = std::max(highest, point.get<int64_t>());
+        lowest = std::min(lowest, point.get<int64_t>());
+      }
+      const auto rank = line[0].get<size_t>();
+      EXPECT_EQ(highest, s.plan.prediction.memory[rank].peak_bytes) << schedule << ", rank " << rank;
+      EXPECT_LT(lowest, highest) << schedule << ", rank " << rank;
+      EXPECT_EQ(line[1].back(), s.program.static_bytes[rank]) << "all activations are freed";
+    }
+  }
+}
+
+TEST(Html, ThePartsOfAStepAddUpToIt) {
+  test::SampleRun s = test::sample_run();
+  Prediction& p = s.plan.prediction;
+  const double idle_s = p.step_time_s * p.bubble_share;
+  ASSERT_GT(idle_s, 0.0);
+  p.exposed = {{CommunicationKind::tensor, 0.1 * (p.step_time_s - idle_s)},
+               {CommunicationKind::transfer, 0.25 * idle_s},
+               {CommunicationKind::gradients, 0.5 * idle_s}};
+  double step_s = 0.0, told_idle_s = 0.0, causes_of_idle_s = 0.0, bubble_s = 0.0;
+  const Json data = data_of(plan_report(s.plan, s.program, s.predicted));
+  for (const Json& part : data["parts"]) {
+    const auto name = part[0].get<std::string>();
+    const auto seconds = part[1].get<double>();
+    EXPECT_TRUE(part[2].is_null()) << name;
+    (name.rfind("idle: ", 0) == 0 ? causes_of_idle_s : step_s) += seconds;
+    if (name == "idle") told_idle_s = seconds;
+    if (name == "idle: pipeline bubble") bubble_s = seconds;
+  }
+  EXPECT_NEAR(step_s, p.step_time_s, 1e-12);
+  EXPECT_NEAR(told_idle_s, idle_s, 1e-12);
+  EXPECT_NEAR(causes_of_idle_s, idle_s, 1e-12);
+  EXPECT_NEAR(bubble_s, 0.25 * idle_s, 1e-12) << "transfers and gradients are no bubble";
+}
+
+TEST(Html, ARunIsHeadedByWhatWasMeasured) {
+  test::SampleRun s = test::sample_run();
+  for (StepRecord& step : s.result.steps) step.step_time_s = 2.0 * s.plan.prediction.step_time_s;
+  const Json data = data_of(run_report(s.plan, s.program, s.predicted, s.result)),
+             headline = data["headline"];
+  EXPECT_EQ(headline[0][0], "Step time, measured");
+  EXPECT_EQ(headline[0][1], format_seconds(2.0 * s.plan.prediction.step_time_s));
+  EXPECT_EQ(headline[0][2],
+            fmt::format("predicted {}, measured +100.0%", format_seconds(s.plan.prediction.step_time_s)));
+  EXPECT_EQ(data_of(plan_report(s.plan, s.program, s.predicted))["headline"][0][1],
+            format_seconds(s.plan.prediction.step_time_s));
+}
+
+TEST(Html, MeasuredPartsAreThoseOfTheRanksAfterTheWarmUp) {
+  test::SampleRun s = test::sample_run();
+  s.plan.prediction.exposed = {{CommunicationKind::tensor, 0.0}};
+  for (StepRecord& step : s.result.steps) {
+    const double slow = step.step <= int64_t(warm_up_steps(s.result.steps.size())) ? 100.0 : 1.0;
+    step.ranks = {{.rank = 0, .compute_s = 2.0 * slow, .tensor_s = 0.5 * slow, .idle_s = 1.0 * slow},
+                  {.rank = 1, .compute_s = 4.0 * slow, .tensor_s = 1.5 * slow, .idle_s = 2.0 * slow}};
+  }
+  ASSERT_GT(warm_up_steps(s.result.steps.size()), 0u);
+  const std::map<std::string, double> expected{
+      {"compute", 3.0}, {"tensor-parallel communication", 1.0}, {"idle", 1.5}};
+  size_t found = 0;
+  const Json data = data_of(run_report(s.plan, s.program, s.predicted, s.result));
+  for (const Json& part : data["parts"]) {
+    const auto wanted = expected.find(part[0].get<std::string>());
+    if (wanted == expected.end()) continue;
+    ++found;
+    EXPECT_NEAR(part[2].get<double>(), wanted->second, 1e-12) << wanted->first;
+  }
+  EXPECT_EQ(found, expected.size());
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Writes the report of a sample run to stdout, or of its plan alone with the argument "plan", or with "plots"
-// a page of the plots that stand alone.
+// Writes the report of a sample run to stdout, or of its plan alone with the argument "plan", or with "many"
+// of a plan of many micro-batches, or with "plots" a page of the plots that stand alone.
 
 #include <cstdio>
 #include <string>
@@ -34,9 +34,13 @@ int main(int argc, char** argv) {
       std::fputs(page_of_plots().c_str(), stdout);
       return 0;
     }
-    mpt::test::SampleRun s = mpt::test::sample_run();
+    const bool many = kind == "many";
+    mpt::test::SampleRun s = many ? mpt::test::sample_run("1f1b", 4, 128) : mpt::test::sample_run();
+    if (many) s.plan.model.name = "many micro-batches";
     std::string page;
-    if (kind == "plan") {
+    if (many) {
+      page = mpt::reports::plan_report(s.plan, s.program, s.predicted);
+    } else if (kind == "plan") {
       s.plan.front = s.plan.ranking;
       mpt::RankedLayout& half = s.plan.front.emplace_back(s.plan.ranking.front());
       half.layout.pipeline /= 2;

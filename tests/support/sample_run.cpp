@@ -40,6 +40,8 @@ SampleRun sample_run(const std::string& schedule, int64_t pipeline, int64_t micr
     record.tokens_per_s = double(s.plan.workload.tokens_per_step()) / time;
     record.bubble_share = 0.2;
     record.data_wait_s = 1e-5;
+    for (int64_t rank = 0; rank < pipeline; ++rank)
+      record.ranks.push_back({.rank = rank, .compute_s = 0.8 * time, .idle_s = 0.2 * time});
   }
   return s;
 }

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/diagnose/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/quantity.h"
+#include "core/terminal.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+// Fewer published runs do not tell what eight in ten do.
+constexpr size_t kEnoughRuns = 10;
+
+std::string verdict(const Plan& plan, const Measurement& m) {
+  const double predicted_s = plan.prediction.step_time_s, ratio = m.step_time_s / predicted_s;
+  const std::string precision = enum_name(plan.layout.precision);
+  std::string text = "Measured " + m.said;
+  if (m.flop_per_s > 0.0 || m.tokens_per_s > 0.0)
+    text += fmt::format(", which is {} per step", format_seconds(m.step_time_s));
+  text += fmt::format("; predicted {} in {}: ", format_seconds(predicted_s), precision);
+  if (std::abs(ratio - 1.0) < 5e-3) return text + "as predicted.";
+  return text + (ratio < 1.0 ? fmt::format("{:.2f} times as fast as predicted.", 1.0 / ratio)
+                             : fmt::format("{:.2f} times the predicted time.", ratio));
+}
+
+// Compared with published runs of the same framework; empty where there are too few.
+std::string compared_with_published(const Plan& plan, double ratio, const std::vector<Evidence>& published) {
+  const auto range = published_range(plan, published);
+  if (!range) return "";
+  return (ratio < range->low    ? "Faster than 9 in 10: "
+          : ratio > range->high ? "Slower than 9 in 10: "
+                                : "Usual: ") +
+         describe_range(*range, plan);
+}
+
+struct WayOfCounting {
+  Counting counting;
+  const char *name, *question;
+};
+constexpr WayOfCounting kWays[] = {
+    {{true, false}, "recompute", "Does your counter count recompute?"},
+    {{false, true}, "attention as a whole square", "Does your counter leave out that attention is causal?"},
+    {{true, true},
+     "recompute, and attention as a whole square",
+     "Does your counter count recompute and the masked half of attention?"}};
+
+// What was counted, and what else would fit better.
+void add_counting(const Plan& plan, const Measurement& m, std::vector<std::string>& lines) {
+  lines.push_back(
+      fmt::format("This counts the model's work: no recompute, causal attention as half of a square; "
+                  "predicted {} per GPU.",
+                  format_flop_rate(plan.prediction.model_flop_per_step / plan.prediction.step_time_s /
+                                   double(plan.layout.ranks()))));
+  constexpr double kClearly = 0.03;
+  const double own = counted_flop(plan, {});
+  const double ratio = m.step_time_s / plan.prediction.step_time_s;
+  double nearest = std::abs(std::log(ratio)) - kClearly;
+  const WayOfCounting* best = nullptr;
+  double factor = 1.0;
+  for (const WayOfCounting& way : kWays) {
+    const double more = counted_flop(plan, way.counting) / own;
+    const double distance = std::abs(std::log(ratio * more));
+    if (more < 1.0 + kClearly || distance >= nearest) continue;
+    // The next ways count more than this one: they must fit clearly better.
+    nearest = distance - kClearly;
+    best = &way;
+    factor = more;
+  }
+  if (best == nullptr || std::abs(ratio - 1.0) < kWorthExplaining) return;
+  lines.push_back(
+      fmt::format("With {} counted, {} per GPU are predicted: the step then takes {}, {:.2f} times the "
+                  "predicted time. {}",
+                  best->name,
+                  format_flop_rate(factor * plan.prediction.model_flop_per_step /
+                                   plan.prediction.step_time_s / double(plan.layout.ranks())),
+                  format_seconds(m.step_time_s * factor), ratio * factor, best->question));
+}
+
+}  // namespace
+
+std::optional<PublishedRange> published_range(const Plan& plan, const std::vector<Evidence>& published) {
+  if (plan.cost.source == "profile") return std::nullopt;
+  for (const Evidence& e : published) {
+    if (e.framework != plan.layout.execution.framework || e.experts != plan.model.moe.has_value() ||
+        e.step_time.size() < kEnoughRuns)
+      continue;
+    return PublishedRange{quantile(e.step_time, 0.1), quantile(e.step_time, 0.9), e.step_time.size()};
+  }
+  return std::nullopt;
+}
+
+std::string describe_range(const PublishedRange& range, const Plan& plan) {
+  return fmt::format("8 in 10 of {} published runs of {} took {:.2f} to {:.2f} times the predicted time.",
+                     range.runs, plan.layout.execution.framework, range.low, range.high);
+}
+
+std::vector<std::string> judge(const Plan& plan, const Measurement& m,
+                               const std::vector<Evidence>& published) {
+  const double ratio = m.step_time_s / plan.prediction.step_time_s;
+  std::vector<std::string> lines{verdict(plan, m)};
+  const std::string published_text = compared_with_published(plan, ratio, published);
+  if (!published_text.empty()) lines.push_back(published_text);
+  if (m.flop_per_s > 0.0) add_counting(plan, m, lines);
+  return lines;
+}
+
+std::string describe_judgement(const Plan& plan, const std::string& text) {
+  if (text.empty()) return "";
+  std::string lines = "\nYour measurement\n";
+  for (const std::string& line :
+       judge(plan, parse_measurement(text, "--measured", plan), published_evidence()))
+    lines += wrapped(line, "  ");
+  return lines;
+}
+
+}  // namespace mpt::planner

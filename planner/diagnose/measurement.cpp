@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/diagnose/measurement.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/quantity.h"
+#include "models/layer_program.h"
+#include "planner/cost/operator_pieces.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+enum class Measured { seconds, flop_per_s, tokens_per_s, tokens_per_s_of_one };
+
+struct MeasuredUnit {
+  const char* name;  // in lower case, without blanks
+  double scale;
+  Measured kind;
+};
+constexpr MeasuredUnit kUnits[] = {{"s", 1.0, Measured::seconds},
+                                   {"ms", 1e-3, Measured::seconds},
+                                   {"gflop/s", 1e9, Measured::flop_per_s},
+                                   {"gflops", 1e9, Measured::flop_per_s},
+                                   {"tflop/s", 1e12, Measured::flop_per_s},
+                                   {"tflops", 1e12, Measured::flop_per_s},
+                                   {"tflop/s/gpu", 1e12, Measured::flop_per_s},
+                                   {"tflops/gpu", 1e12, Measured::flop_per_s},
+                                   {"pflop/s", 1e15, Measured::flop_per_s},
+                                   {"tokens/s", 1.0, Measured::tokens_per_s},
+                                   {"ktokens/s", 1e3, Measured::tokens_per_s},
+                                   {"mtokens/s", 1e6, Measured::tokens_per_s},
+                                   {"tokens/s/gpu", 1.0, Measured::tokens_per_s_of_one},
+                                   {"ktokens/s/gpu", 1e3, Measured::tokens_per_s_of_one}};
+
+Measurement measured_as(Measured kind, double value, const Plan& plan) {
+  const auto ranks = double(plan.layout.ranks()), tokens = double(plan.workload.tokens_per_step());
+  Measurement m;
+  switch (kind) {
+    case Measured::seconds:
+      m.step_time_s = value;
+      m.said = format_seconds(value) + " per step";
+      break;
+    case Measured::flop_per_s:
+      m.flop_per_s = value;
+      m.step_time_s = plan.prediction.model_flop_per_step / ranks / value;
+      m.said = format_flop_rate(value) + " per GPU";
+      break;
+    case Measured::tokens_per_s:
+      m.tokens_per_s = value;
+      m.step_time_s = tokens / value;
+      m.said = fmt::format("{} tokens/s of all GPUs", format_count(int64_t(value)));
+      break;
+    case Measured::tokens_per_s_of_one:
+      m.tokens_per_s = value * ranks;
+      m.step_time_s = tokens / m.tokens_per_s;
+      m.said = fmt::format("{} tokens/s per GPU", format_count(int64_t(value)));
+      break;
+  }
+  return m;
+}
+
+// Of one layer forward; `again`: what its backward runs forward again.
+struct LayerFlop {
+  double forward = 0.0, again = 0.0;
+};
+
+double flop_of(const models::OperatorShape& shape, bool whole_squares) {
+  if (!whole_squares || shape.kind != models::OperatorKind::attention) return models::forward_flop(shape);
+  return 2.0 * double(shape.batch) * double(shape.sequence) * double(shape.sequence) * double(shape.heads) *
+         double(shape.head_dim + shape.value_head_dim);
+}
+
+LayerFlop layer_flop(const models::LayerProgram& layer, Recompute recompute, bool whole_squares) {
+  LayerFlop flop;
+  for (size_t i = 0; i < layer.operators.size(); ++i) {
+    const double forward = flop_of(layer.operators[i].shape, whole_squares);
+    flop.forward += forward;
+    flop.again += recomputed_share(layer, i, recompute) * forward;
+  }
+  return flop;
+}
+
+// A rate of one GPU that was given as that of all.
+void check_rate_of_one(const Measurement& m, const std::string& where, const Plan& plan) {
+  const auto ranks = double(plan.layout.ranks());
+  const double slower = m.step_time_s / plan.prediction.step_time_s / ranks;
+  if (m.tokens_per_s <= 0.0 || ranks < 4.0 || slower < 0.5 || slower > 2.0) return;
+  throw UserError(Problem{
+      where, fmt::format("{}, about what one of the {} GPUs does", m.said, format_count(plan.layout.ranks())),
+      "the tokens of all GPUs together",
+      fmt::format("for one GPU: --measured {:.0f}tokens/s/GPU", m.tokens_per_s)});
+}
+
+}  // namespace
+
+double counted_flop(const Plan& plan, Counting counting) {
+  const Layout& layout = plan.layout;
+  Layout one;
+  one.execution = layout.execution;
+  const int64_t sequence = plan.workload.sequence;
+  double sum = 0.0;
+  for (const models::Operator& op : models::head_program(plan.model, one, sequence).operators)
+    sum += 3.0 * models::forward_flop(op.shape);
+  const std::vector<StageContent> stages = stage_contents(plan.model, layout);
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const int64_t recomputed = recomputed_layers(layout, s, stages[s].layer_count);
+    for (int64_t n = 0; n < stages[s].layer_count; ++n) {
+      const bool again = layout.recompute == Recompute::selective || n < recomputed;
+      const LayerFlop flop =
+          layer_flop(models::layer_program(plan.model, stages[s].first_layer + n, one, sequence),
+                     again ? layout.recompute : Recompute::none, counting.whole_squares);
+      sum += 3.0 * flop.forward + (counting.recompute ? flop.again : 0.0);
+    }
+  }
+  return sum * double(plan.workload.global_batch);
+}
+
+void check_possible(const Measurement& m, const std::string& where, const Plan& plan) {
+  const double peak = reports::peak_flop_per_s(plan);
+  // The peaks of CPUs are estimates.
+  if (plan.cluster.device.kind == DeviceKind::cpu || peak <= 0.0) return;
+  const double least_s = plan.prediction.model_flop_per_step / peak;
+  if (m.step_time_s >= least_s) return;
+  throw UserError(Problem{
+      where, fmt::format("{}, faster than the GPUs can be", m.said),
+      fmt::format("at most {} per GPU, the {} peak of {}: {} or more per step",
+                  format_flop_rate(peak / double(plan.layout.ranks())), enum_name(plan.layout.precision),
+                  plan.cluster.device.name, format_seconds(least_s)),
+      "check the unit, and that batch, sequence length, precision and number of GPUs are those of the run"});
+}
+
+Measurement parse_measurement(const std::string& text, const std::string& where, const Plan& plan) {
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  std::string unit;
+  for (const char* at = end; at != text.data() + text.size(); ++at) {
+    if (*at != ' ') unit += char(std::tolower(static_cast<unsigned char>(*at)));
+  }
+  for (const MeasuredUnit& known : kUnits) {
+    const double scaled = value * known.scale;
+    if (error != std::errc{} || unit != known.name || !(scaled > 1e-9) || !(scaled < 1e24)) continue;
+    Measurement measured = measured_as(known.kind, scaled, plan);
+    check_possible(measured, where, plan);
+    if (known.kind == Measured::tokens_per_s) check_rate_of_one(measured, where, plan);
+    return measured;
+  }
+  throw UserError(Problem{where, fmt::format("\"{}\"", text.substr(0, 40)),
+                          "a number with its unit: 18.7s, 380TFLOP/s (of one GPU), 56000tokens/s (of all "
+                          "GPUs) or 7000tokens/s/GPU",
+                          ""});
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/next_steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/quantity.h"
+#include "reports/utilisation.h"
+
+namespace mpt::reports {
+namespace {
+
+// A measured step that is this far from its prediction, as a share, wants an explanation.
+constexpr double kFarOff = 0.1;
+// A limit that leaves a plan this much less memory than it needs brings another plan.
+constexpr double kLessMemory = 0.9;
+
+NextStep how_to_run(const Plan& plan) {
+  const std::string& framework = plan.layout.execution.framework;
+  if (framework == Execution{}.framework)
+    return {"Run it", "With your own text files as data:", "mpt-run plan.json --data DATA.txt --steps 100"};
+  for (const TargetFrameworks& t : frameworks_of_targets()) {
+    if (t.fits(framework))
+      return {"Run it", fmt::format("Write the launch files for {}:", framework),
+              fmt::format("mpt-plan export plan.json --to {},slurm -o run", t.target)};
+  }
+  return {"Run it",
+          fmt::format("No export writes {}. Others do, with other step times and memory:", framework),
+          "mpt-plan export --help"};
+}
+
+// A layout of the ranking that needs clearly less memory.
+const RankedLayout* roomier(const Plan& plan) {
+  for (const RankedLayout& r : plan.ranking) {
+    if (double(r.peak_bytes) < kLessMemory * double(peak_bytes(plan)) &&
+        r.layout.ranks() == plan.layout.ranks())
+      return &r;
+  }
+  return nullptr;
+}
+
+// Rounded down, as --memory takes it.
+std::string whole_size(double bytes) {
+  return bytes < 10.0 * double(kGiB)
+             ? fmt::format("{:.0f}MiB", std::floor(bytes / double(kMiB)))
+             : fmt::format("{:.1f}GiB", std::floor(10.0 * bytes / double(kGiB)) / 10.0);
+}
+
+NextStep if_memory_runs_out(const Plan& plan) {
+  const double limit = kLessMemory * double(peak_bytes(plan));
+  std::string text = "Plan again with a lower limit, a tenth below what this plan needs.";
+  if (const RankedLayout* other = roomier(plan))
+    text += fmt::format(" Or take {}: {} per step, {} of memory.", layout_name(other->layout),
+                        format_seconds(other->step_time_s), format_bytes(double(other->peak_bytes)));
+  return {"If it runs out of memory", text, "mpt-plan ... --memory " + whole_size(limit)};
+}
+
+}  // namespace
+
+bool TargetFrameworks::fits(const std::string& framework) const {
+  return framework == plan_for ||
+         std::any_of(also.begin(), also.end(), [&](const char* other) { return framework == other; });
+}
+
+const std::vector<TargetFrameworks>& frameworks_of_targets() {
+  static const std::vector<TargetFrameworks> all{
+      {"megatron", "megatron-core", {"megatron-lm"}},
+      {"megatron-bridge", "nemo", {"megatron-core"}},
+      {"torchtitan", "torchtitan", {}},
+      {"deepspeed", "megatron-deepspeed", {"megatron-deepspeed-blocking", "transformers"}},
+      {"fsdp2", "fsdp", {"fsdp2", "atorch-fsdp", "transformers"}}};
+  return all;
+}
+
+std::vector<NextStep> next_steps(const Plan& plan) {
+  return {how_to_run(plan),
+          if_memory_runs_out(plan),
+          {"Ask why not something else", "Any kind of layout, by the names of the layout options:",
+           "mpt-plan explain plan.json --why-not tp=8"}};
+}
+
+std::vector<NextStep> next_steps(const Plan& plan, const RunResult& result) {
+  std::vector<NextStep> steps{{"Find what the run lost", "From the log that mpt-run --log wrote:",
+                               "mpt-plan diagnose plan.json LOG.jsonl"}};
+  const double measured = median_step_time_s(result), predicted = plan.prediction.step_time_s;
+  if (std::abs(measured / predicted - 1.0) > kFarOff && plan.cost.source == "profile")
+    steps.push_back(
+        {"Measure the machine again",
+         "Measured and predicted differ by more than a tenth. While nothing else uses the machine:",
+         "mpt-profile --model MODEL --seq TOKENS -o profile.json"});
+  steps.push_back({"Go on in another layout",
+                   "Checkpoints know no layout: any plan of the model takes them up.",
+                   "mpt-run other.json --checkpoints FOLDER --resume auto"});
+  return steps;
+}
+
+}  // namespace mpt::reports

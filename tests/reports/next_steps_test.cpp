@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "reports/next_steps.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/sample_run.h"
+
+namespace mpt::reports {
+namespace {
+
+std::string all_of(const std::vector<NextStep>& steps) {
+  std::string text;
+  for (const NextStep& s : steps) text += s.title + "\n" + s.text + "\n" + s.command + "\n";
+  return text;
+}
+
+TEST(NextSteps, APlanIsRunByItsFramework) {
+  test::SampleRun s = test::sample_run();
+  EXPECT_NE(all_of(next_steps(s.plan)).find("mpt-run plan.json"), std::string::npos);
+  const std::pair<const char*, const char*> targets[] = {{"megatron-core", "--to megatron,"},
+                                                         {"megatron-lm", "--to megatron,"},
+                                                         {"nemo", "--to megatron-bridge,"},
+                                                         {"fsdp", "--to fsdp2,"}};
+  for (const auto& [framework, words] : targets) {
+    s.plan.layout.execution.framework = framework;
+    EXPECT_NE(all_of(next_steps(s.plan)).find(words), std::string::npos) << framework;
+  }
+  s.plan.layout.execution.framework = "maxtext";
+  EXPECT_NE(all_of(next_steps(s.plan)).find("No export writes maxtext"), std::string::npos);
+}
+
+TEST(NextSteps, ALayoutWithLessMemoryIsNamed) {
+  test::SampleRun s = test::sample_run();
+  const int64_t peak = s.plan.prediction.memory.front().peak_bytes;
+  s.plan.ranking[1].peak_bytes = peak;
+  EXPECT_EQ(all_of(next_steps(s.plan)).find("Or take"), std::string::npos);
+  s.plan.ranking[1].peak_bytes = peak / 2;
+  EXPECT_NE(all_of(next_steps(s.plan)).find("Or take"), std::string::npos);
+}
+
+TEST(NextSteps, ARunFarFromItsProfileIsMeasuredAgain) {
+  test::SampleRun s = test::sample_run();
+  s.plan.cost.source = "profile";
+  for (StepRecord& step : s.result.steps) step.step_time_s = 1.05 * s.plan.prediction.step_time_s;
+  EXPECT_EQ(all_of(next_steps(s.plan, s.result)).find("mpt-profile"), std::string::npos);
+  for (StepRecord& step : s.result.steps) step.step_time_s = 1.5 * s.plan.prediction.step_time_s;
+  EXPECT_NE(all_of(next_steps(s.plan, s.result)).find("mpt-profile"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mpt::reports
