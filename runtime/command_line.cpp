@@ -5,7 +5,8 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "core/own_runtime.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports.h"
 #include "runtime/data/dataset.h"
 #include "runtime/nn/rank_sizes.h"
 
@@ -131,9 +132,11 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse("--cuda-graphs", "--device " + o.device, "ranks on GPUs", "leave it out");
   if (!emulates && o.data.empty()) refuse("--data", "missing", "files to train on", "see --help");
   if (!emulates) check_supported(plan.model);
-  if (!emulates && !mpt_run_multiplies_in(plan.layout.precision)) {
-    refuse("the plan's /layout/precision", enum_name(plan.layout.precision), "fp32, bf16, fp16 or fp8",
-           "plan again with --framework mpt and one of these as --precision");
+  const auto rejection =
+      frameworks::supports(frameworks::own_runtime(), plan.model, plan.layout, plan.workload);
+  if (!emulates && rejection) {
+    refuse(o.plan + " at /layout", rejection->reason, "a layout that mpt-run can run",
+           "plan again with --framework mpt; or try it with --device emulate");
   }
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
@@ -142,10 +145,6 @@ void check_plan(const Plan& plan, RunOptions& o) {
   if (plan.layout.ranks() > kMostThreads) {
     refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
            fmt::format("at most {} as threads of one machine", kMostThreads), "");
-  }
-  if (plan.layout.overlap_exchange) {
-    refuse(o.plan + " at /layout/overlap_exchange", "true", "false: ranks here wait for their tokens",
-           "plan with --framework mpt");
   }
   if ((o.resume == "auto" || o.max_restarts > 0 || o.train.save_every > 0) && o.train.checkpoints.empty()) {
     refuse(o.resume == "auto"   ? "--resume auto"
