@@ -136,8 +136,15 @@ std::string schedule_names_of(const Abilities& a) {
   return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
 }
 
-// Whether the counts of the stages are those of one level.
-bool at_one_level(PartialRecompute rule, const Layout& l) {
+}  // namespace
+
+int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, int64_t layers) {
+  if (level <= 0) return 0;
+  if (rule == PartialRecompute::every_nth) return layers / std::max<int64_t>(1, most - level + 1);
+  return std::min(level, layers);
+}
+
+std::optional<int64_t> level_of(PartialRecompute rule, const Layout& l) {
   const int64_t most = *std::max_element(l.layers_per_stage.begin(), l.layers_per_stage.end());
   for (int64_t level = 0; level <= most; ++level) {
     bool all = true;
@@ -145,17 +152,15 @@ bool at_one_level(PartialRecompute rule, const Layout& l) {
       const int64_t layers = l.layers_per_stage[s];
       all = recomputed_layers(l, s, layers) == recomputed_at_level(rule, level, most, layers);
     }
-    if (all) return true;
+    if (all) return level;
   }
-  return false;
+  return std::nullopt;
 }
 
-}  // namespace
-
-int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, int64_t layers) {
-  if (level <= 0) return 0;
-  if (rule == PartialRecompute::every_nth) return layers / std::max<int64_t>(1, most - level + 1);
-  return std::min(level, layers);
+std::optional<int64_t> every_nth(const Layout& l) {
+  const auto level = level_of(PartialRecompute::every_nth, l);
+  if (!level || *level == 0) return std::nullopt;
+  return *std::max_element(l.layers_per_stage.begin(), l.layers_per_stage.end()) - *level + 1;
 }
 
 std::vector<ModelFeature> features_of(const ModelSpec& m) {
@@ -300,7 +305,7 @@ std::optional<Rejection> supports_recomputed_layers(const Framework& framework, 
                        l.recomputed_layers != l.layers_per_stage;
   if (auto r = supports_recompute(framework, l.recompute, partial)) return r;
   const PartialRecompute rule = framework.abilities.partial_recompute;
-  if (!partial || rule == PartialRecompute::any || at_one_level(rule, l)) return std::nullopt;
+  if (!partial || rule == PartialRecompute::any || level_of(rule, l)) return std::nullopt;
   return refuse(framework, "recompute",
                 rule == PartialRecompute::same_count ? "recomputes the same number of layers in every stage"
                                                      : "recomputes every n-th layer, with one n");

@@ -55,6 +55,11 @@ std::optional<Rejection> supports_recompute(const Framework& framework, Recomput
 /// largest stage.
 int64_t recomputed_at_level(PartialRecompute rule, int64_t level, int64_t most, int64_t layers);
 
+/// The level of partial recompute that a layout has in all of its stages; nothing where these differ.
+std::optional<int64_t> level_of(PartialRecompute rule, const Layout& layout);
+/// n where every n-th layer of each stage recomputes; nothing where no n says it.
+std::optional<int64_t> every_nth(const Layout& layout);
+
 /// Features of `model` that frameworks may lack.
 std::vector<ModelFeature> features_of(const ModelSpec& model);
 
