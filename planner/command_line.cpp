@@ -9,12 +9,12 @@
 #include <tuple>
 
 #include "core/error.h"
-#include "core/own_runtime.h"
 #include "core/quantity.h"
 #include "core/recompute_modules.h"
 #include "core/schedule_catalog.h"
 #include "models/framework.h"
 #include "models/zoo.h"
+#include "planner/framework_bounds.h"
 #include "planner/memory/memory_model.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
@@ -104,16 +104,7 @@ Overlaps overlaps_of(const PlanOptions& o, const ClusterSpec& cluster, bool own_
   return overlaps;
 }
 
-// Where overlaps may also come from a plan that another framework was to run.
-void check_overlaps(const PlanOptions& o, const Overlaps& overlaps, bool own_runtime) {
-  if (!overlaps.exchange || !own_runtime) return;
-  throw UserError(Problem{o.overlaps.empty() ? "the plan's /layout/overlap_exchange" : "--overlap",
-                          "exchange with --framework mpt",
-                          "none of it: ranks of mpt-run wait for their tokens",
-                          "name another framework, or other overlaps in --overlap"});
-}
-
-void check_precision(Precision precision, const ClusterSpec& cluster, bool own_runtime) {
+void check_precision(Precision precision, const ClusterSpec& cluster) {
   const auto refuse = [precision](const std::string& expected, const char* remedy) {
     throw UserError(Problem{"--precision", enum_name(precision), expected, remedy});
   };
@@ -126,8 +117,6 @@ void check_precision(Precision precision, const ClusterSpec& cluster, bool own_r
   if (precision == Precision::nvfp4 && cluster.device.fp4_flop_per_s <= 0)
     refuse("a precision that " + cluster.device.name + " has",
            "use another, or set the device's \"fp4_flop_per_s\"");
-  if (own_runtime && !mpt_run_multiplies_in(precision))
-    refuse("what mpt-run multiplies in", "use fp8, or name the framework that trains");
 }
 
 void check_profile(const PreparedSearch& p, const std::string& file) {
@@ -214,23 +203,6 @@ SpaceBounds bounds_of(const SpaceOptions& o) {
     bounds.schedules.push_back(find_schedule(name, "--schedule").name);
   bounds.recomputes = names<Recompute>(o.recomputes, "--recompute");
   return bounds;
-}
-
-bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution) {
-  return cluster.device.kind == DeviceKind::cpu || execution.framework == Execution{}.framework;
-}
-
-Features features_of(const ClusterSpec& cluster, const Execution& execution, const SpaceBounds& bounds) {
-  Features features;  // other frameworks have all of it
-  if (!is_for_this_runtime(cluster, execution)) return features;
-  features.overlap_all_reduce = true;
-  if (cluster.device.kind != DeviceKind::cpu) return features;
-  // What leaves such a rank's memory stays in the machine's.
-  features.offload = !bounds.offload.empty();
-  // Profiles have no timings of split sequences: those are for whoever asks.
-  features.sequence_parallel = !bounds.sequence_parallel.empty() || !bounds.expert.empty();
-  features.context_parallel = !bounds.context.empty();
-  return features;
 }
 
 Overlaps overlaps_of(const Layout& l) {
@@ -384,11 +356,11 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   problem.execution = execution_of(o, base, cpu);
   models::set_device(problem.execution, problem.cluster.device);
   const bool own_runtime = is_for_this_runtime(problem.cluster, problem.execution);
-  check_precision(problem.precision, problem.cluster, own_runtime);
+  check_precision(problem.precision, problem.cluster);
   problem.overlaps = base != nullptr && o.overlaps.empty() ? overlaps_of(base->layout)
                                                            : overlaps_of(o, problem.cluster, own_runtime);
-  check_overlaps(o, problem.overlaps, own_runtime);
-  problem.features = features_of(problem.cluster, problem.execution, problem.bounds);
+  if (!o.beyond_framework) problem.framework = bounding_framework(problem);
+  check_framework(problem, o.overlaps.empty() ? "the plan's /layout/overlap_exchange" : "--overlap");
   problem.time_limit_s = o.time_limit_s;
   problem.threads = o.threads > 0 ? o.threads : default_threads();
   set_workload(o, base, problem);

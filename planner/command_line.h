@@ -48,7 +48,7 @@ struct PlanOptions {
   std::vector<std::string> execution;          // name=value, of Execution's fields
   std::vector<std::string> recompute_modules;  // the same: none
   double time_limit_s = 120.0;
-  bool pareto = false, operators = false, streams = false;
+  bool pareto = false, operators = false, streams = false, beyond_framework = false;
   std::vector<std::string> overlaps;
   std::string measured;  // a figure of a run, with its unit
   SpaceOptions space;
@@ -75,11 +75,6 @@ int default_threads();
 
 /// What ran beside compute in a layout.
 Overlaps overlaps_of(const Layout& layout);
-
-/// Whether mpt-run is to run it: it alone runs on CPUs.
-bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution);
-/// Features that the runtime has that is to run the plan.
-Features features_of(const ClusterSpec& cluster, const Execution& execution, const SpaceBounds& bounds);
 
 /// Everything that a search needs to stay alive.
 struct PreparedSearch {

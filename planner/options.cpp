@@ -122,6 +122,9 @@ void declare_runner(CLI::App& app, PlanOptions& o) {
       ->check(CLI::IsMember(recompute_module_names()))
       ->type_name("NAMES")
       ->group(kMoreWhat);
+  app.add_flag("--beyond-framework", o.beyond_framework,
+               "Consider layouts that the framework cannot run, too")
+      ->group(kMoreRestrict);
   app.add_option(
          "--expert-load", o.expert_load,
          "Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run "

@@ -7,7 +7,8 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/outputs.h"
-#include "core/own_runtime.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/dataset.h"
 #include "runtime/nn/rank_sizes.h"
@@ -224,9 +225,11 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse("--data", "missing", "files to train on",
            "for example --data text.txt; --device emulate needs none");
   if (!emulates) check_supported(plan.model);
-  if (!emulates && !mpt_run_multiplies_in(plan.layout.precision)) {
-    refuse("the plan's /layout/precision", enum_name(plan.layout.precision), "fp32, bf16, fp16 or fp8",
-           "plan again with --framework mpt and one of these as --precision");
+  const auto rejection =
+      frameworks::supports(frameworks::own_runtime(), plan.model, plan.layout, plan.workload);
+  if (!emulates && rejection) {
+    refuse(o.plan + " at /layout", rejection->reason, "a layout that mpt-run can run",
+           "plan again with --framework mpt; or try it with --device emulate");
   }
   if (o.ranks != 0 && o.ranks != plan.layout.ranks()) {
     refuse("--ranks", std::to_string(o.ranks), fmt::format("{}, the plan's ranks", plan.layout.ranks()),
@@ -236,10 +239,6 @@ void check_plan(const Plan& plan, RunOptions& o) {
     refuse(o.plan + " at /layout", fmt::format("{} ranks", plan.layout.ranks()),
            fmt::format("at most {}, which mpt-run can start", kMostThreads),
            "plan for fewer GPUs (mpt-plan --ranks), or give the plan to another framework (mpt-plan export)");
-  }
-  if (plan.layout.overlap_exchange) {
-    refuse(o.plan + " at /layout/overlap_exchange", "true",
-           "false, for mpt-run does not compute while tokens travel", "plan again with --framework mpt");
   }
   if ((o.resume == "auto" || o.max_restarts > 0 || o.train.save_every > 0) && o.train.checkpoints.empty()) {
     refuse(o.resume == "auto"   ? "--resume auto"

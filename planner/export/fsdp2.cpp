@@ -18,6 +18,14 @@ std::string dtype_of(Precision precision) {
   return precision == Precision::fp32 ? "float32" : precision == Precision::fp16 ? "float16" : "bfloat16";
 }
 
+// Lines of shard() that make the first layers recompute.
+std::string recompute_lines(const Plan& plan) {
+  const Layout& l = plan.layout;
+  if (l.recompute != Recompute::full || l.pipeline > 1) return "";
+  return fmt::format("    for i in range({}):\n        layers[i] = checkpoint_wrapper(layers[i])\n",
+                     recomputed_layers(l, 0, plan.model.layers));
+}
+
 }  // namespace
 
 Exported export_fsdp2(const Plan& plan) {
@@ -39,9 +47,11 @@ Exported export_fsdp2(const Plan& plan) {
   const std::string flatten =
       l.context > 1 ? "    mesh[\"dp_shard\", \"cp\"]._flatten(\"dp_shard_cp\")\n" : "";
   exported.files.push_back(
-      {"mpt_mesh.py", fmt::format(R"text("""{}."""
+      {"mpt_mesh.py",
+       fmt::format(R"text("""{}."""
 
 import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -55,16 +65,16 @@ def make_mesh():
 
 
 def shard(model, layers, mesh):
-    """FSDP over the mesh's data-parallel axes: `layers` one by one, then the rest of the model."""
-{}    policy = MixedPrecisionPolicy(param_dtype=torch.{}, reduce_dtype=torch.float32)
+    """FSDP over the mesh's data-parallel axes: `layers`, the model's ModuleList, one by one, then the rest of it."""
+{}{}    policy = MixedPrecisionPolicy(param_dtype=torch.{}, reduce_dtype=torch.float32)
     for layer in layers:
         fully_shard(layer, mesh={}, mp_policy=policy, reshard_after_forward={})
     return fully_shard(model, mesh={}, mp_policy=policy, reshard_after_forward={})
 )text",
-                                  export_title(plan), l.micro_batch, micro_batches(l, plan.workload),
-                                  sizes.substr(0, sizes.size() - 2), names.substr(0, names.size() - 2),
-                                  flatten, dtype_of(l.precision), data_mesh, l.zero == 3 ? "True" : "False",
-                                  data_mesh, l.zero == 3 ? "True" : "False")});
+                   export_title(plan), l.micro_batch, micro_batches(l, plan.workload),
+                   sizes.substr(0, sizes.size() - 2), names.substr(0, names.size() - 2), flatten,
+                   recompute_lines(plan), dtype_of(l.precision), data_mesh, l.zero == 3 ? "True" : "False",
+                   data_mesh, l.zero == 3 ? "True" : "False")});
   const auto warn_if = [&](bool given, const char* text) {
     if (given) exported.warnings.emplace_back(text);
   };
@@ -75,7 +85,9 @@ def shard(model, layers, mesh):
   warn_if(l.context > 1,
           "context parallelism: torch.distributed.tensor.experimental.context_parallel over mesh[\"cp\"]");
   warn_if(l.expert > 1, "expert parallelism is the model's own");
-  warn_if(l.recompute != Recompute::none, "recompute: torch.utils.checkpoint in the model's layers");
+  const bool written = l.recompute == Recompute::full && l.pipeline == 1;
+  warn_if(l.recompute != Recompute::none && !written,
+          "recompute: torch.utils.checkpoint in the model's layers");
   warn_if(l.offload_optimizer, "offloading: CPUOffloadPolicy, which moves weights and gradients, too");
   return exported;
 }

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "core/schedule_catalog.h"
+#include "frameworks/supports.h"
 #include "planner/export/export.h"
 #include "planner/export/titan_models.h"
 
@@ -186,9 +187,12 @@ void add_recompute(const Plan& plan, TomlWriter& toml, std::vector<std::string>&
   int64_t recomputed = 0;
   for (const int64_t n : l.recomputed_layers) recomputed += n;
   if (l.recompute == Recompute::full && !l.recomputed_layers.empty() && recomputed < plan.model.layers) {
-    const int64_t every = recomputed == 0 ? 0 : std::max<int64_t>(1, plan.model.layers / recomputed);
+    const auto exact = frameworks::every_nth(l);
+    const int64_t nearest = recomputed == 0 ? 0 : std::max<int64_t>(1, plan.model.layers / recomputed);
+    const int64_t every = exact.value_or(nearest);
     toml.set("mode", every == 0 ? "none" : "selective");
     if (every > 0) toml.set("selective_ac_option", std::to_string(every));
+    if (exact) return;
     warnings.push_back(
         fmt::format("{} of {} layers recompute in the plan, chosen by stage; torchtitan takes every n-th",
                     recomputed, plan.model.layers));

@@ -3,8 +3,16 @@
 
 #include <algorithm>
 
+#include "frameworks/supports.h"
+
 namespace mpt::planner {
 namespace {
+
+using frameworks::PartialRecompute;
+
+PartialRecompute rule_of(const SearchProblem& problem) {
+  return problem.framework ? problem.framework->abilities.partial_recompute : PartialRecompute::any;
+}
 
 class Fitting {
  public:
@@ -14,6 +22,7 @@ class Fitting {
         stages_(stages),
         peaks_(peaks),
         all_fit_(all_fit),
+        rule_(rule_of(problem)),
         layout_(layout),
         counts_(stages.kind_of_stage.size(), 0),
         footprint_of_stage_(counts_.size(), 0),
@@ -21,6 +30,7 @@ class Fitting {
     layout_.recomputed_layers = {0};
     size_t footprints = 0;
     for (const StageContent& content : stages.contents) {
+      most_ = std::max(most_, content.layer_count);
       first_footprint_.push_back(footprints);
       footprints += size_t(content.layer_count) + 1;
     }
@@ -29,10 +39,12 @@ class Fitting {
   }
 
   FittedRecompute run(const FirstRankIsTooSlow& too_slow) {
+    const bool by_rank = rule_ == PartialRecompute::any;
     for (int rank = 0; rank < peaks_.schedule().ranks; ++rank) {
-      if (!fit(rank)) return {FittedRecompute::Known::over_memory, {}};
+      if (by_rank ? !fit(rank) : !fit_level(rank)) return {FittedRecompute::Known::over_memory, {}};
       if (rank == 0 && too_slow && too_slow(counts_)) return {FittedRecompute::Known::too_slow, {}};
     }
+    if (!by_rank && !settle_level()) return {FittedRecompute::Known::over_memory, {}};
     return {FittedRecompute::Known::fitted, std::move(counts_)};
   }
 
@@ -63,6 +75,46 @@ class Fitting {
     return true;
   }
 
+  // One level holds for all stages: the lowest with which this rank fits, of those that the ranks before
+  // need.
+  bool fit_level(int rank) {
+    if (!all_fit_ && !fits_at(rank, most_)) return false;
+    int64_t high = most_;
+    while (level_ < high) {
+      const int64_t asked = (level_ + high) / 2;
+      if (fits_at(rank, asked)) {
+        high = asked;
+      } else {
+        level_ = asked + 1;
+      }
+    }
+    fits_at(rank, level_);  // sets the counts
+    return true;
+  }
+
+  // A higher level may need more workspace than it saves, so every rank is asked at the last one.
+  bool settle_level() {
+    for (; level_ <= most_; ++level_) {
+      bool all = true;
+      for (int rank = 0; rank < peaks_.schedule().ranks && all; ++rank) all = fits_at(rank, level_);
+      if (all) return true;
+    }
+    return false;
+  }
+
+  bool fits_at(int rank, int64_t level) {
+    for (const int stage : peaks_.stages(size_t(rank))) {
+      const auto s = size_t(stage);
+      set_count(s, frameworks::recomputed_at_level(rule_, level, most_, layers_of(s)));
+    }
+    return peaks_.rank_fits(size_t(rank), {footprints_, footprint_of_stage_}, limits_[size_t(rank)]);
+  }
+
+  void set_count(size_t s, int64_t recomputed) {
+    counts_[s] = recomputed;
+    footprint_of_stage_[s] = footprint(stages_.kind_of_stage[s], recomputed);
+  }
+
   // Index of the footprint of a stage with as many recomputed layers.
   uint16_t footprint(uint16_t kind, int64_t recomputed) {
     const size_t index = first_footprint_[kind] + size_t(recomputed);
@@ -80,8 +132,7 @@ class Fitting {
       const auto s = size_t(stage);
       const int64_t here = std::min(count, layers_of(s));
       count -= here;
-      counts_[s] = here;
-      footprint_of_stage_[s] = footprint(stages_.kind_of_stage[s], here);
+      set_count(s, here);
     }
   }
 
@@ -96,7 +147,10 @@ class Fitting {
   const StageKinds& stages_;
   const ActivationPeaks& peaks_;
   const bool all_fit_;
+  const PartialRecompute rule_;
   Layout layout_;                // of one stage, as far as recompute goes
+  int64_t most_ = 0;             // layers of the largest stage
+  int64_t level_ = 0;            // of partial recompute, where one holds for all stages
   int64_t last_ = 0;             // recomputed layers of the rank that was fitted last
   std::vector<int64_t> counts_;  // by stage, like the next
   std::vector<uint16_t> footprint_of_stage_;

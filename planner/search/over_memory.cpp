@@ -19,10 +19,7 @@ constexpr size_t kFamiliesKept = 128;
 // A schedule made to measure needs what a named one needs, which says more.
 bool stands_for_named(const SearchProblem& problem, const Member& member) {
   const ScheduleEntry& entry = schedule_catalog()[member.schedule];
-  const std::vector<std::string>& allowed = problem.bounds.schedules;
-  const std::string& name = leanest_schedule(entry, member.chunks).name;
-  return entry.made_to_measure &&
-         (allowed.empty() || std::find(allowed.begin(), allowed.end(), name) != allowed.end());
+  return entry.made_to_measure && has_schedule(problem, leanest_schedule(entry, member.chunks).name);
 }
 
 }  // namespace

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "core/cluster_spec.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
+#include "frameworks/abilities.h"
 #include "planner/cost/cost_source.h"
 
 namespace mpt::planner {
@@ -31,14 +33,6 @@ struct Overlaps {
   bool gradient_reduce = false, parameter_gather = false, tensor = false, transfer = true, exchange = false;
 };
 
-/// The features of layouts that whoever executes the plan has. All: what GPU frameworks offer together.
-struct Features {
-  bool sequence_parallel = true, context_parallel = true, expert_parallel = true, zero = true, offload = true,
-       rank_order = true, partial_recompute = true;
-  /// Tensor-parallel collectives beside products without sequence parallelism, too.
-  bool overlap_all_reduce = false;
-};
-
 /// What the devices of one group of a mixed cluster cost and hold.
 struct DevicePool {
   const CostSource* cost = nullptr;
@@ -54,10 +48,12 @@ struct SearchProblem {
   Precision precision = Precision::fp32;
   SpaceBounds bounds;
   Overlaps overlaps;
-  Features features;
-  Execution execution;        // of the framework that is to run the plan
-  double time_limit_s = 0.0;  // 0: none
-  bool near_misses = true;    // tell which layouts fell to memory by how much, even where others fit
+  Execution execution;  // of the framework that is to run the plan
+  /// What bounds the search; null: every layout that divides the model and the batch.
+  std::shared_ptr<const frameworks::Framework> framework;
+  double time_limit_s = 0.0;   // 0: none
+  bool fits_recompute = true;  // full recompute of as few layers as memory asks for, too
+  bool near_misses = true;     // tell which layouts fell to memory by how much, even where others fit
   int threads = 1;
   const CostSource* cost = nullptr;  // of the first group
   std::vector<DevicePool> pools;     // by group of a mixed cluster; empty where all devices are alike
@@ -68,7 +64,8 @@ struct SearchProblem {
     layout.overlap_parameter_gather = overlaps.parameter_gather;
     layout.overlap_transfer = overlaps.transfer;
     layout.overlap_tensor =
-        overlaps.tensor && layout.tensor > 1 && (layout.sequence_parallel || features.overlap_all_reduce);
+        overlaps.tensor && layout.tensor > 1 &&
+        (layout.sequence_parallel || (framework && framework->abilities.overlap_all_reduce));
     layout.overlap_exchange = overlaps.exchange && layout.expert > 1;
   }
   size_t pool_count() const { return std::max<size_t>(1, pools.size()); }

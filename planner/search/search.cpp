@@ -91,12 +91,21 @@ SearchResult search_in_shares(const SearchProblem& problem, size_t keep, double 
 
 namespace {
 
+// Sharded optimizer states cost least where they may be had; frameworks without them share out gradients,
+// too.
+std::vector<int64_t> likely_zero(const SearchProblem& problem) {
+  if (!problem.framework) return {1};
+  const std::vector<int64_t>& zero = problem.framework->abilities.zero;
+  if (std::find(zero.begin(), zero.end(), 1) != zero.end()) return {1};
+  return {2, 3};
+}
+
 // The part of a large space where good layouts are likely: what is found there lets most of the rest be
 // dropped as it is enumerated. Bounds that were given stay as they are.
 SearchProblem likely_part(const SearchProblem& problem) {
   SearchProblem part = problem;
   SpaceBounds& b = part.bounds;
-  if (b.zero.empty()) b.zero = {1};
+  if (b.zero.empty()) b.zero = likely_zero(problem);
   if (b.offload.empty()) b.offload = {false};
   if (b.orders.empty()) b.orders = {RankOrder::pipeline_outermost};
   if (b.context_methods.empty()) b.context_methods = {ContextMethod::ring};
@@ -105,7 +114,7 @@ SearchProblem likely_part(const SearchProblem& problem) {
   if (b.micro_batch.empty()) b.micro_batch = {1, 2, 4};
   if (b.chunks.empty()) b.chunks = {1, 2, 3, 4, 6, 8};
   if (b.schedules.empty()) b.schedules = {"1f1b", "interleaved", "zb-v", "dualpipe-v"};
-  part.features.partial_recompute = false;
+  part.fits_recompute = false;
   return part;
 }
 

@@ -139,9 +139,8 @@ class SearchShare::Impl {
   }
   SearchCertificate& certificate() { return result_.certificate; }
 
-  // They depend on pipeline and micro-batches alone.
   const MemberList& members(const Layout& layout) {
-    const auto key = std::make_pair(layout.pipeline, micro_batches(layout, problem_.workload));
+    const std::tuple key{layout.pipeline, micro_batches(layout, problem_.workload), layout.overlap_exchange};
     auto at = members_.find(key);
     if (at == members_.end())
       at = members_.emplace(key, MemberList(members_of(problem_, {layout}, &result_.not_dividing))).first;
@@ -408,7 +407,7 @@ class SearchShare::Impl {
   LayoutResolver resolver_;
   std::vector<Group> groups_;  // those that wait
   std::vector<WaitingFamily> families_;
-  std::map<std::pair<int64_t, int64_t>, MemberList> members_;
+  std::map<std::tuple<int64_t, int64_t, bool>, MemberList> members_;
   std::vector<std::vector<int64_t>> fitted_;
   std::vector<TooLarge> too_large_;
   std::priority_queue<Waiting, std::vector<Waiting>, Later> queue_;

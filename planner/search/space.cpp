@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/plan.h"
+#include "frameworks/supports.h"
 #include "planner/search/made_to_measure.h"
 
 namespace mpt::planner {
@@ -51,7 +52,7 @@ class Enumeration {
           layout.context = context;
           layout.pipeline = pipeline;
           layout.data = data;
-          add_split(layout);
+          if (runs_degrees(layout)) add_split(layout);
         }
       }
     }
@@ -61,6 +62,19 @@ class Enumeration {
  private:
   void note(const std::string& reason) { ++not_dividing_[reason]; }
 
+  // Whether the framework that is to run the plan has such layouts.
+  bool runs(const std::optional<Rejection>& rejection) {
+    if (rejection) note(rejection->reason);
+    return !rejection;
+  }
+  bool runs_degrees(const Layout& layout) {
+    return !problem_.framework || runs(frameworks::supports_degrees(*problem_.framework, layout));
+  }
+  bool runs_split(const Layout& layout) {
+    return !problem_.framework ||
+           runs(frameworks::supports_split(*problem_.framework, problem_.model, layout, problem_.workload));
+  }
+
   const std::vector<int64_t>& divisors_of(int64_t value) {
     std::vector<int64_t>& known = divisors_[value];
     if (known.empty()) known = divisors(value);
@@ -68,7 +82,6 @@ class Enumeration {
   }
 
   std::vector<int64_t> context_degrees(int64_t ranks) {
-    if (!problem_.features.context_parallel) return {1};
     std::vector<int64_t> degrees;
     for (const int64_t c : divisors_of(ranks)) {
       // Each rank holds two pieces of the sequence. Below a tile of an attention kernel they make no sense,
@@ -110,8 +123,7 @@ class Enumeration {
   void add_orders(Layout layout) {
     for (const auto& [order, order_name] : EnumNames<RankOrder>::table()) {
       // Within one level of the network, or along one axis, the order changes nothing.
-      const bool matters = problem_.features.rank_order && layout.pipeline > 1 && layout.data > 1 &&
-                           problem_.cluster.levels.size() > 1;
+      const bool matters = layout.pipeline > 1 && layout.data > 1 && problem_.cluster.levels.size() > 1;
       if (order != RankOrder::pipeline_outermost && !matters) continue;
       if (matters && !allowed(bounds_.orders, order)) continue;
       layout.order = order;
@@ -126,17 +138,16 @@ class Enumeration {
 
   void add_sequence_parallel(Layout layout) {
     for (const bool sequence_parallel : {false, true}) {
-      if (sequence_parallel && (layout.tensor == 1 || !problem_.features.sequence_parallel)) continue;
+      if (sequence_parallel && layout.tensor == 1) continue;
       if (layout.tensor > 1 && !allowed(bounds_.sequence_parallel, sequence_parallel)) continue;
       layout.sequence_parallel = sequence_parallel;
-      add_experts(layout);
+      if (runs_split(layout)) add_experts(layout);
     }
   }
 
   void add_experts(Layout layout) {
     const int64_t pool = layout.tensor * layout.context * layout.data;
-    const bool free = problem_.model.moe && problem_.features.expert_parallel;
-    for (const int64_t expert : divisors_of(free ? problem_.model.moe->experts : 1)) {
+    for (const int64_t expert : divisors_of(problem_.model.moe ? problem_.model.moe->experts : 1)) {
       if (pool % expert != 0 || !allowed(bounds_.expert, expert)) continue;
       // With data outermost, experts beyond the ranks that share a sequence would talk over the slowest
       // links.
@@ -150,7 +161,8 @@ class Enumeration {
         layout.expert = expert;
         layout.expert_tensor = as_tensor ? 0 : split;
         problem_.set_overlaps(layout);
-        if (!check_layout(problem_.model, layout, problem_.workload)) add_group(layout);
+        if (check_layout(problem_.model, layout, problem_.workload)) continue;
+        if (expert == 1 || runs_split(layout)) add_group(layout);
       }
     }
   }
@@ -168,6 +180,18 @@ class Enumeration {
   std::map<int64_t, std::vector<int64_t>> divisors_;  // stay where they are
   Layout base_;
 };
+
+}  // namespace
+
+bool has_schedule(const SearchProblem& problem, const std::string& name) {
+  if (!allowed(problem.bounds.schedules, name)) return false;
+  if (!problem.framework) return true;
+  const auto& can = problem.framework->abilities.schedules;
+  return std::any_of(can.begin(), can.end(),
+                     [&](const frameworks::ScheduleAbility& s) { return s.schedule == name; });
+}
+
+namespace {
 
 // Without a pipeline there is nothing to order: 1F1B, which holds the fewest micro-batches, stands for all.
 const ScheduleEntry* only_schedule(const SpaceBounds& bounds) {
@@ -188,10 +212,18 @@ void add_recomputes(const SearchProblem& problem, Member member, std::vector<Mem
                                                            {RecomputeChoice::fitted, Recompute::full}};
   for (const auto& [choice, recompute] : choices) {
     if (!allowed(problem.bounds.recomputes, recompute)) continue;
-    if (choice == RecomputeChoice::fitted && !problem.features.partial_recompute) continue;
+    const bool partial = choice == RecomputeChoice::fitted;
+    if (partial && !problem.fits_recompute) continue;
+    if (problem.framework && frameworks::supports_recompute(*problem.framework, recompute, partial)) continue;
     member.recompute = choice;
     members.push_back(member);
   }
+}
+
+std::optional<Rejection> schedule_rejection(const frameworks::Framework* framework, const Layout& split,
+                                            const ScheduleEntry& entry, int64_t chunks, int64_t micro) {
+  if (framework == nullptr) return std::nullopt;
+  return frameworks::supports_schedule(*framework, split, entry.name, chunks, micro);
 }
 
 // Beyond what list scheduling is for, a schedule made to measure is the best named one and stands only where
@@ -204,7 +236,7 @@ bool is_worth_making(const SearchProblem& problem, const ScheduleEntry& entry, i
     return false;
   }
   if (chunks <= kMostListedChunks) return true;
-  return !allowed(problem.bounds.schedules, leanest_schedule(entry, int(chunks)).name);
+  return !has_schedule(problem, leanest_schedule(entry, int(chunks)).name);
 }
 
 }  // namespace
@@ -253,8 +285,7 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& g
   const SpaceBounds& bounds = problem.bounds;
   const DeviceSpec& device = problem.cluster.device;
   const bool reaches_host = device.kind == DeviceKind::cpu || device.host_bandwidth_bytes_per_s > 0;
-  const bool can_offload = problem.features.offload && reaches_host;
-  const bool zero_free = problem.features.zero && group.reduces_gradients() && group.replicas() > 1;
+  const bool zero_free = group.reduces_gradients() && group.replicas() > 1;
   const int64_t inside = shard_within_node(problem, group);
   std::vector<Sharding> shardings;
   shardings.reserve(16);
@@ -263,8 +294,10 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& g
     for (const int64_t shard : {zero == 0 ? 1 : group.replicas(), zero == 0 ? 0 : inside}) {
       if (shard == 0) continue;
       for (const bool offload : {false, true}) {
-        if (can_offload ? allowed(bounds.offload, offload) : !offload)
-          shardings.push_back({zero, shard, offload});
+        if (reaches_host ? !allowed(bounds.offload, offload) : offload) continue;
+        const Sharding sharding{zero, shard, offload};
+        if (!problem.framework || !frameworks::supports_sharding(*problem.framework, group, sharding))
+          shardings.push_back(sharding);
       }
     }
   }
@@ -298,6 +331,7 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
   const bool only_one = split.pipeline == 1;
   const ScheduleEntry* const only = only_one ? only_schedule(problem.bounds) : nullptr;
   const int64_t micro = micro_batches(split, problem.workload);
+  const frameworks::Framework* framework = problem.framework.get();
   std::vector<Member> members;
   for (const ScheduleEntry& entry : schedule_catalog()) {
     if (!allowed(problem.bounds.schedules, entry.name) || (only_one && &entry != only)) continue;
@@ -314,11 +348,17 @@ std::vector<Member> members_of(const SearchProblem& problem, const Family& famil
       }
       if (entry.made_to_measure && !is_worth_making(problem, entry, split.pipeline, chunks, micro, note))
         continue;
+      if (auto r = schedule_rejection(framework, split, entry, chunks, micro)) {
+        note(r->reason);
+        continue;
+      }
       Member member;
       member.schedule = uint16_t(&entry - schedule_catalog().data());
       member.chunks = uint16_t(chunks);
-      add_recomputes(problem, member, members);
-      if (only_one) continue;
+      const bool equal = problem.model.layers % (split.pipeline * chunks) == 0;
+      if (framework == nullptr || !frameworks::supports_stages(*framework, equal))
+        add_recomputes(problem, member, members);
+      if (only_one || (framework != nullptr && frameworks::supports_stages(*framework, false))) continue;
       member.split = StageSplit::balanced;
       add_recomputes(problem, member, members);
       if (problem.pools.empty()) continue;

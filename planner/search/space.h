@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/schedule_catalog.h"
+#include "frameworks/supports.h"
 #include "planner/search/problem.h"
 
 namespace mpt::planner {
@@ -41,11 +42,7 @@ struct Family {
 using NotDividing = std::map<std::string, int64_t>;
 
 /// What the families of one group differ in.
-struct Sharding {
-  int64_t zero = 0;
-  int64_t shard = 1;
-  bool offload = false;
-};
+using Sharding = frameworks::Sharing;
 
 /// Calls `visit` with the layout of every group of families, which differ in sharding alone; those of one
 /// split follow each other. There may be hundreds of thousands.
@@ -56,7 +53,10 @@ Family family_of(const Layout& group, const Sharding& sharding);
 /// Calls `visit` with every family.
 void visit_families(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
                     NotDividing* not_dividing = nullptr);
-/// Members of a family; they depend on its pipeline and number of micro-batches alone. Notes rules that fail.
+/// Whether bounds and framework allow a schedule of this name.
+bool has_schedule(const SearchProblem& problem, const std::string& name);
+/// Members of a family; they depend on its pipeline, its number of micro-batches and on whether it overlaps
+/// the exchange with experts. Notes rules that fail.
 std::vector<Member> members_of(const SearchProblem& problem, const Family& family,
                                NotDividing* not_dividing = nullptr);
 

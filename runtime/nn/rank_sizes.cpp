@@ -10,6 +10,8 @@
 #include <optional>
 
 #include "core/error.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports.h"
 
 namespace mpt::runtime {
 
@@ -98,33 +100,11 @@ DataType compute_type(Precision precision) {
 }
 
 void check_supported(const ModelSpec& model) {
-  const struct {
-    bool present;
-    const char* feature;
-  } missing[] = {
-      {model.moe && (model.moe->shared_ffn_hidden > 0 || model.mlp_bias),
-       "shared experts or biases in experts"},
-      {model.rotary_scaling && model.rotary_scaling->kind == RotaryScalingKind::other,
-       "this scaling of rotary positions"},
-      {model.attention == AttentionKind::latent, "latent attention"},
-      {model.position == PositionKind::alibi, "ALiBi positions"},
-      {model.norm_placement != NormPlacement::pre, "norms elsewhere than before attention and MLP"},
-      {model.parallel_residual, "parallel residual"},
-      {model.embedding_norm, "a norm after the embedding"},
-      {model.query_key_norm == QueryKeyNorm::full, "norms over all queries and keys"},
-      {model.attention_sinks, "attention sinks"},
-      {model.activation_limit.has_value(), "a limit on what goes into activations"},
-      {model.sliding_window.has_value(), "a sliding window"},
-      {model.head_bias, "a bias on the output head"},
-      {model.next_token_layers > 0, "multi-token prediction"},
-  };
-  for (const auto& [present, feature] : missing) {
-    if (!present) continue;
-    throw UserError(
-        Problem{fmt::format("model \"{}\"", model.name), fmt::format("needs {}", feature),
-                "a model of the GPT-2, Llama, Qwen2, Qwen3 or Mixtral families, which mpt-run can compute",
-                "another framework can train it: mpt-plan, without --profile, then mpt-plan export"});
-  }
+  const auto lacking = frameworks::lacking_feature(frameworks::own_runtime(), model);
+  if (!lacking) return;
+  throw UserError(Problem{fmt::format("model \"{}\"", model.name), lacking->reason,
+                          "a model of the GPT-2, Llama, Qwen2, Qwen3 or Mixtral families, which mpt-run can compute",
+                          "another framework can train it: mpt-plan, without --profile, then mpt-plan export"});
 }
 
 }  // namespace mpt::runtime

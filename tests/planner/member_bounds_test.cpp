@@ -102,7 +102,8 @@ TEST(FittedBounds, OfTheFirstRankIsNeverAboveThatOfTheLayout) {
   int64_t fitted = 0, decides = 0;
   for (uint32_t seed = 7000; seed < 7060; ++seed) {
     RandomProblem r(seed);
-    r.problem.features.partial_recompute = true;
+    r.problem.framework.reset();
+    r.problem.fits_recompute = true;
     LayoutResolver resolver(r.problem);
     visit_families(r.problem, [&](const Family& family) {
       for (const Member& member : members_of(r.problem, family)) {

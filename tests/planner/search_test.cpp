@@ -181,7 +181,7 @@ TEST(Search, BoundsLimitTheSpace) {
   r.problem.cluster.devices = r.problem.ranks = 8;
   r.problem.bounds.tensor = {2};
   r.problem.bounds.schedules = {"gpipe"};
-  r.problem.features.partial_recompute = false;
+  r.problem.fits_recompute = false;
   r.problem.bounds.recomputes = {Recompute::full};
   const std::vector<Layout> layouts = enumerate_layouts(r.problem);
   ASSERT_FALSE(layouts.empty());

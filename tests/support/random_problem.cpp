@@ -33,14 +33,42 @@ RandomProblem::RandomProblem(uint32_t seed) : random(seed) {
   problem.cost = source.get();
 }
 
+// Can run some of what layouts may have.
+std::shared_ptr<const frameworks::Framework> RandomProblem::random_framework() {
+  using namespace frameworks;
+  auto framework = std::make_shared<Framework>();
+  framework->title = "this framework";
+  Abilities& a = framework->abilities;
+  const auto coin = [&] { return random() % 2 == 0; };
+  const std::vector<int64_t> all{0, 1, 2, 3};
+  for (const ScheduleEntry& entry : schedule_catalog())
+    a.schedules.push_back({entry.name, entry.min_chunks, entry.max_chunks});
+  a.tensor = true;
+  a.sequence_parallel = coin() ? SequenceParallelRule::optional : SequenceParallelRule::none;
+  if (coin()) a.context_methods = {ContextMethod::ring, ContextMethod::all_to_all};
+  a.expert = coin();
+  a.zero = a.zero_in_pipeline = coin() ? all : std::vector<int64_t>{0};
+  a.zero_with_shard_groups = a.zero_with_experts = all;
+  if (coin()) a.zero_with_offload = all;
+  a.orders = {RankOrder::pipeline_outermost};
+  if (coin()) a.orders.push_back(RankOrder::data_outermost);
+  a.recomputes = {Recompute::none, Recompute::selective, Recompute::full};
+  const auto dice = random();
+  const PartialRecompute rules[] = {PartialRecompute::any,        PartialRecompute::none,
+                                    PartialRecompute::same_count, PartialRecompute::none,
+                                    PartialRecompute::any,        PartialRecompute::none,
+                                    PartialRecompute::every_nth,  PartialRecompute::none};
+  a.partial_recompute = rules[dice % 8];
+  a.stage_division = dice % 128 < 16 ? StageDivision::equal : StageDivision::any;
+  a.overlap_exchange = true;
+  return framework;
+}
+
 // A part of the space, another one for each seed.
 void RandomProblem::limit_space() {
   for (int i = 0; i < 3; ++i)
     problem.bounds.schedules.push_back(schedule_catalog()[random() % schedule_catalog().size()].name);
-  planner::Features& f = problem.features;
-  for (bool* feature : {&f.sequence_parallel, &f.context_parallel, &f.expert_parallel, &f.zero, &f.offload,
-                        &f.rank_order, &f.partial_recompute})
-    *feature = random() % 2 == 0;
+  problem.framework = random_framework();
   problem.overlaps = {random() % 2 == 0, random() % 2 == 0, random() % 2 == 0, random() % 2 == 0};
   problem.cluster.device.host_bandwidth_bytes_per_s = 1e9;
   problem.execution.keeps_gathered_in_pipeline = random() % 4 == 0;

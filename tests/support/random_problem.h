@@ -23,6 +23,7 @@ struct RandomProblem {
 
  private:
   void limit_space();
+  std::shared_ptr<const frameworks::Framework> random_framework();
 };
 
 }  // namespace mpt::test

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What a training framework can run, as data: frameworks/<name>/framework.json, built in.
+// supports() in frameworks/supports.h is the only reader that draws conclusions from it.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/fields.h"
+#include "core/layout.h"
+
+namespace mpt::frameworks {
+
+/// Micro-batches m of a step that a schedule takes on p pipeline ranks.
+enum class MicroBatchRule {
+  any,
+  at_least_ranks,      // m >= p
+  multiple_of_ranks,   // m is a multiple of p
+  whole_rounds,        // m is a multiple of max(1, m / p)
+  at_least_two_ranks,  // m >= 2 p
+};
+
+enum class SequenceParallelRule { none, optional, always };
+
+/// How routed experts may be split: as the dense layers are, or each of them whole on one rank.
+enum class ExpertSplit { as_tensor, whole, either };
+
+/// Which layers recompute in full when not all do.
+enum class PartialRecompute {
+  none,
+  every_nth,   // every n-th layer, one n for the whole model
+  same_count,  // the same number of layers in every virtual stage
+  any,
+};
+
+/// Decoder layers of virtual stages.
+enum class StageDivision { equal, any };
+
+/// Features of models that a framework may lack. docs/frameworks.md explains each.
+enum class ModelFeature {
+  experts,
+  shared_experts,
+  expert_biases,
+  latent_attention,
+  alibi,
+  other_norm_placement,
+  parallel_residual,
+  embedding_norm,
+  full_query_key_norm,
+  attention_sinks,
+  activation_limit,
+  sliding_window,
+  head_bias,
+  next_token_layers,
+  other_rotary_scaling,
+};
+
+struct ScheduleAbility {
+  std::string schedule;  // a name of core/schedule_catalog.h
+  int64_t min_chunks = 1, max_chunks = 1;
+  MicroBatchRule micro_batches = MicroBatchRule::any;
+  bool without_compile = false;  // only where layers are not compiled
+
+  template <class V>
+  static void describe(V& v) {
+    using T = ScheduleAbility;
+    v.field("schedule", &T::schedule, "name of the schedule");
+    v.field("min_chunks", &T::min_chunks, "fewest virtual stages per pipeline rank", between(1, 100000));
+    v.field("max_chunks", &T::max_chunks, "most virtual stages per pipeline rank", between(1, 100000));
+    v.field("micro_batches", &T::micro_batches, "micro-batches of a step that it takes");
+    v.field("without_compile", &T::without_compile, "only where layers are not compiled", optional_field());
+  }
+};
+
+struct Abilities {
+  std::vector<ScheduleAbility> schedules;  // empty: no pipeline parallelism
+  StageDivision stage_division = StageDivision::equal;
+  bool tensor = false;
+  SequenceParallelRule sequence_parallel = SequenceParallelRule::none;
+  bool experts_need_sequence_parallel = false;
+  std::vector<ContextMethod> context_methods;  // empty: no context parallelism
+  bool sequence_divides_by_tensor = false;
+  bool ring_with_windows = true;
+  std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
+  bool plain_replicas_alone = false;
+  bool expert = false;
+  bool expert_beside_tensor = true;
+  ExpertSplit expert_split = ExpertSplit::either;
+  bool splits_expert_biases = true;
+  std::vector<RankOrder> orders;
+  std::vector<Recompute> recomputes;
+  PartialRecompute partial_recompute = PartialRecompute::none;
+  std::vector<Precision> precisions, precisions_with_experts;
+  bool overlap_exchange = false;
+  bool overlap_all_reduce = false;
+  std::vector<ModelFeature> lacks;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Abilities;
+    v.field("schedules", &T::schedules, "pipeline schedules; none: no pipeline parallelism");
+    v.field("stage_division", &T::stage_division, "whether virtual stages may differ in layers");
+    v.field("tensor", &T::tensor, "tensor parallelism");
+    v.field("sequence_parallel", &T::sequence_parallel, "with tensor parallelism: never, if asked, always");
+    v.field("experts_need_sequence_parallel", &T::experts_need_sequence_parallel,
+            "models with experts train with tensor parallelism only if sequence parallelism is on");
+    v.field("context_methods", &T::context_methods, "how context ranks attend; none: no context parallelism");
+    v.field("sequence_divides_by_tensor", &T::sequence_divides_by_tensor,
+            "the sequence must divide by 2 x context x tensor");
+    v.field("ring_with_windows", &T::ring_with_windows, "ring attention of models with sliding windows");
+    v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
+    v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));
+    v.field("zero_with_shard_groups", &T::zero_with_shard_groups,
+            "ZeRO stages whose states may be shared out over some of the replicas only", between(0, 3));
+    v.field("zero_with_offload", &T::zero_with_offload,
+            "ZeRO stages with optimizer state in the host's memory", between(0, 3));
+    v.field("zero_with_experts", &T::zero_with_experts, "ZeRO stages with expert parallelism", between(0, 3));
+    v.field("plain_replicas_alone", &T::plain_replicas_alone,
+            "ZeRO 0 only without tensor, pipeline and context parallelism");
+    v.field("expert", &T::expert, "expert parallelism");
+    v.field("expert_beside_tensor", &T::expert_beside_tensor, "experts together with tensor parallelism");
+    v.field("expert_split", &T::expert_split, "how experts may be split over tensor ranks");
+    v.field("splits_expert_biases", &T::splits_expert_biases,
+            "experts with biases may be split over tensor ranks");
+    v.field("orders", &T::orders, "which axis may lie outermost");
+    v.field("recomputes", &T::recomputes, "what may be recomputed");
+    v.field("partial_recompute", &T::partial_recompute, "which layers recompute when not all do");
+    v.field("precisions", &T::precisions, "precisions of compute");
+    v.field("precisions_with_experts", &T::precisions_with_experts, "precisions of models with experts");
+    v.field("overlap_exchange", &T::overlap_exchange,
+            "tokens go to experts beside another micro-batch; in pipelines with virtual stages only");
+    v.field("overlap_all_reduce", &T::overlap_all_reduce,
+            "tensor-parallel collectives overlap without sequence parallelism, too");
+    v.field("lacks", &T::lacks, "features of models that it does not have");
+  }
+};
+
+struct Framework {
+  std::string name;     // as in --framework
+  std::string title;    // as its makers write it
+  std::string version;  // that the abilities were read from
+  Abilities abilities;
+  std::map<std::string, std::string> sources;  // by ability
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Framework;
+    v.field("name", &T::name, "as in --framework");
+    v.field("title", &T::title, "as its makers write it");
+    v.field("version", &T::version, "release that the abilities were read from");
+    v.field("abilities", &T::abilities, "what it can run");
+    v.field("sources", &T::sources, "where each ability is documented");
+  }
+};
+
+}  // namespace mpt::frameworks
+
+namespace mpt {
+
+MPT_ENUM_NAMES(frameworks::MicroBatchRule, {frameworks::MicroBatchRule::any, "any"},
+               {frameworks::MicroBatchRule::at_least_ranks, "at_least_ranks"},
+               {frameworks::MicroBatchRule::multiple_of_ranks, "multiple_of_ranks"},
+               {frameworks::MicroBatchRule::whole_rounds, "whole_rounds"},
+               {frameworks::MicroBatchRule::at_least_two_ranks, "at_least_two_ranks"});
+MPT_ENUM_NAMES(frameworks::SequenceParallelRule, {frameworks::SequenceParallelRule::none, "none"},
+               {frameworks::SequenceParallelRule::optional, "optional"},
+               {frameworks::SequenceParallelRule::always, "always"});
+MPT_ENUM_NAMES(frameworks::ExpertSplit, {frameworks::ExpertSplit::as_tensor, "as_tensor"},
+               {frameworks::ExpertSplit::whole, "whole"}, {frameworks::ExpertSplit::either, "either"});
+MPT_ENUM_NAMES(frameworks::PartialRecompute, {frameworks::PartialRecompute::none, "none"},
+               {frameworks::PartialRecompute::every_nth, "every_nth"},
+               {frameworks::PartialRecompute::same_count, "same_count"},
+               {frameworks::PartialRecompute::any, "any"});
+MPT_ENUM_NAMES(frameworks::StageDivision, {frameworks::StageDivision::equal, "equal"},
+               {frameworks::StageDivision::any, "any"});
+MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "experts"},
+               {frameworks::ModelFeature::shared_experts, "shared_experts"},
+               {frameworks::ModelFeature::expert_biases, "expert_biases"},
+               {frameworks::ModelFeature::latent_attention, "latent_attention"},
+               {frameworks::ModelFeature::alibi, "alibi"},
+               {frameworks::ModelFeature::other_norm_placement, "other_norm_placement"},
+               {frameworks::ModelFeature::parallel_residual, "parallel_residual"},
+               {frameworks::ModelFeature::embedding_norm, "embedding_norm"},
+               {frameworks::ModelFeature::full_query_key_norm, "full_query_key_norm"},
+               {frameworks::ModelFeature::attention_sinks, "attention_sinks"},
+               {frameworks::ModelFeature::activation_limit, "activation_limit"},
+               {frameworks::ModelFeature::sliding_window, "sliding_window"},
+               {frameworks::ModelFeature::head_bias, "head_bias"},
+               {frameworks::ModelFeature::next_token_layers, "next_token_layers"},
+               {frameworks::ModelFeature::other_rotary_scaling, "other_rotary_scaling"});
+
+}  // namespace mpt

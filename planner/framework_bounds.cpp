@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/framework_bounds.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports.h"
+
+namespace mpt::planner {
+
+bool is_for_this_runtime(const ClusterSpec& cluster, const Execution& execution) {
+  return cluster.device.kind == DeviceKind::cpu || execution.framework == Execution{}.framework;
+}
+
+std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProblem& problem) {
+  const bool own = is_for_this_runtime(problem.cluster, problem.execution);
+  const frameworks::Framework* known =
+      frameworks::find_framework(own ? Execution{}.framework : problem.execution.framework);
+  if (known == nullptr) return nullptr;
+  auto framework = std::make_shared<frameworks::Framework>(*known);
+  if (problem.cluster.device.kind != DeviceKind::cpu) return framework;
+  frameworks::Abilities& a = framework->abilities;
+  const SpaceBounds& asked = problem.bounds;
+  // What leaves such a rank's memory stays in the machine's.
+  if (asked.offload.empty()) a.zero_with_offload.clear();
+  // Profiles have no timings of split sequences: those are for whoever asks.
+  if (asked.sequence_parallel.empty() && asked.expert.empty())
+    a.sequence_parallel = frameworks::SequenceParallelRule::none;
+  if (asked.context.empty()) a.context_methods.clear();
+  return framework;
+}
+
+void check_framework(const SearchProblem& problem, const std::string& overlaps) {
+  if (!problem.framework) return;
+  const frameworks::Framework& framework = *problem.framework;
+  if (const auto r = frameworks::supports_model(framework, problem.model, problem.precision)) {
+    throw UserError(Problem{r->constraint == "precision" ? "--precision" : "--model", r->reason,
+                            "a model and a precision that the framework trains",
+                            "name another --framework, or search with --beyond-framework"});
+  }
+  if (!problem.overlaps.exchange || framework.abilities.overlap_exchange) return;
+  throw UserError(Problem{overlaps, fmt::format("exchange with {}", framework.title),
+                          "none of it: its ranks wait for their tokens",
+                          "name another --framework, or other overlaps in --overlap"});
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/supports.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "core/schedule_catalog.h"
+#include "frameworks/framework.h"
+#include "models/zoo.h"
+
+namespace mpt::frameworks {
+namespace {
+
+const Workload kWorkload{64, 4096};
+
+// A layout that every framework runs: ZeRO 2 or 1 over 8 replicas.
+Layout plain(const Framework& framework) {
+  Layout l;
+  l.data = 8;
+  l.precision = Precision::bf16;
+  l.zero = framework.abilities.zero.back();
+  l.shard = 8;
+  l.layers_per_stage = {32};
+  return l;
+}
+
+std::string why(const Framework& framework, const Layout& layout, const Workload& workload = kWorkload,
+                const char* model = "llama3-8b") {
+  const auto rejection = supports(framework, models::load_model(model), layout, workload);
+  return rejection ? rejection->reason : "";
+}
+
+TEST(Frameworks, FilesSpeakOfThingsThatExist) {
+  std::set<std::string> names;
+  ASSERT_GE(known_frameworks().size(), 7u);
+  for (const Framework& f : known_frameworks()) {
+    EXPECT_TRUE(names.insert(f.name).second) << f.name;
+    EXPECT_FALSE(f.title.empty() || f.version.empty() || f.sources.empty()) << f.name;
+    for (const ScheduleAbility& s : f.abilities.schedules) {
+      const ScheduleEntry& entry = find_schedule(s.schedule, f.name);
+      EXPECT_GE(s.min_chunks, entry.min_chunks) << f.name << " " << s.schedule;
+      EXPECT_LE(s.max_chunks, entry.max_chunks) << f.name << " " << s.schedule;
+    }
+    EXPECT_FALSE(f.abilities.zero.empty() || f.abilities.precisions.empty() ||
+                 f.abilities.recomputes.empty());
+    EXPECT_EQ(why(f, plain(f)), "") << f.name;
+  }
+}
+
+TEST(Frameworks, OwnRuntimeTakesEverySchedule) {
+  for (const ScheduleEntry& entry : schedule_catalog()) {
+    Layout l;
+    l.pipeline = 4;
+    EXPECT_FALSE(supports_schedule(own_runtime(), l, entry.name, entry.min_chunks, 8)) << entry.name;
+  }
+}
+
+struct Case {
+  const char* framework;
+  const char* reason;  // empty: it runs
+  void (*change)(Layout&);
+};
+
+const Case kCases[] = {
+    {"megatron-core", "has no zb-v schedule; it has 1f1b, interleaved",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.chunks = 2, l.schedule = "zb-v";
+     }},
+    {"megatron-core", "",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.chunks = 2, l.schedule = "interleaved";
+       l.layers_per_stage = {8, 8, 8, 8};
+     }},
+    {"megatron-core", "needs a multiple of the pipeline ranks as micro-batches for interleaved",
+     [](Layout& l) {
+       l.pipeline = 3, l.data = 4, l.zero = 1, l.shard = 4, l.chunks = 2, l.schedule = "interleaved";
+     }},
+    {"megatron-core", "has no ZeRO 3 with pipeline parallelism",
+     [](Layout& l) { l.pipeline = 2, l.data = 4, l.zero = 3, l.shard = 4; }},
+    {"megatron-core", "has no optimizer state in the host's memory with ZeRO 0",
+     [](Layout& l) { l.zero = 0, l.shard = 1, l.offload_optimizer = true; }},
+    {"megatron-core", "recomputes the same number of layers in every stage",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.layers_per_stage = {16, 16};
+       l.recompute = Recompute::full, l.recomputed_layers = {3, 2};
+     }},
+    {"megatron-core", "",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.layers_per_stage = {30, 2};
+       l.recompute = Recompute::full, l.recomputed_layers = {3, 2};
+     }},
+    {"torchtitan", "needs sequence parallelism with tensor parallelism",
+     [](Layout& l) { l.tensor = 2, l.data = 4; }},
+    {"torchtitan", "has no all_to_all context parallelism",
+     [](Layout& l) { l.context = 2, l.data = 4, l.context_method = ContextMethod::all_to_all; }},
+    {"torchtitan", "combines plain replicas with no other parallelism",
+     [](Layout& l) { l.tensor = 2, l.data = 4, l.sequence_parallel = true, l.zero = 0, l.shard = 1; }},
+    {"torchtitan", "runs zb-v only without torch.compile",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.chunks = 2, l.schedule = "zb-v", l.zero = 2, l.shard = 4;
+       l.execution.elementwise = ElementwiseKernels::compiled;
+     }},
+    {"torchtitan", "needs at least twice as many micro-batches as pipeline ranks for dualpipe-v",
+     [](Layout& l) {
+       l.pipeline = 8, l.data = 1, l.micro_batch = 8, l.chunks = 2, l.schedule = "dualpipe-v", l.zero = 0;
+       l.shard = 1;
+     }},
+    {"torchtitan", "recomputes every n-th layer",
+     [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {7}; }},
+    {"torchtitan", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {8}; }},
+    {"torchtitan", "does not train llama3-8b in fp16", [](Layout& l) { l.precision = Precision::fp16; }},
+    {"fsdp", "has no pipeline parallelism", [](Layout& l) { l.pipeline = 2, l.data = 4; }},
+    {"fsdp", "has no ZeRO 1", [](Layout& l) { l.zero = 1; }},
+    {"transformers", "recomputes all layers or none",
+     [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
+    {"fsdp", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
+    {"transformers", "has no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
+    {"megatron-deepspeed", "has no hybrid sharding with ZeRO 2", [](Layout& l) { l.zero = 2, l.shard = 4; }},
+    {"megatron-deepspeed", "needs stages of equal numbers of layers",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.layers_per_stage = {17, 15};
+     }},
+};
+
+TEST(Supports, SaysWhichRuleALayoutBreaks) {
+  for (const Case& c : kCases) {
+    const Framework& framework = *find_framework(c.framework);
+    Layout l = plain(framework);
+    c.change(l);
+    Workload workload = kWorkload;
+    if (l.pipeline == 3) workload.global_batch = 4 * 16;
+    const std::string reason = why(framework, l, workload);
+    if (c.reason[0] == '\0') {
+      EXPECT_EQ(reason, "") << c.framework << " " << layout_name(l);
+    } else {
+      EXPECT_NE(reason.find(c.reason), std::string::npos) << c.framework << ": " << reason;
+    }
+  }
+}
+
+TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
+  const Layout l = plain(own_runtime());
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "gemma2-27b").find("has no"), std::string::npos);
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3").find("shared experts"), std::string::npos);
+  const Framework& titan = *find_framework("torchtitan");
+  EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3").find("next token layers"), std::string::npos);
+}
+
+TEST(Supports, WindowsNeedHeadsForTokensInMegatron) {
+  const Framework& megatron = *find_framework("megatron-core");
+  Layout l = plain(megatron);
+  l.context = 2, l.data = 4;
+  EXPECT_NE(why(megatron, l, kWorkload, "mistral-7b").find("no ring attention with sliding windows"),
+            std::string::npos);
+  l.context_method = ContextMethod::all_to_all;
+  EXPECT_EQ(why(megatron, l, kWorkload, "mistral-7b"), "");
+}
+
+TEST(PartialRecompute, LevelsRiseFromNoneToAll) {
+  for (const PartialRecompute rule : {PartialRecompute::same_count, PartialRecompute::every_nth}) {
+    for (const int64_t layers : {int64_t{3}, int64_t{7}, int64_t{8}}) {
+      int64_t before = 0;
+      EXPECT_EQ(recomputed_at_level(rule, 0, 8, layers), 0);
+      for (int64_t level = 1; level <= 8; ++level) {
+        const int64_t now = recomputed_at_level(rule, level, 8, layers);
+        EXPECT_GE(now, before);
+        before = now;
+      }
+      EXPECT_EQ(before, layers);
+    }
+  }
+  EXPECT_EQ(recomputed_at_level(PartialRecompute::every_nth, 8 - 3 + 1, 8, 8), 2);
+}
+
+}  // namespace
+}  // namespace mpt::frameworks
