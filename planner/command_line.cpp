@@ -373,8 +373,8 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   }
   p->used = used_part(problem.cluster, problem.ranks);
   p->cost = p->profile ? make_profile_cost(*p->profile, problem.model, problem.workload, problem.precision,
-                                            problem.cluster)
-                        : make_device_cost(p->used, problem.execution, own_kernels(o, problem.cluster));
+                                           problem.cluster)
+                       : make_device_cost(p->used, problem.execution, own_kernels(o, problem.cluster));
   problem.cost = p->cost.get();
   p->price_note = p->profile ? std::nullopt : price_note(problem.cluster);
   if (p->price_note) note_once(*p->price_note);

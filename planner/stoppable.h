@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A signal ends a search with the best plan found so far, since a search looks at stop_requested(). Reading and
-// writing files does not look at it, so there a signal must end the program at once.
+// A signal ends a search with the best plan found so far, since a search looks at stop_requested(). Reading
+// and writing files does not look at it, so there a signal must end the program at once.
 
 #include <csignal>
 

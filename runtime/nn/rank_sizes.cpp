@@ -102,9 +102,10 @@ DataType compute_type(Precision precision) {
 void check_supported(const ModelSpec& model) {
   const auto lacking = frameworks::lacking_feature(frameworks::own_runtime(), model);
   if (!lacking) return;
-  throw UserError(Problem{fmt::format("model \"{}\"", model.name), lacking->reason,
-                          "a model of the GPT-2, Llama, Qwen2, Qwen3 or Mixtral families, which mpt-run can compute",
-                          "another framework can train it: mpt-plan, without --profile, then mpt-plan export"});
+  throw UserError(
+      Problem{fmt::format("model \"{}\"", model.name), lacking->reason,
+              "a model of the GPT-2, Llama, Qwen2, Qwen3 or Mixtral families, which mpt-run can compute",
+              "another framework can train it: mpt-plan, without --profile, then mpt-plan export"});
 }
 
 }  // namespace mpt::runtime

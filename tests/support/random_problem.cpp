@@ -54,10 +54,9 @@ std::shared_ptr<const frameworks::Framework> RandomProblem::random_framework() {
   if (coin()) a.orders.push_back(RankOrder::data_outermost);
   a.recomputes = {Recompute::none, Recompute::selective, Recompute::full};
   const auto dice = random();
-  const PartialRecompute rules[] = {PartialRecompute::any,        PartialRecompute::none,
-                                    PartialRecompute::same_count, PartialRecompute::none,
-                                    PartialRecompute::any,        PartialRecompute::none,
-                                    PartialRecompute::every_nth,  PartialRecompute::none};
+  const PartialRecompute rules[] = {
+      PartialRecompute::any, PartialRecompute::none, PartialRecompute::same_count, PartialRecompute::none,
+      PartialRecompute::any, PartialRecompute::none, PartialRecompute::every_nth,  PartialRecompute::none};
   a.partial_recompute = rules[dice % 8];
   a.stage_division = dice % 128 < 16 ? StageDivision::equal : StageDivision::any;
   a.overlap_exchange = true;
