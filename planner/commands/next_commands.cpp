@@ -10,6 +10,7 @@
 
 #include "core/terminal.h"
 #include "models/framework.h"
+#include "planner/framework_bounds.h"
 #include "planner/commands/commands.h"
 
 namespace mpt::planner {
