@@ -227,12 +227,6 @@ Json rows_of(const std::vector<RankedLayout>& layouts) {
   return out;
 }
 
-// "predicted 1.16 s, measured +52%"
-std::string beside(const std::string& predicted, double predicted_value, double measured_value) {
-  return fmt::format("predicted {}, measured {:+.1f}%", predicted,
-                     predicted_value > 0.0 ? 100.0 * (measured_value / predicted_value - 1.0) : 0.0);
-}
-
 // [name, figure, what stands under it]: the measured ones where there are any.
 Json headline_of(const Plan& plan, const RunResult* result) {
   const Prediction& p = plan.prediction;
@@ -247,13 +241,12 @@ Json headline_of(const Plan& plan, const RunResult* result) {
   const double step = median_step_time_s(*result), idle = median_bubble_share(*result);
   const double tokens = step > 0.0 ? double(plan.workload.tokens_per_step()) / step : 0.0;
   const auto most = *std::max_element(result->peak_bytes.begin(), result->peak_bytes.end());
-  return {{"Step time, measured", format_seconds(step),
-           beside(format_seconds(p.step_time_s), p.step_time_s, step)},
+  return {{"Step time, measured", format_seconds(step), "predicted " + format_seconds(p.step_time_s)},
           {"Tokens/s, measured", format_count(int64_t(tokens)),
-           beside(format_count(int64_t(p.tokens_per_s)), p.tokens_per_s, tokens)},
+           "predicted " + format_count(int64_t(p.tokens_per_s))},
           {"Idle, measured", format_percent(idle), "predicted " + format_percent(p.bubble_share)},
           {"Peak memory, measured", format_bytes(double(most)),
-           beside(format_bytes(double(peak_bytes(plan))), double(peak_bytes(plan)), double(most))}};
+           "predicted " + format_bytes(double(peak_bytes(plan))) + ", " + limit}};
 }
 
 std::string search_of(const SearchCertificate& c) {
