@@ -12,7 +12,7 @@
 namespace mpt::reports {
 namespace {
 
-constexpr double kEqual = 0.0005;  // what is smaller is printed as 0.0%
+constexpr double kEqual = 0.0005;  // smaller shares would be printed as 0.0%
 
 // "13.3% slower" of what was measured, as a share of what was predicted: the one error that programs print.
 std::string difference_of(double predicted, double measured, const char* more, const char* less) {

@@ -16,8 +16,7 @@ struct ComparisonRow {
   std::string quantity;
   std::string predicted;
   std::string measured;
-  std::string
-      difference;  // of the measured from the predicted: "3.2% slower"; empty where another row has it
+  std::string difference;  // of measured from predicted: "3.2% slower"; empty if another row has it
 };
 
 /// How much longer a step took than predicted, as a share of the predicted time; negative: faster.

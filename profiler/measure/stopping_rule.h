@@ -29,9 +29,9 @@ Measurement summarize(std::vector<double> samples);
 Measurement measure(
     const StoppingRule& rule, const std::function<void()>& body, const std::function<void()>& settle = [] {});
 
-/// How often what is too noisy to plan with (profiler/hardware/profile_noise.h) is measured again.
+/// How often a noisy measurement (kNoisySpread, core/plan.h) is repeated.
 inline constexpr int kMostRepeats = 2;
-/// The fastest of at most 1 + kMostRepeats measurements: the first one whose spread is no noise ends it.
+/// The fastest of at most 1 + kMostRepeats measurements. The first quiet one ends it, and is taken.
 Measurement repeat_while_noisy(const std::function<Measurement()>& measure_once);
 
 }  // namespace mpt::profiler

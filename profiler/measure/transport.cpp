@@ -199,7 +199,7 @@ TransportTimings measure_transport(const TransportRequest& request, const OnMeas
       for (const auto& [operation, name] : EnumNames<TransportOperation>::table()) {
         if (operation == TransportOperation::send_receive && size > 2) continue;
         for (const int64_t bytes : kMessageBytes) {
-          // Every member has the same samples, and decides alike.
+          // Every member has the same samples, so all of them take the same decision.
           const Measurement m = repeat_while_noisy([&] { return member.time(operation, bytes); });
           if (member.speaks())
             result.timings.push_back({operation, size, bytes, m.seconds, m.spread, group.hosts});

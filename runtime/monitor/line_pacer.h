@@ -5,8 +5,8 @@
 
 namespace mpt::runtime {
 
-/// Which steps get a line where lines stay (not in a terminal, whose one line changes): the first three and
-/// the last, then every tenth, but no more than one a second, and always one after five seconds.
+/// Which steps get a line of their own. The first three and the last do, then every tenth, at most one a
+/// second. After five seconds without a line the next step gets one.
 class LinePacer {
  public:
   bool is_due(int64_t step, int64_t last_step, double now_s) {
