@@ -60,7 +60,12 @@ class Supervisor {
     if (hang_up.sa_handler != SIG_IGN) sigaddset(&watched_, SIGHUP);  // nohup
     pthread_sigmask(SIG_BLOCK, &watched_, &before_);
   }
-  ~Supervisor() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  // The process ends now with an exit code that tells how the run ended. A signal that comes late, such as
+  // the second of a launcher that signals process and group, must not replace it.
+  ~Supervisor() {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
 

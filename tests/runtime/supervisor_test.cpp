@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -40,7 +42,9 @@ class Supervised : public testing::Test {
 
   // Runs `act` in another process when a child is ready: signals to this one must find it where it waits.
   void when_ready(const std::function<void()>& act) {
-    if (::fork() != 0) return;
+    helper_ = ::fork();
+    if (helper_ != 0) return;
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     while (trace_.ready == 0) ::usleep(1000);
     act();
     ::_exit(0);
@@ -54,7 +58,11 @@ class Supervised : public testing::Test {
     return kExitInterrupted;
   }
 
+  // All that it does has arrived.
+  void wait_for_helper() const { ::waitpid(helper_, nullptr, 0); }
+
   Trace& trace_;
+  pid_t helper_ = -1;
 };
 
 TEST_F(Supervised, WhatAlwaysFailsIsStartedOnceAndAsOftenAgainAsAskedFor) {
@@ -93,6 +101,7 @@ TEST_F(Supervised, WrongInputInterruptionAndWhatFailsAfterTrainingAreFinal) {
 // Ctrl-C goes to parent and child, and the parent passes it on, too.
 TEST_F(Supervised, AStopOfParentAndChildSavesOnceAndStartsNothing) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    std::signal(SIGHUP, SIG_DFL);
     trace_.attempts = trace_.ready = 0;
     const pid_t parent = ::getpid();
     when_ready([&] {
@@ -105,6 +114,7 @@ TEST_F(Supervised, AStopOfParentAndChildSavesOnceAndStartsNothing) {
       trace_.child = ::getpid();
       return until_stopped();
     });
+    wait_for_helper();
     EXPECT_EQ(code, kExitInterrupted);
     EXPECT_EQ(trace_.attempts, 1);
   }
@@ -119,6 +129,7 @@ TEST_F(Supervised, AStopWhileTheRunStartsIsAStop) {
     while (true) ::usleep(1000);
     return kExitOk;
   });
+  wait_for_helper();
   EXPECT_EQ(code, kExitInterrupted);
   EXPECT_EQ(trace_.attempts, 1);
 }
@@ -149,6 +160,7 @@ TEST_F(Supervised, ASecondStopEndsARunThatDoesNotListen) {
     while (true) ::usleep(1000);
     return kExitOk;
   });
+  wait_for_helper();
   EXPECT_EQ(code, kExitInterrupted);
   EXPECT_EQ(trace_.attempts, 1);
 }
