@@ -240,6 +240,8 @@ int open_in_place(const std::string& file) {
   return descriptor;
 }
 
+constexpr std::string_view kTemporary = ".mpt-", kTemporaryEnd = ".tmp";
+
 // A new file in the target's folder. Its name cannot be guessed, and O_EXCL follows no link, so nobody who
 // writes in the folder too can have put another file in its place. It does not grow with the target's name.
 struct Temporary {
@@ -250,7 +252,8 @@ Temporary open_beside(const std::filesystem::path& target, const std::string& wh
   constexpr int kTries = 16;
   std::random_device random;
   for (int i = 0; i < kTries; ++i) {
-    const auto name = target.parent_path() / fmt::format(".mpt-{:08x}{:08x}.tmp", random(), random());
+    const auto name =
+        target.parent_path() / fmt::format("{}{:08x}{:08x}{}", kTemporary, random(), random(), kTemporaryEnd);
     const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (descriptor >= 0) return {name.string(), descriptor};
     if (errno != EEXIST) break;
@@ -292,6 +295,10 @@ void write_file_atomically(const std::filesystem::path& file, const std::string&
       fmt::format("{}: cannot be written completely ({})", file.string(), std::strerror(errno)));
   if (!in_place) ::unlink(out.file.c_str());
   throw error;
+}
+
+bool is_temporary_name(std::string_view name) {
+  return name.starts_with(kTemporary) && name.ends_with(kTemporaryEnd);
 }
 
 void check_writable(const std::filesystem::path& file, const std::string& where) {

@@ -45,7 +45,7 @@ std::optional<RankedLayout> best_within(const Plan& plan, SpaceOptions space, co
   PlanOptions options;
   options.profile = o.profile;
   options.kernels = o.kernels;
-  options.memory = std::to_string(plan.memory_limit_bytes);
+  options.memory = std::to_string(plan.memory_limit_bytes) + "B";
   options.space = std::move(space);
   options.ranks = plan.layout.ranks();
   const auto prepared = prepare(options, &plan);
@@ -53,8 +53,8 @@ std::optional<RankedLayout> best_within(const Plan& plan, SpaceOptions space, co
   const auto search = watched_search(prepared->problem, 1);
   if (search->result.best.empty()) return std::nullopt;
   const Plan best = make_plan_of(*search);
-  if (const auto limit = limit_with_room(best, published_evidence())) {
-    prepared->problem.memory_limit_bytes = *limit;
+  if (const auto risk = memory_risk(best, published_evidence())) {
+    prepared->problem.memory_limit_bytes = risk->safe_bytes;
     const auto roomier = watched_search(prepared->problem, 1);
     if (!roomier->result.best.empty()) return make_plan_of(*roomier).ranking.front();
   }

@@ -80,7 +80,7 @@ std::unique_ptr<PreparedSearch> problem_of(const Plan& plan, const ExplainOption
   PlanOptions options;
   options.profile = o.profile;
   options.kernels = o.kernels;
-  options.memory = std::to_string(plan.memory_limit_bytes);
+  options.memory = std::to_string(plan.memory_limit_bytes) + "B";
   options.ranks = plan.layout.ranks();
   if (!o.why_not.empty()) options.space = parse_kind(o.why_not);
   auto prepared = prepare(options, &plan);

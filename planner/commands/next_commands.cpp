@@ -10,8 +10,8 @@
 
 #include "core/terminal.h"
 #include "models/framework.h"
-#include "planner/framework_bounds.h"
 #include "planner/commands/commands.h"
+#include "planner/framework_bounds.h"
 
 namespace mpt::planner {
 namespace {

@@ -82,7 +82,7 @@ Front pareto_front(const PlanOptions& o, const SearchProblem& problem) {
     if (devices != problem.ranks && o.profile.empty()) {
       PlanOptions options = o;
       options.ranks = devices;
-      options.memory = std::to_string(problem.memory_limit_bytes);
+      options.memory = std::to_string(problem.memory_limit_bytes) + "B";
       fewer = prepare(options);
       part.cost = fewer->problem.cost;
     }

@@ -54,7 +54,7 @@ bool is_own_file(const std::filesystem::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
   std::error_code error;
   return entry.symlink_status(error).type() == std::filesystem::file_type::regular &&
-         (name.starts_with(kDescription) ||
+         (name == kDescription || is_temporary_name(name) ||
           (name.starts_with("rank-") && (name.ends_with(".safetensors") || name.ends_with(".part"))));
 }
 

@@ -95,7 +95,7 @@ TEST(Durability, AFileIsOnTheDiskBeforeItHasItsName) {
   // No rank's file of the older checkpoint goes before its name and its description have gone.
   const std::vector<std::string> order{"fsync rank-00003.safetensors.part",
                                        "rename to rank-00003.safetensors",
-                                       "fsync checkpoint.json",
+                                       "fsync .mpt-",  // the description, under a temporary name
                                        "rename to checkpoint.json",
                                        "fsync .unfinished-step-00000002",
                                        "rename to step-00000002",
