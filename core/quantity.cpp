@@ -197,6 +197,16 @@ double parse_seconds(std::string_view text, std::string_view where) {
   return *seconds;
 }
 
+double parse_share(std::string_view text, std::string_view where) {
+  const auto parts = split_number(text);
+  const double scale = !parts || !(parts->unit.empty() || parts->unit == "%") ? -1.0
+                       : parts->unit.empty()                                  ? 1.0
+                                                                              : 0.01;
+  const double share = parts ? parts->number * scale : -1.0;
+  if (share >= 0.0 && share < 0.9) return share;
+  throw not_a("a share below 90%, such as 5% or 0.05", text, where);
+}
+
 int64_t parse_sequence(std::string_view text, std::string_view where) {
   constexpr double kMost = double(int64_t{1} << 28);
   const auto parts = split_number(text);

@@ -45,6 +45,8 @@ double parse_seconds(std::string_view text, std::string_view where);
 
 /// A count such as 15T, 300B, 1.5M, 12000. Throws UserError naming `where`; at least 1.
 double parse_count(std::string_view text, std::string_view where);
+/// "5%" or "0.05": a share below 90 %.
+double parse_share(std::string_view text, std::string_view where);
 /// Tokens of a sequence: 8192, or 8k, 128k, 1M with k = 1024. Throws UserError naming `where`.
 int64_t parse_sequence(std::string_view text, std::string_view where);
 

@@ -152,7 +152,7 @@ struct Framework {
     v.field("title", &T::title, "as its makers write it");
     v.field("version", &T::version, "release that the abilities were read from");
     v.field("abilities", &T::abilities, "what it can run");
-    v.field("sources", &T::sources, "where each ability is documented");
+    v.field("sources", &T::sources, "where each ability is documented", long_text());
   }
 };
 

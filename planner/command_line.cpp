@@ -14,6 +14,7 @@
 #include "core/schedule_catalog.h"
 #include "models/framework.h"
 #include "models/zoo.h"
+#include "planner/explain/evidence.h"
 #include "planner/framework_bounds.h"
 #include "planner/memory/memory_model.h"
 #include "profiler/hardware/catalog.h"
@@ -155,13 +156,24 @@ void note_once(const std::string& note) {
   if (told.insert(note).second) fmt::print(stderr, "mpt-plan: note: {}\n", note);
 }
 
+// The margin that keeps a plan from running out of memory: what was asked for, else what published runs
+// advise.
+int64_t with_room(const PlanOptions& o, const ClusterSpec& cluster, const Execution& execution, bool experts,
+                  int64_t device) {
+  if (!o.memory_margin.empty())
+    return int64_t(double(device) * (1.0 - parse_share(o.memory_margin, "--memory-margin")));
+  if (cluster.mixed() || cluster.device.kind == DeviceKind::cpu || !o.profile.empty()) return device;
+  return memory_margin(execution.framework, experts, published_evidence()).safe_bytes(device);
+}
+
 // What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
 // plan for more could not run.
-int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster, const Execution& execution) {
+int64_t memory_limit(const PlanOptions& o, const ClusterSpec& cluster, const Execution& execution,
+                     bool experts) {
   int64_t device = rank_limit_bytes(cluster.device, execution, 0);
   for (const DeviceGroup& group : cluster.groups)
     device = std::max(device, rank_limit_bytes(group.device, execution, 0));
-  if (o.memory.empty()) return device;
+  if (o.memory.empty()) return with_room(o, cluster, execution, experts, device);
   const int64_t asked = parse_bytes(o.memory, "--memory");
   if (asked < 1) throw UserError(Problem{"--memory", "\"" + o.memory + "\"", "more than nothing", ""});
   if (asked > device) {
@@ -365,7 +377,8 @@ std::unique_ptr<PreparedSearch> prepare(const PlanOptions& o, const Plan* base) 
   problem.threads = o.threads > 0 ? o.threads : default_threads();
   set_workload(o, base, problem);
   set_ranks(o, problem);
-  problem.memory_limit_bytes = memory_limit(o, problem.cluster, problem.execution);
+  problem.memory_limit_bytes =
+      memory_limit(o, problem.cluster, problem.execution, problem.model.moe.has_value());
   if (p->profile) check_profile(*p, o.profile);
   if (p->profile) {
     const std::string note = profiler::noise_note(*p->profile, o.profile, problem.workload.sequence);

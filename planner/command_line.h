@@ -38,7 +38,7 @@ struct CostOptions {
 };
 
 struct PlanOptions {
-  std::string model, profile, kernels, memory, precision, framework, from;
+  std::string model, profile, kernels, memory, memory_margin, precision, framework, from;
   std::string cluster;
   std::string program = "mpt-plan", again;  // as they were typed: the program, and the whole command
   int64_t global_batch = 0, sequence = 0, ranks = 0, top = 5;

@@ -84,6 +84,12 @@ void declare_place(CLI::App& app, PlanOptions& o) {
                  "the cluster)")
       ->check(CLI::Range(int64_t{1}, int64_t{10'000'000}))
       ->group(kWhere);
+  app.add_option(
+         "--memory-margin", o.memory_margin,
+         "Share of a GPU's memory to leave free, such as 5% (default: what 9 of 10 published runs of the "
+         "framework needed)")
+      ->type_name("SHARE")
+      ->group(kMoreRestrict);
   app.add_option("--memory", o.memory,
                  "Limit of each GPU, such as 70GiB (default: its own, less what driver and framework take)")
       ->type_name("SIZE")

@@ -15,6 +15,7 @@
 #include "core/quantity.h"
 #include "core/schedule_catalog.h"
 #include "core/terminal.h"
+#include "frameworks/supports.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/evidence.h"
@@ -151,9 +152,9 @@ std::string describe_saving(const SearchProblem& problem, const Candidate& mine,
 }
 
 std::string describe_better(const SearchProblem& problem, const Candidate& mine, const Candidate& better,
-                            const Plan& plan, const std::string& option) {
+                            const Plan& plan) {
   const Palette palette = Palette::of(stdout);
-  std::string text = describe_choice("BETTER", plan, palette, option);
+  std::string text = describe_choice("BETTER", plan, palette);
   text += wrapped(
       fmt::format("Moving to it {} It uses {} of {} ({}).", describe_saving(problem, mine, better),
                   format_bytes(double(better.evaluation.peak_bytes)),
@@ -167,7 +168,7 @@ std::string advice(const SearchProblem& given, const Candidate& mine, const Plan
   SearchProblem problem = given;
   problem.bounds = {};
   problem.near_misses = false;
-  auto search = watched_search(problem, 1);
+  const auto search = watched_search(problem, 1);
   if (search->result.best.empty())
     return "\n" + wrapped("No layout of this cluster fits. mpt-plan without a layout says what would.");
   const bool fits = !mine.evaluation.rejection;
@@ -175,26 +176,13 @@ std::string advice(const SearchProblem& given, const Candidate& mine, const Plan
   const auto gain_of = [&](const Candidate& c) {
     return 1.0 - c.evaluation.step_time_s / mine.evaluation.step_time_s;
   };
-  if (fits && gain_of(search->result.best.front()) <= 1e-9) return "\nNo layout is faster.\n" + proof;
-  Plan better = make_plan_of(*search);
-  std::string option, memory = o.memory;
-  // What is recommended has room, where that is still better.
-  if (const auto risk = memory_risk(better, published_evidence());
-      risk && search->result.certificate.optimal) {
-    SearchProblem safe = problem;
-    safe.memory_limit_bytes = risk->safe_bytes;
-    auto safer = watched_search(safe, 1);
-    if (!safer->result.best.empty() && (!fits || gain_of(safer->result.best.front()) > 0.0)) {
-      option = fmt::format("found with {}", risk->option());
-      memory = risk->option().substr(std::string("--memory=").size());
-      search = std::move(safer);
-      better = make_plan_of(*search);
-    }
-  }
-  std::string text = "\n" + describe_better(given, mine, search->result.best.front(), better, option);
+  if (fits && gain_of(search->result.best.front()) <= 1e-9)
+    return "\nNo layout with room in memory is faster.\n" + proof;
+  const Plan better = make_plan_of(*search);
+  std::string text = "\n" + describe_better(given, mine, search->result.best.front(), better);
   if (o.again.empty()) return text + "\n" + proof;
   std::string again = o.again;
-  if (!memory.empty()) again += " --memory " + shell_word(memory);
+  if (!o.memory.empty()) again += " --memory " + shell_word(o.memory);
   return text + "\n" +
          describe_next({{again + " -o plan.json", "the better layout as a plan"}}, Palette::of(stdout)) +
          "\n" + proof;
@@ -241,8 +229,22 @@ std::string describe_host(const PlanOptions& o, const Plan* given, const Layout&
       format_seconds(graphed_s), format_percent(less));
 }
 
+// A layout that somebody runs fits if it fits a GPU's memory to the last byte.
+PlanOptions without_margin(PlanOptions o) {
+  if (o.memory.empty() && o.memory_margin.empty()) o.memory_margin = "0";
+  return o;
+}
+
+std::string cannot_run(const SearchProblem& problem, const Layout& layout) {
+  if (!problem.framework) return "";
+  const auto rejection = frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+  return rejection
+             ? describe_notes({"This layout cannot run: " + rejection->reason + "."}, Palette::of(stdout))
+             : "";
+}
+
 void score(const PlanOptions& o, const Plan* given) {
-  const auto prepared = prepare(o, given);
+  const auto prepared = prepare(without_margin(o), given);
   const SearchProblem& problem = prepared->problem;
   Layout layout = given != nullptr ? given->layout : layout_from(problem);
   layout.precision = problem.precision;
@@ -258,7 +260,8 @@ void score(const PlanOptions& o, const Plan* given) {
   if (o.out.json) fmt::print(stderr, "{}", judgement);
   std::string text;
   if (!o.out.json) {
-    text = describe_estimate(problem, plan, candidate, o, given != nullptr) + judgement;
+    text = describe_estimate(problem, plan, candidate, o, given != nullptr) + cannot_run(problem, layout) +
+           judgement;
     if (o.operators) text += "\n" + describe_operators(problem, layout);
     if (o.streams) {
       const Evaluation& whole = candidate.evaluation;
@@ -266,7 +269,7 @@ void score(const PlanOptions& o, const Plan* given) {
     }
     const std::string host = describe_host(o, given, layout, candidate.evaluation.step_time_s);
     if (!host.empty()) text += describe_notes({host}, Palette::of(stdout));
-    text += advice(problem, candidate, o);
+    text += advice(prepare(o, given)->problem, candidate, o);
   }
   write_outputs(o.out, plan, text, o.cost, &problem);
 }

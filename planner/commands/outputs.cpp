@@ -79,31 +79,20 @@ Plan make_plan_of(const ArrangedSearch& search) {
 
 namespace {
 
-// Where published runs say that the plan's memory is a risk: the fastest plan that is safe goes behind the
-// ranking. Both searches together keep to the time limit.
-void add_safer(SearchProblem problem, Plan& plan) {
-  const auto risk = memory_risk(plan, published_evidence());
-  if (!risk || !plan.search.optimal || stop_requested()) return;
-  problem.memory_limit_bytes = risk->safe_bytes;
-  if (problem.time_limit_s > 0.0)
-    problem.time_limit_s = std::max(1e-3, problem.time_limit_s - plan.search.seconds);
-  const PlanOrReason safer = plan_or_reason(std::move(problem));
-  if (!safer.plan) {
-    plan.evidence.push_back(fmt::format("safer: no layout fits {}", risk->option()));
-    return;
-  }
-  const RankedLayout& row = safer.plan->ranking.front();
-  const double more = row.step_time_s / plan.prediction.step_time_s - 1.0;
-  plan.evidence.push_back(fmt::format(
-      "safer: with {} the fastest{} is {}: {} per step, {} more, {} of memory", risk->option(),
-      safer.plan->search.optimal ? "" : " found", layout_name(row.layout), format_seconds(row.step_time_s),
-      format_percent(more), format_bytes(double(row.peak_bytes))));
-  const bool listed = std::any_of(plan.ranking.begin(), plan.ranking.end(),
-                                  [&](const RankedLayout& r) { return r.layout == row.layout; });
-  if (listed) return;
-  const auto place = std::find_if(plan.ranking.begin(), plan.ranking.end(),
-                                  [&](const RankedLayout& r) { return r.step_time_s > row.step_time_s; });
-  plan.ranking.insert(place, row);
+// The fastest layout that fills memory to the last, where the margin costs time: a row behind the ranking.
+// Both searches together keep to the time limit.
+void add_tighter(const PlanOptions& o, Plan& plan) {
+  constexpr double kMostSeconds = 10.0;
+  const bool by_default = o.memory.empty() && o.memory_margin.empty();
+  if (!by_default || plan.cluster.mixed() || !plan.search.optimal || stop_requested()) return;
+  PlanOptions full = o;
+  full.memory_margin = "0";
+  full.time_limit_s = std::max(1e-3, std::min(kMostSeconds, o.time_limit_s - plan.search.seconds));
+  const auto prepared = prepare(full);
+  if (prepared->problem.memory_limit_bytes <= plan.memory_limit_bytes) return;
+  const PlanOrReason tighter = plan_or_reason(std::move(prepared->problem));
+  if (!tighter.plan || tighter.plan->prediction.step_time_s >= plan.prediction.step_time_s) return;
+  plan.ranking.push_back(tighter.plan->ranking.front());
 }
 
 }  // namespace
@@ -117,7 +106,7 @@ Plan search_plan(const PlanOptions& o, const PreparedSearch& prepared, size_t ke
     throw UserError(std::move(problem));
   }
   Plan plan = make_plan_of(*search);
-  add_safer(prepared.problem, plan);
+  add_tighter(o, plan);
   return plan;
 }
 

@@ -77,11 +77,6 @@ void add_failed(const std::vector<double>& failed, const Plan& plan, std::vector
                       format_percent(used_share(plan)));
 }
 
-MemoryRisk risk_of(double safe_bytes, std::string why) {
-  const double tenths = std::floor(10.0 * safe_bytes / double(kGiB));
-  return {std::move(why), int64_t(tenths / 10.0 * double(kGiB))};
-}
-
 }  // namespace
 
 std::string MemoryRisk::option() const {
@@ -110,24 +105,40 @@ std::optional<ExpectedStep> expected_step(const Plan& plan, const std::vector<Ev
                       e->step_time.size(), e->framework};
 }
 
-std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all) {
-  // Failures below this were of layouts that need more than the model of memory knows.
-  constexpr double kFull = 0.85;
-  const Evidence* e = evidence_of(plan, all);
-  if (e == nullptr || plan.cluster.mixed()) return std::nullopt;
-  const double room = room_bytes(plan), peak = double(reports::peak_bytes(plan));
-  if (e->peak_memory.size() >= kEnough) {
-    const double safe = room / quantile(e->peak_memory, kMost);
-    if (peak <= safe) return std::nullopt;
-    return risk_of(
-        safe, fmt::format("memory is {} full; {} of {} published runs would have run out",
-                          format_percent(peak / room), beyond(e->peak_memory, plan), e->peak_memory.size()));
+int64_t MemoryMargin::safe_bytes(int64_t usable_bytes) const {
+  if (factor <= 1.0) return usable_bytes;
+  const double tenths = std::floor(10.0 * double(usable_bytes) / factor / double(kGiB));
+  return int64_t(tenths / 10.0 * double(kGiB));
+}
+
+std::string MemoryMargin::words(const std::string& framework) const {
+  return fmt::format("9 of 10 published runs{} ({} in all)", of_others ? "" : " of " + framework, runs);
+}
+
+MemoryMargin memory_margin(const std::string& framework, bool experts, const std::vector<Evidence>& all) {
+  if (framework == Execution{}.framework) return {};
+  std::vector<double> own, of_all;
+  for (const Evidence& e : all) {
+    of_all.insert(of_all.end(), e.peak_memory.begin(), e.peak_memory.end());
+    if (e.framework == framework && e.experts == experts) own = e.peak_memory;
   }
-  if (predicted_to_fit(e->failed) == 0) return std::nullopt;
-  const double share = std::max(kFull, e->failed.front());
-  if (peak <= share * room) return std::nullopt;
-  return risk_of(share * room, fmt::format("memory is {} full; published runs ran out at a predicted {}",
-                                           format_percent(peak / room), format_percent(e->failed.front())));
+  const bool others = own.size() < kEnough;
+  if (others) own = std::move(of_all);
+  if (own.size() < kEnough) return {};
+  std::sort(own.begin(), own.end());
+  return {std::max(1.0, quantile(own, kMost)), own.size(), others};
+}
+
+std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all) {
+  if (plan.cluster.mixed()) return std::nullopt;
+  const std::string& framework = plan.layout.execution.framework;
+  const MemoryMargin margin = memory_margin(framework, plan.model.moe.has_value(), all);
+  const int64_t room = rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0);
+  const int64_t safe = margin.safe_bytes(room), peak = reports::peak_bytes(plan);
+  if (peak <= safe) return std::nullopt;
+  return MemoryRisk{fmt::format("memory is {} full; {} would fit only with more room",
+                                format_percent(double(peak) / double(room)), margin.words(framework)),
+                    safe};
 }
 
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {

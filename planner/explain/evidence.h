@@ -52,14 +52,28 @@ struct ExpectedStep {
 /// machine, and of a GPU without measured kernels.
 std::optional<ExpectedStep> expected_step(const Plan& plan, const std::vector<Evidence>& all);
 
+/// What a GPU's memory is divided by so that a plan has room: nine in ten published runs used at most that
+/// many times their prediction.
+struct MemoryMargin {
+  double factor = 1.0;
+  size_t runs = 0;         // that say it; 0: no margin
+  bool of_others = false;  // too few of the framework's own: runs of all frameworks
+
+  /// Of a GPU that may use `usable_bytes`, in whole tenths of a GiB.
+  int64_t safe_bytes(int64_t usable_bytes) const;
+  /// "9 of 10 published megatron-core runs".
+  std::string words(const std::string& framework) const;
+};
+/// No margin for mpt-run, whose memory is counted exactly.
+MemoryMargin memory_margin(const std::string& framework, bool experts, const std::vector<Evidence>& all);
+
 /// A plan that fills memory more than those runs advise.
 struct MemoryRisk {
   std::string why;             // one plain sentence without its full stop
   int64_t safe_bytes = 0;      // of a GPU, in whole tenths of a GiB: plans within it have room
   std::string option() const;  // "--memory=72.6GiB": one word, which no line breaks
 };
-/// From what nine in ten of those runs used; where too few say that, from layouts that ran out of memory and
-/// were predicted to fit. Mixed clusters have room of their own: nothing.
+/// Whether the plan exceeds memory_margin(). Mixed clusters have room of their own: nothing.
 std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all);
 
 /// Plan::evidence: what those runs took and used beside their predictions, and what that says of the plan.

@@ -73,8 +73,13 @@ std::string describe_limit(const Plan& plan) {
   const auto limit = double(plan.memory_limit_bytes);
   if (c.mixed()) return fmt::format("at most {} usable", format_bytes(limit));
   const auto usable = double(rank_limit_bytes(c.device, plan.layout.execution, 0));
-  return limit < usable ? fmt::format("limited to {} usable", part_of(limit, usable))
-                        : fmt::format("{} usable", part_of(limit, double(c.device.memory_bytes)));
+  if (limit >= usable) return fmt::format("{} usable", part_of(limit, double(c.device.memory_bytes)));
+  const MemoryMargin margin =
+      memory_margin(plan.layout.execution.framework, plan.model.moe.has_value(), published_evidence());
+  const bool by_default = plan.memory_limit_bytes == margin.safe_bytes(int64_t(usable));
+  return fmt::format(
+      "limited to {} usable{}", part_of(limit, usable),
+      by_default ? ", with which " + margin.words(plan.layout.execution.framework) + " would fit" : "");
 }
 
 }  // namespace
