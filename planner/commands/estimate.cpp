@@ -305,8 +305,8 @@ std::function<int()> add_estimate(CLI::App& app) {
   return [command, o] {
     check_plan_options(*command, *o);
     o->problem.again = command_again(*command, shell_word(command->get_parent()->get_name()),
-                                     {"Layout", "--plan", "--memory", "--output", "--report", "--trace",
-                                      "--operators", "--streams", "--verbose"});
+                                     {"Layout", "--plan", "--memory", "--measured", "--output", "--report",
+                                      "--trace", "--operators", "--streams", "--verbose"});
     std::vector<NamedFile> inputs = input_files(o->problem);
     inputs.push_back({"--plan", o->plan});
     check_outputs(o->problem.out, inputs);
