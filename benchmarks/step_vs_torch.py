@@ -2,15 +2,16 @@
 """One training step (forward, backward, AdamW) of a GPT-2 style model: MPT against PyTorch, in turns, on one core and in
 data parallel on two (PyTorch: DistributedDataParallel over gloo).
 
-Usage: step_vs_torch.py TRAIN_STEP_PROGRAM [--quick] [--python PYTHON]...
+Usage: step_vs_torch.py TRAIN_STEP_PROGRAM [--quick] [--page FILE] [--python PYTHON]...
 
 Each PYTHON has a PyTorch; one of release 2 and later also takes its steps compiled. Without any it is this one. Prints each peer with
 its BLAS, and for each size the medians, PyTorch's time as a multiple of MPT's, median with least and most of all rounds, and
 which share of the speed of matrix products on the same cores MPT's steps reach: products are measured before each step, and for as long.
---quick has two rounds of a small size. Exit code 3: there is no PyTorch to compare with.
+--quick has two rounds of a small size; --page also writes FILE in Markdown. Exit code 3: there is no PyTorch to compare with.
 """
 
 import argparse
+import datetime
 import json
 import os
 import socket
@@ -23,7 +24,7 @@ WORKER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_steps.p
 # layers, hidden, heads, sequence, batch of each rank, vocabulary
 SIZES = [(8, 128, 4, 256, 4, 256), (4, 256, 4, 256, 2, 256)]
 SMALL = [(2, 64, 4, 64, 2, 256)]
-WARM_UP = 2  # rounds that do not count
+ROUNDS, WARM_UP = 15, 2  # the first two do not count
 LARGEST_ERROR = 1e-4  # of a product in fp32; a sum of 384 rounds to about 1e-6
 ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
 
@@ -123,7 +124,7 @@ def can_compile(about):
 
 
 def find_peer(python, compiled):
-    """(name, python, compiled, environment) in the first environment that it computes rightly in, or None."""
+    """(name, BLAS, python, compiled, environment) in the first environment that it computes rightly in, or None."""
     for environment in environments():
         try:
             about = tried(python, compiled, environment)
@@ -137,7 +138,7 @@ def find_peer(python, compiled):
         if about["blas"].startswith("reference BLAS"):
             print("  The reference BLAS is many times slower than others: a ratio to it says nothing of MPT.\n"
                   "  Once Debian's libopenblas0-pthread is installed, the same PyTorch uses that.")
-        return name, python, compiled, environment
+        return name, about["blas"], python, compiled, environment
     return None
 
 
@@ -147,9 +148,9 @@ def find_peers(pythons):
 
 
 def compare(program, peers, size, ranks, rounds):
-    """A table of one size: all of them take turns, so that a busy minute is everybody's."""
+    """The table of one size: all of them take turns, so that a busy minute is everybody's."""
     ours = Mpt(program, size, ranks)
-    others = [TorchPeer(python, compiled, environment, size, ranks) for _, python, compiled, environment in peers]
+    others = [TorchPeer(python, compiled, environment, size, ranks) for _, _, python, compiled, environment in peers]
     for other in others:
         other.about()
     mine, shares, theirs = [], [], [[] for _ in others]
@@ -165,18 +166,63 @@ def compare(program, peers, size, ranks, rounds):
     for process in (ours, *others):
         process.close()
     layers, hidden, _, sequence, batch, _ = size
-    print(f"\n{layers} layers, hidden {hidden}, sequence {sequence}, batch {batch * ranks}, {ranks} core{'s' if ranks > 1 else ''}, {rounds} rounds")
-    print(f"  {'MPT':<34}{statistics.median(mine) * 1e3:8.1f} ms   {statistics.median(shares):5.1%} of a product's speed")
+    rows = [Row("MPT", statistics.median(mine), share=statistics.median(shares))]
     for (name, *_), times in zip(peers, theirs):
-        ratios = [other / own for other, own in zip(times, mine)]
-        print(f"  {name:<34}{statistics.median(times) * 1e3:8.1f} ms   {statistics.median(ratios):5.2f}x of MPT's time "
-              f"({min(ratios):.2f} to {max(ratios):.2f})", flush=True)
+        rows.append(Row(name, statistics.median(times), sorted(other / own for other, own in zip(times, mine))))
+    return Table(f"{layers} layers, hidden {hidden}, sequence {sequence}, batch {batch * ranks}, {ranks} core{'s' if ranks > 1 else ''}", rows)
+
+
+class Row:
+    """Medians; ratios: a peer's time as a multiple of MPT's, of each round; share: of a product's speed."""
+
+    def __init__(self, name, seconds, ratios=(), share=None):
+        self.name, self.seconds, self.ratios, self.share = name, seconds, ratios, share
+
+    def words(self):
+        if self.share is not None:
+            return f"{self.share:5.1%} of a product's speed"
+        return f"{statistics.median(self.ratios):5.2f}x of MPT's time ({self.ratios[0]:.2f} to {self.ratios[-1]:.2f})"
+
+
+class Table:
+    def __init__(self, title, rows):
+        self.title, self.rows = title, rows
+
+    def text(self):
+        return "\n".join([self.title, *(f"  {row.name:<34}{row.seconds * 1e3:8.1f} ms   {row.words()}" for row in self.rows)])
+
+    def fastest_peer(self):
+        """Of all peers the least median ratio."""
+        return min(statistics.median(row.ratios) for row in self.rows if row.ratios)
+
+
+def processor():
+    with open("/proc/cpuinfo") as info:
+        names = [line.split(":")[1].strip() for line in info if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown processor'}, {os.cpu_count()} cores"
+
+
+def verdict(tables):
+    fastest = [table.fastest_peer() for table in tables]
+    return (f"The fastest PyTorch here takes {min(fastest):.2f} to {max(fastest):.2f} times as long for a step as MPT, "
+            "by model and number of cores.")
+
+
+def page(peers_text, tables, rounds):
+    lines = ["# One training step against PyTorch", "",
+             "`./scripts/bench step --page reports/results/step.md` writes this page.", "", verdict(tables), "",
+             f"{datetime.date.today()}, {processor()}, fp32, {rounds} rounds. In each round all take one step in turn, with one thread "
+             "for each rank. A step is forward, backward and AdamW of a GPT-2 style model. Ratios are medians, with least and most "
+             "of all rounds.", "", "```", *peers_text, *(f"\n{table.text()}" for table in tables), "```", "",
+             "`reports/results/step_vs_torch_202611.md` has earlier measurements, with the reference BLAS.", ""]
+    return "\n".join(lines)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--page", metavar="FILE")
     parser.add_argument("--python", action="append", default=[], metavar="PYTHON")
     options = parser.parse_args()
     peers = find_peers(options.python or [sys.executable])
@@ -184,9 +230,15 @@ def main():
         print("no PyTorch to compare with")
         sys.exit(3)
     print("One thread for each rank.")
+    rounds, tables = 2 if options.quick else ROUNDS, []
     for ranks in (1, 2):
         for size in SMALL if options.quick else SIZES:
-            compare(options.program, peers, size, ranks, 2 if options.quick else 15)
+            tables.append(compare(options.program, peers, size, ranks, rounds))
+            print(f"\n{tables[-1].text()}", flush=True)
+    print(f"\n{verdict(tables)}")
+    if options.page:
+        with open(options.page, "w") as file:
+            file.write(page([f"{name}: {blas}" for name, blas, *_ in peers], tables, rounds))
 
 
 main()

@@ -164,7 +164,7 @@ struct Execution {
   bool operator==(const Execution&) const = default;
 
   template <class V>
-  static void describe(V& v) {
+  static void describe(V& v) {  // NOLINT(readability-function-size): a line for each field
     using T = Execution;
     v.field("framework", &T::framework, "name of the framework", optional_field());
     v.field("attention", &T::attention, "flash, cudnn, flash1, flash2, unfused or plain", optional_field());

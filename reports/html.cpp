@@ -2,6 +2,7 @@
 #include "reports/html.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <string_view>
 
@@ -38,7 +39,7 @@ Json spans_of(const StepProgram& program, const Timeline& timeline, bool& cut) {
     if (compute_only && !i.is_compute()) continue;
     if (spans.size() >= kMostSpans) break;
     const Span& span = timeline.spans[size_t(id)];
-    const auto microseconds = [](double s) { return int64_t(s * 1e6 + 0.5); };
+    const auto microseconds = [](double s) { return int64_t(std::llround(s * 1e6)); };
     for (const Lane& lane : program.lanes(id)) {
       if (i.is_transfer() && &lane == &program.lanes(id).front()) continue;
       spans.push_back({lane.rank, int(i.kind), i.stage, i.micro_batch, microseconds(span.start_s),

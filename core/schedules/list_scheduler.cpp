@@ -39,7 +39,7 @@ class ListScheduling {
       rank.stages.push_back(int(s));
       const double chain_s = seconds.forward_s + seconds.input_gradient_s;
       rank.chain_left_s += task.micro_batches * chain_s;
-      rank.chain_left += 2 * task.micro_batches;
+      rank.chain_left += 2 * int64_t(task.micro_batches);
       rank.left_s += task.micro_batches * (chain_s + seconds.weight_gradient_s);
       const StageFootprint& f = task.footprints[s];
       rank.held += f.static_bytes();

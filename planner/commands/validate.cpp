@@ -32,7 +32,7 @@ struct ValidateOptions {
   bool json = false, quiet = false, streams = false, constants = false;
 };
 
-struct Checked {
+struct Checked {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
   RunRecord run;
   std::string conditions;  // all of the record but its name, its source and what was measured
   std::optional<RunPrediction> prediction;

@@ -118,7 +118,7 @@ struct Calibration {
 
   /// With the range in which each is plausible: a fit keeps to it, and other values are refused.
   template <class V>
-  static void describe(V& v) {
+  static void describe(V& v) {  // NOLINT(readability-function-size): a line for each constant
     using T = Calibration;
     const auto field = [&v](const char* name, double T::*member, const char* meaning, double least,
                             double most) {

@@ -80,7 +80,7 @@ class Making {
         keep(schedule,
              std::make_shared<const StepProgram>(
                  lower(layout_, *schedule, structure_footprints(layout_, problem_.model.tied_embeddings))),
-             std::move(peaks));
+             peaks);
         return;
       }
       for (int64_t& limit : task.limit_bytes) limit -= over;

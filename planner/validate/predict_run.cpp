@@ -64,6 +64,58 @@ void recompute_no_more_than_needed(const SearchProblem& problem, Layout& layout)
   if (high < all) layout = with(high);
 }
 
+// What runs otherwise than the model says.
+void fit_model_to_run(const RunRecord& run, const Layout& published, ModelSpec& model) {
+  // Fewer keys and values than tensor ranks are held several times.
+  if (published.tensor > model.kv_heads && published.tensor % model.kv_heads == 0 &&
+      model.heads % published.tensor == 0)
+    model.kv_heads = published.tensor;
+  // Aceso's head has a copy of the embedding, on one stage too (runtime/megatron/model/flex_ops.py of
+  // microsoft/SuperScaler, OpPostProcess).
+  if (mentions(run.framework, "Aceso") && published.pipeline == 1) model.tied_embeddings = false;
+}
+
+// A batch that its ranks do not divide: the nearest that they do. Returns the published one as a multiple of
+// it.
+double fit_batch_to_ranks(const RunRecord& run, const Layout& published, int64_t& global_batch,
+                          std::vector<std::string>& filled) {
+  const int64_t unit = published.data * published.micro_batch;
+  if (!run.micro_batch || run.global_batch % unit == 0) return 1.0;
+  global_batch = std::max<int64_t>(1, (run.global_batch + unit / 2) / unit) * unit;
+  filled.push_back(fmt::format("layout.global_batch = {}", global_batch));
+  return double(run.global_batch) / double(global_batch);
+}
+
+Candidate evaluated(const RunRecord& run, const SearchProblem& problem, const Layout& layout, bool streams) {
+  const bool unlike_stages = has_unlike_stages(run, layout);
+  Candidate candidate{
+      unlike_stages ? estimate_stage_by_stage(problem, run, layout) : estimate(problem, layout), {}};
+  offload_modules(run, problem, candidate.estimate);
+  candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
+  if (streams && !unlike_stages)
+    candidate.evaluation.step_time_s =
+        step_time_s(simulate_streams(problem, layout, candidate.evaluation.program).timeline);
+  return candidate;
+}
+
+// The fastest that fits; where none does, the leanest.
+bool is_better(bool fits, double step_s, double peak, const RunPrediction& best) {
+  if (fits) return !best.fits || step_s < best.step_s;
+  return !best.fits && peak < best.peak_gib;
+}
+
+// The values that stand in for fields that were not published.
+void name_chosen(const std::vector<std::string>& open, const Layout& layout,
+                 std::vector<std::string>& filled) {
+  for (const std::string& field : open) {
+    filled.push_back(fmt::format("layout.{} = {}", field,
+                                 field == "vpp"           ? std::to_string(layout.chunks)
+                                 : field == "micro_batch" ? std::to_string(layout.micro_batch)
+                                 : field == "zero_stage"  ? std::to_string(layout.zero)
+                                                          : enum_name(layout.recompute)));
+  }
+}
+
 }  // namespace
 
 RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, bool streams) {
@@ -80,21 +132,8 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
   std::vector<std::string> open;
   Layout published = published_layout(run, best.filled);
   models::set_device(published.execution, problem.cluster.device);
-  // Fewer keys and values than tensor ranks are held several times.
-  if (published.tensor > problem.model.kv_heads && published.tensor % problem.model.kv_heads == 0 &&
-      problem.model.heads % published.tensor == 0)
-    problem.model.kv_heads = published.tensor;
-  // Aceso's head has a copy of the embedding, on one stage too (runtime/megatron/model/flex_ops.py of
-  // microsoft/SuperScaler, OpPostProcess).
-  if (mentions(run.framework, "Aceso") && published.pipeline == 1) problem.model.tied_embeddings = false;
-  // A batch that its ranks do not divide: the nearest that they do, and its time in proportion.
-  double batches = 1.0;
-  if (const int64_t unit = published.data * published.micro_batch;
-      run.micro_batch && run.global_batch % unit != 0) {
-    problem.workload.global_batch = std::max<int64_t>(1, (run.global_batch + unit / 2) / unit) * unit;
-    batches = double(run.global_batch) / double(problem.workload.global_batch);
-    best.filled.push_back(fmt::format("layout.global_batch = {}", problem.workload.global_batch));
-  }
+  fit_model_to_run(run, published, problem.model);
+  const double batches = fit_batch_to_ranks(run, published, problem.workload.global_batch, best.filled);
   problem.precision = published.precision;
   std::unique_ptr<CostSource> cost = make_kernel_cost(problem.cluster, published.execution, calibration);
   if (!cost) cost = make_roofline_cost(problem.cluster);
@@ -113,23 +152,13 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
     fix_schedule(problem, layout);
     if ((!run.recompute || run.recomputes_some_layers) && layout.recompute == Recompute::full)
       recompute_no_more_than_needed(problem, layout);
-    const bool unlike_stages = has_unlike_stages(run, layout);
-    Candidate candidate{
-        unlike_stages ? estimate_stage_by_stage(problem, run, layout) : estimate(problem, layout), {}};
-    offload_modules(run, problem, candidate.estimate);
-    candidate.evaluation = evaluate_regardless(problem, candidate.estimate);
-    if (streams && !unlike_stages)
-      candidate.evaluation.step_time_s =
-          step_time_s(simulate_streams(problem, layout, candidate.evaluation.program).timeline);
+    Candidate candidate = evaluated(run, problem, layout, streams);
     const int64_t offloaded = offload_activations(run, problem, candidate.estimate, candidate.evaluation);
     const Evaluation& evaluation = candidate.evaluation;
     const bool fits = !evaluation.rejection;
-    // The fastest that fits; where none does, the leanest.
     const auto peak = double(evaluation.peak_bytes);
     if (any && best.fits && layout.zero > best.layout.zero) continue;
-    const bool better = !any || (fits && (!best.fits || evaluation.step_time_s < best.step_s)) ||
-                        (!fits && !best.fits && peak < best.peak_gib);
-    if (!better) continue;
+    if (any && !is_better(fits, evaluation.step_time_s, peak, best)) continue;
     any = true;
     best.layout = layout;
     best.step_s = evaluation.step_time_s;
@@ -142,13 +171,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
   if (!any) throw UserError(Problem{"layout", reason, "a layout that divides the model and the batch", ""});
   best.breakdown = breakdown(problem, *chosen);
   fill_pending_work(run, chosen->estimate, micro_batches(best.layout, problem.workload), best.memory);
-  for (const std::string& field : open) {
-    best.filled.push_back(fmt::format("layout.{} = {}", field,
-                                      field == "vpp"           ? std::to_string(best.layout.chunks)
-                                      : field == "micro_batch" ? std::to_string(best.layout.micro_batch)
-                                      : field == "zero_stage"  ? std::to_string(best.layout.zero)
-                                                               : enum_name(best.layout.recompute)));
-  }
+  name_chosen(open, best.layout, best.filled);
   if (in_host > 0)
     best.filled.push_back(fmt::format("activations of {} layers in the host's memory", in_host));
   best.step_s *= batches;

@@ -23,7 +23,7 @@ struct RunStage {
   int64_t tensor = 1, data = 1;  // ranks that its operators are split over, and that repeat them
 };
 
-struct RunRecord {
+struct RunRecord {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
   std::string id, family, framework, notes, source;
   std::string options;                  // the text of everything else that the source said
   std::optional<Month> released;        // its software

@@ -85,8 +85,9 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& file) : file_(file
         if (value.is_string()) metadata_[key] = value.get<std::string>();
       continue;
     }
-    const auto field = [&](const char* key) {
-      return json.is_object() && json.contains(key) ? json[key] : Json();
+    // Clang before 16 lets no lambda refer to a structured binding.
+    const auto field = [&entry = json](const char* key) {
+      return entry.is_object() && entry.contains(key) ? entry[key] : Json();
     };
     const auto shape = whole_numbers(field("shape"), kMostDimensions, int64_t{1} << 48);
     const auto place = whole_numbers(field("data_offsets"), 2, room);

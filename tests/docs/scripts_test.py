@@ -249,6 +249,8 @@ def check_step(scratch):
         check(done.returncode == expected, f"{words}: exit code {done.returncode}\n{done.stdout}")
         return done.stdout
 
+    page = os.path.join(scratch, "step.md")
+    command += ["--page", page]
     printed = measured("right", "slow", "wrong", "none", environment=without)
     # Of a peer's steps of 3, 4, 5 and 6 s the first two warm up.
     for line in ("PyTorch 2.15.0, compiled: MKL 2024.2, part of PyTorch\n", "a ratio to it says nothing of MPT",
@@ -256,6 +258,11 @@ def check_step(scratch):
                  "2000.0 ms   25.0% of a product's speed", "5500.0 ms    2.75x of MPT's time (2.50 to 3.00)"):
         check(line in printed, f"no {line!r} in\n{printed}")
     check("1.13.0, compiled" not in printed and printed.count("2.75x") == 2 * 3, printed)
+    with open(page) as file:
+        text = file.read()
+    for line in ("The fastest PyTorch here takes 2.75 to 2.75 times as long for a step as MPT", "\nPyTorch 2.15.0: MKL 2024.2, part of PyTorch\n",
+                 "\n2 layers, hidden 64, sequence 64, batch 4, 2 cores\n", "2 rounds."):
+        check(line in text, f"no {line!r} in\n{text}")
     printed = measured("wrong", environment={**without, "OPENBLAS_CORETYPE": "Haswell"})
     check("computes products wrongly" in printed and "PyTorch 1.12.0: OpenBLAS 0.3.21\n" in printed, printed)
     printed = measured("none", environment=without, expected=3)
@@ -302,8 +309,8 @@ def check_tidy(scratch):
         run("git", "add", "-A", folder=folder)
         run("git", "-c", "user.name=test", "-c", "user.email=test@localhost", "commit", "-q", "-m", "state", folder=folder)
 
-    def tidy(*words, expected):
-        return run("./scripts/tidy", *words, folder=folder, expected=expected, environment={"MPT_TIDY_BASE": ""})
+    def tidy(*words, expected, base=""):
+        return run("./scripts/tidy", *words, folder=folder, expected=expected, environment={"MPT_TIDY_BASE": base})
 
     for name, text in TIDY_PROJECT.items():
         write(name, text)
@@ -312,6 +319,8 @@ def check_tidy(scratch):
     write("README", "words\n")
     commit()
     check("no C++ source in what differs" in tidy(expected=0), "a text is a source")
+    check("no C++ source in what differs" in tidy(expected=0, base="0" * 40), "no commit is taken for one")
+    check("knows no revision 'nothing'" in tidy(expected=1, base="nothing"), "a revision that is none is taken")
     printed = tidy("--all", expected=1)
     check("b.cpp:1:" in printed and "[bugprone-branch-clone]" in printed and "1 findings in 2 sources" in printed, printed)
     write("a.cpp", TIDY_PROJECT["a.cpp"] + "int c(bool x) { return x ? 2 : 2; }\n")

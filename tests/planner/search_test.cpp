@@ -83,13 +83,11 @@ TEST(Search, EveryPeakIsAtLeastItsFloorAndTheLeastNeedIsTold) {
   for (uint32_t seed = 2000; seed < 2100; ++seed) {
     RandomProblem r(seed);
     std::map<std::string, double> nearest;  // by split, from the exact peaks
-    int64_t over = 0;
     for (const Layout& layout : enumerate_layouts(r.problem)) {
       const Estimate e = estimate(r.problem, layout);
       const auto rejection = exact_memory_rejection(r.problem, e);
       if (!rejection) continue;
       EXPECT_LE(double(e.floor_bytes), rejection->needed) << layout_name(layout);
-      ++over;
       std::string split = fmt::format("tp{}", layout.tensor);
       if (layout.context > 1) split += fmt::format(" cp{}", layout.context);
       split += fmt::format(" pp{} dp{}", layout.pipeline, layout.data);

@@ -171,7 +171,7 @@ class MessageCommunicator final : public Communicator {
     const auto slice = [&](int r) { return std::pair{count * r / size(), count * (r + 1) / size()}; };
     for_others(
         [&](int r) { put(r, own + slice(r).first * unit, (slice(r).second - slice(r).first) * unit); });
-    const auto [begin, end] = slice(rank_);
+    const int64_t begin = slice(rank_).first, end = slice(rank_).second;
     std::vector<std::vector<char>> parts =
         gather_parts(own + begin * unit, (end - begin) * unit, "all_reduce");
     reduce(parts, operation, type, end - begin, own + begin * unit);

@@ -144,7 +144,8 @@ class MpiWire final : public Wire {
       return false;
     }
     for (int p = 0; p < processes_; ++p) {
-      if (std::memcmp(all.data(), all.data() + p * kDigestBytes, kDigestBytes) != 0) other_plan_ = p;
+      if (std::memcmp(all.data(), all.data() + ptrdiff_t(p) * kDigestBytes, kDigestBytes) != 0)
+        other_plan_ = p;
     }
     if (other_plan_ < 0) return true;
     MPI_Finalize();
@@ -156,7 +157,9 @@ class MpiWire final : public Wire {
     auto nap = std::chrono::microseconds(0);
     Clock::time_point cut_at{};
     while (true) {
-      const bool moved = take_queue() | receive() | finish_sends();
+      bool moved = take_queue();
+      moved |= receive();
+      moved |= finish_sends();
       std::unique_lock lock(mutex_);
       if (closing_ && queue_.empty() && (cut_ || sending_.empty())) {
         if (cut_at == Clock::time_point{}) cut_at = Clock::now();

@@ -39,6 +39,7 @@ int64_t forward_shared(int64_t d) {
 
 // Blocks: tiles of queries x heads x batch.
 template <class T, class Out>
+// NOLINTNEXTLINE(readability-function-size): its tiles stay in registers and shared memory from start to end.
 __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, State<T>* log_sum_exp) {
   using S = State<T>;
   constexpr int kRows = kTile<T>;

@@ -106,6 +106,7 @@ __device__ float over_row(float value, Join join) {
 // Blocks: tiles of queries x heads x batch. c[i] belongs to row g for i < 2, to g + 8 for the others.
 template <class T, class Out, int D>
 __global__ void __launch_bounds__(kWarps* kWarp)
+    // NOLINTNEXTLINE(readability-function-size): its tiles stay in registers from start to end.
     forward_kernel(Operands<T> in, bool join, Out* out, float* log_sum_exp) {
   constexpr int kRows = kForwardRows<D>, kColumns = kRows / 8;
   MPT_DYNAMIC_SHARED(shared);

@@ -26,13 +26,13 @@ namespace {
 using test::PlanRequest;
 
 std::filesystem::path fresh_folder(const std::string& name) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("checkpoint_" + name);
+  std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("checkpoint_" + name);
   std::filesystem::remove_all(folder);
   return folder;
 }
 
 std::string corpus() {
-  const std::string file = testing::TempDir() + "/checkpoint_corpus.txt";
+  std::string file = testing::TempDir() + "/checkpoint_corpus.txt";
   std::string text;
   for (int i = 0; i < 300; ++i) text += "sentence " + std::to_string(i * 37 % 101) + " of the corpus. ";
   write_file_atomically(file, text);

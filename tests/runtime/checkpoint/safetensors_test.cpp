@@ -22,7 +22,7 @@ std::string contents(const std::string& file) {
 void put(const std::string& file, const std::string& text) { std::ofstream(file, std::ios::binary) << text; }
 
 std::string write_sample() {
-  const std::string file = path_of("sample.safetensors");
+  std::string file = path_of("sample.safetensors");
   const float a[] = {1.0f, -2.5f, 3.25f, 0.0f, 5.0f, 6.0f};
   const double b[] = {0.1, 0.2};
   const uint16_t c[] = {0x3f80, 0xc000, 0x7f80};  // 1, -2, infinity in bf16

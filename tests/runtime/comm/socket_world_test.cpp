@@ -60,7 +60,8 @@ void part(Outcome& outcome) {
 }
 
 TEST(SocketWorld, CollectivesAreExactWithOneRankOrSeveralInAProcess) {
-  for (const auto& [processes, ranks] : {std::pair{2, 2}, {3, 3}, {2, 4}, {3, 6}}) {
+  for (const auto& [process_count, rank_count] : {std::pair{2, 2}, {3, 3}, {2, 4}, {3, 6}}) {
+    const int processes = process_count, ranks = rank_count;  // a lambda takes no bindings before Clang 16
     Outcome outcome = meet(processes, ranks, {"0123456789abcdef"}, 20s);
     const auto world_of = [&](int rank) -> World& {
       return *outcome.worlds[size_t(rank / (ranks / processes))];

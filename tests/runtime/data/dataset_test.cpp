@@ -12,7 +12,7 @@ namespace mpt::runtime {
 namespace {
 
 std::string write(const std::string& name, const std::string& text) {
-  const std::string file = testing::TempDir() + "/" + name;
+  std::string file = testing::TempDir() + "/" + name;
   std::ofstream(file, std::ios::binary) << text;
   return file;
 }

@@ -63,7 +63,7 @@ struct OwnAttention {
   ~OwnAttention() { unsetenv("MPT_ATTENTION"); }
 };
 
-std::vector<Case> cases() {
+std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
   const ModelSpec gpt = test::little_gpt(2), llama = test::little_llama(2), mixtral = test::little_mixtral(2),
                   qwen = test::little_qwen(2);
   const auto with = [](const ModelSpec& model, auto&& change) {

@@ -20,7 +20,7 @@ using test::PlanRequest;
 
 // Text with enough structure to learn from and enough of it to shuffle.
 std::string corpus_file() {
-  const std::string file = testing::TempDir() + "/parity_corpus.txt";
+  std::string file = testing::TempDir() + "/parity_corpus.txt";
   std::string text;
   for (int i = 0; i < 400; ++i)
     text += "line " + std::to_string(i * 7919 % 1000) + " of a text about pipelines\n";
