@@ -115,30 +115,44 @@ std::string MemoryMargin::words(const std::string& framework) const {
   return fmt::format("9 of 10 published runs{} ({} in all)", of_others ? "" : " of " + framework, runs);
 }
 
-MemoryMargin memory_margin(const std::string& framework, bool experts, const std::vector<Evidence>& all) {
-  if (framework == Execution{}.framework) return {};
-  std::vector<double> own, of_all;
+namespace {
+
+// What published runs used beside their predictions: of this framework, or of all where too few of it say so.
+struct Used {
+  std::vector<double> ratios;  // ascending
+  bool of_others = false;
+};
+Used used_by(const std::string& framework, bool experts, const std::vector<Evidence>& all) {
+  Used own, of_all{{}, true};
   for (const Evidence& e : all) {
-    of_all.insert(of_all.end(), e.peak_memory.begin(), e.peak_memory.end());
-    if (e.framework == framework && e.experts == experts) own = e.peak_memory;
+    of_all.ratios.insert(of_all.ratios.end(), e.peak_memory.begin(), e.peak_memory.end());
+    if (e.framework == framework && e.experts == experts) own.ratios = e.peak_memory;
   }
-  const bool others = own.size() < kEnough;
-  if (others) own = std::move(of_all);
-  if (own.size() < kEnough) return {};
-  std::sort(own.begin(), own.end());
-  return {std::max(1.0, quantile(own, kMost)), own.size(), others};
+  std::sort(of_all.ratios.begin(), of_all.ratios.end());
+  return own.ratios.size() < kEnough ? of_all : own;
+}
+
+}  // namespace
+
+MemoryMargin memory_margin(const std::string& framework, bool experts, const std::vector<Evidence>& all) {
+  const Used used = used_by(framework, experts, all);
+  if (framework == Execution{}.framework || used.ratios.size() < kEnough) return {};
+  return {std::max(1.0, quantile(used.ratios, kMost)), used.ratios.size(), used.of_others};
 }
 
 std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all) {
   if (plan.cluster.mixed()) return std::nullopt;
   const std::string& framework = plan.layout.execution.framework;
-  const MemoryMargin margin = memory_margin(framework, plan.model.moe.has_value(), all);
+  const bool experts = plan.model.moe.has_value();
   const int64_t room = rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0);
-  const int64_t safe = margin.safe_bytes(room), peak = reports::peak_bytes(plan);
+  const int64_t safe = memory_margin(framework, experts, all).safe_bytes(room),
+                peak = reports::peak_bytes(plan);
   if (peak <= safe) return std::nullopt;
-  return MemoryRisk{fmt::format("memory is {} full; {} would fit only with more room",
-                                format_percent(double(peak) / double(room)), margin.words(framework)),
-                    safe};
+  const Used used = used_by(framework, experts, all);
+  return MemoryRisk{
+      fmt::format("memory is {} full; {} of {} published runs would have run out",
+                  format_percent(double(peak) / double(room)), beyond(used.ratios, plan), used.ratios.size()),
+      safe};
 }
 
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {

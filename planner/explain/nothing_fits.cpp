@@ -78,6 +78,11 @@ Problem nothing_divides(const SearchResult& result, const SearchProblem& problem
     if (told++ < kMost) why += (told == 1 ? ": " : "; ") + reason;
   }
   if (told > kMost) why += fmt::format("; and {} more", told - kMost);
+  const bool lacks =
+      problem.framework &&
+      std::any_of(result.not_dividing.begin(), result.not_dividing.end(),
+                  [&](const auto& rule) { return rule.first.starts_with(problem.framework->title); });
+  if (lacks) remedy += "; or name another --framework; or search --beyond-framework";
   return {"layouts",
           fmt::format("none divides the model and the batch over {}{}", devices(problem.ranks, problem), why),
           "at least one", remedy};

@@ -18,6 +18,9 @@ std::string dtype_of(Precision precision) {
   return precision == Precision::fp32 ? "float32" : precision == Precision::fp16 ? "float16" : "bfloat16";
 }
 
+constexpr const char* kCheckpointImport =
+    "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper\n";
+
 // Lines of shard() that make the first layers recompute.
 std::string recompute_lines(const Plan& plan) {
   const Layout& l = plan.layout;
@@ -46,13 +49,13 @@ Exported export_fsdp2(const Plan& plan) {
       l.context > 1 ? "mesh[\"dp_replicate\", \"dp_shard_cp\"]" : "mesh[\"dp_replicate\", \"dp_shard\"]";
   const std::string flatten =
       l.context > 1 ? "    mesh[\"dp_shard\", \"cp\"]._flatten(\"dp_shard_cp\")\n" : "";
+  const std::string recompute = recompute_lines(plan);
   exported.files.push_back(
       {"mpt_mesh.py",
        fmt::format(R"text("""{}."""
 
 import torch
-from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
-from torch.distributed.device_mesh import init_device_mesh
+{}from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 MICRO_BATCH = {}  # sequences
@@ -71,10 +74,10 @@ def shard(model, layers, mesh):
         fully_shard(layer, mesh={}, mp_policy=policy, reshard_after_forward={})
     return fully_shard(model, mesh={}, mp_policy=policy, reshard_after_forward={})
 )text",
-                   export_title(plan), l.micro_batch, micro_batches(l, plan.workload),
-                   sizes.substr(0, sizes.size() - 2), names.substr(0, names.size() - 2), flatten,
-                   recompute_lines(plan), dtype_of(l.precision), data_mesh, l.zero == 3 ? "True" : "False",
-                   data_mesh, l.zero == 3 ? "True" : "False")});
+                   export_title(plan), recompute.empty() ? "" : kCheckpointImport, l.micro_batch,
+                   micro_batches(l, plan.workload), sizes.substr(0, sizes.size() - 2),
+                   names.substr(0, names.size() - 2), flatten, recompute_lines(plan), dtype_of(l.precision),
+                   data_mesh, l.zero == 3 ? "True" : "False", data_mesh, l.zero == 3 ? "True" : "False")});
   const auto warn_if = [&](bool given, const char* text) {
     if (given) exported.warnings.emplace_back(text);
   };

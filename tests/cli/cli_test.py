@@ -262,7 +262,7 @@ def wrong_plan(folder, model, profile, base):
          options=["--precision", "nvfp4"])
     plan("mxfp8 on one GPU of two", "--precision", "b200-sxm-180gb + h100-sxm-80gb has", replaced={"--cluster": "dgx-b200:1+dgx-h100:1@12.5GB/s@5ms"},
          options=["--precision", "mxfp8"])
-    plan("mxfp8 for mpt-run", "--precision", "what mpt-run multiplies in", replaced={"--cluster": "dgx-b200:1"},
+    plan("mxfp8 for mpt-run", "--precision", "does not train small in mxfp8", "--beyond-framework", replaced={"--cluster": "dgx-b200:1"},
          options=["--precision", "mxfp8", "--framework", "mpt"])
     plan("stray word", "not expected", options=["quickly"])
     plan("from beside a search", "--from", "excludes", options=["--from", f"{folder}/plan.json"])
@@ -382,7 +382,7 @@ def plan_commands(folder, base, profile):
                           ("--offload", "1"), ("--time-limit", "-1"), ("--cp-method", "rings"), ("--etp", "-2")):
         expect(f"plan, {option} {value}", run("mpt-plan", *eight, option, value), 2, option)
     expect("plan, an exchange that mpt-run does not overlap", run("mpt-plan", *eight, "--framework", "mpt", "--overlap", "exchange"), 2,
-           "--overlap", "--framework mpt", "name another framework")
+           "--overlap", "exchange with mpt-run", "name another --framework")
     beside = f"{folder}/beside.json"
     expect("estimate, an exchange beside compute", run("mpt-plan", "estimate", "--model", "qwen3-30b-a3b", "--cluster", "dgx-h100:2", "--global-batch", 32,
                                                        "--seq", 2048, "--dp", 16, "--ep", 16, "--overlap", "exchange", "-o", beside), 0)
@@ -414,8 +414,10 @@ def plan_commands(folder, base, profile):
     if waits in graphed.stdout:
         FAILURES.append("estimate, kernels from graphs: waits for the host all the same")
     expect("plan, experts of a dense model", run("mpt-plan", *eight, "--ep", 2), 2, "none divides")
-    expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2), 0,
+    expect("plan, a part of the space", run("mpt-plan", *eight, "--tp", 2, "--cp", 2, "--zero", 1, "--schedule", "zb-h1,zb-v", "--pp", 2, "--beyond-framework"), 0,
            "tp2", "cp2", "zero1", "zb-")
+    expect("plan, a schedule that the framework lacks", run("mpt-plan", *eight, "--pp", 2, "--schedule", "zb-v"), 2,
+           "Megatron-LM has no zb-v schedule; it has 1f1b, interleaved", "--beyond-framework")
 
     expect("estimate", run("mpt-plan", "estimate", *eight, "--tp", 4, "--pp", 2, "--sp", "on"), 0, "tp4+sp pp2 dp1", "time goes to",
            "optimizer ", "It fits.", "BETTER", "MFU")
@@ -452,18 +454,16 @@ def plan_commands(folder, base, profile):
     expect("explain, profile missing", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2"), 2, "--profile", "digest")
     expect("explain, with its profile", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2", "--profile", profile), 0, "Why not tp=2?")
 
-    # What leaving room costs is said, and the limit that is named leaves it.
+    # The default leaves room; what it costs is the last alternative; without it the risk is said, and a limit that avoids it.
     tight = ["mpt-plan", "--model", "opt-30b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 2048, "--top", 1]
-    said = run(*tight)
-    expect("search, without room for what others held", said, 0, "RISK", "safer: --memory=")
-    limit = re.search(r"safer: --memory=(\S+)", said.stdout)
-    one = ["--tp", 4, "--pp", 2, "--sp", "on", "--micro-batch", 1, "--schedule", "zb-h1", "--recompute", "none",
-           "--zero", 0, "--offload", "off"]
-    expect("search, where no layout leaves that room", run(*tight, *one, "-v"), 0, "safer: no layout fits --memory=")
-    roomy = run(*tight, "--memory", limit.group(1) if limit else "1GiB")
-    expect("search, with that room", roomy, 0, "RECOMMENDED")
+    roomy = run(*tight)
+    expect("search, with room", roomy, 0, "limited to 72.6 of 74.0 GiB usable, with which 9 of 10 published runs of megatron-core", "ALTERNATIVES")
+    said = run(*tight, "--memory-margin", 0)
+    expect("search, without room", said, 0, "RISK")
     if "RISK" in roomy.stdout:
-        FAILURES.append(f"search, with that room: a risk all the same\n{roomy.stdout}")
+        FAILURES.append(f"search, with room: a risk all the same\n{roomy.stdout}")
+    expect("search, with a margin of one's own", run(*tight, "--memory-margin", "10%"), 0, "limited to 66.6 of 74.0 GiB")
+    expect("search, a margin that is none", run(*tight, "--memory-margin", "much"), 2, "--memory-margin", "such as 5%")
 
     expect("compare plans", run("mpt-plan", "compare", gpu_plan, cpu_plan), 0, "1.00x", "note: ")
     expect("compare clusters", run("mpt-plan", "compare", "--model", "llama3-8b", "--global-batch", 32, "--seq", 4096, "--cluster",
@@ -491,7 +491,7 @@ def plan_commands(folder, base, profile):
 def not_chosen(folder, eight):
     """A faster layout that a search did not take: by which option, and a memory limit that was set."""
     held = f"{folder}/held.json"
-    expect("plan, without a pipeline", run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--framework", "fsdp", "--global-batch", 128,
+    expect("plan, without a pipeline", run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--framework", "torchtitan", "--global-batch", 128,
                                            "--seq", 8192, "--tp", 1, "--pp", 1, "--cp", 1, "-o", held), 0)
     with open(held) as file:
         if json.load(file)["restrictions"] != {"tp": "1", "pp": "1", "cp": "1"}:
@@ -575,9 +575,9 @@ def compared(folder):
            "\n  fsdp ", "\n  megatron-core ", "\n  torchtitan ", "1.00x")
     expect("compare, one framework on one cluster", run("mpt-plan", "compare", *job, "--cluster", "dgx-h100:2", "--framework", "fsdp"), 2, "two or more")
     expect("compare, frameworks nowhere", run("mpt-plan", "compare", *job, "--framework", "fsdp,nemo"), 2, "two or more")
-    twins = run("mpt-plan", *job[:6], "--cluster", "dgx-a100-40gb:1+dgx-a100-40gb:1@12.5GB/s")
+    twins = run("mpt-plan", *job[:6], "--cluster", "dgx-a100-40gb:1+dgx-a100-40gb:1@12.5GB/s", "--json")
     expect("plan, two equal clusters", twins, 0)
-    told = [line.split(" per step")[0] for line in twins.stdout.splitlines() if line.strip().startswith("On dgx-a100-40gb")]
+    told = [reason.split(" per step")[0] for reason in json.loads(twins.stdout)["reasons"] if reason.startswith("On dgx-a100-40gb")]
     if len(told) != len(set(told)) or not told:
         FAILURES.append(f"plan, two equal clusters: {told}")
 
@@ -635,7 +635,7 @@ def other_clusters(folder):
     broken["cluster"]["groups"][0]["levels"] = []
     expect("mixed, a plan whose cluster has no links", run("mpt-plan", "explain", write(f"{folder}/broken.json", broken)), 2, "/cluster/groups/0/levels")
     expect("plan, ten million devices", run("mpt-plan", *model, "--cluster", "dgx-h100:1250000"), 2, "divides the model and the batch")
-    expect("plan, generated", run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--schedule", "generated", "--pp", 4), 0, "generated", "best by MPT's model")
+    expect("plan, generated", run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--schedule", "generated", "--pp", 4, "--beyond-framework"), 0, "generated", "best by MPT's model")
     expect("pareto", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto"), 0, "GPUs  step time", "Each row is the fastest")
     front = run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "--json")
     points = json.loads(front.stdout)["front"]
@@ -681,12 +681,12 @@ def wrong_run(folder, text, plan):
     refused("wrong type", edited("type", lambda p: p["layout"].update(tensor="one")), "/layout/tensor", "a number")
     refused("unknown schedule", edited("schedule", lambda p: p["layout"].update(schedule="1f1B")), 'did you mean "1f1b"?')
     refused("an exchange that runs beside", edited("exchange", lambda p: p["layout"].update(overlap_exchange=True)),
-            "/layout/overlap_exchange", "--framework mpt")
+            "does not overlap the exchange", "--framework mpt")
     refused("layout that does not divide", edited("divide", lambda p: p["layout"].update(tensor=3)), "does not divide by tensor 3")
     refused("edited schedule", edited("rows", lambda p: p["schedule"]["rows"].update({"0": "F0"})), "/schedule", "needs one F")
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
     refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
-    refused("feature it lacks", edited("feature", lambda p: p["model"].update(query_key_norm="full")), "norms over all queries and keys")
+    refused("feature it lacks", edited("feature", lambda p: p["model"].update(query_key_norm="full")), "full query key norm")
     refused("vocabulary below a byte's", edited("vocabulary", lambda p: p["model"].update(vocab=100)), "0 to 99, the model's vocabulary")
     refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")
     refused("data a folder", plan, "is a folder", data=folder)
@@ -766,7 +766,7 @@ def wrong_training(folder, text, plan):
         FAILURES.append(f"run, fp8: {peaks}")
     run("mpt-plan", "--model", "tiny-gpt", "--cluster", "dgx-b200:1", "--global-batch", 8, "--seq", 64, "--dp", 1, "--tp", 2, "--pp", 1, "--ranks",
         2, "--precision", "mxfp8", "-o", eight)
-    expect("run, mxfp8", run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2), 2, "/layout/precision", "mxfp8", "fp16 or fp8")
+    expect("run, mxfp8", run("mpt-run", eight, "--data", text, "--device", "cpu", "--steps", 2), 2, "/layout", "mxfp8", "fp16, fp8")
     expect("run, emulated GPUs", run("mpt-run", gpus, "--device", "emulate", "--steps", 2), 0, "emulating tiny-gpt", "step time")
     os.environ.update(RANK="2", WORLD_SIZE="2")
     expect("run, a launcher's nonsense", run("mpt-run", plan, "--data", text), 2, "environment variable RANK", "0 to 1")

@@ -72,7 +72,7 @@ def used_folders(folder, plan):
     expect_equal("checkpoints at the end", sorted(os.listdir(saved)), ["step-00000006"])
     expect("--log on a checkpoint", run(*train, "--steps", 8, "--checkpoints", saved, "--resume", "auto", "--log",
                                         f"{saved}/step-00000006/checkpoint.json"), 2, "--log", "--resume")
-    expect("a whole checkpoint still", run("inspect", saved), 0, "all whole")
+    expect("a whole checkpoint still", run("inspect", saved), 0, "all checksums right")
 
 
 def full_disks(folder, plan):

@@ -37,7 +37,7 @@ with tempfile.TemporaryDirectory() as scratch:
         for words in (".SH NAME", ".SH EXIT STATUS", "130", "\\-\\-help"):
             assert words in page, (program, words)
         completion = glob.glob(f"{prefix}/**/completions/{program}", recursive=True)[0]
-        script = f'source {completion}; COMP_WORDS=({program} --ver); COMP_CWORD=1; _{program.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
+        script = f'source {completion}; COMP_WORDS=({program} --vers); COMP_CWORD=1; _{program.replace("-", "_")}; echo "${{COMPREPLY[@]}}"'
         assert run("bash", "-c", script).split() == ["--version"], program
     for name in ("README.md", "LICENSE", "NOTICE", "CHANGELOG.md"):
         assert glob.glob(f"{prefix}/share/doc/*/{name}"), f"{name} is not installed"

@@ -85,17 +85,18 @@ TEST(Evidence, LeavesRoomInTheLimitThatItNames) {
       << "two runs tell nothing";
 }
 
-// Where few published what they used, those that ran out of memory tell.
-TEST(Evidence, TakesFailuresForARiskWhereFewPublishedMemory) {
-  const std::vector<Evidence> all{{"torchtitan", false, kTen, {1.0}, {0.9, 0.98, 1.2}}};
-  EXPECT_FALSE(memory_risk(plan_with(0.89), all));
-  const auto risk = memory_risk(plan_with(0.95), all);
-  ASSERT_TRUE(risk);
-  EXPECT_EQ(risk->why, "memory is 95.0% full; published runs ran out at a predicted 90.0%");
-  EXPECT_FALSE(memory_risk(plan_with(0.84), {{"torchtitan", false, kTen, {}, {0.3}}}))
-      << "a failure of a layout that was all but empty is no measure of memory";
-  EXPECT_FALSE(memory_risk(plan_with(0.99), {{"torchtitan", false, kTen, {}, {1.1, 1.2}}}))
-      << "they were predicted not to fit";
+// Where few of a framework's runs published their memory, those of all frameworks tell.
+TEST(Evidence, TakesTheMarginOfAllWhereFewPublishedMemory) {
+  const std::vector<Evidence> all{{"torchtitan", false, kTen, {1.0}, {}}, {"nemo", false, kTen, kTen, {}}};
+  const MemoryMargin margin = memory_margin("torchtitan", false, all);
+  EXPECT_TRUE(margin.of_others);
+  EXPECT_EQ(margin.runs, kTen.size() + 1);
+  EXPECT_GT(margin.factor, 1.2);
+  EXPECT_FALSE(memory_margin("nemo", false, all).of_others);
+  EXPECT_EQ(memory_margin(Execution{}.framework, false, all).factor, 1.0) << "mpt-run's memory is counted";
+  EXPECT_EQ(memory_margin("torchtitan", false, {}).factor, 1.0);
+  EXPECT_TRUE(memory_risk(plan_with(0.95), all));
+  EXPECT_FALSE(memory_risk(plan_with(0.5), all));
 }
 
 TEST(Evidence, GivesTheStepInSeconds) {

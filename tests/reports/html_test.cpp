@@ -145,7 +145,7 @@ TEST(Html, MeasuredPartsAreThoseOfTheRanksAfterTheWarmUp) {
   }
   ASSERT_GT(warm_up_steps(s.result.steps.size()), 0u);
   const std::map<std::string, double> expected{
-      {"compute", 3.0}, {"tensor-parallel communication", 1.0}, {"idle", 1.5}};
+      {"compute", 3.0}, {"tensor-parallel traffic", 1.0}, {"idle", 1.5}};
   size_t found = 0;
   const Json data = data_of(run_report(s.plan, s.program, s.predicted, s.result));
   for (const Json& part : data["parts"]) {
