@@ -39,7 +39,7 @@ enum class PartialRecompute {
 /// Decoder layers of virtual stages.
 enum class StageDivision { equal, any };
 
-/// Features of models that a framework may lack. docs/frameworks.md explains each.
+/// Features of models that a framework may lack. docs/frameworks.md says how they are used.
 enum class ModelFeature {
   experts,
   shared_experts,

@@ -14,6 +14,9 @@
 #include "core/clock.h"
 #include "core/interruption.h"
 #include "core/quantity.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports.h"
+#include "models/framework.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/search/arrangement.h"
@@ -109,6 +112,24 @@ std::string with_more_nodes(const PlanOptions& o, const SearchProblem& problem, 
                      told(*found));
 }
 
+// Another framework that somebody can export to and that holds it on these GPUs.
+std::string with_other_framework(const PlanOptions& o, const SearchProblem& problem, double end_s) {
+  if (!o.profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
+  for (const frameworks::Framework& framework : frameworks::known_frameworks()) {
+    const models::FrameworkName* known = models::find_framework_name(framework.name);
+    const bool exported = known != nullptr && !known->export_target.empty();
+    if (!exported || framework.name == problem.execution.framework || now_s() > end_s) continue;
+    if (frameworks::supports_model(framework, problem.model, problem.precision)) continue;
+    PlanOptions options = o;
+    options.framework = framework.name;
+    options.execution.clear();
+    options.recompute_modules.clear();
+    const auto found = fitting(prepare(options)->problem, end_s, framework.name);
+    if (found) return fmt::format("--framework {}: {}", framework.name, told(*found));
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string remedy_of_nothing_fits(const PlanOptions& o, const SearchResult& result,
@@ -117,8 +138,10 @@ std::string remedy_of_nothing_fits(const PlanOptions& o, const SearchResult& res
   const double end_s = now_s() + kLongest;
   std::string remedy = without_bounds(problem, end_s);
   if (remedy.empty()) remedy = with_more_memory(o, result, problem, end_s);
-  if (remedy.empty()) remedy = with_more_nodes(o, problem, end_s);
-  return remedy;
+  if (!remedy.empty()) return remedy;
+  remedy = with_more_nodes(o, problem, end_s);
+  const std::string other = with_other_framework(o, problem, end_s);
+  return other.empty() || remedy.empty() ? remedy + other : remedy + "\n    " + other;
 }
 
 }  // namespace mpt::planner

@@ -97,21 +97,21 @@ class Circumstances {
 };
 
 // What the framework's limits cost: the fastest layout of this kind if it ran them all.
-std::string beyond_framework(const Question& q) {
+std::string beyond_framework(const Question& q, const Candidate& chosen) {
   if (!q.part.framework) return "";
   SearchProblem free = q.part;
   free.framework.reset();
   const SearchResult found = search(free, 1);
   if (found.best.empty()) return "";
   const Candidate& best = found.best.front();
-  const double ratio = best.evaluation.step_time_s / q.chosen.evaluation.step_time_s;
+  const double ratio = best.evaluation.step_time_s / chosen.evaluation.step_time_s;
   return fmt::format("  If {} ran it, {} would take {} per step, {} {} than the plan.\n",
                      q.part.framework->title, layout_name(best.estimate.layout),
                      format_seconds(best.evaluation.step_time_s), format_percent(std::abs(1.0 - ratio)),
                      ratio < 1.0 ? "faster" : "slower");
 }
 
-std::string rules_that_fail(const Question& q, const SearchResult& result) {
+std::string rules_that_fail(const Question& q, const Candidate& chosen, const SearchResult& result) {
   std::string text = "No layout of this kind is possible:\n";
   constexpr size_t kMost = 8;
   size_t told = 0;
@@ -119,7 +119,7 @@ std::string rules_that_fail(const Question& q, const SearchResult& result) {
     if (told++ < kMost) text += "  " + reason + "\n";
   }
   if (told > kMost) text += fmt::format("  and {} more\n", told - kMost);
-  return text + beyond_framework(q);
+  return text + beyond_framework(q, chosen);
 }
 
 std::string over_memory(const Question& q, const SearchResult& result) {
@@ -200,7 +200,8 @@ std::string compared(const Question& q, const SearchResult& result, const Candid
 std::string why_not(const Question& question, const Candidate& chosen) {
   const SearchResult result = search(question.part, 1);
   if (!result.best.empty()) return compared(question, result, chosen);
-  return result.over_memory.empty() ? rules_that_fail(question, result) : over_memory(question, result);
+  return result.over_memory.empty() ? rules_that_fail(question, chosen, result)
+                                    : over_memory(question, result);
 }
 
 }  // namespace mpt::planner

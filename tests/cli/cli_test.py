@@ -499,7 +499,7 @@ def not_chosen(folder, eight):
     expect("explain, faster but not allowed", in_one_line(run("mpt-plan", "explain", held, "--why-not", "pp=2")), 0,
            "% faster (", "it was not chosen because you set --cp 1 and --pp 1.", "Planning again without --cp 1 and --pp 1.")
     expect("explain, a batch at which it wins", in_one_line(run("mpt-plan", "explain", held, "--why-not", "pp=2,cp=1")), 0,
-           "With a global batch of 512, and without --pp 1 it wins: ")
+           "With a limit of 77.0 GiB, and without --pp 1 it wins: ")
     expect("explain, restrictions of nothing", run("mpt-plan", "explain", edited_plan(held, f"{folder}/odd.json", restrictions={"colour": "1"}),
                                                    "--why-not", "pp=2"), 2, "/restrictions", "colour")
     given = f"{folder}/given.json"

@@ -15,7 +15,7 @@ def make_mesh():
 
 
 def shard(model, layers, mesh):
-    """FSDP over the mesh's data-parallel axes: `layers` one by one, then the rest of the model."""
+    """FSDP over the mesh's data-parallel axes: `layers`, the model's ModuleList, one by one, then the rest of it."""
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for layer in layers:
         fully_shard(layer, mesh=mesh["dp_replicate", "dp_shard"], mp_policy=policy, reshard_after_forward=False)
