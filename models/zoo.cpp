@@ -20,7 +20,7 @@ constexpr int64_t kMaxModelFileBytes = int64_t{1} << 20;
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
 
 // A zoo file is a model file that also lists other names of the model.
-struct ZooFile {
+struct ZooFile {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
   Json model;
   ZooModel names;
   std::string where;

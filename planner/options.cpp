@@ -41,7 +41,7 @@ CLI::Validator tokens_of_a_sequence() {
 }
 
 // Throws: before the work, not after it.
-CLI::Validator checked_by(double (*parse)(std::string_view, std::string_view), std::string option) {
+CLI::Validator checked_by(double (*parse)(std::string_view, std::string_view), const std::string& option) {
   return {[parse, option](std::string& text) {
             parse(text, option);
             return std::string();

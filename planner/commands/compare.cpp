@@ -56,7 +56,7 @@ std::vector<Compared> from_searches(const CompareOptions& o) {
       auto [plan, reason] = plan_or_reason(prepare(options)->problem);
       const std::string name = frameworks.size() == 1   ? cluster
                                : o.clusters.size() == 1 ? framework
-                                                        : cluster + ", " + framework;
+                                                        : fmt::format("{}, {}", cluster, framework);
       compared.push_back({name, std::move(plan), std::move(reason)});
     }
   }

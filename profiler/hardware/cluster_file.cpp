@@ -43,9 +43,9 @@ void read_units(Json& json, const std::string& file, const std::string& pointer)
   if (!json.is_structured()) return;
   size_t index = 0;
   for (auto& [key, value] : json.items()) {
-    const std::string at =
-        pointer + "/" + (json.is_array() ? std::to_string(index++) : detail::escape_pointer(key));
-    const std::string where = file + " at " + at;
+    const std::string name = json.is_array() ? std::to_string(index++) : detail::escape_pointer(key);
+    const std::string at = fmt::format("{}/{}", pointer, name);
+    const std::string where = fmt::format("{} at {}", file, at);
     if (!value.is_string()) {
       read_units(value, file, at);
     } else if (key.ends_with("_bytes_per_s")) {

@@ -201,10 +201,33 @@ std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::stri
   return timings;
 }
 
+namespace {
+
+using Timed = std::function<Measurement(const std::function<void()>& body, const std::function<void()>& end)>;
+
+// What the host takes to hand one instruction to a lane.
+double dispatch_seconds(runtime::Device& device, const Timed& timed) {
+  StepProgram one;
+  one.instructions.push_back({});
+  one.instructions.back().lane_count = 1;
+  one.lane_table.push_back({0, Stream::compute});
+  const auto lanes = runtime::make_thread_lanes(
+      one, 0, [](const std::string&, const std::string&) {}, device.make_marks(1));
+  constexpr int kLaunches = 64;
+  const auto launch = [&] {
+    lanes->begin_step();
+    for (int i = 0; i < kLaunches; ++i) lanes->launch(0, Stream::compute, {}, [] {});
+    lanes->synchronize();
+  };
+  return timed(launch, [] {}).seconds / kLaunches;
+}
+
+}  // namespace
+
 DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured) {
   const auto device = target.make_device();
   const auto settle = [&] { device->synchronize(); };
-  const auto timed = [&](const std::function<void()>& body, const std::function<void()>& end) {
+  const Timed timed = [&](const std::function<void()>& body, const std::function<void()>& end) {
     return repeat_while_noisy([&] { return measure(rule, body, end); });
   };
   const DataType state = state_type_of(target.type);
@@ -252,21 +275,7 @@ DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const 
       timed([&] { sink += device->sum_of_squares(state, parameters, buffers[0].data()); }, [] {}).seconds /
       double(parameters);
   on_measured();
-  StepProgram one;
-  one.instructions.push_back({});
-  one.instructions.back().lane_count = 1;
-  one.lane_table.push_back({0, Stream::compute});
-  const auto lanes = runtime::make_thread_lanes(
-      one, 0, [](const std::string&, const std::string&) {}, device->make_marks(1));
-  constexpr int kLaunches = 64;
-  const Measurement dispatch = timed(
-      [&] {
-        lanes->begin_step();
-        for (int i = 0; i < kLaunches; ++i) lanes->launch(0, Stream::compute, {}, [] {});
-        lanes->synchronize();
-      },
-      [] {});
-  rates.dispatch_s = dispatch.seconds / kLaunches;
+  rates.dispatch_s = dispatch_seconds(*device, timed);
   on_measured();
   return rates;
 }

@@ -48,6 +48,25 @@ int64_t timing_bytes(const ModelSpec& model, int64_t sequence, int64_t micro_bat
   return kPieceInstances * most;
 }
 
+MachineDescription machine_of(const Target& target) {
+  MachineDescription machine = describe_machine();
+  if (target.backend != nullptr) {
+    machine.gpus = target.backend->describe_gpus();
+    machine.device = target.backend->device_name();
+    machine.kind = DeviceKind::gpu;
+    machine.memory_bytes = target.backend->memory_bytes();
+  }
+  return machine;
+}
+
+void take(Profile& profile, const DeviceRates& rates) {
+  profile.memory_bandwidth_bytes_per_s = rates.memory_bandwidth_bytes_per_s;
+  profile.matmul_flop_per_s = rates.matmul_flop_per_s;
+  profile.optimizer_s_per_parameter = rates.optimizer_s_per_parameter;
+  profile.gradient_norm_s_per_parameter = rates.gradient_norm_s_per_parameter;
+  profile.dispatch_s = rates.dispatch_s;
+}
+
 template <class T>
 void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
@@ -72,24 +91,18 @@ std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t seque
 
 Profile profile_machine(const ProfileRequest& request) {
   runtime::check_supported(request.model);
-  MachineDescription machine = describe_machine();
+  MachineDescription machine = machine_of(request.target);
   int64_t most_ranks = request.max_ranks;
-  if (runtime::Backend* const backend = request.target.backend) {
-    machine.gpus = backend->describe_gpus();
-    machine.device = backend->device_name();
-    machine.kind = DeviceKind::gpu;
-    machine.memory_bytes = backend->memory_bytes();
-    // Ranks that share a GPU say nothing about links.
-    most_ranks = std::min<int64_t>(most_ranks, backend->device_count());
-  }
-  StoppingRule rule, short_rule;
+  // Ranks that share a GPU say nothing about links.
+  if (request.target.backend != nullptr)
+    most_ranks = std::min<int64_t>(most_ranks, request.target.backend->device_count());
+  StoppingRule rule;
   rule.budget_s = request.quick ? 0.02 : 0.12;
   rule.least_samples = request.quick ? 3 : 5;
-  short_rule = rule;
+  StoppingRule short_rule = rule;
   short_rule.budget_s /= 4;
   std::vector<ComputeRequest> computes;
-  // Five combinations of piece and recompute for each size, and about a dozen operators; then the rates and
-  // the transport.
+  // Five combinations of piece and recompute for each size and a dozen operators; then rates and transport.
   int measurements =
       5 + int(request.target.backend == nullptr ? most_ranks : 0) + int(powers_of_two(most_ranks).size());
   for (const int64_t sequence : request.sequences) {
@@ -107,7 +120,6 @@ Profile profile_machine(const ProfileRequest& request) {
   }
   Progress progress(measurements, request.quiet);
   const auto advance = [&] { progress.advance(); };
-
   Profile profile;
   // First, while the other processes are here.
   TransportTimings transport =
@@ -130,12 +142,7 @@ Profile profile_machine(const ProfileRequest& request) {
     compute.rule = rule;
   }
   if (!reason.empty()) fmt::print(stderr, "mpt-profile: note: kernels are not traced: {}\n", reason);
-  const DeviceRates rates = measure_rates(rule, request.target, advance);
-  profile.memory_bandwidth_bytes_per_s = rates.memory_bandwidth_bytes_per_s;
-  profile.matmul_flop_per_s = rates.matmul_flop_per_s;
-  profile.optimizer_s_per_parameter = rates.optimizer_s_per_parameter;
-  profile.gradient_norm_s_per_parameter = rates.gradient_norm_s_per_parameter;
-  profile.dispatch_s = rates.dispatch_s;
+  take(profile, measure_rates(rule, request.target, advance));
   // Ranks on CPUs share caches and memory; GPUs do not.
   profile.rate_by_active_ranks = request.target.backend == nullptr
                                      ? measure_concurrency(computes.front(), int(most_ranks), advance)

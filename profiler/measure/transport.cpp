@@ -200,7 +200,8 @@ TransportTimings measure_transport(const TransportRequest& request, const OnMeas
         if (operation == TransportOperation::send_receive && size > 2) continue;
         for (const int64_t bytes : kMessageBytes) {
           // Every member has the same samples, so all of them take the same decision.
-          const Measurement m = repeat_while_noisy([&] { return member.time(operation, bytes); });
+          const Measurement m =
+              repeat_while_noisy([&, timed = operation] { return member.time(timed, bytes); });
           if (member.speaks())
             result.timings.push_back({operation, size, bytes, m.seconds, m.spread, group.hosts});
         }

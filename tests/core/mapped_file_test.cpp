@@ -12,7 +12,7 @@ namespace mpt {
 namespace {
 
 std::filesystem::path file_of(const std::string& name, size_t bytes) {
-  const auto file = std::filesystem::path(testing::TempDir()) / ("mapped_file_" + name);
+  auto file = std::filesystem::path(testing::TempDir()) / ("mapped_file_" + name);
   std::filesystem::remove(file);
   std::ofstream(file) << std::string(bytes, 'x');
   return file;

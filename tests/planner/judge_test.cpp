@@ -51,7 +51,7 @@ std::string judged(const Plan& plan, const std::string& text) {
   return all;
 }
 
-bool has(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
 TEST(Measurement, UnitsGiveTheSameStep) {
   const Plan plan = measured_plan();
@@ -114,25 +114,25 @@ TEST(CountedFlop, WholeSquaresOfAttentionCountTwice) {
 TEST(Judge, AsksForRecomputeWhereThatExplainsTheFigure) {
   const Plan plan = measured_plan();
   const std::string text = judged(plan, fmt::format("{}TFLOP/s", predicted_tflops(plan) * 1.28));
-  EXPECT_TRUE(has(text, "1.28 times as fast as predicted")) << text;
-  EXPECT_TRUE(has(text, "Faster than 9 in 10")) << text;
-  EXPECT_TRUE(has(text, "Does your counter count recompute?")) << text;
+  EXPECT_TRUE(contains(text, "1.28 times as fast as predicted")) << text;
+  EXPECT_TRUE(contains(text, "Faster than 9 in 10")) << text;
+  EXPECT_TRUE(contains(text, "Does your counter count recompute?")) << text;
   const std::string without =
       judged(measured_plan(Recompute::none), fmt::format("{}TFLOP/s", predicted_tflops(plan) * 1.28));
-  EXPECT_FALSE(has(without, "Does your counter count recompute?")) << without;
+  EXPECT_FALSE(contains(without, "Does your counter count recompute?")) << without;
 }
 
 TEST(Judge, AFigureNearThePredictionNeedsNoExplanation) {
   const Plan plan = measured_plan();
   const std::string text = judged(plan, fmt::format("{}TFLOP/s", predicted_tflops(plan) * 1.02));
-  EXPECT_TRUE(has(text, "Usual: 8 in 10 of 20 published runs")) << text;
-  EXPECT_FALSE(has(text, "?")) << text;
+  EXPECT_TRUE(contains(text, "Usual: 8 in 10 of 20 published runs")) << text;
+  EXPECT_FALSE(contains(text, "?")) << text;
 }
 
 TEST(Judge, SlowRunsAreCalledSlow) {
   const std::string text = judged(measured_plan(), "30s");
-  EXPECT_TRUE(has(text, "1.26 times the predicted time")) << text;
-  EXPECT_TRUE(has(text, "Slower than 9 in 10")) << text;
+  EXPECT_TRUE(contains(text, "1.26 times the predicted time")) << text;
+  EXPECT_TRUE(contains(text, "Slower than 9 in 10")) << text;
 }
 
 TEST(Measurement, ARateOfOneGpuIsNotTakenForThatOfAll) {

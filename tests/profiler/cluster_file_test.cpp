@@ -15,7 +15,7 @@ namespace {
 class ClusterFile : public testing::Test {
  protected:
   std::string write(const std::string& text) {
-    const std::string file = testing::TempDir() + "/two-racks.json";
+    std::string file = testing::TempDir() + "/two-racks.json";
     write_file_atomically(file, text);
     return file;
   }

@@ -126,8 +126,8 @@ TEST(Html, ThePartsOfAStepAddUpToIt) {
 TEST(Html, ARunIsHeadedByWhatWasMeasured) {
   test::SampleRun s = test::sample_run();
   for (StepRecord& step : s.result.steps) step.step_time_s = 2.0 * s.plan.prediction.step_time_s;
-  const Json data = data_of(run_report(s.plan, s.program, s.predicted, s.result)),
-             headline = data["headline"];
+  const Json data = data_of(run_report(s.plan, s.program, s.predicted, s.result));
+  const Json& headline = data["headline"];
   EXPECT_EQ(headline[0][0], "Step time, measured");
   EXPECT_EQ(headline[0][1], format_seconds(2.0 * s.plan.prediction.step_time_s));
   EXPECT_EQ(headline[0][2], "predicted " + format_seconds(s.plan.prediction.step_time_s));

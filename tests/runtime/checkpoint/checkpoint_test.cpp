@@ -265,7 +265,7 @@ TEST(Checkpoint, ADamagedOneIsPassedOver) {
 
 // A checkpoint of two rows by three columns in one file, made of the given pieces.
 std::filesystem::path made_of(const std::vector<NamedTensor>& pieces) {
-  const auto folder = fresh_folder("pieces") / checkpoint_name(1);
+  auto folder = fresh_folder("pieces") / checkpoint_name(1);
   std::filesystem::create_directories(folder);
   const auto file = folder / "rank-00000.safetensors";
   SafetensorsWriter writer(file, pieces, {});
@@ -295,7 +295,7 @@ TEST(Checkpoint, AnElementThatComesTwiceDoesNotStandForOneThatIsMissing) {
                              {piece(0, 0, 2, 2), piece(1, 0, 1, 2)},
                              {piece(0, 0, 2, 1), piece(0, 1, 2, 1), piece(1, 1, 1, 2)}}) {
     try {
-      Checkpoint{made_of(pieces)};
+      const Checkpoint taken(made_of(pieces));
       ADD_FAILURE();
     } catch (const UserError& error) {
       EXPECT_NE(std::string(error.what()).find("two pieces of value/w"), std::string::npos) << error.what();
