@@ -31,7 +31,8 @@ GROWTH = [("layers", [("llama3-8b", "dgx-h100:16", 512, 4096), ("llama3-70b", "d
 
 def search(programs, model, cluster, batch, sequence, threads=1):
     command = [os.path.join(programs, "mpt-plan"), "--model", model, "--cluster", cluster, "--global-batch", str(batch),
-               "--seq", str(sequence), "--top", "1", "--threads", str(threads), "--json"]
+               "--seq", str(sequence), "--top", "1", "--threads", str(threads), "--json",
+               "--beyond-framework", "--memory-margin", "0"]  # the whole space
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     output = process.stdout.read()
     errors = process.stderr.read()

@@ -88,8 +88,9 @@ def pieces(row):
         start = word.start()
         for at in range(word.start() + 1, word.end() + 1):
             if at == word.end() or row[at][1] != row[start][1]:
-                if text[start:at].strip():
-                    yield start, text[start:at], row[start][1]
+                piece = text[start:at].lstrip()  # a viewer drops blanks at the front
+                if piece.strip():
+                    yield at - len(piece), piece.rstrip(), row[start][1]
                 start = at
 
 
