@@ -179,6 +179,7 @@ void add_data_parallel(const Plan& plan, Arguments& a, std::vector<std::string>&
     warnings.emplace_back("--overlap-param-gather needs --overlap-grad-reduce: left out");
   if (l.offload_optimizer) {
     a.flag("optimizer-cpu-offload");
+    a.flag("use-precision-aware-optimizer");  // the other asserts it
     if (l.zero != 1) warnings.push_back("--optimizer-cpu-offload is made for the distributed optimizer");
   }
 }
@@ -224,6 +225,17 @@ void add_layout(const Plan& plan, Arguments& a, std::vector<std::string>& warnin
   add_precision(l, a);
 }
 
+// How many queues of launches a GPU gets (megatron/training/arguments.py).
+const char* connections(const Layout& l) {
+  if (l.zero > 1) return "# Megatron-FSDP refuses one queue of launches.\nunset CUDA_DEVICE_MAX_CONNECTIONS";
+  if (l.overlap_exchange && l.tensor == 1 && l.context == 1)
+    return "# Overlap of the exchange with experts needs several queues of launches.\n"
+           "export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-32}";
+  return "# Gradient reduction and tensor-parallel overlap rely on the order in which kernels were "
+         "launched.\n"
+         "export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}";
+}
+
 std::string launch_script(const Plan& plan) {
   return fmt::format(
       R"text(#!/usr/bin/env bash
@@ -233,13 +245,12 @@ std::string launch_script(const Plan& plan) {
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 mapfile -t plan < <(tr ' ' '\n' < "$here/megatron_args.txt")
-# Gradient reduction and tensor-parallel overlap rely on the order in which kernels were launched.
-export CUDA_DEVICE_MAX_CONNECTIONS=${{CUDA_DEVICE_MAX_CONNECTIONS:-1}}
+{}
 exec torchrun --nproc-per-node {} --nnodes {} --node-rank "${{NODE_RANK:-0}}" \
   --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
   pretrain_gpt.py "${{plan[@]}}" "$@"
 )text",
-      export_title(plan), ranks_per_node(plan), node_count(plan));
+      export_title(plan), connections(plan.layout), ranks_per_node(plan), node_count(plan));
 }
 
 }  // namespace

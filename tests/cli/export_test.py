@@ -51,6 +51,7 @@ PLANS = {
                  "none", "--zero", 1], ["rotary scaling other than Llama 3's has no flag"]),
     "modules": (["--model", "deepseek-v2", "--cluster", "dgx-h100:16", "--global-batch", 128, "--seq", 4096, "--ep", 8, "--pp", 4, "--tp", 1,
                  "--schedule", "1f1b", "--recompute", "selective", "--recompute-modules", "mla_up_proj,moe_act"], []),
+    "offload": (["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64, "--tp", 1, "--pp", 1, "--zero", 1, "--offload", "on"], []),
     "gpt": (["--model", "gpt2-1.5b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 1024, "--tp", 1, "--pp", 2, "--precision", "fp16"],
             ["torchtitan has no model gpt2-1.5b"]),
 }
@@ -210,6 +211,15 @@ def check_round_trip(name, folder, plan_file, plan, cluster):
         check(f"{name}, the same model", not model, {k: (plan["model"][k], again["model"].get(k)) for k in model})
 
 
+def check_start(name, folder, layout):
+    """What Megatron-LM asserts of its environment and of an offloaded optimizer (megatron/training/arguments.py)."""
+    script = open(os.path.join(folder, "run_megatron.sh")).read()
+    arguments = open(os.path.join(folder, "megatron_args.txt")).read()
+    check(f"{name}, one queue of launches", ("CONNECTIONS:-1}" in script) == (layout["zero"] < 2 and not layout["overlap_exchange"]), script)
+    check(f"{name}, Megatron-FSDP", ("unset CUDA_DEVICE_MAX_CONNECTIONS" in script) == (layout["zero"] > 1), script)
+    check(f"{name}, offload", ("--use-precision-aware-optimizer" in arguments) == layout["offload_optimizer"], arguments)
+
+
 def main():
     flags = accepted("megatron-lm")
     with tempfile.TemporaryDirectory() as scratch:
@@ -225,6 +235,7 @@ def main():
             for words in warnings:
                 check(f"{name}, warning {words}", words in output, output)
             check_megatron(name, folder, flags)
+            check_start(name, folder, plan["layout"])
             check_bridge(name, folder)
             check_torchtitan(name, folder, plan)
             check_others(name, folder, plan)
