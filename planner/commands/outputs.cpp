@@ -58,16 +58,42 @@ class ProgressLine {
   double shown_s_ = 0.0;
 };
 
+int kinds_of_parallelism(const Layout& l) {
+  return int(l.tensor > 1) + int(l.context > 1) + int(l.pipeline > 1) + int(l.data > 1) + int(l.expert > 1);
+}
+
+// Layouts whose times differ by less than anybody can measure count as equal: the first is then the one with
+// most memory left, and of those the one with the fewest kinds of parallelism.
+void prefer_room(std::vector<Candidate>& best) {
+  if (best.empty()) return;
+  const double most_s = (1.0 + kEqualTimes) * best.front().evaluation.step_time_s;
+  const auto end = std::find_if(best.begin(), best.end(),
+                                [&](const Candidate& c) { return c.evaluation.step_time_s > most_s; });
+  const auto roomiest = std::min_element(best.begin(), end, [](const Candidate& a, const Candidate& b) {
+    const auto rank = [](const Candidate& c) {
+      return std::pair(c.evaluation.peak_bytes, kinds_of_parallelism(c.estimate.layout));
+    };
+    return rank(a) < rank(b);
+  });
+  std::rotate(best.begin(), roomiest, roomiest + 1);
+}
+
 }  // namespace
 
 std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep,
                                                const std::string& of) {
+  // As many as are looked through for equals, however few are asked for: the first is the same then.
+  constexpr size_t kConsidered = 8;
   ProgressLine line(of);
   const Stoppable stoppable;
-  return search_arrangements(problem, keep, [&](const SearchProgress& p) {
+  auto found = search_arrangements(problem, std::max(keep, kConsidered), [&](const SearchProgress& p) {
     line.show(p);
     return !stop_requested();
   });
+  std::vector<Candidate>& best = found->result.best;
+  prefer_room(best);
+  if (best.size() > keep) best.erase(best.begin() + ptrdiff_t(keep), best.end());
+  return found;
 }
 
 Plan make_plan_of(const ArrangedSearch& search) {

@@ -53,8 +53,8 @@ std::string describe_certificate(const SearchCertificate& c) {
   add(c.simulated, "simulated in full");
   const std::string sum = fmt::format("{}", fmt::join(parts, ", "));
   if (c.optimal)
-    return fmt::format("Searched all {} layouts in {}: {}; best by MPT's model.", format_count(c.layouts),
-                       format_seconds(c.seconds), sum);
+    return fmt::format("Searched all {} layouts in {}: {}; best by MPT's model, to {}.",
+                       format_count(c.layouts), format_seconds(c.seconds), sum, format_percent(kEqualTimes));
   const std::string gap = c.gap >= 1.0 ? "the best may be any amount faster, since not all was bounded"
                                        : fmt::format("the best is at most {} faster", format_percent(c.gap));
   return fmt::format("Stopped after {}: of {} layouts {}; {}.", format_seconds(c.seconds),

@@ -120,8 +120,9 @@ std::string loss_of(const SearchProblem& problem, const Candidate& best, const C
     text += fmt::format("{}{} {} {}", text.empty() ? ": " : ", ", format_seconds(std::abs(seconds)),
                         seconds > 0 ? "more" : "less", what);
   }
-  return fmt::format("{} is {} slower{}.", layout_name(other.estimate.layout),
-                     share(loss, best.evaluation.step_time_s), text);
+  const std::string name = layout_name(other.estimate.layout);
+  if (std::abs(loss) < kEqualTimes * best.evaluation.step_time_s) return name + " takes as long.";
+  return fmt::format("{} is {} slower{}.", name, share(loss, best.evaluation.step_time_s), text);
 }
 
 bool ties(const Candidate& best, const Candidate& other) {

@@ -18,6 +18,8 @@ inline constexpr size_t kScreenLines = 40;
 /// Layouts whose step times differ by less are a tie: runs that were measured twice differ by 2.1 %
 /// (reports/results/accuracy.md, Order).
 inline constexpr double kTie = 0.02;
+/// Step times that differ by less count as equal when one layout is recommended.
+inline constexpr double kEqualTimes = 1e-3;
 
 struct NextCommand {
   std::string command, what_for;
