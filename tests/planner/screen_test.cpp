@@ -154,7 +154,7 @@ TEST(Screen, CountsOfTheProofAreAllOfTheLayouts) {
   SearchCertificate c{10, 3, 2, 1, true, 0.5, 4, 0, 0.0};
   EXPECT_EQ(describe_certificate(c),
             "Searched all 10 layouts in 500 ms: 3 do not fit, 2 are provably slower, 4 are duplicates, 1 "
-            "simulated in full; best by MPT's model.");
+            "simulated in full; best by MPT's model, to 0.1%.");
   c.optimal = false;
   c.not_reached = 5;
   c.layouts = 15;

@@ -190,6 +190,27 @@ TEST(Search, BoundsLimitTheSpace) {
   }
 }
 
+TEST(Search, ALimitOfExactlyItsPeakKeepsALayout) {
+  int64_t other = 0;
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    RandomProblem r(seed);
+    const SearchResult free = search(r.problem, 1);
+    // A schedule made to measure is another one with less memory.
+    if (free.best.empty() || free.best.front().estimate.layout.schedule == "generated") continue;
+    const Evaluation& best = free.best.front().evaluation;
+    r.problem.memory_limit_bytes = best.peak_bytes;
+    const SearchResult exact = search(r.problem, 1);
+    ASSERT_FALSE(exact.best.empty()) << seed;
+    EXPECT_DOUBLE_EQ(exact.best.front().evaluation.step_time_s, best.step_time_s) << seed;
+    --r.problem.memory_limit_bytes;
+    const SearchResult less = search(r.problem, 1);
+    if (less.best.empty()) continue;
+    EXPECT_LE(less.best.front().evaluation.peak_bytes, r.problem.memory_limit_bytes) << seed;
+    ++other;
+  }
+  EXPECT_GT(other, 3);
+}
+
 TEST(Search, NothingFitsSaysWhatTheSmallestNeeds) {
   RandomProblem r(7);
   r.problem.memory_limit_bytes = 1000;
