@@ -9,7 +9,7 @@
 namespace mpt::planner {
 namespace {
 
-struct Axis {
+struct MeshAxis {
   const char* name;
   int64_t degree;
 };
@@ -35,12 +35,12 @@ Exported export_fsdp2(const Plan& plan) {  // NOLINT(readability-function-size):
   Exported exported;
   const Layout& l = plan.layout;
   const int64_t shard = sharing_data_ranks(l);
-  std::vector<Axis> axes{{"pp", l.pipeline}, {"dp_replicate", l.data / shard}, {"dp_shard", shard}};
+  std::vector<MeshAxis> axes{{"pp", l.pipeline}, {"dp_replicate", l.data / shard}, {"dp_shard", shard}};
   if (l.order == RankOrder::data_outermost) axes = {axes[1], axes[2], axes[0]};
   axes.push_back({"cp", l.context});
   axes.push_back({"tp", l.tensor});
   std::string sizes, names;
-  for (const Axis& axis : axes) {
+  for (const MeshAxis& axis : axes) {
     sizes += fmt::format("{}, ", axis.degree);
     names += fmt::format("\"{}\", ", axis.name);
   }
