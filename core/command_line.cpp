@@ -235,7 +235,7 @@ Problem unexpected(const CLI::App& active, const std::string& word) {
 }
 
 // The words that no option took, in their order on the command line. The value of an unknown option is left
-// over, too, and is not worth a line of its own.
+// over, too, and gets no line.
 UserError unexpected_words(const CLI::App& app, int argc, char** argv) {
   const CLI::App& active = active_app(app);
   std::vector<std::string> left = app.remaining(true);
@@ -287,7 +287,7 @@ Problem plain_problem(const std::string& message) {
   if (!message.starts_with("-") || colon == std::string::npos) return problem;
   problem.where = message.substr(0, colon);
   problem.found = message.substr(colon + 2);
-  // The text behind a mark, without brackets; what stands before it is the value.
+  // The text that follows a mark, without brackets; the text before the mark is the value.
   const auto cut = [&](const std::string& mark) -> std::string {
     const size_t at = problem.found.find(mark);
     if (at == std::string::npos) return "";

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the three programs share about their command lines: help, exit codes and the form of errors.
+// Shared by the command lines of the three programs: help, exit codes and the form of errors.
 //
 // Help is written for people, not for the parser. An option's placeholder is its type_name ("FILE", "N"), its
-// group is a heading, and its default stands at the end of its description. Groups whose name begins with
-// "More" are shown by --help-all alone. Examples and exit codes belong in the footer.
+// group is a heading, and its default stands at the end of its description. A group named
+// "More..." is shown by --help-all alone. Examples and exit codes belong in the footer.
 
 #include <CLI/CLI.hpp>
 #include <optional>

@@ -265,7 +265,7 @@ Json to_json(const T& value) {
 /// Writes beside the target, flushes, and renames: a reader never sees half a file. What is no regular file
 /// (a pipe, /dev/stdout) is written in place. Throws RunError, or UserError where the path cannot be opened.
 void write_file_atomically(const std::filesystem::path& file, const std::string& text);
-/// Whether a file of this name is what a write_file_atomically() left that was killed.
+/// Whether a killed write_file_atomically() leaves files of this name.
 bool is_temporary_name(std::string_view name);
 /// Throws UserError if write_file_atomically() could not open `file`: to be asked before long work, not
 /// after. `where` names the option or field that holds the path.
