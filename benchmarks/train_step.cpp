@@ -16,8 +16,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "models/layer_program.h"
 #include "runtime/comm/single.h"
 #include "runtime/comm/threads/thread_world.h"

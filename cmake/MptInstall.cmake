@@ -28,13 +28,13 @@ foreach(file README.md LICENSE NOTICE CHANGELOG.md)
 endforeach()
 
 # What plans: mpt::planner and what it is made of.
-set(libraries core models frameworks profiler_hardware reports planner)
+set(libraries base core models frameworks profiler_hardware reports planner)
 foreach(library IN LISTS libraries)
   set_target_properties(mpt_${library} PROPERTIES EXPORT_NAME ${library})
   list(APPEND targets mpt_${library})
 endforeach()
 install(TARGETS ${targets} EXPORT mpt ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}/mpt)
-foreach(folder core models frameworks profiler/hardware reports planner)
+foreach(folder base core models frameworks profiler/hardware reports planner)
   install(DIRECTORY ${CMAKE_SOURCE_DIR}/${folder}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/mpt/${folder}
     FILES_MATCHING PATTERN "*.h" PATTERN "html" EXCLUDE PATTERN "results" EXCLUDE PATTERN "validation" EXCLUDE
     PATTERN "zoo" EXCLUDE PATTERN "frameworks" EXCLUDE PATTERN "catalog" EXCLUDE PATTERN "kernels" EXCLUDE)

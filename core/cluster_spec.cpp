@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt {
 

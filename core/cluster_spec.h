@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fields.h"
+#include "base/fields.h"
 
 namespace mpt {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/fields.h"
+#include "base/fields.h"
 
 namespace mpt {
 

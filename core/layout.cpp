@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/recompute_modules.h"
 
 namespace mpt {

@@ -8,8 +8,8 @@
 #include <initializer_list>
 #include <numeric>
 
+#include "base/error.h"
 #include "core/action_memory.h"
-#include "core/error.h"
 #include "core/transfer_slots.h"
 
 namespace mpt {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/model_spec.h"
 
-#include "core/json.h"
+#include "base/json.h"
 
 namespace mpt {
 namespace {

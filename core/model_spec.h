@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "core/fields.h"
+#include "base/fields.h"
 
 namespace mpt {
 

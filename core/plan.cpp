@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
 

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "base/fields.h"
 #include "core/cluster_spec.h"
-#include "core/fields.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/schedule.h"

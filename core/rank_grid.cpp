@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/rank_grid.h"
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt {
 

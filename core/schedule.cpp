@@ -7,7 +7,7 @@
 #include <array>
 #include <charconv>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt {
 namespace {

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/schedules/gpipe.h"
 #include "core/schedules/interleaved.h"
 #include "core/schedules/list_scheduler.h"

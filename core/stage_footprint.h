@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "core/fields.h"
+#include "base/fields.h"
 
 namespace mpt {
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "core/digest.h"
-#include "core/error.h"
+#include "base/digest.h"
+#include "base/error.h"
 
 namespace mpt {
 namespace {

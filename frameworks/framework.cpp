@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/json.h"
+#include "base/json.h"
 
 namespace mpt::frameworks {
 

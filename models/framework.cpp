@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <string_view>
 
-#include "core/json.h"
+#include "base/json.h"
 
 namespace mpt::models {
 

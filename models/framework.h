@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "core/cluster_spec.h"
 #include "core/execution.h"
-#include "core/json.h"
 
 namespace mpt::models {
 

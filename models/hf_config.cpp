@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "models/hf_keys.h"
 
 namespace mpt::models {

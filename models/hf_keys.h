@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "core/json.h"
+#include "base/json.h"
 
 namespace mpt::models {
 

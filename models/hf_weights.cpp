@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/hf_weights.h"
 
-#include "core/json.h"
+#include "base/json.h"
 
 namespace mpt::models {
 namespace {

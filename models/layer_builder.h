@@ -10,7 +10,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/allocation.h"
+#include "base/allocation.h"
 #include "models/layer_program.h"
 
 namespace mpt::models {

@@ -15,8 +15,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/error.h"
-#include "core/fields.h"
+#include "base/error.h"
+#include "base/fields.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "models/operator.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fields.h"
+#include "base/fields.h"
 #include "core/layout.h"
 
 namespace mpt::models {

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "models/hf_config.h"
 
 namespace mpt::models {

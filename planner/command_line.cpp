@@ -8,8 +8,8 @@
 #include <set>
 #include <tuple>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "core/recompute_modules.h"
 #include "core/schedule_catalog.h"
 #include "models/framework.h"

@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
 

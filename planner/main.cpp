@@ -6,10 +6,10 @@
 #include <malloc.h>
 #endif
 
-#include "core/command_line.h"
-#include "core/interruption.h"
-#include "core/json.h"
-#include "core/terminal.h"
+#include "base/command_line.h"
+#include "base/interruption.h"
+#include "base/json.h"
+#include "base/terminal.h"
 #include "planner/command_line.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"

@@ -6,8 +6,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "core/recompute_modules.h"
 #include "core/schedule_catalog.h"
 #include "planner/command_line.h"

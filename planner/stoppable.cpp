@@ -3,7 +3,7 @@
 
 #include <iterator>
 
-#include "core/interruption.h"
+#include "base/interruption.h"
 
 namespace mpt::planner {
 namespace {

@@ -8,7 +8,7 @@
 
 namespace mpt::planner {
 
-/// Catches signals while it exists (core/interruption.h). Its end restores the handlers of before, unless a
+/// Catches signals while it exists (base/interruption.h). Its end restores the handlers of before, unless a
 /// signal came. A nested one changes nothing. For the main thread.
 class Stoppable {
  public:

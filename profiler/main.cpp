@@ -2,9 +2,9 @@
 
 // mpt-profile: measures this machine for a model and writes profile.json, or takes over what others measured.
 
-#include "core/command_line.h"
-#include "core/json.h"
-#include "core/terminal.h"
+#include "base/command_line.h"
+#include "base/json.h"
+#include "base/terminal.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_profile.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "reports/table.h"
 
 namespace mpt::reports {

@@ -6,9 +6,9 @@
 #include <map>
 #include <string_view>
 
-#include "core/json.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "core/layout_words.h"
-#include "core/quantity.h"
 #include "reports/compare.h"
 #include "reports/next_steps.h"
 #include "reports/utilisation.h"

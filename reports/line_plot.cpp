@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "reports/html.h"
 #include "reports/plot_style.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "reports/html.h"
 #include "reports/plot_style.h"
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/error.h"
-#include "core/terminal.h"
+#include "base/error.h"
+#include "base/terminal.h"
 #include "reports/html.h"
 
 namespace mpt::reports {

@@ -20,7 +20,7 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns);
 
-  /// One cell per column, made printable (core/text.h).
+  /// One cell per column, made printable (base/text.h).
   void add_row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
   /// Lines that end in a newline, indented by two spaces; no trailing blanks. `columns`: the most that a line

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "core/json.h"
+#include "base/json.h"
 
 namespace mpt::reports {
 namespace {

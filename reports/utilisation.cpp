@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 
 namespace mpt::reports {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/checkpoint_commands.h"
 
-#include "core/command_line.h"
-#include "core/json.h"
-#include "core/quantity.h"
+#include "base/command_line.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
 

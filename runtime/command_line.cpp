@@ -4,9 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/outputs.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/outputs.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
 #include "runtime/checkpoint/checkpoint.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/terminal.h"
 #include "core/plan.h"
-#include "core/terminal.h"
 #include "reports/run_result.h"
 
 namespace mpt::runtime {

@@ -8,12 +8,12 @@
 #include <atomic>
 #include <thread>
 
-#include "core/command_line.h"
-#include "core/interruption.h"
-#include "core/json.h"
+#include "base/command_line.h"
+#include "base/interruption.h"
+#include "base/json.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
 #include "core/plan.h"
-#include "core/quantity.h"
-#include "core/terminal.h"
 #include "reports/html.h"
 #include "reports/trace.h"
 #include "runtime/checkpoint/checkpoint_saver.h"

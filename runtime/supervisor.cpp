@@ -14,7 +14,7 @@
 #include <new>
 #include <optional>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 namespace {

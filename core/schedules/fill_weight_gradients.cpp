@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt {
 namespace {

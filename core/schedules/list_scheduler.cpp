@@ -6,8 +6,8 @@
 #include <limits>
 #include <queue>
 
+#include "base/error.h"
 #include "core/action_memory.h"
-#include "core/error.h"
 
 namespace mpt {
 namespace {

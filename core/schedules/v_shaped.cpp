@@ -6,7 +6,7 @@
 #include <deque>
 #include <optional>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/schedules/fill_weight_gradients.h"
 
 namespace mpt {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/schedules/fill_weight_gradients.h"
 #include "core/schedules/one_f_one_b.h"
 

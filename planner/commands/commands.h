@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/outputs.h"
+#include "base/outputs.h"
 #include "core/plan.h"
 #include "planner/command_line.h"
 #include "planner/explain/screen.h"

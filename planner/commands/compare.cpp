@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/plan_table.h"
 #include "planner/stoppable.h"

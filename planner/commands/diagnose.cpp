@@ -13,10 +13,10 @@
 #include <cmath>
 #include <memory>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/quantity.h"
-#include "core/terminal.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/explain.h"

@@ -11,10 +11,10 @@
 #include <cmath>
 #include <memory>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
 #include "core/schedule_catalog.h"
-#include "core/terminal.h"
 #include "frameworks/supports.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"

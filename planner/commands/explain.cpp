@@ -10,9 +10,9 @@
 #include <cmath>
 #include <memory>
 
-#include "core/error.h"
-#include "core/quantity.h"
-#include "core/terminal.h"
+#include "base/error.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"

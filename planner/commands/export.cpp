@@ -11,10 +11,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/outputs.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/outputs.h"
+#include "base/quantity.h"
 #include "planner/commands/commands.h"
 #include "reports/next_steps.h"
 

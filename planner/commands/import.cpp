@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <memory>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "models/framework.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"

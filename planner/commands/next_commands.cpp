@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
-#include "core/terminal.h"
+#include "base/terminal.h"
 #include "models/framework.h"
 #include "planner/commands/commands.h"
 #include "planner/framework_bounds.h"

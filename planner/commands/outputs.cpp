@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/interruption.h"
-#include "core/json.h"
-#include "core/outputs.h"
-#include "core/quantity.h"
+#include "base/interruption.h"
+#include "base/json.h"
+#include "base/outputs.h"
+#include "base/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"

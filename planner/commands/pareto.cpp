@@ -9,11 +9,11 @@
 #include <limits>
 #include <optional>
 
-#include "core/error.h"
-#include "core/interruption.h"
-#include "core/json.h"
-#include "core/quantity.h"
-#include "core/terminal.h"
+#include "base/error.h"
+#include "base/interruption.h"
+#include "base/json.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/utilisation.h"
 #include "planner/stoppable.h"

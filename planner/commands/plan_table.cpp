@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/utilisation.h"

@@ -11,9 +11,9 @@
 #include <cmath>
 #include <optional>
 
-#include "core/clock.h"
-#include "core/interruption.h"
-#include "core/quantity.h"
+#include "base/clock.h"
+#include "base/interruption.h"
+#include "base/quantity.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
 #include "models/framework.h"

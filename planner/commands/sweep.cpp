@@ -7,9 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/plan_table.h"
 #include "planner/explain/utilisation.h"

@@ -12,10 +12,10 @@
 #include <memory>
 #include <thread>
 
-#include "core/error.h"
-#include "core/interruption.h"
-#include "core/json.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/interruption.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "planner/commands/commands.h"
 #include "planner/stoppable.h"
 #include "planner/validate/predict_run.h"

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/json.h"
+#include "base/json.h"
 
 namespace mpt::planner {
 namespace {

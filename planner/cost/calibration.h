@@ -5,7 +5,7 @@
 // source or the runs it was fitted to; `mpt-plan validate` says what they are worth, and scripts/bench
 // accuracy what each family's runs would say without it.
 
-#include "core/fields.h"
+#include "base/fields.h"
 
 namespace mpt::planner {
 

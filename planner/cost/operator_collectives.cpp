@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "planner/cost/step_cost.h"
 
 namespace mpt::planner {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
 #include "profiler/hardware/profile_noise.h"

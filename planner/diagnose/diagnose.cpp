@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "core/rank_grid.h"
 #include "planner/simulate/simulator.h"
 #include "reports/utilisation.h"

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/quantity.h"
-#include "core/terminal.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {

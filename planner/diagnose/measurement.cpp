@@ -6,8 +6,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "models/layer_program.h"
 #include "planner/cost/operator_pieces.h"
 #include "reports/utilisation.h"

@@ -7,8 +7,8 @@
 #include <map>
 #include <set>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 
 namespace mpt::planner {
 namespace {

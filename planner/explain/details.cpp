@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <map>
 
-#include "core/quantity.h"
-#include "core/terminal.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
 #include "models/footprint.h"
 #include "planner/explain/screen.h"
 #include "reports/table.h"

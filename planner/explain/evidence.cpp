@@ -7,9 +7,9 @@
 #include <cmath>
 #include <string_view>
 
-#include "core/json.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "core/plan.h"
-#include "core/quantity.h"
 #include "planner/search/arrangement.h"
 #include "reports/utilisation.h"
 

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "planner/explain/placement.h"
 #include "planner/explain/screen.h"
 #include "planner/memory/memory_model.h"

@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {

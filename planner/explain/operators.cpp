@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "core/rank_grid.h"
 #include "planner/cost/collective.h"
 

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <set>
 
+#include "base/quantity.h"
 #include "core/layout_words.h"
-#include "core/quantity.h"
 #include "models/parameter_count.h"
 #include "planner/explain/details.h"
 #include "planner/explain/evidence.h"

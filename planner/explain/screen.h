@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "base/terminal.h"
 #include "core/plan.h"
-#include "core/terminal.h"
 
 namespace mpt::planner {
 

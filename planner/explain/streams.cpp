@@ -7,8 +7,8 @@
 #include <cmath>
 #include <utility>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "reports/table.h"
 
 namespace mpt::planner {

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/restrictions.h"
 #include "planner/search/arrangement.h"

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "planner/export/export.h"
 
 namespace mpt::planner {

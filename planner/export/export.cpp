@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "models/footprint.h"
 #include "models/framework.h"
 

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <map>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "planner/import/import.h"
 #include "planner/import/pipeline_layout.h"
 

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <map>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "models/zoo.h"
 #include "planner/export/titan_models.h"
 #include "planner/import/import.h"

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
+#include "base/quantity.h"
 #include "core/activation_peaks.h"
-#include "core/quantity.h"
 #include "core/transfer_slots.h"
 
 namespace mpt::planner {

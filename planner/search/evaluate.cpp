@@ -5,7 +5,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/lower.h"
 #include "planner/cost/step_pricer.h"
 #include "planner/memory/memory_model.h"

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/family_bound.h"
 #include "planner/search/made_to_measure.h"

@@ -9,8 +9,8 @@
 #include <optional>
 #include <queue>
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/family_bound.h"
 #include "planner/search/layout_resolver.h"

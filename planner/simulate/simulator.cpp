@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "planner/simulate/stream_simulation.h"
 
 namespace mpt::planner {

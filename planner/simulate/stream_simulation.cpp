@@ -6,7 +6,7 @@
 #include <queue>
 #include <tuple>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::planner {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "models/framework.h"
 #include "planner/explain/streams.h"
 #include "planner/memory/memory_model.h"

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <regex>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "planner/validate/run_layout.h"
 #include "profiler/hardware/catalog.h"
 

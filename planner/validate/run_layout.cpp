@@ -8,7 +8,7 @@
 #include <numeric>
 #include <regex>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/recompute_modules.h"
 #include "core/schedule_catalog.h"
 #include "planner/validate/run_execution.h"

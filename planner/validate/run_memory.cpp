@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "planner/memory/memory_model.h"
 
 namespace mpt::planner {

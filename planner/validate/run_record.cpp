@@ -10,7 +10,7 @@
 #include <regex>
 #include <sstream>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/layout.h"
 #include "models/zoo.h"
 #include "planner/import/pipeline_layout.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "core/model_spec.h"
 #include "planner/validate/run_date.h"
 

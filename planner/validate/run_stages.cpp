@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "models/footprint.h"
 
 namespace mpt::planner {

@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <string_view>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/machine.h"
 #include "profiler/hardware/nodes.h"

@@ -7,8 +7,8 @@
 #include <charconv>
 #include <filesystem>
 
-#include "core/json.h"
-#include "core/quantity.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "profiler/hardware/kernel_tables.h"
 #include "profiler/hardware/nodes.h"
 

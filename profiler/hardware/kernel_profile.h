@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/fields.h"
-#include "core/json.h"
+#include "base/fields.h"
+#include "base/json.h"
 
 namespace mpt::profiler {
 

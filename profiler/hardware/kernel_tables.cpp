@@ -6,9 +6,9 @@
 #include <mutex>
 #include <string_view>
 
-#include "core/digest.h"
-#include "core/error.h"
-#include "core/json.h"
+#include "base/digest.h"
+#include "base/error.h"
+#include "base/json.h"
 
 namespace mpt::profiler {
 

@@ -7,7 +7,7 @@
 
 #include <fstream>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::profiler {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "core/json.h"
+#include "base/json.h"
 
 namespace mpt::profiler {
 

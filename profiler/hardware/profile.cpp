@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/digest.h"
-#include "core/json.h"
+#include "base/digest.h"
+#include "base/json.h"
 
 namespace mpt::profiler {
 namespace {

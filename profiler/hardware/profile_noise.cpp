@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "core/terminal.h"
+#include "base/terminal.h"
 
 namespace mpt::profiler {
 namespace {

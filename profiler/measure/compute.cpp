@@ -9,7 +9,7 @@
 #include <numeric>
 #include <thread>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "models/layer_program.h"
 #include "profiler/measure/operator_runner.h"
 #include "profiler/measure/piece.h"

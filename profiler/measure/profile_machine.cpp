@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <ctime>
 
-#include "core/error.h"
-#include "core/quantity.h"
-#include "core/version.h"
+#include "base/error.h"
+#include "base/quantity.h"
+#include "base/version.h"
 #include "models/footprint.h"
 #include "profiler/hardware/machine.h"
 #include "profiler/measure/compute.h"

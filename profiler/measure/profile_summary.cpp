@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "core/quantity.h"
-#include "core/terminal.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
 #include "profiler/hardware/profile_noise.h"
 #include "profiler/measure/profile_machine.h"
 #include "profiler/measure/transport.h"

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/clock.h"
-#include "core/quantity.h"
+#include "base/clock.h"
+#include "base/quantity.h"
 
 namespace mpt::profiler {
 Progress::Progress(int total, bool quiet)

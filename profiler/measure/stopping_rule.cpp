@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "profiler/hardware/profile_noise.h"
 
 namespace mpt::profiler {

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
 

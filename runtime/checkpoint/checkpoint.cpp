@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <charconv>
 
-#include "core/json.h"
-#include "core/mapped_file.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
 
 namespace mpt::runtime {
 namespace {

@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fields.h"
+#include "base/fields.h"
 #include "core/model_spec.h"
 #include "runtime/checkpoint/safetensors.h"
 #include "runtime/checkpoint/tensor_source.h"

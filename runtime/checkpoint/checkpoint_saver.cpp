@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 
 namespace mpt::runtime {
 namespace {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/json.h"
-#include "core/mapped_file.h"
+#include "base/json.h"
+#include "base/mapped_file.h"
 #include "runtime/comm/reduction.h"
 
 namespace mpt::runtime {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "runtime/comm/reduction.h"
 
 namespace mpt::runtime {

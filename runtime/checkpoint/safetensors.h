@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/mapped_file.h"
+#include "base/mapped_file.h"
 #include "runtime/comm/communicator.h"
 
 namespace mpt::runtime {

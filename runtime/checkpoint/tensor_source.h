@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/fields.h"
+#include "base/fields.h"
 #include "runtime/nn/parameters.h"
 
 namespace mpt::runtime {

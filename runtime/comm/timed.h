@@ -6,7 +6,7 @@
 #include <atomic>
 #include <memory>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "runtime/comm/communicator.h"
 
 namespace mpt::runtime {

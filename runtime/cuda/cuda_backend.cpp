@@ -7,8 +7,8 @@
 
 #include <set>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "runtime/comm/nccl/nccl_world.h"
 #include "runtime/comm/threads/thread_world.h"
 #include "runtime/cuda/cupti_counters.h"

@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 

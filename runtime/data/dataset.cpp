@@ -7,8 +7,8 @@
 #include <cmath>
 #include <optional>
 
-#include "core/digest.h"
-#include "core/error.h"
+#include "base/digest.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 namespace {

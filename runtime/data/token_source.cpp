@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
-#include "core/mapped_file.h"
+#include "base/error.h"
+#include "base/mapped_file.h"
 
 namespace mpt::runtime {
 namespace {

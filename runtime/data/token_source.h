@@ -15,7 +15,7 @@
 #include <memory>
 #include <string>
 
-#include "core/fields.h"
+#include "base/fields.h"
 
 namespace mpt::runtime {
 

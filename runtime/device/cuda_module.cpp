@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda_module.h"
 
-#include "core/error.h"
-#include "core/module.h"
-#include "core/terminal.h"
+#include "base/error.h"
+#include "base/module.h"
+#include "base/terminal.h"
 
 namespace mpt::runtime {
 namespace {

@@ -17,7 +17,7 @@
 #include <span>
 #include <utility>
 
-#include "core/allocation.h"
+#include "base/allocation.h"
 #include "core/model_spec.h"
 #include "runtime/comm/communicator.h"
 
@@ -101,7 +101,7 @@ class WorkMarks {
   virtual void await(int64_t number) = 0;
   /// Returns when all work of all threads is done. Throws RunError if some failed.
   virtual void finish() = 0;
-  /// When piece `number` ran, in seconds of core/clock.h. After finish().
+  /// When piece `number` ran, in seconds of base/clock.h. After finish().
   virtual std::pair<double, double> time_s(int64_t number) const = 0;
 };
 

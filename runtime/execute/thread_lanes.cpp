@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/execute/thread_lanes.h"
-#include "core/clock.h"
+#include "base/clock.h"
 
 #include <array>
 #include <chrono>

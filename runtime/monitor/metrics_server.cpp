@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 namespace {

@@ -9,9 +9,9 @@
 #include <system_error>
 #include <utility>
 
-#include "core/clock.h"
-#include "core/json.h"
-#include "core/quantity.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "reports/table.h"
 
 namespace mpt::runtime {

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 namespace {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 namespace {

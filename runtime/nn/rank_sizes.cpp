@@ -9,7 +9,7 @@
 #include <numeric>
 #include <optional>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
 

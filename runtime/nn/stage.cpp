@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/head.h"
 

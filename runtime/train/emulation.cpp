@@ -9,8 +9,8 @@
 #include <numeric>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "core/rank_grid.h"
 #include "reports/utilisation.h"
 #include "runtime/comm/threads/thread_world.h"

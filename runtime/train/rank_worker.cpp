@@ -5,7 +5,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "models/footprint.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/train/expert_load.h"

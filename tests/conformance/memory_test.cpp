@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/make_dataset.h"
 #include "tests/support/make_plan.h"

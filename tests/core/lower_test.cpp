@@ -8,7 +8,7 @@
 #include <map>
 #include <set>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/schedule_catalog.h"
 #include "tests/support/core_plan.h"
 

@@ -23,7 +23,7 @@ def folder_of(path):
 
 problems = []
 count = 0
-for folder in ("core", "models", "frameworks", "profiler", "planner", "runtime", "reports"):
+for folder in ("base", "core", "models", "frameworks", "profiler", "planner", "runtime", "reports"):
     for file in (root / folder).rglob("*"):
         if file.suffix not in (".h", ".cpp", ".cu", ".cuh"):
             continue

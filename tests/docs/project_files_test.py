@@ -27,7 +27,7 @@ def found(pattern, path):
 
 
 def check_version():
-    versions = {"CMakeLists.txt": r"^project\(mpt VERSION (\S+)", "core/version.h": r'kVersion = "([^"]+)"',
+    versions = {"CMakeLists.txt": r"^project\(mpt VERSION (\S+)", "base/version.h": r'kVersion = "([^"]+)"',
                 "CITATION.cff": r"^version: (\S+)", "CHANGELOG.md": r"^## \[(\d[^\]]*)\]"}
     seen = {path: found(pattern, path) for path, pattern in versions.items()}
     consumer = found(r"find_package\(mpt (\S+)", "tests/install/CMakeLists.txt")

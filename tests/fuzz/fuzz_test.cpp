@@ -13,8 +13,8 @@
 #include <functional>
 #include <random>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "core/plan.h"
 #include "models/hf_config.h"
 #include "models/hf_weights.h"

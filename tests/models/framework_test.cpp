@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/recompute_modules.h"
 #include "models/footprint.h"
 #include "models/zoo.h"

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <set>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "models/zoo.h"
 #include "planner/cost/collective.h"
 #include "planner/search/layout_resolver.h"

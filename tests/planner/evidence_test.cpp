@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
+#include "base/quantity.h"
 #include "core/plan.h"
-#include "core/quantity.h"
 #include "models/framework.h"
 #include "planner/search/arrangement.h"
 #include "profiler/hardware/catalog.h"

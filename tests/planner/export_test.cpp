@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "core/rank_grid.h"
 #include "models/zoo.h"
 #include "planner/import/import.h"

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
 #include "planner/search/layout_resolver.h"

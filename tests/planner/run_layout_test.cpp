@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/recompute_modules.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/run_record.h"

@@ -3,7 +3,7 @@
 
 // Records of published runs for tests to change.
 
-#include "core/json.h"
+#include "base/json.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/run_record.h"
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "tests/planner/run_records.h"
 
 namespace mpt::planner {

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "planner/validate/predict_run.h"
 #include "tests/planner/run_records.h"
 

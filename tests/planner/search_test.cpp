@@ -9,8 +9,8 @@
 #include <cmath>
 #include <map>
 
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/search/layout_resolver.h"

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "planner/cost/calibration.h"
 
 namespace mpt::planner {

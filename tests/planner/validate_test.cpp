@@ -4,7 +4,7 @@
 #include <cmath>
 #include <random>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/run_record.h"
 #include "tests/planner/run_records.h"

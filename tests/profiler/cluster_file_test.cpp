@@ -5,8 +5,8 @@
 
 #include <filesystem>
 
-#include "core/json.h"
-#include "core/quantity.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "profiler/hardware/catalog.h"
 
 namespace mpt::profiler {

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <random>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "profiler/hardware/kernel_tables.h"
 #include "profiler/hardware/profile.h"
 #include "tests/support/make_plan.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "models/zoo.h"
 #include "profiler/measure/profile_machine.h"
 

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "tests/support/little_profile.h"
 
 namespace mpt::profiler {

@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "core/json.h"
-#include "core/quantity.h"
+#include "base/json.h"
+#include "base/quantity.h"
 #include "tests/support/sample_run.h"
 
 namespace mpt::reports {

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "tests/support/golden.h"
 #include "tests/support/sample_run.h"
 

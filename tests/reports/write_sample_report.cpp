@@ -6,7 +6,7 @@
 #include <cstdio>
 #include <string>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "reports/html.h"
 #include "reports/line_plot.h"
 #include "reports/scatter_plot.h"

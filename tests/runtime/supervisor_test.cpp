@@ -10,8 +10,8 @@
 #include <csignal>
 #include <thread>
 
-#include "core/error.h"
-#include "core/interruption.h"
+#include "base/error.h"
+#include "base/interruption.h"
 
 namespace mpt::runtime {
 namespace {

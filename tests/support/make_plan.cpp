@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/make_plan.h"
 
-#include "core/quantity.h"
+#include "base/quantity.h"
 #include "core/schedule_catalog.h"
 #include "models/footprint.h"
 

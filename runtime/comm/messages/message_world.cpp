@@ -10,8 +10,8 @@
 #include <mutex>
 #include <numeric>
 
-#include "core/digest.h"
-#include "core/error.h"
+#include "base/digest.h"
+#include "base/error.h"
 #include "runtime/comm/reduction.h"
 
 namespace mpt::runtime {

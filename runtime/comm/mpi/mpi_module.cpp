@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/comm/mpi/mpi_module.h"
 
-#include "core/error.h"
-#include "core/module.h"
+#include "base/error.h"
+#include "base/module.h"
 #include "runtime/comm/messages/message_world.h"
 
 namespace mpt::runtime {

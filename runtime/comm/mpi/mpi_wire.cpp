@@ -17,7 +17,7 @@
 #include <string_view>
 #include <thread>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "runtime/comm/mpi/mpi_module.h"
 
 namespace mpt::runtime {

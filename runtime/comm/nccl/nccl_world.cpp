@@ -12,8 +12,8 @@
 #include <set>
 #include <thread>
 
-#include "core/clock.h"
-#include "core/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "runtime/comm/single.h"
 
 namespace mpt::runtime {

@@ -15,7 +15,7 @@
 #include <memory>
 #include <thread>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 namespace {

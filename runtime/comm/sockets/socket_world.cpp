@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "runtime/comm/messages/message_world.h"
 #include "runtime/comm/sockets/socket.h"
 

@@ -13,7 +13,7 @@
 #include <mutex>
 #include <numeric>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 namespace {

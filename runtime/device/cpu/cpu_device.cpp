@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "runtime/device/cpu/kernels.h"
 #include "runtime/device/cpu/widened.h"
 

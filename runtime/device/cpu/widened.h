@@ -9,7 +9,7 @@
 #include <new>
 #include <vector>
 
-#include "core/allocation.h"
+#include "base/allocation.h"
 #include "runtime/comm/reduction.h"
 #include "runtime/device/fp8.h"
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/allocation.h"
-#include "core/error.h"
+#include "base/allocation.h"
+#include "base/error.h"
 #include "runtime/device/cuda/launch.h"
 
 namespace mpt::runtime::cuda {

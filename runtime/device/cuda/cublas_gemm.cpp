@@ -5,7 +5,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "runtime/device/cuda/gemm.h"
 #include "runtime/device/cuda/launch.h"
 

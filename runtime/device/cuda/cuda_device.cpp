@@ -6,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/allocation.h"
-#include "core/clock.h"
-#include "core/error.h"
+#include "base/allocation.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "runtime/device/cuda/call_streams.h"
 #include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/gemm.h"

@@ -10,8 +10,8 @@
 #include <map>
 #include <mutex>
 
-#include "core/allocation.h"
-#include "core/error.h"
+#include "base/allocation.h"
+#include "base/error.h"
 #include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/launch.h"
 

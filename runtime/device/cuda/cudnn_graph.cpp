@@ -4,7 +4,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime::cuda {
 namespace {

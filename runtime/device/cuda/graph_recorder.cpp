@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "runtime/device/cuda/launch.h"
 
 namespace mpt::runtime::cuda {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <functional>
 
-#include "core/allocation.h"
-#include "core/error.h"
-#include "core/quantity.h"
+#include "base/allocation.h"
+#include "base/error.h"
+#include "base/quantity.h"
 #include "runtime/device/cuda/launch.h"
 
 namespace mpt::runtime::cuda {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/clock.h"
+#include "base/clock.h"
 #include "runtime/device/cuda/launch.h"
 
 namespace mpt::runtime::cuda {

@@ -12,8 +12,8 @@
 #include <fstream>
 #include <set>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/train/trainer.h"

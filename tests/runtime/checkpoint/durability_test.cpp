@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
 #include "tests/support/make_plan.h"
 

@@ -6,8 +6,8 @@
 #include <fstream>
 #include <random>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 
 namespace mpt::runtime {
 namespace {

@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "runtime/comm/messages/wire.h"
 #include "runtime/comm/sockets/socket.h"
 #include "tests/support/check_collectives.h"

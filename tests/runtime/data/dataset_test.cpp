@@ -6,7 +6,7 @@
 #include <fstream>
 #include <set>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt::runtime {
 namespace {

@@ -8,7 +8,7 @@
 
 #include <fstream>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "runtime/monitor/step_monitor.h"
 #include "tests/support/make_plan.h"
 

@@ -10,8 +10,8 @@
 #include <sstream>
 #include <thread>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::runtime {

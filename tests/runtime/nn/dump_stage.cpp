@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "runtime/comm/single.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/nn/stage.h"

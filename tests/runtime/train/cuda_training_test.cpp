@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "runtime/comm/threads/thread_world.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/gpu_under_test.h"

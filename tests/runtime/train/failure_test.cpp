@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "runtime/execute/executor.h"
 #include "runtime/execute/thread_lanes.h"
 #include "runtime/train/trainer.h"

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <span>
 
-#include "core/json.h"
+#include "base/json.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/make_dataset.h"
 #include "tests/support/make_plan.h"

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <mutex>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/json.h"
 #include "runtime/device/cpu/cpu_device.h"
 #include "runtime/train/trainer.h"
 #include "tests/support/make_dataset.h"

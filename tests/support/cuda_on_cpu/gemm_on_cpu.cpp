@@ -2,7 +2,7 @@
 
 // Matrix products as BLAS defines them, in plain loops: stands for cuBLASLt.
 
-#include "core/error.h"
+#include "base/error.h"
 #include "runtime/comm/reduction.h"
 #include "runtime/device/cuda/gemm.h"
 #include "runtime/device/cuda/launch.h"

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace mpt {
 
@@ -46,7 +46,7 @@ class UserError : public std::runtime_error {
 };
 
 /// A run that began and failed: a dead rank, a full disk, a loss that is not finite. Exit code 1.
-/// The text may come from another process or a file, so it is made printable (core/text.h).
+/// The text may come from another process or a file, so it is made printable (base/text.h).
 class RunError : public std::runtime_error {
  public:
   explicit RunError(const std::string& text);

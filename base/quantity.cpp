@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/quantity.h"
+#include "base/quantity.h"
 
 #include <fmt/format.h>
 
@@ -10,7 +10,7 @@
 #include <optional>
 #include <span>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/outputs.h"
+#include "base/outputs.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/error.h"
+#include "base/error.h"
 
 #include <fcntl.h>
 #include <unistd.h>

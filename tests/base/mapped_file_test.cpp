@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/mapped_file.h"
+#include "base/mapped_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <fstream>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/json.h"
+#include "base/json.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -12,8 +12,8 @@
 #include <fstream>
 #include <random>
 
-#include "core/quantity.h"
-#include "core/text.h"
+#include "base/quantity.h"
+#include "base/text.h"
 
 namespace mpt {
 namespace {

@@ -7,7 +7,7 @@
 //     template <class V> static void describe(V& v) {
 //       v.field("layers", &ModelSpec::layers, "number of decoder layers", between(1, 100000));
 //     }
-// and an enum that can be stored specialises EnumNames. Readers and writers are visitors (core/json.h).
+// and an enum that can be stored specialises EnumNames. Readers and writers are visitors (base/json.h).
 
 #include <cstdint>
 #include <limits>
@@ -16,12 +16,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/text.h"
+#include "base/text.h"
 
 namespace mpt {
 
 /// Allowed values of a field, and whether it is required. A text has at most kMostNameBytes unless its rule
-/// is long_text(). No text holds control characters (core/text.h).
+/// is long_text(). No text holds control characters (base/text.h).
 struct FieldRule {
   double minimum = -std::numeric_limits<double>::infinity();
   double maximum = std::numeric_limits<double>::infinity();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/module.h"
+#include "base/module.h"
 
 #include <dlfcn.h>
 

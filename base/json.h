@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Strict JSON reading and writing over the field lists of core/fields.h. Reading collects every problem of a
+// Strict JSON reading and writing over the field lists of base/fields.h. Reading collects every problem of a
 // file (unknown key, missing key, wrong type, out of range), each with file and JSON pointer, and throws them
 // together. Include this only from .cpp files: nlohmann/json is slow to compile.
 
@@ -16,8 +16,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/error.h"
-#include "core/fields.h"
+#include "base/error.h"
+#include "base/fields.h"
 
 namespace mpt {
 

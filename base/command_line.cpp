@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/command_line.h"
+#include "base/command_line.h"
 
 #include <fmt/ranges.h>
 
@@ -9,8 +9,8 @@
 #include <sstream>
 #include <vector>
 
-#include "core/error.h"
-#include "core/version.h"
+#include "base/error.h"
+#include "base/version.h"
 
 namespace mpt {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/interruption.h"
+#include "base/interruption.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

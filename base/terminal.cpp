@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/terminal.h"
+#include "base/terminal.h"
 
 #include <fmt/color.h>
 #include <unistd.h>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/quantity.h"
+#include "base/quantity.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace mpt {
 namespace {

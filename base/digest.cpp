@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/digest.h"
+#include "base/digest.h"
 
 #include <fmt/format.h>
 
