@@ -27,6 +27,11 @@ struct FieldRule {
   double maximum = std::numeric_limits<double>::infinity();
   bool required = true;
   size_t most_text_bytes = kMostNameBytes;
+  bool omits_default = false;  // not written where it has the struct's default
+  // Where the field is also an option of a program: the heading that its help stands under, and the word for
+  // its value. Null: no option.
+  const char* heading = nullptr;
+  const char* placeholder = nullptr;
 };
 
 constexpr FieldRule between(double minimum, double maximum) { return {minimum, maximum}; }
@@ -42,6 +47,25 @@ constexpr FieldRule optional_field(FieldRule rule = {}) {
   rule.required = false;
   return rule;
 }
+
+/// A field that a program's option sets, too: absent means the default.
+constexpr FieldRule option_field(const char* heading, const char* placeholder, FieldRule rule = {}) {
+  rule.required = false;
+  rule.omits_default = true;
+  rule.heading = heading;
+  rule.placeholder = placeholder;
+  return rule;
+}
+
+/// A thing by its name or path, or the thing itself. In JSON it is a text or an object.
+template <class T>
+struct NameOr {
+  std::string name;
+  std::optional<T> value;
+
+  bool empty() const { return name.empty() && !value; }
+  bool operator==(const NameOr&) const = default;
+};
 
 namespace detail {
 template <class T, class M>

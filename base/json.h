@@ -63,6 +63,35 @@ bool check_range(double value, const std::string& pointer, const FieldRule& rule
 bool check_text(const std::string& text, const std::string& pointer, const FieldRule& rule,
                 JsonProblems& problems);
 
+enum class TypeKind { plain, vector, optional, map, name_or };
+template <class T>
+struct KindOf {
+  static constexpr TypeKind value = TypeKind::plain;
+};
+template <class E>
+struct KindOf<std::vector<E>> {
+  static constexpr TypeKind value = TypeKind::vector;
+};
+template <class E>
+struct KindOf<std::optional<E>> {
+  static constexpr TypeKind value = TypeKind::optional;
+};
+template <class E>
+struct KindOf<std::map<std::string, E>> {
+  static constexpr TypeKind value = TypeKind::map;
+};
+template <class E>
+struct KindOf<NameOr<E>> {
+  static constexpr TypeKind value = TypeKind::name_or;
+};
+template <class T>
+struct TypeTraits {
+  static constexpr bool is_vector = KindOf<T>::value == TypeKind::vector,
+                        is_optional = KindOf<T>::value == TypeKind::optional,
+                        is_map = KindOf<T>::value == TypeKind::map,
+                        is_name_or = KindOf<T>::value == TypeKind::name_or;
+};
+
 /// Visitor that fills one described struct from a JSON object.
 template <class T>
 class ObjectReader {
@@ -75,7 +104,7 @@ class ObjectReader {
     known_.emplace_back(name);
     const auto found = json_.find(name);
     if (found == json_.end()) {
-      if (rule.required && !is_optional<M>::value) missing_.emplace_back(name);
+      if (rule.required && !TypeTraits<M>::is_optional) missing_.emplace_back(name);
       return;
     }
     read_value(*found, pointer_ + "/" + escape_pointer(name), rule, problems_, out_.*member);
@@ -97,11 +126,6 @@ class ObjectReader {
   }
 
  private:
-  template <class M>
-  struct is_optional : std::false_type {};
-  template <class M>
-  struct is_optional<std::optional<M>> : std::true_type {};
-
   const Json& json_;
   std::string pointer_;
   JsonProblems& problems_;
@@ -121,23 +145,6 @@ class ObjectWriter {
  private:
   const T& value_;
   Json json_ = Json::object();
-};
-
-template <class T>
-struct TypeTraits {
-  static constexpr bool is_vector = false, is_optional = false, is_map = false;
-};
-template <class E>
-struct TypeTraits<std::vector<E>> {
-  static constexpr bool is_vector = true, is_optional = false, is_map = false;
-};
-template <class E>
-struct TypeTraits<std::optional<E>> {
-  static constexpr bool is_vector = false, is_optional = true, is_map = false;
-};
-template <class E>
-struct TypeTraits<std::map<std::string, E>> {
-  static constexpr bool is_vector = false, is_optional = false, is_map = true;
 };
 
 template <class T>
@@ -190,6 +197,10 @@ void read_value(const Json& json, const std::string& pointer, const FieldRule& r
     } else {
       read_value(json, pointer, rule, problems, out.emplace());
     }
+  } else if constexpr (TypeTraits<T>::is_name_or) {
+    if (json.is_string()) return read_value(json, pointer, rule, problems, out.name);
+    if (!json.is_object()) return problems.add(pointer, describe_json(json), "a name or an object");
+    read_value(json, pointer, rule, problems, out.value.emplace());
   } else if constexpr (TypeTraits<T>::is_vector) {
     if (!json.is_array()) return problems.add(pointer, describe_json(json), "a list");
     out.clear();
@@ -219,6 +230,8 @@ Json write_value(const T& value) {
     return value;
   } else if constexpr (TypeTraits<T>::is_optional) {
     return value ? write_value(*value) : Json(nullptr);
+  } else if constexpr (TypeTraits<T>::is_name_or) {
+    return value.value ? write_value(*value.value) : Json(value.name);
   } else if constexpr (TypeTraits<T>::is_vector) {
     Json list = Json::array();
     for (const auto& element : value) list.push_back(write_value(element));
@@ -237,7 +250,8 @@ Json write_value(const T& value) {
 // An absent optional is left out, so that files hold only what was said.
 template <class T>
 template <class M>
-void ObjectWriter<T>::field(const char* name, M T::*member, const char*, FieldRule) {
+void ObjectWriter<T>::field(const char* name, M T::*member, const char*, FieldRule rule) {
+  if (rule.omits_default && value_.*member == T{}.*member) return;
   if constexpr (TypeTraits<M>::is_optional) {
     if (!(value_.*member).has_value()) return;
   }

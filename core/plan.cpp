@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "core/lower.h"
 #include "core/schedule_catalog.h"
+#include "core/schema.h"
 
 namespace mpt {
 namespace {
@@ -20,9 +21,11 @@ void check_head(const Json& json, const std::string& file) {
                  "is this a file that mpt-plan wrote?");
   }
   const auto version = json.find("version");
-  if (version != json.end() && version->is_number_integer() && version->get<int64_t>() > kPlanVersion) {
-    problems.add("/version", detail::describe_json(*version), fmt::format("at most {}", kPlanVersion),
-                 "written by a newer mpt-plan: update this program or plan again");
+  if (version != json.end() && version->is_number_integer() && version->get<int64_t>() != kPlanVersion) {
+    problems.add("/version", detail::describe_json(*version), std::to_string(kPlanVersion),
+                 version->get<int64_t>() > kPlanVersion
+                     ? "written by a newer mpt-plan: update this program or plan again"
+                     : "written by an older mpt-plan: plan again");
   }
   problems.throw_if_any();
 }
@@ -117,56 +120,6 @@ void check_consistency(const Plan& plan, const std::string& file) {
   }
   problems.throw_if_any();
 }
-
-// Visitor that writes a JSON Schema object from a field list.
-class SchemaWriter {
- public:
-  template <class M, class T>
-  void field(const char* name, M T::*, const char* doc, FieldRule rule = {}) {
-    Json schema = schema_of<M>(rule);
-    schema["description"] = doc;
-    properties_[name] = std::move(schema);
-    if (rule.required && !detail::TypeTraits<M>::is_optional) required_.push_back(name);
-  }
-
-  template <class T>
-  static Json object_of() {
-    SchemaWriter writer;
-    T::describe(writer);
-    return Json{{"type", "object"},
-                {"additionalProperties", false},
-                {"properties", std::move(writer.properties_)},
-                {"required", std::move(writer.required_)}};
-  }
-
- private:
-  template <class M>
-  static Json schema_of(const FieldRule& rule) {
-    if constexpr (std::is_same_v<M, bool>) {
-      return {{"type", "boolean"}};
-    } else if constexpr (std::is_arithmetic_v<M>) {
-      Json schema{{"type", std::is_integral_v<M> ? "integer" : "number"}};
-      if (std::isfinite(rule.minimum)) schema["minimum"] = rule.minimum;
-      if (std::isfinite(rule.maximum)) schema["maximum"] = rule.maximum;
-      return schema;
-    } else if constexpr (std::is_same_v<M, std::string>) {
-      return {{"type", "string"}};
-    } else if constexpr (std::is_enum_v<M>) {
-      return {{"enum", enum_names<M>()}};
-    } else if constexpr (detail::TypeTraits<M>::is_optional) {
-      return schema_of<typename M::value_type>(rule);
-    } else if constexpr (detail::TypeTraits<M>::is_vector) {
-      return {{"type", "array"}, {"items", schema_of<typename M::value_type>(rule)}};
-    } else if constexpr (detail::TypeTraits<M>::is_map) {
-      return {{"type", "object"}, {"additionalProperties", schema_of<typename M::mapped_type>(rule)}};
-    } else {
-      return object_of<M>();
-    }
-  }
-
-  Json properties_ = Json::object();
-  Json required_ = Json::array();
-};
 
 }  // namespace
 
@@ -292,10 +245,6 @@ std::vector<double> durations_of(const Plan& plan, const StepProgram& program) {
   return durations;
 }
 
-std::string plan_schema_text() {
-  Json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", "mpt plan"}};
-  schema.update(SchemaWriter::object_of<Plan>());
-  return schema.dump(2) + "\n";
-}
+std::string plan_schema_text() { return schema_text<Plan>("mpt plan"); }
 
 }  // namespace mpt

@@ -14,6 +14,7 @@
 #include "core/cluster_spec.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
+#include "core/plan_request.h"
 #include "core/schedule.h"
 #include "core/stage_footprint.h"
 #include "core/step_program.h"
@@ -21,7 +22,7 @@
 
 namespace mpt {
 
-inline constexpr int kPlanVersion = 1;
+inline constexpr int kPlanVersion = 2;
 inline constexpr size_t kMostStoredSpans = 50'000;
 /// Stages x micro-batches of a schedule: the program has about four instructions for each. Beyond it a
 /// schedule is one that nobody runs.
@@ -267,9 +268,8 @@ struct Plan {
   // Beside which published runs the prediction stands, and what they took and held; empty where there are
   // none.
   std::vector<std::string> evidence;
-  // Options that limited the search, without their dashes: "pp" -> "1,2". Empty: every layout, or none was
-  // searched for.
-  std::map<std::string, std::string> restrictions;
+  std::vector<std::string> notes;  // what to know before the plan is used, a sentence each
+  PlanRequest request;             // what was asked: planning it again gives this plan
 
   bool operator==(const Plan&) const = default;
 
@@ -305,7 +305,7 @@ template <class V>
 void Plan::describe(V& v) {
   using T = Plan;
   v.field("format", &T::format, "always \"mpt-plan\"");
-  v.field("version", &T::version, "version of this format", between(1, kPlanVersion));
+  v.field("version", &T::version, "version of this format", between(kPlanVersion, kPlanVersion));
   v.field("model", &T::model, "what is trained");
   v.field("cluster", &T::cluster, "where");
   v.field("workload", &T::workload, "batch and sequence");
@@ -327,8 +327,8 @@ void Plan::describe(V& v) {
   v.field("rejected", &T::rejected, "what ruled the others out", long_text());
   v.field("evidence", &T::evidence, "what published runs took and held beside their predictions",
           optional_field(long_text()));
-  v.field("restrictions", &T::restrictions, "options that limited the search, with their values",
-          optional_field(long_text()));
+  v.field("notes", &T::notes, "what to know before the plan is used", optional_field(long_text()));
+  v.field("request", &T::request, "what was asked; mpt-plan --request repeats it");
 }
 
 }  // namespace mpt

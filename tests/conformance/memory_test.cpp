@@ -14,10 +14,10 @@
 namespace mpt::runtime {
 namespace {
 
-using test::PlanRequest;
+using test::WantedPlan;
 
-std::vector<PlanRequest> requests(const ModelSpec& model) {
-  std::vector<PlanRequest> all;
+std::vector<WantedPlan> requests(const ModelSpec& model) {
+  std::vector<WantedPlan> all;
   for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
     for (const int64_t tensor : {1, 2, 4}) {
       for (const int64_t micro_batch : {1, 2}) {
@@ -40,12 +40,12 @@ std::vector<PlanRequest> requests(const ModelSpec& model) {
       all.push_back({model, {8, 16}, 2, 2, 2, 1, 1, "1f1b", recompute, true, zero});
     }
     for (const int64_t zero : {0, 1, 2, 3}) {  // what runs beside compute may need memory of its own
-      PlanRequest beside{model, {8, 16}, 1, 2, 2, 1, 1, "1f1b", recompute, false, zero};
+      WantedPlan beside{model, {8, 16}, 1, 2, 2, 1, 1, "1f1b", recompute, false, zero};
       beside.overlap_gradient_reduce = beside.overlap_parameter_gather = true;
       all.push_back(beside);
     }
     for (const bool sequence_parallel : {false, true}) {
-      PlanRequest beside{model, {8, 16}, 2, 2, 1, 1, 2, "1f1b", recompute, sequence_parallel};
+      WantedPlan beside{model, {8, 16}, 2, 2, 1, 1, 2, "1f1b", recompute, sequence_parallel};
       beside.overlap_tensor = true;
       all.push_back(beside);
       beside.tensor = 4;
@@ -56,7 +56,7 @@ std::vector<PlanRequest> requests(const ModelSpec& model) {
     }
     for (const int64_t zero : {0, 1, 2, 3}) {
       for (const Precision precision : {Precision::fp32, Precision::bf16, Precision::fp8}) {
-        PlanRequest offloaded{model, {8, 16}, 2, 2, 2, 1, 1, "1f1b", recompute, true, zero, 0, precision};
+        WantedPlan offloaded{model, {8, 16}, 2, 2, 2, 1, 1, "1f1b", recompute, true, zero, 0, precision};
         offloaded.offload_optimizer = true;
         all.push_back(offloaded);
       }
@@ -77,7 +77,7 @@ std::string letters() {
   return text;
 }
 
-std::pair<Plan, reports::RunResult> run(const PlanRequest& request,
+std::pair<Plan, reports::RunResult> run(const WantedPlan& request,
                                         const std::string& text = std::string(3000, 'm')) {
   const Plan plan = test::make_plan(request);
   const std::string file = testing::TempDir() + "/memory_corpus.txt";
@@ -89,7 +89,7 @@ std::pair<Plan, reports::RunResult> run(const PlanRequest& request,
   return {plan, train(plan, options, {&corpus}, nullptr, stop)};
 }
 
-void check(const PlanRequest& request) {
+void check(const WantedPlan& request) {
   const auto [plan, result] = run(request);
   EXPECT_EQ(result.peak_bytes, peak_bytes(program_of(plan)))
       << request.model.name << " " << layout_name(plan.layout) << " " << enum_name(request.recompute);
@@ -99,27 +99,27 @@ void check(const PlanRequest& request) {
 // move through memory that is not all held at once.
 TEST(MemoryConformance, HoldsWithinThreePercentForSplitBackwardContextAndExperts) {
   for (const ModelSpec& model : {test::little_gpt(), test::little_qwen(), test::little_mixtral()}) {
-    std::vector<PlanRequest> all;
+    std::vector<WantedPlan> all;
     for (const Recompute recompute : {Recompute::none, Recompute::full}) {
       for (const char* schedule : {"zb-h1", "zb-h2"})
         all.push_back({model, {8, 16}, 1, 2, 1, 1, 1, schedule, recompute});
       for (const char* schedule : {"zb-v", "v-half", "dualpipe-v"})
         all.push_back({model, {8, 16}, 2, 2, 1, 2, 1, schedule, recompute, true});
     }
-    PlanRequest context{model, {8, 32}};
+    WantedPlan context{model, {8, 32}};
     context.context = 2;
     all.push_back(context);
     context.context_method = ContextMethod::all_to_all;
     all.push_back(context);
     if (model.moe) {
-      PlanRequest experts{model, {8, 16}, 2, 1, 1, 1, 2, "1f1b", Recompute::none, true};
+      WantedPlan experts{model, {8, 16}, 2, 1, 1, 1, 2, "1f1b", Recompute::none, true};
       all.push_back(experts);
       experts.data = 2;
       experts.zero = 1;
       experts.offload_optimizer = true;
       all.push_back(experts);
     }
-    for (const PlanRequest& request : all) {
+    for (const WantedPlan& request : all) {
       const auto [plan, result] = run(request);
       const std::vector<int64_t> predicted = peak_bytes(program_of(plan));
       for (size_t r = 0; r < predicted.size(); ++r) {
@@ -131,11 +131,11 @@ TEST(MemoryConformance, HoldsWithinThreePercentForSplitBackwardContextAndExperts
 }
 
 TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfGptStages) {
-  for (const PlanRequest& request : requests(test::little_gpt())) check(request);
+  for (const WantedPlan& request : requests(test::little_gpt())) check(request);
 }
 
 TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfLlamaStages) {
-  for (const PlanRequest& request : requests(test::little_llama())) check(request);
+  for (const WantedPlan& request : requests(test::little_llama())) check(request);
 }
 
 // What spread experts hold is the router's to decide: the prediction holds for what they got.
@@ -146,7 +146,7 @@ TEST(MemoryConformance, HoldsWithinThreePercentForTheLoadThatSpreadExpertsGot) {
       for (const int64_t tensor : {1, 2}) {
         for (const Recompute recompute : {Recompute::none, Recompute::full}) {
           for (const int64_t zero : {0, 3}) {
-            PlanRequest spread{test::little_mixtral(),
+            WantedPlan spread{test::little_mixtral(),
                                {8 * experts, 16},
                                tensor,
                                pipeline,

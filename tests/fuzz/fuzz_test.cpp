@@ -113,7 +113,7 @@ std::string contents(const std::string& file) {
 }
 
 TEST(Fuzz, Plans) {
-  test::PlanRequest request{test::little_mixtral(), {8, 16}};
+  test::WantedPlan request{test::little_mixtral(), {8, 16}};
   request.pipeline = request.data = 2;
   request.schedule = "zb-h1";
   fuzz(plan_to_text(test::make_plan(request)), 1500,
@@ -165,7 +165,7 @@ TEST(Fuzz, TorchtitanConfigurations) {
 
 TEST(Fuzz, LogsOfRuns) {
   const std::string file = path_of("run.jsonl");
-  test::PlanRequest request{test::little_gpt(), {8, 16}};
+  test::WantedPlan request{test::little_gpt(), {8, 16}};
   request.pipeline = request.data = 2;
   const Plan plan = test::make_plan(request);
   const std::string good =

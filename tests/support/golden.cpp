@@ -56,4 +56,14 @@ void expect_source_file(const std::string& path, const std::string& text) {
   EXPECT_EQ(read(file), text) << path << " is not what the program writes: run scripts/update_golden";
 }
 
+void expect_part_of_file(const std::string& path, const std::string& head, const std::string& text) {
+  const std::string whole = read(std::filesystem::path(MPT_SOURCE_DIR) / path);
+  const size_t at = whole.find(head);
+  ASSERT_NE(at, std::string::npos) << path << " has no part that begins with\n" << head;
+  const size_t begin = at + head.size();
+  const size_t blank = whole.find("\n\n", begin - 1);
+  const size_t end = blank == std::string::npos ? whole.size() : blank + 1;
+  expect_source_file(path, whole.substr(0, begin) + text + whole.substr(end));
+}
+
 }  // namespace mpt::test

@@ -14,4 +14,7 @@ void expect_golden(const std::string& name, const std::string& text);
 /// The same for a file anywhere in the source tree, without placeholders.
 void expect_source_file(const std::string& path, const std::string& text);
 
+/// The same for the part of such a file that follows `head` up to the next empty line or the end.
+void expect_part_of_file(const std::string& path, const std::string& head, const std::string& text);
+
 }  // namespace mpt::test

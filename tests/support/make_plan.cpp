@@ -7,7 +7,7 @@
 
 namespace mpt::test {
 
-Plan make_plan(const PlanRequest& request) {
+Plan make_plan(const WantedPlan& request) {
   Plan plan;
   plan.model = request.model;
   plan.workload = request.workload;

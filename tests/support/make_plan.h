@@ -7,7 +7,7 @@
 
 namespace mpt::test {
 
-struct PlanRequest {
+struct WantedPlan {
   ModelSpec model;
   Workload workload{8, 16};
   int64_t tensor = 1, pipeline = 1, data = 1, chunks = 1, micro_batch = 1;
@@ -25,7 +25,7 @@ struct PlanRequest {
   bool offload_optimizer = false;
 };
 
-Plan make_plan(const PlanRequest& request);
+Plan make_plan(const WantedPlan& request);
 
 /// GPT-2 style: layer norm, learned positions, biases, tied; vocabulary 256 (bytes), hidden 32, 4 heads.
 ModelSpec little_gpt(int64_t layers = 4);

@@ -23,7 +23,7 @@
 namespace mpt::runtime {
 namespace {
 
-using test::PlanRequest;
+using test::WantedPlan;
 
 std::filesystem::path fresh_folder(const std::string& name) {
   std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / ("checkpoint_" + name);
@@ -45,7 +45,7 @@ struct Resumption {
   int64_t save_every = 0, keep = 2;
 };
 
-std::vector<double> losses(const PlanRequest& request, int64_t steps, const Resumption& resumption) {
+std::vector<double> losses(const WantedPlan& request, int64_t steps, const Resumption& resumption) {
   const Plan plan = test::make_plan(request);
   TrainOptions options;
   options.steps = 12;  // the schedule of the learning rate is that of the whole run
@@ -78,7 +78,7 @@ std::unique_ptr<Checkpoint> newest(const std::filesystem::path& folder) {
 
 TEST(Checkpoint, TheSameLayoutContinuesToTheBit) {
   for (const ModelSpec& model : {test::little_gpt(), test::little_mixtral()}) {
-    PlanRequest request{model};
+    WantedPlan request{model};
     request.data = 2;
     request.zero = 2;
     request.pipeline = 2;
@@ -96,7 +96,7 @@ TEST(Checkpoint, TheSameLayoutContinuesToTheBit) {
 // tp2 sp, pp2 with two chunks in a V, dp4 with ZeRO 3: each resumes what another saved.
 TEST(Checkpoint, AnyLayoutContinuesWhatAnyOtherSaved) {
   for (const ModelSpec& model : {test::little_gpt(), test::little_qwen(), test::little_mixtral()}) {
-    std::vector<PlanRequest> layouts(4, PlanRequest{model});
+    std::vector<WantedPlan> layouts(4, WantedPlan{model});
     layouts[0].tensor = layouts[0].pipeline = 2;
     layouts[0].sequence_parallel = true;
     layouts[1].data = 4;
@@ -107,11 +107,11 @@ TEST(Checkpoint, AnyLayoutContinuesWhatAnyOtherSaved) {
     layouts[3].zero = 1;
     if (model.moe) layouts[3].expert = 4;
     const std::vector<double> whole = losses(layouts[0], 12, {});
-    for (const PlanRequest& saving : layouts) {
+    for (const WantedPlan& saving : layouts) {
       const auto folder = fresh_folder("any");
       losses(saving, 6, {nullptr, folder});
       const auto checkpoint = newest(folder);
-      for (const PlanRequest& resuming : layouts) {
+      for (const WantedPlan& resuming : layouts) {
         const std::vector<double> rest = losses(resuming, 12, {checkpoint.get(), {}});
         ASSERT_EQ(rest.size(), 6u);
         for (size_t i = 0; i < rest.size(); ++i)
@@ -126,11 +126,11 @@ TEST(Checkpoint, AnOffloadedOptimizerContinuesOneThatIsNotToTheBitAndTheReverse)
   const std::pair<Precision, int64_t> kinds[] = {
       {Precision::fp32, 2}, {Precision::bf16, 3}, {Precision::fp16, 0}};
   for (const auto& [precision, zero] : kinds) {
-    PlanRequest inside{test::little_gpt()};
+    WantedPlan inside{test::little_gpt()};
     inside.data = inside.tensor = 2;
     inside.zero = zero;
     inside.precision = precision;
-    PlanRequest offloaded = inside;
+    WantedPlan offloaded = inside;
     offloaded.offload_optimizer = true;
     const std::vector<double> whole = losses(inside, 8, {});
     for (const auto& [saving, resuming] :
@@ -239,7 +239,7 @@ TEST(Checkpoint, APipeAsDescriptionIsRefusedAndNotWaitedFor) {
 
 TEST(Checkpoint, ADamagedOneIsPassedOver) {
   const auto folder = fresh_folder("damaged");
-  PlanRequest request{test::little_gpt()};
+  WantedPlan request{test::little_gpt()};
   request.pipeline = 2;
   const auto damage = [&](const std::function<void(const std::filesystem::path&)>& how) {
     std::filesystem::remove_all(folder);

@@ -17,14 +17,14 @@
 namespace mpt::runtime {
 namespace {
 
-using test::PlanRequest;
+using test::WantedPlan;
 
 struct Curve {
   std::vector<double> loss, norm;
   int64_t peak_bytes = 0;
 };
 
-Curve run(const PlanRequest& request, Backend* backend, int64_t steps, const DeviceOptions& device = {}) {
+Curve run(const WantedPlan& request, Backend* backend, int64_t steps, const DeviceOptions& device = {}) {
   const Plan plan = test::make_plan(request);
   TrainOptions options;
   options.steps = steps;
@@ -53,7 +53,7 @@ Curve run(const PlanRequest& request, Backend* backend, int64_t steps, const Dev
 
 struct Case {
   const char* name;
-  PlanRequest request;
+  WantedPlan request;
   bool graphs = false;  // are compared, too
 };
 
@@ -67,68 +67,68 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
   const ModelSpec gpt = test::little_gpt(2), llama = test::little_llama(2), mixtral = test::little_mixtral(2),
                   qwen = test::little_qwen(2);
   const auto with = [](const ModelSpec& model, auto&& change) {
-    PlanRequest request;
+    WantedPlan request;
     request.model = model;
     request.workload = {4, 16};
     change(request);
     return request;
   };
   return {
-      {"OneRank", with(gpt, [](PlanRequest&) {}), true},
-      {"TensorParallel", with(llama, [](PlanRequest& r) { r.tensor = 2, r.sequence_parallel = true; })},
+      {"OneRank", with(gpt, [](WantedPlan&) {}), true},
+      {"TensorParallel", with(llama, [](WantedPlan& r) { r.tensor = 2, r.sequence_parallel = true; })},
       {"TensorParallelBeside",
        with(llama,
-            [](PlanRequest& r) {
+            [](WantedPlan& r) {
               r.tensor = 4, r.sequence_parallel = true;
               r.overlap_tensor = true;
             }),
        true},
       {"TensorParallelBesideSplitBackward", with(gpt,
-                                                 [](PlanRequest& r) {
+                                                 [](WantedPlan& r) {
                                                    r.tensor = 2, r.pipeline = 2, r.schedule = "zb-h1";
                                                    r.overlap_tensor = true;
                                                  })},
       {"PipelineZeroBubble",
-       with(gpt, [](PlanRequest& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; }),
+       with(gpt, [](WantedPlan& r) { r.pipeline = 2, r.schedule = "zb-h1", r.recompute = Recompute::full; }),
        true},
-      {"DataParallelZero3", with(llama, [](PlanRequest& r) { r.data = 2, r.zero = 3; })},
+      {"DataParallelZero3", with(llama, [](WantedPlan& r) { r.data = 2, r.zero = 3; })},
       {"DataParallelBeside", with(gpt,
-                                  [](PlanRequest& r) {
+                                  [](WantedPlan& r) {
                                     r.data = 2, r.zero = 1;
                                     r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
                                   })},
       {"DataParallelZero3Beside",
        with(llama,
-            [](PlanRequest& r) {
+            [](WantedPlan& r) {
               r.data = 2, r.zero = 3;
               r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
             }),
        true},
       {"TensorPipelineData",
-       with(gpt, [](PlanRequest& r) { r.tensor = 2, r.pipeline = 2, r.data = 2, r.zero = 1; })},
-      {"ContextRing", with(llama, [](PlanRequest& r) { r.context = 2; }), true},
+       with(gpt, [](WantedPlan& r) { r.tensor = 2, r.pipeline = 2, r.data = 2, r.zero = 1; })},
+      {"ContextRing", with(llama, [](WantedPlan& r) { r.context = 2; }), true},
       {"ContextAllToAll",
-       with(qwen, [](PlanRequest& r) { r.context = 2, r.context_method = ContextMethod::all_to_all; })},
-      {"Experts", with(mixtral, [](PlanRequest& r) { r.data = 2, r.expert = 2; }), true},
-      {"HeadNorm", with(qwen, [](PlanRequest&) {})},
-      {"Bfloat16", with(llama, [](PlanRequest& r) { r.pipeline = 2, r.precision = Precision::bf16; }), true},
-      {"Offloaded", with(gpt, [](PlanRequest& r) { r.offload_optimizer = true; }), true},
+       with(qwen, [](WantedPlan& r) { r.context = 2, r.context_method = ContextMethod::all_to_all; })},
+      {"Experts", with(mixtral, [](WantedPlan& r) { r.data = 2, r.expert = 2; }), true},
+      {"HeadNorm", with(qwen, [](WantedPlan&) {})},
+      {"Bfloat16", with(llama, [](WantedPlan& r) { r.pipeline = 2, r.precision = Precision::bf16; }), true},
+      {"Offloaded", with(gpt, [](WantedPlan& r) { r.offload_optimizer = true; }), true},
       {"OffloadedZero3", with(llama,
-                              [](PlanRequest& r) {
+                              [](WantedPlan& r) {
                                 r.data = 2, r.zero = 3, r.offload_optimizer = true;
                                 r.overlap_gradient_reduce = r.overlap_parameter_gather = true;
                               })},
       {"OffloadedTensorPipeline",
        with(llama,
-            [](PlanRequest& r) {
+            [](WantedPlan& r) {
               r.tensor = r.pipeline = r.chunks = 2, r.schedule = "interleaved", r.offload_optimizer = true;
               r.precision = Precision::bf16;
             }),
        true},
       {"OffloadedExperts",
        with(mixtral,
-            [](PlanRequest& r) { r.data = 2, r.expert = 2, r.zero = 1, r.offload_optimizer = true; })},
-      {"Fp8", with(gpt, [](PlanRequest& r) { r.precision = Precision::fp8; }), true},
+            [](WantedPlan& r) { r.data = 2, r.expert = 2, r.zero = 1, r.offload_optimizer = true; })},
+      {"Fp8", with(gpt, [](WantedPlan& r) { r.precision = Precision::fp8; }), true},
   };
 }
 
@@ -138,7 +138,7 @@ TEST_P(CudaTraining, GivesTheCpusLossCurve) {
   std::string reason;
   const auto backend = backend_under_test(reason);
   if (!backend) GTEST_SKIP() << reason;
-  const PlanRequest& request = GetParam().request;
+  const WantedPlan& request = GetParam().request;
   constexpr int64_t kSteps = 2;
   const OwnAttention own;
   const Curve cpu = run(request, nullptr, kSteps), gpu = run(request, backend.get(), kSteps);

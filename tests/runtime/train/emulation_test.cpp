@@ -17,7 +17,7 @@ namespace {
 
 // Durations of one stage differ from another's, so that ranks wait for each other.
 Plan plan_of(const char* schedule, int64_t pipeline, int64_t chunks, int64_t micro_batches) {
-  test::PlanRequest request{test::little_gpt(8), {micro_batches, 16}};
+  test::WantedPlan request{test::little_gpt(8), {micro_batches, 16}};
   request.pipeline = pipeline;
   request.chunks = chunks;
   request.schedule = schedule;
@@ -59,7 +59,7 @@ TEST(Emulation, AgreesWithTheSimulatorOverSchedulesStagesAndMicroBatches) {
 }
 
 TEST(Emulation, RunsHundredsOfRanks) {
-  test::PlanRequest request{test::little_gpt(4), {128, 16}};
+  test::WantedPlan request{test::little_gpt(4), {128, 16}};
   request.data = 64;
   request.pipeline = 4;
   const Plan plan = test::make_plan(request);

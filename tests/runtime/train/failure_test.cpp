@@ -43,7 +43,7 @@ TEST(Failure, OfAnInstructionIsNamedAndEndsTheStep) {
 
 TEST(Failure, OfOneRankStopsAllWithOneMessage) {
   // A learning rate that overflows: the loss is not finite after a few steps.
-  test::PlanRequest request{test::little_gpt()};
+  test::WantedPlan request{test::little_gpt()};
   request.pipeline = request.tensor = 2;
   const Plan plan = test::make_plan(request);
   const std::string file = testing::TempDir() + "/failure_corpus.txt";

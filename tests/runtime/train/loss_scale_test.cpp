@@ -25,7 +25,7 @@ struct ScaledRun {
 
 // Every batch is the same, and so is the learning rate.
 std::vector<reports::StepRecord> records(const ScaledRun& run) {
-  test::PlanRequest request{test::little_gpt()};
+  test::WantedPlan request{test::little_gpt()};
   request.precision = run.precision;
   const Plan plan = test::make_plan(request);
   const std::string file = testing::TempDir() + "/loss_scale_corpus.txt";

@@ -16,7 +16,7 @@
 namespace mpt::runtime {
 namespace {
 
-using test::PlanRequest;
+using test::WantedPlan;
 
 // Text with enough structure to learn from and enough of it to shuffle.
 std::string corpus_file() {
@@ -32,7 +32,7 @@ struct Curve {
   std::vector<double> loss, norm;
 };
 
-Curve run(const PlanRequest& request, DataType type, int64_t steps = 20) {
+Curve run(const WantedPlan& request, DataType type, int64_t steps = 20) {
   const Plan plan = test::make_plan(request);
   TrainOptions options;
   options.steps = steps;
@@ -125,8 +125,8 @@ const NamedLayout kLayouts[] = {
     {"tp2 sp pp3 uneven zb-h2", 2, 3, 1, 1, 1, "zb-h2", kFull, true, 0, 0, kInner, {2, 1, 1}, {1, 1, 0}},
 };
 
-PlanRequest request_for(const ModelSpec& model, const NamedLayout& l) {
-  PlanRequest request{model,    {8, 16},       l.tensor,   l.pipeline, l.data,
+WantedPlan request_for(const ModelSpec& model, const NamedLayout& l) {
+  WantedPlan request{model,    {8, 16},       l.tensor,   l.pipeline, l.data,
                       l.chunks, l.micro_batch, l.schedule, l.recompute};
   request.sequence_parallel = l.sequence_parallel;
   request.zero = l.zero;
@@ -205,7 +205,7 @@ void check_follows(const ModelSpec& model, std::span<const NamedLayout> layouts)
   EXPECT_LT(reference.loss.back(), reference.loss.front() - 0.4) << "the loss falls";
   const Curve exact = run({model}, DataType::float64, 6);
   for (const NamedLayout& layout : layouts) {
-    const PlanRequest request = request_for(model, layout);
+    const WantedPlan request = request_for(model, layout);
     EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 6)), 1e-12) << layout.name;
     EXPECT_LT(worst_difference(reference, run(request, DataType::float32)), 1e-5) << layout.name;
   }
@@ -234,7 +234,7 @@ void check_overlap_changes_nothing(const ModelSpec& model, std::span<const Named
   size_t number = 0;
   for (const NamedLayout& layout : layouts) {
     if (layout.data * layout.context == 1) continue;
-    PlanRequest request = request_for(model, layout);
+    WantedPlan request = request_for(model, layout);
     const Curve waiting = run(request, DataType::float32, 3);
     const std::pair<bool, bool> both{true, true},
         either = number++ % 2 == 0 ? std::pair{true, false} : std::pair{false, true};
@@ -272,7 +272,7 @@ void check_offload_changes_nothing(const ModelSpec& model, std::span<const Named
                                                   {Precision::fp16, DataType::float16},
                                                   {Precision::fp8, DataType::bfloat16}};
   for (size_t l = 0; l < layouts.size(); ++l) {
-    PlanRequest request = request_for(model, layouts[l]);
+    WantedPlan request = request_for(model, layouts[l]);
     request.overlap_gradient_reduce = request.overlap_parameter_gather = l % 3 == 1;
     const auto& [precision, type] = types[l % 4];
     request.precision = precision;
@@ -308,7 +308,7 @@ TEST(OffloadParity, EveryLayoutOfExpertsAndContextFollowsThoseWithout) {
 void check_tensor_overlap(const ModelSpec& model, std::span<const NamedLayout> layouts) {
   const Curve reference = run({model}, DataType::float32, 4), exact = run({model}, DataType::float64, 3);
   for (const NamedLayout& layout : layouts) {
-    PlanRequest request = request_for(model, layout);
+    WantedPlan request = request_for(model, layout);
     request.overlap_tensor = true;
     EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 3)), 1e-12)
         << model.name << ", " << layout.name;
@@ -350,7 +350,7 @@ TEST(TensorOverlapParity, LayoutsOfExpertsFollowTheSingleRank) {
 }
 // Of what the parts of a product round otherwise the sums themselves are free.
 TEST(TensorOverlapParity, OddNumbersOfTokensAreCutSomehow) {
-  PlanRequest request{test::little_llama(), {6, 13}};
+  WantedPlan request{test::little_llama(), {6, 13}};
   const Curve reference = run(request, DataType::float64, 6);
   request.tensor = 4;
   request.overlap_tensor = true;
@@ -382,7 +382,7 @@ TEST_P(Parity, EveryLayoutFollowsTheSingleRankInBf16AndFp16) {
   const Curve reference = run({model()}, DataType::float32, kSteps);
   for (size_t l = 0; l < std::size(kLayouts); ++l) {
     const bool half = l % 5 == 0;  // in fp16 now and then: the paths are those of bf16
-    PlanRequest request = request_for(model(), kLayouts[l]);
+    WantedPlan request = request_for(model(), kLayouts[l]);
     request.precision = half ? Precision::fp16 : Precision::bf16;
     const DataType type = half ? DataType::float16 : DataType::bfloat16;
     EXPECT_LT(worst_difference(reference, run(request, type, kSteps)), 2e-2) << kLayouts[l].name;
@@ -393,7 +393,7 @@ TEST_P(Parity, EveryLayoutFollowsTheSingleRankInBf16AndFp16) {
 TEST_P(Parity, LayoutsFollowTheSingleRankInFp8) {
   const Curve reference = run({model()}, DataType::float32);
   for (size_t l = 0; l < std::size(kLayouts); l += 12) {
-    PlanRequest request = request_for(model(), kLayouts[l]);
+    WantedPlan request = request_for(model(), kLayouts[l]);
     request.precision = Precision::fp8;
     const Curve curve = run(request, DataType::bfloat16);
     EXPECT_LT(worst_difference(reference, curve), 2e-2) << kLayouts[l].name;
@@ -415,7 +415,7 @@ TEST_P(Parity, EveryLayoutFollowsTheSingleRankInFp64ToRounding) {
 TEST_P(Parity, TheSameLayoutTwiceIsBitwiseEqual) {
   bool narrow = false;  // every second one in 16 bits
   for (const NamedLayout& layout : kLayouts) {
-    PlanRequest request = request_for(model(), layout);
+    WantedPlan request = request_for(model(), layout);
     request.precision = narrow ? Precision::bf16 : Precision::fp32;
     const DataType type = narrow ? DataType::bfloat16 : DataType::float32;
     const Curve first = run(request, type, 3), second = run(request, type, 3);
@@ -431,7 +431,7 @@ INSTANTIATE_TEST_SUITE_P(Styles, Parity, testing::Values("gpt", "llama"));
 TEST(VocabularyPadding, DoesNotChangeTheLoss) {
   ModelSpec model = test::little_gpt();
   model.vocab = 259;
-  PlanRequest request{model};
+  WantedPlan request{model};
   const Curve reference = run(request, DataType::float64, 6);
   request.tensor = 4;
   EXPECT_LT(worst_difference(reference, run(request, DataType::float64, 6)), 1e-12);

@@ -140,7 +140,7 @@ class NotingBackend final : public Backend {
   Seen& seen_;
 };
 
-void train_some_steps(const test::PlanRequest& request, Seen& seen, double learning_rate, int64_t steps) {
+void train_some_steps(const test::WantedPlan& request, Seen& seen, double learning_rate, int64_t steps) {
   const Plan plan = test::make_plan(request);
   const std::string file = testing::TempDir() + "/registration_corpus.txt";
   write_file_atomically(file, std::string(4000, 'x') + "yz");
@@ -159,7 +159,7 @@ void train_some_steps(const test::PlanRequest& request, Seen& seen, double learn
 
 struct Case {
   std::string name;
-  test::PlanRequest request;
+  test::WantedPlan request;
 };
 
 class RegisteredGradients : public testing::TestWithParam<Case> {};
@@ -177,7 +177,7 @@ TEST_P(RegisteredGradients, AreAllSumsOfGradients) {
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const int64_t zero : {0, 1, 2, 3}) {
-    test::PlanRequest request{test::little_llama()};
+    test::WantedPlan request{test::little_llama()};
     request.data = 4;
     request.shard = zero == 0 ? 0 : 2;
     request.zero = zero;
@@ -186,7 +186,7 @@ std::vector<Case> cases() {
     request.overlap_gradient_reduce = request.overlap_parameter_gather = true;
     all.push_back({"zero" + std::to_string(zero) + "overlapped", request});
   }
-  test::PlanRequest experts{test::little_mixtral()};
+  test::WantedPlan experts{test::little_mixtral()};
   experts.data = 4;
   experts.expert = 2;
   all.push_back({"experts", experts});
@@ -199,7 +199,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, RegisteredGradients, testing::ValuesIn(cases()
 
 TEST(Registration, OfNothingWithoutReplicas) {
   Seen seen;
-  test::PlanRequest request{test::little_llama()};
+  test::WantedPlan request{test::little_llama()};
   request.tensor = 2;
   train_some_steps(request, seen, 1e-3, 2);
   EXPECT_EQ(seen.registrations, 0);
@@ -207,7 +207,7 @@ TEST(Registration, OfNothingWithoutReplicas) {
 
 TEST(Registration, EndsWhenTheRunFails) {
   Seen seen;
-  test::PlanRequest request{test::little_llama()};
+  test::WantedPlan request{test::little_llama()};
   request.data = 2;
   // A learning rate that overflows.
   EXPECT_THROW(train_some_steps(request, seen, 1e30, 50), RunError);

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/bound_words.h"
+
+#include <fmt/ranges.h>
+
+#include <map>
+
+#include "base/words.h"
+
+namespace mpt {
+namespace {
+
+std::string name_of(const char* field) { return option_of(field).substr(2); }
+
+// Visitor that writes the bounds as words.
+struct Writer {
+  const SearchBounds& bounds;
+  std::vector<BoundWords> words;
+
+  template <class M>
+  void field(const char* name, M SearchBounds::*member, const char*, FieldRule) {
+    BoundWords bound{name_of(name), {}};
+    for (const auto& value : bounds.*member) bound.values.push_back(detail::word_of_element(value));
+    if (!bound.values.empty()) words.push_back(std::move(bound));
+  }
+};
+
+// Visitor that reads one of them.
+struct Reader {
+  SearchBounds& bounds;
+  const std::string& wanted;
+  const std::vector<std::string>& words;
+
+  template <class M>
+  void field(const char* name, M SearchBounds::*member, const char*, FieldRule rule) {
+    if (name_of(name) == wanted) set_from_words(bounds.*member, words, option_of(name), rule);
+  }
+};
+
+// Visitor that lists them.
+struct Names {
+  std::vector<std::string> names;
+
+  template <class M>
+  void field(const char* name, M SearchBounds::*, const char*, FieldRule) {
+    names.push_back(name_of(name));
+  }
+};
+
+std::string word(int64_t value) { return std::to_string(value); }
+std::string word(bool value) { return value ? "on" : "off"; }
+
+using L = Layout;
+// What a layout says on each axis; empty: it has no such axis.
+const std::map<std::string, std::string (*)(const Layout&)> kAxes{
+    {"tp", [](const L& l) { return word(l.tensor); }},
+    {"sp", [](const L& l) { return l.tensor > 1 ? word(l.sequence_parallel) : ""; }},
+    {"cp", [](const L& l) { return word(l.context); }},
+    {"cp-method", [](const L& l) { return l.context > 1 ? enum_name(l.context_method) : ""; }},
+    {"pp", [](const L& l) { return word(l.pipeline); }},
+    {"chunks", [](const L& l) { return word(l.chunks); }},
+    {"schedule", [](const L& l) { return l.pipeline > 1 ? l.schedule : ""; }},
+    {"dp", [](const L& l) { return word(l.data); }},
+    {"zero", [](const L& l) { return word(l.zero); }},
+    {"offload", [](const L& l) { return word(l.offload_optimizer); }},
+    {"order", [](const L& l) { return l.pipeline > 1 && l.data > 1 ? enum_name(l.order) : ""; }},
+    {"ep", [](const L& l) { return word(l.expert); }},
+    {"etp", [](const L& l) { return l.expert > 1 ? word(l.expert_split()) : ""; }},
+    {"micro-batch", [](const L& l) { return word(l.micro_batch); }},
+    {"recompute", [](const L& l) { return enum_name(l.recompute); }}};
+
+}  // namespace
+
+std::string BoundWords::option() const { return fmt::format("--{} {}", name, fmt::join(values, ",")); }
+
+std::vector<BoundWords> bound_words(const SearchBounds& bounds) {
+  Writer writer{bounds, {}};
+  SearchBounds::describe(writer);
+  return writer.words;
+}
+
+std::vector<std::string> bounded_options(const SearchBounds& bounds) {
+  std::vector<std::string> options;
+  for (const BoundWords& bound : bound_words(bounds)) options.push_back(bound.option());
+  return options;
+}
+
+std::vector<std::string> broken_bounds(const SearchBounds& bounds, const Layout& layout) {
+  std::vector<std::string> broken;
+  for (const BoundWords& bound : bound_words(bounds)) {
+    const std::string value = kAxes.at(bound.name)(layout);
+    if (!value.empty() && std::find(bound.values.begin(), bound.values.end(), value) == bound.values.end())
+      broken.push_back(bound.option());
+  }
+  return broken;
+}
+
+SearchBounds parse_bounds(const std::string& text, const std::string& where) {
+  Names known;
+  SearchBounds::describe(known);
+  std::map<std::string, std::vector<std::string>> words;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
+    const size_t equals = part.find('=');
+    const std::string key = part.substr(0, equals);
+    const bool is_known = std::find(known.names.begin(), known.names.end(), key) != known.names.end();
+    if (equals == std::string::npos || equals + 1 == part.size() || !is_known) {
+      throw UserError(Problem{
+          where, fmt::format("\"{}\"{}", part.substr(0, 40), did_you_mean(key, known.names)),
+          fmt::format("key=value with a key of {}", fmt::join(known.names, ", ")), "for example tp=8,pp=4"});
+    }
+    words[key].push_back(part.substr(equals + 1));
+  }
+  SearchBounds bounds;
+  for (const auto& [key, values] : words) {
+    Reader reader{bounds, key, values};
+    SearchBounds::describe(reader);
+  }
+  return bounds;
+}
+
+}  // namespace mpt

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/plan_request.h"
+
+#include "base/json.h"
+#include "core/schema.h"
+
+namespace mpt {
+namespace {
+
+// A file with any other "format" is meant for something else.
+Json request_in(const Json& json, const std::string& file, std::string& pointer) {
+  const auto format = json.is_object() ? json.find("format") : json.end();
+  if (!json.is_object() || format == json.end()) return json;
+  const auto request = json.find("request");
+  if (*format != "mpt-plan" || request == json.end()) {
+    throw UserError(Problem{file, "no request", "a request, or a plan.json that holds one",
+                            "mpt-plan ... --print-request prints one"});
+  }
+  pointer = "/request";
+  return *request;
+}
+
+}  // namespace
+
+PlanRequest load_request(const std::string& file) {
+  const Json json = load_json(file);
+  std::string pointer;
+  const Json request = request_in(json, file, pointer);
+  return from_json<PlanRequest>(request, file, pointer);
+}
+
+std::string request_to_text(const PlanRequest& request) { return json_text(to_json(request), 1) + "\n"; }
+
+std::string request_schema_text() { return schema_text<PlanRequest>("mpt plan request"); }
+
+}  // namespace mpt

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// PlanRequest: all that a user can ask of the planner, and nothing else. Its field list is the JSON of
+// --request, the options of mpt-plan, the schema and the page docs/requests.md. planner/api.h answers it.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+#include "core/cluster_spec.h"
+#include "core/layout.h"
+#include "core/model_spec.h"
+
+namespace mpt {
+
+enum class Switch { off, on };
+/// each: a token is sent once for every expert that it goes to. once: once for every GPU or node.
+enum class Dispatch { each, once };
+/// What the fastest layout has to leave free, or whether memory and GPUs count, too.
+MPT_ENUM_NAMES(Switch, {Switch::off, "off"}, {Switch::on, "on"});
+MPT_ENUM_NAMES(Dispatch, {Dispatch::each, "each"}, {Dispatch::once, "once"});
+
+/// Headings of the options. Groups that begin with "More" are shown by --help-all alone.
+namespace headings {
+inline constexpr const char* kWhat = "What to train";
+inline constexpr const char* kMoreWhat = "More about what runs the plan";
+inline constexpr const char* kWhere = "Where";
+inline constexpr const char* kMoreWhere = "More about where";
+inline constexpr const char* kRestrict =
+    "Restrict the search, values separated by commas (default: everything)";
+inline constexpr const char* kMoreRestrict = "More limits of the search";
+inline constexpr const char* kOutput = "Output";
+}  // namespace headings
+
+/// Values that a degree or switch of the layout may take; empty: every value.
+struct SearchBounds {
+  std::vector<int64_t> tensor, context, pipeline, data, zero, expert, micro_batch, chunks, expert_tensor;
+  std::vector<Recompute> recomputes;
+  std::vector<std::string> schedules;
+  std::vector<Switch> sequence_parallel, offload;
+  std::vector<ContextMethod> context_methods;
+  std::vector<RankOrder> orders;
+
+  bool operator==(const SearchBounds&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = SearchBounds;
+    using namespace headings;
+    const FieldRule degree = between(1, double(kMostRanks));
+    v.field("tp", &T::tensor, "Tensor-parallel degree", option_field(kRestrict, "N", degree));
+    v.field("cp", &T::context, "Context-parallel degree", option_field(kRestrict, "N", degree));
+    v.field("pp", &T::pipeline, "Pipeline stages, each on GPUs of its own",
+            option_field(kRestrict, "N", degree));
+    v.field("dp", &T::data, "Data-parallel degree", option_field(kRestrict, "N", degree));
+    v.field("zero", &T::zero, "ZeRO stage, 0 to 3; 3 is fully sharded, as FSDP",
+            option_field(kRestrict, "N", between(0, 3)));
+    v.field("ep", &T::expert, "Expert-parallel degree", option_field(kRestrict, "N", degree));
+    v.field("micro_batch", &T::micro_batch, "Sequences per micro-batch",
+            option_field(kRestrict, "N", degree));
+    v.field("recompute", &T::recomputes, "Activations computed again: none, selective or full",
+            option_field(kRestrict, "HOW"));
+    v.field("schedule", &T::schedules, "Pipeline schedule", option_field(kRestrict, "NAME"));
+    v.field("sp", &T::sequence_parallel, "Sequence parallel beside tensor parallel",
+            option_field(kMoreRestrict, "on|off"));
+    v.field("cp_method", &T::context_methods, "How context ranks attend: ring or all_to_all",
+            option_field(kMoreRestrict, "HOW"));
+    v.field("chunks", &T::chunks, "Virtual stages on each GPU of a pipeline",
+            option_field(kMoreRestrict, "N", degree));
+    v.field("offload", &T::offload, "Optimizer state in CPU memory", option_field(kMoreRestrict, "on|off"));
+    v.field("order", &T::orders,
+            "Axis whose neighbours are farthest apart: pipeline_outermost or data_outermost",
+            option_field(kMoreRestrict, "AXIS"));
+    v.field("etp", &T::expert_tensor, "Ways to split each expert", option_field(kMoreRestrict, "N", degree));
+  }
+};
+
+/// Sequences of a step, or tokens of one.
+inline constexpr int64_t kMostSequences = int64_t{1} << 28;
+
+struct PlanRequest {
+  NameOr<ModelSpec> model;
+  int64_t global_batch = 0, sequence = 0;  // 0: not said
+  std::optional<Precision> precision;
+  std::string framework;
+  NameOr<ClusterSpec> cluster;
+  int64_t gpus = 0;
+  std::string memory, profile;
+  SearchBounds bounds;
+  std::vector<std::string> execution;
+  std::vector<std::string> overlaps;
+  std::vector<std::string> recompute_modules;
+  double expert_load = 0.0;
+  std::optional<Dispatch> dispatch;
+  std::string kernels, memory_margin;
+  bool beyond_framework = false;
+  int64_t threads = 0;
+  double time_limit_s = 120.0;
+  int64_t top = 5;
+  bool pareto = false;
+  std::optional<Layout> layout;
+
+  bool operator==(const PlanRequest&) const = default;
+
+  template <class V>
+  static void describe(V& v);
+};
+
+/// Reads a request, or the one that a plan of format "mpt-plan" answers. Throws UserError with every problem.
+PlanRequest load_request(const std::string& file);
+std::string request_to_text(const PlanRequest& request);
+/// JSON Schema (draft 2020-12), made from the field list; kept in docs/request.schema.json.
+std::string request_schema_text();
+
+template <class V>
+void PlanRequest::describe(V& v) {
+  using T = PlanRequest;
+  using namespace headings;
+  v.field("model", &T::model,
+          "Name such as llama3-70b (mpt-plan model list), Hugging Face id, or path of a config.json",
+          option_field(kWhat, "MODEL", long_text()));
+  v.field("global_batch", &T::global_batch, "Sequences per optimizer step",
+          option_field(kWhat, "N", between(1, double(kMostSequences))));
+  v.field("seq", &T::sequence,
+          "Tokens per sequence; in 8k, k is 1024 (default: 4096, or less if the model's limit is lower)",
+          option_field(kWhat, "N", between(1, double(kMostSequences))));
+  v.field("precision", &T::precision,
+          "fp32, bf16, fp16, fp8, mxfp8 or nvfp4 (default: bf16 on GPUs, fp32 on CPUs)",
+          option_field(kWhat, "NAME"));
+  v.field("framework", &T::framework,
+          "Software that will run the plan; an unknown name lists all (default: megatron-core on GPUs, mpt "
+          "on CPUs)",
+          option_field(kWhat, "NAME"));
+  v.field("cluster", &T::cluster,
+          "Nodes such as dgx-h100:8 (mpt-plan cluster list), a cluster file (docs/clusters.md), "
+          "this-machine:4 for CPU ranks, or several joined: dgx-a100:8+dgx-h100:4@100Gb/s@5ms",
+          option_field(kWhere, "CLUSTER", long_text()));
+  v.field("gpus", &T::gpus,
+          "GPUs to use, or CPU ranks; names the nodes where --cluster has no count (default: all of the "
+          "cluster)",
+          option_field(kWhere, "N", between(1, double(kMostRanks))));
+  v.field("memory", &T::memory,
+          "Limit of each GPU, such as 70GiB (default: its own, less what driver and framework take)",
+          option_field(kWhere, "SIZE"));
+  v.field("profile", &T::profile, "Times of this machine, written by mpt-profile (default: none)",
+          option_field(kWhere, "FILE", long_text()));
+  v.field("bounds", &T::bounds, "values that the search may take", option_field(nullptr, nullptr));
+  v.field("execution", &T::execution,
+          "How your framework differs from what is known of it, by the names in a plan's execution "
+          "(docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)",
+          option_field(kMoreWhat, "NAME=VALUE"));
+  v.field(
+      "overlap", &T::overlaps,
+      "Communication beside compute: none, or some of gradient-reduce, parameter-gather, tensor, transfer, "
+      "exchange (default: all but tensor and exchange, the one of tokens with experts; only transfer on "
+      "one node with --framework mpt)",
+      option_field(kMoreWhat, "NAMES"));
+  v.field("recompute_modules", &T::recompute_modules,
+          "What selective recompute runs again, by Megatron Core's names: core_attn, layernorm, mla_up_proj, "
+          "mlp, moe, moe_act (default: core_attn)",
+          option_field(kMoreWhat, "NAMES"));
+  v.field("expert_load", &T::expert_load,
+          "Expert imbalance: tokens of the busiest GPU over the average, for its time and memory; mpt-run "
+          "measures it (default: 1)",
+          option_field(kMoreWhat, "X", between(1.0, 1e4)));
+  v.field("dispatch", &T::dispatch,
+          "each: a token is sent once for every expert it goes to. once: once for every GPU or node, as "
+          "DeepEP and HybridEP do (default: each)",
+          option_field(kMoreWhat, "HOW"));
+  v.field("kernels", &T::kernels,
+          "Kernel times of the cluster's GPU, written by mpt-profile import (default: those that come with "
+          "mpt-plan)",
+          option_field(kMoreWhere, "FILE", long_text()));
+  v.field("memory_margin", &T::memory_margin,
+          "Share of a GPU's memory to leave free, such as 5% (default: what 9 of 10 published runs of the "
+          "framework needed)",
+          option_field(kMoreRestrict, "SHARE"));
+  v.field("beyond_framework", &T::beyond_framework, "Consider layouts that the framework cannot run, too",
+          option_field(kMoreRestrict, nullptr));
+  v.field("threads", &T::threads, "Threads of the search (default: one per core, at most 8)",
+          option_field(kMoreRestrict, "N", between(1, 256)));
+  v.field("time_limit", &T::time_limit_s,
+          "Seconds of search, then the best so far and how far it may be from the optimum (default: 120)",
+          option_field(kMoreRestrict, "X", between(1e-3, 1e6)));
+  v.field("top", &T::top, "Layouts to rank (default: 5)", option_field(kOutput, "N", between(1, 1000)));
+  v.field("pareto", &T::pareto, "Print what trades time against memory and GPUs; -o writes the fastest",
+          option_field(kOutput, nullptr));
+  v.field("layout", &T::layout, "exactly this layout, to estimate", option_field(nullptr, nullptr));
+}
+
+}  // namespace mpt

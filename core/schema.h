@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// JSON Schemas (draft 2020-12) out of field lists. Include this only from .cpp files, as base/json.h.
+
+#include <string>
+
+#include "base/json.h"
+
+namespace mpt {
+
+/// Visitor that writes a JSON Schema object from a field list.
+class SchemaWriter {
+ public:
+  template <class M, class T>
+  void field(const char* name, M T::*, const char* doc, FieldRule rule = {}) {
+    Json schema = schema_of<M>(rule);
+    schema["description"] = doc;
+    properties_[name] = std::move(schema);
+    if (rule.required && !detail::TypeTraits<M>::is_optional) required_.push_back(name);
+  }
+
+  template <class T>
+  static Json object_of() {
+    SchemaWriter writer;
+    T::describe(writer);
+    return Json{{"type", "object"},
+                {"additionalProperties", false},
+                {"properties", std::move(writer.properties_)},
+                {"required", std::move(writer.required_)}};
+  }
+
+ private:
+  template <class M>
+  static Json schema_of(const FieldRule& rule) {
+    if constexpr (std::is_same_v<M, bool>) {
+      return {{"type", "boolean"}};
+    } else if constexpr (std::is_arithmetic_v<M>) {
+      Json schema{{"type", std::is_integral_v<M> ? "integer" : "number"}};
+      if (std::isfinite(rule.minimum)) schema["minimum"] = rule.minimum;
+      if (std::isfinite(rule.maximum)) schema["maximum"] = rule.maximum;
+      return schema;
+    } else if constexpr (std::is_same_v<M, std::string>) {
+      return {{"type", "string"}};
+    } else if constexpr (std::is_enum_v<M>) {
+      return {{"enum", enum_names<M>()}};
+    } else if constexpr (detail::TypeTraits<M>::is_optional) {
+      return schema_of<typename M::value_type>(rule);
+    } else if constexpr (detail::TypeTraits<M>::is_name_or) {
+      return {{"oneOf", {Json{{"type", "string"}}, schema_of<decltype(M::value)>(rule)}}};
+    } else if constexpr (detail::TypeTraits<M>::is_vector) {
+      return {{"type", "array"}, {"items", schema_of<typename M::value_type>(rule)}};
+    } else if constexpr (detail::TypeTraits<M>::is_map) {
+      return {{"type", "object"}, {"additionalProperties", schema_of<typename M::mapped_type>(rule)}};
+    } else {
+      return object_of<M>();
+    }
+  }
+
+  Json properties_ = Json::object();
+  Json required_ = Json::array();
+};
+
+/// The schema of a described struct, as text.
+template <class T>
+std::string schema_text(const char* title) {
+  Json schema{{"$schema", "https://json-schema.org/draft/2020-12/schema"}, {"title", title}};
+  schema.update(SchemaWriter::object_of<T>());
+  return schema.dump(2) + "\n";
+}
+
+}  // namespace mpt
