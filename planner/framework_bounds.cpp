@@ -21,7 +21,7 @@ std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProb
   auto framework = std::make_shared<frameworks::Framework>(*known);
   if (problem.cluster.device.kind != DeviceKind::cpu) return framework;
   frameworks::Abilities& a = framework->abilities;
-  const SpaceBounds& asked = problem.bounds;
+  const SearchBounds& asked = problem.bounds;
   // What leaves such a rank's memory stays in the machine's.
   if (asked.offload.empty()) a.zero_with_offload.clear();
   // Profiles have no timings of split sequences: those are for whoever asks.

@@ -13,8 +13,8 @@
 #include "planner/command_line.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
-#include "planner/search/search.h"
 #include "planner/simulate/simulator.h"
+#include "planner/stoppable.h"
 
 namespace mpt {
 namespace {
@@ -51,21 +51,30 @@ void search_or_simulate(const planner::PlanOptions& o) {
     planner::write_outputs(o.out, plan, answer(o, plan, screen));
     return;
   }
-  if (o.pareto) {
+  if (o.print_request) {
+    fmt::print("{}", request_to_text(o.request));
+    return;
+  }
+  if (o.request.pareto) {
     planner::plan_front(o);
     return;
   }
-  const auto prepared = planner::prepare(o);
-  const Plan plan = planner::search_plan(o, *prepared, size_t(o.top));
+  const auto resolved = planner::resolve(o.request);
+  const Plan plan = [&] {
+    const planner::Stoppable stoppable;
+    return planner::plan(*resolved, planner::progress_line());
+  }();
   if (o.out.json) {
-    planner::write_outputs(o.out, plan, "", o.cost, &prepared->problem);
+    planner::print_notes(plan.notes);
+    planner::write_outputs(o.out, plan, "", o.cost, &resolved->problem);
     return;
   }
-  const std::string host = planner::describe_host(o, nullptr, plan.layout, plan.prediction.step_time_s);
+  screen.notes = plan.notes;
+  const std::string host = planner::describe_host(o.request, plan);
   if (!host.empty()) screen.notes.push_back(host);
   screen.training = planner::describe_cost(o.cost, plan);
   screen.next = planner::next_commands(o, plan);
-  planner::write_outputs(o.out, plan, answer(o, plan, screen), o.cost, &prepared->problem);
+  planner::write_outputs(o.out, plan, answer(o, plan, screen), o.cost, &resolved->problem);
 }
 
 // A search frees what it takes again at once: memory that goes back to the system in between is cleared for

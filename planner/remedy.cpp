@@ -14,11 +14,12 @@
 #include "base/clock.h"
 #include "base/interruption.h"
 #include "base/quantity.h"
+#include "core/bound_words.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
 #include "models/framework.h"
-#include "planner/commands/commands.h"
 #include "planner/explain/nothing_fits.h"
+#include "planner/recommend.h"
 #include "planner/search/arrangement.h"
 #include "profiler/hardware/catalog.h"
 #include "reports/utilisation.h"
@@ -28,40 +29,54 @@ namespace {
 
 constexpr double kLongest = 20.0;  // seconds for all that is tried
 
-// The fastest layout that fits, in what is left of the time.
-std::optional<RankedLayout> fitting(SearchProblem problem, double end_s, const std::string& of) {
-  const double left_s = end_s - now_s();
-  if (left_s <= 0.0 || stop_requested()) return std::nullopt;
-  problem.near_misses = false;
-  problem.time_limit_s = problem.time_limit_s > 0.0 ? std::min(problem.time_limit_s, left_s) : left_s;
-  const auto search = watched_search(problem, 1, of);
-  if (search->result.best.empty()) return std::nullopt;
-  return make_plan_of(*search).ranking.front();
-}
+// What is tried, and until when.
+class Trials {
+ public:
+  Trials(const Resolved& resolved, const Watch& watch)
+      : resolved_(resolved), watch_(watch), end_s_(now_s() + kLongest) {}
+
+  bool over() const { return now_s() > end_s_; }
+  const PlanRequest& request() const { return resolved_.request; }
+
+  // The fastest layout that fits, in what is left of the time.
+  std::optional<RankedLayout> fitting(SearchProblem problem, const std::string& what) const {
+    const double left_s = end_s_ - now_s();
+    if (left_s <= 0.0 || stop_requested()) return std::nullopt;
+    problem.near_misses = false;
+    problem.time_limit_s = problem.time_limit_s > 0.0 ? std::min(problem.time_limit_s, left_s) : left_s;
+    const auto search = recommended_search(problem, 1, watch_, what);
+    if (search->result.best.empty()) return std::nullopt;
+    return plan_of(*search, request()).ranking.front();
+  }
+
+ private:
+  const Resolved& resolved_;
+  const Watch& watch_;
+  double end_s_;
+};
 
 std::string told(const RankedLayout& r) {
   return fmt::format("{} fits, with {}", layout_name(r.layout), format_bytes(double(r.peak_bytes)));
 }
 
-std::string without_bounds(const SearchProblem& problem, double end_s) {
+std::string without_bounds(const Trials& trials, const SearchProblem& problem) {
   const std::vector<std::string> options = bounded_options(problem.bounds);
   if (options.empty()) return "";
   SearchProblem free = problem;
   free.bounds = {};
-  const auto found = fitting(std::move(free), end_s, "without limits");
+  const auto found = trials.fitting(std::move(free), "without limits");
   return found ? fmt::format("leave out {}: {}", fmt::join(options, ", "), told(*found)) : "";
 }
 
 // As far as one GPU goes.
-std::string with_more_memory(const PlanOptions& o, const SearchResult& result, const SearchProblem& problem,
-                             double end_s) {
-  if (o.memory.empty() || problem.cluster.mixed() || result.over_memory.empty()) return "";
+std::string with_more_memory(const Trials& trials, const SearchResult& result, const SearchProblem& problem) {
+  if (trials.request().memory.empty() || problem.cluster.mixed() || result.over_memory.empty()) return "";
   const double tenths = std::ceil(10.0 * result.over_memory.front().nearest.needed / double(kGiB));
   const auto needed = int64_t(tenths / 10.0 * double(kGiB));
   if (needed > rank_limit_bytes(problem.cluster.device, problem.execution, 0)) return "";
   SearchProblem larger = problem;
   larger.memory_limit_bytes = needed;
-  const auto found = fitting(std::move(larger), end_s, "with more memory");
+  const auto found = trials.fitting(std::move(larger), "with more memory");
   return found ? fmt::format("--memory {:.1f}GiB: {}", tenths / 10.0, told(*found)) : "";
 }
 
@@ -83,21 +98,21 @@ std::optional<Nodes> nodes_of(const std::string& cluster) {
 }
 
 // The number of nodes that holds it: doubled until it does, then halved in between.
-std::string with_more_nodes(const PlanOptions& o, const SearchProblem& problem, double end_s) {
+std::string with_more_nodes(const Trials& trials, const SearchProblem& problem) {
   constexpr int64_t kMostNodes = 1 << 14;
-  const auto nodes = nodes_of(o.cluster);
-  if (!nodes || o.ranks > 0 || !o.profile.empty()) return "";
+  const auto nodes = nodes_of(trials.request().cluster.name);
+  if (!nodes || trials.request().gpus > 0 || !trials.request().profile.empty()) return "";
   const auto try_nodes = [&](int64_t count) {
-    PlanOptions options = o;
-    options.cluster = fmt::format("{}:{}", nodes->kind, count);
-    if (!o.memory.empty()) options.memory = fmt::format("{}B", problem.memory_limit_bytes);
-    return fitting(prepare(options)->problem, end_s, options.cluster);
+    PlanRequest other = trials.request();
+    other.cluster = {fmt::format("{}:{}", nodes->kind, count), {}};
+    if (!trials.request().memory.empty()) other.memory = fmt::format("{}B", problem.memory_limit_bytes);
+    return trials.fitting(resolve(other)->problem, other.cluster.name);
   };
   int64_t too_few = nodes->count, enough = 0;
   std::optional<RankedLayout> found;
   for (int64_t count = 2 * nodes->count; count <= kMostNodes && !found; count *= 2) {
     found = try_nodes(count);
-    if (now_s() > end_s && !found) return "";
+    if (trials.over() && !found) return "";
     (found ? enough : too_few) = count;
   }
   if (!found) return "";
@@ -106,25 +121,25 @@ std::string with_more_nodes(const PlanOptions& o, const SearchProblem& problem, 
     const auto fewer = try_nodes(middle);
     if (fewer) found = fewer;
     (fewer ? enough : too_few) = middle;
-    if (now_s() > end_s) return fmt::format("{}:{} holds it: {}", nodes->kind, enough, told(*found));
+    if (trials.over()) return fmt::format("{}:{} holds it: {}", nodes->kind, enough, told(*found));
   }
   return fmt::format("the smallest cluster of this kind that holds it is {}:{}: {}", nodes->kind, enough,
                      told(*found));
 }
 
 // Another framework that somebody can export to and that holds it on these GPUs.
-std::string with_other_framework(const PlanOptions& o, const SearchProblem& problem, double end_s) {
-  if (!o.profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
+std::string with_other_framework(const Trials& trials, const SearchProblem& problem) {
+  if (!trials.request().profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
   for (const frameworks::Framework& framework : frameworks::known_frameworks()) {
     const models::FrameworkName* known = models::find_framework_name(framework.name);
     const bool exported = known != nullptr && !known->export_target.empty();
-    if (!exported || framework.name == problem.execution.framework || now_s() > end_s) continue;
+    if (!exported || framework.name == problem.execution.framework || trials.over()) continue;
     if (frameworks::supports_model(framework, problem.model, problem.precision)) continue;
-    PlanOptions options = o;
-    options.framework = framework.name;
-    options.execution.clear();
-    options.recompute_modules.clear();
-    const auto found = fitting(prepare(options)->problem, end_s, framework.name);
+    PlanRequest other = trials.request();
+    other.framework = framework.name;
+    other.execution.clear();
+    other.recompute_modules.clear();
+    const auto found = trials.fitting(resolve(other)->problem, framework.name);
     if (found) return fmt::format("--framework {}: {}", framework.name, told(*found));
   }
   return "";
@@ -132,15 +147,15 @@ std::string with_other_framework(const PlanOptions& o, const SearchProblem& prob
 
 }  // namespace
 
-std::string remedy_of_nothing_fits(const PlanOptions& o, const SearchResult& result,
-                                   const SearchProblem& problem) {
+std::string remedy_of_nothing_fits(const Resolved& resolved, const SearchResult& result,
+                                   const SearchProblem& problem, const Watch& watch) {
   if (!result.certificate.optimal || result.over_memory.empty()) return "";
-  const double end_s = now_s() + kLongest;
-  std::string remedy = without_bounds(problem, end_s);
-  if (remedy.empty()) remedy = with_more_memory(o, result, problem, end_s);
+  const Trials trials(resolved, watch);
+  std::string remedy = without_bounds(trials, problem);
+  if (remedy.empty()) remedy = with_more_memory(trials, result, problem);
   if (!remedy.empty()) return remedy;
-  remedy = with_more_nodes(o, problem, end_s);
-  const std::string other = with_other_framework(o, problem, end_s);
+  remedy = with_more_nodes(trials, problem);
+  const std::string other = with_other_framework(trials, problem);
   return other.empty() || remedy.empty() ? remedy + other : remedy + "\n    " + other;
 }
 

@@ -4,13 +4,13 @@
 // mpt-plan's commands. Each declares its options on its own subcommand and runs when that is chosen.
 
 #include <functional>
-#include <map>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/outputs.h"
 #include "core/plan.h"
+#include "planner/api.h"
 #include "planner/command_line.h"
 #include "planner/explain/screen.h"
 #include "planner/search/search.h"
@@ -35,36 +35,22 @@ std::function<int()> add_model(CLI::App& app);
 /// mpt-plan --pareto.
 void plan_front(const PlanOptions& options);
 
-/// search() with a line in a terminal that tells how far it is; ends at a signal.
-std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep,
-                                               const std::string& of = "");
-/// The plan of its best layout, with what other arrangements of a mixed cluster reach.
-Plan make_plan_of(const ArrangedSearch& search);
-/// The best plan, or the error that says why there is none. Where its memory is a risk, its ranking holds the
-/// fastest that is safe, too.
-Plan search_plan(const PlanOptions& options, const PreparedSearch& prepared, size_t keep);
-/// What would fit where nothing does, searched for within some seconds; empty where nothing was found.
-std::string remedy_of_nothing_fits(const PlanOptions& options, const SearchResult& result,
-                                   const SearchProblem& problem);
-/// The best plan, or why there is none, for a cell of a table.
-struct PlanOrReason {
-  std::optional<Plan> plan;
-  std::string reason;
-};
-PlanOrReason plan_or_reason(SearchProblem problem);
-/// Prices the layout of `given`, or without it the one that the options name, prints it, what would be
-/// better, and writes what the options ask for.
-void score(const PlanOptions& options, const Plan* given);
+/// A line in a terminal that tells how far a search is, rewritten a few times a second; nothing in a pipe.
+Watch progress_line();
+/// Prints notes on stderr, each of them once in this program.
+void print_notes(const std::vector<std::string>& notes);
+/// resolve() with its notes printed.
+std::unique_ptr<Resolved> resolve_and_tell(const PlanRequest& request);
+/// Recommended plans of several requests; a signal ends them.
+std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& requests);
+/// Prices what options.request asks to estimate, prints it, what would be better, and writes what the options
+/// ask for. `given`: the layout is somebody's own, not one that the options name.
+void score(const PlanOptions& options, bool given);
 /// --measured of estimate and import.
 void declare_measured(CLI::App& command, PlanOptions& options);
 /// What a step of this layout would take if CUDA graphs launched its kernels; empty where that is not worth
-/// saying. `given`: as for prepare().
-std::string describe_host(const PlanOptions& options, const Plan* given, const Layout& layout,
-                          double step_time_s);
-/// The options that limited a plan's search. Throws UserError at /restrictions of `file`.
-SpaceOptions space_of(const std::map<std::string, std::string>& restrictions, const std::string& file);
-/// A plan of one given layout, whether it fits or not.
-Plan plan_of(const SearchProblem& problem, const Candidate& candidate);
+/// saying.
+std::string describe_host(const PlanRequest& request, const Plan& plan);
 /// The files that the options may name, for check_outputs(); names of the catalog are no files.
 std::vector<NamedFile> input_files(const PlanOptions& o);
 /// Throws UserError if an output cannot be written, or is the same file as an input or another output.

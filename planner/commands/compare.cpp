@@ -11,14 +11,14 @@
 #include "base/error.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/plan_table.h"
-#include "planner/stoppable.h"
 
 namespace mpt::planner {
 namespace {
 
 struct CompareOptions {
   std::vector<std::string> plans, clusters, frameworks;
-  PlanOptions problem;
+  PlanRequest request;
+  CostOptions cost;
 };
 
 std::string table_of(const std::vector<Compared>& compared, const CostOptions& cost) {
@@ -44,23 +44,21 @@ std::vector<Compared> from_files(const std::vector<std::string>& files) {
 
 // The best plan of each cluster for each framework.
 std::vector<Compared> from_searches(const CompareOptions& o) {
-  const Stoppable stoppable;
   const std::vector<std::string> frameworks =
       o.frameworks.empty() ? std::vector<std::string>{""} : o.frameworks;
-  std::vector<Compared> compared;
+  std::vector<std::string> names;
+  std::vector<PlanRequest> requests;
   for (const std::string& cluster : o.clusters) {
     for (const std::string& framework : frameworks) {
-      PlanOptions options = o.problem;
-      options.cluster = cluster;
-      options.framework = framework;
-      auto [plan, reason] = plan_or_reason(prepare(options)->problem);
-      const std::string name = frameworks.size() == 1   ? cluster
-                               : o.clusters.size() == 1 ? framework
-                                                        : fmt::format("{}, {}", cluster, framework);
-      compared.push_back({name, std::move(plan), std::move(reason)});
+      requests.push_back(o.request);
+      requests.back().cluster = {cluster, {}};
+      requests.back().framework = framework;
+      names.push_back(frameworks.size() == 1   ? cluster
+                      : o.clusters.size() == 1 ? framework
+                                               : fmt::format("{}, {}", cluster, framework));
     }
   }
-  return compared;
+  return named(names, compare_watched(requests));
 }
 
 std::string unlike_the_first(const Plan& plan, const Plan& first, const std::string& name) {
@@ -95,7 +93,7 @@ void run(const CompareOptions& o) {
     });
     fmt::print("{}", describe_job(*first, true, same_framework));
   }
-  fmt::print("{}{}", table_of(compared, o.problem.cost), describe_days(compared, o.problem.cost));
+  fmt::print("{}{}", table_of(compared, o.cost), describe_days(compared, o.cost));
   for (const Compared& c : compared) {
     if (c.plan) fmt::print("{}", unlike_the_first(*c.plan, *first, c.name));
   }
@@ -108,7 +106,7 @@ std::function<int()> add_compare(CLI::App& app) {
       "compare", "Plans side by side, or the best plans of several clusters or frameworks");
   auto o = std::make_shared<CompareOptions>();
   command->add_option("plans", o->plans, "Plan files");
-  declare_problem(*command, o->problem);
+  declare_problem(*command, o->request);
   const std::string framework = command->get_option("--framework")->get_description();
   const std::string framework_group = command->get_option("--framework")->get_group();
   command->remove_option(command->get_option("--cluster"));
@@ -124,8 +122,8 @@ std::function<int()> add_compare(CLI::App& app) {
       ->expected(1, 64)
       ->type_name("NAMES")
       ->group(framework_group);
-  declare_space(*command, o->problem.space, true);
-  declare_cost(*command, o->problem.cost);
+  declare_bounds(*command, o->request);
+  declare_cost(*command, o->cost);
   command->footer(
       "Examples:\n  mpt-plan compare a.json b.json\n"
       "  mpt-plan compare --model llama3-70b --cluster dgx-h100:64,dgx-h100:128 --global-batch 2048 --tokens "

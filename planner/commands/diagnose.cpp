@@ -17,10 +17,12 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
+#include "core/bound_words.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/restrictions.h"
+#include "planner/recommend.h"
+#include "planner/stoppable.h"
 #include "reports/table.h"
 
 namespace mpt::planner {
@@ -41,28 +43,27 @@ double gain_of(const Plan& plan, double measured_s, double best_s) {
 
 // The best layout on the same cluster within `space`, with room for what published runs held if one has it:
 // nobody starts a run without any. Nothing where none fits.
-std::optional<RankedLayout> best_within(const Plan& plan, SpaceOptions space, const DiagnoseOptions& o) {
-  PlanOptions options;
-  options.profile = o.profile;
-  options.kernels = o.kernels;
-  options.memory = std::to_string(plan.memory_limit_bytes) + "B";
-  options.space = std::move(space);
-  options.ranks = plan.layout.ranks();
-  const auto prepared = prepare(options, &plan);
-  prepared->problem.near_misses = false;
-  const auto search = watched_search(prepared->problem, 1);
-  if (search->result.best.empty()) return std::nullopt;
-  const Plan best = make_plan_of(*search);
-  if (const auto risk = memory_risk(best, published_evidence())) {
-    prepared->problem.memory_limit_bytes = risk->safe_bytes;
-    const auto roomier = watched_search(prepared->problem, 1);
-    if (!roomier->result.best.empty()) return make_plan_of(*roomier).ranking.front();
+std::optional<RankedLayout> best_within(const Plan& plan, SearchBounds bounds, const DiagnoseOptions& o) {
+  PlanRequest request = request_of(plan);
+  request.profile = o.profile;
+  request.kernels = o.kernels;
+  request.memory = std::to_string(plan.memory_limit_bytes) + "B";
+  request.gpus = plan.layout.ranks();
+  request.bounds = std::move(bounds);
+  const auto resolved = resolve_and_tell(request);
+  const Stoppable stoppable;
+  const auto best = plan_or_reason(resolved->problem, request, progress_line()).plan;
+  if (!best) return std::nullopt;
+  if (const auto risk = memory_risk(*best, published_evidence())) {
+    resolved->problem.memory_limit_bytes = risk->safe_bytes;
+    const auto roomier = plan_or_reason(resolved->problem, request, progress_line()).plan;
+    if (roomier) return roomier->ranking.front();
   }
-  return best.ranking.front();
+  return best->ranking.front();
 }
 
 Cause cause_of(const Plan& plan, double measured_s, const RankedLayout& best) {
-  const std::vector<std::string> broken = broken_restrictions(plan.restrictions, best.layout);
+  const std::vector<std::string> broken = broken_bounds(plan.request.bounds, best.layout);
   Cause cause;
   cause.name = "the layout";
   cause.evidence =
@@ -83,9 +84,9 @@ void add_better_layout(const Plan& plan, const DiagnoseOptions& o, Diagnosis& di
       (plan.cost.source == "own kernels" && o.kernels.empty()))
     return;
   const size_t before = diagnosis.causes.size();
-  if (const auto best = best_within(plan, space_of(plan.restrictions, o.plan), o))
+  if (const auto best = best_within(plan, plan.request.bounds, o))
     add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
-  if (plan.restrictions.empty() || diagnosis.causes.size() > before) return;
+  if (plan.request.bounds == SearchBounds{} || diagnosis.causes.size() > before) return;
   if (const auto best = best_within(plan, {}, o))
     add_cause(diagnosis, cause_of(plan, diagnosis.measured_s, *best));
 }

@@ -3,7 +3,6 @@
 // mpt-plan explain: a plan's reasons again, and why some other kind of layout is not the plan.
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,10 +12,10 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
+#include "core/bound_words.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/operators.h"
-#include "planner/explain/restrictions.h"
 #include "planner/explain/streams.h"
 #include "planner/explain/why_not.h"
 
@@ -29,38 +28,6 @@ struct ExplainOptions {
   CostOptions cost;
 };
 
-// Where the words of a layout option go, by its name.
-std::vector<std::pair<std::string, std::vector<std::string>*>> words_by_name(SpaceOptions& o) {
-  return {{"tp", &o.tensor},           {"sp", &o.sequence_parallel},
-          {"cp", &o.context},          {"cp-method", &o.context_methods},
-          {"pp", &o.pipeline},         {"chunks", &o.chunks},
-          {"schedule", &o.schedules},  {"dp", &o.data},
-          {"zero", &o.zero},           {"offload", &o.offload},
-          {"order", &o.orders},        {"ep", &o.expert},
-          {"etp", &o.expert_tensor},   {"micro-batch", &o.micro_batch},
-          {"recompute", &o.recomputes}};
-}
-
-// "tp=8,pp=4": the words of the command line's layout options.
-SpaceOptions parse_kind(const std::string& text) {
-  SpaceOptions o;
-  const auto keys = words_by_name(o);
-  std::vector<std::string> known;
-  for (const auto& [key, words] : keys) known.emplace_back(key);
-  for (const std::string& word : values_of(text)) {
-    const size_t equals = word.find('=');
-    const std::string key = word.substr(0, equals);
-    const auto found = std::find(known.begin(), known.end(), key);
-    if (equals == std::string::npos || equals + 1 == word.size() || found == known.end()) {
-      throw UserError(Problem{
-          "--why-not", fmt::format("\"{}\"{}", word.substr(0, 40), did_you_mean(key, known)),
-          fmt::format("key=value with a key of {}", fmt::join(known, ", ")), "for example tp=8,pp=4"});
-    }
-    keys[size_t(found - known.begin())].second->push_back(word.substr(equals + 1));
-  }
-  return o;
-}
-
 // The file that the plan's prices came from, by its option; null where the catalog has them.
 const char* priced_by(const Plan& plan) {
   return plan.cost.source == "profile"       ? "--profile"
@@ -69,7 +36,7 @@ const char* priced_by(const Plan& plan) {
 }
 
 // The problem that the plan answers, priced as it was.
-std::unique_ptr<PreparedSearch> problem_of(const Plan& plan, const ExplainOptions& o) {
+std::unique_ptr<Resolved> problem_of(const Plan& plan, const ExplainOptions& o) {
   const char* const option = priced_by(plan);
   const auto refuse = [&](const std::string& found) {
     throw UserError(Problem{
@@ -77,24 +44,24 @@ std::unique_ptr<PreparedSearch> problem_of(const Plan& plan, const ExplainOption
         "its times are needed to price other layouts"});
   };
   if (option != nullptr && (plan.cost.source == "profile" ? o.profile : o.kernels).empty()) refuse("missing");
-  PlanOptions options;
-  options.profile = o.profile;
-  options.kernels = o.kernels;
-  options.memory = std::to_string(plan.memory_limit_bytes) + "B";
-  options.ranks = plan.layout.ranks();
-  if (!o.why_not.empty()) options.space = parse_kind(o.why_not);
-  auto prepared = prepare(options, &plan);
-  const CostOrigin origin = prepared->cost->origin();
+  PlanRequest request = request_of(plan);
+  request.profile = o.profile;
+  request.kernels = o.kernels;
+  request.memory = std::to_string(plan.memory_limit_bytes) + "B";
+  request.gpus = plan.layout.ranks();
+  request.bounds = o.why_not.empty() ? SearchBounds{} : parse_bounds(o.why_not, "--why-not");
+  auto resolved = resolve_and_tell(request);
+  const CostOrigin origin = resolved->cost->origin();
   if (option != nullptr && origin.digest != plan.cost.digest) refuse("another file");
   if (option == nullptr && !(o.profile + o.kernels).empty()) {
     throw UserError(Problem{o.profile.empty() ? "--kernels" : "--profile", "given",
                             fmt::format("none: {} was priced by the catalog", o.plan), "leave it out"});
   }
-  return prepared;
+  return resolved;
 }
 
 // The same problem on links that are faster; nothing where the prices are a file's.
-std::unique_ptr<PreparedSearch> on_faster_links(Plan plan, const ExplainOptions& o) {
+std::unique_ptr<Resolved> on_faster_links(Plan plan, const ExplainOptions& o) {
   if (priced_by(plan) != nullptr) return nullptr;
   for (LinkLevel& level : plan.cluster.levels) level.bandwidth_bytes_per_s *= kFasterLinks;
   for (DeviceGroup& group : plan.cluster.groups) {
@@ -136,38 +103,22 @@ std::string wrapped_lines(const std::string& text) {
 void run(const ExplainOptions& o) {
   const Plan plan = load_plan(o.plan);
   if (o.why_not.empty() && !o.operators && !o.streams) {
-    fmt::print("{}{}", describe_plan(plan), describe_cost(o.cost, plan));
+    fmt::print("{}{}", planner::explain(plan), describe_cost(o.cost, plan));
     return;
   }
-  const auto prepared = problem_of(plan, o);
-  const SearchProblem& problem = prepared->problem;
+  const auto resolved = problem_of(plan, o);
+  const SearchProblem& problem = resolved->problem;
   fmt::print("The plan is {}\n", describe_prediction(plan));
   if (o.operators) fmt::print("\n{}", describe_operators(problem, plan.layout));
   if (o.streams) fmt::print("\n{}", streams_of(problem, plan));
   if (o.why_not.empty()) return;
   const auto faster = on_faster_links(plan, o);
-  const Question question{plan, problem, bounds_of(space_of(plan.restrictions, o.plan)),
-                          faster ? &faster->problem : nullptr};
+  const Question question{plan, problem, plan.request.bounds, faster ? &faster->problem : nullptr};
   fmt::print("{}Why not {}?\n{}", o.operators || o.streams ? "\n" : "", o.why_not,
              wrapped_lines(why_not(question, chosen(problem, plan))));
 }
 
 }  // namespace
-
-SpaceOptions space_of(const std::map<std::string, std::string>& restrictions, const std::string& file) {
-  SpaceOptions o;
-  const auto keys = words_by_name(o);
-  for (const auto& restriction : restrictions) {
-    const auto found = std::find_if(keys.begin(), keys.end(),
-                                    [&](const auto& key) { return key.first == restriction.first; });
-    if (found == keys.end())
-      throw UserError(Problem{fmt::format("{} at /restrictions", file),
-                              fmt::format("unknown \"{}\"", restriction.first.substr(0, 40)),
-                              "the name of a layout option", "plan again"});
-    *found->second = values_of(restriction.second);
-  }
-  return o;
-}
 
 std::function<int()> add_explain(CLI::App& app) {
   CLI::App* command = app.add_subcommand("explain", "Why a plan is what it is, and why not another layout");

@@ -59,8 +59,8 @@ std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
                     "launch files for " + framework});
   }
   std::string prices;
-  if (!o.profile.empty()) prices = " --profile " + shell_word(o.profile);
-  if (!o.kernels.empty()) prices = " --kernels " + shell_word(o.kernels);
+  if (!o.request.profile.empty()) prices = " --profile " + shell_word(o.request.profile);
+  if (!o.request.kernels.empty()) prices = " --kernels " + shell_word(o.request.kernels);
   next.push_back(
       {fmt::format("{} explain {} --why-not {}{}", o.program, file, another_kind(plan.layout), prices),
        "why not another layout"});

@@ -7,19 +7,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/interruption.h"
 #include "base/json.h"
 #include "base/outputs.h"
 #include "base/quantity.h"
+#include "base/text.h"
 #include "planner/commands/commands.h"
-#include "planner/explain/evidence.h"
-#include "planner/explain/explain.h"
-#include "planner/explain/nothing_fits.h"
-#include "planner/explain/restrictions.h"
 #include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
-#include "planner/search/search.h"
 #include "planner/stoppable.h"
 #include "reports/html.h"
 #include "reports/trace.h"
@@ -29,17 +26,16 @@ namespace mpt::planner {
 
 namespace {
 
-// A line in a terminal, rewritten a few times a second; nothing in a pipe.
 class ProgressLine {
  public:
-  /// `of`: what is searched, where one search is one of several.
-  explicit ProgressLine(const std::string& of)
-      : title_(of.empty() ? "searching" : "searching " + of), visible_(isatty(STDERR_FILENO) == 1) {}
+  ProgressLine() : visible_(isatty(STDERR_FILENO) == 1) {}
   ~ProgressLine() {
     if (shown_s_ > 0.0) fmt::print(stderr, "\r\033[K");
   }
-  void show(const SearchProgress& p) {
+  // `what`: what is searched, where one search is one of several.
+  void show(const std::string& what, const SearchProgress& p) {
     constexpr double kEvery = 0.2, kFirst = 0.5;
+    if (p.seconds < shown_s_) shown_s_ = 0.0;  // another search
     if (!visible_ || p.seconds < kFirst || p.seconds - shown_s_ < kEvery) return;
     shown_s_ = p.seconds;
     std::string best =
@@ -47,116 +43,49 @@ class ProgressLine {
     if (std::isfinite(p.best_s) && p.bound_s > 0.0)
       best += fmt::format(" (at most {} more to gain)",
                           format_percent(std::max(0.0, 1.0 - p.bound_s / p.best_s)));
-    fmt::print(stderr, "\r{}: {} layouts, {}, {}\033[K", title_, format_magnitude(double(p.layouts)), best,
-               format_seconds(p.seconds));
+    fmt::print(stderr, "\rsearching{}{}: {} layouts, {}, {}\033[K", what.empty() ? "" : " ", what,
+               format_magnitude(double(p.layouts)), best, format_seconds(p.seconds));
     std::fflush(stderr);
   }
 
  private:
-  std::string title_;
   bool visible_;
   double shown_s_ = 0.0;
 };
 
-int kinds_of_parallelism(const Layout& l) {
-  return int(l.tensor > 1) + int(l.context > 1) + int(l.pipeline > 1) + int(l.data > 1) + int(l.expert > 1);
-}
-
-// Layouts whose times differ by less than anybody can measure count as equal: the first is then the one with
-// most memory left, and of those the one with the fewest kinds of parallelism.
-void prefer_room(std::vector<Candidate>& best) {
-  if (best.empty()) return;
-  const double most_s = (1.0 + kEqualTimes) * best.front().evaluation.step_time_s;
-  const auto end = std::find_if(best.begin(), best.end(),
-                                [&](const Candidate& c) { return c.evaluation.step_time_s > most_s; });
-  const auto roomiest = std::min_element(best.begin(), end, [](const Candidate& a, const Candidate& b) {
-    const auto rank = [](const Candidate& c) {
-      return std::pair(c.evaluation.peak_bytes, kinds_of_parallelism(c.estimate.layout));
-    };
-    return rank(a) < rank(b);
-  });
-  std::rotate(best.begin(), roomiest, roomiest + 1);
-}
-
 }  // namespace
 
-std::unique_ptr<ArrangedSearch> watched_search(const SearchProblem& problem, size_t keep,
-                                               const std::string& of) {
-  // As many as are looked through for equals, however few are asked for: the first is the same then.
-  constexpr size_t kConsidered = 8;
-  ProgressLine line(of);
-  const Stoppable stoppable;
-  auto found = search_arrangements(problem, std::max(keep, kConsidered), [&](const SearchProgress& p) {
-    line.show(p);
+Watch progress_line() {
+  return [line = std::make_shared<ProgressLine>()](const std::string& what, const SearchProgress& progress) {
+    line->show(what, progress);
     return !stop_requested();
-  });
-  std::vector<Candidate>& best = found->result.best;
-  prefer_room(best);
-  if (best.size() > keep) best.erase(best.begin() + ptrdiff_t(keep), best.end());
-  return found;
+  };
 }
 
-Plan make_plan_of(const ArrangedSearch& search) {
-  Plan plan = make_plan(search.result, search.problem);
-  plan.restrictions = restrictions_of(search.problem.bounds);
-  for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
-  return plan;
-}
-
-namespace {
-
-// The fastest layout that fills memory to the last, where the margin costs time: a row behind the ranking.
-// Both searches together keep to the time limit.
-void add_tighter(const PlanOptions& o, Plan& plan) {
-  constexpr double kMostSeconds = 10.0;
-  const bool by_default = o.memory.empty() && o.memory_margin.empty();
-  if (!by_default || plan.cluster.mixed() || !plan.search.optimal || stop_requested()) return;
-  PlanOptions full = o;
-  full.memory_margin = "0";
-  full.time_limit_s = std::max(1e-3, std::min(kMostSeconds, o.time_limit_s - plan.search.seconds));
-  const auto prepared = prepare(full);
-  if (prepared->problem.memory_limit_bytes <= plan.memory_limit_bytes) return;
-  const PlanOrReason tighter = plan_or_reason(std::move(prepared->problem));
-  if (!tighter.plan || tighter.plan->prediction.step_time_s >= plan.prediction.step_time_s) return;
-  plan.ranking.push_back(tighter.plan->ranking.front());
-}
-
-}  // namespace
-
-Plan search_plan(const PlanOptions& o, const PreparedSearch& prepared, size_t keep) {
-  const auto search = watched_search(prepared.problem, keep);
-  if (search->result.best.empty()) {
-    Problem problem = why_nothing_fits(search->result, search->problem);
-    const std::string remedy = remedy_of_nothing_fits(o, search->result, search->problem);
-    if (!remedy.empty()) problem.remedy = remedy;
-    throw UserError(std::move(problem));
+void print_notes(const std::vector<std::string>& notes) {
+  static std::set<std::string> told;
+  for (const std::string& note : notes) {
+    if (told.insert(note).second) fmt::print(stderr, "mpt-plan: note: {}\n", printable(note));
   }
-  Plan plan = make_plan_of(*search);
-  add_tighter(o, plan);
-  return plan;
 }
 
-PlanOrReason plan_or_reason(SearchProblem problem) {
-  problem.near_misses = false;
-  const auto search = watched_search(problem, 1);
-  if (!search->result.best.empty()) return {make_plan_of(*search), ""};
-  if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};
-  return {std::nullopt, fmt::format("nothing fits: at least {} per {}",
-                                    format_bytes(search->result.over_memory.front().nearest.needed),
-                                    reports::device_word(problem.cluster))};
+std::unique_ptr<Resolved> resolve_and_tell(const PlanRequest& request) {
+  auto resolved = resolve(request);
+  print_notes(resolved->notes);
+  return resolved;
 }
 
-Plan plan_of(const SearchProblem& problem, const Candidate& candidate) {
-  SearchResult one;
-  one.best.push_back(candidate);
-  one.certificate.layouts = one.certificate.simulated = 1;
-  return make_plan(one, problem);
+std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& requests) {
+  for (const PlanRequest& request : requests) resolve_and_tell(request);  // errors before the work
+  const Stoppable stoppable;
+  return compare(requests, progress_line());
 }
 
 std::vector<NamedFile> input_files(const PlanOptions& o) {
-  const std::filesystem::path model = o.model, config = model / "config.json";
-  return {{"--model", model},       {"--model", config},      {"--cluster", o.cluster},
-          {"--profile", o.profile}, {"--kernels", o.kernels}, {"--from", o.from}};
+  const PlanRequest& r = o.request;
+  const std::filesystem::path model = r.model.name, config = model / "config.json";
+  return {{"--model", model},       {"--model", config},      {"--cluster", r.cluster.name},
+          {"--profile", r.profile}, {"--kernels", r.kernels}, {"--from", o.from}};
 }
 
 void check_outputs(const OutputOptions& o, const std::vector<NamedFile>& inputs) {

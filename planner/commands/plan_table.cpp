@@ -13,6 +13,13 @@
 
 namespace mpt::planner {
 
+std::vector<Compared> named(const std::vector<std::string>& names, std::vector<PlanOrReason> answers) {
+  std::vector<Compared> compared;
+  for (size_t n = 0; n < names.size(); ++n)
+    compared.push_back({names[n], std::move(answers[n].plan), std::move(answers[n].reason)});
+  return compared;
+}
+
 const Plan* first_plan(const std::vector<Compared>& compared) {
   const auto first = std::find_if(compared.begin(), compared.end(), [](const Compared& c) { return c.plan; });
   return first == compared.end() ? nullptr : &*first->plan;

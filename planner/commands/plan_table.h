@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "planner/api.h"
 #include "planner/command_line.h"
 #include "reports/table.h"
 
@@ -18,6 +19,9 @@ struct Compared {
   std::optional<Plan> plan;  // nothing: no layout fits
   std::string why;
 };
+
+/// Answers by the names of what was asked.
+std::vector<Compared> named(const std::vector<std::string>& names, std::vector<PlanOrReason> answers);
 
 /// The first that has a plan; null where none has.
 const Plan* first_plan(const std::vector<Compared>& compared);

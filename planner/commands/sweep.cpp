@@ -13,7 +13,6 @@
 #include "planner/commands/commands.h"
 #include "planner/commands/plan_table.h"
 #include "planner/explain/utilisation.h"
-#include "planner/stoppable.h"
 #include "reports/line_plot.h"
 #include "reports/table.h"
 
@@ -23,7 +22,8 @@ namespace {
 struct SweepOptions {
   std::string over, csv, plot;
   std::vector<std::string> values;
-  PlanOptions problem;
+  PlanRequest request;
+  CostOptions cost;
 };
 
 // A k of tokens in a sequence is 1024, as in --seq.
@@ -40,36 +40,32 @@ void set_count(int64_t& target, const std::string& over, const std::string& valu
   }
 }
 
-PlanOptions at(const SweepOptions& o, const std::string& value) {
-  PlanOptions options = o.problem;
-  const std::pair<const char*, int64_t*> counts[] = {{"gpus", &options.ranks},
-                                                     {"ranks", &options.ranks},
-                                                     {"global-batch", &options.global_batch},
-                                                     {"seq", &options.sequence}};
+PlanRequest at(const SweepOptions& o, const std::string& value) {
+  PlanRequest request = o.request;
+  const std::pair<const char*, int64_t*> counts[] = {{"gpus", &request.gpus},
+                                                     {"ranks", &request.gpus},
+                                                     {"global-batch", &request.global_batch},
+                                                     {"seq", &request.sequence}};
   for (const auto& [name, target] : counts) {
     if (o.over == name) set_count(*target, o.over, value);
   }
-  if (o.over == "memory") options.memory = value;
-  return options;
+  if (o.over == "memory") request.memory = value;
+  return request;
 }
 
 std::vector<Compared> search_all(const SweepOptions& o) {
-  const Stoppable stoppable;
-  std::vector<Compared> points;
-  for (const std::string& value : o.values) {
-    auto [plan, reason] = plan_or_reason(prepare(at(o, value))->problem);
-    points.push_back({value, std::move(plan), std::move(reason)});
-  }
-  return points;
+  std::vector<PlanRequest> requests;
+  for (const std::string& value : o.values) requests.push_back(at(o, value));
+  return named(o.values, compare_watched(requests));
 }
 
 std::string table_of(const std::vector<Compared>& points, const SweepOptions& o) {
   const Plan* const first = first_plan(points);
   const bool same_workload = o.over != "global-batch" && o.over != "seq";
-  reports::Table table(plan_columns({o.over}, points, o.problem.cost));
-  for (const Compared& point : points) table.add_row(plan_row(point, o.problem.cost));
+  reports::Table table(plan_columns({o.over}, points, o.cost));
+  for (const Compared& point : points) table.add_row(plan_row(point, o.cost));
   return (first == nullptr ? "" : describe_job(*first, same_workload, true)) + table.text() +
-         describe_days(points, o.problem.cost);
+         describe_days(points, o.cost);
 }
 
 std::string csv_of(const std::vector<Compared>& points, const SweepOptions& o) {
@@ -90,7 +86,7 @@ std::string csv_of(const std::vector<Compared>& points, const SweepOptions& o) {
 
 std::string plot_of(const std::vector<Compared>& points, const SweepOptions& o) {
   reports::LinePlot plot{
-      fmt::format("{}: tokens/s over {}", o.problem.model, o.over), o.over, "tokens/s", {}};
+      fmt::format("{}: tokens/s over {}", o.request.model.name, o.over), o.over, "tokens/s", {}};
   for (const Compared& p : points) {
     if (!p.plan) continue;
     const double x = o.over == "memory" ? double(parse_bytes(p.name, "--values")) / double(kGiB)
@@ -102,7 +98,9 @@ std::string plot_of(const std::vector<Compared>& points, const SweepOptions& o) 
 }
 
 void run(const SweepOptions& o) {
-  check_distinct_files(input_files(o.problem), {{"--csv", o.csv}, {"--plot", o.plot}});
+  PlanOptions inputs;
+  inputs.request = o.request;
+  check_distinct_files(input_files(inputs), {{"--csv", o.csv}, {"--plot", o.plot}});
   if (!o.csv.empty()) check_writable(o.csv, "--csv");
   if (!o.plot.empty()) check_writable(o.plot, "--plot");
   const std::vector<Compared> points = search_all(o);
@@ -131,9 +129,9 @@ std::function<int()> add_sweep(CLI::App& app) {
   command->add_option("--plot", o->plot, "Write a plot of tokens/s as SVG")
       ->type_name("FILE")
       ->group("Output");
-  declare_problem(*command, o->problem);
-  declare_space(*command, o->problem.space, true);
-  declare_cost(*command, o->problem.cost);
+  declare_problem(*command, o->request);
+  declare_bounds(*command, o->request);
+  declare_cost(*command, o->cost);
   command->footer(
       "Examples:\n  mpt-plan sweep --over gpus --values 64,128,256 --model llama3-70b --cluster dgx-h100 "
       "--global-batch 512\n"

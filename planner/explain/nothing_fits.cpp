@@ -5,30 +5,11 @@
 #include <fmt/ranges.h>
 
 #include "base/quantity.h"
+#include "core/bound_words.h"
 #include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
-
-template <class T>
-std::string values_of(const std::vector<T>& values) {
-  std::vector<std::string> words;
-  for (const T& value : values) {
-    if constexpr (std::is_same_v<T, std::string>)
-      words.push_back(value);
-    else if constexpr (std::is_enum_v<T>)
-      words.push_back(enum_name(value));
-    else
-      words.push_back(std::to_string(value));
-  }
-  return fmt::format("{}", fmt::join(words, ","));
-}
-
-std::string values_of(const std::vector<bool>& values) {
-  std::vector<std::string> words;
-  for (const bool value : values) words.emplace_back(value ? "on" : "off");
-  return fmt::format("{}", fmt::join(words, ","));
-}
 
 // "8 GPUs", "1 rank".
 std::string devices(int64_t count, const SearchProblem& problem) {
@@ -38,7 +19,7 @@ std::string devices(int64_t count, const SearchProblem& problem) {
 
 // Where every degree that is given has one value: what they need together, and what that says of the ranks.
 std::string degrees_in_the_way(const SearchProblem& problem) {
-  const SpaceBounds& b = problem.bounds;
+  const SearchBounds& b = problem.bounds;
   const std::pair<const char*, const std::vector<int64_t>*> degrees[] = {
       {"--tp", &b.tensor}, {"--cp", &b.context}, {"--pp", &b.pipeline}, {"--dp", &b.data}};
   std::vector<std::string> given;
@@ -89,29 +70,6 @@ Problem nothing_divides(const SearchResult& result, const SearchProblem& problem
 }
 
 }  // namespace
-
-std::vector<std::string> bounded_options(const SpaceBounds& b) {
-  std::vector<std::string> options;
-  const auto add = [&](const char* name, const auto& values) {
-    if (!values.empty()) options.push_back(fmt::format("{} {}", name, values_of(values)));
-  };
-  add("--tp", b.tensor);
-  add("--sp", b.sequence_parallel);
-  add("--cp", b.context);
-  add("--cp-method", b.context_methods);
-  add("--pp", b.pipeline);
-  add("--chunks", b.chunks);
-  add("--schedule", b.schedules);
-  add("--dp", b.data);
-  add("--zero", b.zero);
-  add("--offload", b.offload);
-  add("--order", b.orders);
-  add("--ep", b.expert);
-  add("--etp", b.expert_tensor);
-  add("--micro-batch", b.micro_batch);
-  add("--recompute", b.recomputes);
-  return options;
-}
 
 Problem why_nothing_fits(const SearchResult& result, const SearchProblem& problem) {
   if (!result.certificate.optimal) {

@@ -11,9 +11,6 @@
 
 namespace mpt::planner {
 
-/// The options that limit the problem's layouts, with their values: "--tp 3", "--zero 0,1".
-std::vector<std::string> bounded_options(const SpaceBounds& bounds);
-
 /// What is in the way. The remedy is what helps in general: a caller that has tried one knows better.
 Problem why_nothing_fits(const SearchResult& result, const SearchProblem& problem);
 /// Throws it. Never returns.

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "base/quantity.h"
+#include "core/bound_words.h"
 #include "planner/explain/explain.h"
-#include "planner/explain/restrictions.h"
 #include "planner/search/arrangement.h"
 
 namespace mpt::planner {
@@ -85,7 +85,7 @@ class Circumstances {
       return true;
     }
     const Layout& layout = mine.best.front().estimate.layout;
-    const std::vector<std::string> broken = broken_restrictions(q_.plan.restrictions, layout);
+    const std::vector<std::string> broken = broken_bounds(q_.plan.request.bounds, layout);
     wins_.push_back(fmt::format("With {}{}{} it wins: {} takes {} per step.", what,
                                 broken.empty() ? "" : ", and without ", fmt::join(broken, " and "),
                                 layout_name(layout), format_seconds(mine_s)));
@@ -141,7 +141,7 @@ std::string over_memory(const Question& q, const SearchResult& result) {
 
 // Why a faster layout is not the plan, and what to do.
 std::string not_allowed(const Question& q, const Layout& faster) {
-  const std::vector<std::string> broken = broken_restrictions(q.plan.restrictions, faster);
+  const std::vector<std::string> broken = broken_bounds(q.plan.request.bounds, faster);
   if (!broken.empty()) {
     const std::string set = fmt::format("{}", fmt::join(broken, " and "));
     return fmt::format(

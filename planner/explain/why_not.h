@@ -13,8 +13,8 @@ namespace mpt::planner {
 
 struct Question {
   const Plan& plan;
-  SearchProblem part;   // the plan's problem, limited to the layouts that are asked for
-  SpaceBounds allowed;  // what the plan's own search was limited to
+  SearchProblem part;    // the plan's problem, limited to the layouts that are asked for
+  SearchBounds allowed;  // what the plan's own search was limited to
   // The same part on links that are `kFasterLinks` times as fast; null where links have no prices.
   const SearchProblem* faster_links = nullptr;
 };

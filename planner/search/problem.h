@@ -12,20 +12,11 @@
 #include "core/cluster_spec.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
+#include "core/plan_request.h"
 #include "frameworks/abilities.h"
 #include "planner/cost/cost_source.h"
 
 namespace mpt::planner {
-
-/// Values a degree or switch may take; empty is free.
-struct SpaceBounds {
-  std::vector<int64_t> tensor, context, pipeline, data, expert, expert_tensor, chunks, micro_batch, zero;
-  std::vector<std::string> schedules;
-  std::vector<Recompute> recomputes;
-  std::vector<ContextMethod> context_methods;
-  std::vector<RankOrder> orders;
-  std::vector<bool> sequence_parallel, offload;
-};
 
 /// What a layout's traffic may run beside. Each is used wherever it applies: in this cost model what runs
 /// beside compute never costs more than it does alone.
@@ -46,7 +37,7 @@ struct SearchProblem {
   int64_t ranks = 0;               // devices to use
   int64_t memory_limit_bytes = 0;  // per rank
   Precision precision = Precision::fp32;
-  SpaceBounds bounds;
+  SearchBounds bounds;
   Overlaps overlaps;
   Execution execution;  // of the framework that is to run the plan
   /// What bounds the search; null: every layout that divides the model and the batch.

@@ -104,12 +104,12 @@ std::vector<int64_t> likely_zero(const SearchProblem& problem) {
 // dropped as it is enumerated. Bounds that were given stay as they are.
 SearchProblem likely_part(const SearchProblem& problem) {
   SearchProblem part = problem;
-  SpaceBounds& b = part.bounds;
+  SearchBounds& b = part.bounds;
   if (b.zero.empty()) b.zero = likely_zero(problem);
-  if (b.offload.empty()) b.offload = {false};
+  if (b.offload.empty()) b.offload = {Switch::off};
   if (b.orders.empty()) b.orders = {RankOrder::pipeline_outermost};
   if (b.context_methods.empty()) b.context_methods = {ContextMethod::ring};
-  if (b.sequence_parallel.empty()) b.sequence_parallel = {true};
+  if (b.sequence_parallel.empty()) b.sequence_parallel = {Switch::on};
   if (b.expert_tensor.empty() && problem.model.moe) b.expert_tensor = {1};
   if (b.micro_batch.empty()) b.micro_batch = {1, 2, 4};
   if (b.chunks.empty()) b.chunks = {1, 2, 3, 4, 6, 8};

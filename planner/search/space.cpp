@@ -22,6 +22,9 @@ template <class T>
 bool allowed(const std::vector<T>& bound, const T& value) {
   return bound.empty() || std::find(bound.begin(), bound.end(), value) != bound.end();
 }
+bool allowed(const std::vector<Switch>& bound, bool value) {
+  return allowed(bound, value ? Switch::on : Switch::off);
+}
 
 class Enumeration {
  public:
@@ -174,7 +177,7 @@ class Enumeration {
   }
 
   const SearchProblem& problem_;
-  const SpaceBounds& bounds_;
+  const SearchBounds& bounds_;
   const std::function<void(const Layout&)>& visit_;
   NotDividing& not_dividing_;
   std::map<int64_t, std::vector<int64_t>> divisors_;  // stay where they are
@@ -194,7 +197,7 @@ bool has_schedule(const SearchProblem& problem, const std::string& name) {
 namespace {
 
 // Without a pipeline there is nothing to order: 1F1B, which holds the fewest micro-batches, stands for all.
-const ScheduleEntry* only_schedule(const SpaceBounds& bounds) {
+const ScheduleEntry* only_schedule(const SearchBounds& bounds) {
   const auto& entries = schedule_catalog();
   for (const ScheduleEntry& entry : entries) {
     if (entry.name == Layout{}.schedule && allowed(bounds.schedules, entry.name)) return &entry;
@@ -282,7 +285,7 @@ int64_t shard_within_node(const SearchProblem& problem, const Layout& layout) {
 }  // namespace
 
 std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& group) {
-  const SpaceBounds& bounds = problem.bounds;
+  const SearchBounds& bounds = problem.bounds;
   const DeviceSpec& device = problem.cluster.device;
   const bool reaches_host = device.kind == DeviceKind::cpu || device.host_bandwidth_bytes_per_s > 0;
   const bool zero_free = group.reduces_gradients() && group.replicas() > 1;

@@ -444,6 +444,8 @@ def plan_commands(folder, base, profile):
     expect("explain, over memory", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=1,pp=1,cp=1,zero=0,offload=off"), 0,
            "need more than", "A GPU has", "What would change the answer", "GPUs with twice the memory")
     not_chosen(folder, eight)
+    requests(folder)
+    moved_request(folder)
     expect("explain, does not divide", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=3"), 0, "No layout of this kind")
     for kind in ("tpp=8", "tp", "tp=", "", "tp=two", "schedule=1f2b"):
         expect(f"explain, --why-not {kind}", run("mpt-plan", "explain", gpu_plan, f"--why-not={kind}"), 2, "--why-not" if "two" not in kind and "1f2b" not in kind else "expected")
@@ -503,14 +505,14 @@ def not_chosen(folder, eight):
     expect("plan, without a pipeline", run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--framework", "torchtitan", "--global-batch", 128,
                                            "--seq", 8192, "--tp", 1, "--pp", 1, "--cp", 1, "-o", held), 0)
     with open(held) as file:
-        if json.load(file)["restrictions"] != {"tp": "1", "pp": "1", "cp": "1"}:
+        if json.load(file)["request"]["bounds"] != {"tp": [1], "cp": [1], "pp": [1]}:
             FAILURES.append("plan, without a pipeline: the plan does not say what limited its search")
     expect("explain, faster but not allowed", in_one_line(run("mpt-plan", "explain", held, "--why-not", "pp=2")), 0,
            "% faster (", "it was not chosen because you set --cp 1 and --pp 1.", "Planning again without --cp 1 and --pp 1.")
     expect("explain, a batch at which it wins", in_one_line(run("mpt-plan", "explain", held, "--why-not", "pp=2,cp=1")), 0,
            "With a limit of 77.0 GiB, and without --pp 1 it wins: ")
-    expect("explain, restrictions of nothing", run("mpt-plan", "explain", edited_plan(held, f"{folder}/odd.json", restrictions={"colour": "1"}),
-                                                   "--why-not", "pp=2"), 2, "/restrictions", "colour")
+    expect("explain, bounds of nothing", run("mpt-plan", "explain", edited_plan(held, f"{folder}/odd.json", request={"bounds": {"colour": [1]}}),
+                                             "--why-not", "pp=2"), 2, "/request/bounds/colour")
     given = f"{folder}/given.json"
     expect("estimate, to ask about", run("mpt-plan", "estimate", *eight, "--tp", 8, "-o", given), 0)
     expect("explain, a layout that was given", in_one_line(run("mpt-plan", "explain", given, "--why-not", "tp=1")), 0, "given, not searched for")
@@ -524,6 +526,50 @@ def not_chosen(folder, eight):
     expect("plan, with the memory that was named", run("mpt-plan", *eight, "--memory", limit.group(1) if limit else "1GiB", *options), 0)
     expect("explain, its own layout", run("mpt-plan", "explain", tight, "--why-not", f"zero={layout_of(tight)['zero']}"), 0,
            "It is the plan's own layout.")
+
+
+def requests(folder):
+    """A request on the command line, as a file, in a plan, and changed."""
+    asked = ("--model", "llama3-8b", "--cluster", "dgx-h100:2", "--global-batch", 64, "--tp", "1,2", "--sp", "on", "--framework", "torchtitan")
+    printed = run("mpt-plan", *asked, "--print-request")
+    expect("request, printed", printed, 0)
+    request = json.loads(printed.stdout)
+    if request != {"model": "llama3-8b", "global_batch": 64, "framework": "torchtitan", "cluster": "dgx-h100:2", "bounds": {"tp": [1, 2], "sp": ["on"]}}:
+        FAILURES.append(f"request, printed: {request}")
+    file, first, second, third = (f"{folder}/{name}.json" for name in ("request", "first", "second", "third"))
+    write(file, printed.stdout)
+    expect("request, typed", run("mpt-plan", *asked, "-o", first), 0)
+    expect("request, from a file", run("mpt-plan", "--request", file, "-o", second), 0)
+    expect("request, from a plan", run("mpt-plan", "--request", first, "-o", third), 0)
+    same = ("layout", "prediction", "footprints", "request", "schedule", "memory_limit_bytes", "ranking")
+    plans = [json.load(open(path)) for path in (first, second, third)]
+    for plan in plans[1:]:
+        if any(plan[key] != plans[0][key] for key in same):
+            FAILURES.append("request: the same request gave another plan")
+    changed = run("mpt-plan", "--request", file, "--global-batch", "128", "--tp", "2", "--print-request")
+    if json.loads(changed.stdout) != {**request, "global_batch": 128, "bounds": {"tp": [2], "sp": ["on"]}}:
+        FAILURES.append(f"request, changed: {changed.stdout}")
+    expect("request, estimated", run("mpt-plan", "estimate", "--request", file, "--tp", 2), 0, "tp2")
+    write(file, json.dumps({**request, "colour": 1, "bounds": {"tp": [0]}}))
+    expect("request, wrong", run("mpt-plan", "--request", file), 2, "/colour", "/bounds/tp/0")
+    write(file, json.dumps({"format": "mpt-profile"}))
+    expect("request, another file", run("mpt-plan", "--request", file), 2, "no request", "--print-request")
+    expect("request, without a file", run("mpt-plan", "--request", f"{folder}/none.json"), 2, "none.json")
+    expect("request, without a model", run("mpt-plan", "--print-request"), 0, "{}")
+
+
+def moved_request(folder):
+    """A plan of a model and a cluster that came from files can be repeated where those are gone."""
+    model, cluster, plan, again = (f"{folder}/{name}.json" for name in ("my-model", "my-cluster", "mine", "again"))
+    expect("model file", run("mpt-plan", "model", "gpt2-124m", "-o", model), 0)
+    expect("cluster file", run("mpt-plan", "cluster", "dgx-h100:2", "-o", cluster), 0)
+    expect("plan of files", run("mpt-plan", "--model", model, "--cluster", cluster, "--global-batch", 64, "--seq", "1k", "-o", plan), 0)
+    os.remove(model)
+    os.remove(cluster)
+    expect("plan again without them", run("mpt-plan", "--request", plan, "-o", again), 0)
+    first, second = (json.load(open(path)) for path in (plan, again))
+    if any(first[key] != second[key] for key in ("layout", "model", "cluster", "prediction")):
+        FAILURES.append("plan again without them: another plan")
 
 
 def in_one_line(done):

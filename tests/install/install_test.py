@@ -7,6 +7,7 @@ Usage: install_test.py BUILD_FOLDER CMAKE GENERATOR
 
 import glob
 import gzip
+import json
 import os
 import shutil
 import subprocess
@@ -18,15 +19,15 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 PLAN = ("--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "-o")
 
 
-def run(*command, **environment):
-    done = subprocess.run(list(map(str, command)), env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def run(*command, folder=None, **environment):
+    done = subprocess.run(list(map(str, command)), cwd=folder, env={**os.environ, **environment}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"{command}: exit code {done.returncode}\n{done.stdout[-3000:]}")
     return done.stdout
 
 
 with tempfile.TemporaryDirectory() as scratch:
-    prefix, plan = os.path.join(scratch, "prefix"), os.path.join(scratch, "plan.json")
+    prefix, plan = os.path.join(scratch, "prefix"), os.path.join(scratch, "by-program.json")
     run(CMAKE, "--install", BUILD, "--prefix", prefix)
     run(f"{prefix}/bin/mpt-plan", *PLAN, plan)
     version = run(f"{prefix}/bin/mpt-run", "--version")
@@ -44,11 +45,15 @@ with tempfile.TemporaryDirectory() as scratch:
     script = (f"source {prefix}/share/bash-completion/completions/mpt-plan; COMP_WORDS=(mpt-plan export --t); COMP_CWORD=2; _mpt_plan; "
               'echo "${COMPREPLY[@]}"')
     assert run("bash", "-c", script).split() == ["--to"]
-    consumer = os.path.join(scratch, "consumer")
-    run(CMAKE, "-G", GENERATOR, "-S", HERE, "-B", consumer, f"-DCMAKE_PREFIX_PATH={prefix}")
-    run(CMAKE, "--build", consumer)
-    arguments = run(f"{consumer}/consumer", plan)
-    assert arguments.startswith("--num-layers 32\n"), arguments
+    example = os.path.join(scratch, "example")
+    run(CMAKE, "-G", GENERATOR, "-S", os.path.join(HERE, "../../examples/plan"), "-B", example, f"-DCMAKE_PREFIX_PATH={prefix}")
+    run(CMAKE, "--build", example)
+    said = run(f"{example}/plan", "llama3-8b", "dgx-h100:1", 32, folder=scratch)
+    with open(plan) as by_program, open(os.path.join(scratch, "plan.json")) as by_library:
+        of_program, of_library = json.load(by_program), json.load(by_library)
+    for key in ("layout", "prediction", "request"):
+        assert of_program[key] == of_library[key], key
+    assert f"{of_program['prediction']['step_time_s']:.3f} s per step" in said, said
     if shutil.which("dpkg-deb"):
         name = run(os.path.join(HERE, "../../scripts/package"), MPT_BUILD=BUILD).split()[-1]
         unpacked = os.path.join(scratch, "unpacked")

@@ -16,7 +16,7 @@ namespace mpt::planner {
 namespace {
 
 Plan a_plan() {
-  test::PlanRequest request{test::little_llama(), {8, 16}};
+  test::WantedPlan request{test::little_llama(), {8, 16}};
   request.pipeline = request.data = 2;
   return test::make_plan(request);
 }
@@ -108,7 +108,7 @@ TEST(Export, JobsHaveNamesThatYamlReadsAsText) {
 }
 
 TEST(Export, StatesSharedOutOverPartOfTheReplicasComeBack) {
-  test::PlanRequest request{test::little_llama(), {16, 16}};
+  test::WantedPlan request{test::little_llama(), {16, 16}};
   request.data = 8;
   request.zero = 1;
   request.shard = 2;
@@ -129,7 +129,7 @@ TEST(Export, StatesSharedOutOverPartOfTheReplicasComeBack) {
 // The mesh numbers ranks with its last axis fastest.
 TEST(Export, MeshFollowsThePlansRankOrder) {
   for (const RankOrder order : {RankOrder::pipeline_outermost, RankOrder::data_outermost}) {
-    test::PlanRequest request{test::little_llama(), {16, 16}};
+    test::WantedPlan request{test::little_llama(), {16, 16}};
     request.tensor = request.pipeline = 2;
     request.data = 4;
     request.zero = 2;
@@ -146,7 +146,7 @@ TEST(Export, MeshFollowsThePlansRankOrder) {
 // What torchtitan's configuration can say comes back.
 TEST(Export, TorchtitansConfigurationComesBack) {
   const auto check = [](int64_t zero, int64_t shard, int64_t pipeline, const char* schedule, int64_t chunks) {
-    test::PlanRequest request{models::load_model("llama3-8b"), {32, 2048}};
+    test::WantedPlan request{models::load_model("llama3-8b"), {32, 2048}};
     request.tensor = 2;
     request.sequence_parallel = true;
     request.pipeline = pipeline;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/imported_request.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "models/framework.h"
+#include "models/parameter_count.h"
+#include "models/zoo.h"
+#include "profiler/hardware/catalog.h"
+
+namespace mpt::planner {
+namespace {
+
+// Files of arguments name no model: theirs is called after the file and its size, "my_run-70.6B".
+std::string name_of_sizes(const std::string& file, const ModelSpec& model) {
+  const std::string stem = std::filesystem::path(file).stem().string();
+  return fmt::format("{}-{}", stem, format_magnitude(double(models::count_parameters(model).total)));
+}
+
+ModelSpec model_of(const Imported& in, const PlanRequest& asked, const std::string& file) {
+  if (!asked.model.empty()) return models::load_model(asked.model.name);
+  if (!in.model)
+    throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
+  ModelSpec model = *in.model;
+  if (model.name == "imported") model.name = name_of_sizes(file, model);
+  return model;
+}
+
+void complete_layout(Imported& in, const ModelSpec& model, int64_t ranks, const std::string& file) {
+  Layout& l = in.layout;
+  if (l.data == 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context * l.pipeline));
+  l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);
+  if (!model.moe) {
+    l.expert = 1;
+    l.expert_tensor = 0;
+    l.overlap_exchange = false;
+  }
+  if (!l.layers_per_stage.empty()) return;
+  check_stages(l, model, file);
+  l.layers_per_stage = even_stages(model.layers, l.stages());
+}
+
+void set_execution(Imported& in, const std::string& framework, const DeviceSpec& device) {
+  Execution& execution = in.layout.execution;
+  execution = models::load_framework(framework, "--from");
+  models::set_device(execution, device);
+  if (in.deduplicates_dispatch) models::send_tokens_once(execution);
+  execution.fp8_head = in.fp8_head;
+  if (in.vocabulary_multiple) execution.vocabulary_multiple = *in.vocabulary_multiple;
+}
+
+}  // namespace
+
+PlanRequest imported_request(Imported in, const PlanRequest& asked, const std::string& file,
+                             const std::string& framework) {
+  PlanRequest request = asked;
+  request.model.value = model_of(in, asked, file);
+  request.cluster.value = profiler::load_cluster(asked.cluster.name, {}, asked.gpus);
+  const int64_t ranks = asked.gpus > 0 ? asked.gpus : request.cluster.value->devices;
+  complete_layout(in, *request.model.value, ranks, file);
+  set_execution(in, framework, request.cluster.value->device);
+  if (request.global_batch == 0) request.global_batch = in.workload.global_batch;
+  if (request.global_batch == 0) request.global_batch = in.layout.micro_batch * in.layout.data;
+  in.workload.global_batch = request.global_batch;
+  if (request.sequence == 0) request.sequence = in.workload.sequence;
+  check_imported(in, file);
+  request.layout = in.layout;
+  return request;
+}
+
+}  // namespace mpt::planner

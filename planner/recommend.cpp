@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/recommend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/interruption.h"
+#include "base/quantity.h"
+#include "frameworks/framework.h"
+#include "frameworks/supports.h"
+#include "planner/explain/explain.h"
+#include "planner/explain/nothing_fits.h"
+#include "planner/explain/screen.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+int kinds_of_parallelism(const Layout& l) {
+  return int(l.tensor > 1) + int(l.context > 1) + int(l.pipeline > 1) + int(l.data > 1) + int(l.expert > 1);
+}
+
+void prefer_room(std::vector<Candidate>& best) {
+  if (best.empty()) return;
+  const double most_s = (1.0 + kEqualTimes) * best.front().evaluation.step_time_s;
+  const auto end = std::find_if(best.begin(), best.end(),
+                                [&](const Candidate& c) { return c.evaluation.step_time_s > most_s; });
+  const auto roomiest = std::min_element(best.begin(), end, [](const Candidate& a, const Candidate& b) {
+    const auto rank = [](const Candidate& c) {
+      return std::pair(c.evaluation.peak_bytes, kinds_of_parallelism(c.estimate.layout));
+    };
+    return rank(a) < rank(b);
+  });
+  std::rotate(best.begin(), roomiest, roomiest + 1);
+}
+
+// The fastest layout that fills memory to the last, where the margin costs time: a row behind the ranking.
+// Both searches together keep to the time limit.
+void add_tighter(const Resolved& resolved, const Watch& watch, Plan& plan) {
+  constexpr double kMostSeconds = 10.0;
+  const PlanRequest& r = resolved.request;
+  const bool by_default = r.memory.empty() && r.memory_margin.empty();
+  if (!by_default || plan.cluster.mixed() || !plan.search.optimal || stop_requested()) return;
+  SearchProblem full = resolved.problem;
+  full.memory_limit_bytes = rank_limit_bytes(full.cluster.device, full.execution, 0);
+  if (full.memory_limit_bytes <= plan.memory_limit_bytes) return;
+  full.time_limit_s = std::max(1e-3, std::min(kMostSeconds, r.time_limit_s - plan.search.seconds));
+  const PlanOrReason tighter = plan_or_reason(std::move(full), r, watch);
+  if (!tighter.plan || tighter.plan->prediction.step_time_s >= plan.prediction.step_time_s) return;
+  plan.ranking.push_back(tighter.plan->ranking.front());
+}
+
+const frameworks::Framework* runner_of(const Layout& layout, const SearchProblem& problem) {
+  for (const frameworks::Framework& f : frameworks::known_frameworks()) {
+    if (f.name == problem.execution.framework || f.name == frameworks::own_runtime().name) continue;
+    if (frameworks::supports_model(f, problem.model, problem.precision)) continue;
+    if (!frameworks::supports(f, problem.model, layout, problem.workload)) return &f;
+  }
+  return nullptr;
+}
+
+// A layout that the framework lacks, and who runs it: the fastest that another framework has, else the
+// fastest of all.
+struct Beyond {
+  const Candidate* candidate = nullptr;
+  const frameworks::Framework* runner = nullptr;
+};
+Beyond beyond(const std::vector<Candidate>& best, const SearchProblem& problem, double most_s) {
+  Beyond found;
+  for (const Candidate& c : best) {
+    if (c.evaluation.step_time_s > most_s) break;
+    if (const frameworks::Framework* runner = runner_of(c.estimate.layout, problem)) return {&c, runner};
+    if (found.candidate == nullptr) found.candidate = &c;
+  }
+  return found;
+}
+
+// What the framework's limits cost, where that is worth another framework.
+void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan& plan) {
+  constexpr double kWorthSaying = 0.02, kMostSeconds = 3.0;
+  constexpr size_t kConsidered = 16;
+  const SearchProblem& problem = resolved.problem;
+  if (!problem.framework || problem.cluster.device.kind == DeviceKind::cpu || problem.cluster.mixed() ||
+      !plan.search.optimal || stop_requested())
+    return;
+  SearchProblem free = problem;
+  free.framework.reset();
+  free.near_misses = false;
+  free.time_limit_s = std::min(kMostSeconds, problem.time_limit_s);
+  const auto search = recommended_search(free, kConsidered, watch, "beyond the framework");
+  const double chosen_s = plan.prediction.step_time_s;
+  const auto [faster, runner] = beyond(search->result.best, problem, chosen_s * (1.0 - kWorthSaying));
+  if (faster == nullptr) return;
+  const Layout& layout = faster->estimate.layout;
+  const auto lacks = frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
+  if (!lacks) return;
+  plan.notes.push_back(
+      fmt::format("{} would be {} faster. {}; {}.", layout_name(layout),
+                  format_percent(1.0 - faster->evaluation.step_time_s / chosen_s), lacks->reason,
+                  runner != nullptr ? fmt::format("{} runs it (--framework {})", runner->title, runner->name)
+                                    : "no other framework here runs it"));
+}
+
+}  // namespace
+
+std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
+                                                   const Watch& watch, const std::string& what) {
+  // As many as are looked through for equals, however few are asked for: the first is the same then.
+  constexpr size_t kConsidered = 8;
+  auto found = search_arrangements(problem, std::max(keep, kConsidered), [&](const SearchProgress& p) {
+    return (!watch || watch(what, p)) && !stop_requested();
+  });
+  std::vector<Candidate>& best = found->result.best;
+  prefer_room(best);
+  if (best.size() > keep) best.erase(best.begin() + ptrdiff_t(keep), best.end());
+  return found;
+}
+
+Plan plan_of(const ArrangedSearch& search, const PlanRequest& request) {
+  Plan plan = make_plan(search.result, search.problem);
+  plan.request = portable(request, search.problem);
+  for (const std::string& note : search.notes) plan.reasons.push_back("On " + note + ".");
+  return plan;
+}
+
+Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const PlanRequest& request) {
+  SearchResult one;
+  one.best.push_back(candidate);
+  one.certificate.layouts = one.certificate.simulated = 1;
+  Plan plan = make_plan(one, problem);
+  plan.request = portable(request, problem);
+  return plan;
+}
+
+PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch) {
+  problem.near_misses = false;
+  const auto search = recommended_search(problem, 1, watch);
+  if (!search->result.best.empty()) return {plan_of(*search, request), ""};
+  if (search->result.over_memory.empty()) return {std::nullopt, "no layout divides"};
+  return {std::nullopt, fmt::format("nothing fits: at least {} per {}",
+                                    format_bytes(search->result.over_memory.front().nearest.needed),
+                                    reports::device_word(problem.cluster))};
+}
+
+Plan plan(const Resolved& resolved, const Watch& watch) {
+  const auto search = recommended_search(resolved.problem, size_t(resolved.request.top), watch);
+  if (search->result.best.empty()) {
+    Problem problem = why_nothing_fits(search->result, search->problem);
+    const std::string remedy = remedy_of_nothing_fits(resolved, search->result, search->problem, watch);
+    if (!remedy.empty()) problem.remedy = remedy;
+    throw UserError(std::move(problem));
+  }
+  Plan plan = plan_of(*search, resolved.request);
+  plan.notes = resolved.notes;
+  add_tighter(resolved, watch, plan);
+  note_limits_of_framework(resolved, watch, plan);
+  return plan;
+}
+
+Plan plan(const PlanRequest& request, const Watch& watch) { return plan(*resolve(request), watch); }
+
+std::vector<PlanOrReason> compare(const std::vector<PlanRequest>& requests, const Watch& watch) {
+  std::vector<PlanOrReason> all;
+  for (const PlanRequest& request : requests) {
+    const auto resolved = resolve(request);
+    all.push_back(plan_or_reason(resolved->problem, request, watch));
+    if (all.back().plan) all.back().plan->notes = resolved->notes;
+  }
+  return all;
+}
+
+std::string explain(const Plan& plan) { return describe_plan(plan); }
+
+}  // namespace mpt::planner

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What plan() and its relatives are made of: a search, the choice among equals, and the plan of the choice.
+
+#include <memory>
+#include <string>
+
+#include "planner/api.h"
+#include "planner/search/arrangement.h"
+
+namespace mpt::planner {
+
+/// The `keep` fastest layouts; the first is the one to recommend: of those whose times cannot be told apart
+/// it has most memory left, then the fewest kinds of parallelism. `what`: for the watch.
+std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
+                                                   const Watch& watch = {}, const std::string& what = "");
+
+/// The plan of its first layout, with what other arrangements of a mixed cluster reach.
+Plan plan_of(const ArrangedSearch& search, const PlanRequest& request);
+/// A plan of one given layout, whether it fits or not.
+Plan plan_of(const SearchProblem& problem, const Candidate& candidate, const PlanRequest& request);
+
+/// The recommended plan of a problem, without alternatives or remedies.
+PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, const Watch& watch = {});
+
+/// What would fit where nothing does, searched for within some seconds; empty where nothing was found.
+std::string remedy_of_nothing_fits(const Resolved& resolved, const SearchResult& result,
+                                   const SearchProblem& problem, const Watch& watch);
+
+}  // namespace mpt::planner

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/resolve.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "planner/api.h"
+
+namespace mpt::planner {
+namespace {
+
+PlanRequest request(const std::string& model = "llama3-8b", const std::string& cluster = "dgx-h100:1") {
+  PlanRequest r;
+  r.model.name = model;
+  r.cluster.name = cluster;
+  r.global_batch = 64;
+  return r;
+}
+
+std::string error_of(const PlanRequest& r) {
+  try {
+    resolve(r);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Resolve, FillsInWhatIsNotSaid) {
+  const auto resolved = resolve(request());
+  const SearchProblem& p = resolved->problem;
+  EXPECT_EQ(p.workload, (Workload{64, 4096}));
+  EXPECT_EQ(p.ranks, 8);
+  EXPECT_EQ(p.precision, Precision::bf16);
+  EXPECT_EQ(p.execution.framework, "megatron-core");
+  ASSERT_NE(p.framework, nullptr);
+  EXPECT_EQ(p.framework->name, "megatron-core");
+  EXPECT_TRUE(p.overlaps.gradient_reduce && p.overlaps.parameter_gather && p.overlaps.transfer);
+  EXPECT_FALSE(p.overlaps.tensor || p.overlaps.exchange);
+  EXPECT_TRUE(resolved->notes.empty());
+  const auto on_cpus = resolve(request("gpt2-124m", "this-machine:2"));
+  EXPECT_EQ(on_cpus->problem.precision, Precision::fp32);
+  EXPECT_EQ(on_cpus->problem.execution.framework, "mpt");
+  EXPECT_EQ(on_cpus->problem.workload.sequence, 1024) << "the model's limit";
+}
+
+TEST(Resolve, KeepsRoomInMemoryUnlessToldNotTo) {
+  PlanRequest r = request();
+  const int64_t with_room = resolve(r)->problem.memory_limit_bytes;
+  r.memory_margin = "0";
+  const int64_t without = resolve(r)->problem.memory_limit_bytes;
+  r.memory_margin = "10%";
+  const int64_t tenth = resolve(r)->problem.memory_limit_bytes;
+  EXPECT_LT(with_room, without);
+  EXPECT_EQ(tenth, int64_t(0.9 * double(without)));
+  r.memory = "40GiB";
+  EXPECT_EQ(resolve(r)->problem.memory_limit_bytes, 40 * kGiB);
+}
+
+TEST(Resolve, TellsInNotesWhatItChanged) {
+  PlanRequest r = request();
+  r.memory = "200GiB";
+  r.framework = "megatron";
+  const auto resolved = resolve(r);
+  ASSERT_EQ(resolved->notes.size(), 2u);
+  EXPECT_NE(resolved->notes[0].find("--framework megatron is called megatron-core"), std::string::npos);
+  EXPECT_NE(resolved->notes[1].find("--memory 200GiB is more than"), std::string::npos);
+}
+
+TEST(Resolve, RefusesWhatDoesNotGoTogether) {
+  PlanRequest r = request();
+  r.model.name.clear();
+  EXPECT_NE(error_of(r).find("--model: missing"), std::string::npos) << error_of(r);
+  r = request();
+  r.sequence = 1 << 20;
+  EXPECT_NE(error_of(r).find("--seq"), std::string::npos);
+  r = request();
+  r.gpus = 9;
+  EXPECT_NE(error_of(r).find("at most 8"), std::string::npos);
+  r = request("llama3-8b", "dgx-a100:1");
+  r.precision = Precision::fp8;
+  EXPECT_NE(error_of(r).find("--precision"), std::string::npos);
+  r = request();
+  r.bounds.schedules = {"1f1c"};
+  EXPECT_NE(error_of(r).find("--schedule"), std::string::npos);
+  r = request();
+  r.overlaps = {"none", "tensor"};
+  EXPECT_NE(error_of(r).find("--overlap"), std::string::npos);
+  r = request();
+  r.recompute_modules = {"mpl"};
+  EXPECT_NE(error_of(r).find("did you mean \"mlp\""), std::string::npos) << error_of(r);
+  r = request();
+  r.framework = "mpt";
+  r.dispatch = Dispatch::once;
+  EXPECT_NE(error_of(r).find("--dispatch"), std::string::npos);
+}
+
+TEST(Plan, HoldsItsRequestAndIsRepeatedByIt) {
+  PlanRequest r = request();
+  r.bounds.tensor = {1, 2};
+  const Plan first = plan(r);
+  EXPECT_EQ(first.request, r);
+  const Plan second = plan(first.request);
+  EXPECT_EQ(second.layout, first.layout);
+  EXPECT_EQ(second.prediction, first.prediction);
+}
+
+TEST(Plan, SaysWhatHelpsWhereNothingFits) {
+  PlanRequest r = request();
+  r.bounds.data = {8};
+  r.bounds.zero = {0};
+  try {
+    plan(r);
+    FAIL() << "8B parameters with their states on each of 8 GPUs";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("leave out"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Estimate, OfAPlansLayoutIsThePlan) {
+  const Plan best = plan(request());
+  PlanRequest again = request_of(best);
+  const Estimated e = estimate(again);
+  EXPECT_TRUE(e.fits());
+  EXPECT_EQ(e.plan.layout, best.layout);
+  EXPECT_DOUBLE_EQ(e.plan.prediction.step_time_s, best.prediction.step_time_s);
+  EXPECT_EQ(e.plan.prediction.memory, best.prediction.memory);
+}
+
+TEST(Estimate, TakesTheLayoutThatTheBoundsName) {
+  PlanRequest r = request();
+  r.bounds.tensor = {2};
+  r.bounds.pipeline = {2};
+  const Estimated e = estimate(r);
+  EXPECT_EQ(e.plan.layout.tensor, 2);
+  EXPECT_EQ(e.plan.layout.pipeline, 2);
+  EXPECT_EQ(e.plan.layout.data, 2);
+  EXPECT_EQ(e.plan.layout.zero, 0);
+}
+
+TEST(Estimate, OfFewerRanksSaysWhatIsIdle) {
+  PlanRequest r = request("llama3-8b", "dgx-h100:2");
+  r.bounds.tensor = {8};
+  r.bounds.data = {1};
+  const Estimated e = estimate(r);
+  ASSERT_FALSE(e.plan.notes.empty());
+  EXPECT_NE(e.plan.notes.front().find("8 of 16 devices idle"), std::string::npos) << e.plan.notes.front();
+}
+
+TEST(Compare, GivesAPlanOrAReason) {
+  PlanRequest large = request("llama3-405b");
+  const std::vector<PlanOrReason> both = compare({request(), large});
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_TRUE(both[0].plan.has_value());
+  EXPECT_FALSE(both[1].plan.has_value());
+  EXPECT_NE(both[1].reason.find("nothing fits"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mpt::planner
