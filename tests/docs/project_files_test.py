@@ -30,9 +30,9 @@ def check_version():
     versions = {"CMakeLists.txt": r"^project\(mpt VERSION (\S+)", "base/version.h": r'kVersion = "([^"]+)"',
                 "CITATION.cff": r"^version: (\S+)", "CHANGELOG.md": r"^## \[(\d[^\]]*)\]"}
     seen = {path: found(pattern, path) for path, pattern in versions.items()}
-    consumer = found(r"find_package\(mpt (\S+)", "tests/install/CMakeLists.txt")
+    consumer = found(r"find_package\(mpt (\S+)", "examples/plan/CMakeLists.txt")
     if not seen["CMakeLists.txt"].startswith(consumer + "."):
-        problems.append(f"tests/install asks for mpt {consumer}")
+        problems.append(f"examples/plan asks for mpt {consumer}")
     if len(set(seen.values())) > 1 or "none" in seen.values():
         problems.append(f"versions differ: {seen}")
     dates = {path: found(pattern, path) for path, pattern in
