@@ -121,7 +121,7 @@ void declare_layout(CLI::App& app, PlanRequest& request) {
 void declare_request_file(CLI::App& app, PlanOptions& o) {
   app.add_option_function<std::string>(
          "--request", [&o](const std::string& file) { o.request = load_request(file); },
-         "Ask what this file asks, or a plan.json; other options change it (docs/requests.md)")
+         "A request or plan to answer; other options change it (docs/requests.md)")
       ->type_name("FILE")
       ->trigger_on_parse()
       ->group(headings::kWhat);

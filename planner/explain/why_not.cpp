@@ -141,6 +141,9 @@ std::string over_memory(const Question& q, const SearchResult& result) {
 
 // Why a faster layout is not the plan, and what to do.
 std::string not_allowed(const Question& q, const Layout& faster) {
+  if (q.plan.search.layouts <= 1)
+    return "it was not chosen because the plan's layout was given, not searched for.\n"
+           "What would change the answer\n  Planning without a layout.\n";
   const std::vector<std::string> broken = broken_bounds(q.plan.request.bounds, faster);
   if (!broken.empty()) {
     const std::string set = fmt::format("{}", fmt::join(broken, " and "));
@@ -149,9 +152,6 @@ std::string not_allowed(const Question& q, const Layout& faster) {
         "{0}.\n",
         set);
   }
-  if (q.plan.search.layouts <= 1)
-    return "it was not chosen because the plan's layout was given, not searched for.\n"
-           "What would change the answer\n  Planning without a layout.\n";
   if (!q.plan.search.optimal)
     return fmt::format(
         "it was not chosen because the search was stopped after {}.\n"

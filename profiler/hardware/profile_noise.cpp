@@ -92,7 +92,7 @@ std::string noise_note(const Profile& profile, const std::string& file, int64_t 
   const std::string text = noise_text(noise_of(profile, sequence));
   if (text.empty()) return "";
   return fmt::format(
-      "{} is too noisy: {}\n    the predicted times may be as far off; measure again while the machine is "
+      "{} is too noisy: {}; the predicted times may be as far off. Measure again while the machine is "
       "idle: mpt-profile --model {} --seq {} -o {}",
       file, text, shell_word(profile.model.name), sequence, shell_word(file));
 }

@@ -245,7 +245,7 @@ def wrong_plan(folder, model, profile, base):
     plan("memory that nothing fits", "memory: small needs at least", "the smallest is", "--memory", options=["--memory", "10KiB"])
     plan("more memory than there is", "--memory 100TiB is more than", "Searched all ", options=["--memory", "100TiB"], code=0)
     plan("more ranks than devices", "--ranks", "at most 4, which this-machine:4 has", options=["--ranks", "5"])
-    plan("ranks of none", "--gpus", "a number from 1", options=["--ranks", "0"])
+    plan("ranks of none", "--gpus", "from 1 to", options=["--ranks", "0"])
     plan("fewer ranks", "tp1 pp1 dp2", options=["--ranks", "2", "--tp", "1", "--pp", "1"], code=0)
     plan("degrees that do not multiply", "4 ranks cannot be split into groups of --tp 3", options=["--tp", "3"])
     plan("micro-batch that does not divide", "no allowed micro-batch divides", options=["--micro-batch", "3"])
