@@ -99,8 +99,9 @@ class ObjectReader {
   ObjectReader(const Json& json, std::string pointer, JsonProblems& problems, T& out)
       : json_(json), pointer_(std::move(pointer)), problems_(problems), out_(out) {}
 
-  template <class M>
-  void field(const char* name, M T::*member, const char* /*doc*/, FieldRule rule = {}) {
+  // Members of a base are members, too.
+  template <class M, class C>
+  void field(const char* name, M C::*member, const char* /*doc*/, FieldRule rule = {}) {
     known_.emplace_back(name);
     const auto found = json_.find(name);
     if (found == json_.end()) {
@@ -138,8 +139,8 @@ template <class T>
 class ObjectWriter {
  public:
   explicit ObjectWriter(const T& value) : value_(value) {}
-  template <class M>
-  void field(const char* name, M T::*member, const char* /*doc*/, FieldRule = {});
+  template <class M, class C>
+  void field(const char* name, M C::*member, const char* /*doc*/, FieldRule = {});
   Json take() { return std::move(json_); }
 
  private:
@@ -249,8 +250,8 @@ Json write_value(const T& value) {
 
 // An absent optional is left out, so that files hold only what was said.
 template <class T>
-template <class M>
-void ObjectWriter<T>::field(const char* name, M T::*member, const char*, FieldRule rule) {
+template <class M, class C>
+void ObjectWriter<T>::field(const char* name, M C::*member, const char*, FieldRule rule) {
   if (rule.omits_default && value_.*member == T{}.*member) return;
   if constexpr (TypeTraits<M>::is_optional) {
     if (!(value_.*member).has_value()) return;

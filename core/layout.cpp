@@ -217,8 +217,8 @@ std::string layout_name(const Layout& l) {
   if (l.offload_optimizer) name += " offload";
   if (l.recompute == Recompute::none) return name;
   if (l.recompute == Recompute::selective) {
-    const std::vector<std::string> modules = recompute_modules_of(l.execution);
-    if (modules != recompute_modules_of(Execution{}))
+    const std::vector<std::string> modules = recompute_modules_of(l.selective);
+    if (modules != recompute_modules_of(SelectiveRecompute{}))
       return fmt::format("{} recompute={}", name, fmt::join(modules, "+"));
   }
   if (l.recomputed_layers.empty()) return name + " recompute=" + enum_name(l.recompute);

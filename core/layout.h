@@ -55,6 +55,30 @@ constexpr int64_t padded_share(int64_t rows, int64_t ranks, int64_t multiple) {
 /// More ranks than any cluster has: degrees and their products stay below it.
 inline constexpr int64_t kMostRanks = 10'000'000;
 
+/// What selective recompute runs again: the attention core, or other modules of a layer in its place, as
+/// Megatron-LM's --recompute-modules names them (megatron/core/transformer/transformer_config.py).
+struct SelectiveRecompute {
+  bool core = true;
+  bool norms = false;              // those that are no part of the product behind them, whose results go
+  bool latent = false;             // from the compressed queries, keys and values to the core's inputs
+  bool expert_activation = false;  // its result goes
+  bool mlp = false;                // of layers without experts
+  bool experts = false;            // with their router and exchanges
+
+  bool operator==(const SelectiveRecompute&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = SelectiveRecompute;
+    v.field("core", &T::core, "the attention core", optional_field());
+    v.field("norms", &T::norms, "norms that are no part of a product", optional_field());
+    v.field("latent", &T::latent, "latent attention's up projections", optional_field());
+    v.field("expert_activation", &T::expert_activation, "the experts' activation", optional_field());
+    v.field("mlp", &T::mlp, "MLPs without experts", optional_field());
+    v.field("experts", &T::experts, "routers, exchanges and experts", optional_field());
+  }
+};
+
 struct Layout {
   int64_t tensor = 1;       // tensor-parallel degree
   int64_t context = 1;      // context-parallel degree: ranks that share a sequence
@@ -83,6 +107,7 @@ struct Layout {
   bool overlap_transfer = true;
   bool overlap_exchange = false;
   Recompute recompute = Recompute::none;
+  SelectiveRecompute selective;  // with selective recompute
   // With full recompute: how many layers of each stage recompute; the others keep everything. Empty: all.
   std::vector<int64_t> recomputed_layers;
   Precision precision = Precision::fp32;
@@ -153,6 +178,7 @@ struct Layout {
             "with full recompute, layers of each stage that recompute; empty: all",
             optional_field(between(0, 100000)));
     v.field("recompute", &T::recompute, "what is recomputed in backward");
+    v.field("selective", &T::selective, "with selective recompute, what runs again", optional_field());
     v.field("precision", &T::precision, "precision of compute");
     v.field("schedule", &T::schedule, "name of the pipeline schedule");
     v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage",

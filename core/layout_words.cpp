@@ -41,7 +41,7 @@ std::string zero_words(const Layout& l) {
 std::string describe_recompute(const Layout& l) {
   if (l.recompute == Recompute::none) return "no recompute";
   if (l.recompute == Recompute::selective)
-    return fmt::format("selective recompute of {}", fmt::join(recompute_modules_of(l.execution), ", "));
+    return fmt::format("selective recompute of {}", fmt::join(recompute_modules_of(l.selective), ", "));
   if (l.recomputed_layers.empty()) return "full recompute";
   const auto [least, most] = std::minmax_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
   const std::string of = counted(*most, "layer") + (l.stages() == 1 ? "" : " per stage");

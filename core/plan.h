@@ -222,6 +222,7 @@ struct SearchCertificate {
   double seconds = 0.0;
   int64_t same = 0;         // equal to another layout of the space under another name
   int64_t not_reached = 0;  // left when the search was stopped
+  double fastest_s = 0.0;   // step time of the fastest layout that fits; the plan may be another one
   double gap = 0.0;         // of a stopped search: by how much, as a share, the best may be above the optimum
 
   bool operator==(const SearchCertificate&) const = default;
@@ -237,6 +238,8 @@ struct SearchCertificate {
     v.field("same", &T::same, "equal to another layout", optional_field(between(0, kMax)));
     v.field("not_reached", &T::not_reached, "left when the search was stopped",
             optional_field(between(0, kMax)));
+    v.field("fastest_s", &T::fastest_s, "step time of the fastest layout that fits; 0: not known",
+            optional_field(between(0, 1e9)));
     v.field("gap", &T::gap, "share by which the best may be above the optimum",
             optional_field(between(0, 1)));
     v.field("optimal", &T::optimal, "whether every layout is accounted for");

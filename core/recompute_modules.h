@@ -8,18 +8,18 @@
 #include <string>
 #include <vector>
 
-#include "core/execution.h"
+#include "core/layout.h"
 
 namespace mpt {
 
 struct RecomputeModule {
   const char* name;
-  bool Execution::*flag;
+  bool SelectiveRecompute::*flag;
 };
 std::span<const RecomputeModule> recompute_modules();
 
 /// Selective recompute runs the named modules again and no others; names that are none count for nothing.
-void set_recompute_modules(const std::vector<std::string>& names, Execution& execution);
-std::vector<std::string> recompute_modules_of(const Execution& execution);
+void set_recompute_modules(const std::vector<std::string>& names, SelectiveRecompute& selective);
+std::vector<std::string> recompute_modules_of(const SelectiveRecompute& selective);
 
 }  // namespace mpt

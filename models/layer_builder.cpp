@@ -248,40 +248,38 @@ void run_again(Operator& op) { op.selective_share = 1.0; }
 // the first. Norms before queries, keys and values or before a dense MLP are part of the product behind them,
 // unless several products read their result (Megatron-LM's TELayerNormColumnParallelLinear).
 void LayerBuilder::choose_recomputed() {
-  const Execution& e = execution();
-  const bool others = e.recomputes_norms || e.recomputes_latent || e.recomputes_expert_activation ||
-                      e.recomputes_mlp || e.recomputes_experts;
-  if (e.recomputes_core && !others) return;
+  const SelectiveRecompute& s = layout_.selective;
+  const bool others = s.norms || s.latent || s.expert_activation || s.mlp || s.experts;
+  if (s.core && !others) return;
   const bool has_experts = layer_has_experts(model_, layer_),
              latent = model_.attention == AttentionKind::latent;
   for (Operator& op : program_.operators) {
     const std::string_view name = op.name;
     const bool is_core = name == "attention.core";
-    if (!e.recomputes_core && is_one_of(name, {"attention.core", "attention.output"})) {
+    if (!s.core && is_one_of(name, {"attention.core", "attention.output"})) {
       op.saved_bytes_selective = op.saved_bytes;
       op.selective_share = 0.0;
     }
-    if (e.recomputes_norms && ((name == "attention.norm" && latent) || (name == "mlp.norm" && has_experts)))
+    if (s.norms && ((name == "attention.norm" && latent) || (name == "mlp.norm" && has_experts)))
       run_again(op);
-    if (e.recomputes_norms &&
+    if (s.norms &&
         ((latent && is_one_of(name, {"attention.query_down", "attention.query"})) || name == "mlp.router"))
       op.saved_bytes_selective = 0;
-    if (e.recomputes_latent &&
-        is_one_of(name, {"attention.query_norm", "attention.query_up", "attention.query",
-                         "attention.key_value_norm", "attention.key_value_up"}))
+    if (s.latent && is_one_of(name, {"attention.query_norm", "attention.query_up", "attention.query",
+                                     "attention.key_value_norm", "attention.key_value_up"}))
       run_again(op);
-    if (e.recomputes_latent && latent && name == "attention.rotary") run_again(op);
-    if (e.recomputes_latent && is_one_of(name, {"attention.query_up", "attention.key_value_up"}))
+    if (s.latent && latent && name == "attention.rotary") run_again(op);
+    if (s.latent && is_one_of(name, {"attention.query_up", "attention.key_value_up"}))
       op.saved_bytes_selective = 0;
-    if (e.recomputes_latent && latent && is_core && !e.recomputes_core)
+    if (s.latent && latent && is_core && !s.core)
       op.saved_bytes_selective = op.saved_bytes - core_input_bytes_;
-    if (e.recomputes_expert_activation && name == "mlp.experts_activation") run_again(op);
-    if (e.recomputes_expert_activation && name == "mlp.experts_down") op.saved_bytes_selective = 0;
-    if (e.recomputes_mlp && !has_experts && is_one_of(name, {"mlp.up", "mlp.activation", "mlp.down"})) {
+    if (s.expert_activation && name == "mlp.experts_activation") run_again(op);
+    if (s.expert_activation && name == "mlp.experts_down") op.saved_bytes_selective = 0;
+    if (s.mlp && !has_experts && is_one_of(name, {"mlp.up", "mlp.activation", "mlp.down"})) {
       run_again(op);
       if (name != "mlp.up") op.saved_bytes_selective = 0;
     }
-    if (e.recomputes_experts && has_experts && name.starts_with("mlp.") &&
+    if (s.experts && has_experts && name.starts_with("mlp.") &&
         !is_one_of(name, {"mlp.norm", "mlp.post_norm", "mlp.residual"})) {
       run_again(op);
       if (name != "mlp.router") op.saved_bytes_selective = 0;

@@ -118,6 +118,7 @@ Estimated estimate(const PlanRequest& asked) {
   Layout layout = request.layout ? *request.layout : layout_of_bounds(e.resolved->problem);
   layout.precision = e.resolved->problem.precision;
   layout.execution = e.resolved->problem.execution;
+  layout.selective = e.resolved->problem.selective;
   if (request.layout && !request.overlaps.empty()) e.resolved->problem.set_overlaps(layout);
   check(e.resolved->problem, layout);
   use_part(layout, e.resolved);

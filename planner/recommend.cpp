@@ -107,11 +107,12 @@ void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan
 std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
                                                    const Watch& watch, const std::string& what) {
   // As many as are looked through for equals, however few are asked for: the first is the same then.
-  constexpr size_t kConsidered = 8;
+  constexpr size_t kConsidered = 32;
   auto found = search_arrangements(problem, std::max(keep, kConsidered), [&](const SearchProgress& p) {
     return (!watch || watch(what, p)) && !stop_requested();
   });
   std::vector<Candidate>& best = found->result.best;
+  if (!best.empty()) found->result.certificate.fastest_s = best.front().evaluation.step_time_s;
   prefer_room(best);
   if (best.size() > keep) best.erase(best.begin() + ptrdiff_t(keep), best.end());
   return found;

@@ -39,23 +39,6 @@ Execution framework_of(const PlanRequest& r, bool cpu, std::vector<std::string>&
   return cpu || !r.profile.empty() ? Execution{} : models::load_framework("megatron-core", "--framework");
 }
 
-void set_modules(const PlanRequest& r, Execution& execution) {
-  if (r.recompute_modules.empty()) return;
-  std::vector<std::string> known;
-  for (const RecomputeModule& module : recompute_modules()) known.emplace_back(module.name);
-  for (const std::string& name : r.recompute_modules) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    throw UserError(Problem{"--recompute-modules",
-                            fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, known)),
-                            fmt::format("some of {}", fmt::join(known, ", ")), ""});
-  }
-  if (execution.framework != "megatron-core" && execution.framework != "nemo") {
-    throw UserError(Problem{"--recompute-modules", fmt::format("with --framework {}", execution.framework),
-                            "--framework megatron-core or nemo, whose modules they are", ""});
-  }
-  set_recompute_modules(r.recompute_modules, execution);
-}
-
 }  // namespace
 
 Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::vector<std::string>& notes) {
@@ -72,9 +55,27 @@ Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::ve
     throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
                             "name another framework, or leave it out"});
   }
-  set_modules(r, execution);
   models::set_device(execution, cluster.device);
   return execution;
+}
+
+SelectiveRecompute selective_of(const PlanRequest& r, const Execution& execution) {
+  SelectiveRecompute selective = r.layout ? r.layout->selective : SelectiveRecompute{};
+  if (r.recompute_modules.empty()) return selective;
+  std::vector<std::string> known;
+  for (const RecomputeModule& module : recompute_modules()) known.emplace_back(module.name);
+  for (const std::string& name : r.recompute_modules) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    throw UserError(Problem{"--recompute-modules",
+                            fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, known)),
+                            fmt::format("some of {}", fmt::join(known, ", ")), ""});
+  }
+  if (execution.framework != "megatron-core" && execution.framework != "nemo") {
+    throw UserError(Problem{"--recompute-modules", fmt::format("with --framework {}", execution.framework),
+                            "--framework megatron-core or nemo, whose modules they are", ""});
+  }
+  set_recompute_modules(r.recompute_modules, selective);
+  return selective;
 }
 
 Precision precision_of(const PlanRequest& r, const ClusterSpec& cluster) {

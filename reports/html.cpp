@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "core/layout_words.h"
+#include "core/search_words.h"
 #include "reports/compare.h"
 #include "reports/next_steps.h"
 #include "reports/utilisation.h"
@@ -250,16 +251,6 @@ Json headline_of(const Plan& plan, const RunResult* result) {
            "predicted " + format_bytes(double(peak_bytes(plan))) + ", " + limit}};
 }
 
-std::string search_of(const SearchCertificate& c) {
-  std::string text =
-      fmt::format("{} layouts: {} do not fit in memory, {} are provably slower, {} were simulated",
-                  format_count(c.layouts), format_count(c.over_memory), format_count(c.over_bound),
-                  format_count(c.simulated));
-  if (c.same > 0) text += fmt::format(", {} are duplicates", format_count(c.same));
-  if (c.not_reached > 0) text += fmt::format(", {} were not looked at", format_count(c.not_reached));
-  return text + (c.optimal ? ". The plan is the fastest by this model." : ". The search was stopped.");
-}
-
 Json facts_of(const Plan& plan, const Facts& more) {
   Json facts = Json::array();
   const auto add = [&](const std::string& name, const std::string& value) { facts.push_back({name, value}); };
@@ -307,7 +298,7 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
   data["facts"] = facts_of(plan, more);
   data["unit"] = plan.layout.chunks > 1 ? "rank" : "stage";
   data["gpu"] = plan.cluster.device.kind == DeviceKind::cpu ? "rank" : "GPU";
-  data["search"] = search_of(plan.search);
+  data["search"] = describe_certificate(plan.search, plan.prediction.step_time_s);
   data["costs"] =
       plan.cost.source + ", " + plan.cost.machine + (plan.cost.date.empty() ? "" : ", " + plan.cost.date);
   data["devices"] = devices_of(plan);

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
+#include "core/search_words.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
 #include "planner/explain/evidence.h"
@@ -113,7 +114,8 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   if (search->result.best.empty())
     return "\n" + wrapped("No layout of this cluster fits. mpt-plan without a layout says what would.");
   const Candidate& best = search->result.best.front();
-  const std::string proof = wrapped(describe_certificate(search->result.certificate));
+  const std::string proof =
+      wrapped(describe_certificate(search->result.certificate, best.evaluation.step_time_s));
   const double gain = 1.0 - best.evaluation.step_time_s / mine.plan.prediction.step_time_s;
   if (mine.fits() && gain <= 1e-9) return "\nNo layout with room in memory is faster.\n" + proof;
   const Plan better = plan_of(*search, request);

@@ -41,26 +41,6 @@ std::string listed(const char* heading, const std::vector<std::string>& lines) {
 
 }  // namespace
 
-std::string describe_certificate(const SearchCertificate& c) {
-  std::vector<std::string> parts;
-  const auto add = [&](int64_t count, const char* what) {
-    if (count > 0) parts.push_back(fmt::format("{} {}", format_count(count), what));
-  };
-  add(c.over_memory, c.over_memory == 1 ? "does not fit" : "do not fit");
-  add(c.over_bound, c.over_bound == 1 ? "is provably slower" : "are provably slower");
-  add(c.same, c.same == 1 ? "is a duplicate" : "are duplicates");
-  add(c.not_reached, "not reached");
-  add(c.simulated, "simulated in full");
-  const std::string sum = fmt::format("{}", fmt::join(parts, ", "));
-  if (c.optimal)
-    return fmt::format("Searched all {} layouts in {}: {}; best by MPT's model, to {}.",
-                       format_count(c.layouts), format_seconds(c.seconds), sum, format_percent(kEqualTimes));
-  const std::string gap = c.gap >= 1.0 ? "the best may be any amount faster, since not all was bounded"
-                                       : fmt::format("the best is at most {} faster", format_percent(c.gap));
-  return fmt::format("Stopped after {}: of {} layouts {}; {}.", format_seconds(c.seconds),
-                     format_count(c.layouts), sum, gap);
-}
-
 std::string describe_prices(const Plan& plan) {
   return fmt::format("Prices: {} of {}{}. A prediction, not a measurement.", plan.cost.source,
                      plan.cost.machine, plan.cost.date.empty() ? "" : ", " + plan.cost.date);

@@ -10,8 +10,6 @@
 
 namespace mpt::planner {
 
-/// One sentence: what became of every layout of the search.
-std::string describe_certificate(const SearchCertificate& certificate);
 /// One sentence: where the prices came from.
 std::string describe_prices(const Plan& plan);
 /// "up to 11.2 GiB per GPU in host memory for the optimizer"; empty without offload.

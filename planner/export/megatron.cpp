@@ -270,8 +270,8 @@ MegatronRecompute megatron_recompute(const Plan& plan, std::vector<std::string>&
   const Layout& l = plan.layout;
   if (l.recompute == Recompute::none) return {};
   if (l.recompute == Recompute::selective) {
-    const std::vector<std::string> modules = recompute_modules_of(l.execution);
-    const bool usual = modules == recompute_modules_of(Execution{});
+    const std::vector<std::string> modules = recompute_modules_of(l.selective);
+    const bool usual = modules == recompute_modules_of(SelectiveRecompute{});
     return {"selective", "", 0, usual ? std::vector<std::string>{} : modules};
   }
   if (l.recomputed_layers.empty()) return {"full", "uniform", 1, {}};

@@ -39,6 +39,7 @@ struct SearchProblem {
   Precision precision = Precision::fp32;
   SearchBounds bounds;
   Overlaps overlaps;
+  SelectiveRecompute selective;
   Execution execution;  // of the framework that is to run the plan
   /// What bounds the search; null: every layout that divides the model and the batch.
   std::shared_ptr<const frameworks::Framework> framework;

@@ -32,6 +32,7 @@ class Enumeration {
               NotDividing& not_dividing)
       : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
     base_.precision = problem.precision;
+    base_.selective = problem.selective;
     base_.execution = problem.execution;
   }
 

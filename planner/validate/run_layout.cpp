@@ -251,7 +251,7 @@ void set_recompute(const RunRecord& run, const std::string& recompute, Layout& l
     }
   } else if (recompute == "selective") {
     l.recompute = Recompute::selective;
-    if (!run.recompute_modules.empty()) set_recompute_modules(run.recompute_modules, l.execution);
+    if (!run.recompute_modules.empty()) set_recompute_modules(run.recompute_modules, l.selective);
   }
 }
 

@@ -272,8 +272,8 @@ TEST(Framework, SelectiveRecomputeRunsTheNamedModulesAgain) {
   Layout layout;
   layout.precision = Precision::bf16;
   const auto layer_with = [&](const std::vector<std::string>& modules, int64_t layer) {
-    set_recompute_modules(modules, layout.execution);
-    EXPECT_EQ(recompute_modules_of(layout.execution), modules);
+    set_recompute_modules(modules, layout.selective);
+    EXPECT_EQ(recompute_modules_of(layout.selective), modules);
     return layer_program(model, layer, layout, tokens);
   };
   const auto freed = [](const LayerProgram& layer) {
@@ -306,7 +306,7 @@ TEST(Framework, SelectiveRecomputeRunsTheNamedModulesAgain) {
   EXPECT_EQ(layout_name(layout), "tp1 pp1 dp1 mbs1 recompute=moe");
   // Norms of a dense layer of Llama are part of the products behind them.
   const ModelSpec llama = load_model("llama3-8b");
-  set_recompute_modules({"layernorm"}, layout.execution);
+  set_recompute_modules({"layernorm"}, layout.selective);
   EXPECT_EQ(freed(layer_program(llama, 0, layout, tokens)), 0);
 }
 

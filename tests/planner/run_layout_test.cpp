@@ -440,7 +440,7 @@ TEST(PredictRun, SomeWholeLayersAreAsFewAsFit) {
 TEST(PredictRun, RecomputedModulesComeFromTheLayoutOrItsRecipe) {
   Json json = record();
   json["layout"]["recompute"] = "selective";
-  const auto modules = [&] { return recompute_modules_of(predicted(json).layout.execution); };
+  const auto modules = [&] { return recompute_modules_of(predicted(json).layout.selective); };
   using Names = std::vector<std::string>;
   EXPECT_EQ(modules(), Names{"core_attn"});
   json["layout"]["options"] = {{"recompute-modules", "[layernorm moe_act]"}};

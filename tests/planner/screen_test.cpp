@@ -150,21 +150,6 @@ TEST(Screen, PartsOfTheStepAddUpAndIdleIsOneNumber) {
   }
 }
 
-TEST(Screen, CountsOfTheProofAreAllOfTheLayouts) {
-  SearchCertificate c{10, 3, 2, 1, true, 0.5, 4, 0, 0.0};
-  EXPECT_EQ(describe_certificate(c),
-            "Searched all 10 layouts in 500 ms: 3 do not fit, 2 are provably slower, 4 are duplicates, 1 "
-            "simulated in full; best by MPT's model, to 0.1%.");
-  c.optimal = false;
-  c.not_reached = 5;
-  c.layouts = 15;
-  c.gap = 0.03;
-  EXPECT_EQ(
-      describe_certificate(c),
-      "Stopped after 500 ms: of 15 layouts 3 do not fit, 2 are provably slower, 4 are duplicates, 5 not "
-      "reached, 1 simulated in full; the best is at most 3.0% faster.");
-}
-
 TEST(Screen, NextCommandsArePrintedWhole) {
   const std::string path(120, 'p');
   const std::string text =

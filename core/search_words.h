@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "core/plan.h"
+
+namespace mpt {
+
+/// One sentence: what became of every layout of the search, and how far a plan of `step_time_s` is from the
+/// fastest.
+std::string describe_certificate(const SearchCertificate& certificate, double step_time_s);
+
+}  // namespace mpt

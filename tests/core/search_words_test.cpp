@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/search_words.h"
+
+#include <gtest/gtest.h>
+
+namespace mpt {
+namespace {
+
+SearchCertificate certificate() {
+  SearchCertificate c;
+  c.layouts = 10;
+  c.over_memory = 3;
+  c.over_bound = 2;
+  c.simulated = 1;
+  c.same = 4;
+  c.optimal = true;
+  c.seconds = 0.5;
+  return c;
+}
+
+TEST(SearchWords, CountsOfTheProofAreAllOfTheLayouts) {
+  SearchCertificate c = certificate();
+  const std::string counts = "3 do not fit, 2 are provably slower, 4 are duplicates, 1 simulated in full";
+  EXPECT_EQ(describe_certificate(c, 2.0),
+            "Searched all 10 layouts in 500 ms: " + counts + "; none is faster by MPT's model.");
+  c.optimal = false;
+  c.not_reached = 5;
+  c.layouts = 15;
+  c.gap = 0.03;
+  EXPECT_EQ(
+      describe_certificate(c, 2.0),
+      "Stopped after 500 ms: of 15 layouts 3 do not fit, 2 are provably slower, 4 are duplicates, 5 not "
+      "reached, 1 simulated in full; the best is at most 3.0% faster.");
+}
+
+TEST(SearchWords, TellHowFarThePlanIsFromTheFastest) {
+  SearchCertificate c = certificate();
+  c.fastest_s = 1.98;
+  EXPECT_NE(describe_certificate(c, 2.0).find("; the fastest takes 1.98 s, 1.0% less than this one"),
+            std::string::npos)
+      << describe_certificate(c, 2.0);
+  c.fastest_s = 2.0;
+  EXPECT_NE(describe_certificate(c, 2.0).find("none is faster"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace mpt
