@@ -17,6 +17,8 @@ import sys
 import tempfile
 
 import choice
+import margins
+import ties
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 RUNS = os.path.join(ROOT, "reports", "validation", "published_runs.json")
@@ -190,8 +192,9 @@ def main():
     wide_report = json.loads(validate(programs, "--json", file=WIDE))
     community_report = json.loads(validate(programs, "--json", file=COMMUNITY))
     reports = (report, other, kept_apart_report, wide_report, community_report, failed)
-    write_evidence([r for one in reports for r in one["runs"]], records | others | kept_apart | wide | community | failures,
-                   records | others)
+    every_run = [r for one in reports for r in one["runs"]]
+    everything = records | others | kept_apart | wide | community | failures
+    write_evidence(every_run, everything, records | others)
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
         reasons = json.load(file)
     with open(page) as file:
@@ -268,6 +271,10 @@ of each other: runs that a source measured more than once differ by {percent(s['
 | --- | --- | --- | --- | --- | --- |
 {order}
 | mean | | {mean_order('kendall_tau')} | {mean_order('kendall_tau_per_token')} | {mean_order('kendall_tau_apart')} | {mean_order('kendall_tau_reachable')} |
+
+## Ties
+
+{ties.table(everything, every_run, s["repeated"]["difference"])}
 
 ## Choice
 
@@ -368,6 +375,8 @@ recommendation. Beside a plan `mpt-plan` says how many of its framework there we
 of them was.
 
 {failed_runs(failed, failures)}
+
+{margins.table(every_run, failed["runs"])}
 
 ## The ten worst
 

@@ -17,6 +17,7 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "planner/commands/commands.h"
+#include "planner/explain/evidence.h"
 #include "planner/stoppable.h"
 #include "planner/validate/predict_run.h"
 #include "planner/validate/statistics.h"
@@ -284,39 +285,45 @@ Json json_of(const ErrorSummary& s) {
   return {{"runs", s.count}, {"mean", s.mean}, {"median", s.median}, {"worst", s.worst}};
 }
 
-Json report_json(const std::vector<Checked>& all) {
-  Json runs = Json::array();
-  for (const Checked& c : all) {
-    Json run{{"id", c.run.id},
-             {"measured_iter_time_s", nullptr},
-             {"predicted_iter_time_s", nullptr},
-             {"measured_peak_mem_gib", nullptr},
-             {"predicted_peak_mem_gib", nullptr},
-             {"filled", Json::array()},
-             {"skipped", nullptr}};
-    if (c.run.measured_s) run["measured_iter_time_s"] = *c.run.measured_s;
-    if (c.run.measured_gib) run["measured_peak_mem_gib"] = *c.run.measured_gib;
-    if (c.prediction) {
-      const RunPrediction& p = *c.prediction;
-      run["predicted_iter_time_s"] = p.step_s;
-      run["predicted_peak_mem_gib"] = p.peak_gib;
-      run["filled"] = p.filled;
-      run["family"] = c.run.family;
-      run["framework"] = p.layout.execution.framework;
-      run["experts"] = c.run.model.moe.has_value();
-      run["layout"] = layout_name(p.layout);
-      run["fits"] = p.fits;
-      run["limit_bytes"] = p.limit_bytes;
-      run["out_of_memory"] = c.run.out_of_memory;
-      for (const RankMemory& m : p.memory) run["memory"].push_back(to_json(m));
-      run["compute_s"] = p.breakdown.compute_s;
-      run["collective_s"] = p.breakdown.collectives_s;
-      run["idle_s"] = p.breakdown.idle_s;
-    } else {
-      run["skipped"] = c.skipped;
-    }
-    runs.push_back(std::move(run));
+Json run_json(const Checked& c, const std::vector<Evidence>& evidence) {
+  Json run{{"id", c.run.id},
+           {"measured_iter_time_s", nullptr},
+           {"predicted_iter_time_s", nullptr},
+           {"measured_peak_mem_gib", nullptr},
+           {"predicted_peak_mem_gib", nullptr},
+           {"filled", Json::array()},
+           {"skipped", nullptr}};
+  if (c.run.measured_s) run["measured_iter_time_s"] = *c.run.measured_s;
+  if (c.run.measured_gib) run["measured_peak_mem_gib"] = *c.run.measured_gib;
+  if (!c.prediction) {
+    run["skipped"] = c.skipped;
+    return run;
   }
+  const RunPrediction& p = *c.prediction;
+  const std::string& framework = p.layout.execution.framework;
+  const bool experts = c.run.model.moe.has_value();
+  run["predicted_iter_time_s"] = p.step_s;
+  run["predicted_peak_mem_gib"] = p.peak_gib;
+  run["filled"] = p.filled;
+  run["family"] = c.run.family;
+  run["framework"] = framework;
+  run["experts"] = experts;
+  run["layout"] = layout_name(p.layout);
+  run["fits"] = p.fits;
+  run["limit_bytes"] = p.limit_bytes;
+  run["safe_bytes"] = memory_margin(framework, experts, evidence).safe_bytes(p.limit_bytes);
+  run["out_of_memory"] = c.run.out_of_memory;
+  for (const RankMemory& m : p.memory) run["memory"].push_back(to_json(m));
+  run["compute_s"] = p.breakdown.compute_s;
+  run["collective_s"] = p.breakdown.collectives_s;
+  run["idle_s"] = p.breakdown.idle_s;
+  return run;
+}
+
+Json report_json(const std::vector<Checked>& all) {
+  const std::vector<Evidence> evidence = published_evidence();
+  Json runs = Json::array();
+  for (const Checked& c : all) runs.push_back(run_json(c, evidence));
   const Groups g = groups_of(all);
   Json summary{
       {"skipped", std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; })}};
