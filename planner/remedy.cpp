@@ -15,9 +15,9 @@
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "core/bound_words.h"
+#include "frameworks/export.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
-#include "models/framework.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/recommend.h"
 #include "planner/search/arrangement.h"
@@ -131,8 +131,7 @@ std::string with_more_nodes(const Trials& trials, const SearchProblem& problem) 
 std::string with_other_framework(const Trials& trials, const SearchProblem& problem) {
   if (!trials.request().profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
   for (const frameworks::Framework& framework : frameworks::known_frameworks()) {
-    const models::FrameworkName* known = models::find_framework_name(framework.name);
-    const bool exported = known != nullptr && !known->export_target.empty();
+    const bool exported = frameworks::export_target_of(framework.name) != nullptr;
     if (!exported || framework.name == problem.execution.framework || trials.over()) continue;
     if (frameworks::supports_model(framework, problem.model, problem.precision)) continue;
     PlanRequest other = trials.request();

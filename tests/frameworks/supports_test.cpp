@@ -33,7 +33,7 @@ std::string why(const Framework& framework, const Layout& layout, const Workload
 
 TEST(Frameworks, FilesSpeakOfThingsThatExist) {
   std::set<std::string> names;
-  ASSERT_GE(known_frameworks().size(), 7u);
+  ASSERT_GE(known_frameworks().size(), 9u);
   for (const Framework& f : known_frameworks()) {
     EXPECT_TRUE(names.insert(f.name).second) << f.name;
     EXPECT_FALSE(f.title.empty() || f.version.empty() || f.sources.empty()) << f.name;
@@ -110,14 +110,42 @@ const Case kCases[] = {
      [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {7}; }},
     {"torchtitan", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {8}; }},
     {"torchtitan", "does not train llama3-8b in fp16", [](Layout& l) { l.precision = Precision::fp16; }},
-    {"fsdp", "has no pipeline parallelism", [](Layout& l) { l.pipeline = 2, l.data = 4; }},
-    {"fsdp", "has no ZeRO 1", [](Layout& l) { l.zero = 1; }},
-    {"transformers", "recomputes all layers or none",
+    {"pytorch", "has no ZeRO 3 with pipeline parallelism",
+     [](Layout& l) { l.pipeline = 2, l.data = 4, l.shard = 4, l.layers_per_stage = {16, 16}; }},
+    {"pytorch", "has no zb-h1 schedule",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16};
+       l.schedule = "zb-h1";
+     }},
+    {"pytorch", "",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {17, 15};
+     }},
+    {"pytorch", "has no ZeRO 1", [](Layout& l) { l.zero = 1; }},
+    {"transformers-fsdp", "recomputes all layers or none",
      [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
-    {"fsdp", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
-    {"transformers", "has no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
-    {"megatron-deepspeed", "has no hybrid sharding with ZeRO 2", [](Layout& l) { l.zero = 2, l.shard = 4; }},
-    {"megatron-deepspeed", "needs stages of equal numbers of layers",
+    {"pytorch", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
+    {"transformers-fsdp", "has no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
+    {"deepspeed", "has no hybrid sharding with ZeRO 2", [](Layout& l) { l.zero = 2, l.shard = 4; }},
+    {"deepspeed", "has no ZeRO 2 with pipeline parallelism",
+     [](Layout& l) { l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16}; }},
+    {"deepspeed", "has no ring context parallelism", [](Layout& l) { l.context = 2, l.data = 4; }},
+    {"deepspeed", "",
+     [](Layout& l) { l.context = 2, l.data = 4, l.context_method = ContextMethod::all_to_all; }},
+    {"deepspeed", "has no context parallelism in a pipeline",
+     [](Layout& l) {
+       l.pipeline = l.context = l.data = 2, l.zero = 1, l.shard = 4, l.layers_per_stage = {16, 16};
+       l.context_method = ContextMethod::all_to_all;
+     }},
+    {"transformers-deepspeed", "has no pipeline parallelism",
+     [](Layout& l) { l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4; }},
+    {"transformers-deepspeed", "", [](Layout& l) { l.offload_optimizer = true; }},
+    {"automodel", "has no v-half schedule",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.chunks = 2, l.schedule = "v-half";
+     }},
+    {"automodel", "", [](Layout& l) { l.tensor = 2, l.data = 4, l.shard = 4; }},
+    {"deepspeed", "needs stages of equal numbers of layers",
      [](Layout& l) {
        l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.layers_per_stage = {17, 15};
      }},

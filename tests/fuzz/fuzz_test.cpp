@@ -19,7 +19,7 @@
 #include "models/hf_config.h"
 #include "models/hf_weights.h"
 #include "planner/diagnose/run_log.h"
-#include "planner/import/import.h"
+#include "frameworks/registry.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -143,7 +143,7 @@ TEST(Fuzz, MegatronArguments) {
       "--recompute-num-layers=2\n--window-size=127,0\n--mtp-num-layers=1\n--sequence-parallel\n";
   fuzz(good, 3000, [&](const std::string& text) {
     put(file, text);
-    use(planner::import_megatron(file));
+    use(frameworks::import_megatron_core(file));
   });
 }
 
@@ -159,7 +159,7 @@ TEST(Fuzz, TorchtitanConfigurations) {
       "module_fqns_per_model_part = [\n  [\"layers.0\"],\n]\n[activation_checkpoint]\nmode = \"full\"\n";
   fuzz(good, 3000, [&](const std::string& text) {
     put(file, text);
-    use(planner::import_torchtitan(file));
+    use(frameworks::import_torchtitan(file));
   });
 }
 
