@@ -80,6 +80,8 @@ void take_models_of_others(const RunRecord& run, Execution& e) {
 // DeepSpeed gathers module by module as they are reached, and copies each gathered buffer into its weights
 // (runtime/zero/partition_parameters.py); Megatron's frameworks of it say so themselves.
 void set_sharding(const RunRecord& run, Execution& e) {
+  // Those that were published with a pipeline have a trainer of their own in place of PyTorch's stages.
+  if (e.framework == "pytorch") e.keeps_gathered_in_pipeline = false;
   if (!mentions_one(run.framework + run.sharding, {"DeepSpeed", "ZeRO"})) return;
   static const double rate = values_of_framework("megatron-deepspeed", "").sharded_network_rate;
   if (mentions_one(e.framework, {"fsdp", "pytorch", "transformers"})) e.sharded_network_rate = rate;
