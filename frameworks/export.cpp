@@ -17,7 +17,8 @@ namespace {
 
 const ExportTarget* target_named(const std::string& name) {
   const std::vector<ExportTarget>& all = export_targets();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const ExportTarget& t) { return name == t.name; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const ExportTarget& t) { return name == t.name; });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -41,7 +42,8 @@ const std::vector<ExportTarget>& export_targets() {
 
 const ExportTarget& find_export_target(const std::string& name) {
   const Framework* framework = find_framework(name);
-  if (const ExportTarget* target = target_named(framework != nullptr ? framework->name : name)) return *target;
+  if (const ExportTarget* target = target_named(framework != nullptr ? framework->name : name))
+    return *target;
   std::vector<std::string> names;
   for (const ExportTarget& target : export_targets()) names.emplace_back(target.name);
   throw UserError(Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)),

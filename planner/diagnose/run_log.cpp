@@ -167,18 +167,25 @@ MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan) {
     return MptLog(lines, file.string()).run(plan);
   if (text.starts_with('{') && text.find("\"traceEvents\"") != std::string::npos)
     return read_trace(text, file.string());
-  std::string others;
   for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
-    const frameworks::LogReader& reader = code.log_reader;
-    if (reader.read == nullptr) continue;
-    const std::string title = frameworks::framework_named(code.framework, "").title;
-    std::vector<double> times = reader.read(lines, plan);
-    if (!times.empty()) return of_times(std::move(times), title + "'s");
-    others += fmt::format("{}{} (\"{}\")", others.empty() ? "" : " or ", title, reader.mark);
+    if (code.log_reader.read == nullptr) continue;
+    std::vector<double> times = code.log_reader.read(lines, plan);
+    if (!times.empty())
+      return of_times(std::move(times), frameworks::framework_named(code.framework, "").title + "'s");
   }
   throw UserError(Problem{file.string(), "no step times",
-                          "a log or trace of mpt-run (--log, --trace), a log of " + others,
+                          "a log or trace of mpt-run (--log, --trace), a log of " + readable_logs(),
                           "or give --step-time SECONDS"});
+}
+
+std::string readable_logs() {
+  std::string text;
+  for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
+    if (code.log_reader.read == nullptr) continue;
+    text += fmt::format("{}{} (\"{}\")", text.empty() ? "" : " or ",
+                        frameworks::framework_named(code.framework, "").title, code.log_reader.mark);
+  }
+  return text;
 }
 
 }  // namespace mpt::planner

@@ -103,7 +103,8 @@ std::vector<int64_t> stages_by_items(int64_t layers, int64_t stages) {
 // torchtitan always splits so (generate_split_points in torchtitan/parallelisms/pipelining_utils.py).
 bool ends_count_as_layers(const RunRecord& run, const std::string& framework, int64_t stages) {
   const int64_t layers = run.model.layers;
-  const bool splits_so = framework == "megatron-core" || framework == "megatron-bridge" || framework == "torchtitan";
+  const bool splits_so =
+      framework == "megatron-core" || framework == "megatron-bridge" || framework == "torchtitan";
   const bool named = run.ends_one_layer_less.value_or(false) || run.embedding_counts_as_layer;
   return (named || (splits_so && layers % stages != 0)) && (layers + 2) % stages == 0;
 }

@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "core/layout.h"
-#include "models/zoo.h"
 #include "frameworks/megatron-core/pipeline_layout.h"
+#include "models/zoo.h"
 
 namespace mpt::planner {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/json.h"
 #include "core/rank_grid.h"
-#include "models/zoo.h"
 #include "frameworks/registry.h"
+#include "models/zoo.h"
 #include "tests/support/golden.h"
 #include "tests/support/make_plan.h"
 
@@ -82,7 +82,8 @@ TEST(Export, HostileNamesAsWritten) {
   std::string text;
   for (const char* name : kHostileNames) {
     plan.model.name = name;
-    for (const char* target : {"megatron-core", "megatron-bridge", "torchtitan", "pytorch", "slurm", "kubernetes"}) {
+    for (const char* target :
+         {"megatron-core", "megatron-bridge", "torchtitan", "pytorch", "slurm", "kubernetes"}) {
       for (const ExportedFile& file : find_export_target(target).write(plan).files) {
         for (const std::string& line : lines_of(file.text)) {
           if (line.find("predicted") != std::string::npos || line.find("job-name") != std::string::npos)

@@ -40,6 +40,7 @@ TEST(Registry, PlansGoToTheirOwnExportOrToOneThatTakesThem) {
   EXPECT_EQ(target_of("transformers-deepspeed"), "transformers-deepspeed");
   for (const char* none : {"mpt", "automodel", "maxtext"}) EXPECT_EQ(target_of(none), "none");
   EXPECT_TRUE(takes_plans_of(find_export_target("megatron-bridge"), "megatron-core"));
+  EXPECT_TRUE(takes_plans_of(find_export_target("deepspeed"), "transformers-deepspeed"));
   EXPECT_FALSE(takes_plans_of(find_export_target("megatron-core"), "megatron-bridge"));
   EXPECT_FALSE(takes_plans_of(find_export_target("torchtitan"), "maxtext"));
   EXPECT_TRUE(takes_plans_of(find_export_target("slurm"), "maxtext")) << "launchers start any";

@@ -111,7 +111,9 @@ const Case kCases[] = {
     {"torchtitan", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {8}; }},
     {"torchtitan", "does not train llama3-8b in fp16", [](Layout& l) { l.precision = Precision::fp16; }},
     {"pytorch", "has no ZeRO 3 with pipeline parallelism",
-     [](Layout& l) { l.pipeline = 2, l.data = 4, l.shard = 4, l.layers_per_stage = {16, 16}; }},
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.shard = 4, l.layers_per_stage = {16, 16};
+     }},
     {"pytorch", "has no zb-h1 schedule",
      [](Layout& l) {
        l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16};
@@ -128,7 +130,9 @@ const Case kCases[] = {
     {"transformers-fsdp", "has no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
     {"deepspeed", "has no hybrid sharding with ZeRO 2", [](Layout& l) { l.zero = 2, l.shard = 4; }},
     {"deepspeed", "has no ZeRO 2 with pipeline parallelism",
-     [](Layout& l) { l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16}; }},
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16};
+     }},
     {"deepspeed", "has no ring context parallelism", [](Layout& l) { l.context = 2, l.data = 4; }},
     {"deepspeed", "",
      [](Layout& l) { l.context = 2, l.data = 4, l.context_method = ContextMethod::all_to_all; }},

@@ -16,10 +16,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "core/plan.h"
+#include "frameworks/registry.h"
 #include "models/hf_config.h"
 #include "models/hf_weights.h"
 #include "planner/diagnose/run_log.h"
-#include "frameworks/registry.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -121,7 +121,7 @@ TEST(Fuzz, Plans) {
 }
 
 // Uses an imported layout as mpt-plan import does.
-void use(planner::Imported in) {
+void use(frameworks::Imported in) {
   Layout& l = in.layout;
   l.data = std::max<int64_t>(1, l.data);
   l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);

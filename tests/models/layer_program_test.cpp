@@ -5,8 +5,8 @@
 
 #include <map>
 
-#include "models/footprint.h"
 #include "frameworks/framework.h"
+#include "models/footprint.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "core/layout.h"
-#include "models/footprint.h"
 #include "frameworks/framework.h"
+#include "models/footprint.h"
 #include "models/zoo.h"
 
 namespace mpt::models {

@@ -88,7 +88,8 @@ TEST(Evidence, LeavesRoomInTheLimitThatItNames) {
 
 // Where few of a framework's runs published their memory, those of all frameworks tell.
 TEST(Evidence, TakesTheMarginOfAllWhereFewPublishedMemory) {
-  const std::vector<Evidence> all{{"torchtitan", false, kTen, {1.0}, {}}, {"megatron-bridge", false, kTen, kTen, {}}};
+  const std::vector<Evidence> all{{"torchtitan", false, kTen, {1.0}, {}},
+                                  {"megatron-bridge", false, kTen, kTen, {}}};
   const MemoryMargin margin = memory_margin("torchtitan", false, all);
   EXPECT_TRUE(margin.of_others);
   EXPECT_EQ(margin.runs, kTen.size() + 1);
@@ -132,7 +133,9 @@ TEST(Evidence, CountsFailuresThatWerePredictedToFit) {
 
 TEST(Evidence, SaysLittleWhereLittleIsKnown) {
   const Plan plan = plan_with(0.5);
-  EXPECT_EQ(described(plan, {{"torchtitan", true, kTen, kTen, {}}, {"megatron-bridge", false, kTen, kTen, {}}}), "");
+  EXPECT_EQ(
+      described(plan, {{"torchtitan", true, kTen, kTen, {}}, {"megatron-bridge", false, kTen, kTen, {}}}),
+      "");
   const std::string few = described(plan, {{"torchtitan", false, {1.0}, {}, {}}});
   EXPECT_TRUE(has(few, "step time: 1 published run, too few to tell")) << few;
   EXPECT_TRUE(has(few, "memory: no published run, too few to tell")) << few;

@@ -9,8 +9,8 @@
 
 #include "models/zoo.h"
 #include "planner/search/evaluate.h"
-#include "profiler/hardware/catalog.h"
 #include "planner/validate/framework_values.h"
+#include "profiler/hardware/catalog.h"
 
 namespace mpt::test {
 
