@@ -46,8 +46,13 @@ const ExportTarget& find_export_target(const std::string& name) {
     return *target;
   std::vector<std::string> names;
   for (const ExportTarget& target : export_targets()) names.emplace_back(target.name);
-  throw UserError(Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)),
-                          fmt::format("one of {}", fmt::join(names, ", ")), ""});
+  const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
+  for (const ExportTarget& target : export_targets()) {
+    if (const Framework* its = find_framework(target.name))
+      names.insert(names.end(), its->aliases.begin(), its->aliases.end());
+  }
+  throw UserError(
+      Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)), expected, ""});
 }
 
 const ExportTarget* export_target_of(const std::string& framework) {

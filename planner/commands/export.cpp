@@ -109,8 +109,8 @@ std::function<int()> add_export(CLI::App& app) {
   command->add_option("-o,--output", o->folder, "Folder to write to (default: this one)")
       ->type_name("FOLDER");
   command->footer("What --to takes; other names of --framework are understood, too:" + targets_text() +
-                  "\n\nExample:\n  mpt-plan export plan.json --to " + frameworks::usual_framework().name +
-                  ",slurm -o run70b");
+                  "\n\nExamples:\n  mpt-plan export plan.json --to " + frameworks::usual_framework().name +
+                  ",slurm -o run70b\n  mpt-plan export plan.json --to kubernetes");
   return [o] {
     run(*o);
     return kExitOk;
