@@ -32,8 +32,7 @@ std::string recompute_lines(const Plan& plan) {
 
 }  // namespace
 
-Exported export_pytorch(
-    const Plan& plan) {  // NOLINT(readability-function-size): half of it is the file's text
+Exported export_pytorch(const Plan& plan) {  // NOLINT(readability-function-size): half is the file's text
   Exported exported;
   const Layout& l = plan.layout;
   const int64_t shard = sharing_data_ranks(l);

@@ -39,6 +39,18 @@ TEST(Framework, GoesByWhatPeopleCallIt) {
   }
 }
 
+// docs/frameworks.md has a row for each, with its aliases.
+TEST(Framework, TheDocumentHasTheirNames) {
+  const std::string page = read_file(MPT_SOURCE_DIR "/docs/frameworks.md");
+  for (const Framework& framework : known_frameworks()) {
+    const size_t row = page.find("\n| `" + framework.name + "` |");
+    ASSERT_NE(row, std::string::npos) << framework.name;
+    const std::string line = page.substr(row + 1, page.find('\n', row + 1) - row - 1);
+    for (const std::string& alias : framework.aliases)
+      EXPECT_NE(line.find("`" + alias + "`"), std::string::npos) << line << " lacks " << alias;
+  }
+}
+
 TEST(Framework, UnknownOnesAreRefusedWithTheNearestName) {
   EXPECT_EQ(find_framework("maxtext"), nullptr) << "of published runs alone";
   try {

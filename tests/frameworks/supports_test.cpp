@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "base/json.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/framework.h"
 #include "models/zoo.h"
@@ -37,6 +38,13 @@ TEST(Frameworks, FilesSpeakOfThingsThatExist) {
   for (const Framework& f : known_frameworks()) {
     EXPECT_TRUE(names.insert(f.name).second) << f.name;
     EXPECT_FALSE(f.title.empty() || f.version.empty() || f.sources.empty()) << f.name;
+    const Json abilities = to_json(f.abilities);
+    for (const auto& [what, source] : f.sources) {
+      const bool known =
+          abilities.contains(what) || what == "all" || what == "execution" || what == "without_compile";
+      EXPECT_TRUE(known && !source.empty()) << f.name << " " << what;
+    }
+    EXPECT_TRUE(f.sources.contains("execution")) << f.name;
     for (const ScheduleAbility& s : f.abilities.schedules) {
       const ScheduleEntry& entry = find_schedule(s.schedule, f.name);
       EXPECT_GE(s.min_chunks, entry.min_chunks) << f.name << " " << s.schedule;
@@ -169,6 +177,35 @@ TEST(Supports, SaysWhichRuleALayoutBreaks) {
       EXPECT_NE(reason.find(c.reason), std::string::npos) << c.framework << ": " << reason;
     }
   }
+}
+
+// What models with experts combine with, whether or not these are spread.
+TEST(Supports, ExpertsCombineWithWhatTheFrameworkSays) {
+  const auto reason = [](const char* framework, void (*change)(Layout&)) {
+    const Framework& known = *find_framework(framework);
+    Layout l = plain(known);
+    l.zero = 2;
+    l.context_method = known.abilities.context_methods.front();
+    change(l);
+    return why(known, l, kWorkload, "mixtral-8x7b");
+  };
+  const auto spread = [](Layout& l) { l.expert = 8, l.expert_tensor = 1; };
+  EXPECT_EQ(reason("deepspeed", spread), "");
+  EXPECT_EQ(reason("automodel", spread), "");
+  const auto in_pipeline = [](Layout& l) {
+    l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.layers_per_stage = {16, 16};
+  };
+  EXPECT_EQ(reason("deepspeed", in_pipeline), "DeepSpeed has no experts in a pipeline");
+  EXPECT_EQ(reason("megatron-core", in_pipeline), "");
+  const auto with_context = [](Layout& l) { l.context = 2, l.data = 4; };
+  EXPECT_EQ(reason("automodel", with_context), "NeMo AutoModel has no experts with context parallelism");
+  EXPECT_EQ(reason("deepspeed", with_context), "DeepSpeed has no experts with context parallelism");
+  EXPECT_EQ(reason("torchtitan", with_context), "");
+  const auto with_tensor = [](Layout& l) {
+    l.tensor = 2, l.data = 4, l.shard = 4, l.sequence_parallel = true;
+  };
+  EXPECT_EQ(reason("automodel", with_tensor), "NeMo AutoModel has no experts with tensor parallelism");
+  EXPECT_EQ(reason("torchtitan", with_tensor), "");
 }
 
 TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
