@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What is known of a training framework, as data: frameworks/<name>/framework.json, built in.
+// Names, abilities and values of a training framework, as data: frameworks/<name>/framework.json, built in.
 // supports() in frameworks/supports.h is the only reader that draws conclusions from its abilities.
 
 #include <cstdint>

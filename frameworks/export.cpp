@@ -57,12 +57,7 @@ const ExportTarget& find_export_target(const std::string& name) {
 
 const ExportTarget* export_target_of(const std::string& framework) {
   const Framework* known = find_framework(framework);
-  if (known == nullptr) return nullptr;
-  if (const ExportTarget* own = target_named(known->name)) return own;
-  for (const ExportTarget& target : export_targets()) {
-    if (find_framework(target.name) != nullptr && takes_plans_of(target, framework)) return &target;
-  }
-  return nullptr;
+  return known != nullptr ? target_named(known->name) : nullptr;
 }
 
 bool takes_plans_of(const ExportTarget& target, const std::string& framework) {

@@ -28,12 +28,11 @@ struct ExportTarget {
   Exported (*write)(const Plan& plan);
 };
 
-/// What exports to frameworks (frameworks/registry.h), under their names; then the launchers.
+/// Frameworks with an export (frameworks/registry.h), then the launchers.
 const std::vector<ExportTarget>& export_targets();
 /// By its name, or by a framework's alias. Throws UserError otherwise.
 const ExportTarget& find_export_target(const std::string& name);
-/// What writes plans that were made for `framework`: its own export, or another's that takes them; null where
-/// there is none.
+/// The export of a framework by its name or alias; null where there is none.
 const ExportTarget* export_target_of(const std::string& framework);
 /// Whether step time and memory of plans for `framework` hold for the target, too: launchers start any.
 bool takes_plans_of(const ExportTarget& target, const std::string& framework);

@@ -18,7 +18,7 @@ std::vector<std::string> framework_names();
 
 /// mpt-run.
 const Framework& own_runtime();
-/// What runs plans on GPUs unless somebody names another.
+/// The default on GPUs.
 const Framework& usual_framework();
 
 /// The framework of that name or alias; null for an unknown one.
@@ -26,7 +26,7 @@ const Framework* find_framework(const std::string& name);
 
 /// By name or alias. Throws UserError that names `where` for an unknown one.
 const Framework& framework_named(const std::string& name, const std::string& where);
-/// What it is known to do with a layout. Throws UserError as framework_named() does.
+/// Its kernels, bytes and host costs. Throws UserError as framework_named() does.
 Execution load_framework(const std::string& name, const std::string& where);
 
 /// With other values of its fields, each "name=value" as in the file of a framework. Throws UserError that
@@ -44,8 +44,8 @@ inline void set_device(Execution& execution, const DeviceSpec& device) {
   execution.fp8_in_any_order = device.mxfp8;
 }
 
-/// Tokens go once to a device that holds several of their experts, as HybridEP sends them, whose kernels
-/// leave the room that products in fp8 take.
+/// Tokens go once to a device that holds several of their experts, as in HybridEP. Its kernels leave the room
+/// that products in fp8 take.
 inline void send_tokens_once(Execution& execution) {
   execution.deduplicates_dispatch = true;
   execution.pads_expert_rows = false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What each framework's folder has in C++: its export, its import, its log reader.
+// The C++ of each framework's folder: its export, its import, its log reader.
 
 #include <filesystem>
 #include <string>
@@ -38,11 +38,11 @@ struct FrameworkCode {
 /// A row for each of known_frameworks().
 const std::vector<FrameworkCode>& framework_code();
 
-/// What reads `file`: the importer of the framework or alias `from`; where that is empty, the one of the
-/// file's ending. Throws UserError for a framework without an importer.
+/// The importer of the framework or alias `from`; where that is empty, the one for the ending of `file`.
+/// Throws UserError for a framework without an importer.
 const FrameworkCode& find_importer(const std::string& from, const std::string& file);
 
-// What the table holds; for callers in frameworks/ and tests only.
+// The functions of the table, for frameworks/ and tests only.
 Exported export_megatron_core(const Plan& plan);
 Exported export_megatron_bridge(const Plan& plan);
 Exported export_torchtitan(const Plan& plan);
@@ -53,7 +53,7 @@ Exported export_slurm(const Plan& plan);
 Exported export_hostfile(const Plan& plan);
 Exported export_kubernetes(const Plan& plan);
 
-/// Flags as they stand in a Megatron-LM command line or shell script: --name value, --name=value, with
+/// Flags of a Megatron-LM command line or shell script: --name value, --name=value, with
 /// variables that the script sets. What is no flag of model, layout or batch is skipped; values of those that
 /// cannot be read are errors. Throws UserError.
 Imported import_megatron_core(const std::filesystem::path& file);

@@ -130,16 +130,16 @@ std::string with_more_nodes(const Trials& trials, const SearchProblem& problem) 
 // Another framework that somebody can export to and that holds it on these GPUs.
 std::string with_other_framework(const Trials& trials, const SearchProblem& problem) {
   if (!trials.request().profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
-  for (const frameworks::Framework& framework : frameworks::known_frameworks()) {
-    const bool exported = frameworks::export_target_of(framework.name) != nullptr;
-    if (!exported || framework.name == problem.execution.framework || trials.over()) continue;
-    if (frameworks::supports_model(framework, problem.model, problem.precision)) continue;
+  for (const frameworks::ExportTarget& target : frameworks::export_targets()) {
+    const frameworks::Framework* framework = frameworks::find_framework(target.name);
+    if (framework == nullptr || framework->name == problem.execution.framework || trials.over()) continue;
+    if (frameworks::supports_model(*framework, problem.model, problem.precision)) continue;
     PlanRequest other = trials.request();
-    other.framework = framework.name;
+    other.framework = framework->name;
     other.execution.clear();
     other.recompute_modules.clear();
-    const auto found = trials.fitting(resolve(other)->problem, framework.name);
-    if (found) return fmt::format("--framework {}: {}", framework.name, told(*found));
+    const auto found = trials.fitting(resolve(other)->problem, framework->name);
+    if (found) return fmt::format("--framework {}: {}", framework->name, told(*found));
   }
   return "";
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the exports to Megatron-LM and to what builds on it share.
+// Functions that the exports to Megatron-LM and Megatron-Bridge share.
 
 #include <string>
 #include <vector>
@@ -10,11 +10,11 @@
 
 namespace mpt::frameworks {
 
-/// How Megatron-LM's recompute options say what the plan does; Megatron-Bridge has the same fields.
+/// The plan's recompute in Megatron-LM's options; Megatron-Bridge has the same fields.
 struct MegatronRecompute {
   std::string granularity, method;  // empty: none
   int64_t layers = 0;
-  std::vector<std::string> modules;  // of selective recompute; none: what is usual, the attention core
+  std::vector<std::string> modules;  // of selective recompute; empty: the attention core
 };
 MegatronRecompute megatron_recompute(const Plan& plan, std::vector<std::string>& warnings);
 /// "Ettt|tttt|tttL": what each virtual stage holds, in model order.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What is known of frameworks that published runs alone need: reports/validation/frameworks/, built in.
+// Values of software that published runs alone need: reports/validation/frameworks/, built in.
 
 #include <string>
 #include <vector>

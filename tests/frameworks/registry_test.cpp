@@ -29,16 +29,16 @@ TEST(Registry, TargetsGoByNamesAndAliasesOfFrameworks) {
     EXPECT_THROW(find_export_target(none), UserError) << none;
 }
 
-TEST(Registry, PlansGoToTheirOwnExportOrToOneThatTakesThem) {
+TEST(Registry, PlansGoToTheirOwnExport) {
   const auto target_of = [](const char* framework) {
     const ExportTarget* target = export_target_of(framework);
     return std::string(target != nullptr ? target->name : "none");
   };
   EXPECT_EQ(target_of("megatron-core"), "megatron-core");
   EXPECT_EQ(target_of("nemo"), "megatron-bridge");
-  EXPECT_EQ(target_of("transformers-fsdp"), "pytorch");
   EXPECT_EQ(target_of("transformers-deepspeed"), "transformers-deepspeed");
-  for (const char* none : {"mpt", "automodel", "maxtext"}) EXPECT_EQ(target_of(none), "none");
+  for (const char* none : {"mpt", "automodel", "transformers-fsdp", "maxtext"})
+    EXPECT_EQ(target_of(none), "none");
   EXPECT_TRUE(takes_plans_of(find_export_target("megatron-bridge"), "megatron-core"));
   EXPECT_TRUE(takes_plans_of(find_export_target("deepspeed"), "transformers-deepspeed"));
   EXPECT_FALSE(takes_plans_of(find_export_target("megatron-core"), "megatron-bridge"));
