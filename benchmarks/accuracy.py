@@ -285,7 +285,7 @@ Sets of Megatron-Bridge mix releases, some of them at half the speed of the next
 ## With one source left out
 
 All constants of `planner/cost/calibration.h` start in the middle of their ranges and are fitted to the other sources' runs. What is
-known of a framework (`models/frameworks/`) stays.
+known of a framework (`frameworks/`) stays.
 
 <!-- left out -->
 {left_out}

@@ -3,7 +3,7 @@
 
 // Execution: what a framework does with a layout, as far as time and memory depend on it: which kernels it
 // has, what it keeps for backward, in which precision it holds states. The defaults are this project's own
-// runtime; the values of other frameworks are knowledge and live in models/frameworks/. Each kind of
+// runtime; the values of other frameworks are knowledge and live in frameworks/. Each kind of
 // knowledge is a struct of its own; in files their fields stand side by side.
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a training framework can run, as data: frameworks/<name>/framework.json, built in.
-// supports() in frameworks/supports.h is the only reader that draws conclusions from it.
+// Names, abilities and values of a training framework, as data: frameworks/<name>/framework.json, built in.
+// supports() in frameworks/supports.h is the only reader that draws conclusions from its abilities.
 
 #include <cstdint>
 #include <map>
@@ -84,10 +84,13 @@ struct Abilities {
   std::vector<ContextMethod> context_methods;  // empty: no context parallelism
   bool sequence_divides_by_tensor = false;
   bool ring_with_windows = true;
+  bool context_in_pipeline = true;
   std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
   bool plain_replicas_alone = false;
   bool expert = false;
   bool expert_beside_tensor = true;
+  bool experts_in_pipeline = true;
+  bool experts_with_context = true;
   ExpertSplit expert_split = ExpertSplit::either;
   bool splits_expert_biases = true;
   std::vector<RankOrder> orders;
@@ -96,6 +99,7 @@ struct Abilities {
   std::vector<Precision> precisions, precisions_with_experts;
   bool overlap_exchange = false;
   bool overlap_all_reduce = false;
+  bool recompute_modules = false;
   std::vector<ModelFeature> lacks;
 
   template <class V>
@@ -111,6 +115,7 @@ struct Abilities {
     v.field("sequence_divides_by_tensor", &T::sequence_divides_by_tensor,
             "the sequence must divide by 2 x context x tensor");
     v.field("ring_with_windows", &T::ring_with_windows, "ring attention of models with sliding windows");
+    v.field("context_in_pipeline", &T::context_in_pipeline, "context parallelism in a pipeline");
     v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
     v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));
     v.field("zero_with_shard_groups", &T::zero_with_shard_groups,
@@ -121,7 +126,11 @@ struct Abilities {
     v.field("plain_replicas_alone", &T::plain_replicas_alone,
             "ZeRO 0 only without tensor, pipeline and context parallelism");
     v.field("expert", &T::expert, "expert parallelism");
-    v.field("expert_beside_tensor", &T::expert_beside_tensor, "experts together with tensor parallelism");
+    v.field("expert_beside_tensor", &T::expert_beside_tensor,
+            "models with experts together with tensor parallelism");
+    v.field("experts_in_pipeline", &T::experts_in_pipeline, "models with experts in a pipeline");
+    v.field("experts_with_context", &T::experts_with_context,
+            "models with experts together with context parallelism");
     v.field("expert_split", &T::expert_split, "how experts may be split over tensor ranks");
     v.field("splits_expert_biases", &T::splits_expert_biases,
             "experts with biases may be split over tensor ranks");
@@ -134,6 +143,8 @@ struct Abilities {
             "tokens go to experts beside another micro-batch; in pipelines with virtual stages only");
     v.field("overlap_all_reduce", &T::overlap_all_reduce,
             "tensor-parallel collectives overlap without sequence parallelism, too");
+    v.field("recompute_modules", &T::recompute_modules,
+            "selective recompute of modules that --recompute-modules names");
     v.field("lacks", &T::lacks, "features of models that it does not have");
   }
 };
@@ -142,7 +153,10 @@ struct Framework {
   std::string name;     // as in --framework
   std::string title;    // as its makers write it
   std::string version;  // that the abilities were read from
+  std::vector<std::string> aliases;
+  std::vector<std::string> takes_plans_of;
   Abilities abilities;
+  Execution execution;
   std::map<std::string, std::string> sources;  // by ability
 
   template <class V>
@@ -151,7 +165,11 @@ struct Framework {
     v.field("name", &T::name, "as in --framework");
     v.field("title", &T::title, "as its makers write it");
     v.field("version", &T::version, "release that the abilities were read from");
+    v.field("aliases", &T::aliases, "what else people call it");
+    v.field("takes_plans_of", &T::takes_plans_of,
+            "frameworks whose step time and memory hold for its export, too");
     v.field("abilities", &T::abilities, "what it can run");
+    v.field("execution", &T::execution, "what it does with a layout: what differs from mpt-run");
     v.field("sources", &T::sources, "where each ability is documented", long_text());
   }
 };

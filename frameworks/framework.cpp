@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/framework.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/error.h"
 
 namespace mpt::frameworks {
 
@@ -17,10 +19,23 @@ std::vector<Framework> read_frameworks() {
   for (const auto& [file, text] : framework_files()) {
     const std::string where = "frameworks/*/" + std::string(file);
     frameworks.push_back(from_json<Framework>(parse_json(std::string(text), where), where));
+    frameworks.back().execution.framework = frameworks.back().name;
   }
   std::sort(frameworks.begin(), frameworks.end(),
             [](const Framework& a, const Framework& b) { return a.name < b.name; });
   return frameworks;
+}
+
+bool goes_by(const Framework& framework, const std::string& name) {
+  const std::vector<std::string>& aliases = framework.aliases;
+  return framework.name == name || std::find(aliases.begin(), aliases.end(), name) != aliases.end();
+}
+
+// Numbers and truth values as JSON has them; all else is a name.
+Json value_of(const std::string& text) {
+  if (!text.empty() && (text.front() == '[' || text.front() == '{')) return Json(text);  // of any depth
+  const Json parsed = Json::parse(text, nullptr, false);
+  return parsed.is_number() || parsed.is_boolean() ? parsed : Json(text);
 }
 
 }  // namespace
@@ -30,15 +45,72 @@ const std::vector<Framework>& known_frameworks() {
   return frameworks;
 }
 
+std::vector<std::string> framework_names() {
+  std::vector<std::string> names;
+  for (const Framework& framework : known_frameworks()) names.push_back(framework.name);
+  return names;
+}
+
 const Framework& own_runtime() {
-  static const Framework& own = *find_framework("mpt");
+  static const Framework& own = *find_framework(Execution{}.framework);
   return own;
+}
+
+const Framework& usual_framework() {
+  static const Framework& usual = *find_framework("megatron-core");
+  return usual;
 }
 
 const Framework* find_framework(const std::string& name) {
   const std::vector<Framework>& all = known_frameworks();
-  const auto found = std::find_if(all.begin(), all.end(), [&](const Framework& f) { return f.name == name; });
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Framework& f) { return goes_by(f, name); });
   return found == all.end() ? nullptr : &*found;
+}
+
+const Framework& framework_named(const std::string& name, const std::string& where) {
+  if (const Framework* known = find_framework(name)) return *known;
+  std::vector<std::string> names = framework_names();
+  const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
+  for (const Framework& other : known_frameworks())
+    names.insert(names.end(), other.aliases.begin(), other.aliases.end());
+  throw UserError(
+      Problem{where, fmt::format("unknown framework \"{}\"{}", name.substr(0, 80), did_you_mean(name, names)),
+              expected, ""});
+}
+
+Execution load_framework(const std::string& name, const std::string& where) {
+  return framework_named(name, where).execution;
+}
+
+Execution with_fields(const Execution& execution, const Json& fields, const std::string& where) {
+  if (!fields.is_object()) throw UserError(Problem{where, detail::describe_json(fields), "an object", ""});
+  Json all = to_json(execution);
+  Json changed = fields;
+  if (const auto name = fields.find("framework"); name != fields.end()) {
+    const std::string at = where + "/framework";
+    if (!name->is_string()) throw UserError(Problem{at, detail::describe_json(*name), "a name", ""});
+    all = to_json(load_framework(name->get<std::string>(), at));
+    changed.erase("framework");
+  }
+  for (const auto& [field, value] : changed.items()) all[field] = value;
+  return from_json<Execution>(all, where);
+}
+
+Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
+                       const std::string& where) {
+  Json fields = Json::object();
+  for (const std::string& change : changes) {
+    const size_t equals = change.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UserError(Problem{where, change.substr(0, 80), "name=value, such as fp8_attention=true", ""});
+    const std::string name = change.substr(0, equals);
+    if (name == "framework")
+      throw UserError(Problem{where, change.substr(0, 80), "a field other than the framework's name",
+                              "name the framework with --framework"});
+    fields[name] = value_of(change.substr(equals + 1));
+  }
+  return with_fields(execution, fields, where);
 }
 
 }  // namespace mpt::frameworks

@@ -1,21 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The training frameworks whose abilities are known: frameworks/*/framework.json, built in.
+// The training frameworks that plans are made for: frameworks/*/framework.json, built in.
 
+#include <string>
 #include <vector>
 
+#include "base/json.h"
+#include "core/cluster_spec.h"
 #include "frameworks/abilities.h"
 
 namespace mpt::frameworks {
 
 /// In the order of their names.
 const std::vector<Framework>& known_frameworks();
+std::vector<std::string> framework_names();
 
 /// mpt-run.
 const Framework& own_runtime();
+/// The default on GPUs.
+const Framework& usual_framework();
 
-/// The framework of that name; null where its abilities are not known.
+/// The framework of that name or alias; null for an unknown one.
 const Framework* find_framework(const std::string& name);
+
+/// By name or alias. Throws UserError that names `where` for an unknown one.
+const Framework& framework_named(const std::string& name, const std::string& where);
+/// Its kernels, bytes and host costs. Throws UserError as framework_named() does.
+Execution load_framework(const std::string& name, const std::string& where);
+
+/// With other values of its fields, each "name=value" as in the file of a framework. Throws UserError that
+/// names `where` for an unknown field or a value that it cannot have.
+Execution with_changes(const Execution& execution, const std::vector<std::string>& changes,
+                       const std::string& where);
+
+/// With the values of a JSON object of its fields, "framework" among them: then that framework's others.
+/// Throws UserError that names the field under `where`.
+Execution with_fields(const Execution& execution, const Json& fields, const std::string& where);
+
+/// From Blackwell on products read a matrix of one scale in either order (NVIDIA/TransformerEngine,
+/// docs/features/low_precision_training, "Handling transposes").
+inline void set_device(Execution& execution, const DeviceSpec& device) {
+  execution.fp8_in_any_order = device.mxfp8;
+}
+
+/// Tokens go once to a device that holds several of their experts, as in HybridEP. Its kernels leave the room
+/// that products in fp8 take.
+inline void send_tokens_once(Execution& execution) {
+  execution.deduplicates_dispatch = true;
+  execution.pads_expert_rows = false;
+}
 
 }  // namespace mpt::frameworks

@@ -62,6 +62,10 @@ const SplitRule kSplitRules[] = {
        return fmt::format("has no {} context parallelism", enum_name(a.layout.context_method));
      }},
     {[](const Asked& a) {
+       return a.layout.context > 1 && a.layout.pipeline > 1 && !a.can.context_in_pipeline;
+     },
+     "context", [](const Asked&) { return std::string("has no context parallelism in a pipeline"); }},
+    {[](const Asked& a) {
        return a.layout.context > 1 && a.layout.context_method == ContextMethod::ring &&
               a.model.sliding_window && !a.can.ring_with_windows;
      },
@@ -76,8 +80,12 @@ const SplitRule kSplitRules[] = {
      }},
     {[](const Asked& a) { return a.spreads_experts() && !a.can.expert; }, "expert",
      [](const Asked&) { return std::string("has no expert parallelism"); }},
-    {[](const Asked& a) { return a.spreads_experts() && a.splits_tensor() && !a.can.expert_beside_tensor; },
-     "expert", [](const Asked&) { return std::string("has no expert parallelism with tensor parallelism"); }},
+    {[](const Asked& a) { return a.model.moe && a.splits_tensor() && !a.can.expert_beside_tensor; }, "expert",
+     [](const Asked&) { return std::string("has no experts with tensor parallelism"); }},
+    {[](const Asked& a) { return a.model.moe && a.layout.pipeline > 1 && !a.can.experts_in_pipeline; },
+     "expert", [](const Asked&) { return std::string("has no experts in a pipeline"); }},
+    {[](const Asked& a) { return a.model.moe && a.layout.context > 1 && !a.can.experts_with_context; },
+     "expert", [](const Asked&) { return std::string("has no experts with context parallelism"); }},
     {[](const Asked& a) {
        return a.splits_experts_otherwise() && a.can.expert_split == ExpertSplit::as_tensor;
      },

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
-#include "models/framework.h"
+#include "frameworks/framework.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"
@@ -22,7 +22,7 @@ std::string name_of_sizes(const std::string& file, const ModelSpec& model) {
   return fmt::format("{}-{}", stem, format_magnitude(double(models::count_parameters(model).total)));
 }
 
-ModelSpec model_of(const Imported& in, const PlanRequest& asked, const std::string& file) {
+ModelSpec model_of(const frameworks::Imported& in, const PlanRequest& asked, const std::string& file) {
   if (!asked.model.empty()) return models::load_model(asked.model.name);
   if (!in.model)
     throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
@@ -31,7 +31,8 @@ ModelSpec model_of(const Imported& in, const PlanRequest& asked, const std::stri
   return model;
 }
 
-void complete_layout(Imported& in, const ModelSpec& model, int64_t ranks, const std::string& file) {
+void complete_layout(frameworks::Imported& in, const ModelSpec& model, int64_t ranks,
+                     const std::string& file) {
   Layout& l = in.layout;
   if (l.data == 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context * l.pipeline));
   l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);
@@ -41,22 +42,22 @@ void complete_layout(Imported& in, const ModelSpec& model, int64_t ranks, const 
     l.overlap_exchange = false;
   }
   if (!l.layers_per_stage.empty()) return;
-  check_stages(l, model, file);
+  frameworks::check_stages(l, model, file);
   l.layers_per_stage = even_stages(model.layers, l.stages());
 }
 
-void set_execution(Imported& in, const std::string& framework, const DeviceSpec& device) {
+void set_execution(frameworks::Imported& in, const std::string& framework, const DeviceSpec& device) {
   Execution& execution = in.layout.execution;
-  execution = models::load_framework(framework, "--from");
-  models::set_device(execution, device);
-  if (in.deduplicates_dispatch) models::send_tokens_once(execution);
+  execution = frameworks::load_framework(framework, "--from");
+  frameworks::set_device(execution, device);
+  if (in.deduplicates_dispatch) frameworks::send_tokens_once(execution);
   execution.fp8_head = in.fp8_head;
   if (in.vocabulary_multiple) execution.vocabulary_multiple = *in.vocabulary_multiple;
 }
 
 }  // namespace
 
-PlanRequest imported_request(Imported in, const PlanRequest& asked, const std::string& file,
+PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, const std::string& file,
                              const std::string& framework) {
   PlanRequest request = asked;
   request.model.value = model_of(in, asked, file);
@@ -68,7 +69,7 @@ PlanRequest imported_request(Imported in, const PlanRequest& asked, const std::s
   if (request.global_batch == 0) request.global_batch = in.layout.micro_batch * in.layout.data;
   in.workload.global_batch = request.global_batch;
   if (request.sequence == 0) request.sequence = in.workload.sequence;
-  check_imported(in, file);
+  frameworks::check_imported(in, file);
   request.layout = in.layout;
   return request;
 }

@@ -4,13 +4,13 @@
 #include <string>
 
 #include "core/plan_request.h"
-#include "planner/import/import.h"
+#include "frameworks/import.h"
 
 namespace mpt::planner {
 
 /// The request to estimate what `file` says of a run of `framework`; what the file leaves open follows from
 /// `asked`, whose cluster must be named. Throws UserError.
-PlanRequest imported_request(Imported imported, const PlanRequest& asked, const std::string& file,
+PlanRequest imported_request(frameworks::Imported imported, const PlanRequest& asked, const std::string& file,
                              const std::string& framework);
 
 }  // namespace mpt::planner

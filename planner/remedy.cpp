@@ -15,9 +15,9 @@
 #include "base/interruption.h"
 #include "base/quantity.h"
 #include "core/bound_words.h"
+#include "frameworks/export.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
-#include "models/framework.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/recommend.h"
 #include "planner/search/arrangement.h"
@@ -130,17 +130,16 @@ std::string with_more_nodes(const Trials& trials, const SearchProblem& problem) 
 // Another framework that somebody can export to and that holds it on these GPUs.
 std::string with_other_framework(const Trials& trials, const SearchProblem& problem) {
   if (!trials.request().profile.empty() || problem.cluster.device.kind == DeviceKind::cpu) return "";
-  for (const frameworks::Framework& framework : frameworks::known_frameworks()) {
-    const models::FrameworkName* known = models::find_framework_name(framework.name);
-    const bool exported = known != nullptr && !known->export_target.empty();
-    if (!exported || framework.name == problem.execution.framework || trials.over()) continue;
-    if (frameworks::supports_model(framework, problem.model, problem.precision)) continue;
+  for (const frameworks::ExportTarget& target : frameworks::export_targets()) {
+    const frameworks::Framework* framework = frameworks::find_framework(target.name);
+    if (framework == nullptr || framework->name == problem.execution.framework || trials.over()) continue;
+    if (frameworks::supports_model(*framework, problem.model, problem.precision)) continue;
     PlanRequest other = trials.request();
-    other.framework = framework.name;
+    other.framework = framework->name;
     other.execution.clear();
     other.recompute_modules.clear();
-    const auto found = trials.fitting(resolve(other)->problem, framework.name);
-    if (found) return fmt::format("--framework {}: {}", framework.name, told(*found));
+    const auto found = trials.fitting(resolve(other)->problem, framework->name);
+    if (found) return fmt::format("--framework {}: {}", framework->name, told(*found));
   }
   return "";
 }

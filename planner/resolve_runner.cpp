@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "core/recompute_modules.h"
-#include "models/framework.h"
+#include "frameworks/framework.h"
 #include "planner/resolve.h"
 
 namespace mpt::planner {
@@ -30,13 +30,26 @@ bool is_own_runtime(const Execution& execution) { return execution.framework == 
 // most people have Megatron Core.
 Execution framework_of(const PlanRequest& r, bool cpu, std::vector<std::string>& notes) {
   if (!r.framework.empty()) {
-    Execution named = models::load_framework(r.framework, "--framework");
+    Execution named = frameworks::load_framework(r.framework, "--framework");
     if (named.framework != r.framework)
-      notes.push_back(fmt::format("--framework {} is called {} here", r.framework, named.framework));
+      notes.push_back(fmt::format("--framework {} is called {} here: {}", r.framework, named.framework,
+                                  frameworks::framework_named(named.framework, "--framework").title));
     return named;
   }
   if (r.layout) return r.layout->execution;
-  return cpu || !r.profile.empty() ? Execution{} : models::load_framework("megatron-core", "--framework");
+  return cpu || !r.profile.empty() ? Execution{} : frameworks::usual_framework().execution;
+}
+
+void check_has_modules(const std::string& framework) {
+  const frameworks::Framework* known = frameworks::find_framework(framework);
+  if (known != nullptr && known->abilities.recompute_modules) return;
+  std::vector<std::string> names;
+  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
+    if (other.abilities.recompute_modules) names.push_back(other.name);
+  }
+  throw UserError(Problem{"--recompute-modules", fmt::format("with --framework {}", framework),
+                          fmt::format("--framework {}, whose modules they are", fmt::join(names, " or ")),
+                          ""});
 }
 
 }  // namespace
@@ -47,15 +60,15 @@ Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::ve
     throw UserError(Problem{"--execution", r.execution.front().substr(0, 80), "what mpt-run does",
                             "name another framework, or leave it out"});
   }
-  execution = models::with_changes(execution, r.execution, "--execution");
+  execution = frameworks::with_changes(execution, r.execution, "--execution");
   if (r.expert_load > 0.0) execution.expert_load = r.expert_load;
-  if (r.dispatch == Dispatch::once) models::send_tokens_once(execution);
+  if (r.dispatch == Dispatch::once) frameworks::send_tokens_once(execution);
   if (r.dispatch == Dispatch::each) execution.deduplicates_dispatch = false;
   if (execution.deduplicates_dispatch && is_own_runtime(execution)) {
     throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
                             "name another framework, or leave it out"});
   }
-  models::set_device(execution, cluster.device);
+  frameworks::set_device(execution, cluster.device);
   return execution;
 }
 
@@ -70,10 +83,7 @@ SelectiveRecompute selective_of(const PlanRequest& r, const Execution& execution
                             fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, known)),
                             fmt::format("some of {}", fmt::join(known, ", ")), ""});
   }
-  if (execution.framework != "megatron-core" && execution.framework != "nemo") {
-    throw UserError(Problem{"--recompute-modules", fmt::format("with --framework {}", execution.framework),
-                            "--framework megatron-core or nemo, whose modules they are", ""});
-  }
+  check_has_modules(execution.framework);
   set_recompute_modules(r.recompute_modules, selective);
   return selective;
 }

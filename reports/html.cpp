@@ -327,11 +327,11 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
   return filled(html_file("report.html"), parts);
 }
 
-Json plan_data(const Plan& plan, const RunResult* result) {
+Json plan_data(const Plan& plan, const RunResult* result, const std::string& export_target) {
   Json data;
   data["headline"] = headline_of(plan, result);
   data["parts"] = parts_of(plan, result);
-  data["next"] = next_of(result != nullptr ? next_steps(plan, *result) : next_steps(plan));
+  data["next"] = next_of(result != nullptr ? next_steps(plan, *result) : next_steps(plan, export_target));
   data["memory"] = memory_of(plan, result);
   data["series"] = Json::array();
   data["cut"] = false;
@@ -382,8 +382,8 @@ std::string static_page(const std::string& title, const std::string& subtitle,
 }
 
 std::string plan_report(const Plan& plan, const StepProgram& program, const Timeline& predicted,
-                        const Facts& facts) {
-  Json data = plan_data(plan, nullptr);
+                        const Facts& facts, const std::string& export_target) {
+  Json data = plan_data(plan, nullptr, export_target);
   data["memory_over_time"] = memory_over_time(program, predicted);
   add_series(data, "predicted", program, predicted);
   return render(plan, std::move(data), facts);
@@ -391,7 +391,7 @@ std::string plan_report(const Plan& plan, const StepProgram& program, const Time
 
 std::string run_report(const Plan& plan, const StepProgram& program, const std::optional<Timeline>& predicted,
                        const RunResult& result) {
-  Json data = plan_data(plan, &result);
+  Json data = plan_data(plan, &result, "");
   data["memory_over_time"] = memory_over_time(program, predicted ? *predicted : result.timeline);
   if (predicted) {
     add_series(data, "predicted", program, *predicted);

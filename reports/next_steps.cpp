@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cmath>
 
 #include "base/quantity.h"
@@ -17,15 +16,13 @@ constexpr double kFarOff = 0.1;
 // A limit that leaves a plan this much less memory than it needs brings another plan.
 constexpr double kLessMemory = 0.9;
 
-NextStep how_to_run(const Plan& plan) {
+NextStep how_to_run(const Plan& plan, const std::string& export_target) {
   const std::string& framework = plan.layout.execution.framework;
   if (framework == Execution{}.framework)
     return {"Run it", "With your own text files as data:", "mpt-run plan.json --data DATA.txt --steps 100"};
-  for (const TargetFrameworks& t : frameworks_of_targets()) {
-    if (t.fits(framework))
-      return {"Run it", fmt::format("Write the launch files for {}:", framework),
-              fmt::format("mpt-plan export plan.json --to {},slurm -o run", t.target)};
-  }
+  if (!export_target.empty())
+    return {"Run it", fmt::format("Write the launch files for {}:", framework),
+            fmt::format("mpt-plan export plan.json --to {},slurm -o run", export_target)};
   return {"Run it",
           fmt::format("No export writes {}. Others do, with other step times and memory:", framework),
           "mpt-plan export --help"};
@@ -59,23 +56,8 @@ NextStep if_memory_runs_out(const Plan& plan) {
 
 }  // namespace
 
-bool TargetFrameworks::fits(const std::string& framework) const {
-  return framework == plan_for ||
-         std::any_of(also.begin(), also.end(), [&](const char* other) { return framework == other; });
-}
-
-const std::vector<TargetFrameworks>& frameworks_of_targets() {
-  static const std::vector<TargetFrameworks> all{
-      {"megatron", "megatron-core", {"megatron-lm"}},
-      {"megatron-bridge", "nemo", {"megatron-core"}},
-      {"torchtitan", "torchtitan", {}},
-      {"deepspeed", "megatron-deepspeed", {"megatron-deepspeed-blocking", "transformers"}},
-      {"fsdp2", "fsdp", {"fsdp2", "atorch-fsdp", "transformers"}}};
-  return all;
-}
-
-std::vector<NextStep> next_steps(const Plan& plan) {
-  return {how_to_run(plan),
+std::vector<NextStep> next_steps(const Plan& plan, const std::string& export_target) {
+  return {how_to_run(plan, export_target),
           if_memory_runs_out(plan),
           {"Ask why not something else", "Any kind of layout, by the names of the layout options:",
            "mpt-plan explain plan.json --why-not tp=8"}};

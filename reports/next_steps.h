@@ -11,22 +11,12 @@
 
 namespace mpt::reports {
 
-/// A framework or launcher that plans are exported to, and the frameworks whose prices and memory hold for
-/// it.
-struct TargetFrameworks {
-  const char* target;    // of mpt-plan export --to
-  const char* plan_for;  // of mpt-plan --framework
-  std::vector<const char*> also;
-
-  bool fits(const std::string& framework) const;
-};
-const std::vector<TargetFrameworks>& frameworks_of_targets();
-
 struct NextStep {
   std::string title, text;
   std::string command;  // may be empty
 };
-std::vector<NextStep> next_steps(const Plan& plan);
+/// `export_target` writes the plan's launch files; empty where nothing does.
+std::vector<NextStep> next_steps(const Plan& plan, const std::string& export_target);
 std::vector<NextStep> next_steps(const Plan& plan, const RunResult& result);
 
 }  // namespace mpt::reports

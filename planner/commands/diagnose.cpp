@@ -211,7 +211,7 @@ std::function<int()> add_diagnose(CLI::App& app) {
   auto o = std::make_shared<DiagnoseOptions>();
   command->add_option("plan", o->plan, "Plan file")->required();
   command->add_option("log", o->log,
-                      "What the run wrote: mpt-run's --log or --trace, Megatron-LM's or torchtitan's output");
+                      "What the run wrote: mpt-run's --log or --trace, or the log of " + readable_logs());
   command->add_option("--step-time", o->step_time_s, "Measured seconds of a step, where there is no log")
       ->check(CLI::Range(1e-9, 1e7));
   command

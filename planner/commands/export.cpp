@@ -2,7 +2,7 @@
 
 // mpt-plan export: writes a plan in the words of a framework or launcher.
 
-#include "planner/export/export.h"
+#include "frameworks/export.h"
 
 #include <fmt/format.h>
 
@@ -15,8 +15,8 @@
 #include "base/json.h"
 #include "base/outputs.h"
 #include "base/quantity.h"
+#include "frameworks/framework.h"
 #include "planner/commands/commands.h"
-#include "reports/next_steps.h"
 
 namespace mpt::planner {
 namespace {
@@ -28,26 +28,22 @@ struct ExportOptions {
 
 std::string targets_text() {
   std::string text;
-  for (const ExportTarget& target : export_targets())
-    text += fmt::format("\n  {:<16} {}", target.name, target.what);
+  for (const frameworks::ExportTarget& target : frameworks::export_targets())
+    text += fmt::format("\n  {:<22} {}", target.name, target.what);
   return text;
 }
 
 // What to know of a plan that was priced for another framework; empty where it was for this one, and for
 // launchers, which start any.
-std::string mismatch(const std::string& target, const Plan& plan) {
+std::string mismatch(const frameworks::ExportTarget& target, const Plan& plan) {
   const std::string& framework = plan.layout.execution.framework;
-  for (const reports::TargetFrameworks& t : reports::frameworks_of_targets()) {
-    if (t.target == target && !t.fits(framework))
-      return fmt::format(
-          "step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it", framework,
-          t.plan_for, t.plan_for);
-  }
-  return "";
+  if (frameworks::takes_plans_of(target, framework)) return "";
+  return fmt::format("step time and memory are those of {}, not of {}: mpt-plan --framework {} plans for it",
+                     framework, target.name, target.name);
 }
 
 // The note as a comment at the top of a file that can have one.
-std::string with_comment(const ExportedFile& file, const std::string& note) {
+std::string with_comment(const frameworks::ExportedFile& file, const std::string& note) {
   static const std::vector<std::string> kCommented{".sh", ".py", ".toml", ".yaml", ".sbatch"};
   const bool commented = std::any_of(kCommented.begin(), kCommented.end(),
                                      [&](const std::string& ending) { return file.name.ends_with(ending); });
@@ -65,27 +61,27 @@ void make_folder(const std::string& folder) {
 }
 
 void run(const ExportOptions& o) {
-  std::vector<const ExportTarget*> targets;
-  for (const std::string& name : o.to) targets.push_back(&find_export_target(name));
+  std::vector<const frameworks::ExportTarget*> targets;
+  for (const std::string& name : o.to) targets.push_back(&frameworks::find_export_target(name));
   const Plan plan = load_plan(o.plan);
   make_folder(o.folder);
-  std::vector<Exported> all;
+  std::vector<frameworks::Exported> all;
   std::vector<NamedFile> files;
-  for (const ExportTarget* target : targets) {
+  for (const frameworks::ExportTarget* target : targets) {
     all.push_back(target->write(plan));
-    for (const ExportedFile& file : all.back().files)
+    for (const frameworks::ExportedFile& file : all.back().files)
       files.push_back({"-o", std::filesystem::path(o.folder) / file.name});
   }
   check_distinct_files({{"plan", o.plan}}, files);
   fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),
              enum_name(plan.layout.precision), plan.layout.execution.framework);
   for (size_t t = 0; t < targets.size(); ++t) {
-    const ExportTarget* target = targets[t];
-    const Exported& exported = all[t];
-    const std::string note = mismatch(target->name, plan);
+    const frameworks::ExportTarget* target = targets[t];
+    const frameworks::Exported& exported = all[t];
+    const std::string note = mismatch(*target, plan);
     fmt::print("{}: {}\n", target->name, target->what);
     if (!note.empty()) fmt::print("  note: {}\n", note);
-    for (const ExportedFile& file : exported.files) {
+    for (const frameworks::ExportedFile& file : exported.files) {
       const std::filesystem::path path = std::filesystem::path(o.folder) / file.name;
       write_file_atomically(path, with_comment(file, note));
       if (file.executable) {
@@ -112,9 +108,9 @@ std::function<int()> add_export(CLI::App& app) {
       ->type_name("NAMES");
   command->add_option("-o,--output", o->folder, "Folder to write to (default: this one)")
       ->type_name("FOLDER");
-  command->footer("What --to takes; names of --framework are understood, too:" + targets_text() +
-                  "\n\nExamples:\n  mpt-plan export plan.json --to megatron,slurm -o run70b\n"
-                  "  mpt-plan export plan.json --to fsdp2");
+  command->footer("What --to takes; other names of --framework are understood, too:" + targets_text() +
+                  "\n\nExamples:\n  mpt-plan export plan.json --to " + frameworks::usual_framework().name +
+                  ",slurm -o run70b\n  mpt-plan export plan.json --to kubernetes");
   return [o] {
     run(*o);
     return kExitOk;

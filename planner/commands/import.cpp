@@ -2,14 +2,14 @@
 
 // mpt-plan import: a layout that runs elsewhere becomes a plan, is priced, and is compared with the best.
 
-#include "planner/import/import.h"
-
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
 
 #include "base/error.h"
+#include "frameworks/framework.h"
+#include "frameworks/registry.h"
 #include "planner/commands/commands.h"
 #include "planner/imported_request.h"
 
@@ -21,10 +21,6 @@ struct ImportOptions {
   PlanOptions problem;
 };
 
-bool is_torchtitan(const ImportOptions& o) {
-  return o.from.empty() ? o.file.ends_with(".toml") : o.from == "torchtitan";
-}
-
 }  // namespace
 
 void declare_measured(CLI::App& command, PlanOptions& o) {
@@ -34,12 +30,21 @@ void declare_measured(CLI::App& command, PlanOptions& o) {
 }
 
 std::function<int()> add_import(CLI::App& app) {
+  std::vector<std::string> names, titles, files;
+  for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
+    if (code.importer.read == nullptr) continue;
+    names.emplace_back(code.framework);
+    titles.push_back(frameworks::framework_named(code.framework, "").title);
+    files.emplace_back(code.importer.what);
+  }
   CLI::App* command = app.add_subcommand(
-      "import", "Score a layout that runs in Megatron-LM or torchtitan, and see what would be better");
+      "import",
+      fmt::format("Score a layout that runs in {}, and see what would be better", fmt::join(titles, " or ")));
   auto o = std::make_shared<ImportOptions>();
-  command->add_option("file", o->file, "Megatron-LM arguments or script, or torchtitan's TOML")->required();
-  command->add_option("--from", o->from, "megatron or torchtitan (default: by the file's ending)")
-      ->check(CLI::IsMember({"megatron", "torchtitan"}))
+  command->add_option("file", o->file, fmt::format("{}", fmt::join(files, ", or ")))->required();
+  command
+      ->add_option("--from", o->from,
+                   fmt::format("{} (default: by the file's ending)", fmt::join(names, " or ")))
       ->type_name("NAME");
   declare_problem(*command, o->problem.request);
   declare_measured(*command, o->problem);
@@ -54,11 +59,11 @@ std::function<int()> add_import(CLI::App& app) {
     check_outputs(o->problem.out, inputs);
     if (o->problem.request.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
-    const bool titan = is_torchtitan(*o);
-    const Imported in = titan ? import_torchtitan(o->file) : import_megatron(o->file);
+    const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);
+    const frameworks::Imported in = code.importer.read(o->file);
     print_notes(in.notes);
     PlanOptions options = o->problem;
-    options.request = imported_request(in, options.request, o->file, titan ? "torchtitan" : "megatron-core");
+    options.request = imported_request(in, options.request, o->file, code.framework);
     score(options, true);
     return kExitOk;
   };

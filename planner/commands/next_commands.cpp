@@ -9,7 +9,7 @@
 #include <algorithm>
 
 #include "base/terminal.h"
-#include "models/framework.h"
+#include "frameworks/export.h"
 #include "planner/commands/commands.h"
 #include "planner/framework_bounds.h"
 
@@ -53,9 +53,8 @@ std::vector<NextCommand> next_commands(const PlanOptions& o, const Plan& plan) {
   if (is_for_this_runtime(plan.cluster, plan.layout.execution)) {
     next.push_back({fmt::format("{} {} --device emulate --steps 2", sibling(o.program, "mpt-run"), file),
                     "try it without training; --data FILE trains"});
-  } else if (const models::FrameworkName* known = models::find_framework_name(framework);
-             known != nullptr && !known->export_target.empty()) {
-    next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, known->export_target),
+  } else if (const frameworks::ExportTarget* target = frameworks::export_target_of(framework)) {
+    next.push_back({fmt::format("{} export {} --to {},slurm -o run", o.program, file, target->name),
                     "launch files for " + framework});
   }
   std::string prices;

@@ -14,6 +14,7 @@
 #include "base/outputs.h"
 #include "base/quantity.h"
 #include "base/text.h"
+#include "frameworks/export.h"
 #include "planner/commands/commands.h"
 #include "planner/explain/streams.h"
 #include "planner/explain/utilisation.h"
@@ -123,7 +124,9 @@ void write_and_print(const OutputOptions& o, const Plan& plan, const std::string
         const std::string line = describe_cost(cost, plan);
         facts.emplace_back("Training", line.substr(0, line.size() - 1));
       }
-      write_file_atomically(o.report, reports::plan_report(plan, program, timeline, facts));
+      const auto* target = frameworks::export_target_of(plan.layout.execution.framework);
+      write_file_atomically(o.report, reports::plan_report(plan, program, timeline, facts,
+                                                           target != nullptr ? target->name : ""));
     }
     if (!o.trace.empty()) write_trace(o.trace, plan, program, timeline, problem);
   }

@@ -27,7 +27,7 @@ inline constexpr double kOverlapShare = 0.46;
 /// process alone. Measured by others: 106 billion on four 8-GPU nodes in up to 9.6 s (Megatron Core, slime
 /// issue 1139), 72 billion on four in about 10 s (DeepSpeed issue 6834), 0.6 billion of one rank in 0.93 s
 /// (Megatron Core, NeMo-RL pull request 3628). A fused update that runs beside backward reaches 14 billion a
-/// node (prime-rl pull request 3234); no framework of models/frameworks/ has it.
+/// node (prime-rl pull request 3234); no framework of frameworks/ has it.
 inline constexpr double kHostParametersPerSecond = 3e9, kHostParametersPerSecondAndRank = 0.65e9;
 
 /// A CPU rank works in the host's memory as it is, but gradients and weights, of 4 bytes at most, are read

@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "frameworks/framework.h"
+#include "frameworks/registry.h"
 
 namespace mpt::planner {
 namespace {
@@ -149,22 +150,7 @@ MeasuredRun read_trace(const std::string& text, const std::string& file) {
   return run;
 }
 
-// The numbers behind `key` in every line that has it; commas within numbers are skipped.
-std::vector<double> numbers_behind(const std::vector<std::string>& lines, const std::string& key) {
-  std::vector<double> numbers;
-  for (const std::string& line : lines) {
-    const size_t at = line.find(key);
-    if (at == std::string::npos) continue;
-    std::string text = line.substr(at + key.size(), 40);
-    std::erase(text, ',');
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (end != text.c_str() && value > 0.0) numbers.push_back(value);
-  }
-  return numbers;
-}
-
-MeasuredRun of_times(std::vector<double> times, const char* whose) {
+MeasuredRun of_times(std::vector<double> times, const std::string& whose) {
   times.erase(times.begin(), times.begin() + int64_t(reports::warm_up_steps(times.size())));
   MeasuredRun run;
   run.step_time_s = reports::median(times);
@@ -181,23 +167,25 @@ MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan) {
     return MptLog(lines, file.string()).run(plan);
   if (text.starts_with('{') && text.find("\"traceEvents\"") != std::string::npos)
     return read_trace(text, file.string());
-  // megatron/training/training.py, training_log()
-  std::vector<double> times = numbers_behind(lines, "elapsed time per iteration (ms):");
-  if (!times.empty()) {
-    for (double& time : times) time *= 1e-3;
-    return of_times(std::move(times), "Megatron-LM's");
-  }
-  // torchtitan/components/metrics.py: tokens per second and device
-  times = numbers_behind(lines, "tps:");
-  if (!times.empty()) {
-    for (double& time : times)
-      time = double(plan.workload.tokens_per_step()) / (time * double(plan.layout.ranks()));
-    return of_times(std::move(times), "torchtitan's");
+  for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
+    if (code.log_reader.read == nullptr) continue;
+    std::vector<double> times = code.log_reader.read(lines, plan);
+    if (!times.empty())
+      return of_times(std::move(times), frameworks::framework_named(code.framework, "").title + "'s");
   }
   throw UserError(Problem{file.string(), "no step times",
-                          "a log or trace of mpt-run (--log, --trace), a log of Megatron-LM (\"elapsed time "
-                          "per iteration\") or torchtitan (\"tps\")",
+                          "a log or trace of mpt-run (--log, --trace), a log of " + readable_logs(),
                           "or give --step-time SECONDS"});
+}
+
+std::string readable_logs() {
+  std::string text;
+  for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
+    if (code.log_reader.read == nullptr) continue;
+    text += fmt::format("{}{} (\"{}\")", text.empty() ? "" : " or ",
+                        frameworks::framework_named(code.framework, "").title, code.log_reader.mark);
+  }
+  return text;
 }
 
 }  // namespace mpt::planner

@@ -20,8 +20,12 @@ struct MeasuredRun {
   std::vector<InstructionDuration> instructions;  // means by kind and stage; empty where the log has none
 };
 
-/// A log of mpt-run (--log), Megatron-LM or torchtitan, or a trace of mpt-run (--trace), told apart by its
-/// content. Throws UserError.
+/// A log of mpt-run (--log) or of a framework with a log reader (frameworks/registry.h), or a trace of
+/// mpt-run
+/// (--trace), told apart by its content. Throws UserError.
 MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan);
+
+/// The frameworks whose logs it reads, with what their lines of steps have.
+std::string readable_logs();
 
 }  // namespace mpt::planner

@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "core/plan.h"
+#include "frameworks/framework.h"
 #include "planner/search/arrangement.h"
 #include "reports/utilisation.h"
 
@@ -23,9 +24,17 @@ namespace {
 constexpr size_t kEnough = 10;
 constexpr double kMost = 0.9;
 
+// Plans of earlier releases may have an alias.
+std::string published_name(const std::string& framework, const std::vector<Evidence>& all) {
+  const auto has_name = [&](const Evidence& e) { return e.framework == framework; };
+  const frameworks::Framework* known = frameworks::find_framework(framework);
+  return known == nullptr || std::any_of(all.begin(), all.end(), has_name) ? framework : known->name;
+}
+
 const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) {
+  const std::string name = published_name(plan.layout.execution.framework, all);
   const auto found = std::find_if(all.begin(), all.end(), [&](const Evidence& e) {
-    return e.framework == plan.layout.execution.framework && e.experts == plan.model.moe.has_value();
+    return e.framework == name && e.experts == plan.model.moe.has_value();
   });
   return found == all.end() ? nullptr : &*found;
 }
@@ -124,9 +133,10 @@ struct Used {
 };
 Used used_by(const std::string& framework, bool experts, const std::vector<Evidence>& all) {
   Used own, of_all{{}, true};
+  const std::string name = published_name(framework, all);
   for (const Evidence& e : all) {
     of_all.ratios.insert(of_all.ratios.end(), e.peak_memory.begin(), e.peak_memory.end());
-    if (e.framework == framework && e.experts == experts) own.ratios = e.peak_memory;
+    if (e.framework == name && e.experts == experts) own.ratios = e.peak_memory;
   }
   std::sort(of_all.ratios.begin(), of_all.ratios.end());
   return own.ratios.size() < kEnough ? of_all : own;

@@ -27,7 +27,7 @@ struct Evidence {
   template <class V>
   static void describe(V& v) {
     using T = Evidence;
-    v.field("framework", &T::framework, "as in models/frameworks/");
+    v.field("framework", &T::framework, "as in frameworks/ and reports/validation/frameworks/");
     v.field("experts", &T::experts, "whether the models have experts");
     v.field("step_time", &T::step_time, "measured over predicted, ascending", between(0.01, 100));
     v.field("peak_memory", &T::peak_memory, "measured over predicted, ascending", between(0.01, 100));

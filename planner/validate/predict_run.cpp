@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "models/framework.h"
+#include "frameworks/framework.h"
 #include "planner/explain/streams.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/evaluate.h"
@@ -131,7 +131,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
   best.filled.insert(best.filled.end(), filled.begin(), filled.end());
   std::vector<std::string> open;
   Layout published = published_layout(run, best.filled);
-  models::set_device(published.execution, problem.cluster.device);
+  frameworks::set_device(published.execution, problem.cluster.device);
   fit_model_to_run(run, published, problem.model);
   const double batches = fit_batch_to_ranks(run, published, problem.workload.global_batch, best.filled);
   problem.precision = published.precision;

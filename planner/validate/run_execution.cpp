@@ -5,7 +5,8 @@
 #include <optional>
 #include <regex>
 
-#include "models/framework.h"
+#include "frameworks/framework.h"
+#include "planner/validate/framework_values.h"
 
 namespace mpt::planner {
 namespace {
@@ -33,8 +34,8 @@ std::string framework_of(const RunRecord& run) {
   if (mentions_one(f, {"ATorch", "atorch", "DLRover"}) &&
       (mentions(f, "FSDP") || mentions(run.sharding, "FSDP")))
     return "atorch-fsdp";
-  if (of_transformers) return "transformers";
-  if (mentions(f, "FSDP") || mentions(f, "foundry") || mentions(f, "Composer")) return "fsdp";
+  if (of_transformers) return "transformers-fsdp";
+  if (mentions(f, "FSDP") || mentions(f, "foundry") || mentions(f, "Composer")) return "pytorch";
   if (mentions(f, "nanotron")) return "nanotron";
   if (mentions(f, "InternEvo") || mentions(f, "InternLM")) return "internevo";
   if (mentions(f, "Paddle")) return "paddle";
@@ -45,10 +46,10 @@ std::string framework_of(const RunRecord& run) {
   if (mentions(f, "Alpa")) return "maxtext";
   const bool megatron = mentions(f, "Megatron") || mentions(f, "NeoX");
   const bool eager = mentions_one(f, {"DeepSpeed", "PyTorch", "OLMo", "litgpt", "Lightning"});
-  if (eager && !megatron && run.precision != "fp16") return "fsdp";
+  if (eager && !megatron && run.precision != "fp16") return "pytorch";
   if (mentions(f, "DeepSpeed") || mentions(f, "NeoX")) return "megatron-deepspeed";
   if (classic && (mentions(f, "Megatron") || mentions(f, "Aceso"))) return "megatron-lm";
-  return mentions(f, "NeMo") || mentions(f, "Bridge") ? "nemo" : "megatron-core";
+  return mentions(f, "NeMo") || mentions(f, "Bridge") ? "megatron-bridge" : "megatron-core";
 }
 
 // Forks and papers before Transformer Engine have Megatron-LM's own layers.
@@ -79,9 +80,11 @@ void take_models_of_others(const RunRecord& run, Execution& e) {
 // DeepSpeed gathers module by module as they are reached, and copies each gathered buffer into its weights
 // (runtime/zero/partition_parameters.py); Megatron's frameworks of it say so themselves.
 void set_sharding(const RunRecord& run, Execution& e) {
+  // Those that were published with a pipeline have a trainer of their own in place of PyTorch's stages.
+  if (e.framework == "pytorch") e.keeps_gathered_in_pipeline = false;
   if (!mentions_one(run.framework + run.sharding, {"DeepSpeed", "ZeRO"})) return;
-  static const double rate = models::load_framework("megatron-deepspeed", "").sharded_network_rate;
-  if (mentions_one(e.framework, {"fsdp", "transformers"})) e.sharded_network_rate = rate;
+  static const double rate = values_of_framework("megatron-deepspeed", "").sharded_network_rate;
+  if (mentions_one(e.framework, {"fsdp", "pytorch", "transformers"})) e.sharded_network_rate = rate;
 }
 
 void set_states(const RunRecord& run, Execution& e) {
@@ -98,7 +101,7 @@ void set_states(const RunRecord& run, Execution& e) {
   // distributed_fused_adam), which beside bf16 weights keeps the lower 16 bits of the masters alone
   // (store_param_remainders in NVIDIA/NeMo, setup_optimization).
   const bool of_2024 = released_before(run, {2025, 1}) && !released_before(run, {2024, 1});
-  if (e.framework == "nemo" && run.precision == "bf16" && of_2024) e.optimizer_bytes = 10;
+  if (e.framework == "megatron-bridge" && run.precision == "bf16" && of_2024) e.optimizer_bytes = 10;
   // In fp16 its fork of Megatron-LM keeps gradients as they come, unless told to add them up in fp32
   // (microsoft/SuperScaler, runtime/megatron/arguments.py; Dazz993/Mist gives the command).
   if (mentions(run.framework, "Aceso")) e.gradient_bytes = 2;
@@ -114,7 +117,7 @@ void set_states(const RunRecord& run, Execution& e) {
 // its library sum in fp32 and have Megatron-Core's own (src/megatron/bridge/recipes, models/gpt_provider.py).
 void set_library_recipe(const RunRecord& run, Execution& e) {
   static const std::regex library("[Ll]ibrary recipe|[Rr]ecipe of the (container|library)");
-  if (e.framework != "nemo" || !says(run.notes, library)) return;
+  if (e.framework != "megatron-bridge" || !says(run.notes, library)) return;
   e.gradient_bytes = e.reduced_bytes = 4;
   e.loss = LossKernel::fp32;
 }
@@ -164,7 +167,7 @@ void set_loss(const RunRecord& run, Execution& e) {
   }
   // Until 2025 it shifted the logits by a position into a copy (huggingface/transformers, loss/loss_utils.py,
   // and before that every model's own forward).
-  if (e.framework == "transformers" && released_before(run, {2025, 1})) e.logit_copies = 4;
+  if (e.framework == "transformers-fsdp" && released_before(run, {2025, 1})) e.logit_copies = 4;
   // ChunkedCELoss is in its configurations since its 786e26f8e of 27 April 2026, and in those that trace a
   // whole graph since e6ef9ba8a of 16 June.
   const bool traced = mentions_one(run.notes, {"graph_trainer", "traced graph"});
@@ -186,7 +189,7 @@ void set_attention(const RunRecord& run, Execution& e) {
   if (e.framework == "megatron-core" && !prefers_cudnn(run)) e.attention = AttentionKernel::flash2;
   // PyTorch's own attention is the second since its 2.2 of January 2024 (pytorch/pytorch, release notes);
   // llm-foundry's tables are older.
-  if (e.framework == "fsdp" && (mentions(run.framework, "foundry") || released_before(run, {2024, 2})))
+  if (e.framework == "pytorch" && (mentions(run.framework, "foundry") || released_before(run, {2024, 2})))
     e.attention = AttentionKernel::flash1;
   // Of a framework's own choice the words of a run may tell another. The tables were measured with the third
   // generation on Hopper; what came with Blackwell is no slower.
@@ -231,7 +234,7 @@ void set_experts(const RunRecord& run, Execution& e) {
   const std::string words = run.options + run.overlap + run.framework + run.notes;
   if (says(words, deepep)) e.deduplicates_dispatch = true;
   // Its dispatch pads for experts, too (megatron/core/transformer/moe/token_dispatcher.py, _HybridEPManager).
-  if (says(words, hybridep)) models::send_tokens_once(e);
+  if (says(words, hybridep)) frameworks::send_tokens_once(e);
 }
 
 // What the host still does for a layer of experts whose attention or router comes out of a graph: no more
@@ -279,7 +282,7 @@ void set_small_kernels(const RunRecord& run, Execution& e) {
 }  // namespace
 
 Execution execution_of(const RunRecord& run) {
-  Execution e = models::load_framework(framework_of(run), "layout/execution");
+  Execution e = values_of_framework(framework_of(run), "layout/execution");
   take_models_of_others(run, e);
   set_states(run, e);
   set_sharding(run, e);
@@ -291,7 +294,13 @@ Execution execution_of(const RunRecord& run) {
   set_experts(run, e);
   set_graphs(run, e);
   set_small_kernels(run, e);
-  return run.execution.is_null() ? e : models::with_fields(e, run.execution, "layout/execution");
+  if (run.execution.is_null()) return e;
+  Json fields = run.execution;
+  if (const auto name = run.execution.find("framework"); name != run.execution.end() && name->is_string()) {
+    e = values_of_framework(name->get<std::string>(), "layout/execution/framework");
+    fields.erase("framework");
+  }
+  return frameworks::with_fields(e, fields, "layout/execution");
 }
 
 }  // namespace mpt::planner

@@ -2,7 +2,7 @@
 #pragma once
 
 // How the framework of a published run executes it: what is known of the framework
-// (`models/frameworks/`), and what the record's words change in that.
+// (`framework_values.h`), and what the record's words change in that.
 
 #include "core/execution.h"
 #include "planner/validate/run_record.h"

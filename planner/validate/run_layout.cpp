@@ -61,10 +61,10 @@ Overlap overlap_of(const RunRecord& run, const Execution& e) {
       mentions_one(run.options,
                    {"overlap-moe-expert-parallel-comm\":true", "overlap_moe_expert_parallel_comm=True",
                     "moe_a2a_overlap\":true", "moe_a2a_overlap\":\"True", "full_iteration_mxfp8"});
-  if (e.framework == "nemo") return {true, true, true, true, exchange};
+  if (e.framework == "megatron-bridge") return {true, true, true, true, exchange};
   if (e.framework == "megatron-core") return {true, true, mentions(run.overlap, "TP"), true, exchange};
   if (e.framework == "torchtitan") return {true, true, run.async_tensor.value_or(false), true};
-  for (const char* overlapping : {"fsdp", "atorch-fsdp", "transformers", "maxtext"}) {
+  for (const char* overlapping : {"pytorch", "atorch-fsdp", "transformers-fsdp", "maxtext"}) {
     if (e.framework == overlapping) return {true, true, false, true, exchange};
   }
   if (e.framework == "nanotron") return {true, false, mentions(run.options, "async"), true};
@@ -103,7 +103,8 @@ std::vector<int64_t> stages_by_items(int64_t layers, int64_t stages) {
 // torchtitan always splits so (generate_split_points in torchtitan/parallelisms/pipelining_utils.py).
 bool ends_count_as_layers(const RunRecord& run, const std::string& framework, int64_t stages) {
   const int64_t layers = run.model.layers;
-  const bool splits_so = framework == "megatron-core" || framework == "nemo" || framework == "torchtitan";
+  const bool splits_so =
+      framework == "megatron-core" || framework == "megatron-bridge" || framework == "torchtitan";
   const bool named = run.ends_one_layer_less.value_or(false) || run.embedding_counts_as_layer;
   return (named || (splits_so && layers % stages != 0)) && (layers + 2) % stages == 0;
 }
@@ -209,7 +210,7 @@ Layout published_layout(const RunRecord& run, std::vector<std::string>& filled) 
   l.execution = execution_of(run);
   // It takes less memory and no more time; Megatron-LM has had it since 2022.
   const bool has_sequence_parallel =
-      l.execution.framework == "megatron-core" || l.execution.framework == "nemo";
+      l.execution.framework == "megatron-core" || l.execution.framework == "megatron-bridge";
   l.sequence_parallel = l.tensor > 1 && run.sequence_parallel.value_or(has_sequence_parallel);
   if (l.sequence_parallel && !run.sequence_parallel) filled.emplace_back("layout.sequence_parallel = true");
   const std::optional<int64_t> micro_batch = micro_batch_of(run, l);

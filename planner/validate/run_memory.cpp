@@ -22,7 +22,7 @@ int64_t offloaded_layers(const RunRecord& run, const Layout& l, int64_t excess_b
   const int64_t most = std::max<int64_t>(0, run.model.layers - 2);
   std::smatch found;
   if (std::regex_search(run.options, found, number)) return std::min<int64_t>(most, std::stoll(found[1]));
-  const bool open = !run.recompute && l.zero == 3 && l.execution.framework == "nemo" &&
+  const bool open = !run.recompute && l.zero == 3 && l.execution.framework == "megatron-bridge" &&
                     (run.gpu.starts_with("gb200") || run.gpu.starts_with("gb300"));
   const int64_t needed = (excess_bytes + layer_bytes - 1) / layer_bytes;
   return open && needed <= most ? std::max<int64_t>(0, needed) : 0;

@@ -12,8 +12,8 @@
 
 #include "base/error.h"
 #include "core/layout.h"
+#include "frameworks/megatron-core/pipeline_layout.h"
 #include "models/zoo.h"
-#include "planner/import/pipeline_layout.h"
 
 namespace mpt::planner {
 namespace {
@@ -285,7 +285,7 @@ void read_pipeline_layout(const Fields& f, RunRecord& run) {
   const Json* options = f.find("options");
   if (options == nullptr || !options->is_object() || !run.pipeline) return;
   const auto text = Fields(*options, "/layout/options").text("pipeline-model-parallel-layout");
-  const auto layers = decoder_layers_of_stages(text.value_or("?"));
+  const auto layers = frameworks::decoder_layers_of_stages(text.value_or("?"));
   if (!layers || int64_t(layers->size()) % *run.pipeline != 0) return;
   if (std::accumulate(layers->begin(), layers->end(), int64_t{0}) != run.model.layers) return;
   run.layers_per_stage = *layers;

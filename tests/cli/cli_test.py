@@ -239,7 +239,7 @@ def wrong_plan(folder, model, profile, base):
     plan("unknown schedule", 'unknown schedule "1f1B"; did you mean "1f1b"?', options=["--schedule", "1f1B"])
     plan("unknown recompute", 'did you mean "full"?', options=["--recompute", "ful"])
     plan("unknown module", "--recompute-modules", "core_attn", options=["--recompute-modules", "attention"])
-    plan("modules of another framework", "--recompute-modules", "--framework megatron-core or nemo",
+    plan("modules of another framework", "--recompute-modules", "--framework megatron-bridge or megatron-core",
          options=["--framework", "torchtitan", "--recompute-modules", "moe_act"])
     plan("wrong degree", "--tp", '"two"', options=["--tp", "two"])
     plan("memory that nothing fits", "memory: small needs at least", "the smallest is", "--memory", options=["--memory", "10KiB"])
@@ -296,7 +296,7 @@ def wrong_plan(folder, model, profile, base):
     plan("profile of a GPU, this machine's", "on this-machine:4: 1 node, 4 x ", code=0, replaced={**on_gpus, "--cluster": "this-machine:4"})
     plan("profile of another GPU", "times of NVIDIA H200; expected times of a100-sxm-80gb", replaced={**on_gpus, "--cluster": "dgx-a100:1"})
     plan("profile of a GPU, mixed cluster", "times of NVIDIA H200", replaced={**on_gpus, "--cluster": "dgx-h200:1+dgx-h200:1"})
-    plan("profile of a GPU, another framework", "--framework mpt", options=["--framework", "megatron-lm"], replaced=on_gpus)
+    plan("profile of a GPU, another framework", "--framework mpt", options=["--framework", "megatron-core"], replaced=on_gpus)
     plan("profile of an unknown GPU", "the catalog does not have", replaced={
         "--profile": write(f"{folder}/unknown.json", {**gpu, "machine": {**gpu["machine"], "device": "NVIDIA H900"}})})
     plan("profile missing", "/no/profile.json", replaced={"--profile": "/no/profile.json"})
@@ -351,9 +351,13 @@ def what_people_type(folder):
     expect("bits or bytes", run("mpt-plan", *job, "4k", "--cluster", "dgx-h100:1+dgx-h100:1@100gb/s"), 2, "100Gbit/s for bits")
     expect("Hugging Face id", run("mpt-plan", "model", "meta-llama/Llama-3.1-8B"), 0, "llama3-8b: 8.03B parameters", "128,256")
     expect("unknown id", run("mpt-plan", "model", "nobody/nothing-7b"), 2, "huggingface.co/nobody/nothing-7b/resolve/main/config.json")
-    expect("framework's other name", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "-o", plan_file), 0, "--framework fsdp2 is called fsdp here")
-    if json.load(open(plan_file))["layout"]["execution"]["framework"] != "fsdp":
-        FAILURES.append("--framework fsdp2 is not fsdp")
+    expect("framework's other name", run("mpt-plan", *job, "4k", *one, "--framework", "fsdp2", "-o", plan_file), 0, "--framework fsdp2 is called pytorch here")
+    if json.load(open(plan_file))["layout"]["execution"]["framework"] != "pytorch":
+        FAILURES.append("--framework fsdp2 is not pytorch")
+    expect("Trainer's framework", run("mpt-plan", *job, "4k", *one, "--framework", "transformers"), 0,
+           "--framework transformers is called transformers-fsdp here: Hugging Face Trainer with FSDP2")
+    expect("published runs' framework", run("mpt-plan", *job, "4k", *one, "--framework", "megatron-deepspeed"), 2, "unknown framework",
+           "automodel, deepspeed, megatron-bridge, megatron-core, mpt, pytorch, torchtitan, transformers-deepspeed, transformers-fsdp")
     expect("Megatron's option", run("mpt-plan", *one, "--gbs", 128), 2, "--gbs: unknown option", "did you mean --global-batch?")
     expect("option before a command", run("mpt-plan", "--seq", 4096, "estimate", *one), 2, "--seq: before the command")
     expect("cluster list", run("mpt-plan", "cluster", "list"), 0, "dgx-a100-40gb", "this-machine:N")
@@ -641,9 +645,9 @@ def exported_elsewhere(folder):
     """A plan that goes to a framework that it was not priced for says so, on the screen and in the files."""
     plan = f"{folder}/fsdp.json"
     expect("plan, for FSDP", run("mpt-plan", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--framework", "fsdp", "-o", plan), 0)
-    note = "step time and memory are those of fsdp, not of megatron-core: mpt-plan --framework megatron-core plans for it"
+    note = "step time and memory are those of pytorch, not of megatron-core: mpt-plan --framework megatron-core plans for it"
     said = run("mpt-plan", "export", plan, "--to", "megatron,slurm", "-o", f"{folder}/elsewhere")
-    expect("export, to another framework", said, 0, "note: " + note, "per step in bf16, by fsdp")
+    expect("export, to another framework", said, 0, "note: " + note, "per step in bf16, by pytorch")
     for name, noted in (("run_megatron.sh", True), ("job.sbatch", False)):
         with open(f"{folder}/elsewhere/{name}") as file:
             lines = file.read().splitlines()

@@ -17,7 +17,7 @@ import tomllib
 
 BIN = sys.argv[1]
 TESTS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-KEYS = os.path.join(TESTS, "planner/export/keys")
+KEYS = os.path.join(TESTS, "frameworks/keys")
 GOLDEN = os.path.join(TESTS, "golden/export")
 FAILED = []
 # name: options of mpt-plan, words that warnings must hold
@@ -246,7 +246,7 @@ def main():
         plan_file = os.path.join(scratch, "dense.json")
         code, output = run("export", plan_file, "--to", "megatrn", "-o", scratch)
         check("unknown target", code == 2 and 'did you mean "megatron"' in output, output)
-        for alias, name in (("fsdp", "fsdp2"), ("pytorch-fsdp", "fsdp2"), ("megatron-core", "megatron"), ("megatron-deepspeed", "deepspeed")):
+        for alias, name in (("fsdp2", "pytorch"), ("pytorch-fsdp", "pytorch"), ("megatron", "megatron-core"), ("nemo", "megatron-bridge")):
             code, output = run("export", plan_file, "--to", alias, "-o", os.path.join(scratch, alias))
             check("alias " + alias, code == 0 and "\n" + name + ": " in output, output)
         code, output = run("export", plan_file, "--to", "slurm", "-o", "/proc/none")

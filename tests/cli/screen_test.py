@@ -20,12 +20,12 @@ ESCAPE = "\x1b["
 PLANS = [
     "--model llama3-70b --cluster dgx-h100:8 --global-batch 256 --seq 4096",
     "--model llama3-70b --cluster dgx-h100:8 --global-batch 512 --schedule 1f1b,interleaved --report REPORT --trace TRACE",
-    "--model llama3-8b --cluster dgx-h100:1 --framework fsdp --global-batch 128 --seq 8192 --tokens 15T --price 2.2",
+    "--model llama3-8b --cluster dgx-h100:1 --framework pytorch --global-batch 128 --seq 8192 --tokens 15T --price 2.2",
     "--model llama3-8b --cluster dgx-h100:1 --framework torchtitan --global-batch 128 --seq 8192",
     "--model opt-30b --cluster dgx-a100:1 --global-batch 64 --seq 2048",
     "--model mixtral-8x7b --cluster dgx-h100:4 --global-batch 256",
-    "--model qwen3-30b-a3b --cluster dgx-h100:1 --global-batch 32 --seq 2048 --framework nemo --micro-batch 1 --dp 8 --ep 8",
-    "--model gpt2-1.5b --cluster dgx-h100:1 --global-batch 64 --framework megatron-deepspeed",
+    "--model qwen3-30b-a3b --cluster dgx-h100:1 --global-batch 32 --seq 2048 --framework megatron-bridge --micro-batch 1 --dp 8 --ep 8",
+    "--model gpt2-1.5b --cluster dgx-h100:1 --global-batch 64 --framework deepspeed",
     "--model llama3-8b --cluster dgx-a100:1+dgx-h100:1@5GB/s@2ms --global-batch 64 --seq 4096",
     "--model llama2-7b --cluster dgx-h100:2 --global-batch 128 --precision fp8 --top 20",
     "--model tiny-gpt --cluster this-machine:4 --global-batch 32 --seq 64 --memory 2GiB",
@@ -37,7 +37,7 @@ PLANS = [
 ESTIMATES = [
     "--model llama3-70b --cluster dgx-h100:8 --global-batch 256 --seq 4096 --tp 8 --pp 4 --dp 2 --recompute full --tokens 1T",
     "--model llama3-8b --cluster dgx-a100:1 --global-batch 16 --seq 4096 --pp 8 --micro-batch 16 --recompute full",
-    "--model llama3-8b --cluster dgx-h100:1 --global-batch 128 --seq 8192 --framework fsdp --dp 8 --zero 3",
+    "--model llama3-8b --cluster dgx-h100:1 --global-batch 128 --seq 8192 --framework pytorch --dp 8 --zero 3",
     "--model llama3-8b --cluster dgx-a100:1+dgx-h100:1@5GB/s --global-batch 64 --seq 4096 --pp 2 --zero 1",
     "--model tiny-gpt --cluster this-machine:2 --global-batch 8 --seq 64 --pp 2 --memory 2GiB",
 ]

@@ -78,7 +78,7 @@ def check_notice():
         sources = re.findall(r"[\w-]+/[\w-]+(?= \(|\s+configs)", json.loads(table.read_text())["source"])
         if table.stem not in notice or not sources or not all(source in notice for source in sources):
             problems.append(f"NOTICE does not name {table.name} and its sources {sources}")
-    for keys in sorted((ROOT / "tests/planner/export/keys").glob("*.txt")):
+    for keys in sorted((ROOT / "tests/frameworks/keys").glob("*.txt")):
         repository, version = re.match(r"# (\S+) (\S+):", keys.read_text()).groups()
         if not re.search(rf"{repository} .*{re.escape(version)}", notice):
             problems.append(f"NOTICE does not name {repository} {version}, whose keys are in {keys.name}")

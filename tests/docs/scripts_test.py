@@ -18,7 +18,7 @@ import tempfile
 import xml.etree.ElementTree
 
 SOURCES, BIN = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
-KEYS = os.path.join(SOURCES, "tests/planner/export/keys")
+KEYS = os.path.join(SOURCES, "tests/frameworks/keys")
 # What the readers of all frameworks find something in.
 FRAMEWORK_SOURCE = """
 parser.add_argument('--a-flag', type=int)

@@ -31,12 +31,28 @@ std::string why(const Framework& framework, const Layout& layout, const Workload
   return rejection ? rejection->reason : "";
 }
 
-TEST(Frameworks, FilesSpeakOfThingsThatExist) {
+struct FieldNames {
   std::set<std::string> names;
-  ASSERT_GE(known_frameworks().size(), 7u);
+  template <class... Rest>
+  void field(const char* name, Rest&&...) {
+    names.insert(name);
+  }
+};
+
+TEST(Frameworks, FilesSpeakOfThingsThatExist) {
+  FieldNames abilities;
+  Abilities::describe(abilities);
+  std::set<std::string> names;
+  ASSERT_GE(known_frameworks().size(), 9u);
   for (const Framework& f : known_frameworks()) {
     EXPECT_TRUE(names.insert(f.name).second) << f.name;
     EXPECT_FALSE(f.title.empty() || f.version.empty() || f.sources.empty()) << f.name;
+    for (const auto& [what, source] : f.sources) {
+      const bool known =
+          abilities.names.contains(what) || what == "all" || what == "execution" || what == "without_compile";
+      EXPECT_TRUE(known && !source.empty()) << f.name << " " << what;
+    }
+    EXPECT_TRUE(f.sources.contains("execution")) << f.name;
     for (const ScheduleAbility& s : f.abilities.schedules) {
       const ScheduleEntry& entry = find_schedule(s.schedule, f.name);
       EXPECT_GE(s.min_chunks, entry.min_chunks) << f.name << " " << s.schedule;
@@ -110,14 +126,46 @@ const Case kCases[] = {
      [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {7}; }},
     {"torchtitan", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {8}; }},
     {"torchtitan", "does not train llama3-8b in fp16", [](Layout& l) { l.precision = Precision::fp16; }},
-    {"fsdp", "has no pipeline parallelism", [](Layout& l) { l.pipeline = 2, l.data = 4; }},
-    {"fsdp", "has no ZeRO 1", [](Layout& l) { l.zero = 1; }},
-    {"transformers", "recomputes all layers or none",
+    {"pytorch", "has no ZeRO 3 with pipeline parallelism",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.shard = 4, l.layers_per_stage = {16, 16};
+     }},
+    {"pytorch", "has no zb-h1 schedule",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16};
+       l.schedule = "zb-h1";
+     }},
+    {"pytorch", "",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {17, 15};
+     }},
+    {"pytorch", "has no ZeRO 1", [](Layout& l) { l.zero = 1; }},
+    {"transformers-fsdp", "recomputes all layers or none",
      [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
-    {"fsdp", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
-    {"transformers", "has no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
-    {"megatron-deepspeed", "has no hybrid sharding with ZeRO 2", [](Layout& l) { l.zero = 2, l.shard = 4; }},
-    {"megatron-deepspeed", "needs stages of equal numbers of layers",
+    {"pytorch", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {4}; }},
+    {"transformers-fsdp", "has no tensor parallelism", [](Layout& l) { l.tensor = 2, l.data = 4; }},
+    {"deepspeed", "has no hybrid sharding with ZeRO 2", [](Layout& l) { l.zero = 2, l.shard = 4; }},
+    {"deepspeed", "has no ZeRO 2 with pipeline parallelism",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16};
+     }},
+    {"deepspeed", "has no ring context parallelism", [](Layout& l) { l.context = 2, l.data = 4; }},
+    {"deepspeed", "",
+     [](Layout& l) { l.context = 2, l.data = 4, l.context_method = ContextMethod::all_to_all; }},
+    {"deepspeed", "has no context parallelism in a pipeline",
+     [](Layout& l) {
+       l.pipeline = l.context = l.data = 2, l.zero = 1, l.shard = 4, l.layers_per_stage = {16, 16};
+       l.context_method = ContextMethod::all_to_all;
+     }},
+    {"transformers-deepspeed", "has no pipeline parallelism",
+     [](Layout& l) { l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4; }},
+    {"transformers-deepspeed", "", [](Layout& l) { l.offload_optimizer = true; }},
+    {"automodel", "has no v-half schedule",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.chunks = 2, l.schedule = "v-half";
+     }},
+    {"automodel", "", [](Layout& l) { l.tensor = 2, l.data = 4, l.shard = 4; }},
+    {"deepspeed", "needs stages of equal numbers of layers",
      [](Layout& l) {
        l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.layers_per_stage = {17, 15};
      }},
@@ -137,6 +185,35 @@ TEST(Supports, SaysWhichRuleALayoutBreaks) {
       EXPECT_NE(reason.find(c.reason), std::string::npos) << c.framework << ": " << reason;
     }
   }
+}
+
+// What models with experts combine with, whether or not these are spread.
+TEST(Supports, ExpertsCombineWithWhatTheFrameworkSays) {
+  const auto reason = [](const char* framework, void (*change)(Layout&)) {
+    const Framework& known = *find_framework(framework);
+    Layout l = plain(known);
+    l.zero = 2;
+    l.context_method = known.abilities.context_methods.front();
+    change(l);
+    return why(known, l, kWorkload, "mixtral-8x7b");
+  };
+  const auto spread = [](Layout& l) { l.expert = 8, l.expert_tensor = 1; };
+  EXPECT_EQ(reason("deepspeed", spread), "");
+  EXPECT_EQ(reason("automodel", spread), "");
+  const auto in_pipeline = [](Layout& l) {
+    l.pipeline = 2, l.data = 4, l.zero = 1, l.shard = 4, l.layers_per_stage = {16, 16};
+  };
+  EXPECT_EQ(reason("deepspeed", in_pipeline), "DeepSpeed has no experts in a pipeline");
+  EXPECT_EQ(reason("megatron-core", in_pipeline), "");
+  const auto with_context = [](Layout& l) { l.context = 2, l.data = 4; };
+  EXPECT_EQ(reason("automodel", with_context), "NeMo AutoModel has no experts with context parallelism");
+  EXPECT_EQ(reason("deepspeed", with_context), "DeepSpeed has no experts with context parallelism");
+  EXPECT_EQ(reason("torchtitan", with_context), "");
+  const auto with_tensor = [](Layout& l) {
+    l.tensor = 2, l.data = 4, l.shard = 4, l.sequence_parallel = true;
+  };
+  EXPECT_EQ(reason("automodel", with_tensor), "NeMo AutoModel has no experts with tensor parallelism");
+  EXPECT_EQ(reason("torchtitan", with_tensor), "");
 }
 
 TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {

@@ -16,10 +16,10 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "core/plan.h"
+#include "frameworks/registry.h"
 #include "models/hf_config.h"
 #include "models/hf_weights.h"
 #include "planner/diagnose/run_log.h"
-#include "planner/import/import.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint/safetensors.h"
@@ -121,7 +121,7 @@ TEST(Fuzz, Plans) {
 }
 
 // Uses an imported layout as mpt-plan import does.
-void use(planner::Imported in) {
+void use(frameworks::Imported in) {
   Layout& l = in.layout;
   l.data = std::max<int64_t>(1, l.data);
   l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);
@@ -143,7 +143,7 @@ TEST(Fuzz, MegatronArguments) {
       "--recompute-num-layers=2\n--window-size=127,0\n--mtp-num-layers=1\n--sequence-parallel\n";
   fuzz(good, 3000, [&](const std::string& text) {
     put(file, text);
-    use(planner::import_megatron(file));
+    use(frameworks::import_megatron_core(file));
   });
 }
 
@@ -159,7 +159,7 @@ TEST(Fuzz, TorchtitanConfigurations) {
       "module_fqns_per_model_part = [\n  [\"layers.0\"],\n]\n[activation_checkpoint]\nmode = \"full\"\n";
   fuzz(good, 3000, [&](const std::string& text) {
     put(file, text);
-    use(planner::import_torchtitan(file));
+    use(frameworks::import_torchtitan(file));
   });
 }
 

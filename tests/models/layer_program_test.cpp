@@ -5,8 +5,8 @@
 
 #include <map>
 
+#include "frameworks/framework.h"
 #include "models/footprint.h"
-#include "models/framework.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 
@@ -119,7 +119,7 @@ TEST(LayerProgram, WhatIsKeptInEightBitsIsGatheredInEight) {
   layout.sequence_parallel = true;
   const auto bytes = [&](Precision precision, const char* framework) {
     layout.precision = precision;
-    layout.execution = load_framework(framework, "test");
+    layout.execution = frameworks::load_framework(framework, "test");
     std::vector<std::pair<int64_t, int64_t>> gathered_and_scattered;
     for (const Operator& op : layer_program(m, 0, layout, 4096).operators) {
       auto& [gathered, scattered] = gathered_and_scattered.emplace_back();
@@ -257,7 +257,7 @@ TEST(LayerProgram, CopiesReachEveryPartOfASplitExpert) {
   EXPECT_TRUE(sends_to_parts(layout));
   const Collective to_parts{CollectiveKind::all_to_all, CollectiveGroup::expert, 2 * own};
   EXPECT_EQ(collectives(), Collectives{to_parts});
-  layout.execution = load_framework("megatron-core", "test");
+  layout.execution = frameworks::load_framework("megatron-core", "test");
   const Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, own};
   const Collective gather{CollectiveKind::all_gather, CollectiveGroup::expert_tensor, 2 * own};
   EXPECT_EQ(collectives(), (Collectives{exchange, gather}));

@@ -7,8 +7,8 @@
 #include <gtest/gtest.h>
 
 #include "core/layout.h"
+#include "frameworks/framework.h"
 #include "models/footprint.h"
-#include "models/framework.h"
 #include "models/zoo.h"
 
 namespace mpt::models {
@@ -71,7 +71,7 @@ TEST(StagePieces, TakenFromASplitBesideAreThoseOfTheirOwn) {
       beside.pipeline = 2;
       beside.sequence_parallel = true;
       beside.precision = Precision::bf16;
-      if (std::string(framework) != "mpt") beside.execution = load_framework(framework, "test");
+      if (std::string(framework) != "mpt") beside.execution = frameworks::load_framework(framework, "test");
       PiecePrograms programs_beside(model, beside, 4096);
       const StagePieces alike(programs_beside);
       for (const int64_t expert : {1, 2, 8}) {

@@ -9,8 +9,9 @@
 
 #include "base/quantity.h"
 #include "core/plan.h"
-#include "models/framework.h"
+#include "frameworks/framework.h"
 #include "planner/search/arrangement.h"
+#include "planner/validate/framework_values.h"
 #include "profiler/hardware/catalog.h"
 
 namespace mpt::planner {
@@ -24,7 +25,7 @@ bool has(const std::string& text, const char* part) { return text.find(part) != 
 Plan plan_with(double share) {
   Plan plan;
   plan.cluster = profiler::load_cluster("dgx-h100:1", std::nullopt);
-  plan.layout.execution = models::load_framework("torchtitan", "test");
+  plan.layout.execution = frameworks::load_framework("torchtitan", "test");
   plan.cost.source = "kernels";
   const auto room = double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
   plan.prediction.memory.resize(2);
@@ -87,12 +88,14 @@ TEST(Evidence, LeavesRoomInTheLimitThatItNames) {
 
 // Where few of a framework's runs published their memory, those of all frameworks tell.
 TEST(Evidence, TakesTheMarginOfAllWhereFewPublishedMemory) {
-  const std::vector<Evidence> all{{"torchtitan", false, kTen, {1.0}, {}}, {"nemo", false, kTen, kTen, {}}};
+  const std::vector<Evidence> all{{"torchtitan", false, kTen, {1.0}, {}},
+                                  {"megatron-bridge", false, kTen, kTen, {}}};
   const MemoryMargin margin = memory_margin("torchtitan", false, all);
   EXPECT_TRUE(margin.of_others);
   EXPECT_EQ(margin.runs, kTen.size() + 1);
   EXPECT_GT(margin.factor, 1.2);
-  EXPECT_FALSE(memory_margin("nemo", false, all).of_others);
+  EXPECT_FALSE(memory_margin("megatron-bridge", false, all).of_others);
+  EXPECT_FALSE(memory_margin("nemo", false, all).of_others) << "an alias, as in plans of earlier releases";
   EXPECT_EQ(memory_margin(Execution{}.framework, false, all).factor, 1.0) << "mpt-run's memory is counted";
   EXPECT_EQ(memory_margin("torchtitan", false, {}).factor, 1.0);
   EXPECT_TRUE(memory_risk(plan_with(0.95), all));
@@ -130,7 +133,9 @@ TEST(Evidence, CountsFailuresThatWerePredictedToFit) {
 
 TEST(Evidence, SaysLittleWhereLittleIsKnown) {
   const Plan plan = plan_with(0.5);
-  EXPECT_EQ(described(plan, {{"torchtitan", true, kTen, kTen, {}}, {"nemo", false, kTen, kTen, {}}}), "");
+  EXPECT_EQ(
+      described(plan, {{"torchtitan", true, kTen, kTen, {}}, {"megatron-bridge", false, kTen, kTen, {}}}),
+      "");
   const std::string few = described(plan, {{"torchtitan", false, {1.0}, {}, {}}});
   EXPECT_TRUE(has(few, "step time: 1 published run, too few to tell")) << few;
   EXPECT_TRUE(has(few, "memory: no published run, too few to tell")) << few;
@@ -147,7 +152,9 @@ TEST(Evidence, OfStepTimesIsNotForMachinesThatWereMeasured) {
 TEST(Evidence, ThatIsBuiltInIsSortedAndOfKnownFrameworks) {
   const std::vector<Evidence> all = published_evidence();
   EXPECT_GT(all.size(), 10u);
-  const std::vector<std::string> names = models::framework_names();
+  std::vector<std::string> names = frameworks::framework_names();
+  const std::vector<std::string> published = names_of_published_frameworks();
+  names.insert(names.end(), published.begin(), published.end());
   for (const Evidence& e : all) {
     EXPECT_EQ(std::count(names.begin(), names.end(), e.framework), 1) << e.framework;
     EXPECT_TRUE(std::is_sorted(e.step_time.begin(), e.step_time.end())) << e.framework;

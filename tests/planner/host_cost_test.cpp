@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "models/framework.h"
+#include "frameworks/framework.h"
 #include "models/zoo.h"
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"

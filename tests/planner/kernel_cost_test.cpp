@@ -4,7 +4,7 @@
 #include <cmath>
 #include <tuple>
 
-#include "models/framework.h"
+#include "frameworks/framework.h"
 #include "models/zoo.h"
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
@@ -322,7 +322,7 @@ TEST_F(KernelCostTest, PlainAttentionPassesItsScoresMoreOften) {
 TEST_F(KernelCostTest, ADeviceWithAnothersTablesIsSlowerOnce) {
   const auto tflops = [&](const char* cluster, const char* framework) {
     cluster_ = profiler::load_cluster(cluster, std::nullopt);
-    const auto source = cost(models::load_framework(framework, "test"));
+    const auto source = cost(frameworks::load_framework(framework, "test"));
     return models::forward_flop(core(8192)) / source->operator_s(core(8192), Phase::forward) * 1e-12;
   };
   for (const char* framework : {"megatron-core", "fsdp"}) {

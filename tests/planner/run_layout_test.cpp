@@ -111,7 +111,7 @@ TEST(PredictRun, ModelsOfTransformersKeepMoreOfTheirLogits) {
   Json json = small_pipeline("ColossalAI (Gemini ZeRO-3)", 1);
   json["source"] = {{"commit_or_date", "0b00def88 2023-08-28"}};
   const RunPrediction shifted = predicted(json);
-  EXPECT_EQ(shifted.layout.execution.framework, "transformers");
+  EXPECT_EQ(shifted.layout.execution.framework, "transformers-fsdp");
   EXPECT_EQ(shifted.layout.execution.logit_copies, 4);
   json["source"] = {{"commit_or_date", "2024-05-01"}};
   EXPECT_EQ(predicted(json).layout.execution.logit_copies, 4);

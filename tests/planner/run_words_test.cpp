@@ -46,7 +46,7 @@ TEST(RunWords, TellLibrariesOfModelsFromTheirSharding) {
   for (const char* framework :
        {"HF Trainer + DeepSpeed ZeRO-3", "TRL SFTTrainer (HF Transformers, Accelerate FSDP2)",
         "DeepSpeed + HF Transformers (ArcticTraining)", "Hugging Face transformers + PyTorch FSDP1"})
-    EXPECT_EQ(execution_of(framework, "").framework, "transformers") << framework;
+    EXPECT_EQ(execution_of(framework, "").framework, "transformers-fsdp") << framework;
   EXPECT_EQ(execution_of("SomeForge (PyTorch FSDP2/DTensor)", "").framework, "torchtitan");
 }
 
@@ -133,13 +133,13 @@ TEST(RunWords, StandBehindTheExecutionThatALayoutNames) {
   json["notes"] = "FA3. Liger kernels.";
   json["layout"]["execution"] = {{"attention", "plain"}, {"launch_us", 3.5}};
   const Execution e = predicted(json).layout.execution;
-  EXPECT_EQ(e.framework, "fsdp");
+  EXPECT_EQ(e.framework, "pytorch");
   EXPECT_EQ(e.attention, AttentionKernel::plain);
   EXPECT_EQ(e.launch_us, 3.5);
   EXPECT_EQ(e.loss, LossKernel::chunked) << "which it leaves as the words have it";
   json["layout"]["execution"] = {{"framework", "nemo"}, {"loss", "fp32"}};
   const Execution nemo = predicted(json).layout.execution;
-  EXPECT_EQ(nemo.framework, "nemo");
+  EXPECT_EQ(nemo.framework, "megatron-bridge");
   EXPECT_EQ(nemo.loss, LossKernel::fp32);
   EXPECT_TRUE(predicted(json).layout.overlap_gradient_reduce) << "as that framework overlaps";
 }

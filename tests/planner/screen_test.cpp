@@ -10,7 +10,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "models/framework.h"
+#include "frameworks/framework.h"
 #include "planner/explain/explain.h"
 #include "planner/search/arrangement.h"
 #include "profiler/hardware/catalog.h"
@@ -101,7 +101,7 @@ TEST(Screen, CallsATieWhatTheModelCannotTellApart) {
 TEST(Screen, TheSaferLayoutIsTheLastRowAndItsOptionIsNamedWhereThereIsOne) {
   Plan plan = searched(7);
   plan.cluster = profiler::load_cluster("dgx-h100:1", std::nullopt);
-  plan.layout.execution = models::load_framework("megatron-core", "test");
+  plan.layout.execution = frameworks::load_framework("megatron-core", "test");
   plan.memory_limit_bytes = rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0);
   for (RankMemory& m : plan.prediction.memory) m.peak_bytes = plan.memory_limit_bytes;
   plan.ranking.resize(1);

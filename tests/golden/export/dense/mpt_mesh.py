@@ -1,4 +1,4 @@
-# Note: step time and memory are those of megatron-core, not of fsdp: mpt-plan --framework fsdp plans for it.
+# Note: step time and memory are those of megatron-core, not of pytorch: mpt-plan --framework pytorch plans for it.
 """llama3-70b on dgx-h100:8: tp4+sp pp4 dp4 zero1 mbs1 interleaved x5, 64 ranks."""
 
 import torch

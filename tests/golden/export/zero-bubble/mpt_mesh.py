@@ -1,4 +1,4 @@
-# Note: step time and memory are those of megatron-core, not of fsdp: mpt-plan --framework fsdp plans for it.
+# Note: step time and memory are those of megatron-core, not of pytorch: mpt-plan --framework pytorch plans for it.
 """llama3-8b on dgx-h100:1: tp1 pp4 dp2 zero1 mbs1 zb-v x2, 8 ranks."""
 
 import torch

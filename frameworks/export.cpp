@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/export.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "frameworks/framework.h"
+#include "frameworks/registry.h"
+#include "models/footprint.h"
+
+namespace mpt::frameworks {
+
+namespace {
+
+const ExportTarget* target_named(const std::string& name) {
+  const std::vector<ExportTarget>& all = export_targets();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const ExportTarget& t) { return name == t.name; });
+  return found == all.end() ? nullptr : &*found;
+}
+
+}  // namespace
+
+const std::vector<ExportTarget>& export_targets() {
+  static const std::vector<ExportTarget> targets = [] {
+    std::vector<ExportTarget> all;
+    for (const FrameworkCode& code : framework_code()) {
+      if (code.exporter.write != nullptr)
+        all.push_back({code.framework, code.exporter.what, code.exporter.write});
+    }
+    all.push_back({"slurm", "Slurm batch file that starts torchrun on every node", export_slurm});
+    all.push_back({"hostfile", "hosts and their slots, for mpirun and DeepSpeed", export_hostfile});
+    all.push_back(
+        {"kubernetes", "Kubernetes indexed Job that starts torchrun in every pod", export_kubernetes});
+    return all;
+  }();
+  return targets;
+}
+
+const ExportTarget& find_export_target(const std::string& name) {
+  const Framework* framework = find_framework(name);
+  if (const ExportTarget* target = target_named(framework != nullptr ? framework->name : name))
+    return *target;
+  std::vector<std::string> names;
+  for (const ExportTarget& target : export_targets()) names.emplace_back(target.name);
+  const std::string expected = fmt::format("one of {}", fmt::join(names, ", "));
+  for (const ExportTarget& target : export_targets()) {
+    if (const Framework* its = find_framework(target.name))
+      names.insert(names.end(), its->aliases.begin(), its->aliases.end());
+  }
+  throw UserError(
+      Problem{"--to", fmt::format("\"{}\"{}", name.substr(0, 40), did_you_mean(name, names)), expected, ""});
+}
+
+const ExportTarget* export_target_of(const std::string& framework) {
+  const Framework* known = find_framework(framework);
+  return known != nullptr ? target_named(known->name) : nullptr;
+}
+
+bool takes_plans_of(const ExportTarget& target, const std::string& framework) {
+  const Framework* its = find_framework(target.name);
+  if (its == nullptr) return true;
+  const Framework* known = find_framework(framework);
+  if (known == nullptr) return false;
+  const std::vector<std::string>& others = its->takes_plans_of;
+  return known == its || std::find(others.begin(), others.end(), known->name) != others.end();
+}
+
+int64_t sharing_data_ranks(const Layout& layout) {
+  return std::max<int64_t>(1, models::dense_shard(layout) / layout.context);
+}
+
+bool stages_are_even(const Layout& layout) {
+  const auto& layers = layout.layers_per_stage;
+  return std::all_of(layers.begin(), layers.end(), [&](int64_t n) { return n == layers.front(); });
+}
+
+bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_attention; }
+bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_head; }
+
+int64_t ranks_per_node(const Plan& plan) {
+  return std::min(plan.cluster.devices_per_node, plan.layout.ranks());
+}
+
+int64_t node_count(const Plan& plan) {
+  const int64_t per_node = ranks_per_node(plan);
+  return (plan.layout.ranks() + per_node - 1) / per_node;
+}
+
+std::string export_title(const Plan& plan) {
+  std::string title =
+      fmt::format("{} on {}: {}, {} ranks, predicted {} per step", plan.model.name, plan.cluster.name,
+                  layout_name(plan.layout), plan.layout.ranks(), format_seconds(plan.prediction.step_time_s));
+  const auto is_unsafe = [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\'' || c == '\\'; };
+  std::replace_if(title.begin(), title.end(), is_unsafe, '?');
+  return title;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Export: a plan in the words of the frameworks and launchers that people run. What they cannot express is a
+// warning, never left out in silence. docs/exports.md names the source of each flag and key.
+
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+
+namespace mpt::frameworks {
+
+struct ExportedFile {
+  std::string name;  // within the folder
+  std::string text;
+  bool executable = false;
+};
+
+struct Exported {
+  std::vector<ExportedFile> files;
+  std::vector<std::string> warnings;
+};
+
+struct ExportTarget {
+  const char* name;
+  const char* what;  // one line for people, with the framework's version
+  Exported (*write)(const Plan& plan);
+};
+
+/// Frameworks with an export (frameworks/registry.h), then the launchers.
+const std::vector<ExportTarget>& export_targets();
+/// By its name, or by a framework's alias. Throws UserError otherwise.
+const ExportTarget& find_export_target(const std::string& name);
+/// The export of a framework by its name or alias; null where there is none.
+const ExportTarget* export_target_of(const std::string& framework);
+/// Whether step time and memory of plans for `framework` hold for the target, too: launchers start any.
+bool takes_plans_of(const ExportTarget& target, const std::string& framework);
+
+/// What else than the layers' products runs in fp8.
+bool attention_in_fp8(const Layout& layout);
+bool head_in_fp8(const Layout& layout);
+/// Data-parallel ranks that share weights or their state out, context ranks not counted: frameworks on
+/// PyTorch fold those in by themselves.
+int64_t sharing_data_ranks(const Layout& layout);
+/// Whether each stage holds as many layers as any other.
+bool stages_are_even(const Layout& layout);
+int64_t node_count(const Plan& plan);
+int64_t ranks_per_node(const Plan& plan);
+/// "llama3-70b: tp4 pp2 ..., 64 ranks": the comment or docstring at the top of each file. Whatever the names
+/// of model and cluster hold, it is one line of ASCII without quotes and backslashes, so that no language
+/// reads an end in it.
+std::string export_title(const Plan& plan);
+
+}  // namespace mpt::frameworks

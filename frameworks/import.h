@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Import: what somebody runs in another framework, as model, layout and workload.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/layout.h"
+#include "core/model_spec.h"
+
+namespace mpt::frameworks {
+
+/// Of a file that is imported: other frameworks' configurations are far smaller.
+inline constexpr int64_t kMostImportedBytes = 1 << 20;
+
+struct Imported {
+  std::optional<ModelSpec> model;  // none where the file only names one that is not known
+  Layout layout;                   // data-parallel degree 0: what the ranks leave
+  int64_t shard_groups = 1;  // replicas are cut into as many groups, each of which shares out the states
+  bool deduplicates_dispatch = false, fp8_head = false;  // Execution's
+  std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
+  Workload workload;
+  std::vector<std::string> notes;  // what was not understood, or has no counterpart
+};
+
+/// Checks an importer's result: sizes are in the ranges of a plan, and products of degrees are at most
+/// kMostRanks. Throws UserError.
+void check_imported(const Imported& imported, const std::string& file);
+/// Throws UserError at `where` for more stages than the model's layers can be split into.
+void check_stages(const Layout& layout, const ModelSpec& model, const std::string& where);
+
+}  // namespace mpt::frameworks

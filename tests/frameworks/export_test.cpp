@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/export.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/json.h"
+#include "core/rank_grid.h"
+#include "frameworks/registry.h"
+#include "models/zoo.h"
+#include "tests/support/golden.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::frameworks {
+namespace {
+
+Plan a_plan() {
+  test::WantedPlan request{test::little_llama(), {8, 16}};
+  request.pipeline = request.data = 2;
+  return test::make_plan(request);
+}
+
+const ExportedFile& file_of(const Exported& exported, const std::string& name) {
+  return *std::find_if(exported.files.begin(), exported.files.end(),
+                       [&](const ExportedFile& file) { return file.name == name; });
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+// Reading refuses some of them; exports must not depend on that.
+const char* const kHostileNames[] = {
+    "evil\ntouch /tmp/x\n#",
+    "evil\r\n#SBATCH --output=/tmp/x",
+    "x\"\"\"\nimport os\nos.system('touch /tmp/x')\n\"\"\"",
+    "x\"\"\";open(\"/tmp/x\",\"w\");\"\"\"",
+    "'''; import os; '''",
+    "a: b\n---\nkind: Pod",
+    "back\\",
+    "\\N{",
+    "tab\tnul\x01 del\x7f escape\x1b[2J",
+    "next line\xc2\x85 separator\xe2\x80\xa8 override\xe2\x80\xae",
+    "no utf-8 \xff\xfe",
+    "$(touch /tmp/x) `touch /tmp/x` ${HOME} {0} {}",
+    "# \" ' \\",
+};
+
+// Lines are the same but for the title and the job's name, which are one line each.
+TEST(Export, NamesCannotLeaveTheTitle) {
+  const Plan plain = a_plan();
+  for (const ExportTarget& target : export_targets()) {
+    const Exported expected = target.write(plain);
+    for (const char* name : kHostileNames) {
+      Plan hostile = plain;
+      hostile.model.name = hostile.cluster.name = name;
+      const Exported exported = target.write(hostile);
+      ASSERT_EQ(exported.files.size(), expected.files.size());
+      for (size_t f = 0; f < exported.files.size(); ++f) {
+        const auto lines = lines_of(exported.files[f].text), wanted = lines_of(expected.files[f].text);
+        ASSERT_EQ(lines.size(), wanted.size()) << target.name << ": " << name;
+        for (size_t l = 0; l < lines.size(); ++l) {
+          const bool holds_name = wanted[l].find(plain.model.name) != std::string::npos;
+          EXPECT_TRUE(lines[l] == wanted[l] || holds_name) << target.name << ": " << lines[l];
+          for (const char c : lines[l]) EXPECT_TRUE(c >= ' ' && c <= '~') << target.name << ": " << name;
+        }
+      }
+    }
+  }
+}
+
+TEST(Export, HostileNamesAsWritten) {
+  Plan plan = a_plan();
+  plan.cluster.name = "evil\ntouch /tmp/x\n#";
+  std::string text;
+  for (const char* name : kHostileNames) {
+    plan.model.name = name;
+    for (const char* target :
+         {"megatron-core", "megatron-bridge", "torchtitan", "pytorch", "slurm", "kubernetes"}) {
+      for (const ExportedFile& file : find_export_target(target).write(plan).files) {
+        for (const std::string& line : lines_of(file.text)) {
+          if (line.find("predicted") != std::string::npos || line.find("job-name") != std::string::npos)
+            text += fmt::format("{:<17}{}\n", file.name, line);
+        }
+      }
+    }
+  }
+  test::expect_golden("planner/hostile_exports.txt", text);
+}
+
+TEST(Export, JobsHaveNamesThatYamlReadsAsText) {
+  Plan plan = a_plan();
+  for (const auto& [name, expected] : {std::pair{"7B", "name: plan-7b\n"},
+                                       {"True", "name: plan-true\n"},
+                                       {"null", "name: plan-null\n"},
+                                       {"---", "name: plan\n"},
+                                       {"1e5", "name: plan-1e5\n"},
+                                       {"Llama 3.1", "name: llama-3-1\n"}}) {
+    plan.model.name = name;
+    EXPECT_NE(export_kubernetes(plan).files.front().text.find(expected), std::string::npos) << name;
+  }
+}
+
+TEST(Export, StatesSharedOutOverPartOfTheReplicasComeBack) {
+  test::WantedPlan request{test::little_llama(), {16, 16}};
+  request.data = 8;
+  request.zero = 1;
+  request.shard = 2;
+  const Plan plan = test::make_plan(request);
+  const std::string file = testing::TempDir() + "/hybrid_args.txt";
+  const std::string arguments = file_of(export_megatron_core(plan), "megatron_args.txt").text;
+  EXPECT_NE(arguments.find("--num-distributed-optimizer-instances 4\n"), std::string::npos) << arguments;
+  write_file_atomically(file, arguments);
+  const Imported back = import_megatron_core(file);
+  EXPECT_EQ(back.shard_groups, 4);
+  EXPECT_EQ(back.layout.zero, 1);
+  const std::string mesh = file_of(export_pytorch(plan), "mpt_mesh.py").text;
+  EXPECT_NE(mesh.find("(1, 4, 2, 1, 1), mesh_dim_names=(\"pp\", \"dp_replicate\", \"dp_shard\""),
+            std::string::npos)
+      << mesh;
+}
+
+// The mesh numbers ranks with its last axis fastest.
+TEST(Export, MeshFollowsThePlansRankOrder) {
+  for (const RankOrder order : {RankOrder::pipeline_outermost, RankOrder::data_outermost}) {
+    test::WantedPlan request{test::little_llama(), {16, 16}};
+    request.tensor = request.pipeline = 2;
+    request.data = 4;
+    request.zero = 2;
+    request.order = order;
+    const Plan plan = test::make_plan(request);
+    const RankGrid grid(plan.layout);
+    const std::string text = file_of(export_pytorch(plan), "mpt_mesh.py").text;
+    const auto place = [&](const char* name) { return text.find(fmt::format("\"{}\"", name)); };
+    EXPECT_EQ(place("pp") < place("dp_shard"), grid.stride(Axis::pipeline) > grid.stride(Axis::data));
+    EXPECT_LT(place("dp_shard"), place("tp"));
+  }
+}
+
+// What torchtitan's configuration can say comes back.
+TEST(Export, TorchtitansConfigurationComesBack) {
+  const auto check = [](int64_t zero, int64_t shard, int64_t pipeline, const char* schedule, int64_t chunks) {
+    test::WantedPlan request{models::load_model("llama3-8b"), {32, 2048}};
+    request.tensor = 2;
+    request.sequence_parallel = true;
+    request.pipeline = pipeline;
+    request.chunks = chunks;
+    request.schedule = schedule;
+    request.data = 4;
+    request.zero = zero;
+    request.shard = shard;
+    request.precision = Precision::bf16;
+    const Plan plan = test::make_plan(request);
+    const std::string file = testing::TempDir() + "/back.toml";
+    write_file_atomically(file, file_of(export_torchtitan(plan), "torchtitan.toml").text);
+    const Imported back = import_torchtitan(file);
+    ASSERT_TRUE(back.model);
+    EXPECT_EQ(*back.model, plan.model);
+    EXPECT_EQ(back.workload, plan.workload);
+    EXPECT_EQ(back.shard_groups, plan.layout.replicas() / plan.layout.shard);
+    Layout layout = back.layout;
+    layout.shard = plan.layout.shard;                                          // follows from the groups
+    layout.expert_tensor = 0;                                                  // of a dense model
+    layout.overlap_gradient_reduce = layout.overlap_parameter_gather = false;  // FSDP's own
+    EXPECT_EQ(layout_name(layout), layout_name(plan.layout));
+    EXPECT_EQ(layout, plan.layout);
+  };
+  check(3, 4, 1, "1f1b", 1);
+  check(3, 2, 1, "1f1b", 1);
+  check(2, 4, 1, "1f1b", 1);
+  check(3, 4, 2, "1f1b", 1);
+  check(2, 4, 4, "interleaved", 2);
+  check(3, 2, 4, "zb-v", 2);
+}
+
+}  // namespace
+}  // namespace mpt::frameworks

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/framework.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+
+namespace mpt::frameworks {
+namespace {
+
+TEST(Framework, EveryOneLoadsUnderItsName) {
+  const std::vector<std::string> names = framework_names();
+  EXPECT_EQ(std::set<std::string>(names.begin(), names.end()),
+            (std::set<std::string>{"automodel", "deepspeed", "megatron-bridge", "megatron-core", "mpt",
+                                   "pytorch", "torchtitan", "transformers-deepspeed", "transformers-fsdp"}));
+  for (const std::string& name : names) EXPECT_EQ(load_framework(name, "test").framework, name);
+  EXPECT_EQ(load_framework("mpt", "test"), Execution{});
+  EXPECT_EQ(usual_framework().name, "megatron-core");
+}
+
+TEST(Framework, GoesByWhatPeopleCallIt) {
+  for (const auto& [alias, name] : {std::pair{"fsdp", "pytorch"},
+                                    {"fsdp2", "pytorch"},
+                                    {"megatron", "megatron-core"},
+                                    {"nemo", "megatron-bridge"},
+                                    {"transformers", "transformers-fsdp"}})
+    EXPECT_EQ(find_framework(alias), find_framework(name)) << alias;
+  std::set<std::string> known;
+  for (const Framework& framework : known_frameworks()) {
+    EXPECT_TRUE(known.insert(framework.name).second) << framework.name;
+    for (const std::string& alias : framework.aliases)
+      EXPECT_TRUE(known.insert(alias).second) << alias << " is two";
+    for (const std::string& other : framework.takes_plans_of) {
+      ASSERT_NE(find_framework(other), nullptr) << other;
+      EXPECT_EQ(find_framework(other)->name, other);
+    }
+  }
+}
+
+// docs/frameworks.md has a row for each, with its aliases.
+TEST(Framework, TheDocumentHasTheirNames) {
+  const std::string page = read_file(MPT_SOURCE_DIR "/docs/frameworks.md");
+  for (const Framework& framework : known_frameworks()) {
+    const size_t row = page.find("\n| `" + framework.name + "` |");
+    ASSERT_NE(row, std::string::npos) << framework.name;
+    const std::string line = page.substr(row + 1, page.find('\n', row + 1) - row - 1);
+    for (const std::string& alias : framework.aliases)
+      EXPECT_NE(line.find("`" + alias + "`"), std::string::npos) << line << " lacks " << alias;
+  }
+}
+
+TEST(Framework, UnknownOnesAreRefusedWithTheNearestName) {
+  EXPECT_EQ(find_framework("maxtext"), nullptr) << "of published runs alone";
+  try {
+    framework_named("fsdp3", "--framework");
+    FAIL();
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean \"fsdp"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("transformers-deepspeed"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Framework, TakesOtherValuesOfItsFields) {
+  const Execution bridge = load_framework("megatron-bridge", "test");
+  EXPECT_EQ(with_changes(bridge, {}, "test"), bridge);
+  Execution changed = bridge;
+  changed.fp8_attention = true;
+  changed.launch_us = 2.5;
+  changed.attention = AttentionKernel::flash2;
+  EXPECT_EQ(with_changes(bridge, {"fp8_attention=true", "launch_us=2.5", "attention=flash2"}, "test"),
+            changed);
+  for (const char* wrong :
+       {"graphs", "=true", "graphs=", "graphs=1", "launch_us=[1]", "no_such=1", "framework=mpt"})
+    EXPECT_THROW(with_changes(bridge, {wrong}, "test"), UserError) << wrong;
+}
+
+TEST(Framework, AnAliasAmongFieldsIsTheFramework) {
+  const Execution named = with_fields({}, {{"framework", "nemo"}, {"launch_us", 1.5}}, "test");
+  Execution expected = load_framework("megatron-bridge", "test");
+  expected.launch_us = 1.5;
+  EXPECT_EQ(named, expected);
+}
+
+}  // namespace
+}  // namespace mpt::frameworks

@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "core/recompute_modules.h"
+#include "frameworks/framework.h"
+#include "models/footprint.h"
+#include "models/zoo.h"
+
+namespace mpt::models {
+namespace {
+
+using frameworks::load_framework;
+
+Layout two_stages(const Execution& execution) {
+  Layout layout;
+  layout.pipeline = 2;
+  layout.precision = Precision::bf16;
+  layout.layers_per_stage = {16, 16};
+  layout.execution = execution;
+  return layout;
+}
+
+TEST(Execution, StatesHaveTheBytesThatItSays) {
+  const ModelSpec model = load_model("llama3-8b");
+  const auto states = [&](const Execution& execution) {
+    return stage_footprints(model, two_stages(execution), {8, 4096}).front();
+  };
+  const StageFootprint own = states({});
+  Execution other;
+  other.weight_bytes = 4;
+  other.gradient_bytes = 2;
+  other.optimizer_bytes = 8;
+  const StageFootprint changed = states(other);
+  EXPECT_NEAR(double(changed.parameter_bytes) / double(own.parameter_bytes), 2.0, 1e-6);
+  EXPECT_NEAR(double(changed.gradient_bytes) / double(own.gradient_bytes), 0.5, 1e-6);
+  EXPECT_NEAR(double(changed.optimizer_bytes) / double(own.optimizer_bytes), 8.0 / 12.0, 1e-6);
+  other.bf16_gradient_bytes = 6;
+  EXPECT_NEAR(double(states(other).gradient_bytes) / double(changed.gradient_bytes), 3.0, 1e-6);
+}
+
+// Megatron-LM, megatron/training/vocab_utils.py: calculate_padded_vocab_size.
+TEST(Execution, MegatronPadsTheVocabularyForEveryTensorRank) {
+  const ModelSpec model = load_model("gpt3-175b");
+  ASSERT_EQ(model.vocab, 50257);
+  Layout layout;
+  layout.tensor = 8;
+  EXPECT_EQ(vocabulary_share(model, layout), 6283);
+  for (const char* name : {"megatron-core", "megatron-bridge"}) {
+    layout.execution = load_framework(name, "the test");
+    EXPECT_EQ(vocabulary_share(model, layout), 51200 / 8) << name;
+  }
+  const auto rows = embedding_program(model, layout, 2048).operators.front().shape.inner;
+  EXPECT_EQ(rows, 6400);
+  const LayerProgram head = head_program(model, layout, 2048);
+  const auto output = std::find_if(head.operators.begin(), head.operators.end(),
+                                   [](const Operator& op) { return op.name == "head.output"; });
+  ASSERT_NE(output, head.operators.end());
+  EXPECT_EQ(output->shape.columns, 6400);
+}
+
+TEST(Execution, TheHeadRunsInFp8OnlyWhereItIsTold) {
+  Layout layout;
+  layout.precision = Precision::mxfp8;
+  const auto output = [&] {
+    const LayerProgram head = head_program(load_model("llama3-8b"), layout, 2048);
+    return std::find_if(head.operators.begin(), head.operators.end(),
+                        [](const Operator& op) { return op.name == "head.output"; })
+        ->shape.precision;
+  };
+  EXPECT_EQ(output(), Precision::bf16);
+  layout.execution.fp8_head = true;
+  EXPECT_EQ(output(), Precision::mxfp8);
+  layout.precision = Precision::bf16;
+  EXPECT_EQ(output(), Precision::bf16);
+}
+
+// Biases of row-parallel products are added behind the sum over ranks.
+TEST(Execution, TransformerEngineFusesBiasGradientsOfColumnParallelProducts) {
+  const ModelSpec model = load_model("gpt3-175b");
+  Layout layout;
+  const auto biased = [&] {
+    std::vector<std::string> names;
+    for (const Operator& op : layer_program(model, 0, layout, 2048).operators) {
+      if (op.shape.biased) names.emplace_back(op.name);
+    }
+    return names;
+  };
+  EXPECT_TRUE(biased().empty());
+  for (const char* name : {"megatron-core", "megatron-bridge"}) {
+    layout.execution = load_framework(name, "the test");
+    EXPECT_EQ(biased(), (std::vector<std::string>{"attention.qkv", "mlp.up"})) << name;
+  }
+}
+
+// Korthikanti et al. 2022 (arXiv:2205.05198), table 2: selective recompute leaves s b h (10 + 24 / t), of
+// which 2 / t are the attention core's output.
+TEST(Execution, SelectiveRecomputeKeepsThePapersBytes) {
+  const ModelSpec model = load_model("gpt3-175b");
+  Layout layout;
+  layout.precision = Precision::fp16;
+  layout.tensor = 8;
+  layout.execution.attention = AttentionKernel::unfused;
+  layout.execution.dropout = layout.execution.keeps_core_output = true;
+  const double sbh = 2048.0 * double(model.hidden);
+  const auto kept = double(saved_bytes(layer_program(model, 0, layout, 2048), Recompute::selective));
+  EXPECT_NEAR(kept / (sbh * (10 + 24.0 / 8)), 1.0, 0.002);
+}
+
+// Llama 3 70B on four tensor ranks: one empty gradient each for queries with keys and values, the projection
+// behind the core, the gate with its other half and the way down; and the head's while its gradient is made.
+TEST(Execution, EmptyGradientsStayOncePerShape) {
+  const ModelSpec model = load_model("llama3-70b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 4;
+  layout.pipeline = 2;
+  layout.layers_per_stage = {40, 40};
+  const auto stages = [&](bool empty) {
+    layout.execution.empty_gradients = empty;
+    return stage_footprints(model, layout, {8, 4096});
+  };
+  const auto without = stages(false), with = stages(true);
+  const int64_t shapes = 2 * 8192 * (10240 + 8192 + 2 * 28672 + 28672) / 4, head = 2 * 8192 * (128256 / 4);
+  EXPECT_EQ(with[0].forward_workspace_bytes - without[0].forward_workspace_bytes, shapes);
+  EXPECT_EQ(with[0].backward_workspace_bytes - without[0].backward_workspace_bytes, shapes);
+  const auto backward = [&](bool empty) {
+    layout.execution.empty_gradients = empty;
+    int64_t sum = 0;
+    for (const Operator& op : head_program(model, layout, 4096).operators) sum += op.backward_workspace_bytes;
+    return sum;
+  };
+  EXPECT_EQ(backward(true) - backward(false), head);
+  EXPECT_EQ(with[0].static_bytes(), without[0].static_bytes());
+}
+
+// Megatron-LM's cross entropy casts once and computes in place
+// (megatron/core/tensor_parallel/cross_entropy.py): 2 and 4 bytes per logit. With two copies there are 4 more
+// on the way there and back.
+TEST(Execution, LogitsAreCastAsOftenAsItSays) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.execution.loss = LossKernel::fp32;
+  const auto loss = [&](int64_t copies) {
+    layout.execution.logit_copies = copies;
+    return head_program(model, layout, 4096).operators.back();
+  };
+  const int64_t logits = 4096 * model.vocab;
+  EXPECT_EQ(loss(1).saved_bytes, 6 * logits);
+  EXPECT_EQ(loss(1).backward_workspace_bytes, 0);
+  EXPECT_EQ(loss(2).forward_workspace_bytes - loss(1).forward_workspace_bytes, 4 * logits);
+  EXPECT_EQ(loss(2).backward_workspace_bytes, 4 * logits);
+}
+
+// torch.distributed.all_gather: one buffer for all ranks' logits, and the pieces of the others.
+TEST(Execution, GatheredLogitsArriveBesideThemselves) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 4;
+  layout.execution.loss = LossKernel::fp32;
+  const auto loss = [&](bool gathers) {
+    layout.execution.gathers_logits = gathers;
+    return head_program(model, layout, 4096).operators.back();
+  };
+  const int64_t logits = 4096 * model.vocab;
+  EXPECT_EQ(loss(true).saved_bytes, 6 * logits);
+  EXPECT_EQ(loss(false).saved_bytes, 6 * logits / 4);
+  EXPECT_EQ(loss(true).forward_workspace_bytes - loss(false).forward_workspace_bytes,
+            2 * logits + 2 * logits * 3 / 4);
+}
+
+// Llama 3 8B on four tensor ranks with sequence parallelism: the inputs of queries, keys and values and of
+// the MLP stay whole, and nothing is gathered again on the way back.
+TEST(Execution, GatheredInputsStayWhereTheFrameworkKeepsThem) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 4;
+  layout.sequence_parallel = true;
+  const auto layer = [&](bool keeps) {
+    layout.execution.keeps_gathered_inputs = keeps;
+    return layer_program(model, 0, layout, 4096);
+  };
+  const auto gathered_again = [](const LayerProgram& program) {
+    int64_t count = 0;
+    for (const Operator& op : program.operators)
+      count += std::count_if(op.backward_collectives.begin(), op.backward_collectives.end(),
+                             [](const Collective& c) { return c.beside; });
+    return count;
+  };
+  EXPECT_EQ(saved_bytes(layer(true), Recompute::none) - saved_bytes(layer(false), Recompute::none),
+            2 * (2 * 4096 * model.hidden) * 3 / 4);
+  EXPECT_EQ(gathered_again(layer(false)), 2);
+  EXPECT_EQ(gathered_again(layer(true)), 0);
+}
+
+// PyTorch's own attention, with dropout: 5 bytes per score stay as in a fused one, and the sequence's mask;
+// on the way there the scores' copy comes on top, on the way back a third gradient.
+TEST(Execution, PlainAttentionCopiesItsScores) {
+  const ModelSpec model = load_model("gpt3-175b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.tensor = 8;
+  layout.micro_batch = 2;
+  layout.execution.dropout = true;
+  const auto core = [&](AttentionKernel kernel) {
+    layout.execution.attention = kernel;
+    const LayerProgram layer = layer_program(model, 0, layout, 2048);
+    return *std::find_if(layer.operators.begin(), layer.operators.end(),
+                         [](const Operator& op) { return op.shape.kind == OperatorKind::attention; });
+  };
+  const Operator fused = core(AttentionKernel::unfused), plain = core(AttentionKernel::plain);
+  const int64_t square = 2 * 2048 * 2048, scores = square * model.heads / 8;
+  EXPECT_EQ(plain.saved_bytes - fused.saved_bytes, square);
+  EXPECT_EQ(plain.saved_bytes_selective, fused.saved_bytes_selective);
+  EXPECT_EQ(plain.forward_workspace_bytes - fused.forward_workspace_bytes, 2 * scores);
+  EXPECT_EQ(plain.backward_workspace_bytes - fused.backward_workspace_bytes, 2 * scores);
+}
+
+// DeepSeek-V3, by Megatron-LM's modules: what a module's operators hand each other goes, what it reads stays.
+TEST(Execution, SelectiveRecomputeRunsTheNamedModulesAgain) {
+  const ModelSpec model = load_model("deepseek-v3");
+  const int64_t tokens = 4096, h = 7168, heads = 128, f = 2048, top = 8;
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const auto layer_with = [&](const std::vector<std::string>& modules, int64_t layer) {
+    set_recompute_modules(modules, layout.selective);
+    EXPECT_EQ(recompute_modules_of(layout.selective), modules);
+    return layer_program(model, layer, layout, tokens);
+  };
+  const auto freed = [](const LayerProgram& layer) {
+    return saved_bytes(layer, Recompute::none) - saved_bytes(layer, Recompute::selective);
+  };
+  const auto again = [](const LayerProgram& layer) {
+    std::vector<std::string_view> names;
+    for (const Operator& op : layer.operators) {
+      if (op.selective_share == 1.0) names.push_back(op.name);
+    }
+    return names;
+  };
+  using Names = std::vector<std::string_view>;
+  // Queries, keys and values of every head, and the compressed ones behind their norms.
+  const LayerProgram latent = layer_with({"mla_up_proj"}, 60);
+  EXPECT_EQ(freed(latent), 2 * tokens * (heads * (2 * 192 + 128) + 1536 + 512));
+  EXPECT_EQ(again(latent), (Names{"attention.query_norm", "attention.query_up", "attention.key_value_norm",
+                                  "attention.key_value_up", "attention.rotary"}));
+  // Both norms' results and what goes into the experts' second product.
+  const LayerProgram light = layer_with({"layernorm", "moe_act"}, 60);
+  EXPECT_EQ(freed(light), 2 * tokens * (2 * h + top * f));
+  EXPECT_EQ(again(light), (Names{"attention.norm", "mlp.norm", "mlp.experts_activation"}));
+  // Of the MLP only its input stays: of experts the copies, gate, up and product of each, and the shared
+  // one's; and the router's probabilities.
+  EXPECT_EQ(freed(layer_with({"moe"}, 60)), tokens * (2 * (top * (h + 3 * f) + 3 * f) + 4 * 256));
+  EXPECT_EQ(freed(layer_with({"mlp"}, 60)), 0);
+  EXPECT_EQ(freed(layer_with({"mlp"}, 0)), 2 * tokens * 3 * 18432);
+  EXPECT_EQ(freed(layer_with({"moe"}, 0)), 0);
+  layout.recompute = Recompute::selective;
+  EXPECT_EQ(layout_name(layout), "tp1 pp1 dp1 mbs1 recompute=moe");
+  // Norms of a dense layer of Llama are part of the products behind them.
+  const ModelSpec llama = load_model("llama3-8b");
+  set_recompute_modules({"layernorm"}, layout.selective);
+  EXPECT_EQ(freed(layer_program(llama, 0, layout, tokens)), 0);
+}
+
+// DeepSeek-V3: eight copies of each token, 7,168 wide.
+TEST(Execution, ExpertOutputsStayForTheirScores) {
+  const ModelSpec model = load_model("deepseek-v3");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const auto kept = [&](bool keeps) {
+    layout.execution.keeps_expert_outputs = keeps;
+    return saved_bytes(layer_program(model, model.layers - 1, layout, 4096), Recompute::none);
+  };
+  EXPECT_EQ(kept(true) - kept(false), 2 * 4096 * 8 * model.hidden);
+}
+
+// silu(gate) * up as two kernels keeps silu(gate) besides both halves.
+TEST(Execution, EagerGatesKeepTheirActivation) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const auto kept = [&](ElementwiseKernels kernels) {
+    layout.execution.elementwise = kernels;
+    return saved_bytes(layer_program(model, 0, layout, 4096), Recompute::none);
+  };
+  EXPECT_EQ(kept(ElementwiseKernels::eager) - kept(ElementwiseKernels::fused), 2 * 4096 * model.ffn_hidden);
+}
+
+// torchtitan (parallelize_llama.py): of queries, keys, values, output, gate, its other half and the way down
+// the first, third, fifth and seventh stay; the layer's input and what the attention core puts out, too.
+TEST(Execution, EverySecondProductStays) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.execution.keeps_every_second_product = layout.execution.keeps_core_output = true;
+  const int64_t tokens = 4096, hidden = 4096, keys = 1024, ffn = 14336, heads = 32;
+  const LayerProgram with_core = layer_program(model, 0, layout, tokens);
+  const int64_t products = hidden + keys + ffn + hidden;
+  EXPECT_EQ(saved_bytes(with_core, Recompute::selective),
+            2 * tokens * (hidden + products + hidden) + 4 * tokens * heads);
+  const auto again = [&](const LayerProgram& program, const std::string& name) {
+    for (const Operator& op : program.operators)
+      if (op.name == name) return op.selective_share;
+    return -1.0;
+  };
+  EXPECT_NEAR(again(with_core, "attention.qkv"), double(keys) / double(hidden + 2 * keys), 1e-12);
+  EXPECT_EQ(again(with_core, "attention.output"), 1.0);
+  EXPECT_EQ(again(with_core, "mlp.up"), 0.5);
+  EXPECT_EQ(again(with_core, "mlp.down"), 0.0);
+  EXPECT_EQ(again(with_core, "attention.core"), 0.0);
+  EXPECT_EQ(again(with_core, "mlp.norm"), 1.0);
+  layout.execution.keeps_core_output = false;
+  const LayerProgram without = layer_program(model, 0, layout, tokens);
+  EXPECT_EQ(saved_bytes(without, Recompute::selective), 2 * tokens * (hidden + products));
+  EXPECT_EQ(again(without, "attention.core"), 1.0);
+  EXPECT_EQ(saved_bytes(without, Recompute::none), saved_bytes(with_core, Recompute::none));
+}
+
+// LlamaRMSNorm of huggingface/transformers: squares and products read the input in fp32, the scale reads the
+// normalized tokens in 16 bits. One layer norm is one kernel everywhere.
+TEST(Execution, RmsNormsOfSingleOperatorsKeepMore) {
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.execution.elementwise = ElementwiseKernels::eager;
+  const auto kept = [&](const char* name, int64_t bytes) {
+    layout.execution.rms_norm_bytes = bytes;
+    return saved_bytes(layer_program(load_model(name), 0, layout, 1024), Recompute::none);
+  };
+  EXPECT_EQ(kept("llama3-8b", 4) - kept("llama3-8b", 0), 2 * 4 * 1024 * 4096);
+  EXPECT_EQ(kept("gpt3-175b", 4), kept("gpt3-175b", 0));
+  layout.execution.elementwise = ElementwiseKernels::compiled;
+  EXPECT_EQ(kept("llama3-8b", 4), kept("llama3-8b", 0));
+}
+
+// huggingface/transformers in fp32 under autocast, layers wrapped for recompute from outside
+// (intelligent-machine-learning/dlrover, atorch/examples/llama2): per layer the residual in 4 bytes, and keys
+// and values, which the model returns; weights are gathered in 4 bytes.
+TEST(Execution, AutocastKeepsResidualsInFullPrecisionAndTheCache) {
+  const ModelSpec model = load_model("llama2-7b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.data = layout.shard = 8;
+  layout.zero = 3;
+  layout.overlap_parameter_gather = false;
+  layout.recompute = Recompute::full;
+  layout.layers_per_stage = {32};
+  const int64_t tokens = 4096, hidden = 4096;
+  const auto footprint = [&] { return stage_footprints(model, layout, {8, tokens})[0]; };
+  const StageFootprint before = footprint();
+  layout.execution.residual_bytes = 4;
+  const StageFootprint residual = footprint();
+  // And the norm before the head keeps its input.
+  EXPECT_EQ(residual.saved_bytes - before.saved_bytes, 33 * 2 * tokens * hidden);
+  layout.execution.keeps_key_value_cache = true;
+  EXPECT_EQ(footprint().saved_bytes - residual.saved_bytes, 32 * 2 * 2 * tokens * hidden);
+  EXPECT_EQ(footprint().backward_workspace_bytes, residual.backward_workspace_bytes)
+      << "recompute makes keys and values again, beside the cache";
+  layout.execution.gathered_bytes = 4;
+  EXPECT_EQ(footprint().parameter_bytes - before.parameter_bytes,
+            2 * parameters(layer_program(model, 0, layout, tokens)));
+  layout.recompute = Recompute::none;
+  const int64_t with_cache = footprint().saved_bytes;
+  layout.execution.keeps_key_value_cache = false;
+  EXPECT_EQ(footprint().saved_bytes, with_cache);  // backward needs them anyway
+}
+
+// What arrives is the first layer's input: no slot of its own, but for what is on its way.
+TEST(Execution, ReceivedTensorsNeedNoSlots) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout = two_stages({});
+  layout.pipeline = 4;
+  layout.layers_per_stage = {8, 8, 8, 8};
+  const auto middle = [&](bool in_place) {
+    layout.execution.receives_in_place = in_place;
+    return stage_footprints(model, layout, {8, 4096})[1];
+  };
+  const StageFootprint slots = middle(false), in_place = middle(true);
+  const int64_t boundary = 2 * 4096 * model.hidden;
+  EXPECT_EQ(slots.slot_bytes(), boundary);
+  EXPECT_EQ(in_place.slot_bytes(), 0);
+  EXPECT_EQ(in_place.saved_bytes, slots.saved_bytes);
+  EXPECT_EQ(in_place.forward_workspace_bytes, slots.forward_workspace_bytes + 2 * boundary);
+}
+
+// Fully sharded weights are cast to 16 bits before they are gathered.
+TEST(Execution, MastersAreGatheredInSixteenBits) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout;
+  layout.precision = Precision::bf16;
+  layout.layers_per_stage = {32};
+  layout.data = layout.shard = 8;
+  layout.zero = 3;
+  layout.execution.weight_bytes = 4;
+  const auto bytes = double(stage_footprints(model, layout, {8, 4096}).front().parameter_bytes);
+  const double parameters = 8.03e9, head = double(model.vocab * model.hidden);
+  EXPECT_NEAR(bytes / (4 * parameters / 8 + 2 * head), 1.0, 1e-3);
+}
+
+// Between the micro-batches of a pipeline PyTorch keeps the weights of its stage whole, in 16 bits beside the
+// masters' share, and whole gradients in fp32.
+TEST(Execution, InAPipelineWhatIsShardedMayStayWhole) {
+  const ModelSpec model = load_model("llama3-8b");
+  Layout layout = two_stages(load_framework("torchtitan", "test"));
+  layout.data = layout.shard = 8;
+  layout.zero = 3;
+  const StageFootprint kept = stage_footprints(model, layout, {64, 4096}).front();
+  const double parameters = 32.0 / 2 * 218'112'000 + double(model.vocab * model.hidden);
+  EXPECT_NEAR(double(kept.parameter_bytes) / (parameters * (4.0 / 8 + 2)), 1.0, 1e-3);
+  EXPECT_NEAR(double(kept.gradient_bytes) / (parameters * 4), 1.0, 1e-3);
+  layout.execution.keeps_gathered_in_pipeline = false;
+  const StageFootprint sharded = stage_footprints(model, layout, {64, 4096}).front();
+  EXPECT_LT(sharded.parameter_bytes, kept.parameter_bytes / 2);
+  EXPECT_LT(sharded.gradient_bytes, kept.gradient_bytes / 2);
+  EXPECT_EQ(sharded.optimizer_bytes, kept.optimizer_bytes);
+}
+
+// Qi et al. 2023 (arXiv:2401.10241), section 2.1: behind the input gradient 32 s b h of a GPT layer's bytes
+// wait for the weight gradient.
+TEST(Execution, WeightGradientsWaitWithTheirOperandsAlone) {
+  const ModelSpec model = load_model("gpt3-175b");
+  Execution execution;
+  execution.frees_after_input_gradient = true;
+  Layout layout;
+  layout.pipeline = 3;
+  layout.precision = Precision::fp16;
+  layout.layers_per_stage = {32, 32, 32};
+  layout.execution = execution;
+  const auto middle = stage_footprints(model, layout, {8, 2048})[1];
+  EXPECT_NEAR(double(middle.saved_for_weight_bytes) / (32.0 * 32.0 * 2048.0 * double(model.hidden)), 1.0,
+              1e-6);
+}
+
+TEST(Execution, LogitsInFp32CostFourBytesEachMore) {
+  const ModelSpec model = load_model("llama3-8b");
+  const auto kept = [&](LossKernel loss) {
+    Layout layout;
+    layout.precision = Precision::bf16;
+    layout.layers_per_stage = {32};
+    layout.execution.loss = loss;
+    return saved_bytes(head_program(model, layout, 4096), Recompute::none);
+  };
+  EXPECT_EQ(kept(LossKernel::fp32) - kept(LossKernel::own), 4 * 4096 * model.vocab);
+  EXPECT_EQ(kept(LossKernel::fused), kept(LossKernel::own));
+  EXPECT_EQ(kept(LossKernel::own) - kept(LossKernel::chunked), 2 * 4096 * model.vocab) << "no logits";
+}
+
+}  // namespace
+}  // namespace mpt::models
