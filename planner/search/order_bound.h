@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// OrderBound: what a schedule's own order adds to the bound that holds for every order. A search asks it of
-// one schedule under thousands of costs, so what the order says is kept as counts.
+// OrderBound: what a schedule's own order adds to the bound that holds for every order. A search asks for it
+// with one schedule and thousands of costs, so what the order says is kept as counts.
 
 #include <cstdint>
 #include <vector>
@@ -32,7 +32,14 @@ class OrderBound {
     int32_t from_stage = 0;
     int32_t to_stage = 0;  // -1: to the end of the row
   };
+  struct Ways {
+    std::vector<double> there_s, home_s;  // by stage
+  };
   void add_path(const Schedule& schedule, int rank, size_t from, size_t to, int to_stage);
+
+  Ways ways(const StepCost& cost, double best_rate) const;
+  double step_end_s(const Layout& layout, const StepCost& cost, double best_rate) const;
+  double work_s(size_t path, const StepCost& cost) const;
 
   std::vector<int> rank_of_stage_;
   std::vector<std::vector<int>> stages_;  // of each rank

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Leaves of the search tree: what a layout adds to its sharding node. That is its schedule and chunks, how
+// the layers are divided into stages, and recompute. Combinations that differ only in name stand once: one
+// pipeline rank has one schedule.
+
+#include <string>
+#include <vector>
+
+#include "core/schedule_catalog.h"
+#include "planner/search/space.h"
+
+namespace mpt::planner {
+
+/// even: numbers of layers that differ by one at most. balanced: the slowest stage is as fast as possible,
+/// with embedding and head counted as work. by_memory: in mixed clusters, in proportion to the memory of each
+/// rank.
+enum class StageSplit : uint8_t { even, balanced, by_memory };
+/// Recompute of a leaf. fitted: full recompute of as few layers of each stage as memory asks for.
+enum class RecomputeChoice : uint8_t { none, selective, full, fitted };
+
+Recompute recompute_of(RecomputeChoice choice);
+/// The cheapest recompute that the choice can end with: fitting may leave no layer to recompute.
+Recompute least_recompute(RecomputeChoice choice);
+
+struct Leaf {
+  uint16_t schedule = 0;  // index into schedule_catalog()
+  uint16_t chunks = 1;
+  StageSplit split = StageSplit::even;
+  RecomputeChoice recompute = RecomputeChoice::none;
+};
+
+/// Whether bounds and framework allow a schedule of this name.
+bool has_schedule(const SearchProblem& problem, const std::string& name);
+/// Leaves of a sharding node. They depend only on its pipeline, its number of micro-batches and on whether it
+/// overlaps the exchange with experts. Notes rules that fail.
+std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node,
+                            NotDividing* not_dividing = nullptr);
+
+/// Whether the chunks of a rank are laid in rounds: two of them may lie in a V, all others have one
+/// placement.
+bool in_rounds(const Leaf& leaf);
+/// Pipeline rank of each stage.
+std::vector<int> placement_of(const Layout& node, const Leaf& leaf);
+
+/// The layout with an even division into stages and without recomputed_layers.
+Layout with_leaf(const SearchProblem& problem, const Layout& node, const Leaf& leaf);
+
+}  // namespace mpt::planner

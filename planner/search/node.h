@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The tree of the search. Its root is the whole space; each level fixes more of a layout (docs/search.md).
+
+#include <cstdint>
+
+#include "planner/search/leaves.h"
+
+namespace mpt::planner {
+
+/// What is fixed of a layout at a node.
+/// degrees: all degrees, micro-batch, order of ranks, sequence parallelism and method of context parallelism.
+/// sharding: ZeRO stage, its ranks and offload, too.
+/// leaf: everything, when its parent is expanded.
+/// open_recompute: a leaf in the frontier whose number of recomputed layers is not chosen yet.
+/// complete: a leaf in the frontier with nothing left to choose, its schedule apart if that is generated.
+enum class Level : uint8_t { degrees, sharding, leaf, open_recompute, complete };
+
+/// A node of the frontier, or a leaf that memory prunes.
+struct Node {
+  double bound_s = 0.0;        // no layout below it is faster
+  uint32_t sharding_node = 0;  // itself, or its parent
+  Level level = Level::sharding;
+  bool fits = false;  // memory is known to suffice
+  Leaf leaf;
+  int32_t fitted = -1;  // index of its recomputed layers, where they were fitted
+
+  /// Order of a heap whose top has the lowest bound.
+  bool operator<(const Node& other) const { return bound_s > other.bound_s; }
+};
+
+}  // namespace mpt::planner

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/search_thread.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace mpt::planner {
+
+SearchThread::SearchThread(const SearchProblem& problem, size_t keep, size_t thread, size_t threads,
+                           SharedIncumbent& shared)
+    : problem_(problem),
+      keep_(keep),
+      thread_(thread),
+      threads_(threads),
+      shared_(shared),
+      makes_schedules_(shared.step_time_s() < kInfinity),
+      resolver_(problem),
+      near_misses_(problem, resolver_) {}
+
+void SearchThread::run() {
+  visit_degrees(
+      problem_, [this](const Layout& layout) { add_degrees(layout); }, &result_.not_dividing);
+  listed_ = true;
+  while (!frontier_.empty() && frontier_.top().bound_s <= incumbent_s() && go_on()) {
+    const Node node = frontier_.top();
+    frontier_.pop();
+    if (node.level == Level::sharding) {
+      expand(node.sharding_node);
+    } else if (node.level == Level::open_recompute) {
+      fit(node);
+    } else {
+      simulate(node);
+    }
+  }
+  finish();
+}
+
+double SearchThread::incumbent_s() const {
+  const double shared_s = shared_.step_time_s();
+  return incumbents_.size() < keep_ ? shared_s : std::min(shared_s, incumbents_.back().step_time_s);
+}
+
+const Tier* SearchThread::first_that_prunes(Level level, Probe& node) const {
+  for (const Tier& tier : tiers()) {
+    if (tier.level == level && tier.prunes != nullptr && tier.prunes(node, incumbent_s())) return &tier;
+  }
+  return nullptr;
+}
+
+bool SearchThread::prunes_inner(Level level, const Layout& node, const InnerBound& bound, int64_t layouts) {
+  InnerProbe probe(bound, problem_.memory_limit_bytes);
+  const Tier* const tier = first_that_prunes(level, probe);
+  if (tier == nullptr) return false;
+  count(*tier, layouts);
+  if (tier->reason == PruneReason::memory) near_misses_.add(level, node, bound.floor_bytes, layouts);
+  return true;
+}
+
+const LeafList& SearchThread::leaves(const Layout& node) {
+  const std::tuple key{node.pipeline, micro_batches(node, problem_.workload), node.overlap_exchange};
+  auto at = leaves_.find(key);
+  if (at == leaves_.end())
+    at = leaves_.emplace(key, LeafList(leaves_of(problem_, node, &result_.not_dividing))).first;
+  return at->second;
+}
+
+// Splits go round the threads.
+bool SearchThread::is_mine(const Layout& l) {
+  const std::array split{l.tensor, l.context, l.pipeline, l.data};
+  if (split != last_split_) ++splits_seen_;
+  last_split_ = split;
+  return splits_seen_ % threads_ == thread_;
+}
+
+void SearchThread::add_degrees(const Layout& layout) {
+  const auto leaf_count = int64_t(leaves(layout).leaves.size());
+  if (!is_mine(layout) || leaf_count == 0) return;
+  const std::vector<Sharding> shardings = shardings_of(problem_, layout);
+  const int64_t layouts = leaf_count * int64_t(shardings.size());
+  result_.certificate.layouts += layouts;
+  if (!go_on()) {
+    result_.certificate.not_reached += layouts;
+    return;
+  }
+  const InnerBound bound = degrees_bound(problem_, layout, resolver_.prices().split(layout));
+  if (prunes_inner(Level::degrees, layout, bound, layouts)) return;
+  degrees_.push_back({layout, {}});
+  for (const Sharding& sharding : shardings) add_sharding(sharding, leaf_count);
+}
+
+// Below the node of degrees that was added last.
+void SearchThread::add_sharding(const Sharding& sharding, int64_t leaves) {
+  const Layout layout = with_sharding(degrees_.back().layout, sharding);
+  const InnerBound bound = sharding_bound(problem_, layout, resolver_.prices().split(layout));
+  if (prunes_inner(Level::sharding, layout, bound, leaves)) return;
+  waiting_ += leaves;
+  shardings_.push_back({uint32_t(degrees_.size() - 1), sharding, bound.floor_bytes, false});
+  Node node;
+  node.bound_s = bound.bound_s;
+  node.sharding_node = uint32_t(shardings_.size() - 1);
+  frontier_.push(node);
+}
+
+Layout SearchThread::layout_of(uint32_t sharding_node) const {
+  const ShardingNode& node = shardings_[sharding_node];
+  return with_sharding(degrees_[node.degrees].layout, node.sharding);
+}
+
+Layout SearchThread::layout_of(const Node& leaf) {
+  Layout layout = resolver_.layout(layout_of(leaf.sharding_node), leaf.leaf);
+  if (leaf.fitted < 0) return layout;
+  layout.recompute = Recompute::full;
+  layout.recomputed_layers = fitted_[size_t(leaf.fitted)];
+  return layout;
+}
+
+void SearchThread::expand(uint32_t sharding_node) {
+  const Layout layout = layout_of(sharding_node);
+  const LeafList& list = leaves(layout);
+  DegreesNode& degrees = degrees_[shardings_[sharding_node].degrees];
+  if (!degrees.bounds) bound_degrees(degrees);
+  LeafProbe probe(problem_, resolver_, layout, list, *degrees.bounds, makes_schedules_);
+  for (size_t l = 0; l < list.leaves.size(); ++l) {
+    probe.select(l);
+    add_leaf(sharding_node, list.leaves[l], probe);
+  }
+}
+
+void SearchThread::add_leaf(uint32_t sharding_node, const Leaf& leaf, LeafProbe& probe) {
+  const Tier* const tier = first_that_prunes(Level::leaf, probe);
+  if (tier != nullptr && tier->reason != PruneReason::memory) {
+    --waiting_;
+    count(*tier, 1);
+    return;
+  }
+  Node node{probe.bound_s(), sharding_node, Level::complete, probe.surely_fits(), leaf, -1};
+  if (leaf.recompute == RecomputeChoice::fitted) node.level = Level::open_recompute;
+  if (tier == nullptr) {
+    frontier_.push(node);
+  } else {
+    too_large_.push_back(node);
+    too_large_tier_ = tier;
+  }
+}
+
+void SearchThread::bound_degrees(DegreesNode& node) {
+  std::array<double, 3> recompute_bounds_s;
+  for (const auto& [recompute, name] : EnumNames<Recompute>::table())
+    recompute_bounds_s[size_t(recompute)] =
+        recompute_bound_s(problem_, node.layout, resolver_.prices().split(node.layout), recompute);
+  // Of every micro-batch, there and back, on one chunk.
+  const double launches_s =
+      2.0 * double(micro_batches(node.layout, problem_.workload)) * least_dispatch_s(problem_) * (1.0 - 1e-9);
+  // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
+  node.bounds.emplace(problem_, resolver_, node.layout, leaves(node.layout), [&](const Leaf& leaf) {
+    return recompute_bounds_s[size_t(least_recompute(leaf.recompute))] +
+               double(leaf.chunks - 1) * launches_s >
+           incumbent_s();
+  });
+}
+
+// Chooses the fewest recomputed layers that fit; the leaf then waits under the bound that they give.
+void SearchThread::fit(Node node) {
+  Layout layout = layout_of(node);
+  OpenProbe probe(problem_, resolver_, layout_of(node.sharding_node), node.leaf, layout, node.fits);
+  if (const Tier* tier = first_that_prunes(Level::open_recompute, probe))
+    return prune_leaf(*tier, node.sharding_node);
+  node.level = Level::complete;
+  node.fits = true;
+  node.bound_s = std::max(node.bound_s, probe.bound_s());
+  fitted_.push_back(std::move(layout.recomputed_layers));
+  node.fitted = int32_t(fitted_.size() - 1);
+  frontier_.push(node);
+}
+
+void SearchThread::simulate(const Node& node) {
+  const Layout layout = layout_of(node);
+  CompleteProbe probe(problem_, resolver_, node.leaf, layout, node.fits);
+  if (const Tier* tier = first_that_prunes(Level::complete, probe))
+    return prune_leaf(*tier, node.sharding_node);
+  --waiting_;
+  ++result_.certificate.simulated;
+  if (auto found = probe.simulate(incumbent_s(), durations_, timeline_)) keep(std::move(*found));
+}
+
+void SearchThread::prune_leaf(const Tier& tier, uint32_t sharding_node) {
+  --waiting_;
+  count(tier, 1);
+  if (tier.reason != PruneReason::memory) return;
+  ShardingNode& node = shardings_[sharding_node];
+  if (!node.missed) near_misses_.add(Level::sharding, layout_of(sharding_node), node.floor_bytes, 0);
+  node.missed = true;
+  near_misses_.count_one(degrees_[node.degrees].layout);
+}
+
+void SearchThread::keep(Incumbent incumbent) {
+  const auto at = std::upper_bound(incumbents_.begin(), incumbents_.end(), incumbent,
+                                   [](const Incumbent& a, const Incumbent& b) { return a.key() < b.key(); });
+  incumbents_.insert(at, std::move(incumbent));
+  if (incumbents_.size() > keep_) incumbents_.pop_back();
+  if (incumbents_.size() == keep_) shared_.lower_to(incumbents_.back().step_time_s);
+  shared_.found(incumbents_.front().step_time_s);
+}
+
+double SearchThread::frontier_s() const {
+  return !listed_ ? 0.0 : frontier_.empty() ? kInfinity : frontier_.top().bound_s;
+}
+
+bool SearchThread::go_on() {
+  constexpr int kLookEvery = 64;
+  if (++looked_ % kLookEvery == 0)
+    shared_.report(thread_, result_.certificate.layouts - waiting_, frontier_s(), problem_.time_limit_s);
+  return !shared_.stopped();
+}
+
+void SearchThread::tell_near_misses(bool nothing_fits) {
+  if (nothing_fits) {
+    if (auto least = near_misses_.least()) result_.over_memory.push_back(std::move(*least));
+  } else {
+    result_.over_memory = near_misses_.nearest(kNearMissesTold);
+  }
+  result_.more_over_memory = near_misses_.splits() - int64_t(result_.over_memory.size());
+}
+
+void SearchThread::finish() {
+  prune_frontier();
+  SearchCertificate& c = result_.certificate;
+  for (size_t t = 0; t < kTiers; ++t) {
+    const Tier& tier = tiers()[t];
+    int64_t& sum = tier.reason == PruneReason::memory  ? c.over_memory
+                   : tier.reason == PruneReason::bound ? c.over_bound
+                                                       : c.same;
+    sum += pruned_[t];
+    c.pruned.push_back({tier.name, tier.reason, pruned_[t]});
+  }
+  MPT_CHECK(c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached == c.layouts,
+            "{} layouts, {} accounted for", c.layouts,
+            c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached);
+  evaluate_incumbents();
+}
+
+void SearchThread::prune_frontier() {
+  // Of the leaves that do not fit, those slower than the incumbents are pruned for that.
+  for (const Node& node : too_large_) {
+    if (node.bound_s <= incumbent_s()) prune_leaf(*too_large_tier_, node.sharding_node);
+  }
+  const bool front_is_slower = frontier_.empty() || frontier_.top().bound_s > incumbent_s();
+  SearchCertificate& c = result_.certificate;
+  c.optimal = front_is_slower && c.not_reached == 0;
+  // Nothing is known of nodes that were not looked at; of the rest the front of the frontier is fastest.
+  result_.bound_s = c.not_reached > 0 ? 0.0 : frontier_.empty() ? kInfinity : frontier_.top().bound_s;
+  if (front_is_slower) {
+    count(tiers().back(), waiting_);
+  } else {
+    c.not_reached += waiting_;
+  }
+}
+
+// The code that prices any layout prices the incumbents again, and must agree.
+void SearchThread::evaluate_incumbents() {
+  for (const Incumbent& incumbent : incumbents_) {
+    const SplitModel& split = resolver_.prices().split(incumbent.layout);
+    Estimate e = estimate(problem_, split, incumbent.layout);
+    Evaluation evaluation = evaluate(problem_, e);
+    MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == incumbent.peak_bytes &&
+                  std::abs(evaluation.step_time_s - incumbent.step_time_s) <= 1e-9 * incumbent.step_time_s,
+              "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
+              layout_name(incumbent.layout), incumbent.step_time_s, incumbent.peak_bytes,
+              evaluation.step_time_s, evaluation.peak_bytes);
+    result_.best.push_back({std::move(e), std::move(evaluation)});
+  }
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// SearchThread: the loop of branch and bound over one thread's part of the space.
+
+#include <array>
+#include <map>
+#include <optional>
+#include <queue>
+#include <tuple>
+#include <vector>
+
+#include "planner/search/incumbent.h"
+#include "planner/search/near_misses.h"
+#include "planner/search/tiers.h"
+
+namespace mpt::planner {
+
+/// Most splits whose near misses a search tells.
+inline constexpr size_t kNearMissesTold = 6;
+
+/// Searches every `threads`-th split of the space: whole splits, so that what is told of them is complete.
+class SearchThread {
+ public:
+  SearchThread(const SearchProblem& problem, size_t keep, size_t thread, size_t threads,
+               SharedIncumbent& shared);
+
+  void run();
+  bool optimal() const { return result_.certificate.optimal; }
+  bool found() const { return !incumbents_.empty(); }
+  /// What does not fit. Where nothing does, only what the smallest layout needs is told.
+  void tell_near_misses(bool nothing_fits);
+  SearchResult take() { return std::move(result_); }
+
+ private:
+  struct DegreesNode {
+    Layout layout;
+    std::optional<DegreesBounds> bounds;  // none until one of its children is expanded
+  };
+  struct ShardingNode {
+    uint32_t degrees;
+    Sharding sharding;
+    double floor_bytes;
+    bool missed;  // among the near misses
+  };
+
+  /// Nothing slower is of interest: the slowest of the incumbents, or what is known to be reached.
+  double incumbent_s() const;
+  const Tier* first_that_prunes(Level level, Probe& node) const;
+  void count(const Tier& tier, int64_t layouts) { pruned_[size_t(&tier - tiers().data())] += layouts; }
+  bool prunes_inner(Level level, const Layout& node, const InnerBound& bound, int64_t layouts);
+
+  bool is_mine(const Layout& layout);
+  const LeafList& leaves(const Layout& node);
+  void add_degrees(const Layout& layout);
+  void add_sharding(const Sharding& sharding, int64_t leaves);
+  Layout layout_of(uint32_t sharding_node) const;
+  Layout layout_of(const Node& leaf);
+
+  void expand(uint32_t sharding_node);
+  void add_leaf(uint32_t sharding_node, const Leaf& leaf, LeafProbe& probe);
+  void bound_degrees(DegreesNode& node);
+  void fit(Node leaf);
+  void simulate(const Node& leaf);
+  void prune_leaf(const Tier& tier, uint32_t sharding_node);
+  void keep(Incumbent incumbent);
+
+  bool go_on();
+  double frontier_s() const;
+  void finish();
+  void prune_frontier();
+  void evaluate_incumbents();
+
+  const SearchProblem& problem_;
+  const size_t keep_, thread_, threads_;
+  SharedIncumbent& shared_;
+  // Where a good time is known from the start, nearly all that its bound leaves is looked at in the end.
+  const bool makes_schedules_;
+  LayoutResolver resolver_;
+  std::vector<DegreesNode> degrees_;  // parents of the next
+  std::vector<ShardingNode> shardings_;
+  std::map<std::tuple<int64_t, int64_t, bool>, LeafList> leaves_;
+  std::vector<std::vector<int64_t>> fitted_;
+  std::priority_queue<Node> frontier_;
+  bool listed_ = false;          // all sharding nodes of the space are in the frontier, or pruned
+  int64_t waiting_ = 0;          // layouts below the frontier, and in the next
+  std::vector<Node> too_large_;  // leaves that memory prunes, unless the bound of the last incumbent does
+  const Tier* too_large_tier_ = nullptr;
+  std::array<int64_t, kTiers> pruned_{};  // layouts by tier
+  std::vector<Incumbent> incumbents_;     // fastest first
+  NearMisses near_misses_;
+  std::vector<double> durations_;  // of the step that was simulated last, and its times
+  Timeline timeline_;
+  SearchResult result_;
+  int64_t looked_ = 0;
+  std::array<int64_t, 4> last_split_{};
+  size_t splits_seen_ = 0;
+};
+
+}  // namespace mpt::planner
