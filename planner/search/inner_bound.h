@@ -3,13 +3,18 @@
 
 // Bounds of inner nodes: what holds for every layout below a node, before any of them is looked at.
 
+#include "planner/search/probe.h"
 #include "planner/search/split_model.h"
 
 namespace mpt::planner {
 
-struct InnerBound {
-  double bound_s = 0.0;      // no layout below the node is faster
-  double floor_bytes = 0.0;  // none needs less on its fullest rank
+struct InnerBound : Probe {
+  double bound_s = 0.0;             // no layout below the node is faster
+  double floor_bytes = 0.0;         // none needs less on its fullest rank
+  double memory_limit_bytes = 0.0;  // of the largest device
+
+  bool is_too_large(double = 0.0) const { return floor_bytes > memory_limit_bytes; }
+  bool is_too_slow(double incumbent_s) const { return bound_s > incumbent_s; }
 };
 
 /// Of a sharding node. Time: all layers' work without recompute, shared evenly over the ranks. A rank further

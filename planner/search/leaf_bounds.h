@@ -6,22 +6,16 @@
 
 #include <functional>
 #include <optional>
-#include <span>
+#include <variant>
 #include <vector>
 
+#include "core/plan.h"
 #include "planner/cost/step_pricer.h"
 #include "planner/search/layout_resolver.h"
+#include "planner/search/leaf_memory.h"
+#include "planner/search/probe.h"
 
 namespace mpt::planner {
-
-/// The leaves of all nodes with one pipeline and number of micro-batches, and which of them cost the same.
-struct LeafList {
-  explicit LeafList(std::vector<Leaf> leaves);
-  std::vector<Leaf> leaves;
-  std::vector<uint16_t> price_of_leaf;
-  std::vector<uint16_t> division_of_leaf;  // into stages, and how they are placed
-  size_t prices = 0, divisions = 0;
-};
 
 /// Bounds of the micro-batches alone. They are the same for all children of a node of degrees, which differ
 /// in sharding.
@@ -31,18 +25,19 @@ class DegreesBounds {
   DegreesBounds(const SearchProblem& problem, LayoutResolver& resolver, const Layout& degrees,
                 const LeafList& list, const std::function<bool(const Leaf&)>& too_slow);
 
-  bool too_slow(size_t leaf) const { return price(leaf).state == State::too_slow; }
-  bool duplicate(size_t leaf) const { return price(leaf).state == State::duplicate; }
-  /// Of leaves that are neither.
-  const MicroBatchBounds& micro_batches_s(size_t leaf) const { return price(leaf).bounds; }
+  /// bound: the leaf is too slow. duplicate: its balanced stages are those of a simpler split.
+  bool pruned_for(PruneReason reason, size_t leaf) const {
+    const auto* pruned = std::get_if<PruneReason>(&price(leaf));
+    return pruned != nullptr && *pruned == reason;
+  }
+  /// Of leaves that are not pruned.
+  const MicroBatchBounds& micro_batches_s(size_t leaf) const {
+    return std::get<MicroBatchBounds>(price(leaf));
+  }
   const StageKinds& stages(size_t leaf) const { return *stages_[list_.division_of_leaf[leaf]]; }
 
  private:
-  enum class State : uint8_t { unpriced, too_slow, duplicate, priced };
-  struct Price {
-    State state = State::unpriced;
-    MicroBatchBounds bounds;
-  };
+  using Price = std::variant<std::monostate, PruneReason, MicroBatchBounds>;
   const Price& price(size_t leaf) const { return prices_[list_.price_of_leaf[leaf]]; }
 
   const LeafList& list_;
@@ -50,17 +45,29 @@ class DegreesBounds {
   std::vector<const StageKinds*> stages_;  // by division; null where no leaf asked for them
 };
 
-/// Bounds of the whole step, of those leaves of one sharding node that are neither too slow nor duplicates by
-/// the bounds of its degrees.
-class LeafBounds {
+/// The leaves of one sharding node, one after the other. Bounds are of the whole step, and only of leaves
+/// that the bounds of their degrees do not prune.
+class LeafBounds : public Probe {
  public:
-  /// `node`: of sharding. All must outlive this.
+  /// `node`: of sharding. `makes_schedules`: as in LeafMemory. All must outlive this.
   LeafBounds(const SearchProblem& problem, LayoutResolver& resolver, const Layout& node, const LeafList& list,
-             const DegreesBounds& degrees);
+             const DegreesBounds& degrees, bool makes_schedules);
+
+  /// The leaf that what follows is about.
+  void select(size_t leaf) { leaf_ = leaf; }
+  bool recompute_is_too_slow(double) const { return degrees_.pruned_for(PruneReason::bound, leaf_); }
+  bool is_duplicate(double = 0.0) const { return degrees_.pruned_for(PruneReason::duplicate, leaf_); }
+  bool micro_batches_are_too_slow(double incumbent_s) { return (last_bound_s_ = least_s()) > incumbent_s; }
+  bool is_too_large(double) { return (fits_ = memory_fits()) == LeafMemory::Fits::no; }
+  bool step_is_too_slow(double incumbent_s) { return (last_bound_s_ = bound_s()) > incumbent_s; }
 
   /// Of a step that hides all it can of what sharding adds: never above bound_s(), and far cheaper.
-  double least_s(size_t leaf);
-  double bound_s(size_t leaf);
+  double least_s();
+  double bound_s();
+  LeafMemory::Fits memory_fits() { return memory_.fits(leaf_, degrees_.stages(leaf_)); }
+  /// What the tiers asked for last.
+  double last_bound_s() const { return last_bound_s_; }
+  bool surely_fits() const { return fits_ == LeafMemory::Fits::yes; }
 
  private:
   const LeafList& list_;
@@ -75,29 +82,10 @@ class LeafBounds {
   std::vector<const RestOfStep*> rest_;            // by division
   std::vector<std::optional<StepBounds>> bounds_;  // by price
   KindCosts cost_;                                 // of the leaf that was priced last
-};
-
-/// Bounds of a layout whose recompute is fitted, of its first rank as soon as that one is.
-class FittedBounds {
- public:
-  /// `layout`: with full recompute, and `stages`. `states`: of layouts sharded alike. All must outlive this.
-  FittedBounds(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-               const StageKinds& stages, StateCosts& states);
-
-  /// Of the first rank alone, its layers recomputed as said of each stage: never above that of the layout.
-  double first_rank_s(std::span<const int64_t> recomputed_layers) const;
-  /// Of the layout, which by now says how many layers recompute.
-  double bound_s() const;
-
- private:
-  double bound_s(const StageKinds& stages) const;
-
-  const SearchProblem& problem_;
-  const SplitModel& split_;
-  const Layout& layout_;
-  const StageKinds& stages_;
-  StateCosts& states_;
-  const DeviceCosts devices_;
+  LeafMemory memory_;
+  size_t leaf_ = 0;
+  double last_bound_s_ = 0.0;
+  LeafMemory::Fits fits_ = LeafMemory::Fits::unknown;
 };
 
 }  // namespace mpt::planner

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "planner/search/layout_resolver.h"
-#include "planner/search/leaf_bounds.h"
 
 namespace mpt::planner {
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <tuple>
 
 #include "core/plan.h"
 #include "planner/search/made_to_measure.h"
@@ -132,6 +134,25 @@ bool has_schedule(const SearchProblem& problem, const std::string& name) {
 
 std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing) {
   return LeafEnumeration(problem, node, not_dividing).run();
+}
+
+LeafList::LeafList(std::vector<Leaf> all) : leaves(std::move(all)) {
+  // By chunks, division into stages, recompute and placement. What is fitted later stands as no recompute.
+  std::map<std::tuple<uint16_t, StageSplit, Recompute, bool>, uint16_t> price_of;
+  std::map<std::tuple<uint16_t, StageSplit, bool>, uint16_t> division_of;
+  for (const Leaf& leaf : leaves) {
+    const bool rounds = in_rounds(leaf);
+    division_of_leaf.push_back(
+        division_of.try_emplace({leaf.chunks, leaf.split, rounds}, uint16_t(division_of.size()))
+            .first->second);
+    price_of_leaf.push_back(
+        price_of
+            .try_emplace({leaf.chunks, leaf.split, least_recompute(leaf.recompute), rounds},
+                         uint16_t(price_of.size()))
+            .first->second);
+  }
+  prices = price_of.size();
+  divisions = division_of.size();
 }
 
 Recompute recompute_of(RecomputeChoice choice) {

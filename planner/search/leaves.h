@@ -31,6 +31,15 @@ struct Leaf {
   RecomputeChoice recompute = RecomputeChoice::none;
 };
 
+/// The leaves of all nodes with one pipeline and number of micro-batches, and which of them cost the same.
+struct LeafList {
+  explicit LeafList(std::vector<Leaf> leaves);
+  std::vector<Leaf> leaves;
+  std::vector<uint16_t> price_of_leaf;
+  std::vector<uint16_t> division_of_leaf;  // into stages, and how they are placed
+  size_t prices = 0, divisions = 0;
+};
+
 /// Whether bounds and framework allow a schedule of this name.
 bool has_schedule(const SearchProblem& problem, const std::string& name);
 /// Leaves of a sharding node. They depend only on its pipeline, its number of micro-batches and on whether it

@@ -17,10 +17,11 @@ namespace mpt::planner {
 /// complete: a leaf in the frontier with nothing left to choose, its schedule apart if that is generated.
 enum class Level : uint8_t { degrees, sharding, leaf, open_recompute, complete };
 
-/// A node of the frontier, or a leaf that memory prunes.
+/// A node of sharding or below.
 struct Node {
-  double bound_s = 0.0;        // no layout below it is faster
-  uint32_t sharding_node = 0;  // itself, or its parent
+  double bound_s = 0.0;   // no layout below it is faster
+  uint32_t degrees = 0;   // its ancestor
+  uint16_t sharding = 0;  // index into shardings_of() that ancestor
   Level level = Level::sharding;
   bool fits = false;  // memory is known to suffice
   Leaf leaf;

@@ -62,25 +62,31 @@ void OrderBound::add_path(const Schedule& schedule, int rank, size_t from, size_
   paths_.push_back({rank, row[from].stage, to_stage});
 }
 
-// Forward to each stage; and from a stage's backward home to the first.
-OrderBound::Ways OrderBound::ways(const StepCost& cost, double best_rate) const {
+std::vector<double> OrderBound::there_s(const StepCost& cost, double best_rate) const {
+  std::vector<double> there_s(cost.stages.size(), 0.0);
+  for (size_t s = 1; s < there_s.size(); ++s) {
+    const bool crosses = rank_of_stage_[s - 1] != rank_of_stage_[s];
+    const StageCost& below = cost.stages[s - 1];
+    there_s[s] = there_s[s - 1] + below.of(InstructionKind::forward) / best_rate +
+                 (crosses ? below.of(InstructionKind::transfer_activation) : 0.0);
+  }
+  return there_s;
+}
+
+std::vector<double> OrderBound::home_s(const StepCost& cost, double best_rate) const {
   // Where a schedule has both, the way home is as fast as the faster.
   const auto back_s = [&](const StageCost& stage) {
     const double whole = stage.of(InstructionKind::backward),
                  split = stage.of(InstructionKind::input_gradient);
     return !has_split_ ? whole : !has_whole_ ? split : std::min(whole, split);
   };
-  const size_t stages = cost.stages.size();
-  Ways ways{std::vector<double>(stages, 0.0), std::vector<double>(stages, 0.0)};
-  for (size_t s = 1; s < stages; ++s) {
+  std::vector<double> home_s(cost.stages.size(), 0.0);
+  for (size_t s = 1; s < home_s.size(); ++s) {
     const bool crosses = rank_of_stage_[s - 1] != rank_of_stage_[s];
-    const StageCost& below = cost.stages[s - 1];
-    ways.there_s[s] = ways.there_s[s - 1] + below.of(InstructionKind::forward) / best_rate +
-                      (crosses ? below.of(InstructionKind::transfer_activation) : 0.0);
-    ways.home_s[s] = ways.home_s[s - 1] + back_s(below) / best_rate +
-                     (crosses ? cost.stages[s].of(InstructionKind::transfer_gradient) : 0.0);
+    home_s[s] = home_s[s - 1] + back_s(cost.stages[s - 1]) / best_rate +
+                (crosses ? cost.stages[s].of(InstructionKind::transfer_gradient) : 0.0);
   }
-  return ways;
+  return home_s;
 }
 
 double OrderBound::step_end_s(const Layout& layout, const StepCost& cost, double best_rate) const {
@@ -112,7 +118,7 @@ double OrderBound::work_s(size_t path, const StepCost& cost) const {
 }
 
 double OrderBound::seconds(const Layout& layout, const StepCost& cost, double best_rate) const {
-  const Ways ways = this->ways(cost, best_rate);
+  const std::vector<double> there_s = this->there_s(cost, best_rate), home_s = this->home_s(cost, best_rate);
   const bool reduces = layout.reduces_gradients();
   const StageCost& first = cost.stages.front();
   const double last_weight_s =
@@ -130,9 +136,8 @@ double OrderBound::seconds(const Layout& layout, const StepCost& cost, double be
     const Path& path = paths_[p];
     const double rest_s = path.to_stage < 0
                               ? least_reduction_s[size_t(path.rank)]
-                              : ways.home_s[size_t(path.to_stage)] + last_weight_s + first_reduction_s;
-    longest_s =
-        std::max(longest_s, ways.there_s[size_t(path.from_stage)] + work_s(p, cost) / best_rate + rest_s);
+                              : home_s[size_t(path.to_stage)] + last_weight_s + first_reduction_s;
+    longest_s = std::max(longest_s, there_s[size_t(path.from_stage)] + work_s(p, cost) / best_rate + rest_s);
   }
   // A rounding error must not turn the bound into more than the time it bounds.
   return (longest_s + cost.reduce_norm_s + step_end_s(layout, cost, best_rate)) * (1.0 - 1e-9);

@@ -32,12 +32,11 @@ class OrderBound {
     int32_t from_stage = 0;
     int32_t to_stage = 0;  // -1: to the end of the row
   };
-  struct Ways {
-    std::vector<double> there_s, home_s;  // by stage
-  };
   void add_path(const Schedule& schedule, int rank, size_t from, size_t to, int to_stage);
 
-  Ways ways(const StepCost& cost, double best_rate) const;
+  /// Of a micro-batch forward to each stage, and of its gradient from each stage home to the first.
+  std::vector<double> there_s(const StepCost& cost, double best_rate) const;
+  std::vector<double> home_s(const StepCost& cost, double best_rate) const;
   double step_end_s(const Layout& layout, const StepCost& cost, double best_rate) const;
   double work_s(size_t path, const StepCost& cost) const;
 

@@ -4,26 +4,6 @@
 #include "planner/search/balance.h"
 
 namespace mpt::planner {
-namespace {
-
-size_t hash_of(uint64_t hash, std::initializer_list<int64_t> values) {
-  for (const int64_t value : values)
-    hash = (hash ^ (hash >> 29) ^ uint64_t(value)) * 0x9e3779b97f4a7c15;  // 2^64 / golden ratio
-  return hash ^ (hash >> 32);
-}
-
-}  // namespace
-
-size_t PriceCache::KeyHash::operator()(const SplitKey& k) const {
-  const auto switches =
-      uint64_t(k.context_method) * 4 + uint64_t(k.sequence_parallel) * 2 + uint64_t(k.copies_embedding);
-  return hash_of(switches, {k.tensor, k.context, k.expert, k.expert_split, k.micro_batch});
-}
-
-size_t PriceCache::KeyHash::operator()(const ShardingKey& k) const {
-  return hash_of(uint64_t(k.order) * 2 + uint64_t(k.offload),
-                 {k.tensor, k.context, k.pipeline, k.data, k.expert, k.expert_split, k.zero, k.shard});
-}
 
 const SplitModel& PriceCache::split(const Layout& l) {
   // The layers behind the head have a copy of the embedding where that lies on another rank.

@@ -44,13 +44,13 @@ class PriceCache {
     int64_t tensor = 0, context = 0, expert = 0, expert_split = 0, micro_batch = 0;
     ContextMethod context_method{};
     bool sequence_parallel = false, copies_embedding = false;
-    bool operator==(const SplitKey&) const = default;
+    auto operator<=>(const SplitKey&) const = default;
   };
   struct ShardingKey {
     int64_t tensor, context, pipeline, data, expert, expert_split, zero, shard;
     RankOrder order;
     bool offload;
-    bool operator==(const ShardingKey&) const = default;
+    auto operator<=>(const ShardingKey&) const = default;
   };
   struct DivisionKey {
     const SplitModel* split;  // null: even
@@ -65,18 +65,14 @@ class PriceCache {
     std::vector<PoolMask> pools;  // of the ranks, where devices differ
     auto operator<=>(const StagesKey&) const = default;
   };
-  struct KeyHash {
-    size_t operator()(const SplitKey& key) const;
-    size_t operator()(const ShardingKey& key) const;
-  };
 
   const SearchProblem& problem_;
   const std::shared_ptr<const models::LayerKinds> kinds_;
-  std::unordered_map<SplitKey, std::unique_ptr<const SplitModel>, KeyHash> splits_;
-  std::unordered_map<SplitKey, const SplitModel*, KeyHash> dense_splits_;  // by split without experts
-  SplitKey last_key_{};  // nodes of one split follow each other
+  std::map<SplitKey, std::unique_ptr<const SplitModel>> splits_;
+  std::map<SplitKey, const SplitModel*> dense_splits_;  // by split without experts
+  SplitKey last_key_{};                                 // nodes of one split follow each other
   const SplitModel* last_split_ = nullptr;
-  std::unordered_map<ShardingKey, ShardingPrices, KeyHash> shardings_;
+  std::map<ShardingKey, ShardingPrices> shardings_;
   std::set<std::vector<int64_t>> divisions_;
   std::map<DivisionKey, Division> division_of_;
   std::map<StagesKey, StageKinds> stages_;

@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "planner/search/complete_leaf.h"
+#include "planner/search/open_leaf.h"
 
 namespace mpt::planner {
 
@@ -29,7 +31,7 @@ void SearchThread::run() {
     const Node node = frontier_.top();
     frontier_.pop();
     if (node.level == Level::sharding) {
-      expand(node.sharding_node);
+      expand(node);
     } else if (node.level == Level::open_recompute) {
       fit(node);
     } else {
@@ -51,9 +53,8 @@ const Tier* SearchThread::first_that_prunes(Level level, Probe& node) const {
   return nullptr;
 }
 
-bool SearchThread::prunes_inner(Level level, const Layout& node, const InnerBound& bound, int64_t layouts) {
-  InnerProbe probe(bound, problem_.memory_limit_bytes);
-  const Tier* const tier = first_that_prunes(level, probe);
+bool SearchThread::prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts) {
+  const Tier* const tier = first_that_prunes(level, bound);
   if (tier == nullptr) return false;
   count(*tier, layouts);
   if (tier->reason == PruneReason::memory) near_misses_.add(level, node, bound.floor_bytes, layouts);
@@ -88,57 +89,58 @@ void SearchThread::add_degrees(const Layout& layout) {
   }
   const InnerBound bound = degrees_bound(problem_, layout, resolver_.prices().split(layout));
   if (prunes_inner(Level::degrees, layout, bound, layouts)) return;
-  degrees_.push_back({layout, {}});
-  for (const Sharding& sharding : shardings) add_sharding(sharding, leaf_count);
+  degrees_.push_back(layout);
+  for (size_t s = 0; s < shardings.size(); ++s) add_sharding(s, shardings[s], leaf_count);
 }
 
 // Below the node of degrees that was added last.
-void SearchThread::add_sharding(const Sharding& sharding, int64_t leaves) {
-  const Layout layout = with_sharding(degrees_.back().layout, sharding);
+void SearchThread::add_sharding(size_t index, const Sharding& sharding, int64_t leaves) {
+  const Layout layout = with_sharding(degrees_.back(), sharding);
   const InnerBound bound = sharding_bound(problem_, layout, resolver_.prices().split(layout));
   if (prunes_inner(Level::sharding, layout, bound, leaves)) return;
   waiting_ += leaves;
-  shardings_.push_back({uint32_t(degrees_.size() - 1), sharding, bound.floor_bytes, false});
   Node node;
   node.bound_s = bound.bound_s;
-  node.sharding_node = uint32_t(shardings_.size() - 1);
+  node.degrees = uint32_t(degrees_.size() - 1);
+  node.sharding = uint16_t(index);
   frontier_.push(node);
 }
 
-Layout SearchThread::layout_of(uint32_t sharding_node) const {
-  const ShardingNode& node = shardings_[sharding_node];
-  return with_sharding(degrees_[node.degrees].layout, node.sharding);
+Layout SearchThread::sharding_layout(const Node& node) const {
+  const Layout& degrees = degrees_[node.degrees];
+  return with_sharding(degrees, shardings_of(problem_, degrees)[node.sharding]);
 }
 
-Layout SearchThread::layout_of(const Node& leaf) {
-  Layout layout = resolver_.layout(layout_of(leaf.sharding_node), leaf.leaf);
-  if (leaf.fitted < 0) return layout;
+Layout SearchThread::leaf_layout(const Node& node) {
+  Layout layout = resolver_.layout(sharding_layout(node), node.leaf);
+  if (node.fitted < 0) return layout;
   layout.recompute = Recompute::full;
-  layout.recomputed_layers = fitted_[size_t(leaf.fitted)];
+  layout.recomputed_layers = fitted_[size_t(node.fitted)];
   return layout;
 }
 
-void SearchThread::expand(uint32_t sharding_node) {
-  const Layout layout = layout_of(sharding_node);
+void SearchThread::expand(const Node& node) {
+  const Layout layout = sharding_layout(node);
   const LeafList& list = leaves(layout);
-  DegreesNode& degrees = degrees_[shardings_[sharding_node].degrees];
-  if (!degrees.bounds) bound_degrees(degrees);
-  LeafProbe probe(problem_, resolver_, layout, list, *degrees.bounds, makes_schedules_);
+  LeafBounds bounds(problem_, resolver_, layout, list, degrees_bounds(node.degrees), makes_schedules_);
   for (size_t l = 0; l < list.leaves.size(); ++l) {
-    probe.select(l);
-    add_leaf(sharding_node, list.leaves[l], probe);
+    bounds.select(l);
+    add_leaf(node, list.leaves[l], bounds);
   }
 }
 
-void SearchThread::add_leaf(uint32_t sharding_node, const Leaf& leaf, LeafProbe& probe) {
-  const Tier* const tier = first_that_prunes(Level::leaf, probe);
+// `node`: its parent.
+void SearchThread::add_leaf(Node node, const Leaf& leaf, LeafBounds& bounds) {
+  const Tier* const tier = first_that_prunes(Level::leaf, bounds);
   if (tier != nullptr && tier->reason != PruneReason::memory) {
     --waiting_;
     count(*tier, 1);
     return;
   }
-  Node node{probe.bound_s(), sharding_node, Level::complete, probe.surely_fits(), leaf, -1};
-  if (leaf.recompute == RecomputeChoice::fitted) node.level = Level::open_recompute;
+  node.level = leaf.recompute == RecomputeChoice::fitted ? Level::open_recompute : Level::complete;
+  node.bound_s = bounds.last_bound_s();
+  node.fits = bounds.surely_fits();
+  node.leaf = leaf;
   if (tier == nullptr) {
     frontier_.push(node);
   } else {
@@ -147,54 +149,59 @@ void SearchThread::add_leaf(uint32_t sharding_node, const Leaf& leaf, LeafProbe&
   }
 }
 
-void SearchThread::bound_degrees(DegreesNode& node) {
+const DegreesBounds& SearchThread::degrees_bounds(uint32_t index) {
+  degrees_bounds_.resize(degrees_.size());
+  std::optional<DegreesBounds>& bounds = degrees_bounds_[index];
+  if (bounds) return *bounds;
+  const Layout& degrees = degrees_[index];
+  const SplitModel& split = resolver_.prices().split(degrees);
   std::array<double, 3> recompute_bounds_s;
   for (const auto& [recompute, name] : EnumNames<Recompute>::table())
-    recompute_bounds_s[size_t(recompute)] =
-        recompute_bound_s(problem_, node.layout, resolver_.prices().split(node.layout), recompute);
+    recompute_bounds_s[size_t(recompute)] = recompute_bound_s(problem_, degrees, split, recompute);
   // Of every micro-batch, there and back, on one chunk.
   const double launches_s =
-      2.0 * double(micro_batches(node.layout, problem_.workload)) * least_dispatch_s(problem_) * (1.0 - 1e-9);
+      2.0 * double(micro_batches(degrees, problem_.workload)) * least_dispatch_s(problem_) * (1.0 - 1e-9);
   // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
-  node.bounds.emplace(problem_, resolver_, node.layout, leaves(node.layout), [&](const Leaf& leaf) {
+  const auto too_slow = [&](const Leaf& leaf) {
     return recompute_bounds_s[size_t(least_recompute(leaf.recompute))] +
                double(leaf.chunks - 1) * launches_s >
            incumbent_s();
-  });
+  };
+  return bounds.emplace(problem_, resolver_, degrees, leaves(degrees), too_slow);
 }
 
 // Chooses the fewest recomputed layers that fit; the leaf then waits under the bound that they give.
 void SearchThread::fit(Node node) {
-  Layout layout = layout_of(node);
-  OpenProbe probe(problem_, resolver_, layout_of(node.sharding_node), node.leaf, layout, node.fits);
-  if (const Tier* tier = first_that_prunes(Level::open_recompute, probe))
-    return prune_leaf(*tier, node.sharding_node);
+  Layout layout = leaf_layout(node);
+  OpenLeaf leaf(problem_, resolver_, *resolver_.stages(layout, node.leaf), layout, node.fits);
+  if (const Tier* tier = first_that_prunes(Level::open_recompute, leaf)) return prune_leaf(*tier, node);
   node.level = Level::complete;
   node.fits = true;
-  node.bound_s = std::max(node.bound_s, probe.bound_s());
+  node.bound_s = std::max(node.bound_s, leaf.bound_s());
   fitted_.push_back(std::move(layout.recomputed_layers));
   node.fitted = int32_t(fitted_.size() - 1);
   frontier_.push(node);
 }
 
 void SearchThread::simulate(const Node& node) {
-  const Layout layout = layout_of(node);
-  CompleteProbe probe(problem_, resolver_, node.leaf, layout, node.fits);
-  if (const Tier* tier = first_that_prunes(Level::complete, probe))
-    return prune_leaf(*tier, node.sharding_node);
+  const Layout layout = leaf_layout(node);
+  CompleteLeaf leaf(problem_, resolver_, node.leaf, layout, node.fits);
+  if (const Tier* tier = first_that_prunes(Level::complete, leaf)) return prune_leaf(*tier, node);
   --waiting_;
   ++result_.certificate.simulated;
-  if (auto found = probe.simulate(incumbent_s(), durations_, timeline_)) keep(std::move(*found));
+  if (auto found = leaf.simulate(incumbent_s(), durations_, timeline_)) keep(std::move(*found));
 }
 
-void SearchThread::prune_leaf(const Tier& tier, uint32_t sharding_node) {
+void SearchThread::prune_leaf(const Tier& tier, const Node& node) {
   --waiting_;
   count(tier, 1);
   if (tier.reason != PruneReason::memory) return;
-  ShardingNode& node = shardings_[sharding_node];
-  if (!node.missed) near_misses_.add(Level::sharding, layout_of(sharding_node), node.floor_bytes, 0);
-  node.missed = true;
-  near_misses_.count_one(degrees_[node.degrees].layout);
+  if (missed_.emplace(node.degrees, node.sharding).second) {
+    const Layout layout = sharding_layout(node);
+    const InnerBound bound = sharding_bound(problem_, layout, resolver_.prices().split(layout));
+    near_misses_.add(Level::sharding, layout, bound.floor_bytes, 0);
+  }
+  near_misses_.count_one(degrees_[node.degrees]);
 }
 
 void SearchThread::keep(Incumbent incumbent) {
@@ -246,7 +253,7 @@ void SearchThread::finish() {
 void SearchThread::prune_frontier() {
   // Of the leaves that do not fit, those slower than the incumbents are pruned for that.
   for (const Node& node : too_large_) {
-    if (node.bound_s <= incumbent_s()) prune_leaf(*too_large_tier_, node.sharding_node);
+    if (node.bound_s <= incumbent_s()) prune_leaf(*too_large_tier_, node);
   }
   const bool front_is_slower = frontier_.empty() || frontier_.top().bound_s > incumbent_s();
   SearchCertificate& c = result_.certificate;

@@ -7,10 +7,14 @@
 #include <map>
 #include <optional>
 #include <queue>
+#include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "planner/search/incumbent.h"
+#include "planner/search/inner_bound.h"
+#include "planner/search/leaf_bounds.h"
 #include "planner/search/near_misses.h"
 #include "planner/search/tiers.h"
 
@@ -33,36 +37,25 @@ class SearchThread {
   SearchResult take() { return std::move(result_); }
 
  private:
-  struct DegreesNode {
-    Layout layout;
-    std::optional<DegreesBounds> bounds;  // none until one of its children is expanded
-  };
-  struct ShardingNode {
-    uint32_t degrees;
-    Sharding sharding;
-    double floor_bytes;
-    bool missed;  // among the near misses
-  };
-
   /// Nothing slower is of interest: the slowest of the incumbents, or what is known to be reached.
   double incumbent_s() const;
   const Tier* first_that_prunes(Level level, Probe& node) const;
   void count(const Tier& tier, int64_t layouts) { pruned_[size_t(&tier - tiers().data())] += layouts; }
-  bool prunes_inner(Level level, const Layout& node, const InnerBound& bound, int64_t layouts);
+  bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
 
   bool is_mine(const Layout& layout);
   const LeafList& leaves(const Layout& node);
   void add_degrees(const Layout& layout);
-  void add_sharding(const Sharding& sharding, int64_t leaves);
-  Layout layout_of(uint32_t sharding_node) const;
-  Layout layout_of(const Node& leaf);
+  void add_sharding(size_t index, const Sharding& sharding, int64_t leaves);
+  Layout sharding_layout(const Node& node) const;
+  Layout leaf_layout(const Node& node);
 
-  void expand(uint32_t sharding_node);
-  void add_leaf(uint32_t sharding_node, const Leaf& leaf, LeafProbe& probe);
-  void bound_degrees(DegreesNode& node);
-  void fit(Node leaf);
-  void simulate(const Node& leaf);
-  void prune_leaf(const Tier& tier, uint32_t sharding_node);
+  void expand(const Node& node);
+  void add_leaf(Node node, const Leaf& leaf, LeafBounds& bounds);
+  const DegreesBounds& degrees_bounds(uint32_t degrees);
+  void fit(Node node);
+  void simulate(const Node& node);
+  void prune_leaf(const Tier& tier, const Node& node);
   void keep(Incumbent incumbent);
 
   bool go_on();
@@ -77,8 +70,8 @@ class SearchThread {
   // Where a good time is known from the start, nearly all that its bound leaves is looked at in the end.
   const bool makes_schedules_;
   LayoutResolver resolver_;
-  std::vector<DegreesNode> degrees_;  // parents of the next
-  std::vector<ShardingNode> shardings_;
+  std::vector<Layout> degrees_;                               // nodes that were not pruned
+  std::vector<std::optional<DegreesBounds>> degrees_bounds_;  // none until a child is expanded
   std::map<std::tuple<int64_t, int64_t, bool>, LeafList> leaves_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Node> frontier_;
@@ -89,7 +82,8 @@ class SearchThread {
   std::array<int64_t, kTiers> pruned_{};  // layouts by tier
   std::vector<Incumbent> incumbents_;     // fastest first
   NearMisses near_misses_;
-  std::vector<double> durations_;  // of the step that was simulated last, and its times
+  std::set<std::pair<uint32_t, uint16_t>> missed_;  // nodes of sharding that are among them
+  std::vector<double> durations_;                   // of the step that was simulated last, and its times
   Timeline timeline_;
   SearchResult result_;
   int64_t looked_ = 0;

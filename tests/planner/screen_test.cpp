@@ -151,7 +151,7 @@ TEST(Screen, PartsOfTheStepAddUpAndIdleIsOneNumber) {
 }
 
 TEST(Screen, CountsOfTheProofAreAllOfTheLayouts) {
-  SearchCertificate c{10, 3, 2, 1, true, 0.5, 4, 0, 0.0};
+  SearchCertificate c{10, 3, 2, 1, true, 0.5, 4, 0, 0.0, {}};
   EXPECT_EQ(describe_certificate(c),
             "Searched all 10 layouts in 500 ms: 3 do not fit, 2 are provably slower, 4 are duplicates, 1 "
             "simulated in full; best by MPT's model, to 0.1%.");
