@@ -15,7 +15,8 @@ namespace mpt::planner {
 /// leaf: everything, when its parent is expanded.
 /// open_recompute: a leaf in the frontier whose number of recomputed layers is not chosen yet.
 /// complete: a leaf in the frontier with nothing left to choose, its schedule apart if that is generated.
-enum class Level : uint8_t { degrees, sharding, leaf, open_recompute, complete };
+/// frontier: whatever waits when the search ends.
+enum class Level : uint8_t { degrees, sharding, leaf, open_recompute, complete, frontier };
 
 /// A node of sharding or below.
 struct Node {

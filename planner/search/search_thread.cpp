@@ -47,8 +47,9 @@ double SearchThread::incumbent_s() const {
 }
 
 const Tier* SearchThread::first_that_prunes(Level level, Probe& node) const {
-  for (const Tier& tier : tiers()) {
-    if (tier.level == level && tier.prunes != nullptr && tier.prunes(node, incumbent_s())) return &tier;
+  const double incumbent_s = this->incumbent_s();
+  for (const Tier& tier : tiers_of(level)) {
+    if (tier.prunes(node, incumbent_s)) return &tier;
   }
   return nullptr;
 }
@@ -129,14 +130,14 @@ void SearchThread::expand(const Node& node) {
   }
 }
 
-// `node`: its parent.
-void SearchThread::add_leaf(Node node, const Leaf& leaf, LeafBounds& bounds) {
+void SearchThread::add_leaf(const Node& parent, const Leaf& leaf, LeafBounds& bounds) {
   const Tier* const tier = first_that_prunes(Level::leaf, bounds);
   if (tier != nullptr && tier->reason != PruneReason::memory) {
     --waiting_;
     count(*tier, 1);
     return;
   }
+  Node node = parent;
   node.level = leaf.recompute == RecomputeChoice::fitted ? Level::open_recompute : Level::complete;
   node.bound_s = bounds.last_bound_s();
   node.fits = bounds.surely_fits();

@@ -51,7 +51,7 @@ class SearchThread {
   Layout leaf_layout(const Node& node);
 
   void expand(const Node& node);
-  void add_leaf(Node node, const Leaf& leaf, LeafBounds& bounds);
+  void add_leaf(const Node& parent, const Leaf& leaf, LeafBounds& bounds);
   const DegreesBounds& degrees_bounds(uint32_t degrees);
   void fit(Node node);
   void simulate(const Node& node);

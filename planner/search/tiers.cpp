@@ -44,11 +44,24 @@ constexpr std::array<Tier, kTiers> kTable{{
     {"generated: memory", Level::complete, PruneReason::memory, test<&CompleteLeaf::no_schedule_fits>},
     {"generated: duplicate", Level::complete, PruneReason::duplicate,
      test<&CompleteLeaf::schedule_is_duplicate>},
-    {"frontier", Level::sharding, PruneReason::bound, nullptr},
+    {"frontier", Level::frontier, PruneReason::bound, nullptr},
 }};
+
+// Tiers of one level stand together, so that a leaf is not compared with those of all levels.
+constexpr std::span<const Tier> find_tiers(Level level) {
+  size_t first = 0, last = kTiers;
+  while (kTable[first].level != level) ++first;
+  while (kTable[last - 1].level != level) --last;
+  return std::span<const Tier>(kTable).subspan(first, last - first);
+}
+
+constexpr std::array<std::span<const Tier>, size_t(Level::frontier)> kByLevel{
+    find_tiers(Level::degrees), find_tiers(Level::sharding), find_tiers(Level::leaf),
+    find_tiers(Level::open_recompute), find_tiers(Level::complete)};
 
 }  // namespace
 
 std::span<const Tier, kTiers> tiers() { return kTable; }
+std::span<const Tier> tiers_of(Level level) { return kByLevel[size_t(level)]; }
 
 }  // namespace mpt::planner

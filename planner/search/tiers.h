@@ -23,5 +23,7 @@ inline constexpr size_t kTiers = 17;
 /// In the order in which a layout meets them; a later one costs more. The last one prunes at once all nodes
 /// that are in the frontier when the search ends.
 std::span<const Tier, kTiers> tiers();
+/// Those that test the nodes of a level.
+std::span<const Tier> tiers_of(Level level);
 
 }  // namespace mpt::planner
