@@ -12,14 +12,14 @@
 
 namespace mpt::planner {
 
-/// What became of a layout whose recompute was open. duplicate: no layer recomputes, or all do, which is a
-/// layout under another name.
+/// Outcome of fitting a layout. duplicate: no layer recomputes, or all do, and such a layout has another
+/// name.
 enum class FitOutcome : uint8_t { some_layers, duplicate, over_memory, too_slow };
 
-/// Sets `layout.recomputed_layers`, how many layers of each virtual stage recompute in full. Where the
-/// framework takes any number for each stage: the fewest on each rank with which it fits, lower stages of a
-/// rank first, because their activations are held for longest. Over memory if a rank does not fit with all of
-/// its layers recomputed. Where the framework takes one rule for all stages: the lowest level of it
+/// Sets `layout.recomputed_layers`, how many layers of each virtual stage recompute in full. A framework may
+/// take any number for each stage. Then each rank recomputes the fewest layers with which it fits, lower
+/// stages first, because their activations are held for longest. Over memory if a rank does not fit with all
+/// of its layers recomputed. A framework may take one rule for all stages. Then it is the lowest level of it
 /// (frameworks::recomputed_at_level) with which every rank fits. Fewer recomputed layers are never slower:
 /// every duration falls, and the simulation only adds and compares.
 ///

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// LayoutResolver: turns leaves into layouts. It works out what they leave open, the division into balanced
-// stages and the fitted recompute, and keeps what many of them share: prices, schedules, programs.
+// LayoutResolver: turns leaves into layouts. It works out the division into balanced stages and the fitted
+// recompute. It keeps prices, schedules and programs, because many layouts share them.
 
 #include <functional>
 #include <memory>

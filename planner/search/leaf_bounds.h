@@ -65,7 +65,7 @@ class LeafBounds : public Probe {
   double least_s();
   double bound_s();
   LeafMemory::Fits memory_fits() { return memory_.fits(leaf_, degrees_.stages(leaf_)); }
-  /// What the tiers asked for last.
+  /// The bound that the last tier asked for.
   double last_bound_s() const { return last_bound_s_; }
   bool surely_fits() const { return fits_ == LeafMemory::Fits::yes; }
 

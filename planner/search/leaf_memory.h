@@ -18,13 +18,13 @@ class LeafMemory {
  public:
   enum class Fits : uint8_t { no, yes, unknown };
 
-  /// Of the leaves of `node`, which is one of sharding. All must outlive this. `makes_schedules`: where none
-  /// is there to ask yet; else what it would say is unknown.
+  /// Of the leaves of `node`, which is one of sharding. All must outlive this. `makes_schedules`: makes a
+  /// schedule that is not in the cache; otherwise its leaves are unknown.
   LeafMemory(const SearchProblem& problem, LayoutResolver& resolver, const Layout& node, const LeafList& list,
              bool makes_schedules);
 
-  /// Whether a leaf of the list fits. What is fitted later, with all layers recomputed; what is made to
-  /// measure, with any of its named schedules. `stages`: its own.
+  /// Whether a leaf of the list fits. A leaf with open recompute is asked with all layers recomputed, a
+  /// generated schedule with each named one of its placement. `stages`: its own.
   Fits fits(size_t leaf, const StageKinds& stages);
 
  private:

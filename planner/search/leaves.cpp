@@ -16,7 +16,8 @@ namespace {
 // Stages of a few layers in a model of thousands: nobody runs them, unless somebody asks for the chunks.
 constexpr int64_t kMostStages = 1024;
 
-// Without a pipeline there is nothing to order: 1F1B, which holds the fewest micro-batches, stands for all.
+// Without a pipeline there is nothing to order. 1F1B represents all, because it holds the fewest
+// micro-batches.
 const ScheduleEntry* only_schedule(const SpaceBounds& bounds) {
   const auto& entries = schedule_catalog();
   for (const ScheduleEntry& entry : entries) {
@@ -137,7 +138,7 @@ std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node, No
 }
 
 LeafList::LeafList(std::vector<Leaf> all) : leaves(std::move(all)) {
-  // By chunks, division into stages, recompute and placement. What is fitted later stands as no recompute.
+  // By chunks, division into stages, recompute and placement. Open recompute counts as no recompute.
   std::map<std::tuple<uint16_t, StageSplit, Recompute, bool>, uint16_t> price_of;
   std::map<std::tuple<uint16_t, StageSplit, bool>, uint16_t> division_of;
   for (const Leaf& leaf : leaves) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Leaves of the search tree: what a layout adds to its sharding node. That is its schedule and chunks, how
-// the layers are divided into stages, and recompute. Combinations that differ only in name stand once: one
-// pipeline rank has one schedule.
+// Leaves of the search tree. A leaf adds to its sharding node a schedule and chunks, a division of the layers
+// into stages, and recompute. Combinations that differ only in name are listed once: one pipeline rank has
+// one schedule.
 
 #include <string>
 #include <vector>
@@ -13,9 +13,8 @@
 
 namespace mpt::planner {
 
-/// even: numbers of layers that differ by one at most. balanced: the slowest stage is as fast as possible,
-/// with embedding and head counted as work. by_memory: in mixed clusters, in proportion to the memory of each
-/// rank.
+/// even: stages differ by one layer at most. balanced: the slowest stage is as fast as possible; embedding
+/// and head count as work. by_memory: in mixed clusters, layers are in proportion to the memory of each rank.
 enum class StageSplit : uint8_t { even, balanced, by_memory };
 /// Recompute of a leaf. fitted: full recompute of as few layers of each stage as memory asks for.
 enum class RecomputeChoice : uint8_t { none, selective, full, fitted };
@@ -47,8 +46,7 @@ bool has_schedule(const SearchProblem& problem, const std::string& name);
 std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node,
                             NotDividing* not_dividing = nullptr);
 
-/// Whether the chunks of a rank are laid in rounds: two of them may lie in a V, all others have one
-/// placement.
+/// Whether stage numbers go round the ranks. Two chunks can also have the placement of a V.
 bool in_rounds(const Leaf& leaf);
 /// Pipeline rank of each stage.
 std::vector<int> placement_of(const Layout& node, const Leaf& leaf);

@@ -17,7 +17,7 @@ constexpr size_t kNodesKept = 128;
 // Of those as many are expanded for a near miss.
 constexpr size_t kNodesExpanded = 2;
 
-// A schedule made to measure needs what a named one needs, which says more.
+// A generated schedule needs as much memory as the leanest named one, whose name says more to people.
 bool stands_for_named(const SearchProblem& problem, const Leaf& leaf) {
   const ScheduleEntry& entry = schedule_catalog()[leaf.schedule];
   return entry.made_to_measure && has_schedule(problem, leanest_schedule(entry, leaf.chunks).name);
@@ -87,7 +87,7 @@ std::optional<Rejection> NearMisses::rejection(const Layout& layout) {
   return exact_memory_rejection(problem_, estimate(problem_, resolver_.prices().split(layout), layout));
 }
 
-// What the largest device would need to have: the ranks' limits differ where their devices do.
+// Memory that the largest device would need. Limits of ranks differ where their devices do.
 double NearMisses::needed(const Layout& layout, const std::vector<int64_t>& peaks) const {
   return double(problem_.memory_limit_bytes + excess_bytes(peaks, limits_of_ranks(problem_, layout)));
 }

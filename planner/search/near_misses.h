@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// NearMisses: the layouts of a search that do not fit, and the nearest miss of each split among them. What
-// they need is first known from below, for whole nodes at once. It is made exact best first, so that only
-// what people read costs anything.
+// NearMisses: the layouts of a search that do not fit, and the nearest miss of each split among them. First
+// only floors are known, for whole nodes at once. Exact peaks are worked out best first, so that only the few
+// that people read cost time.
 
 #include <array>
 #include <map>
@@ -36,7 +36,7 @@ class NearMisses {
   int64_t splits() const { return int64_t(splits_.size()); }
 
  private:
-  // A node with what its layouts need at least, or a leaf with what it needs.
+  // An inner node or a leaf, with the least memory that its layouts need.
   struct Miss {
     double needed = 0.0;
     Level level = Level::sharding;
@@ -58,7 +58,7 @@ class NearMisses {
   void add_leaves(const Miss& sharding, std::vector<Miss>& heap);
   std::optional<Miss> nearest_of(const Split& split);
   std::optional<Rejection> rejection(const Layout& layout);
-  /// Makes what a leaf needs exact; false where it fits after all.
+  /// Replaces the floor of a leaf by its peak; false where it fits after all.
   bool make_exact(Miss& leaf);
   NearMiss told(const Miss& leaf);
 

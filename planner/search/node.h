@@ -9,12 +9,12 @@
 
 namespace mpt::planner {
 
-/// What is fixed of a layout at a node.
+/// Which choices a node has made.
 /// degrees: all degrees, micro-batch, order of ranks, sequence parallelism and method of context parallelism.
 /// sharding: ZeRO stage, its ranks and offload, too.
 /// leaf: everything, when its parent is expanded.
-/// open_recompute: a leaf in the frontier whose number of recomputed layers is not chosen yet.
-/// complete: a leaf in the frontier with nothing left to choose, its schedule apart if that is generated.
+/// open_recompute: a leaf in the frontier, before its number of recomputed layers is chosen.
+/// complete: a leaf in the frontier, ready to be simulated. A generated schedule is made then.
 /// frontier: whatever waits when the search ends.
 enum class Level : uint8_t { degrees, sharding, leaf, open_recompute, complete, frontier };
 
@@ -28,7 +28,7 @@ struct Node {
   Leaf leaf;
   int32_t fitted = -1;  // index of its recomputed layers, where they were fitted
 
-  /// Order of a heap whose top has the lowest bound.
+  /// Order of the frontier: the top of a heap has the lowest bound.
   bool operator<(const Node& other) const { return bound_s > other.bound_s; }
 };
 

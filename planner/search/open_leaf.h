@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// OpenLeaf: a leaf whose recompute is fitted when it comes to the front of the frontier. Its first rank has a
-// bound as soon as that rank is fitted.
+// OpenLeaf: chooses the recomputed layers of a leaf at the front of the frontier. The first rank has a bound
+// as soon as that rank is fitted.
 
 #include <optional>
 #include <span>

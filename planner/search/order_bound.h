@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// OrderBound: what a schedule's own order adds to the bound that holds for every order. A search asks for it
-// with one schedule and thousands of costs, so what the order says is kept as counts.
+// OrderBound: a bound from the order of one schedule; StepBounds holds for every order. A search asks for it
+// with thousands of costs for one schedule, so the order is kept as counts.
 
 #include <cstdint>
 #include <vector>

@@ -6,7 +6,7 @@
 namespace mpt::planner {
 
 const SplitModel& PriceCache::split(const Layout& l) {
-  // The layers behind the head have a copy of the embedding where that lies on another rank.
+  // The layers after the head have a copy of the embedding if that is on another rank.
   const bool copies_embedding = problem_.model.next_token_layers > 0 && l.pipeline > 1;
   const SplitKey key{l.tensor,         l.context,           l.expert,        l.expert_split(), l.micro_batch,
                      l.context_method, l.sequence_parallel, copies_embedding};

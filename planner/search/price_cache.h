@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// PriceCache: everything that layouts of a search share and that costs time to work out. Each map has a key
-// that names what its values depend on. Nothing is ever dropped, so references stay valid.
+// PriceCache: prices that layouts of a search share. The key of each map names the inputs of its values.
+// Nothing is ever dropped, so references stay valid.
 
 #include <compare>
 #include <map>

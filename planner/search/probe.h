@@ -3,8 +3,8 @@
 
 namespace mpt::planner {
 
-/// What a tier of the search looks at: a node, with what was worked out about it so far (tiers.h). Each level
-/// of the tree has its own.
+/// A node that the tiers of the search test (tiers.h), with the results of earlier tiers. Each level of the
+/// tree has its own kind.
 struct Probe {};
 
 }  // namespace mpt::planner

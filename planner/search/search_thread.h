@@ -20,10 +20,10 @@
 
 namespace mpt::planner {
 
-/// Most splits whose near misses a search tells.
+/// A search tells near misses of this many splits at most.
 inline constexpr size_t kNearMissesTold = 6;
 
-/// Searches every `threads`-th split of the space: whole splits, so that what is told of them is complete.
+/// Searches every `threads`-th split of the space. Splits stay whole, so that their near misses are complete.
 class SearchThread {
  public:
   SearchThread(const SearchProblem& problem, size_t keep, size_t thread, size_t threads,
@@ -32,12 +32,12 @@ class SearchThread {
   void run();
   bool optimal() const { return result_.certificate.optimal; }
   bool found() const { return !incumbents_.empty(); }
-  /// What does not fit. Where nothing does, only what the smallest layout needs is told.
+  /// Looks for near misses. Where nothing fits, only the layout that needs least is told.
   void tell_near_misses(bool nothing_fits);
   SearchResult take() { return std::move(result_); }
 
  private:
-  /// Nothing slower is of interest: the slowest of the incumbents, or what is known to be reached.
+  /// Nothing slower is of interest. It is the time of the slowest incumbent, or of other threads'.
   double incumbent_s() const;
   const Tier* first_that_prunes(Level level, Probe& node) const;
   void count(const Tier& tier, int64_t layouts) { pruned_[size_t(&tier - tiers().data())] += layouts; }

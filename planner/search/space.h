@@ -3,7 +3,7 @@
 
 // The inner nodes of the search tree. A node of degrees fixes all degrees, the micro-batch and the order of
 // ranks. A node of sharding adds ZeRO and offload: all layouts below it share the price of every layer. Both
-// are layouts whose layers_per_stage is empty. leaves.h has what comes below them.
+// are layouts with an empty layers_per_stage. leaves.h has the level below.
 
 #include <algorithm>
 #include <functional>

@@ -60,7 +60,7 @@ class SplitModel {
 StepCost cost_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
                  std::span<const int> rank_of_stage);
 
-/// What the split's pieces cost on the devices of each of the layout's pipeline ranks.
+/// Costs of the split's pieces on the devices of each pipeline rank.
 DeviceCosts devices_of(const SearchProblem& problem, const SplitModel& split, const Layout& layout);
 
 Contention contention_of(const SearchProblem& problem, const Layout& layout);

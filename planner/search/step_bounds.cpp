@@ -42,7 +42,7 @@ struct Way {
   }
 };
 
-// Takes in rank by rank what a step takes at least.
+// Collects the bound of a step, rank by rank.
 class LongestRank {
  public:
   /// `first`: the first stage.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// What a search knows of leaves by kind of stage, against what it is stage by stage.
+// Bounds and memory of leaves by kind of stage, against those of whole layouts.
 
 #include "planner/search/leaf_bounds.h"
 

@@ -139,7 +139,8 @@ TEST(Search, SeveralThreadsFindWhatOneFinds) {
   EXPECT_GT(nothing, 3);
 }
 
-// Each tier prunes somewhere, and what the tiers of one reason prune is what the certificate counts for it.
+// Each tier prunes somewhere. The counts of the tiers with one reason add up to that count of the
+// certificate.
 TEST(Search, TheTiersAccountForAllThatIsPruned) {
   std::map<std::string, int64_t> by_tier;
   for (uint32_t seed = 0; seed < 120; ++seed) {
@@ -176,7 +177,7 @@ TEST(Search, AWarmStartPrunesInnerNodesByTheirWork) {
   }
 }
 
-// No sharding node is above its parent's bound, and no leaf below that of its own parent.
+// The bound of a child is never below that of its parent.
 TEST(Search, BoundsRiseDownTheTree) {
   int64_t shardings = 0, leaves = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {
