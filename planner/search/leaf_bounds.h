@@ -25,11 +25,10 @@ class DegreesBounds {
   DegreesBounds(const SearchProblem& problem, LayoutResolver& resolver, const Layout& degrees,
                 const LeafList& list, const std::function<bool(const Leaf&)>& too_slow);
 
-  /// bound: the leaf is too slow. duplicate: its balanced stages are those of a simpler split.
-  bool pruned_for(PruneReason reason, size_t leaf) const {
-    const auto* pruned = std::get_if<PruneReason>(&price(leaf));
-    return pruned != nullptr && *pruned == reason;
-  }
+  /// Empty until it is priced. bound: the leaf is too slow. duplicate: its balanced stages are those of a
+  /// simpler split.
+  using Price = std::variant<std::monostate, PruneReason, MicroBatchBounds>;
+  const Price& price(size_t leaf) const { return prices_[list_.price_of_leaf[leaf]]; }
   /// Of leaves that are not pruned.
   const MicroBatchBounds& micro_batches_s(size_t leaf) const {
     return std::get<MicroBatchBounds>(price(leaf));
@@ -37,9 +36,6 @@ class DegreesBounds {
   const StageKinds& stages(size_t leaf) const { return *stages_[list_.division_of_leaf[leaf]]; }
 
  private:
-  using Price = std::variant<std::monostate, PruneReason, MicroBatchBounds>;
-  const Price& price(size_t leaf) const { return prices_[list_.price_of_leaf[leaf]]; }
-
   const LeafList& list_;
   std::vector<Price> prices_;
   std::vector<const StageKinds*> stages_;  // by division; null where no leaf asked for them
@@ -54,9 +50,12 @@ class LeafBounds : public Probe {
              const DegreesBounds& degrees, bool makes_schedules);
 
   /// The leaf that what follows is about.
-  void select(size_t leaf) { leaf_ = leaf; }
-  bool recompute_is_too_slow(double) const { return degrees_.pruned_for(PruneReason::bound, leaf_); }
-  bool is_duplicate(double = 0.0) const { return degrees_.pruned_for(PruneReason::duplicate, leaf_); }
+  void select(size_t leaf) {
+    leaf_ = leaf;
+    price_ = &degrees_.price(leaf);
+  }
+  bool recompute_is_too_slow(double) const { return pruned_for(PruneReason::bound); }
+  bool is_duplicate(double = 0.0) const { return pruned_for(PruneReason::duplicate); }
   bool micro_batches_are_too_slow(double incumbent_s) { return (last_bound_s_ = least_s()) > incumbent_s; }
   bool is_too_large(double) { return (fits_ = memory_fits()) == LeafMemory::Fits::no; }
   bool step_is_too_slow(double incumbent_s) { return (last_bound_s_ = bound_s()) > incumbent_s; }
@@ -70,6 +69,11 @@ class LeafBounds : public Probe {
   bool surely_fits() const { return fits_ == LeafMemory::Fits::yes; }
 
  private:
+  bool pruned_for(PruneReason reason) const {
+    const auto* pruned = std::get_if<PruneReason>(price_);
+    return pruned != nullptr && *pruned == reason;
+  }
+
   const LeafList& list_;
   const DegreesBounds& degrees_;
   const Layout& node_;
@@ -84,6 +88,7 @@ class LeafBounds : public Probe {
   KindCosts cost_;                                 // of the leaf that was priced last
   LeafMemory memory_;
   size_t leaf_ = 0;
+  const DegreesBounds::Price* price_ = nullptr;  // of that leaf
   double last_bound_s_ = 0.0;
   LeafMemory::Fits fits_ = LeafMemory::Fits::unknown;
 };

@@ -18,13 +18,14 @@ constexpr int64_t kMostStages = 1024;
 
 // Without a pipeline there is nothing to order. 1F1B represents all, because it holds the fewest
 // micro-batches.
-const ScheduleEntry* only_schedule(const SpaceBounds& bounds) {
+const ScheduleEntry* only_schedule(const SearchProblem& problem) {
+  const std::vector<std::string>& schedules = problem.bounds.schedules;
   const auto& entries = schedule_catalog();
   for (const ScheduleEntry& entry : entries) {
-    if (entry.name == Layout{}.schedule && allowed(bounds.schedules, entry.name)) return &entry;
+    if (entry.name == Layout{}.schedule && allowed(schedules, entry.name)) return &entry;
   }
   for (const ScheduleEntry& entry : entries) {
-    if (entry.min_chunks == 1 && allowed(bounds.schedules, entry.name)) return &entry;
+    if (entry.min_chunks == 1 && allowed(schedules, entry.name)) return &entry;
   }
   return nullptr;
 }
@@ -36,7 +37,7 @@ class LeafEnumeration {
         framework_(problem.framework.get()),
         node_(node),
         micro_batches_(micro_batches(node, problem.workload)),
-        only_(node.pipeline == 1 ? only_schedule(problem.bounds) : nullptr),
+        only_(node.pipeline == 1 ? only_schedule(problem) : nullptr),
         not_dividing_(not_dividing) {}
 
   std::vector<Leaf> run() {

@@ -5,12 +5,24 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/error.h"
 #include "planner/search/complete_leaf.h"
 #include "planner/search/open_leaf.h"
 
 namespace mpt::planner {
+namespace {
+
+// Null: none does.
+const Tier* first_that_prunes(std::span<const Tier> tiers, Probe& node, double incumbent_s) {
+  for (const Tier& tier : tiers) {
+    if (tier.prunes(node, incumbent_s)) return &tier;
+  }
+  return nullptr;
+}
+
+}  // namespace
 
 SearchThread::SearchThread(const SearchProblem& problem, size_t keep, size_t thread, size_t threads,
                            SharedIncumbent& shared)
@@ -46,16 +58,8 @@ double SearchThread::incumbent_s() const {
   return incumbents_.size() < keep_ ? shared_s : std::min(shared_s, incumbents_.back().step_time_s);
 }
 
-const Tier* SearchThread::first_that_prunes(Level level, Probe& node) const {
-  const double incumbent_s = this->incumbent_s();
-  for (const Tier& tier : tiers_of(level)) {
-    if (tier.prunes(node, incumbent_s)) return &tier;
-  }
-  return nullptr;
-}
-
 bool SearchThread::prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts) {
-  const Tier* const tier = first_that_prunes(level, bound);
+  const Tier* const tier = first_that_prunes(tiers_of(level), bound, incumbent_s());
   if (tier == nullptr) return false;
   count(*tier, layouts);
   if (tier->reason == PruneReason::memory) near_misses_.add(level, node, bound.floor_bytes, layouts);
@@ -124,29 +128,33 @@ void SearchThread::expand(const Node& node) {
   const Layout layout = sharding_layout(node);
   const LeafList& list = leaves(layout);
   LeafBounds bounds(problem_, resolver_, layout, list, degrees_bounds(node.degrees), makes_schedules_);
+  const std::span<const Tier> tiers = tiers_of(Level::leaf);
+  const double incumbent_s = this->incumbent_s();
   for (size_t l = 0; l < list.leaves.size(); ++l) {
     bounds.select(l);
-    add_leaf(node, list.leaves[l], bounds);
+    const Tier* const tier = first_that_prunes(tiers, bounds, incumbent_s);
+    if (tier != nullptr && tier->reason != PruneReason::memory) {
+      --waiting_;
+      count(*tier, 1);
+    } else {
+      add_leaf(node, list.leaves[l], bounds, tier);
+    }
   }
 }
 
-void SearchThread::add_leaf(const Node& parent, const Leaf& leaf, LeafBounds& bounds) {
-  const Tier* const tier = first_that_prunes(Level::leaf, bounds);
-  if (tier != nullptr && tier->reason != PruneReason::memory) {
-    --waiting_;
-    count(*tier, 1);
-    return;
-  }
+// `memory`: the tier that found it too large, or null.
+void SearchThread::add_leaf(const Node& parent, const Leaf& leaf, const LeafBounds& bounds,
+                            const Tier* memory) {
   Node node = parent;
   node.level = leaf.recompute == RecomputeChoice::fitted ? Level::open_recompute : Level::complete;
   node.bound_s = bounds.last_bound_s();
   node.fits = bounds.surely_fits();
   node.leaf = leaf;
-  if (tier == nullptr) {
+  if (memory == nullptr) {
     frontier_.push(node);
   } else {
     too_large_.push_back(node);
-    too_large_tier_ = tier;
+    too_large_tier_ = memory;
   }
 }
 
@@ -175,7 +183,8 @@ const DegreesBounds& SearchThread::degrees_bounds(uint32_t index) {
 void SearchThread::fit(Node node) {
   Layout layout = leaf_layout(node);
   OpenLeaf leaf(problem_, resolver_, *resolver_.stages(layout, node.leaf), layout, node.fits);
-  if (const Tier* tier = first_that_prunes(Level::open_recompute, leaf)) return prune_leaf(*tier, node);
+  if (const Tier* tier = first_that_prunes(tiers_of(node.level), leaf, incumbent_s()))
+    return prune_leaf(*tier, node);
   node.level = Level::complete;
   node.fits = true;
   node.bound_s = std::max(node.bound_s, leaf.bound_s());
@@ -187,7 +196,8 @@ void SearchThread::fit(Node node) {
 void SearchThread::simulate(const Node& node) {
   const Layout layout = leaf_layout(node);
   CompleteLeaf leaf(problem_, resolver_, node.leaf, layout, node.fits);
-  if (const Tier* tier = first_that_prunes(Level::complete, leaf)) return prune_leaf(*tier, node);
+  if (const Tier* tier = first_that_prunes(tiers_of(node.level), leaf, incumbent_s()))
+    return prune_leaf(*tier, node);
   --waiting_;
   ++result_.certificate.simulated;
   if (auto found = leaf.simulate(incumbent_s(), durations_, timeline_)) keep(std::move(*found));

@@ -39,7 +39,6 @@ class SearchThread {
  private:
   /// Nothing slower is of interest. It is the time of the slowest incumbent, or of other threads'.
   double incumbent_s() const;
-  const Tier* first_that_prunes(Level level, Probe& node) const;
   void count(const Tier& tier, int64_t layouts) { pruned_[size_t(&tier - tiers().data())] += layouts; }
   bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
 
@@ -51,7 +50,7 @@ class SearchThread {
   Layout leaf_layout(const Node& node);
 
   void expand(const Node& node);
-  void add_leaf(const Node& parent, const Leaf& leaf, LeafBounds& bounds);
+  void add_leaf(const Node& parent, const Leaf& leaf, const LeafBounds& bounds, const Tier* memory);
   const DegreesBounds& degrees_bounds(uint32_t degrees);
   void fit(Node node);
   void simulate(const Node& node);
