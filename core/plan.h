@@ -212,6 +212,29 @@ struct AxisLink {
   }
 };
 
+/// Why a search does not look at a layout: it does not fit, it cannot be fast enough, or it is another layout
+/// under a second name.
+enum class PruneReason { memory, bound, duplicate };
+MPT_ENUM_NAMES(PruneReason, {PruneReason::memory, "memory"}, {PruneReason::bound, "bound"},
+               {PruneReason::duplicate, "duplicate"});
+
+/// Layouts that one tier of the search pruned (docs/search.md).
+struct PrunedLayouts {
+  std::string tier;
+  PruneReason reason = PruneReason::bound;
+  int64_t layouts = 0;
+
+  bool operator==(const PrunedLayouts&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = PrunedLayouts;
+    v.field("tier", &T::tier, "test of the search that pruned them");
+    v.field("reason", &T::reason, "what the tier proves");
+    v.field("layouts", &T::layouts, "how many", between(0, 9e15));
+  }
+};
+
 /// Proof of the search: what became of every layout.
 struct SearchCertificate {
   int64_t layouts = 0;
@@ -224,6 +247,7 @@ struct SearchCertificate {
   int64_t not_reached = 0;  // left when the search was stopped
   double fastest_s = 0.0;   // step time of the fastest layout that fits; the plan may be another one
   double gap = 0.0;         // of a stopped search: by how much, as a share, the best may be above the optimum
+  std::vector<PrunedLayouts> pruned;  // by tier, in order of price
 
   bool operator==(const SearchCertificate&) const = default;
 
@@ -244,6 +268,8 @@ struct SearchCertificate {
             optional_field(between(0, 1)));
     v.field("optimal", &T::optimal, "whether every layout is accounted for");
     v.field("seconds", &T::seconds, "time of the search", between(0, 1e9));
+    v.field("pruned", &T::pruned, "layouts that were not simulated, by the tier that pruned them",
+            optional_field());
   }
 };
 

@@ -16,29 +16,87 @@ namespace mpt {
 
 const std::vector<ScheduleEntry>& schedule_catalog() {
   static const std::vector<ScheduleEntry> entries{
-      {"gpipe", 1, 1, "Huang et al. 2019 (arXiv:1811.06965), section 2.3", generate_gpipe},
-      {"1f1b", 1, 1, "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.1", generate_one_f_one_b},
-      {"interleaved", 2, 64, "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.2", generate_interleaved},
-      {"zb-h1", 1, 1, "Qi et al. 2023 (arXiv:2401.10241), section 2.1", generate_zb_h1, true},
-      {"zb-h2", 1, 1, "Qi et al. 2023 (arXiv:2401.10241), section 2.2", generate_zb_h2, true},
-      {"zb-v", 2, 2, "Qi et al. 2024 (arXiv:2405.15362), section 3", generate_zb_v, true, v_placement},
-      {"v-half", 2, 2, "Qi et al. 2024 (arXiv:2405.15362), section 3", generate_v_half, true, v_placement},
-      {"v-min", 2, 2, "Qi et al. 2024 (arXiv:2405.15362), section 3", generate_v_min, true, v_placement},
-      {"dualpipe-v", 2, 2, "DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.1, cut in half",
-       generate_dualpipe_v, true, v_placement},
-      {"generated", 1, 64,
-       "list scheduling with the layout's own durations (core/schedules/list_scheduler.h)", generate_list,
-       true, generated_placement, true},
+      {.name = "gpipe",
+       .min_chunks = 1,
+       .max_chunks = 1,
+       .source = "Huang et al. 2019 (arXiv:1811.06965), section 2.3",
+       .generate = generate_gpipe},
+      {.name = "1f1b",
+       .min_chunks = 1,
+       .max_chunks = 1,
+       .source = "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.1",
+       .generate = generate_one_f_one_b,
+       .warm_start = true,
+       .leanest = {1, 1}},
+      {.name = "interleaved",
+       .min_chunks = 2,
+       .max_chunks = 64,
+       .source = "Narayanan et al. 2021 (arXiv:2104.04473), section 2.2.2",
+       .generate = generate_interleaved,
+       .warm_start = true,
+       .leanest = {3, 64}},
+      {.name = "zb-h1",
+       .min_chunks = 1,
+       .max_chunks = 1,
+       .source = "Qi et al. 2023 (arXiv:2401.10241), section 2.1",
+       .generate = generate_zb_h1,
+       .splits_backward = true},
+      {.name = "zb-h2",
+       .min_chunks = 1,
+       .max_chunks = 1,
+       .source = "Qi et al. 2023 (arXiv:2401.10241), section 2.2",
+       .generate = generate_zb_h2,
+       .splits_backward = true},
+      {.name = "zb-v",
+       .min_chunks = 2,
+       .max_chunks = 2,
+       .source = "Qi et al. 2024 (arXiv:2405.15362), section 3",
+       .generate = generate_zb_v,
+       .splits_backward = true,
+       .placement = v_placement,
+       .warm_start = true},
+      {.name = "v-half",
+       .min_chunks = 2,
+       .max_chunks = 2,
+       .source = "Qi et al. 2024 (arXiv:2405.15362), section 3",
+       .generate = generate_v_half,
+       .splits_backward = true,
+       .placement = v_placement},
+      {.name = "v-min",
+       .min_chunks = 2,
+       .max_chunks = 2,
+       .source = "Qi et al. 2024 (arXiv:2405.15362), section 3",
+       .generate = generate_v_min,
+       .splits_backward = true,
+       .placement = v_placement,
+       .leanest = {2, 2}},
+      {.name = "dualpipe-v",
+       .min_chunks = 2,
+       .max_chunks = 2,
+       .source = "DeepSeek-AI 2024 (arXiv:2412.19437), section 3.2.1, cut in half",
+       .generate = generate_dualpipe_v,
+       .splits_backward = true,
+       .placement = v_placement,
+       .warm_start = true},
+      {.name = "generated",
+       .min_chunks = 1,
+       .max_chunks = 64,
+       .source = "list scheduling with the layout's own durations (core/schedules/list_scheduler.h)",
+       .generate = generate_list,
+       .splits_backward = true,
+       .placement = generated_placement,
+       .made_to_measure = true},
   };
   return entries;
 }
 
 const ScheduleEntry& leanest_schedule(const ScheduleEntry& entry, int chunks) {
-  return entry.made_to_measure ? find_schedule(chunks == 1   ? "1f1b"
-                                               : chunks == 2 ? "v-min"
-                                                             : "interleaved",
-                                               "leanest")
-                               : entry;
+  if (!entry.made_to_measure) return entry;
+  for (const ScheduleEntry& named : schedule_catalog()) {
+    if (named.leanest.has(chunks)) return named;
+  }
+  MPT_CHECK(false, "no leanest schedule of {} chunks", chunks);
+  return entry;
 }
 
 const ScheduleEntry& find_schedule(const std::string& name, const std::string& where) {

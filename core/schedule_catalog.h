@@ -11,6 +11,12 @@
 
 namespace mpt {
 
+/// Empty unless said.
+struct ChunkRange {
+  int from = 1, to = 0;
+  bool has(int chunks) const { return from <= chunks && chunks <= to; }
+};
+
 struct ScheduleEntry {
   std::string name;
   int min_chunks;
@@ -24,6 +30,11 @@ struct ScheduleEntry {
   /// Made to measure: the planner builds it from a layout's own durations and memory, and `generate` stands
   /// for equal stages without a limit.
   bool made_to_measure = false;
+  /// Whether a search of a large space tries it first, to have good incumbents early.
+  bool warm_start = false;
+  /// Chunks per rank with which it holds the fewest micro-batches of all named schedules that have the
+  /// placement of a made-to-measure one.
+  ChunkRange leanest = {};
 };
 
 const std::vector<ScheduleEntry>& schedule_catalog();

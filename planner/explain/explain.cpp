@@ -193,7 +193,7 @@ std::vector<std::string> reasons(const SearchResult& result, const SearchProblem
 std::vector<std::string> rejections(const SearchResult& result, const SearchProblem& problem) {
   constexpr size_t kMost = 6;
   std::vector<std::string> out;
-  for (const MemoryFamily& family : result.over_memory) {
+  for (const NearMiss& family : result.over_memory) {
     out.push_back(fmt::format("memory: {} layouts of {} do not fit; {} needs {} more than there is: {}",
                               format_count(family.count), family.name, layout_name(family.layout),
                               format_bytes(family.nearest.needed - family.nearest.available),

@@ -79,7 +79,7 @@ Problem why_nothing_fits(const SearchResult& result, const SearchProblem& proble
             "more time", "raise it, or bound the space with --tp, --pp and the like"};
   }
   if (result.over_memory.empty()) return nothing_divides(result, problem);
-  const MemoryFamily& family = result.over_memory.front();
+  const NearMiss& family = result.over_memory.front();
   const char* const one = reports::device_word(problem.cluster);
   return {"memory",
           fmt::format("{} needs at least {} per {} on {}; there are {}", problem.model.name,

@@ -123,7 +123,7 @@ std::string rules_that_fail(const Question& q, const Candidate& chosen, const Se
 }
 
 std::string over_memory(const Question& q, const SearchResult& result) {
-  const MemoryFamily& family = result.over_memory.front();
+  const NearMiss& family = result.over_memory.front();
   const double needed = family.nearest.needed, most = largest_limit(q.part);
   std::string text = fmt::format(
       "All {} layouts of this kind need more than {} per {}.\n"

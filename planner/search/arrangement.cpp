@@ -66,17 +66,6 @@ std::string name_of(const std::vector<DeviceGroup>& groups) {
   return groups.size() == 1 ? name + " alone" : name;
 }
 
-void add(SearchCertificate& sum, const SearchCertificate& c) {
-  sum.layouts += c.layouts;
-  sum.over_memory += c.over_memory;
-  sum.over_bound += c.over_bound;
-  sum.simulated += c.simulated;
-  sum.same += c.same;
-  sum.not_reached += c.not_reached;
-  sum.seconds += c.seconds;
-  sum.optimal = sum.optimal && c.optimal;
-}
-
 std::string told(const std::string& name, const SearchResult& result) {
   if (!result.best.empty()) {
     return fmt::format("{}: {} per step with {}", name,

@@ -14,10 +14,10 @@ PartialRecompute rule_of(const SearchProblem& problem) {
   return problem.framework ? problem.framework->abilities.partial_recompute : PartialRecompute::any;
 }
 
-class Fitting {
+class RecomputeFitter {
  public:
-  Fitting(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-          const StageKinds& stages, const ActivationPeaks& peaks, bool all_fit)
+  RecomputeFitter(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
+                  const StageKinds& stages, const ActivationPeaks& peaks, bool all_fit)
       : split_(split),
         stages_(stages),
         peaks_(peaks),
@@ -35,23 +35,25 @@ class Fitting {
       footprints += size_t(content.layer_count) + 1;
     }
     footprints_.resize(footprints);
-    known_.resize(footprints, false);
+    has_footprint_.resize(footprints, false);
   }
 
-  FittedRecompute run(const FirstRankIsTooSlow& too_slow) {
+  FitOutcome run(const std::function<bool(std::span<const int64_t>)>& too_slow) {
     const bool by_rank = rule_ == PartialRecompute::any;
     for (int rank = 0; rank < peaks_.schedule().ranks; ++rank) {
-      if (by_rank ? !fit(rank) : !fit_level(rank)) return {FittedRecompute::Known::over_memory, {}};
-      if (rank == 0 && too_slow && too_slow(counts_)) return {FittedRecompute::Known::too_slow, {}};
+      if (by_rank ? !fit_rank(rank) : !fit_level(rank)) return FitOutcome::over_memory;
+      if (rank == 0 && too_slow && too_slow(counts_)) return FitOutcome::too_slow;
     }
-    if (!by_rank && !settle_level()) return {FittedRecompute::Known::over_memory, {}};
-    return {FittedRecompute::Known::fitted, std::move(counts_)};
+    if (!by_rank && !raise_level()) return FitOutcome::over_memory;
+    return FitOutcome::some_layers;
   }
+  /// Of each virtual stage.
+  const std::vector<int64_t>& recomputed_layers() const { return counts_; }
 
  private:
   int64_t layers_of(size_t s) const { return stages_.contents[stages_.kind_of_stage[s]].layer_count; }
 
-  bool fit(int rank) {
+  bool fit_rank(int rank) {
     int64_t layers = 0;
     for (const int s : peaks_.stages(size_t(rank))) layers += layers_of(size_t(s));
     if (!all_fit_ && !fits(rank, layers)) return false;
@@ -93,7 +95,7 @@ class Fitting {
   }
 
   // A higher level may need more workspace than it saves, so every rank is asked at the last one.
-  bool settle_level() {
+  bool raise_level() {
     for (; level_ <= most_; ++level_) {
       bool all = true;
       for (int rank = 0; rank < peaks_.schedule().ranks && all; ++rank) all = fits_at(rank, level_);
@@ -118,8 +120,8 @@ class Fitting {
   // Index of the footprint of a stage with as many recomputed layers.
   uint16_t footprint(uint16_t kind, int64_t recomputed) {
     const size_t index = first_footprint_[kind] + size_t(recomputed);
-    if (!known_[index]) {
-      known_[index] = true;
+    if (!has_footprint_[index]) {
+      has_footprint_[index] = true;
       layout_.recomputed_layers.front() = recomputed;
       footprints_[index] = split_.pieces.footprint(layout_, stages_.contents[kind], 0);
     }
@@ -157,16 +159,24 @@ class Fitting {
   // Of each kind of stage one after the other, by number of recomputed layers.
   std::vector<size_t> first_footprint_;
   std::vector<StageFootprint> footprints_;
-  std::vector<bool> known_;
+  std::vector<bool> has_footprint_;
   std::vector<int64_t> limits_;  // by rank
 };
 
 }  // namespace
 
-FittedRecompute fit_recompute(const SearchProblem& problem, const SplitModel& split, const Layout& layout,
-                              const StageKinds& stages, const ActivationPeaks& peaks, bool all_fit,
-                              const FirstRankIsTooSlow& too_slow) {
-  return Fitting(problem, split, layout, stages, peaks, all_fit).run(too_slow);
+FitOutcome fit_recompute(const SearchProblem& problem, const SplitModel& split, Layout& layout,
+                         const StageKinds& stages, const ActivationPeaks& peaks, bool all_fit,
+                         const std::function<bool(std::span<const int64_t>)>& too_slow) {
+  layout.recompute = Recompute::full;
+  layout.recomputed_layers.clear();
+  RecomputeFitter fitter(problem, split, layout, stages, peaks, all_fit);
+  const FitOutcome outcome = fitter.run(too_slow);
+  if (outcome != FitOutcome::some_layers) return outcome;
+  layout.recomputed_layers = fitter.recomputed_layers();
+  const auto& counts = layout.recomputed_layers;
+  const bool none = std::all_of(counts.begin(), counts.end(), [](int64_t n) { return n == 0; });
+  return none || counts == layout.layers_per_stage ? FitOutcome::duplicate : FitOutcome::some_layers;
 }
 
 }  // namespace mpt::planner

@@ -11,10 +11,11 @@
 namespace mpt::planner {
 namespace {
 
-class Making {
+class ScheduleMaker {
  public:
-  Making(const SearchProblem& problem, const Layout& layout, const std::vector<StageFootprint>& footprints,
-         const StepCost& cost, ProgramCache& programs, double slowest_s)
+  ScheduleMaker(const SearchProblem& problem, const Layout& layout,
+                const std::vector<StageFootprint>& footprints, const StepCost& cost, ProgramCache& programs,
+                double slowest_s)
       : problem_(problem),
         layout_(layout),
         footprints_(footprints),
@@ -145,7 +146,7 @@ class Making {
 std::optional<MadeSchedule> make_to_measure(const SearchProblem& problem, const Layout& layout,
                                             const std::vector<StageFootprint>& footprints,
                                             const StepCost& cost, ProgramCache& programs, double slowest_s) {
-  return Making(problem, layout, footprints, cost, programs, slowest_s).run();
+  return ScheduleMaker(problem, layout, footprints, cost, programs, slowest_s).run();
 }
 
 }  // namespace mpt::planner

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// OrderBound: what a schedule's own order adds to the bound that holds for every order. A search asks it of
-// one schedule under thousands of costs, so what the order says is kept as counts.
+// OrderBound: a bound from the order of one schedule; StepBounds holds for every order. A search asks for it
+// with thousands of costs for one schedule, so the order is kept as counts.
 
 #include <cstdint>
 #include <vector>
@@ -33,6 +33,12 @@ class OrderBound {
     int32_t to_stage = 0;  // -1: to the end of the row
   };
   void add_path(const Schedule& schedule, int rank, size_t from, size_t to, int to_stage);
+
+  /// Of a micro-batch forward to each stage, and of its gradient from each stage home to the first.
+  std::vector<double> there_s(const StepCost& cost, double best_rate) const;
+  std::vector<double> home_s(const StepCost& cost, double best_rate) const;
+  double step_end_s(const Layout& layout, const StepCost& cost, double best_rate) const;
+  double work_s(size_t path, const StepCost& cost) const;
 
   std::vector<int> rank_of_stage_;
   std::vector<std::vector<int>> stages_;  // of each rank

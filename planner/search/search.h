@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Exact search, best first: families of layouts and single layouts wait in one queue ordered by a bound that
-// is never above their simulated time. A family at the front is opened, a layout at the front is simulated,
-// and what still waits when the bound passes the last one kept cannot be faster. The certificate accounts for
-// every layout of the space.
+// Exact search by branch and bound, best first. Nodes of a tree of layouts wait in a frontier, ordered by a
+// bound that no layout below them beats. The search expands the first node, or simulates it if it is a leaf.
+// It ends when that bound is above the incumbents. The certificate accounts for every layout of the space.
+// docs/search.md explains the tree and the tiers of bounds.
 
 #include <functional>
 #include <map>
@@ -22,9 +22,9 @@ struct Candidate {
   Evaluation evaluation;
 };
 
-/// Layouts of one split (tensor x context x pipeline x data x expert) that fell to memory, with the nearest
-/// miss among them.
-struct MemoryFamily {
+/// Layouts of one split (tensor x context x pipeline x data x expert) that do not fit, with the nearest miss
+/// among them.
+struct NearMiss {
   std::string name;
   int64_t count = 0;
   Rejection nearest;
@@ -34,11 +34,14 @@ struct MemoryFamily {
 struct SearchResult {
   std::vector<Candidate> best;  // fastest first; at most `keep`
   SearchCertificate certificate;
-  std::vector<MemoryFamily> over_memory;  // those with the nearest misses, nearest first
-  int64_t more_over_memory = 0;           // families that over_memory leaves out
-  double bound_s = 0.0;                   // no layout of the space is faster
-  std::map<std::string, int64_t> not_dividing;
+  std::vector<NearMiss> over_memory;  // the nearest ones, nearest first
+  int64_t more_over_memory = 0;       // splits that over_memory leaves out
+  double bound_s = 0.0;               // no layout of the space is faster
+  NotDividing not_dividing;
 };
+
+/// Counts of the layouts of both, and time one after the other.
+void add(SearchCertificate& sum, const SearchCertificate& part);
 
 /// What is known during a search.
 struct SearchProgress {

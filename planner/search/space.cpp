@@ -8,28 +8,16 @@
 #include <numeric>
 
 #include "core/plan.h"
-#include "frameworks/supports.h"
-#include "planner/search/made_to_measure.h"
 
 namespace mpt::planner {
 namespace {
 
-// Stages of a few layers in a model of thousands: nobody runs them, unless somebody asks for the chunks.
-constexpr int64_t kMostStages = 1024;
 constexpr int64_t kFewestTokensPerPiece = 128;  // rows of a tile in flash attention kernels
 
-template <class T>
-bool allowed(const std::vector<T>& bound, const T& value) {
-  return bound.empty() || std::find(bound.begin(), bound.end(), value) != bound.end();
-}
-bool allowed(const std::vector<Switch>& bound, bool value) {
-  return allowed(bound, value ? Switch::on : Switch::off);
-}
-
-class Enumeration {
+class DegreesEnumeration {
  public:
-  Enumeration(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
-              NotDividing& not_dividing)
+  DegreesEnumeration(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
+                     NotDividing& not_dividing)
       : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
     base_.precision = problem.precision;
     base_.selective = problem.selective;
@@ -166,12 +154,12 @@ class Enumeration {
         layout.expert_tensor = as_tensor ? 0 : split;
         problem_.set_overlaps(layout);
         if (check_layout(problem_.model, layout, problem_.workload)) continue;
-        if (expert == 1 || runs_split(layout)) add_group(layout);
+        if (expert == 1 || runs_split(layout)) add_degrees(layout);
       }
     }
   }
 
-  void add_group(Layout layout) {
+  void add_degrees(Layout layout) {
     layout.layers_per_stage.clear();
     if (shardings_of(problem_, layout).empty()) return note("no allowed ZeRO stage or offload");
     visit_(layout);
@@ -185,62 +173,13 @@ class Enumeration {
   Layout base_;
 };
 
-}  // namespace
-
-bool has_schedule(const SearchProblem& problem, const std::string& name) {
-  if (!allowed(problem.bounds.schedules, name)) return false;
-  if (!problem.framework) return true;
-  const auto& can = problem.framework->abilities.schedules;
-  return std::any_of(can.begin(), can.end(),
-                     [&](const frameworks::ScheduleAbility& s) { return s.schedule == name; });
-}
-
-namespace {
-
-// Without a pipeline there is nothing to order: 1F1B, which holds the fewest micro-batches, stands for all.
-const ScheduleEntry* only_schedule(const SearchBounds& bounds) {
-  const auto& entries = schedule_catalog();
-  for (const ScheduleEntry& entry : entries) {
-    if (entry.name == Layout{}.schedule && allowed(bounds.schedules, entry.name)) return &entry;
-  }
-  for (const ScheduleEntry& entry : entries) {
-    if (entry.min_chunks == 1 && allowed(bounds.schedules, entry.name)) return &entry;
-  }
-  return nullptr;
-}
-
-void add_recomputes(const SearchProblem& problem, Member member, std::vector<Member>& members) {
-  const std::pair<RecomputeChoice, Recompute> choices[] = {{RecomputeChoice::none, Recompute::none},
-                                                           {RecomputeChoice::selective, Recompute::selective},
-                                                           {RecomputeChoice::full, Recompute::full},
-                                                           {RecomputeChoice::fitted, Recompute::full}};
-  for (const auto& [choice, recompute] : choices) {
-    if (!allowed(problem.bounds.recomputes, recompute)) continue;
-    const bool partial = choice == RecomputeChoice::fitted;
-    if (partial && !problem.fits_recompute) continue;
-    if (problem.framework && frameworks::supports_recompute(*problem.framework, recompute, partial)) continue;
-    member.recompute = choice;
-    members.push_back(member);
-  }
-}
-
-std::optional<Rejection> schedule_rejection(const frameworks::Framework* framework, const Layout& split,
-                                            const ScheduleEntry& entry, int64_t chunks, int64_t micro) {
-  if (framework == nullptr) return std::nullopt;
-  return frameworks::supports_schedule(*framework, split, entry.name, chunks, micro);
-}
-
-// Beyond what list scheduling is for, a schedule made to measure is the best named one and stands only where
-// that one is not asked for by its own name.
-bool is_worth_making(const SearchProblem& problem, const ScheduleEntry& entry, int64_t ranks, int64_t chunks,
-                     int64_t micro, const std::function<void(const std::string&)>& note) {
-  if (ranks * chunks * micro > kMostGeneratedCells) {
-    note(fmt::format("no {} schedule of more than {} stages x micro-batches", entry.name,
-                     kMostGeneratedCells));
-    return false;
-  }
-  if (chunks <= kMostListedChunks) return true;
-  return !has_schedule(problem, leanest_schedule(entry, int(chunks)).name);
+// Ranks within one node that ZeRO's state can be shared over in place of all; 0: none.
+int64_t shard_within_node(const SearchProblem& problem, const Layout& layout) {
+  const int64_t neighbours = layout.order == RankOrder::pipeline_outermost
+                                 ? problem.cluster.devices_per_node / layout.tensor
+                                 : layout.context;
+  const int64_t inside = std::gcd(layout.replicas(), std::max<int64_t>(1, neighbours));
+  return inside > 1 && inside < layout.replicas() ? inside : 0;
 }
 
 }  // namespace
@@ -256,51 +195,28 @@ std::vector<int64_t> divisors(int64_t value) {
   return small;
 }
 
-Recompute recompute_of(RecomputeChoice choice) {
-  return choice == RecomputeChoice::none        ? Recompute::none
-         : choice == RecomputeChoice::selective ? Recompute::selective
-                                                : Recompute::full;
-}
-
-Recompute least_recompute(RecomputeChoice choice) {
-  return choice == RecomputeChoice::fitted ? Recompute::none : recompute_of(choice);
-}
-
-void visit_groups(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
-                  NotDividing* not_dividing) {
+void visit_degrees(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
+                   NotDividing* not_dividing) {
   NotDividing unused;
-  Enumeration(problem, visit, not_dividing != nullptr ? *not_dividing : unused).run();
+  DegreesEnumeration(problem, visit, not_dividing != nullptr ? *not_dividing : unused).run();
 }
 
-namespace {
-
-// Ranks within one node that ZeRO's state can be shared over in place of all; 0: none.
-int64_t shard_within_node(const SearchProblem& problem, const Layout& layout) {
-  const int64_t neighbours = layout.order == RankOrder::pipeline_outermost
-                                 ? problem.cluster.devices_per_node / layout.tensor
-                                 : layout.context;
-  const int64_t inside = std::gcd(layout.replicas(), std::max<int64_t>(1, neighbours));
-  return inside > 1 && inside < layout.replicas() ? inside : 0;
-}
-
-}  // namespace
-
-std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& group) {
+std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& degrees) {
   const SearchBounds& bounds = problem.bounds;
   const DeviceSpec& device = problem.cluster.device;
   const bool reaches_host = device.kind == DeviceKind::cpu || device.host_bandwidth_bytes_per_s > 0;
-  const bool zero_free = group.reduces_gradients() && group.replicas() > 1;
-  const int64_t inside = shard_within_node(problem, group);
+  const bool zero_free = degrees.reduces_gradients() && degrees.replicas() > 1;
+  const int64_t inside = shard_within_node(problem, degrees);
   std::vector<Sharding> shardings;
   shardings.reserve(16);
   for (int64_t zero = 0; zero <= (zero_free ? 3 : 0); ++zero) {
     if (zero_free && !allowed(bounds.zero, zero)) continue;
-    for (const int64_t shard : {zero == 0 ? 1 : group.replicas(), zero == 0 ? 0 : inside}) {
+    for (const int64_t shard : {zero == 0 ? 1 : degrees.replicas(), zero == 0 ? 0 : inside}) {
       if (shard == 0) continue;
       for (const bool offload : {false, true}) {
         if (reaches_host ? !allowed(bounds.offload, offload) : offload) continue;
         const Sharding sharding{zero, shard, offload};
-        if (!problem.framework || !frameworks::supports_sharding(*problem.framework, group, sharding))
+        if (!problem.framework || !frameworks::supports_sharding(*problem.framework, degrees, sharding))
           shardings.push_back(sharding);
       }
     }
@@ -308,84 +224,23 @@ std::vector<Sharding> shardings_of(const SearchProblem& problem, const Layout& g
   return shardings;
 }
 
-Family family_of(const Layout& group, const Sharding& sharding) {
-  Family family{group};
-  family.layout.zero = sharding.zero;
-  family.layout.shard = sharding.shard;
-  family.layout.offload_optimizer = sharding.offload;
-  return family;
+Layout with_sharding(const Layout& degrees, const Sharding& sharding) {
+  Layout layout = degrees;
+  layout.zero = sharding.zero;
+  layout.shard = sharding.shard;
+  layout.offload_optimizer = sharding.offload;
+  return layout;
 }
 
-void visit_families(const SearchProblem& problem, const std::function<void(const Family&)>& visit,
-                    NotDividing* not_dividing) {
-  visit_groups(
+void visit_shardings(const SearchProblem& problem, const std::function<void(const Layout&)>& visit,
+                     NotDividing* not_dividing) {
+  visit_degrees(
       problem,
-      [&](const Layout& group) {
-        for (const Sharding& sharding : shardings_of(problem, group)) visit(family_of(group, sharding));
+      [&](const Layout& degrees) {
+        for (const Sharding& sharding : shardings_of(problem, degrees))
+          visit(with_sharding(degrees, sharding));
       },
       not_dividing);
-}
-
-std::vector<Member> members_of(const SearchProblem& problem, const Family& family,
-                               NotDividing* not_dividing) {
-  const auto note = [&](const std::string& reason) {
-    if (not_dividing != nullptr) ++(*not_dividing)[reason];
-  };
-  const Layout& split = family.layout;
-  const bool only_one = split.pipeline == 1;
-  const ScheduleEntry* const only = only_one ? only_schedule(problem.bounds) : nullptr;
-  const int64_t micro = micro_batches(split, problem.workload);
-  const frameworks::Framework* framework = problem.framework.get();
-  std::vector<Member> members;
-  for (const ScheduleEntry& entry : schedule_catalog()) {
-    if (!allowed(problem.bounds.schedules, entry.name) || (only_one && &entry != only)) continue;
-    const int64_t most = std::min<int64_t>(entry.max_chunks, problem.model.layers / split.pipeline);
-    for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks) {
-      if (!allowed(problem.bounds.chunks, chunks) || (only_one && chunks > 1)) continue;
-      if (split.pipeline * chunks > kMostStages && problem.bounds.chunks.empty()) {
-        note(fmt::format("more than {} virtual stages", kMostStages));
-        continue;
-      }
-      if (split.pipeline * chunks * micro > kMostScheduleCells) {
-        note(fmt::format("more than {} stages x micro-batches", kMostScheduleCells));
-        continue;
-      }
-      if (entry.made_to_measure && !is_worth_making(problem, entry, split.pipeline, chunks, micro, note))
-        continue;
-      if (auto r = schedule_rejection(framework, split, entry, chunks, micro)) {
-        note(r->reason);
-        continue;
-      }
-      Member member;
-      member.schedule = uint16_t(&entry - schedule_catalog().data());
-      member.chunks = uint16_t(chunks);
-      const bool equal = problem.model.layers % (split.pipeline * chunks) == 0;
-      if (framework == nullptr || !frameworks::supports_stages(*framework, equal))
-        add_recomputes(problem, member, members);
-      if (only_one || (framework != nullptr && frameworks::supports_stages(*framework, false))) continue;
-      member.split = StageSplit::balanced;
-      add_recomputes(problem, member, members);
-      if (problem.pools.empty()) continue;
-      member.split = StageSplit::by_memory;
-      add_recomputes(problem, member, members);
-    }
-  }
-  if (members.empty())
-    note(fmt::format("no allowed schedule and chunks for {} pipeline stages", split.pipeline));
-  return members;
-}
-
-bool in_rounds(const Member& member) {
-  return member.chunks != 2 || schedule_catalog()[member.schedule].placement == round_robin_placement;
-}
-
-Layout layout_of(const SearchProblem& problem, const Family& family, const Member& member) {
-  Layout layout = family.layout;
-  layout.schedule = schedule_catalog()[member.schedule].name;
-  layout.chunks = member.chunks;
-  layout.recompute = recompute_of(member.recompute);
-  layout.layers_per_stage = even_stages(problem.model.layers, layout.stages());
-  return layout;
 }
 
 }  // namespace mpt::planner

@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "core/activation_peaks.h"
 #include "core/schedule_catalog.h"
 
 namespace mpt {
@@ -43,6 +46,43 @@ TEST(Schedule, RowsRoundTripThroughText) {
       EXPECT_EQ(*row, schedule.rows[r]);
     }
   });
+}
+
+// The column `leanest` of the catalog, by its definition.
+TEST(Schedule, TheLeanestHasThePlacementOfAGeneratedOneAndHoldsLeast) {
+  const ScheduleEntry& generated = find_schedule("generated", "test");
+  for (int chunks = generated.min_chunks; chunks <= generated.max_chunks; chunks += chunks < 4 ? 1 : 20) {
+    const ScheduleEntry& leanest = leanest_schedule(generated, chunks);
+    ASSERT_FALSE(leanest.made_to_measure);
+    for (const int ranks : {2, 4}) {
+      std::vector<StageFootprint> footprints(size_t(ranks * chunks));
+      for (StageFootprint& f : footprints) f.saved_bytes = 1;
+      const auto most_held = [&](const ScheduleEntry& entry) {
+        const auto peaks = peak_bytes(entry.generate(ranks, chunks, 4 * ranks), footprints);
+        return *std::max_element(peaks.begin(), peaks.end());
+      };
+      const std::vector<int> placement = generated.placement(ranks, chunks);
+      EXPECT_EQ(leanest.placement(ranks, chunks), placement) << leanest.name << " " << chunks;
+      for (const ScheduleEntry& entry : schedule_catalog()) {
+        const bool has_chunks = entry.min_chunks <= chunks && chunks <= entry.max_chunks;
+        if (entry.made_to_measure || !has_chunks || entry.placement(ranks, chunks) != placement) continue;
+        EXPECT_LE(most_held(leanest), most_held(entry)) << entry.name << " " << chunks << " " << ranks;
+      }
+    }
+  }
+}
+
+TEST(Schedule, AWarmStartHasASchedulePerPlacement) {
+  for (const int chunks : {1, 2, 3}) {
+    for (const auto placement : {round_robin_placement, v_placement}) {
+      if (placement == v_placement && chunks != 2) continue;
+      const auto& all = schedule_catalog();
+      EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const ScheduleEntry& e) {
+        return e.warm_start && !e.made_to_measure && e.min_chunks <= chunks && chunks <= e.max_chunks &&
+               e.placement == placement;
+      })) << chunks;
+    }
+  }
 }
 
 TEST(Schedule, OneFOneBOfFourRanksIsTheTextbookOne) {

@@ -13,7 +13,10 @@
 #include "base/quantity.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/nothing_fits.h"
+#include "planner/search/inner_bound.h"
 #include "planner/search/layout_resolver.h"
+#include "planner/search/tiers.h"
+#include "tests/planner/priced_layouts.h"
 #include "tests/support/random_problem.h"
 
 namespace mpt::planner {
@@ -100,8 +103,8 @@ TEST(Search, EveryPeakIsAtLeastItsFloorAndTheLeastNeedIsTold) {
     EXPECT_EQ(c.over_bound, 0) << seed;
     EXPECT_EQ(c.over_memory + c.simulated, c.layouts - c.same) << seed;
     EXPECT_EQ(result.over_memory.size() + size_t(result.more_over_memory), nearest.size());
-    for (const MemoryFamily& family : result.over_memory)
-      EXPECT_GE(family.nearest.needed, nearest.at(family.name)) << seed << " " << family.name;
+    for (const NearMiss& miss : result.over_memory)
+      EXPECT_GE(miss.nearest.needed, nearest.at(miss.name)) << seed << " " << miss.name;
     if (!result.best.empty() || nearest.empty()) continue;
     ASSERT_FALSE(result.over_memory.empty()) << seed;
     // Where nothing fits, what is told is the least of all.
@@ -134,6 +137,71 @@ TEST(Search, SeveralThreadsFindWhatOneFinds) {
   }
   EXPECT_GT(found, 30);
   EXPECT_GT(nothing, 3);
+}
+
+// Each tier prunes somewhere. The counts of the tiers with one reason add up to that count of the
+// certificate.
+TEST(Search, TheTiersAccountForAllThatIsPruned) {
+  std::map<std::string, int64_t> by_tier;
+  for (uint32_t seed = 0; seed < 120; ++seed) {
+    RandomProblem r(seed);
+    r.problem.threads = 1 + int(seed % 2);
+    const SearchCertificate c = search(r.problem, 1).certificate;
+    std::map<PruneReason, int64_t> by_reason;
+    ASSERT_EQ(c.pruned.size(), kTiers) << seed;
+    for (const PrunedLayouts& tier : c.pruned) {
+      by_reason[tier.reason] += tier.layouts;
+      by_tier[tier.tier] += tier.layouts;
+    }
+    EXPECT_EQ(by_reason[PruneReason::memory], c.over_memory) << seed;
+    EXPECT_EQ(by_reason[PruneReason::bound], c.over_bound) << seed;
+    EXPECT_EQ(by_reason[PruneReason::duplicate], c.same) << seed;
+  }
+  // Small problems have no incumbent while the inner nodes are listed, so these two prune nothing.
+  by_tier.erase("degrees: work");
+  by_tier.erase("sharding: work");
+  for (const auto& [tier, layouts] : by_tier) EXPECT_GT(layouts, 0) << tier;
+}
+
+// Above 64 ranks the search starts with incumbents: they prune inner nodes as those are listed.
+TEST(Search, AWarmStartPrunesInnerNodesByTheirWork) {
+  test::Priced p("llama3-8b", "dgx-h100:16", test::layout_of(1, 1, Recompute::none));
+  p.problem.workload = {256, 4096};
+  p.problem.ranks = 128;
+  const SearchResult result = search(p.problem, 1);
+  EXPECT_TRUE(result.certificate.optimal);
+  for (const PrunedLayouts& tier : result.certificate.pruned) {
+    if (tier.tier == "degrees: work" || tier.tier == "sharding: work") {
+      EXPECT_GT(tier.layouts, 0) << tier.tier;
+    }
+  }
+}
+
+// The bound of a child is never below that of its parent.
+TEST(Search, BoundsRiseDownTheTree) {
+  int64_t shardings = 0, leaves = 0;
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    RandomProblem r(seed);
+    r.problem.memory_limit_bytes = kGiB;  // with less there is no time
+    LayoutResolver resolver(r.problem);
+    visit_degrees(r.problem, [&](const Layout& degrees) {
+      const InnerBound above = degrees_bound(r.problem, degrees, resolver.prices().split(degrees));
+      for (const Sharding& sharding : shardings_of(r.problem, degrees)) {
+        const Layout node = with_sharding(degrees, sharding);
+        const InnerBound bound = sharding_bound(r.problem, node, resolver.prices().split(node));
+        EXPECT_LE(above.bound_s, bound.bound_s * (1.0 + 1e-12)) << seed << " " << layout_name(node);
+        EXPECT_LE(above.floor_bytes, bound.floor_bytes) << seed << " " << layout_name(node);
+        ++shardings;
+        for (const Leaf& leaf : leaves_of(r.problem, node)) {
+          const Estimate e = estimate(r.problem, resolver.layout(node, leaf));
+          EXPECT_LE(bound.bound_s, e.bound_s * (1.0 + 1e-12)) << seed << " " << layout_name(e.layout);
+          ++leaves;
+        }
+      }
+    });
+  }
+  EXPECT_GT(shardings, 100);
+  EXPECT_GT(leaves, 1000);
 }
 
 TEST(Search, FewerRanksThanDevices) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "planner/search/family_bound.h"
+#include "planner/search/inner_bound.h"
 
 #include <algorithm>
 #include <span>
+#include <utility>
+#include <vector>
 
-#include "planner/cost/step_pricer.h"
 #include "planner/memory/memory_model.h"
+#include "planner/search/space.h"
 
 namespace mpt::planner {
-
 namespace {
 
 template <class F>
@@ -41,10 +42,6 @@ double optimizer_s(const SearchProblem& problem, const Layout& layout, const mod
   });
 }
 
-}  // namespace
-
-namespace {
-
 // Layers are whole: of n that take at least so long, some rank holds n / ranks, rounded up.
 double fullest_rank_s(const SplitModel& split, int64_t ranks) {
   double most = 0.0;
@@ -56,14 +53,11 @@ double fullest_rank_s(const SplitModel& split, int64_t ranks) {
   return most;
 }
 
-// Work and waiting of a rank, averaged over the ranks with weights that make the division of the work cancel
-// out: 1 / (time of the whole model on the rank's devices). The slowest rank is no faster.
-struct Average {
-  double work_s = 0.0;  // of one micro-batch
-  double place = 0.0;   // stages below the rank
-};
-// `work_s`: of the whole model, by pool.
-Average average_rank(const SearchProblem& problem, const Layout& layout, std::span<const double> work_s) {
+// Work of one micro-batch on a rank, and number of stages below the rank. Both are averaged over the ranks
+// with weights that make the division of the work cancel out: 1 / (time of the whole model on the rank's
+// devices). The slowest rank is no faster. `work_s`: of the whole model, by pool.
+std::pair<double, double> average_rank(const SearchProblem& problem, const Layout& layout,
+                                       std::span<const double> work_s) {
   const auto ranks = double(layout.pipeline);
   if (problem.pools.empty()) return {work_s.front() / ranks, 0.5 * (ranks - 1.0)};
   double weights = 0.0, place = 0.0;
@@ -87,23 +81,23 @@ double work_bound_s(const SearchProblem& problem, const Layout& layout, const Sp
   const auto [best_rate, best_total_rate] = contention_of(problem, layout).best(layout.pipeline);
   // Rank r waits for r stages of at least one layer's forward each; the ranks' average is bounded by the
   // slowest.
-  const Average average = average_rank(problem, layout, work_s);
-  const double filling = average.place * split.prices().least_layer_forward_s / best_rate;
+  const auto [average_s, stages_below] = average_rank(problem, layout, work_s);
+  const double filling = stages_below * split.prices().least_layer_forward_s / best_rate;
   // A micro-batch is launched forward and backward on every rank.
   const double launches = 2.0 * micro * least_dispatch_s(problem);
-  const double work = micro * average.work_s + launches;
+  const double work = micro * average_s + launches;
   return std::max({filling + work / best_rate, work * ranks / best_total_rate,
                    (micro * fullest_rank_s(split, layout.pipeline) + launches) / best_rate});
 }
 
 }  // namespace
 
-FamilyBound family_bound(const SearchProblem& problem, const Family& family, const SplitModel& split) {
-  const Layout& layout = family.layout;
+InnerBound sharding_bound(const SearchProblem& problem, const Layout& layout, const SplitModel& split) {
   const auto ranks = double(layout.pipeline);
   const auto micro = double(micro_batches(layout, problem.workload));
   const models::ParameterShare& share = split.parameters;
-  FamilyBound bound;
+  InnerBound bound;
+  bound.memory_limit_bytes = double(problem.memory_limit_bytes);
   const double sharding = least_of_pools(problem, [&](const CostSource& source) {
     return ranks_share_of_sharding_s(layout, share, micro, source) / ranks;
   });
@@ -119,28 +113,29 @@ double least_dispatch_s(const SearchProblem& problem) {
   return least_of_pools(problem, [](const CostSource& source) { return source.dispatch_s(); });
 }
 
-double recompute_bound_s(const SearchProblem& problem, const Layout& group, const SplitModel& split,
+double recompute_bound_s(const SearchProblem& problem, const Layout& degrees, const SplitModel& split,
                          Recompute recompute) {
   std::vector<double> work_s;
   for (const auto& by_recompute : split.prices().least_work_by_recompute_s)
     work_s.push_back(by_recompute[size_t(recompute)]);
-  return work_bound_s(problem, group, split, work_s) * (1.0 - 1e-9);
+  return work_bound_s(problem, degrees, split, work_s) * (1.0 - 1e-9);
 }
 
-FamilyBound group_bound(const SearchProblem& problem, const Layout& group, const SplitModel& split) {
-  const auto ranks = double(group.pipeline);
+InnerBound degrees_bound(const SearchProblem& problem, const Layout& degrees, const SplitModel& split) {
+  const auto ranks = double(degrees.pipeline);
   const models::ParameterShare& share = split.parameters;
-  Layout most = family_of(group, {3, group.replicas(), false}).layout;
+  Layout most = with_sharding(degrees, {3, degrees.replicas(), false});
   const double on_device_s = optimizer_s(problem, most, share);
   most.offload_optimizer = true;
-  FamilyBound bound;
+  InnerBound bound;
+  bound.memory_limit_bytes = double(problem.memory_limit_bytes);
   bound.floor_bytes =
       double(models::least_state_bytes(most, share)) / ranks + double(split.least_layer_bytes);
   // What does not fit need not be priced.
-  if (bound.floor_bytes > double(problem.memory_limit_bytes)) return bound;
+  if (bound.is_too_large()) return bound;
   const double step_end_s = std::min(on_device_s, optimizer_s(problem, most, share));
   bound.bound_s =
-      (work_bound_s(problem, group, split, split.prices().least_work_s) + step_end_s) * (1.0 - 1e-9);
+      (work_bound_s(problem, degrees, split, split.prices().least_work_s) + step_end_s) * (1.0 - 1e-9);
   return bound;
 }
 

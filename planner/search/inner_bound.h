@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Bounds of inner nodes: what holds for every layout below a node, before any of them is looked at.
+
+#include "planner/search/probe.h"
+#include "planner/search/split_model.h"
+
+namespace mpt::planner {
+
+struct InnerBound : Probe {
+  double bound_s = 0.0;             // no layout below the node is faster
+  double floor_bytes = 0.0;         // none needs less on its fullest rank
+  double memory_limit_bytes = 0.0;  // of the largest device
+
+  bool is_too_large(double = 0.0) const { return floor_bytes > memory_limit_bytes; }
+  bool is_too_slow(double incumbent_s) const { return bound_s > incumbent_s; }
+};
+
+/// Of a sharding node. Time: all layers' work without recompute, shared evenly over the ranks. A rank further
+/// down waits on the average for half the pipeline, one layer per stage at best. Layers are whole, so that
+/// some rank holds more than an even share. To that come what ZeRO adds, hidden as well as possible, and the
+/// optimizer over an even share. Memory: an even share of the parameters' state, and one layer's activations.
+InnerBound sharding_bound(const SearchProblem& problem, const Layout& node, const SplitModel& split);
+
+/// Of a node of degrees: ZeRO adds nothing, and the optimizer and the state are shared out as far as
+/// possible. Without a time where memory rules the node out.
+InnerBound degrees_bound(const SearchProblem& problem, const Layout& node, const SplitModel& split);
+
+/// Of the leaves below a node of degrees that recompute so: micro-batches alone.
+double recompute_bound_s(const SearchProblem& problem, const Layout& degrees, const SplitModel& split,
+                         Recompute recompute);
+
+/// Launching of one instruction, of the devices that are quickest at it.
+double least_dispatch_s(const SearchProblem& problem);
+
+}  // namespace mpt::planner

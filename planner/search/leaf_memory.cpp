@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/leaf_memory.h"
+
+#include <algorithm>
+
+namespace mpt::planner {
+
+LeafMemory::LeafMemory(const SearchProblem& problem, LayoutResolver& resolver, const Layout& node,
+                       const LeafList& list, bool makes_schedules)
+    : programs_(resolver.programs()),
+      makes_schedules_(makes_schedules),
+      micro_batches_(micro_batches(node, problem.workload)),
+      list_(list),
+      split_(resolver.prices().split(node)),
+      layout_(node),
+      limits_(limits_of_ranks(problem, node)),
+      divisions_(list.divisions) {}
+
+LeafMemory::Fits LeafMemory::fits(size_t l, const StageKinds& stages) {
+  const Leaf& leaf = list_.leaves[l];
+  const Recompute recompute = recompute_of(leaf.recompute);
+  DivisionMemory& division = divisions_[list_.division_of_leaf[l]][size_t(recompute)];
+  layout_.chunks = leaf.chunks;
+  layout_.recompute = recompute;
+  if (division.footprints.empty()) {
+    for (const StageContent& content : stages.contents)
+      division.footprints.push_back(split_.pieces.footprint(layout_, content, 0));
+    division.above_floors = above_floors(division, stages);
+    division.fits.resize(schedule_catalog().size());
+  }
+  if (!division.above_floors) return Fits::no;
+  const std::vector<ScheduleEntry>& entries = schedule_catalog();
+  if (!entries[leaf.schedule].made_to_measure) return fits(leaf.schedule, division, stages);
+  if (leaf.recompute == RecomputeChoice::fitted)
+    return fits(size_t(&leanest_schedule(entries[leaf.schedule], leaf.chunks) - entries.data()), division,
+                stages);
+  return fits_made(leaf, division, stages);
+}
+
+LeafMemory::Fits LeafMemory::fits_made(const Leaf& leaf, DivisionMemory& division, const StageKinds& stages) {
+  const std::vector<ScheduleEntry>& entries = schedule_catalog();
+  Fits best = Fits::no;
+  for (size_t named = 0; named < entries.size() && best != Fits::yes; ++named) {
+    const ScheduleEntry& entry = entries[named];
+    if (entry.made_to_measure || leaf.chunks < entry.min_chunks || leaf.chunks > entry.max_chunks) continue;
+    if (entry.placement(int(layout_.pipeline), leaf.chunks) != stages.rank_of_stage) continue;
+    if (const Fits fits = this->fits(named, division, stages); fits != Fits::no) best = fits;
+  }
+  return best;
+}
+
+// Whatever the schedule, as memory_floors() says: the state, and one micro-batch in one stage.
+bool LeafMemory::above_floors(const DivisionMemory& division, const StageKinds& stages) const {
+  std::vector<int64_t> floors;
+  for (const std::vector<uint16_t>& row : stages.rows) {
+    int64_t statics = 0, activations = 0;
+    for (const uint16_t kind : row) {
+      const StageFootprint& f = division.footprints[kind];
+      statics += f.static_bytes();
+      activations = std::max(activations,
+                             f.saved_bytes + std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
+    }
+    floors.push_back(statics + activations);
+  }
+  for (size_t r = 0; r < limits_.size(); ++r) {
+    if (floors[stages.row_of_rank[r]] > limits_[r]) return false;
+  }
+  return true;
+}
+
+LeafMemory::Fits LeafMemory::fits(size_t schedule, DivisionMemory& division, const StageKinds& stages) {
+  std::optional<Fits>& fits = division.fits[schedule];
+  if (fits) return *fits;
+  layout_.schedule = schedule_catalog()[schedule].name;
+  const auto peaks = makes_schedules_ ? programs_.peaks(layout_, micro_batches_)
+                                      : programs_.known_peaks(layout_, micro_batches_);
+  fits = peaks == nullptr                                                   ? Fits::unknown
+         : peaks->fit({division.footprints, stages.kind_of_stage}, limits_) ? Fits::yes
+                                                                            : Fits::no;
+  return *fits;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/leaves.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "core/plan.h"
+#include "planner/search/made_to_measure.h"
+
+namespace mpt::planner {
+namespace {
+
+// Stages of a few layers in a model of thousands: nobody runs them, unless somebody asks for the chunks.
+constexpr int64_t kMostStages = 1024;
+
+// Without a pipeline there is nothing to order. 1F1B represents all, because it holds the fewest
+// micro-batches.
+const ScheduleEntry* only_schedule(const SearchProblem& problem) {
+  const std::vector<std::string>& schedules = problem.bounds.schedules;
+  const auto& entries = schedule_catalog();
+  for (const ScheduleEntry& entry : entries) {
+    if (entry.name == Layout{}.schedule && allowed(schedules, entry.name)) return &entry;
+  }
+  for (const ScheduleEntry& entry : entries) {
+    if (entry.min_chunks == 1 && allowed(schedules, entry.name)) return &entry;
+  }
+  return nullptr;
+}
+
+class LeafEnumeration {
+ public:
+  LeafEnumeration(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing)
+      : problem_(problem),
+        framework_(problem.framework.get()),
+        node_(node),
+        micro_batches_(micro_batches(node, problem.workload)),
+        only_(node.pipeline == 1 ? only_schedule(problem) : nullptr),
+        not_dividing_(not_dividing) {}
+
+  std::vector<Leaf> run() {
+    for (const ScheduleEntry& entry : schedule_catalog()) {
+      if (!allowed(problem_.bounds.schedules, entry.name) || (one_rank() && &entry != only_)) continue;
+      const int64_t most = std::min<int64_t>(entry.max_chunks, problem_.model.layers / node_.pipeline);
+      for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks) {
+        if (has_chunks(entry, chunks)) add_splits(entry, chunks);
+      }
+    }
+    if (leaves_.empty())
+      note(fmt::format("no allowed schedule and chunks for {} pipeline stages", node_.pipeline));
+    return std::move(leaves_);
+  }
+
+ private:
+  bool one_rank() const { return node_.pipeline == 1; }
+  // False, for use in conditions.
+  bool note(const std::string& reason) {
+    if (not_dividing_ != nullptr) ++(*not_dividing_)[reason];
+    return false;
+  }
+
+  bool has_chunks(const ScheduleEntry& entry, int64_t chunks) {
+    if (!allowed(problem_.bounds.chunks, chunks) || (one_rank() && chunks > 1)) return false;
+    const int64_t stages = node_.pipeline * chunks;
+    if (stages > kMostStages && problem_.bounds.chunks.empty())
+      return note(fmt::format("more than {} virtual stages", kMostStages));
+    if (stages * micro_batches_ > kMostScheduleCells)
+      return note(fmt::format("more than {} stages x micro-batches", kMostScheduleCells));
+    if (entry.made_to_measure && !is_worth_making(entry, chunks)) return false;
+    if (framework_ == nullptr) return true;
+    const auto rejection =
+        frameworks::supports_schedule(*framework_, node_, entry.name, chunks, micro_batches_);
+    return rejection ? note(rejection->reason) : true;
+  }
+
+  // Beyond what list scheduling is for, a schedule made to measure is the best named one. It stands only
+  // where that one is not asked for by its own name.
+  bool is_worth_making(const ScheduleEntry& entry, int64_t chunks) {
+    if (node_.pipeline * chunks * micro_batches_ > kMostGeneratedCells)
+      return note(fmt::format("no {} schedule of more than {} stages x micro-batches", entry.name,
+                              kMostGeneratedCells));
+    return chunks <= kMostListedChunks || !has_schedule(problem_, leanest_schedule(entry, int(chunks)).name);
+  }
+
+  void add_splits(const ScheduleEntry& entry, int64_t chunks) {
+    Leaf leaf;
+    leaf.schedule = uint16_t(&entry - schedule_catalog().data());
+    leaf.chunks = uint16_t(chunks);
+    const bool equal = problem_.model.layers % (node_.pipeline * chunks) == 0;
+    if (supports_stages(equal)) add_recomputes(leaf);
+    if (one_rank() || !supports_stages(false)) return;
+    leaf.split = StageSplit::balanced;
+    add_recomputes(leaf);
+    if (problem_.pools.empty()) return;
+    leaf.split = StageSplit::by_memory;
+    add_recomputes(leaf);
+  }
+
+  bool supports_stages(bool equal) const {
+    return framework_ == nullptr || !frameworks::supports_stages(*framework_, equal);
+  }
+
+  void add_recomputes(Leaf leaf) {
+    for (const RecomputeChoice choice : {RecomputeChoice::none, RecomputeChoice::selective,
+                                         RecomputeChoice::full, RecomputeChoice::fitted}) {
+      const Recompute recompute = recompute_of(choice);
+      if (!allowed(problem_.bounds.recomputes, recompute)) continue;
+      const bool partial = choice == RecomputeChoice::fitted;
+      if (partial && !problem_.fits_recompute) continue;
+      if (framework_ != nullptr && frameworks::supports_recompute(*framework_, recompute, partial)) continue;
+      leaf.recompute = choice;
+      leaves_.push_back(leaf);
+    }
+  }
+
+  const SearchProblem& problem_;
+  const frameworks::Framework* const framework_;
+  const Layout& node_;
+  const int64_t micro_batches_;
+  const ScheduleEntry* const only_;
+  NotDividing* const not_dividing_;
+  std::vector<Leaf> leaves_;
+};
+
+}  // namespace
+
+bool has_schedule(const SearchProblem& problem, const std::string& name) {
+  if (!allowed(problem.bounds.schedules, name)) return false;
+  if (!problem.framework) return true;
+  const auto& can = problem.framework->abilities.schedules;
+  return std::any_of(can.begin(), can.end(),
+                     [&](const frameworks::ScheduleAbility& s) { return s.schedule == name; });
+}
+
+std::vector<Leaf> leaves_of(const SearchProblem& problem, const Layout& node, NotDividing* not_dividing) {
+  return LeafEnumeration(problem, node, not_dividing).run();
+}
+
+LeafList::LeafList(std::vector<Leaf> all) : leaves(std::move(all)) {
+  // By chunks, division into stages, recompute and placement. Open recompute counts as no recompute.
+  std::map<std::tuple<uint16_t, StageSplit, Recompute, bool>, uint16_t> price_of;
+  std::map<std::tuple<uint16_t, StageSplit, bool>, uint16_t> division_of;
+  for (const Leaf& leaf : leaves) {
+    const bool rounds = in_rounds(leaf);
+    division_of_leaf.push_back(
+        division_of.try_emplace({leaf.chunks, leaf.split, rounds}, uint16_t(division_of.size()))
+            .first->second);
+    price_of_leaf.push_back(
+        price_of
+            .try_emplace({leaf.chunks, leaf.split, least_recompute(leaf.recompute), rounds},
+                         uint16_t(price_of.size()))
+            .first->second);
+  }
+  prices = price_of.size();
+  divisions = division_of.size();
+}
+
+Recompute recompute_of(RecomputeChoice choice) {
+  return choice == RecomputeChoice::none        ? Recompute::none
+         : choice == RecomputeChoice::selective ? Recompute::selective
+                                                : Recompute::full;
+}
+
+Recompute least_recompute(RecomputeChoice choice) {
+  return choice == RecomputeChoice::fitted ? Recompute::none : recompute_of(choice);
+}
+
+bool in_rounds(const Leaf& leaf) {
+  return leaf.chunks != 2 || schedule_catalog()[leaf.schedule].placement == round_robin_placement;
+}
+
+std::vector<int> placement_of(const Layout& node, const Leaf& leaf) {
+  return schedule_catalog()[leaf.schedule].placement(int(node.pipeline), int(leaf.chunks));
+}
+
+Layout with_leaf(const SearchProblem& problem, const Layout& node, const Leaf& leaf) {
+  Layout layout = node;
+  layout.schedule = schedule_catalog()[leaf.schedule].name;
+  layout.chunks = leaf.chunks;
+  layout.recompute = recompute_of(leaf.recompute);
+  layout.layers_per_stage = even_stages(problem.model.layers, layout.stages());
+  return layout;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/search/search_thread.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+
+#include "base/error.h"
+#include "planner/search/complete_leaf.h"
+#include "planner/search/open_leaf.h"
+
+namespace mpt::planner {
+namespace {
+
+// Null: none does.
+const Tier* first_that_prunes(std::span<const Tier> tiers, Probe& node, double incumbent_s) {
+  for (const Tier& tier : tiers) {
+    if (tier.prunes(node, incumbent_s)) return &tier;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+SearchThread::SearchThread(const SearchProblem& problem, size_t keep, size_t thread, size_t threads,
+                           SharedIncumbent& shared)
+    : problem_(problem),
+      keep_(keep),
+      thread_(thread),
+      threads_(threads),
+      shared_(shared),
+      makes_schedules_(shared.step_time_s() < kInfinity),
+      resolver_(problem),
+      near_misses_(problem, resolver_) {}
+
+void SearchThread::run() {
+  visit_degrees(
+      problem_, [this](const Layout& layout) { add_degrees(layout); }, &result_.not_dividing);
+  listed_ = true;
+  while (!frontier_.empty() && frontier_.top().bound_s <= incumbent_s() && go_on()) {
+    const Node node = frontier_.top();
+    frontier_.pop();
+    if (node.level == Level::sharding) {
+      expand(node);
+    } else if (node.level == Level::open_recompute) {
+      fit(node);
+    } else {
+      simulate(node);
+    }
+  }
+  finish();
+}
+
+double SearchThread::incumbent_s() const {
+  const double shared_s = shared_.step_time_s();
+  return incumbents_.size() < keep_ ? shared_s : std::min(shared_s, incumbents_.back().step_time_s);
+}
+
+bool SearchThread::prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts) {
+  const Tier* const tier = first_that_prunes(tiers_of(level), bound, incumbent_s());
+  if (tier == nullptr) return false;
+  count(*tier, layouts);
+  if (tier->reason == PruneReason::memory) near_misses_.add(level, node, bound.floor_bytes, layouts);
+  return true;
+}
+
+const LeafList& SearchThread::leaves(const Layout& node) {
+  const std::tuple key{node.pipeline, micro_batches(node, problem_.workload), node.overlap_exchange};
+  auto at = leaves_.find(key);
+  if (at == leaves_.end())
+    at = leaves_.emplace(key, LeafList(leaves_of(problem_, node, &result_.not_dividing))).first;
+  return at->second;
+}
+
+// Splits go round the threads.
+bool SearchThread::is_mine(const Layout& l) {
+  const std::array split{l.tensor, l.context, l.pipeline, l.data};
+  if (split != last_split_) ++splits_seen_;
+  last_split_ = split;
+  return splits_seen_ % threads_ == thread_;
+}
+
+void SearchThread::add_degrees(const Layout& layout) {
+  const auto leaf_count = int64_t(leaves(layout).leaves.size());
+  if (!is_mine(layout) || leaf_count == 0) return;
+  const std::vector<Sharding> shardings = shardings_of(problem_, layout);
+  const int64_t layouts = leaf_count * int64_t(shardings.size());
+  result_.certificate.layouts += layouts;
+  if (!go_on()) {
+    result_.certificate.not_reached += layouts;
+    return;
+  }
+  const InnerBound bound = degrees_bound(problem_, layout, resolver_.prices().split(layout));
+  if (prunes_inner(Level::degrees, layout, bound, layouts)) return;
+  degrees_.push_back(layout);
+  for (size_t s = 0; s < shardings.size(); ++s) add_sharding(s, shardings[s], leaf_count);
+}
+
+// Below the node of degrees that was added last.
+void SearchThread::add_sharding(size_t index, const Sharding& sharding, int64_t leaves) {
+  const Layout layout = with_sharding(degrees_.back(), sharding);
+  const InnerBound bound = sharding_bound(problem_, layout, resolver_.prices().split(layout));
+  if (prunes_inner(Level::sharding, layout, bound, leaves)) return;
+  waiting_ += leaves;
+  Node node;
+  node.bound_s = bound.bound_s;
+  node.degrees = uint32_t(degrees_.size() - 1);
+  node.sharding = uint16_t(index);
+  frontier_.push(node);
+}
+
+Layout SearchThread::sharding_layout(const Node& node) const {
+  const Layout& degrees = degrees_[node.degrees];
+  return with_sharding(degrees, shardings_of(problem_, degrees)[node.sharding]);
+}
+
+Layout SearchThread::leaf_layout(const Node& node) {
+  Layout layout = resolver_.layout(sharding_layout(node), node.leaf);
+  if (node.fitted < 0) return layout;
+  layout.recompute = Recompute::full;
+  layout.recomputed_layers = fitted_[size_t(node.fitted)];
+  return layout;
+}
+
+void SearchThread::expand(const Node& node) {
+  const Layout layout = sharding_layout(node);
+  const LeafList& list = leaves(layout);
+  LeafBounds bounds(problem_, resolver_, layout, list, degrees_bounds(node.degrees), makes_schedules_);
+  const std::span<const Tier> tiers = tiers_of(Level::leaf);
+  const double incumbent_s = this->incumbent_s();
+  for (size_t l = 0; l < list.leaves.size(); ++l) {
+    bounds.select(l);
+    const Tier* const tier = first_that_prunes(tiers, bounds, incumbent_s);
+    if (tier != nullptr && tier->reason != PruneReason::memory) {
+      --waiting_;
+      count(*tier, 1);
+    } else {
+      add_leaf(node, list.leaves[l], bounds, tier);
+    }
+  }
+}
+
+// `memory`: the tier that found it too large, or null.
+void SearchThread::add_leaf(const Node& parent, const Leaf& leaf, const LeafBounds& bounds,
+                            const Tier* memory) {
+  Node node = parent;
+  node.level = leaf.recompute == RecomputeChoice::fitted ? Level::open_recompute : Level::complete;
+  node.bound_s = bounds.last_bound_s();
+  node.fits = bounds.surely_fits();
+  node.leaf = leaf;
+  if (memory == nullptr) {
+    frontier_.push(node);
+  } else {
+    too_large_.push_back(node);
+    too_large_tier_ = memory;
+  }
+}
+
+const DegreesBounds& SearchThread::degrees_bounds(uint32_t index) {
+  degrees_bounds_.resize(degrees_.size());
+  std::optional<DegreesBounds>& bounds = degrees_bounds_[index];
+  if (bounds) return *bounds;
+  const Layout& degrees = degrees_[index];
+  const SplitModel& split = resolver_.prices().split(degrees);
+  std::array<double, 3> recompute_bounds_s;
+  for (const auto& [recompute, name] : EnumNames<Recompute>::table())
+    recompute_bounds_s[size_t(recompute)] = recompute_bound_s(problem_, degrees, split, recompute);
+  // Of every micro-batch, there and back, on one chunk.
+  const double launches_s =
+      2.0 * double(micro_batches(degrees, problem_.workload)) * least_dispatch_s(problem_) * (1.0 - 1e-9);
+  // What its recompute, or the launching of so many chunks, alone makes too slow needs no better bound.
+  const auto too_slow = [&](const Leaf& leaf) {
+    return recompute_bounds_s[size_t(least_recompute(leaf.recompute))] +
+               double(leaf.chunks - 1) * launches_s >
+           incumbent_s();
+  };
+  return bounds.emplace(problem_, resolver_, degrees, leaves(degrees), too_slow);
+}
+
+// Chooses the fewest recomputed layers that fit; the leaf then waits under the bound that they give.
+void SearchThread::fit(Node node) {
+  Layout layout = leaf_layout(node);
+  OpenLeaf leaf(problem_, resolver_, *resolver_.stages(layout, node.leaf), layout, node.fits);
+  if (const Tier* tier = first_that_prunes(tiers_of(node.level), leaf, incumbent_s()))
+    return prune_leaf(*tier, node);
+  node.level = Level::complete;
+  node.fits = true;
+  node.bound_s = std::max(node.bound_s, leaf.bound_s());
+  fitted_.push_back(std::move(layout.recomputed_layers));
+  node.fitted = int32_t(fitted_.size() - 1);
+  frontier_.push(node);
+}
+
+void SearchThread::simulate(const Node& node) {
+  const Layout layout = leaf_layout(node);
+  CompleteLeaf leaf(problem_, resolver_, node.leaf, layout, node.fits);
+  if (const Tier* tier = first_that_prunes(tiers_of(node.level), leaf, incumbent_s()))
+    return prune_leaf(*tier, node);
+  --waiting_;
+  ++result_.certificate.simulated;
+  if (auto found = leaf.simulate(incumbent_s(), durations_, timeline_)) keep(std::move(*found));
+}
+
+void SearchThread::prune_leaf(const Tier& tier, const Node& node) {
+  --waiting_;
+  count(tier, 1);
+  if (tier.reason != PruneReason::memory) return;
+  if (missed_.emplace(node.degrees, node.sharding).second) {
+    const Layout layout = sharding_layout(node);
+    const InnerBound bound = sharding_bound(problem_, layout, resolver_.prices().split(layout));
+    near_misses_.add(Level::sharding, layout, bound.floor_bytes, 0);
+  }
+  near_misses_.count_one(degrees_[node.degrees]);
+}
+
+void SearchThread::keep(Incumbent incumbent) {
+  const auto at = std::upper_bound(incumbents_.begin(), incumbents_.end(), incumbent,
+                                   [](const Incumbent& a, const Incumbent& b) { return a.key() < b.key(); });
+  incumbents_.insert(at, std::move(incumbent));
+  if (incumbents_.size() > keep_) incumbents_.pop_back();
+  if (incumbents_.size() == keep_) shared_.lower_to(incumbents_.back().step_time_s);
+  shared_.found(incumbents_.front().step_time_s);
+}
+
+double SearchThread::frontier_s() const {
+  return !listed_ ? 0.0 : frontier_.empty() ? kInfinity : frontier_.top().bound_s;
+}
+
+bool SearchThread::go_on() {
+  constexpr int kLookEvery = 64;
+  if (++looked_ % kLookEvery == 0)
+    shared_.report(thread_, result_.certificate.layouts - waiting_, frontier_s(), problem_.time_limit_s);
+  return !shared_.stopped();
+}
+
+void SearchThread::tell_near_misses(bool nothing_fits) {
+  if (nothing_fits) {
+    if (auto least = near_misses_.least()) result_.over_memory.push_back(std::move(*least));
+  } else {
+    result_.over_memory = near_misses_.nearest(kNearMissesTold);
+  }
+  result_.more_over_memory = near_misses_.splits() - int64_t(result_.over_memory.size());
+}
+
+void SearchThread::finish() {
+  prune_frontier();
+  SearchCertificate& c = result_.certificate;
+  for (size_t t = 0; t < kTiers; ++t) {
+    const Tier& tier = tiers()[t];
+    int64_t& sum = tier.reason == PruneReason::memory  ? c.over_memory
+                   : tier.reason == PruneReason::bound ? c.over_bound
+                                                       : c.same;
+    sum += pruned_[t];
+    c.pruned.push_back({tier.name, tier.reason, pruned_[t]});
+  }
+  MPT_CHECK(c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached == c.layouts,
+            "{} layouts, {} accounted for", c.layouts,
+            c.over_memory + c.over_bound + c.same + c.simulated + c.not_reached);
+  evaluate_incumbents();
+}
+
+void SearchThread::prune_frontier() {
+  // Of the leaves that do not fit, those slower than the incumbents are pruned for that.
+  for (const Node& node : too_large_) {
+    if (node.bound_s <= incumbent_s()) prune_leaf(*too_large_tier_, node);
+  }
+  const bool front_is_slower = frontier_.empty() || frontier_.top().bound_s > incumbent_s();
+  SearchCertificate& c = result_.certificate;
+  c.optimal = front_is_slower && c.not_reached == 0;
+  // Nothing is known of nodes that were not looked at; of the rest the front of the frontier is fastest.
+  result_.bound_s = c.not_reached > 0 ? 0.0 : frontier_.empty() ? kInfinity : frontier_.top().bound_s;
+  if (front_is_slower) {
+    count(tiers().back(), waiting_);
+  } else {
+    c.not_reached += waiting_;
+  }
+}
+
+// The code that prices any layout prices the incumbents again, and must agree.
+void SearchThread::evaluate_incumbents() {
+  for (const Incumbent& incumbent : incumbents_) {
+    const SplitModel& split = resolver_.prices().split(incumbent.layout);
+    Estimate e = estimate(problem_, split, incumbent.layout);
+    Evaluation evaluation = evaluate(problem_, e);
+    MPT_CHECK(!evaluation.rejection && evaluation.peak_bytes == incumbent.peak_bytes &&
+                  std::abs(evaluation.step_time_s - incumbent.step_time_s) <= 1e-9 * incumbent.step_time_s,
+              "{}: {} s and {} bytes in the search, {} s and {} bytes evaluated again",
+              layout_name(incumbent.layout), incumbent.step_time_s, incumbent.peak_bytes,
+              evaluation.step_time_s, evaluation.peak_bytes);
+    result_.best.push_back({std::move(e), std::move(evaluation)});
+  }
+}
+
+}  // namespace mpt::planner

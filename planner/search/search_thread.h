@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// SearchThread: the loop of branch and bound over one thread's part of the space.
+
+#include <array>
+#include <map>
+#include <optional>
+#include <queue>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "planner/search/incumbent.h"
+#include "planner/search/inner_bound.h"
+#include "planner/search/leaf_bounds.h"
+#include "planner/search/near_misses.h"
+#include "planner/search/tiers.h"
+
+namespace mpt::planner {
+
+/// A search tells near misses of this many splits at most.
+inline constexpr size_t kNearMissesTold = 6;
+
+/// Searches every `threads`-th split of the space. Splits stay whole, so that their near misses are complete.
+class SearchThread {
+ public:
+  SearchThread(const SearchProblem& problem, size_t keep, size_t thread, size_t threads,
+               SharedIncumbent& shared);
+
+  void run();
+  bool optimal() const { return result_.certificate.optimal; }
+  bool found() const { return !incumbents_.empty(); }
+  /// Looks for near misses. Where nothing fits, only the layout that needs least is told.
+  void tell_near_misses(bool nothing_fits);
+  SearchResult take() { return std::move(result_); }
+
+ private:
+  /// Nothing slower is of interest. It is the time of the slowest incumbent, or of other threads'.
+  double incumbent_s() const;
+  void count(const Tier& tier, int64_t layouts) { pruned_[size_t(&tier - tiers().data())] += layouts; }
+  bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
+
+  bool is_mine(const Layout& layout);
+  const LeafList& leaves(const Layout& node);
+  void add_degrees(const Layout& layout);
+  void add_sharding(size_t index, const Sharding& sharding, int64_t leaves);
+  Layout sharding_layout(const Node& node) const;
+  Layout leaf_layout(const Node& node);
+
+  void expand(const Node& node);
+  void add_leaf(const Node& parent, const Leaf& leaf, const LeafBounds& bounds, const Tier* memory);
+  const DegreesBounds& degrees_bounds(uint32_t degrees);
+  void fit(Node node);
+  void simulate(const Node& node);
+  void prune_leaf(const Tier& tier, const Node& node);
+  void keep(Incumbent incumbent);
+
+  bool go_on();
+  double frontier_s() const;
+  void finish();
+  void prune_frontier();
+  void evaluate_incumbents();
+
+  const SearchProblem& problem_;
+  const size_t keep_, thread_, threads_;
+  SharedIncumbent& shared_;
+  // Where a good time is known from the start, nearly all that its bound leaves is looked at in the end.
+  const bool makes_schedules_;
+  LayoutResolver resolver_;
+  std::vector<Layout> degrees_;                               // nodes that were not pruned
+  std::vector<std::optional<DegreesBounds>> degrees_bounds_;  // none until a child is expanded
+  std::map<std::tuple<int64_t, int64_t, bool>, LeafList> leaves_;
+  std::vector<std::vector<int64_t>> fitted_;
+  std::priority_queue<Node> frontier_;
+  bool listed_ = false;          // all sharding nodes of the space are in the frontier, or pruned
+  int64_t waiting_ = 0;          // layouts below the frontier, and in the next
+  std::vector<Node> too_large_;  // leaves that memory prunes, unless the bound of the last incumbent does
+  const Tier* too_large_tier_ = nullptr;
+  std::array<int64_t, kTiers> pruned_{};  // layouts by tier
+  std::vector<Incumbent> incumbents_;     // fastest first
+  NearMisses near_misses_;
+  std::set<std::pair<uint32_t, uint16_t>> missed_;  // nodes of sharding that are among them
+  std::vector<double> durations_;                   // of the step that was simulated last, and its times
+  Timeline timeline_;
+  SearchResult result_;
+  int64_t looked_ = 0;
+  std::array<int64_t, 4> last_split_{};
+  size_t splits_seen_ = 0;
+};
+
+}  // namespace mpt::planner
