@@ -190,6 +190,7 @@ void set_runner(Resolved& resolved) {
   SearchProblem& problem = resolved.problem;
   problem.precision = precision_of(r, problem.cluster);
   problem.execution = execution_of(r, problem.cluster, resolved.notes);
+  problem.selective = selective_of(r, problem.execution);
   problem.overlaps = overlaps_of(r, problem.cluster, is_for_this_runtime(problem.cluster, problem.execution));
   if (!r.beyond_framework) problem.framework = bounding_framework(problem);
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");

@@ -222,60 +222,80 @@ double dispatch_seconds(runtime::Device& device, const Timed& timed) {
   return timed(launch, [] {}).seconds / kLaunches;
 }
 
+// Measures the rates of one device, each as often as its noise asks for.
+class RateMeasurer {
+ public:
+  RateMeasurer(const StoppingRule& rule, const Target& target)
+      : rule_(rule), target_(target), device_(target.make_device()) {}
+
+  double memory_bandwidth_bytes_per_s() const {
+    const int64_t bytes = int64_t{64} << (on_cpu() ? 20 : 24);  // beyond any cache
+    Buffer from(*device_, bytes), to(*device_, bytes);
+    device_->zero(from.data(), bytes);
+    return 2.0 * double(bytes) / seconds([&] { device_->copy(to.data(), from.data(), bytes); });
+  }
+
+  double matmul_flop_per_s() const {
+    const int64_t size = on_cpu() ? 768 : 8192, bytes = size * size * size_of(target_.type);
+    Buffer a(*device_, bytes), b(*device_, bytes), c(*device_, bytes);
+    for (Buffer* buffer : {&a, &b}) fill(*device_, target_.type, *buffer);  // zeros would cost less power
+    const runtime::LinearShape shape{size, size, size};
+    const double product_s =
+        seconds([&] { device_->linear_forward(target_.type, shape, a.data(), b.data(), nullptr, c.data()); });
+    return 2.0 * double(size) * double(size) * double(size) / product_s;
+  }
+
+  // Both run over the same states: the optimizer's step, and the norm of the gradients before it.
+  void measure_optimizer(DeviceRates& rates, const OnMeasured& on_measured) const {
+    const DataType state = state_type_of(target_.type);
+    const int64_t parameters = on_cpu() ? 2'000'000 : 200'000'000, bytes = parameters * size_of(state);
+    std::vector<Buffer> buffers;
+    for (int i = 0; i < 4; ++i) {
+      buffers.emplace_back(*device_, bytes);
+      device_->zero(buffers.back().data(), bytes);
+    }
+    const double step_s = seconds([&] {
+      device_->adamw(state, parameters, runtime::AdamW{1e-3}, buffers[0].data(), buffers[1].data(),
+                     buffers[2].data(), buffers[3].data());
+      device_->zero(buffers[0].data(), bytes);
+    });
+    rates.optimizer_s_per_parameter = step_s / double(parameters);
+    on_measured();
+    double sink = 0.0;
+    const auto norm = [&] { sink += device_->sum_of_squares(state, parameters, buffers[0].data()); };
+    rates.gradient_norm_s_per_parameter = timed(norm, [] {}).seconds / double(parameters);
+    on_measured();
+  }
+
+  double dispatch_s() const {
+    return dispatch_seconds(*device_, [&](const auto& body, const auto& end) { return timed(body, end); });
+  }
+
+ private:
+  bool on_cpu() const { return target_.backend == nullptr; }
+  Measurement timed(const std::function<void()>& body, const std::function<void()>& end) const {
+    return repeat_while_noisy([&] { return measure(rule_, body, end); });
+  }
+  double seconds(const std::function<void()>& body) const {
+    return timed(body, [&] { device_->synchronize(); }).seconds;
+  }
+
+  const StoppingRule& rule_;
+  const Target& target_;
+  std::unique_ptr<runtime::Device> device_;
+};
+
 }  // namespace
 
 DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured) {
-  const auto device = target.make_device();
-  const auto settle = [&] { device->synchronize(); };
-  const Timed timed = [&](const std::function<void()>& body, const std::function<void()>& end) {
-    return repeat_while_noisy([&] { return measure(rule, body, end); });
-  };
-  const DataType state = state_type_of(target.type);
-  const int64_t unit = size_of(target.type), state_unit = size_of(state);
+  const RateMeasurer measurer(rule, target);
   DeviceRates rates;
-  {
-    // Beyond any cache.
-    const int64_t bytes = int64_t{64} << (target.backend == nullptr ? 20 : 24);
-    Buffer from(*device, bytes), to(*device, bytes);
-    device->zero(from.data(), bytes);
-    const Measurement m = timed([&] { device->copy(to.data(), from.data(), bytes); }, settle);
-    rates.memory_bandwidth_bytes_per_s = 2.0 * double(bytes) / m.seconds;
-    on_measured();
-  }
-  {
-    const int64_t size = target.backend == nullptr ? 768 : 8192;
-    Buffer a(*device, size * size * unit), b(*device, size * size * unit), c(*device, size * size * unit);
-    for (Buffer* buffer : {&a, &b}) fill(*device, target.type, *buffer);  // zeros would cost less power
-    const runtime::LinearShape shape{size, size, size};
-    const Measurement m = timed(
-        [&] { device->linear_forward(target.type, shape, a.data(), b.data(), nullptr, c.data()); }, settle);
-    rates.matmul_flop_per_s = 2.0 * double(size) * double(size) * double(size) / m.seconds;
-    on_measured();
-  }
-  const int64_t parameters = target.backend == nullptr ? 2'000'000 : 200'000'000;
-  std::vector<Buffer> buffers;
-  for (int i = 0; i < 4; ++i) {
-    buffers.emplace_back(*device, parameters * state_unit);
-    device->zero(buffers.back().data(), parameters * state_unit);
-  }
-  const runtime::AdamW options{1e-3};
-  rates.optimizer_s_per_parameter =
-      timed(
-          [&] {
-            device->adamw(state, parameters, options, buffers[0].data(), buffers[1].data(), buffers[2].data(),
-                          buffers[3].data());
-            device->zero(buffers[0].data(), parameters * state_unit);
-          },
-          settle)
-          .seconds /
-      double(parameters);
+  rates.memory_bandwidth_bytes_per_s = measurer.memory_bandwidth_bytes_per_s();
   on_measured();
-  double sink = 0.0;
-  rates.gradient_norm_s_per_parameter =
-      timed([&] { sink += device->sum_of_squares(state, parameters, buffers[0].data()); }, [] {}).seconds /
-      double(parameters);
+  rates.matmul_flop_per_s = measurer.matmul_flop_per_s();
   on_measured();
-  rates.dispatch_s = dispatch_seconds(*device, timed);
+  measurer.measure_optimizer(rates, on_measured);
+  rates.dispatch_s = measurer.dispatch_s();
   on_measured();
   return rates;
 }

@@ -89,64 +89,94 @@ std::vector<int64_t> fitting_micro_batches(const ModelSpec& model, int64_t seque
   return sizes;
 }
 
-Profile profile_machine(const ProfileRequest& request) {
-  runtime::check_supported(request.model);
-  MachineDescription machine = machine_of(request.target);
-  int64_t most_ranks = request.max_ranks;
-  // Ranks that share a GPU say nothing about links.
-  if (request.target.backend != nullptr)
-    most_ranks = std::min<int64_t>(most_ranks, request.target.backend->device_count());
+namespace {
+
+// Ranks that share a GPU say nothing about links.
+int64_t ranks_of(const ProfileRequest& request) {
+  return request.target.backend == nullptr
+             ? request.max_ranks
+             : std::min<int64_t>(request.max_ranks, request.target.backend->device_count());
+}
+
+StoppingRule rule_of(const ProfileRequest& request) {
   StoppingRule rule;
   rule.budget_s = request.quick ? 0.02 : 0.12;
   rule.least_samples = request.quick ? 3 : 5;
-  StoppingRule short_rule = rule;
-  short_rule.budget_s /= 4;
+  return rule;
+}
+StoppingRule shortened(StoppingRule rule) {
+  rule.budget_s /= 4;
+  return rule;
+}
+
+// What is timed at each sequence.
+std::vector<ComputeRequest> computes_of(const ProfileRequest& request, int64_t memory_bytes) {
   std::vector<ComputeRequest> computes;
-  // Five combinations of piece and recompute for each size and a dozen operators; then rates and transport.
-  int measurements =
-      5 + int(request.target.backend == nullptr ? most_ranks : 0) + int(powers_of_two(most_ranks).size());
   for (const int64_t sequence : request.sequences) {
     computes.push_back(
         {request.model, sequence, request.precision,
-         fitting_micro_batches(request.model, sequence, request.max_micro_batch, machine.memory_bytes / 2),
-         tensor_widths(request.model, request.max_tensor), rule, request.target});
-    const ComputeRequest& c = computes.back();
-    measurements +=
-        int(c.tensors.size() * (5 * c.micro_batches.size() + 14 * operator_micro_batches(c).size()));
+         fitting_micro_batches(request.model, sequence, request.max_micro_batch, memory_bytes / 2),
+         tensor_widths(request.model, request.max_tensor), rule_of(request), request.target});
   }
+  return computes;
+}
+
+// Five combinations of piece and recompute for each size and a dozen operators; then rates and transport.
+int measurements_of(const ProfileRequest& request, const std::vector<ComputeRequest>& computes) {
+  const int64_t ranks = ranks_of(request);
+  int64_t count = 5 + (request.target.backend == nullptr ? ranks : 0) + int64_t(powers_of_two(ranks).size());
+  for (const ComputeRequest& c : computes)
+    count += int64_t(c.tensors.size() * (5 * c.micro_batches.size() + 14 * operator_micro_batches(c).size()));
+  return int(count);
+}
+
+void measure_layers(std::vector<ComputeRequest> computes, const OnMeasured& advance, Profile& profile) {
+  std::string reason;
+  for (ComputeRequest& compute : computes) {
+    append(profile.pieces, measure_pieces(compute, advance));
+    compute.rule = shortened(compute.rule);
+    append(profile.operators, measure_operators(compute, advance));
+    append(profile.kernels, trace_kernels(compute, reason));
+  }
+  if (!reason.empty()) fmt::print(stderr, "mpt-profile: note: kernels are not traced: {}\n", reason);
+}
+
+void set_head(const ProfileRequest& request, Profile& profile) {
+  profile.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+  profile.mpt_version = kVersion;
+  profile.model = request.model;
+  profile.sequence = request.sequences.front();
+  profile.precision = request.precision;
+}
+
+}  // namespace
+
+Profile profile_machine(const ProfileRequest& request) {
+  runtime::check_supported(request.model);
+  Profile profile;
+  profile.machine = machine_of(request.target);
+  const std::vector<ComputeRequest> computes = computes_of(request, profile.machine.memory_bytes);
+  const int measurements = measurements_of(request, computes);
   if (!request.quiet) {
     fmt::print(stderr, "measuring {} in {} steps, each repeated up to {} times if it is too noisy\n",
                request.model.name, measurements, kMostRepeats);
   }
   Progress progress(measurements, request.quiet);
   const auto advance = [&] { progress.advance(); };
-  Profile profile;
+  const int64_t ranks = ranks_of(request);
   // First, while the other processes are here.
   TransportTimings transport =
-      measure_transport({most_ranks, request.launch, short_rule, request.target}, advance);
-  machine.hosts = transport.hosts;
+      measure_transport({ranks, request.launch, shortened(rule_of(request)), request.target}, advance);
+  profile.machine.hosts = transport.hosts;
   profile.transport = std::move(transport.timings);
   if (request.launch && request.launch->process > 0) return profile;
-  profile.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-  profile.mpt_version = kVersion;
-  profile.machine = machine;
-  profile.model = request.model;
-  profile.sequence = request.sequences.front();
-  profile.precision = request.precision;
-  std::string reason;
-  for (ComputeRequest& compute : computes) {
-    append(profile.pieces, measure_pieces(compute, advance));
-    compute.rule = short_rule;
-    append(profile.operators, measure_operators(compute, advance));
-    append(profile.kernels, trace_kernels(compute, reason));
-    compute.rule = rule;
-  }
-  if (!reason.empty()) fmt::print(stderr, "mpt-profile: note: kernels are not traced: {}\n", reason);
-  take(profile, measure_rates(rule, request.target, advance));
+  set_head(request, profile);
+  measure_layers(computes, advance, profile);
+  take(profile, measure_rates(rule_of(request), request.target, advance));
   // Ranks on CPUs share caches and memory; GPUs do not.
   profile.rate_by_active_ranks = request.target.backend == nullptr
-                                     ? measure_concurrency(computes.front(), int(most_ranks), advance)
-                                     : std::vector<double>(size_t(most_ranks), 1.0);
+                                     ? measure_concurrency(computes.front(), int(ranks), advance)
+                                     : std::vector<double>(size_t(ranks), 1.0);
   return profile;
 }
 
