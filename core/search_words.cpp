@@ -26,8 +26,9 @@ std::string fates(const SearchCertificate& c) {
 // A plan that is not the fastest was preferred for its room in memory.
 std::string distance(const SearchCertificate& c, double step_time_s) {
   if (c.fastest_s <= 0.0 || step_time_s <= c.fastest_s) return "none is faster by MPT's model";
-  return fmt::format("the fastest takes {}, {} less than this one, which needs less memory",
-                     format_seconds(c.fastest_s), format_percent(1.0 - c.fastest_s / step_time_s));
+  const double less = 1.0 - c.fastest_s / step_time_s;
+  return fmt::format("the fastest by MPT's model takes {} less time than this one, which needs less memory",
+                     less < 5e-4 ? "under 0.1%" : format_percent(less));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "core/bound_words.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/screen.h"
 #include "planner/search/arrangement.h"
 
 namespace mpt::planner {
@@ -178,6 +179,12 @@ std::string slower(const Question& q, const Candidate& best, const Candidate& ch
          Circumstances(q).text();
 }
 
+// Of layouts that are equally fast the plan is the one that needs least memory.
+std::string memory_between(const Candidate& best, const Candidate& chosen) {
+  const int64_t more = best.evaluation.peak_bytes - chosen.evaluation.peak_bytes;
+  return more > 0 ? fmt::format(" The plan needs {} less memory.", format_bytes(double(more))) : "";
+}
+
 std::string compared(const Question& q, const SearchResult& result, const Candidate& chosen) {
   const Candidate& best = result.best.front();
   const double mine_s = best.evaluation.step_time_s, plan_s = chosen.evaluation.step_time_s;
@@ -186,9 +193,10 @@ std::string compared(const Question& q, const SearchResult& result, const Candid
                   format_count(result.certificate.layouts), layout_name(best.estimate.layout),
                   format_seconds(mine_s), format_bytes(double(best.evaluation.peak_bytes)));
   if (best.estimate.layout == chosen.estimate.layout) return text + "  It is the plan's own layout.\n";
-  if (std::abs(mine_s / plan_s - 1.0) < kEqual)
-    return text + fmt::format("  It is as fast as the plan ({}): less than {} between them.\n",
-                              format_seconds(plan_s), format_percent(2.0 * kEqual));
+  if (std::abs(mine_s / plan_s - 1.0) < kEqualTimes)
+    return text + fmt::format("  It is as fast as the plan ({}): less than {} between them.{}\n",
+                              format_seconds(plan_s), format_percent(kEqualTimes),
+                              memory_between(best, chosen));
   if (mine_s > plan_s) return text + slower(q, best, chosen);
   return text + fmt::format("  It is {} faster ({} against {}); {}", format_percent(plan_s / mine_s - 1.0),
                             format_seconds(mine_s), format_seconds(plan_s),

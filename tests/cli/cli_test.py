@@ -182,7 +182,7 @@ def offloaded(folder, text, base):
     # 8 billion parameters of 18 bytes each do not fit on one GPU.
     one = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--ranks", 1, "--framework", "mpt", "--global-batch", 8, "--seq", 4096]
     expect("plan, a GPU that must offload", run("mpt-plan", *one), 0, "tp1 pp1 dp1 mbs1 offload")
-    expect("plan, a GPU that may not", run("mpt-plan", *one, "--offload", "off"), 2, "there are 78.5 GiB", "leave out --offload off: tp1 pp1 dp1 mbs1 offload fits")
+    expect("plan, a GPU that may not", run("mpt-plan", *one, "--offload", "off"), 2, "there are 78.5 GiB", "leave out --offload off: tp1 pp1 dp1 mbs1 offload")
 
 
 def profile_of_two_hosts(folder, model):
@@ -381,7 +381,7 @@ def plan_commands(folder, base, profile):
     expect("plan, cost of a training", run("mpt-plan", *eight, "-o", gpu_plan, "--tokens", "15T", "--price", 2.5), 0,
            "15T tokens take", "device-hours", "at 2.5 a device-hour")
     expect("plan, tokens that are none", run("mpt-plan", *eight, "--tokens", "many"), 2, "--tokens", "15T")
-    expect("plan, time limit", run("mpt-plan", *eight, "--time-limit", 60), 0, "best by MPT's model")
+    expect("plan, time limit", run("mpt-plan", *eight, "--time-limit", 60), 0, "by MPT's model")
     for option, value in (("--sp", "maybe"), ("--zero", "4"), ("--cp", "0"), ("--ep", "x"), ("--order", "inside"), ("--overlap", "dinner"), ("--dispatch", "twice"),
                           ("--offload", "1"), ("--time-limit", "-1"), ("--cp-method", "rings"), ("--etp", "-2")):
         expect(f"plan, {option} {value}", run("mpt-plan", *eight, option, value), 2, option)
@@ -462,7 +462,7 @@ def plan_commands(folder, base, profile):
 
     # Of layouts that take equally long the one with most memory left is recommended, however many are ranked.
     equal = json.loads(run("mpt-plan", "--model", "opt-30b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 2048, "--json").stdout)
-    close = [r for r in equal["ranking"] if abs(r["step_time_s"] / equal["ranking"][0]["step_time_s"] - 1) < 5e-4]
+    close = [r for r in equal["ranking"] if r["step_time_s"] <= 1.01 * equal["search"]["fastest_s"]]
     if len(close) < 2 or equal["ranking"][0]["peak_bytes"] != min(r["peak_bytes"] for r in close):
         FAILURES.append(f"search, equals: {[(r['step_time_s'], r['peak_bytes']) for r in equal['ranking']]}")
     one = json.loads(run("mpt-plan", "--model", "opt-30b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 2048, "--json", "--top", 1).stdout)
@@ -528,8 +528,8 @@ def not_chosen(folder, eight):
     limit = re.search(r"it would fit with --memory (\S+)\. ", said.stdout)
     options = [word for key, value in kind.items() for word in (f"--{key}", value)]
     expect("plan, with the memory that was named", run("mpt-plan", *eight, "--memory", limit.group(1) if limit else "1GiB", *options), 0)
-    expect("explain, its own layout", run("mpt-plan", "explain", tight, "--why-not", f"zero={layout_of(tight)['zero']}"), 0,
-           "It is the plan's own layout.")
+    expect("explain, its own kind", in_one_line(run("mpt-plan", "explain", tight, "--why-not", f"zero={layout_of(tight)['zero']}")), 0,
+           "It is as fast as the plan", "less than 1.0% between them. The plan needs", "less memory.")
 
 
 def requests(folder):
@@ -694,7 +694,7 @@ def other_clusters(folder):
     broken["cluster"]["groups"][0]["levels"] = []
     expect("mixed, a plan whose cluster has no links", run("mpt-plan", "explain", write(f"{folder}/broken.json", broken)), 2, "/cluster/groups/0/levels")
     expect("plan, ten million devices", run("mpt-plan", *model, "--cluster", "dgx-h100:1250000"), 2, "divides the model and the batch")
-    expect("plan, generated", run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--schedule", "generated", "--pp", 4, "--beyond-framework"), 0, "generated", "best by MPT's model")
+    expect("plan, generated", run("mpt-plan", *model, "--cluster", "dgx-h100:2", "--schedule", "generated", "--pp", 4, "--beyond-framework"), 0, "generated", "by MPT's model")
     expect("pareto", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto"), 0, "GPUs  step time", "Each row is the fastest")
     front = run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--pareto", "--json")
     points = json.loads(front.stdout)["front"]
