@@ -17,9 +17,10 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(HERE, "acceptance"))
-from plans import FRAMEWORKS  # noqa: E402
+from plans import FRAMEWORKS, UNPLANNED  # noqa: E402
 
-OUTCOMES = ["accepted", "differs", "refused", "not planned", "not exported"]
+GOOD = ["accepted", "rightly not planned"]
+OUTCOMES = GOOD + ["differs", "refused", "not planned", "not exported"]
 
 
 def run(command):
@@ -27,13 +28,13 @@ def run(command):
     return result.returncode, result.stdout + result.stderr
 
 
-def export(program, framework, target, options, folder):
-    """Plans and exports into the folder; returns None, or the verdict that ends the case."""
+def export(program, framework, target, options, folder, rightly):
+    """Plans and exports into the folder; returns None, or the verdict that ends the case. `rightly`: there must be no plan."""
     os.makedirs(folder)
     plan = os.path.join(folder, "plan.json")
     code, said = run([program, *options, "--framework", framework, "-o", plan])
     if code != 0:
-        return {"outcome": "not planned", "message": " ".join(said.split())[:400], "differences": []}
+        return {"outcome": "rightly not planned" if rightly else "not planned", "message": " ".join(said.split())[:400], "differences": []}
     code, said = run([program, "export", plan, "--to", target, "-o", folder])
     if code != 0:
         return {"outcome": "not exported", "message": " ".join(said.split())[:400], "differences": []}
@@ -48,7 +49,7 @@ def judge(name, program, work, word):
         if word not in plan:
             continue
         folder = os.path.join(work, name, plan)
-        verdict = export(program, framework, target, options, folder)
+        verdict = export(program, framework, target, options, folder, (name, plan) in UNPLANNED)
         if verdict is not None:
             verdicts.append({"plan": plan, **verdict})
             os.rename(folder, os.path.join(work, f"{name}-{plan}-without"))
@@ -105,7 +106,7 @@ def main():
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(verdicts, file, indent=1)
-    passed = sum(verdict["outcome"] == "accepted" for verdict in verdicts)
+    passed = sum(verdict["outcome"] in GOOD for verdict in verdicts)
     print(f"{passed} passed, {len(verdicts) - passed} failed")
     sys.exit(passed != len(verdicts) or not verdicts)
 

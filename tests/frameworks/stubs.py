@@ -150,5 +150,15 @@ def capability(gpu):
     return next(version for name, version in generations.items() if gpu.startswith(name))
 
 
+def gpu(name):
+    """Lets PyTorch answer as on this GPU of the catalog, where frameworks ask what it can do."""
+    import torch
+    version = capability(name)
+    properties = types.SimpleNamespace(major=version[0], minor=version[1], name=name, total_memory=80 << 30)
+    torch.cuda.get_device_capability = lambda *_: version
+    torch.cuda.get_device_properties = lambda *_: properties
+    torch.cuda.current_device = lambda: 0
+
+
 if __name__ == "__main__":
     write_cuda_libraries(sys.argv[1])

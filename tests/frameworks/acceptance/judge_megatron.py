@@ -6,15 +6,18 @@ import os
 import subprocess
 import sys
 import tempfile
+import types
+import unittest.mock
 
 from judging import judge
 
 import stubs  # noqa: E402
 
-stubs.use()
+stubs.use("transformer_engine", "transformer_engine_torch")
 import torch  # noqa: E402
-from megatron.core import utils  # noqa: E402
+from megatron.core.enums import ModelType  # noqa: E402
 from megatron.core.num_microbatches_calculator import get_num_microbatches, init_num_microbatches_calculator, unset_num_microbatches_calculator  # noqa: E402
+from megatron.core.pipeline_parallel import schedules  # noqa: E402
 from megatron.training import arguments  # noqa: E402
 from megatron.training.argument_utils import core_transformer_config_from_args  # noqa: E402
 from megatron.training.training import get_megatron_ddp_config, get_megatron_optimizer_config  # noqa: E402
@@ -84,25 +87,55 @@ def compare_arguments(c, args):
         c.same("rotary_base", float(c.model["rotary_base"]), float(args.rotary_base))
 
 
-def compare_steps(c, args):
-    """The pipeline schedule's own rules for micro-batches: they hold in forward_backward_pipelining_with_interleaving."""
+class StepBegan(Exception):
+    """The schedule has accepted configuration and micro-batches, and wants the first input."""
+
+
+def begin(*_, **__):
+    raise StepBegan
+
+
+def interleave(c, config, micro_batches):
+    """Starts Megatron-LM's interleaved schedule, on the last rank, until it wants its first input."""
+    config.timers = None
+    group = types.SimpleNamespace(size=lambda: c.layout["pipeline"], rank=lambda: c.layout["pipeline"] - 1)
+    one = types.SimpleNamespace(size=lambda: 1, rank=lambda: 0)
+    model = [torch.nn.Identity() for _ in range(c.layout["chunks"])]
+    for chunk in model:
+        chunk.config = config
+        chunk.model_type = ModelType.encoder_or_decoder
+    communicator = types.SimpleNamespace(config=config, pp_group=group, recv_forward=begin,
+                                          virtual_pipeline_model_parallel_size=c.layout["chunks"])
+    zeros = torch.zeros
+    try:
+        with unittest.mock.patch("torch.zeros", lambda *shape, device=None, **options: zeros(*shape, **options)):
+            schedules.forward_backward_pipelining_with_interleaving(
+                forward_step_func=begin, data_iterator=[iter(())] * len(model), model=model, num_microbatches=micro_batches,
+                seq_length=c.workload["sequence"], micro_batch_size=c.layout["micro_batch"], p2p_communicator=communicator,
+                pg_collection=types.SimpleNamespace(tp=one, cp=one, pp=group))
+    except StepBegan:
+        return
+    raise RuntimeError("the schedule ended before its first input")
+
+
+def compare_steps(c, args, config):
     unset_num_microbatches_calculator()
     init_num_microbatches_calculator(rank=0, global_batch_size=args.global_batch_size, micro_batch_size=args.micro_batch_size,
                                      data_parallel_size=args.data_parallel_size)
     c.same("micro_batches", c.micro_batches, get_num_microbatches())
+    if c.layout["chunks"] > 1:
+        interleave(c, config, get_num_microbatches())
 
 
 def check(folder, c):
-    device = c.plan["cluster"]["device"]["name"]
-    torch.cuda.get_device_capability = lambda *_: stubs.capability(device)
-    utils._te_version = utils.PkgVersion(stubs.MODULES["transformer_engine"])
+    stubs.gpu(c.plan["cluster"]["device"]["name"])
     args = parse(folder, c)
     config = core_transformer_config_from_args(args)
     optimizer, _ = get_megatron_optimizer_config(args)
     compare_arguments(c, args)
-    compare_steps(c, args)
     compare_model(c, config)
     compare_layout(c, config, get_megatron_ddp_config(args))
+    compare_steps(c, args, config)
     c.same("offload_optimizer", c.layout["offload_optimizer"], bool(optimizer.optimizer_cpu_offload))
 
 

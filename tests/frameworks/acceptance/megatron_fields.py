@@ -3,6 +3,7 @@
 
 import torch
 
+from megatron.core import parallel_state
 from megatron.core.transformer.transformer_block import get_num_layers_to_build
 
 
@@ -17,7 +18,8 @@ def compare_model(c, config):
     c.same("norm_epsilon", model["norm_epsilon"], config.layernorm_epsilon)
     c.same("gated_mlp", model["gated_mlp"], config.gated_linear_unit)
     activation = getattr(config.activation_func, "__name__", str(config.activation_func))
-    c.same("activation", model["activation"].replace("gelu_tanh", "gelu"), activation)
+    clamped = "quick_gelu" if model["name"].startswith("gpt-oss") else model["activation"].replace("gelu_tanh", "gelu")
+    c.same("activation", clamped, activation)  # gpt-oss gates with x * sigmoid(1.702 x), which Megatron-LM calls quick_gelu
     c.same("mlp_bias", model["mlp_bias"], config.add_bias_linear)
     c.same("qkv_bias", model["qkv_bias"], config.add_qkv_bias or config.add_bias_linear)
     c.same("next_token_layers", model["next_token_layers"], config.mtp_num_layers or 0)
@@ -71,9 +73,13 @@ def compare_experts(c, config):
 
 def layers_of_stages(config, layout):
     """Layers that the framework builds for each virtual stage, in the order of the model."""
-    chunks = layout["chunks"]
-    return [get_num_layers_to_build(config, chunk if chunks > 1 else None, rank)
-            for chunk in range(chunks) for rank in range(layout["pipeline"])]
+    chunks, counts = layout["chunks"], []
+    for stage in range(layout["pipeline"] * chunks):
+        rank = stage % layout["pipeline"]
+        parallel_state.set_pipeline_model_parallel_rank(rank)
+        parallel_state.set_pipeline_model_parallel_world_size(layout["pipeline"])
+        counts.append(get_num_layers_to_build(config, stage // layout["pipeline"] if chunks > 1 else None, rank))
+    return counts
 
 
 def recomputed_of_stages(config, layers):

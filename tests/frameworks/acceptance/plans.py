@@ -55,9 +55,8 @@ MEGATRON = {
 # torchtitan, and PyTorch's own schedules and meshes.
 TORCHTITAN = {
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128, seq=8192),
-    "llama3-8b-replicas": plan("llama3-8b", "dgx-h100:1", 64, "--zero 0 --tp 1 --pp 1"),
+    "llama3.2-1b-replicas": plan("llama3.2-1b", "dgx-h100:1", 64, "--zero 0 --tp 1 --pp 1"),
     "llama3-8b-tensor": plan("llama3-8b", "dgx-h100:2", 64, "--tp 4 --zero 2"),
-    "llama3-8b-hybrid": plan("llama3-8b", "dgx-h100:4", 128, "--zero 3 --shard 8 --pp 1 --tp 1"),
     "llama3-8b-zero3-full": plan("llama3-8b", "dgx-h100:2", 128, "--zero 3 --pp 1 --tp 1 --recompute full"),
     "llama3-8b-offload": plan("llama3-8b", "dgx-h100:1", 64, "--zero 3 --offload on"),
     "llama3-8b-context": plan("llama3-8b", "dgx-h100:2", 16, "--cp 4 --zero 3", seq=32768),
@@ -66,10 +65,10 @@ TORCHTITAN = {
     "llama3-8b-pipeline-only": plan("llama3-8b", "dgx-h100:1", 64, "--pp 8 --dp 1"),
     "llama3-8b-interleaved": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --chunks 2 --schedule interleaved --zero 2"),
     "llama3-8b-rounds": plan("llama3-8b", "dgx-h100:2", 56, "--pp 4 --dp 4 --chunks 2 --micro-batch 1 --schedule interleaved --zero 2"),
-    "llama3-8b-zb-h1": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule zb-h1 --zero 2"),
-    "llama3-8b-zb-v": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule zb-v --zero 2"),
-    "llama3-8b-v-half": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule v-half --zero 2"),
-    "llama3-8b-dualpipe-v": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule dualpipe-v --zero 2"),
+    "llama3-8b-zb-h1": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule zb-h1 --zero 2 --execution elementwise=eager"),
+    "llama3-8b-zb-v": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule zb-v --zero 2 --execution elementwise=eager"),
+    "llama3-8b-v-half": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule v-half --zero 2 --execution elementwise=eager"),
+    "llama3-8b-dualpipe-v": plan("llama3-8b", "dgx-h100:1", 64, "--pp 4 --schedule dualpipe-v --zero 2 --execution elementwise=eager"),
     "llama3-8b-generated": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule generated --chunks 2 --zero 2"),
     "llama3-70b": plan("llama3-70b", "dgx-h100:8", 128),
     "llama3-70b-async": plan("llama3-70b", "dgx-h100:8", 256,
@@ -77,7 +76,7 @@ TORCHTITAN = {
     "llama3-405b": plan("llama3-405b", "dgx-h100:128", 512),
     "qwen3-8b": plan("qwen3-8b", "dgx-h100:2", 128),
     "qwen3-30b-a3b": plan("qwen3-30b-a3b", "dgx-h100:4", 256, "--ep 8 --zero 2"),
-    "qwen3-30b-a3b-dualpipe-v": plan("qwen3-30b-a3b", "dgx-h100:4", 256, "--pp 4 --ep 8 --schedule dualpipe-v --recompute full --zero 2"),
+    "qwen3-30b-a3b-dualpipe-v": plan("qwen3-30b-a3b", "dgx-h100:4", 256, "--pp 4 --ep 8 --schedule dualpipe-v --recompute full --zero 2 --execution elementwise=eager"),
     "gpt-oss-20b": plan("gpt-oss-20b", "dgx-h100:1", 32, "--zero 3"),
     "deepseek-v3": plan("deepseek-v3", "dgx-h100:128", 4096),
 }
@@ -99,8 +98,13 @@ DEEPSPEED = {
 FSDP = {
     "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:1", 64, "--zero 2"),
     "llama3-8b-zero3": plan("llama3-8b", "dgx-h100:1", 64, "--zero 3"),
-    "llama3-8b-hybrid": plan("llama3-8b", "dgx-h100:2", 64, "--zero 3 --shard 8"),
     "llama3-8b-offload": plan("llama3-8b", "dgx-h100:1", 64, "--zero 3 --offload on"),
+}
+
+# What the framework cannot run: mpt-plan must refuse to plan it.
+UNPLANNED = {
+    ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"),
+    ("torchtitan", "llama3-8b-rounds"), ("torchtitan", "llama3-8b-offload"), ("torchtitan", "llama3-8b-generated"),
 }
 
 # --framework of the plan, --to of the export, environment, plans; judge_NAME.py asks
@@ -108,7 +112,6 @@ FRAMEWORKS = {
     "megatron": ("megatron-core", "megatron", "megatron", MEGATRON),
     "bridge": ("nemo", "megatron-bridge", "bridge", MEGATRON),
     "torchtitan": ("torchtitan", "torchtitan", "torchtitan", TORCHTITAN),
-    "schedules": ("torchtitan", "torchtitan", "torch", TORCHTITAN),
     "deepspeed": ("megatron-deepspeed", "deepspeed", "deepspeed", DEEPSPEED),
     "accelerate": ("megatron-deepspeed", "deepspeed", "accelerate", DEEPSPEED),
     "fsdp": ("fsdp", "fsdp2", "torch", FSDP),
