@@ -33,6 +33,8 @@ MODULES = {
     "nvidia_resiliency_ext": "0.6.0",
     # Megatron-Bridge imports NVIDIA's quantization of finished models for every model.
     "modelopt": "0.44.0",
+    # Megatron-Bridge imports this loader of pictures and sound for every model.
+    "megatron.energon": "7.0.0",
 }
 
 
@@ -71,13 +73,13 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self.names = names
 
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in self.names:
+        if any(name == listed or name.startswith(listed + ".") for listed in self.names):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
         return None
 
     def create_module(self, spec):
         module = StandInModule(spec.name)
-        module.__version__ = MODULES[spec.name.split(".")[0]]
+        module.__version__ = next(MODULES[listed] for listed in self.names if spec.name.startswith(listed))
         return module
 
     def exec_module(self, module):
@@ -148,6 +150,12 @@ def capability(gpu):
     """What torch.cuda.get_device_capability answers on a GPU of the catalog."""
     generations = {"a100": (8, 0), "h100": (9, 0), "h200": (9, 0), "b200": (10, 0), "gb200": (10, 0), "gb300": (10, 3)}
     return next(version for name, version in generations.items() if gpu.startswith(name))
+
+
+def cpu_ranks():
+    """Lets torchtitan choose CPU ranks; without this it takes GPUs, which PyTorch was built for. To be called before its import."""
+    import torch
+    torch._utils._get_available_device_type = lambda: "cpu"
 
 
 def gpu(name):

@@ -17,6 +17,7 @@ from judging import Comparison, judge
 import stubs  # noqa: E402
 
 stubs.use()
+stubs.cpu_ranks()
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402

@@ -74,6 +74,7 @@ def compare_experts(c, config):
 def layers_of_stages(config, layout):
     """Layers that the framework builds for each virtual stage, in the order of the model."""
     chunks, counts = layout["chunks"], []
+    parallel_state.set_virtual_pipeline_model_parallel_world_size(chunks if chunks > 1 else None)
     for stage in range(layout["pipeline"] * chunks):
         rank = stage % layout["pipeline"]
         parallel_state.set_pipeline_model_parallel_rank(rank)

@@ -52,7 +52,11 @@ MEGATRON = {
     "deepseek-v3-one-stage": plan("deepseek-v3", "dgx-h100:128", 4096, "--pp 1"),
 }
 
-# torchtitan, and PyTorch's own schedules and meshes.
+# Megatron-Bridge has recipes for these models.
+BRIDGE_MODELS = ("llama3-8b", "llama3-70b", "llama3-405b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b")
+BRIDGE = {name: options for name, options in MEGATRON.items() if options[1] in BRIDGE_MODELS}
+
+# torchtitan, and the schedules of PyTorch that it runs.
 TORCHTITAN = {
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128, seq=8192),
     "llama3.2-1b-replicas": plan("llama3.2-1b", "dgx-h100:1", 64, "--zero 0 --tp 1 --pp 1"),
@@ -84,13 +88,13 @@ TORCHTITAN = {
 # DeepSpeed, alone and through accelerate.
 DEEPSPEED = {
     "llama3-8b-zero0": plan("llama3-8b", "dgx-h100:2", 64, "--zero 0 --pp 1 --tp 8"),
-    "llama3-8b-zero1": plan("llama3-8b", "dgx-h100:2", 128, "--zero 1 --pp 1 --tp 1"),
-    "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:2", 128, "--zero 2 --pp 1 --tp 1"),
-    "llama3-8b-zero3": plan("llama3-8b", "dgx-h100:2", 128, "--zero 3 --pp 1 --tp 1", seq=8192),
+    "llama3-8b-zero1": plan("llama3-8b", "dgx-h100:2", 128, "--zero 1 --pp 1 --tp 1 --cp 1"),
+    "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:2", 128, "--zero 2 --pp 1 --tp 1 --cp 1"),
+    "llama3-8b-zero3": plan("llama3-8b", "dgx-h100:2", 128, "--zero 3 --pp 1 --tp 1 --cp 1", seq=8192),
     "llama3-8b-offload": plan("llama3-8b", "dgx-h100:1", 64, "--zero 2 --offload on --pp 1 --tp 1"),
-    "llama3-8b-context": plan("llama3-8b", "dgx-h100:2", 16, "--cp 4 --cp-method all_to_all --zero 2 --tp 1 --pp 1", seq=32768),
-    "llama3-8b-pipeline": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --tp 1 --schedule 1f1b --zero 1"),
-    "llama3-8b-fp16": plan("llama3-8b", "dgx-h100:2", 128, "--precision fp16 --zero 2 --pp 1 --tp 1"),
+    "llama3-8b-context": plan("llama3-8b", "dgx-h100:2", 64, "--cp 4 --cp-method all_to_all --zero 2 --tp 1 --pp 1"),
+    "llama3-8b-pipeline": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --tp 1 --cp 1 --schedule 1f1b --zero 1"),
+    "llama3-8b-fp16": plan("llama3-8b", "dgx-h100:2", 128, "--precision fp16 --zero 2 --pp 1 --tp 1 --cp 1"),
     "mixtral-8x7b": plan("mixtral-8x7b", "dgx-h100:4", 64, "--ep 8 --zero 2 --pp 1 --tp 1"),
 }
 
@@ -105,12 +109,13 @@ FSDP = {
 UNPLANNED = {
     ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"),
     ("torchtitan", "llama3-8b-rounds"), ("torchtitan", "llama3-8b-offload"), ("torchtitan", "llama3-8b-generated"),
+    ("torchtitan", "deepseek-v3"), ("fsdp", "llama3-8b-offload"),
 }
 
 # --framework of the plan, --to of the export, environment, plans; judge_NAME.py asks
 FRAMEWORKS = {
     "megatron": ("megatron-core", "megatron", "megatron", MEGATRON),
-    "bridge": ("nemo", "megatron-bridge", "bridge", MEGATRON),
+    "bridge": ("nemo", "megatron-bridge", "bridge", BRIDGE),
     "torchtitan": ("torchtitan", "torchtitan", "torchtitan", TORCHTITAN),
     "deepspeed": ("megatron-deepspeed", "deepspeed", "deepspeed", DEEPSPEED),
     "accelerate": ("megatron-deepspeed", "deepspeed", "accelerate", DEEPSPEED),
