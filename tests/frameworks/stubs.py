@@ -33,6 +33,8 @@ MODULES = {
     "nvidia_resiliency_ext": "0.6.0",
     # Megatron-Bridge imports NVIDIA's quantization of finished models for every model.
     "modelopt": "0.44.0",
+    # Megatron-Bridge looks for models of pictures, too, when it looks for one.
+    "diffusers": "0.36.0",
     # Megatron-Bridge imports this loader of pictures and sound for every model.
     "megatron.energon": "7.0.0",
 }
@@ -47,10 +49,17 @@ class StandIn:
     def __call__(self, *arguments, **options):
         if len(arguments) == 1 and not options and callable(arguments[0]):
             return arguments[0]
+        if not arguments:
+            return StandIn()  # a decorator with options
         raise RuntimeError("a stand-in for a compiled extension was called")
 
     def __class_getitem__(cls, item):
         return cls
+
+
+class FusedAdam(StandIn):
+    def __init__(self, params, master_weight_dtype=None, exp_avg_dtype=None, exp_avg_sq_dtype=None, use_decoupled_grad=False):
+        super().__init__()
 
 
 class StandInModule(types.ModuleType):
@@ -94,6 +103,9 @@ def use(*names):
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     sys.meta_path.append(Finder(missing))
     real = importlib.metadata.version
+    if "transformer_engine" in missing:
+        # Megatron-LM reads from the optimizer's parameters what it can do; these are the ones of the version above.
+        importlib.import_module("transformer_engine.pytorch.optimizers").FusedAdam = FusedAdam
     versions = {name.replace("_", "-"): MODULES[name] for name in missing}
     importlib.metadata.version = lambda name: versions.get(name.replace("_", "-")) or real(name)
 

@@ -14,7 +14,7 @@ from judging import judge
 
 import stubs  # noqa: E402
 
-stubs.use("transformer_engine", "transformer_engine_torch", "nvidia_resiliency_ext", "modelopt", "megatron.energon")
+stubs.use("transformer_engine", "transformer_engine_torch", "nvidia_resiliency_ext", "modelopt", "megatron.energon", "diffusers")
 from megatron.bridge import AutoBridge  # noqa: E402
 from megatron.bridge.training.config import runtime_config_update  # noqa: E402
 from megatron_fields import compare_layout, compare_model  # noqa: E402
@@ -73,4 +73,6 @@ def check(folder, c):
     compare_layout(c, config.model, config.ddp)
 
 
+# Imports all model families here, so that the process of each plan need not.
+AutoBridge.from_hf_config(AutoConfig.for_model("llama", architectures=["LlamaForCausalLM"]))
 judge(check)

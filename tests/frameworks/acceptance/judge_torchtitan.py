@@ -12,7 +12,7 @@ import os
 import sys
 import tomllib
 
-from judging import Comparison, judge
+from judging import apart, judge, verdict_of
 
 import stubs  # noqa: E402
 
@@ -44,8 +44,10 @@ def configuration_from_toml(path, c):
         toml = tomllib.load(file)
     model = toml.pop("model")
     spec = importlib.import_module(f"torchtitan.models.{model['name']}").model_registry(model["flavor"])
-    mode = toml.pop("activation_checkpoint")
-    recompute = {"full": "FullAC", "selective": "SelectiveAC"}.get(mode.pop("mode"))
+    checkpoint = toml.pop("activation_checkpoint")
+    recompute = {"full": "FullAC", "selective": "SelectiveAC"}.get(checkpoint.pop("mode"))
+    for key, value in checkpoint.items():
+        c.same(f"activation_checkpoint.{key}", value, "torchtitan has no such key")
     recompute = getattr(activation_checkpoint, recompute).Config() if recompute else None
     sections = {"training": TrainingConfig, "parallelism": ParallelismConfig, "compile": CompileConfig}
     for name in sorted(set(toml) - set(sections)):
@@ -91,8 +93,7 @@ def compare_configuration(c, config):
     recompute = {"FullAC": "full", "SelectiveAC": "selective", "NoneType": "none"}.get(
         type(config.activation_checkpoint).__qualname__.split(".")[0], "other")
     c.same("recompute", layout["recompute"], recompute)
-    if layout["recompute"] == "full":
-        c.same("layers recomputed in each stage", c.layers_of_stages, c.recomputed_of_stages)
+    c.same("layers recomputed in each stage", c.recomputed_of_stages, c.layers_of_stages if recompute == "full" else [0] * c.stages)
     c.same("asynchronous tensor parallelism", layout["overlap_tensor"], config.compile.enable_async_tensor_parallel)
     quantized = sorted({type(one).__qualname__.split(".")[0] for _, one, _, _ in config.model_spec.model.traverse(object)
                         if "Float8" in type(one).__qualname__ or "MXFP8" in type(one).__qualname__})
@@ -132,14 +133,13 @@ def build_pipeline(c, config, dims, model, loss, rank):
     c.same(f"layers of the stages of pipeline rank {rank}", {stage: c.layers_of_stages[stage] for stage in planned}, layers)
     order = getattr(schedule, "pipeline_order", None)
     if order:
-        c.same(f"stages in the schedule of pipeline rank {rank}", planned, sorted({action.stage_index for action in order[rank] if action}))
+        actions = [part for action in order[rank] if action for part in action.sub_actions or [action]]
+        c.same(f"stages in the schedule of pipeline rank {rank}", planned, sorted({action.stage_index for action in actions}))
 
 
 def build(c, config, pipeline_rank):
     """Everything that Trainer does before it allocates weights, on one rank of a fake process group."""
     rank = pipeline_rank * (c.ranks // c.layout["pipeline"])
-    if dist.is_initialized():
-        dist.destroy_process_group()
     dist.init_process_group("fake", rank=rank, world_size=c.ranks, store=FakeStore())
     dims = ParallelDims.from_config(config.parallelism, c.ranks)
     dims.build_mesh()
@@ -160,12 +160,14 @@ def build(c, config, pipeline_rank):
 
 def check(folder, c):
     os.chdir("/")
-    first = configuration(folder, c)
-    compare_configuration(c, first)
-    compare_model(c, first.model_spec.model)
+    config = configuration(folder, c)
+    compare_configuration(c, config)
+    compare_model(c, config.model_spec.model)
     for rank in sorted({0, c.layout["pipeline"] - 1}):
-        config = first if rank == 0 else configuration(folder, Comparison(c.plan))
-        build(c, config, rank)
+        verdict = apart(lambda: verdict_of(lambda comparison: build(comparison, config, rank), c.plan))
+        if verdict["outcome"] == "refused":
+            raise RuntimeError(f"pipeline rank {rank}: {verdict['message']}")
+        c.differences += verdict["differences"]
 
 
 judge(check)

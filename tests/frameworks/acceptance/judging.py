@@ -4,6 +4,7 @@
 import contextlib
 import io
 import json
+import multiprocessing
 import os
 import sys
 import traceback
@@ -68,25 +69,49 @@ def place(error):
     return f"{last.filename.split('site-packages/')[-1]}:{last.lineno}"
 
 
+def apart(work):
+    """What work() returns, computed in a child process: frameworks keep meshes and groups in globals that one process fills once."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: there.send(work()))
+    child.start()
+    there.close()
+    try:
+        return here.recv()
+    except EOFError:
+        child.join()
+        raise RuntimeError(f"the process ended with {child.exitcode}") from None
+    finally:
+        child.join()
+
+
+def verdict_of(check, plan):
+    """Accepted, refused or differs; whatever check() raises is a refusal."""
+    comparison = Comparison(plan)
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            check(comparison)
+        if comparison.compared == 0:
+            raise RuntimeError("nothing was compared")
+    except (Exception, SystemExit) as error:  # a framework refuses in any way that it likes
+        message = str(error) if not isinstance(error, SystemExit) else said.getvalue().strip().split("\n")[-1]
+        words = " ".join((message or "no message").split())[:400]
+        return {"outcome": "refused", "message": f"{type(error).__name__} at {place(error)}: {words}", "differences": []}
+    differences = json.loads(json.dumps(comparison.differences, default=str))
+    return {"outcome": "differs" if differences else "accepted", "message": "", "differences": differences}
+
+
 def judge(check):
-    """Runs check(folder, comparison) for every folder in the work folder; whatever it raises is a refusal."""
+    """Runs check(folder, comparison) for every folder in the work folder, each in a process of its own."""
     warnings.simplefilter("ignore")
     work = sys.argv[1]
     for name in sorted(os.listdir(work)):
-        folder = os.path.join(work, name)
+        folder = os.path.abspath(os.path.join(work, name))
         with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
-            comparison = Comparison(json.load(file))
-        verdict = {"plan": name, "outcome": "accepted", "message": "", "differences": []}
-        said = io.StringIO()
+            plan = json.load(file)
         try:
-            with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                check(folder, comparison)
-            if comparison.compared == 0:
-                raise RuntimeError("nothing was compared")
-            if comparison.differences:
-                verdict.update(outcome="differs", differences=comparison.differences)
-        except (Exception, SystemExit) as error:  # a framework refuses in any way that it likes
-            message = str(error) if not isinstance(error, SystemExit) else said.getvalue().strip().split("\n")[-1]
-            words = " ".join((message or "no message").split())[:400]
-            verdict.update(outcome="refused", message=f"{type(error).__name__} at {place(error)}: {words}")
-        print(json.dumps(verdict, default=str), file=REAL_STDOUT, flush=True)
+            verdict = apart(lambda: verdict_of(lambda comparison: check(folder, comparison), plan))
+        except RuntimeError as error:
+            verdict = {"outcome": "refused", "message": str(error), "differences": []}
+        print(json.dumps({"plan": name, **verdict}), file=REAL_STDOUT, flush=True)

@@ -110,14 +110,16 @@ UNPLANNED = {
     ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"),
     ("torchtitan", "llama3-8b-rounds"), ("torchtitan", "llama3-8b-offload"), ("torchtitan", "llama3-8b-generated"),
     ("torchtitan", "deepseek-v3"), ("fsdp", "llama3-8b-offload"),
+    ("deepspeed", "llama3-8b-zero0"),
+    ("accelerate", "llama3-8b-zero0"), ("accelerate", "llama3-8b-pipeline"), ("accelerate", "mixtral-8x7b"),
 }
 
 # --framework of the plan, --to of the export, environment, plans; judge_NAME.py asks
 FRAMEWORKS = {
     "megatron": ("megatron-core", "megatron", "megatron", MEGATRON),
-    "bridge": ("nemo", "megatron-bridge", "bridge", BRIDGE),
+    "bridge": ("megatron-bridge", "megatron-bridge", "bridge", BRIDGE),
     "torchtitan": ("torchtitan", "torchtitan", "torchtitan", TORCHTITAN),
-    "deepspeed": ("megatron-deepspeed", "deepspeed", "deepspeed", DEEPSPEED),
-    "accelerate": ("megatron-deepspeed", "deepspeed", "accelerate", DEEPSPEED),
-    "fsdp": ("fsdp", "fsdp2", "torch", FSDP),
+    "deepspeed": ("deepspeed", "deepspeed", "deepspeed", DEEPSPEED),
+    "accelerate": ("transformers-deepspeed", "deepspeed", "accelerate", DEEPSPEED),
+    "fsdp": ("pytorch", "fsdp2", "torch", FSDP),
 }
