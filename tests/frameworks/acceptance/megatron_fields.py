@@ -139,5 +139,5 @@ def compare_precision(c, config, ddp):
     c.same("products in 4 bits", precision == "nvfp4", bool(config.fp4))
     if precision == "mxfp8":
         c.same("recipe of fp8", "mxfp8", config.fp8_recipe)
-    if not ddp.use_megatron_fsdp and c.replicas > 1:
+    if precision not in ("fp16", "fp32") and not ddp.use_megatron_fsdp and c.replicas > 1:
         c.same("gradients summed in fp32", c.execution["bf16_gradient_bytes"] != 2, bool(ddp.grad_reduce_in_fp32))
