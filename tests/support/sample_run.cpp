@@ -17,7 +17,13 @@ SampleRun sample_run(const std::string& schedule, int64_t pipeline, int64_t micr
   store_timeline(s.plan, s.program, s.predicted);
   s.plan.prediction.memory = planner::rank_memory(s.program, s.plan.footprints);
   s.plan.prediction.model_flop_per_step = 1e9;
-  s.plan.search = {120, 40, 70, 10, true, 0.01};
+  SearchCertificate& search = s.plan.search;
+  search.layouts = 120;
+  search.over_memory = 40;
+  search.over_bound = 70;
+  search.simulated = 10;
+  search.optimal = true;
+  search.seconds = 0.01;
   s.plan.ranking = {
       {s.plan.layout, s.plan.prediction.step_time_s, s.plan.prediction.bubble_share, 12345,
        s.plan.prediction.tokens_per_s},
