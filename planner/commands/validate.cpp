@@ -278,6 +278,30 @@ std::string failures_text(const Failures& f) {
                      others > 0 ? fmt::format(" and {} more (--json names all)", others) : "");
 }
 
+// Runs of which the source leaves fields open: whether the measured time lies within what they may take.
+struct Ranges {
+  int64_t runs = 0, within = 0, faster = 0, slower = 0;
+};
+Ranges ranges_of(const std::vector<Checked>& all) {
+  Ranges found;
+  for (const Checked& c : all) {
+    if (!c.is_range() || !c.run.measured_s) continue;
+    const bool faster =
+        *c.run.measured_s<c.prediction->least_s, slower = *c.run.measured_s> c.prediction->most_s;
+    ++found.runs;
+    ++(faster ? found.faster : slower ? found.slower : found.within);
+  }
+  return found;
+}
+
+std::string ranges_text(const Ranges& r) {
+  if (r.runs == 0) return "";
+  return fmt::format(
+      "{} runs leave fields of their layout open: {} took a time within the predicted range, {} less, {} "
+      "more\n",
+      r.runs, r.within, r.faster, r.slower);
+}
+
 reports::Table order_table(const std::vector<Checked>& all) {
   reports::Table order({{"runs of one model on one GPU", reports::Align::left},
                         {"runs"},
@@ -390,6 +414,9 @@ Json report_json(const std::vector<Checked>& all) {
   }
   const Repetition repetition = repetition_of(all);
   summary["repeated"] = {{"runs", repetition.repeated}, {"difference", repetition.difference}};
+  const Ranges ranges = ranges_of(all);
+  summary["ranges"] = {
+      {"runs", ranges.runs}, {"within", ranges.within}, {"faster", ranges.faster}, {"slower", ranges.slower}};
   const Failures failures = failures_of(all);
   summary["out_of_memory"] = {{"runs", failures.runs}, {"accepted", failures.accepted}};
   return {{"runs", runs}, {"summary", summary}};
@@ -527,8 +554,8 @@ int run(const ValidateOptions& o) {
           summary_table("precision", g.precision), summary_table("", g.all), order_table(all)}) {
       if (!table.empty()) fmt::print("{}\n", table.text());
     }
-    fmt::print("{}{} {}, {} skipped\n", failures_text(failures_of(all)), all.size(),
-               all.size() == 1 ? "run" : "runs", skipped);
+    fmt::print("{}{}{} {}, {} skipped\n", ranges_text(ranges_of(all)), failures_text(failures_of(all)),
+               all.size(), all.size() == 1 ? "run" : "runs", skipped);
   }
   if (!o.html.empty()) {
     write_file_atomically(o.html, html_page(all));
