@@ -8,6 +8,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <thread>
@@ -20,6 +22,8 @@
 #include "planner/explain/evidence.h"
 #include "planner/stoppable.h"
 #include "planner/validate/predict_run.h"
+#include "planner/validate/published_run.h"
+#include "planner/validate/resolved_run.h"
 #include "planner/validate/statistics.h"
 #include "reports/html.h"
 #include "reports/scatter_plot.h"
@@ -30,7 +34,7 @@ namespace {
 
 struct ValidateOptions {
   std::string file, html, family, calibration;
-  bool json = false, quiet = false, streams = false, constants = false;
+  bool json = false, quiet = false, streams = false, constants = false, resolve = false, records = false;
 };
 
 struct Checked {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
@@ -38,19 +42,27 @@ struct Checked {  // NOLINT(bugprone-exception-escape): moving JSON throws nothi
   std::string conditions;  // all of the record but its name, its source and what was measured
   std::optional<RunPrediction> prediction;
   std::string skipped;  // why there is none
+  Json resolved;        // what was read, where that was asked for
 
   std::optional<double> time_error() const {
-    if (!prediction || !run.measured_s) return std::nullopt;
+    if (!prediction || !run.measured_s || is_range()) return std::nullopt;
     return prediction->step_s / *run.measured_s - 1.0;
   }
   std::optional<double> memory_error() const {
-    if (!prediction || !run.measured_gib) return std::nullopt;
+    if (!prediction || !run.measured_gib || is_range()) return std::nullopt;
     return prediction->peak_gib / *run.measured_gib - 1.0;
   }
   bool is_failure() const { return prediction && run.out_of_memory; }
+  /// The source leaves fields of the layout open, and they matter.
+  bool is_range() const { return prediction && prediction->least_s < prediction->most_s; }
 };
 
-Checked check(const Json& json, size_t index, const Calibration& calibration, bool streams) {
+std::string first_line(std::string text) {
+  text.resize(std::min(text.find('\n'), text.size()));
+  return text;
+}
+
+Checked check(const Json& json, size_t index, const Calibration& calibration, const ValidateOptions& o) {
   Checked checked;
   const std::string where = fmt::format("/{}", index);
   if (json.is_object() && json.contains("id") && json["id"].is_string())
@@ -58,15 +70,42 @@ Checked check(const Json& json, size_t index, const Calibration& calibration, bo
   else
     checked.run.id = where;
   try {
+    const WordTrace trace;
     checked.run = read_run_record(json, where);
     Json conditions = json;
     for (const char* other : {"id", "source", "measured", "notes"}) conditions.erase(other);
     checked.conditions = conditions.dump();
-    checked.prediction = predict_run(checked.run, calibration, streams);
+    checked.prediction = predict_run(checked.run, calibration, o.streams);
+    if (o.resolve) checked.resolved = resolved_run(checked.run, *checked.prediction, trace);
   } catch (const std::exception& error) {
     // One record that this program cannot handle must not cost the others.
-    checked.skipped = error.what();
-    if (const size_t end = checked.skipped.find('\n'); end != std::string::npos) checked.skipped.resize(end);
+    checked.skipped = first_line(error.what());
+  }
+  return checked;
+}
+
+Checked check(const PublishedRun& published) {
+  Checked checked;
+  RunRecord& run = checked.run;
+  run.id = published.id;
+  run.family = published.family;
+  run.global_batch = published.request.global_batch;
+  run.sequence = published.request.sequence;
+  Json conditions = to_json(published.request);
+  checked.conditions = conditions.dump();
+  try {
+    checked.prediction = predict(published);
+    const RunPrediction& p = *checked.prediction;
+    run.model = p.model;
+    run.gpu = p.cluster.device.name;
+    run.gpus = p.layout.ranks();
+    run.precision = enum_name(p.layout.precision);
+    if (published.unmodelled.seconds.empty()) run.measured_s = published.observed.seconds;
+    if (!published.unmodelled.gib.empty()) return checked;
+    run.measured_gib = published.observed.gib;
+    run.out_of_memory = published.observed.out_of_memory;
+  } catch (const std::exception& error) {
+    checked.skipped = first_line(error.what());
   }
   return checked;
 }
@@ -141,6 +180,12 @@ std::vector<RankCorrelation> rank_correlations(const std::vector<Checked>& all) 
   return out;
 }
 
+std::string predicted_seconds(const Checked& c) {
+  const RunPrediction& p = *c.prediction;
+  return c.is_range() ? fmt::format("{} to {}", format_seconds(p.least_s), format_seconds(p.most_s))
+                      : format_seconds(p.step_s);
+}
+
 reports::Table run_table(const std::vector<Checked>& all) {
   reports::Table table({{"run", reports::Align::left},
                         {"measured"},
@@ -162,8 +207,8 @@ reports::Table run_table(const std::vector<Checked>& all) {
     const RunPrediction& p = *c.prediction;
     std::string filled;
     for (const std::string& f : p.filled) filled += (filled.empty() ? "" : ", ") + f;
-    table.add_row({c.run.id, c.run.measured_s ? format_seconds(*c.run.measured_s) : "-",
-                   format_seconds(p.step_s), signed_percent(c.time_error()),
+    table.add_row({c.run.id, c.run.measured_s ? format_seconds(*c.run.measured_s) : "-", predicted_seconds(c),
+                   signed_percent(c.time_error()),
                    c.run.measured_gib    ? fmt::format("{:.1f}", *c.run.measured_gib)
                    : c.run.out_of_memory ? "too much"
                                          : "-",
@@ -231,6 +276,30 @@ std::string failures_text(const Failures& f) {
                      f.runs - int64_t(f.accepted.size()), named > 0 ? "; accepted: " : "",
                      fmt::join(f.accepted.begin(), f.accepted.begin() + ptrdiff_t(named), ", "),
                      others > 0 ? fmt::format(" and {} more (--json names all)", others) : "");
+}
+
+// Runs of which the source leaves fields open: whether the measured time lies within what they may take.
+struct Ranges {
+  int64_t runs = 0, within = 0, faster = 0, slower = 0;
+};
+Ranges ranges_of(const std::vector<Checked>& all) {
+  Ranges found;
+  for (const Checked& c : all) {
+    if (!c.is_range() || !c.run.measured_s) continue;
+    const bool faster =
+        *c.run.measured_s<c.prediction->least_s, slower = *c.run.measured_s> c.prediction->most_s;
+    ++found.runs;
+    ++(faster ? found.faster : slower ? found.slower : found.within);
+  }
+  return found;
+}
+
+std::string ranges_text(const Ranges& r) {
+  if (r.runs == 0) return "";
+  return fmt::format(
+      "{} runs leave fields of their layout open: {} took a time within the predicted range, {} less, {} "
+      "more\n",
+      r.runs, r.within, r.faster, r.slower);
 }
 
 reports::Table order_table(const std::vector<Checked>& all) {
@@ -310,6 +379,7 @@ Json run_json(const Checked& c, const std::vector<Evidence>& evidence) {
   run["experts"] = experts;
   run["layout"] = layout_name(p.layout);
   run["fits"] = p.fits;
+  if (c.is_range()) run["range_s"] = {p.least_s, p.most_s};
   run["limit_bytes"] = p.limit_bytes;
   run["safe_bytes"] = memory_margin(framework, experts, evidence).safe_bytes(p.limit_bytes);
   run["out_of_memory"] = c.run.out_of_memory;
@@ -344,6 +414,9 @@ Json report_json(const std::vector<Checked>& all) {
   }
   const Repetition repetition = repetition_of(all);
   summary["repeated"] = {{"runs", repetition.repeated}, {"difference", repetition.difference}};
+  const Ranges ranges = ranges_of(all);
+  summary["ranges"] = {
+      {"runs", ranges.runs}, {"within", ranges.within}, {"faster", ranges.faster}, {"slower", ranges.slower}};
   const Failures failures = failures_of(all);
   summary["out_of_memory"] = {{"runs", failures.runs}, {"accepted", failures.accepted}};
   return {{"runs", runs}, {"summary", summary}};
@@ -353,15 +426,14 @@ bool wanted(const Json& run, const std::string& family) {
   return family.empty() || (run.is_object() && run.contains("family") && run["family"] == family);
 }
 
-// Runs do not depend on each other: each thread takes the next one.
-std::vector<Checked> check_all(const Json& file, const ValidateOptions& o, const Calibration& calibration) {
+// Runs do not depend on each other: each thread takes the next one. `check_one` gives nothing for a run that
+// was not asked for.
+std::vector<Checked> check_all(size_t runs, const std::function<std::optional<Checked>(size_t)>& check_one) {
   const Stoppable stoppable;
-  std::vector<std::optional<Checked>> found(file.size());
+  std::vector<std::optional<Checked>> found(runs);
   std::atomic<size_t> next{0};
   const auto work = [&] {
-    for (size_t i = next++; i < found.size() && !stop_requested(); i = next++) {
-      if (wanted(file[i], o.family)) found[i] = check(file[i], i, calibration, o.streams);
-    }
+    for (size_t i = next++; i < found.size() && !stop_requested(); i = next++) found[i] = check_one(i);
   };
   std::vector<std::jthread> threads;
   for (int t = 1; t < default_threads(); ++t) threads.emplace_back(work);
@@ -372,6 +444,45 @@ std::vector<Checked> check_all(const Json& file, const ValidateOptions& o, const
     if (checked) all.push_back(std::move(*checked));
   }
   return all;
+}
+
+std::vector<Checked> check_records(const ValidateOptions& o, const Calibration& calibration) {
+  const Json file = load_json(o.file);
+  if (!file.is_array())
+    throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
+  return check_all(file.size(), [&](size_t i) {
+    return wanted(file[i], o.family) ? std::optional(check(file[i], i, calibration, o)) : std::nullopt;
+  });
+}
+
+// A file of JSON Lines, or all such files of a folder.
+std::vector<PublishedRun> published_runs(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return load_published_runs(path);
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().extension() == ".jsonl") files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  std::vector<PublishedRun> runs;
+  for (const std::string& file : files) {
+    for (PublishedRun& run : load_published_runs(file)) runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+// Estimates of requests, as everybody gets them.
+std::vector<Checked> check_requests(const ValidateOptions& o) {
+  for (const auto& [option, given] : {std::pair{"--calibration", !o.calibration.empty()},
+                                      {"--streams", o.streams},
+                                      {"--resolve", o.resolve}}) {
+    if (given)
+      throw UserError(Problem{option, "with --records", "one or the other",
+                              "records of requests are estimated as mpt-plan estimate does"});
+  }
+  const std::vector<PublishedRun> runs = published_runs(o.file);
+  return check_all(runs.size(), [&](size_t i) {
+    return o.family.empty() || runs[i].family == o.family ? std::optional(check(runs[i])) : std::nullopt;
+  });
 }
 
 // The constants of the cost model, as Calibration describes them.
@@ -409,6 +520,18 @@ int print_constants(const Calibration& calibration, bool json) {
   return kExitOk;
 }
 
+// One line for each run.
+void print_resolved(const std::vector<Checked>& all, const std::string& file) {
+  for (const Checked& c : all) {
+    Json line{{"id", c.run.id}, {"file", file}};
+    if (c.prediction)
+      line.update(c.resolved);
+    else
+      line["skipped"] = c.skipped;
+    fmt::print("{}\n", json_text(line));
+  }
+}
+
 int run(const ValidateOptions& o) {
   check_distinct_files({{"RUNS", o.file}, {"--calibration", o.calibration}}, {{"--html", o.html}});
   if (!o.html.empty()) check_writable(o.html, "--html");
@@ -417,12 +540,11 @@ int run(const ValidateOptions& o) {
   if (o.constants) return print_constants(calibration, o.json);
   if (o.file.empty())
     throw UserError(Problem{"RUNS", "missing", "a file with a list of runs", "see docs/validation.md"});
-  const Json file = load_json(o.file);
-  if (!file.is_array())
-    throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
-  const std::vector<Checked> all = check_all(file, o, calibration);
+  const std::vector<Checked> all = o.records ? check_requests(o) : check_records(o, calibration);
   const auto skipped = std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; });
-  if (o.json) {
+  if (o.resolve) {
+    print_resolved(all, std::filesystem::path(o.file).filename().string());
+  } else if (o.json) {
     fmt::print("{}\n", report_json(all).dump(1));
   } else {
     if (!o.quiet) fmt::print("{}\n", run_table(all).text());
@@ -432,8 +554,8 @@ int run(const ValidateOptions& o) {
           summary_table("precision", g.precision), summary_table("", g.all), order_table(all)}) {
       if (!table.empty()) fmt::print("{}\n", table.text());
     }
-    fmt::print("{}{} {}, {} skipped\n", failures_text(failures_of(all)), all.size(),
-               all.size() == 1 ? "run" : "runs", skipped);
+    fmt::print("{}{}{} {}, {} skipped\n", ranges_text(ranges_of(all)), failures_text(failures_of(all)),
+               all.size(), all.size() == 1 ? "run" : "runs", skipped);
   }
   if (!o.html.empty()) {
     write_file_atomically(o.html, html_page(all));
@@ -456,6 +578,9 @@ std::function<int()> add_validate(CLI::App& app) {
                     "Print the constants of the cost model and the ranges in which they are plausible");
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
   command->add_flag("--streams", o->streams, "Simulate each step operator by operator, which takes longer");
+  command->add_flag("--records", o->records,
+                    "The runs are requests in JSON Lines, one file or a folder of them (docs/validation.md)");
+  command->add_flag("--resolve", o->resolve, "Print what is read from each run, as JSON lines");
   command->add_flag("--json", o->json, "Print JSON instead of tables");
   command->footer("Examples:\n  mpt-plan validate reports/validation/published_runs.json --summary");
   return [o] { return run(*o); };

@@ -131,6 +131,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
   best.filled.insert(best.filled.end(), filled.begin(), filled.end());
   std::vector<std::string> open;
   Layout published = published_layout(run, best.filled);
+  best.execution = published.execution;
   frameworks::set_device(published.execution, problem.cluster.device);
   fit_model_to_run(run, published, problem.model);
   const double batches = fit_batch_to_ranks(run, published, problem.workload.global_batch, best.filled);
@@ -157,6 +158,7 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
     const Evaluation& evaluation = candidate.evaluation;
     const bool fits = !evaluation.rejection;
     const auto peak = double(evaluation.peak_bytes);
+    best.possible.push_back({layout, evaluation.step_time_s, evaluation.peak_bytes, fits});
     if (any && best.fits && layout.zero > best.layout.zero) continue;
     if (any && !is_better(fits, evaluation.step_time_s, peak, best)) continue;
     any = true;
@@ -170,11 +172,19 @@ RunPrediction predict_run(const RunRecord& run, const Calibration& calibration, 
   }
   if (!any) throw UserError(Problem{"layout", reason, "a layout that divides the model and the batch", ""});
   best.breakdown = breakdown(problem, *chosen);
+  const std::vector<RankMemory> simulated = best.memory;
   fill_pending_work(run, chosen->estimate, micro_batches(best.layout, problem.workload), best.memory);
+  best.pending_work = best.memory != simulated;
   name_chosen(open, best.layout, best.filled);
   if (in_host > 0)
     best.filled.push_back(fmt::format("activations of {} layers in the host's memory", in_host));
   best.step_s *= batches;
+  best.model = problem.model;
+  best.cluster = problem.cluster;
+  best.workload = problem.workload;
+  best.batches = batches;
+  best.in_host = in_host;
+  best.unlike_stages = has_unlike_stages(run, best.layout);
   best.peak_gib = peak_gib(run, best.layout.execution, problem.cluster.device, best.memory);
   return best;
 }

@@ -36,12 +36,12 @@ NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
   std::smatch found;
   NodeNetwork network;
   double gigabit = 0.0;
-  if (std::regex_search(text, found, many)) {
+  if (finds(text, found, many)) {
     network.ports = std::stoll(found[1]);
     gigabit = double(network.ports) * std::stod(found[2]);
-  } else if (std::regex_search(text, found, one)) {
+  } else if (finds(text, found, one)) {
     gigabit = std::stod(found[1]);
-    if (mentions(text, "per GPU") || (gigabit <= 400.0 && !std::regex_search(text, of_node))) {
+    if (mentions(text, "per GPU") || (gigabit <= 400.0 && !finds(text, of_node))) {
       gigabit *= double(gpus_per_node);
     } else {
       network.ports = std::max<int64_t>(1, std::llround(gigabit / 200.0));
@@ -59,7 +59,7 @@ NodeNetwork node_network(const std::string& text, int64_t gpus_per_node) {
 constexpr double kRateBeforeNumaFix = 0.95;
 bool is_before_numa_fix(const RunRecord& run) {
   static const std::regex day(R"(\bdate 02-2[0-4])");
-  return mentions(run.framework, "BigScience") && std::regex_search(run.notes, day);
+  return mentions(run.framework, "BigScience") && finds(run.notes, day);
 }
 
 // The kernel tables were measured with libraries of 2026 (ai-dynamo/aiconfigurator: sglang 0.5.14, NCCL

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <regex>
 
+#include "planner/validate/word_trace.h"
+
 namespace mpt::planner {
 namespace {
 
@@ -12,11 +14,14 @@ Month month_of(const std::string& year, const std::string& month) {
 }
 
 // Each match of a pattern of two groups, year and month: the earliest.
-std::optional<Month> earliest(const std::string& words, const std::regex& pattern) {
+std::optional<Month> earliest(const std::string& words, const std::regex& pattern,
+                              const std::source_location& reader = std::source_location::current()) {
   std::optional<Month> first;
   for (std::sregex_iterator found(words.begin(), words.end(), pattern), end; found != end; ++found) {
     const Month month = month_of((*found)[1], (*found)[2]);
-    first = first ? std::min(*first, month) : month;
+    if (first && *first <= month) continue;
+    first = month;
+    WordTrace::note(found->str(), reader);
   }
   return first;
 }
@@ -43,7 +48,9 @@ std::optional<Month> named_release(const std::string& words) {
   static const std::regex release(R"((?:container |NeMo |tag v|ngc|First )(2\d)\.(0[1-9]|1[0-2])(?!\d))");
   if (const auto found = earliest(words, release)) return found;
   for (const Round& round : kRounds) {
-    if (words.find(round.name) != std::string::npos) return round.month;
+    if (words.find(round.name) == std::string::npos) continue;
+    WordTrace::note(round.name, std::source_location::current());
+    return round.month;
   }
   return std::nullopt;
 }

@@ -17,7 +17,7 @@ std::optional<int> named_flash(const std::string& text) {
   static const std::regex generation(R"(([Ff]lash[ _-]?[Aa]tt(n|ention)[ _-]?|\bFA-?)[v ]?([1-4])\b)"),
       flash(R"([Ff]lash[ -]?[Aa]ttention)");
   std::smatch found;
-  if (std::regex_search(text, found, generation)) return std::stoi(found[3]);
+  if (finds(text, found, generation)) return std::stoi(found[3]);
   return says(text, flash) ? std::optional(0) : std::nullopt;
 }
 
@@ -90,7 +90,7 @@ void set_sharding(const RunRecord& run, Execution& e) {
 void set_states(const RunRecord& run, Execution& e) {
   // Some fine-tune all in 16 bits.
   static const std::regex narrow(R"(bf16-true|[Pp]ure[ _-]?bf16|(all|moments|states|Adam\w*) in bf16)");
-  if (std::regex_search(run.options + run.notes, narrow)) {
+  if (finds(run.options + run.notes, narrow)) {
     e.weight_bytes = e.gradient_bytes = e.bf16_gradient_bytes = 2;
     e.optimizer_bytes = 4;
   }
@@ -179,7 +179,7 @@ void set_loss(const RunRecord& run, Execution& e) {
   // The head's product and the loss of some tokens at a time.
   static const std::regex chunks(
       R"([Ff]used linear cross|[Cc]hunked (loss|cross|CE)|[Tt]iled (loss|logits))");
-  if (std::regex_search(run.options + run.notes, chunks) || uses_liger(run)) e.loss = LossKernel::chunked;
+  if (finds(run.options + run.notes, chunks) || uses_liger(run)) e.loss = LossKernel::chunked;
   if (run.vocabulary_is_padded) e.vocabulary_multiple = 1;
 }
 

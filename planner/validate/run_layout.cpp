@@ -38,7 +38,7 @@ std::string schedule_of(const RunRecord& run) {
 int64_t shard_of(const std::string& sharding) {
   static const std::regex number(R"((?:shard group |over |FSDP=)(\d{1,7}))");
   std::smatch found;
-  return std::regex_search(sharding, found, number) ? std::stoll(found[1]) : 0;
+  return finds(sharding, found, number) ? std::stoll(found[1]) : 0;
 }
 
 struct Overlap {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <regex>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "base/quantity.h"
@@ -21,7 +22,7 @@ int64_t offloaded_layers(const RunRecord& run, const Layout& l, int64_t excess_b
   if (l.pipeline > 1 || l.recompute != Recompute::none) return 0;
   const int64_t most = std::max<int64_t>(0, run.model.layers - 2);
   std::smatch found;
-  if (std::regex_search(run.options, found, number)) return std::min<int64_t>(most, std::stoll(found[1]));
+  if (finds(run.options, found, number)) return std::min<int64_t>(most, std::stoll(found[1]));
   const bool open = !run.recompute && l.zero == 3 && l.execution.framework == "megatron-bridge" &&
                     (run.gpu.starts_with("gb200") || run.gpu.starts_with("gb300"));
   const int64_t needed = (excess_bytes + layer_bytes - 1) / layer_bytes;
@@ -51,7 +52,7 @@ std::vector<std::string_view> offloaded_operators(const RunRecord& run) {
   std::smatch named;
   std::vector<std::string_view> names;
   if (!mentions(run.options, "\"fine-grained-activation-offloading\":true") ||
-      !std::regex_search(run.options, named, modules))
+      !finds(run.options, named, modules))
     return names;
   for (const OffloadedOperator& op : kOffloadedOperators) {
     if (mentions(named[1].str(), op.module)) names.push_back(op.name);
@@ -78,6 +79,8 @@ int64_t offload_activations(const RunRecord& run, const SearchProblem& problem, 
   if (memory.peak_bytes <= problem.memory_limit_bytes) evaluation.rejection.reset();
   return layers;
 }
+
+bool offloads_modules(const RunRecord& run) { return !offloaded_operators(run).empty(); }
 
 void offload_modules(const RunRecord& run, const SearchProblem& problem, Estimate& e) {
   const std::vector<std::string_view> away = offloaded_operators(run);
@@ -142,20 +145,26 @@ std::pair<size_t, size_t> measured_ranks(const RunRecord& run, size_t ranks) {
 
 }  // namespace
 
+MemoryReading memory_reading(const RunRecord& run, size_t ranks) {
+  MemoryReading reading;
+  std::tie(reading.first, reading.end) = measured_ranks(run, ranks);
+  reading.whole_device = mentions(run.notes, "nvidia-smi") ||
+                         mentions(run.notes, "how measured is not stated") || run.family == "flagperf";
+  // torchtitan prints what its allocator has reserved (torchtitan/components/metrics.py).
+  reading.reserved =
+      reading.whole_device || mentions(run.notes, "reserved memory") || mentions(run.framework, "torchtitan");
+  return reading;
+}
+
 double peak_gib(const RunRecord& run, const Execution& e, const DeviceSpec& device,
                 const std::vector<RankMemory>& memory) {
   int64_t bytes = 0;
-  const auto [first, end] = measured_ranks(run, memory.size());
-  for (size_t r = first; r < end; ++r) bytes = std::max(bytes, memory[r].peak_bytes);
+  const MemoryReading reading = memory_reading(run, memory.size());
+  for (size_t r = reading.first; r < reading.end; ++r) bytes = std::max(bytes, memory[r].peak_bytes);
   double gib = double(bytes) / double(kGiB);
-  const bool whole_device = mentions(run.notes, "nvidia-smi") ||
-                            mentions(run.notes, "how measured is not stated") || run.family == "flagperf";
-  // torchtitan prints what its allocator has reserved (torchtitan/components/metrics.py).
-  const bool reserved =
-      whole_device || mentions(run.notes, "reserved memory") || mentions(run.framework, "torchtitan");
-  const double cached = reserved ? gib * e.allocator_cache : 0.0;
-  if (reserved) gib *= 1.0 + e.allocator_slack;
-  if (whole_device) gib += e.context_gib;
+  const double cached = reading.reserved ? gib * e.allocator_cache : 0.0;
+  if (reading.reserved) gib *= 1.0 + e.allocator_slack;
+  if (reading.whole_device) gib += e.context_gib;
   // The cache is given back where the device is full.
   return std::max(gib, std::min(gib + cached, double(device.memory_bytes) / double(kGiB)));
 }

@@ -348,14 +348,14 @@ namespace {
 std::vector<std::string> modules_among(const std::string& options) {
   static const std::regex list(R"re("recompute-modules":"\[([a-z_ ]*)\]")re");
   std::smatch found;
-  if (!std::regex_search(options, found, list)) return {};
+  if (!finds(options, found, list)) return {};
   std::istringstream words(found[1].str());
   return {std::istream_iterator<std::string>(words), {}};
 }
 
 }  // namespace
 
-bool says(const std::string& text, const std::regex& phrase) {
+bool says(const std::string& text, const std::regex& phrase, const std::source_location& reader) {
   static const std::regex denied_before(R"(\b([Nn]o|[Nn]ot|[Ww]ithout) (the )?$)"),
       denied_behind(R"(^s?:? ?((is|was|are|were) )?(off|not|disabled)\b)");
   constexpr ptrdiff_t kFarthest = 16;
@@ -363,8 +363,10 @@ bool says(const std::string& text, const std::regex& phrase) {
     const auto first = text.begin() + found->position(), last = first + found->length();
     const auto before = first - std::min(first - text.begin(), kFarthest),
                behind = last + std::min(text.end() - last, kFarthest);
-    if (!std::regex_search(before, first, denied_before) && !std::regex_search(last, behind, denied_behind))
+    if (!std::regex_search(before, first, denied_before) && !std::regex_search(last, behind, denied_behind)) {
+      WordTrace::note(found->str(), reader);
       return true;
+    }
   }
   return false;
 }

@@ -8,12 +8,14 @@
 #include <initializer_list>
 #include <optional>
 #include <regex>
+#include <source_location>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "core/model_spec.h"
 #include "planner/validate/run_date.h"
+#include "planner/validate/word_trace.h"
 
 namespace mpt::planner {
 
@@ -60,16 +62,35 @@ struct RunRecord {  // NOLINT(bugprone-exception-escape): moving JSON throws not
 };
 
 /// Records say much in free text.
-inline bool mentions(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
+inline bool mentions(const std::string& text, const char* part,
+                     const std::source_location& reader = std::source_location::current()) {
+  const bool found = text.find(part) != std::string::npos;
+  if (found) WordTrace::note(part, reader);
+  return found;
 }
 
-inline bool mentions_one(const std::string& text, std::initializer_list<const char*> parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return mentions(text, part); });
+inline bool mentions_one(const std::string& text, std::initializer_list<const char*> parts,
+                         const std::source_location& reader = std::source_location::current()) {
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](const char* part) { return mentions(text, part, reader); });
+}
+
+/// The first words of the text that a pattern matches.
+inline bool finds(const std::string& text, std::smatch& words, const std::regex& pattern,
+                  const std::source_location& reader = std::source_location::current()) {
+  const bool found = std::regex_search(text, words, pattern);
+  if (found) WordTrace::note(words[0], reader);
+  return found;
+}
+inline bool finds(const std::string& text, const std::regex& pattern,
+                  const std::source_location& reader = std::source_location::current()) {
+  std::smatch words;
+  return finds(text, words, pattern, reader);
 }
 
 /// Whether a phrase stands in the text other than denied: not "no DeepEP", nor "expert overlap off".
-bool says(const std::string& text, const std::regex& phrase);
+bool says(const std::string& text, const std::regex& phrase,
+          const std::source_location& reader = std::source_location::current());
 
 /// False where nothing tells.
 inline bool released_before(const RunRecord& run, const Month& month) {

@@ -933,6 +933,9 @@ def published_runs(folder):
     del run_5["layout"]["execution"]
     expect("validate, streams", run("mpt-plan", "validate", runs, "--streams", "--summary"), 0, "all", "median")
     report = json.loads(run("mpt-plan", "validate", runs, "--json").stdout)
+    read = [json.loads(line) for line in run("mpt-plan", "validate", runs, "--resolve").stdout.splitlines()]
+    if [(r["id"], r["layout"]["tensor"], r["framework"]) for r in read] != [("seqpar-22b", 8, "megatron-lm")]:
+        FAILURES.append(f"validate --resolve: {json.dumps(read)[:600]}")
     only = report["runs"][0]
     if not (0.8 < only["predicted_iter_time_s"] / 1.1 < 1.2) or only["skipped"] is not None or report["summary"]["all"]["all"]["time"]["runs"] != 1:
         FAILURES.append(f"validate --json: {json.dumps(report)[:600]}")

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "planner/validate/predict_run.h"
+#include "planner/validate/resolved_run.h"
 #include "tests/planner/run_records.h"
 
 namespace mpt::planner {
@@ -252,6 +253,40 @@ TEST(RunWords, TellALibraryRecipeFromATunedOne) {
   EXPECT_EQ(library.reduced_bytes, 4);
   EXPECT_EQ(library.loss, LossKernel::fp32);
   EXPECT_EQ(execution_of("Megatron-DeepSpeed", "bf16 gradient accumulation").bf16_gradient_bytes, 2);
+}
+
+TEST(RunWords, AreTracedWithTheirReader) {
+  Json json = record();
+  json["notes"] = "Peak by nvidia-smi. No DeepEP. Uses eager attention.";
+  const WordTrace trace;
+  const RunRecord run = read_run_record(json, "/0");
+  const RunPrediction prediction = predict_run(run);
+  const Json resolved = resolved_run(run, prediction, trace);
+  const auto found = [&](const char* reader, const char* words) {
+    const auto& all = trace.words();
+    return std::count(all.begin(), all.end(), std::pair<std::string, std::string>(reader, words));
+  };
+  EXPECT_EQ(found("set_attention", "eager attention"), 1);
+  EXPECT_EQ(found("memory_reading", "nvidia-smi"), 1);
+  EXPECT_EQ(found("set_experts", "DeepEP"), 0) << "denied";
+  EXPECT_EQ(resolved["words"].size(), trace.words().size());
+  EXPECT_EQ(resolved["memory_read"]["how"], "device");
+  EXPECT_EQ(resolved["framework"], "megatron-lm");
+  EXPECT_EQ(resolved["execution"], Json({{"attention", "plain"}}));
+  EXPECT_EQ(resolved["adjusted"], Json::object());
+  EXPECT_EQ(resolved["cluster"]["device"], Json({{"like", "a100-sxm-80gb"}}));
+  EXPECT_NEAR(resolved["s"].get<double>() / prediction.step_s, 1.0, 1e-8);
+}
+
+// A trace inside another one takes the words.
+TEST(RunWords, AreNotTracedWithoutATrace) {
+  const WordTrace outer;
+  {
+    const WordTrace inner;
+    EXPECT_TRUE(mentions("some words", "words"));
+    EXPECT_EQ(inner.words().size(), 1u);
+  }
+  EXPECT_TRUE(outer.words().empty());
 }
 
 }  // namespace
