@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -136,6 +138,70 @@ TEST(PublishedRun, MemoryIsReadAsItWasMeasured) {
   EXPECT_DOUBLE_EQ(observed_gib(observed, execution, device, memory), 10.0 * 1.1 + 2.0);
   observed.how = MemoryMeasure::device;
   EXPECT_DOUBLE_EQ(observed_gib(observed, execution, device, memory), 10.0 * 1.1 + 2.0 + 2.0);
+}
+
+TEST(PublishedRun, PhysicsPointsTheRightWay) {
+  const RunPrediction base = predict(read(small_run()));
+  Json json = small_run();
+  json["request"]["layout"]["recompute"] = "full";
+  EXPECT_GT(predict(read(json)).step_s, 1.15 * base.step_s) << "a third more compute";
+  json = small_run();
+  json["request"]["cluster"] = "dgx-a100:1";
+  EXPECT_GT(predict(read(json)).step_s, 1.5 * base.step_s);
+  json = small_run();
+  for (const auto& [field, value] : {std::pair{"tensor", 1}, {"data", 4}, {"shard", 4}})
+    json["request"]["layout"][field] = value;
+  EXPECT_GT(predict(read(json)).peak_gib, base.peak_gib) << "half the model on each GPU";
+}
+
+// Blackwell multiplies fp8 with one scale in any order: no transposed copy of a weight is kept.
+TEST(PublishedRun, BlackwellKeepsNoTransposedWeightsInFp8) {
+  Json json = small_run();
+  const auto weights = [&](const char* cluster, const char* precision) {
+    json["request"]["cluster"] = cluster;
+    json["request"]["layout"]["precision"] = precision;
+    return double(predict(read(json)).memory[0].parameter_bytes);
+  };
+  const double both = weights("dgx-h100:1", "fp8");
+  EXPECT_LT(weights("dgx-b200:1", "fp8"), 0.85 * both);
+  EXPECT_EQ(weights("dgx-b200:1", "mxfp8"), both) << "scales by row are those of one order";
+  EXPECT_EQ(weights("dgx-b200:1", "bf16"), weights("dgx-h100:1", "bf16"));
+}
+
+TEST(PublishedRun, ConstantsOfTheCostModelMayBeOthers) {
+  Calibration slower = kCalibration;
+  slower.sustained *= 0.5;
+  const PublishedRun run = read(small_run());
+  EXPECT_GT(predict(run, slower).step_s, 1.2 * predict(run).step_s);
+}
+
+TEST(PublishedRun, RandomChangesArePredictedOrRefused) {
+  std::mt19937 random(7);
+  const Json values[] = {
+      nullptr, -1, 0, 1, 2, 3, 8, 96, 1000003, 1e18, 0.5, "text", true, Json::array(), Json::object()};
+  int refused = 0, fine = 0;
+  for (int i = 0; i < 300; ++i) {
+    Json json = small_run();
+    json["unknown"] = {{"recompute", {"none", "full"}}, {"micro_batch", {1, 2}}};
+    for (int changes = 1 + i % 3; changes > 0; --changes) {
+      Json* sections[] = {&json["request"], &json["request"]["layout"], &json["unknown"], &json["observed"]};
+      Json& section = *sections[random() % 4];
+      if (!section.is_object() || section.empty()) continue;
+      auto field = section.begin();
+      std::advance(field, long(random() % section.size()));
+      if (field.key() != "layout") field.value() = values[random() % std::size(values)];
+    }
+    try {
+      const RunPrediction p = predict(read(json));
+      EXPECT_TRUE(std::isfinite(p.step_s) && p.step_s > 0.0 && p.peak_gib > 0.0);
+      EXPECT_LE(p.least_s, p.most_s);
+      ++fine;
+    } catch (const UserError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(fine, 20);
 }
 
 TEST(PublishedRun, SchemaIsTheOneBesideTheRecords) {
