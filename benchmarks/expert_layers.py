@@ -4,8 +4,10 @@
 time over micro-batches (and the pipeline's fill) and a rank's layers. No cost model is in it. What the device has to do differs by a
 factor of three; where the shortest lie together, the host is what they wait for.
 
-    python3 benchmarks/expert_layers.py
+    python3 benchmarks/expert_layers.py [RUNS.jsonl]
 """
+
+import sys
 
 import records
 
@@ -26,7 +28,7 @@ def milliseconds(run):
 
 
 def main():
-    rows = sorted((ms, run["id"]) for run in records.read() if (ms := milliseconds(run)))
+    rows = sorted((ms, run["id"]) for run in records.read(*sys.argv[1:]) if (ms := milliseconds(run)))
     for ms, name in rows[:20]:
         print(f"{ms:6.2f} ms  {name}")
     print(f"{len(rows)} runs")
