@@ -145,13 +145,14 @@ def mean_without_deductions(programs, records):
 
 def write_evidence(runs, records, told_apart):
     """What mpt-plan says of a plan's framework: measured over predicted, by framework and kind of model, and of runs that failed
-    for memory predicted over the room. Left out are runs whose stages differ as those of no plan do, those that name no device
-    with tables of its own or no micro-batch, and memory but for the runs `told_apart`, whose sources say which memory they mean."""
+    for memory predicted over the room. Left out are runs that a request cannot express, or that it leaves open, those that name
+    no device with tables of its own or no micro-batch, and memory but for the runs `told_apart`, whose sources say which memory they mean."""
     rows = {}
 
     def is_like_a_plan(r):
-        gpu = records[r["id"]]["facts"]["hardware.gpu"]
-        return not r.get("unmodelled") and not r.get("range_s") and "micro_batch" not in r["unknown"] and r["gpu"].startswith(gpu)
+        named = r["gpu"].startswith(records[r["id"]]["facts"]["hardware.gpu"]) and not r["gpu"].endswith("-limited")
+        known = not r.get("unmodelled") and not r.get("range_s") and "micro_batch" not in r["unknown"]
+        return named and known
 
     def row_of(r):
         return rows.setdefault((r["framework"], r["experts"]), {"step_time": [], "peak_memory": [], "failed": []})
