@@ -18,22 +18,17 @@ import tempfile
 
 import choice
 import margins
+import records as published
 import ties
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-RUNS = os.path.join(ROOT, "reports", "validation", "published_runs.json")
-OTHER = os.path.join(ROOT, "reports", "validation", "other_runs.json")
-BLIND = os.path.join(ROOT, "reports", "validation", "blind_runs.json")
-WIDE = os.path.join(ROOT, "reports", "validation", "wide_runs.json")
-COMMUNITY = os.path.join(ROOT, "reports", "validation", "community_runs.json")
-FAILED = os.path.join(ROOT, "reports", "validation", "failed_runs.json")
 EVIDENCE = os.path.join(ROOT, "planner", "explain", "evidence.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
 
 
-def validate(programs, *options, file=RUNS):
-    command = [os.path.join(programs, "mpt-plan"), "validate", file, *options]
+def validate(programs, *options, path=published.FOLDER):
+    command = [os.path.join(programs, "mpt-plan"), "validate", path, *options]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout
 
 
@@ -60,7 +55,8 @@ def bias_of(errors):
 
 
 def errors_of(runs):
-    """Relative errors of step time and of peak memory, by id."""
+    """Relative errors of step time and of peak memory, by id, of runs whose layouts are known."""
+    runs = [r for r in runs if not r.get("range_s")]
     time = {r["id"]: r["predicted_iter_time_s"] / r["measured_iter_time_s"] - 1
             for r in runs if not r["skipped"] and r["measured_iter_time_s"]}
     memory = {r["id"]: r["predicted_peak_mem_gib"] / r["measured_peak_mem_gib"] - 1
@@ -68,16 +64,15 @@ def errors_of(runs):
     return time, memory
 
 
-def other_runs(report, reasons):
+def other_runs(report, records, reasons):
     """What the predictions are worth on runs that came after the fit."""
-    with open(OTHER) as file:
-        sources = {}
-        for r in json.load(file):
-            sources.setdefault(r["family"], {})[r["source"]["repo_or_url"]] = True
+    sources = {}
+    for r in records.values():
+        sources.setdefault(r["family"], {})[r["source"]["where"]] = True
     time, memory = errors_of(report["runs"])
     far = [(i, "time", e) for i, e in time.items() if abs(e) > 0.25] + [(i, "memory", e) for i, e in memory.items() if abs(e) > 0.25]
     lines = "\n".join(f"| {i} | {what} | {100 * e:+.0f} % | {reasons['other'].get(i, 'none found yet')} |" for i, what, e in far)
-    refused = [r["id"] for r in report["runs"] if not r["skipped"] and not r["fits"]]
+    refused = [r["id"] for r in report["runs"] if not r["skipped"] and not r["fits"] and not r.get("unmodelled")]
     families = {f"{name} ({', '.join(sources[name])})": group for name, group in report["summary"]["family"].items()}
     return f"""{mean_of([abs(e) for e in time.values()])}; of peak memory {mean_of([abs(e) for e in memory.values()])}.
 Step times are predicted {bias_of(time.values())} on average.
@@ -97,7 +92,7 @@ def by_source(report, records, reasons):
     time, memory = errors_of(report["runs"])
     sources = {}
     for r in records.values():
-        sources.setdefault(r["family"], {})[r["source"]["repo_or_url"].split(",")[0].split(" (")[0]] = True
+        sources.setdefault(r["family"], {})[r["source"]["where"].split(",")[0].split(" (")[0]] = True
     lines = []
     for name, group in report["summary"]["family"].items():
         t, m = group["time"], group["memory"]
@@ -121,7 +116,7 @@ def failed_runs(report, records):
     rows = {}
     for r in report["runs"]:
         record = records[r["id"]]
-        row = rows.setdefault(f"{record['family']} ({record['source']['repo_or_url']})", [0, []])
+        row = rows.setdefault(f"{record['family']} ({record['source']['where']})", [0, []])
         row[0] += 1
         if r["fits"]:
             row[1].append(r["predicted_peak_mem_gib"])
@@ -139,25 +134,25 @@ def mean_without_deductions(programs, records):
     """Mean errors of all of these runs and of Aleph Alpha's with the catalog's network where theirs was deduced."""
     changed = json.loads(json.dumps(list(records.values())))
     for r in changed:
-        if "deduced" in (r["hardware"].get("inter_node") or ""):
-            del r["hardware"]["inter_node"]
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(changed, file)
-        file.flush()
-        error, _ = errors_of(json.loads(validate(programs, "--json", file=file.name))["runs"])
+        if "deduced" in r.get("facts", {}).get("hardware.inter_node", ""):
+            r["request"]["cluster"] = f"dgx-a100:{r['request']['cluster']['devices'] // 8}"
+    with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+        published.write(changed, file)
+        error, _ = errors_of(json.loads(validate(programs, "--json", path=file.name))["runs"])
     return [percent(statistics.mean(abs(e) for i, e in error.items() if family in (None, records[i]["family"])))
             for family in (None, "alephalpha")]
 
 
 def write_evidence(runs, records, told_apart):
     """What mpt-plan says of a plan's framework: measured over predicted, by framework and kind of model, and of runs that failed
-    for memory predicted over the room. Left out are runs whose stages differ as those of no plan do, those that name no device
-    with tables of its own or no micro-batch, and memory but for the runs `told_apart`, whose sources say which memory they mean."""
+    for memory predicted over the room. Left out are runs that a request cannot express, or that it leaves open, those that name
+    no device with tables of its own or no micro-batch, and memory but for the runs `told_apart`, whose sources say which memory they mean."""
     rows = {}
 
     def is_like_a_plan(r):
-        return not records[r["id"]]["layout"].get("stages") and not any(
-            field.startswith(("hardware.gpu =", "layout.micro_batch =")) for field in r["filled"])
+        named = r["gpu"].startswith(records[r["id"]]["facts"]["hardware.gpu"]) and not r["gpu"].endswith("-limited")
+        known = not r.get("unmodelled") and not r.get("range_s") and "micro_batch" not in r["unknown"]
+        return named and known
 
     def row_of(r):
         return rows.setdefault((r["framework"], r["experts"]), {"step_time": [], "peak_memory": [], "failed": []})
@@ -176,21 +171,16 @@ def write_evidence(runs, records, told_apart):
         file.write("[\n" + ",\n".join(lines) + "\n]\n")
 
 
-def records_of(path):
-    with open(path) as file:
-        return {r["id"]: r for r in json.load(file)}
-
-
 def main():
     programs = sys.argv[1]
     page = os.path.join(ROOT, "accuracy.html")
-    report = json.loads(validate(programs, "--json", "--html", page))
-    other = json.loads(validate(programs, "--json", file=OTHER))
-    failed = json.loads(validate(programs, "--json", file=FAILED))
-    records, others, kept_apart, wide, community, failures = map(records_of, (RUNS, OTHER, BLIND, WIDE, COMMUNITY, FAILED))
-    kept_apart_report = json.loads(validate(programs, "--json", file=BLIND))
-    wide_report = json.loads(validate(programs, "--json", file=WIDE))
-    community_report = json.loads(validate(programs, "--json", file=COMMUNITY))
+    def report_of(name, *options):
+        return json.loads(validate(programs, "--json", "--set", name, *options))
+
+    names = ("published", "other", "blind", "wide", "community", "failed")
+    report = report_of("published", "--html", page)
+    other, kept_apart_report, wide_report, community_report, failed = map(report_of, names[1:])
+    records, others, kept_apart, wide, community, failures = map(published.of_set, names)
     reports = (report, other, kept_apart_report, wide_report, community_report, failed)
     every_run = [r for one in reports for r in one["runs"]]
     everything = records | others | kept_apart | wide | community | failures
@@ -205,8 +195,8 @@ def main():
 
     error, memory = errors_of(report["runs"])
     runs = [r for r in report["runs"] if r["id"] in error]
-    dense = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON and not records[i]["model"].get("moe")
-             and records[i]["layout"]["precision"] in ("bf16", "fp16")]
+    dense = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON and not published.has_experts(records[i])
+             and published.precision_of(records[i]) in ("bf16", "fp16")]
     style = [abs(e) for i, e in error.items() if records[i]["family"] in MEGATRON]
     worst = sorted(error, key=lambda i: -abs(error[i]))
     far = [i for i in worst if abs(error[i]) > 0.25]
@@ -219,7 +209,7 @@ def main():
     kept_apart_errors = [abs(e) for e in errors_of(kept_apart_report["runs"])[0].values()]
     left_out = kept.group(1) if kept else "Not run yet."
     if "--leave-out" in sys.argv:
-        command = [sys.executable, os.path.join(ROOT, "benchmarks", "fit_calibration.py"), programs, RUNS, "--leave-out", "each",
+        command = [sys.executable, os.path.join(ROOT, "benchmarks", "fit_calibration.py"), programs, "published", "--leave-out", "each",
                    "--sweeps", "2", "--every", "3"]
         left_out = subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout.strip()
     tables = subprocess.run([sys.executable, os.path.join(ROOT, "benchmarks", "kernel_tables.py")], stdout=subprocess.PIPE, text=True).stdout
@@ -227,13 +217,13 @@ def main():
     def mean_order(tau):
         return f"{statistics.mean(g[tau] for g in s['rank_correlation']):.2f}"
 
-    fine = {r["id"]: r["predicted_iter_time_s"] for r in json.loads(validate(programs, "--json", "--streams"))["runs"] if r["id"] in error}
+    fine = {r["id"]: r["predicted_iter_time_s"] for r in json.loads(validate(programs, "--json", "--set", "published", "--streams"))["runs"] if r["id"] in error}
     more = sorted(fine[r["id"]] / r["predicted_iter_time_s"] - 1 for r in runs)
     fine_error = [abs(fine[r["id"]] / r["measured_iter_time_s"] - 1) for r in runs]
-    unfit = [r["id"] for r in runs if not r["fits"]]
+    unfit = [r["id"] for r in runs if not r["fits"] and not r.get("unmodelled")]
     text = f"""# What the predictions are worth
 
-`./scripts/bench accuracy` writes this page; `docs/validation.md` says how runs are read and filled in, `docs/cost_model.md` how they
+`./scripts/bench accuracy` writes this page; `docs/validation.md` says what a record holds, `docs/cost_model.md` how runs
 are predicted. An error is (predicted - measured) / measured; means are of its absolute value. {len(report['runs'])} published runs,
 {s['skipped']} skipped.
 
@@ -246,6 +236,8 @@ are predicted. An error is (predicted - measured) / measured; means are of its a
 - all, simulated operator by operator (`--streams`): {mean_of(fine_error)}; {sum(abs(m) < 0.005 for m in more)} steps are within
   0.5 % of those of whole instructions, the others {100 * more[0]:+.1f} % to {100 * more[-1]:+.1f} %
 - peak memory: {mean_of([abs(e) for e in memory.values()])}; {len(full)} runs are off by more than 10 %
+- {s['ranges']['runs']} further runs have unknown fields: {s['ranges']['within']} took a time within the predicted range, {s['ranges']['faster']} less and
+  {s['ranges']['slower']} more, on average {percent(s['ranges']['distance'])} from it
 - the planner's memory limit would refuse {len(unfit)} of the runs that ran: {', '.join(unfit) or 'none'}
 
 ## By source
@@ -293,7 +285,7 @@ known of a framework (`frameworks/`) stays.
 
 ## Other runs
 
-`reports/validation/other_runs.json` came later, and no constant of the cost model was fitted to it by a program. It did show
+The set `other` came later, and no constant of the cost model was fitted to it by a program. It did show
 rules that were missing: PyTorch's pipelines keep sharded weights and gradients whole between micro-batches, its hybrid sharding
 sums over nodes beside the backward pass, models that are not compiled run in single kernels, a node's network has as many ports
 as it names, a chip that is priced by another's tables was slowed twice where they end, Hugging Face's models keep more of their
@@ -335,16 +327,16 @@ attention in fp16 where notes name it, and what torchtitan compiles. With them t
 far off has its reason below: torchtitan's experts, ZeRO-3 on V100 in 2021, NeMo's context parallelism of March 2024.
 
 The model so mended was then tried on runs that came after it, of MLPerf's rounds 3.0 to 5.1 and of cloud recipes
-(`reports/validation/blind_runs.json`): **11.6 % on average, 8.3 % in the median**, blind. They showed that Blackwell's libraries of
+(set `blind`): **11.6 % on average, 8.3 % in the median**, blind. They showed that Blackwell's libraries of
 2025 were slower than those of 2026 that the tables hold, and that it keeps no transposed weights in fp8 (memory of Llama 3.1 405B on
 GB200 from 19 to 6 % off). Ten ran in NVFP4, which was priced as fp8, 23 % too long; from NVIDIA's own timings of one layer's
 products, and nothing else, they are met within 7 % on average. Now: {mean_of(kept_apart_errors)}.
 
-{other_runs(other, reasons)}
+{other_runs(other, others, reasons)}
 
 ## A wider set
 
-`reports/validation/wide_runs.json` is the third blind set: runs of more than 40 further sources, whatever could be found, among them
+The set `wide` is the third blind set: runs of more than 40 further sources, whatever could be found, among them
 frameworks that nobody else uses, blog posts and single logs, some with the layout half known, some read from charts. As the model
 stood before they were seen: **29.0 % on average, 20.6 % in the median** (376 runs; 71 with memory: 55.0 % and 33.9 %). What was
 changed for them, each with its reason in `docs/validation.md` or `docs/cost_model.md`: the attention kernel, states in bf16
@@ -357,7 +349,7 @@ gradients in bf16 are in fp32. Now:
 
 ## Reported by users
 
-`reports/validation/community_runs.json` is the fourth set that was predicted blind: 224 runs, 15 further ones with memory alone and
+The set `community` is the fourth set that was predicted blind: 224 runs, 15 further ones with memory alone and
 16 that failed, of issues, pull requests, commit messages, documentation and blog posts of 2021 to 2026, by users of Megatron-Core,
 Megatron-Bridge, torchtitan, litgpt, DeepSpeed and others, often with remarks in place of flags. As the program stood (commit 9eaa63a):
 **26.2 % on average, 17.7 % in the median**; memory of 143: 21.2 % and 14.8 %. It showed that a layer of experts of Megatron-Core
@@ -370,7 +362,7 @@ torchtitan's loss is by chunks since May 2026, and PyTorch's own attention the s
 
 ## Runs that failed for lack of memory
 
-`reports/validation/failed_runs.json`. Those that would be accepted are the under-estimates that turn a failure into a
+the set `failed`. Those that would be accepted are the under-estimates that turn a failure into a
 recommendation. Beside a plan `mpt-plan` says how many of its framework there were, and in which share of the room the leanest
 of them was.
 

@@ -16,13 +16,14 @@ def sets_of(records, predictions, failures, failed):
     for prediction in (p for p in [*predictions, *failed] if not p["skipped"]):
         ran = prediction["id"] in records
         r = records[prediction["id"]] if ran else failures[prediction["id"]]
-        if ran and not prediction["measured_iter_time_s"]:
+        if ran and (not prediction["measured_iter_time_s"] or prediction.get("range_s")):
             continue
-        key = json.dumps([r["family"], r["model"], r["hardware"]["gpu"], r["hardware"]["gpus"], r["layout"]["global_batch"],
-                          r["layout"]["precision"]], sort_keys=True)
+        request = r["request"]
+        key = json.dumps([r["family"], request["model"], request["cluster"], request["global_batch"], request["layout"]["precision"]],
+                         sort_keys=True)
         layouts = sets.setdefault(key, {"ran": {}, "failed": []})
         if ran:
-            layouts["ran"].setdefault(json.dumps(r["layout"], sort_keys=True), []).append(prediction)
+            layouts["ran"].setdefault(json.dumps([request["layout"], request.get("execution")], sort_keys=True), []).append(prediction)
         else:
             layouts["failed"].append(prediction)
     return {key: s for key, s in sets.items() if len(s["ran"]) >= 3}

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fits the constants of planner/cost/calibration.h to published runs, within their physical ranges.
 
-Usage: fit_calibration.py FOLDER_OF_PROGRAMS RUNS.json [--sweeps N] [--every N] [--leave-out FAMILY|each] [--write FILE]
+Usage: fit_calibration.py FOLDER_OF_PROGRAMS SET [--sweeps N] [--every N] [--leave-out FAMILY|each] [--write FILE]
 
 Coordinate descent on the mean absolute error of step times, an error above 60 % counting as 60 %. With --leave-out each,
 every family is predicted with constants that were fitted to all others, from the middle of their ranges on, so that nothing of
@@ -13,6 +13,8 @@ import json
 import os
 import subprocess
 import tempfile
+
+import records
 
 # Each was measured for itself by a source that planner/cost/calibration.h names.
 MEASURED = {"attention_backward_flop", "attention_backward_rate", "flash2_share", "flash2_half_tokens", "flash2_backward_rate",
@@ -29,21 +31,20 @@ def constants_of(programs):
 
 
 class Fit:
-    def __init__(self, programs, runs, left_out=None, every=1):
-        self.programs, self.runs = programs, runs
+    def __init__(self, programs, name, left_out=None, every=1):
+        self.programs = programs
         self.constants = constants_of(programs)
-        with open(runs) as file:
-            everything = json.load(file)
+        everything = list(records.of_set(name).values())
         self.family = {run["id"]: run["family"] for run in everything}
-        self.fitted = tempfile.NamedTemporaryFile("w", suffix=".json")
-        json.dump([run for run in everything if run["family"] != left_out][::every], self.fitted)
-        self.fitted.flush()
+        self.runs, self.fitted = (tempfile.NamedTemporaryFile("w", suffix=".jsonl") for _ in range(2))
+        records.write(everything, self.runs)
+        records.write([run for run in everything if run["family"] != left_out][::every], self.fitted)
 
     def predict(self, constants, runs=None):
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
             json.dump(constants, file)
             file.flush()
-            command = [os.path.join(self.programs, "mpt-plan"), "validate", runs or self.runs, "--json", "--calibration", file.name]
+            command = [os.path.join(self.programs, "mpt-plan"), "validate", runs or self.runs.name, "--json", "--calibration", file.name]
             done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         runs = json.loads(done.stdout)["runs"]
         return {r["id"]: r["predicted_iter_time_s"] / r["measured_iter_time_s"] - 1
@@ -73,18 +74,18 @@ class Fit:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("programs")
-    parser.add_argument("runs")
+    parser.add_argument("set")
     parser.add_argument("--sweeps", type=int, default=3)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--leave-out")
     parser.add_argument("--write")
     options = parser.parse_args()
     if options.leave_out == "each":
-        families = sorted(set(Fit(options.programs, options.runs).family.values()))
+        families = sorted(set(Fit(options.programs, options.set).family.values()))
         errors = []
         print("| family left out | runs | mean | median |\n| --- | --- | --- | --- |")
         for family in families:
-            fit = Fit(options.programs, options.runs, family, options.every)
+            fit = Fit(options.programs, options.set, family, options.every)
             middle = {name: (c["least"] + c["most"]) / 2 for name, c in fit.constants.items()}
             constants = fit.descend(middle, options.sweeps)
             own = sorted(abs(e) for name, e in fit.predict(constants).items() if fit.family[name] == family)
@@ -93,7 +94,7 @@ def main():
         errors.sort()
         print(f"| all | {len(errors)} | {100 * sum(errors) / len(errors):.1f} % | {100 * errors[len(errors) // 2]:.1f} % |")
         return
-    fit = Fit(options.programs, options.runs, options.leave_out, options.every)
+    fit = Fit(options.programs, options.set, options.leave_out, options.every)
     constants = fit.descend({}, options.sweeps, lambda text: print(text, flush=True))
     if options.write:
         with open(options.write, "w") as file:

@@ -9,8 +9,6 @@ import statistics
 
 TIMES = (0, 1, 2)  # the default margin
 FEWEST = 10
-# Where these are not published, the fastest values that fit are filled in.
-FILLED_TO_FIT = ("layout.recompute", "layout.vpp", "layout.micro_batch", "layout.zero_stage")
 
 
 def margin_of(run):
@@ -23,7 +21,7 @@ def accepted(run, times):
 
 
 def published(run):
-    return not any(field.startswith(FILLED_TO_FIT) for field in run["filled"])
+    return not run["unknown"]
 
 
 def counts(runs):
@@ -42,8 +40,8 @@ def row(name, runs):
 
 
 def table(runs, of_failures):
-    """The section in Markdown. `of_failures`: the runs of failed_runs.json, which `runs` has, too."""
-    runs = [r for r in runs if not r["skipped"]]
+    """The section in Markdown. `of_failures`: the runs of the set "failed", which `runs` has, too."""
+    runs = [r for r in runs if not r["skipped"] and not r.get("unmodelled")]
     groups = {}
     for r in runs:
         groups.setdefault(f"{r['framework']}{', experts' if r['experts'] else ''}", []).append(r)
@@ -52,15 +50,15 @@ def table(runs, of_failures):
     shares = [f"{100 * n / counts(known)[2]:.1f} %" for n in counts(known)[3]]
     kept = [r["id"] for r in of_failures if accepted(r, 1)]
     return f"""By default a plan leaves a margin of memory free. Nine in ten published runs of its framework, with experts or without, would have
-fitted in the rest. With this margin {len(kept)} of the {len(of_failures)} layouts of `failed_runs.json` are accepted:
+fitted in the rest. With this margin {len(kept)} of the {len(of_failures)} layouts of the set `failed` are accepted:
 {', '.join(kept) or 'none'}.
 
 "Accepted" counts layouts that failed. "Refused" is the share of layouts that ran. Each has three columns: no margin, the default and
-twice the default. Rows of frameworks count all files, and have at least {FEWEST} layouts. A record may lack recompute, micro-batch, virtual
-stages or ZeRO stage; values that fit are then filled in. Of the {counts(known)[2]} runs with all four, {', '.join(shares[:2])} and {shares[2]} would be refused.
+twice the default. Rows of frameworks count all files, and have at least {FEWEST} layouts. Recompute, micro-batch, virtual
+stages or ZeRO stage may be unknown. A layout then counts with the values of its request. Of the {counts(known)[2]} runs with all four, {', '.join(shares[:2])} and {shares[2]} would be refused.
 
 | | margin | failed | accepted: none | default | twice | ran | refused: none | default | twice |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
-{row("failed_runs.json", of_failures)}
+{row("set failed", of_failures)}
 {row("all files", runs)}
 {rows}"""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layouts that experts published against the planner's pick for the same model, cluster and batch.
 
-Usage: published_runs.py FOLDER_OF_PROGRAMS RUNS.json [MOST]
-RUNS.json is a list of runs (model, hardware, layout, measured). One run is taken for each model, cluster and batch: the
+Usage: published_runs.py FOLDER_OF_PROGRAMS [MOST]
+Both layouts are priced as Megatron-LM runs them. One run is taken for each model, cluster and batch: the
 one that was measured to be the fastest per GPU. Both columns of predictions come from the same cost model, so the pick
 can only be slower where the experts' layout needs more memory than this planner grants; such rows are marked.
 """
@@ -13,44 +13,24 @@ import subprocess
 import sys
 import tempfile
 
-CLUSTERS = {"a100-sxm-80gb": "dgx-a100", "a100-sxm-40gb": "dgx-a100-40gb", "h100-sxm-80gb": "dgx-h100",
-            "h200-sxm-141gb": "dgx-h200", "b200-sxm-180gb": "dgx-b200"}
-PRECISIONS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8", "mxfp8": "fp8"}
+import records
 
-
-def model_file(m):
-    moe = m.get("moe")
-    model = {
-        "name": m["name"], "layers": m["layers"], "hidden": m["hidden"], "vocab": m.get("vocab") or 51200,
-        "max_positions": m["seq_len"], "norm": "rms_norm" if m.get("norm") == "rmsnorm" else "layer_norm",
-        "position": "rotary" if m.get("position") in ("rope", "rotary") else "learned", "heads": m["heads"],
-        "kv_heads": m.get("kv_heads") or m["heads"], "head_dim": m.get("head_dim") or m["hidden"] // m["heads"],
-        "gated_mlp": bool(m.get("gated_mlp")), "activation": "silu" if m.get("gated_mlp") else "gelu_tanh",
-        "ffn_hidden": m.get("ffn_hidden") or 4 * m["hidden"], "tied_embeddings": bool(m.get("tied_embeddings"))}
-    if moe:
-        shared = (moe.get("shared_experts") or 0) * moe["expert_ffn"]
-        model["moe"] = {"experts": moe["experts"], "experts_per_token": moe["topk"], "expert_ffn_hidden": moe["expert_ffn"],
-                        "shared_ffn_hidden": shared, "shared_gate": False, "router_bias": False,
-                        "leading_dense_layers": moe.get("dense_layers") or 0, "layer_interval": 1}
-    return model
+COMMON = ("model", "cluster", "global_batch", "seq")
 
 
 def usable(run):
-    h, l, m = run["hardware"], run["layout"], run["model"]
-    known = all(l.get(k) for k in ("tp", "pp", "dp", "micro_batch", "global_batch"))
-    return (known and h["gpu"] in CLUSTERS and h["gpus_per_node"] == 8 and h["gpus"] % 8 == 0
-            and m.get("attention") != "mla" and m.get("heads") and l.get("recompute") in ("none", "selective", "full")
-            and l.get("precision") in PRECISIONS and run["measured"].get("iter_time_s"))
+    request = run["request"]
+    return (run["observed"].get("seconds") and not run.get("unknown") and not run.get("unmodelled")
+            and isinstance(request["cluster"], str) and request["layout"]["precision"] in ("bf16", "fp16", "fp8", "mxfp8"))
 
 
 def chosen(runs):
     best = {}
     for run in filter(usable, runs):
-        m, h, l = run["model"], run["hardware"], run["layout"]
-        key = (m["layers"], m["hidden"], m["seq_len"], h["gpu"], h["gpus"], l["global_batch"], l["precision"])
-        if key not in best or run["measured"]["iter_time_s"] < best[key]["measured"]["iter_time_s"]:
+        key = json.dumps([run["request"][name] for name in COMMON] + [records.precision_of(run)], sort_keys=True)
+        if key not in best or run["observed"]["seconds"] < best[key]["observed"]["seconds"]:
             best[key] = run
-    return sorted(best.values(), key=lambda r: (r["hardware"]["gpu"], r["hardware"]["gpus"], r["id"]))
+    return sorted(best.values(), key=lambda r: (r["request"]["cluster"], r["id"]))
 
 
 def plan(programs, *arguments):
@@ -70,26 +50,18 @@ def name(layout):
 
 
 def compare(programs, folder, run):
-    m, h, l = run["model"], run["hardware"], run["layout"]
-    path = os.path.join(folder, "model.json")
-    with open(path, "w") as file:
-        json.dump(model_file(m), file)
-    problem = ["--model", path, "--cluster", f"{CLUSTERS[h['gpu']]}:{h['gpus'] // 8}", "--global-batch", l["global_batch"],
-               "--seq", m["seq_len"], "--precision", PRECISIONS[l["precision"]]]
-    chunks = l.get("vpp") or 1
-    layout = ["--tp", l["tp"], "--pp", l["pp"], "--cp", l.get("cp") or 1, "--dp", l["dp"], "--micro-batch", l["micro_batch"],
-              "--recompute", l["recompute"], "--ep", l.get("ep") or 1]
-    # A sharded optimizer needs replicas to share it out over.
-    layout += ["--zero", l["zero_stage"]] if l.get("zero_stage") and l["dp"] * (l.get("cp") or 1) > 1 else []
-    layout += ["--sp", "on"] if l.get("sequence_parallel") and l["tp"] > 1 else []
-    layout += ["--chunks", chunks, "--schedule", "interleaved"] if chunks > 1 and l["pp"] > 1 else []
-    return plan(programs, "estimate", *problem, *layout), plan(programs, *problem, "--top", 1)
+    request = {name: run["request"][name] for name in COMMON}
+    request |= {"framework": "megatron-core", "precision": records.precision_of(run)}
+    theirs, ours = (os.path.join(folder, name) for name in ("theirs.json", "ours.json"))
+    for path, asked in ((theirs, request | {"layout": run["request"]["layout"], "beyond_framework": True}), (ours, request)):
+        with open(path, "w") as file:
+            json.dump(asked, file)
+    return plan(programs, "estimate", "--request", theirs), plan(programs, "--request", ours, "--top", 1)
 
 
 def main():
-    programs, path = sys.argv[1:3]
-    with open(path) as file:
-        runs = chosen(json.load(file))[:int(sys.argv[3]) if len(sys.argv) > 3 else None]
+    programs = sys.argv[1]
+    runs = chosen(records.read())[:int(sys.argv[2]) if len(sys.argv) > 2 else None]
     print("| model | GPUs | experts' layout | measured s | predicted s | planner's pick | predicted s | gain |\n"
           "| --- | --- | --- | --- | --- | --- | --- | --- |")
     rows, slower, refused = 0, 0, []
@@ -104,8 +76,8 @@ def main():
             over = peak > theirs["memory_limit_bytes"]
             rows += 1
             slower += 1 if b > a and not over else 0
-            print(f"| {run['model']['name']} | {run['hardware']['gpus']} {run['hardware']['gpu']} | {name(theirs['layout'])}"
-                  f"{' (over memory)' if over else ''} | {run['measured']['iter_time_s']:.3g} | {a:.3g} | {name(ours['layout'])} "
+            print(f"| {records.model_of(run)['name']} | {run['request']['cluster']} | {name(theirs['layout'])}"
+                  f"{' (over memory)' if over else ''} | {run['observed']['seconds']:.3g} | {a:.3g} | {name(ours['layout'])} "
                   f"| {b:.3g} | {(1 - b / a) * 100:+.0f} % |", flush=True)
     print(f"\n{rows} runs; the pick is predicted slower than a layout that fits in {slower} of them; {len(refused)} refused:")
     for line in refused:

@@ -22,12 +22,13 @@ def times_of(records, predictions):
     are one, with the medians of their times."""
     sets = {}
     for p in predictions:
-        if p["skipped"] or p["out_of_memory"] or not p["measured_iter_time_s"]:
+        if p["skipped"] or p["out_of_memory"] or p.get("range_s") or not p["measured_iter_time_s"]:
             continue
         r = records[p["id"]]
-        key = json.dumps([r["family"], r.get("framework"), r.get("date"), r["source"].get("commit_or_date"), r["model"], r["hardware"],
-                          r["layout"]["global_batch"], r["layout"]["precision"]], sort_keys=True)
-        runs = sets.setdefault(key, {}).setdefault(json.dumps(r["layout"], sort_keys=True), [])
+        request = r["request"]
+        key = json.dumps([r["family"], r["software"], r["source"]["version"], request["model"], request["cluster"], request["global_batch"],
+                          request["layout"]["precision"]], sort_keys=True)
+        runs = sets.setdefault(key, {}).setdefault(json.dumps([request["layout"], request.get("execution")], sort_keys=True), [])
         runs.append((p["predicted_iter_time_s"], p["measured_iter_time_s"]))
     return {key: [tuple(map(statistics.median, zip(*runs))) for runs in layouts.values()] for key, layouts in sets.items()}
 

@@ -52,6 +52,8 @@ struct Estimated {
 /// Prices `request.layout`, or without one the layout that the bounds name: what they leave out is 1, off or
 /// what the rest leaves. A layout that somebody runs fits if it fits a GPU's memory to the last byte.
 Estimated estimate(const PlanRequest& request);
+/// With other constants of the cost model.
+Estimated estimate(const PlanRequest& request, const Calibration& calibration);
 
 /// Layouts that none beats in time, memory and number of GPUs.
 struct Front {

@@ -86,7 +86,7 @@ void check(const SearchProblem& problem, const Layout& layout) {
 
 // The same on the devices that the layout uses, where it leaves some idle: prices change with the number of
 // nodes.
-void use_part(const Layout& layout, std::unique_ptr<Resolved>& resolved) {
+void use_part(const Layout& layout, const Calibration& calibration, std::unique_ptr<Resolved>& resolved) {
   const SearchProblem& problem = resolved->problem;
   if (layout.ranks() >= problem.ranks) return;
   std::vector<std::string> notes = resolved->notes;
@@ -97,7 +97,7 @@ void use_part(const Layout& layout, std::unique_ptr<Resolved>& resolved) {
     part.gpus = layout.ranks();
     part.cluster.value = problem.cluster;
     part.memory = std::to_string(problem.memory_limit_bytes) + "B";
-    resolved = resolve(part);
+    resolved = resolve(part, calibration);
   }
   resolved->notes = std::move(notes);
 }
@@ -110,18 +110,20 @@ void note_what_cannot_run(const SearchProblem& problem, const Layout& layout, Pl
 
 }  // namespace
 
-Estimated estimate(const PlanRequest& asked) {
+Estimated estimate(const PlanRequest& asked) { return estimate(asked, kCalibration); }
+
+Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   PlanRequest request = asked;
   if (request.memory.empty() && request.memory_margin.empty()) request.memory_margin = "0";
   Estimated e;
-  e.resolved = resolve(request);
+  e.resolved = resolve(request, calibration);
   Layout layout = request.layout ? *request.layout : layout_of_bounds(e.resolved->problem);
   layout.precision = e.resolved->problem.precision;
   layout.execution = e.resolved->problem.execution;
   layout.selective = e.resolved->problem.selective;
   if (request.layout && !request.overlaps.empty()) e.resolved->problem.set_overlaps(layout);
   check(e.resolved->problem, layout);
-  use_part(layout, e.resolved);
+  use_part(layout, calibration, e.resolved);
   const SearchProblem& problem = e.resolved->problem;
   e.candidate.estimate = estimate(problem, layout);
   e.candidate.evaluation = evaluate_regardless(problem, e.candidate.estimate);

@@ -196,8 +196,14 @@ void set_runner(Resolved& resolved) {
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");
 }
 
-void set_prices(Resolved& resolved) {
-  const PlanRequest& r = resolved.request;
+std::unique_ptr<CostSource> device_cost(const Resolved& resolved, const Calibration& calibration) {
+  std::unique_ptr<CostSource> measured =
+      make_kernel_cost(resolved.used, resolved.problem.execution, calibration,
+                       own_kernels(resolved.request, resolved.problem.cluster));
+  return measured ? std::move(measured) : make_roofline_cost(resolved.used);
+}
+
+void set_prices(Resolved& resolved, const Calibration& calibration) {
   SearchProblem& problem = resolved.problem;
   if (resolved.profile) {
     check_profile(resolved);
@@ -205,10 +211,9 @@ void set_prices(Resolved& resolved) {
     note_prices(problem.cluster, resolved.notes);
   }
   resolved.used = used_part(problem.cluster, problem.ranks);
-  resolved.cost = resolved.profile
-                      ? make_profile_cost(*resolved.profile, problem.model, problem.workload,
-                                          problem.precision, problem.cluster)
-                      : make_device_cost(resolved.used, problem.execution, own_kernels(r, problem.cluster));
+  resolved.cost = resolved.profile ? make_profile_cost(*resolved.profile, problem.model, problem.workload,
+                                                       problem.precision, problem.cluster)
+                                   : device_cost(resolved, calibration);
   problem.cost = resolved.cost.get();
   resolved.pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   resolved.pools->set(problem);
@@ -216,7 +221,9 @@ void set_prices(Resolved& resolved) {
 
 }  // namespace
 
-std::unique_ptr<Resolved> resolve(const PlanRequest& request) {
+std::unique_ptr<Resolved> resolve(const PlanRequest& request) { return resolve(request, kCalibration); }
+
+std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration& calibration) {
   check_required(request);
   auto resolved = std::make_unique<Resolved>();
   resolved->request = request;
@@ -231,7 +238,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request) {
   set_workload(request, problem);
   set_ranks(request, problem);
   problem.memory_limit_bytes = memory_limit(request, problem, resolved->notes);
-  set_prices(*resolved);
+  set_prices(*resolved, calibration);
   return resolved;
 }
 

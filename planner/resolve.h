@@ -17,6 +17,8 @@
 
 namespace mpt::planner {
 
+struct Calibration;
+
 /// A problem, and all that it needs to stay alive.
 struct Resolved {
   PlanRequest request;  // as it was asked
@@ -31,6 +33,8 @@ struct Resolved {
 /// Reads the files that the request names and checks them against each other. Throws UserError, which names
 /// fields as mpt-plan's options: "--global-batch".
 std::unique_ptr<Resolved> resolve(const PlanRequest& request);
+/// With other constants of the cost model than its own, for clusters of one kind of GPU.
+std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration& calibration);
 
 /// The request to estimate a plan's layout: model, cluster, batch and layout are the plan's own. The number
 /// of GPUs and the memory limit are left to the cluster.

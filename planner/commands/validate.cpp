@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <thread>
@@ -19,11 +18,10 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "planner/commands/commands.h"
+#include "planner/commands/constants.h"
 #include "planner/explain/evidence.h"
 #include "planner/stoppable.h"
-#include "planner/validate/predict_run.h"
 #include "planner/validate/published_run.h"
-#include "planner/validate/resolved_run.h"
 #include "planner/validate/statistics.h"
 #include "reports/html.h"
 #include "reports/scatter_plot.h"
@@ -33,26 +31,30 @@ namespace mpt::planner {
 namespace {
 
 struct ValidateOptions {
-  std::string file, html, family, calibration;
-  bool json = false, quiet = false, streams = false, constants = false, resolve = false, records = false;
+  std::string file, html, family, set, calibration;
+  bool json = false, quiet = false, streams = false, constants = false;
 };
 
 struct Checked {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
-  RunRecord run;
-  std::string conditions;  // all of the record but its name, its source and what was measured
+  PublishedRun run;
   std::optional<RunPrediction> prediction;
   std::string skipped;  // why there is none
-  Json resolved;        // what was read, where that was asked for
 
+  std::optional<double> measured_s() const {
+    return run.unmodelled.seconds.empty() ? run.observed.seconds : std::nullopt;
+  }
+  std::optional<double> measured_gib() const {
+    return run.unmodelled.gib.empty() ? run.observed.gib : std::nullopt;
+  }
   std::optional<double> time_error() const {
-    if (!prediction || !run.measured_s || is_range()) return std::nullopt;
-    return prediction->step_s / *run.measured_s - 1.0;
+    if (!prediction || !measured_s() || is_range()) return std::nullopt;
+    return prediction->step_s / *measured_s() - 1.0;
   }
   std::optional<double> memory_error() const {
-    if (!prediction || !run.measured_gib || is_range()) return std::nullopt;
-    return prediction->peak_gib / *run.measured_gib - 1.0;
+    if (!prediction || !measured_gib() || is_range()) return std::nullopt;
+    return prediction->peak_gib / *measured_gib() - 1.0;
   }
-  bool is_failure() const { return prediction && run.out_of_memory; }
+  bool is_failure() const { return prediction && run.observed.out_of_memory && run.unmodelled.gib.empty(); }
   /// The source leaves fields of the layout open, and they matter.
   bool is_range() const { return prediction && prediction->least_s < prediction->most_s; }
 };
@@ -62,49 +64,12 @@ std::string first_line(std::string text) {
   return text;
 }
 
-Checked check(const Json& json, size_t index, const Calibration& calibration, const ValidateOptions& o) {
-  Checked checked;
-  const std::string where = fmt::format("/{}", index);
-  if (json.is_object() && json.contains("id") && json["id"].is_string())
-    checked.run.id = json["id"].get<std::string>().substr(0, 400);
-  else
-    checked.run.id = where;
+Checked check(const PublishedRun& run, const ValidateOptions& o, const Calibration& calibration) {
+  Checked checked{run, {}, {}};
   try {
-    const WordTrace trace;
-    checked.run = read_run_record(json, where);
-    Json conditions = json;
-    for (const char* other : {"id", "source", "measured", "notes"}) conditions.erase(other);
-    checked.conditions = conditions.dump();
-    checked.prediction = predict_run(checked.run, calibration, o.streams);
-    if (o.resolve) checked.resolved = resolved_run(checked.run, *checked.prediction, trace);
+    checked.prediction = predict(run, calibration, o.streams);
   } catch (const std::exception& error) {
-    // One record that this program cannot handle must not cost the others.
-    checked.skipped = first_line(error.what());
-  }
-  return checked;
-}
-
-Checked check(const PublishedRun& published) {
-  Checked checked;
-  RunRecord& run = checked.run;
-  run.id = published.id;
-  run.family = published.family;
-  run.global_batch = published.request.global_batch;
-  run.sequence = published.request.sequence;
-  Json conditions = to_json(published.request);
-  checked.conditions = conditions.dump();
-  try {
-    checked.prediction = predict(published);
-    const RunPrediction& p = *checked.prediction;
-    run.model = p.model;
-    run.gpu = p.cluster.device.name;
-    run.gpus = p.layout.ranks();
-    run.precision = enum_name(p.layout.precision);
-    if (published.unmodelled.seconds.empty()) run.measured_s = published.observed.seconds;
-    if (!published.unmodelled.gib.empty()) return checked;
-    run.measured_gib = published.observed.gib;
-    run.out_of_memory = published.observed.out_of_memory;
-  } catch (const std::exception& error) {
+    // One run that this program cannot price must not cost the others.
     checked.skipped = first_line(error.what());
   }
   return checked;
@@ -138,7 +103,8 @@ constexpr double kAlike = 0.02;
 Repetition repetition_of(const std::vector<Checked>& all) {
   std::map<std::string, std::vector<double>> measured;
   for (const Checked& c : all) {
-    if (c.run.measured_s) measured[c.conditions].push_back(*c.run.measured_s);
+    if (c.measured_s())
+      measured[c.run.family + c.run.software + to_json(c.run.request).dump()].push_back(*c.measured_s());
   }
   std::vector<std::vector<double>> values;
   for (auto& [conditions, seconds] : measured) values.push_back(std::move(seconds));
@@ -161,11 +127,12 @@ std::vector<RankCorrelation> rank_correlations(const std::vector<Checked>& all) 
   for (const Checked& c : all) {
     if (!c.time_error()) continue;
     // Seconds of a device per token: runs of different batches and sizes compare.
-    const double work = double(c.run.global_batch) * double(c.run.sequence) / double(c.run.gpus);
-    Pairs& pairs = groups[fmt::format("{} ({} layers x {}) on {}", c.run.model.name, c.run.model.layers,
-                                      c.run.model.hidden, c.run.gpu)];
-    pairs.steps.emplace_back(*c.run.measured_s, c.prediction->step_s);
-    pairs.per_token.emplace_back(*c.run.measured_s / work, c.prediction->step_s / work);
+    const RunPrediction& p = *c.prediction;
+    const double work = double(p.workload.tokens_per_step()) / double(p.layout.ranks());
+    Pairs& pairs =
+        groups[fmt::format("{} ({} layers x {}) on {}", p.model.name, p.model.layers, p.model.hidden, p.gpu)];
+    pairs.steps.emplace_back(*c.measured_s(), c.prediction->step_s);
+    pairs.per_token.emplace_back(*c.measured_s() / work, c.prediction->step_s / work);
   }
   const Repetition repetition = repetition_of(all);
   std::vector<RankCorrelation> out;
@@ -197,7 +164,7 @@ reports::Table run_table(const std::vector<Checked>& all) {
                         {"compute"},
                         {"collectives"},
                         {"idle"},
-                        {"filled in", reports::Align::left}});
+                        {"unknown", reports::Align::left}});
   for (const Checked& c : all) {
     if (!c.prediction) {
       table.add_row(
@@ -205,17 +172,15 @@ reports::Table run_table(const std::vector<Checked>& all) {
       continue;
     }
     const RunPrediction& p = *c.prediction;
-    std::string filled;
-    for (const std::string& f : p.filled) filled += (filled.empty() ? "" : ", ") + f;
-    table.add_row({c.run.id, c.run.measured_s ? format_seconds(*c.run.measured_s) : "-", predicted_seconds(c),
+    table.add_row({c.run.id, c.measured_s() ? format_seconds(*c.measured_s()) : "-", predicted_seconds(c),
                    signed_percent(c.time_error()),
-                   c.run.measured_gib    ? fmt::format("{:.1f}", *c.run.measured_gib)
-                   : c.run.out_of_memory ? "too much"
-                                         : "-",
+                   c.measured_gib() ? fmt::format("{:.1f}", *c.measured_gib())
+                   : c.is_failure() ? "too much"
+                                    : "-",
                    fmt::format("{:.1f}", p.peak_gib),
                    c.is_failure() ? (p.fits ? "ACCEPTED" : "refused") : signed_percent(c.memory_error()),
                    percent(p.breakdown.compute_s / p.step_s), percent(p.breakdown.collectives_s / p.step_s),
-                   percent(p.breakdown.idle_s / p.step_s), filled});
+                   percent(p.breakdown.idle_s / p.step_s), fmt::format("{}", fmt::join(p.unknown, ", "))});
   }
   return table;
 }
@@ -247,8 +212,8 @@ Groups groups_of(const std::vector<Checked>& all) {
     if (!c.prediction || c.is_failure()) continue;
     g.all["all"].push_back(&c);
     g.family[c.run.family].push_back(&c);
-    g.gpu[c.run.gpu].push_back(&c);
-    g.precision[c.run.precision].push_back(&c);
+    g.gpu[c.prediction->gpu].push_back(&c);
+    g.precision[enum_name(c.prediction->layout.precision)].push_back(&c);
   }
   return g;
 }
@@ -278,28 +243,33 @@ std::string failures_text(const Failures& f) {
                      others > 0 ? fmt::format(" and {} more (--json names all)", others) : "");
 }
 
-// Runs of which the source leaves fields open: whether the measured time lies within what they may take.
+// Runs with unknown fields: whether the measured time lies within the predicted range.
 struct Ranges {
   int64_t runs = 0, within = 0, faster = 0, slower = 0;
+  double mean_distance = 0.0;  // from the nearer end, as a share of the measured time
 };
 Ranges ranges_of(const std::vector<Checked>& all) {
   Ranges found;
   for (const Checked& c : all) {
-    if (!c.is_range() || !c.run.measured_s) continue;
-    const bool faster =
-        *c.run.measured_s<c.prediction->least_s, slower = *c.run.measured_s> c.prediction->most_s;
+    if (!c.is_range() || !c.measured_s()) continue;
+    const RunPrediction& p = *c.prediction;
+    const double measured_s = *c.measured_s();
+    const bool faster = measured_s<p.least_s, slower = measured_s> p.most_s;
     ++found.runs;
     ++(faster ? found.faster : slower ? found.slower : found.within);
+    found.mean_distance += std::max({0.0, p.least_s / measured_s - 1.0, 1.0 - p.most_s / measured_s});
   }
+  if (found.runs > 0) found.mean_distance /= double(found.runs);
   return found;
 }
 
 std::string ranges_text(const Ranges& r) {
   if (r.runs == 0) return "";
   return fmt::format(
-      "{} runs leave fields of their layout open: {} took a time within the predicted range, {} less, {} "
-      "more\n",
-      r.runs, r.within, r.faster, r.slower);
+      "{} of {} layout open: {} took a time within the predicted range, {} less, {} more; "
+      "on average {} from it\n",
+      r.runs == 1 ? "1 run leaves fields" : fmt::format("{} runs leave fields", r.runs),
+      r.runs == 1 ? "its" : "their", r.within, r.faster, r.slower, percent(r.mean_distance));
 }
 
 reports::Table order_table(const std::vector<Checked>& all) {
@@ -323,13 +293,13 @@ std::string html_page(const std::vector<Checked>& all) {
   for (const Checked& c : all) {
     if (c.time_error())
       time.points.push_back(
-          {*c.run.measured_s, c.prediction->step_s, c.run.family,
-           fmt::format("{}: {} measured, {} predicted, {}", c.run.id, format_seconds(*c.run.measured_s),
+          {*c.measured_s(), c.prediction->step_s, c.run.family,
+           fmt::format("{}: {} measured, {} predicted, {}", c.run.id, format_seconds(*c.measured_s()),
                        format_seconds(c.prediction->step_s), signed_percent(c.time_error()))});
     if (c.memory_error())
       memory.points.push_back(
-          {*c.run.measured_gib, c.prediction->peak_gib, c.run.family,
-           fmt::format("{}: {:.1f} GiB measured, {:.1f} predicted, {}", c.run.id, *c.run.measured_gib,
+          {*c.measured_gib(), c.prediction->peak_gib, c.run.family,
+           fmt::format("{}: {:.1f} GiB measured, {:.1f} predicted, {}", c.run.id, *c.measured_gib(),
                        c.prediction->peak_gib, signed_percent(c.memory_error()))});
   }
   const Groups g = groups_of(all);
@@ -360,20 +330,21 @@ Json run_json(const Checked& c, const std::vector<Evidence>& evidence) {
            {"predicted_iter_time_s", nullptr},
            {"measured_peak_mem_gib", nullptr},
            {"predicted_peak_mem_gib", nullptr},
-           {"filled", Json::array()},
+           {"unknown", Json::array()},
            {"skipped", nullptr}};
-  if (c.run.measured_s) run["measured_iter_time_s"] = *c.run.measured_s;
-  if (c.run.measured_gib) run["measured_peak_mem_gib"] = *c.run.measured_gib;
+  if (c.measured_s()) run["measured_iter_time_s"] = *c.measured_s();
+  if (c.measured_gib()) run["measured_peak_mem_gib"] = *c.measured_gib();
   if (!c.prediction) {
     run["skipped"] = c.skipped;
     return run;
   }
   const RunPrediction& p = *c.prediction;
   const std::string& framework = p.layout.execution.framework;
-  const bool experts = c.run.model.moe.has_value();
+  const bool experts = p.model.moe.has_value();
   run["predicted_iter_time_s"] = p.step_s;
   run["predicted_peak_mem_gib"] = p.peak_gib;
-  run["filled"] = p.filled;
+  run["unknown"] = p.unknown;
+  run["gpu"] = p.gpu;
   run["family"] = c.run.family;
   run["framework"] = framework;
   run["experts"] = experts;
@@ -382,7 +353,8 @@ Json run_json(const Checked& c, const std::vector<Evidence>& evidence) {
   if (c.is_range()) run["range_s"] = {p.least_s, p.most_s};
   run["limit_bytes"] = p.limit_bytes;
   run["safe_bytes"] = memory_margin(framework, experts, evidence).safe_bytes(p.limit_bytes);
-  run["out_of_memory"] = c.run.out_of_memory;
+  run["out_of_memory"] = c.run.observed.out_of_memory;
+  if (!c.run.unmodelled.gib.empty()) run["unmodelled"] = c.run.unmodelled.gib;
   for (const RankMemory& m : p.memory) run["memory"].push_back(to_json(m));
   run["compute_s"] = p.breakdown.compute_s;
   run["collective_s"] = p.breakdown.collectives_s;
@@ -415,44 +387,18 @@ Json report_json(const std::vector<Checked>& all) {
   const Repetition repetition = repetition_of(all);
   summary["repeated"] = {{"runs", repetition.repeated}, {"difference", repetition.difference}};
   const Ranges ranges = ranges_of(all);
-  summary["ranges"] = {
-      {"runs", ranges.runs}, {"within", ranges.within}, {"faster", ranges.faster}, {"slower", ranges.slower}};
+  summary["ranges"] = {{"runs", ranges.runs},
+                       {"within", ranges.within},
+                       {"faster", ranges.faster},
+                       {"slower", ranges.slower},
+                       {"distance", ranges.mean_distance}};
   const Failures failures = failures_of(all);
   summary["out_of_memory"] = {{"runs", failures.runs}, {"accepted", failures.accepted}};
   return {{"runs", runs}, {"summary", summary}};
 }
 
-bool wanted(const Json& run, const std::string& family) {
-  return family.empty() || (run.is_object() && run.contains("family") && run["family"] == family);
-}
-
-// Runs do not depend on each other: each thread takes the next one. `check_one` gives nothing for a run that
-// was not asked for.
-std::vector<Checked> check_all(size_t runs, const std::function<std::optional<Checked>(size_t)>& check_one) {
-  const Stoppable stoppable;
-  std::vector<std::optional<Checked>> found(runs);
-  std::atomic<size_t> next{0};
-  const auto work = [&] {
-    for (size_t i = next++; i < found.size() && !stop_requested(); i = next++) found[i] = check_one(i);
-  };
-  std::vector<std::jthread> threads;
-  for (int t = 1; t < default_threads(); ++t) threads.emplace_back(work);
-  work();
-  threads.clear();
-  std::vector<Checked> all;
-  for (auto& checked : found) {
-    if (checked) all.push_back(std::move(*checked));
-  }
-  return all;
-}
-
-std::vector<Checked> check_records(const ValidateOptions& o, const Calibration& calibration) {
-  const Json file = load_json(o.file);
-  if (!file.is_array())
-    throw UserError(Problem{o.file, detail::describe_json(file), "a list of runs", "see docs/validation.md"});
-  return check_all(file.size(), [&](size_t i) {
-    return wanted(file[i], o.family) ? std::optional(check(file[i], i, calibration, o)) : std::nullopt;
-  });
+bool wanted(const PublishedRun& run, const ValidateOptions& o) {
+  return (o.family.empty() || run.family == o.family) && (o.set.empty() || run.set == o.set);
 }
 
 // A file of JSON Lines, or all such files of a folder.
@@ -470,66 +416,26 @@ std::vector<PublishedRun> published_runs(const std::string& path) {
   return runs;
 }
 
-// Estimates of requests, as everybody gets them.
-std::vector<Checked> check_requests(const ValidateOptions& o) {
-  for (const auto& [option, given] : {std::pair{"--calibration", !o.calibration.empty()},
-                                      {"--streams", o.streams},
-                                      {"--resolve", o.resolve}}) {
-    if (given)
-      throw UserError(Problem{option, "with --records", "one or the other",
-                              "records of requests are estimated as mpt-plan estimate does"});
+// Runs do not depend on each other: each thread takes the next one.
+std::vector<Checked> check_all(const std::vector<PublishedRun>& runs, const ValidateOptions& o,
+                               const Calibration& calibration) {
+  const Stoppable stoppable;
+  std::vector<std::optional<Checked>> found(runs.size());
+  std::atomic<size_t> next{0};
+  const auto work = [&] {
+    for (size_t i = next++; i < found.size() && !stop_requested(); i = next++) {
+      if (wanted(runs[i], o)) found[i] = check(runs[i], o, calibration);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (int t = 1; t < default_threads(); ++t) threads.emplace_back(work);
+  work();
+  threads.clear();
+  std::vector<Checked> all;
+  for (auto& checked : found) {
+    if (checked) all.push_back(std::move(*checked));
   }
-  const std::vector<PublishedRun> runs = published_runs(o.file);
-  return check_all(runs.size(), [&](size_t i) {
-    return o.family.empty() || runs[i].family == o.family ? std::optional(check(runs[i])) : std::nullopt;
-  });
-}
-
-// The constants of the cost model, as Calibration describes them.
-class ConstantLister {
- public:
-  explicit ConstantLister(const Calibration& values) : values_(values) {}
-  void field(const char* name, double Calibration::*member, const char* meaning, const FieldRule& rule) {
-    list_[name] = {
-        {"value", values_.*member}, {"least", rule.minimum}, {"most", rule.maximum}, {"meaning", meaning}};
-  }
-  const Json& list() const { return list_; }
-
- private:
-  const Calibration& values_;
-  Json list_ = Json::object();
-};
-
-int print_constants(const Calibration& calibration, bool json) {
-  ConstantLister lister(calibration);
-  Calibration::describe(lister);
-  if (json) {
-    fmt::print("{}\n", lister.list().dump(1));
-    return kExitOk;
-  }
-  reports::Table table({{"constant", reports::Align::left},
-                        {"value"},
-                        {"plausible", reports::Align::left},
-                        {"meaning", reports::Align::left}});
-  for (const auto& [name, c] : lister.list().items()) {
-    const auto number = [&c = c](const char* key) { return fmt::format("{:.4g}", c[key].get<double>()); };
-    table.add_row(
-        {name, number("value"), number("least") + " to " + number("most"), c["meaning"].get<std::string>()});
-  }
-  fmt::print("{}", table.text());
-  return kExitOk;
-}
-
-// One line for each run.
-void print_resolved(const std::vector<Checked>& all, const std::string& file) {
-  for (const Checked& c : all) {
-    Json line{{"id", c.run.id}, {"file", file}};
-    if (c.prediction)
-      line.update(c.resolved);
-    else
-      line["skipped"] = c.skipped;
-    fmt::print("{}\n", json_text(line));
-  }
+  return all;
 }
 
 int run(const ValidateOptions& o) {
@@ -539,12 +445,11 @@ int run(const ValidateOptions& o) {
       o.calibration.empty() ? kCalibration : from_json<Calibration>(load_json(o.calibration), o.calibration);
   if (o.constants) return print_constants(calibration, o.json);
   if (o.file.empty())
-    throw UserError(Problem{"RUNS", "missing", "a file with a list of runs", "see docs/validation.md"});
-  const std::vector<Checked> all = o.records ? check_requests(o) : check_records(o, calibration);
+    throw UserError(
+        Problem{"RUNS", "missing", "a file of runs, or a folder of such", "see docs/validation.md"});
+  const std::vector<Checked> all = check_all(published_runs(o.file), o, calibration);
   const auto skipped = std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; });
-  if (o.resolve) {
-    print_resolved(all, std::filesystem::path(o.file).filename().string());
-  } else if (o.json) {
+  if (o.json) {
     fmt::print("{}\n", report_json(all).dump(1));
   } else {
     if (!o.quiet) fmt::print("{}\n", run_table(all).text());
@@ -569,8 +474,11 @@ int run(const ValidateOptions& o) {
 std::function<int()> add_validate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("validate", "Predict runs that others measured, and compare");
   auto o = std::make_shared<ValidateOptions>();
-  command->add_option("runs", o->file, "File with a list of runs (docs/validation.md)");
+  command->add_option("runs", o->file,
+                      "File with a run in each line, or a folder of such files (docs/validation.md)");
   command->add_option("--family", o->family, "Only runs of this family");
+  command->add_option("--set", o->set,
+                      "Only runs of this set: published, other, failed, blind, wide or community");
   command->add_option("--html", o->html, "Write a page with measured against predicted to this file");
   command->add_option("--calibration", o->calibration,
                       "File with other values for constants of the cost model");
@@ -578,11 +486,8 @@ std::function<int()> add_validate(CLI::App& app) {
                     "Print the constants of the cost model and the ranges in which they are plausible");
   command->add_flag("--summary", o->quiet, "Leave the table of runs out");
   command->add_flag("--streams", o->streams, "Simulate each step operator by operator, which takes longer");
-  command->add_flag("--records", o->records,
-                    "The runs are requests in JSON Lines, one file or a folder of them (docs/validation.md)");
-  command->add_flag("--resolve", o->resolve, "Print what is read from each run, as JSON lines");
   command->add_flag("--json", o->json, "Print JSON instead of tables");
-  command->footer("Examples:\n  mpt-plan validate reports/validation/published_runs.json --summary");
+  command->footer("Examples:\n  mpt-plan validate reports/validation/records --set published --summary");
   return [o] { return run(*o); };
 }
 

@@ -11,6 +11,7 @@
 #include "core/schema.h"
 #include "frameworks/framework.h"
 #include "planner/api.h"
+#include "planner/explain/streams.h"
 #include "planner/validate/framework_values.h"
 
 namespace mpt::planner {
@@ -51,7 +52,7 @@ Layout with_values(const Layout& layout, int64_t layers, int64_t chunks, int64_t
   return l;
 }
 
-// The layouts that the source leaves open, beside the request's own.
+// The layouts that the source leaves open, without the request's own.
 std::vector<Layout> other_layouts(const PublishedRun& run, const Layout& own, const ModelSpec& model) {
   std::vector<Layout> others;
   const OpenFields& open = run.unknown;
@@ -78,14 +79,14 @@ void widen(const Estimated& e, RunPrediction& prediction) {
 }
 
 // Layouts that do not divide the model or the batch were not run.
-void try_others(const PublishedRun& run, const PlanRequest& request, const Estimated& own,
-                RunPrediction& prediction) {
+void try_others(const PublishedRun& run, const PlanRequest& request, const Calibration& calibration,
+                const Estimated& own, RunPrediction& prediction) {
   PlanRequest other = request;
   const ModelSpec& model = own.resolved->problem.model;
   for (const Layout& layout : other_layouts(run, own.candidate.estimate.layout, model)) {
     if (check_layout(model, layout, own.resolved->problem.workload)) continue;
     other.layout = layout;
-    widen(estimate(other), prediction);
+    widen(estimate(other, calibration), prediction);
   }
 }
 
@@ -124,23 +125,26 @@ PlanRequest request_of(const PublishedRun& run) {
   return request;
 }
 
-RunPrediction predict(const PublishedRun& run) {
+RunPrediction predict(const PublishedRun& run, const Calibration& calibration, bool streams) {
   const PlanRequest request = request_of(run);
-  const Estimated e = estimate(request);
+  const Estimated e = estimate(request, calibration);
   const SearchProblem& problem = e.resolved->problem;
   RunPrediction p;
   p.layout = e.candidate.estimate.layout;
-  p.step_s = p.least_s = p.most_s = e.candidate.evaluation.step_time_s;
+  p.model = problem.model;
+  p.workload = problem.workload;
+  p.gpu = problem.cluster.device.name;
+  p.step_s = streams
+                 ? step_time_s(simulate_streams(problem, p.layout, e.candidate.evaluation.program).timeline)
+                 : e.candidate.evaluation.step_time_s;
+  p.least_s = p.most_s = p.step_s;
   p.fits = e.fits();
   p.limit_bytes = problem.memory_limit_bytes;
   p.memory = e.candidate.evaluation.memory;
   p.peak_gib = observed_gib(run.observed, problem.execution, problem.cluster.device, p.memory);
   p.breakdown = breakdown(problem, e.candidate);
-  p.model = problem.model;
-  p.cluster = problem.cluster;
-  p.workload = problem.workload;
-  p.filled = open_names(run.unknown);
-  try_others(run, request, e, p);
+  p.unknown = open_names(run.unknown);
+  if (!streams) try_others(run, request, calibration, e, p);
   return p;
 }
 

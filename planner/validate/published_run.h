@@ -10,12 +10,13 @@
 #include <vector>
 
 #include "core/plan_request.h"
-#include "planner/validate/predict_run.h"
+#include "planner/cost/calibration.h"
+#include "planner/explain/explain.h"
 
 namespace mpt::planner {
 
-/// What a measurement of memory counts. allocated: tensors. reserved: what the allocator holds for them.
-/// device: all of a GPU, as nvidia-smi shows it.
+/// How memory was measured. allocated: tensors. reserved: all that the allocator holds for them. device: all
+/// of a GPU, as nvidia-smi shows it.
 enum class MemoryMeasure { allocated, reserved, device };
 
 }  // namespace mpt::planner
@@ -75,7 +76,7 @@ struct OpenFields {
   }
 };
 
-/// Why a measurement is not compared: what the run did that no request can say.
+/// Why a measurement is not compared: the run does something that no request can express.
 struct Unmodelled {
   std::string seconds, gib;
 
@@ -127,9 +128,25 @@ std::vector<PublishedRun> load_published_runs(const std::string& file);
 /// one of those.
 PlanRequest request_of(const PublishedRun& run);
 
-/// estimate() of the request. Where fields are unknown, `least_s` and `most_s` bound the step times of the
-/// layouts that fit with any of their values.
-RunPrediction predict(const PublishedRun& run);
+struct RunPrediction {
+  Layout layout;
+  ModelSpec model;
+  Workload workload;
+  std::string gpu;
+  double step_s = 0.0;
+  double least_s = 0.0, most_s = 0.0;  // of the layouts that fit with any values of unknown fields
+  double peak_gib = 0.0;               // as it would have been measured
+  int64_t limit_bytes = 0;             // of tensors, on one rank
+  bool fits = true;                    // in that, with some values
+  std::vector<RankMemory> memory;      // of tensors, by pipeline rank
+  Breakdown breakdown;
+  std::vector<std::string> unknown;
+};
+
+/// estimate() of the request, and of the same request with other values of its unknown fields. `streams`: the
+/// step of the request alone, operator by operator (explain/streams.h).
+RunPrediction predict(const PublishedRun& run, const Calibration& calibration = kCalibration,
+                      bool streams = false);
 
 /// Peak as it would have been measured, in GiB.
 double observed_gib(const Observation& observed, const Execution& execution, const DeviceSpec& device,

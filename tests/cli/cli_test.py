@@ -915,45 +915,59 @@ def own_kernels(folder):
 
 def published_runs(folder):
     run_5 = {
-        "id": "seqpar-22b", "family": "seqpar", "framework": "Megatron-LM", "notes": "",
-        "model": {"name": "gpt-22b", "layers": 48, "hidden": 6144, "heads": 64, "vocab": 51200, "seq_len": 2048, "gated_mlp": False},
-        "hardware": {"gpu": "a100-sxm-80gb", "gpus": 8, "gpus_per_node": 8, "nvlink_domain": 8},
-        "layout": {"tp": 8, "pp": 1, "dp": 1, "sequence_parallel": True, "micro_batch": 4, "global_batch": 4, "precision": "fp16",
-                   "recompute": "selective"},
-        "measured": {"iter_time_s": 1.1, "peak_mem_gib": None}}
-    runs = write(f"{folder}/runs.json", [run_5])
-    expect("validate", run("mpt-plan", "validate", runs, "--html", f"{folder}/accuracy.html"), 0, "seqpar-22b", "1.10 s", "model.ffn_hidden",
-           "1 run, 0 skipped", "wrote")
+        "id": "seqpar-22b", "set": "other", "family": "seqpar", "software": "Megatron-LM", "source": {"where": "arXiv:2205.05198", "path": "", "version": ""},
+        "request": {
+            "model": {"name": "gpt-22b", "layers": 48, "hidden": 6144, "vocab": 51200, "max_positions": 2048, "norm": "layer_norm",
+                      "position": "learned", "heads": 64, "kv_heads": 64, "head_dim": 96, "gated_mlp": False, "activation": "gelu_tanh",
+                      "ffn_hidden": 24576, "tied_embeddings": True},
+            "global_batch": 4, "seq": 2048, "framework": "megatron-lm", "cluster": "dgx-a100:1",
+            "layout": {"tensor": 8, "pipeline": 1, "data": 1, "chunks": 1, "micro_batch": 4, "sequence_parallel": True, "recompute": "selective",
+                       "precision": "fp16", "schedule": "1f1b", "layers_per_stage": [48]}},
+        "observed": {"seconds": 1.1}}
+
+    def lines(name, *runs):
+        path = f"{folder}/{name}.jsonl"
+        with open(path, "w") as file:
+            file.writelines((run if isinstance(run, str) else json.dumps(run)) + "\n" for run in runs)
+        return path
+
+    def changed(**changes):
+        other = json.loads(json.dumps(run_5))
+        for name, value in changes.items():
+            part = other if name in other or name in ("unknown", "unmodelled") else other["request"] if name in other["request"] else other["request"]["layout"]
+            part[name] = value
+        return other
+
+    runs = lines("runs", run_5)
+    expect("validate", run("mpt-plan", "validate", runs, "--html", f"{folder}/accuracy.html"), 0, "seqpar-22b", "1.10 s", "1 run, 0 skipped", "wrote")
     page = open(f"{folder}/accuracy.html").read()
     if "<svg" not in page or "seqpar-22b" not in page or "http://" in page.replace("http://www.w3.org", ""):
         FAILURES.append("validate --html: no plot, no run, or something loaded from elsewhere")
-    run_5["layout"]["execution"] = {"attention": "flash9"}
-    expect("validate, a wrong execution", run("mpt-plan", "validate", write(f"{folder}/wrong_execution.json", [run_5])), 2,
-           "layout/execution at /attention", "1 run, 1 skipped")
-    del run_5["layout"]["execution"]
+    expect("validate, a set", run("mpt-plan", "validate", runs, "--set", "blind"), 0, "0 runs, 0 skipped")
+    expect("validate, a wrong execution", run("mpt-plan", "validate", lines("wrong_execution", changed(framework="megatron-lm", id="x") | {
+        "request": changed()["request"] | {"execution": ["attention=flash9"]}})), 2, "request/execution at /attention", "1 run, 1 skipped")
     expect("validate, streams", run("mpt-plan", "validate", runs, "--streams", "--summary"), 0, "all", "median")
     report = json.loads(run("mpt-plan", "validate", runs, "--json").stdout)
-    read = [json.loads(line) for line in run("mpt-plan", "validate", runs, "--resolve").stdout.splitlines()]
-    if [(r["id"], r["layout"]["tensor"], r["framework"]) for r in read] != [("seqpar-22b", 8, "megatron-lm")]:
-        FAILURES.append(f"validate --resolve: {json.dumps(read)[:600]}")
     only = report["runs"][0]
     if not (0.8 < only["predicted_iter_time_s"] / 1.1 < 1.2) or only["skipped"] is not None or report["summary"]["all"]["all"]["time"]["runs"] != 1:
         FAILURES.append(f"validate --json: {json.dumps(report)[:600]}")
-    wrong = json.loads(json.dumps(run_5))
-    wrong["hardware"]["gpu"], wrong["id"] = "abacus", "wrong"
-    mixed = write(f"{folder}/mixed_runs.json", [run_5, wrong, 3, {}])
-    expect("validate, wrong records", run("mpt-plan", "validate", mixed), 2, "abacus", "4 runs, 3 skipped", "seqpar-22b")
-    report = json.loads(run("mpt-plan", "validate", mixed, "--json").stdout)
-    if [r["skipped"] is None for r in report["runs"]] != [True, False, False, False]:
-        FAILURES.append("validate --json: wrong records are not told from right ones")
-    failed = json.loads(json.dumps(run_5))
-    failed["id"], failed["measured"] = "failed", {"out_of_memory": True}
-    too_much = json.loads(json.dumps(failed))
-    too_much["id"], too_much["layout"]["micro_batch"], too_much["layout"]["global_batch"] = "too-much", 512, 512
-    failures = write(f"{folder}/failed_runs.json", [run_5, failed, too_much])
+    wrong = lines("wrong", run_5, changed(cluster="abacus:1", id="wrong"))
+    expect("validate, a run that cannot be priced", run("mpt-plan", "validate", wrong), 2, "abacus", "2 runs, 1 skipped", "seqpar-22b")
+    report = json.loads(run("mpt-plan", "validate", wrong, "--json").stdout)
+    if [r["skipped"] is None for r in report["runs"]] != [True, False]:
+        FAILURES.append("validate --json: wrong runs are not told from right ones")
+    expect("validate, no run", run("mpt-plan", "validate", lines("no_run", run_5, "3")), 2, "no_run.jsonl:2", "the number 3")
+    expect("validate, a misspelt field", run("mpt-plan", "validate", lines("misspelt", changed() | {"notse": ""})), 2, "misspelt.jsonl:1 at /notse", '"notes"')
+    expect("validate, an empty folder", run("mpt-plan", "validate", folder + "/nowhere"), 2, "nowhere")
+    expect("validate, unknown fields", run("mpt-plan", "validate", lines("unknown", changed(unknown={"recompute": ["none", "selective", "full"]}))), 0, " to ",
+           "1 run leaves fields of its layout open")
+    expect("validate, unmodelled", run("mpt-plan", "validate", lines("unmodelled", changed(unmodelled={"seconds": "why"}))), 0, "1 run, 0 skipped")
+    failed = changed(id="failed", observed={"out_of_memory": True})
+    too_much = changed(id="too-much", observed={"out_of_memory": True}, micro_batch=512, global_batch=512)
+    failures = lines("failed_runs", run_5, failed, too_much)
     expect("validate, runs that failed", run("mpt-plan", "validate", failures), 0, "2 runs failed for lack of memory: 1 of their layouts are refused",
            "accepted: failed", "too much", "ACCEPTED", "3 runs, 0 skipped")
-    expect("validate, a page of runs that failed", run("mpt-plan", "validate", write(f"{folder}/only_failed.json", [too_much]), "--summary",
+    expect("validate, a page of runs that failed", run("mpt-plan", "validate", lines("only_failed", too_much), "--summary",
                                                        "--html", f"{folder}/failed.html"), 0, "1 of their layouts are refused", "wrote")
     page = open(f"{folder}/failed.html").read()
     if "<svg" in page or "1 of their layouts are refused" not in page or "too-much" not in page:
@@ -961,10 +975,9 @@ def published_runs(folder):
     report = json.loads(run("mpt-plan", "validate", failures, "--json").stdout)
     if report["summary"]["out_of_memory"] != {"runs": 2, "accepted": ["failed"]} or report["summary"]["all"]["all"]["time"]["runs"] != 1:
         FAILURES.append("validate --json: runs that failed are not told from others")
-    expect("validate, no list", run("mpt-plan", "validate", write(f"{folder}/object.json", {})), 2, "a list of runs")
-    expect("validate, no JSON", run("mpt-plan", "validate", write(f"{folder}/text.json", "text")), 2, "text.json")
+    expect("validate, no JSON", run("mpt-plan", "validate", lines("text", "text")), 2, "text.jsonl:1")
     expect("validate, no file", run("mpt-plan", "validate", f"{folder}/none.json"), 2, "none.json")
-    expect("validate, empty", run("mpt-plan", "validate", write(f"{folder}/empty.json", [])), 0, "0 runs")
+    expect("validate, empty", run("mpt-plan", "validate", lines("empty")), 0, "0 runs")
     expect("validate, one family", run("mpt-plan", "validate", runs, "--family", "other"), 0, "0 runs")
     expect("validate, calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/slow.json", {"sustained": 0.86})), 0, "seqpar-22b")
     expect("validate, implausible calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/half.json", {"sustained": 0.5})), 2,

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(SOURCES, "benchmarks"))
 import margins
 import ties
 
-FAILED = os.path.join(SOURCES, "reports/validation/failed_runs.json")
+RECORDS = os.path.join(SOURCES, "reports/validation/records")
 # The page's promise: of the layouts that ran out of memory no more are accepted by default.
 MOST_ACCEPTED = 10
 
@@ -28,8 +28,8 @@ def check(condition, what):
 def run_of(source, tp, predicted, measured, release="1", **changes):
     """A record and its prediction. Equal layouts have an equal `tp`."""
     run_of.made += 1
-    record = {"family": source, "framework": "f", "source": {"commit_or_date": release}, "model": {"layers": 2},
-              "hardware": {"gpu": "x", "gpus": 8}, "layout": {"tp": tp, "global_batch": 8, "precision": "bf16"}}
+    request = {"model": "m", "cluster": "c:1", "global_batch": 8, "layout": {"tensor": tp, "precision": "bf16"}}
+    record = {"family": source, "software": "f", "source": {"version": release}, "request": request}
     prediction = {"id": str(run_of.made), "skipped": None, "out_of_memory": False, "predicted_iter_time_s": predicted,
                   "measured_iter_time_s": measured, **changes}
     return record, prediction
@@ -50,6 +50,7 @@ def check_pairs():
                         ("one layout", run_of("s", 1, 11.0, 21.0)), ("equal predictions", run_of("s", 2, 10.0, 21.0)),
                         ("equal times", run_of("s", 2, 11.0, 20.0)), ("no time", run_of("s", 2, 11.0, None)),
                         ("a failure", run_of("s", 2, 11.0, 21.0, out_of_memory=True)),
+                        ("a range", run_of("s", 2, 11.0, 21.0, range_s=[10.0, 12.0])),
                         ("no prediction", run_of("s", 2, 11.0, 21.0, skipped="x"))):
         check(not pairs_of(a, other), f"{name}: a pair")
     twice = pairs_of(a, b, run_of("s", 2, 11.0, 15.0))
@@ -84,8 +85,8 @@ def check_ties_page():
     check("| over 10 % | 12 | 100 % | < 0.001 | 6 : 0 | 0.016 | 12 | 100 % | < 0.001 | 6 : 0 | 0.016 |" in text, text)
 
 
-def fate(peak, failed, safe=80, framework="f", filled=()):
-    return {"id": f"p{peak}", "skipped": None, "framework": framework, "experts": False, "filled": list(filled), "out_of_memory": failed,
+def fate(peak, failed, safe=80, framework="f", unknown=()):
+    return {"id": f"p{peak}", "skipped": None, "framework": framework, "experts": False, "unknown": list(unknown), "out_of_memory": failed,
             "limit_bytes": 100, "safe_bytes": safe, "memory": [{"peak_bytes": 10}, {"peak_bytes": peak}]}
 
 
@@ -95,16 +96,16 @@ def check_margins():
         check(margins.counts([fate(peak, True)]) == (1, kept, 0, [0, 0, 0]), peak)
         check(margins.counts([fate(peak, False)]) == (0, [0, 0, 0], 1, [1 - k for k in kept]), peak)
     failed = [fate(70, True), fate(90, True)]
-    ran = [fate(90, False)] * 4 + [fate(50, False, filled=["layout.recompute = full"])] * 4
+    ran = [fate(90, False)] * 4 + [fate(50, False, unknown=["recompute"])] * 4
     text = margins.table([*failed, *ran, fate(50, False, framework="few")], failed)
-    check("With this margin 1 of the 2 layouts of `failed_runs.json` are accepted:\np70.\n" in text, text)
+    check("With this margin 1 of the 2 layouts of the set `failed` are accepted:\np70.\n" in text, text)
     check("| f | 20 % | 2 | 2 | 1 | 0 | 8 | 0.0 % | 50.0 % | 50.0 % |" in text and "| few |" not in text, text)
     check("Of the 5 runs with all four, 0.0 %, 80.0 % and 80.0 % would be refused" in text, text)
 
 
 def check_default_margin():
     """The planner's own margin on layouts that ran out of memory."""
-    command = [os.path.join(BIN, "mpt-plan"), "validate", FAILED, "--json"]
+    command = [os.path.join(BIN, "mpt-plan"), "validate", RECORDS, "--set", "failed", "--json"]
     runs = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)["runs"]
     failed, (without, default, twice), ran, _ = margins.counts(runs)
     check(failed == len(runs) > 500 and ran == 0, f"{failed} of {len(runs)} failed")

@@ -56,15 +56,15 @@ def check_licence_lines():
 
 def name_of(source):
     """owner/repository or arXiv:number of what a record says of its source."""
-    words = source["repo_or_url"]
+    words = source["where"]
     paper = re.match(r"arXiv[: ](\d+\.\d+)", words)
     return f"arXiv:{paper[1]}" if paper else (re.match(r"[\w.-]+/[\w.-]+", words) or re.match(".*", words))[0]
 
 
 def check_notice():
     notice = text("NOTICE")
-    runs = collections.Counter(name_of(record["source"]) for file in sorted((ROOT / "reports/validation").glob("*_runs.json"))
-                               for record in json.loads(file.read_text()))
+    runs = collections.Counter(name_of(json.loads(line)["source"]) for file in sorted((ROOT / "reports/validation/records").glob("*.jsonl"))
+                               for line in file.read_text().splitlines())
     if f"{sum(runs.values()):,} training runs" not in notice:
         problems.append(f"NOTICE does not say that there are {sum(runs.values()):,} training runs")
     for name, count in runs.most_common():

@@ -42,7 +42,7 @@ def check_schema(records):
 
 # None where the command refused the file.
 def predictions(path):
-    done = subprocess.run([PROGRAMS / "mpt-plan", "validate", "--records", path, "--json"], capture_output=True, text=True)
+    done = subprocess.run([PROGRAMS / "mpt-plan", "validate", path, "--json"], capture_output=True, text=True)
     if done.returncode not in (0, 2) or not done.stdout:
         problems.append(f"{path}: exit code {done.returncode}: {done.stderr[:300]}")
         return []
@@ -53,7 +53,7 @@ def alike(ours, theirs):
     return ours is not None and math.isclose(ours, theirs, rel_tol=1e-8)
 
 
-# All that a record says is modelled is what the readers of prose predicted.
+# Every modelled measurement has the prediction that the readers of prose made.
 def check_predictions(path, records, reference):
     count = 0
     for run in predictions(path):

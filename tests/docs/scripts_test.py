@@ -145,29 +145,38 @@ def check_trace_sums(scratch):
     check(printed.count("2,048 tokens more take 6.00 ms") == 6, printed)
 
 
+def write_lines(path, records):
+    with open(path, "w") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+
+
 def check_fixed_step_time(scratch):
     """Micro-batches of 2 s and 8 s beside them on 8 and on 32 GPUs; a stage's fp32 gradients are 4 GB."""
-    path = os.path.join(scratch, "pairs.json")
-    model = {"name": "wide", "layers": 4, "hidden": 1000, "heads": 10, "head_dim": 100, "ffn_hidden": 164000, "vocab": 8000, "seq_len": 512}
-    runs = [{"family": "a", "model": model, "hardware": {"gpus": gpus}, "measured": {"iter_time_s": 2.0 * (32 * 8 / gpus + 1) + 8.0},
-             "layout": {"tp": 4, "pp": 2, "dp": gpus // 8, "micro_batch": 1, "global_batch": 32}} for gpus in (8, 32)]
-    with open(path, "w") as file:
-        json.dump(runs + [{**runs[0], "family": "b"}, {**runs[0], "measured": {"out_of_memory": True}}], file)
-    printed = run("python3", os.path.join(SOURCES, "benchmarks/fixed_step_time.py"), path, "a")
+    path = os.path.join(scratch, "pairs.jsonl")
+    model = {"name": "wide", "layers": 4, "hidden": 1000, "heads": 10, "head_dim": 100, "ffn_hidden": 164000, "vocab": 8000}
+
+    def run_on(gpus, **changes):
+        layout = {"tensor": 4, "pipeline": 2, "data": gpus // 8, "micro_batch": 1}
+        request = {"model": model, "global_batch": 32, "seq": 512, "layout": layout, **changes}
+        return {"request": request, "observed": {"seconds": 2.0 * (32 * 8 / gpus + 1) + 8.0}}
+
+    write_lines(path, [run_on(8), run_on(32), run_on(16, execution=["graphs=true"]), {**run_on(16), "observed": {"out_of_memory": True}}])
+    printed = run("python3", os.path.join(SOURCES, "benchmarks/fixed_step_time.py"), path)
     check("fixed  8.00 s,   8.0 GB from a node,   1.0 GB/s" in printed, printed)
     check("1 pairs on 4 times the GPUs: median 1.0 GB/s" in printed, printed)
 
 
 def check_expert_layers(scratch):
     """Two stages of two layers each, ten micro-batches: 11 slots; dense models and runs with graphs do not count."""
-    path = os.path.join(scratch, "experts.json")
-    run_1 = {"id": "plain", "framework": "Megatron-Core", "source": {}, "notes": "No CUDA graphs.", "hardware": {"gpu": "h100-sxm-80gb"},
-             "model": {"layers": 4, "moe": {"experts": 8}}, "measured": {"iter_time_s": 0.22},
-             "layout": {"pp": 2, "vpp": 1, "dp": 4, "micro_batch": 1, "global_batch": 40}}
-    others = [{**run_1, "id": "graphed", "notes": "CUDA graphs of attention."}, {**run_1, "id": "dense", "model": {"layers": 4}},
-              {**run_1, "id": "timeless", "measured": {}}, {**run_1, "id": "longer", "measured": {"iter_time_s": 0.44}}]
-    with open(path, "w") as file:
-        json.dump([*others, run_1], file)
+    path = os.path.join(scratch, "experts.jsonl")
+    request = {"framework": "megatron-core", "model": {"layers": 4, "moe": {"experts": 8}}, "global_batch": 40,
+               "layout": {"pipeline": 2, "chunks": 1, "data": 4, "micro_batch": 1}}
+    plain = {"id": "plain", "facts": {"hardware.gpu": "h100-sxm-80gb"}, "request": request, "observed": {"seconds": 0.22}}
+    others = [{**plain, "id": "graphed", "request": {**request, "execution": ["graphs=true"]}},
+              {**plain, "id": "dense", "request": {**request, "model": {"layers": 4}}},
+              {**plain, "id": "open", "unknown": {"chunks": [1, 2]}},
+              {**plain, "id": "timeless", "observed": {}}, {**plain, "id": "longer", "observed": {"seconds": 0.44}}]
+    write_lines(path, [*others, plain])
     printed = run("python3", os.path.join(SOURCES, "benchmarks/expert_layers.py"), path)
     check(printed.split() == ["10.00", "ms", "plain", "20.00", "ms", "longer", "2", "runs"], printed)
 
@@ -176,9 +185,9 @@ def check_choice():
     """Layouts of 10, 11 and 14 s of which the second is predicted fastest, and one run twice; one more ran out of memory."""
     sys.path.insert(0, os.path.join(SOURCES, "benchmarks"))
     import choice
-    common = {"family": "a", "model": {"layers": 2}, "hardware": {"gpu": "x", "gpus": 8}}
+    common = {"model": "m", "cluster": "c:1", "global_batch": 8}
     times = {"p": (1, 10.0, 9.0), "q": (2, 11.0, 8.0), "r": (4, 13.0, 12.0), "s": (4, 15.0, 12.0)}
-    records = {i: {**common, "layout": {"tp": tp, "global_batch": 8, "precision": "bf16"}} for i, (tp, _, _) in times.items()}
+    records = {i: {"family": "a", "request": {**common, "layout": {"tensor": tp, "precision": "bf16"}}} for i, (tp, _, _) in times.items()}
     ran = [{"id": i, "skipped": None, "measured_iter_time_s": measured, "predicted_iter_time_s": predicted}
            for i, (_, measured, predicted) in times.items()]
     failures = {"t": records["p"]}
@@ -186,6 +195,8 @@ def check_choice():
         failed = [{"id": "t", "skipped": None, "predicted_iter_time_s": seconds, "fits": fits}]
         printed = choice.table(records, ran, failures, failed)
         check(f"| a | 1 | 0 | 10.0 % | 10.0 % | 10.0 % | {cost} |" in printed, printed)
+    ranges = [{**prediction, "range_s": [1.0, 20.0]} for prediction in ran]
+    check(not choice.sets_of(records, ranges, failures, []), "a prediction that is a range is a choice")
     check(not choice.sets_of(records, ran[:2], failures, []), "two layouts are a set")
 
 
@@ -460,7 +471,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_subjects(scratch)
     check_tidy(scratch)
     copy = os.path.join(scratch, "sources")
-    for name in ("benchmarks", "core", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
+    for name in ("benchmarks", "core", "models/zoo", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
     check("bench overlap" in run("./scripts/bench", folder=copy, expected=2), "bench does not say what it has")
     check_accuracy(copy)

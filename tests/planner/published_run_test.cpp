@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -26,9 +28,9 @@ Json small_run() {
     "observed": {"seconds": 9.0}})",
                     "small");
 }
-PublishedRun read(const Json& json) { return from_json<PublishedRun>(json, "run"); }
+PublishedRun run_of(const Json& json) { return from_json<PublishedRun>(json, "run"); }
 
-std::string error_of(const std::string& lines) {
+std::string error_of_lines(const std::string& lines) {
   const auto file = std::filesystem::path(::testing::TempDir()) / "published_run_test.jsonl";
   std::ofstream(file) << lines;
   try {
@@ -43,20 +45,20 @@ TEST(PublishedRun, ErrorsNameFileLineAndField) {
   Json wrong = small_run();
   wrong["observed"]["gib"] = -1;
   wrong["request"]["layout"]["tensr"] = 2;
-  const std::string good = json_text(small_run()) + "\n", error = error_of(good + json_text(wrong));
+  const std::string good = json_text(small_run()) + "\n", error = error_of_lines(good + json_text(wrong));
   for (const char* words : {"published_run_test.jsonl:2", "/observed/gib", "/request/layout/tensr"})
     EXPECT_NE(error.find(words), std::string::npos) << words << "\n" << error;
-  EXPECT_EQ(error_of(good + "\n" + good), "");
-  EXPECT_NE(error_of(good + "{\n").find("published_run_test.jsonl:2"), std::string::npos);
+  EXPECT_EQ(error_of_lines(good + "\n" + good), "");
+  EXPECT_NE(error_of_lines(good + "{\n").find("published_run_test.jsonl:2"), std::string::npos);
 }
 
 TEST(PublishedRun, FieldsThatAreOpenGiveARange) {
   Json json = small_run();
-  const RunPrediction exact = predict(read(json));
+  const RunPrediction exact = predict(run_of(json));
   EXPECT_EQ(exact.least_s, exact.step_s);
   EXPECT_EQ(exact.most_s, exact.step_s);
   json["unknown"] = {{"recompute", {"none", "full"}}, {"micro_batch", {1, 2, 3}}};
-  const RunPrediction open = predict(read(json));
+  const RunPrediction open = predict(run_of(json));
   EXPECT_EQ(open.step_s, exact.step_s) << "of the request's own layout";
   double least = exact.step_s, most = exact.step_s;
   for (const char* recompute : {"none", "full"}) {
@@ -64,7 +66,7 @@ TEST(PublishedRun, FieldsThatAreOpenGiveARange) {
       Json other = small_run();
       other["request"]["layout"]["recompute"] = recompute;
       other["request"]["layout"]["micro_batch"] = micro_batch;
-      const RunPrediction p = predict(read(other));
+      const RunPrediction p = predict(run_of(other));
       ASSERT_TRUE(p.fits);
       least = std::min(least, p.step_s);
       most = std::max(most, p.step_s);
@@ -83,11 +85,11 @@ TEST(PublishedRun, LayoutsThatDoNotFitAreNoPartOfTheRange) {
   json["request"]["layout"]["shard"] = 4;
   json["request"]["layout"]["micro_batch"] = 4;
   json["unknown"] = {{"recompute", {"none", "full"}}};
-  const RunPrediction open = predict(read(json));
+  const RunPrediction open = predict(run_of(json));
   json.erase("unknown");
-  EXPECT_FALSE(predict(read(json)).fits);
+  EXPECT_FALSE(predict(run_of(json)).fits);
   json["request"]["layout"]["recompute"] = "full";
-  const RunPrediction full = predict(read(json));
+  const RunPrediction full = predict(run_of(json));
   ASSERT_TRUE(full.fits);
   EXPECT_TRUE(open.fits);
   EXPECT_EQ(open.least_s, full.step_s);
@@ -101,7 +103,7 @@ TEST(PublishedRun, MoreVirtualStagesAreInterleaved) {
   other["request"]["layout"]["chunks"] = 2;
   other["request"]["layout"]["schedule"] = "interleaved";
   other["request"]["layout"]["layers_per_stage"] = {8, 8, 8, 8};
-  const RunPrediction open = predict(read(json)), interleaved = predict(read(other));
+  const RunPrediction open = predict(run_of(json)), interleaved = predict(run_of(other));
   EXPECT_LE(open.least_s, interleaved.step_s);
   EXPECT_GE(open.most_s, interleaved.step_s);
 }
@@ -110,11 +112,11 @@ TEST(PublishedRun, FrameworksOfPublishedRunsHaveTheirOwnValues) {
   Json json = small_run();
   json["request"]["framework"] = "internevo";
   json["request"]["execution"] = {"step_ms=40"};
-  const PlanRequest request = request_of(read(json));
+  const PlanRequest request = request_of(run_of(json));
   EXPECT_EQ(request.framework, "");
   EXPECT_EQ(request.layout->execution.framework, "internevo");
   EXPECT_EQ(request.layout->execution.step_ms, 40);
-  EXPECT_EQ(predict(read(json)).layout.execution.attention, AttentionKernel::flash1);
+  EXPECT_EQ(predict(run_of(json)).layout.execution.attention, AttentionKernel::flash1);
 }
 
 TEST(PublishedRun, MemoryIsReadAsItWasMeasured) {
@@ -136,6 +138,70 @@ TEST(PublishedRun, MemoryIsReadAsItWasMeasured) {
   EXPECT_DOUBLE_EQ(observed_gib(observed, execution, device, memory), 10.0 * 1.1 + 2.0);
   observed.how = MemoryMeasure::device;
   EXPECT_DOUBLE_EQ(observed_gib(observed, execution, device, memory), 10.0 * 1.1 + 2.0 + 2.0);
+}
+
+TEST(PublishedRun, PhysicsPointsTheRightWay) {
+  const RunPrediction base = predict(run_of(small_run()));
+  Json json = small_run();
+  json["request"]["layout"]["recompute"] = "full";
+  EXPECT_GT(predict(run_of(json)).step_s, 1.15 * base.step_s) << "a third more compute";
+  json = small_run();
+  json["request"]["cluster"] = "dgx-a100:1";
+  EXPECT_GT(predict(run_of(json)).step_s, 1.5 * base.step_s);
+  json = small_run();
+  for (const auto& [field, value] : {std::pair{"tensor", 1}, {"data", 4}, {"shard", 4}})
+    json["request"]["layout"][field] = value;
+  EXPECT_GT(predict(run_of(json)).peak_gib, base.peak_gib) << "half the model on each GPU";
+}
+
+// Blackwell multiplies fp8 with one scale in any order: no transposed copy of a weight is kept.
+TEST(PublishedRun, BlackwellKeepsNoTransposedWeightsInFp8) {
+  Json json = small_run();
+  const auto weights = [&](const char* cluster, const char* precision) {
+    json["request"]["cluster"] = cluster;
+    json["request"]["layout"]["precision"] = precision;
+    return double(predict(run_of(json)).memory[0].parameter_bytes);
+  };
+  const double both = weights("dgx-h100:1", "fp8");
+  EXPECT_LT(weights("dgx-b200:1", "fp8"), 0.85 * both);
+  EXPECT_EQ(weights("dgx-b200:1", "mxfp8"), both) << "scales by row are those of one order";
+  EXPECT_EQ(weights("dgx-b200:1", "bf16"), weights("dgx-h100:1", "bf16"));
+}
+
+TEST(PublishedRun, ConstantsOfTheCostModelMayBeOthers) {
+  Calibration slower = kCalibration;
+  slower.sustained *= 0.5;
+  const PublishedRun run = run_of(small_run());
+  EXPECT_GT(predict(run, slower).step_s, 1.2 * predict(run).step_s);
+}
+
+TEST(PublishedRun, RandomChangesArePredictedOrRefused) {
+  std::mt19937 random(7);
+  const Json values[] = {
+      nullptr, -1, 0, 1, 2, 3, 8, 96, 1000003, 1e18, 0.5, "text", true, Json::array(), Json::object()};
+  int refused = 0, fine = 0;
+  for (int i = 0; i < 300; ++i) {
+    Json json = small_run();
+    json["unknown"] = {{"recompute", {"none", "full"}}, {"micro_batch", {1, 2}}};
+    for (int changes = 1 + i % 3; changes > 0; --changes) {
+      Json* sections[] = {&json["request"], &json["request"]["layout"], &json["unknown"], &json["observed"]};
+      Json& section = *sections[random() % 4];
+      if (!section.is_object() || section.empty()) continue;
+      auto field = section.begin();
+      std::advance(field, long(random() % section.size()));
+      if (field.key() != "layout") field.value() = values[random() % std::size(values)];
+    }
+    try {
+      const RunPrediction p = predict(run_of(json));
+      EXPECT_TRUE(std::isfinite(p.step_s) && p.step_s > 0.0 && p.peak_gib > 0.0);
+      EXPECT_LE(p.least_s, p.most_s);
+      ++fine;
+    } catch (const UserError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, 20);
+  EXPECT_GT(fine, 20);
 }
 
 TEST(PublishedRun, SchemaIsTheOneBesideTheRecords) {
