@@ -56,6 +56,10 @@ enum class ModelFeature {
   head_bias,
   next_token_layers,
   other_rotary_scaling,
+  rare_rotary_scaling,  // other than YaRN as DeepSeek and gpt-oss have it, Llama 3.1's own, and whole factors
+  relu,
+  gated_gelu,
+  other_biases,  // other than none, all, or those of queries, keys and values; layer norms without one
 };
 
 struct ScheduleAbility {
@@ -100,6 +104,11 @@ struct Abilities {
   bool overlap_exchange = false;
   bool overlap_all_reduce = false;
   bool recompute_modules = false;
+  bool gather_overlap_alone = true;
+  bool blocking_interleaved_pair = true;
+  bool exchange_beside_full_recompute = true;
+  bool shard_groups_cut_experts = true;
+  bool experts_in_any_order = true;
   std::vector<ModelFeature> lacks;
 
   template <class V>
@@ -145,6 +154,17 @@ struct Abilities {
             "tensor-parallel collectives overlap without sequence parallelism, too");
     v.field("recompute_modules", &T::recompute_modules,
             "selective recompute of modules that --recompute-modules names");
+    v.field("gather_overlap_alone", &T::gather_overlap_alone,
+            "gathering of weights overlaps where the reduction of gradients does not", optional_field());
+    v.field("blocking_interleaved_pair", &T::blocking_interleaved_pair,
+            "two pipeline ranks with virtual stages send without overlap", optional_field());
+    v.field("exchange_beside_full_recompute", &T::exchange_beside_full_recompute,
+            "the exchange with experts overlaps where layers or experts are recomputed", optional_field());
+    v.field("shard_groups_cut_experts", &T::shard_groups_cut_experts,
+            "groups that share out states need not divide the replicas of experts", optional_field());
+    v.field("experts_in_any_order", &T::experts_in_any_order,
+            "with data outermost, experts may have other replicas than the rest of the model",
+            optional_field());
     v.field("lacks", &T::lacks, "features of models that it does not have");
   }
 };
@@ -208,6 +228,9 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::sliding_window, "sliding_window"},
                {frameworks::ModelFeature::head_bias, "head_bias"},
                {frameworks::ModelFeature::next_token_layers, "next_token_layers"},
-               {frameworks::ModelFeature::other_rotary_scaling, "other_rotary_scaling"});
+               {frameworks::ModelFeature::other_rotary_scaling, "other_rotary_scaling"},
+               {frameworks::ModelFeature::rare_rotary_scaling, "rare_rotary_scaling"},
+               {frameworks::ModelFeature::relu, "relu"}, {frameworks::ModelFeature::gated_gelu, "gated_gelu"},
+               {frameworks::ModelFeature::other_biases, "other_biases"});
 
 }  // namespace mpt

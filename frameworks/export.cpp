@@ -9,6 +9,7 @@
 #include "base/quantity.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
+#include "frameworks/supports.h"
 #include "models/footprint.h"
 
 namespace mpt::frameworks {
@@ -94,9 +95,31 @@ std::string export_title(const Plan& plan) {
   std::string title =
       fmt::format("{} on {}: {}, {} ranks, predicted {} per step", plan.model.name, plan.cluster.name,
                   layout_name(plan.layout), plan.layout.ranks(), format_seconds(plan.prediction.step_time_s));
+  return comment_text(std::move(title));
+}
+
+std::string comment_text(std::string text) {
   const auto is_unsafe = [](char c) { return c < ' ' || c > '~' || c == '"' || c == '\'' || c == '\\'; };
-  std::replace_if(title.begin(), title.end(), is_unsafe, '?');
-  return title;
+  std::replace_if(text.begin(), text.end(), is_unsafe, '?');
+  return text;
+}
+
+std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan) {
+  const Framework* framework = find_framework(target.name);
+  if (framework == nullptr) return std::nullopt;
+  return supports(*framework, plan.model, plan.layout, plan.workload);
+}
+
+std::string processes_word(const Plan& plan) {
+  return plan.layout.ranks() % ranks_per_node(plan) == 0 ? std::to_string(ranks_per_node(plan))
+                                                         : "\"$processes\"";
+}
+
+std::string processes_of_node(const Plan& plan, const std::string& node) {
+  const int64_t per_node = ranks_per_node(plan), left = plan.layout.ranks() % per_node;
+  if (left == 0) return "";
+  return fmt::format("processes={}\nif [ \"{}\" = {} ]; then processes={}; fi\n", per_node, node,
+                     node_count(plan) - 1, left);
 }
 
 }  // namespace mpt::frameworks

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Export: a plan in the words of the frameworks and launchers that people run. What they cannot express is a
-// warning, never left out in silence. docs/exports.md names the source of each flag and key.
+// Export: a plan in the words of the frameworks and launchers that people run. A plan that a framework
+// supports is expressed whole; any other gets a warning. docs/exports.md names the source of each flag and
+// key.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,5 +53,16 @@ int64_t ranks_per_node(const Plan& plan);
 /// of model and cluster hold, it is one line of ASCII without quotes and backslashes, so that no language
 /// reads an end in it.
 std::string export_title(const Plan& plan);
+/// A sentence for a comment in any language: one line of ASCII without quotes and backslashes.
+std::string comment_text(std::string text);
+
+/// Why the target's framework cannot run the plan as it is; nothing where it can, and for launchers.
+std::optional<Rejection> cannot_run(const ExportTarget& target, const Plan& plan);
+
+/// Processes that a node starts, for the command line of torchrun: a number, or "$processes" where the last
+/// node has fewer.
+std::string processes_word(const Plan& plan);
+/// The lines of a shell script that set "$processes" for node number `node`; none where all have as many.
+std::string processes_of_node(const Plan& plan, const std::string& node);
 
 }  // namespace mpt::frameworks

@@ -22,6 +22,7 @@ struct Imported {
   int64_t shard_groups = 1;  // replicas are cut into as many groups, each of which shares out the states
   bool deduplicates_dispatch = false, fp8_head = false;  // Execution's
   std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
+  std::vector<std::string> execution;                    // other fields of Execution, as "name=value"
   Workload workload;
   std::vector<std::string> notes;  // what was not understood, or has no counterpart
 };

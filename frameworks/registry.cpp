@@ -14,13 +14,13 @@ namespace mpt::frameworks {
 const std::vector<FrameworkCode>& framework_code() {
   static const std::vector<FrameworkCode> table{
       {"megatron-core",
-       {export_megatron_core, "Megatron-LM core 0.15: arguments and a launch script"},
+       {export_megatron_core, "Megatron-LM core 0.19.2: arguments and a launch script"},
        {import_megatron_core, "Megatron-LM arguments or script", ""},
        {megatron_core_steps, "elapsed time per iteration"}},
       {"megatron-bridge",
-       {export_megatron_bridge, "Megatron-Bridge 0.6: a function that changes a recipe's configuration"},
-       {},
-       {}},
+       {export_megatron_bridge, "Megatron-Bridge 0.6.2: a function that changes a recipe's configuration"},
+       {import_megatron_bridge, "Megatron-Bridge fields set in Python", ".py"},
+       {megatron_core_steps, "elapsed time per iteration"}},
       {"torchtitan",
        {export_torchtitan, "torchtitan 0.2.2: configuration, and the schedule as PyTorch's CSV"},
        {import_torchtitan, "torchtitan's TOML", ".toml"},

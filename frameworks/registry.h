@@ -53,10 +53,12 @@ Exported export_slurm(const Plan& plan);
 Exported export_hostfile(const Plan& plan);
 Exported export_kubernetes(const Plan& plan);
 
-/// Flags of a Megatron-LM command line or shell script: --name value, --name=value, with
-/// variables that the script sets. What is no flag of model, layout or batch is skipped; values of those that
-/// cannot be read are errors. Throws UserError.
+/// Flags of a Megatron-LM command line, shell script or functional test: --name value, --name=value, with
+/// variables that the script sets. Settings that a plan does not hold are notes; values that cannot be read
+/// are errors. Throws UserError.
 Imported import_megatron_core(const std::filesystem::path& file);
+/// Fields of a Megatron-Bridge configuration, set line by line. Throws UserError.
+Imported import_megatron_bridge(const std::filesystem::path& file);
 /// A torchtitan configuration (TOML). Throws UserError.
 Imported import_torchtitan(const std::filesystem::path& file);
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace mpt::frameworks {
 namespace {
@@ -103,6 +104,15 @@ const SplitRule kSplitRules[] = {
      },
      "order",
      [](const Asked& a) { return fmt::format("does not number ranks {}", enum_name(a.layout.order)); }},
+    {[](const Asked& a) {
+       const Layout& l = a.layout;
+       return l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1 &&
+              l.expert_replicas() != l.data && !a.can.experts_in_any_order;
+     },
+     "order",
+     [](const Asked&) {
+       return std::string("needs as many replicas of experts as of the rest where data is outermost");
+     }},
     {[](const Asked& a) { return a.layout.overlap_exchange && !a.can.overlap_exchange; }, "overlap",
      [](const Asked&) { return std::string("does not overlap the exchange of tokens with experts"); }},
 };
@@ -171,7 +181,35 @@ std::optional<int64_t> every_nth(const Layout& l) {
   return *std::max_element(l.layers_per_stage.begin(), l.layers_per_stage.end()) - *level + 1;
 }
 
+namespace {
+
+bool has_rare_rotary_scaling(const ModelSpec& m) {
+  if (m.position != PositionKind::rotary) return false;
+  const bool whole_base = m.rotary_base == std::floor(m.rotary_base);
+  if (!m.rotary_scaling) return !whole_base;
+  const RotaryScaling& s = *m.rotary_scaling;
+  const RotaryScaling llama3{RotaryScalingKind::llama3, s.factor, 1.0, 4.0, 8192};
+  switch (s.kind) {
+    case RotaryScalingKind::other:
+      return !whole_base || !(m.latent || m.attention_sinks);
+    case RotaryScalingKind::llama3:
+      return !whole_base || m.latent || s != llama3;
+    case RotaryScalingKind::linear:
+      return !whole_base || m.latent || s.factor != std::floor(s.factor);
+  }
+  return true;
+}
+
+bool has_other_biases(const ModelSpec& m) {
+  const bool none_or_all = m.mlp_bias == m.attention_output_bias && (m.qkv_bias || !m.mlp_bias);
+  const bool gelu_without = !m.gated_mlp && m.activation == ActivationKind::gelu_tanh && !m.mlp_bias;
+  return !none_or_all || gelu_without || (m.norm == NormKind::layer_norm && !m.norm_bias);
+}
+
+}  // namespace
+
 std::vector<ModelFeature> features_of(const ModelSpec& m) {
+  const bool gelu = m.activation == ActivationKind::gelu || m.activation == ActivationKind::gelu_tanh;
   const std::pair<bool, ModelFeature> table[] = {
       {m.moe.has_value(), ModelFeature::experts},
       {m.moe && m.moe->shared_ffn_hidden > 0, ModelFeature::shared_experts},
@@ -188,7 +226,11 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
       {m.head_bias, ModelFeature::head_bias},
       {m.next_token_layers > 0, ModelFeature::next_token_layers},
       {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other,
-       ModelFeature::other_rotary_scaling}};
+       ModelFeature::other_rotary_scaling},
+      {has_rare_rotary_scaling(m), ModelFeature::rare_rotary_scaling},
+      {m.activation == ActivationKind::relu, ModelFeature::relu},
+      {m.gated_mlp && gelu, ModelFeature::gated_gelu},
+      {has_other_biases(m), ModelFeature::other_biases}};
   std::vector<ModelFeature> features;
   for (const auto& [present, feature] : table) {
     if (present) features.push_back(feature);
@@ -253,6 +295,11 @@ std::optional<Rejection> supports_sharding(const Framework& framework, const Lay
     return refuse(framework, "zero", "combines plain replicas with no other parallelism");
   if (s.zero > 0 && s.shard < l.replicas() && !contains(a.zero_with_shard_groups, s.zero))
     return refuse(framework, "zero", fmt::format("has no hybrid sharding with ZeRO {}", s.zero));
+  if (s.zero > 0 && s.shard < l.replicas() && l.expert > 1 && !a.shard_groups_cut_experts &&
+      l.expert_replicas() % (l.replicas() / s.shard) != 0)
+    return refuse(framework, "zero", "needs shard groups that divide the replicas of experts");
+  if (s.zero > 0 && l.overlap_parameter_gather && !l.overlap_gradient_reduce && !a.gather_overlap_alone)
+    return refuse(framework, "overlap", "overlaps parameter gathering only beside gradient reduction");
   if (s.offload && !contains(a.zero_with_offload, s.zero)) {
     return refuse(framework, "offload",
                   fmt::format("has no optimizer state in the host's memory with ZeRO {}", s.zero));
@@ -287,6 +334,8 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
         framework, "schedule",
         fmt::format("runs {} only without torch.compile (--execution elementwise=eager)", schedule));
   }
+  if (chunks > 1 && layout.pipeline == 2 && !layout.overlap_transfer && !a.blocking_interleaved_pair)
+    return refuse(framework, "overlap", "interleaves two pipeline ranks only with overlapping transfers");
   if (layout.overlap_exchange && chunks < 2)
     return refuse(framework, "overlap", "overlaps the exchange with experts only with virtual stages");
   return std::nullopt;
@@ -330,6 +379,11 @@ std::optional<Rejection> supports(const Framework& framework, const ModelSpec& m
   const bool equal = std::all_of(l.layers_per_stage.begin(), l.layers_per_stage.end(),
                                  [&](int64_t layers) { return layers == l.layers_per_stage.front(); });
   if (auto r = supports_stages(framework, equal)) return r;
+  const bool recomputes_experts =
+      l.recompute == Recompute::full || (l.recompute == Recompute::selective && l.selective.experts);
+  if (l.overlap_exchange && recomputes_experts && !framework.abilities.exchange_beside_full_recompute)
+    return refuse(framework, "overlap",
+                  "overlaps the exchange with experts only where they are not recomputed");
   return supports_recomputed_layers(framework, l);
 }
 

@@ -19,6 +19,10 @@ std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProb
       frameworks::find_framework(own ? Execution{}.framework : problem.execution.framework);
   if (known == nullptr) return nullptr;
   auto framework = std::make_shared<frameworks::Framework>(*known);
+  if (problem.overlaps.exchange && !framework->abilities.exchange_beside_full_recompute)
+    std::erase_if(framework->abilities.recomputes, [&](Recompute recompute) {
+      return recompute == Recompute::full || (recompute == Recompute::selective && problem.selective.experts);
+    });
   if (problem.cluster.device.kind != DeviceKind::cpu) return framework;
   frameworks::Abilities& a = framework->abilities;
   const SearchBounds& asked = problem.bounds;

@@ -13,11 +13,12 @@
 namespace mpt::frameworks {
 namespace {
 
-void warn_of_half_nodes(const Plan& plan, std::vector<std::string>& warnings) {
-  if (plan.layout.ranks() % ranks_per_node(plan) != 0)
-    warnings.emplace_back("the ranks do not fill their nodes: start fewer processes on the last one");
-  if (plan.cluster.mixed())
-    warnings.emplace_back("groups of different devices: name the nodes in the order of the plan's cluster");
+// A comment of what to know of the nodes.
+std::string nodes_text(const Plan& plan) {
+  if (!plan.cluster.mixed()) return "";
+  return "# " +
+         comment_text("Name the nodes in the order of the plan's groups of GPUs: " + plan.cluster.name) +
+         ".\n";
 }
 
 // Names of objects: lower-case letters, digits and hyphens, a letter first (RFC 1035).
@@ -36,35 +37,50 @@ std::string object_name(const std::string& text) {
 
 }  // namespace
 
+namespace {
+
+// What each node runs. The last one may have fewer ranks than the others.
+std::string slurm_command(const Plan& plan) {
+  const std::string torchrun = fmt::format(
+      "torchrun --nproc-per-node {} --nnodes {} \\\n  --rdzv-backend c10d --rdzv-id \"$SLURM_JOB_ID\" "
+      "--rdzv-endpoint "
+      "\"$MASTER_ADDR:$MASTER_PORT\" \"$@\"",
+      processes_word(plan), node_count(plan));
+  const std::string processes = processes_of_node(plan, "$SLURM_NODEID");
+  if (processes.empty()) return "srun " + torchrun + "\n";
+  return "# shellcheck disable=SC2016 # each node puts in its own values\nsrun bash -c '" + processes +
+         "exec " + torchrun + "' bash \"$@\"\n";
+}
+
+}  // namespace
+
 Exported export_slurm(const Plan& plan) {
   Exported exported;
-  warn_of_half_nodes(plan, exported.warnings);
   exported.files.push_back(
       {"job.sbatch", fmt::format(R"text(#!/usr/bin/env bash
-# {}
-# Usage: sbatch job.sbatch PROGRAM ARGUMENTS..., for example with what --to megatron wrote:
-#   sbatch job.sbatch pretrain_gpt.py $(cat megatron_args.txt) --mock-data ...
-#SBATCH --job-name={}
-#SBATCH --nodes={}
+# {0}
+{1}# Usage: sbatch job.sbatch PROGRAM ARGUMENTS... A script, such as run_megatron.sh, starts torchrun itself:
+#   sbatch job.sbatch run_megatron.sh --mock-data ...
+#SBATCH --job-name={2}
+#SBATCH --nodes={3}
 #SBATCH --ntasks-per-node=1
-#SBATCH --gpus-per-node={}
+#SBATCH --gpus-per-node={4}
 #SBATCH --exclusive
 set -euo pipefail
 [ $# -gt 0 ] || {{ echo "job.sbatch: which program?" >&2; exit 2; }}
-master=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-srun torchrun --nproc-per-node {} --nnodes {} \
-  --rdzv-backend c10d --rdzv-id "$SLURM_JOB_ID" --rdzv-endpoint "$master:29500" "$@"
-)text",
-                                 export_title(plan), object_name(plan.model.name), node_count(plan),
-                                 ranks_per_node(plan), ranks_per_node(plan), node_count(plan))});
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+export MASTER_ADDR MASTER_PORT=29500
+case "$1" in *.sh) exec srun bash "$@" ;; esac
+{5})text",
+                                 export_title(plan), nodes_text(plan), object_name(plan.model.name),
+                                 node_count(plan), ranks_per_node(plan), slurm_command(plan))});
   return exported;
 }
 
 Exported export_hostfile(const Plan& plan) {
   Exported exported;
-  warn_of_half_nodes(plan, exported.warnings);
-  std::string text =
-      "# " + export_title(plan) + "\n# Put your hosts' names here, in the order of the plan's ranks.\n";
+  std::string text = "# " + export_title(plan) + "\n" + nodes_text(plan) +
+                     "# Put your hosts' names here, in the order of the plan's ranks.\n";
   int64_t left = plan.layout.ranks();
   for (int64_t node = 0; left > 0; ++node, left -= ranks_per_node(plan))
     text += fmt::format("node{} slots={}\n", node, std::min(left, ranks_per_node(plan)));
@@ -72,13 +88,28 @@ Exported export_hostfile(const Plan& plan) {
   return exported;
 }
 
+namespace {
+
+// On one line, as YAML takes it without marks.
+std::string kubernetes_command(const Plan& plan) {
+  std::string processes = processes_of_node(plan, "$JOB_COMPLETION_INDEX");
+  std::replace(processes.begin(), processes.end(), '\n', ';');
+  if (!processes.empty()) processes += ' ';
+  return fmt::format(
+      "{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank \"$JOB_COMPLETION_INDEX\" "
+      "--master-addr \"$MASTER_ADDR\" --master-port 29500 PROGRAM",
+      processes, processes_word(plan), node_count(plan));
+}
+
+}  // namespace
+
 Exported export_kubernetes(const Plan& plan) {
   Exported exported;
-  warn_of_half_nodes(plan, exported.warnings);
-  exported.warnings.emplace_back("set the image and the command; the GPUs' resource name is NVIDIA's");
   const std::string name = object_name(plan.model.name);
   exported.files.push_back(
       {"job.yaml", fmt::format(R"text(# {0}
+{4}# Put in your IMAGE and PROGRAM. nvidia.com/gpu is the name of NVIDIA's GPUs. A script that starts torchrun itself,
+# such as run_megatron.sh, takes the place of the command: args: [exec bash run_megatron.sh ...].
 apiVersion: v1
 kind: Service
 metadata:
@@ -106,7 +137,10 @@ spec:
           image: IMAGE
           command: ["/bin/sh", "-c"]
           args:
-            - exec torchrun --nproc-per-node {3} --nnodes {2} --node-rank "$JOB_COMPLETION_INDEX" --master-addr {1}-0.{1} --master-port 29500 PROGRAM
+            - {5}
+          env:
+            - name: MASTER_ADDR
+              value: {1}-0.{1}
           resources:
             limits:
               nvidia.com/gpu: {3}
@@ -118,7 +152,8 @@ spec:
           emptyDir:
             medium: Memory
 )text",
-                               export_title(plan), name, node_count(plan), ranks_per_node(plan))});
+                               export_title(plan), name, node_count(plan), ranks_per_node(plan),
+                               nodes_text(plan), kubernetes_command(plan))});
   return exported;
 }
 

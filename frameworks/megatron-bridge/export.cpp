@@ -1,119 +1,182 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Megatron-Bridge: fields of its ConfigContainer at v0.6.0 (src/megatron/bridge/training/config.py), whose
-// parts come from Megatron-LM core_v0.19.0.
-
-#include <fmt/format.h>
+// Megatron-Bridge: fields of its ConfigContainer at v0.6.2 (src/megatron/bridge/training/config.py), whose
+// parts come from Megatron-LM core_v0.19.2.
 
 #include "frameworks/export.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-core/export.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
 
-const char* python(bool value) { return value ? "True" : "False"; }
-
-class Assignments {
- public:
-  void set(const std::string& field, const std::string& value) {
-    text_ += fmt::format("    config.{} = {}\n", field, value);
-  }
-  void set(const std::string& field, const char* value) { set(field, std::string(value)); }
-  void set(const std::string& field, int64_t value) { set(field, std::to_string(value)); }
-  void set(const std::string& field, bool value) { set(field, std::string(python(value))); }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
+struct BridgeRecipe {
+  const char *model, *family, *name;
+};
+constexpr BridgeRecipe kBridgeRecipes[] = {
+    {"llama2-7b", "llama", "llama2_7b_pretrain_config"},
+    {"llama3-8b", "llama", "llama31_8b_pretrain_config"},
+    {"llama3-70b", "llama", "llama31_70b_pretrain_config"},
+    {"llama3-405b", "llama", "llama31_405b_pretrain_config"},
+    {"llama3.2-1b", "llama", "llama32_1b_pretrain_config"},
+    {"qwen2-7b", "qwen", "qwen2_7b_pretrain_config"},
+    {"qwen2.5-72b", "qwen", "qwen25_72b_pretrain_config"},
+    {"qwen3-8b", "qwen", "qwen3_8b_pretrain_config"},
+    {"qwen3-30b-a3b", "qwen", "qwen3_30b_a3b_pretrain_config"},
+    {"qwen3-235b-a22b", "qwen", "qwen3_235b_a22b_pretrain_config"},
+    {"deepseek-v2", "deepseek", "deepseek_v2_pretrain_config"},
+    {"deepseek-v3", "deepseek", "deepseek_v3_pretrain_config"},
+    {"gpt-oss-20b", "gpt_oss", "gpt_oss_20b_pretrain_config"},
+    {"gpt-oss-120b", "gpt_oss", "gpt_oss_120b_pretrain_config"},
 };
 
-std::string quoted(const std::string& text) { return fmt::format("\"{}\"", text); }
+// The model's own, or one with the same kind of layers: apply() sets all sizes.
+BridgeRecipe recipe_of(const ModelSpec& m) {
+  for (const BridgeRecipe& recipe : kBridgeRecipes) {
+    if (m.name == recipe.model) return recipe;
+  }
+  if (m.latent) return {"", "deepseek", "deepseek_v3_pretrain_config"};
+  if (m.attention_sinks) return {"", "gpt_oss", "gpt_oss_20b_pretrain_config"};
+  return {"", "gpt", "vanilla_gpt_pretrain_config"};
+}
 
-void add_model(const Plan& plan, Assignments& a, std::vector<std::string>& warnings) {
+void set_pipeline_fields(const Plan& plan, Assignments& a) {
+  const Layout& l = plan.layout;
+  a.set("model.pipeline_model_parallel_size", l.pipeline);
+  a.set("model.virtual_pipeline_model_parallel_size", l.chunks > 1 ? std::to_string(l.chunks) : "None");
+  a.set("model.pipeline_model_parallel_layout", needs_stages(plan) ? quoted(megatron_stages(plan)) : "None");
+  // Recipes may have their own.
+  a.set("model.account_for_embedding_in_pipeline_split", false);
+  a.set("model.account_for_loss_in_pipeline_split", false);
+  a.set("model.num_layers_in_first_pipeline_stage", "None");
+  a.set("model.num_layers_in_last_pipeline_stage", "None");
+  a.set("model.overlap_p2p_comm", l.overlap_transfer && l.chunks > 1);
+}
+
+void set_recompute_fields(const Layout& l, Assignments& a) {
+  const MegatronRecompute recompute = megatron_recompute(l);
+  const auto or_none = [](const std::string& text) { return text.empty() ? "None" : quoted(text); };
+  const std::vector<std::string> modules =
+      recompute.modules.empty() ? std::vector<std::string>{"core_attn"} : recompute.modules;
+  a.set("model.recompute_granularity", or_none(recompute.granularity));
+  a.set("model.recompute_modules", fmt::format("[\"{}\"]", fmt::join(modules, "\", \"")));
+  a.set("model.recompute_method", or_none(recompute.method));
+  a.set("model.recompute_num_layers", recompute.layers > 0 ? std::to_string(recompute.layers) : "None");
+}
+
+void set_expert_layout_fields(const Plan& plan, Assignments& a) {
+  const Layout& l = plan.layout;
+  if (!plan.model.moe) return;
+  const bool once = sends_tokens_once(plan);
+  a.set("model.expert_model_parallel_size", l.expert);
+  a.set("model.expert_tensor_parallel_size", l.expert_split());
+  a.set("model.moe_token_dispatcher_type", quoted(once ? "flex" : "alltoall"));
+  if (once) a.set("model.moe_flex_dispatcher_backend", quoted(dispatch_backend(plan)));
+  a.set("model.overlap_moe_expert_parallel_comm", l.overlap_exchange);
+  a.set("model.moe_shared_expert_overlap", false);
+  a.set("model.delay_wgrad_compute", false);
+}
+
+void set_layout_fields(const Plan& plan, Assignments& a) {
   const Layout& l = plan.layout;
   a.set("model.tensor_model_parallel_size", l.tensor);
   a.set("model.sequence_parallel", l.sequence_parallel && l.tensor > 1);
-  a.set("model.pipeline_model_parallel_size", l.pipeline);
-  if (l.chunks > 1) {
-    a.set("model.virtual_pipeline_model_parallel_size", l.chunks);
-  } else {
-    a.set("model.virtual_pipeline_model_parallel_size", "None");
-  }
-  if (!stages_are_even(l)) a.set("model.pipeline_model_parallel_layout", quoted(megatron_stages(plan)));
+  a.set("model.tp_comm_overlap", l.overlap_tensor);
+  set_pipeline_fields(plan, a);
   a.set("model.context_parallel_size", l.context);
   if (l.context > 1)
     a.set("model.cp_comm_type", quoted(l.context_method == ContextMethod::ring ? "p2p" : "a2a"));
-  if (plan.model.moe) {
-    a.set("model.expert_model_parallel_size", l.expert);
-    a.set("model.expert_tensor_parallel_size", l.expert_split());
-    a.set("model.overlap_moe_expert_parallel_comm", l.overlap_exchange);
-    if (l.execution.deduplicates_dispatch) {
-      a.set("model.moe_token_dispatcher_type", quoted("flex"));
-      a.set("model.moe_flex_dispatcher_backend", quoted("deepep"));
-    }
+  set_expert_layout_fields(plan, a);
+  set_recompute_fields(l, a);
+  if (!l.execution.graphs) {
+    a.set("model.cuda_graph_impl", quoted("none"));
+    a.set("model.cuda_graph_modules", "[]");
   }
-  const MegatronRecompute recompute = megatron_recompute(plan, warnings);
-  const auto or_none = [](const std::string& text) { return text.empty() ? "None" : quoted(text); };
-  a.set("model.recompute_granularity", or_none(recompute.granularity));
-  if (!recompute.modules.empty())
-    a.set("model.recompute_modules", fmt::format("[\"{}\"]", fmt::join(recompute.modules, "\", \"")));
-  a.set("model.recompute_method", or_none(recompute.method));
-  a.set("model.recompute_num_layers", recompute.layers > 0 ? std::to_string(recompute.layers) : "None");
   a.set("model.seq_length", plan.workload.sequence);
   a.set("dataset.seq_length", plan.workload.sequence);
 }
 
-// A recipe's name alone has no fields to set.
-std::string precision_recipe(const Layout& l, const char* name) {
-  return attention_in_fp8(l) ? fmt::format("get_mixed_precision_config({})", quoted(name)) : quoted(name);
-}
-
-void add_precision(const Layout& l, Assignments& a, std::vector<std::string>& warnings) {
-  if (head_in_fp8(l) && l.precision == Precision::mxfp8) a.set("model.fp8_output_proj", true);
-  switch (l.precision) {
-    case Precision::bf16:
-      a.set("mixed_precision", quoted("bf16_mixed"));
-      break;
+const char* precision_recipe(Precision precision) {
+  switch (precision) {
     case Precision::fp16:
-      a.set("mixed_precision", quoted("fp16_mixed"));
-      break;
+      return "fp16_mixed";
     case Precision::fp8:
-      a.set("mixed_precision", precision_recipe(l, "bf16_with_fp8_current_scaling_mixed"));
-      break;
+      return "bf16_with_fp8_current_scaling_mixed";
     case Precision::mxfp8:
-      a.set("mixed_precision", precision_recipe(l, "bf16_with_mxfp8_mixed"));
-      break;
+      return "bf16_with_mxfp8_mixed";
     case Precision::nvfp4:
-      a.set("mixed_precision", precision_recipe(l, "bf16_with_nvfp4_mixed"));
-      break;
-    case Precision::fp32:
-      a.set("mixed_precision", "None");
-      warnings.push_back("fp32: check that the recipe's own dtypes agree");
+      return "bf16_with_nvfp4_mixed";
+    default:
+      return "bf16_mixed";
   }
-  if (attention_in_fp8(l)) a.set("mixed_precision.fp8_dot_product_attention", true);
 }
 
-void add_training(const Plan& plan, Assignments& a, std::vector<std::string>& warnings) {
+void set_precision_fields(const Layout& l, Assignments& a) {
+  if (l.precision == Precision::mxfp8) a.set("model.fp8_output_proj", head_in_fp8(l));
+  if (l.precision == Precision::fp32) {
+    a.set("mixed_precision",
+          "MixedPrecisionConfig(fp32=True, params_dtype=torch.float32, pipeline_dtype=torch.float32)");
+  } else if (attention_in_fp8(l)) {  // a recipe's name alone has no fields to set
+    a.set("mixed_precision",
+          fmt::format("get_mixed_precision_config({})", quoted(precision_recipe(l.precision))));
+    a.set("mixed_precision.fp8_dot_product_attention", true);
+  } else {
+    a.set("mixed_precision", quoted(precision_recipe(l.precision)));
+  }
+}
+
+// Megatron-FSDP refuses one queue of launches; the overlap of the exchange wants several.
+void set_connections(const Layout& l, std::string& text) {
+  const bool several = l.overlap_exchange && l.tensor == 1 && l.context == 1;
+  text += l.zero > 1
+              ? "    config.env_vars.pop(\"CUDA_DEVICE_MAX_CONNECTIONS\", None)\n"
+              : fmt::format("    config.env_vars[\"CUDA_DEVICE_MAX_CONNECTIONS\"] = {}\n", several ? 32 : 1);
+}
+
+void set_training_fields(const Plan& plan, Assignments& a) {
   const Layout& l = plan.layout;
   a.set("train.micro_batch_size", l.micro_batch);
   a.set("train.global_batch_size", plan.workload.global_batch);
-  a.set("ddp.use_distributed_optimizer", l.zero > 0);
-  a.set("optimizer.use_distributed_optimizer", l.zero > 0);
-  a.set("ddp.overlap_grad_reduce", l.overlap_gradient_reduce && l.replicas() > 1);
-  a.set("ddp.overlap_param_gather", l.overlap_parameter_gather && l.zero > 0);
-  if (l.zero >= 2) {
-    a.set("ddp.use_megatron_fsdp", true);
-    a.set("ddp.data_parallel_sharding_strategy", quoted(l.zero == 2 ? "optim_grads" : "optim_grads_params"));
-    a.set("checkpoint.ckpt_format", quoted("fsdp_dtensor"));
+  const bool gathers = l.overlap_parameter_gather && l.zero > 0;
+  for (const char* part : {"ddp", "optimizer"}) {
+    a.set(fmt::format("{}.use_distributed_optimizer", part), l.zero > 0);
+    a.set(fmt::format("{}.overlap_param_gather", part), gathers);
   }
-  if (l.zero > 0 && l.shard < l.replicas())
-    a.set("ddp.num_distributed_optimizer_instances", l.replicas() / l.shard);
-  if (l.offload_optimizer) a.set("optimizer.optimizer_cpu_offload", true);
-  a.set("model.tp_comm_overlap", l.overlap_tensor);
-  a.set("model.overlap_p2p_comm", l.overlap_transfer && l.chunks > 1);
+  a.set("ddp.overlap_grad_reduce", l.overlap_gradient_reduce);
+  a.set("ddp.align_param_gather", l.chunks > 1);
+  a.set("ddp.use_megatron_fsdp", l.zero >= 2);
+  a.set("dist.use_megatron_fsdp", l.zero >= 2);
+  a.set("ddp.data_parallel_sharding_strategy", quoted(l.zero == 3   ? "optim_grads_params"
+                                                      : l.zero == 2 ? "optim_grads"
+                                                                    : "no_shard"));
+  if (l.zero >= 2) a.set("checkpoint.ckpt_format", quoted("fsdp_dtensor"));
+  a.set("ddp.num_distributed_optimizer_instances",
+        l.zero > 0 && l.shard < l.replicas() ? l.replicas() / l.shard : int64_t{1});
+  a.set("optimizer.optimizer_cpu_offload", l.offload_optimizer);
+  a.set("optimizer.use_precision_aware_optimizer", l.offload_optimizer);
+  for (const char* state : {"main_grads", "main_params", "exp_avg", "exp_avg_sq"})
+    a.set(fmt::format("optimizer.{}_dtype", state), "torch.float32");
   a.set("dist.use_tp_pp_dp_mapping", l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1);
-  add_precision(l, a, warnings);
+  a.set("comm_overlap", "None");  // a recipe's would override the fields above
+}
+
+std::string imports_text(const Plan& plan) {
+  std::string text = "\nimport torch\n";
+  if (plan.model.gated_mlp && plan.model.activation_limit)
+    text += "from megatron.core.fusions.fused_bias_geglu import quick_gelu\n";
+  const Layout& l = plan.layout;
+  if (l.precision == Precision::fp32) {
+    text += "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n";
+  } else if (attention_in_fp8(l)) {
+    text += "from megatron.bridge.training.mixed_precision import get_mixed_precision_config\n";
+  }
+  return text;
 }
 
 }  // namespace
@@ -121,31 +184,34 @@ void add_training(const Plan& plan, Assignments& a, std::vector<std::string>& wa
 Exported export_megatron_bridge(const Plan& plan) {
   Exported exported;
   Assignments a;
-  add_model(plan, a, exported.warnings);
-  add_training(plan, a, exported.warnings);
-  add_megatron_warnings(plan, exported.warnings);
-  const char* imports =
-      attention_in_fp8(plan.layout)
-          ? "\nfrom megatron.bridge.training.mixed_precision import get_mixed_precision_config\n"
-          : "";
-  exported.files.push_back({"mpt_layout.py", fmt::format(R"text("""{}.
+  set_model_fields(plan, a);
+  set_layout_fields(plan, a);
+  set_training_fields(plan, a);
+  set_precision_fields(plan.layout, a);
+  std::string body = a.text();
+  set_connections(plan.layout, body);
+  std::string facts;
+  for (const std::string& fact : megatron_facts(plan)) facts += "\n" + comment_text(fact);
+  const BridgeRecipe recipe = recipe_of(plan.model);
+  exported.files.push_back({"mpt_layout.py", fmt::format(R"text("""{0}.
 
-Megatron-Bridge v0.6.0: take the recipe of your model, then the plan's layout:
+Megatron-Bridge v0.6.2: take a recipe, then the plan's model and layout. Data and training options are yours.{1}
 
-    from megatron.bridge.recipes.llama.llama3 import llama3_70b_pretrain_config
+    from megatron.bridge.recipes.{2} import {3}
     from megatron.bridge.training.gpt_step import forward_step
     from megatron.bridge.training.pretrain import pretrain
     from mpt_layout import apply
 
-    pretrain(apply(llama3_70b_pretrain_config()), forward_step)
+    pretrain(apply({3}()), forward_step)
 """
-{}
+{4}
 
 def apply(config):
-    """Changes a ConfigContainer to the plan's layout, and returns it."""
-{}    return config
+    """Changes a ConfigContainer to the plan's model and layout, and returns it."""
+{5}    return config
 )text",
-                                                         export_title(plan), imports, a.text())});
+                                                         export_title(plan), facts, recipe.family,
+                                                         recipe.name, imports_text(plan), body)});
   return exported;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Functions that the exports to Megatron-LM and Megatron-Bridge share.
+// What the exports to Megatron-LM and Megatron-Bridge share.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,36 @@ namespace mpt::frameworks {
 struct MegatronRecompute {
   std::string granularity, method;  // empty: none
   int64_t layers = 0;
-  std::vector<std::string> modules;  // of selective recompute; empty: the attention core
+  std::vector<std::string> modules;  // of selective recompute
 };
-MegatronRecompute megatron_recompute(const Plan& plan, std::vector<std::string>& warnings);
-/// "Ettt|tttt|tttL": what each virtual stage holds, in model order.
+MegatronRecompute megatron_recompute(const Layout& layout);
+
+/// How a router of experts scores them. Models with a bias for each expert and none in their layers score by
+/// a sigmoid, as DeepSeek-V3 (arXiv:2412.19437, section 2.1.2).
+struct MegatronRouter {
+  bool sigmoid = false;
+  bool before_choice = false;   // softmax over all experts, not over those that were chosen
+  std::optional<double> scale;  // of the scores; DeepSeek's values
+  std::string balance;          // kind of the balancing loss
+  bool fp32 = false;
+};
+MegatronRouter megatron_router(const ModelSpec& model, const Layout& layout);
+
+/// YaRN's scale of attention (mscale and mscale_all_dim) in DeepSeek's models.
+double latent_attention_scale(const ModelSpec& model);
+/// 1 for each layer with experts, 0 for others.
+std::string expert_layers_text(const ModelSpec& model);
+/// Whether a token is sent once to a GPU with several of its experts. It takes more than one rank for
+/// experts.
+bool sends_tokens_once(const Plan& plan);
+/// Its code for that: DeepEP, or HybridEP on GPUs beside NVIDIA's own CPUs, which DeepEP does not run on.
+const char* dispatch_backend(const Plan& plan);
+/// "Ettt|tttt|ttmL": what each virtual stage holds, in model order.
 std::string megatron_stages(const Plan& plan);
-/// Adds what Megatron-LM and what builds on it cannot do: schedules, orders, groups of devices.
-void add_megatron_warnings(const Plan& plan, std::vector<std::string>& warnings);
+/// Whether stages have to be written one by one.
+bool needs_stages(const Plan& plan);
+
+/// What to know of the plan that has no setting, a sentence each.
+std::vector<std::string> megatron_facts(const Plan& plan);
 
 }  // namespace mpt::frameworks

@@ -92,6 +92,9 @@ void run(const ExportOptions& o) {
       }
       fmt::print("  wrote {}\n", path.string());
     }
+    if (const auto rejection = frameworks::cannot_run(*target, plan))
+      fmt::print("  warning: {}; mpt-plan --framework {} plans for what it can\n", rejection->reason,
+                 target->name);
     for (const std::string& warning : exported.warnings) fmt::print("  warning: {}\n", warning);
   }
 }

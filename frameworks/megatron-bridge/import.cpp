@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Megatron-Bridge: lines "config.model.num_layers = 32" of Python, or "model.num_layers=32" as its recipes
+// take them on the command line. Its fields are Megatron-LM's flags by other names.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "frameworks/megatron-core/import.h"
+#include "frameworks/registry.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// Names other than the field's own with hyphens.
+const std::map<std::string, std::string>& flags_of_fields() {
+  static const std::map<std::string, std::string> names{
+      {"num_moe_experts", "num-experts"},
+      {"layernorm_epsilon", "norm-epsilon"},
+      {"rope_scaling", "use-rope-scaling"},
+      {"seq_len_interpolation_factor", "rotary-seq-len-interpolation-factor"},
+      {"yarn_rotary_scaling_factor", "rotary-scaling-factor"},
+      {"virtual_pipeline_model_parallel_size", "num-virtual-stages-per-pipeline-rank"},
+      {"num_layers_in_first_pipeline_stage", "decoder-first-pipeline-num-layers"},
+      {"num_layers_in_last_pipeline_stage", "decoder-last-pipeline-num-layers"},
+      {"overlap_grad_reduce", "overlap-grad-reduce"},
+      {"num_distributed_optimizer_instances", "num-distributed-optimizer-instances"},
+  };
+  return names;
+}
+
+// Fields whose flag says the contrary.
+const std::map<std::string, std::string>& contraries() {
+  static const std::map<std::string, std::string> names{
+      {"add_bias_linear", "disable-bias-linear"},
+      {"share_embeddings_and_output_weights", "untie-embeddings-and-output-weights"},
+      {"bias_activation_fusion", "no-bias-gelu-fusion"},
+  };
+  return names;
+}
+
+std::string without_blanks(std::string text) {
+  const auto blank = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  text.erase(text.begin(), std::find_if_not(text.begin(), text.end(), blank));
+  while (!text.empty() && blank(text.back())) text.pop_back();
+  return text;
+}
+
+// ["a", "b"] of texts as its items; any other value as it stands, without quotes.
+std::vector<ShellWord> words_of_value(const std::string& value) {
+  std::vector<ShellWord> words;
+  const bool texts = value.starts_with('[') && value.find_first_of("\"'") != std::string::npos;
+  if (!texts) {
+    const bool is_quoted = value.size() > 1 && (value.front() == '"' || value.front() == '\'');
+    words.push_back({is_quoted ? value.substr(1, value.size() - 2) : value, {}, {}});
+    return words;
+  }
+  for (size_t at = value.find_first_of("\"'"); at != std::string::npos;) {
+    const size_t end = value.find(value[at], at + 1);
+    if (end == std::string::npos) break;
+    words.push_back({value.substr(at + 1, end - at - 1), {}, {}});
+    at = value.find_first_of("\"'", end + 1);
+  }
+  return words;
+}
+
+void set_precision_flags(const std::string& value, MegatronFlags& flags) {
+  const auto has = [&](const char* part) { return value.find(part) != std::string::npos; };
+  if (has("fp32=True")) return;
+  flags.set(has("fp16_") ? "fp16" : "bf16", std::vector<ShellWord>{});
+  if (has("nvfp4")) flags.set("fp4-format", "e2m1");
+  if (has("mxfp8") || has("fp8_")) flags.set("fp8-format", "hybrid");
+  if (has("mxfp8")) flags.set("fp8-recipe", "mxfp8");
+}
+
+void set_activation_flags(const std::string& function, bool gated, MegatronFlags& flags) {
+  if (gated)
+    flags.set(function.find("quick") != std::string::npos ? "quick-geglu" : "swiglu",
+              std::vector<ShellWord>{});
+  if (function.find("squared_relu") != std::string::npos) flags.set("squared-relu", std::vector<ShellWord>{});
+}
+
+class BridgeFields {
+ public:
+  explicit BridgeFields(const std::filesystem::path& file) : flags_(file.string()) {
+    const std::string text = read_file(file, kMostImportedBytes);
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      take(without_blanks(text.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+    if (!flags_.has("num-layers")) {
+      throw UserError(Problem{file.string(), "no config.model.num_layers",
+                              "lines that set fields of a configuration, as mpt-plan export writes them",
+                              "recipes take sizes from Hugging Face: set them in the file"});
+    }
+    if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
+    set_activation_flags(activation_, gated_, flags_);
+  }
+
+  const MegatronFlags& flags() const { return flags_; }
+
+ private:
+  // One assignment; all else is skipped.
+  void take(std::string line) {
+    for (const char* prefix : {"config.", "cfg."}) {
+      if (line.starts_with(prefix)) line = line.substr(std::string(prefix).size());
+    }
+    const size_t equals = line.find('=');
+    if (equals == std::string::npos || equals + 1 == line.size() || line[equals + 1] == '=') return;
+    const std::string path = without_blanks(line.substr(0, equals)),
+                      value = without_blanks(line.substr(equals + 1));
+    const size_t dot = path.rfind('.');
+    if (path == "mixed_precision") return set_precision_flags(value, flags_);
+    if (dot == std::string::npos || value.empty()) return;
+    set(path.substr(dot + 1), value);
+  }
+
+  void set(const std::string& field, const std::string& value) {
+    const bool no = value == "False", none = value == "None";
+    if (field == "overlap_p2p_comm") {
+      overlaps_ = !no;
+    } else if (field == "activation_func") {
+      activation_ = value;
+    } else if (field == "gated_linear_unit") {
+      gated_ = !no;
+    } else if (const auto found = contraries().find(field); found != contraries().end()) {
+      if (no) flags_.set(found->second, std::vector<ShellWord>{});
+    } else if (!no && !none) {
+      chunks_ = chunks_ || field == "virtual_pipeline_model_parallel_size";
+      if (field == "num_query_groups") flags_.set("group-query-attention", std::vector<ShellWord>{});
+      flags_.set(flag_of(field), value == "True" ? std::vector<ShellWord>{} : words_of_value(value));
+    }
+  }
+
+  static std::string flag_of(const std::string& field) {
+    const auto found = flags_of_fields().find(field);
+    if (found != flags_of_fields().end()) return found->second;
+    std::string name = field;
+    std::replace(name.begin(), name.end(), '_', '-');
+    return name;
+  }
+
+  MegatronFlags flags_;
+  std::string activation_ = "gelu";
+  bool gated_ = false, chunks_ = false, overlaps_ = true;
+};
+
+}  // namespace
+
+Imported import_megatron_bridge(const std::filesystem::path& file) {
+  return megatron_import(BridgeFields(file).flags());
+}
+
+}  // namespace mpt::frameworks

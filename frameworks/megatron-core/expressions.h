@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Expressions in the values of a training script: whole numbers as shells compute them, and lists over layers
+// as Megatron-LM takes them from Python.
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace mpt::frameworks {
+
+/// The value of an expression of whole numbers, + - * / % and parentheses; nothing for any other text.
+std::optional<int64_t> arithmetic_value(std::string_view text);
+
+/// A list expression over 0 and 1, such as "([0]*3+[1]*58)" (moe_freq_type in
+/// megatron/training/arguments.py); nothing for any other text, or more than 100,000 layers.
+std::optional<std::vector<int64_t>> layer_pattern(std::string_view text);
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/megatron-core/flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/quantity.h"
+#include "frameworks/import.h"
+
+namespace mpt::frameworks {
+namespace {
+
+bool is_flag(const std::string& text) {
+  return text.size() > 2 && text.starts_with("--") && std::isalpha(static_cast<unsigned char>(text[2])) != 0;
+}
+
+// "--num_layers" is "--num-layers", as in the files of ms-swift.
+std::string flag_name(const std::string& text) {
+  std::string name = text.substr(2, text.find('=') == std::string::npos ? text.npos : text.find('=') - 2);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
+}
+
+// A command in one word, as `sh -c "torchrun ... --num-layers 8"` has it.
+ShellCommand unfolded(const ShellCommand& command) {
+  ShellCommand words;
+  for (const ShellWord& word : command) {
+    if (word.text.find(" --") == std::string::npos && word.text.find("\n--") == std::string::npos) {
+      words.push_back(word);
+      continue;
+    }
+    for (ShellCommand& inner : shell_commands(word.text, {})) {
+      for (ShellWord& one : inner) {
+        one.unknown = one.text.find('$') == std::string::npos ? std::set<std::string>{} : word.unknown;
+        one.several = word.several;
+        words.push_back(std::move(one));
+      }
+    }
+  }
+  return words;
+}
+
+// Behind the program's name; all words where none is named.
+ShellCommand arguments_of(const ShellCommand& command, std::string& program) {
+  const auto found = std::find_if(command.begin(), command.end(),
+                                  [](const ShellWord& word) { return word.text.ends_with(".py"); });
+  if (found == command.end()) return command;
+  program = found->text;
+  return {found + 1, command.end()};
+}
+
+bool says_the_model(const ShellCommand& command) {
+  static const std::set<std::string> kModel{"num-layers", "hybrid-layer-pattern", "hybrid-override-pattern",
+                                            "encoder-num-layers"};
+  return std::any_of(command.begin(), command.end(), [](const ShellWord& word) {
+    return is_flag(word.text) && kModel.contains(flag_name(word.text));
+  });
+}
+
+// A list has its flags on lines of their own; a script has them in one command.
+ShellCommand training_command(const std::vector<ShellCommand>& commands, std::string& program,
+                              std::vector<std::string>& notes) {
+  ShellCommand list;
+  std::vector<ShellCommand> starts;
+  for (const ShellCommand& command : commands) {
+    const ShellCommand words = unfolded(command);
+    if (words.empty()) continue;
+    if (is_flag(words.front().text)) {
+      list.insert(list.end(), words.begin(), words.end());
+    } else if (says_the_model(words)) {
+      starts.push_back(words);
+    }
+  }
+  if (starts.empty()) return list;
+  if (starts.size() > 1)
+    notes.push_back(fmt::format("{} commands name a model: the last is read", starts.size()));
+  return arguments_of(starts.back(), program);
+}
+
+// A script that another one sources, or a part of one, starts nothing.
+ShellCommand arguments_in_variables(const std::string& text, const std::filesystem::path& file) {
+  ShellCommand all;
+  for (const ShellCommand& value : shell_variables(text, file)) {
+    const ShellCommand words = unfolded(value);
+    if (!words.empty() && is_flag(words.front().text)) all.insert(all.end(), words.begin(), words.end());
+  }
+  return all;
+}
+
+// Those whose values a plan has no place for, and whose model is another.
+void refuse_other_programs(const std::string& program, const std::string& file) {
+  const std::filesystem::path path = program;
+  const std::string name = path.filename().string();
+  const auto in_name = [&](const char* other) { return name.find(other) != std::string::npos; };
+  const auto in_path = [&](const char* other) {
+    return std::find(path.begin(), path.end(), other) != path.end();
+  };
+  for (const char* other :
+       {"bert", "t5", "mamba", "vlm", "vision", "ict", "retro", "hybrid", "mimo", "multimodal"}) {
+    if (!in_name(other) && !in_path(other)) continue;
+    throw UserError(Problem{file, fmt::format("it starts {}", program),
+                            "a GPT model, as pretrain_gpt.py trains", "plans are for decoders alone"});
+  }
+}
+
+bool is_false(const std::string& text) { return text == "false" || text == "False"; }
+
+}  // namespace
+
+MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
+  MegatronFlags flags(file.string());
+  const std::string text = read_file(file, kMostImportedBytes);
+  if (file.extension() == ".yaml" || file.extension() == ".yml") {
+    flags.take_yaml(text);
+  } else {
+    std::string program;
+    const std::vector<ShellCommand> commands = shell_commands(text, file);
+    for (const ShellCommand& command : commands) {
+      if (command.front().text == "source" && !command.front().unknown.empty())
+        flags.notes_.push_back(
+            fmt::format("{}: not beside the script, not read", *command.front().unknown.begin()));
+    }
+    ShellCommand arguments = training_command(commands, program, flags.notes_);
+    if (arguments.empty()) arguments = arguments_in_variables(text, file);
+    flags.take(arguments);
+    refuse_other_programs(program, flags.file_);
+  }
+  if (flags.values_.count("num-layers") == 0 && flags.values_.count("hybrid-layer-pattern") == 0 &&
+      flags.values_.count("hybrid-override-pattern") == 0) {
+    throw UserError(Problem{flags.file_, "no --num-layers", "Megatron-LM arguments, such as its scripts hold",
+                            "name the file that holds the --flags"});
+  }
+  return flags;
+}
+
+void MegatronFlags::set(const std::string& name, const std::vector<ShellWord>& values) {
+  values_[name] = values;
+}
+
+void MegatronFlags::take(const ShellCommand& command) {
+  std::set<std::string> several, left_open;
+  std::string name;
+  for (const ShellWord& word : command) {
+    several.insert(word.several.begin(), word.several.end());
+    if (is_flag(word.text)) {
+      name = flag_name(word.text);
+      values_[name] = {};
+      const size_t equals = word.text.find('=');
+      if (equals != std::string::npos)
+        values_[name].push_back({word.text.substr(equals + 1), word.unknown, word.several});
+    } else if (!name.empty()) {
+      values_[name].push_back(word);
+    }
+    // "$@" is for whoever starts the script.
+    const bool is_open = word.unknown.size() == 1 && *word.unknown.begin() == word.text && word.text != "$@";
+    const bool is_list =
+        word.text.find("ARG") != std::string::npos || word.text.find("OPT") != std::string::npos;
+    if (is_open && (name.empty() || is_list)) left_open.insert(word.text);
+  }
+  if (!several.empty())
+    notes_.push_back(
+        fmt::format("the script sets {} in more than one way: the last is read", fmt::join(several, ", ")));
+  if (!left_open.empty())
+    notes_.push_back(fmt::format("what {} adds is not in the script: not read", fmt::join(left_open, ", ")));
+}
+
+// MODEL_ARGS of functional tests: "--num-layers: 12" on a line each.
+void MegatronFlags::take_yaml(const std::string& text) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    std::string line = text.substr(begin, end - begin);
+    begin = end + 1;
+    line.erase(0, std::min(line.size(), line.find_first_not_of(" \t")));
+    const size_t colon = line.find(':');
+    if (!is_flag(line) || colon == std::string::npos) continue;
+    std::string value = line.substr(colon + 1);
+    ShellCommand words = argument_words(value);
+    if (words.size() == 1 && words.front().text == "true") words.clear();
+    values_[flag_name(line.substr(0, colon))] = words;
+  }
+}
+
+std::string MegatronFlags::at(const std::string& name) const {
+  return fmt::format("{} at --{}", file_, name);
+}
+
+bool MegatronFlags::has(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found != values_.end() && (found->second.empty() || !is_false(found->second.front().text));
+}
+
+std::vector<std::string> MegatronFlags::texts(const std::string& name) const {
+  std::vector<std::string> texts;
+  const auto found = values_.find(name);
+  if (found == values_.end()) return texts;
+  for (const ShellWord& word : found->second) {
+    if (!word.unknown.empty()) refuse(name, "a value", "put in the values of shell variables");
+    texts.push_back(word.text);
+  }
+  return texts;
+}
+
+std::string MegatronFlags::text(const std::string& name, const std::string& otherwise) const {
+  const auto found = values_.find(name);
+  if (found == values_.end()) return otherwise;
+  if (found->second.empty()) return "";
+  if (!found->second.front().unknown.empty()) refuse(name, "a value", "put in the values of shell variables");
+  return found->second.front().text;
+}
+
+void MegatronFlags::refuse(const std::string& name, const std::string& allowed,
+                           const std::string& remedy) const {
+  const auto found = values_.find(name);
+  const std::string value = found == values_.end() || found->second.empty() ? "" : found->second.front().text;
+  throw UserError(Problem{at(name), fmt::format("\"{}\"", cut_text(value, 80)), allowed, remedy});
+}
+
+double MegatronFlags::checked(const std::string& name, const FieldRule& rule, double value) const {
+  if (value >= rule.minimum && value <= rule.maximum) return value;
+  throw UserError(Problem{
+      at(name), has(name) ? fmt::format("{}", value) : fmt::format("left out, which means {} here", value),
+      fmt::format("a number from {} to {}", rule.minimum, rule.maximum), ""});
+}
+
+namespace {
+
+template <class T>
+std::optional<T> parsed(const std::string& value) {
+  T number{};
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size()) return std::nullopt;
+  return number;
+}
+
+}  // namespace
+
+int64_t MegatronFlags::number(const std::string& name, const FieldRule& rule, int64_t otherwise) const {
+  if (!has(name) || text(name, "") == "None") return int64_t(checked(name, rule, double(otherwise)));
+  const auto value = parsed<int64_t>(text(name, ""));
+  if (!value) refuse(name, "a whole number", "put in the values of shell variables");
+  return int64_t(checked(name, rule, double(*value)));
+}
+
+double MegatronFlags::real(const std::string& name, const FieldRule& rule, double otherwise) const {
+  if (!has(name) || text(name, "") == "None") return checked(name, rule, otherwise);
+  const auto value = parsed<double>(text(name, ""));
+  if (!value) refuse(name, "a number", "put in the values of shell variables");
+  return checked(name, rule, *value);
+}
+
+int64_t MegatronFlags::required(const std::string& name, const FieldRule& rule) const {
+  if (!has(name))
+    throw UserError(Problem{file_, fmt::format("no --{}", name), "a value", "it says what the model is"});
+  return number(name, rule, 0);
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What the imports of Megatron-LM and Megatron-Bridge share: both end in the same settings.
+
+#include <string>
+#include <vector>
+
+#include "frameworks/import.h"
+#include "frameworks/megatron-core/flags.h"
+
+namespace mpt::frameworks {
+
+/// The model that the flags describe. Throws UserError for models that are no plain decoders, and for values
+/// that cannot be read; adds a note for each setting that a ModelSpec does not hold.
+ModelSpec megatron_model(const MegatronFlags& flags, std::vector<std::string>& notes);
+
+/// Model, layout, batch and what else changes memory and time.
+Imported megatron_import(const MegatronFlags& flags);
+
+}  // namespace mpt::frameworks

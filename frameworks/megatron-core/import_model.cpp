@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Models from flags of megatron/training/arguments.py and TransformerConfig at core_v0.19.2.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "frameworks/megatron-core/expressions.h"
+#include "frameworks/megatron-core/import.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// Models that ModelSpec cannot describe.
+void refuse_other_models(const MegatronFlags& f) {
+  for (const char* name :
+       {"hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneous-layers-config-path",
+        "heterogeneous-layers-config-encoded-json", "experimental-attention-variant", "linear-attention-freq",
+        "moe-latent-size", "attention-output-gate", "no-rope-freq", "yaml-cfg", "encoder-num-layers",
+        "decoder-num-layers"}) {
+    if (f.has(name)) f.refuse(name, "none: plans are for decoders of attention and MLPs or experts");
+  }
+}
+
+// 1 for each layer with experts. A number n means the first of every n layers.
+std::vector<int64_t> expert_layers(const MegatronFlags& f, const ModelSpec& m, const char* wanted) {
+  const std::string text = f.text("moe-layer-freq", "1");
+  std::vector<int64_t> pattern;
+  if (text.find('[') == std::string::npos) {
+    const int64_t interval = f.number("moe-layer-freq", rule_of(&MixtureOfExperts::layer_interval), 1);
+    for (int64_t l = 0; l < m.layers; ++l) pattern.push_back(l % interval == 0 ? 1 : 0);
+  } else {
+    pattern = layer_pattern(text).value_or(std::vector<int64_t>{});
+  }
+  if (int64_t(pattern.size()) != m.layers) f.refuse("moe-layer-freq", wanted);
+  return pattern;
+}
+
+// A ModelSpec has experts in the last of every n layers behind the first dense ones.
+void set_expert_layers(const MegatronFlags& f, const ModelSpec& m, MixtureOfExperts& moe,
+                       std::vector<std::string>& notes) {
+  const char* const wanted =
+      "experts in every n-th layer behind the first dense ones, such as ([0]*3+[1]*58)";
+  const std::vector<int64_t> pattern = expert_layers(f, m, wanted);
+  const auto first = std::find(pattern.begin(), pattern.end(), 1);
+  if (first == pattern.end()) f.refuse("moe-layer-freq", "experts in at least one layer");
+  const auto second = std::find(first + 1, pattern.end(), 1);
+  const int64_t before = first - pattern.begin();
+  moe.layer_interval = second == pattern.end() ? before + 1 : second - first;
+  const int64_t leading = before - moe.layer_interval + 1;
+  moe.leading_dense_layers = std::max<int64_t>(0, leading);
+  ModelSpec probe = m;
+  probe.moe = moe;
+  int64_t same = 0, with = 0;
+  for (int64_t l = 0; l < m.layers; ++l) {
+    same += int64_t(layer_has_experts(probe, l) == (pattern[size_t(l)] == 1));
+    with += int64_t(layer_has_experts(probe, l));
+  }
+  if (leading < 0 && with == std::count(pattern.begin(), pattern.end(), 1)) {
+    notes.push_back(fmt::format("--moe-layer-freq: experts are taken in the last of every {} layers",
+                                moe.layer_interval));
+  } else if (same != m.layers) {
+    f.refuse("moe-layer-freq", wanted);
+  }
+}
+
+MixtureOfExperts experts_of(const MegatronFlags& f, const ModelSpec& m, std::vector<std::string>& notes) {
+  using M = MixtureOfExperts;
+  MixtureOfExperts moe;
+  moe.experts = f.number("num-experts", rule_of(&M::experts), 0);
+  moe.experts_per_token = f.number("moe-router-topk", rule_of(&M::experts_per_token), 2);
+  moe.expert_groups = f.number("moe-router-num-groups", rule_of(&M::expert_groups), 1);
+  moe.groups_per_token = f.number("moe-router-group-topk", rule_of(&M::groups_per_token), moe.expert_groups);
+  moe.expert_ffn_hidden = f.number("moe-ffn-hidden-size", rule_of(&M::expert_ffn_hidden), m.ffn_hidden);
+  moe.shared_ffn_hidden = f.number("moe-shared-expert-intermediate-size", rule_of(&M::shared_ffn_hidden), 0);
+  moe.shared_gate = f.has("moe-shared-expert-gate");
+  moe.router_bias = m.mlp_bias || f.has("moe-router-enable-expert-bias");
+  const std::string balance = f.text("moe-router-load-balancing-type", "aux_loss");
+  moe.balance_loss = 0.0;
+  if (balance.ends_with("aux_loss"))
+    moe.balance_loss = f.real("moe-aux-loss-coeff", rule_of(&M::balance_loss), 0.0);
+  if (f.texts("moe-router-load-balancing-type").size() > 1)
+    notes.emplace_back("--moe-router-load-balancing-type: the first of several is read");
+  set_expert_layers(f, m, moe, notes);
+  return moe;
+}
+
+LatentAttention latent_of(const MegatronFlags& f) {
+  using L = LatentAttention;
+  LatentAttention latent;
+  latent.query_rank = f.number("q-lora-rank", rule_of(&L::query_rank), 0);
+  latent.key_value_rank = f.number("kv-lora-rank", rule_of(&L::key_value_rank), 32);
+  latent.nope_head_dim = f.number("qk-head-dim", rule_of(&L::nope_head_dim), 128);
+  latent.rope_head_dim = f.number("qk-pos-emb-head-dim", rule_of(&L::rope_head_dim), 64);
+  latent.value_head_dim = f.number("v-head-dim", rule_of(&L::value_head_dim), 128);
+  return latent;
+}
+
+void set_attention(const MegatronFlags& f, ModelSpec& m) {
+  using M = ModelSpec;
+  m.heads = f.required("num-attention-heads", rule_of(&M::heads));
+  m.kv_heads =
+      f.has("group-query-attention") ? f.number("num-query-groups", rule_of(&M::kv_heads), 1) : m.heads;
+  m.head_dim = f.number("kv-channels", rule_of(&M::head_dim), m.hidden / m.heads);
+  m.attention_sinks = f.text("softmax-type", "vanilla") == "learnable";
+  if (f.has("multi-latent-attention")) {
+    m.attention = AttentionKind::latent;
+    m.latent = latent_of(f);
+    m.head_dim = m.latent->nope_head_dim + m.latent->rope_head_dim;
+  } else if (f.has("qk-layernorm")) {
+    m.query_key_norm = QueryKeyNorm::per_head;
+  }
+}
+
+// "127,0": keys to the left of a query's own, and to the right; then which layers have the window.
+void set_window(const MegatronFlags& f, ModelSpec& m) {
+  const std::string text = f.text("window-size", "None");
+  if (!f.has("window-size") || text == "None") return;
+  int left = -1, right = -1;
+  const char* begin = text.c_str() + (text.starts_with('(') ? 1 : 0);
+  if (std::sscanf(begin, "%9d , %9d", &left, &right) != 2 || left < 0 || right != 0)
+    f.refuse("window-size", "a causal window, such as 127,0");
+  m.sliding_window = left + 1;
+  const std::string skipped = f.text("window-attn-skip-freq", "None");
+  if (!f.has("window-attn-skip-freq") || skipped == "None") return;
+  const char* const wanted = "windows in every n-th layer: 2, or a list such as [1,0,0,1,0,0]";
+  if (skipped.find('[') == std::string::npos) {
+    if (f.number("window-attn-skip-freq", between(1, 1e5), 1) != 2) f.refuse("window-attn-skip-freq", wanted);
+    m.sliding_window_interval = 2;
+    return;
+  }
+  const auto pattern = layer_pattern(skipped);
+  if (!pattern || int64_t(pattern->size()) != m.layers || pattern->front() != 1)
+    f.refuse("window-attn-skip-freq", wanted);
+  const auto second = std::find(pattern->begin() + 1, pattern->end(), 1);
+  m.sliding_window_interval = second - pattern->begin();
+  for (int64_t l = 0; l < m.layers; ++l) {
+    if ((l % m.sliding_window_interval == 0) != ((*pattern)[size_t(l)] == 1))
+      f.refuse("window-attn-skip-freq", wanted);
+  }
+}
+
+std::optional<RotaryScaling> scaling_of(const MegatronFlags& f, const ModelSpec& m,
+                                        const std::string& position, std::vector<std::string>& notes) {
+  const FieldRule rule = rule_of(&RotaryScaling::factor);
+  const bool yarn = m.latent ? f.text("rope-type", "yarn") == "yarn" : position == "yarn";
+  const double factor = f.real("rotary-scaling-factor", rule, 1.0);
+  if (yarn && factor != 1.0 && !m.latent && !m.attention_sinks) {
+    notes.emplace_back("YaRN is taken as plain rotary positions, which cost as much");
+    return std::nullopt;
+  }
+  if (yarn && factor != 1.0) return RotaryScaling{RotaryScalingKind::other, factor, 1.0, 4.0, 8192};
+  // Llama 3's rule and its other numbers are fixed there.
+  if (f.has("use-rope-scaling"))
+    return RotaryScaling{RotaryScalingKind::llama3, f.real("rope-scaling-factor", rule, 8.0), 1.0, 4.0, 8192};
+  if (f.has("rotary-seq-len-interpolation-factor") &&
+      f.text("rotary-seq-len-interpolation-factor", "None") != "None") {
+    return RotaryScaling{RotaryScalingKind::linear, f.real("rotary-seq-len-interpolation-factor", rule, 1.0),
+                         1.0, 4.0, 8192};
+  }
+  return std::nullopt;
+}
+
+void set_positions(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& notes) {
+  using M = ModelSpec;
+  std::string position = f.text("position-embedding-type", "learned_absolute");
+  if (f.has("use-rotary-position-embeddings")) position = "rope";
+  if (position == "mrope" || position == "relative")
+    f.refuse("position-embedding-type", "learned_absolute, rope, yarn or none");
+  m.position = position == "rope" || position == "yarn" ? PositionKind::rotary
+               : position == "none"                     ? PositionKind::none
+                                                        : PositionKind::learned;
+  m.max_positions = f.number("max-position-embeddings", rule_of(&M::max_positions),
+                             f.number("seq-length", rule_of(&Workload::sequence), 2048));
+  if (m.position != PositionKind::rotary) return;
+  m.rotary_base = f.real("rotary-base", rule_of(&M::rotary_base), 10000.0);
+  m.rotary_fraction = f.real("rotary-percent", rule_of(&M::rotary_fraction), 1.0);
+  m.rotary_scaling = scaling_of(f, m, position, notes);
+}
+
+void set_mlp(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& notes) {
+  using M = ModelSpec;
+  m.gated_mlp = f.has("swiglu") || f.has("quick-geglu");
+  // Megatron-LM's own default: 4 h, and two thirds of it with SwiGLU.
+  m.ffn_hidden = f.number("ffn-hidden-size", rule_of(&M::ffn_hidden),
+                          f.has("swiglu") ? int64_t(4 * m.hidden * 2 / 3 / 64) * 64 : 4 * m.hidden);
+  m.mlp_bias = m.attention_output_bias = !f.has("disable-bias-linear");
+  m.qkv_bias = m.mlp_bias || f.has("add-qkv-bias");
+  // Biases and GELU in one kernel use its approximation by tanh.
+  const bool exact = f.has("no-bias-gelu-fusion") || !m.mlp_bias;
+  m.activation = m.gated_mlp ? ActivationKind::silu
+                 : exact     ? ActivationKind::gelu
+                             : ActivationKind::gelu_tanh;
+  const std::string limit = f.text("activation-func-clamp-value", "None");
+  if (m.gated_mlp && f.has("activation-func-clamp-value") && limit != "None")
+    m.activation_limit = f.real("activation-func-clamp-value", rule_of(&M::activation_limit), 7.0);
+  if (f.has("squared-relu")) {
+    m.activation = ActivationKind::gelu;
+    notes.emplace_back("--squared-relu is taken as GELU, which costs about as much");
+  }
+}
+
+void set_vocabulary(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& notes) {
+  using M = ModelSpec;
+  const bool given = f.has("vocab-size") || f.has("padded-vocab-size");
+  m.vocab =
+      f.number("vocab-size", rule_of(&M::vocab), f.number("padded-vocab-size", rule_of(&M::vocab), 50257));
+  if (!given)
+    notes.emplace_back(
+        "no --vocab-size: the tokenizer decides, GPT-2's 50257 tokens are taken here; add --vocab-size to a "
+        "copy "
+        "of the file, or name the model with --model");
+}
+
+}  // namespace
+
+ModelSpec megatron_model(const MegatronFlags& f, std::vector<std::string>& notes) {
+  using M = ModelSpec;
+  refuse_other_models(f);
+  ModelSpec m;
+  m.name = "imported";
+  m.layers = f.required("num-layers", rule_of(&M::layers));
+  m.hidden = f.required("hidden-size", rule_of(&M::hidden));
+  set_attention(f, m);
+  set_mlp(f, m, notes);
+  set_vocabulary(f, m, notes);
+  m.norm = f.text("normalization", "LayerNorm") == "RMSNorm" ? NormKind::rms_norm : NormKind::layer_norm;
+  m.norm_epsilon = f.real(f.has("layernorm-epsilon") ? "layernorm-epsilon" : "norm-epsilon",
+                          rule_of(&M::norm_epsilon), 1e-5);
+  set_positions(f, m, notes);
+  set_window(f, m);
+  m.tied_embeddings = !f.has("untie-embeddings-and-output-weights");
+  if (f.number("num-experts", between(0, rule_of(&MixtureOfExperts::experts).maximum), 0) > 0)
+    m.moe = experts_of(f, m, notes);
+  m.next_token_layers = f.number("mtp-num-layers", rule_of(&M::next_token_layers), 0);
+  return m;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Megatron-LM: flags of a model in megatron/training/arguments.py and TransformerConfig at core_v0.19.2.
+
+#include <algorithm>
+
+#include "frameworks/megatron-core/arguments.h"
+#include "frameworks/megatron-core/export.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// YaRN, the one scaling of frequencies beside Llama 3's and the linear one. Its other numbers are DeepSeek's
+// and gpt-oss' own.
+void add_yarn(const ModelSpec& m, Arguments& a) {
+  a.value("rotary-scaling-factor", m.rotary_scaling->factor);
+  if (m.latent) {
+    a.value("mscale", latent_attention_scale(m));
+    a.value("mscale-all-dim", latent_attention_scale(m));
+    return;
+  }
+  a.value("yarn-original-max-position-embeddings", 4096);
+  a.value("yarn-beta-fast", 32.0);
+  a.value("yarn-beta-slow", 1.0);
+  a.flag("no-yarn-correction-range-round-to-int");
+}
+
+void add_rotary(const ModelSpec& m, Arguments& a) {
+  const bool yarn = m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other;
+  a.value("position-embedding-type", yarn && !m.latent ? "yarn" : "rope");
+  if (m.latent) a.value("rope-type", yarn ? "yarn" : "rope");
+  a.value("rotary-base", int64_t(m.rotary_base));
+  if (m.rotary_fraction < 1.0) a.value("rotary-percent", m.rotary_fraction);
+  if (!m.rotary_scaling) return;
+  switch (m.rotary_scaling->kind) {
+    case RotaryScalingKind::llama3:
+      a.flag("use-rope-scaling");
+      a.value("rope-scaling-factor", m.rotary_scaling->factor);
+      break;
+    case RotaryScalingKind::linear:
+      a.value("rotary-seq-len-interpolation-factor", int64_t(m.rotary_scaling->factor));
+      break;
+    case RotaryScalingKind::other:
+      add_yarn(m, a);
+  }
+}
+
+void add_positions(const ModelSpec& m, Arguments& a) {
+  if (m.position == PositionKind::rotary) return add_rotary(m, a);
+  a.value("position-embedding-type", m.position == PositionKind::learned ? "learned_absolute" : "none");
+}
+
+void add_mlp(const ModelSpec& m, Arguments& a) {
+  a.value("ffn-hidden-size", m.ffn_hidden);
+  if (m.gated_mlp && m.activation_limit) {  // gpt-oss: one is added to the linear half
+    a.flag("quick-geglu");
+    a.value("glu-linear-offset", 1.0);
+    a.value("activation-func-clamp-value", *m.activation_limit);
+  } else {
+    a.flag_if(m.gated_mlp, "swiglu");
+    // Biases and GELU in one kernel use its approximation by tanh.
+    a.flag_if(!m.gated_mlp && m.activation == ActivationKind::gelu, "no-bias-gelu-fusion");
+  }
+  a.flag_if(!m.mlp_bias, "disable-bias-linear");
+  a.flag_if(m.qkv_bias && !m.mlp_bias, "add-qkv-bias");
+}
+
+void add_window(const ModelSpec& m, Arguments& a) {
+  if (!m.sliding_window) return;
+  a.value("window-size", fmt::format("{},0", *m.sliding_window - 1));  // keys to the left of a query's own
+  if (m.sliding_window_interval == 2) a.value("window-attn-skip-freq", 2);
+  if (m.sliding_window_interval <= 2) return;
+  std::vector<int> windowed;
+  for (int64_t l = 0; l < m.layers; ++l) windowed.push_back(l % m.sliding_window_interval == 0 ? 1 : 0);
+  a.value("window-attn-skip-freq", fmt::format("[{}]", fmt::join(windowed, ",")));
+}
+
+void add_attention(const ModelSpec& m, Arguments& a) {
+  a.value("num-attention-heads", m.heads);
+  if (m.latent) {
+    a.flag("multi-latent-attention");
+    if (m.latent->query_rank > 0) a.value("q-lora-rank", m.latent->query_rank);
+    a.value("kv-lora-rank", m.latent->key_value_rank);
+    a.value("qk-head-dim", m.latent->nope_head_dim);
+    a.value("qk-pos-emb-head-dim", m.latent->rope_head_dim);
+    a.value("v-head-dim", m.latent->value_head_dim);
+    a.flag("qk-layernorm");  // the norms of the latents
+    return;
+  }
+  if (m.kv_heads != m.heads) {
+    a.flag("group-query-attention");
+    a.value("num-query-groups", m.kv_heads);
+  }
+  if (m.head_dim * m.heads != m.hidden) a.value("kv-channels", m.head_dim);
+  a.flag_if(m.query_key_norm == QueryKeyNorm::per_head, "qk-layernorm");
+  if (m.attention_sinks) a.value("softmax-type", "learnable");
+  add_window(m, a);
+}
+
+void add_router(const Plan& plan, Arguments& a) {
+  const MixtureOfExperts& moe = *plan.model.moe;
+  const MegatronRouter router = megatron_router(plan.model, plan.layout);
+  a.value("moe-router-topk", moe.experts_per_token);
+  if (moe.groups_per_token < moe.expert_groups) {
+    a.value("moe-router-num-groups", moe.expert_groups);
+    a.value("moe-router-group-topk", moe.groups_per_token);
+  }
+  if (router.sigmoid) {
+    a.value("moe-router-score-function", "sigmoid");
+    a.flag("moe-router-enable-expert-bias");
+  }
+  a.flag_if(router.before_choice, "moe-router-pre-softmax");
+  if (router.scale) a.value("moe-router-topk-scaling-factor", *router.scale);
+  if (router.fp32) a.value("moe-router-dtype", "fp32");
+  a.value("moe-router-load-balancing-type", router.balance);
+  if (moe.balance_loss > 0.0) a.value("moe-aux-loss-coeff", moe.balance_loss);
+}
+
+void add_experts(const Plan& plan, Arguments& a) {
+  const ModelSpec& m = plan.model;
+  if (!m.moe) return;
+  a.value("num-experts", m.moe->experts);
+  a.value("moe-ffn-hidden-size", m.moe->expert_ffn_hidden);
+  if (m.moe->shared_ffn_hidden > 0) a.value("moe-shared-expert-intermediate-size", m.moe->shared_ffn_hidden);
+  a.flag_if(m.moe->shared_gate, "moe-shared-expert-gate");
+  if (m.moe->leading_dense_layers > 0 || m.moe->layer_interval > 1)
+    a.value("moe-layer-freq", expert_layers_text(m));
+  add_router(plan, a);
+  const bool once = sends_tokens_once(plan);
+  a.value("moe-token-dispatcher-type", once ? "flex" : "alltoall");
+  if (once) a.value("moe-flex-dispatcher-backend", dispatch_backend(plan));
+  a.flag_if(plan.layout.overlap_exchange, "overlap-moe-expert-parallel-comm");
+  a.flag("moe-grouped-gemm");
+}
+
+}  // namespace
+
+void add_model_arguments(const Plan& plan, Arguments& a) {
+  const ModelSpec& m = plan.model;
+  a.value("num-layers", m.layers);
+  a.value("hidden-size", m.hidden);
+  add_mlp(m, a);
+  add_attention(m, a);
+  a.value("seq-length", plan.workload.sequence);
+  a.value("max-position-embeddings", std::max(m.max_positions, plan.workload.sequence));
+  a.value("vocab-size", m.vocab);
+  a.value("normalization", m.norm == NormKind::rms_norm ? "RMSNorm" : "LayerNorm");
+  a.value("norm-epsilon", m.norm_epsilon);
+  add_positions(m, a);
+  a.flag_if(!m.tied_embeddings, "untie-embeddings-and-output-weights");
+  a.value("attention-dropout", plan.layout.execution.dropout ? 0.1 : 0.0);
+  a.value("hidden-dropout", plan.layout.execution.dropout ? 0.1 : 0.0);
+  add_experts(plan, a);
+  if (m.next_token_layers > 0) a.value("mtp-num-layers", m.next_token_layers);
+}
+
+}  // namespace mpt::frameworks

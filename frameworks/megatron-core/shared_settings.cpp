@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Settings that Megatron-LM and Megatron-Bridge have in common.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/recompute_modules.h"
+#include "frameworks/export.h"
+#include "frameworks/megatron-core/export.h"
+
+namespace mpt::frameworks {
+
+std::string megatron_stages(const Plan& plan) {
+  std::string text;
+  for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
+    if (!text.empty()) text += '|';
+    if (stage.has_embedding) text += 'E';
+    text += std::string(size_t(stage.layer_count), 't');
+    // Layers that predict further tokens lie before the loss.
+    if (stage.has_head) text += std::string(size_t(plan.model.next_token_layers), 'm') + 'L';
+  }
+  return text;
+}
+
+bool needs_stages(const Plan& plan) { return plan.layout.stages() > 1 && !stages_are_even(plan.layout); }
+
+MegatronRecompute megatron_recompute(const Layout& l) {
+  if (l.recompute == Recompute::none) return {};
+  if (l.recompute == Recompute::selective) return {"selective", "", 0, recompute_modules_of(l.selective)};
+  if (l.recomputed_layers.empty()) return {"full", "uniform", 1, {}};
+  // One number for every virtual stage: supports() has seen to it that it says all.
+  const int64_t most = *std::max_element(l.recomputed_layers.begin(), l.recomputed_layers.end());
+  if (most == 0) return {};
+  return {"full", "block", most, {}};
+}
+
+MegatronRouter megatron_router(const ModelSpec& m, const Layout& l) {
+  constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
+  const MixtureOfExperts& moe = *m.moe;
+  MegatronRouter router;
+  router.sigmoid = moe.router_bias && !m.mlp_bias;
+  router.before_choice = !router.sigmoid && (m.latent || moe.shared_gate);
+  if (moe.groups_per_token < moe.expert_groups) router.scale = router.sigmoid ? 2.5 : 16.0;
+  router.balance = moe.balance_loss <= 0.0 ? "none" : m.latent ? "seq_aux_loss" : "aux_loss";
+  router.fp32 = moe.experts >= kManyExperts || l.execution.deduplicates_dispatch;
+  return router;
+}
+
+double latent_attention_scale(const ModelSpec& m) { return m.moe && m.moe->router_bias ? 1.0 : 0.707; }
+
+std::string expert_layers_text(const ModelSpec& m) {
+  std::vector<int> layers;
+  for (int64_t l = 0; l < m.layers; ++l) layers.push_back(layer_has_experts(m, l) ? 1 : 0);
+  return fmt::format("[{}]", fmt::join(layers, ","));
+}
+
+bool sends_tokens_once(const Plan& plan) {
+  const Layout& l = plan.layout;
+  return l.execution.deduplicates_dispatch && l.expert * l.expert_split() > 1;
+}
+
+const char* dispatch_backend(const Plan& plan) {
+  return plan.cluster.device.name.starts_with("gb") ? "hybridep" : "deepep";
+}
+
+std::vector<std::string> megatron_facts(const Plan& plan) {
+  const Layout& l = plan.layout;
+  std::vector<std::string> facts;
+  if (plan.model.moe && megatron_router(plan.model, l).sigmoid && !megatron_router(plan.model, l).scale)
+    facts.emplace_back(
+        "The plan does not hold the router's scaling factor: --moe-router-topk-scaling-factor.");
+  if (head_in_fp8(l) && l.precision != Precision::mxfp8)
+    facts.emplace_back("The head's product runs in 16 bits: in 8 bits it needs mxfp8.");
+  if (l.execution.graphs || (plan.model.moe && l.execution.fuses_experts)) {
+    facts.emplace_back(
+        "A graph of the whole step and experts in one kernel take a dozen settings: copy those of "
+        "Megatron-Bridge's recipes named full_iteration.");
+  }
+  if (plan.cluster.mixed())
+    facts.emplace_back("Ranks are numbered in the order of the plan's groups of GPUs: " + plan.cluster.name +
+                       ".");
+  return facts;
+}
+
+}  // namespace mpt::frameworks

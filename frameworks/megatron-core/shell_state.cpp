@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/megatron-core/shell_state.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace mpt::frameworks {
+
+void ShellState::count(const ShellWord& word) {
+  constexpr size_t kMostWords = 1 << 16;
+  constexpr size_t kMostLetters = size_t{1} << 22;  // of all words together: variables may repeat each other
+  ++words;
+  letters += word.text.size();
+  if (words > kMostWords || letters > kMostLetters)
+    throw UserError(Problem{"script", "more words than a launch script has",
+                            fmt::format("at most {} words", kMostWords), ""});
+}
+
+void ShellState::assign(const std::string& name, ShellVariable value, bool adds, bool conditional) {
+  ShellVariable& old = variables[name];
+  const bool changes = !old.words.empty() && texts_of(old.words) != texts_of(value.words);
+  if (!adds) {
+    value.several = conditional && (old.several || changes);
+    for (const ShellWord& word : value.words) count(word);
+    old = std::move(value);
+    return;
+  }
+  for (ShellWord& word : value.words) {
+    if (conditional) word.several.insert(name);
+    count(word);
+  }
+  if (!value.array && old.words.size() == 1) return merge_word(old.words.front(), value.words.front());
+  old.words.insert(old.words.end(), value.words.begin(), value.words.end());
+}
+
+void merge_word(ShellWord& to, const ShellWord& from) {
+  to.text += from.text;
+  to.unknown.insert(from.unknown.begin(), from.unknown.end());
+  to.several.insert(from.several.begin(), from.several.end());
+}
+
+std::string texts_of(const std::vector<ShellWord>& words) {
+  std::string all;
+  for (const ShellWord& word : words) all += word.text + '\n';
+  return all;
+}
+
+bool is_argument_list(std::string_view text) {
+  size_t at = text.find_first_not_of(" \t\r\n");
+  while (at != std::string_view::npos && text[at] == '#') {
+    at = text.find('\n', at);
+    if (at != std::string_view::npos) at = text.find_first_not_of(" \t\r\n", at);
+  }
+  return at != std::string_view::npos && text.substr(at).starts_with("--");
+}
+
+std::string names_in_braces(const std::string& source) {
+  std::string text;
+  bool in_name = false, has_dollar = false;
+  for (const char c : source) {
+    const bool begins = !in_name && !has_dollar && is_name_start(c);
+    if (begins) text += "${";
+    if (in_name && !is_name_part(c)) text += '}';
+    in_name = begins || (in_name && is_name_part(c));
+    has_dollar = c == '$' || (has_dollar && (c == '{' || is_name_part(c)));
+    text += c;
+  }
+  return in_name ? text + '}' : text;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Flags of Megatron-LM as people have them: in scripts, with underscores, in YAML and in Python.
+
+#include "frameworks/megatron-core/flags.h"
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "frameworks/registry.h"
+
+namespace mpt::frameworks {
+namespace {
+
+const std::string kFew =
+    "--num-layers 32 --hidden-size 512 --num-attention-heads 8 --seq-length 2048 --vocab-size 1000 ";
+
+Imported of(const std::string& text, const char* ending = ".sh") {
+  const std::filesystem::path file = testing::TempDir() + "/flags" + ending;
+  write_file_atomically(file, text);
+  return import_megatron_core(file);
+}
+Imported few(const std::string& flags) { return of(kFew + flags); }
+
+std::string refusal(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+bool notes(const Imported& in, const std::string& words) {
+  return fmt::format("{}", fmt::join(in.notes, "\n")).find(words) != std::string::npos;
+}
+bool changes(const Imported& in, const std::string& field) {
+  return std::find(in.execution.begin(), in.execution.end(), field) != in.execution.end();
+}
+
+TEST(MegatronFlags, ScriptsWithDefaultsAndArithmetic) {
+  const Imported in = of(
+      "TP=${TP:-4}\nPP_SIZE=${WORLD_SIZE:-2}\nHIDDEN=$((128*4))\nSHARDING=${SHARDING:-optim_grads_params}\n"
+      "MODEL_ARGS=(--num-layers 32 --hidden-size $HIDDEN --num-attention-heads 8)\n"
+      "OPTIONS=\" --tensor-model-parallel-size ${TP} \\\n  --pipeline-model-parallel-size $PP_SIZE "
+      "--use-megatron-fsdp \"\n"
+      "torchrun --nproc_per_node 8 pretrain_gpt.py ${MODEL_ARGS[@]} $OPTIONS --seq-length 2048 --vocab-size "
+      "1000 \\\n"
+      "  --data-parallel-sharding-strategy ${SHARDING} $EXTRA_ARGS \"$@\"\n");
+  EXPECT_EQ(in.layout.tensor, 4);
+  EXPECT_EQ(in.layout.pipeline, 2);
+  EXPECT_EQ(in.layout.zero, 3);
+  EXPECT_EQ(in.model->hidden, 512);
+  EXPECT_TRUE(notes(in, "what $EXTRA_ARGS adds"));
+}
+
+TEST(MegatronFlags, ValuesThatOnlyAShellKnowsAreErrors) {
+  const std::string why = refusal([] { few("--tensor-model-parallel-size $1"); });
+  EXPECT_NE(why.find("--tensor-model-parallel-size"), std::string::npos) << why;
+  EXPECT_NE(refusal([] {
+              of("run pretrain_gpt.py " + kFew + "--use-megatron-fsdp --data-parallel-sharding-strategy $S");
+            }).find("put in the values of shell variables"),
+            std::string::npos);
+}
+
+TEST(MegatronFlags, PartsOfScriptsAndCommandsInOneWord) {
+  EXPECT_EQ(of("A=(" + kFew + ")\n").model->layers, 32);
+  EXPECT_EQ(of("OPTIONS=\"" + kFew +
+               "--tensor-model-parallel-size 2\"\nsrun sh -c \"python -u pretrain_gpt.py ${OPTIONS}\"\n")
+                .layout.tensor,
+            2);
+  EXPECT_TRUE(notes(of("if [ $X = 1 ]; then TP=1; else TP=2; fi\nrun pretrain_gpt.py " + kFew +
+                       "--tensor-model-parallel-size $TP\n"),
+                    "sets TP in more than one way"));
+}
+
+TEST(MegatronFlags, UnderscoresAndYaml) {
+  EXPECT_EQ(few("--tensor_model_parallel_size 2 --sequence_parallel true").layout.sequence_parallel, true);
+  EXPECT_EQ(few("--tensor_model_parallel_size 2 --sequence_parallel false").layout.sequence_parallel, false);
+  const Imported in = of(
+      "ENV_VARS:\n  X: 1\nMODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n"
+      "  --pipeline-model-parallel-size: 2\n  --pipeline-model-parallel-layout: Et*5|t*7L\n"
+      "  --seq-length: 1024\n  --use-distributed-optimizer: true\n  --tensor-model-parallel-size: 2\n",
+      ".yaml");
+  EXPECT_EQ(in.model->layers, 12);
+  EXPECT_EQ(in.layout.layers_per_stage, (std::vector<int64_t>{5, 7}));
+  EXPECT_EQ(in.layout.tensor, 2);
+  EXPECT_EQ(in.layout.zero, 1);
+}
+
+TEST(MegatronFlags, OtherModelsAreRefusedByName) {
+  for (const char* flag : {"--hybrid-layer-pattern M*M*", "--heterogeneous-layers-config-path x",
+                           "--yaml-cfg x", "--moe-latent-size 64", "--position-embedding-type mrope"})
+    EXPECT_NE(refusal([&] { few(flag); }).find(std::string(flag).substr(0, std::string(flag).find(' '))),
+              std::string::npos)
+        << flag;
+  EXPECT_NE(refusal([] { of("torchrun examples/multimodal/train.py " + kFew); }).find("multimodal/train.py"),
+            std::string::npos);
+  EXPECT_NE(refusal([] { of("torchrun pretrain_bert.py " + kFew); }).find("pretrain_bert.py"),
+            std::string::npos);
+}
+
+TEST(MegatronFlags, ExpertsInSomeLayers) {
+  const auto experts = [](const std::string& pattern) {
+    return of("run pretrain_gpt.py " + kFew + "--num-experts 8 --moe-layer-freq '" + pattern + "'")
+        .model->moe.value();
+  };
+  EXPECT_EQ(experts("([0]*3+[1]*29)").leading_dense_layers, 3);
+  EXPECT_EQ(experts("([0,1]*16)").leading_dense_layers, 0);
+  EXPECT_EQ(experts("([0,1]*16)").layer_interval, 2);
+  EXPECT_EQ(experts("([0]*4+[0,0,1]*9+[0])").leading_dense_layers, 4);
+  EXPECT_EQ(experts("4").layer_interval, 4);
+  EXPECT_NE(refusal([&] { experts("([0]*3+[1]*28)"); }).find("--moe-layer-freq"), std::string::npos);
+  EXPECT_NE(refusal([&] { experts("([1,1,0,1]*8)"); }).find("--moe-layer-freq"), std::string::npos);
+}
+
+TEST(MegatronFlags, WhatChangesTheModel) {
+  EXPECT_EQ(few("--use-rotary-position-embeddings").model->position, PositionKind::rotary);
+  EXPECT_TRUE(notes(few("--squared-relu"), "squared-relu"));
+  EXPECT_EQ(few("--multi-latent-attention").model->latent->key_value_rank, 32);
+  EXPECT_EQ(few("--num-experts 8 --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4")
+                .model->moe->balance_loss,
+            1e-4);
+  EXPECT_TRUE(
+      notes(of("--num-layers 2 --hidden-size 8 --num-attention-heads 1 --seq-length 8"), "no --vocab-size"));
+}
+
+TEST(MegatronFlags, WhatChangesMemoryOrTime) {
+  const Imported in =
+      few("--grad-reduce-in-bf16 --fp8-format hybrid --fp8-param-gather --moe-router-force-load-balancing "
+          "--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16");
+  for (const char* field :
+       {"gradient_bytes=2", "fp8_weight_bytes=2", "balanced_experts=true", "optimizer_bytes=8"})
+    EXPECT_TRUE(changes(in, field)) << field;
+  EXPECT_TRUE(changes(few(""), "dropout=true")) << "Megatron-LM drops a tenth by default";
+  EXPECT_FALSE(changes(few("--attention-dropout 0 --hidden-dropout 0.0"), "dropout=true"));
+  EXPECT_TRUE(changes(few("--cuda-graph-impl full_iteration"), "graphs=true"));
+  EXPECT_TRUE(notes(few("--context-parallel-size 4 --cp-comm-type a2a+p2p"), "a2a+p2p"));
+  EXPECT_TRUE(notes(few("--distribute-saved-activations"), "--distribute-saved-activations"));
+  const Imported selective = few("--recompute-granularity selective --recompute-modules layernorm moe_act");
+  EXPECT_EQ(selective.layout.selective,
+            (SelectiveRecompute{.core = false, .norms = true, .expert_activation = true}));
+  EXPECT_EQ(few("--use-megatron-fsdp").layout.zero, 0) << "no_shard is its default";
+}
+
+TEST(MegatronFlags, StagesAsItDividesThem) {
+  const Imported in =
+      of("--num-layers 22 --hidden-size 512 --num-attention-heads 8 --seq-length 8 "
+         "--pipeline-model-parallel-size "
+         "4 --num-layers-per-virtual-pipeline-stage 3 --account-for-embedding-in-pipeline-split "
+         "--account-for-loss-in-pipeline-split");
+  EXPECT_EQ(in.layout.chunks, 2);
+  EXPECT_EQ(in.layout.layers_per_stage, (std::vector<int64_t>{2, 3, 3, 3, 3, 3, 3, 2}));
+  EXPECT_NE(refusal([] { few("--pipeline-model-parallel-size 5"); }).find("32 layers for 5 pipeline ranks"),
+            std::string::npos);
+  EXPECT_NE(refusal([] {
+              few("--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 3");
+            }).find("8 layers of a rank in 3 virtual stages"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace mpt::frameworks

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A recommendation runs: the framework supports it, takes its export without a warning, and what was exported
+// comes back as the same layout of the same model.
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "frameworks/framework.h"
+#include "frameworks/registry.h"
+#include "frameworks/supports.h"
+#include "models/parameter_count.h"
+#include "planner/api.h"
+#include "planner/imported_request.h"
+#include "tests/support/random_request.h"
+
+namespace mpt::planner {
+namespace {
+
+using frameworks::Framework;
+using frameworks::FrameworkCode;
+
+uint32_t seeds_of_run() { return std::getenv("MPT_SOAK") != nullptr ? 300 : 30; }
+
+std::vector<std::string> frameworks_with_both_ways() {
+  std::vector<std::string> names;
+  for (const FrameworkCode& code : frameworks::framework_code()) {
+    if (code.exporter.write != nullptr && code.importer.read != nullptr) names.emplace_back(code.framework);
+  }
+  return names;
+}
+
+const FrameworkCode& code_named(const std::string& name) {
+  const std::vector<FrameworkCode>& all = frameworks::framework_code();
+  return *std::find_if(all.begin(), all.end(), [&](const FrameworkCode& c) { return name == c.framework; });
+}
+
+// The importer reads the first file; the others lie beside it.
+std::filesystem::path written(const frameworks::Exported& exported, const std::string& framework) {
+  const std::filesystem::path folder = testing::TempDir() + "/recommendation_" + framework;
+  std::filesystem::create_directories(folder);
+  for (const frameworks::ExportedFile& file : exported.files)
+    write_file_atomically(folder / file.name, file.text);
+  return folder / exported.files.front().name;
+}
+
+// "tensor: 2, not 4".
+std::string differences(const Json& found, const Json& wanted) {
+  std::vector<std::string> lines;
+  for (const auto& [field, value] : wanted.items()) {
+    if (!found.contains(field) || found[field] != value)
+      lines.push_back(fmt::format("{}: {}, not {}", field,
+                                  found.contains(field) ? found[field].dump() : "nothing", value.dump()));
+  }
+  for (const auto& [field, value] : found.items()) {
+    if (!wanted.contains(field)) lines.push_back(fmt::format("{}: {}, not nothing", field, value.dump()));
+  }
+  return fmt::format("{}", fmt::join(lines, "; "));
+}
+
+// Without switches of what the layout does not have: no framework has a place for them.
+Layout in_effect(Layout l, const ModelSpec& model) {
+  l.execution = Execution{};
+  if (!l.reduces_gradients()) l.overlap_gradient_reduce = false;
+  if (l.zero == 0 || l.replicas() == 1) l.overlap_parameter_gather = false;
+  if (l.pipeline == 1) l.schedule = "1f1b";
+  if (l.chunks == 1)
+    l.overlap_transfer = true;  // those of other schedules than interleaved ones have no switch
+  if (l.pipeline == 1 || l.data == 1) l.order = RankOrder::pipeline_outermost;
+  if (l.context == 1) l.context_method = ContextMethod::ring;
+  if (l.expert_tensor == l.tensor || !model.moe) l.expert_tensor = 0;
+  if (l.recompute != Recompute::selective) l.selective = SelectiveRecompute{};
+  const std::vector<int64_t>& layers = l.recomputed_layers;
+  if (!layers.empty() && std::all_of(layers.begin(), layers.end(), [](int64_t n) { return n == 0; }))
+    l.recompute = Recompute::none;
+  if (l.recompute != Recompute::full || layers == l.layers_per_stage) l.recomputed_layers.clear();
+  return l;
+}
+
+std::string layout_difference(const Layout& found, const Layout& wanted, const ModelSpec& model) {
+  return differences(to_json(in_effect(found, model)), to_json(in_effect(wanted, model)));
+}
+
+std::string model_difference(ModelSpec found, ModelSpec wanted) {
+  found.name = wanted.name = "";
+  found.max_positions = wanted.max_positions = 1;  // frameworks make room for the plan's sequence
+  return differences(to_json(found), to_json(wanted));
+}
+
+void expect_comes_back(const FrameworkCode& code, const Plan& plan, const PlanRequest& asked) {
+  const auto exported = code.exporter.write(plan);
+  EXPECT_TRUE(exported.warnings.empty()) << fmt::format("{}", fmt::join(exported.warnings, "\n"));
+  const std::filesystem::path file = written(exported, code.framework);
+  PlanRequest blank;
+  blank.cluster = asked.cluster;
+  blank.gpus = plan.layout.ranks();
+  const PlanRequest back = imported_request(code.importer.read(file), blank, file.string(), code.framework);
+  ASSERT_TRUE(back.layout && back.model.value);
+  EXPECT_EQ(layout_difference(*back.layout, plan.layout, plan.model), "");
+  EXPECT_EQ(model_difference(*back.model.value, plan.model), "");
+  EXPECT_EQ(back.global_batch, plan.workload.global_batch);
+  EXPECT_EQ(back.sequence, plan.workload.sequence);
+}
+
+class Recommendation : public testing::TestWithParam<std::string> {};
+
+TEST_P(Recommendation, RunsAndComesBack) {
+  const Framework& framework = *frameworks::find_framework(GetParam());
+  uint32_t planned = 0;
+  for (uint32_t seed = 0; seed < seeds_of_run(); ++seed) {
+    const PlanRequest request = test::random_request(seed, framework);
+    std::optional<Plan> found;
+    try {
+      found = plan(request);
+    } catch (const UserError&) {
+      continue;  // nothing fits
+    }
+    ++planned;
+    SCOPED_TRACE(fmt::format("seed {}: {} {} {} {}", seed, request.model.name, request.cluster.name,
+                             layout_name(found->layout), request.sequence));
+    const auto rejection = frameworks::supports(framework, found->model, found->layout, found->workload);
+    EXPECT_FALSE(rejection) << rejection->reason;
+    try {
+      expect_comes_back(code_named(GetParam()), *found, request);
+    } catch (const UserError& error) {
+      ADD_FAILURE() << error.what();
+    }
+  }
+  EXPECT_GE(planned, seeds_of_run() / 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Frameworks, Recommendation, testing::ValuesIn(frameworks_with_both_ways()),
+                         [](const testing::TestParamInfo<std::string>& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace mpt::planner
