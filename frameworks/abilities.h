@@ -36,6 +36,9 @@ enum class PartialRecompute {
   any,
 };
 
+/// Communication that may run beside compute whether asked for or not.
+enum class AlwaysBeside { gradient_reduce, parameter_gather, transfer };
+
 /// Decoder layers of virtual stages.
 enum class StageDivision { equal, any };
 
@@ -60,6 +63,12 @@ enum class ModelFeature {
   relu,
   gated_gelu,
   other_biases,  // other than none, all, or those of queries, keys and values; layer norms without one
+  linear_rotary_scaling,
+  partial_rotary,
+  learned_positions,
+  layer_norm,
+  linear_biases,
+  plain_mlp,
 };
 
 struct ScheduleAbility {
@@ -91,18 +100,23 @@ struct Abilities {
   bool context_in_pipeline = true;
   std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
   bool plain_replicas_alone = false;
+  bool shards_hold_groups = false;
+  bool ties_in_pipeline = true;
   bool expert = false;
   bool expert_beside_tensor = true;
   bool experts_in_pipeline = true;
   bool experts_with_context = true;
   ExpertSplit expert_split = ExpertSplit::either;
   bool splits_expert_biases = true;
+  std::vector<ModelFeature> cannot_spread;
   std::vector<RankOrder> orders;
   std::vector<Recompute> recomputes;
   PartialRecompute partial_recompute = PartialRecompute::none;
   std::vector<Precision> precisions, precisions_with_experts;
   bool overlap_exchange = false;
   bool overlap_all_reduce = false;
+  bool overlap_tensor = true;
+  std::vector<AlwaysBeside> always_overlaps;
   bool recompute_modules = false;
   bool gather_overlap_alone = true;
   bool blocking_interleaved_pair = true;
@@ -110,6 +124,7 @@ struct Abilities {
   bool shard_groups_cut_experts = true;
   bool experts_in_any_order = true;
   std::vector<ModelFeature> lacks;
+  std::vector<std::string> has_models;
 
   template <class V>
   static void describe(V& v) {
@@ -134,6 +149,10 @@ struct Abilities {
     v.field("zero_with_experts", &T::zero_with_experts, "ZeRO stages with expert parallelism", between(0, 3));
     v.field("plain_replicas_alone", &T::plain_replicas_alone,
             "ZeRO 0 only without tensor, pipeline and context parallelism");
+    v.field("shards_hold_groups", &T::shards_hold_groups,
+            "replicas that share states out are whole groups of context and expert ranks", optional_field());
+    v.field("ties_in_pipeline", &T::ties_in_pipeline,
+            "models whose head shares the embedding's weight in a pipeline", optional_field());
     v.field("expert", &T::expert, "expert parallelism");
     v.field("expert_beside_tensor", &T::expert_beside_tensor,
             "models with experts together with tensor parallelism");
@@ -143,6 +162,8 @@ struct Abilities {
     v.field("expert_split", &T::expert_split, "how experts may be split over tensor ranks");
     v.field("splits_expert_biases", &T::splits_expert_biases,
             "experts with biases may be split over tensor ranks");
+    v.field("cannot_spread", &T::cannot_spread,
+            "features of models whose experts it cannot spread over ranks", optional_field());
     v.field("orders", &T::orders, "which axis may lie outermost");
     v.field("recomputes", &T::recomputes, "what may be recomputed");
     v.field("partial_recompute", &T::partial_recompute, "which layers recompute when not all do");
@@ -152,6 +173,10 @@ struct Abilities {
             "tokens go to experts beside another micro-batch; in pipelines with virtual stages only");
     v.field("overlap_all_reduce", &T::overlap_all_reduce,
             "tensor-parallel collectives overlap without sequence parallelism, too");
+    v.field("overlap_tensor", &T::overlap_tensor, "tensor-parallel collectives beside their products",
+            optional_field());
+    v.field("always_overlaps", &T::always_overlaps,
+            "communication beside compute that cannot be switched off", optional_field());
     v.field("recompute_modules", &T::recompute_modules,
             "selective recompute of modules that --recompute-modules names");
     v.field("gather_overlap_alone", &T::gather_overlap_alone,
@@ -166,6 +191,8 @@ struct Abilities {
             "with data outermost, experts may have other replicas than the rest of the model",
             optional_field());
     v.field("lacks", &T::lacks, "features of models that it does not have");
+    v.field("has_models", &T::has_models,
+            "models of the zoo that it has, with features that it lacks elsewhere", optional_field());
   }
 };
 
@@ -212,6 +239,9 @@ MPT_ENUM_NAMES(frameworks::PartialRecompute, {frameworks::PartialRecompute::none
                {frameworks::PartialRecompute::every_nth, "every_nth"},
                {frameworks::PartialRecompute::same_count, "same_count"},
                {frameworks::PartialRecompute::any, "any"});
+MPT_ENUM_NAMES(frameworks::AlwaysBeside, {frameworks::AlwaysBeside::gradient_reduce, "gradient_reduce"},
+               {frameworks::AlwaysBeside::parameter_gather, "parameter_gather"},
+               {frameworks::AlwaysBeside::transfer, "transfer"});
 MPT_ENUM_NAMES(frameworks::StageDivision, {frameworks::StageDivision::equal, "equal"},
                {frameworks::StageDivision::any, "any"});
 MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "experts"},
@@ -231,6 +261,12 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::other_rotary_scaling, "other_rotary_scaling"},
                {frameworks::ModelFeature::rare_rotary_scaling, "rare_rotary_scaling"},
                {frameworks::ModelFeature::relu, "relu"}, {frameworks::ModelFeature::gated_gelu, "gated_gelu"},
-               {frameworks::ModelFeature::other_biases, "other_biases"});
+               {frameworks::ModelFeature::other_biases, "other_biases"},
+               {frameworks::ModelFeature::linear_rotary_scaling, "linear_rotary_scaling"},
+               {frameworks::ModelFeature::partial_rotary, "partial_rotary"},
+               {frameworks::ModelFeature::learned_positions, "learned_positions"},
+               {frameworks::ModelFeature::layer_norm, "layer_norm"},
+               {frameworks::ModelFeature::linear_biases, "linear_biases"},
+               {frameworks::ModelFeature::plain_mlp, "plain_mlp"});
 
 }  // namespace mpt

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "frameworks/framework.h"
 
 namespace mpt::frameworks {
@@ -15,28 +16,60 @@ const std::vector<FrameworkCode>& framework_code() {
   static const std::vector<FrameworkCode> table{
       {"megatron-core",
        {export_megatron_core, "Megatron-LM core 0.19.2: arguments and a launch script"},
-       {import_megatron_core, "Megatron-LM arguments or script", ""},
+       {import_megatron_core, "Megatron-LM arguments or script"},
        {megatron_core_steps, "elapsed time per iteration"}},
       {"megatron-bridge",
        {export_megatron_bridge, "Megatron-Bridge 0.6.2: a function that changes a recipe's configuration"},
-       {import_megatron_bridge, "Megatron-Bridge fields set in Python", ".py"},
+       {import_megatron_bridge, "Megatron-Bridge fields set in Python", {{".py", "megatron.bridge"}}},
        {megatron_core_steps, "elapsed time per iteration"}},
       {"torchtitan",
-       {export_torchtitan, "torchtitan 0.2.2: configuration, and the schedule as PyTorch's CSV"},
-       {import_torchtitan, "torchtitan's TOML", ".toml"},
+       {export_torchtitan, "torchtitan 0.3.0: configuration in Python, and the schedule as PyTorch's CSV"},
+       {import_torchtitan,
+        "torchtitan's configuration in Python or TOML",
+        {{".toml"}, {".py", "torchtitan"}}},
        {torchtitan_steps, "tps"}},
-      {"deepspeed", {export_deepspeed, "DeepSpeed 0.19: configuration"}, {}, {}},
-      {"transformers-deepspeed",
-       {export_deepspeed, "DeepSpeed 0.19: configuration, as the Trainer takes it"},
-       {},
+      {"deepspeed",
+       {export_deepspeed, "DeepSpeed 0.19.8: configuration, and a module that starts its engine"},
+       {import_deepspeed, "DeepSpeed's JSON", {{".json"}}},
        {}},
-      {"pytorch", {export_pytorch, "PyTorch 2.9: device mesh and fully_shard"}, {}, {}},
-      {"transformers-fsdp", {}, {}, {}},
-      {"automodel", {}, {}, {}},
+      {"transformers-deepspeed",
+       {export_transformers_deepspeed,
+        "accelerate 1.15.0 with DeepSpeed 0.19.8: their files and the Trainer's"},
+       {import_transformers_deepspeed,
+        "accelerate's YAML with DeepSpeed",
+        {{".yaml", "DEEPSPEED"}, {".yml", "DEEPSPEED"}}},
+       {}},
+      {"pytorch",
+       {export_pytorch, "PyTorch 2.15: device mesh, fully_shard and the pipeline's schedule"},
+       {import_pytorch, "an exported mpt_mesh.py", {{".py", "init_device_mesh"}}},
+       {}},
+      {"transformers-fsdp",
+       {export_transformers_fsdp, "accelerate 1.15.0 with FSDP2: its YAML and the Trainer's arguments"},
+       {import_transformers_fsdp,
+        "accelerate's YAML with FSDP",
+        {{".yaml", "fsdp_config"}, {".yml", "fsdp_config"}}},
+       {}},
+      {"automodel",
+       {export_automodel, "NeMo AutoModel 0.7.0: a recipe"},
+       {import_automodel,
+        "a recipe of NeMo AutoModel",
+        {{".yaml", "step_scheduler"}, {".yml", "step_scheduler"}}},
+       {}},
       {"mpt", {}, {}, {}},
   };
   return table;
 }
+
+namespace {
+
+bool has_form(const Importer& importer, const std::string& file) {
+  return std::any_of(importer.forms.begin(), importer.forms.end(), [&](const FileForm& form) {
+    if (!file.ends_with(form.ending)) return false;
+    return *form.mark == '\0' || read_file(file, kMostImportedBytes).find(form.mark) != std::string::npos;
+  });
+}
+
+}  // namespace
 
 const FrameworkCode& find_importer(const std::string& from, const std::string& file) {
   const Framework* framework = find_framework(from);
@@ -45,10 +78,9 @@ const FrameworkCode& find_importer(const std::string& from, const std::string& f
   for (const FrameworkCode& code : framework_code()) {
     if (code.importer.read == nullptr) continue;
     names.emplace_back(code.framework);
-    const std::string ending = code.importer.ending;
     if (framework != nullptr && framework->name == code.framework) return code;
-    if (from.empty() && !ending.empty() && file.ends_with(ending)) return code;
-    if (ending.empty()) any = &code;
+    if (from.empty() && has_form(code.importer, file)) return code;
+    if (code.importer.forms.empty()) any = &code;
   }
   if (from.empty()) return *any;
   throw UserError(Problem{"--from", fmt::format("\"{}\"{}", from.substr(0, 40), did_you_mean(from, names)),

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "models/zoo.h"
+
 namespace mpt::frameworks {
 namespace {
 
@@ -17,6 +19,12 @@ bool contains(const std::vector<T>& values, const T& value) {
 
 std::optional<Rejection> refuse(const Framework& framework, const char* constraint, const std::string& what) {
   return Rejection{constraint, -1, 0.0, 0.0, framework.title + " " + what};
+}
+
+std::string words(ModelFeature feature) {
+  std::string name = enum_name(feature);
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
 }
 
 // What the rules of a split look at.
@@ -36,6 +44,12 @@ struct Asked {
            (can.experts_need_sequence_parallel && model.moe);
   }
   int64_t sequence_pieces() const { return 2 * layout.context * layout.tensor; }
+  std::optional<ModelFeature> lacks_for_spreading() const {
+    for (const ModelFeature feature : features_of(model)) {
+      if (contains(can.cannot_spread, feature)) return feature;
+    }
+    return std::nullopt;
+  }
 };
 
 // A table of rules: who breaks one, and how to say so. Words are made for those alone that break it.
@@ -79,6 +93,13 @@ const SplitRule kSplitRules[] = {
      [](const Asked& a) {
        return fmt::format("needs a sequence that divides by 2 x context x tensor = {}", a.sequence_pieces());
      }},
+    {[](const Asked& a) {
+       return a.layout.pipeline > 1 && a.model.tied_embeddings && !a.can.ties_in_pipeline;
+     },
+     "pipeline",
+     [](const Asked&) {
+       return std::string("has no pipeline for a head that shares the embedding's weight");
+     }},
     {[](const Asked& a) { return a.spreads_experts() && !a.can.expert; }, "expert",
      [](const Asked&) { return std::string("has no expert parallelism"); }},
     {[](const Asked& a) { return a.model.moe && a.splits_tensor() && !a.can.expert_beside_tensor; }, "expert",
@@ -113,6 +134,12 @@ const SplitRule kSplitRules[] = {
      [](const Asked&) {
        return std::string("needs as many replicas of experts as of the rest where data is outermost");
      }},
+    {[](const Asked& a) { return a.spreads_experts() && a.lacks_for_spreading().has_value(); }, "expert",
+     [](const Asked& a) {
+       return fmt::format("does not spread experts of models with {}", words(*a.lacks_for_spreading()));
+     }},
+    {[](const Asked& a) { return a.layout.overlap_tensor && !a.can.overlap_tensor; }, "overlap",
+     [](const Asked&) { return std::string("does not overlap tensor-parallel collectives"); }},
     {[](const Asked& a) { return a.layout.overlap_exchange && !a.can.overlap_exchange; }, "overlap",
      [](const Asked&) { return std::string("does not overlap the exchange of tokens with experts"); }},
 };
@@ -230,7 +257,14 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
       {has_rare_rotary_scaling(m), ModelFeature::rare_rotary_scaling},
       {m.activation == ActivationKind::relu, ModelFeature::relu},
       {m.gated_mlp && gelu, ModelFeature::gated_gelu},
-      {has_other_biases(m), ModelFeature::other_biases}};
+      {has_other_biases(m), ModelFeature::other_biases},
+      {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::linear,
+       ModelFeature::linear_rotary_scaling},
+      {m.position == PositionKind::rotary && m.rotary_fraction != 1.0, ModelFeature::partial_rotary},
+      {m.position == PositionKind::learned, ModelFeature::learned_positions},
+      {m.norm == NormKind::layer_norm, ModelFeature::layer_norm},
+      {m.qkv_bias || m.attention_output_bias || m.mlp_bias, ModelFeature::linear_biases},
+      {!m.gated_mlp || m.activation != ActivationKind::silu, ModelFeature::plain_mlp}};
   std::vector<ModelFeature> features;
   for (const auto& [present, feature] : table) {
     if (present) features.push_back(feature);
@@ -238,12 +272,25 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
   return features;
 }
 
+namespace {
+
+bool has_model(const Abilities& abilities, ModelSpec model) {
+  return std::any_of(abilities.has_models.begin(), abilities.has_models.end(), [&](const std::string& name) {
+    const ModelSpec known = models::load_model(name);
+    model.name = known.name;
+    model.max_positions = known.max_positions;
+    return model == known;
+  });
+}
+
+}  // namespace
+
 std::optional<Rejection> lacking_feature(const Framework& framework, const ModelSpec& model) {
-  for (const ModelFeature feature : features_of(model)) {
-    if (!contains(framework.abilities.lacks, feature)) continue;
-    std::string name = enum_name(feature);
-    std::replace(name.begin(), name.end(), '_', ' ');
-    return refuse(framework, "model", fmt::format("has no {}, which {} needs", name, model.name));
+  if (has_model(framework.abilities, model)) return std::nullopt;
+  const std::vector<ModelFeature> needed = features_of(model);
+  for (const ModelFeature feature : framework.abilities.lacks) {
+    if (!contains(needed, feature)) continue;
+    return refuse(framework, "model", fmt::format("has no {}, which {} needs", words(feature), model.name));
   }
   return std::nullopt;
 }
@@ -281,6 +328,17 @@ std::optional<Rejection> supports_split(const Framework& framework, const ModelS
   return std::nullopt;
 }
 
+namespace {
+
+// Whether the replicas that share states are whole groups of context and expert ranks, and part of the data
+// ranks among them where these are divided.
+bool holds_groups(const Layout& l, const Sharing& s) {
+  if (s.shard % l.context != 0 || (s.shard < l.replicas() && s.shard == l.context)) return false;
+  return l.expert == 1 || s.shard * l.tensor % (l.expert * l.expert_split()) == 0;
+}
+
+}  // namespace
+
 std::optional<Rejection> supports_sharding(const Framework& framework, const Layout& l, const Sharing& s) {
   const Abilities& a = framework.abilities;
   const bool alone = l.tensor == 1 && l.pipeline == 1 && l.context == 1;
@@ -300,6 +358,12 @@ std::optional<Rejection> supports_sharding(const Framework& framework, const Lay
     return refuse(framework, "zero", "needs shard groups that divide the replicas of experts");
   if (s.zero > 0 && l.overlap_parameter_gather && !l.overlap_gradient_reduce && !a.gather_overlap_alone)
     return refuse(framework, "overlap", "overlaps parameter gathering only beside gradient reduction");
+  if (a.shards_hold_groups && s.zero > 0 && !holds_groups(l, s)) {
+    return refuse(framework, "zero",
+                  fmt::format("shares states out over whole groups of context and expert ranks, not over {} "
+                              "replicas",
+                              s.shard));
+  }
   if (s.offload && !contains(a.zero_with_offload, s.zero)) {
     return refuse(framework, "offload",
                   fmt::format("has no optimizer state in the host's memory with ZeRO {}", s.zero));
@@ -329,10 +393,13 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
     return refuse(framework, "micro-batches",
                   fmt::format("needs {} for {}", words(found->micro_batches), schedule));
   }
-  if (found->without_compile && layout.execution.elementwise == ElementwiseKernels::compiled) {
+  const bool compiled = layout.execution.elementwise == ElementwiseKernels::compiled || layout.overlap_tensor;
+  if (found->without_compile && compiled) {
     return refuse(
         framework, "schedule",
-        fmt::format("runs {} only without torch.compile (--execution elementwise=eager)", schedule));
+        fmt::format(
+            "runs {} only without torch.compile (--execution elementwise=eager, no tensor in --overlap)",
+            schedule));
   }
   if (chunks > 1 && layout.pipeline == 2 && !layout.overlap_transfer && !a.blocking_interleaved_pair)
     return refuse(framework, "overlap", "interleaves two pipeline ranks only with overlapping transfers");
@@ -370,8 +437,24 @@ std::optional<Rejection> supports_recomputed_layers(const Framework& framework, 
 
 }  // namespace
 
+namespace {
+
+// What a layout does not overlap, though the framework always does.
+std::optional<Rejection> supports_overlaps(const Framework& framework, const Layout& l) {
+  for (const auto& [beside, what] : {std::pair{l.overlap_gradient_reduce, AlwaysBeside::gradient_reduce},
+                                     {l.overlap_parameter_gather, AlwaysBeside::parameter_gather},
+                                     {l.overlap_transfer, AlwaysBeside::transfer}}) {
+    if (!beside && contains(framework.abilities.always_overlaps, what))
+      return refuse(framework, "overlap", fmt::format("overlaps {} with compute, always", enum_name(what)));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::optional<Rejection> supports(const Framework& framework, const ModelSpec& model, const Layout& l,
                                   const Workload& workload) {
+  if (auto r = supports_overlaps(framework, l)) return r;
   if (auto r = supports_model(framework, model, l.precision)) return r;
   if (auto r = supports_split(framework, model, l, workload)) return r;
   if (auto r = supports_sharding(framework, l, {l.zero, l.shard, l.offload_optimizer})) return r;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/framework_bounds.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
 
 #include "base/error.h"
 #include "frameworks/framework.h"
@@ -35,6 +37,29 @@ std::shared_ptr<const frameworks::Framework> bounding_framework(const SearchProb
   return framework;
 }
 
+namespace {
+
+void check_always_overlaps(const SearchProblem& problem, const frameworks::Framework& framework,
+                           const std::string& overlaps) {
+  using frameworks::AlwaysBeside;
+  const std::map<AlwaysBeside, std::pair<bool, const char*>> asked{
+      {AlwaysBeside::gradient_reduce, {problem.overlaps.gradient_reduce, "gradient-reduce"}},
+      {AlwaysBeside::parameter_gather, {problem.overlaps.parameter_gather, "parameter-gather"}},
+      {AlwaysBeside::transfer, {problem.overlaps.transfer, "transfer"}}};
+  std::vector<std::string> always, missing;
+  for (const AlwaysBeside what : framework.abilities.always_overlaps) {
+    always.emplace_back(asked.at(what).second);
+    if (!asked.at(what).first) missing.push_back(always.back());
+  }
+  if (missing.empty()) return;
+  throw UserError(
+      Problem{overlaps, fmt::format("lacks {}", fmt::join(missing, ", ")),
+              fmt::format("{}: {} cannot switch them off", fmt::join(always, ", "), framework.title),
+              fmt::format("--overlap {}", fmt::join(always, ","))});
+}
+
+}  // namespace
+
 void check_framework(const SearchProblem& problem, const std::string& overlaps) {
   if (!problem.framework) return;
   const frameworks::Framework& framework = *problem.framework;
@@ -43,6 +68,7 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
                             "a model and a precision that the framework trains",
                             "name another --framework, or search with --beyond-framework"});
   }
+  check_always_overlaps(problem, framework, overlaps);
   if (!problem.overlaps.exchange || framework.abilities.overlap_exchange) return;
   throw UserError(Problem{overlaps, fmt::format("exchange with {}", framework.title),
                           "none of it: its ranks wait for their tokens",

@@ -1,59 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// DeepSpeed: keys of deepspeed/runtime/constants.py, runtime/zero/config.py and their neighbours at v0.19.5.
+// DeepSpeed: keys of deepspeed/runtime/constants.py, runtime/config.py, runtime/zero/config.py and
+// module_inject/auto_ep_config.py at v0.19.8, and a module that starts its engine with the rest of the plan.
 
-#include <algorithm>
+#include "frameworks/deepspeed/export.h"
 
-#include "base/json.h"
-#include "frameworks/export.h"
+#include <fmt/format.h>
+
+#include "frameworks/hugging_face.h"
+#include "frameworks/python_file.h"
 #include "frameworks/registry.h"
 
 namespace mpt::frameworks {
 namespace {
 
-Json zero_optimization(const Layout& l, std::vector<std::string>& warnings) {
+Json zero_optimization(const Layout& l) {
   Json zero{{"stage", l.zero}, {"overlap_comm", l.overlap_gradient_reduce}};
   if (l.zero == 0) return zero;
   zero["contiguous_gradients"] = true;
   zero["reduce_scatter"] = true;
   if (l.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
-  if (l.shard < l.replicas()) {
-    if (l.zero == 3) {
-      zero["mics_shard_size"] = l.shard;  // arXiv:2205.00119
-    } else {
-      warnings.push_back("states shared out over some of the replicas: DeepSpeed has that for ZeRO 3 only");
-    }
-  }
+  if (l.zero == 3 && l.shard < l.replicas()) zero["mics_shard_size"] = l.shard;  // arXiv:2205.00119
   return zero;
+}
+
+// DeepSpeed sums gradients in the weights' type unless it is told; the plan counts bytes for one of the two.
+std::string gradient_type(const Layout& l) {
+  if (l.precision == Precision::fp32) return "fp32";
+  if (l.precision == Precision::bf16 && l.execution.bf16_gradient_bytes > 0)
+    return l.execution.bf16_gradient_bytes == 2 ? "bf16" : "fp32";
+  return l.execution.gradient_bytes == 2 ? enum_name(l.precision) : "fp32";
+}
+
+constexpr const char* kEngine = R"py(
+
+def engine(model, **options):
+    """DeepSpeed's engine of the plan. Optimizer and data are yours: deepspeed.initialize() takes them as options."""
+{}    return deepspeed.initialize(model=model, config=os.path.join(HERE, "deepspeed.json"), **options)
+)py";
+
+constexpr const char* kPipeline =
+    R"py(    # `model`: the LayerSpecs of embedding, decoder layers and head; LAYER is the class of the decoder layers.
+    model = PipelineModule(layers=model, num_stages=STAGES, partition_method=f"type:{LAYER}",
+                           loss_fn=options.pop("loss_fn"), activation_checkpoint_interval=int(RECOMPUTE))
+)py";
+
+constexpr const char* kWholeModel = R"py(    if RECOMPUTE:
+        model.gradient_checkpointing_enable()
+)py";
+
+std::string module_text(const Plan& plan, const std::string& model) {
+  const Layout& l = plan.layout;
+  std::string text = fmt::format("\"\"\"{}. For DeepSpeed 0.19.8.\"\"\"\n\nimport os\n\nimport deepspeed\n",
+                                 export_title(plan));
+  if (l.pipeline > 1) text += "from deepspeed.pipe import PipelineModule\n";
+  text += "\nHERE = os.path.dirname(os.path.abspath(__file__))\n";
+  text += fmt::format("MODEL = {}  # on the hub, or a file beside this one\nSEQUENCE = {}  # tokens\n",
+                      python_text(model), plan.workload.sequence);
+  text += fmt::format("RECOMPUTE = {}  # every layer\n", python_text(l.recompute == Recompute::full));
+  if (l.pipeline > 1) text += fmt::format("STAGES = {}\nLAYER = \"DecoderLayer\"\n", l.pipeline);
+  return text + fmt::format(kEngine, l.pipeline > 1 ? kPipeline : kWholeModel);
 }
 
 }  // namespace
 
-Exported export_deepspeed(const Plan& plan) {
-  Exported exported;
+Json deepspeed_config(const Plan& plan) {
   const Layout& l = plan.layout;
-  Json config{{"train_batch_size", plan.workload.global_batch},
-              {"train_micro_batch_size_per_gpu", l.micro_batch},
+  Json config{{"train_micro_batch_size_per_gpu", l.micro_batch},
               {"gradient_accumulation_steps", micro_batches(l, plan.workload)},
-              {"gradient_clipping", 1.0},
-              {"zero_optimization", zero_optimization(l, exported.warnings)}};
+              {"zero_optimization", zero_optimization(l)}};
+  // DeepSpeed compares the product with all ranks, tensor ranks too, which a plan does not.
+  if (l.tensor == 1 || l.pipeline > 1) config["train_batch_size"] = plan.workload.global_batch;
   if (l.precision == Precision::bf16 || is_narrow(l.precision)) config["bf16"] = {{"enabled", true}};
   if (l.precision == Precision::fp16) config["fp16"] = {{"enabled", true}};
+  config["data_types"] = {{"grad_accum_dtype", gradient_type(l)}};
   if (l.tensor > 1) config["tensor_parallel"] = {{"autotp_size", l.tensor}};
-  const auto warn_if = [&](bool given, const char* text) {
-    if (given) exported.warnings.emplace_back(text);
-  };
-  warn_if(is_narrow(l.precision),
-          "products in 8 or 4 bits: they are the model's business (Transformer Engine)");
-  warn_if(
-      l.pipeline > 1,
-      "pipeline stages are named in code: PipelineModule(num_stages, partition_method); DeepSpeed runs 1F1B");
-  warn_if(l.pipeline > 1 && l.zero >= 2, "DeepSpeed's pipeline engine takes ZeRO 0 and 1 only");
-  warn_if(l.context > 1, "context parallelism: sequence_parallel_size in code (Ulysses)");
-  warn_if(l.sequence_parallel && l.tensor > 1, "sequence parallelism beside tensor parallelism is not in it");
-  warn_if(l.expert > 1, "expert parallelism: MoE(ep_size) in code");
-  warn_if(l.recompute != Recompute::none, "recompute: deepspeed.checkpointing in the model's code");
+  if (l.context > 1) config["sequence_parallel_size"] = l.context;
+  if (l.expert > 1) config["expert_parallel"] = {{"enabled", true}, {"autoep_size", l.expert}};
+  return config;
+}
+
+void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings) {
+  const Layout& l = plan.layout;
+  const std::pair<bool, const char*> beyond[] = {
+      {is_narrow(l.precision), "products in 8 or 4 bits: they are the model's business (Transformer Engine)"},
+      {l.pipeline > 1 && (l.schedule != "1f1b" || l.chunks > 1), "DeepSpeed's pipelines run 1F1B"},
+      {l.pipeline > 1 && l.zero >= 2, "DeepSpeed's pipeline engine takes ZeRO 0 and 1 only"},
+      {l.pipeline > 1 && !stages_are_even(l), "DeepSpeed gives each stage as many layers"},
+      {l.zero > 0 && l.zero < 3 && l.shard < l.replicas(),
+       "states shared out over some of the replicas: DeepSpeed has that for ZeRO 3 only"},
+      {l.tensor > 1, "tensor parallelism is AutoTP's, for models that it knows"},
+      {l.sequence_parallel && l.tensor > 1, "sequence parallelism beside tensor parallelism is not in it"},
+      {l.context > 1 && l.context_method != ContextMethod::all_to_all,
+       "context parallelism exchanges heads for tokens, always"},
+      {l.recompute == Recompute::selective, "selective recompute is not in it"},
+      {l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
+           l.recomputed_layers != l.layers_per_stage,
+       "all layers recompute, or none"}};
+  for (const auto& [given, text] : beyond) {
+    if (given) warnings.emplace_back(text);
+  }
+}
+
+Exported export_deepspeed(const Plan& plan) {
+  Exported exported;
+  Json config = deepspeed_config(plan);
+  // With both degrees in the file deepspeed.initialize() builds the mesh itself.
+  if (plan.layout.context > 1) config["data_parallel_size"] = plan.layout.data;
   exported.files.push_back({"deepspeed.json", config.dump(2) + "\n"});
+  const std::string model = add_hugging_face_model(plan.model, exported);
+  exported.files.push_back({"mpt_deepspeed.py", module_text(plan, model)});
+  add_deepspeed_warnings(plan, exported.warnings);
   return exported;
 }
 

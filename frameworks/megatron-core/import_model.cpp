@@ -175,8 +175,9 @@ void set_positions(const MegatronFlags& f, ModelSpec& m, std::vector<std::string
                                                         : PositionKind::learned;
   m.max_positions = f.number("max-position-embeddings", rule_of(&M::max_positions),
                              f.number("seq-length", rule_of(&Workload::sequence), 2048));
+  const double base = f.real("rotary-base", rule_of(&M::rotary_base), 10000.0);  // checked even if not used
   if (m.position != PositionKind::rotary) return;
-  m.rotary_base = f.real("rotary-base", rule_of(&M::rotary_base), 10000.0);
+  m.rotary_base = base;
   m.rotary_fraction = f.real("rotary-percent", rule_of(&M::rotary_fraction), 1.0);
   m.rotary_scaling = scaling_of(f, m, position, notes);
 }

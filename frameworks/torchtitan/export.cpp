@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// torchtitan: keys of torchtitan/config/job_config.py at v0.2.2. Its schedules are those of
+// torchtitan: a function that returns its Trainer.Config, as `--module mpt_torchtitan --config mpt_plan`
+// takes it; fields of torchtitan/config/configs.py at v0.3.0. Its schedules are those of
 // torch.distributed.pipelining; any other goes there as a CSV file, one row of actions per pipeline rank.
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
+#include "base/json.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/export.h"
+#include "frameworks/python_file.h"
 #include "frameworks/registry.h"
-#include "frameworks/supports.h"
 #include "frameworks/torchtitan/models.h"
 
 namespace mpt::frameworks {
@@ -63,165 +64,182 @@ std::string csv_of(const Plan& plan) {
   return text;
 }
 
-class TomlWriter {
- public:
-  void section(const std::string& name) { text_ += fmt::format("\n[{}]\n", name); }
-  void set(const std::string& key, const std::string& value) {
-    text_ += fmt::format("{} = \"{}\"\n", key, value);
-  }
-  void set(const std::string& key, const char* value) { set(key, std::string(value)); }
-  void set(const std::string& key, int64_t value) { text_ += fmt::format("{} = {}\n", key, value); }
-  void set(const std::string& key, bool value) { text_ += fmt::format("{} = {}\n", key, value); }
-  void set_raw(const std::string& key, const std::string& value) {
-    text_ += fmt::format("{} = {}\n", key, value);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-};
-
-void add_model(const Plan& plan, TomlWriter& toml, std::vector<std::string>& warnings) {
-  toml.section("model");
-  for (const TitanModel& model : kTitanModels) {
-    if (plan.model.name != model.zoo) continue;
-    toml.set("name", model.name);
-    toml.set("flavor", model.flavor);
-    return;
-  }
-  toml.set("name", "llama3");
-  toml.set("flavor", "debugmodel");
-  warnings.push_back(fmt::format(
-      "torchtitan has no model {}: register it and set model.name and model.flavor", plan.model.name));
+// "    name=value,\n" of a call.
+std::string titan_argument(const std::string& name, const Json& value) {
+  return fmt::format("            {}={},\n", name, python_text(value));
 }
 
-void add_training(const Plan& plan, TomlWriter& toml, std::vector<std::string>& warnings) {
+// Converters of products in 8 bits: attention and dense layers, and the experts' grouped ones.
+std::string titan_converters(const Plan& plan) {
   const Layout& l = plan.layout;
-  toml.section("training");
-  toml.set("local_batch_size", l.pipeline > 1 ? plan.workload.global_batch / l.data : l.micro_batch);
-  toml.set("global_batch_size", plan.workload.global_batch);
-  toml.set("seq_len", plan.workload.sequence);
-  toml.set("mixed_precision_param", l.precision == Precision::fp32 ? "float32" : "bfloat16");
-  if (l.offload_optimizer) {
-    toml.set("enable_cpu_offload", true);
-    warnings.push_back("training.enable_cpu_offload moves weights and gradients to the host, too");
-  }
-  if (l.precision == Precision::fp16) warnings.push_back("torchtitan has no fp16: bfloat16 is written");
-  if (l.precision == Precision::nvfp4)
-    warnings.emplace_back("torchtitan has no NVFP4: its products run in 16 bits, the plan's time is shorter");
-  else if (is_narrow(l.precision))
-    warnings.push_back(fmt::format("for {} add \"quantize.linear.{}\" to model.converters",
-                                   enum_name(l.precision),
-                                   l.precision == Precision::mxfp8 ? "mx" : "float8"));
-  if (attention_in_fp8(l))
-    warnings.emplace_back("attention in fp8: torchtitan's runs in 16 bits, the plan's time is shorter");
-  if (head_in_fp8(l))
-    warnings.emplace_back("the head's product in fp8: take \"output\" out of the converter's filter_fqns");
+  if (l.precision != Precision::fp8 && l.precision != Precision::mxfp8) return "";
+  const bool compiled = l.execution.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
+  const char* kind = l.precision == Precision::fp8 ? "Float8" : "MXFP8";
+  const std::string common = fmt::format("model_compile_enabled={}", python_text(compiled));
+  const std::string linear =
+      l.precision == Precision::fp8
+          ? (head_in_fp8(l) ? "" : "filter_fqns=[\"lm_head\"], ") + common
+          : fmt::format("fqns=[\"layers\"{}], ", head_in_fp8(l) ? ", \"lm_head\"" : "") + common;
+  std::string text = fmt::format("{}LinearConverter.Config({})", kind, linear);
+  if (plan.model.moe) text += fmt::format(", {}GroupedExpertsConverter.Config({})", kind, common);
+  return fmt::format("converters=[{}]", text);
 }
 
-void add_data_parallel(const Layout& l, TomlWriter& toml, std::vector<std::string>& warnings) {
-  const int64_t shard = sharing_data_ranks(l);
-  toml.set("data_parallel_replicate_degree", l.data / shard);
-  toml.set("data_parallel_shard_degree", shard);
-  if (l.zero == 3) {
-    toml.set("fsdp_reshard_after_forward", "always");
-  } else if (l.zero > 0) {
-    toml.set("fsdp_reshard_after_forward", "never");
-    if (l.zero == 1)
-      warnings.push_back("FSDP shards gradients beside optimizer state: ZeRO 1 becomes ZeRO 2");
-  } else if (l.context > 1) {
-    warnings.push_back("torchtitan shards weights over context ranks; the plan keeps them whole");
-  }
+std::string titan_training(const Plan& plan) {
+  const Layout& l = plan.layout;
+  return titan_argument("local_batch_size",
+                        l.pipeline > 1 ? plan.workload.global_batch / l.data : l.micro_batch) +
+         titan_argument("global_batch_size", plan.workload.global_batch) +
+         titan_argument("seq_len", plan.workload.sequence) +
+         titan_argument("mixed_precision_param", l.precision == Precision::fp32 ? "float32" : "bfloat16") +
+         titan_argument("disable_cuda_graphs", !l.execution.graphs);
 }
 
-std::string stage_modules(const Plan& plan) {
-  std::string stages;
+Json titan_stages(const Plan& plan) {
+  Json stages = Json::array();
   for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
-    std::vector<std::string> modules;
-    if (stage.has_embedding) modules.emplace_back("\"tok_embeddings\"");
+    Json modules = Json::array();
+    if (stage.has_embedding) modules.push_back("tok_embeddings");
     for (int64_t n = 0; n < stage.layer_count; ++n)
-      modules.push_back(fmt::format("\"layers.{}\"", stage.first_layer + n));
+      modules.push_back(fmt::format("layers.{}", stage.first_layer + n));
     if (stage.has_head) {
-      modules.emplace_back("\"norm\"");
-      modules.emplace_back("\"output\"");
+      modules.push_back("norm");
+      modules.push_back("lm_head");
     }
-    stages += fmt::format("  [{}],\n", fmt::join(modules, ", "));
+    stages.push_back(std::move(modules));
   }
-  return fmt::format("[\n{}]", stages);
+  return stages;
 }
 
-void add_pipeline(const Plan& plan, TomlWriter& toml) {
+std::string titan_pipeline(const Plan& plan) {
   const Layout& l = plan.layout;
-  toml.set("pipeline_parallel_degree", l.pipeline);
-  if (l.pipeline == 1) return;
+  if (l.pipeline == 1) return titan_argument("pipeline_parallel_degree", 1);
   const TitanSchedule schedule = torch_schedule(l);
-  toml.set("pipeline_parallel_schedule", schedule.name);
-  if (!schedule.exact) toml.set("pipeline_parallel_schedule_csv", "schedule.csv");
-  toml.set("pipeline_parallel_microbatch_size", l.micro_batch);
-  toml.set_raw("module_fqns_per_model_part", stage_modules(plan));
+  std::string text = titan_argument("pipeline_parallel_degree", l.pipeline) +
+                     titan_argument("pipeline_parallel_schedule", schedule.name);
+  // Relative paths would start at the folder in which torchtitan runs.
+  if (!schedule.exact) {
+    text += "            # The name above only says which stages a rank has.\n";
+    text += "            pipeline_parallel_schedule_csv=os.path.join(HERE, \"schedule.csv\"),\n";
+  }
+  text += titan_argument("pipeline_parallel_microbatch_size", l.micro_batch);
+  text += "            module_fqns_per_model_part=[\n";
+  for (const Json& stage : titan_stages(plan))
+    text += fmt::format("                {},\n", python_text(stage));
+  return text + "            ],\n";
 }
 
-void add_parallelism(const Plan& plan, TomlWriter& toml, std::vector<std::string>& warnings) {
-  const Layout& l = plan.layout;
-  toml.section("parallelism");
-  add_data_parallel(l, toml, warnings);
-  toml.set("tensor_parallel_degree", l.tensor);
-  if (l.tensor > 1 && !l.sequence_parallel)
-    warnings.push_back("torchtitan's tensor parallelism always splits the sequence, too");
-  if (l.overlap_tensor) toml.set("enable_async_tensor_parallel", true);
-  add_pipeline(plan, toml);
-  toml.set("context_parallel_degree", l.context);
-  if (l.context > 1 && l.context_method == ContextMethod::all_to_all)
-    warnings.push_back("torchtitan's context ranks pass keys round: heads for tokens is not in it");
-  if (l.context > 1) toml.set("context_parallel_rotate_method", "alltoall");
-  if (plan.model.moe) {
-    toml.set("expert_parallel_degree", l.expert);
-    toml.set("expert_tensor_parallel_degree", l.expert_split() == l.tensor ? l.tensor : int64_t{1});
-  }
-  if (l.order == RankOrder::data_outermost && l.pipeline > 1 && l.data > 1)
-    warnings.push_back("torchtitan's mesh has the pipeline outermost; the plan has data outermost");
+// Of schedules that are a file of their own.
+std::string schedule_constant(const Layout& l) {
+  if (l.pipeline == 1 || torch_schedule(l).exact) return "";
+  return fmt::format("SCHEDULE = \"{}\"  # of schedule.csv\n", l.schedule);
 }
 
-void add_recompute(const Plan& plan, TomlWriter& toml, std::vector<std::string>& warnings) {
+std::string titan_parallelism(const Plan& plan) {
   const Layout& l = plan.layout;
-  toml.section("activation_checkpoint");
-  int64_t recomputed = 0;
-  for (const int64_t n : l.recomputed_layers) recomputed += n;
-  if (l.recompute == Recompute::full && !l.recomputed_layers.empty() && recomputed < plan.model.layers) {
-    const auto exact = frameworks::every_nth(l);
-    const int64_t nearest = recomputed == 0 ? 0 : std::max<int64_t>(1, plan.model.layers / recomputed);
-    const int64_t every = exact.value_or(nearest);
-    toml.set("mode", every == 0 ? "none" : "selective");
-    if (every > 0) toml.set("selective_ac_option", std::to_string(every));
-    if (exact) return;
-    warnings.push_back(
-        fmt::format("{} of {} layers recompute in the plan, chosen by stage; torchtitan takes every n-th",
-                    recomputed, plan.model.layers));
-    return;
+  const int64_t shard = sharing_data_ranks(l);
+  std::string text = titan_argument("data_parallel_replicate_degree", l.data / shard) +
+                     titan_argument("data_parallel_shard_degree", shard) +
+                     titan_argument("fsdp_reshard_after_forward", l.zero == 3 ? "always" : "never") +
+                     titan_argument("tensor_parallel_degree", l.tensor) +
+                     titan_argument("context_parallel_degree", l.context);
+  if (plan.model.moe) text += titan_argument("expert_parallel_degree", l.expert);
+  return text + titan_pipeline(plan);
+}
+
+std::string titan_imports(const Plan& plan) {
+  const TitanModel* known = titan_model(plan.model);
+  const std::string family = known != nullptr ? known->name : titan_family(plan.model);
+  std::string text = "import os\n";
+  if (known == nullptr)
+    text = "import dataclasses\nimport os\nfrom functools import partial\n\nimport torch.nn as nn\n";
+  text += "\nfrom torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n";
+  const Precision precision = plan.layout.precision;
+  if (precision == Precision::fp8 || precision == Precision::mxfp8) {
+    const char* kind = precision == Precision::fp8 ? "Float8" : "MXFP8";
+    text += fmt::format("from torchtitan.components.quantization import {0}LinearConverter{1}\n", kind,
+                        plan.model.moe ? fmt::format(", {}GroupedExpertsConverter", kind) : "");
   }
-  toml.set("mode", l.recompute == Recompute::none   ? "none"
-                   : l.recompute == Recompute::full ? "full"
-                                                    : "selective");
-  if (l.recompute == Recompute::selective) {
-    toml.set("selective_ac_option", "op");
-    warnings.push_back("selective recompute: torchtitan chooses by operator, the plan recomputes attention");
+  text += "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig\n";
+  if (plan.layout.recompute == Recompute::full)
+    text += "from torchtitan.distributed.activation_checkpoint import FullAC\n";
+  if (known == nullptr) {
+    text += "from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear\n";
   }
+  text += "from torchtitan.models.common.config_utils import decoder_vocab_size";
+  if (known == nullptr) {
+    text +=
+        ", get_attention_config, make_ffn_config, make_gqa_config, make_moe_config, "
+        "make_routed_experts_config, "
+        "make_router_config\n";
+    text += "from torchtitan.models.common.nn_modules import RMSNorm\n";
+    text += "from torchtitan.models.common.param_init import skip_param_init";
+  }
+  text += fmt::format("\nfrom torchtitan.models.{} import model_registry\n", family);
+  if (known == nullptr)
+    text += fmt::format("from torchtitan.models.{0}.model import {1}Model, {1}TransformerBlock\n", family,
+                        family == "llama3" ? "Llama3" : "Qwen3");
+  return text + "from torchtitan.trainer import Trainer\n";
+}
+
+std::string titan_model_call(const Plan& plan) {
+  const std::string converters = titan_converters(plan);
+  const TitanModel* known = titan_model(plan.model);
+  if (known == nullptr) return fmt::format("build_model({})", converters);
+  return fmt::format("model_registry(\"{}\"{}{})", known->flavor, converters.empty() ? "" : ", ", converters);
+}
+
+std::string titan_function(const Plan& plan) {
+  const Layout& l = plan.layout;
+  const bool compiled = l.execution.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
+  return fmt::format(R"py(def mpt_plan() -> Trainer.Config:
+    """The plan's model and layout. Data, optimizer and checkpoints are yours to add."""
+    model_spec = {model}
+    return Trainer.Config(
+        model_spec=model_spec,
+        loss=ChunkedLossWrapper.Config(
+            loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(model_spec))),
+        training=TrainingConfig(
+{training}        ),
+        parallelism=ParallelismConfig(
+{parallelism}        ),
+        compile=CompileConfig(enable={compiled}, enable_async_tensor_parallel={async}),
+        activation_checkpoint={recompute},
+    )
+)py",
+                     fmt::arg("model", titan_model_call(plan)), fmt::arg("training", titan_training(plan)),
+                     fmt::arg("parallelism", titan_parallelism(plan)),
+                     fmt::arg("compiled", python_text(compiled)),
+                     fmt::arg("async", python_text(l.overlap_tensor)),
+                     fmt::arg("recompute", l.recompute == Recompute::full ? "FullAC.Config()" : "None"));
+}
+
+std::string titan_script(const Plan& plan) {
+  return fmt::format(R"sh(#!/usr/bin/env bash
+# {}. For torchtitan 0.3.0.
+# Start it on every node, with NODE_RANK, MASTER_ADDR and MASTER_PORT set. More options go to torchtitan.
+set -euo pipefail
+here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+export PYTHONPATH="$here${{PYTHONPATH:+:$PYTHONPATH}}"
+exec torchrun --nnodes={} --nproc-per-node={} --node-rank="${{NODE_RANK:-0}}" \
+  --master-addr="${{MASTER_ADDR:-localhost}}" --master-port="${{MASTER_PORT:-29500}}" \
+  -m torchtitan.train --module mpt_torchtitan --config mpt_plan "$@"
+)sh",
+                     export_title(plan), node_count(plan), ranks_per_node(plan));
 }
 
 }  // namespace
 
 Exported export_torchtitan(const Plan& plan) {
   Exported exported;
-  TomlWriter toml;
-  add_model(plan, toml, exported.warnings);
-  add_training(plan, toml, exported.warnings);
-  add_parallelism(plan, toml, exported.warnings);
-  add_recompute(plan, toml, exported.warnings);
-  if (plan.layout.overlap_tensor) {
-    toml.section("compile");  // asynchronous tensor parallelism is done by the compiler
-    toml.set("enable", true);
-  }
-  exported.files.push_back({"torchtitan.toml", "# " + export_title(plan) + "\n" + toml.text()});
+  const std::string model = titan_model(plan.model) != nullptr ? "" : titan_model_code(plan.model) + "\n\n";
+  exported.files.push_back(
+      {"mpt_torchtitan.py",
+       fmt::format("\"\"\"{}. For torchtitan 0.3.0.\"\"\"\n\n{}\nHERE = "
+                   "os.path.dirname(os.path.abspath(__file__))\n{}{}\n\n{}",
+                   export_title(plan), titan_imports(plan), schedule_constant(plan.layout),
+                   model.empty() ? "" : "\n" + model, titan_function(plan))});
+  exported.files.push_back({"run_torchtitan.sh", titan_script(plan), true});
   if (plan.layout.pipeline > 1) exported.files.push_back({"schedule.csv", csv_of(plan)});
   return exported;
 }

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "base/error.h"
@@ -67,10 +68,16 @@ void run(const ExportOptions& o) {
   make_folder(o.folder);
   std::vector<frameworks::Exported> all;
   std::vector<NamedFile> files;
+  std::map<std::string, std::string> texts;
   for (const frameworks::ExportTarget* target : targets) {
     all.push_back(target->write(plan));
-    for (const frameworks::ExportedFile& file : all.back().files)
+    for (const frameworks::ExportedFile& file : all.back().files) {
+      // Two frameworks may want one file, such as a model's config.json.
+      if (const auto [known, is_new] = texts.try_emplace(file.name, file.text);
+          !is_new && known->second == file.text)
+        continue;
       files.push_back({"-o", std::filesystem::path(o.folder) / file.name});
+    }
   }
   check_distinct_files({{"plan", o.plan}}, files);
   fmt::print("Predicted {} per step in {}, by {}\n", format_seconds(plan.prediction.step_time_s),

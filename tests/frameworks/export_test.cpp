@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <tuple>
 
 #include "base/json.h"
 #include "core/rank_grid.h"
@@ -122,7 +124,7 @@ TEST(Export, StatesSharedOutOverPartOfTheReplicasComeBack) {
   EXPECT_EQ(back.shard_groups, 4);
   EXPECT_EQ(back.layout.zero, 1);
   const std::string mesh = file_of(export_pytorch(plan), "mpt_mesh.py").text;
-  EXPECT_NE(mesh.find("(1, 4, 2, 1, 1), mesh_dim_names=(\"pp\", \"dp_replicate\", \"dp_shard\""),
+  EXPECT_NE(mesh.find("MESH = [1, 4, 2, 1, 1]\nAXES = [\"pp\", \"dp_replicate\", \"dp_shard\""),
             std::string::npos)
       << mesh;
 }
@@ -144,33 +146,46 @@ TEST(Export, MeshFollowsThePlansRankOrder) {
   }
 }
 
+Plan plan_for_torchtitan(int64_t zero, int64_t shard, int64_t pipeline, const char* schedule,
+                         int64_t chunks) {
+  test::WantedPlan request{models::load_model("llama3-8b"), {32, 2048}};
+  request.tensor = 2;
+  request.sequence_parallel = true;
+  request.pipeline = pipeline;
+  request.chunks = chunks;
+  request.schedule = schedule;
+  request.data = 4;
+  request.zero = zero;
+  request.shard = shard;
+  request.precision = Precision::bf16;
+  request.overlap_gradient_reduce = request.overlap_parameter_gather = true;
+  return test::make_plan(request);
+}
+
+// Files in a folder of their own; the first one is what imports read.
+std::string written(const Exported& exported, const std::string& name) {
+  const std::filesystem::path folder = testing::TempDir() + "/export_" + name;
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  for (const ExportedFile& file : exported.files) write_file_atomically(folder / file.name, file.text);
+  return folder / exported.files.front().name;
+}
+
 // What torchtitan's configuration can say comes back.
 TEST(Export, TorchtitansConfigurationComesBack) {
   const auto check = [](int64_t zero, int64_t shard, int64_t pipeline, const char* schedule, int64_t chunks) {
-    test::WantedPlan request{models::load_model("llama3-8b"), {32, 2048}};
-    request.tensor = 2;
-    request.sequence_parallel = true;
-    request.pipeline = pipeline;
-    request.chunks = chunks;
-    request.schedule = schedule;
-    request.data = 4;
-    request.zero = zero;
-    request.shard = shard;
-    request.precision = Precision::bf16;
-    const Plan plan = test::make_plan(request);
-    const std::string file = testing::TempDir() + "/back.toml";
-    write_file_atomically(file, file_of(export_torchtitan(plan), "torchtitan.toml").text);
-    const Imported back = import_torchtitan(file);
+    const Plan plan = plan_for_torchtitan(zero, shard, pipeline, schedule, chunks);
+    const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
     ASSERT_TRUE(back.model);
+    EXPECT_TRUE(back.notes.empty()) << back.notes.front();
     EXPECT_EQ(*back.model, plan.model);
     EXPECT_EQ(back.workload, plan.workload);
     EXPECT_EQ(back.shard_groups, plan.layout.replicas() / plan.layout.shard);
-    Layout layout = back.layout;
-    layout.shard = plan.layout.shard;                                          // follows from the groups
-    layout.expert_tensor = 0;                                                  // of a dense model
-    layout.overlap_gradient_reduce = layout.overlap_parameter_gather = false;  // FSDP's own
-    EXPECT_EQ(layout_name(layout), layout_name(plan.layout));
-    EXPECT_EQ(layout, plan.layout);
+    Layout layout = back.layout, wanted = plan.layout;
+    layout.shard = wanted.shard;                      // follows from the groups
+    layout.expert_tensor = wanted.expert_tensor = 0;  // of a dense model
+    EXPECT_EQ(layout_name(layout), layout_name(wanted));
+    EXPECT_EQ(layout, wanted);
   };
   check(3, 4, 1, "1f1b", 1);
   check(3, 2, 1, "1f1b", 1);
@@ -178,6 +193,70 @@ TEST(Export, TorchtitansConfigurationComesBack) {
   check(3, 4, 2, "1f1b", 1);
   check(2, 4, 4, "interleaved", 2);
   check(3, 2, 4, "zb-v", 2);
+  check(2, 4, 4, "zb-h1", 1);
+  check(2, 4, 4, "v-half", 2);
+}
+
+// The function's name only places stages where a CSV file has the order: V-shaped ones as ZBVZeroBubble does.
+TEST(Export, TorchtitanPlacesStagesAsTheCsvDoes) {
+  for (const auto& [schedule, chunks, name] : {std::tuple{"zb-h1", 1, "1F1B"},
+                                               {"zb-v", 2, "ZBVZeroBubble"},
+                                               {"v-half", 2, "ZBVZeroBubble"},
+                                               {"v-min", 2, "ZBVZeroBubble"},
+                                               {"interleaved", 2, "Interleaved1F1B"},
+                                               {"dualpipe-v", 2, "DualPipeV"}}) {
+    const std::string text =
+        export_torchtitan(plan_for_torchtitan(2, 4, 4, schedule, chunks)).files.front().text;
+    EXPECT_NE(text.find(fmt::format("pipeline_parallel_schedule=\"{}\"", name)), std::string::npos)
+        << schedule;
+    const bool exact = std::string(schedule) == "interleaved" || std::string(schedule) == "dualpipe-v";
+    EXPECT_EQ(text.find("os.path.join(HERE, \"schedule.csv\")") == std::string::npos, exact) << schedule;
+  }
+}
+
+TEST(Export, TorchtitanConvertsWhatThePlanRunsIn8Bits) {
+  Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
+  plan.layout.precision = Precision::fp8;
+  std::string text = export_torchtitan(plan).files.front().text;
+  EXPECT_NE(text.find("Float8LinearConverter.Config(filter_fqns=[\"lm_head\"]"), std::string::npos) << text;
+  plan.layout.execution.fp8_head = true;
+  text = export_torchtitan(plan).files.front().text;
+  EXPECT_EQ(text.find("filter_fqns"), std::string::npos) << text;
+  const Imported back = import_torchtitan(written(export_torchtitan(plan), "torchtitan"));
+  EXPECT_EQ(back.layout.precision, Precision::fp8);
+  EXPECT_TRUE(back.fp8_head);
+}
+
+Plan plan_for_deepspeed(int64_t tensor, int64_t context) {
+  test::WantedPlan request{models::load_model("llama3-8b"), {32, 2048}};
+  request.tensor = tensor;
+  request.context = context;
+  request.context_method = ContextMethod::all_to_all;
+  request.data = 4;
+  request.zero = 1;
+  request.precision = Precision::bf16;
+  return test::make_plan(request);
+}
+
+Json deepspeed_json(const Plan& plan) {
+  return parse_json(file_of(export_deepspeed(plan), "deepspeed.json").text, "deepspeed.json");
+}
+
+// DeepSpeed compares train_batch_size with the product over all ranks, and knows degrees of both kinds.
+TEST(Export, DeepSpeedsBatchIsWhatItChecks) {
+  EXPECT_FALSE(deepspeed_json(plan_for_deepspeed(2, 1)).contains("train_batch_size"));
+  const Json context = deepspeed_json(plan_for_deepspeed(1, 2));
+  EXPECT_EQ(context["train_batch_size"], 32);
+  EXPECT_EQ(context["sequence_parallel_size"], 2);
+  EXPECT_EQ(context["data_parallel_size"], 4);
+  EXPECT_FALSE(context.contains("gradient_clipping")) << "no part of a plan";
+}
+
+TEST(Export, DeepSpeedSumsGradientsInThePlansType) {
+  Plan plan = plan_for_deepspeed(1, 1);
+  EXPECT_EQ(deepspeed_json(plan)["data_types"]["grad_accum_dtype"], "fp32");
+  plan.layout.execution.gradient_bytes = 2;
+  EXPECT_EQ(deepspeed_json(plan)["data_types"]["grad_accum_dtype"], "bf16");
 }
 
 }  // namespace

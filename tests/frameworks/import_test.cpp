@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "frameworks/import.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+
+#include <filesystem>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -78,6 +81,151 @@ TEST(Import, MinusOneLeavesTorchtitansDegreesOpen) {
   EXPECT_EQ(in.layout.data, 0);
   EXPECT_EQ(in.layout.zero, 3);
   EXPECT_EQ(in.workload.global_batch, 0);
+}
+
+const char* const kTitan8b = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n";
+
+// torchtitan/distributed/pipeline_parallel.py: embedding and head count as layers.
+TEST(Import, TorchtitansOwnStages) {
+  EXPECT_EQ(torchtitan(std::string(kTitan8b) + "[parallelism]\npipeline_parallel_degree = 4\n")
+                .layout.layers_per_stage,
+            (std::vector<int64_t>{8, 9, 8, 7}));
+  const std::string interleaved =
+      std::string(kTitan8b) +
+      "[parallelism]\npipeline_parallel_degree = 4\npipeline_parallel_schedule = \"Interleaved1F1B\"\n";
+  EXPECT_EQ(torchtitan(interleaved + "pipeline_parallel_layers_per_stage = 3\n").layout.chunks, 3);
+  EXPECT_NE(error_of([&] {
+              torchtitan(interleaved + "pipeline_parallel_layers_per_stage = 4\n");
+            }).find("9 stages of 4 layers"),
+            std::string::npos);
+  const Imported named = torchtitan(std::string(kTitan8b) +
+                                    "[parallelism]\npipeline_parallel_degree = 1\n"
+                                    "data_parallel_shard_degree = 8\n");
+  EXPECT_EQ(named.layout.layers_per_stage, std::vector<int64_t>{32});
+}
+
+TEST(Import, ListsOfModulesAreTorchtitansStages) {
+  std::string lists = "module_fqns_per_model_part = [";
+  const std::vector<int64_t> layers{7, 8, 9, 8};
+  int64_t next = 0;
+  for (const int64_t n : layers) {
+    lists += "[\"tok_embeddings\"";
+    for (int64_t i = 0; i < n; ++i) lists += fmt::format(", \"layers.{}\"", next++);
+    lists += "],\n";
+  }
+  const Imported in = torchtitan(std::string(kTitan8b) +
+                                 "[parallelism]\npipeline_parallel_degree = 2\n"
+                                 "pipeline_parallel_schedule = \"Interleaved1F1B\"\n"
+                                 "pipeline_parallel_schedule_csv = \"mine.csv\"\n" +
+                                 lists + "]\n");
+  EXPECT_EQ(in.layout.chunks, 2);
+  EXPECT_EQ(in.layout.layers_per_stage, layers);
+  ASSERT_EQ(in.notes.size(), 1);
+  EXPECT_NE(in.notes.front().find("pipeline_parallel_schedule_csv"), std::string::npos);
+}
+
+TEST(Import, TorchtitanRecomputesEveryNthLayerWhole) {
+  const auto recompute = [](const std::string& text) {
+    return torchtitan(std::string(kTitan8b) + "[activation_checkpoint]\n" + text).layout;
+  };
+  EXPECT_EQ(recompute("mode = \"selective\"\n").recompute, Recompute::full);
+  EXPECT_EQ(recompute("mode = \"selective\"\n").recomputed_layers, std::vector<int64_t>{16});
+  EXPECT_EQ(recompute("mode = \"selective\"\nselective_ac_option = \"op\"\n").recompute,
+            Recompute::selective);
+  EXPECT_EQ(recompute("mode = \"none\"\n").recompute, Recompute::none);
+}
+
+TEST(Import, TorchtitansDeepSeekHasNoNextTokenLayers) {
+  const Imported in = torchtitan("[model]\nname = \"deepseek_v3\"\nflavor = \"671B\"\n");
+  ASSERT_TRUE(in.model);
+  EXPECT_EQ(in.model->next_token_layers, 0);
+  EXPECT_FALSE(in.notes.empty());
+}
+
+// As in torchtitan's own config_registry.py, where functions change what others return.
+TEST(Import, TorchtitansFunctionsInPython) {
+  const std::filesystem::path folder = testing::TempDir() + "/llama3";
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder / "config_registry.py",
+                        R"py(from torchtitan.trainer import Trainer
+from . import model_registry
+
+
+def llama3_8b() -> Trainer.Config:
+    """A docstring."""
+    return Trainer.Config(
+        model_spec=model_registry("8B"),
+        training=TrainingConfig(local_batch_size=1, seq_len=8 * 1024, steps=1_000),
+        parallelism=ParallelismConfig(data_parallel_shard_degree=-1),
+        activation_checkpoint=FullAC.Config(),
+    )
+
+
+def llama3_8b_tp() -> Trainer.Config:
+    config = llama3_8b()
+    config.parallelism.tensor_parallel_degree = 2  # changed
+    for name in names:
+        config.update(name)
+    return config
+)py");
+  const Imported in = import_torchtitan(folder / "config_registry.py");
+  ASSERT_TRUE(in.model);
+  EXPECT_EQ(in.model->layers, 32);
+  EXPECT_EQ(in.layout.tensor, 2);
+  EXPECT_EQ(in.layout.zero, 3);
+  EXPECT_EQ(in.layout.data, 0) << "open";
+  EXPECT_EQ(in.layout.recompute, Recompute::full);
+  EXPECT_EQ(in.workload.sequence, 8192);
+  ASSERT_FALSE(in.notes.empty());
+  EXPECT_NE(in.notes.front().find("for name in names"), std::string::npos) << in.notes.front();
+}
+
+TEST(Import, AcceleratesYamlAsItsQuestionnaireWritesIt) {
+  const std::filesystem::path folder = testing::TempDir() + "/accelerate";
+  std::filesystem::create_directories(folder);
+  write_file_atomically(folder / "train.json",
+                        R"({"model_name_or_path": "meta-llama/Llama-3.1-8B", "block_size": 4096,
+                            "per_device_train_batch_size": 2, "gradient_accumulation_steps": 4})");
+  write_file_atomically(folder / "fsdp.yaml", R"(compute_environment: LOCAL_MACHINE
+debug: false
+distributed_type: FSDP
+downcast_bf16: 'no'
+fsdp_config:
+  fsdp_activation_checkpointing: true
+  fsdp_reshard_after_forward: false
+  fsdp_version: 2
+machine_rank: 0
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+)");
+  const FrameworkCode& code = find_importer("", folder / "fsdp.yaml");
+  EXPECT_STREQ(code.framework, "transformers-fsdp");
+  const Imported in = code.importer.read(folder / "fsdp.yaml");
+  ASSERT_TRUE(in.model);
+  EXPECT_EQ(in.layout.data, 16);
+  EXPECT_EQ(in.layout.zero, 2);
+  EXPECT_EQ(in.layout.recompute, Recompute::full);
+  EXPECT_EQ(in.layout.precision, Precision::bf16);
+  EXPECT_EQ(in.workload.global_batch, 16 * 2 * 4);
+  EXPECT_EQ(in.workload.sequence, 4096);
+}
+
+TEST(Import, NumbersBeyondTheirRangeNameTheirKey) {
+  const std::string file = testing::TempDir() + "/range.json";
+  write_file_atomically(file, R"({"train_micro_batch_size_per_gpu": 0, "zero_optimization": {"stage": 2}})");
+  EXPECT_NE(error_of([&] { import_deepspeed(file); }).find("train_micro_batch_size_per_gpu: 0"),
+            std::string::npos);
+  write_file_atomically(file, R"({"zero_optimization": {"stage": 4}})");
+  EXPECT_NE(error_of([&] { import_deepspeed(file); }).find("zero_optimization.stage: 4"), std::string::npos);
+}
+
+TEST(Import, YamlThatIsTooDeepOrNoneIsRefused) {
+  const std::string file = testing::TempDir() + "/deep.yaml";
+  write_file_atomically(file, "a: " + std::string(100, '[') + std::string(100, ']') + "\n");
+  EXPECT_NE(error_of([&] { import_automodel(file); }).find("nested too deeply"), std::string::npos);
+  write_file_atomically(file, "a: [1\nb: }");
+  EXPECT_NE(error_of([&] { import_automodel(file); }).find("in YAML"), std::string::npos);
 }
 
 }  // namespace

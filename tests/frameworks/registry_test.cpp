@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/json.h"
 #include "frameworks/framework.h"
 
 namespace mpt::frameworks {
@@ -25,8 +26,7 @@ TEST(Registry, TargetsGoByNamesAndAliasesOfFrameworks) {
                                      {"nemo", "megatron-bridge"},
                                      {"slurm", "slurm"}})
     EXPECT_STREQ(find_export_target(name).name, target);
-  for (const char* none : {"automodel", "transformers", "mpt", "no such"})
-    EXPECT_THROW(find_export_target(none), UserError) << none;
+  for (const char* none : {"mpt", "no such"}) EXPECT_THROW(find_export_target(none), UserError) << none;
 }
 
 TEST(Registry, PlansGoToTheirOwnExport) {
@@ -37,8 +37,7 @@ TEST(Registry, PlansGoToTheirOwnExport) {
   EXPECT_EQ(target_of("megatron-core"), "megatron-core");
   EXPECT_EQ(target_of("nemo"), "megatron-bridge");
   EXPECT_EQ(target_of("transformers-deepspeed"), "transformers-deepspeed");
-  for (const char* none : {"mpt", "automodel", "transformers-fsdp", "maxtext"})
-    EXPECT_EQ(target_of(none), "none");
+  for (const char* none : {"mpt", "maxtext"}) EXPECT_EQ(target_of(none), "none");
   EXPECT_TRUE(takes_plans_of(find_export_target("megatron-bridge"), "megatron-core"));
   EXPECT_TRUE(takes_plans_of(find_export_target("deepspeed"), "transformers-deepspeed"));
   EXPECT_FALSE(takes_plans_of(find_export_target("megatron-core"), "megatron-bridge"));
@@ -51,7 +50,22 @@ TEST(Registry, ImportersGoByNameOrEnding) {
   EXPECT_STREQ(find_importer("", "run.sh").framework, "megatron-core");
   EXPECT_STREQ(find_importer("megatron", "run.toml").framework, "megatron-core");
   EXPECT_STREQ(find_importer("titan", "run.sh").framework, "torchtitan");
-  EXPECT_THROW(find_importer("deepspeed", "run.toml"), UserError);
+  EXPECT_THROW(find_importer("mpt", "run.toml"), UserError);
+}
+
+// Several frameworks have files of one ending: a word in them decides.
+TEST(Registry, FilesOfOneEndingGoByWhatTheyHold) {
+  const auto importer_of = [](const char* name, const char* text) {
+    const std::string file = testing::TempDir() + "/" + name;
+    write_file_atomically(file, text);
+    return std::string(find_importer("", file).framework);
+  };
+  EXPECT_EQ(importer_of("a.yaml", "distributed_type: DEEPSPEED"), "transformers-deepspeed");
+  EXPECT_EQ(importer_of("a.yaml", "fsdp_config:"), "transformers-fsdp");
+  EXPECT_EQ(importer_of("a.yaml", "step_scheduler:"), "automodel");
+  EXPECT_EQ(importer_of("a.py", "from torchtitan.trainer import Trainer"), "torchtitan");
+  EXPECT_EQ(importer_of("a.py", "init_device_mesh()"), "pytorch");
+  EXPECT_EQ(importer_of("a.json", "{}"), "deepspeed");
 }
 
 }  // namespace

@@ -22,6 +22,7 @@ Layout plain(const Framework& framework) {
   l.zero = framework.abilities.zero.back();
   l.shard = 8;
   l.layers_per_stage = {32};
+  l.overlap_gradient_reduce = l.overlap_parameter_gather = true;
   return l;
 }
 
@@ -122,9 +123,9 @@ const Case kCases[] = {
        l.pipeline = 8, l.data = 1, l.micro_batch = 8, l.chunks = 2, l.schedule = "dualpipe-v", l.zero = 0;
        l.shard = 1;
      }},
-    {"torchtitan", "recomputes every n-th layer",
-     [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {7}; }},
-    {"torchtitan", "", [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {8}; }},
+    {"torchtitan", "recomputes all layers or none",
+     [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {8}; }},
+    {"torchtitan", "", [](Layout& l) { l.recompute = Recompute::full; }},
     {"torchtitan", "does not train llama3-8b in fp16", [](Layout& l) { l.precision = Precision::fp16; }},
     {"pytorch", "has no ZeRO 3 with pipeline parallelism",
      [](Layout& l) {
@@ -232,6 +233,73 @@ TEST(Supports, WindowsNeedHeadsForTokensInMegatron) {
             std::string::npos);
   l.context_method = ContextMethod::all_to_all;
   EXPECT_EQ(why(megatron, l, kWorkload, "mistral-7b"), "");
+}
+
+TEST(Supports, WhatAlwaysOverlapsCannotBeSwitchedOff) {
+  const auto reason = [](const char* name, bool gather = true) {
+    const Framework& framework = *find_framework(name);
+    Layout l = plain(framework);
+    l.overlap_gradient_reduce = false;
+    l.overlap_parameter_gather = l.overlap_parameter_gather && gather;
+    return why(framework, l);
+  };
+  EXPECT_EQ(reason("torchtitan"), "torchtitan overlaps gradient_reduce with compute, always");
+  EXPECT_NE(reason("transformers-fsdp"), "");
+  EXPECT_EQ(reason("deepspeed"), "") << "overlap_comm";
+  EXPECT_EQ(reason("megatron-core", false), "");
+  EXPECT_NE(reason("megatron-core"), "") << "--overlap-param-gather needs --overlap-grad-reduce";
+}
+
+TEST(Supports, SharesHoldWholeGroupsOfContextAndExpertRanks) {
+  const Framework& titan = *find_framework("torchtitan");
+  Layout l = plain(titan);
+  l.zero = 3, l.shard = 2;
+  EXPECT_EQ(why(titan, l, kWorkload, "mixtral-8x7b"), "");
+  l.expert = 8;
+  EXPECT_NE(why(titan, l, kWorkload, "mixtral-8x7b").find("whole groups of context and expert ranks"),
+            std::string::npos);
+  l.shard = 8;
+  EXPECT_EQ(why(titan, l, kWorkload, "mixtral-8x7b"), "");
+  Layout context = plain(titan);
+  context.context = 4, context.data = 4, context.zero = 3, context.shard = 2;
+  EXPECT_NE(why(titan, context), "");
+  context.shard = 8;
+  EXPECT_EQ(why(titan, context), "");
+}
+
+TEST(Supports, TiedEmbeddingsStayOutOfPyTorchsPipelines) {
+  for (const auto& [name, refused] : {std::pair{"torchtitan", true},
+                                      {"automodel", true},
+                                      {"pytorch", true},
+                                      {"deepspeed", false},
+                                      {"megatron-core", false}}) {
+    const Framework& framework = *find_framework(name);
+    Layout l = plain(framework);
+    l.pipeline = 2, l.data = 4, l.shard = 4, l.layers_per_stage = {8, 8};
+    l.zero = framework.abilities.zero_in_pipeline.back();
+    EXPECT_EQ(why(framework, l, kWorkload, "llama3.2-1b").find("shares the embedding") != std::string::npos,
+              refused)
+        << name;
+  }
+}
+
+TEST(Supports, TorchtitanHasItsOwnModelsAndThoseOfItsParts) {
+  const Framework& titan = *find_framework("torchtitan");
+  for (const char* has : {"llama2-7b", "llama3.2-1b", "qwen3-235b-a22b", "mixtral-8x7b", "gpt-oss-20b"})
+    EXPECT_FALSE(lacking_feature(titan, models::load_model(has))) << has;
+  for (const char* lacks : {"gpt2-1.5b", "mistral-7b", "qwen2-7b", "gemma-7b", "deepseek-v3"})
+    EXPECT_TRUE(lacking_feature(titan, models::load_model(lacks))) << lacks;
+  ModelSpec other = models::load_model("gpt-oss-20b");
+  other.hidden *= 2;
+  EXPECT_TRUE(lacking_feature(titan, other)) << "its flavor has other sizes";
+}
+
+TEST(Supports, DeepSpeedDoesNotSpreadExpertsWithBiases) {
+  const Framework& deepspeed = *find_framework("deepspeed");
+  Layout l = plain(deepspeed);
+  l.zero = 2, l.expert = 8;
+  EXPECT_NE(why(deepspeed, l, kWorkload, "gpt-oss-20b").find("expert biases"), std::string::npos);
+  EXPECT_EQ(why(deepspeed, l, kWorkload, "mixtral-8x7b"), "");
 }
 
 TEST(PartialRecompute, LevelsRiseFromNoneToAll) {

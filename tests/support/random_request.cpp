@@ -60,17 +60,29 @@ int64_t least_nodes(const ModelSpec& model, const std::string& node) {
   return nodes;
 }
 
-void set_moving_parts(RequestDice& dice, const ModelSpec& model, PlanRequest& r) {
+template <class T>
+bool has(const std::vector<T>& values, const T& value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Of what the framework can do at all: all else has no answer.
+void set_moving_parts(RequestDice& dice, const ModelSpec& model, const frameworks::Abilities& can,
+                      PlanRequest& r) {
   if (dice.once_in(4)) r.overlaps = {"gradient-reduce", "parameter-gather", "tensor", "transfer"};
-  if (dice.once_in(8)) r.overlaps = {"none"};
+  if (dice.once_in(8) && can.always_overlaps.empty()) r.overlaps = {"none"};
   if (model.moe && dice.once_in(4)) r.dispatch = Dispatch::once;
   if (dice.once_in(8)) r.bounds.recomputes = {Recompute::full};
-  if (dice.once_in(8)) r.bounds.recomputes = {Recompute::selective};
-  if (dice.once_in(6)) r.bounds.pipeline = {2, 4, 8};
-  if (dice.once_in(6)) r.bounds.tensor = {2, 4};
-  if (dice.once_in(8)) r.bounds.context = {2, 4};
-  if (dice.once_in(8)) r.bounds.zero = {dice.pick<int64_t>({0, 1, 2, 3})};
-  if (dice.once_in(12)) r.bounds.orders = {RankOrder::data_outermost};
+  if (dice.once_in(8) && has(can.recomputes, Recompute::selective))
+    r.bounds.recomputes = {Recompute::selective};
+  if (dice.once_in(6) && !can.schedules.empty()) r.bounds.pipeline = {2, 4, 8};
+  if (dice.once_in(6) && can.tensor) r.bounds.tensor = {2, 4};
+  if (dice.once_in(8) && !can.context_methods.empty()) r.bounds.context = {2, 4};
+  if (dice.once_in(8)) {
+    const auto zero = dice.pick<int64_t>({0, 1, 2, 3});
+    if (has(can.zero, zero)) r.bounds.zero = {zero};
+  }
+  if (dice.once_in(12) && has(can.orders, RankOrder::data_outermost))
+    r.bounds.orders = {RankOrder::data_outermost};
 }
 
 }  // namespace
@@ -88,7 +100,7 @@ PlanRequest random_request(uint32_t seed, const frameworks::Framework& framework
   r.sequence = std::min(model.max_positions, dice.pick<int64_t>({2048, 4096, 4096, 8192, 16384}));
   r.global_batch = nodes * kGpusOfNode * dice.pick<int64_t>({1, 2, 4, 8}) / dice.pick<int64_t>({1, 1, 2, 4});
   if (dice.once_in(5)) r.global_batch = std::max<int64_t>(2, r.global_batch * 7 / 8);
-  set_moving_parts(dice, model, r);
+  set_moving_parts(dice, model, framework.abilities, r);
   r.time_limit_s = 20.0;
   return r;
 }

@@ -1,22 +1,48 @@
 # Note: step time and memory are those of megatron-core, not of pytorch: mpt-plan --framework pytorch plans for it.
-"""llama3-70b on dgx-h100:8: tp4+sp pp4 dp4 zero1 mbs1 interleaved x5, 64 ranks."""
+"""llama3-70b on dgx-h100:8: tp4+sp pp4 dp4 zero1 mbs1 interleaved x5, 64 ranks. For PyTorch 2.15."""
 
 import torch
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.pipelining import ScheduleInterleaved1F1B
 
+MESH = [4, 1, 4, 1, 4]
+AXES = ["pp", "dp_replicate", "dp_shard", "cp", "tp"]
+MODEL = "meta-llama/Llama-3.1-70B"  # on the hub, or a file beside this one
+SEQUENCE = 4096  # tokens
+GLOBAL_BATCH = 128  # sequences per step
 MICRO_BATCH = 1  # sequences
 MICRO_BATCHES = 32  # per data-parallel rank and step
+PRECISION = "bf16"
+RESHARD_AFTER_FORWARD = False
+LAYERS = [4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4]  # of each stage, in model order
+RECOMPUTED = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]  # of them, the first ones
+SCHEDULE = "interleaved"
+RANK_OF_STAGE = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
 
 
 def make_mesh():
     """The plan's ranks, the outermost axis first."""
-    return init_device_mesh("cuda", (4, 1, 4, 1, 4), mesh_dim_names=("pp", "dp_replicate", "dp_shard", "cp", "tp"))
+    return init_device_mesh("cuda", tuple(MESH), mesh_dim_names=tuple(AXES))
 
 
-def shard(model, layers, mesh):
-    """FSDP over the mesh's data-parallel axes: `layers`, the model's ModuleList, one by one, then the rest of it."""
+def shard(model, layers, mesh, stage=0):
+    """FSDP over the mesh's data-parallel axes: the ModuleList `layers` of a stage one by one, then the rest."""
+    for i in range(RECOMPUTED[stage]):
+        layers[i] = checkpoint_wrapper(layers[i])
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    options = dict(mesh=mesh["dp_replicate", "dp_shard"], mp_policy=policy, reshard_after_forward=RESHARD_AFTER_FORWARD)
     for layer in layers:
-        fully_shard(layer, mesh=mesh["dp_replicate", "dp_shard"], mp_policy=policy, reshard_after_forward=False)
-    return fully_shard(model, mesh=mesh["dp_replicate", "dp_shard"], mp_policy=policy, reshard_after_forward=False)
+        fully_shard(layer, **options)
+    return fully_shard(model, **options)
+
+
+def stages_of(pipeline_rank):
+    """Which stages a pipeline rank holds."""
+    return [stage for stage, rank in enumerate(RANK_OF_STAGE) if rank == pipeline_rank]
+
+
+def make_schedule(stages, loss):
+    """The plan's schedule of the PipelineStages of this rank."""
+    return ScheduleInterleaved1F1B(stages, MICRO_BATCHES, loss_fn=loss)

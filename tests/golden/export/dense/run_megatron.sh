@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # llama3-70b on dgx-h100:8: tp4+sp pp4 dp4 zero1 mbs1 interleaved x5, 64 ranks
-# Run it on every node with NODE_RANK and MASTER_ADDR set, in a clone of Megatron-LM (core_v0.15.0). Data and
+# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set, in a clone of Megatron-LM (core_v0.19.2). Data and
 # training options are yours: what follows the script's name is passed on.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+node=${NODE_RANK:-${SLURM_NODEID:-${JOB_COMPLETION_INDEX:-0}}}
 mapfile -t plan < <(tr ' ' '\n' < "$here/megatron_args.txt")
 # Gradient reduction and tensor-parallel overlap rely on the order in which kernels were launched.
 export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}
-exec torchrun --nproc-per-node 8 --nnodes 8 --node-rank "${NODE_RANK:-0}" \
+exec torchrun --nproc-per-node 8 --nnodes 8 --node-rank "$node" \
   --master-addr "${MASTER_ADDR:-127.0.0.1}" --master-port "${MASTER_PORT:-29500}" \
   pretrain_gpt.py "${plan[@]}" "$@"

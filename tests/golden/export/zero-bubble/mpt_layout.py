@@ -1,37 +1,87 @@
 """llama3-8b on dgx-h100:1: tp1 pp4 dp2 zero1 mbs1 zb-v x2, 8 ranks.
 
-Megatron-Bridge v0.6.0: take the recipe of your model, then the plan's layout:
+Megatron-Bridge v0.6.2: take a recipe, then the plan's model and layout. Data and training options are yours.
 
-    from megatron.bridge.recipes.llama.llama3 import llama3_70b_pretrain_config
+    from megatron.bridge.recipes.llama import llama31_8b_pretrain_config
     from megatron.bridge.training.gpt_step import forward_step
     from megatron.bridge.training.pretrain import pretrain
     from mpt_layout import apply
 
-    pretrain(apply(llama3_70b_pretrain_config()), forward_step)
+    pretrain(apply(llama31_8b_pretrain_config()), forward_step)
 """
+
+import torch
 
 
 def apply(config):
-    """Changes a ConfigContainer to the plan's layout, and returns it."""
+    """Changes a ConfigContainer to the plan's model and layout, and returns it."""
+    config.model.num_layers = 32
+    config.model.hidden_size = 4096
+    config.model.ffn_hidden_size = 14336
+    config.model.gated_linear_unit = True
+    config.model.activation_func = torch.nn.functional.silu
+    config.model.add_bias_linear = False
+    config.model.add_qkv_bias = False
+    config.model.num_attention_heads = 32
+    config.model.qk_layernorm = False
+    config.model.num_query_groups = 8
+    config.model.kv_channels = 128
+    config.model.softmax_type = "vanilla"
+    config.model.window_size = None
+    config.model.window_attn_skip_freq = None
+    config.model.vocab_size = 128256
+    config.model.normalization = "RMSNorm"
+    config.model.layernorm_epsilon = 1e-05
+    config.model.position_embedding_type = "rope"
+    config.model.rotary_base = 500000
+    config.model.rotary_percent = 1
+    config.model.rope_scaling = True
+    config.model.rope_scaling_factor = 8
+    config.model.share_embeddings_and_output_weights = False
+    config.model.attention_dropout = 0
+    config.model.hidden_dropout = 0
+    config.model.num_moe_experts = None
+    config.model.mtp_num_layers = None
     config.model.tensor_model_parallel_size = 1
     config.model.sequence_parallel = False
+    config.model.tp_comm_overlap = False
     config.model.pipeline_model_parallel_size = 4
     config.model.virtual_pipeline_model_parallel_size = 2
     config.model.pipeline_model_parallel_layout = "Et|tttt|ttttt|ttttt|ttttt|ttttt|ttttt|ttL"
+    config.model.account_for_embedding_in_pipeline_split = False
+    config.model.account_for_loss_in_pipeline_split = False
+    config.model.num_layers_in_first_pipeline_stage = None
+    config.model.num_layers_in_last_pipeline_stage = None
+    config.model.overlap_p2p_comm = True
     config.model.context_parallel_size = 1
     config.model.recompute_granularity = None
+    config.model.recompute_modules = ["core_attn"]
     config.model.recompute_method = None
     config.model.recompute_num_layers = None
+    config.model.cuda_graph_impl = "none"
+    config.model.cuda_graph_modules = []
     config.model.seq_length = 4096
     config.dataset.seq_length = 4096
     config.train.micro_batch_size = 1
     config.train.global_batch_size = 32
     config.ddp.use_distributed_optimizer = True
-    config.optimizer.use_distributed_optimizer = True
-    config.ddp.overlap_grad_reduce = True
     config.ddp.overlap_param_gather = True
-    config.model.tp_comm_overlap = False
-    config.model.overlap_p2p_comm = True
+    config.optimizer.use_distributed_optimizer = True
+    config.optimizer.overlap_param_gather = True
+    config.ddp.overlap_grad_reduce = True
+    config.ddp.align_param_gather = True
+    config.ddp.use_megatron_fsdp = False
+    config.dist.use_megatron_fsdp = False
+    config.ddp.data_parallel_sharding_strategy = "no_shard"
+    config.ddp.num_distributed_optimizer_instances = 1
+    config.optimizer.optimizer_cpu_offload = False
+    config.optimizer.use_precision_aware_optimizer = False
+    config.optimizer.main_grads_dtype = torch.float32
+    config.optimizer.main_params_dtype = torch.float32
+    config.optimizer.exp_avg_dtype = torch.float32
+    config.optimizer.exp_avg_sq_dtype = torch.float32
     config.dist.use_tp_pp_dp_mapping = False
+    config.comm_overlap = None
     config.mixed_precision = "bf16_mixed"
+    config.env_vars["CUDA_DEVICE_MAX_CONNECTIONS"] = 1
     return config

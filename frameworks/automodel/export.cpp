@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// NeMo AutoModel: a recipe's YAML; keys of nemo_automodel/recipes/_dist_utils.py, components/distributed/
+// config.py, components/distributed/pipelining/config.py and recipes/llm/train_ft.py at v0.7.0.
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "frameworks/hugging_face.h"
+#include "frameworks/registry.h"
+#include "frameworks/yaml_file.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// What PyTorch calls the schedule; null where AutoModel does not place its stages.
+const char* torch_class(const std::string& schedule) {
+  static const std::map<std::string, const char*> names{
+      {"gpipe", "GPipe"}, {"1f1b", "1F1B"}, {"interleaved", "Interleaved1F1B"}, {"zb-v", "ZBVZeroBubble"}};
+  const auto found = names.find(schedule);
+  return found == names.end() ? nullptr : found->second;
+}
+
+Json recipe_modules(const Plan& plan) {
+  Json stages = Json::array();
+  for (const StageContent& stage : stage_contents(plan.model, plan.layout)) {
+    Json modules = Json::array();
+    if (stage.has_embedding) modules.push_back("model.embed_tokens");
+    for (int64_t n = 0; n < stage.layer_count; ++n)
+      modules.push_back(fmt::format("model.layers.{}", stage.first_layer + n));
+    if (stage.has_head) {
+      modules.push_back("model.norm");
+      modules.push_back("lm_head");
+    }
+    modules.push_back("model.rotary_emb");
+    stages.push_back(std::move(modules));
+  }
+  return stages;
+}
+
+Json recipe_pipeline(const Plan& plan) {
+  const Layout& l = plan.layout;
+  const char* schedule = torch_class(l.schedule);
+  return Json{{"pp_schedule", schedule != nullptr ? schedule : "1F1B"},
+              {"pp_microbatch_size", l.micro_batch},
+              {"pp_seq_len", plan.workload.sequence},
+              {"module_fqns_per_model_part", recipe_modules(plan)}};
+}
+
+Json recipe_distributed(const Plan& plan) {
+  const Layout& l = plan.layout;
+  const bool plain = l.zero == 0 && l.replicas() > 1;
+  if (plain) return Json{{"strategy", "ddp"}, {"activation_checkpointing", l.recompute == Recompute::full}};
+  Json d{{"strategy", "fsdp2"},
+         {"dp_size", l.data},
+         {"dp_replicate_size", l.data / sharing_data_ranks(l)},
+         {"tp_size", l.tensor},
+         {"cp_size", l.context},
+         {"pp_size", l.pipeline},
+         {"ep_size", l.expert},
+         {"sequence_parallel", l.sequence_parallel},
+         {"activation_checkpointing", l.recompute == Recompute::full},
+         {"reshard_after_forward", l.zero == 3},
+         {"defer_fsdp_grad_sync", false}};
+  if (l.overlap_tensor) {
+    d["enable_async_tensor_parallel"] = true;
+    d["enable_compile"] = true;
+  }
+  if (l.precision == Precision::fp32) {
+    d["mp_policy"] = {{"_target_", "torch.distributed.fsdp.MixedPrecisionPolicy"},
+                      {"param_dtype", "float32"},
+                      {"reduce_dtype", "float32"}};
+  }
+  if (l.pipeline > 1) d["pipeline"] = recipe_pipeline(plan);
+  if (l.expert > 1) d["moe"] = {{"reshard_after_forward", l.zero == 3}};
+  return d;
+}
+
+void add_automodel_warnings(const Layout& l, std::vector<std::string>& warnings) {
+  const std::pair<bool, const char*> beyond[] = {
+      {l.zero == 1, "FSDP shares gradients out beside optimizer state: ZeRO 1 becomes ZeRO 2"},
+      {l.pipeline > 1 && torch_class(l.schedule) == nullptr, "AutoModel does not have the schedule"},
+      {l.context > 1 && l.context_method != ContextMethod::ring, "context ranks gather keys"},
+      {l.recompute == Recompute::selective, "selective recompute chooses operators there"},
+      {l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
+           l.recomputed_layers != l.layers_per_stage,
+       "all layers recompute, or none"},
+      {l.offload_optimizer, "offload moves weights and gradients, too: it is not written"},
+      {l.expert > 1 && l.expert_split() > 1, "experts are whole there"},
+      {l.precision == Precision::fp16, "there is no fp16: bf16 is written"},
+      {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in plain fp8"}};
+  for (const auto& [given, text] : beyond) {
+    if (given) warnings.emplace_back(text);
+  }
+}
+
+}  // namespace
+
+Exported export_automodel(const Plan& plan) {
+  Exported exported;
+  const Layout& l = plan.layout;
+  const std::string model = add_hugging_face_model(plan.model, exported);
+  Json recipe{{"recipe", "TrainFinetuneRecipeForNextTokenPrediction"},
+              {"step_scheduler",
+               {{"global_batch_size", plan.workload.global_batch},
+                {"local_batch_size", l.pipeline > 1 ? plan.workload.global_batch / l.data : l.micro_batch}}},
+              {"model",
+               {{"_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_config"},
+                {"config", model},
+                {"torch_dtype", "float32"}}},
+              {"distributed", recipe_distributed(plan)}};
+  if (is_narrow(l.precision)) {
+    recipe["fp8"] = {{"enabled", true}, {"recipe_name", "tensorwise"}};
+    if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});
+  }
+  // Random tokens of the plan's length, until you put your own here.
+  recipe["dataset"] = {
+      {"_target_", "nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset"},
+      {"seq_len", plan.workload.sequence},
+      {"vocab_size", plan.model.vocab}};
+  exported.files.insert(
+      exported.files.begin(),
+      {"automodel.yaml",
+       fmt::format("# {}. For NeMo AutoModel 0.7.0.\n", export_title(plan)) + yaml_text(recipe)});
+  add_automodel_warnings(l, exported.warnings);
+  return exported;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A recipe of NeMo AutoModel, read back.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/error.h"
+#include "frameworks/fsdp_import.h"
+#include "frameworks/hugging_face.h"
+#include "frameworks/registry.h"
+#include "frameworks/settings.h"
+#include "frameworks/yaml_file.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// "1F1B", "1f1b" and "interleaved_1f1b" alike.
+std::string plain_word(std::string name) {
+  std::erase(name, '_');
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return char(std::tolower(c)); });
+  return name;
+}
+
+void set_recipe_schedule(const Settings& recipe, Imported& in) {
+  static const std::map<std::string, const char*> names{
+      {"gpipe", "gpipe"}, {"1f1b", "1f1b"}, {"interleaved1f1b", "interleaved"}, {"zbvzerobubble", "zb-v"}};
+  Layout& l = in.layout;
+  if (l.pipeline == 1) return set_stages(in, {}, recipe.at("distributed.pp_size"));
+  const std::string key = "distributed.pipeline.pp_schedule";
+  const std::string name = recipe.text(key, "1f1b");
+  const auto found = names.find(plain_word(name));
+  if (found == names.end())
+    throw UserError(Problem{recipe.at(key), fmt::format("\"{}\"", name.substr(0, 40)),
+                            "GPipe, 1F1B, Interleaved1F1B or ZBVZeroBubble", ""});
+  l.schedule = found->second;
+  if (recipe.has("distributed.pipeline.pp_schedule_csv"))
+    in.notes.push_back("pp_schedule_csv is not read: the named schedule is taken");
+  const std::string modules = "distributed.pipeline.module_fqns_per_model_part";
+  l.chunks = l.schedule == "1f1b" || l.schedule == "gpipe" ? 1 : 2;
+  const int64_t layers =
+      recipe.number("distributed.pipeline.layers_per_stage", rule_of(&ModelSpec::layers), 0);
+  if (layers > 0 && in.model && l.chunks > 1)
+    l.chunks = std::max<int64_t>(1, (in.model->layers + layers * l.pipeline - 1) / (layers * l.pipeline));
+  set_stages(in, layers_of_modules(recipe, modules), recipe.at(modules));
+}
+
+std::string recipe_model(const Settings& recipe) {
+  const Json* config = recipe.find("model.config");
+  if (config != nullptr && config->is_string()) return config->get<std::string>();
+  return recipe.text("model.config.pretrained_model_name_or_path",
+                     recipe.text("model.pretrained_model_name_or_path", ""));
+}
+
+void set_recipe_replicas(const Settings& recipe, Imported& in, const std::string& file) {
+  Layout& l = in.layout;
+  const std::string strategy = recipe.text("distributed.strategy", "fsdp2");
+  const int64_t data = recipe.number("distributed.dp_size", rule_of(&Layout::data), 0);
+  const int64_t replicate = recipe.number("distributed.dp_replicate_size", rule_of(&Layout::data), 1);
+  const bool reshard = recipe.flag("distributed.reshard_after_forward", l.pipeline == 1);
+  set_fsdp(in, {replicate, data / replicate, reshard}, file);
+  in.shard_groups = replicate;
+  if (strategy == "ddp") l.zero = 0;
+  if (strategy != "ddp" && strategy != "fsdp2")
+    in.notes.push_back(fmt::format("strategy {} is taken as fsdp2", strategy.substr(0, 40)));
+}
+
+}  // namespace
+
+Imported import_automodel(const std::filesystem::path& file) {
+  const Settings recipe(read_yaml(file), file.string());
+  Imported in;
+  Layout& l = in.layout;
+  l.tensor = recipe.number("distributed.tp_size", rule_of(&Layout::tensor), 1);
+  l.context = recipe.number("distributed.cp_size", rule_of(&Layout::context), 1);
+  l.pipeline = recipe.number("distributed.pp_size", rule_of(&Layout::pipeline), 1);
+  l.expert = recipe.number("distributed.ep_size", rule_of(&Layout::expert), 1);
+  set_whole_experts(l);
+  l.sequence_parallel = l.tensor > 1 && recipe.flag("distributed.sequence_parallel", false);
+  l.overlap_tensor = l.tensor > 1 && recipe.flag("distributed.enable_async_tensor_parallel", false);
+  set_recipe_replicas(recipe, in, file.string());
+  const Json* recompute = recipe.find("distributed.activation_checkpointing");
+  if (recompute != nullptr && (*recompute == true || *recompute == "full")) l.recompute = Recompute::full;
+  if (recompute != nullptr && *recompute == "selective") l.recompute = Recompute::selective;
+  l.precision = recipe.flag("fp8.enabled", false)                                           ? Precision::fp8
+                : recipe.text("distributed.mp_policy.param_dtype", "bfloat16") == "float32" ? Precision::fp32
+                                                                                            : Precision::bf16;
+  const int64_t local = recipe.number("step_scheduler.local_batch_size", rule_of(&Layout::micro_batch), 1);
+  l.micro_batch = l.pipeline > 1 ? recipe.number("distributed.pipeline.pp_microbatch_size",
+                                                 rule_of(&Layout::micro_batch), 1)
+                                 : local;
+  in.workload.global_batch =
+      recipe.number("step_scheduler.global_batch_size", rule_of(&Workload::global_batch), 32);
+  in.workload.sequence = recipe.number("dataset.seq_len", rule_of(&Workload::sequence), 2048);
+  if (!recipe.has("dataset.seq_len"))
+    in.notes.push_back("the recipe has no dataset.seq_len: 2048 tokens are taken without --seq");
+  in.model = hugging_face_model(recipe_model(recipe), file.parent_path(), in.notes);
+  set_recipe_schedule(recipe, in);
+  check_imported(in, file.string());
+  return in;
+}
+
+}  // namespace mpt::frameworks

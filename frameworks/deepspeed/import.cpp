@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// DeepSpeed's configuration, read back; what is code beside it comes from the exported module, if it is
+// there.
+
+#include "frameworks/deepspeed/import.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "frameworks/fsdp_import.h"
+#include "frameworks/hugging_face.h"
+#include "frameworks/python_file.h"
+#include "frameworks/registry.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// A number, or "auto" for what the Trainer fills in, which is 0 here.
+int64_t number_or_auto(const Settings& config, const std::string& key, const FieldRule& rule) {
+  const Json* value = config.find(key);
+  return value != nullptr && *value == "auto" ? 0 : config.number(key, rule, 0);
+}
+
+bool flag_or_auto(const Settings& config, const std::string& key, bool otherwise) {
+  const Json* value = config.find(key);
+  return value != nullptr && *value == "auto" ? otherwise : config.flag(key, otherwise);
+}
+
+void set_deepspeed_batch(const Settings& config, Imported& in) {
+  Layout& l = in.layout;
+  const int64_t micro =
+      number_or_auto(config, "train_micro_batch_size_per_gpu", rule_of(&Layout::micro_batch));
+  const int64_t batch = number_or_auto(config, "train_batch_size", rule_of(&Workload::global_batch));
+  const int64_t steps =
+      number_or_auto(config, "gradient_accumulation_steps", rule_of(&Workload::global_batch));
+  l.micro_batch = std::max<int64_t>(1, micro);
+  in.workload.global_batch = batch;
+  if (batch > 0 && micro > 0 && steps > 0 && batch % (micro * steps) == 0) l.data = batch / (micro * steps);
+  if (micro == 0) in.notes.push_back("train_micro_batch_size_per_gpu is left open: 1 is taken");
+}
+
+void set_deepspeed_zero(const Settings& config, Imported& in) {
+  Layout& l = in.layout;
+  l.zero = config.number("zero_optimization.stage", rule_of(&Layout::zero), 0);
+  l.overlap_gradient_reduce = flag_or_auto(config, "zero_optimization.overlap_comm", l.zero == 3);
+  l.overlap_parameter_gather = true;
+  const std::string device = config.text("zero_optimization.offload_optimizer.device", "none");
+  l.offload_optimizer = device == "cpu";
+  if (device == "nvme") in.notes.push_back("optimizer state on NVMe is not in a plan");
+  if (config.has("zero_optimization.offload_param"))
+    in.notes.push_back("zero_optimization.offload_param: weights in the host's memory are not in a plan");
+  const int64_t shard = config.number("zero_optimization.mics_shard_size", rule_of(&Layout::shard), 0);
+  if (shard > 0 && l.data > 0) in.shard_groups = std::max<int64_t>(1, l.replicas() / shard);
+  if (shard > 0 && l.data == 0)
+    in.notes.push_back("zero_optimization.mics_shard_size needs the number of ranks");
+}
+
+}  // namespace
+
+Imported read_deepspeed(const Settings& config, int64_t pipeline) {
+  Imported in;
+  Layout& l = in.layout;
+  l.pipeline = pipeline;
+  l.context = config.number("sequence_parallel_size", rule_of(&Layout::context), 1);
+  l.context_method = l.context > 1 ? ContextMethod::all_to_all : ContextMethod::ring;
+  l.tensor = std::max<int64_t>(1, config.number("tensor_parallel.autotp_size", rule_of(&Layout::tensor), 1));
+  if (flag_or_auto(config, "expert_parallel.enabled", false))
+    l.expert = config.number("expert_parallel.autoep_size", rule_of(&Layout::expert), 1);
+  set_whole_experts(l);
+  set_deepspeed_batch(config, in);
+  set_deepspeed_zero(config, in);
+  l.precision = flag_or_auto(config, "bf16.enabled", false)   ? Precision::bf16
+                : flag_or_auto(config, "fp16.enabled", false) ? Precision::fp16
+                                                              : Precision::fp32;
+  l.recompute = config.has("activation_checkpointing") ? Recompute::full : Recompute::none;
+  return in;
+}
+
+Imported import_deepspeed(const std::filesystem::path& file) {
+  const Settings config(parse_json(read_file(file, kMostImportedBytes), file.string()), file.string());
+  const std::filesystem::path module = file.parent_path() / "mpt_deepspeed.py";
+  std::error_code error;
+  const bool has_module = std::filesystem::is_regular_file(module, error);
+  const Settings code(has_module ? read_python(module).values : Json::object(), module.string());
+  Imported in = read_deepspeed(config, code.number("STAGES", rule_of(&Layout::pipeline), 1));
+  if (code.flag("RECOMPUTE", false)) in.layout.recompute = Recompute::full;
+  in.workload.sequence = code.number("SEQUENCE", rule_of(&Workload::sequence), 2048);
+  if (!code.has("SEQUENCE"))
+    in.notes.push_back("the file has no sequence length: 2048 is taken without --seq");
+  in.model = hugging_face_model(code.text("MODEL", ""), file.parent_path(), in.notes);
+  set_stages(in, {}, module.string());
+  check_imported(in, file.string());
+  return in;
+}
+
+}  // namespace mpt::frameworks

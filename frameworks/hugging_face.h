@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// A model as frameworks on Hugging Face's classes take it: by its id on the hub, or by a config.json.
+
+#include <optional>
+#include <string>
+
+#include "core/model_spec.h"
+#include "frameworks/export.h"
+#include "frameworks/import.h"
+
+namespace mpt::frameworks {
+
+/// The id on the hub of a model with the same architecture; empty where none is known.
+std::string hub_id(const ModelSpec& model);
+
+/// The text of a config.json that models::import_hugging_face reads as `model`; nothing where no class of
+/// transformers that we know has it.
+std::optional<std::string> hugging_face_config(const ModelSpec& model);
+
+/// Adds config.json to the files where the hub has no such model; a warning where no class has it. Returns
+/// what files call the model: its id on the hub, or the name of that file.
+std::string add_hugging_face_model(const ModelSpec& model, Exported& exported);
+
+/// The model that `reference` names in a file of `folder`: an id on the hub that we know, or a config.json.
+/// Nothing where it is neither; then a note says so.
+std::optional<ModelSpec> hugging_face_model(const std::string& reference, const std::filesystem::path& folder,
+                                            std::vector<std::string>& notes);
+
+}  // namespace mpt::frameworks

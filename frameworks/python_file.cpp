@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/python_file.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "frameworks/import.h"
+
+namespace mpt::frameworks {
+namespace {
+
+constexpr int kDeepestPython = 64;
+
+enum class TokenKind { name, number, text, sign };
+struct PythonToken {
+  TokenKind kind;
+  std::string text;
+};
+struct LogicalLine {
+  int64_t number = 0, indent = 0;
+  std::string source;  // its first line
+  std::vector<PythonToken> tokens;
+};
+
+bool starts_name(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+class Tokenizer {
+ public:
+  Tokenizer(std::string text, std::string file) : text_(std::move(text)), file_(std::move(file)) {}
+
+  std::vector<LogicalLine> lines() {
+    while (at_ < text_.size()) read_line();
+    if (depth_ > 0) fail("a bracket that does not end");
+    return std::move(lines_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UserError(Problem{fmt::format("{} at line {}", file_, number_), what, "Python", ""});
+  }
+
+  // One physical line; it goes on the last logical one within brackets or after a backslash.
+  void read_line() {
+    const size_t begin = at_;
+    if (depth_ == 0 && !continued_) {
+      while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+      lines_.push_back({number_, int64_t(at_ - begin), "", {}});
+      lines_.back().source = text_.substr(at_, text_.find('\n', at_) - at_);
+    }
+    continued_ = false;
+    while (at_ < text_.size() && text_[at_] != '\n') read_token();
+    ++at_;
+    ++number_;
+    if (depth_ == 0 && !continued_ && lines_.back().tokens.empty()) lines_.pop_back();
+  }
+
+  void read_token() {
+    const char c = text_[at_];
+    if (c == ' ' || c == '\t' || c == '\r') {
+      ++at_;
+    } else if (c == '#') {
+      at_ = std::min(text_.find('\n', at_), text_.size());
+    } else if (c == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') {
+      continued_ = true;
+      ++at_;
+    } else if (c == '"' || c == '\'') {
+      read_text("");
+    } else if (starts_name(c)) {
+      read_name();
+    } else if (is_digit(c)) {
+      const size_t begin = at_;
+      while (at_ < text_.size() && (starts_name(text_[at_]) || is_digit(text_[at_]) || text_[at_] == '.' ||
+                                    ((text_[at_] == '-' || text_[at_] == '+') && text_[at_ - 1] == 'e')))
+        ++at_;
+      add(TokenKind::number, text_.substr(begin, at_ - begin));
+    } else {
+      if (std::string("([{").find(c) != std::string::npos) ++depth_;
+      if (std::string(")]}").find(c) != std::string::npos) depth_ = std::max<int64_t>(0, depth_ - 1);
+      const bool two = text_.compare(at_, 2, "//") == 0 || text_.compare(at_, 2, "**") == 0 ||
+                       text_.compare(at_, 2, "==") == 0 || text_.compare(at_, 2, "->") == 0;
+      add(TokenKind::sign, text_.substr(at_, two ? 2 : 1));
+      at_ += two ? 2 : 1;
+    }
+  }
+
+  void read_name() {
+    const size_t begin = at_;
+    while (at_ < text_.size() && (starts_name(text_[at_]) || is_digit(text_[at_]))) ++at_;
+    const std::string name = text_.substr(begin, at_ - begin);
+    const bool prefix = name.size() <= 2 && name.find_first_not_of("rRbBfFuU") == std::string::npos;
+    if (prefix && at_ < text_.size() && (text_[at_] == '"' || text_[at_] == '\'')) {
+      read_text(name);
+    } else {
+      add(TokenKind::name, name);
+    }
+  }
+
+  void read_text(const std::string& prefix) {
+    const std::string three(3, text_[at_]);
+    const bool is_long = text_.compare(at_, 3, three) == 0;
+    const std::string end = is_long ? three : std::string(1, text_[at_]);
+    at_ += end.size();
+    std::string value;
+    while (text_.compare(at_, end.size(), end) != 0) {
+      if (at_ >= text_.size() || (!is_long && text_[at_] == '\n')) fail("a text that does not end");
+      if (text_[at_] == '\\' && at_ + 1 < text_.size()) ++at_;
+      if (text_[at_] == '\n') ++number_;
+      value += text_[at_++];
+    }
+    at_ += end.size();
+    const bool formatted = prefix.find_first_of("fFbB") != std::string::npos;
+    add(formatted ? TokenKind::sign : TokenKind::text, formatted ? "f" : value);
+  }
+
+  void add(TokenKind kind, const std::string& text) { lines_.back().tokens.push_back({kind, text}); }
+
+  std::string text_, file_;
+  std::vector<LogicalLine> lines_;
+  size_t at_ = 0;
+  int64_t number_ = 1, depth_ = 0;
+  bool continued_ = false;
+};
+
+// A statement that goes beyond what is understood.
+struct NotUnderstood {};
+
+using Names = std::map<std::string, Json>;
+
+class ExpressionReader {
+ public:
+  ExpressionReader(const std::vector<PythonToken>& tokens, size_t at, const Names& locals, const Json& values,
+                   const std::vector<PythonFunction>& functions)
+      : tokens_(tokens), at_(at), locals_(locals), values_(values), functions_(functions) {}
+
+  Json whole() {
+    Json value = sum(0);
+    if (at_ < tokens_.size()) throw NotUnderstood{};
+    return value;
+  }
+
+ private:
+  bool is_sign(const char* sign) const {
+    return at_ < tokens_.size() && tokens_[at_].kind == TokenKind::sign && tokens_[at_].text == sign;
+  }
+  bool takes(const char* sign) {
+    if (!is_sign(sign)) return false;
+    ++at_;
+    return true;
+  }
+  void expect(const char* sign) {
+    if (!takes(sign)) throw NotUnderstood{};
+  }
+
+  static int64_t whole_number(const Json& value) {
+    if (!value.is_number_integer()) throw NotUnderstood{};
+    const auto number = value.get<int64_t>();
+    if (number > (int64_t{1} << 31) || number < -(int64_t{1} << 31)) throw NotUnderstood{};
+    return number;
+  }
+
+  Json sum(int depth) {
+    Json value = product(depth);
+    while (is_sign("+") || is_sign("-")) {
+      const bool plus = tokens_[at_++].text == "+";
+      const Json next = product(depth);
+      if (plus && value.is_array() && next.is_array()) {
+        value.insert(value.end(), next.begin(), next.end());
+        continue;
+      }
+      value = plus ? whole_number(value) + whole_number(next) : whole_number(value) - whole_number(next);
+    }
+    return value;
+  }
+
+  Json product(int depth) {
+    Json value = postfix(depth);
+    while (is_sign("*") || is_sign("//")) {
+      const bool times = tokens_[at_++].text == "*";
+      const int64_t left = whole_number(value), right = whole_number(postfix(depth));
+      if (!times && right == 0) throw NotUnderstood{};
+      value = times ? left * right : left / right;
+    }
+    return value;
+  }
+
+  Json postfix(int depth) {
+    if (depth > kDeepestPython || at_ >= tokens_.size()) throw NotUnderstood{};
+    const PythonToken& token = tokens_[at_++];
+    if (token.kind == TokenKind::text) {
+      std::string value = token.text;
+      while (at_ < tokens_.size() && tokens_[at_].kind == TokenKind::text) value += tokens_[at_++].text;
+      return value;
+    }
+    if (token.kind == TokenKind::number) return number(token.text);
+    if (token.kind == TokenKind::name) return name(token.text, depth);
+    if (token.text == "-") {
+      const Json value = postfix(depth + 1);
+      if (value.is_number_float()) return -value.get<double>();
+      return -whole_number(value);
+    }
+    if (token.text == "[") return list("]", depth);
+    if (token.text == "(") return parenthesis(depth);
+    if (token.text == "{") return dictionary(depth);
+    throw NotUnderstood{};
+  }
+
+  static Json number(std::string text) {
+    std::erase(text, '_');
+    const char* end = text.data() + text.size();
+    int64_t whole = 0;
+    if (const auto [stop, error] = std::from_chars(text.data(), end, whole);
+        error == std::errc() && stop == end)
+      return whole;
+    double real = 0.0;
+    if (const auto [stop, error] = std::from_chars(text.data(), end, real);
+        error == std::errc() && stop == end)
+      return real;
+    throw NotUnderstood{};
+  }
+
+  Json list(const char* end, int depth) {
+    Json items = Json::array();
+    while (!takes(end)) {
+      items.push_back(sum(depth + 1));
+      if (!is_sign(end)) expect(",");
+    }
+    return items;
+  }
+
+  Json parenthesis(int depth) {
+    const size_t begin = at_;
+    Json items = list(")", depth);
+    const bool tuple = at_ - begin > 1 && tokens_[at_ - 2].text == ",";
+    return items.size() == 1 && !tuple ? items.front() : items;
+  }
+
+  Json dictionary(int depth) {
+    Json map = Json::object();
+    while (!takes("}")) {
+      const Json key = sum(depth + 1);
+      if (!key.is_string()) throw NotUnderstood{};
+      expect(":");
+      map[key.get<std::string>()] = sum(depth + 1);
+      if (!is_sign("}")) expect(",");
+    }
+    return map;
+  }
+
+  Json name(std::string path, int depth) {
+    if (path == "True" || path == "False") return path == "True";
+    if (path == "None") return nullptr;
+    if (path == "lambda" || path == "not" || path == "await") throw NotUnderstood{};
+    while (takes(".")) {
+      if (at_ >= tokens_.size() || tokens_[at_].kind != TokenKind::name) throw NotUnderstood{};
+      path += "." + tokens_[at_++].text;
+    }
+    if (takes("(")) return call(path, depth);
+    if (const auto found = locals_.find(path); found != locals_.end()) return found->second;
+    if (values_.contains(path)) return values_[path];
+    return Json{{kNameKey, path}};
+  }
+
+  Json call(const std::string& function, int depth) {
+    Json result = Json::object();
+    result[kCallKey] = function;
+    Json arguments = Json::array();
+    while (!takes(")")) {
+      const bool keyword = at_ + 1 < tokens_.size() && tokens_[at_].kind == TokenKind::name &&
+                           tokens_[at_ + 1].kind == TokenKind::sign && tokens_[at_ + 1].text == "=";
+      const std::string key = keyword ? tokens_[at_].text : "";
+      if (keyword) at_ += 2;
+      Json value = sum(depth + 1);
+      if (keyword) {
+        result[key] = std::move(value);
+      } else {
+        arguments.push_back(std::move(value));
+      }
+      if (!is_sign(")")) expect(",");
+    }
+    if (result.size() == 1 && arguments.empty()) {
+      for (const PythonFunction& known : functions_) {
+        if (known.name == function && !known.result.is_null()) return known.result;
+      }
+    }
+    if (!arguments.empty()) result[kArgumentsKey] = std::move(arguments);
+    return result;
+  }
+
+  const std::vector<PythonToken>& tokens_;
+  size_t at_;
+  const Names& locals_;
+  const Json& values_;
+  const std::vector<PythonFunction>& functions_;
+};
+
+// Statement by statement: what gives a value to a name, and what returns one.
+class ModuleReader {
+ public:
+  PythonFile read(const std::vector<LogicalLine>& lines) {
+    for (const LogicalLine& line : lines) {
+      if (line.indent == 0) finish_function();
+      try {
+        statement(line);
+      } catch (const NotUnderstood&) {
+        if (function_)
+          function_->unread.push_back(fmt::format("line {}: {}", line.number, cut_text(line.source, 60)));
+      }
+    }
+    finish_function();
+    return std::move(file_);
+  }
+
+ private:
+  void finish_function() {
+    if (function_) file_.functions.push_back(std::move(*function_));
+    function_.reset();
+    locals_.clear();
+  }
+
+  Json value(const LogicalLine& line, size_t at) const {
+    return ExpressionReader(line.tokens, at, locals_, file_.values, file_.functions).whole();
+  }
+
+  void statement(const LogicalLine& line) {
+    const std::vector<PythonToken>& tokens = line.tokens;
+    const std::string& first = tokens.front().text;
+    if (tokens.front().kind == TokenKind::text && tokens.size() == 1) return;  // a docstring
+    if (first == "from" && line.indent == 0) return read_import(tokens);
+    if (first == "def" && line.indent == 0 && tokens.size() > 1) {
+      function_ = PythonFunction{tokens[1].text, nullptr, {}};
+      return;
+    }
+    if (first == "import" || first == "from" || first == "class" || first == "@" || first == "assert") return;
+    if (first == "return" && function_) {
+      function_->result = value(line, 1);
+      return;
+    }
+    if (tokens.front().kind != TokenKind::name || (line.indent > 0 && !function_)) throw NotUnderstood{};
+    assignment(line);
+  }
+
+  void read_import(const std::vector<PythonToken>& tokens) {
+    std::string module;
+    size_t at = 1;
+    for (; at < tokens.size() && tokens[at].text != "import"; ++at) module += tokens[at].text;
+    for (++at; at < tokens.size(); ++at) {
+      if (tokens[at].kind == TokenKind::name && tokens[at].text != "as")
+        file_.imports[tokens[at].text] = module;
+    }
+  }
+
+  // name = value, name: type = value, name.part.part = value
+  void assignment(const LogicalLine& line) {
+    const std::vector<PythonToken>& tokens = line.tokens;
+    std::vector<std::string> path{tokens.front().text};
+    size_t at = 1;
+    while (at + 1 < tokens.size() && tokens[at].text == "." && tokens[at + 1].kind == TokenKind::name) {
+      path.push_back(tokens[at + 1].text);
+      at += 2;
+    }
+    if (at < tokens.size() && tokens[at].text == ":") {
+      while (at < tokens.size() && tokens[at].text != "=") ++at;
+    }
+    if (at >= tokens.size() || tokens[at].text != "=") throw NotUnderstood{};
+    Json given = value(line, at + 1);
+    if (!function_) {
+      if (path.size() == 1) file_.values[path.front()] = std::move(given);
+      return;
+    }
+    Json* place = &locals_[path.front()];
+    for (size_t i = 1; i < path.size(); ++i) {
+      if (!place->is_object()) *place = Json::object();
+      place = &(*place)[path[i]];
+    }
+    *place = std::move(given);
+  }
+
+  PythonFile file_;
+  std::optional<PythonFunction> function_;
+  Names locals_;
+};
+
+}  // namespace
+
+PythonFile read_python(const std::filesystem::path& file) {
+  return ModuleReader().read(Tokenizer(read_file(file, kMostImportedBytes), file.string()).lines());
+}
+
+std::string python_text(const Json& value) {
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_null()) return "None";
+  std::string items;
+  if (value.is_array()) {
+    for (const Json& item : value) items += (items.empty() ? "" : ", ") + python_text(item);
+    return "[" + items + "]";
+  }
+  if (!value.is_object()) return value.dump();
+  for (const auto& [key, item] : value.items())
+    items += fmt::format("{}{}: {}", items.empty() ? "" : ", ", Json(key).dump(), python_text(item));
+  return "{" + items + "}";
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Configurations that are Python: values that a file gives to names, and what its functions return. Nothing
+// is run. Numbers, texts, lists, tuples, dictionaries, calls with keywords and names are understood, sums and
+// products of whole numbers too.
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace mpt::frameworks {
+
+/// A call is an object of its keywords, with its function's name under kCallKey and a list of what has no
+/// keyword under kArgumentsKey. A name that the file gives no value is {kNameKey: name}.
+inline constexpr const char* kCallKey = "()";
+inline constexpr const char* kArgumentsKey = "*";
+inline constexpr const char* kNameKey = "$";
+
+struct PythonFunction {
+  std::string name;
+  Json result;                      // null where nothing was understood
+  std::vector<std::string> unread;  // "line 12: for i in ..."
+};
+
+struct PythonFile {
+  Json values = Json::object();                // of names of the module
+  std::map<std::string, std::string> imports;  // module of a name
+  std::vector<PythonFunction> functions;       // in order
+};
+
+/// Throws UserError where brackets or texts do not end.
+PythonFile read_python(const std::filesystem::path& file);
+
+/// JSON as a Python literal.
+std::string python_text(const Json& value);
+
+}  // namespace mpt::frameworks

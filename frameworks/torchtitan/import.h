@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// What both forms of torchtitan's configuration share: TOML until 0.2, Python since 0.3.
+
+#include <string>
+#include <vector>
+
+#include "frameworks/import.h"
+
+namespace mpt::frameworks {
+
+Imported import_torchtitan_toml(const std::filesystem::path& file);
+Imported import_torchtitan_python(const std::filesystem::path& file);
+
+/// The zoo's model of that name and flavor; else a note says that there is none.
+std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor,
+                                           std::vector<std::string>& notes);
+
+struct TitanPipeline {
+  std::string schedule = "1F1B";  // as PyTorch calls it
+  bool has_csv = false;           // whose file is not read, or not known
+  std::vector<int64_t> layers;    // of module_fqns_per_model_part; empty: not given
+  int64_t layers_per_stage = 0;   // 0: not given
+  int64_t less_first = 1, less_last = 1;
+};
+
+/// Schedule, chunks and stages of a layout whose pipeline degree is set, stages by torchtitan's rule where no
+/// list names them. Throws UserError at `where` for numbers that torchtitan refuses.
+void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::string& where);
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// A function that returns a Trainer.Config, as torchtitan has them since 0.3: the last one of a file.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "core/schedule_catalog.h"
+#include "frameworks/fsdp_import.h"
+#include "frameworks/python_file.h"
+#include "frameworks/settings.h"
+#include "frameworks/torchtitan/import.h"
+#include "frameworks/torchtitan/models.h"
+
+namespace mpt::frameworks {
+namespace {
+
+bool returns_configuration(const PythonFunction& function) {
+  return function.result.is_object() && function.result.contains("model_spec");
+}
+
+const PythonFunction& last_configuration(const PythonFile& python, const std::string& file) {
+  const auto found = std::find_if(python.functions.rbegin(), python.functions.rend(), returns_configuration);
+  if (found != python.functions.rend()) return *found;
+  throw UserError(Problem{file, "no function that returns a configuration with a model_spec",
+                          "a torchtitan configuration in Python, or in TOML", ""});
+}
+
+// "torchtitan.models.llama3" gives llama3; within torchtitan's own folders the folder of the file does.
+std::string family_of(const PythonFile& python, const std::string& function,
+                      const std::filesystem::path& file) {
+  const auto found = python.imports.find(function);
+  const std::string module = found == python.imports.end() ? "." : found->second;
+  if (module == ".") return file.parent_path().filename().string();
+  return module.substr(module.rfind('.') + 1);
+}
+
+std::optional<ModelSpec> model_of_python(const PythonFile& python, const Settings& config,
+                                         const std::filesystem::path& file, std::vector<std::string>& notes) {
+  const std::string function = config.text(fmt::format("model_spec.{}", kCallKey), "");
+  // Without converters the call stands for what build_model() returns.
+  if ((function == "build_model" || function == "dataclasses.replace") && python.values.contains("MODEL")) {
+    Json sizes = python.values["MODEL"];
+    sizes["name"] = "imported";
+    return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
+  }
+  const Json* arguments = config.find(fmt::format("model_spec.{}", kArgumentsKey));
+  const bool named = arguments != nullptr && arguments->is_array() && arguments->front().is_string();
+  return titan_model_named(
+      family_of(python, function, file),
+      named ? arguments->front().get<std::string>() : config.text("model_spec.flavor", ""), notes);
+}
+
+Precision titan_precision(const Settings& config, bool& fp8_head) {
+  const Json* converters = config.find("model_spec.converters");
+  const Precision plain = config.text("training.mixed_precision_param", "bfloat16") == "float32"
+                              ? Precision::fp32
+                              : Precision::bf16;
+  if (converters == nullptr || !converters->is_array()) return plain;
+  for (const Json& converter : *converters) {
+    const std::string text = converter.dump();
+    const bool names_head = text.find("lm_head") != std::string::npos;
+    fp8_head = text.find("Float8") != std::string::npos ? !names_head : names_head;
+    if (text.find("Float8Linear") != std::string::npos) return Precision::fp8;
+    if (text.find("MXFP8Linear") != std::string::npos) return Precision::mxfp8;
+    if (text.find("NVFP4Linear") != std::string::npos) return Precision::nvfp4;
+  }
+  return plain;
+}
+
+void set_titan_ranks(const Settings& config, Imported& in, const std::string& file) {
+  Layout& l = in.layout;
+  l.tensor = config.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1);
+  l.sequence_parallel = l.tensor > 1 && config.flag("parallelism.enable_sequence_parallel", true);
+  l.context = config.number("parallelism.context_parallel_degree", rule_of(&Layout::context), 1);
+  l.pipeline = config.number("parallelism.pipeline_parallel_degree", rule_of(&Layout::pipeline), 1);
+  l.expert = config.number("parallelism.expert_parallel_degree", rule_of(&Layout::expert), 1);
+  set_whole_experts(l);
+  const Json* given = config.find("parallelism.data_parallel_shard_degree");
+  const bool open = given == nullptr || *given == -1;
+  const int64_t shard =
+      open ? 0 : config.number("parallelism.data_parallel_shard_degree", rule_of(&Layout::shard), 1);
+  const std::string reshard = config.text("parallelism.fsdp_reshard_after_forward", "default");
+  const bool keeps = reshard == "never" || (reshard == "default" && l.pipeline > 1);
+  set_fsdp(
+      in,
+      {config.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1), shard, !keeps},
+      file);
+  l.overlap_tensor = l.tensor > 1 && config.flag("compile.enable_async_tensor_parallel", false);
+}
+
+// Exported files name the schedule of their CSV.
+std::string schedule_of_csv(const PythonFile& python) {
+  const auto found = python.values.find("SCHEDULE");
+  if (found == python.values.end() || !found->is_string()) return "";
+  const auto name = found->get<std::string>();
+  const std::vector<std::string> known = schedule_names();
+  return std::find(known.begin(), known.end(), name) != known.end() ? name : "";
+}
+
+TitanPipeline pipeline_of_python(const Settings& config) {
+  TitanPipeline pipeline;
+  pipeline.schedule = config.text("parallelism.pipeline_parallel_schedule", "1F1B");
+  const Json* csv = config.find("parallelism.pipeline_parallel_schedule_csv");
+  pipeline.has_csv = csv != nullptr && *csv != "";
+  pipeline.layers = layers_of_modules(config, "parallelism.module_fqns_per_model_part");
+  const FieldRule& layers = rule_of(&ModelSpec::layers);
+  pipeline.layers_per_stage = config.number("parallelism.pipeline_parallel_layers_per_stage", layers, 0);
+  pipeline.less_first =
+      config.number("parallelism.pipeline_parallel_first_stage_less_layers", between(0, 100000), 1);
+  pipeline.less_last =
+      config.number("parallelism.pipeline_parallel_last_stage_less_layers", between(0, 100000), 1);
+  return pipeline;
+}
+
+void set_titan_batch(const Settings& config, Imported& in) {
+  Layout& l = in.layout;
+  const int64_t local = config.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
+  l.micro_batch = l.pipeline > 1 ? config.number("parallelism.pipeline_parallel_microbatch_size",
+                                                 rule_of(&Layout::micro_batch), 1)
+                                 : local;
+  in.workload.sequence = config.number("training.seq_len", rule_of(&Workload::sequence), 2048);
+  const Json* batch = config.find("training.global_batch_size");
+  in.workload.global_batch =
+      batch == nullptr || *batch == -1
+          ? local * l.data
+          : config.number("training.global_batch_size", rule_of(&Workload::global_batch), 1);
+}
+
+void set_titan_recompute(const Settings& config, Imported& in) {
+  const std::string policy = config.text(fmt::format("activation_checkpoint.{}", kCallKey), "None");
+  in.layout.recompute = policy == "None"            ? Recompute::none
+                        : policy == "FullAC.Config" ? Recompute::full
+                                                    : Recompute::selective;
+  if (in.layout.recompute == Recompute::selective)
+    in.notes.push_back(
+        fmt::format("{} chooses operators: taken as recompute of the attention core", cut_text(policy, 40)));
+}
+
+}  // namespace
+
+Imported import_torchtitan_python(const std::filesystem::path& file) {
+  const PythonFile python = read_python(file);
+  const PythonFunction& function = last_configuration(python, file.string());
+  const Settings config(function.result, file.string());
+  Imported in;
+  for (const std::string& line : function.unread) in.notes.push_back(line + " was not understood");
+  in.model = model_of_python(python, config, file, in.notes);
+  set_titan_ranks(config, in, file.string());
+  in.layout.precision = titan_precision(config, in.fp8_head);
+  in.fp8_head = in.fp8_head && is_narrow(in.layout.precision);
+  TitanPipeline pipeline = pipeline_of_python(config);
+  const std::string named = pipeline.has_csv && in.layout.pipeline > 1 ? schedule_of_csv(python) : "";
+  if (!named.empty()) pipeline.has_csv = false;
+  set_titan_pipeline(in, pipeline, config.at("parallelism.pipeline_parallel_degree"));
+  if (!named.empty()) in.layout.schedule = named;
+  set_titan_recompute(config, in);
+  set_titan_batch(config, in);
+  check_imported(in, file.string());
+  return in;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Arguments of Hugging Face's Trainer as a JSON file, and accelerate's launch: what both kinds of it share.
+
+#include "base/json.h"
+#include "frameworks/export.h"
+#include "frameworks/import.h"
+
+namespace mpt::frameworks {
+
+/// Arguments that a plan decides on, as HfArgumentParser reads them for a script with TrainingArguments and
+/// the arguments of transformers' run_clm.py: config_name and block_size.
+Json trainer_arguments(const Plan& plan, const std::string& model);
+
+/// Of accelerate's YAML file, what any plan decides on.
+Json accelerate_config(const Plan& plan, const char* kind);
+
+/// A script that starts a training script of the user's with these files. `settings`: lines of the shell
+/// before, `options`: more options of accelerate launch.
+ExportedFile accelerate_script(const Plan& plan, const std::string& settings, const std::string& options);
+
+/// Fills in batch, sequence and model from train.json beside `file`, where there is one.
+void read_trainer_arguments(const std::filesystem::path& file, Imported& in);
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Hugging Face's Trainer with DeepSpeed: DeepSpeed's JSON, accelerate's YAML, and the Trainer's arguments.
+
+#include <fmt/format.h>
+
+#include "frameworks/deepspeed/export.h"
+#include "frameworks/hugging_face.h"
+#include "frameworks/registry.h"
+#include "frameworks/trainer.h"
+#include "frameworks/yaml_file.h"
+
+namespace mpt::frameworks {
+
+Exported export_transformers_deepspeed(const Plan& plan) {
+  Exported exported;
+  const Layout& l = plan.layout;
+  Json config = accelerate_config(plan, "DEEPSPEED");
+  config.erase("mixed_precision");  // DeepSpeed's file says it
+  config["deepspeed_config"] = {{"deepspeed_config_file", "deepspeed.json"},
+                                {"zero3_init_flag", l.zero == 3}};
+  exported.files.push_back(
+      {"accelerate.yaml",
+       fmt::format("# {}. For accelerate 1.15.0 and DeepSpeed 0.19.8.\n", export_title(plan)) +
+           yaml_text(config)});
+  exported.files.push_back({"deepspeed.json", deepspeed_config(plan).dump(2) + "\n"});
+  Json arguments = trainer_arguments(plan, add_hugging_face_model(plan.model, exported));
+  arguments["gradient_checkpointing"] = l.recompute == Recompute::full;
+  exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
+  // accelerate's own options know degrees for FSDP only; its code reads these.
+  const std::string context =
+      l.context == 1 ? ""
+                     : fmt::format(
+                           "export ACCELERATE_USE_PARALLELISM_CONFIG=true PARALLELISM_CONFIG_SP_SIZE={} "
+                           "PARALLELISM_CONFIG_SP_BACKEND=deepspeed\n",
+                           l.context);
+  exported.files.push_back(
+      accelerate_script(plan, context, "--deepspeed_config_file \"$here/deepspeed.json\" "));
+  add_deepspeed_warnings(plan, exported.warnings);
+  if (l.pipeline > 1 || l.expert > 1)
+    exported.warnings.emplace_back("the Trainer has no pipeline and expert parallelism");
+  return exported;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Hugging Face's Trainer with FSDP2: accelerate's YAML, its keys as the options of accelerate launch at
+// v1.15.0, and the Trainer's arguments.
+
+#include <fmt/format.h>
+
+#include "frameworks/hugging_face.h"
+#include "frameworks/registry.h"
+#include "frameworks/trainer.h"
+#include "frameworks/yaml_file.h"
+
+namespace mpt::frameworks {
+namespace {
+
+Json fsdp_config(const Layout& l) {
+  return Json{{"fsdp_version", 2},
+              {"fsdp_reshard_after_forward", l.zero == 3},
+              {"fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
+              {"fsdp_activation_checkpointing", l.recompute == Recompute::full},
+              {"fsdp_offload_params", false},
+              {"fsdp_cpu_ram_efficient_loading", false},
+              {"fsdp_state_dict_type", "SHARDED_STATE_DICT"}};
+}
+
+Json parallelism_config(const Layout& l) {
+  const int64_t shard = sharing_data_ranks(l);
+  Json config{{"parallelism_config_dp_replicate_size", l.data / shard},
+              {"parallelism_config_dp_shard_size", shard},
+              {"parallelism_config_cp_size", l.context}};
+  if (l.context > 1) config["parallelism_config_cp_comm_strategy"] = "alltoall";  // keys go round
+  return config;
+}
+
+void add_fsdp_warnings(const Layout& l, std::vector<std::string>& warnings) {
+  const std::pair<bool, const char*> beyond[] = {
+      {l.zero < 2, "FSDP shares gradients out beside optimizer state: the plan becomes ZeRO 2"},
+      {l.tensor > 1 || l.pipeline > 1 || l.expert > 1,
+       "tensor, pipeline and expert parallelism are not in it"},
+      {l.context > 1 && l.context_method != ContextMethod::ring, "context ranks pass keys round"},
+      {l.recompute == Recompute::selective, "selective recompute is not in it"},
+      {l.recompute == Recompute::full && !l.recomputed_layers.empty() &&
+           l.recomputed_layers != l.layers_per_stage,
+       "all layers recompute, or none"},
+      {l.offload_optimizer, "offload moves weights and gradients, too: it is not written"},
+      {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in plain fp8"}};
+  for (const auto& [given, text] : beyond) {
+    if (given) warnings.emplace_back(text);
+  }
+}
+
+}  // namespace
+
+Exported export_transformers_fsdp(const Plan& plan) {
+  Exported exported;
+  const Layout& l = plan.layout;
+  Json config = accelerate_config(plan, "FSDP");
+  config["fsdp_config"] = fsdp_config(l);
+  if (l.ranks() > 1) config["parallelism_config"] = parallelism_config(l);
+  if (is_narrow(l.precision)) config["fp8_config"] = {{"backend", "AO"}};
+  exported.files.push_back(
+      {"accelerate.yaml",
+       fmt::format("# {}. For accelerate 1.15.0.\n", export_title(plan)) + yaml_text(config)});
+  Json arguments = trainer_arguments(plan, add_hugging_face_model(plan.model, exported));
+  // Else whole gradients stay on every rank until the last micro-batch.
+  arguments["accelerator_config"] = {{"gradient_accumulation_kwargs", {{"sync_each_batch", true}}}};
+  exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
+  exported.files.push_back(accelerate_script(plan, "", ""));
+  if (l.replicas() > 1 || l.zero > 0) add_fsdp_warnings(l, exported.warnings);
+  return exported;
+}
+
+}  // namespace mpt::frameworks

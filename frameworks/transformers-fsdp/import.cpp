@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// accelerate's YAML with FSDP, and the Trainer's arguments beside it.
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "frameworks/fsdp_import.h"
+#include "frameworks/registry.h"
+#include "frameworks/settings.h"
+#include "frameworks/trainer.h"
+#include "frameworks/yaml_file.h"
+
+namespace mpt::frameworks {
+namespace {
+
+Precision mixed_precision(const Settings& config, std::vector<std::string>& notes) {
+  const Json* value = config.find("mixed_precision");
+  if (value == nullptr || *value == false || *value == "no") return Precision::fp32;  // YAML 1.1's no
+  const Precision precision =
+      precision_named(config.text("mixed_precision", ""), config.at("mixed_precision"));
+  if (precision == Precision::fp8 && config.text("fp8_config.backend", "AO") != "AO")
+    notes.push_back("fp8_config.backend: taken as torchao's");
+  return precision;
+}
+
+// FSDP2's switch, or a strategy of FSDP1 that means the same.
+bool reshards(const Settings& config, std::vector<std::string>& notes) {
+  const std::string key = "fsdp_config.fsdp_reshard_after_forward";
+  const Json* value = config.find(key);
+  if (value != nullptr && value->is_boolean()) return value->get<bool>();
+  const std::string strategy = value != nullptr && value->is_string()
+                                   ? value->get<std::string>()
+                                   : config.text("fsdp_config.fsdp_sharding_strategy", "FULL_SHARD");
+  if (strategy == "FULL_SHARD" || strategy == "HYBRID_SHARD" || strategy == "true") return true;
+  if (strategy == "SHARD_GRAD_OP" || strategy == "HYBRID_SHARD_ZERO2" || strategy == "false") return false;
+  notes.push_back(fmt::format("{} {} is taken as ZeRO 3", key, strategy.substr(0, 40)));
+  return true;
+}
+
+}  // namespace
+
+Imported import_transformers_fsdp(const std::filesystem::path& file) {
+  const Settings config(read_yaml(file), file.string());
+  Imported in;
+  Layout& l = in.layout;
+  const std::string kind = config.text("distributed_type", "NO");
+  if (kind != "FSDP")
+    throw UserError(
+        Problem{config.at("distributed_type"), fmt::format("\"{}\"", kind.substr(0, 40)), "FSDP", ""});
+  const std::string sizes = "parallelism_config.parallelism_config_";
+  l.context = config.number(sizes + "cp_size", rule_of(&Layout::context), 1);
+  l.tensor = config.number(sizes + "tp_size", rule_of(&Layout::tensor), 1);
+  const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
+  const int64_t replicate = config.number(sizes + "dp_replicate_size", rule_of(&Layout::data), 1);
+  const int64_t open = ranks / std::max<int64_t>(1, l.context * l.tensor * replicate);
+  set_fsdp(in,
+           {replicate, config.number(sizes + "dp_shard_size", rule_of(&Layout::data), open),
+            reshards(config, in.notes)},
+           file.string());
+  l.precision = mixed_precision(config, in.notes);
+  if (config.flag("fsdp_config.fsdp_offload_params", false))
+    in.notes.push_back("fsdp_offload_params: weights in the host's memory are not in a plan");
+  read_trainer_arguments(file, in);
+  if (config.flag("fsdp_config.fsdp_activation_checkpointing", false)) l.recompute = Recompute::full;
+  set_stages(in, {}, file.string());
+  check_imported(in, file.string());
+  return in;
+}
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+
+#include "base/json.h"
+
+namespace mpt::frameworks {
+
+/// A YAML file as JSON, its plain scalars typed by YAML 1.2's core rules. Throws UserError where it is no
+/// YAML, is nested deeper than kDeepestYaml, or names a thing twice over and over (aliases).
+Json read_yaml(const std::filesystem::path& file);
+inline constexpr int kDeepestYaml = 32;
+
+/// JSON values as block YAML.
+std::string yaml_text(const Json& value);
+
+}  // namespace mpt::frameworks

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "frameworks/hugging_face.h"
+
+#include <gtest/gtest.h>
+
+#include "base/json.h"
+#include "models/zoo.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// Every model of the zoo has an id on the hub or a config.json, and is read back from it.
+TEST(HuggingFace, EveryModelOfTheZooComesBack) {
+  const std::filesystem::path folder = testing::TempDir() + "/hugging_face";
+  std::filesystem::create_directories(folder);
+  for (const std::string& name : models::zoo_names()) {
+    ModelSpec model = models::load_model(name);
+    Exported exported;
+    const std::string reference = add_hugging_face_model(model, exported);
+    EXPECT_TRUE(exported.warnings.empty()) << name;
+    for (const ExportedFile& file : exported.files) write_file_atomically(folder / file.name, file.text);
+    std::vector<std::string> notes;
+    auto back = hugging_face_model(reference, folder, notes);
+    ASSERT_TRUE(back) << name;
+    back->name = model.name;
+    back->max_positions = model.max_positions;
+    EXPECT_EQ(*back, model) << name << " as " << reference;
+  }
+}
+
+TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
+  for (ModelSpec model :
+       {test::little_llama(), test::little_gpt(), test::little_qwen(), test::little_mixtral()})
+    EXPECT_TRUE(hugging_face_config(model)) << model.name;
+  ModelSpec odd = test::little_llama();
+  odd.embedding_norm = true;
+  Exported exported;
+  add_hugging_face_model(odd, exported);
+  EXPECT_EQ(exported.warnings.size(), 1);
+}
+
+}  // namespace
+}  // namespace mpt::frameworks
