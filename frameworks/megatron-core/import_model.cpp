@@ -176,9 +176,12 @@ void set_positions(const MegatronFlags& f, ModelSpec& m, std::vector<std::string
   m.max_positions = f.number("max-position-embeddings", rule_of(&M::max_positions),
                              f.number("seq-length", rule_of(&Workload::sequence), 2048));
   const double base = f.real("rotary-base", rule_of(&M::rotary_base), 10000.0);  // checked even if not used
+  const double fraction = f.real("rotary-percent", rule_of(&M::rotary_fraction), 1.0);
+  f.real("rope-scaling-factor", rule_of(&RotaryScaling::factor), 8.0);
+  f.real("rotary-scaling-factor", rule_of(&RotaryScaling::factor), 1.0);
   if (m.position != PositionKind::rotary) return;
   m.rotary_base = base;
-  m.rotary_fraction = f.real("rotary-percent", rule_of(&M::rotary_fraction), 1.0);
+  m.rotary_fraction = fraction;
   m.rotary_scaling = scaling_of(f, m, position, notes);
 }
 
@@ -195,9 +198,10 @@ void set_mlp(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& not
   m.activation = m.gated_mlp ? ActivationKind::silu
                  : exact     ? ActivationKind::gelu
                              : ActivationKind::gelu_tanh;
-  const std::string limit = f.text("activation-func-clamp-value", "None");
-  if (m.gated_mlp && f.has("activation-func-clamp-value") && limit != "None")
-    m.activation_limit = f.real("activation-func-clamp-value", rule_of(&M::activation_limit), 7.0);
+  if (f.has("activation-func-clamp-value") && f.text("activation-func-clamp-value", "None") != "None") {
+    const double limit = f.real("activation-func-clamp-value", rule_of(&M::activation_limit), 7.0);
+    if (m.gated_mlp) m.activation_limit = limit;
+  }
   if (f.has("squared-relu")) {
     m.activation = ActivationKind::gelu;
     notes.emplace_back("--squared-relu is taken as GELU, which costs about as much");

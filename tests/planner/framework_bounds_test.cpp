@@ -31,12 +31,15 @@ SearchProblem bounded(const SearchProblem& problem, const Framework& framework) 
   return p;
 }
 
+// Those that every framework has; check_framework() refuses others before a search.
+constexpr Overlaps kUsualOverlaps{true, true, false, true, false};
+
 TEST(FrameworkBounds, TheSearchEnumeratesWhatTheFrameworkRuns) {
   int64_t run = 0, refused = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {
     RandomProblem r(seed);
     r.problem.precision = Precision::bf16;
-    r.problem.overlaps.exchange = r.problem.overlaps.tensor = false;
+    r.problem.overlaps = kUsualOverlaps;
     r.problem.bounds.schedules.clear();
     r.problem.framework.reset();
     r.problem.fits_recompute = false;
@@ -63,7 +66,7 @@ TEST(FrameworkBounds, FittedRecomputeKeepsToTheRuleOfTheFramework) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     RandomProblem r(seed);
     r.problem.precision = Precision::bf16;
-    r.problem.overlaps.exchange = false;
+    r.problem.overlaps = kUsualOverlaps;
     for (const Framework& framework : frameworks::known_frameworks()) {
       if (frameworks::supports_model(framework, r.problem.model, r.problem.precision)) continue;
       for (const Layout& layout : enumerate_layouts(bounded(r.problem, framework))) {
