@@ -461,16 +461,16 @@ def plan_commands(folder, base, profile):
     expect("explain, with its profile", run("mpt-plan", "explain", cpu_plan, "--why-not", "tp=2", "--profile", profile), 0, "Why not tp=2?")
 
     # Of layouts that take equally long the one with most memory left is recommended, however many are ranked.
-    equal = json.loads(run("mpt-plan", "--model", "opt-30b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 2048, "--json").stdout)
+    equal = json.loads(run("mpt-plan", "--model", "llama2-70b", "--cluster", "dgx-a100:4", "--global-batch", 64, "--seq", 2048, "--json").stdout)
     close = [r for r in equal["ranking"] if r["step_time_s"] <= 1.01 * equal["search"]["fastest_s"]]
     if len(close) < 2 or equal["ranking"][0]["peak_bytes"] != min(r["peak_bytes"] for r in close):
         FAILURES.append(f"search, equals: {[(r['step_time_s'], r['peak_bytes']) for r in equal['ranking']]}")
-    one = json.loads(run("mpt-plan", "--model", "opt-30b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 2048, "--json", "--top", 1).stdout)
+    one = json.loads(run("mpt-plan", "--model", "llama2-70b", "--cluster", "dgx-a100:4", "--global-batch", 64, "--seq", 2048, "--json", "--top", 1).stdout)
     if one["layout"] != equal["layout"]:
         FAILURES.append("search, equals: --top changes the recommended layout")
 
     # The default leaves room; what it costs is the last alternative; without it the risk is said, and a limit that avoids it.
-    tight = ["mpt-plan", "--model", "opt-30b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 2048, "--top", 1]
+    tight = ["mpt-plan", "--model", "llama2-70b", "--cluster", "dgx-a100:4", "--global-batch", 64, "--seq", 2048, "--top", 1]
     roomy = run(*tight)
     expect("search, with room", roomy, 0, "limited to 72.6 of 74.0 GiB usable, with which 9 of 10 published runs of megatron-core", "ALTERNATIVES")
     said = run(*tight, "--memory-margin", 0)

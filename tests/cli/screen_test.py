@@ -22,7 +22,7 @@ PLANS = [
     "--model llama3-70b --cluster dgx-h100:8 --global-batch 512 --schedule 1f1b,interleaved --report REPORT --trace TRACE",
     "--model llama3-8b --cluster dgx-h100:1 --framework pytorch --global-batch 128 --seq 8192 --tokens 15T --price 2.2",
     "--model llama3-8b --cluster dgx-h100:1 --framework torchtitan --global-batch 128 --seq 8192",
-    "--model opt-30b --cluster dgx-a100:1 --global-batch 64 --seq 2048",
+    "--model opt-30b --cluster dgx-a100:1 --global-batch 64 --seq 2048 --framework transformers-fsdp",
     "--model mixtral-8x7b --cluster dgx-h100:4 --global-batch 256",
     "--model qwen3-30b-a3b --cluster dgx-h100:1 --global-batch 32 --seq 2048 --framework megatron-bridge --micro-batch 1 --dp 8 --ep 8",
     "--model gpt2-1.5b --cluster dgx-h100:1 --global-batch 64 --framework deepspeed",
