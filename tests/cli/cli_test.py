@@ -919,7 +919,7 @@ def published_runs(folder):
         "request": {
             "model": {"name": "gpt-22b", "layers": 48, "hidden": 6144, "vocab": 51200, "max_positions": 2048, "norm": "layer_norm",
                       "position": "learned", "heads": 64, "kv_heads": 64, "head_dim": 96, "gated_mlp": False, "activation": "gelu_tanh",
-                      "ffn_hidden": 24576, "tied_embeddings": True},
+                      "ffn_hidden": 24576, "tied_embeddings": True, "qkv_bias": True, "attention_output_bias": True, "mlp_bias": True},
             "global_batch": 4, "seq": 2048, "framework": "megatron-lm", "cluster": "dgx-a100:1",
             "layout": {"tensor": 8, "pipeline": 1, "data": 1, "chunks": 1, "micro_batch": 4, "sequence_parallel": True, "recompute": "selective",
                        "precision": "fp16", "schedule": "1f1b", "layers_per_stage": [48]}},

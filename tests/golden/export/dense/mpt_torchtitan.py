@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 def mpt_plan() -> Trainer.Config:
     """The plan's model and layout. Data, optimizer and checkpoints are yours to add."""
-    model_spec = model_registry("70B", attn_backend="sdpa")
+    model_spec = model_registry("70B")
     return Trainer.Config(
         model_spec=model_spec,
         loss=ChunkedLossWrapper.Config(

@@ -15,7 +15,7 @@ SCHEDULE = "zb-v"  # of schedule.csv
 
 def mpt_plan() -> Trainer.Config:
     """The plan's model and layout. Data, optimizer and checkpoints are yours to add."""
-    model_spec = model_registry("8B", attn_backend="sdpa")
+    model_spec = model_registry("8B")
     return Trainer.Config(
         model_spec=model_spec,
         loss=ChunkedLossWrapper.Config(
