@@ -30,16 +30,14 @@ void declare_measured(CLI::App& command, PlanOptions& o) {
 }
 
 std::function<int()> add_import(CLI::App& app) {
-  std::vector<std::string> names, titles, files;
+  std::vector<std::string> names, files;
   for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
     if (code.importer.read == nullptr) continue;
     names.emplace_back(code.framework);
-    titles.push_back(frameworks::framework_named(code.framework, "").title);
     files.emplace_back(code.importer.what);
   }
-  CLI::App* command = app.add_subcommand(
-      "import",
-      fmt::format("Score a layout that runs in {}, and see what would be better", fmt::join(titles, " or ")));
+  CLI::App* command =
+      app.add_subcommand("import", "Score a layout that runs in a framework, and see what would be better");
   auto o = std::make_shared<ImportOptions>();
   command->add_option("file", o->file, fmt::format("{}", fmt::join(files, ", or ")))->required();
   command

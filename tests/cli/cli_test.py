@@ -987,7 +987,7 @@ def published_runs(folder):
     expect("validate, wrong calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/bad.json", {"sustained": "x"})), 2, "sustained")
     expect("validate, page nowhere", run("mpt-plan", "validate", runs, "--html", f"{folder}/none/x.html"), 2, "--html")
     gpu = ["--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64]
-    expect("framework", run("mpt-plan", *gpu, "--framework", "torchtitan"), 0, "tp1")
+    expect("framework", run("mpt-plan", *gpu, "--framework", "pytorch"), 0, "tp1")
     expect("unknown framework", run("mpt-plan", *gpu, "--framework", "megatron-cor"), 2, "--framework", "megatron-core")
 
 
