@@ -23,13 +23,13 @@ KEYS = os.path.join(SOURCES, "tests/frameworks/keys")
 FRAMEWORK_SOURCE = """
 parser.add_argument('--a-flag', type=int)
 A_CONSTANT = "a_constant"
-class Section:
+class SectionConfig:
     key: int = 0
 class JobConfig:
-    section: Section = None
+    section: SectionConfig = None
     plain: int = Field(alias="an_alias")
 """
-FOUND = {"megatron-lm": ["--a-flag"], "torchtitan": ["plain", "section.key"],
+FOUND = {"megatron-lm": ["--a-flag", "--key", "--plain", "--section"], "torchtitan": ["job.plain", "job.section", "section.key"],
          "deepspeed": ["a_constant", "an_alias", "key", "plain", "section"]}
 FIELDS = ["key", "plain", "section"]
 BENCHMARKS = {
@@ -83,7 +83,7 @@ def check_framework_keys(scratch):
             keys = file.read().split("\n")[1:-1]
         check(keys == FOUND.get(name.removesuffix(".txt"), FIELDS), f"record_framework_keys found {keys} for {name}")
     shutil.rmtree(os.path.join(clones, "torchtitan"))
-    check("no torchtitan/config/job_config.py" in run(script, clones, recorded, expected=1), "a missing clone is not named")
+    check("no torchtitan/config/configs.py" in run(script, clones, recorded, expected=1), "a missing clone is not named")
 
 
 def load(path):
