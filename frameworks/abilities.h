@@ -127,7 +127,7 @@ struct Abilities {
   std::vector<std::string> has_models;
 
   template <class V>
-  static void describe(V& v) {
+  static void describe(V& v) {  // NOLINT(readability-function-size): a line for each field
     using T = Abilities;
     v.field("schedules", &T::schedules, "pipeline schedules; none: no pipeline parallelism");
     v.field("stage_division", &T::stage_division, "whether virtual stages may differ in layers");

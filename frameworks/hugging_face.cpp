@@ -173,7 +173,7 @@ std::optional<std::string> hugging_face_config(const ModelSpec& model) {
 }
 
 std::string add_hugging_face_model(const ModelSpec& model, Exported& exported) {
-  const std::string id = hub_id(model);
+  std::string id = hub_id(model);
   if (!id.empty()) return id;
   if (const auto config = hugging_face_config(model)) {
     exported.files.push_back({"config.json", *config});

@@ -30,7 +30,7 @@ TEST(HuggingFace, EveryModelOfTheZooComesBack) {
 }
 
 TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
-  for (ModelSpec model :
+  for (const ModelSpec& model :
        {test::little_llama(), test::little_gpt(), test::little_qwen(), test::little_mixtral()})
     EXPECT_TRUE(hugging_face_config(model)) << model.name;
   ModelSpec odd = test::little_llama();
