@@ -104,7 +104,19 @@ struct PlanRequest {
   bool operator==(const PlanRequest&) const = default;
 
   template <class V>
-  static void describe(V& v);
+  static void describe(V& v) {
+    describe_problem(v);
+    describe_execution(v);
+    describe_search(v);
+  }
+
+ private:
+  template <class V>
+  static void describe_problem(V& v);
+  template <class V>
+  static void describe_execution(V& v);
+  template <class V>
+  static void describe_search(V& v);
 };
 
 /// Reads a request, or the one that a plan of format "mpt-plan" answers. Throws UserError with every problem.
@@ -114,7 +126,7 @@ std::string request_to_text(const PlanRequest& request);
 std::string request_schema_text();
 
 template <class V>
-void PlanRequest::describe(V& v) {
+void PlanRequest::describe_problem(V& v) {
   using T = PlanRequest;
   using namespace headings;
   v.field("model", &T::model,
@@ -146,6 +158,12 @@ void PlanRequest::describe(V& v) {
   v.field("profile", &T::profile, "Times of this machine, written by mpt-profile (default: none)",
           option_field(kWhere, "FILE", long_text()));
   v.field("bounds", &T::bounds, "values that the search may take", option_field(nullptr, nullptr));
+}
+
+template <class V>
+void PlanRequest::describe_execution(V& v) {
+  using T = PlanRequest;
+  using namespace headings;
   v.field("execution", &T::execution,
           "How your framework differs from what is known of it, by the names in a plan's execution "
           "(docs/file_formats.md), such as fp8_attention=true,graphs=true (default: as known)",
@@ -172,6 +190,12 @@ void PlanRequest::describe(V& v) {
           "Kernel times of the cluster's GPU, written by mpt-profile import (default: those that come with "
           "mpt-plan)",
           option_field(kMoreWhere, "FILE", long_text()));
+}
+
+template <class V>
+void PlanRequest::describe_search(V& v) {
+  using T = PlanRequest;
+  using namespace headings;
   v.field("memory_margin", &T::memory_margin,
           "Share of a GPU's memory to leave free, such as 5% (default: what 9 of 10 published runs of the "
           "framework needed)",
