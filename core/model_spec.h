@@ -19,7 +19,7 @@ enum class NormKind { layer_norm, rms_norm };
 enum class NormPlacement { pre, shared, sandwich };
 enum class PositionKind { none, learned, rotary, alibi };
 enum class AttentionKind { multi_head, latent };
-enum class ActivationKind { gelu, gelu_tanh, silu, relu };
+enum class ActivationKind { gelu, gelu_tanh, silu, relu, squared_relu };
 enum class QueryKeyNorm { none, per_head, full };
 
 MPT_ENUM_NAMES(NormKind, {NormKind::layer_norm, "layer_norm"}, {NormKind::rms_norm, "rms_norm"});
@@ -29,7 +29,8 @@ MPT_ENUM_NAMES(PositionKind, {PositionKind::none, "none"}, {PositionKind::learne
                {PositionKind::rotary, "rotary"}, {PositionKind::alibi, "alibi"});
 MPT_ENUM_NAMES(AttentionKind, {AttentionKind::multi_head, "multi_head"}, {AttentionKind::latent, "latent"});
 MPT_ENUM_NAMES(ActivationKind, {ActivationKind::gelu, "gelu"}, {ActivationKind::gelu_tanh, "gelu_tanh"},
-               {ActivationKind::silu, "silu"}, {ActivationKind::relu, "relu"});
+               {ActivationKind::silu, "silu"}, {ActivationKind::relu, "relu"},
+               {ActivationKind::squared_relu, "squared_relu"});
 MPT_ENUM_NAMES(QueryKeyNorm, {QueryKeyNorm::none, "none"}, {QueryKeyNorm::per_head, "per_head"},
                {QueryKeyNorm::full, "full"});
 
@@ -55,17 +56,25 @@ struct LatentAttention {
 };
 
 /// linear: all frequencies divided by the factor (arXiv:2306.15595). llama3: the low ones, smoothly
-/// (Llama 3.1). other: a scaling that only Hugging Face's code has.
-enum class RotaryScalingKind { linear, llama3, other };
+/// (Llama 3.1). yarn: by the turns that a frequency makes in the positions of pre-training
+/// (arXiv:2309.00071). other: a scaling that only Hugging Face's code has.
+enum class RotaryScalingKind { linear, llama3, yarn, other };
 MPT_ENUM_NAMES(RotaryScalingKind, {RotaryScalingKind::linear, "linear"},
-               {RotaryScalingKind::llama3, "llama3"}, {RotaryScalingKind::other, "other"});
+               {RotaryScalingKind::llama3, "llama3"}, {RotaryScalingKind::yarn, "yarn"},
+               {RotaryScalingKind::other, "other"});
 
 /// Frequencies of rotary positions for sequences longer than those of pre-training.
 struct RotaryScaling {
   RotaryScalingKind kind = RotaryScalingKind::linear;
   double factor = 1.0;
   double low_frequency_factor = 1.0, high_frequency_factor = 4.0;  // llama3
-  int64_t original_positions = 8192;                               // llama3
+  int64_t original_positions = 8192;                               // llama3, yarn
+  // yarn: frequencies of more turns than beta_fast stay, those of fewer than beta_slow fall. Queries and keys
+  // grow by 0.1 ln(factor) + 1, or by the ratio of two such terms with mscale and mscale_all_dim where both
+  // are given; latent attention's scores grow by the square of the latter.
+  double beta_fast = 32.0, beta_slow = 1.0;
+  double mscale = 0.0, mscale_all_dim = 0.0;
+  bool whole_dimensions = true;  // yarn: the bounds between them are rounded to whole dimensions
 
   bool operator==(const RotaryScaling&) const = default;
 
@@ -78,8 +87,18 @@ struct RotaryScaling {
             "llama3: wavelengths above original / this fall", optional_field(between(1e-3, 1e6)));
     v.field("high_frequency_factor", &T::high_frequency_factor, "llama3: those below original / this stay",
             optional_field(between(1e-3, 1e6)));
-    v.field("original_positions", &T::original_positions, "llama3: positions of pre-training",
+    v.field("original_positions", &T::original_positions, "llama3, yarn: positions of pre-training",
             optional_field(between(1, 1 << 30)));
+    v.field("beta_fast", &T::beta_fast, "yarn: turns above which frequencies stay",
+            optional_field(between(1e-3, 1e6)));
+    v.field("beta_slow", &T::beta_slow, "yarn: turns below which frequencies fall",
+            optional_field(between(1e-3, 1e6)));
+    v.field("mscale", &T::mscale, "yarn: growth of queries and keys; 0 if not given",
+            optional_field(between(0, 100)));
+    v.field("mscale_all_dim", &T::mscale_all_dim, "yarn: growth of scores; 0 if not given",
+            optional_field(between(0, 100)));
+    v.field("whole_dimensions", &T::whole_dimensions, "yarn: bounds are rounded to whole dimensions",
+            optional_field());
   }
 };
 

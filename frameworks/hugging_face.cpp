@@ -31,6 +31,8 @@ const char* activation_name(ActivationKind kind) {
       return "silu";
     case ActivationKind::relu:
       return "relu";
+    case ActivationKind::squared_relu:
+      return "relu2";
   }
   return "";
 }
@@ -46,6 +48,14 @@ Json rotary_parameters(const ModelSpec& m) {
     rotary["low_freq_factor"] = scaling.low_frequency_factor;
     rotary["high_freq_factor"] = scaling.high_frequency_factor;
     rotary["original_max_position_embeddings"] = scaling.original_positions;
+  }
+  if (scaling.kind == RotaryScalingKind::yarn) {
+    rotary["original_max_position_embeddings"] = scaling.original_positions;
+    rotary["beta_fast"] = scaling.beta_fast;
+    rotary["beta_slow"] = scaling.beta_slow;
+    if (scaling.mscale > 0) rotary["mscale"] = scaling.mscale;
+    if (scaling.mscale_all_dim > 0) rotary["mscale_all_dim"] = scaling.mscale_all_dim;
+    if (!scaling.whole_dimensions) rotary["truncate"] = false;
   }
   return rotary;
 }

@@ -17,7 +17,8 @@ ActivationKind activation(Config& c, const char* key, const std::string& otherwi
       {"gelu", ActivationKind::gelu},           {"gelu_new", ActivationKind::gelu_tanh},
       {"gelu_fast", ActivationKind::gelu_tanh}, {"gelu_pytorch_tanh", ActivationKind::gelu_tanh},
       {"gelu_tanh", ActivationKind::gelu_tanh}, {"silu", ActivationKind::silu},
-      {"swish", ActivationKind::silu},          {"relu", ActivationKind::relu}};
+      {"swish", ActivationKind::silu},          {"relu", ActivationKind::relu},
+      {"relu2", ActivationKind::squared_relu}};
   const std::string name = c.text_or(key, otherwise);
   const auto found = kinds.find(name);
   if (found != kinds.end()) return found->second;
@@ -85,14 +86,24 @@ void set_rotary_scaling(Config& c, ModelSpec& m) {
   const std::string type = scaling.text_or("rope_type", scaling.text_or("type", "default"));
   if (type == "default") return;
   RotaryScaling s;
+  const bool yarn = type == "yarn" && scaling.absent("attention_factor");
   s.kind = type == "linear"   ? RotaryScalingKind::linear
            : type == "llama3" ? RotaryScalingKind::llama3
+           : yarn             ? RotaryScalingKind::yarn
                               : RotaryScalingKind::other;
   s.factor = scaling.real_or("factor", 1.0);
   if (s.kind == RotaryScalingKind::llama3) {
     s.low_frequency_factor = scaling.real_or("low_freq_factor", 1.0);
     s.high_frequency_factor = scaling.real_or("high_freq_factor", 4.0);
     s.original_positions = scaling.size_or("original_max_position_embeddings", 8192);
+  }
+  if (yarn) {  // transformers/modeling_rope_utils.py, _compute_yarn_parameters
+    s.original_positions = scaling.size_or("original_max_position_embeddings", m.max_positions);
+    s.beta_fast = scaling.real_or("beta_fast", 32.0);
+    s.beta_slow = scaling.real_or("beta_slow", 1.0);
+    s.mscale = scaling.real_or("mscale", 0.0);
+    s.mscale_all_dim = scaling.real_or("mscale_all_dim", 0.0);
+    s.whole_dimensions = scaling.flag_or("truncate", true);
   }
   m.rotary_scaling = s;
 }

@@ -25,7 +25,8 @@ Family family_of(const ModelSpec& m) {
       refuse(m, "layer norms with other parts than GPT-2's");
     return Family::gpt2;
   }
-  if (m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other)
+  if (m.rotary_scaling && (m.rotary_scaling->kind == RotaryScalingKind::other ||
+                           m.rotary_scaling->kind == RotaryScalingKind::yarn))
     refuse(m, "a scaling of rotary positions that is not known here");
   if (m.position != PositionKind::rotary || !m.gated_mlp || m.mlp_bias || m.rotary_fraction != 1.0)
     refuse(m, "rms norms with other parts than Llama's");
@@ -118,6 +119,8 @@ std::string activation_name(ActivationKind kind) {
       return "silu";
     case ActivationKind::relu:
       return "relu";
+    case ActivationKind::squared_relu:
+      return "relu2";
   }
   return "";
 }

@@ -23,7 +23,8 @@ void add_multi_head(LayerBuilder& b) {
   }
   if (m.position == PositionKind::rotary) {
     OperatorShape shape = b.shape(OperatorKind::rotary, queries + keys);
-    shape.extra = m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other;
+    shape.extra = m.rotary_scaling && (m.rotary_scaling->kind == RotaryScalingKind::yarn ||
+                                       m.rotary_scaling->kind == RotaryScalingKind::other);
     b.add({"attention.rotary", shape});
   }
   b.attention({m.head_dim, m.head_dim, b.share(m.kv_heads), queries + 2 * keys});

@@ -39,6 +39,7 @@ const std::map<std::string, std::string>& contraries() {
       {"add_bias_linear", "disable-bias-linear"},
       {"share_embeddings_and_output_weights", "untie-embeddings-and-output-weights"},
       {"bias_activation_fusion", "no-bias-gelu-fusion"},
+      {"yarn_correction_range_round_to_int", "no-yarn-correction-range-round-to-int"},
   };
   return names;
 }

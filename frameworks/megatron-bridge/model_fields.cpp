@@ -35,19 +35,18 @@ void set_attention_fields(const ModelSpec& m, Assignments& a) {
   a.set("model.window_attn_skip_freq", fmt::format("[{}]", fmt::join(windowed, ", ")));
 }
 
-// YaRN's other numbers are DeepSeek's and gpt-oss' own.
 void set_yarn_fields(const ModelSpec& m, Assignments& a) {
   if (m.latent) {
     a.set("model.rotary_scaling_factor", m.rotary_scaling->factor);
-    a.set("model.mscale", latent_attention_scale(m));
-    a.set("model.mscale_all_dim", latent_attention_scale(m));
+    a.set("model.mscale", m.rotary_scaling->mscale);
+    a.set("model.mscale_all_dim", m.rotary_scaling->mscale_all_dim);
     return;
   }
   a.set("model.yarn_rotary_scaling_factor", m.rotary_scaling->factor);
-  a.set("model.yarn_original_max_position_embeddings", int64_t{4096});
-  a.set("model.yarn_beta_fast", 32.0);
-  a.set("model.yarn_beta_slow", 1.0);
-  a.set("model.yarn_correction_range_round_to_int", false);
+  a.set("model.yarn_original_max_position_embeddings", m.rotary_scaling->original_positions);
+  a.set("model.yarn_beta_fast", m.rotary_scaling->beta_fast);
+  a.set("model.yarn_beta_slow", m.rotary_scaling->beta_slow);
+  a.set("model.yarn_correction_range_round_to_int", m.rotary_scaling->whole_dimensions);
 }
 
 void set_position_fields(const ModelSpec& m, Assignments& a) {
@@ -58,7 +57,7 @@ void set_position_fields(const ModelSpec& m, Assignments& a) {
   const auto scaled_by = [&](RotaryScalingKind kind) {
     return m.rotary_scaling && m.rotary_scaling->kind == kind;
   };
-  const bool yarn = scaled_by(RotaryScalingKind::other), llama3 = scaled_by(RotaryScalingKind::llama3);
+  const bool yarn = scaled_by(RotaryScalingKind::yarn), llama3 = scaled_by(RotaryScalingKind::llama3);
   a.set("model.position_embedding_type", quoted(yarn && !m.latent ? "yarn" : "rope"));
   if (m.latent) a.set("model.rope_type", quoted(yarn ? "yarn" : "rope"));
   a.set("model.rotary_base", int64_t(m.rotary_base));
@@ -71,6 +70,7 @@ void set_position_fields(const ModelSpec& m, Assignments& a) {
 }
 
 void set_mlp_fields(const ModelSpec& m, Assignments& a) {
+  const bool squared = m.activation == ActivationKind::squared_relu;
   a.set("model.ffn_hidden_size", m.ffn_hidden);
   a.set("model.gated_linear_unit", m.gated_mlp);
   if (m.gated_mlp && m.activation_limit) {  // gpt-oss: one is added to the linear half
@@ -78,9 +78,12 @@ void set_mlp_fields(const ModelSpec& m, Assignments& a) {
     a.set("model.glu_linear_offset", 1.0);
     a.set("model.activation_func_clamp_value", *m.activation_limit);
   } else {
-    a.set("model.activation_func", m.gated_mlp ? "torch.nn.functional.silu" : "torch.nn.functional.gelu");
+    a.set("model.activation_func", m.gated_mlp ? "torch.nn.functional.silu"
+                                   : squared   ? "megatron.core.activations.squared_relu"
+                                               : "torch.nn.functional.gelu");
     // Biases and GELU in one kernel use its approximation by tanh.
-    if (!m.gated_mlp) a.set("model.bias_activation_fusion", m.activation == ActivationKind::gelu_tanh);
+    if (!m.gated_mlp && !squared)
+      a.set("model.bias_activation_fusion", m.activation == ActivationKind::gelu_tanh);
   }
   a.set("model.add_bias_linear", m.mlp_bias);
   a.set("model.add_qkv_bias", m.qkv_bias && !m.mlp_bias);

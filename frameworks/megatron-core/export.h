@@ -29,9 +29,6 @@ struct MegatronRouter {
   bool fp32 = false;
 };
 MegatronRouter megatron_router(const ModelSpec& model, const Layout& layout);
-
-/// YaRN's scale of attention (mscale and mscale_all_dim) in DeepSeek's models.
-double latent_attention_scale(const ModelSpec& model);
 /// 1 for each layer with experts, 0 for others.
 std::string expert_layers_text(const ModelSpec& model);
 /// Whether a token is sent once to a GPU with several of its experts. It takes more than one rank for

@@ -143,16 +143,28 @@ void set_window(const MegatronFlags& f, ModelSpec& m) {
   }
 }
 
+RotaryScaling yarn_of(const MegatronFlags& f, const ModelSpec& m, double factor) {
+  using S = RotaryScaling;
+  RotaryScaling s{.kind = RotaryScalingKind::yarn, .factor = factor, .original_positions = 4096};
+  if (m.latent) {
+    s.mscale = f.real("mscale", rule_of(&S::mscale), 1.0);
+    s.mscale_all_dim = f.real("mscale-all-dim", rule_of(&S::mscale_all_dim), 0.0);
+    return s;
+  }
+  s.original_positions =
+      f.number("yarn-original-max-position-embeddings", rule_of(&S::original_positions), 4096);
+  s.beta_fast = f.real("yarn-beta-fast", rule_of(&S::beta_fast), 32.0);
+  s.beta_slow = f.real("yarn-beta-slow", rule_of(&S::beta_slow), 1.0);
+  s.whole_dimensions = !f.has("no-yarn-correction-range-round-to-int");
+  return s;
+}
+
 std::optional<RotaryScaling> scaling_of(const MegatronFlags& f, const ModelSpec& m,
-                                        const std::string& position, std::vector<std::string>& notes) {
+                                        const std::string& position) {
   const FieldRule rule = rule_of(&RotaryScaling::factor);
   const bool yarn = m.latent ? f.text("rope-type", "yarn") == "yarn" : position == "yarn";
   const double factor = f.real("rotary-scaling-factor", rule, 1.0);
-  if (yarn && factor != 1.0 && !m.latent && !m.attention_sinks) {
-    notes.emplace_back("YaRN is taken as plain rotary positions, which cost as much");
-    return std::nullopt;
-  }
-  if (yarn && factor != 1.0) return RotaryScaling{RotaryScalingKind::other, factor, 1.0, 4.0, 8192};
+  if (yarn && factor != 1.0) return yarn_of(f, m, factor);
   // Llama 3's rule and its other numbers are fixed there.
   if (f.has("use-rope-scaling"))
     return RotaryScaling{RotaryScalingKind::llama3, f.real("rope-scaling-factor", rule, 8.0), 1.0, 4.0, 8192};
@@ -164,7 +176,7 @@ std::optional<RotaryScaling> scaling_of(const MegatronFlags& f, const ModelSpec&
   return std::nullopt;
 }
 
-void set_positions(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& notes) {
+void set_positions(const MegatronFlags& f, ModelSpec& m) {
   using M = ModelSpec;
   std::string position = f.text("position-embedding-type", "learned_absolute");
   if (f.has("use-rotary-position-embeddings")) position = "rope";
@@ -182,10 +194,10 @@ void set_positions(const MegatronFlags& f, ModelSpec& m, std::vector<std::string
   if (m.position != PositionKind::rotary) return;
   m.rotary_base = base;
   m.rotary_fraction = fraction;
-  m.rotary_scaling = scaling_of(f, m, position, notes);
+  m.rotary_scaling = scaling_of(f, m, position);
 }
 
-void set_mlp(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& notes) {
+void set_mlp(const MegatronFlags& f, ModelSpec& m) {
   using M = ModelSpec;
   m.gated_mlp = f.has("swiglu") || f.has("quick-geglu");
   // Megatron-LM's own default: 4 h, and two thirds of it with SwiGLU.
@@ -202,10 +214,7 @@ void set_mlp(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& not
     const double limit = f.real("activation-func-clamp-value", rule_of(&M::activation_limit), 7.0);
     if (m.gated_mlp) m.activation_limit = limit;
   }
-  if (f.has("squared-relu")) {
-    m.activation = ActivationKind::gelu;
-    notes.emplace_back("--squared-relu is taken as GELU, which costs about as much");
-  }
+  if (f.has("squared-relu")) m.activation = ActivationKind::squared_relu;
 }
 
 void set_vocabulary(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& notes) {
@@ -230,12 +239,12 @@ ModelSpec megatron_model(const MegatronFlags& f, std::vector<std::string>& notes
   m.layers = f.required("num-layers", rule_of(&M::layers));
   m.hidden = f.required("hidden-size", rule_of(&M::hidden));
   set_attention(f, m);
-  set_mlp(f, m, notes);
+  set_mlp(f, m);
   set_vocabulary(f, m, notes);
   m.norm = f.text("normalization", "LayerNorm") == "RMSNorm" ? NormKind::rms_norm : NormKind::layer_norm;
   m.norm_epsilon = f.real(f.has("layernorm-epsilon") ? "layernorm-epsilon" : "norm-epsilon",
                           rule_of(&M::norm_epsilon), 1e-5);
-  set_positions(f, m, notes);
+  set_positions(f, m);
   set_window(f, m);
   m.tied_embeddings = !f.has("untie-embeddings-and-output-weights");
   if (f.number("num-experts", between(0, rule_of(&MixtureOfExperts::experts).maximum), 0) > 0)

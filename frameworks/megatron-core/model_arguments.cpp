@@ -15,18 +15,19 @@ namespace {
 void add_yarn(const ModelSpec& m, Arguments& a) {
   a.value("rotary-scaling-factor", m.rotary_scaling->factor);
   if (m.latent) {
-    a.value("mscale", latent_attention_scale(m));
-    a.value("mscale-all-dim", latent_attention_scale(m));
+    a.value("mscale", m.rotary_scaling->mscale);
+    a.value("mscale-all-dim", m.rotary_scaling->mscale_all_dim);
     return;
   }
-  a.value("yarn-original-max-position-embeddings", 4096);
-  a.value("yarn-beta-fast", 32.0);
-  a.value("yarn-beta-slow", 1.0);
-  a.flag("no-yarn-correction-range-round-to-int");
+  a.value("yarn-original-max-position-embeddings", m.rotary_scaling->original_positions);
+  a.value("yarn-beta-fast", m.rotary_scaling->beta_fast);
+  a.value("yarn-beta-slow", m.rotary_scaling->beta_slow);
+  a.flag(m.rotary_scaling->whole_dimensions ? "yarn-correction-range-round-to-int"
+                                            : "no-yarn-correction-range-round-to-int");
 }
 
 void add_rotary(const ModelSpec& m, Arguments& a) {
-  const bool yarn = m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other;
+  const bool yarn = m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::yarn;
   a.value("position-embedding-type", yarn && !m.latent ? "yarn" : "rope");
   if (m.latent) a.value("rope-type", yarn ? "yarn" : "rope");
   a.value("rotary-base", int64_t(m.rotary_base));
@@ -40,8 +41,11 @@ void add_rotary(const ModelSpec& m, Arguments& a) {
     case RotaryScalingKind::linear:
       a.value("rotary-seq-len-interpolation-factor", int64_t(m.rotary_scaling->factor));
       break;
-    case RotaryScalingKind::other:
+    case RotaryScalingKind::yarn:
       add_yarn(m, a);
+      break;
+    case RotaryScalingKind::other:
+      break;  // refused by supports()
   }
 }
 
@@ -58,6 +62,7 @@ void add_mlp(const ModelSpec& m, Arguments& a) {
     a.value("activation-func-clamp-value", *m.activation_limit);
   } else {
     a.flag_if(m.gated_mlp, "swiglu");
+    a.flag_if(m.activation == ActivationKind::squared_relu, "squared-relu");
     // Biases and GELU in one kernel use its approximation by tanh.
     a.flag_if(!m.gated_mlp && m.activation == ActivationKind::gelu, "no-bias-gelu-fusion");
   }

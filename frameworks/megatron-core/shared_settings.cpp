@@ -49,8 +49,6 @@ MegatronRouter megatron_router(const ModelSpec& m, const Layout& l) {
   return router;
 }
 
-double latent_attention_scale(const ModelSpec& m) { return m.moe && m.moe->router_bias ? 1.0 : 0.707; }
-
 std::string expert_layers_text(const ModelSpec& m) {
   std::vector<int> layers;
   for (int64_t l = 0; l < m.layers; ++l) layers.push_back(layer_has_experts(m, l) ? 1 : 0);

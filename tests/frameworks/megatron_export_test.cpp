@@ -116,10 +116,23 @@ TEST(MegatronExport, DeepSeekRoutesAndScalesAsItsAuthorsDo) {
     EXPECT_TRUE(has(v2, line)) << line;
   EXPECT_FALSE(has(v2, "sigmoid"));
   const std::string oss = arguments(test::make_plan(wanted("gpt-oss-20b")));
-  for (const char* line : {"--position-embedding-type yarn\n", "--rotary-scaling-factor 32\n",
-                           "--quick-geglu\n", "--window-size 127,0\n", "--softmax-type learnable\n"})
+  for (const char* line :
+       {"--position-embedding-type yarn\n", "--rotary-scaling-factor 32\n", "--quick-geglu\n",
+        "--no-yarn-correction-range-round-to-int\n", "--window-size 127,0\n", "--softmax-type learnable\n"})
     EXPECT_TRUE(has(oss, line)) << line;
   EXPECT_FALSE(has(oss, "--moe-router-enable-expert-bias")) << "its router has a bias as all of its layers";
+}
+
+TEST(MegatronExport, SquaredReluComesBackAndReluIsRefused) {
+  test::WantedPlan w = wanted("opt-30b");
+  Plan plan = test::make_plan(w);
+  EXPECT_TRUE(frameworks::supports(*frameworks::find_framework("megatron-core"), plan.model, plan.layout,
+                                   plan.workload)
+                  .has_value());
+  plan.model.activation = ActivationKind::squared_relu;
+  EXPECT_TRUE(has(arguments(plan), "--squared-relu\n"));
+  EXPECT_TRUE(has(fields(plan), "config.model.activation_func = megatron.core.activations.squared_relu\n"));
+  expect_back(plan);
 }
 
 TEST(MegatronExport, OffloadNeedsThePrecisionAwareOptimizer) {

@@ -119,7 +119,15 @@ TEST(MegatronFlags, ExpertsInSomeLayers) {
 
 TEST(MegatronFlags, WhatChangesTheModel) {
   EXPECT_EQ(few("--use-rotary-position-embeddings").model->position, PositionKind::rotary);
-  EXPECT_TRUE(notes(few("--squared-relu"), "squared-relu"));
+  EXPECT_EQ(few("--squared-relu").model->activation, ActivationKind::squared_relu);
+  EXPECT_EQ(few("--position-embedding-type yarn --rotary-scaling-factor 8 --yarn-beta-fast 16 "
+                "--yarn-original-max-position-embeddings 2048 --no-yarn-correction-range-round-to-int")
+                .model->rotary_scaling,
+            (RotaryScaling{.kind = RotaryScalingKind::yarn,
+                           .factor = 8.0,
+                           .original_positions = 2048,
+                           .beta_fast = 16.0,
+                           .whole_dimensions = false}));
   EXPECT_EQ(few("--multi-latent-attention").model->latent->key_value_rank, 32);
   EXPECT_EQ(few("--num-experts 8 --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4")
                 .model->moe->balance_loss,

@@ -261,6 +261,33 @@ TEST(HuggingFaceConfig, RotarySettingsAreReadFromTheirNewPlace) {
   EXPECT_NE(error_of(small("llama", R"(,"rope_parameters":3)")).find("/rope_parameters"), std::string::npos);
 }
 
+TEST(HuggingFaceConfig, YarnIsReadWithItsNumbers) {
+  const auto read = [](const std::string& yarn) {
+    return *import_hugging_face(
+                small("llama",
+                      R"(,"max_position_embeddings":65536,"rope_scaling":{"type":"yarn","factor":16)" + yarn +
+                          "}"),
+                "config.json")
+                .rotary_scaling;
+  };
+  RotaryScaling wanted{.kind = RotaryScalingKind::yarn, .factor = 16.0, .original_positions = 65536};
+  EXPECT_EQ(read(""), wanted);
+  wanted.original_positions = 4096;
+  wanted.beta_fast = wanted.beta_slow = 1.0;
+  wanted.mscale = 0.707;
+  wanted.mscale_all_dim = 1.0;
+  wanted.whole_dimensions = false;
+  EXPECT_EQ(read(R"(,"original_max_position_embeddings":4096,"beta_fast":1,"beta_slow":1,"mscale":0.707,
+                    "mscale_all_dim":1,"truncate":false)"),
+            wanted);
+  EXPECT_EQ(read(R"(,"attention_factor":1.5)").kind, RotaryScalingKind::other);
+}
+
+TEST(HuggingFaceConfig, SquaredRelu) {
+  EXPECT_EQ(import_hugging_face(small("llama", R"(,"hidden_act":"relu2")"), "config.json").activation,
+            ActivationKind::squared_relu);
+}
+
 TEST(HuggingFaceConfig, TheWholeMultimodalModelDecidesWhetherTheHeadIsTied) {
   Json config{{"model_type", "qwen3_vl"}, {"tie_word_embeddings", true}};
   config["text_config"] = small("qwen3_vl_text", R"(,"num_key_value_heads":8)");

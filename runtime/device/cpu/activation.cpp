@@ -52,6 +52,12 @@ struct Relu {
   static void derivative(const ConstArrayView<T>& x, ArrayView<T> d) { d = (x > T(0)).template cast<T>(); }
 };
 
+template <class T>
+struct SquaredRelu {
+  static void value(const ConstArrayView<T>& x, ArrayView<T> y) { y = x.max(T(0)).square(); }
+  static void derivative(const ConstArrayView<T>& x, ArrayView<T> d) { d = T(2) * x.max(T(0)); }
+};
+
 template <class T, class F>
 void forward_rows(const ActivationShape& s, const T* x, T* y) {
   const int64_t in = s.columns * (s.gated ? 2 : 1);
@@ -94,6 +100,8 @@ void activation_forward(const ActivationShape& s, const T* x, T* y) {
       return forward_rows<T, Silu<T>>(s, x, y);
     case ActivationKind::relu:
       return forward_rows<T, Relu<T>>(s, x, y);
+    case ActivationKind::squared_relu:
+      return forward_rows<T, SquaredRelu<T>>(s, x, y);
   }
 }
 
@@ -108,6 +116,8 @@ void activation_backward(const ActivationShape& s, const T* dy, const T* x, T* d
       return backward_rows<T, Silu<T>>(s, dy, x, dx);
     case ActivationKind::relu:
       return backward_rows<T, Relu<T>>(s, dy, x, dx);
+    case ActivationKind::squared_relu:
+      return backward_rows<T, SquaredRelu<T>>(s, dy, x, dx);
   }
 }
 

@@ -21,6 +21,8 @@ __device__ W activate(ActivationKind kind, W x) {
       return x / (W(1) + exp(-x));
     case ActivationKind::relu:
       return x > W(0) ? x : W(0);
+    case ActivationKind::squared_relu:
+      return x > W(0) ? x * x : W(0);
   }
   return x;
 }
@@ -41,6 +43,8 @@ __device__ W slope(ActivationKind kind, W x) {
     }
     case ActivationKind::relu:
       return x > W(0) ? W(1) : W(0);
+    case ActivationKind::squared_relu:
+      return x > W(0) ? W(2) * x : W(0);
   }
   return W(1);
 }

@@ -273,8 +273,8 @@ TEST_P(CudaDeviceTest, AttentionToBlocksOfKeys) {
 
 TEST_P(CudaDeviceTest, ActivationsAndSums) {
   const DataType t = GetParam();
-  for (const ActivationKind kind :
-       {ActivationKind::gelu_tanh, ActivationKind::gelu, ActivationKind::silu, ActivationKind::relu}) {
+  for (const ActivationKind kind : {ActivationKind::gelu_tanh, ActivationKind::gelu, ActivationKind::silu,
+                                    ActivationKind::relu, ActivationKind::squared_relu}) {
     for (const bool gated : {false, true}) {
       for (const int64_t columns : {int64_t{5}, int64_t{16}}) {
         const ActivationShape s{kind, 7, columns, gated};

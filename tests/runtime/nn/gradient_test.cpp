@@ -141,8 +141,8 @@ TEST(Gradient, OfExpertsInGroups) {
 }
 
 TEST(Gradient, OfEveryActivationGatedAndPlainAndOfQwenBiases) {
-  for (const ActivationKind activation :
-       {ActivationKind::gelu, ActivationKind::gelu_tanh, ActivationKind::silu}) {
+  for (const ActivationKind activation : {ActivationKind::gelu, ActivationKind::gelu_tanh,
+                                          ActivationKind::silu, ActivationKind::squared_relu}) {
     for (const bool gated : {false, true}) {
       ModelSpec model = tiny(test::little_llama());
       model.activation = activation;
