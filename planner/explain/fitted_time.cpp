@@ -20,8 +20,8 @@ using models::CollectiveKind;
 using profiler::Phase;
 using profiler::Piece;
 
-constexpr double kStep = 0.01;        // relative change of each constant
-constexpr double kLeastShare = 5e-4;  // of the step: a constant that moves less of it is not listed
+constexpr double kStep = 0.01;         // relative change of each constant
+constexpr double kListedShare = 5e-4;  // of the step: a constant that moves less of it is not listed
 
 using Sources = std::vector<const CostSource*>;
 
@@ -163,7 +163,7 @@ FittedTime fitted_time(const SearchProblem& problem, const Candidate& candidate)
   fitted.share = moved.share(0, moved.size());
   for (size_t c = 0; c < moved.size(); ++c) {
     const double share = moved.share(c, c + 1);
-    if (share >= kLeastShare) fitted.constants.push_back({moved.name(c), share});
+    if (share >= kListedShare) fitted.constants.push_back({moved.name(c), share});
   }
   std::stable_sort(fitted.constants.begin(), fitted.constants.end(),
                    [](const ConstantShare& a, const ConstantShare& b) { return a.share > b.share; });

@@ -402,7 +402,7 @@ TEST_F(KernelCostTest, ExpertsCostMoreThanOneProductOfAllTheirRows) {
     return source->operator_s(narrow, Phase::forward) < source->operator_s(wide, Phase::forward);
   };
   EXPECT_TRUE(faster(32768));
-  EXPECT_FALSE(faster(4096)) << "sixteen casts of 256 rows take what their products gain";
+  EXPECT_FALSE(faster(2048)) << "sixteen casts of 128 rows take what their products gain";
   narrow.rows = experts.rows;
   Execution one_kernel;
   one_kernel.fuses_experts = true;
