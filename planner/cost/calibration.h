@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The numbers of the cost model that no kernel table holds. planner/cost/calibration.json, built in, is the
-// only place of their values; each has unit, plausible range, origin and source there. `mpt-plan validate
-// --constants` prints them.
+// The numbers of the cost model that no kernel table holds. Their only place is
+// planner/cost/calibration.json, which is built in. It has unit, plausible range, origin and source of each.
+// `mpt-plan validate --constants` prints them.
 
 #include <span>
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace mpt {
 
-/// How a constant was found. measured: somebody measured just this. literature: documents or sources say it,
-/// or it was counted in them. fitted: chosen by the error of predictions of published runs.
+/// How a constant was found. measured: somebody measured just this. literature: documents or sources say it.
+/// It may also have been counted in them. fitted: chosen by the error of predictions of published runs.
 enum class ConstantOrigin { measured, literature, fitted };
 MPT_ENUM_NAMES(ConstantOrigin, {ConstantOrigin::measured, "measured"},
                {ConstantOrigin::literature, "literature"}, {ConstantOrigin::fitted, "fitted"});

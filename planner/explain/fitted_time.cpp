@@ -25,7 +25,7 @@ constexpr double kListedShare = 5e-4;  // of the step: a constant that moves les
 
 using Sources = std::vector<const CostSource*>;
 
-// Prices of `source`, each longer by what it changes in `moved` sources, and by kStep of itself at most.
+// Prices of `source`. Each is longer by its changes in `moved` sources, and by kStep of itself at most.
 class FollowingCost final : public CostSource {
  public:
   FollowingCost(const CostSource& source, Sources moved)
@@ -104,7 +104,7 @@ class FollowingCost final : public CostSource {
   const Sources moved_;
 };
 
-// What a problem's sources are with each of the fitted constants moved.
+// The sources of a problem with one fitted constant moved, for each of them.
 class MovedProblem {
  public:
   MovedProblem(const SearchProblem& problem, const Candidate& candidate)
@@ -124,7 +124,7 @@ class MovedProblem {
   size_t size() const { return rows_.size(); }
   const std::string& name(size_t constant) const { return rows_[constant].name; }
 
-  // Of the step, what follows the constants `first` to before `end`.
+  // The share of the step that follows the constants from `first` to before `end`.
   double share(size_t first, size_t end) const {
     std::vector<std::unique_ptr<FollowingCost>> following;
     SearchProblem changed = problem_;

@@ -25,8 +25,8 @@ std::vector<RankMemory> rank_memory(const StepProgram& program,
 std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> rank_of_stage,
                                    const std::vector<StageFootprint>& footprints);
 
-/// What the driver, its context and the communication library hold on a GPU before any tensor; none for CPU
-/// ranks. The limit of a rank is what the device has beyond it.
+/// Memory that the driver, its context and the communication library hold on a GPU before any tensor. CPU
+/// ranks have none. The rest of the device is the limit of a rank.
 int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants = shipped_calibration());
 
 /// What a rank's tensors may take of a device: what is left of it beside the process (Execution::context_gib,

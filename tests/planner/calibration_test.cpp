@@ -94,7 +94,7 @@ TEST(Calibration, AFileChangesWhatItNamesAndNothingElse) {
     EXPECT_THROW(load(wrong), UserError) << wrong;
 }
 
-// Time, memory, and what a rank may use.
+// Step time, peak memory and memory limit.
 std::array<double, 3> prediction_of(const PlanRequest& request, const Calibration& calibration) {
   const Estimated e = estimate(request, calibration);
   return {e.plan.prediction.step_time_s, double(e.candidate.evaluation.peak_bytes),
@@ -120,7 +120,7 @@ PlanRequest on_a_gpu_with_few_shapes() {
   return r;
 }
 
-// 25 heads, whose scores no fused softmax takes, and 50,257 words.
+// It has 25 heads, for which there is no fused softmax, and 50,257 words.
 PlanRequest of_odd_sizes() {
   PlanRequest r = offloaded("gpt2-1.5b", "dgx-a100:1");
   r.framework = "pytorch";
