@@ -10,9 +10,9 @@
 
 namespace mpt::planner {
 
-/// Each operator and each collective has a part that rests on fitted constants: the sum of its price's
-/// relative changes by each of them, for the same relative change of the constant, and at most the whole
-/// price. The share adds up these parts over the step, each at its place in the program.
+/// Each operator and each collective has a part that rests on fitted constants. The part is the sum of its
+/// price's relative changes by each constant, for the same relative change of the constant. It is at most the
+/// whole price. The share adds up these parts over the step, each at its place in the program.
 FittedTime fitted_time(const SearchProblem& problem, const Candidate& candidate);
 
 /// "71% of the step time rests on ..."; empty where the plan does not say.
