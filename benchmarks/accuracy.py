@@ -23,6 +23,7 @@ import ties
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 EVIDENCE = os.path.join(ROOT, "planner", "explain", "evidence.json")
+CONSTANTS = os.path.join(ROOT, "planner", "cost", "calibration.json")
 PAGE = os.path.join(ROOT, "reports", "results", "accuracy.md")
 MEGATRON = {"bridge", "dgxc", "nemo", "megatron", "seqpar", "simumax", "zerobubble", "torchtitan"}
 
@@ -171,6 +172,21 @@ def write_evidence(runs, records, told_apart):
         file.write("[\n" + ",\n".join(lines) + "\n]\n")
 
 
+def constants_part():
+    """How the constants of the cost model were found, and those that were fitted to runs."""
+    with open(CONSTANTS) as file:
+        constants = json.load(file)
+    count = {origin: sum(c["origin"] == origin for c in constants) for origin in ("measured", "literature", "fitted")}
+    lines = "\n".join(f"| {c['name']} | {c['value']:g} | {c['range'][0]:g} to {c['range'][1]:g} | {c['meaning']} | {', '.join(c['fitted_to'])} |"
+                      for c in constants if c["origin"] == "fitted")
+    return f"""`planner/cost/calibration.json` has {len(constants)} constants of the cost model. {count['measured']} were measured by somebody, {count['literature']} were read
+or counted in documents and sources, and {count['fitted']} were fitted to published runs. Fitted ones have two significant digits. They are:
+
+| constant | value | range | meaning | fitted to |
+| --- | --- | --- | --- | --- |
+{lines}"""
+
+
 def main():
     programs = sys.argv[1]
     page = os.path.join(ROOT, "accuracy.html")
@@ -274,10 +290,14 @@ of each other: runs that a source measured more than once differ by {percent(s['
 
 Sets of Megatron-Bridge mix releases, some of them at half the speed of the next.
 
+## Constants
+
+{constants_part()}
+
 ## With one source left out
 
-All constants of `planner/cost/calibration.h` start in the middle of their ranges and are fitted to the other sources' runs. What is
-known of a framework (`frameworks/`) stays.
+The fitted constants start in the middle of their ranges and are fitted to the other sources' runs. Measured ones, those from
+literature, and what is known of a framework (`frameworks/`) stay.
 
 <!-- left out -->
 {left_out}
@@ -322,7 +342,7 @@ was not noise but ten rules that were missing or wrong, found by comparing runs 
 these runs: attention beyond the tables' 16,384 tokens (priced as if few heads left the chip idle: 128k tokens were 40 to 90 % too
 long), cuDNN's attention in Megatron-Core on Hopper and later, links of devices that borrow another's tables (H800, A800, V100,
 MI300X), links of two devices of a mesh, InfiniBand against Ethernet, rates of H20 and RTX 4090, V-Half read as interleaved, flash
-attention in fp16 where notes name it, and what torchtitan compiles. With them the same runs are off by
+attention in fp16 where sources name it, and what torchtitan compiles. With them the same runs are off by
 {percent(statistics.mean(blind))} on average, {percent(statistics.median(blind))} in the median, and other sources' runs that these rules touch came nearer, too (MLPerf's from 7.1 to 4.5 %, torchao's memory from 12.8 to 7.1 %). What stays
 far off has its reason below: torchtitan's experts, ZeRO-3 on V100 in 2021, NeMo's context parallelism of March 2024.
 
@@ -339,10 +359,9 @@ products, and nothing else, they are met within 7 % on average. Now: {mean_of(ke
 The set `wide` is the third blind set: runs of more than 40 further sources, whatever could be found, among them
 frameworks that nobody else uses, blog posts and single logs, some with the layout half known, some read from charts. As the model
 stood before they were seen: **29.0 % on average, 20.6 % in the median** (376 runs; 71 with memory: 55.0 % and 33.9 %). What was
-changed for them, each with its reason in `docs/validation.md` or `docs/cost_model.md`: the attention kernel, states in bf16
-alone, losses without whole logits and missing overlap are read where a source names them; Hugging Face gathers its logits; a
-rate of a network without "per node" is an adapter's; sequence parallelism that is left open is filled in; DualPipe hides the
-exchange; DeepSpeed's gathers reach 0.55 of the network's rate (the one number that was chosen by these runs) and its sums of
+changed for them, each with its reason in `docs/validation.md` or `docs/cost_model.md`: records say which attention kernel ran,
+which states are in bf16 alone, which losses keep no whole logits and which overlap was off, where a source names it; Hugging Face
+gathers its logits; a network's rate without "per node" counts as an adapter's; DualPipe hides the exchange; DeepSpeed's gathers reach 0.55 of the network's rate (the one number that was chosen by these runs) and its sums of
 gradients in bf16 are in fp32. Now:
 
 {by_source(wide_report, wide, reasons['wide'])}
@@ -354,7 +373,7 @@ The set `community` is the fourth set that was predicted blind: 224 runs, 15 fur
 Megatron-Bridge, torchtitan, litgpt, DeepSpeed and others, often with remarks in place of flags. As the program stood (commit 9eaa63a):
 **26.2 % on average, 17.7 % in the median**; memory of 143: 21.2 % and 14.8 %. It showed that a layer of experts of Megatron-Core
 hardly takes less than 9.6 ms without CUDA graphs (one run: 8.2 ms; `benchmarks/expert_layers.py` prints them), on H100, B200
-and B300 alike, however little its device has to do, since the host is what it waits for: `expert_layer_us` says so now, and whether graphs, HybridEP or DeepEP run is read from remarks. With it the wide set's exchanges over EFA could be told
+and B300 alike, however little its device has to do, since the host is what it waits for: `expert_layer_us` says so now, and records say whether graphs, HybridEP or DeepEP ran. With it the wide set's exchanges over EFA could be told
 from their host, which leaves them at half of what 800 Gb/s per GPU allow, as Megatron-Bridge's on B300: the catalog's B300 has 400.
 torchtitan's loss is by chunks since May 2026, and PyTorch's own attention the second FlashAttention since 2.2. Now:
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fits the constants of planner/cost/calibration.h to published runs, within their physical ranges.
+"""Fits the fitted constants of planner/cost/calibration.json to published runs, within their physical ranges.
 
 Usage: fit_calibration.py FOLDER_OF_PROGRAMS SET [--sweeps N] [--every N] [--leave-out FAMILY|each] [--write FILE]
 
@@ -16,18 +16,14 @@ import tempfile
 
 import records
 
-# Each was measured for itself by a source that planner/cost/calibration.h names.
-MEASURED = {"attention_backward_flop", "attention_backward_rate", "flash2_share", "flash2_half_tokens", "flash2_backward_rate",
-            "biased_weight_gradient_rate", "fused_permute_passes", "mxfp8_rate", "nvfp4_speedup", "nvfp4_cast_bytes",
-            "unaligned_rate"}
 CAP = 0.6
 
 
 def constants_of(programs):
-    """Value, least and most of the constants that a fit may change, by name."""
+    """The constants that a fit may change, by name: measured ones and those from literature stay."""
     command = [os.path.join(programs, "mpt-plan"), "validate", "--constants", "--json"]
     constants = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
-    return {name: constant for name, constant in constants.items() if name not in MEASURED}
+    return {constant["name"]: constant for constant in constants if constant["origin"] == "fitted"}
 
 
 class Fit:
@@ -58,7 +54,7 @@ class Fit:
         best, step = self.loss(constants), 0.25
         for sweep in range(sweeps):
             for name, constant in self.constants.items():
-                low, high = constant["least"], constant["most"]
+                low, high = constant["range"]
                 value = constants.get(name, constant["value"])
                 for change in (step, -step):
                     trial = {**constants, name: min(high, max(low, value + change * (high - low)))}
@@ -86,7 +82,7 @@ def main():
         print("| family left out | runs | mean | median |\n| --- | --- | --- | --- |")
         for family in families:
             fit = Fit(options.programs, options.set, family, options.every)
-            middle = {name: (c["least"] + c["most"]) / 2 for name, c in fit.constants.items()}
+            middle = {name: sum(c["range"]) / 2 for name, c in fit.constants.items()}
             constants = fit.descend(middle, options.sweeps)
             own = sorted(abs(e) for name, e in fit.predict(constants).items() if fit.family[name] == family)
             errors += own

@@ -110,7 +110,7 @@ void note_what_cannot_run(const SearchProblem& problem, const Layout& layout, Pl
 
 }  // namespace
 
-Estimated estimate(const PlanRequest& asked) { return estimate(asked, kCalibration); }
+Estimated estimate(const PlanRequest& asked) { return estimate(asked, shipped_calibration()); }
 
 Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   PlanRequest request = asked;

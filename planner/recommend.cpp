@@ -10,6 +10,7 @@
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/fitted_time.h"
 #include "planner/explain/nothing_fits.h"
 #include "planner/explain/screen.h"
 #include "reports/utilisation.h"
@@ -154,6 +155,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   }
   Plan plan = plan_of(*search, resolved.request);
   plan.notes = resolved.notes;
+  plan.fitted = fitted_time(search->problem, search->result.best.front());
   add_tighter(resolved, watch, plan);
   note_limits_of_framework(resolved, watch, plan);
   return plan;

@@ -81,11 +81,12 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
 
 // What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a
 // plan for more could not run.
-int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, std::vector<std::string>& notes) {
+int64_t memory_limit(const PlanRequest& r, const SearchProblem& problem, const Calibration& calibration,
+                     std::vector<std::string>& notes) {
   const ClusterSpec& cluster = problem.cluster;
-  int64_t device = rank_limit_bytes(cluster.device, problem.execution, 0);
+  int64_t device = rank_limit_bytes(cluster.device, problem.execution, 0, calibration);
   for (const DeviceGroup& group : cluster.groups)
-    device = std::max(device, rank_limit_bytes(group.device, problem.execution, 0));
+    device = std::max(device, rank_limit_bytes(group.device, problem.execution, 0, calibration));
   if (r.memory.empty()) return with_room(r, problem, device);
   const int64_t asked = parse_bytes(r.memory, "--memory");
   if (asked < 1) throw UserError(Problem{"--memory", "\"" + r.memory + "\"", "more than nothing", ""});
@@ -196,13 +197,6 @@ void set_runner(Resolved& resolved) {
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");
 }
 
-std::unique_ptr<CostSource> device_cost(const Resolved& resolved, const Calibration& calibration) {
-  std::unique_ptr<CostSource> measured =
-      make_kernel_cost(resolved.used, resolved.problem.execution, calibration,
-                       own_kernels(resolved.request, resolved.problem.cluster));
-  return measured ? std::move(measured) : make_roofline_cost(resolved.used);
-}
-
 void set_prices(Resolved& resolved, const Calibration& calibration) {
   SearchProblem& problem = resolved.problem;
   if (resolved.profile) {
@@ -212,8 +206,9 @@ void set_prices(Resolved& resolved, const Calibration& calibration) {
   }
   resolved.used = used_part(problem.cluster, problem.ranks);
   resolved.cost = resolved.profile ? make_profile_cost(*resolved.profile, problem.model, problem.workload,
-                                                       problem.precision, problem.cluster)
-                                   : device_cost(resolved, calibration);
+                                                       problem.precision, problem.cluster, calibration)
+                                   : make_device_cost(resolved.used, problem.execution, calibration,
+                                                      own_kernels(resolved.request, problem.cluster));
   problem.cost = resolved.cost.get();
   resolved.pools = std::make_unique<Pools>(problem.cluster, problem.execution, problem.memory_limit_bytes);
   resolved.pools->set(problem);
@@ -221,7 +216,9 @@ void set_prices(Resolved& resolved, const Calibration& calibration) {
 
 }  // namespace
 
-std::unique_ptr<Resolved> resolve(const PlanRequest& request) { return resolve(request, kCalibration); }
+std::unique_ptr<Resolved> resolve(const PlanRequest& request) {
+  return resolve(request, shipped_calibration());
+}
 
 std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration& calibration) {
   check_required(request);
@@ -237,7 +234,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   problem.threads = request.threads > 0 ? int(request.threads) : default_threads();
   set_workload(request, problem);
   set_ranks(request, problem);
-  problem.memory_limit_bytes = memory_limit(request, problem, resolved->notes);
+  problem.memory_limit_bytes = memory_limit(request, problem, calibration, resolved->notes);
   set_prices(*resolved, calibration);
   return resolved;
 }

@@ -10,38 +10,26 @@
 namespace mpt::planner {
 namespace {
 
-// The constants of the cost model, as Calibration describes them.
-class ConstantLister {
- public:
-  explicit ConstantLister(const Calibration& values) : values_(values) {}
-  void field(const char* name, double Calibration::*member, const char* meaning, const FieldRule& rule) {
-    list_[name] = {
-        {"value", values_.*member}, {"least", rule.minimum}, {"most", rule.maximum}, {"meaning", meaning}};
-  }
-  const Json& list() const { return list_; }
-
- private:
-  const Calibration& values_;
-  Json list_ = Json::object();
-};
+std::string range_text(const Constant& c) { return fmt::format("{:.4g} to {:.4g}", c.least(), c.most()); }
 
 }  // namespace
 
 int print_constants(const Calibration& calibration, bool json) {
-  ConstantLister lister(calibration);
-  Calibration::describe(lister);
+  std::vector<Constant> all = constants();
+  for (size_t i = 0; i < all.size(); ++i) all[i].value = calibration.*Calibration::members()[i].second;
   if (json) {
-    fmt::print("{}\n", lister.list().dump(1));
+    fmt::print("{}\n", to_json(all).dump(1));
     return kExitOk;
   }
   reports::Table table({{"constant", reports::Align::left},
                         {"value"},
+                        {"unit", reports::Align::left},
                         {"plausible", reports::Align::left},
+                        {"origin", reports::Align::left},
                         {"meaning", reports::Align::left}});
-  for (const auto& [name, c] : lister.list().items()) {
-    const auto number = [&c = c](const char* key) { return fmt::format("{:.4g}", c[key].get<double>()); };
+  for (const Constant& c : all) {
     table.add_row(
-        {name, number("value"), number("least") + " to " + number("most"), c["meaning"].get<std::string>()});
+        {c.name, fmt::format("{:.4g}", c.value), c.unit, range_text(c), enum_name(c.origin), c.meaning});
   }
   fmt::print("{}", table.text());
   return kExitOk;

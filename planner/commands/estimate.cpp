@@ -19,6 +19,7 @@
 #include "planner/diagnose/judge.h"
 #include "planner/explain/evidence.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/fitted_time.h"
 #include "planner/explain/operators.h"
 #include "planner/explain/placement.h"
 #include "planner/explain/streams.h"
@@ -64,7 +65,10 @@ std::string describe_estimate(const SearchProblem& problem, const Plan& plan, co
       describe_verdict(plan, candidate, palette) +
       describe_figures(plan, palette, describe_cost(o.cost, plan), true);
   if (problem.cluster.mixed()) text += wrapped(describe_groups(problem, candidate), "  - ");
-  if (o.out.verbose) text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
+  if (o.out.verbose) {
+    text += "\n" + describe_memory_table(plan) + describe_evidence(plan);
+    text += wrapped(describe_fitted_time(plan));
+  }
   return text;
 }
 
@@ -180,7 +184,8 @@ void score(const PlanOptions& o, bool given) {
     fmt::print("{}", request_to_text(o.request));
     return;
   }
-  const Estimated e = estimate(o.request);
+  Estimated e = estimate(o.request);
+  e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
   if (o.out.json) {
     print_notes(e.plan.notes);
     fmt::print(stderr, "{}", describe_judgement(e.plan, o.measured));

@@ -442,7 +442,7 @@ int run(const ValidateOptions& o) {
   check_distinct_files({{"RUNS", o.file}, {"--calibration", o.calibration}}, {{"--html", o.html}});
   if (!o.html.empty()) check_writable(o.html, "--html");
   const Calibration calibration =
-      o.calibration.empty() ? kCalibration : from_json<Calibration>(load_json(o.calibration), o.calibration);
+      o.calibration.empty() ? shipped_calibration() : load_calibration(o.calibration);
   if (o.constants) return print_constants(calibration, o.json);
   if (o.file.empty())
     throw UserError(

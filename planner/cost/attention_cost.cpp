@@ -13,14 +13,6 @@ using profiler::Phase;
 
 constexpr double kShortestMeasured = 512.0;  // tokens, in the tables of attention
 
-// Scores in 16 bits, read or written once each time. By the first product 1, copied 2, masked in place 2,
-// read three times by softmax and written 4, into the second product 1. Back from that product 1 and into its
-// other gradient 1, multiplied with the result 3, summed and made the gradient 4, masked in a copy 4, into
-// two products 2. Bytes of the mask per element of a sequence's square: ones, put into a block, stacked, cut
-// to a triangle and inverted. (Aleph-Alpha/scaling at 737f855, core/nn/attention/attention.py and
-// core/nn/masked_softmax/masked_softmax.py; pytorch, aten/src/ATen/native/cuda/SoftMax.cu)
-constexpr double kPlainScorePasses = 10.0, kPlainScoreBackwardPasses = 15.0, kMaskBytes = 10.0;
-
 const char* pass_name(bool forward) { return forward ? "forward" : "backward"; }
 bool is_windowed(const OperatorShape& s) { return s.inner > 0 && s.inner < s.sequence; }
 double batch(const OperatorShape& s) { return double(std::max<int64_t>(1, s.batch)); }
@@ -114,8 +106,9 @@ double AttentionCost::flash_s(const OperatorShape& s, bool forward) const {
   const double sequence = causal_tokens(s);
   const double heads = double(s.heads) * batch(s) * double(s.sequence) / double(s.context) / sequence;
   const auto measured = tables_.attention_flop_per_s(double(s.head_dim), sequence, heads);
-  double flop_per_s = (measured ? *measured * rates_.kernels : 0.5 * rates_.products_flop_per_s) *
-                      share_of_forward(s, forward, sequence);
+  double flop_per_s =
+      (measured ? *measured * rates_.kernels : c_.unmeasured_attention_share * rates_.products_flop_per_s) *
+      share_of_forward(s, forward, sequence);
   if (kernel() == AttentionKernel::flash1 || kernel() == AttentionKernel::flash2)
     flop_per_s = std::min(flop_per_s, most_flop_per_s(forward, sequence));
   return c_.kernel_gap_s + flop / flop_per_s;
@@ -130,10 +123,12 @@ double AttentionCost::scores_s(const OperatorShape& s, bool forward) const {
   // The fused softmax handles four rows of heads at once; other numbers go through fp32 copies of the
   // scores (Megatron-LM, fused_kernels: get_batch_per_block).
   const bool fused = s.batch * s.heads % 4 == 0;
-  double passes = ((execution_.dropout ? 7.5 : 5.0) + (fused ? 0.0 : 8.0)) * (forward ? 1.0 : 1.4);
+  const double dropout = execution_.dropout ? c_.unfused_dropout_passes : 0.0;
+  double passes = (c_.unfused_score_passes + dropout + (fused ? 0.0 : c_.unfused_copy_passes)) *
+                  (forward ? 1.0 : c_.unfused_backward_passes);
   if (execution_.attention == AttentionKernel::plain) {
-    passes = (forward ? kPlainScorePasses : kPlainScoreBackwardPasses) + (execution_.dropout ? 2.5 : 0.0) +
-             (forward ? 0.5 * kMaskBytes / double(s.heads) : 0.0);
+    passes = (forward ? c_.plain_score_passes : c_.plain_score_backward_passes) + dropout +
+             (forward ? 0.5 * c_.plain_mask_bytes / double(s.heads) : 0.0);
   }
   const bool aligned = s.head_dim % 8 == 0;
   const double products_s = flop / (rates_.products_flop_per_s * c_.unfused_product_share *

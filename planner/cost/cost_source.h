@@ -18,22 +18,6 @@
 
 namespace mpt::planner {
 
-/// Share of its time by which a collective lengthens the compute that it runs beside: 0.46 to 0.49 for an
-/// all-gather among 8 A100 beside a large product (measured in n1-m8-intra8 of the public data set behind
-/// docs/collectives.md).
-inline constexpr double kOverlapShare = 0.46;
-
-/// Parameters per second that Adam updates on a node's processors, all of its ranks together, and one rank's
-/// process alone. Measured by others: 106 billion on four 8-GPU nodes in up to 9.6 s (Megatron Core, slime
-/// issue 1139), 72 billion on four in about 10 s (DeepSpeed issue 6834), 0.6 billion of one rank in 0.93 s
-/// (Megatron Core, NeMo-RL pull request 3628). A fused update that runs beside backward reaches 14 billion a
-/// node (prime-rl pull request 3234); no framework of frameworks/ has it.
-inline constexpr double kHostParametersPerSecond = 3e9, kHostParametersPerSecondAndRank = 0.65e9;
-
-/// A CPU rank works in the host's memory as it is, but gradients and weights, of 4 bytes at most, are read
-/// and written once more on their way to the optimizer and back.
-inline constexpr double kOffloadCopyBytes = 16.0;
-
 /// Compute of one piece for one micro-batch, without its collectives.
 struct PieceSeconds {
   double forward_s = 0.0, backward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;
@@ -41,7 +25,14 @@ struct PieceSeconds {
 
 class CostSource {
  public:
+  explicit CostSource(const Calibration& constants = shipped_calibration()) : c_(constants) {}
   virtual ~CostSource() = default;
+
+  /// The constants of the cost model that prices rest on.
+  const Calibration& constants() const { return c_; }
+  /// The same source with other constants; null: its prices rest on none. It may refer to what this one
+  /// refers to.
+  virtual std::unique_ptr<CostSource> with(const Calibration&) const { return nullptr; }
 
   /// A piece under each recompute, by Recompute; the layout's own is of no account.
   virtual std::array<PieceSeconds, 3> pieces_s(profiler::Piece piece, const Layout& layout,
@@ -73,9 +64,9 @@ class CostSource {
   /// One message between ranks that lie somewhere within `first` to `last`, `senders` of which send at once.
   virtual double transfer_s(int64_t bytes, int64_t first, int64_t last, int64_t senders) const = 0;
   /// Of a collective's time, what compute beside it loses.
-  virtual double overlap_share(const GroupPlace&) const { return kOverlapShare; }
+  virtual double overlap_share(const GroupPlace&) const { return c_.collective_overlap_share; }
   /// The same of a tensor-parallel collective that runs in pieces beside its own product.
-  virtual double pipelined_overlap_share() const { return kOverlapShare; }
+  virtual double pipelined_overlap_share() const { return c_.collective_overlap_share; }
   /// Of the rate of other collectives over the group, what gathers and scatters of sharded weights reach.
   virtual double sharded_rate(const GroupPlace&) const { return 1.0; }
   virtual double optimizer_s(int64_t parameters) const = 0;
@@ -87,11 +78,14 @@ class CostSource {
   /// Speed of each of n ranks computing at once; empty where ranks share nothing.
   virtual std::vector<double> rate_by_active_ranks() const = 0;
   virtual CostOrigin origin() const = 0;
+
+ protected:
+  const Calibration c_;
 };
 
 /// What an update of a rank's `parameters` with its state in the host's memory takes: gradients down, updated
 /// weights up, and beside that the update itself, all ranks of a host at once.
-double host_update_s(const ClusterSpec& cluster, int64_t parameters);
+double host_update_s(const ClusterSpec& cluster, int64_t parameters, const Calibration& constants);
 
 /// Measured by mpt-profile, on CPU ranks or on a GPU: exact at measured sizes, between them interpolated in
 /// work per second. A model whose layers were not timed is priced by the measured rates of its operators;
@@ -99,20 +93,23 @@ double host_update_s(const ClusterSpec& cluster, int64_t parameters);
 /// price the model.
 std::unique_ptr<CostSource> make_profile_cost(const profiler::Profile& profile, const ModelSpec& model,
                                               const Workload& workload, Precision precision,
-                                              const ClusterSpec& cluster);
+                                              const ClusterSpec& cluster,
+                                              const Calibration& constants = shipped_calibration());
 
-/// Measured kernel times of the cluster's device (profiler/hardware/kernels), and what cost/calibration.h
+/// Measured kernel times of the cluster's device (profiler/hardware/kernels), and what cost/calibration.json
 /// adds for the rest. Nothing where there are none for the device.
 /// `own`: what the user measured, which overrides them; may be null.
 std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution,
-                                             const Calibration& calibration = kCalibration,
+                                             const Calibration& constants = shipped_calibration(),
                                              std::shared_ptr<const profiler::KernelTables> own = nullptr);
 
 /// The best source for a cluster without a profile: measured kernel times of its device, else the roofline.
 std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution,
+                                             const Calibration& constants = shipped_calibration(),
                                              std::shared_ptr<const profiler::KernelTables> own = nullptr);
 
-/// Peak rates of the catalog with the efficiencies of cost/roofline.cpp: the coarsest source.
-std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster);
+/// Shares of the catalog's peak rates: the coarsest source.
+std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster,
+                                               const Calibration& constants = shipped_calibration());
 
 }  // namespace mpt::planner

@@ -24,24 +24,6 @@ using profiler::KernelTables;
 using profiler::Phase;
 using profiler::Piece;
 
-// Bytes in 16 bits that Megatron-LM moves per element for what it has no fused kernel for. Rotary positions
-// with a factor (megatron/core/models/common/embeddings/rope_utils.py): two products, a half negated, two
-// concatenations and a sum, and their gradients. A limited activation, per element of its result
-// (megatron/core/fusions/fused_bias_geglu.py, weighted_bias_quick_geglu_impl): both halves are clamped and
-// put side by side again; on the way back masks are made and applied.
-constexpr double kScaledRotaryBytes = 24.0, kScaledRotaryBackwardBytes = 34.0;
-constexpr double kLimitBytes = 16.0, kLimitBackwardBytes = 30.0;
-
-// An RMS norm of single kernels, per element in 16 bits: cast to fp32, square, mean, product with the root,
-// cast back, product with the weight; and on the way back the gradient of each (LlamaRMSNorm in
-// huggingface/transformers, modeling_llama.py).
-constexpr double kPlainRmsNormBytes = 36.0, kPlainRmsNormBackwardBytes = 84.0;
-
-// Rows of experts are read and written once more where their number is no multiple of what products in fp8
-// take, which is nearly always (NVIDIA/TransformerEngine, pytorch/module/fp8_padding.py, around all products
-// of megatron/core/transformer/moe/experts.py).
-constexpr double kPaddingPasses = 2.0;
-
 struct OperatorKey : OperatorShape {
   template <class F>
   void visit_numbers(F&& visit) const {
@@ -86,15 +68,15 @@ class KernelCost final : public CostSource {
  public:
   KernelCost(const ClusterSpec& cluster, const Execution& execution, const KernelTables& tables,
              const BorrowedLinks& links, std::shared_ptr<const KernelTables> own,
-             const Calibration& calibration)
-      : cluster_(cluster),
+             const Calibration& constants)
+      : CostSource(constants),
+        cluster_(cluster),
         device_(cluster.device),
         execution_(execution),
         tables_(tables),
         links_(links),
         own_(std::move(own)),
-        c_(calibration),
-        rates_(rates_of(cluster, calibration)),
+        rates_(rates_of(cluster, c_)),
         attention_(device_, execution_, tables_, own_.get(), c_, rates_) {}
 
   std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
@@ -117,17 +99,7 @@ class KernelCost final : public CostSource {
   }
   double piece_s(Piece piece, Phase phase, const Layout& layout,
                  const models::LayerProgram& program) const override {
-    const PieceSeconds p = pieces_s(piece, layout, program)[size_t(layout.recompute)];
-    switch (phase) {
-      case Phase::forward:
-        return p.forward_s;
-      case Phase::backward:
-        return p.backward_s;
-      case Phase::input_gradient:
-        return p.input_gradient_s;
-      default:
-        return p.weight_gradient_s;
-    }
+    return seconds_of(pieces_s(piece, layout, program)[size_t(layout.recompute)], phase);
   }
 
   double operator_s(const OperatorShape& s, Phase phase) const override {
@@ -157,13 +129,13 @@ class KernelCost final : public CostSource {
     return execution_.step_ms * 1e-3 + double(parameters) * c_.optimizer_bytes / rates_.bandwidth_bytes_per_s;
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
-    return execution_.step_ms * 1e-3 + host_update_s(cluster_, parameters);
+    return execution_.step_ms * 1e-3 + host_update_s(cluster_, parameters, c_);
   }
   double gradient_norm_s(int64_t parameters) const override {
     return c_.kernel_gap_s + double(parameters) * 4.0 / rates_.bandwidth_bytes_per_s;
   }
   double overlap_share(const GroupPlace& group) const override {
-    return is_inside(group) ? kOverlapShare : c_.network_overlap_share;
+    return is_inside(group) ? c_.collective_overlap_share : c_.network_overlap_share;
   }
   double pipelined_overlap_share() const override { return c_.tensor_overlap_share; }
   double sharded_rate(const GroupPlace& group) const override {
@@ -174,6 +146,9 @@ class KernelCost final : public CostSource {
   CostOrigin origin() const override {
     return own_ != nullptr ? CostOrigin{"own kernels", device_.name, "", own_->digest}
                            : CostOrigin{"kernels", device_.name, "", ""};
+  }
+  std::unique_ptr<CostSource> with(const Calibration& constants) const override {
+    return std::make_unique<KernelCost>(cluster_, execution_, tables_, links_, own_, constants);
   }
 
  private:
@@ -209,7 +184,7 @@ class KernelCost final : public CostSource {
       if (own) return *own / c_.collective_rate;
     }
     const auto measured = links_.tables.collective_s(enum_name(kind), ranks, double(bytes));
-    if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < kFastLink)
+    if (!measured || cluster_.levels.front().bandwidth_bytes_per_s < c_.nvlink_least_bytes_per_s)
       return by_formula / c_.collective_rate;
     // Beyond the measured ranks, of one NVLink domain, the share that passes each link still grows.
     const double more = (1.0 - 1.0 / double(group.ranks)) / (1.0 - 1.0 / ranks);
@@ -218,11 +193,6 @@ class KernelCost final : public CostSource {
         links_.owner ? by_formula - planner::collective_s(kind, bytes, group, *links_.owner) : 0.0;
     return (*measured * more + slower) / c_.collective_rate;
   }
-
-  // Slower than this a node's links are no NVLink, and the tables of an NVLink node do not speak for it.
-  static constexpr double kFastLink = 60e9;
-  // Mean of the products of the one node that was measured shape by shape (SimuMax, b200_bf16_ceperm.json).
-  static constexpr double kUnmeasuredShare = 0.49;
 
   // Nothing was measured in fp32: the bf16 kernels' times, by the ratio of the peaks.
   double wider(Precision precision) const {
@@ -235,8 +205,8 @@ class KernelCost final : public CostSource {
     const auto narrow = is_narrow(precision) && !fp4 ? tables_.gemm_s(true, m, n, k) : std::nullopt;
     const auto wide = tables_.gemm_s(false, m, n, k);
     // By the peak of the tables' device, as its measured times are.
-    double seconds =
-        wide.value_or(2.0 * m * n * k * device_.kernel_rate / (kUnmeasuredShare * rates_.products_peak));
+    double seconds = wide.value_or(2.0 * m * n * k * device_.kernel_rate /
+                                   (c_.unmeasured_product_share * rates_.products_peak));
     if (is_narrow(precision)) seconds = narrowed_s(seconds, m * n, fp4 ? c_.nvfp4_speedup : c_.fp8_speedup);
     if (narrow) seconds = std::min(*narrow, seconds);
     if (precision == Precision::mxfp8) seconds /= c_.mxfp8_rate;
@@ -327,7 +297,7 @@ class KernelCost final : public CostSource {
     if (!execution_.fuses_experts) seconds = one_by_one_s(seconds, groups, narrow, phase);
     // Tokens are put in the order of their experts before the first product and back behind the second.
     const double passes = (execution_.deduplicates_dispatch ? c_.fused_permute_passes : c_.permute_passes) +
-                          (narrow && execution_.pads_expert_rows ? kPaddingPasses : 0.0);
+                          (narrow && execution_.pads_expert_rows ? c_.padding_passes : 0.0);
     const double moved = double(s.rows) * double(s.copy_width) * 2.0 * passes;
     // What a pass multiplies is narrowed first, row- and column-wise: inputs forward, gradients backward.
     const double narrowed =
@@ -353,12 +323,18 @@ class KernelCost final : public CostSource {
     return std::max(seconds + experts * (fp8 && !weight ? 2.0 : 1.0) * c_.kernel_gap_s, host_s);
   }
 
-  // Bytes that a bias of experts moves where it is added expert by expert, weighted by the router's fp32
-  // probabilities: product, sum, concatenation and the way back to 16 bits, and on the way back their
-  // gradients and two sums (megatron/core/transformer/moe/experts.py, _apply_bias).
+  // Bytes that a bias of experts moves where it is added expert by expert.
   double bias_bytes(const OperatorShape& s, Phase phase) const {
     if (!models::has_extra_kernels(s, execution_)) return 0.0;
-    return double(s.rows) * double(s.columns) * (phase == Phase::forward ? 28.0 : 40.0);
+    return double(s.rows) * double(s.columns) *
+           (phase == Phase::forward ? c_.expert_bias_bytes : c_.expert_bias_backward_bytes);
+  }
+
+  // Per logit.
+  double loss_bytes(bool forward) const {
+    if (execution_.loss == LossKernel::fp32)
+      return forward ? c_.fp32_loss_bytes : c_.fp32_loss_backward_bytes;
+    return forward ? c_.fused_loss_bytes : c_.fused_loss_backward_bytes;
   }
 
   double elementwise_s(const OperatorShape& s, Phase phase) const {
@@ -377,18 +353,14 @@ class KernelCost final : public CostSource {
     const double elements = double(s.rows) * double(s.columns);
     const double unit = double(element_bytes(s.precision)) / 2.0;
     if (s.kind == OperatorKind::norm && s.extra)
-      bytes = elements * unit * (forward ? kPlainRmsNormBytes : kPlainRmsNormBackwardBytes);
+      bytes = elements * unit * (forward ? c_.plain_norm_bytes : c_.plain_norm_backward_bytes);
     if (models::has_extra_kernels(s, execution_)) {
       if (s.kind == OperatorKind::rotary)
-        bytes = elements * unit * (forward ? kScaledRotaryBytes : kScaledRotaryBackwardBytes);
+        bytes = elements * unit * (forward ? c_.scaled_rotary_bytes : c_.scaled_rotary_backward_bytes);
       if (s.kind == OperatorKind::activation)
-        bytes += elements * unit * (forward ? kLimitBytes : kLimitBackwardBytes);
+        bytes += elements * unit * (forward ? c_.limit_bytes : c_.limit_backward_bytes);
     }
-    // Logits: cast to fp32, maximum, exponentials, sum and the loss in several passes, unless one kernel does
-    // it all.
-    if (s.kind == OperatorKind::cross_entropy)
-      bytes =
-          elements * (execution_.loss == LossKernel::fp32 ? (forward ? 30.0 : 14.0) : (forward ? 6.0 : 4.0));
+    if (s.kind == OperatorKind::cross_entropy) bytes = elements * loss_bytes(forward);
     if (s.kind == OperatorKind::residual_add && execution_.dropout) bytes += elements;
     return c_.kernel_gap_s + bytes / rates_.bandwidth_bytes_per_s;
   }
@@ -414,7 +386,6 @@ class KernelCost final : public CostSource {
   const KernelTables& tables_;
   const BorrowedLinks links_;
   const std::shared_ptr<const KernelTables> own_;  // the user's; may be null
-  const Calibration c_;
   const DeviceRates rates_;
   const AttentionCost attention_;
   const Known<OperatorKey, PhaseSeconds> known_operators_;
@@ -424,7 +395,7 @@ class KernelCost final : public CostSource {
 }  // namespace
 
 std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const Execution& execution,
-                                             const Calibration& calibration,
+                                             const Calibration& constants,
                                              std::shared_ptr<const KernelTables> own) {
   const DeviceSpec& device = cluster.device;
   const KernelTables* tables = profiler::kernel_tables(device.kernels.empty() ? device.name : device.kernels);
@@ -433,13 +404,14 @@ std::unique_ptr<CostSource> make_kernel_cost(const ClusterSpec& cluster, const E
   if (tables->most_ranks() > 0 || links == nullptr) links = tables;
   return std::make_unique<KernelCost>(cluster, execution, *tables,
                                       BorrowedLinks{*links, owner_of(*links, cluster)}, std::move(own),
-                                      calibration);
+                                      constants);
 }
 
 std::unique_ptr<CostSource> make_device_cost(const ClusterSpec& cluster, const Execution& execution,
+                                             const Calibration& constants,
                                              std::shared_ptr<const KernelTables> own) {
-  std::unique_ptr<CostSource> measured = make_kernel_cost(cluster, execution, kCalibration, std::move(own));
-  return measured ? std::move(measured) : make_roofline_cost(cluster);
+  std::unique_ptr<CostSource> measured = make_kernel_cost(cluster, execution, constants, std::move(own));
+  return measured ? std::move(measured) : make_roofline_cost(cluster, constants);
 }
 
 }  // namespace mpt::planner

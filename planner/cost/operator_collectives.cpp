@@ -55,7 +55,8 @@ ComputeBeside price_collectives(const models::Collectives& collectives, const mo
   const auto ranks = double(layout.tensor);
   const bool product = op.shape.kind == models::OperatorKind::linear;  // they alone are cut into pieces
   const bool in_pieces = layout.overlap_tensor && product, weight = phase == profiler::Phase::weight_gradient;
-  ComputeBeside beside{1.0, layout.overlap_tensor ? source.pipelined_overlap_share() : kOverlapShare};
+  ComputeBeside beside{1.0, layout.overlap_tensor ? source.pipelined_overlap_share()
+                                                  : source.constants().collective_overlap_share};
   double all_beside = 0.0;
   for (const Collective& c : collectives) {
     if ((c.beside_weight && whole && !in_pieces) != weight) continue;

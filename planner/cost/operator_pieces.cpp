@@ -16,6 +16,19 @@ double recomputed_share(const models::LayerProgram& layer, size_t index, Recompu
   return index < last ? 1.0 : 0.0;
 }
 
+double seconds_of(const PieceSeconds& piece, Phase phase) {
+  switch (phase) {
+    case Phase::forward:
+      return piece.forward_s;
+    case Phase::backward:
+      return piece.backward_s;
+    case Phase::input_gradient:
+      return piece.input_gradient_s;
+    default:
+      return piece.weight_gradient_s;
+  }
+}
+
 std::array<PieceSeconds, 3> CostSource::pieces_s(Piece piece, const Layout& layout,
                                                  const models::LayerProgram& program) const {
   std::array<PieceSeconds, 3> pieces;

@@ -19,6 +19,8 @@ namespace mpt::planner {
 /// residual).
 double recomputed_share(const models::LayerProgram& layer, size_t index, Recompute recompute);
 
+double seconds_of(const PieceSeconds& piece, profiler::Phase phase);
+
 /// Seconds of one operator in Phase::forward, input_gradient or weight_gradient.
 using OperatorSeconds = std::function<double(const models::Operator&, profiler::Phase)>;
 

@@ -59,12 +59,14 @@ TransportOperation transport_of(models::CollectiveKind kind) {
 class ProfileCost final : public CostSource {
  public:
   ProfileCost(const Profile& profile, const ModelSpec& model, const Workload& workload, Precision precision,
-              const ClusterSpec& cluster)
-      : profile_(profile),
+              const ClusterSpec& cluster, const Calibration& constants)
+      : CostSource(constants),
+        profile_(profile),
         model_(model),
-        sequence_(workload.sequence),
+        workload_(workload),
+        precision_(precision),
         cluster_(cluster),
-        unmeasured_(make_device_cost(cluster, Execution{})),
+        unmeasured_(make_device_cost(cluster, Execution{}, constants)),
         matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
     for (const auto& t : profile.pieces) {
       if (profiler::sequence_of(profile, t) != workload.sequence) continue;
@@ -146,7 +148,7 @@ class ProfileCost final : public CostSource {
   double offloaded_optimizer_s(int64_t parameters) const override {
     if (cluster_.device.kind != DeviceKind::cpu) return unmeasured_->offloaded_optimizer_s(parameters);
     return optimizer_s(parameters) +
-           double(parameters) * kOffloadCopyBytes / profile_.memory_bandwidth_bytes_per_s;
+           double(parameters) * c_.offload_copy_bytes / profile_.memory_bandwidth_bytes_per_s;
   }
   double gradient_norm_s(int64_t parameters) const override {
     return double(parameters) * profile_.gradient_norm_s_per_parameter;
@@ -159,7 +161,11 @@ class ProfileCost final : public CostSource {
   }
   CostOrigin origin() const override {
     return {matches_ ? "profile" : "profile (operators)", profile_.machine.device, profile_.date,
-            profiler::profile_digest(profile_), profiler::noise_of(profile_, sequence_).worst_spread};
+            profiler::profile_digest(profile_),
+            profiler::noise_of(profile_, workload_.sequence).worst_spread};
+  }
+  std::unique_ptr<CostSource> with(const Calibration& constants) const override {
+    return std::make_unique<ProfileCost>(profile_, model_, workload_, precision_, cluster_, constants);
   }
 
  private:
@@ -194,13 +200,13 @@ class ProfileCost final : public CostSource {
                                        const models::LayerProgram& program) const {
     layout.sequence_parallel = false;
     layout.context = 1;
-    if (piece == Piece::embedding) return models::embedding_program(model_, layout, sequence_);
-    if (piece == Piece::head) return models::last_stage_program(model_, layout, sequence_);
+    if (piece == Piece::embedding) return models::embedding_program(model_, layout, workload_.sequence);
+    if (piece == Piece::head) return models::last_stage_program(model_, layout, workload_.sequence);
     const bool experts = std::any_of(program.operators.begin(), program.operators.end(),
                                      [](const models::Operator& op) { return op.expert_parameters; });
     int64_t layer = 0;
     while (layer + 1 < model_.layers && layer_has_experts(model_, layer) != experts) ++layer;
-    return models::layer_program(model_, layer, layout, sequence_);
+    return models::layer_program(model_, layer, layout, workload_.sequence);
   }
 
   // FLOP of products, bytes of everything else.
@@ -215,7 +221,8 @@ class ProfileCost final : public CostSource {
 
   const Profile& profile_;
   const ModelSpec& model_;
-  int64_t sequence_;
+  const Workload workload_;
+  const Precision precision_;
   const ClusterSpec& cluster_;
   std::unique_ptr<CostSource> unmeasured_;  // prices links that the profile has no times of
   bool matches_;
@@ -228,8 +235,8 @@ class ProfileCost final : public CostSource {
 
 std::unique_ptr<CostSource> make_profile_cost(const Profile& profile, const ModelSpec& model,
                                               const Workload& workload, Precision precision,
-                                              const ClusterSpec& cluster) {
-  return std::make_unique<ProfileCost>(profile, model, workload, precision, cluster);
+                                              const ClusterSpec& cluster, const Calibration& constants) {
+  return std::make_unique<ProfileCost>(profile, model, workload, precision, cluster, constants);
 }
 
 }  // namespace mpt::planner

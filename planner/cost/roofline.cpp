@@ -11,22 +11,12 @@ using models::OperatorKind;
 using profiler::Phase;
 using profiler::Piece;
 
-// Shares of the peak that large operators reach in training. Products: 460 of 989 TFLOP/s over a whole step
-// and above 600 in single products (llm.c on H100). Attention: cuDNN 9.19 on H200 reaches 591 TFLOP/s forward
-// and 474 backward of 989 at 4,096 tokens. Bandwidth: cuDNN's rms norm on H200 moves 3.7 of 4.8 TB/s.
-constexpr double kProductShare = 0.65;
-constexpr double kAttentionForwardShare = 0.55;
-constexpr double kAttentionBackwardShare = 0.45;
-constexpr double kBandwidthShare = 0.75;
-constexpr double kLaunchSeconds = 4e-6;  // gap between dependent kernels without graphs
-// AdamW reads gradient, master weight and two moments and writes them and the weight: 4 + 3 x 8 + 2 bytes.
-constexpr double kOptimizerBytes = 30.0;
-
 constexpr int64_t kMostDevicesOfHost = 8;  // racks that are one node have many hosts
 
 class RooflineCost final : public CostSource {
  public:
-  explicit RooflineCost(const ClusterSpec& cluster) : cluster_(cluster) {}
+  RooflineCost(const ClusterSpec& cluster, const Calibration& constants)
+      : CostSource(constants), cluster_(cluster) {}
 
   double piece_s(Piece piece, Phase phase, const Layout& layout,
                  const models::LayerProgram& program) const override {
@@ -43,8 +33,9 @@ class RooflineCost final : public CostSource {
   double operator_s(const models::OperatorShape& s, Phase phase) const override {
     const double peak = peak_flop_per_s(s);
     const bool forward = phase == Phase::forward;
-    double share = kProductShare;
-    if (s.kind == OperatorKind::attention) share = forward ? kAttentionForwardShare : kAttentionBackwardShare;
+    double share = c_.roofline_product_share;
+    if (s.kind == OperatorKind::attention)
+      share = forward ? c_.roofline_attention_share : c_.roofline_attention_backward_share;
     const double flop = forward                          ? models::forward_flop(s)
                         : phase == Phase::input_gradient ? models::input_gradient_flop(s)
                                                          : models::weight_gradient_flop(s);
@@ -52,7 +43,7 @@ class RooflineCost final : public CostSource {
     // Without matrix work everything that is not a product happens in the input gradient.
     if (phase == Phase::weight_gradient && flop == 0.0) return 0.0;
     if (phase == Phase::input_gradient && flop == 0.0) bytes *= 2.0;
-    return kLaunchSeconds + std::max(flop / (peak * share), bytes / bandwidth());
+    return c_.kernel_gap_s + std::max(flop / (peak * share), bytes / bandwidth());
   }
 
   double collective_s(models::CollectiveKind kind, int64_t bytes, const GroupPlace& group) const override {
@@ -62,15 +53,15 @@ class RooflineCost final : public CostSource {
     return message_s(bytes, first, last, senders, cluster_);
   }
   double optimizer_s(int64_t parameters) const override {
-    return kLaunchSeconds + double(parameters) * kOptimizerBytes / bandwidth();
+    return c_.kernel_gap_s + double(parameters) * c_.optimizer_bytes / bandwidth();
   }
   double offloaded_optimizer_s(int64_t parameters) const override {
     if (cluster_.device.kind == DeviceKind::cpu)
-      return optimizer_s(parameters) + double(parameters) * kOffloadCopyBytes / bandwidth();
-    return kLaunchSeconds + host_update_s(cluster_, parameters);
+      return optimizer_s(parameters) + double(parameters) * c_.offload_copy_bytes / bandwidth();
+    return c_.kernel_gap_s + host_update_s(cluster_, parameters, c_);
   }
   double gradient_norm_s(int64_t parameters) const override {
-    return kLaunchSeconds + double(parameters) * 4.0 / bandwidth();
+    return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();
   }
   double dispatch_s() const override { return 0.0; }
   std::vector<double> rate_by_active_ranks() const override {
@@ -79,6 +70,9 @@ class RooflineCost final : public CostSource {
     return std::vector<double>(size_t(cluster_.cores_per_node), 1.0);
   }
   CostOrigin origin() const override { return {"roofline", cluster_.device.name, "", ""}; }
+  std::unique_ptr<CostSource> with(const Calibration& constants) const override {
+    return std::make_unique<RooflineCost>(cluster_, constants);
+  }
 
  private:
   // The attention core stays in bf16 where products run in fewer bits.
@@ -89,21 +83,24 @@ class RooflineCost final : public CostSource {
     const double peak = s.precision == Precision::nvfp4 ? device.fp4_flop_per_s : device.fp8_flop_per_s;
     return peak > 0.0 ? peak : device.bf16_flop_per_s;
   }
-  double bandwidth() const { return cluster_.device.memory_bandwidth_bytes_per_s * kBandwidthShare; }
+  double bandwidth() const {
+    return cluster_.device.memory_bandwidth_bytes_per_s * c_.roofline_bandwidth_share;
+  }
 
   const ClusterSpec& cluster_;
 };
 
 }  // namespace
 
-std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster) {
-  return std::make_unique<RooflineCost>(cluster);
+std::unique_ptr<CostSource> make_roofline_cost(const ClusterSpec& cluster, const Calibration& constants) {
+  return std::make_unique<RooflineCost>(cluster, constants);
 }
 
-double host_update_s(const ClusterSpec& cluster, int64_t parameters) {
+double host_update_s(const ClusterSpec& cluster, int64_t parameters, const Calibration& constants) {
   const double link_s = double(parameters) * 4.0 / std::max(cluster.device.host_bandwidth_bytes_per_s, 1.0);
   const auto ranks = double(std::clamp<int64_t>(cluster.devices_per_node, 1, kMostDevicesOfHost));
-  const double rate = std::min(kHostParametersPerSecondAndRank, kHostParametersPerSecond / ranks);
+  const double rate =
+      std::min(constants.host_parameters_per_s_and_rank, constants.host_parameters_per_s / ranks);
   return std::max(link_s, double(parameters) / rate);
 }
 

@@ -17,7 +17,7 @@ namespace mpt::planner {
 
 /// Seconds that `communication_s` adds to a step when up to `beside_s` of compute can run at the same time,
 /// which it slows down by `share` of its own time.
-double exposed_s(double communication_s, double beside_s, double share = kOverlapShare);
+double exposed_s(double communication_s, double beside_s, double share);
 
 /// Seconds by CommunicationKind, of those that lie inside compute: tensor, context, expert, sharding.
 inline constexpr size_t kInsideKinds = 4;

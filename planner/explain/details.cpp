@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "models/footprint.h"
+#include "planner/explain/fitted_time.h"
 #include "planner/explain/screen.h"
 #include "reports/table.h"
 #include "reports/utilisation.h"
@@ -97,7 +98,8 @@ std::string describe_evidence(const Plan& plan) {
 std::string describe_details(const Plan& plan) {
   return "\nLayouts that were simulated, the fastest first\n" + ranking_table(plan) + "\n" +
          describe_memory_table(plan) + listed("Why this one", plan.reasons) +
-         listed("What ruled the others out", plan.rejected) + describe_evidence(plan);
+         listed("What ruled the others out", plan.rejected) + describe_evidence(plan) +
+         (plan.fitted ? "\n" + wrapped(describe_fitted_time(plan)) : "");
 }
 
 std::string describe_plan(const Plan& plan) {

@@ -62,12 +62,13 @@ std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> ra
   return statics;
 }
 
-int64_t framework_bytes(const DeviceSpec& device) {
-  return device.kind == DeviceKind::gpu ? 3 * kGiB / 2 : 0;
+int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants) {
+  return device.kind == DeviceKind::gpu ? int64_t(constants.process_gib * double(kGiB)) : 0;
 }
 
-int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution) {
-  const int64_t process = std::max(framework_bytes(device), int64_t(execution.context_gib * double(kGiB)));
+int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution, const Calibration& constants) {
+  const int64_t process =
+      std::max(framework_bytes(device, constants), int64_t(execution.context_gib * double(kGiB)));
   return int64_t(double(device.memory_bytes - process) / (1.0 + execution.allocator_slack));
 }
 

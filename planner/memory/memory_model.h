@@ -13,6 +13,7 @@
 #include "core/rejection.h"
 #include "core/schedule.h"
 #include "core/step_program.h"
+#include "planner/cost/calibration.h"
 
 namespace mpt::planner {
 
@@ -24,13 +25,14 @@ std::vector<RankMemory> rank_memory(const StepProgram& program,
 std::vector<int64_t> memory_floors(const Layout& layout, std::span<const int> rank_of_stage,
                                    const std::vector<StageFootprint>& footprints);
 
-/// What the driver, its context and the communication library hold on a device before any tensor: about 1.5
-/// GiB on recent data-centre GPUs; none for CPU ranks. The limit of a rank is what the device has beyond it.
-int64_t framework_bytes(const DeviceSpec& device);
+/// Memory that the driver, its context and the communication library hold on a GPU before any tensor. CPU
+/// ranks have none. The rest of the device is the limit of a rank.
+int64_t framework_bytes(const DeviceSpec& device, const Calibration& constants = shipped_calibration());
 
 /// What a rank's tensors may take of a device: what is left of it beside the process (Execution::context_gib,
 /// at least framework_bytes), less what the allocator cannot use.
-int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution);
+int64_t tensor_bytes(const DeviceSpec& device, const Execution& execution,
+                     const Calibration& constants = shipped_calibration());
 
 /// The same before a program is made.
 std::vector<RankMemory> rank_memory(const Schedule& schedule, const std::vector<StageFootprint>& footprints);

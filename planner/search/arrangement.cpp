@@ -11,8 +11,9 @@
 
 namespace mpt::planner {
 
-int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes) {
-  const int64_t own = tensor_bytes(device, execution);
+int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes,
+                         const Calibration& constants) {
+  const int64_t own = tensor_bytes(device, execution, constants);
   return most_bytes > 0 ? std::min(own, most_bytes) : own;
 }
 

@@ -31,7 +31,8 @@ class Pools {
 
 /// What a rank's tensors may take: the device's memory without what driver, libraries and allocator take, and
 /// no more than `most_bytes` if that is not 0.
-int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes);
+int64_t rank_limit_bytes(const DeviceSpec& device, const Execution& execution, int64_t most_bytes,
+                         const Calibration& constants = shipped_calibration());
 
 struct ArrangedSearch {
   SearchResult result;

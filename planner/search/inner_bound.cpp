@@ -26,7 +26,8 @@ double ranks_share_of_sharding_s(const Layout& layout, const models::ParameterSh
                                  const CostSource& source) {
   if (layout.zero_of_micro_batch() < 2) return 0.0;
   const ShardedTraffic traffic = sharded_traffic(layout, share, source);
-  const double least = std::min(kOverlapShare, kCalibration.network_overlap_share);
+  const double least =
+      std::min(source.constants().collective_overlap_share, source.constants().network_overlap_share);
   const auto shown = [least](double seconds, bool overlap) { return overlap ? least * seconds : seconds; };
   return micro * (2.0 * shown(traffic.gather_s, layout.overlap_parameter_gather) +
                   shown(traffic.scatter_s, layout.overlap_gradient_reduce));

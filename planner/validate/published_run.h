@@ -145,7 +145,7 @@ struct RunPrediction {
 
 /// estimate() of the request, and of the same request with other values of its unknown fields. `streams`: the
 /// step of the request alone, operator by operator (explain/streams.h).
-RunPrediction predict(const PublishedRun& run, const Calibration& calibration = kCalibration,
+RunPrediction predict(const PublishedRun& run, const Calibration& calibration = shipped_calibration(),
                       bool streams = false);
 
 /// Peak as it would have been measured, in GiB.

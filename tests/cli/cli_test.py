@@ -442,7 +442,8 @@ def plan_commands(folder, base, profile):
     expect("estimate, chunks that the schedule lacks", run("mpt-plan", "estimate", *eight, "--pp", 2, "--schedule", "zb-v", "--chunks", 3), 2, "--chunks")
     expect("estimate, no model", run("mpt-plan", "estimate", "--cluster", "dgx-h100:1"), 2, "--model")
 
-    expect("explain", run("mpt-plan", "explain", gpu_plan, "--tokens", "1T"), 0, "Why this one", "Searched all ", "MFU", "1T tokens take")
+    expect("explain", run("mpt-plan", "explain", gpu_plan, "--tokens", "1T"), 0, "Why this one", "Searched all ", "MFU", "1T tokens take",
+           "of the step time rests on constants")
     expect("explain, slower", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=8,pp=1"), 0, "The fastest of the", "more than the plan (",
            "What would change the answer")
     expect("explain, over memory", run("mpt-plan", "explain", gpu_plan, "--why-not", "tp=1,pp=1,cp=1,zero=0,offload=off"), 0,
@@ -982,7 +983,7 @@ def published_runs(folder):
     expect("validate, calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/slow.json", {"sustained": 0.86})), 0, "seqpar-22b")
     expect("validate, implausible calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/half.json", {"sustained": 0.5})), 2,
            "half.json at /sustained", "between 0.85 and 1")
-    expect("validate, constants", run("mpt-plan", "validate", "--constants", "--calibration", f"{folder}/slow.json"), 0, "0.86", "0.85 to 1 ", "a warm chip")
+    expect("validate, constants", run("mpt-plan", "validate", "--constants", "--calibration", f"{folder}/slow.json"), 0, "0.86", "0.85 to 1 ", "a warm chip", "fitted", "literature")
     expect("validate, no runs", run("mpt-plan", "validate"), 2, "RUNS", "docs/validation.md")
     expect("validate, wrong calibration", run("mpt-plan", "validate", runs, "--calibration", write(f"{folder}/bad.json", {"sustained": "x"})), 2, "sustained")
     expect("validate, page nowhere", run("mpt-plan", "validate", runs, "--html", f"{folder}/none/x.html"), 2, "--html")

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Published runs as requests: they follow their schema, and predictions are those of the records in prose.
+"""Published runs as requests: they follow their schema, and predictions are those of the records in prose, with the constants that
+the cost model had then (reports/validation/resolved_constants.json).
 
 Usage: records_test.py SOURCES PROGRAMS [all]. Without `all` the predictions of a few families are compared.
 """
@@ -42,7 +43,8 @@ def check_schema(records):
 
 # None where the command refused the file.
 def predictions(path):
-    done = subprocess.run([PROGRAMS / "mpt-plan", "validate", path, "--json"], capture_output=True, text=True)
+    done = subprocess.run([PROGRAMS / "mpt-plan", "validate", path, "--json", "--calibration", FOLDER / "resolved_constants.json"],
+                          capture_output=True, text=True)
     if done.returncode not in (0, 2) or not done.stdout:
         problems.append(f"{path}: exit code {done.returncode}: {done.stderr[:300]}")
         return []

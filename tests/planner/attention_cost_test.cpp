@@ -43,7 +43,7 @@ Execution execution(AttentionKernel kernel, bool fp8 = false) {
 
 // On a chip that is not warm, without starts and casts: what a benchmark of single kernels measures.
 double milliseconds(const Measured& m, Phase phase, const Execution& e = execution(AttentionKernel::cudnn)) {
-  Calibration c;
+  Calibration c = shipped_calibration();
   c.kernel_gap_s = c.straggler_per_doubling = c.fp8_cast_bytes = c.untransposed_cast_bytes = 0.0;
   c.sustained = 1.0;
   const ClusterSpec cluster = profiler::load_cluster(m.cluster, std::nullopt);
@@ -93,7 +93,7 @@ TEST(AttentionCost, AWindowIsAsSlowAsTheShortSequencesThatItIsLike) {
     int64_t sequence, window, heads;
     double forward, backward;
   };
-  Calibration c;
+  Calibration c = shipped_calibration();
   c.kernel_gap_s = c.straggler_per_doubling = 0.0;
   c.sustained = 1.0;
   for (const Rates& m : {Rates{"dgx-h200:1", 4096, 1024, 64, 336e12, 289e12},
@@ -137,14 +137,14 @@ TEST(AttentionCost, OnlyWhereProductsRunInFp8AttentionDoes) {
 TEST(AttentionCost, NarrowingItsInputsTakesTime) {
   const Measured m{"gb300-nvl72:1", 192, 128, 128, 128, 4096, 0, Precision::mxfp8, 0.0, 0.0};
   const ClusterSpec cluster = profiler::load_cluster(m.cluster, std::nullopt);
-  Calibration without = kCalibration;
+  Calibration without = shipped_calibration();
   without.fp8_cast_bytes = 0.0;
   const Execution narrow = execution(AttentionKernel::cudnn, true);
-  const auto casts = make_kernel_cost(cluster, narrow, kCalibration),
+  const auto casts = make_kernel_cost(cluster, narrow, shipped_calibration()),
              none = make_kernel_cost(cluster, narrow, without);
   const auto elements = [&](Phase phase) {
     return (casts->operator_s(core(m), phase) - none->operator_s(core(m), phase)) *
-           cluster.device.memory_bandwidth_bytes_per_s * kCalibration.bandwidth_share / 7.0;
+           cluster.device.memory_bandwidth_bytes_per_s * shipped_calibration().bandwidth_share / 7.0;
   };
   EXPECT_NEAR(elements(Phase::forward), 2.0 * 4096 * 128 * (192 + 192 + 128), 1e3);
   EXPECT_NEAR(elements(Phase::input_gradient), 2.0 * 4096 * 128 * 128, 1e3);

@@ -230,7 +230,9 @@ TEST(StepCost, SumsBesideTheWeightGradientShowWhatItsProductDoesNotHide) {
         for (const models::Collective& c : op.backward_collectives) {
           const double sum_s = source.collective_s(c.kind, c.bytes, {});
           alone += sum_s;
-          whole += beside ? exposed_s(sum_s, source.operator_s(op.shape, Phase::weight_gradient)) : sum_s;
+          whole += beside ? exposed_s(sum_s, source.operator_s(op.shape, Phase::weight_gradient),
+                                      source.constants().collective_overlap_share)
+                          : sum_s;
         }
       }
       models::PiecePrograms programs(model, layout, 16);
@@ -304,7 +306,8 @@ TEST(StepCost, AnOverlappedExchangeShowsWhatTheWholeLayerDoesNotHide) {
     const double exchange_s = blocking.forward_collective.total() + blocking.backward_collective.total();
     const double compute_s = blocking.forward_s + blocking.backward_s - exchange_s;
     EXPECT_NEAR(overlapped.forward_collective.total() + overlapped.backward_collective.total(),
-                exposed_s(exchange_s, compute_s), 1e-9 * exchange_s);
+                exposed_s(exchange_s, compute_s, source.constants().collective_overlap_share),
+                1e-9 * exchange_s);
     EXPECT_LT(overlapped.forward_s, blocking.forward_s);
     EXPECT_LT(overlapped.input_gradient_s, blocking.input_gradient_s);
     EXPECT_EQ(price(true, Recompute::full).backward_s, price(false, Recompute::full).backward_s);

@@ -22,7 +22,7 @@ using profiler::Piece;
 class HostCostTest : public ::testing::Test {
  protected:
   std::unique_ptr<CostSource> cost(const Execution& execution = {}) {
-    return make_kernel_cost(cluster_, execution, kCalibration);
+    return make_kernel_cost(cluster_, execution, shipped_calibration());
   }
   ClusterSpec cluster_ = profiler::load_cluster("dgx-h100:4", std::nullopt);
 };

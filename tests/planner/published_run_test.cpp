@@ -169,7 +169,7 @@ TEST(PublishedRun, BlackwellKeepsNoTransposedWeightsInFp8) {
 }
 
 TEST(PublishedRun, ConstantsOfTheCostModelMayBeOthers) {
-  Calibration slower = kCalibration;
+  Calibration slower = shipped_calibration();
   slower.sustained *= 0.5;
   const PublishedRun run = run_of(small_run());
   EXPECT_GT(predict(run, slower).step_s, 1.2 * predict(run).step_s);

@@ -5,9 +5,6 @@
 
 #include <cmath>
 
-#include "base/json.h"
-#include "planner/cost/calibration.h"
-
 namespace mpt::planner {
 namespace {
 
@@ -39,11 +36,6 @@ TEST(Statistics, ReachableTauIsWhatScatterLeavesOfAnOrder) {
   EXPECT_NEAR(reachable_tau({1.0, 2.0, 4.0}, scatter), 1.0, 1e-9);
   EXPECT_NEAR(reachable_tau({1.0, 1.0, 4.0}, scatter), 2.0 / std::sqrt(6.0), 1e-9) << "as tau-b counts ties";
   EXPECT_EQ(reachable_tau({1.0, 1.0}, scatter), 0.0);
-}
-
-TEST(Calibration, ItsConstantsLieWhereTheyArePlausible) {
-  const auto read = from_json<Calibration>(to_json(kCalibration), "calibration.h");
-  EXPECT_EQ(to_json(read), to_json(kCalibration));
 }
 
 TEST(Statistics, RepetitionIsTheMedianDifferenceOfWhatWasMeasuredAgain) {
