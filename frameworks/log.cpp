@@ -23,7 +23,7 @@ constexpr TimerName kRowTimers[] = {{"forward", StepPart::forward},     {"fwd", 
                                     {"optimizer", StepPart::optimizer}, {"step", StepPart::optimizer},
                                     {"batch generator", StepPart::data}};
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
@@ -95,7 +95,7 @@ void add_timer_row(LoggedRun& run, std::string_view line) {
   for (size_t begin = at + kMark.size(); begin < line.size();) {
     const size_t end = std::min(line.find('|', begin), line.size());
     const std::string_view field = line.substr(begin, end - begin);
-    const std::string_view name = trimmed(field.substr(0, field.find(':')));
+    const std::string_view name = without_blanks(field.substr(0, field.find(':')));
     for (const TimerName& timer : kRowTimers) {
       if (name != timer.name) continue;
       const auto ms = number_behind(field, ":");
