@@ -182,8 +182,7 @@ TEST(Judge, TheBestLayoutIsHeldAgainstTheMeasurement) {
   Plan best = plan;
   best.prediction.step_time_s = 20.0;
   const std::string text = describe_against_best(plan, best, "30s");
-  EXPECT_TRUE(contains(text, "20 s per step") &&
-              contains(text, "1.50 times as fast as your measured 30 s"))
+  EXPECT_TRUE(contains(text, "20 s per step") && contains(text, "1.50 times as fast as your measured 30 s"))
       << text;
   EXPECT_EQ(describe_against_best(plan, best, ""), "");
 }
