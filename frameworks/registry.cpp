@@ -16,46 +16,38 @@ const std::vector<FrameworkCode>& framework_code() {
   static const std::vector<FrameworkCode> table{
       {"megatron-core",
        {export_megatron_core, "Megatron-LM core 0.19.2: arguments and a launch script"},
-       {import_megatron_core, "Megatron-LM arguments or script"},
-       {megatron_core_steps, "elapsed time per iteration"}},
+       {import_megatron_core, "Megatron-LM arguments or script"}},
       {"megatron-bridge",
        {export_megatron_bridge, "Megatron-Bridge 0.6.2: a function that changes a recipe's configuration"},
-       {import_megatron_bridge, "Megatron-Bridge fields set in Python", {{".py", "megatron.bridge"}}},
-       {megatron_core_steps, "elapsed time per iteration"}},
+       {import_megatron_bridge, "Megatron-Bridge fields set in Python", {{".py", "megatron.bridge"}}}},
       {"torchtitan",
        {export_torchtitan, "torchtitan 0.3.0: configuration in Python, and the schedule as PyTorch's CSV"},
        {import_torchtitan,
         "torchtitan's configuration in Python or TOML",
-        {{".toml"}, {".py", "torchtitan"}}},
-       {torchtitan_steps, "tps"}},
+        {{".toml"}, {".py", "torchtitan"}}}},
       {"deepspeed",
        {export_deepspeed, "DeepSpeed 0.19.8: configuration, and a module that starts its engine"},
-       {import_deepspeed, "DeepSpeed's JSON", {{".json"}}},
-       {}},
+       {import_deepspeed, "DeepSpeed's JSON", {{".json"}}}},
       {"transformers-deepspeed",
        {export_transformers_deepspeed,
         "accelerate 1.15.0 with DeepSpeed 0.19.8: their files and the Trainer's"},
        {import_transformers_deepspeed,
         "accelerate's YAML with DeepSpeed",
-        {{".yaml", "DEEPSPEED"}, {".yml", "DEEPSPEED"}}},
-       {}},
+        {{".yaml", "DEEPSPEED"}, {".yml", "DEEPSPEED"}}}},
       {"pytorch",
        {export_pytorch, "PyTorch 2.15: device mesh, fully_shard and the pipeline's schedule"},
-       {import_pytorch, "an exported mpt_mesh.py", {{".py", "init_device_mesh"}}},
-       {}},
+       {import_pytorch, "an exported mpt_mesh.py", {{".py", "init_device_mesh"}}}},
       {"transformers-fsdp",
        {export_transformers_fsdp, "accelerate 1.15.0 with FSDP2: its YAML and the Trainer's arguments"},
        {import_transformers_fsdp,
         "accelerate's YAML with FSDP",
-        {{".yaml", "fsdp_config"}, {".yml", "fsdp_config"}}},
-       {}},
+        {{".yaml", "fsdp_config"}, {".yml", "fsdp_config"}}}},
       {"automodel",
        {export_automodel, "NeMo AutoModel 0.7.0: a recipe"},
        {import_automodel,
         "a recipe of NeMo AutoModel",
-        {{".yaml", "step_scheduler"}, {".yml", "step_scheduler"}}},
-       {}},
-      {"mpt", {}, {}, {}},
+        {{".yaml", "step_scheduler"}, {".yml", "step_scheduler"}}}},
+      {"mpt", {}, {}},
   };
   return table;
 }
@@ -85,20 +77,6 @@ const FrameworkCode& find_importer(const std::string& from, const std::string& f
   if (from.empty()) return *any;
   throw UserError(Problem{"--from", fmt::format("\"{}\"{}", from.substr(0, 40), did_you_mean(from, names)),
                           fmt::format("one of {}", fmt::join(names, ", ")), ""});
-}
-
-std::vector<double> numbers_behind(const std::vector<std::string>& lines, const std::string& key) {
-  std::vector<double> numbers;
-  for (const std::string& line : lines) {
-    const size_t at = line.find(key);
-    if (at == std::string::npos) continue;
-    std::string text = line.substr(at + key.size(), 40);
-    std::erase(text, ',');
-    char* end = nullptr;
-    const double value = std::strtod(text.c_str(), &end);
-    if (end != text.c_str() && value > 0.0) numbers.push_back(value);
-  }
-  return numbers;
 }
 
 }  // namespace mpt::frameworks

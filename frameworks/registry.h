@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The C++ of each framework's folder: its export, its import, its log reader.
+// The C++ of each framework's folder: its export and its import. frameworks/log.h has the readers of logs.
 
 #include <filesystem>
 #include <string>
@@ -28,17 +28,10 @@ struct Importer {
   std::vector<FileForm> forms{};                                  // empty: any
 };
 
-struct LogReader {
-  /// Seconds of each step; nothing where the lines are not its own.
-  std::vector<double> (*read)(const std::vector<std::string>& lines, const Plan& plan) = nullptr;
-  const char* mark = "";  // what its lines of steps have
-};
-
 struct FrameworkCode {
   const char* framework;
   Exporter exporter;
   Importer importer;
-  LogReader log_reader;
 };
 /// A row for each of known_frameworks().
 const std::vector<FrameworkCode>& framework_code();
@@ -78,11 +71,5 @@ Imported import_transformers_fsdp(const std::filesystem::path& file);
 Imported import_transformers_deepspeed(const std::filesystem::path& file);
 /// A recipe's YAML. Throws UserError.
 Imported import_automodel(const std::filesystem::path& file);
-
-std::vector<double> megatron_core_steps(const std::vector<std::string>& lines, const Plan& plan);
-std::vector<double> torchtitan_steps(const std::vector<std::string>& lines, const Plan& plan);
-
-/// The numbers behind `key` in every line that has it; commas within numbers are skipped.
-std::vector<double> numbers_behind(const std::vector<std::string>& lines, const std::string& key);
 
 }  // namespace mpt::frameworks

@@ -98,6 +98,10 @@ CLI::App* declare_import(CLI::App& app, ImportOptions& o) {
       ->check(CLI::IsMember({"all_reduce", "all_gather", "reduce_scatter", "all_to_all"}));
   command->add_option("--ranks", o.hints.ranks, "Number of GPUs of nccl-tests logs without their header")
       ->check(CLI::Range(2, 10'000'000));
+  command
+      ->add_option("--hosts", o.hints.hosts,
+                   "Number of hosts of those GPUs (default: as the header has them, else one)")
+      ->check(CLI::Range(1, 1'000'000));
   command->add_option("-o,--output", o.output, "File to write")->type_name("FILE")->capture_default_str();
   return command;
 }

@@ -20,10 +20,12 @@
 #include "core/bound_words.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
+#include "planner/diagnose/next_measurement.h"
 #include "planner/explain/explain.h"
 #include "planner/recommend.h"
 #include "planner/stoppable.h"
 #include "reports/table.h"
+#include "reports/utilisation.h"
 
 namespace mpt::planner {
 namespace {
@@ -92,7 +94,7 @@ void add_better_layout(const Plan& plan, const DiagnoseOptions& o, Diagnosis& di
 }
 
 // What the plan itself says where a log has no more than step times.
-std::string expected_shares(const Plan& plan) {
+std::string expected_shares(const Plan& plan, bool explained) {
   std::string text =
       fmt::format("Predicted shares of the step: idle {}", format_percent(plan.prediction.bubble_share));
   for (const ExposedCommunication& e : plan.prediction.exposed) {
@@ -100,10 +102,32 @@ std::string expected_shares(const Plan& plan) {
       text +=
           fmt::format(", {} {}", enum_name(e.kind), format_percent(e.seconds / plan.prediction.step_time_s));
   }
-  return text + ".\nFor causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";
+  text += ".\n";
+  if (!explained) return text;
+  return text + "For causes within the step, run it with mpt-run --log, or time the kernels of one GPU.\n";
 }
 
-Json to_json(const Diagnosis& d, const std::vector<std::string>& judgement) {
+// The part of the step that no cause explains, beyond which another measurement is asked for.
+bool leaves_open(const Diagnosis& d, const MeasuredRun& run) {
+  return std::abs(d.unexplained_s) / d.measured_s > (run.instructions.empty() ? kWorthExplaining : 0.01);
+}
+
+Json drift_json(const std::optional<Drift>& drift) {
+  if (!drift) return nullptr;
+  return {{"from_step", drift->from_step},
+          {"before_s", drift->before_s},
+          {"last_s", drift->last_s},
+          {"slope_s_per_step", drift->slope_s}};
+}
+
+Json troubles_json(const std::vector<Trouble>& troubles) {
+  Json list = Json::array();
+  for (const Trouble& t : troubles) list.push_back({{"finding", t.finding}, {"change", t.change}});
+  return list;
+}
+
+Json to_json(const Plan& plan, const MeasuredRun& run, const Diagnosis& d,
+             const std::vector<std::string>& judgement) {
   Json causes = Json::array();
   for (const Cause& c : d.causes) {
     causes.push_back({{"name", c.name},
@@ -112,11 +136,15 @@ Json to_json(const Diagnosis& d, const std::vector<std::string>& judgement) {
                       {"evidence", c.evidence},
                       {"change", c.change}});
   }
-  return {{"predicted_step_time_s", d.predicted_s},
-          {"measured_step_time_s", d.measured_s},
-          {"judgement", judgement},
-          {"causes", causes},
-          {"unexplained_s", d.unexplained_s}};
+  return {
+      {"predicted_step_time_s", d.predicted_s},
+      {"measured_step_time_s", d.measured_s},
+      {"judgement", judgement},
+      {"causes", causes},
+      {"troubles", troubles_json(run.troubles)},
+      {"drift", drift_json(d.drift)},
+      {"unexplained_s", d.unexplained_s},
+      {"next_measurements", leaves_open(d, run) ? next_measurements(plan, run) : std::vector<std::string>{}}};
 }
 
 std::string table_of(const Diagnosis& d) {
@@ -132,30 +160,46 @@ std::string table_of(const Diagnosis& d) {
                              format_percent(most.seconds / d.measured_s), most.change));
 }
 
-// The time that no cause explains. The layout is no such cause: the prediction is of that layout.
-std::string unexplained(const Diagnosis& d, bool has_instructions) {
-  const double share = std::abs(d.unexplained_s) / d.measured_s;
-  if (share <= (has_instructions ? 0.01 : kWorthExplaining)) return "";
-  return fmt::format("Not explained: {} {} than predicted ({} of the step).\n",
-                     format_seconds(std::abs(d.unexplained_s)), d.unexplained_s > 0.0 ? "more" : "less",
-                     format_percent(share));
+// The time that no cause explains, and what would. The layout is no such cause: the prediction is of that
+// layout.
+std::string unexplained(const Plan& plan, const Diagnosis& d, const MeasuredRun& run) {
+  if (!leaves_open(d, run)) return "";
+  std::string text = fmt::format(
+      "Not explained: {} {} than predicted ({} of the step).\n", format_seconds(std::abs(d.unexplained_s)),
+      d.unexplained_s > 0.0 ? "more" : "less", format_percent(std::abs(d.unexplained_s) / d.measured_s));
+  const std::vector<std::string> next = next_measurements(plan, run);
+  if (next.empty()) return text;
+  text += "These measurements would tell:\n";
+  for (const std::string& line : next) text += wrapped(line, "  - ");
+  return text;
+}
+
+std::string describe_troubles(const std::vector<Trouble>& troubles) {
+  std::string text;
+  for (const Trouble& t : troubles)
+    text += wrapped(t.finding, "  ") + wrapped("Try: " + t.change + ".", "    ");
+  return text.empty() ? "" : "What the log reports\n" + text + "\n";
+}
+
+std::string heading(const Plan& plan, const MeasuredRun& run) {
+  return fmt::format("{}\n{} on {} GPUs of {}, {}, {}\n\n", layout_name(plan.layout), plan.model.name,
+                     format_count(plan.layout.ranks()), plan.cluster.name, enum_name(plan.layout.precision),
+                     run.source);
 }
 
 std::string describe(const Plan& plan, const MeasuredRun& run, const Diagnosis& d,
                      const std::vector<std::string>& judgement) {
-  std::string text = fmt::format("{}\n{} on {} GPUs of {}, {}, {}\n\n", layout_name(plan.layout),
-                                 plan.model.name, format_count(plan.layout.ranks()), plan.cluster.name,
-                                 enum_name(plan.layout.precision), run.source);
+  std::string text = heading(plan, run) + describe_troubles(run.troubles);
   for (const std::string& line : judgement) text += wrapped(line, "  ");
   text += "\n";
-  const std::string open = unexplained(d, !run.instructions.empty());
+  const std::string open = unexplained(plan, d, run);
   if (!d.causes.empty()) {
     text += table_of(d);
   } else if (open.empty()) {
     text += "The step is as predicted, and nothing found costs 1 % of it or more.\n";
   }
   text += open;
-  if (run.instructions.empty()) text += "\n" + expected_shares(plan);
+  if (run.instructions.empty()) text += "\n" + expected_shares(plan, open.empty());
   return text;
 }
 
@@ -177,6 +221,25 @@ Given given_figure(const DiagnoseOptions& o) {
                           "see --help"});
 }
 
+// Other figures of the log beside the plan: work and memory.
+void add_logged(const Plan& plan, const MeasuredRun& run, std::vector<std::string>& judgement) {
+  const std::string other_work = describe_other_work(plan, run.flop_per_s, run.step_time_s);
+  if (!other_work.empty()) judgement.push_back(other_work);
+  if (run.peak_bytes > 0) {
+    judgement.push_back(fmt::format("Memory at its peak: {} by the log, {} predicted.",
+                                    format_bytes(double(run.peak_bytes)),
+                                    format_bytes(double(reports::peak_bytes(plan)))));
+  }
+}
+
+// A run that ended before its first step.
+void tell_troubles(const DiagnoseOptions& o, const Plan& plan, const MeasuredRun& run) {
+  if (o.json)
+    fmt::print("{}\n", Json{{"troubles", troubles_json(run.troubles)}}.dump(1));
+  else
+    fmt::print("{}{}", heading(plan, run), describe_troubles(run.troubles));
+}
+
 void run(const DiagnoseOptions& o) {
   const Given given = given_figure(o);
   const Plan plan = load_plan(o.plan);
@@ -184,7 +247,12 @@ void run(const DiagnoseOptions& o) {
   Measurement measured;
   if (!o.log.empty()) {
     run = read_run_log(o.log, plan);
+    if (run.step_time_s == 0.0) return tell_troubles(o, plan, run);
     measured.said = format_seconds(run.step_time_s) + " per step";
+    if (const auto drift = find_drift(run.steps)) {
+      measured.said += fmt::format(" (the median: it grows from {} to {})", format_seconds(drift->before_s),
+                                   format_seconds(drift->last_s));
+    }
     measured.step_time_s = run.step_time_s;
     check_possible(measured, o.log, plan);
   } else {
@@ -192,11 +260,12 @@ void run(const DiagnoseOptions& o) {
     run.step_time_s = measured.step_time_s;
     run.source = "one figure of a run";
   }
-  const std::vector<std::string> judgement = judge(plan, measured, published_evidence());
+  std::vector<std::string> judgement = judge(plan, measured, published_evidence());
+  add_logged(plan, run, judgement);
   Diagnosis diagnosis = diagnose(plan, run);
   add_better_layout(plan, o, diagnosis);
   if (o.json) {
-    fmt::print("{}\n", to_json(diagnosis, judgement).dump(1));
+    fmt::print("{}\n", to_json(plan, run, diagnosis, judgement).dump(1));
   } else {
     fmt::print("{}", describe(plan, run, diagnosis, judgement));
   }
@@ -225,8 +294,9 @@ std::function<int()> add_diagnose(CLI::App& app) {
       ->check(CLI::Range(1e-6, 1e12))
       ->type_name("NUMBER");
   command
-      ->add_option("--measured", o->measured,
-                   "Any of them with its unit: 18.7s, 380TFLOP/s, 7000tokens/s/GPU (default: none)")
+      ->add_option(
+          "--measured", o->measured,
+          "Any of them with its unit: 18.7s, 380TFLOP/s, 7000tokens/s/GPU, \"MFU 41%\" (default: none)")
       ->type_name("FIGURE");
   command->add_option("--profile", o->profile, "The profile that the plan was made with (default: none)")
       ->type_name("FILE");

@@ -124,6 +124,8 @@ std::string advice(const Estimated& mine, const PlanOptions& o) {
   if (mine.fits() && gain <= 1e-9) return "\nNo layout with room in memory is faster.\n" + proof;
   const Plan better = plan_of(*search, request);
   std::string text = "\n" + describe_better(problem, mine.candidate, best, better);
+  const std::string against = describe_against_best(mine.plan, better, o.measured);
+  if (!against.empty()) text += wrapped(against, "  - ");
   if (o.again.empty()) return text + "\n" + proof;
   std::string again = o.again;
   if (!request.memory.empty()) again += " --memory " + shell_word(request.memory);

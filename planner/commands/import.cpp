@@ -25,8 +25,8 @@ struct ImportOptions {
 
 void declare_measured(CLI::App& command, PlanOptions& o) {
   command.add_option("--measured", o.measured,
-                     "What a run of it reached, to be judged: 18.7s, 380TFLOP/s (per GPU), 56000tokens/s or "
-                     "7000tokens/s/GPU");
+                     "What a run of it reached, to be judged: 18.7s, 380TFLOP/s (per GPU), 56000tokens/s, "
+                     "7000tokens/s/GPU or \"MFU 41%\"");
 }
 
 std::function<int()> add_import(CLI::App& app) {

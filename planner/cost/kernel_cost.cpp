@@ -10,6 +10,7 @@
 #include "planner/cost/device_rates.h"
 #include "planner/cost/known.h"
 #include "planner/cost/launches.h"
+#include "planner/cost/measured_collective.h"
 #include "planner/cost/operator_pieces.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
@@ -115,6 +116,8 @@ class KernelCost final : public CostSource {
                                   [&] { return price_collective_s(kind, bytes, group); });
   }
   double exchange_s(int64_t bytes, const models::CopyRoute& route, const GroupPlace& group) const override {
+    if (const auto ratio = measured_ratio(CollectiveKind::all_to_all, bytes, group))
+      return *ratio * planner::exchange_s(bytes, route, group, cluster_);
     if (is_inside(group)) return CostSource::exchange_s(bytes, route, group);
     return planner::exchange_s(bytes, route, group, cluster_) / c_.network_all_to_all_rate;
   }
@@ -174,7 +177,14 @@ class KernelCost final : public CostSource {
 
   bool is_inside(const GroupPlace& group) const { return group.extent <= cluster_.levels.front().group_size; }
 
+  std::optional<double> measured_ratio(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const {
+    return own_ == nullptr ? std::nullopt : measured_over_formula(*own_, kind, bytes, group, cluster_);
+  }
+
   double price_collective_s(CollectiveKind kind, int64_t bytes, const GroupPlace& group) const {
+    // A measured time already has what network_rate takes off the rate of a catalog.
+    if (const auto ratio = measured_ratio(kind, bytes, group))
+      return *ratio * planner::collective_s(kind, bytes, group, cluster_);
     if (!is_inside(group) && kind == CollectiveKind::all_to_all) return exchange_s(bytes, {}, group);
     const double by_formula = planner::collective_s(kind, bytes, group, cluster_);
     if (!is_inside(group)) return by_formula / c_.network_rate;

@@ -15,6 +15,8 @@
 namespace mpt::planner {
 namespace {
 
+using frameworks::StepPart;
+
 // Below this nothing is worth a person's time.
 constexpr double kLeastShare = 0.01;
 // A rank this much slower than the median one stands out.
@@ -70,6 +72,8 @@ class Diagnoser {
           "read ahead in more threads, from a faster disk, or tokenise beforehand", run_.data_wait_s);
       explained += run_.data_wait_s;
     }
+    explained += run_.instructions.empty() ? find_slow_parts() : 0.0;
+    explained += find_growth();
     if (!run_.instructions.empty()) {
       prepare();
       measured_step_s_ = simulated(measured_);
@@ -86,6 +90,52 @@ class Diagnoser {
  private:
   void add(std::string name, std::string evidence, std::string change, double seconds) {
     add_cause(result_, {std::move(name), std::move(evidence), std::move(change), seconds});
+  }
+
+  // Steps that grow, against those before: seconds of the median step that this explains beyond its parts.
+  double find_growth() {
+    result_.drift = find_drift(run_.steps);
+    if (!result_.drift) return 0.0;
+    const double more = std::max(0.0, run_.step_time_s - result_.drift->before_s);
+    add("steps that grow", describe_drift(*result_.drift),
+        "find what grows with time: garbage collection, fragmented memory, data, logging, or GPUs that "
+        "throttle (nvidia-smi -q -d PERFORMANCE); see whether a restart brings the first times back",
+        more);
+    const bool in_parts = body_s() > 0.0 || !run_.instructions.empty();
+    return in_parts ? 0.0 : more;
+  }
+
+  double body_s() const {
+    const double whole = run_.part(StepPart::forward_backward);
+    return whole > 0.0 ? whole : run_.part(StepPart::forward) + run_.part(StepPart::backward);
+  }
+
+  // What the framework's timers have above the prediction, before and after the end of the last backward.
+  double find_slow_parts() {
+    const Timeline step = simulate(program_, predicted_, contention_);
+    double body_end = 0.0;
+    for (InstructionId id = 0; id < program_.size(); ++id) {
+      const Instruction& i = program_.instructions[size_t(id)];
+      if (i.is_compute() && i.kind != InstructionKind::optimizer_step)
+        body_end = std::max(body_end, step.spans[size_t(id)].end_s);
+    }
+    const double data = run_.part(StepPart::data);
+    const double after = run_.part(StepPart::optimizer) + run_.part(StepPart::gradients);
+    double explained = 0.0;
+    const auto compare = [&](const char* name, double measured, double predicted, const char* change) {
+      if (measured <= 0.0) return;
+      add(name,
+          fmt::format("{} by the log's timers, {} predicted", format_seconds(measured),
+                      format_seconds(predicted)),
+          change, measured - predicted);
+      explained += measured - predicted;
+    };
+    compare("batch generator", data, 0.0, "read ahead in more workers, or tokenise beforehand");
+    compare("forward and backward", body_s() - data, body_end,
+            "measure the kernels of one GPU, and the collectives within a layer");
+    compare("optimizer step, and what else follows the backward", after, result_.predicted_s - body_end,
+            "use a fused optimizer without offload; overlap or speed up the reduction of gradients");
+    return explained;
   }
 
   double simulated(const std::vector<double>& durations) const {

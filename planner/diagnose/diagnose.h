@@ -5,6 +5,7 @@
 // most. Each cause is taken out of the measured durations in turn and the step simulated again: what it costs
 // is the difference, so that time which others would have waited anyway is not counted.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,7 @@ struct Diagnosis {
   double predicted_s = 0.0, measured_s = 0.0;
   std::vector<Cause> causes;  // largest first; only those that cost at least 1 % of the step
   double unexplained_s = 0.0;
+  std::optional<Drift> drift;
 };
 
 /// In its place, if it costs enough.

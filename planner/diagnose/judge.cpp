@@ -38,6 +38,9 @@ std::string compared_with_published(const Plan& plan, double ratio, const std::v
          describe_range(*range, plan);
 }
 
+// Ways of counting, and explanations, that differ by less cannot be told apart.
+constexpr double kClearly = 0.03;
+
 struct WayOfCounting {
   Counting counting;
   const char *name, *question;
@@ -49,19 +52,22 @@ constexpr WayOfCounting kWays[] = {
      "recompute, and attention as a whole square",
      "Does your counter count recompute and the masked half of attention?"}};
 
-// What was counted, and what else would fit better.
-void add_counting(const Plan& plan, const Measurement& m, std::vector<std::string>& lines) {
-  lines.push_back(
-      fmt::format("This counts the model's work: no recompute, causal attention as half of a square; "
-                  "predicted {} per GPU.",
-                  format_flop_rate(plan.prediction.model_flop_per_step / plan.prediction.step_time_s /
-                                   double(plan.layout.ranks()))));
-  constexpr double kClearly = 0.03;
-  const double own = counted_flop(plan, {});
-  const double ratio = m.step_time_s / plan.prediction.step_time_s;
+double rate_of_one(const Plan& plan, double flop) {
+  return flop / plan.prediction.step_time_s / double(plan.layout.ranks());
+}
+
+std::string counted_as(const Plan& plan, const Measurement& m, const WayOfCounting& way, double more) {
+  return fmt::format(
+      "With {} counted, {} per GPU are predicted: the step then takes {}, {:.2f} times the predicted time.",
+      way.name, format_flop_rate(more * rate_of_one(plan, plan.prediction.model_flop_per_step)),
+      format_seconds(m.step_time_s * more), m.step_time_s * more / plan.prediction.step_time_s);
+}
+
+// The way of counting that fits clearly better than the model's own work; null if none does.
+const WayOfCounting* better_way(const Plan& plan, double ratio, double own) {
+  if (std::abs(ratio - 1.0) < kWorthExplaining) return nullptr;
   double nearest = std::abs(std::log(ratio)) - kClearly;
   const WayOfCounting* best = nullptr;
-  double factor = 1.0;
   for (const WayOfCounting& way : kWays) {
     const double more = counted_flop(plan, way.counting) / own;
     const double distance = std::abs(std::log(ratio * more));
@@ -69,16 +75,26 @@ void add_counting(const Plan& plan, const Measurement& m, std::vector<std::strin
     // The next ways count more than this one: they must fit clearly better.
     nearest = distance - kClearly;
     best = &way;
-    factor = more;
   }
-  if (best == nullptr || std::abs(ratio - 1.0) < kWorthExplaining) return;
+  return best;
+}
+
+// What was counted, the same with recompute, and what fits better.
+void add_counting(const Plan& plan, const Measurement& m, std::vector<std::string>& lines) {
   lines.push_back(
-      fmt::format("With {} counted, {} per GPU are predicted: the step then takes {}, {:.2f} times the "
-                  "predicted time. {}",
-                  best->name,
-                  format_flop_rate(factor * plan.prediction.model_flop_per_step /
-                                   plan.prediction.step_time_s / double(plan.layout.ranks())),
-                  format_seconds(m.step_time_s * factor), ratio * factor, best->question));
+      fmt::format("This counts the model's work: no recompute, causal attention as half of a square; "
+                  "predicted {} per GPU.",
+                  format_flop_rate(rate_of_one(plan, plan.prediction.model_flop_per_step))));
+  const double own = counted_flop(plan, {});
+  const double recompute = counted_flop(plan, kWays[0].counting) / own;
+  const WayOfCounting* best = better_way(plan, m.step_time_s / plan.prediction.step_time_s, own);
+  if (recompute < 1.0 + kClearly)
+    lines.push_back("The layout recomputes next to nothing: counting recompute changes nothing.");
+  else if (best == nullptr)
+    lines.push_back(counted_as(plan, m, kWays[0], recompute));
+  if (best == nullptr) return;
+  lines.push_back(counted_as(plan, m, *best, counted_flop(plan, best->counting) / own) + " " +
+                  best->question);
 }
 
 }  // namespace
@@ -107,6 +123,17 @@ std::vector<std::string> judge(const Plan& plan, const Measurement& m,
   if (!published_text.empty()) lines.push_back(published_text);
   if (m.flop_per_s > 0.0) add_counting(plan, m, lines);
   return lines;
+}
+
+std::string describe_against_best(const Plan& plan, const Plan& best, const std::string& text) {
+  if (text.empty()) return "";
+  const Measurement m = parse_measurement(text, "--measured", plan);
+  const double best_s = best.prediction.step_time_s;
+  return fmt::format(
+      "It is predicted at {} per step, {} per GPU: {:.2f} times as fast as your measured {}.",
+      format_seconds(best_s),
+      format_flop_rate(best.prediction.model_flop_per_step / best_s / double(best.layout.ranks())),
+      m.step_time_s / best_s, format_seconds(m.step_time_s));
 }
 
 std::string describe_judgement(const Plan& plan, const std::string& text) {

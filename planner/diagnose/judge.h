@@ -31,6 +31,9 @@ std::string describe_range(const PublishedRange& range, const Plan& plan);
 std::vector<std::string> judge(const Plan& plan, const Measurement& measured,
                                const std::vector<Evidence>& published);
 
+/// What the best layout would give beside a measurement of `plan`, a sentence; empty without a measurement.
+std::string describe_against_best(const Plan& plan, const Plan& best, const std::string& text);
+
 /// For a terminal, `text` as parse_measurement() takes it; empty of an empty one.
 std::string describe_judgement(const Plan& plan, const std::string& text);
 

@@ -5,6 +5,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
 #include "base/quantity.h"
@@ -35,7 +36,20 @@ constexpr MeasuredUnit kUnits[] = {{"s", 1.0, Measured::seconds},
                                    {"ktokens/s", 1e3, Measured::tokens_per_s},
                                    {"mtokens/s", 1e6, Measured::tokens_per_s},
                                    {"tokens/s/gpu", 1.0, Measured::tokens_per_s_of_one},
-                                   {"ktokens/s/gpu", 1e3, Measured::tokens_per_s_of_one}};
+                                   {"ktokens/s/gpu", 1e3, Measured::tokens_per_s_of_one},
+                                   {"tok/s", 1.0, Measured::tokens_per_s},
+                                   {"ktok/s", 1e3, Measured::tokens_per_s},
+                                   {"tok/s/gpu", 1.0, Measured::tokens_per_s_of_one},
+                                   {"ktok/s/gpu", 1e3, Measured::tokens_per_s_of_one}};
+
+// In lower case, without blanks.
+std::string packed_lower(std::string_view text) {
+  std::string packed;
+  for (const char c : text) {
+    if (c != ' ') packed += char(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return packed;
+}
 
 Measurement measured_as(Measured kind, double value, const Plan& plan) {
   const auto ranks = double(plan.layout.ranks()), tokens = double(plan.workload.tokens_per_step());
@@ -85,6 +99,58 @@ LayerFlop layer_flop(const models::LayerProgram& layer, Recompute recompute, boo
   return flop;
 }
 
+// The share in "mfu 41%", "41% mfu" and "mfu=0.41", all in lower case without blanks; `word` is "mfu" or
+// "hfu".
+std::optional<double> utilisation_in(std::string text, const char* word) {
+  const size_t at = text.find(word);
+  if (at == std::string::npos) return std::nullopt;
+  text.erase(at, 3);
+  std::erase_if(text, [](char c) { return c == '=' || c == ':'; });
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string rest = text.substr(size_t(end - text.data()));
+  if (error != std::errc{} || (!rest.empty() && rest != "%")) return std::nullopt;
+  const double share = rest == "%" ? value / 100.0 : value;
+  return share > 0.0 && share < 10.0 ? std::optional(share) : std::nullopt;
+}
+
+std::optional<Measurement> measured_utilisation(const std::string& text, const Plan& plan) {
+  const double peak = reports::peak_flop_per_s(plan);
+  if (peak <= 0.0) return std::nullopt;
+  Measurement m;
+  if (const auto mfu = utilisation_in(text, "mfu")) {
+    m = measured_as(Measured::flop_per_s, *mfu * peak / double(plan.layout.ranks()), plan);
+    m.said = fmt::format("MFU {}, {}", format_percent(*mfu), m.said);
+    return m;
+  }
+  const auto hfu = utilisation_in(text, "hfu");
+  if (!hfu) return std::nullopt;
+  m.step_time_s = counted_flop(plan, {.recompute = true}) / (*hfu * peak);
+  m.said = fmt::format("HFU {}, that is {} per step with recompute counted", format_percent(*hfu),
+                       format_seconds(m.step_time_s));
+  return m;
+}
+
+// What was measured instead of a step, where that would be near the prediction.
+std::string likely_mistake(const Measurement& m, const Plan& plan) {
+  const struct {
+    double times;
+    const char* instead;
+  } candidates[] = {
+      {double(micro_batches(plan.layout, plan.workload)), "this is the time of one micro-batch"},
+      {1000.0, "this is a thousandth of a step: milliseconds and seconds are mixed up"},
+      {double(plan.layout.ranks()), "the work of all GPUs is given as that of one"}};
+  double nearest = std::log(2.0);
+  std::string likely;
+  for (const auto& [times, instead] : candidates) {
+    const double distance = std::abs(std::log(m.step_time_s * times / plan.prediction.step_time_s));
+    if (times < 1.5 || distance >= nearest) continue;
+    nearest = distance;
+    likely = fmt::format("likely {}; ", instead);
+  }
+  return likely;
+}
+
 // A rate of one GPU that was given as that of all.
 void check_rate_of_one(const Measurement& m, const std::string& where, const Plan& plan) {
   const auto ranks = double(plan.layout.ranks());
@@ -131,15 +197,33 @@ void check_possible(const Measurement& m, const std::string& where, const Plan& 
       fmt::format("at most {} per GPU, the {} peak of {}: {} or more per step",
                   format_flop_rate(peak / double(plan.layout.ranks())), enum_name(plan.layout.precision),
                   plan.cluster.device.name, format_seconds(least_s)),
-      "check the unit, and that batch, sequence length, precision and number of GPUs are those of the run"});
+      likely_mistake(m, plan) +
+          "check the unit, and that model, batch, sequence length, precision and number of GPUs are those of "
+          "the run"});
+}
+
+std::string describe_other_work(const Plan& plan, double flop_per_s, double step_time_s) {
+  // Counters differ in details, such as the embedding's and the router's work.
+  constexpr double kMargin = 1.25;
+  if (flop_per_s <= 0.0) return "";
+  const double own = counted_flop(plan, {});
+  const double logged = flop_per_s * step_time_s * double(plan.layout.ranks());
+  const double most = counted_flop(plan, {.recompute = true, .whole_squares = true});
+  if (logged > own / kMargin && logged < most * kMargin) return "";
+  return fmt::format(
+      "The log's own {} per GPU are {} in a step; the plan's step has {} to {}. Is it a run of the plan's "
+      "model, "
+      "sequence length and batch?",
+      format_flop_rate(flop_per_s), format_flop(logged), format_flop(own), format_flop(most));
 }
 
 Measurement parse_measurement(const std::string& text, const std::string& where, const Plan& plan) {
   double value = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  std::string unit;
-  for (const char* at = end; at != text.data() + text.size(); ++at) {
-    if (*at != ' ') unit += char(std::tolower(static_cast<unsigned char>(*at)));
+  const std::string unit = packed_lower({end, text.data() + text.size()});
+  if (const auto utilisation = measured_utilisation(packed_lower(text), plan)) {
+    check_possible(*utilisation, where, plan);
+    return *utilisation;
   }
   for (const MeasuredUnit& known : kUnits) {
     const double scaled = value * known.scale;
@@ -151,7 +235,7 @@ Measurement parse_measurement(const std::string& text, const std::string& where,
   }
   throw UserError(Problem{where, fmt::format("\"{}\"", text.substr(0, 40)),
                           "a number with its unit: 18.7s, 380TFLOP/s (of one GPU), 56000tokens/s (of all "
-                          "GPUs) or 7000tokens/s/GPU",
+                          "GPUs), 7000tokens/s/GPU or \"MFU 41%\"",
                           ""});
 }
 

@@ -17,12 +17,15 @@ struct Measurement {
   double tokens_per_s = 0.0;  // of all GPUs, where that was measured
 };
 
-/// "18.7s", "380TFLOP/s" (of one GPU), "56000tokens/s" (of all GPUs) or "7000tokens/s/GPU". Throws UserError
-/// that names `where`, also for a step that is faster than the plan's GPUs at their peak, and for the rate of
-/// one GPU that is given as that of all.
+/// "18.7s", "380TFLOP/s" (of one GPU), "56000tokens/s" (of all GPUs), "7000tokens/s/GPU", "MFU 41%" or
+/// "HFU 50%", which counts recompute. Throws UserError that names `where`, also for a step that is faster
+/// than the plan's GPUs at their peak, and for the rate of one GPU that is given as that of all.
 Measurement parse_measurement(const std::string& text, const std::string& where, const Plan& plan);
-/// Throws that error for the step of a log.
+/// Throws that error, which says what is likely wrong, for the step of a log.
 void check_possible(const Measurement& measured, const std::string& where, const Plan& plan);
+/// A sentence where a log's own rate means more or less work in a step than the plan has, whatever is
+/// counted. The log is then of another model, length or batch. Empty otherwise.
+std::string describe_other_work(const Plan& plan, double flop_per_s, double step_time_s);
 
 /// What a counter of floating-point operations may count besides the model's own work, in which causal
 /// attention is half of a square.

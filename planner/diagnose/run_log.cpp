@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "frameworks/framework.h"
-#include "frameworks/registry.h"
+#include "frameworks/log.h"
+#include "planner/diagnose/framework_log.h"
 
 namespace mpt::planner {
 namespace {
@@ -75,10 +75,17 @@ class MptLog {
     std::vector<double> times;
     std::map<int64_t, reports::RankRecord> ranks;
     std::map<std::pair<InstructionKind, int64_t>, double> instructions;
+    BadSteps not_finite, skipped;
     const size_t first = reports::warm_up_steps(rows_.size());
     const double share = 1.0 / double(rows_.size() - first);
+    for (const Json& row : rows_) {
+      const int64_t step = std::max<int64_t>(0, index_at(row, "step"));
+      not_finite.add(row.contains("loss") && row["loss"].is_null() ? 1 : 0, step);
+      skipped.add(row.value("skipped", Json()) == true ? 1 : 0, step);
+    }
     for (size_t n = first; n < rows_.size(); ++n) {
       times.push_back(number_at(rows_[n], "step_time_s"));
+      run.steps.push_back({std::max<int64_t>(0, index_at(rows_[n], "step")), times.back()});
       run.data_wait_s += number_at(rows_[n], "data_wait_s") * share;
       for (const Json& rank : list_at(rows_[n], "ranks")) add(rank, share, plan, ranks);
       for (const Json& i : list_at(rows_[n], "instructions")) {
@@ -91,6 +98,7 @@ class MptLog {
     for (const auto& [rank, record] : ranks) run.ranks.push_back(record);
     for (const auto& [key, seconds] : instructions)
       run.instructions.push_back({key.first, key.second, seconds});
+    run.troubles = bad_steps(not_finite, skipped, plan.layout.precision);
     run.source = fmt::format("mpt-run's log, {} steps", times.size());
     return run;
   }
@@ -150,14 +158,6 @@ MeasuredRun read_trace(const std::string& text, const std::string& file) {
   return run;
 }
 
-MeasuredRun of_times(std::vector<double> times, const std::string& whose) {
-  times.erase(times.begin(), times.begin() + int64_t(reports::warm_up_steps(times.size())));
-  MeasuredRun run;
-  run.step_time_s = reports::median(times);
-  run.source = fmt::format("{} log, {} lines", whose, times.size());
-  return run;
-}
-
 }  // namespace
 
 MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan) {
@@ -167,24 +167,13 @@ MeasuredRun read_run_log(const std::filesystem::path& file, const Plan& plan) {
     return MptLog(lines, file.string()).run(plan);
   if (text.starts_with('{') && text.find("\"traceEvents\"") != std::string::npos)
     return read_trace(text, file.string());
-  for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
-    if (code.log_reader.read == nullptr) continue;
-    std::vector<double> times = code.log_reader.read(lines, plan);
-    if (!times.empty())
-      return of_times(std::move(times), frameworks::framework_named(code.framework, "").title + "'s");
-  }
-  throw UserError(Problem{file.string(), "no step times",
-                          "a log or trace of mpt-run (--log, --trace), a log of " + readable_logs(),
-                          "or give --step-time SECONDS"});
+  return read_framework_log(text, file.string(), plan);
 }
 
 std::string readable_logs() {
   std::string text;
-  for (const frameworks::FrameworkCode& code : frameworks::framework_code()) {
-    if (code.log_reader.read == nullptr) continue;
-    text += fmt::format("{}{} (\"{}\")", text.empty() ? "" : " or ",
-                        frameworks::framework_named(code.framework, "").title, code.log_reader.mark);
-  }
+  for (const frameworks::LogReader& reader : frameworks::log_readers())
+    text += fmt::format("{}{} (\"{}\")", text.empty() ? "" : ", ", reader.title, reader.mark);
   return text;
 }
 

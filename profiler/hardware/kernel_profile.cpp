@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <regex>
-#include <sstream>
 
+#include "base/log_lines.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/profile.h"
 
@@ -32,7 +33,9 @@ void add_product(KernelProfile& profile, const ProductTime& time) {
 
 void add_collective(KernelProfile& profile, const CollectiveTime& time) {
   for (CollectiveTime& known : profile.collectives) {
-    if (known.operation != time.operation || known.ranks != time.ranks || known.bytes != time.bytes) continue;
+    if (known.operation != time.operation || known.ranks != time.ranks || known.bytes != time.bytes ||
+        known.hosts != time.hosts)
+      continue;
     known.seconds = std::min(known.seconds, time.seconds);
     return;
   }
@@ -57,35 +60,120 @@ std::string operation_in(const std::string& text) {
   return text.find("alltoall") != std::string::npos ? "all_to_all" : "";
 }
 
-// Rows of nccl-tests: size, count, type, (redop, root,) and then out-of-place time in us, algbw, busbw. The
-// header has one "Rank" line per rank; newer versions name the collective, older ones only on the command
-// line.
+// Output of nccl-tests, of one process: rank 0 writes all of it.
+class NcclTests {
+ public:
+  NcclTests(std::string file, const LogHints& hints) : file_(std::move(file)), hints_(hints) {}
+
+  size_t import(KernelProfile& profile, const std::vector<LogLine>& lines) {
+    for (const LogLine& line : lines) {
+      if (line.text.size() > kLongestLine || line.speaker != speaker_of(lines)) continue;
+      look_at_header(line.text);
+      const auto row = row_of(line.text);
+      if (!row) continue;
+      const CollectiveTime time{operation(), ranks(), row->first, row->second, hosts()};
+      check(double(time.bytes), rule_of(&CollectiveTime::bytes), "bytes", line.number);
+      check(time.seconds, rule_of(&CollectiveTime::seconds), "seconds", line.number);
+      check(double(time.ranks), rule_of(&CollectiveTime::ranks), "ranks", line.number);
+      add_collective(profile, time);
+      ++rows_;
+    }
+    return rows_;
+  }
+
+ private:
+  static constexpr size_t kLongestLine = 1024;
+
+  void check(double value, const FieldRule& rule, const char* what, size_t line) const {
+    if (value >= rule.minimum && value <= rule.maximum) return;
+    refuse(fmt::format("{} at line {}", file_, line), fmt::format("{} {}", value, what),
+           fmt::format("{} to {}", rule.minimum, rule.maximum), "leave that line out");
+  }
+
+  // Size, count, type, (redop, root,) and then out-of-place time in us, algbw, busbw.
+  static std::optional<std::pair<int64_t, double>> row_of(std::string_view text) {
+    static const std::regex row(
+        R"((?:^|[\s:>|\]])(\d{1,15})\s+\d+\s+[a-z]\w*\s+(?:[a-z]\w*\s+)?(?:-?\d+\s+)?(\d{1,15}(?:\.\d{1,9})?)\s+\d+\.\d+\s+\d+\.\d+)");
+    std::cmatch found;
+    if (!std::regex_search(text.data(), text.data() + text.size(), found, row)) return std::nullopt;
+    const int64_t bytes = std::stoll(found[1]);
+    const double us = std::stod(found[2]);
+    if (bytes <= 0 || !(us > 0.0)) return std::nullopt;
+    return std::pair(bytes, us * 1e-6);
+  }
+
+  const std::string& speaker_of(const std::vector<LogLine>& lines) {
+    for (const LogLine& line : lines) {
+      if (speaker_) break;
+      if (line.text.size() <= kLongestLine && row_of(line.text)) speaker_ = line.speaker;
+    }
+    if (!speaker_) speaker_.emplace();
+    return *speaker_;
+  }
+
+  // A line for each rank, "#  Rank  0 Group  0 Pid 7 on host device 0 ...". A test that splits its ranks
+  // times groups of the same size at once. New releases name the collective, old ones only on the command
+  // line.
+  void look_at_header(std::string_view text) {
+    static const std::regex rank(R"(#\s+Rank\s+\d+\s+(?:Group\s+(\d+)\s+)?Pid\s+\d+\s+on\s+(\S+))");
+    if (const size_t at = text.find("_perf"); at != std::string_view::npos) {
+      const std::string named = operation_in(std::string(text));
+      if (text.find("Collective test starting") != std::string_view::npos || operation_.empty())
+        operation_ = named;
+    }
+    if (text.find("# Using devices") != std::string_view::npos) ranks_of_host_.clear();
+    std::cmatch found;
+    if (!std::regex_search(text.data(), text.data() + text.size(), found, rank)) return;
+    if (!found[1].matched || found[1] == "0") ++ranks_of_host_[found[2]];
+  }
+
+  std::string operation() const {
+    const std::string& name = hints_.operation.empty() ? operation_ : hints_.operation;
+    if (name.empty())
+      refuse(file_, "no name of the collective", "one of nccl-tests", "give --operation all_reduce");
+    return name;
+  }
+  int64_t counted_ranks() const {
+    int64_t ranks = 0;
+    for (const auto& [host, count] : ranks_of_host_) ranks += count;
+    return ranks;
+  }
+  int64_t ranks() const {
+    const int64_t ranks = hints_.ranks > 0 ? hints_.ranks : counted_ranks();
+    if (ranks == 1)
+      refuse(file_, "a test of one rank", "two or more",
+             "build nccl-tests with MPI=1: without it each process tests its own GPU alone");
+    if (ranks < 2) refuse(file_, "no ranks in its header", "two or more", "give --ranks 8");
+    return ranks;
+  }
+  int64_t hosts() const {
+    const bool counted = !ranks_of_host_.empty() && counted_ranks() == ranks();
+    const int64_t hosts = hints_.hosts > 0 ? hints_.hosts : counted ? int64_t(ranks_of_host_.size()) : 1;
+    for (const auto& [host, count] : ranks_of_host_) {
+      if (!counted || count == ranks_of_host_.begin()->second) continue;
+      refuse(file_,
+             fmt::format("{} ranks on host {} and {} on {}", ranks_of_host_.begin()->second,
+                         printable(ranks_of_host_.begin()->first), count, printable(host)),
+             "as many on each host", "run it again with equal shares");
+    }
+    if (ranks() % hosts != 0)
+      refuse(file_, fmt::format("{} ranks on {} hosts", ranks(), hosts), "as many on each host",
+             "give --ranks and --hosts as they were");
+    return hosts;
+  }
+
+  std::string file_;
+  LogHints hints_;
+  std::optional<std::string> speaker_;
+  std::string operation_;
+  std::map<std::string, int64_t> ranks_of_host_;
+  size_t rows_ = 0;
+};
+
 size_t import_nccl_tests(KernelProfile& profile, const std::string& text, const std::string& file,
                          const LogHints& hints) {
-  static const std::regex row(
-      R"(^\s*(\d{1,15})\s+\d+\s+[a-z]\w*\s+(?:[a-z]\w*\s+)?(?:-?\d+\s+)?(\d+(?:\.\d+)?)\s+\d+\.\d+\s+\d+\.\d+)");
-  static const std::regex rank(R"(^#\s+Rank\s+\d+)");
-  std::string operation = hints.operation;
-  int64_t ranks = 0;
-  std::vector<std::pair<int64_t, double>> times;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
-    if (line.size() > 1024) continue;
-    if (std::regex_search(line, rank)) ++ranks;
-    if (operation.empty() && line.find("_perf") != std::string::npos) operation = operation_in(line);
-    std::smatch found;
-    if (!std::regex_search(line, found, row)) continue;
-    const double us = std::stod(found[2]);
-    if (const int64_t bytes = std::stoll(found[1]); bytes > 0 && us > 0.0)
-      times.emplace_back(bytes, us * 1e-6);
-  }
-  if (times.empty()) return 0;
-  if (hints.ranks > 0) ranks = hints.ranks;
-  if (operation.empty())
-    refuse(file, "no name of the collective", "one of nccl-tests", "give --operation all_reduce");
-  if (ranks < 2) refuse(file, "no ranks in its header", "two or more", "give --ranks 8");
-  for (const auto& [bytes, seconds] : times) add_collective(profile, {operation, ranks, bytes, seconds});
-  return times.size();
+  const std::string plain = without_colours(text);
+  return NcclTests(file, hints).import(profile, log_lines(plain));
 }
 
 std::optional<int64_t> whole(const Json& value) {
@@ -189,7 +277,7 @@ size_t import_own_profile(KernelProfile& profile, const Json& json, const std::s
   for (const OperatorTiming& t : own.operators) count += add_operator(profile, t) ? 1 : 0;
   for (const TransportTiming& t : own.transport) {
     if (t.operation == TransportOperation::send_receive || t.bytes < 1 || !(t.seconds > 0.0)) continue;
-    add_collective(profile, {enum_name(t.operation), t.group, t.bytes, t.seconds});
+    add_collective(profile, {enum_name(t.operation), t.group, t.bytes, t.seconds, t.hosts});
     ++count;
   }
   return count;
@@ -238,7 +326,9 @@ KernelProfile load_kernel_profile(const std::filesystem::path& file) {
 void import_times(KernelProfile& profile, const std::filesystem::path& file, const LogHints& hints) {
   const std::string text = read_file(file, kMostBytes);
   const size_t first = text.find_first_not_of(" \t\r\n");
-  const bool json = first != std::string::npos && (text[first] == '{' || text[first] == '[');
+  // A launcher's prefix may begin with a bracket, too.
+  const bool json = first != std::string::npos &&
+                    (text[first] == '{' || (text[first] == '[' && text.find("# ") == std::string::npos));
   const size_t count = json ? import_json(profile, parse_json(text, file.string()), file.string())
                             : import_nccl_tests(profile, text, file.string(), hints);
   if (count == 0) {

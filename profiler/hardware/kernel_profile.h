@@ -73,6 +73,7 @@ struct CollectiveTime {
   int64_t ranks = 2;
   int64_t bytes = 1;  // the whole message, as nccl-tests counts it
   double seconds = 0.0;
+  int64_t hosts = 1;  // that the ranks are spread over, as many on each
 
   bool operator==(const CollectiveTime&) const = default;
 
@@ -83,6 +84,9 @@ struct CollectiveTime {
     v.field("ranks", &T::ranks, "ranks of the group", between(2, 1e7));
     v.field("bytes", &T::bytes, "whole message", between(1, 1e15));
     v.field("seconds", &T::seconds, "time of one execution", between(1e-9, 1e4));
+    FieldRule hosts = optional_field(between(1, 1e6));
+    hosts.omits_default = true;  // so that files without it keep their digest
+    v.field("hosts", &T::hosts, "hosts that the group is spread over", hosts);
   }
 };
 
@@ -106,7 +110,7 @@ struct KernelProfile {
     v.field("sources", &T::sources, "files that the times came from", long_text());
     v.field("products", &T::products, "matrix products");
     v.field("attention", &T::attention, "attention cores", optional_field());
-    v.field("collectives", &T::collectives, "collectives inside a node");
+    v.field("collectives", &T::collectives, "collectives, inside a node or between hosts");
   }
 };
 
@@ -117,6 +121,7 @@ KernelProfile load_kernel_profile(const std::filesystem::path& file);
 struct LogHints {
   std::string operation;
   int64_t ranks = 0;
+  int64_t hosts = 0;
 };
 /// Adds the times of a file to a profile, by what the file is: output of nccl-tests (text), a PyTorch
 /// profiler (Kineto) trace with recorded shapes, a SimuMax system file, or a profile.json of the same GPU in

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <mutex>
 #include <string_view>
+#include <tuple>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -230,15 +231,21 @@ KernelTables tables_of(const KernelProfile& profile) {
   for (const ProductTime& p : profile.products) t.products[enum_name(p.pass)][{p.m, p.n, p.k}] = p.seconds;
   for (const AttentionTime& a : profile.attention)
     t.attention_seconds[enum_name(a.pass)][{a.sequence, a.heads, a.kv_heads, a.head_dim}] = a.seconds;
-  std::map<std::pair<std::string, int64_t>, std::map<int64_t, double>> sizes;
-  for (const CollectiveTime& c : profile.collectives) sizes[{c.operation, c.ranks}][c.bytes] = c.seconds;
+  std::map<std::tuple<int64_t, int64_t, std::string>, std::map<int64_t, double>> sizes;
+  for (const CollectiveTime& c : profile.collectives)
+    sizes[{c.hosts, c.ranks, c.operation}][c.bytes] = c.seconds;
   for (const auto& [key, times] : sizes) {
     std::vector<double> bytes, seconds;
     for (const auto& [size, time] : times) {
       bytes.push_back(double(size));
       seconds.push_back(time);
     }
-    t.collective_of_ranks[key] = LogGrid({bytes}, seconds, {{0, 0}}, {{1, 1}});
+    const auto& [hosts, ranks, operation] = key;
+    LogGrid grid({bytes}, seconds, {{0, 0}}, {{1, 1}});
+    if (hosts == 1)
+      t.collective_of_ranks[{operation, ranks}] = std::move(grid);
+    else
+      t.collective_of_hosts[{hosts, ranks}][operation] = std::move(grid);
   }
   return t;
 }

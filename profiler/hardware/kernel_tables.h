@@ -70,6 +70,7 @@ struct KernelTables {
   LogGrid grouped;                                                            // FLOP/s
   std::map<std::string, LogGrid> collective;                                  // by operation, seconds
   std::map<std::pair<std::string, int64_t>, LogGrid> collective_of_ranks;  // by operation and ranks, seconds
+  std::map<std::array<int64_t, 2>, std::map<std::string, LogGrid>> collective_of_hosts;  // by hosts and ranks
   std::map<std::string, std::map<std::array<int64_t, 3>, double>> products;
   std::map<std::string, std::map<std::array<int64_t, 5>, double>> attention_cores;    // FLOP/s
   std::map<std::string, std::map<std::array<int64_t, 4>, double>> attention_seconds;  // of one sequence

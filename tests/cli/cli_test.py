@@ -601,9 +601,10 @@ def judged(folder):
             "--recompute", "full"]
     plan = f"{folder}/mine.json"
     expect("estimate, measured", in_one_line(run("mpt-plan", "estimate", *mine, "--measured", "380TFLOP/s", "-o", plan)), 0, "Your measurement",
-           "times as fast as predicted", "Does your counter count recompute?", "in bf16")
+           "times as fast as predicted", "Does your counter count recompute?", "no recompute", "With recompute counted", "in bf16", "as fast as your measured")
+    expect("estimate, measured utilisation", in_one_line(run("mpt-plan", "estimate", *mine, "--measured", "MFU 41%")), 0, "Measured MFU 41.0%", "405 TFLOP/s")
     expect("estimate, measured by time", in_one_line(run("mpt-plan", "estimate", *mine, "--measured", "40s")), 0, "times the predicted time", "Slower than 9 in 10")
-    for wrong in ("380", "380TFLOP", "fast", "2000TFLOP/s", "0.1s"):
+    for wrong in ("380", "380TFLOP", "fast", "2000TFLOP/s", "0.1s", "MFU 141%"):
         expect(f"estimate, measured {wrong}", run("mpt-plan", "estimate", *mine, "--measured", wrong), 2, "--measured", "expected")
     expect("diagnose, work per second", in_one_line(run("mpt-plan", "diagnose", plan, "--tflops", 380)), 0, "380 TFLOP/s per GPU", "count", "recompute?", "Not explained")
     expect("diagnose, tokens per second", in_one_line(run("mpt-plan", "diagnose", plan, "--tokens-per-s", 43870, "--no-search")), 0, "The step is as predicted")
@@ -901,6 +902,7 @@ def own_kernels(folder):
     measured["machine"].update(kind="cpu")
     expect("import, a CPU's profile", run("mpt-profile", "import", write(f"{folder}/own.json", measured), *device, "-o", kernels), 2, "--device")
     expect("import, without a name", run("mpt-profile", "import", log, *device, "-o", kernels), 2, "--operation")
+    network_is_not_the_node(folder, device)
     expect("import, something else", run("mpt-profile", "import", __file__, *device, "-o", kernels), 2, "nccl-tests")
     expect("import, other JSON", run("mpt-profile", "import", write(f"{folder}/other.json", [1]), *device, "-o", kernels), 2, "no times that can be read")
     expect("import, unknown device", run("mpt-profile", "import", trace, "--device", "abacus", "-o", kernels), 2, "--device")
@@ -912,6 +914,23 @@ def own_kernels(folder):
     held["products"][0]["seconds"], held["collectives"][0]["operation"] = 1e-3, "gossip"
     expect("kernels, wrong operation", run("mpt-plan", *problem, "--kernels", write(f"{folder}/wrong_kernels.json", held)), 2, "/collectives/0/operation")
     expect("profile without a model", run("mpt-profile"), 2, "--model", "missing")
+
+
+def network_is_not_the_node(folder, device):
+    """A slow all-reduce of nccl-tests between two hosts, as srun -l shows it: it costs between nodes, and nothing inside them."""
+    rows = "".join(f"0:  {8 << 20 << n}  1  float  sum  -1  {40000 << n}.0  0.21  0.41  0\n" for n in range(6))
+    two_hosts = write(f"{folder}/two_hosts.txt", "0: # Collective test starting: all_reduce_perf\n" + "".join(
+        f"0: #  Rank {rank:2} Group  0 Pid   1 on  node{rank // 8} device  {rank % 8} [0x18] NVIDIA H100 80GB HBM3\n" for rank in range(16)) + rows)
+    network = f"{folder}/network.json"
+    expect("import, two hosts", run("mpt-profile", "import", two_hosts, *device, "-o", network), 0, "6 collectives")
+    if {(c["ranks"], c.get("hosts")) for c in json.load(open(network))["collectives"]} != {(16, 2)}:
+        FAILURES.append("import: ranks on two hosts are not known as such")
+    exposed = []
+    for options in ([], ["--kernels", network]):
+        done = run("mpt-plan", "estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:2", "--global-batch", 32, "--tp", 4, "--dp", 4, *options, "--json")
+        exposed.append({e["kind"]: e["seconds"] for e in json.loads(done.stdout)["prediction"]["exposed"]})
+    if exposed[1]["tensor"] != exposed[0]["tensor"] or exposed[1]["gradients"] < 3 * exposed[0]["gradients"]:
+        FAILURES.append(f"import: what was measured between hosts changes {exposed}")
 
 
 def published_runs(folder):

@@ -46,6 +46,73 @@ def first(diagnosis):
     return diagnosis["causes"][0]["name"] if diagnosis["causes"] else "nothing"
 
 
+def text_of(*options):
+    code, output = run("mpt-plan", "diagnose", *options)
+    return code, " ".join(output.split())
+
+
+def write(scratch, name, text):
+    path = os.path.join(scratch, name)
+    with open(path, "w") as out:
+        out.write(text)
+    return path
+
+
+def megatron(seconds, batch=32, more="number of skipped iterations:   0 | number of nan iterations:   0 |", prefix="0: "):
+    """A log of Megatron-LM with these step times, as srun -l shows it."""
+    return "".join(f"{prefix} [2026-01-01 00:00:00] iteration {i:8}/ 1000 | consumed samples: 1 | elapsed time per iteration (ms): {1000 * s:.1f} | "
+                   f"global batch size: {batch:5} | lm loss: 2.0E+00 | {more}\n" for i, s in enumerate(seconds, 1))
+
+
+def logs_of_frameworks(scratch, plan, predicted):
+    steps = range(1, 9)
+    rate = 32 / predicted / 1.2
+    forms = {"NeMo": [f"Training epoch 0, iteration {i}/29 | global_batch_size: 32 | global_step: {i} | reduced_train_loss: 10.2 | train_step_timing in s: "
+                      f"{1.2 * predicted}" for i in steps],
+             "GPT-NeoX": [f" samples/sec: {rate:.3f} | iteration {i:8}/ 100 | elapsed time per iteration (ms): {1200 * predicted:.1f} | lm_loss: 1.1E+01 |"
+                          for i in steps],
+             "DeepSpeed": [f"[2026-01-01 00:00:00,985] [INFO] [timer.py:215:stop] epoch=0/micro_step={i}/global_step={i}, RunningAvgSamplesPerSec=1.0, "
+                           f"CurrSamplesPerSec={rate}, MemAllocated=1.0GB, MaxMemAllocated=2.0GB" for i in steps],
+             "the Hugging Face Trainer": ["  Total train batch size (w. parallel, distributed & accumulation) = 32", "{'loss': 1.2, 'grad_norm': 1.0}"] +
+                                         [f"  {i}%|#    | {i}/100 [00:0{i}<10:00, {1.2 * predicted:8.6f}s/it]" for i in steps],
+             "Megatron-LM": megatron([1.2 * predicted] * 8).splitlines()}
+    for whose, lines in forms.items():
+        for prefix in ("", "[rank0]:", "[1,0]<stdout>:", "node1: [0]:", "2026-01-01T00:00:00.123Z "):
+            log = write(scratch, "framework.log", "".join(prefix + line + "\n" for line in lines))
+            told = causes(plan, log, "--no-search")
+            check(f"{whose} behind '{prefix}'", abs(told.get("measured_step_time_s", 0) / predicted - 1.2) < 0.02, told)
+        code, output = text_of(plan, log, "--no-search")
+        check(f"{whose}, what is open", code == 0 and whose + "'s log" in output and "Not explained" in output and "These measurements would tell" in output
+              and "mpt-profile --model llama3.2-1b" in output and "nothing found costs" not in output, output)
+
+
+def troubles_of_logs(scratch, plan, predicted):
+    slowing = write(scratch, "slowing.log", megatron([predicted * (1.5 + 0.1 * i) for i in range(185)]))
+    told = causes(plan, slowing, "--no-search")
+    check("a run that slows down", first(told) == "steps that grow" and abs(told["drift"]["slope_s_per_step"] / predicted - 0.1) < 0.01, told)
+    code, output = text_of(plan, slowing, "--no-search")
+    check("a run that slows down, in words", code == 0 and "Step time grows from" in output and "nothing found costs" not in output, output)
+
+    nan = write(scratch, "nan.log", megatron([predicted] * 20) + megatron([predicted] * 20, more="number of skipped iterations:   1 | number of nan iterations:   1 |"))
+    code, output = text_of(plan, nan, "--no-search")
+    check("NaN and skipped steps", code == 0 and "20 steps (the first is step 1) had a loss or gradients that are not finite" in output
+          and "left the weights as they were" in output, output)
+
+    memory = ("[rank5]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 5 has a total capacity of 79.11 GiB of which 1.50 GiB is free.\n"
+              "[rank2]:[E1218 20:27:21.4 ProcessGroupNCCL.cpp:629] [Rank 2] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLREDUCE, "
+              "Timeout(ms)=600000) ran for 600081 milliseconds before timing out.\n")
+    code, output = text_of(plan, write(scratch, "memory.log", memory))
+    check("a log without a step", code == 0 and "Rank 5 ran out of GPU memory" in output and "2.50 GiB" in output and "Rank 2 waited too long" in output, output)
+
+    for name, log, words in (("another batch", megatron([predicted] * 5, batch=1024), ("at line 1", "a global batch of 1,024", "--global-batch 1024")),
+                             ("another world", "using world size: 64, data-parallel size: 64\n" + megatron([predicted] * 5), ("a world size of 64", "--gpus 64")),
+                             ("another length", "  seq_length ...... 4096\n" + megatron([predicted] * 5), ("a sequence length of 4,096",)),
+                             ("a step that cannot be", megatron([predicted / 1000] * 5), ("faster than the GPUs can be", "milliseconds and seconds")),
+                             ("a time that is none", megatron([1e9] * 5), ("at line 1", "leave that line out"))):
+        code, output = text_of(plan, write(scratch, "wrong.log", log))
+        check(name, code == 2 and all(word in output for word in words), output)
+
+
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         plan = os.path.join(scratch, "plan.json")
@@ -111,9 +178,13 @@ def main():
         diagnosis = causes(plan, log, "--no-search")
         check("torchtitan's log", abs(diagnosis["measured_step_time_s"] / predicted - 2.0) < 0.01, diagnosis)
 
+        logs_of_frameworks(scratch, plan, predicted)
+        troubles_of_logs(scratch, plan, predicted)
+
+        nothing = write(scratch, "nothing.log", "hello\n")
         code, output = run("mpt-plan", "--from", plan, "--trace", trace)
         check("a trace of the plan", code == 0, output)
-        for name, options, words in (("no log", [plan], "--step-time"), ("a trace without a run", [plan, trace], "no measured step"), ("a log of nothing", [plan, __file__], "elapsed time per iteration"),
+        for name, options, words in (("no log", [plan], "--step-time"), ("a trace without a run", [plan, trace], "no measured step"), ("a log of nothing", [plan, nothing], "elapsed time per iteration"),
                                      ("no plan", [log, log], "JSON")):
             code, output = run("mpt-plan", "diagnose", *options)
             check(name, code == 2 and words in output, output)

@@ -182,6 +182,49 @@ TEST(Fuzz, LogsOfRuns) {
   });
 }
 
+// A few lines of each framework whose log is read, with its settings, timers and errors.
+TEST(Fuzz, LogsOfFrameworks) {
+  const std::string file = path_of("run.log");
+  test::WantedPlan request{test::little_gpt(), {8, 16}};
+  request.pipeline = request.data = 2;
+  const Plan plan = test::make_plan(request);
+  const std::string errors =
+      "[rank3]:[E1218 20:27:21.42 ProcessGroupNCCL.cpp:629] [Rank 3] Watchdog caught collective operation "
+      "timeout: "
+      "WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=1, Timeout(ms)=600000) ran for 600081 milliseconds\n"
+      "[rank3]: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79.11 GiB\n"
+      "time (ms) | forward: 659.86 | backward: 2164.69 | optimizer: 1172.51\n"
+      "    optimizer ......................................: (80.00, 125.00)\n";
+  const char* const logs[] = {
+      "0: using world size: 4, data-parallel size: 2\n0:  [2026-01-01 10:00:00] iteration 1/ 100 | elapsed "
+      "time per "
+      "iteration (ms): 1250.5 | throughput per GPU (TFLOP/s/GPU): 231.9 | global batch size: 8 | lm loss: "
+      "nan | "
+      "number of skipped iterations: 1 | number of nan iterations: 1 |\n",
+      " samples/sec: 1.950 | iteration 34/ 10000 | elapsed time per iteration (ms): 4103.1 | approx flops "
+      "per GPU: "
+      "112.9TFLOPS | number of skipped iterations: 0 |\n",
+      "Training epoch 0, iteration 1/29 | global_batch_size: 8 | global_step: 1 | max_memory_allocated: "
+      "53900000000 | "
+      "reduced_train_loss: 10.2 | train_step_timing in s: 26.8\n",
+      "[rank0]:[titan] 2026-01-01 10:00:01,000 - root - INFO - \x1b[31mstep: 1 loss: 8.1 memory: "
+      "2.00GiB(0.86%) tps: "
+      "1,024 tflops: 0.41\n",
+      "[2026-01-01 10:00:00,985] [INFO] [timer.py:215:stop] epoch=0/micro_step=40/global_step=10, "
+      "CurrSamplesPerSec=16.0, MaxMemAllocated=64.0GB\n[Rank 0] step=20, skipped=5, lr=[5e-05]\n",
+      "  Total optimization steps = 500\n{'loss': 1.2, 'grad_norm': nan}\n  0%|1   | 2/500 [00:11<42:53,  "
+      "5.25s/it]\n"
+      "{'train_runtime': 1000.0, 'train_steps_per_second': 0.5}\n"};
+  for (const char* const log : logs) {
+    std::string good;
+    for (int line = 0; line < 4; ++line) good += log + errors;
+    fuzz(good, 1000, [&](const std::string& text) {
+      put(file, text);
+      planner::read_run_log(file, plan);
+    });
+  }
+}
+
 TEST(Fuzz, Profiles) {
   const std::string file = path_of("profile.json");
   fuzz(profiler::profile_to_text(test::little_profile()), 1500, [&](const std::string& text) {

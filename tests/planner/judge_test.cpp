@@ -64,6 +64,49 @@ TEST(Measurement, UnitsGiveTheSameStep) {
     EXPECT_NEAR(parse_measurement(text, "--measured", plan).step_time_s, 20.0, 1e-9) << text;
 }
 
+TEST(Measurement, UtilisationIsOfThePeak) {
+  const Plan plan = measured_plan();
+  const double least_s = plan.prediction.model_flop_per_step / (64.0 * 989e12);
+  for (const char* text : {"MFU 41%", "41% MFU", "mfu=0.41", "MFU: 41 %"})
+    EXPECT_NEAR(parse_measurement(text, "--measured", plan).step_time_s, least_s / 0.41, 1e-9) << text;
+  const double more = counted_flop(plan, {.recompute = true}) / counted_flop(plan, {});
+  EXPECT_NEAR(parse_measurement("HFU 50%", "--measured", plan).step_time_s, more * least_s / 0.5, 1e-9);
+  for (const char* text : {"MFU", "MFU 101%", "MFU -3%", "41% MFU of it", "mfu nan", "HFU 0"})
+    EXPECT_THROW(parse_measurement(text, "--measured", plan), UserError) << text;
+}
+
+TEST(Measurement, TokIsShortForTokens) {
+  const Plan plan = measured_plan();
+  EXPECT_EQ(parse_measurement("700 tok/s/GPU", "--measured", plan).step_time_s,
+            parse_measurement("700tokens/s/GPU", "--measured", plan).step_time_s);
+}
+
+TEST(Measurement, SaysWhatWasLikelyMeasuredInstead) {
+  const Plan plan = measured_plan();
+  const auto refused = [&](const std::string& text) -> std::string {
+    try {
+      parse_measurement(text, "--measured", plan);
+    } catch (const UserError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_TRUE(contains(refused(fmt::format("{}s", 23.9 / 128.0)), "time of one micro-batch"))
+      << refused("0.18s");
+  EXPECT_TRUE(contains(refused("23.9ms"), "milliseconds and seconds")) << refused("23.9ms");
+  EXPECT_TRUE(contains(refused(fmt::format("{}TFLOP/s", 64.0 * predicted_tflops(plan))), "all GPUs"));
+}
+
+TEST(OtherWork, IsSaidWhereNoCountingExplainsTheLogsRate) {
+  const Plan plan = measured_plan();
+  const double own = counted_flop(plan, {}) / 64.0 / 20.0;
+  EXPECT_EQ(describe_other_work(plan, own, 20.0), "");
+  EXPECT_EQ(describe_other_work(plan, 4.0 / 3.0 * own, 20.0), "") << "with recompute";
+  EXPECT_EQ(describe_other_work(plan, 0.0, 20.0), "") << "the log says none";
+  EXPECT_TRUE(contains(describe_other_work(plan, 3.0 * own, 20.0), "Is it a run of the plan's model"));
+  EXPECT_TRUE(contains(describe_other_work(plan, 0.3 * own, 20.0), "Is it a run of the plan's model"));
+}
+
 TEST(Measurement, WhatIsNoneIsRefused) {
   const Plan plan = measured_plan();
   for (const char* text : {"", "380", "fast", "-5s", "0s", "nans", "infs", "1e400s", "20sx", "380TFLOP", "s"})
@@ -117,6 +160,7 @@ TEST(Judge, AsksForRecomputeWhereThatExplainsTheFigure) {
   EXPECT_TRUE(contains(text, "1.28 times as fast as predicted")) << text;
   EXPECT_TRUE(contains(text, "Faster than 9 in 10")) << text;
   EXPECT_TRUE(contains(text, "Does your counter count recompute?")) << text;
+  EXPECT_TRUE(contains(text, "With recompute counted, ")) << text;
   const std::string without =
       judged(measured_plan(Recompute::none), fmt::format("{}TFLOP/s", predicted_tflops(plan) * 1.28));
   EXPECT_FALSE(contains(without, "Does your counter count recompute?")) << without;
@@ -127,6 +171,20 @@ TEST(Judge, AFigureNearThePredictionNeedsNoExplanation) {
   const std::string text = judged(plan, fmt::format("{}TFLOP/s", predicted_tflops(plan) * 1.02));
   EXPECT_TRUE(contains(text, "Usual: 8 in 10 of 20 published runs")) << text;
   EXPECT_FALSE(contains(text, "?")) << text;
+  EXPECT_TRUE(contains(text, "no recompute") && contains(text, "With recompute counted, ")) << text;
+  const std::string none =
+      judged(measured_plan(Recompute::none), fmt::format("{}TFLOP/s", predicted_tflops(plan) * 1.02));
+  EXPECT_TRUE(contains(none, "counting recompute changes nothing")) << none;
+}
+
+TEST(Judge, TheBestLayoutIsHeldAgainstTheMeasurement) {
+  const Plan plan = measured_plan();
+  Plan best = plan;
+  best.prediction.step_time_s = 20.0;
+  const std::string text = describe_against_best(plan, best, "30s");
+  EXPECT_TRUE(contains(text, "20 s per step") && contains(text, "1.50 times as fast as your measured 30 s"))
+      << text;
+  EXPECT_EQ(describe_against_best(plan, best, ""), "");
 }
 
 TEST(Judge, SlowRunsAreCalledSlow) {

@@ -45,6 +45,79 @@ TEST_F(KernelProfileTest, NcclTestsNameTheirCollectiveAndTheirRanks) {
   EXPECT_EQ(p.sources, std::vector<std::string>{"kernel_profile_test.txt"});
 }
 
+const std::string kRow =
+    "  1048576   131072  float  none  -1   30.91  33.92  16.96  0   29.80  35.19  17.59  0\n";
+
+TEST_F(KernelProfileTest, LaunchersPrefixesChangeNothing) {
+  const KernelProfile plain = import(kHeader + kRow);
+  for (const std::string prefix : {"[0] ", "0: ", "[1,0]<stdout>:", "node1: ", "[default0]:", "\x1b[36m"}) {
+    std::string text;
+    const std::string whole = kHeader + kRow;
+    for (size_t begin = 0; begin < whole.size();) {
+      const size_t end = whole.find('\n', begin);
+      text += prefix + whole.substr(begin, end - begin + 1);
+      begin = end + 1;
+    }
+    EXPECT_EQ(import(text).collectives, plain.collectives) << prefix;
+  }
+}
+
+// Two GPUs in one node are not one in each of two.
+TEST_F(KernelProfileTest, TheHeaderSaysOnHowManyHosts) {
+  const std::string two_hosts =
+      "# Collective test starting: all_reduce_perf\n"
+      "#  Rank  0 Group  0 Pid 100 on  node00 device  0 [0x18] NVIDIA H100 80GB HBM3\n"
+      "#  Rank  1 Group  0 Pid 101 on  node01 device  0 [0x18] NVIDIA H100 80GB HBM3\n";
+  EXPECT_EQ(import(kHeader + kRow).collectives.at(0).hosts, 1);
+  EXPECT_EQ(import(two_hosts + kRow).collectives.at(0).hosts, 2);
+  EXPECT_EQ(json_text(to_json(import(kHeader + kRow))).find("hosts"), std::string::npos)
+      << "and no other digest than before";
+  EXPECT_EQ(import(kRow, {"all_reduce", 16, 2}).collectives.at(0).hosts, 2);
+  EXPECT_THROW(
+      import(two_hosts + "#  Rank  2 Group  0 Pid 101 on  node01 device  1 [0x18] NVIDIA H100\n" + kRow),
+      UserError)
+      << "another number on each";
+  EXPECT_THROW(import(kRow, {"all_reduce", 9, 2}), UserError);
+}
+
+TEST_F(KernelProfileTest, ATestThatSplitsItsRanksTimesGroups) {
+  std::string text = "# Collective test starting: all_gather_perf\n";
+  for (int rank = 0; rank < 8; ++rank)
+    text += fmt::format("#  Rank  {} Group  {} Pid 1 on  node{} device  {}\n", rank, rank % 4, rank / 4,
+                        rank % 4);
+  const KernelProfile p = import(text + kRow);
+  EXPECT_EQ(p.collectives.at(0).ranks, 2);
+  EXPECT_EQ(p.collectives.at(0).hosts, 2);
+}
+
+TEST_F(KernelProfileTest, TestsInOneFileKeepTheirNamesAndRanks) {
+  const std::string next =
+      "# Collective test starting: all_reduce_perf\n# Using devices\n#  Rank  0 Group  0 Pid  1 on  a device "
+      " 0\n"
+      "#  Rank  1 Group  0 Pid  1 on  a device  1\n#  Rank  2 Group  0 Pid  1 on  a device  2\n";
+  const KernelProfile p = import(kHeader + kRow + next + kRow);
+  ASSERT_EQ(p.collectives.size(), 2u);
+  EXPECT_EQ(p.collectives[0].operation, "all_gather");
+  EXPECT_EQ(p.collectives[1].operation, "all_reduce");
+  EXPECT_EQ(p.collectives[1].ranks, 3);
+}
+
+// nccl-tests without MPI: each process prints a test of its own.
+TEST_F(KernelProfileTest, ProcessesThatTestAloneAreRefused) {
+  std::string text;
+  for (const char* rank : {"0: ", "1: "})
+    text += fmt::format(
+        "{0}# Collective test starting: all_reduce_perf\n{0}#  Rank  0 Group  0 Pid  1 on  a device 0\n"
+        "{0}{1}",
+        rank, kRow);
+  EXPECT_THROW(import(text), UserError);
+}
+
+TEST_F(KernelProfileTest, TimesThatCannotBeAreRefused) {
+  EXPECT_THROW(import(kHeader + "  1048576   131072  float  none  -1   99999999999.0  33.92  16.96  0\n"),
+               UserError);
+}
+
 TEST_F(KernelProfileTest, HintsStandInForWhatALogDoesNotSay) {
   const std::string rows =
       "  8388608  2097152  float  sum  -1  107.51  78.03  117.04  0  106.87  78.49  117.74  0\n";

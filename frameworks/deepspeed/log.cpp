@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// DeepSpeed's log: ThroughputTimer in deepspeed/utils/timer.py, the engine's timers, and its configuration as
+// it prints it at the start.
+
+#include <utility>
+
+#include "core/plan.h"
+#include "frameworks/log.h"
+
+namespace mpt::frameworks {
+namespace {
+
+constexpr double kBytesOfGb = 1073741824.0;  // what DeepSpeed calls GB
+
+// "epoch=0/micro_step=8/global_step=4, ..."; older releases: "0/4, ...".
+void set_deepspeed_step(LoggedStep& step, const LogLine& line, const LogFile& file) {
+  if (set_behind(step, &LoggedStep::step, line, "global_step=", file)) return;
+  const size_t end = line.text.find(", ");
+  const size_t slash = line.text.rfind('/', end);
+  if (end == std::string_view::npos || slash == std::string_view::npos) return;
+  const auto number = number_behind(line.text.substr(slash + 1, end - slash - 1), "");
+  if (number && *number >= 1.0 && *number <= 1e12) step.step = int64_t(*number);
+}
+
+// "step=40, skipped=2": of all steps so far.
+class SkippedSoFar {
+ public:
+  int64_t since(const LogLine& line) {
+    const auto all = number_behind(line.text, ", skipped=");
+    if (!all || !(*all >= 0.0) || !(*all <= 1e9)) return 0;
+    const int64_t more = std::max<int64_t>(0, int64_t(*all) - seen_);
+    seen_ = int64_t(*all);
+    return more;
+  }
+
+ private:
+  int64_t seen_ = 0;
+};
+
+}  // namespace
+
+LoggedRun read_deepspeed_log(const LogFile& file, const Plan& plan) {
+  LoggedRun run;
+  std::vector<std::string> speakers;
+  SkippedSoFar skipped;
+  int64_t skipped_before = 0;
+  for (const LogLine& line : file.lines) {
+    add_timer_row(run, line.text);
+    skipped_before += skipped.since(line);
+    set_fact(run.ranks, number_behind(line.text, "  world_size .."), line.number);
+    set_fact(run.global_batch, number_behind(line.text, "  train_batch_size .."), line.number);
+    const auto rate = number_behind_any(line.text, {"CurrSamplesPerSec=", "SamplesPerSec="});
+    if (!rate) continue;
+    LoggedStep step;
+    step.line = int64_t(line.number);
+    step.seconds = double(plan.workload.global_batch) / *rate;
+    check_logged(step.seconds, rule_of<LoggedStep>(&LoggedStep::seconds),
+                 "seconds of a step, by SamplesPerSec", file, line.number);
+    set_deepspeed_step(step, line, file);
+    set_behind(step, &LoggedStep::memory_bytes, line, "MaxMemAllocated=", file, kBytesOfGb);
+    step.skipped = std::exchange(skipped_before, 0);
+    run.peak_bytes = std::max(run.peak_bytes, step.memory_bytes);
+    run.steps.push_back(step);
+    speakers.push_back(line.speaker);
+  }
+  keep_one_speaker(run, speakers);
+  return run;
+}
+
+}  // namespace mpt::frameworks

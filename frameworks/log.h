@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// The log of a training run: its steps, its timers, its batch and its number of GPUs.
+// Each framework's reader is in its folder. They share the functions here.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fields.h"
+#include "base/log_lines.h"
+
+namespace mpt {
+struct Plan;
+}
+
+namespace mpt::frameworks {
+
+/// A line of a step. A number that the log lacks is 0.
+struct LoggedStep {
+  int64_t step = 0;
+  double seconds = 0.0;      // of one step; of several that share a line, their mean
+  int64_t global_batch = 0;  // sequences
+  double flop_per_s = 0.0;   // of one GPU, as the framework counts
+  int64_t not_finite = 0;    // steps since the line before whose loss or gradients were not finite
+  int64_t skipped = 0;       // and steps that left the weights as they were
+  int64_t memory_bytes = 0;  // allocated at the peak
+  int64_t line = 0;          // in the file
+
+  bool operator==(const LoggedStep&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = LoggedStep;
+    v.field("step", &T::step, "number of the step", between(0, 1e12));
+    v.field("seconds", &T::seconds, "time of one step", between(1e-6, 1e7));
+    v.field("global_batch", &T::global_batch, "sequences of the step", between(1, 1e9));
+    v.field("flop_per_s", &T::flop_per_s, "of one GPU", between(0, 1e18));
+    v.field("not_finite", &T::not_finite, "steps that were not finite", between(0, 1e9));
+    v.field("skipped", &T::skipped, "steps that were skipped", between(0, 1e9));
+    v.field("memory_bytes", &T::memory_bytes, "allocated at the peak", between(0, 1e15));
+    v.field("line", &T::line, "in the file", between(0, 1e12));
+  }
+};
+
+/// Parts of a step that frameworks' timers tell apart. `backward` holds the reduction of gradients where that
+/// has no timer of its own.
+enum class StepPart { forward, backward, forward_backward, gradients, optimizer, data };
+constexpr size_t kStepParts = 6;
+
+/// A number that a log says once, and where.
+struct LoggedFact {
+  double value = 0.0;
+  size_t line = 0;
+};
+
+struct LoggedRun {
+  std::vector<LoggedStep> steps;
+  std::array<std::vector<double>, kStepParts> parts;  // seconds of a step by StepPart, as often as logged
+  std::optional<LoggedFact> ranks, global_batch, sequence;
+  int64_t peak_bytes = 0;  // the highest of all ranks that speak
+
+  std::vector<double>& seconds_of(StepPart part) { return parts[size_t(part)]; }
+  const std::vector<double>& seconds_of(StepPart part) const { return parts[size_t(part)]; }
+};
+
+/// A file's lines, and its name for errors.
+struct LogFile {
+  std::string name;
+  std::vector<LogLine> lines;
+};
+
+struct LogReader {
+  const char* title;  // whose log it reads
+  const char* mark;   // what its lines of steps have
+  const char* finer;  // what makes the framework log where the time goes
+  /// No steps where the lines are not its own. Throws UserError for numbers that cannot be.
+  LoggedRun (*read)(const LogFile& file, const Plan& plan);
+};
+/// In the order in which they are asked: the first that finds steps has read the log.
+const std::vector<LogReader>& log_readers();
+
+/// The number after `key`: commas within it, blanks, "=", ":" and quotes before it are skipped; "nan" and
+/// "inf" are numbers. Nothing where the line has no key or no number there.
+std::optional<double> number_behind(std::string_view line, std::string_view key);
+/// The first of the keys that has one.
+std::optional<double> number_behind_any(std::string_view line, std::initializer_list<std::string_view> keys);
+
+/// Throws UserError if `value` is outside the range that `rule` gives the field `what`.
+void check_logged(double value, const FieldRule& rule, const char* what, const LogFile& file, size_t line);
+
+/// Sets a member of a step to the number after `key`, times `scale`, within the member's range. False where
+/// the line has no such number.
+template <class M>
+bool set_behind(LoggedStep& step, M LoggedStep::*member, const LogLine& line, std::string_view key,
+                const LogFile& file, double scale = 1.0) {
+  const std::optional<double> value = number_behind(line.text, key);
+  if (!value) return false;
+  check_logged(*value * scale, rule_of<LoggedStep>(member), std::string(key).c_str(), file, line.number);
+  step.*member = M(*value * scale);
+  return true;
+}
+
+/// Keeps the first number that a log says of `fact`, if it is one from 1 to 1e9.
+void set_fact(std::optional<LoggedFact>& fact, std::optional<double> value, size_t line);
+
+/// Whether the number after one of the keys is not finite.
+bool is_not_finite(std::string_view line, std::initializer_list<std::string_view> keys);
+
+/// Reads timers in one row, "time (ms) | forward: 1.0 | backward: 2.0 |", by the names of DeepSpeed and
+/// GPT-NeoX.
+void add_timer_row(LoggedRun& run, std::string_view line);
+
+/// Of ranks that all write their steps, those of the one that wrote most; of a progress bar's redrawn step,
+/// the last line. `speakers` has the speaker of each step.
+void keep_one_speaker(LoggedRun& run, const std::vector<std::string>& speakers);
+
+LoggedRun read_megatron_log(const LogFile& file, const Plan& plan);
+LoggedRun read_nemo_log(const LogFile& file, const Plan& plan);
+LoggedRun read_torchtitan_log(const LogFile& file, const Plan& plan);
+LoggedRun read_deepspeed_log(const LogFile& file, const Plan& plan);
+LoggedRun read_neox_log(const LogFile& file, const Plan& plan);
+LoggedRun read_trainer_log(const LogFile& file, const Plan& plan);
+
+}  // namespace mpt::frameworks

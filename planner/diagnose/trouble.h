@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Trouble: what a log says that no step time shows. Memory that ran out, collectives that timed out, steps
+// that were not finite or were skipped.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/plan.h"
+#include "frameworks/log.h"
+
+namespace mpt::planner {
+
+struct Trouble {
+  std::string finding;  // a sentence
+  std::string change;   // what to do, without its full stop
+};
+
+/// Memory and time-outs, with the ranks that report them.
+std::vector<Trouble> find_troubles(const frameworks::LogFile& file, const Plan& plan);
+
+/// Steps of one kind. `first` is 0 where steps have no numbers.
+struct BadSteps {
+  int64_t count = 0, first = 0;
+
+  void add(int64_t more, int64_t step) {
+    if (count == 0 && more > 0) first = step;
+    count += more;
+  }
+};
+/// Nothing where there are none.
+std::vector<Trouble> bad_steps(const BadSteps& not_finite, const BadSteps& skipped, Precision precision);
+
+}  // namespace mpt::planner
