@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 
@@ -24,7 +25,15 @@ struct Imported {
   std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
   std::vector<std::string> execution;                    // other fields of Execution, as "name=value"
   Workload workload;
+  std::string open_vocabulary;    // the tokenizer that decides on the vocabulary, where its size is not known
+  int64_t micro_batch_group = 0;  // micro-batches in turn on a virtual stage; 0: as many as pipeline ranks
   std::vector<std::string> notes;  // what was not understood, or has no counterpart
+};
+
+/// What the framework itself refuses, before it trains: the file can be read, its layout cannot run.
+class FrameworkRefusal final : public UserError {
+ public:
+  using UserError::UserError;
 };
 
 /// Checks an importer's result: sizes are in the ranges of a plan, and products of degrees are at most
