@@ -96,7 +96,7 @@ void set_costs(CheckedRecipe& checked, const Estimated& estimated) {
 }
 
 // Throws UserError for what no layout would help.
-void judge(const PlanRequest& request, int64_t group, CheckedRecipe& checked) {
+void judge_layout(const PlanRequest& request, int64_t group, CheckedRecipe& checked) {
   const auto resolved = resolve(request);
   const SearchProblem& problem = resolved->problem;
   checked.model = problem.model.name;
@@ -199,7 +199,7 @@ CheckedRecipe check_recipe(const RecipeRequest& recipe) {
   PlanRequest asked = recipe.request;
   asked.beyond_framework = true;  // supports() is asked here, and says why
   try {
-    judge(asked, recipe.micro_batch_group, checked);
+    judge_layout(asked, recipe.micro_batch_group, checked);
   } catch (const UserError& error) {
     refuse(checked, Verdict::illegal, error);
   }

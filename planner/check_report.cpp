@@ -54,7 +54,7 @@ std::string summary(const CheckReport& report) {
   return text;
 }
 
-reports::Table table_of(const CheckReport& report) {
+reports::Table check_table(const CheckReport& report) {
   std::vector<reports::Column> columns{{"recipe"},
                                        {"verdict", reports::Align::left},
                                        {"framework", reports::Align::left},
@@ -164,7 +164,7 @@ Json sarif_driver() {
 
 std::string check_screen(const CheckReport& report, bool verbose) {
   std::string text;
-  if (!report.recipes.empty()) text += table_of(report).text() + "\n";
+  if (!report.recipes.empty()) text += check_table(report).text() + "\n";
   for (const CheckedRecipe& c : report.recipes) {
     if (c.verdict != Verdict::fits)
       text += wrapped(printable(fmt::format("{}: {}: {}", c.recipe, words_of(c.verdict), explanation(c))));
