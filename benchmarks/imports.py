@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 
 CLUSTER = "dgx-h100:128"  # 1,024 GPUs: enough for every degree in those files
-TESTS_CLUSTER = "dgx-h100:1"  # what the functional tests run on
+TESTS_CLUSTER = "dgx-h100:1"  # of the functional tests
 CLOSE = 0.02
 # Parameters that are published of a model, by a pattern of the recipe's name. The first that fits holds.
 PUBLISHED = [

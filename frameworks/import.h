@@ -25,12 +25,12 @@ struct Imported {
   std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
   std::vector<std::string> execution;                    // other fields of Execution, as "name=value"
   Workload workload;
-  std::string open_vocabulary;    // the tokenizer that decides on the vocabulary, where its size is not known
-  int64_t micro_batch_group = 0;  // micro-batches in turn on a virtual stage; 0: as many as pipeline ranks
+  std::string open_vocabulary;    // tokenizer of a vocabulary whose size is not known
+  int64_t micro_batch_group = 0;  // micro-batches of a virtual stage in turn; 0: the pipeline degree
   std::vector<std::string> notes;  // what was not understood, or has no counterpart
 };
 
-/// What the framework itself refuses, before it trains: the file can be read, its layout cannot run.
+/// The framework itself refuses the layout of a file that can be read.
 class FrameworkRefusal final : public UserError {
  public:
   using UserError::UserError;

@@ -11,7 +11,7 @@ namespace {
 
 bool in_identifier(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 
-// "Llama-3.1-8B" and "llama31_8b" alike.
+// "llama318b" of "Llama-3.1-8B" and of "llama31_8b".
 std::string letters_and_digits(const std::string& name) {
   std::string plain;
   for (const char c : name) {

@@ -8,8 +8,8 @@
 
 namespace mpt::frameworks {
 
-/// The model of the zoo whose recipe a file calls, as llama3_8b_pretrain_config() or
-/// llm.llama3_8b.pretrain_recipe(), or that it names by its id on the Hugging Face hub.
+/// The zoo's model of the recipe that a file calls, llama3_8b_pretrain_config() or
+/// llm.llama3_8b.pretrain_recipe(), or of an id on the Hugging Face hub.
 std::optional<ModelSpec> model_of_recipe(const std::string& text);
 
 }  // namespace mpt::frameworks

@@ -94,7 +94,7 @@ constexpr const char* kNotTakenOver[] = {
     "use-transformer-engine-op-fuser",
 };
 
-// Names of years ago, which Megatron-LM refuses, and what it has in their place.
+// Former names, which Megatron-LM refuses, and the present ones.
 constexpr std::pair<const char*, const char*> kFormerFlags[] = {
     {"batch-size", "--micro-batch-size"},
     {"checkpoint-activations", "--recompute-granularity"},

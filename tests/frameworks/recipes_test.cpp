@@ -37,7 +37,7 @@ std::string refused(const std::function<void()>& body) {
   return "accepted";
 }
 
-Imported megatron(const std::string& command) {
+Imported megatron_recipe(const std::string& command) {
   return import_megatron_core(recipe_file("recipe.sh", command));
 }
 
@@ -50,7 +50,7 @@ const std::string kQwen =
 
 TEST(Recipes, VocabulariesOfKnownTokenizers) {
   const Imported in =
-      megatron(kQwen + "--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen3-0.6B");
+      megatron_recipe(kQwen + "--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen3-0.6B");
   EXPECT_EQ(in.model->vocab, 151936);
   EXPECT_NEAR(parameters_of(in), 0.596e9, 0.001e9);
   EXPECT_TRUE(has_note(in, "151936 tokens are taken, as Qwen/Qwen3-0.6B has"));
@@ -64,17 +64,17 @@ TEST(Recipes, VocabulariesOfKnownTokenizers) {
 
 TEST(Recipes, VocabulariesThatNobodyKnowsAreAskedFor) {
   EXPECT_EQ(
-      megatron(kQwen + "--tokenizer-type SentencePieceTokenizer --tokenizer-model $OWN").open_vocabulary,
+      megatron_recipe(kQwen + "--tokenizer-type SentencePieceTokenizer --tokenizer-model $OWN").open_vocabulary,
       "$OWN");
-  EXPECT_EQ(megatron(kQwen + "--tokenizer-type TikTokenizer").open_vocabulary, "TikTokenizer");
-  EXPECT_EQ(megatron(kQwen + "--tokenizer-type TikTokenizer --vocab-size 1000").open_vocabulary, "");
-  EXPECT_EQ(megatron(kQwen + "--tokenizer-type GPT2BPETokenizer --vocab-file v.json").open_vocabulary, "");
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type TikTokenizer").open_vocabulary, "TikTokenizer");
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type TikTokenizer --vocab-size 1000").open_vocabulary, "");
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type GPT2BPETokenizer --vocab-file v.json").open_vocabulary, "");
 }
 
 TEST(Recipes, ABranchThatIsOpenDoesNotHideWhatIsKnown) {
   const std::string script = "if [ -z $CKPT ]; then\n  MODEL=Qwen/Qwen3-0.6B\nelse\n  MODEL=$CKPT\nfi\n" +
                              kQwen + "--tokenizer-type HuggingFaceTokenizer --tokenizer-model $MODEL";
-  const Imported in = megatron(script);
+  const Imported in = megatron_recipe(script);
   EXPECT_EQ(in.model->vocab, 151936);
   EXPECT_TRUE(has_note(in, "sets MODEL in more than one way"));
 }
@@ -82,7 +82,7 @@ TEST(Recipes, ABranchThatIsOpenDoesNotHideWhatIsKnown) {
 TEST(Recipes, ProgramsThatTrainNothing) {
   for (const char* program : {"tools/run_text_generation_server.py", "examples/generate_samples_gpt.py",
                               "tasks/main.py", "tools/checkpoint/convert.py", "gpt_static_inference.py"}) {
-    const std::string why = refused([&] { megatron(std::string("torchrun ") + program + kQwen.substr(24)); });
+    const std::string why = refused([&] { megatron_recipe(std::string("torchrun ") + program + kQwen.substr(24)); });
     EXPECT_NE(why.find(program), std::string::npos) << why;
   }
   const std::string yaml = "MODE: inference\nMODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 8\n";
@@ -104,7 +104,7 @@ TEST(Recipes, OneOfSeveralRunsOfAFunctionalTest) {
 
 TEST(Recipes, WhatMegatronNoLongerTakes) {
   for (const char* flag : {"--batch-size 8", "--model-parallel-size 2", "--checkpoint-activations"}) {
-    const std::string why = refused<FrameworkRefusal>([&] { megatron(kQwen + "--vocab-size 100 " + flag); });
+    const std::string why = refused<FrameworkRefusal>([&] { megatron_recipe(kQwen + "--vocab-size 100 " + flag); });
     EXPECT_NE(why.find("no longer takes"), std::string::npos) << flag << why;
   }
 }
@@ -114,20 +114,20 @@ TEST(Recipes, BatchesGradientsAndKernelsOfMegatron) {
     return std::find(in.execution.begin(), in.execution.end(), change) != in.execution.end();
   };
   const std::string base = kQwen + "--vocab-size 1000 ";
-  EXPECT_EQ(megatron(base + "--step-batch-size-schedule '0:384 200B:768 400B:1152'").workload.global_batch,
+  EXPECT_EQ(megatron_recipe(base + "--step-batch-size-schedule '0:384 200B:768 400B:1152'").workload.global_batch,
             1152);
   EXPECT_NE(
-      refused([&] { megatron(base + "--step-batch-size-schedule 0:many"); }).find("step-batch-size-schedule"),
+      refused([&] { megatron_recipe(base + "--step-batch-size-schedule 0:many"); }).find("step-batch-size-schedule"),
       std::string::npos);
   std::string half = base;
   half.replace(half.find("--bf16"), 6, "--fp16");
-  EXPECT_TRUE(has(megatron(half), "gradient_bytes=2"));
-  EXPECT_FALSE(has(megatron(half + "--accumulate-allreduce-grads-in-fp32"), "gradient_bytes=2"));
-  EXPECT_FALSE(has(megatron(base), "gradient_bytes=2"));
-  EXPECT_TRUE(has(megatron(base + "--attention-backend unfused"), "attention=unfused"));
-  EXPECT_EQ(megatron(base + "--no-pad-vocab-size").vocabulary_multiple, 1);
-  EXPECT_TRUE(has_note(megatron(base + "--optimizer muon"), "--optimizer muon: priced as Adam"));
-  EXPECT_TRUE(has_note(megatron(base + "--cuda-graph-modules attn"), "--cuda-graph-modules"));
+  EXPECT_TRUE(has(megatron_recipe(half), "gradient_bytes=2"));
+  EXPECT_FALSE(has(megatron_recipe(half + "--accumulate-allreduce-grads-in-fp32"), "gradient_bytes=2"));
+  EXPECT_FALSE(has(megatron_recipe(base), "gradient_bytes=2"));
+  EXPECT_TRUE(has(megatron_recipe(base + "--attention-backend unfused"), "attention=unfused"));
+  EXPECT_EQ(megatron_recipe(base + "--no-pad-vocab-size").vocabulary_multiple, 1);
+  EXPECT_TRUE(has_note(megatron_recipe(base + "--optimizer muon"), "--optimizer muon: priced as Adam"));
+  EXPECT_TRUE(has_note(megatron_recipe(base + "--cuda-graph-modules attn"), "--cuda-graph-modules"));
 }
 
 constexpr const char* kTitan = R"py(from torchtitan.models.llama3 import model_registry
