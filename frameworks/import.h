@@ -25,8 +25,8 @@ struct Imported {
   std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
   std::vector<std::string> execution;                    // other fields of Execution, as "name=value"
   Workload workload;
-  std::string open_vocabulary;    // tokenizer of a vocabulary whose size is not known
-  int64_t micro_batch_group = 0;  // micro-batches of a virtual stage in turn; 0: the pipeline degree
+  std::string open_vocabulary;     // tokenizer of a vocabulary whose size is not known
+  int64_t micro_batch_group = 0;   // micro-batches of a virtual stage in turn; 0: the pipeline degree
   std::vector<std::string> notes;  // what was not understood, or has no counterpart
 };
 

@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <thread>
+#include <tuple>
 
 #include "base/error.h"
 #include "base/quantity.h"
@@ -65,13 +66,18 @@ std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, cons
 
 // What the cluster lacks, and what model, batch or framework forbid.
 std::optional<std::pair<Verdict, std::string>> verdict_of(const SearchProblem& problem, const Layout& layout,
-                                                          int64_t group) {
+                                                          const RecipeRequest& recipe) {
   if (layout.ranks() > problem.cluster.devices)
     return std::pair{Verdict::does_not_fit, fmt::format("it needs {} GPUs, {} has {}", layout.ranks(),
                                                         problem.cluster.name, problem.cluster.devices)};
+  const int64_t replica = layout.tensor * layout.context * layout.pipeline;
+  if (recipe.takes_all && problem.ranks % replica != 0)
+    return std::pair{
+        Verdict::illegal,
+        fmt::format("{} GPUs do not divide by tensor x context x pipeline = {}", problem.ranks, replica)};
   if (const auto r = check_layout(problem.model, layout, problem.workload))
     return std::pair{Verdict::illegal, r->reason};
-  if (const auto r = refusal_by_framework(problem, layout, group))
+  if (const auto r = refusal_by_framework(problem, layout, recipe.micro_batch_group))
     return std::pair{Verdict::illegal, r->reason};
   return std::nullopt;
 }
@@ -96,7 +102,7 @@ void set_costs(CheckedRecipe& checked, const Estimated& estimated) {
 }
 
 // Throws UserError for what no layout would help.
-void judge_layout(const PlanRequest& request, int64_t group, CheckedRecipe& checked) {
+void judge_layout(const PlanRequest& request, const RecipeRequest& recipe, CheckedRecipe& checked) {
   const auto resolved = resolve(request);
   const SearchProblem& problem = resolved->problem;
   checked.model = problem.model.name;
@@ -106,7 +112,7 @@ void judge_layout(const PlanRequest& request, int64_t group, CheckedRecipe& chec
   Layout layout = layout_to_estimate(*resolved);
   checked.layout = layout_name(layout);
   checked.gpus = layout.ranks();
-  if (const auto refusal = verdict_of(problem, layout, group)) {
+  if (const auto refusal = verdict_of(problem, layout, recipe)) {
     std::tie(checked.verdict, checked.reason) = *refusal;
     return;
   }
@@ -156,10 +162,11 @@ ReadRecipe read(const Recipe& recipe, const PlanRequest& asked) {
 
 // Indices of recipes that ask for the same.
 std::vector<std::vector<size_t>> equal_requests(const std::vector<ReadRecipe>& recipes) {
-  std::map<std::pair<std::string, int64_t>, std::vector<size_t>> by_request;
+  std::map<std::tuple<std::string, int64_t, bool>, std::vector<size_t>> by_request;
   for (size_t i = 0; i < recipes.size(); ++i) {
     if (const auto& request = recipes[i].request)
-      by_request[{request_to_text(request->request), request->micro_batch_group}].push_back(i);
+      by_request[{request_to_text(request->request), request->micro_batch_group, request->takes_all}]
+          .push_back(i);
   }
   std::vector<std::vector<size_t>> groups;
   for (auto& [text, group] : by_request) groups.push_back(std::move(group));
@@ -199,7 +206,7 @@ CheckedRecipe check_recipe(const RecipeRequest& recipe) {
   PlanRequest asked = recipe.request;
   asked.beyond_framework = true;  // supports() is asked here, and says why
   try {
-    judge_layout(asked, recipe.micro_batch_group, checked);
+    judge_layout(asked, recipe, checked);
   } catch (const UserError& error) {
     refuse(checked, Verdict::illegal, error);
   }

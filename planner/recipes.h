@@ -35,6 +35,7 @@ RecipeFiles find_recipes(const std::vector<std::filesystem::path>& paths);
 struct RecipeRequest {
   PlanRequest request;
   int64_t micro_batch_group = 0;   // as frameworks::Imported has it
+  bool takes_all = false;          // its data-parallel degree follows from the number of GPUs
   std::vector<std::string> notes;  // of the importer
 };
 /// A recipe on the cluster of `asked`, whose other fields replace the recipe's. Throws UserError where it

@@ -205,6 +205,10 @@ void set_pipeline(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
     check_stages(l, m, f.at("pipeline-model-parallel-size"));
     l.layers_per_stage = layers_of_stages(f, m, l);
   }
+  if (l.chunks > 1 && l.pipeline == 1)
+    throw FrameworkRefusal(Problem{f.at("pipeline-model-parallel-size"),
+                                   fmt::format("{} virtual stages on one pipeline rank", l.chunks),
+                                   "at least two pipeline ranks", "Megatron-LM refuses others"});
   l.schedule = l.chunks > 1 ? "interleaved" : "1f1b";
   l.overlap_transfer = !f.has("no-overlap-p2p-communication");
 }

@@ -103,6 +103,16 @@ TEST_F(Check, WhatTheFrameworkRefuses) {
   }
 }
 
+TEST_F(Check, GpusThatNoNumberOfReplicasFills) {
+  const CheckedRecipe c =
+      megatron(kLlama8b + "--context-parallel-size 3 --seq-length 3072 --global-batch-size 8", "dgx-h100:1");
+  EXPECT_EQ(c.verdict, Verdict::illegal);
+  EXPECT_NE(c.reason.find("8 GPUs do not divide by tensor x context x pipeline = 3"), std::string::npos)
+      << c.reason;
+  EXPECT_EQ(megatron(kLlama8b + "--num-virtual-stages-per-pipeline-rank 2").verdict, Verdict::illegal)
+      << "virtual stages without a pipeline";
+}
+
 TEST_F(Check, GroupsOfMicroBatchesAreMegatronsOwn) {
   const std::string stages =
       kLlama8b +
