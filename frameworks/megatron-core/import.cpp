@@ -96,6 +96,8 @@ constexpr const char* kNotTakenOver[] = {
 
 // Former names, which Megatron-LM refuses, and the present ones.
 constexpr std::pair<const char*, const char*> kFormerFlags[] = {
+    {"activations-checkpoint-method", "--recompute-method"},
+    {"activations-checkpoint-num-layers", "--recompute-num-layers"},
     {"batch-size", "--micro-batch-size"},
     {"checkpoint-activations", "--recompute-granularity"},
     {"model-parallel-size", "--tensor-model-parallel-size"},
