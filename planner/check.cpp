@@ -53,15 +53,18 @@ bool takes_groups(const Layout& layout, const Workload& workload, int64_t group)
 }
 
 std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, const Layout& layout,
-                                              int64_t group) {
-  const auto framework = bounding_framework(problem);
-  if (framework == nullptr) return std::nullopt;
-  auto refusal = frameworks::supports(*framework, problem.model, layout, problem.workload);
-  if (!refusal || refusal->constraint != "micro-batches" || !takes_groups(layout, problem.workload, group))
+                                              const RecipeRequest& recipe) {
+  const auto bounding = bounding_framework(problem);
+  if (bounding == nullptr) return std::nullopt;
+  frameworks::Framework framework = *bounding;
+  if (recipe.has_model) framework.abilities.lacks.clear();
+  auto refusal = frameworks::supports(framework, problem.model, layout, problem.workload);
+  if (!refusal || refusal->constraint != "micro-batches" ||
+      !takes_groups(layout, problem.workload, recipe.micro_batch_group))
     return refusal;
   Workload whole = problem.workload;  // with which the rules behind this one are asked
   whole.global_batch = layout.data * layout.micro_batch * layout.pipeline;
-  return frameworks::supports(*framework, problem.model, layout, whole);
+  return frameworks::supports(framework, problem.model, layout, whole);
 }
 
 // What the cluster lacks, and what model, batch or framework forbid.
@@ -77,7 +80,7 @@ std::optional<std::pair<Verdict, std::string>> verdict_of(const SearchProblem& p
         fmt::format("{} GPUs do not divide by tensor x context x pipeline = {}", problem.ranks, replica)};
   if (const auto r = check_layout(problem.model, layout, problem.workload))
     return std::pair{Verdict::illegal, r->reason};
-  if (const auto r = refusal_by_framework(problem, layout, recipe.micro_batch_group))
+  if (const auto r = refusal_by_framework(problem, layout, recipe))
     return std::pair{Verdict::illegal, r->reason};
   return std::nullopt;
 }
@@ -162,10 +165,11 @@ ReadRecipe read(const Recipe& recipe, const PlanRequest& asked) {
 
 // Indices of recipes that ask for the same.
 std::vector<std::vector<size_t>> equal_requests(const std::vector<ReadRecipe>& recipes) {
-  std::map<std::tuple<std::string, int64_t, bool>, std::vector<size_t>> by_request;
+  std::map<std::tuple<std::string, int64_t, bool, bool>, std::vector<size_t>> by_request;
   for (size_t i = 0; i < recipes.size(); ++i) {
     if (const auto& request = recipes[i].request)
-      by_request[{request_to_text(request->request), request->micro_batch_group, request->takes_all}]
+      by_request[{request_to_text(request->request), request->micro_batch_group, request->takes_all,
+                  request->has_model}]
           .push_back(i);
   }
   std::vector<std::vector<size_t>> groups;

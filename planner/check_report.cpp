@@ -55,7 +55,7 @@ std::string summary(const CheckReport& report) {
 }
 
 reports::Table check_table(const CheckReport& report) {
-  std::vector<reports::Column> columns{{"recipe"},
+  std::vector<reports::Column> columns{{"recipe", reports::Align::left},
                                        {"verdict", reports::Align::left},
                                        {"framework", reports::Align::left},
                                        {"layout", reports::Align::left},

@@ -187,7 +187,9 @@ int64_t chunks_of(const MegatronFlags& f, const ModelSpec& m, int64_t ranks) {
                         int64_t(f.has("account-for-loss-in-pipeline-split"));
   const int64_t held = (m.layers + extra) / ranks;
   if (held % per_stage != 0)
-    f.refuse("num-layers-per-virtual-pipeline-stage", fmt::format("a divisor of a rank's {} layers", held));
+    throw FrameworkRefusal(Problem{f.at("num-layers-per-virtual-pipeline-stage"), std::to_string(per_stage),
+                                   fmt::format("a divisor of a rank's {} layers", held),
+                                   "Megatron-LM refuses others"});
   return std::max<int64_t>(1, held / per_stage);
 }
 
@@ -257,7 +259,7 @@ void set_split(const MegatronFlags& f, Imported& in) {
 void spread_kv_heads(Imported& in) {
   ModelSpec& m = *in.model;
   const int64_t tensor = in.layout.tensor;
-  if (m.latent || m.kv_heads >= tensor || tensor % m.kv_heads != 0) return;
+  if (m.latent || m.kv_heads >= tensor || tensor % m.kv_heads != 0 || m.heads % tensor != 0) return;
   in.notes.push_back(
       fmt::format("{} key-value heads on {} tensor ranks: counted as one on each", m.kv_heads, tensor));
   m.kv_heads = tensor;

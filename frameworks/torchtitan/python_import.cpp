@@ -84,7 +84,7 @@ Precision titan_precision(const Settings& config, bool& fp8_head) {
                               : Precision::bf16;
   if (converters == nullptr || !converters->is_array()) return plain;
   for (const Json& converter : *converters) {
-    const std::string text = converter.dump();
+    const std::string text = json_text(converter);
     if (text.find("LoRA") != std::string::npos)
       throw UserError(Problem{config.at("model_spec.converters"), "LoRA", "a training of all weights",
                               "plans are for those"});

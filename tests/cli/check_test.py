@@ -14,7 +14,7 @@ BIN = sys.argv[1]
 FAILED = []
 MODEL = ("--num-layers 16 --hidden-size 2048 --ffn-hidden-size 8192 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings "
          "4096 --vocab-size 32000 --bf16 --use-distributed-optimizer --swiglu --disable-bias-linear ")
-GOOD = "torchrun pretrain_gpt.py " + MODEL + "--global-batch-size 64 --tensor-model-parallel-size 2\n"
+GOOD = "torchrun pretrain_gpt.py " + MODEL + "--global-batch-size 256 --tensor-model-parallel-size 2\n"
 
 
 def check(what, right, why=""):
@@ -57,7 +57,7 @@ def check_exit_codes(scratch):
     check("such a recipe, allowed", code == 0, output)
     put(folder, "illegal.sh", GOOD.replace("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 3"))
     code, output = run("check", folder, "--cluster", "dgx-h100:1")
-    check("an illegal recipe", code == 1 and "1 illegal" in output and "does not divide" in output, output)
+    check("an illegal recipe", code == 1 and "1 illegal" in output and "do not divide" in output, output)
     code, output = run("check", folder)
     check("no cluster", code == 2 and "--cluster" in output, output)
     code, output = run("check", os.path.join(folder, "nowhere"), "--cluster", "dgx-h100:1")
@@ -119,14 +119,14 @@ def check_base(scratch):
     put(folder, "recipes/larger $(touch x).sh", GOOD)
     put(folder, "recipes/gone.sh", GOOD)
     put(folder, "recipes/sourced/run.sh", "source common.sh\ntorchrun pretrain_gpt.py $ARGS " + MODEL)
-    put(folder, "recipes/sourced/common.sh", "ARGS='--global-batch-size 64 --tensor-model-parallel-size 2'\n")
+    put(folder, "recipes/sourced/common.sh", "ARGS='--global-batch-size 256 --tensor-model-parallel-size 2'\n")
     git(folder, "init", "-q")
     git(folder, "add", ".")
     git(folder, "commit", "-qm", "Base")
     put(folder, "recipes/slower.sh", GOOD.replace("-size 2\n", "-size 4\n"))
     put(folder, "recipes/larger $(touch x).sh", GOOD.replace("--bf16", "--micro-batch-size 32 --bf16").replace("-size 2\n", "-size 1\n"))
     put(folder, "recipes/new.sh", GOOD)
-    put(folder, "recipes/sourced/common.sh", "ARGS='--global-batch-size 128 --tensor-model-parallel-size 2'\n")
+    put(folder, "recipes/sourced/common.sh", "ARGS='--global-batch-size 512 --tensor-model-parallel-size 2'\n")
     os.remove(os.path.join(folder, "recipes/gone.sh"))
     told_in = os.path.join(scratch, "base.json")
     for where, path in ((folder, "recipes"), (folder, "./recipes/"), (os.path.join(folder, "recipes"), ".")):

@@ -129,7 +129,7 @@ void use_request(const std::string& file, const char* framework) {
 }
 
 TEST(ImportFuzz, ShellWords) {
-  test::fuzz(kScript, 4000, [](const std::string& text) {
+  test::fuzz(kScript, 2000, [](const std::string& text) {
     frameworks::shell_commands(text, "script.sh");
     frameworks::shell_variables(text, "script.sh");
     frameworks::argument_words(text);
@@ -144,7 +144,7 @@ TEST(ImportFuzz, Expressions) {
 
 TEST(ImportFuzz, PythonFiles) {
   const std::string file = test::path_of("recipes.py");
-  test::fuzz(kPython, 4000, [&](const std::string& text) {
+  test::fuzz(kPython, 1500, [&](const std::string& text) {
     test::put(file, text);
     for (const std::string& part : frameworks::torchtitan_configurations(file)) {
       try {
@@ -157,7 +157,7 @@ TEST(ImportFuzz, PythonFiles) {
 
 TEST(ImportFuzz, YamlFiles) {
   const std::string file = test::path_of("recipe.yaml");
-  test::fuzz(kFsdp, 3000, [&](const std::string& text) {
+  test::fuzz(kFsdp, 1500, [&](const std::string& text) {
     test::put(file, text);
     frameworks::read_yaml(file);
   });
@@ -180,7 +180,7 @@ TEST(ImportFuzz, WholeRecipes) {
     const std::string file = (folder / recipe.name).string();
     test::put(file, recipe.text);
     EXPECT_EQ(planner::recipes_in(file).empty(), false) << recipe.name;
-    test::fuzz(recipe.text, 600, [&](const std::string& text) {
+    test::fuzz(recipe.text, 200, [&](const std::string& text) {
       test::put(file, text);
       planner::recipes_in(file);
       use_request(file, recipe.framework);

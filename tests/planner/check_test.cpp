@@ -91,7 +91,8 @@ TEST_F(Check, WhatTheFrameworkRefuses) {
       // NVIDIA/Megatron-LM issue 468: 80 layers ran as 64.
       {"--num-layers 80 --pipeline-model-parallel-size 16 --num-layers-per-virtual-pipeline-stage 2",
        "a divisor of a rank's 5 layers"},
-      {"--tensor-model-parallel-size 3", "does not divide"},
+      {"--num-attention-heads 12 --num-query-groups 4 --tensor-model-parallel-size 8",
+       "heads 12 does not divide"},
       {"--global-batch-size 12", "global batch 12 does not divide"},
       {"--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 12",
        "multiple of the pipeline ranks"},
