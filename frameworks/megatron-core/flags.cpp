@@ -114,6 +114,13 @@ void refuse_other_programs(const std::string& program, const std::string& file) 
   }
 }
 
+// Of Megatron-LM's functional tests, test_cases/MODEL/NAME/model_config.yaml; empty for other files.
+std::string program_of_test(const std::filesystem::path& file) {
+  const std::filesystem::path model = file.parent_path().parent_path();
+  if (model.parent_path().filename() != "test_cases") return "";
+  return fmt::format("pretrain_{}.py", model.filename().string());
+}
+
 bool is_false(const std::string& text) { return text == "false" || text == "False"; }
 
 }  // namespace
@@ -123,6 +130,8 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
   const std::string text = read_file(file, kMostImportedBytes);
   if (file.extension() == ".yaml" || file.extension() == ".yml") {
     flags.take_yaml(text);
+    std::error_code error;
+    refuse_other_programs(program_of_test(std::filesystem::absolute(file, error)), flags.file_);
   } else {
     std::string program;
     const std::vector<ShellCommand> commands = shell_commands(text, file);

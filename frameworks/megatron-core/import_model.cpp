@@ -22,7 +22,7 @@ void refuse_other_models(const MegatronFlags& f) {
        {"hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneous-layers-config-path",
         "heterogeneous-layers-config-encoded-json", "experimental-attention-variant", "linear-attention-freq",
         "moe-latent-size", "attention-output-gate", "is-hybrid-model", "mtp-hybrid-override-pattern",
-        "no-rope-freq", "yaml-cfg", "encoder-num-layers", "decoder-num-layers"}) {
+        "bert-no-binary-head", "no-rope-freq", "yaml-cfg", "encoder-num-layers", "decoder-num-layers"}) {
     if (f.has(name)) f.refuse(name, "none: plans are for decoders of attention and MLPs or experts");
   }
 }
@@ -219,11 +219,14 @@ void set_mlp(const MegatronFlags& f, ModelSpec& m) {
   if (f.has("squared-relu")) m.activation = ActivationKind::squared_relu;
 }
 
-// Of tokenizers other than GPT-2's, which is Megatron-LM's default.
+// Of tokenizers other than GPT-2's, which is Megatron-LM's default. Files of a model's flags alone often have
+// its name on the Hugging Face hub.
 std::string named_tokenizer(const MegatronFlags& f) {
   const std::string type = f.has("tokenizer-type") ? f.text_or_source("tokenizer-type") : "GPT2BPETokenizer";
   if (type == "GPT2BPETokenizer" || type == "NullTokenizer") return "";
-  return f.has("tokenizer-model") ? f.text_or_source("tokenizer-model") : type;
+  if (f.has("tokenizer-model")) return f.text_or_source("tokenizer-model");
+  const std::string stem = std::filesystem::path(f.file()).stem().string();
+  return vocabulary_of_tokenizer(stem) ? stem : type;
 }
 
 bool says_vocabulary(const MegatronFlags& f) { return f.has("vocab-size") || f.has("padded-vocab-size"); }

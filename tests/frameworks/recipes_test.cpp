@@ -63,12 +63,21 @@ TEST(Recipes, VocabulariesOfKnownTokenizers) {
 }
 
 TEST(Recipes, VocabulariesThatNobodyKnowsAreAskedFor) {
-  EXPECT_EQ(
-      megatron_recipe(kQwen + "--tokenizer-type SentencePieceTokenizer --tokenizer-model $OWN").open_vocabulary,
-      "$OWN");
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type SentencePieceTokenizer --tokenizer-model $OWN")
+                .open_vocabulary,
+            "$OWN");
   EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type TikTokenizer").open_vocabulary, "TikTokenizer");
   EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type TikTokenizer --vocab-size 1000").open_vocabulary, "");
-  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type GPT2BPETokenizer --vocab-file v.json").open_vocabulary, "");
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type GPT2BPETokenizer --vocab-file v.json").open_vocabulary,
+            "");
+}
+
+TEST(Recipes, AFileOfFlagsIsCalledAfterItsModel) {
+  const std::string flags = kQwen.substr(24) + "--tokenizer-type HuggingFaceTokenizer";
+  EXPECT_EQ(import_megatron_core(recipe_file("Qwen3-0.6B.sh", "MODEL_ARGS=\"" + flags + "\"")).model->vocab,
+            151936);
+  EXPECT_EQ(import_megatron_core(recipe_file("own.sh", "MODEL_ARGS=\"" + flags + "\"")).open_vocabulary,
+            "HuggingFaceTokenizer");
 }
 
 TEST(Recipes, ABranchThatIsOpenDoesNotHideWhatIsKnown) {
@@ -82,11 +91,23 @@ TEST(Recipes, ABranchThatIsOpenDoesNotHideWhatIsKnown) {
 TEST(Recipes, ProgramsThatTrainNothing) {
   for (const char* program : {"tools/run_text_generation_server.py", "examples/generate_samples_gpt.py",
                               "tasks/main.py", "tools/checkpoint/convert.py", "gpt_static_inference.py"}) {
-    const std::string why = refused([&] { megatron_recipe(std::string("torchrun ") + program + kQwen.substr(24)); });
+    const std::string why =
+        refused([&] { megatron_recipe(std::string("torchrun ") + program + kQwen.substr(24)); });
     EXPECT_NE(why.find(program), std::string::npos) << why;
   }
   const std::string yaml = "MODE: inference\nMODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 8\n";
   EXPECT_NE(refused([&] { import_megatron_core(recipe_file("model_config.yaml", yaml)); }).find("inference"),
+            std::string::npos);
+}
+
+TEST(Recipes, AFunctionalTestsFolderSaysItsModel) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "test_cases/bert/one";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "model_config.yaml") << "MODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 64\n  "
+                                                 "--num-attention-heads: 4\n  --seq-length: 8\n";
+  EXPECT_NE(refused([&] { import_megatron_core(folder / "model_config.yaml"); }).find("pretrain_bert.py"),
+            std::string::npos);
+  EXPECT_NE(refused([] { megatron_recipe(kQwen + "--bert-no-binary-head"); }).find("--bert-no-binary-head"),
             std::string::npos);
 }
 
@@ -104,7 +125,8 @@ TEST(Recipes, OneOfSeveralRunsOfAFunctionalTest) {
 
 TEST(Recipes, WhatMegatronNoLongerTakes) {
   for (const char* flag : {"--batch-size 8", "--model-parallel-size 2", "--checkpoint-activations"}) {
-    const std::string why = refused<FrameworkRefusal>([&] { megatron_recipe(kQwen + "--vocab-size 100 " + flag); });
+    const std::string why =
+        refused<FrameworkRefusal>([&] { megatron_recipe(kQwen + "--vocab-size 100 " + flag); });
     EXPECT_NE(why.find("no longer takes"), std::string::npos) << flag << why;
   }
 }
@@ -114,11 +136,13 @@ TEST(Recipes, BatchesGradientsAndKernelsOfMegatron) {
     return std::find(in.execution.begin(), in.execution.end(), change) != in.execution.end();
   };
   const std::string base = kQwen + "--vocab-size 1000 ";
-  EXPECT_EQ(megatron_recipe(base + "--step-batch-size-schedule '0:384 200B:768 400B:1152'").workload.global_batch,
-            1152);
-  EXPECT_NE(
-      refused([&] { megatron_recipe(base + "--step-batch-size-schedule 0:many"); }).find("step-batch-size-schedule"),
-      std::string::npos);
+  EXPECT_EQ(
+      megatron_recipe(base + "--step-batch-size-schedule '0:384 200B:768 400B:1152'").workload.global_batch,
+      1152);
+  EXPECT_NE(refused([&] {
+              megatron_recipe(base + "--step-batch-size-schedule 0:many");
+            }).find("step-batch-size-schedule"),
+            std::string::npos);
   std::string half = base;
   half.replace(half.find("--bf16"), 6, "--fp16");
   EXPECT_TRUE(has(megatron_recipe(half), "gradient_bytes=2"));
