@@ -52,9 +52,7 @@ def plain(text):
 
 
 def reason_of(recipe):
-    """Without the path of the file, which the row begins with."""
-    reason = plain(recipe["reason"].replace(recipe["recipe"].split("#")[0], "").strip(" :"))
-    reason = reason[3:] if reason.startswith("at ") else reason
+    reason = plain(recipe["reason"])
     return reason if len(reason) <= 110 else reason[:107] + "..."
 
 
@@ -94,7 +92,7 @@ def functional_tests(told):
              f"decoder. Of the other {len(judged)}, which run, {len(alarms)} are called illegal or said not to fit: {len(alarms) / len(judged):.1%}.", ""]
     lines += ["| test | verdict | reason |", "| --- | --- | --- |"]
     lines += [f"| {plain(os.path.dirname(r['recipe']))} | {r['verdict'].replace('_', ' ')} | {plain(r['reason'])} |" for r in alarms]
-    reasons = collections.Counter(re.sub(r'"[^"]*"', "...", re.sub(r"\S*model_config.yaml( at)?:?", "", r["reason"])).strip() for r in told["recipes"]
+    reasons = collections.Counter(re.sub(r'"[^"]*"', "...", r["reason"]) for r in told["recipes"]
                                   if r["verdict"] == "not_read")
     lines += ["", "| why not judged | tests |", "| --- | ---: |"] + [f"| {plain(reason)[:110]} | {n} |" for reason, n in reasons.most_common()]
     return "\n".join(lines)

@@ -30,9 +30,12 @@ namespace {
 // A smaller change of step time or memory is none.
 constexpr double kSameShare = 0.005;
 
-// One sentence without its remedy.
-std::string sentence(const Problem& problem) {
+// One sentence without its remedy, and without the file, which stands before it.
+std::string sentence(const Problem& problem, const std::string& file) {
   std::string text = problem.where;
+  if (!file.empty() && text.starts_with(file)) text.erase(0, file.size());
+  if (text.starts_with(" at ")) text.erase(0, 4);
+  if (text.empty()) return problem.found + (problem.expected.empty() ? "" : ", expected " + problem.expected);
   if (!problem.found.empty()) text += ": " + problem.found;
   if (!problem.expected.empty()) text += ", expected " + problem.expected;
   return text;
@@ -40,7 +43,7 @@ std::string sentence(const Problem& problem) {
 
 void refuse(CheckedRecipe& checked, Verdict verdict, const UserError& error) {
   checked.verdict = verdict;
-  checked.reason = sentence(error.problems().front());
+  checked.reason = sentence(error.problems().front(), checked.file.string());
   checked.remedy = error.problems().front().remedy;
 }
 
