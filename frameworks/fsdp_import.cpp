@@ -38,8 +38,8 @@ void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::str
   Layout& l = in.layout;
   if (!layers.empty()) {
     if (int64_t(layers.size()) % l.pipeline != 0)
-      throw UserError(Problem{where, fmt::format("{} stages", layers.size()),
-                              fmt::format("a multiple of {} pipeline ranks", l.pipeline), ""});
+      throw FrameworkRefusal(Problem{where, fmt::format("{} stages", layers.size()),
+                                     fmt::format("a multiple of {} pipeline ranks", l.pipeline), ""});
     l.chunks = int64_t(layers.size()) / l.pipeline;
     l.layers_per_stage = layers;
   }
@@ -49,8 +49,8 @@ void set_stages(Imported& in, const std::vector<int64_t>& layers, const std::str
   int64_t sum = 0;
   for (const int64_t n : l.layers_per_stage) sum += n;
   if (sum != in.model->layers)
-    throw UserError(Problem{where, fmt::format("{} layers in its stages", sum),
-                            fmt::format("the {} layers of {}", in.model->layers, in.model->name), ""});
+    throw FrameworkRefusal(Problem{where, fmt::format("{} layers in its stages", sum),
+                                   fmt::format("the {} layers of {}", in.model->layers, in.model->name), ""});
 }
 
 }  // namespace mpt::frameworks

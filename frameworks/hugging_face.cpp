@@ -202,11 +202,10 @@ std::optional<ModelSpec> hugging_face_model(const std::string& reference, const 
   }
   std::filesystem::path path = folder / reference;
   std::error_code error;
-  if (!reference.empty() && std::filesystem::is_directory(path, error)) path /= "config.json";
-  if (!reference.empty() && std::filesystem::is_regular_file(path, error))
-    return models::load_model(path.string());
+  if (std::filesystem::is_directory(path, error) || reference.empty()) path /= "config.json";
+  if (std::filesystem::is_regular_file(path, error)) return models::load_model(path.string());
   notes.push_back(reference.empty()
-                      ? "the file names no model: give --model"
+                      ? "the file names no model, and there is no config.json beside it: give --model"
                       : fmt::format("model {} is not known: give --model", cut_text(reference, 60)));
   return std::nullopt;
 }

@@ -13,8 +13,8 @@ namespace mpt::frameworks {
 void check_stages(const Layout& layout, const ModelSpec& model, const std::string& where) {
   const int64_t most = model.layers + 2;  // the embedding and the head may each be a stage
   if (layout.stages() <= most) return;
-  throw UserError(Problem{where, fmt::format("{} stages for {} layers", layout.stages(), model.layers),
-                          fmt::format("at most {}", most), "fewer pipeline ranks or virtual stages"});
+  throw FrameworkRefusal(Problem{where, fmt::format("{} stages for {} layers", layout.stages(), model.layers),
+                                 fmt::format("at most {}", most), "fewer pipeline ranks or virtual stages"});
 }
 
 void check_imported(const Imported& in, const std::string& file) {
@@ -25,8 +25,8 @@ void check_imported(const Imported& in, const std::string& file) {
   Layout layout = in.layout;
   layout.data = std::max<int64_t>(1, layout.data);
   if (const auto rejection = check_degrees(layout)) {
-    throw UserError(Problem{file, rejection->reason,
-                            fmt::format("degrees whose product is at most {} ranks", kMostRanks), ""});
+    throw FrameworkRefusal(Problem{file, rejection->reason,
+                                   fmt::format("degrees whose product is at most {} ranks", kMostRanks), ""});
   }
   Workload workload = in.workload;
   workload.global_batch = std::max<int64_t>(1, workload.global_batch);

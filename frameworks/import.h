@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 
@@ -24,7 +25,15 @@ struct Imported {
   std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
   std::vector<std::string> execution;                    // other fields of Execution, as "name=value"
   Workload workload;
+  std::string open_vocabulary;     // tokenizer of a vocabulary whose size is not known
+  int64_t micro_batch_group = 0;   // micro-batches of a virtual stage in turn; 0: the pipeline degree
   std::vector<std::string> notes;  // what was not understood, or has no counterpart
+};
+
+/// The framework itself refuses the layout of a file that can be read.
+class FrameworkRefusal final : public UserError {
+ public:
+  using UserError::UserError;
 };
 
 /// Checks an importer's result: sizes are in the ranges of a plan, and products of degrees are at most

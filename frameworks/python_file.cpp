@@ -400,9 +400,9 @@ std::string python_text(const Json& value) {
     for (const Json& item : value) items += (items.empty() ? "" : ", ") + python_text(item);
     return "[" + items + "]";
   }
-  if (!value.is_object()) return value.dump();
+  if (!value.is_object()) return json_text(value);
   for (const auto& [key, item] : value.items())
-    items += fmt::format("{}{}: {}", items.empty() ? "" : ", ", Json(key).dump(), python_text(item));
+    items += fmt::format("{}{}: {}", items.empty() ? "" : ", ", json_text(key), python_text(item));
   return "{" + items + "}";
 }
 

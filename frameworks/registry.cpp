@@ -11,42 +11,70 @@
 #include "frameworks/framework.h"
 
 namespace mpt::frameworks {
+namespace {
+
+// Flags that say what the model is.
+const RecipeForm kMegatronRecipes{{".sh", ".bash", ".slurm", ".sbatch", ".yaml", ".yml", ".txt", ".args", ""},
+                                  {"--num-layers", "--num_layers", "--hybrid-layer-pattern",
+                                   "--hybrid-override-pattern", "--encoder-num-layers"}};
+
+}  // namespace
 
 const std::vector<FrameworkCode>& framework_code() {
   static const std::vector<FrameworkCode> table{
       {"megatron-core",
        {export_megatron_core, "Megatron-LM core 0.19.2: arguments and a launch script"},
-       {import_megatron_core, "Megatron-LM arguments or script"}},
+       {import_megatron_core, "Megatron-LM arguments or script", {}, kMegatronRecipes}},
       {"megatron-bridge",
        {export_megatron_bridge, "Megatron-Bridge 0.6.2: a function that changes a recipe's configuration"},
-       {import_megatron_bridge, "Megatron-Bridge fields set in Python", {{".py", "megatron.bridge"}}}},
+       {import_megatron_bridge,
+        "Megatron-Bridge's fields in Python or YAML, or a NeMo recipe",
+        {{".py", "megatron.bridge"},
+         {".py", "nemo.collections"},
+         {".yaml", " tensor_model_parallel_size:"},
+         {".yml", " tensor_model_parallel_size:"}},
+        {{".py", ".yaml", ".yml"},
+         {".num_layers =", ".tensor_model_parallel_size =", " tensor_model_parallel_size:"}}}},
       {"torchtitan",
        {export_torchtitan, "torchtitan 0.3.0: configuration in Python, and the schedule as PyTorch's CSV"},
        {import_torchtitan,
         "torchtitan's configuration in Python or TOML",
-        {{".toml"}, {".py", "torchtitan"}}}},
+        {{".toml"}, {".py", "torchtitan"}},
+        {{".toml", ".py"}, {"[parallelism]", "[training]", "model_spec="}},
+        torchtitan_configurations,
+        import_torchtitan_configuration}},
       {"deepspeed",
        {export_deepspeed, "DeepSpeed 0.19.8: configuration, and a module that starts its engine"},
-       {import_deepspeed, "DeepSpeed's JSON", {{".json"}}}},
+       {import_deepspeed,
+        "DeepSpeed's JSON",
+        {{".json"}},
+        {{".json"},
+         {"\"zero_optimization\"", "\"train_batch_size\"", "\"train_micro_batch_size_per_gpu\""}}}},
       {"transformers-deepspeed",
        {export_transformers_deepspeed,
         "accelerate 1.15.0 with DeepSpeed 0.19.8: their files and the Trainer's"},
        {import_transformers_deepspeed,
         "accelerate's YAML with DeepSpeed",
-        {{".yaml", "DEEPSPEED"}, {".yml", "DEEPSPEED"}}}},
+        {{".yaml", "DEEPSPEED"}, {".yml", "DEEPSPEED"}},
+        {{".yaml", ".yml"}, {"deepspeed_config:"}}}},
       {"pytorch",
        {export_pytorch, "PyTorch 2.15: device mesh, fully_shard and the pipeline's schedule"},
-       {import_pytorch, "an exported mpt_mesh.py", {{".py", "init_device_mesh"}}}},
+       {import_pytorch,
+        "an exported mpt_mesh.py",
+        {{".py", "init_device_mesh"}},
+        {{".py"}, {"MICRO_BATCH = "}}}},
       {"transformers-fsdp",
        {export_transformers_fsdp, "accelerate 1.15.0 with FSDP2: its YAML and the Trainer's arguments"},
        {import_transformers_fsdp,
         "accelerate's YAML with FSDP",
-        {{".yaml", "fsdp_config"}, {".yml", "fsdp_config"}}}},
+        {{".yaml", "fsdp_config"}, {".yml", "fsdp_config"}},
+        {{".yaml", ".yml"}, {"fsdp_config:"}}}},
       {"automodel",
        {export_automodel, "NeMo AutoModel 0.7.0: a recipe"},
        {import_automodel,
         "a recipe of NeMo AutoModel",
-        {{".yaml", "step_scheduler"}, {".yml", "step_scheduler"}}}},
+        {{".yaml", "step_scheduler"}, {".yml", "step_scheduler"}},
+        {{".yaml", ".yml"}, {"step_scheduler:"}}}},
       {"mpt", {}, {}},
   };
   return table;
@@ -61,7 +89,25 @@ bool has_form(const Importer& importer, const std::string& file) {
   });
 }
 
+bool is_recipe(const Importer& importer, const std::string& name, const std::string& text) {
+  const auto in_text = [&](const char* mark) { return text.find(mark) != std::string::npos; };
+  const std::string ending = std::filesystem::path(name).extension().string();
+  const RecipeForm& form = importer.recipes;
+  if (std::find(form.endings.begin(), form.endings.end(), ending) == form.endings.end()) return false;
+  if (std::none_of(form.marks.begin(), form.marks.end(), in_text)) return false;
+  return importer.forms.empty() ||
+         std::any_of(importer.forms.begin(), importer.forms.end(),
+                     [&](const FileForm& f) { return name.ends_with(f.ending) && in_text(f.mark); });
+}
+
 }  // namespace
+
+const FrameworkCode* find_recipe_importer(const std::filesystem::path& file, const std::string& text) {
+  for (const FrameworkCode& code : framework_code()) {
+    if (is_recipe(code.importer, file.filename().string(), text)) return &code;
+  }
+  return nullptr;
+}
 
 const FrameworkCode& find_importer(const std::string& from, const std::string& file) {
   const Framework* framework = find_framework(from);
@@ -77,6 +123,20 @@ const FrameworkCode& find_importer(const std::string& from, const std::string& f
   if (from.empty()) return *any;
   throw UserError(Problem{"--from", fmt::format("\"{}\"{}", from.substr(0, 40), did_you_mean(from, names)),
                           fmt::format("one of {}", fmt::join(names, ", ")), ""});
+}
+
+std::vector<double> numbers_behind(const std::vector<std::string>& lines, const std::string& key) {
+  std::vector<double> numbers;
+  for (const std::string& line : lines) {
+    const size_t at = line.find(key);
+    if (at == std::string::npos) continue;
+    std::string text = line.substr(at + key.size(), 40);
+    std::erase(text, ',');
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (end != text.c_str() && value > 0.0) numbers.push_back(value);
+  }
+  return numbers;
 }
 
 }  // namespace mpt::frameworks

@@ -22,10 +22,19 @@ struct FileForm {
   const char *ending, *mark = "";
 };
 
+/// How recipes are known among files of any kind: by one of the endings, "" for none, and one of the texts.
+struct RecipeForm {
+  std::vector<const char*> endings, marks;
+};
+
 struct Importer {
   Imported (*read)(const std::filesystem::path& file) = nullptr;  // null: none
   const char* what = "";                                          // of files, for people
   std::vector<FileForm> forms{};                                  // empty: any
+  RecipeForm recipes{};
+  /// Where a file holds several recipes: their names, and one of them by its name.
+  std::vector<std::string> (*parts)(const std::filesystem::path& file) = nullptr;
+  Imported (*read_part)(const std::filesystem::path& file, const std::string& part) = nullptr;
 };
 
 struct FrameworkCode {
@@ -39,6 +48,9 @@ const std::vector<FrameworkCode>& framework_code();
 /// The importer of the framework or alias `from`; where that is empty, the one for the form of `file`.
 /// Throws UserError for a framework without an importer.
 const FrameworkCode& find_importer(const std::string& from, const std::string& file);
+
+/// The importer of a file that may be no recipe at all; null where it is none. `text`: what stands in it.
+const FrameworkCode* find_recipe_importer(const std::filesystem::path& file, const std::string& text);
 
 // The functions of the table, for frameworks/ and tests only.
 Exported export_megatron_core(const Plan& plan);
@@ -62,6 +74,9 @@ Imported import_megatron_core(const std::filesystem::path& file);
 Imported import_megatron_bridge(const std::filesystem::path& file);
 /// A torchtitan configuration in Python, or in TOML as until 0.2. Throws UserError.
 Imported import_torchtitan(const std::filesystem::path& file);
+/// The functions of a Python file that return configurations, and the configuration of one of them.
+std::vector<std::string> torchtitan_configurations(const std::filesystem::path& file);
+Imported import_torchtitan_configuration(const std::filesystem::path& file, const std::string& function);
 /// An exported mpt_mesh.py. Throws UserError.
 Imported import_pytorch(const std::filesystem::path& file);
 /// DeepSpeed's JSON, with an exported mpt_deepspeed.py beside it where there is one. Throws UserError.

@@ -59,7 +59,8 @@ void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
   const std::filesystem::path path = file.parent_path() / "train.json";
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
-    in.notes.push_back("there is no train.json beside it: give --model, --global-batch and --seq");
+    in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
+    in.model = hugging_face_model("", file.parent_path(), in.notes);
     return;
   }
   const Settings arguments(parse_json(read_file(path, kMostImportedBytes), path.string()), path.string());

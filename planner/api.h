@@ -19,6 +19,7 @@
 
 #include "core/plan.h"
 #include "core/plan_request.h"
+#include "core/rejection.h"
 #include "planner/resolve.h"
 #include "planner/search/search.h"
 
@@ -46,12 +47,15 @@ struct Estimated {
   std::unique_ptr<Resolved> resolved;
   Candidate candidate;
   Plan plan;
+  std::optional<Rejection> refusal;  // why its framework cannot run it
 
   bool fits() const { return !candidate.evaluation.rejection; }
 };
 /// Prices `request.layout`, or without one the layout that the bounds name: what they leave out is 1, off or
 /// what the rest leaves. A layout that somebody runs fits if it fits a GPU's memory to the last byte.
 Estimated estimate(const PlanRequest& request);
+/// The layout that estimate() prices: a request's own, or that of its bounds. Not checked.
+Layout layout_to_estimate(const Resolved& resolved);
 /// With other constants of the cost model.
 Estimated estimate(const PlanRequest& request, const Calibration& calibration);
 

@@ -33,6 +33,7 @@ struct PlanOptions {
   std::string from;                         // a plan to simulate again
   std::string measured;                     // a figure of a run, with its unit
   bool print_request = false, operators = false, streams = false;
+  bool check = false;  // a layout that does not fit, or cannot run, is a failure
 };
 
 /// Options of the request: all but the bounds of the search; the bounds of a search, or of one layout; and

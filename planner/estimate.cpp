@@ -102,13 +102,23 @@ void use_part(const Layout& layout, const Calibration& calibration, std::unique_
   resolved->notes = std::move(notes);
 }
 
-void note_what_cannot_run(const SearchProblem& problem, const Layout& layout, Plan& plan) {
-  if (!problem.framework) return;
-  const auto rejection = frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
-  if (rejection) plan.notes.push_back("This layout cannot run: " + rejection->reason + ".");
+std::optional<Rejection> refusal_of(const SearchProblem& problem, const Layout& layout) {
+  if (!problem.framework) return std::nullopt;
+  return frameworks::supports(*problem.framework, problem.model, layout, problem.workload);
 }
 
 }  // namespace
+
+Layout layout_to_estimate(const Resolved& resolved) {
+  const SearchProblem& problem = resolved.problem;
+  const PlanRequest& request = resolved.request;
+  Layout layout = request.layout ? *request.layout : layout_of_bounds(problem);
+  layout.precision = problem.precision;
+  layout.execution = problem.execution;
+  layout.selective = problem.selective;
+  if (request.layout && !request.overlaps.empty()) problem.set_overlaps(layout);
+  return layout;
+}
 
 Estimated estimate(const PlanRequest& asked) { return estimate(asked, shipped_calibration()); }
 
@@ -117,11 +127,7 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   if (request.memory.empty() && request.memory_margin.empty()) request.memory_margin = "0";
   Estimated e;
   e.resolved = resolve(request, calibration);
-  Layout layout = request.layout ? *request.layout : layout_of_bounds(e.resolved->problem);
-  layout.precision = e.resolved->problem.precision;
-  layout.execution = e.resolved->problem.execution;
-  layout.selective = e.resolved->problem.selective;
-  if (request.layout && !request.overlaps.empty()) e.resolved->problem.set_overlaps(layout);
+  const Layout layout = layout_to_estimate(*e.resolved);
   check(e.resolved->problem, layout);
   use_part(layout, calibration, e.resolved);
   const SearchProblem& problem = e.resolved->problem;
@@ -129,7 +135,8 @@ Estimated estimate(const PlanRequest& asked, const Calibration& calibration) {
   e.candidate.evaluation = evaluate_regardless(problem, e.candidate.estimate);
   e.plan = plan_of(problem, e.candidate, asked);
   e.plan.notes = e.resolved->notes;
-  note_what_cannot_run(problem, layout, e.plan);
+  e.refusal = refusal_of(problem, layout);
+  if (e.refusal) e.plan.notes.push_back("This layout cannot run: " + e.refusal->reason + ".");
   return e;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/quantity.h"
+#include "base/text.h"
 #include "frameworks/framework.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
@@ -26,6 +27,11 @@ ModelSpec model_of(const frameworks::Imported& in, const PlanRequest& asked, con
   if (!asked.model.empty()) return models::load_model(asked.model.name);
   if (!in.model)
     throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
+  if (!in.open_vocabulary.empty())
+    throw UserError(Problem{
+        file, fmt::format("no --vocab-size: the tokenizer {} decides", cut_text(in.open_vocabulary, 60)),
+        "the size of the vocabulary",
+        "add --vocab-size to a copy of the file, or name the model with --model"});
   ModelSpec model = *in.model;
   if (model.name == "imported") model.name = name_of_sizes(file, model);
   return model;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Megatron-Bridge: lines "config.model.num_layers = 32" of Python, or "model.num_layers=32" as its recipes
-// take them on the command line. Its fields are Megatron-LM's flags by other names.
+// Megatron-Bridge: lines "config.model.num_layers = 32" of Python, "model.num_layers=32" as its recipes take
+// them on the command line, or the same in YAML; and NeMo's
+// "recipe.trainer.strategy.tensor_model_parallel_size = 2". Its fields are Megatron-LM's flags by other
+// names.
 
 #include <fmt/format.h>
 
@@ -10,8 +12,12 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "frameworks/megatron-bridge/assignments.h"
+#include "frameworks/megatron-bridge/recipe_model.h"
 #include "frameworks/megatron-core/import.h"
+#include "frameworks/python_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/yaml_file.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -89,23 +95,65 @@ class BridgeFields {
  public:
   explicit BridgeFields(const std::filesystem::path& file) : flags_(file.string()) {
     const std::string text = read_file(file, kMostImportedBytes);
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = std::min(text.find('\n', begin), text.size());
-      take(without_blanks(text.substr(begin, end - begin)));
-      begin = end + 1;
+    const bool is_yaml = file.extension() == ".yaml" || file.extension() == ".yml";
+    if (!says_sizes(text)) take_model_of_recipe(text);
+    if (is_yaml) {
+      take_map("", read_yaml(file));
+    } else {
+      take_lines(text);
     }
     if (!flags_.has("num-layers")) {
-      throw UserError(Problem{file.string(), "no config.model.num_layers",
+      throw UserError(Problem{file.string(),
+                              "no config.model.num_layers, and no recipe of a model that is known",
                               "lines that set fields of a configuration, as mpt-plan export writes them",
-                              "recipes take sizes from Hugging Face: set them in the file"});
+                              "set the model's sizes in a copy of the file"});
     }
     if (chunks_ && !overlaps_) flags_.set("no-overlap-p2p-communication", std::vector<ShellWord>{});
     set_activation_flags(activation_, gated_, flags_);
   }
 
   const MegatronFlags& flags() const { return flags_; }
+  const std::vector<std::string>& notes() const { return notes_; }
 
  private:
+  static bool says_sizes(const std::string& text) {
+    return text.find("num_layers =") != std::string::npos || text.find("num_layers=") != std::string::npos ||
+           text.find("num_layers:") != std::string::npos;
+  }
+
+  void take_lines(const std::string& text) {
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      take(without_blanks(text.substr(begin, end - begin)));
+      begin = end + 1;
+    }
+  }
+
+  void take_map(const std::string& prefix, const Json& map) {
+    for (const auto& [key, value] : map.items()) {
+      const std::string path = prefix.empty() ? key : prefix + "." + key;
+      if (value.is_object()) {
+        take_map(path, value);
+      } else {
+        take(path + "=" + python_text(value));
+      }
+    }
+  }
+
+  // Sizes of the model; what else the recipe sets is in its own source.
+  void take_model_of_recipe(const std::string& text) {
+    const auto model = model_of_recipe(text);
+    if (!model) return;
+    Plan plan;
+    plan.model = *model;
+    Assignments sizes;
+    set_model_fields(plan, sizes);
+    take_lines(sizes.text());
+    notes_.push_back(fmt::format(
+        "the recipe of {} is not beside the file: what the file itself does not set is taken as off, or 1",
+        model->name));
+  }
+
   // One assignment; all else is skipped.
   void take(std::string line) {
     for (const char* prefix : {"config.", "cfg."}) {
@@ -147,6 +195,7 @@ class BridgeFields {
   }
 
   MegatronFlags flags_;
+  std::vector<std::string> notes_;
   std::string activation_ = "gelu";
   bool gated_ = false, chunks_ = false, overlaps_ = true;
 };
@@ -154,7 +203,10 @@ class BridgeFields {
 }  // namespace
 
 Imported import_megatron_bridge(const std::filesystem::path& file) {
-  return megatron_import(BridgeFields(file).flags());
+  const BridgeFields fields(file);
+  Imported in = megatron_import(fields.flags());
+  in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
+  return in;
 }
 
 }  // namespace mpt::frameworks

@@ -107,6 +107,18 @@ void refuse_other_programs(const std::string& program, const std::string& file) 
     throw UserError(Problem{file, fmt::format("it starts {}", program),
                             "a GPT model, as pretrain_gpt.py trains", "plans are for decoders alone"});
   }
+  for (const char* other : {"generat", "inference", "server", "evaluat", "convert", "tasks"}) {
+    if (!in_name(other) && !in_path(other)) continue;
+    throw UserError(Problem{file, fmt::format("it starts {}", program), "a training, as pretrain_gpt.py runs",
+                            "plans are for trainings"});
+  }
+}
+
+// Of Megatron-LM's functional tests, test_cases/MODEL/NAME/model_config.yaml; empty for other files.
+std::string program_of_test(const std::filesystem::path& file) {
+  const std::filesystem::path model = file.parent_path().parent_path();
+  if (model.parent_path().filename() != "test_cases") return "";
+  return fmt::format("pretrain_{}.py", model.filename().string());
 }
 
 bool is_false(const std::string& text) { return text == "false" || text == "False"; }
@@ -118,6 +130,8 @@ MegatronFlags MegatronFlags::of_file(const std::filesystem::path& file) {
   const std::string text = read_file(file, kMostImportedBytes);
   if (file.extension() == ".yaml" || file.extension() == ".yml") {
     flags.take_yaml(text);
+    std::error_code error;
+    refuse_other_programs(program_of_test(std::filesystem::absolute(file, error)), flags.file_);
   } else {
     std::string program;
     const std::vector<ShellCommand> commands = shell_commands(text, file);
@@ -176,6 +190,12 @@ void MegatronFlags::take_yaml(const std::string& text) {
     const size_t end = std::min(text.find('\n', begin), text.size());
     std::string line = text.substr(begin, end - begin);
     begin = end + 1;
+    if (line.starts_with("MODE: inference"))
+      throw UserError(Problem{file_ + " at MODE", "inference", "a training", "plans are for trainings"});
+    if (line.starts_with("MODEL_ARGS_2:")) {
+      notes_.emplace_back("MODEL_ARGS_2 and those behind it are other runs: not read");
+      break;
+    }
     line.erase(0, std::min(line.size(), line.find_first_not_of(" \t")));
     const size_t colon = line.find(':');
     if (!is_flag(line) || colon == std::string::npos) continue;
@@ -212,6 +232,11 @@ std::string MegatronFlags::text(const std::string& name, const std::string& othe
   if (found->second.empty()) return "";
   if (!found->second.front().unknown.empty()) refuse(name, "a value", "put in the values of shell variables");
   return found->second.front().text;
+}
+
+std::string MegatronFlags::text_or_source(const std::string& name) const {
+  const auto found = values_.find(name);
+  return found == values_.end() || found->second.empty() ? "" : found->second.front().text;
 }
 
 void MegatronFlags::refuse(const std::string& name, const std::string& allowed,

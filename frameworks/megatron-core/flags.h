@@ -37,6 +37,8 @@ class MegatronFlags {
   bool has(const std::string& name) const;
   /// Its first value. Throws UserError if only a shell knows it.
   std::string text(const std::string& name, const std::string& otherwise) const;
+  /// Its first value, or how it is written where only a shell knows it.
+  std::string text_or_source(const std::string& name) const;
   std::vector<std::string> texts(const std::string& name) const;
   /// A whole number within the range. The default is checked too, since it may follow from another flag.
   int64_t number(const std::string& name, const FieldRule& rule, int64_t otherwise) const;

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "core/recompute_modules.h"
 #include "frameworks/megatron-core/pipeline_layout.h"
 #include "frameworks/registry.h"
@@ -18,33 +19,96 @@ namespace {
 
 // What they change in memory or time is not in a plan.
 constexpr const char* kNotTakenOver[] = {
+    "activation-offload-fraction",
+    "apply-layernorm-1p",
+    "apply-residual-connection-post-layernorm",
     "cpu-offloading-num-layers",
+    "cuda-graph-modules",
+    "cuda-graph-scope",
+    "decoder-seq-length",
     "defer-embedding-wgrad-compute",
     "delay-wgrad-compute",
+    "deterministic-mode",
+    "disable-bf16-reduced-precision-matmul",
     "distribute-saved-activations",
+    "enable-cuda-graph",
+    "enable-full-sharding-in-hsdp",
+    "ep-overlap-early-attn-memory-release",
+    "external-cuda-graph",
     "fine-grained-activation-offloading",
     "first-last-layers-bf16",
+    "fp16-lm-cross-entropy",
     "fp32-residual-connection",
+    "fp4-param-gather",
+    "freeze-all-layers",
     "fsdp-double-buffer",
+    "fused-residual-rmsnorm",
     "hierarchical-context-parallel-sizes",
     "hybrid-context-parallel",
+    "keep-fp8-transpose-cache",
+    "max-seqlen-per-dp-cp-rank",
+    "megatron-fsdp-grad-comm-dtype",
+    "megatron-fsdp-main-grads-dtype",
+    "megatron-fsdp-main-params-dtype",
     "microbatch-group-size-per-virtual-pipeline-stage",
+    "mla-down-proj-fusion",
+    "mlp-chunks-for-training",
     "moe-expert-capacity-factor",
+    "moe-expert-rank-capacity-factor",
     "moe-pad-expert-input-to-capacity",
     "moe-paged-stash",
+    "moe-router-padding-for-fp8",
+    "moe-router-padding-for-quantization",
     "moe-shared-expert-overlap",
     "moe-use-upcycling",
+    "mtp-standalone",
     "mtp-use-repeated-layer",
+    "no-bias-dropout-fusion",
+    "no-bias-swiglu-fusion",
+    "no-gradient-accumulation-fusion",
+    "no-masked-softmax-fusion",
+    "no-rope-fusion",
+    "num-layers-at-end-in-bf16",
+    "num-layers-at-start-in-bf16",
+    "offload-modules",
+    "optimizer-cuda-graph",
     "optimizer-offload-fraction",
     "outer-dp-sharding-strategy",
+    "overlap-cpu-optimizer-d2h-h2d",
+    "overlap-dispatch-backward-with-experts-wgrad",
     "overlap-param-gather-with-optimizer-step",
     "perform-rl-step",
+    "qk-l2-norm",
     "rampup-batch-size",
+    "reuse-grad-buf-for-mxfp8-param-ag",
     "sft",
+    "spec",
     "step-batch-size-schedule",
+    "te-precision-config-file",
     "tensor-parallel-num-weight-shards",
+    "use-kitchen-attention",
     "use-mup",
+    "use-nccl-ub",
+    "use-ring-exchange-p2p",
+    "use-sharp",
+    "use-transformer-engine-op-fuser",
 };
+
+// Former names, which Megatron-LM refuses, and the present ones.
+constexpr std::pair<const char*, const char*> kFormerFlags[] = {
+    {"activations-checkpoint-method", "--recompute-method"},
+    {"activations-checkpoint-num-layers", "--recompute-num-layers"},
+    {"batch-size", "--micro-batch-size"},
+    {"checkpoint-activations", "--recompute-granularity"},
+    {"model-parallel-size", "--tensor-model-parallel-size"},
+    {"warmup", "--lr-warmup-fraction"}};
+
+void refuse_former_flags(const MegatronFlags& f) {
+  for (const auto& [name, now] : kFormerFlags) {
+    if (f.has(name))
+      throw FrameworkRefusal(Problem{f.at(name), "a flag that Megatron-LM no longer takes", now, ""});
+  }
+}
 
 Recompute recompute_of(const MegatronFlags& f) {
   if (f.has("recompute-activations") || f.has("moe-layer-recompute")) return Recompute::selective;
@@ -86,7 +150,7 @@ std::vector<int64_t> layers_of_ranks(const MegatronFlags& f, const ModelSpec& m,
   const int64_t others = ranks - int64_t(first > 0) - int64_t(last > 0);
   const int64_t left = m.layers + extra - first - last;
   if (others < 0 || (others == 0 ? left != 0 : left % others != 0)) {
-    throw UserError(Problem{
+    throw FrameworkRefusal(Problem{
         f.at("pipeline-model-parallel-size"), fmt::format("{} layers for {} pipeline ranks", left, others),
         "a number of layers that the pipeline ranks divide",
         "Megatron-LM refuses others; --pipeline-model-parallel-layout says them one by one"});
@@ -103,9 +167,9 @@ std::vector<int64_t> layers_of_stages(const MegatronFlags& f, const ModelSpec& m
   for (int64_t s = 0; s < l.stages(); ++s) {
     const int64_t held = ranks[size_t(s % l.pipeline)];
     if (held % l.chunks != 0) {
-      throw UserError(Problem{f.at("num-virtual-stages-per-pipeline-rank"),
-                              fmt::format("{} layers of a rank in {} virtual stages", held, l.chunks),
-                              "as many layers in each virtual stage", "Megatron-LM refuses others"});
+      throw FrameworkRefusal(Problem{f.at("num-virtual-stages-per-pipeline-rank"),
+                                     fmt::format("{} layers of a rank in {} virtual stages", held, l.chunks),
+                                     "as many layers in each virtual stage", "Megatron-LM refuses others"});
     }
     stages.push_back(held / l.chunks);
   }
@@ -123,7 +187,9 @@ int64_t chunks_of(const MegatronFlags& f, const ModelSpec& m, int64_t ranks) {
                         int64_t(f.has("account-for-loss-in-pipeline-split"));
   const int64_t held = (m.layers + extra) / ranks;
   if (held % per_stage != 0)
-    f.refuse("num-layers-per-virtual-pipeline-stage", fmt::format("a divisor of a rank's {} layers", held));
+    throw FrameworkRefusal(Problem{f.at("num-layers-per-virtual-pipeline-stage"), std::to_string(per_stage),
+                                   fmt::format("a divisor of a rank's {} layers", held),
+                                   "Megatron-LM refuses others"});
   return std::max<int64_t>(1, held / per_stage);
 }
 
@@ -143,6 +209,10 @@ void set_pipeline(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
     check_stages(l, m, f.at("pipeline-model-parallel-size"));
     l.layers_per_stage = layers_of_stages(f, m, l);
   }
+  if (l.chunks > 1 && l.pipeline == 1)
+    throw FrameworkRefusal(Problem{f.at("pipeline-model-parallel-size"),
+                                   fmt::format("{} virtual stages on one pipeline rank", l.chunks),
+                                   "at least two pipeline ranks", "Megatron-LM refuses others"});
   l.schedule = l.chunks > 1 ? "interleaved" : "1f1b";
   l.overlap_transfer = !f.has("no-overlap-p2p-communication");
 }
@@ -185,6 +255,16 @@ void set_split(const MegatronFlags& f, Imported& in) {
   if (f.has("use-tp-pp-dp-mapping")) l.order = RankOrder::data_outermost;
 }
 
+// Megatron-LM gathers key-value heads where there are fewer than tensor ranks: each rank computes one.
+void spread_kv_heads(Imported& in) {
+  ModelSpec& m = *in.model;
+  const int64_t tensor = in.layout.tensor;
+  if (m.latent || m.kv_heads >= tensor || tensor % m.kv_heads != 0 || m.heads % tensor != 0) return;
+  in.notes.push_back(
+      fmt::format("{} key-value heads on {} tensor ranks: counted as one on each", m.kv_heads, tensor));
+  m.kv_heads = tensor;
+}
+
 Precision precision_of(const MegatronFlags& f, std::vector<std::string>& notes) {
   if (f.has("fp4-format")) return Precision::nvfp4;
   if (f.has("fp8-format")) {
@@ -201,10 +281,41 @@ int64_t bytes_of_type(const MegatronFlags& f, const char* name) {
   return type == "fp8" ? 1 : type == "bf16" || type == "fp16" ? 2 : 4;
 }
 
+void set_attention_backend(const MegatronFlags& f, Imported& in) {
+  const std::string backend = f.text("attention-backend", "auto");
+  if (backend == "unfused" || backend == "local") in.execution.emplace_back("attention=unfused");
+  if (backend == "flash")
+    in.notes.emplace_back("--attention-backend flash: priced as cuDNN's attention, which is about as fast");
+}
+
+// States per parameter other than Adam's two.
+void set_optimizer(const MegatronFlags& f, Imported& in) {
+  const std::string name = f.text("optimizer", "adam");
+  if (name != "adam") in.notes.push_back(fmt::format("--optimizer {}: priced as Adam", cut_text(name, 40)));
+}
+
+// "0:384 200B:768 400B:1152": the last one, with which most of a training runs.
+int64_t scheduled_batch(const MegatronFlags& f) {
+  int64_t batch = 0;
+  for (const std::string& value : f.texts("step-batch-size-schedule")) {
+    for (const ShellWord& step : argument_words(value)) {
+      const size_t colon = step.text.find(':');
+      const std::string number = colon == std::string::npos ? "" : step.text.substr(colon + 1);
+      const bool digits =
+          !number.empty() && number.size() < 9 && number.find_first_not_of("0123456789") == std::string::npos;
+      if (!digits)
+        f.refuse("step-batch-size-schedule", "a start and a batch size each, such as 0:384 200B:768");
+      batch = std::stoll(number);
+    }
+  }
+  return batch;
+}
+
 // Bytes of states, kernels and traffic.
 void set_execution(const MegatronFlags& f, Imported& in) {
   const auto change = [&](const std::string& text) { in.execution.push_back(text); };
-  if (f.has("grad-reduce-in-bf16")) {
+  // In fp16 gradients stay so without --accumulate-allreduce-grads-in-fp32; in bf16 they never do.
+  if (f.has("grad-reduce-in-bf16") || (f.has("fp16") && !f.has("accumulate-allreduce-grads-in-fp32"))) {
     change("gradient_bytes=2");
     change("reduced_bytes=2");
   }
@@ -217,6 +328,7 @@ void set_execution(const MegatronFlags& f, Imported& in) {
   if (f.has("fp8-param-gather")) change("fp8_weight_bytes=2");
   if (f.has("moe-router-force-load-balancing")) change("balanced_experts=true");
   if (f.has("cross-entropy-loss-fusion")) change("loss=fused");
+  set_attention_backend(f, in);
   const std::string graphs = f.text("cuda-graph-impl", "none");
   if (graphs == "full_iteration") change("graphs=true");
   if (graphs == "local" || graphs == "transformer_engine")
@@ -225,7 +337,8 @@ void set_execution(const MegatronFlags& f, Imported& in) {
       f.real("hidden-dropout", between(0, 1), 0.1) > 0.0)
     change("dropout=true");
   // Megatron-LM's default; what is padded already is not padded again.
-  in.vocabulary_multiple = f.has("vocab-size") || !f.has("padded-vocab-size")
+  const bool pads = !f.has("no-pad-vocab-size") && !f.has("disable-pad-vocab-size");
+  in.vocabulary_multiple = pads && (f.has("vocab-size") || !f.has("padded-vocab-size"))
                                ? f.number("make-vocab-size-divisible-by", between(1, 1 << 20), 128)
                                : 1;
   in.fp8_head = f.has("fp8-output-proj");
@@ -235,18 +348,24 @@ void set_execution(const MegatronFlags& f, Imported& in) {
 }  // namespace
 
 Imported megatron_import(const MegatronFlags& f) {
+  refuse_former_flags(f);
   Imported in;
   in.notes = f.notes();
   in.model = megatron_model(f, in.notes);
   set_split(f, in);
+  spread_kv_heads(in);
   in.layout.precision = precision_of(f, in.notes);
   set_pipeline(f, *in.model, in);
   set_data_parallel(f, in);
   set_recompute(f, *in.model, in);
   set_execution(f, in);
   in.workload.sequence = f.number("seq-length", rule_of(&Workload::sequence), in.model->max_positions);
-  in.workload.global_batch =
-      f.has("global-batch-size") ? f.number("global-batch-size", rule_of(&Workload::global_batch), 1) : 0;
+  in.workload.global_batch = f.has("global-batch-size")
+                                 ? f.number("global-batch-size", rule_of(&Workload::global_batch), 1)
+                                 : scheduled_batch(f);
+  set_optimizer(f, in);
+  in.open_vocabulary = open_vocabulary(f);
+  in.micro_batch_group = f.number("microbatch-group-size-per-virtual-pipeline-stage", between(0, 1e6), 0);
   for (const char* name : kNotTakenOver) {
     if (f.has(name)) in.notes.push_back(fmt::format("--{} is not taken over", name));
   }

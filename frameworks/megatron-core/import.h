@@ -18,4 +18,7 @@ ModelSpec megatron_model(const MegatronFlags& flags, std::vector<std::string>& n
 /// Model, layout, batch and what else changes memory and time.
 Imported megatron_import(const MegatronFlags& flags);
 
+/// The tokenizer whose size nobody says and nobody knows; empty where the vocabulary is clear.
+std::string open_vocabulary(const MegatronFlags& flags);
+
 }  // namespace mpt::frameworks

@@ -8,8 +8,10 @@
 #include <cstdio>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "frameworks/megatron-core/expressions.h"
 #include "frameworks/megatron-core/import.h"
+#include "frameworks/megatron-core/tokenizers.h"
 
 namespace mpt::frameworks {
 namespace {
@@ -19,8 +21,8 @@ void refuse_other_models(const MegatronFlags& f) {
   for (const char* name :
        {"hybrid-layer-pattern", "hybrid-override-pattern", "heterogeneous-layers-config-path",
         "heterogeneous-layers-config-encoded-json", "experimental-attention-variant", "linear-attention-freq",
-        "moe-latent-size", "attention-output-gate", "no-rope-freq", "yaml-cfg", "encoder-num-layers",
-        "decoder-num-layers"}) {
+        "moe-latent-size", "attention-output-gate", "is-hybrid-model", "mtp-hybrid-override-pattern",
+        "bert-no-binary-head", "no-rope-freq", "yaml-cfg", "encoder-num-layers", "decoder-num-layers"}) {
     if (f.has(name)) f.refuse(name, "none: plans are for decoders of attention and MLPs or experts");
   }
 }
@@ -217,19 +219,44 @@ void set_mlp(const MegatronFlags& f, ModelSpec& m) {
   if (f.has("squared-relu")) m.activation = ActivationKind::squared_relu;
 }
 
+// Of tokenizers other than GPT-2's, which is Megatron-LM's default. Files of a model's flags alone often have
+// its name on the Hugging Face hub.
+std::string named_tokenizer(const MegatronFlags& f) {
+  const std::string type = f.has("tokenizer-type") ? f.text_or_source("tokenizer-type") : "GPT2BPETokenizer";
+  if (type == "GPT2BPETokenizer" || type == "NullTokenizer") return "";
+  if (f.has("tokenizer-model")) return f.text_or_source("tokenizer-model");
+  const std::string stem = std::filesystem::path(f.file()).stem().string();
+  return vocabulary_of_tokenizer(stem) ? stem : type;
+}
+
+bool says_vocabulary(const MegatronFlags& f) { return f.has("vocab-size") || f.has("padded-vocab-size"); }
+
 void set_vocabulary(const MegatronFlags& f, ModelSpec& m, std::vector<std::string>& notes) {
   using M = ModelSpec;
-  const bool given = f.has("vocab-size") || f.has("padded-vocab-size");
   m.vocab =
       f.number("vocab-size", rule_of(&M::vocab), f.number("padded-vocab-size", rule_of(&M::vocab), 50257));
-  if (!given)
-    notes.emplace_back(
-        "no --vocab-size: the tokenizer decides, GPT-2's 50257 tokens are taken here; add --vocab-size to a "
-        "copy "
-        "of the file, or name the model with --model");
+  if (says_vocabulary(f)) return;
+  const std::string tokenizer = named_tokenizer(f);
+  if (const auto known = vocabulary_of_tokenizer(tokenizer)) {
+    m.vocab = *known;
+    notes.push_back(
+        fmt::format("no --vocab-size: {} tokens are taken, as {} has", *known, cut_text(tokenizer, 60)));
+    return;
+  }
+  notes.push_back(
+      fmt::format("no --vocab-size: the tokenizer{} decides, GPT-2's 50257 tokens are taken here; add "
+                  "--vocab-size to a copy "
+                  "of the file, or name the model with --model",
+                  tokenizer.empty() ? "" : " " + std::string(cut_text(tokenizer, 60))));
 }
 
 }  // namespace
+
+std::string open_vocabulary(const MegatronFlags& f) {
+  if (says_vocabulary(f)) return "";
+  const std::string tokenizer = named_tokenizer(f);
+  return vocabulary_of_tokenizer(tokenizer) ? "" : tokenizer;
+}
 
 ModelSpec megatron_model(const MegatronFlags& f, std::vector<std::string>& notes) {
   using M = ModelSpec;

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace mpt::frameworks {
@@ -20,6 +22,14 @@ void ShellState::count(const ShellWord& word) {
 void ShellState::assign(const std::string& name, ShellVariable value, bool adds, bool conditional) {
   ShellVariable& old = variables[name];
   const bool changes = !old.words.empty() && texts_of(old.words) != texts_of(value.words);
+  // What is known stays where a branch puts in what only a shell knows.
+  const auto is_open = [](const ShellWord& word) { return !word.unknown.empty(); };
+  if (!adds && conditional && !old.words.empty() &&
+      std::any_of(value.words.begin(), value.words.end(), is_open) &&
+      std::none_of(old.words.begin(), old.words.end(), is_open)) {
+    old.several = true;
+    return;
+  }
   if (!adds) {
     value.several = conditional && (old.several || changes);
     for (const ShellWord& word : value.words) count(word);

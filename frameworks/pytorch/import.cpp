@@ -24,7 +24,7 @@ std::vector<int64_t> whole_numbers(const Settings& settings, const std::string& 
   for (const Json& value : *list) {
     if (!value.is_number_integer() || value.get<double>() < 0 || value.get<double>() > most)
       throw UserError(
-          Problem{settings.at(key), value.dump(), fmt::format("whole numbers from 0 to {}", most), ""});
+          Problem{settings.at(key), json_text(value), fmt::format("whole numbers from 0 to {}", most), ""});
     numbers.push_back(value.get<int64_t>());
   }
   return numbers;

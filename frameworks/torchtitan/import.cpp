@@ -25,7 +25,7 @@ const std::map<std::string, std::string>& titan_schedules() {
 }
 
 [[noreturn]] void refuse_stages(const std::string& where, const std::string& what) {
-  throw UserError(
+  throw FrameworkRefusal(
       Problem{where, what, "stages that torchtitan builds",
               "other pipeline_parallel_layers_per_stage, or less layers in its first and last stage"});
 }
@@ -62,7 +62,47 @@ int64_t chunks_of(const TitanPipeline& p, const Imported& in, const std::string&
   return stages / in.layout.pipeline;
 }
 
+ModelSpec model_of_sizes(const TitanSizes& sizes) {
+  ModelSpec m = models::load_model(sizes.like);
+  m.name = std::string(sizes.name) + "-" + sizes.flavor;
+  m.layers = sizes.layers;
+  m.hidden = sizes.hidden;
+  m.ffn_hidden = sizes.ffn_hidden;
+  m.heads = sizes.heads;
+  m.kv_heads = sizes.kv_heads;
+  m.head_dim = sizes.head_dim;
+  m.vocab = sizes.vocab;
+  m.tied_embeddings = sizes.tied;
+  return m;
+}
+
+// torchtitan/models/deepseek_v3/__init__.py, _16b.
+ModelSpec deepseek_16b() {
+  ModelSpec m = models::load_model("deepseek-v2");
+  m.name = "deepseek_v3-16B";
+  m.layers = 27;
+  m.hidden = 2048;
+  m.ffn_hidden = 10944;
+  m.heads = m.kv_heads = 16;
+  m.latent->query_rank = 0;
+  m.moe->experts = 64;
+  m.moe->expert_ffn_hidden = 1408;
+  m.moe->shared_ffn_hidden = 2 * 1408;
+  m.moe->expert_groups = m.moe->groups_per_token = 1;
+  return m;
+}
+
 }  // namespace
+
+void check_titan_heads(const std::string& name, const std::string& flavor, int64_t tensor,
+                       const std::string& where) {
+  for (const TitanHeads& known : kTitanHeads) {
+    if (name != known.name || flavor != known.flavor || known.kv_heads % tensor == 0) continue;
+    throw FrameworkRefusal(
+        Problem{where, fmt::format("{} tensor ranks for {} key-value heads", tensor, known.kv_heads),
+                "a degree that divides the key-value heads", "torchtitan does not replicate them"});
+  }
+}
 
 std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor,
                                            std::vector<std::string>& notes) {
@@ -70,6 +110,10 @@ std::optional<ModelSpec> titan_model_named(const std::string& name, const std::s
   for (const TitanModel& model : kTitanModels) {
     if (named(model)) return models::load_model(model.zoo);
   }
+  for (const TitanSizes& sizes : kTitanSizes) {
+    if (name == sizes.name && flavor == sizes.flavor) return model_of_sizes(sizes);
+  }
+  if (name == "deepseek_v3" && flavor == "16B") return deepseek_16b();
   for (const TitanModel& model : kOlderTitanModels) {
     if (!named(model)) continue;
     ModelSpec known = models::load_model(model.zoo);
@@ -102,6 +146,12 @@ void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::
 
 Imported import_torchtitan(const std::filesystem::path& file) {
   return file.extension() == ".py" ? import_torchtitan_python(file) : import_torchtitan_toml(file);
+}
+
+Imported import_torchtitan_configuration(const std::filesystem::path& file, const std::string& function) {
+  if (file.extension() == ".py") return import_torchtitan_python(file, function);
+  throw UserError(Problem{file.string(), fmt::format("no configuration \"{}\"", cut_text(function, 40)),
+                          "a file of Python with functions that return configurations", ""});
 }
 
 }  // namespace mpt::frameworks

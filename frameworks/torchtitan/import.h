@@ -11,11 +11,16 @@
 namespace mpt::frameworks {
 
 Imported import_torchtitan_toml(const std::filesystem::path& file);
-Imported import_torchtitan_python(const std::filesystem::path& file);
+/// `function`: the one that returns the configuration; empty: the last.
+Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& function = "");
 
 /// The zoo's model of that name and flavor; else a note says that there is none.
 std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor,
                                            std::vector<std::string>& notes);
+
+/// Throws FrameworkRefusal where a model that no plan describes cannot be split over the tensor ranks.
+void check_titan_heads(const std::string& name, const std::string& flavor, int64_t tensor,
+                       const std::string& where);
 
 struct TitanPipeline {
   std::string schedule = "1F1B";  // as PyTorch calls it

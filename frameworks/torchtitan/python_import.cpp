@@ -2,15 +2,17 @@
 
 // A function that returns a Trainer.Config, as torchtitan has them since 0.3: the last one of a file.
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "core/plan_request.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/fsdp_import.h"
 #include "frameworks/python_file.h"
+#include "frameworks/registry.h"
 #include "frameworks/settings.h"
 #include "frameworks/torchtitan/import.h"
 #include "frameworks/torchtitan/models.h"
@@ -22,11 +24,24 @@ bool returns_configuration(const PythonFunction& function) {
   return function.result.is_object() && function.result.contains("model_spec");
 }
 
-const PythonFunction& last_configuration(const PythonFile& python, const std::string& file) {
-  const auto found = std::find_if(python.functions.rbegin(), python.functions.rend(), returns_configuration);
+// The last one where no name is given.
+const PythonFunction& configuration_of(const PythonFile& python, const std::string& name,
+                                       const std::string& file) {
+  const auto found =
+      std::find_if(python.functions.rbegin(), python.functions.rend(), [&](const PythonFunction& function) {
+        return returns_configuration(function) && (name.empty() || function.name == name);
+      });
   if (found != python.functions.rend()) return *found;
-  throw UserError(Problem{file, "no function that returns a configuration with a model_spec",
-                          "a torchtitan configuration in Python, or in TOML", ""});
+  if (name.empty())
+    throw UserError(Problem{file, "no function that returns a configuration with a model_spec",
+                            "a torchtitan configuration in Python, or in TOML", ""});
+  std::vector<std::string> names;
+  for (const PythonFunction& function : python.functions) {
+    if (returns_configuration(function)) names.push_back(function.name);
+  }
+  throw UserError(
+      Problem{file, fmt::format("no configuration \"{}\"{}", cut_text(name, 60), did_you_mean(name, names)),
+              fmt::format("one of {}", fmt::join(names, ", ")), ""});
 }
 
 // "torchtitan.models.llama3" gives llama3; within torchtitan's own folders the folder of the file does.
@@ -38,6 +53,12 @@ std::string family_of(const PythonFile& python, const std::string& function,
   return module.substr(module.rfind('.') + 1);
 }
 
+std::string flavor_of(const Settings& config) {
+  const Json* arguments = config.find(fmt::format("model_spec.{}", kArgumentsKey));
+  const bool named = arguments != nullptr && arguments->is_array() && arguments->front().is_string();
+  return named ? arguments->front().get<std::string>() : config.text("model_spec.flavor", "");
+}
+
 std::optional<ModelSpec> model_of_python(const PythonFile& python, const Settings& config,
                                          const std::filesystem::path& file, std::vector<std::string>& notes) {
   const std::string function = config.text(fmt::format("model_spec.{}", kCallKey), "");
@@ -47,11 +68,13 @@ std::optional<ModelSpec> model_of_python(const PythonFile& python, const Setting
     sizes["name"] = "imported";
     return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
   }
-  const Json* arguments = config.find(fmt::format("model_spec.{}", kArgumentsKey));
-  const bool named = arguments != nullptr && arguments->is_array() && arguments->front().is_string();
-  return titan_model_named(
-      family_of(python, function, file),
-      named ? arguments->front().get<std::string>() : config.text("model_spec.flavor", ""), notes);
+  const std::string family = family_of(python, function, file), flavor = flavor_of(config);
+  const char* const tensor = "parallelism.tensor_parallel_degree";
+  check_titan_heads(family, flavor, config.number(tensor, rule_of(&Layout::tensor), 1), config.at(tensor));
+  auto model = titan_model_named(family, flavor, notes);
+  const auto layers = config.number("model_spec.num_mtp_layers", rule_of(&ModelSpec::next_token_layers), 0);
+  if (model) model->next_token_layers = layers;
+  return model;
 }
 
 Precision titan_precision(const Settings& config, bool& fp8_head) {
@@ -61,7 +84,10 @@ Precision titan_precision(const Settings& config, bool& fp8_head) {
                               : Precision::bf16;
   if (converters == nullptr || !converters->is_array()) return plain;
   for (const Json& converter : *converters) {
-    const std::string text = converter.dump();
+    const std::string text = json_text(converter);
+    if (text.find("LoRA") != std::string::npos)
+      throw UserError(Problem{config.at("model_spec.converters"), "LoRA", "a training of all weights",
+                              "plans are for those"});
     const bool names_head = text.find("lm_head") != std::string::npos;
     fp8_head = text.find("Float8") != std::string::npos ? !names_head : names_head;
     if (text.find("Float8Linear") != std::string::npos) return Precision::fp8;
@@ -90,6 +116,8 @@ void set_titan_ranks(const Settings& config, Imported& in, const std::string& fi
       {config.number("parallelism.data_parallel_replicate_degree", rule_of(&Layout::data), 1), shard, !keeps},
       file);
   l.overlap_tensor = l.tensor > 1 && config.flag("compile.enable_async_tensor_parallel", false);
+  if (config.flag("training.enable_cpu_offload", false))
+    in.notes.push_back("training.enable_cpu_offload: weights in the host's memory are not in a plan");
 }
 
 // Exported files name the schedule of their CSV.
@@ -116,18 +144,37 @@ TitanPipeline pipeline_of_python(const Settings& config) {
   return pipeline;
 }
 
+// A number, or 0 for -1, which leaves it open.
+int64_t number_or_open(const Settings& config, const std::string& key, const FieldRule& rule) {
+  const Json* value = config.find(key);
+  return value == nullptr || *value == -1 ? 0 : config.number(key, rule, 0);
+}
+
+// torchtitan 0.3 counts sequences of a rank, later ones tokens of a micro-batch.
 void set_titan_batch(const Settings& config, Imported& in) {
   Layout& l = in.layout;
-  const int64_t local = config.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
-  l.micro_batch = l.pipeline > 1 ? config.number("parallelism.pipeline_parallel_microbatch_size",
-                                                 rule_of(&Layout::micro_batch), 1)
-                                 : local;
-  in.workload.sequence = config.number("training.seq_len", rule_of(&Workload::sequence), 2048);
-  const Json* batch = config.find("training.global_batch_size");
-  in.workload.global_batch =
-      batch == nullptr || *batch == -1
-          ? local * l.data
-          : config.number("training.global_batch_size", rule_of(&Workload::global_batch), 1);
+  const FieldRule any = between(1, double(kMostSequences));
+  const bool in_tokens = config.has("training.max_context_length") ||
+                         config.has("training.num_tokens_per_microbatch_per_dp_rank");
+  const char* const length = in_tokens ? "training.max_context_length" : "training.seq_len";
+  in.workload.sequence = config.number(length, rule_of(&Workload::sequence), 2048);
+  if (!in_tokens) {
+    const int64_t local = config.number("training.local_batch_size", rule_of(&Layout::micro_batch), 8);
+    l.micro_batch = l.pipeline > 1 ? config.number("parallelism.pipeline_parallel_microbatch_size",
+                                                   rule_of(&Layout::micro_batch), 1)
+                                   : local;
+    in.workload.global_batch = number_or_open(config, "training.global_batch_size", any);
+    if (in.workload.global_batch == 0) in.workload.global_batch = local * l.data;
+    return;
+  }
+  const int64_t tokens = config.number("training.num_tokens_per_microbatch_per_dp_rank", any, 16384);
+  const int64_t step = number_or_open(config, "training.num_tokens_per_train_step", any);
+  const int64_t rounds =
+      l.pipeline > 1 ? config.number("parallelism.num_pp_microbatches", rule_of(&Workload::global_batch), 1)
+                     : 1;
+  l.micro_batch = std::max<int64_t>(1, tokens / in.workload.sequence);
+  in.workload.global_batch = step > 0 ? std::max<int64_t>(1, step / in.workload.sequence)
+                                      : std::min(l.micro_batch * rounds * l.data, kMostSequences);
 }
 
 void set_titan_recompute(const Settings& config, Imported& in) {
@@ -142,9 +189,17 @@ void set_titan_recompute(const Settings& config, Imported& in) {
 
 }  // namespace
 
-Imported import_torchtitan_python(const std::filesystem::path& file) {
+std::vector<std::string> torchtitan_configurations(const std::filesystem::path& file) {
+  std::vector<std::string> names;
+  for (const PythonFunction& function : read_python(file).functions) {
+    if (returns_configuration(function)) names.push_back(function.name);
+  }
+  return names;
+}
+
+Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& name) {
   const PythonFile python = read_python(file);
-  const PythonFunction& function = last_configuration(python, file.string());
+  const PythonFunction& function = configuration_of(python, name, file.string());
   const Settings config(function.result, file.string());
   Imported in;
   for (const std::string& line : function.unread) in.notes.push_back(line + " was not understood");

@@ -178,6 +178,9 @@ Imported import_torchtitan_toml(const std::filesystem::path& file) {
   const TomlReader t(file);
   Imported in;
   in.model = titan_model_named(t.text("model.name", "llama3"), t.text("model.flavor", ""), in.notes);
+  check_titan_heads(t.text("model.name", "llama3"), t.text("model.flavor", ""),
+                    t.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1),
+                    t.at("parallelism.tensor_parallel_degree"));
   set_toml_ranks(t, in);
   Layout& l = in.layout;
   l.precision =

@@ -23,6 +23,7 @@ namespace mpt::planner {
 
 /// Adds the command to `app` and returns what runs it, which returns the exit code.
 std::function<int()> add_estimate(CLI::App& app);
+std::function<int()> add_check(CLI::App& app);
 std::function<int()> add_diagnose(CLI::App& app);
 std::function<int()> add_import(CLI::App& app);
 std::function<int()> add_explain(CLI::App& app);
@@ -45,8 +46,10 @@ std::unique_ptr<Resolved> resolve_and_tell(const PlanRequest& request);
 std::vector<PlanOrReason> compare_watched(const std::vector<PlanRequest>& requests);
 /// Prices what options.request asks to estimate, prints it, what would be better, and writes what the options
 /// ask for. `given`: the layout is somebody's own, not one that the options name.
-void score(const PlanOptions& options, bool given);
-/// --measured of estimate and import.
+/// Returns the exit code: that of a failed check where options.check asks for one.
+int score(const PlanOptions& options, bool given);
+/// --check and --measured of estimate and import.
+void declare_check(CLI::App& command, PlanOptions& options);
 void declare_measured(CLI::App& command, PlanOptions& options);
 /// What a step of this layout would take if CUDA graphs launched its kernels; empty where that is not worth
 /// saying.

@@ -181,10 +181,10 @@ std::string describe_host(const PlanRequest& request, const Plan& plan) {
       format_seconds(graphed_s), format_percent(less));
 }
 
-void score(const PlanOptions& o, bool given) {
+int score(const PlanOptions& o, bool given) {
   if (o.print_request) {
     fmt::print("{}", request_to_text(o.request));
-    return;
+    return kExitOk;
   }
   Estimated e = estimate(o.request);
   e.plan.fitted = fitted_time(e.resolved->problem, e.candidate);
@@ -193,6 +193,7 @@ void score(const PlanOptions& o, bool given) {
     fmt::print(stderr, "{}", describe_judgement(e.plan, o.measured));
   }
   write_outputs(o.out, e.plan, o.out.json ? "" : estimate_text(e, o, given), o.cost, &e.resolved->problem);
+  return o.check && (!e.fits() || e.refusal) ? kExitRunFailed : kExitOk;
 }
 
 std::function<int()> add_estimate(CLI::App& app) {
@@ -214,6 +215,7 @@ std::function<int()> add_estimate(CLI::App& app) {
   declare_request_file(*command, o->problem);
   declare_problem(*command, o->problem.request);
   declare_layout(*command, o->problem.request);
+  declare_check(*command, o->problem);
   declare_measured(*command, o->problem);
   declare_outputs(*command, o->problem.out);
   command
@@ -233,12 +235,11 @@ std::function<int()> add_estimate(CLI::App& app) {
     check_plan_options(*command, *o);
     o->problem.again = command_again(*command, shell_word(command->get_parent()->get_name()),
                                      {"Layout", "--plan", "--memory", "--measured", "--output", "--report",
-                                      "--trace", "--operators", "--streams", "--verbose"});
+                                      "--trace", "--operators", "--streams", "--verbose", "--check"});
     std::vector<NamedFile> inputs = input_files(o->problem);
     inputs.push_back({"--plan", o->plan});
     check_outputs(o->problem.out, inputs);
-    score(o->problem, o->problem.request.layout.has_value());
-    return kExitOk;
+    return score(o->problem, o->problem.request.layout.has_value());
   };
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "frameworks/framework.h"
 #include "frameworks/registry.h"
 #include "planner/commands/commands.h"
@@ -17,11 +18,25 @@ namespace mpt::planner {
 namespace {
 
 struct ImportOptions {
-  std::string file, from;
+  std::string file, from, configuration;
   PlanOptions problem;
 };
 
+frameworks::Imported read_configuration(const frameworks::FrameworkCode& code, const ImportOptions& o) {
+  const frameworks::Importer& importer = code.importer;
+  if (o.configuration.empty()) return importer.read(o.file);
+  if (importer.read_part == nullptr)
+    throw UserError(Problem{"--config", fmt::format("\"{}\" of {}", cut_text(o.configuration, 40), o.file),
+                            "a file that holds several configurations", "leave it out"});
+  return importer.read_part(o.file, o.configuration);
+}
+
 }  // namespace
+
+void declare_check(CLI::App& command, PlanOptions& o) {
+  command.add_flag("--check", o.check, "End with exit code 1 where the layout does not fit, or cannot run")
+      ->group("Output");
+}
 
 void declare_measured(CLI::App& command, PlanOptions& o) {
   command.add_option("--measured", o.measured,
@@ -44,7 +59,12 @@ std::function<int()> add_import(CLI::App& app) {
       ->add_option("--from", o->from,
                    fmt::format("{} (default: by the file's ending)", fmt::join(names, " or ")))
       ->type_name("NAME");
+  command
+      ->add_option("--config", o->configuration,
+                   "Which configuration of a file that holds several, as torchtitan's do (default: the last)")
+      ->type_name("NAME");
   declare_problem(*command, o->problem.request);
+  declare_check(*command, o->problem);
   declare_measured(*command, o->problem);
   declare_outputs(*command, o->problem.out);
   declare_cost(*command, o->problem.cost);
@@ -58,12 +78,12 @@ std::function<int()> add_import(CLI::App& app) {
     if (o->problem.request.cluster.empty())
       throw UserError(Problem{"--cluster", "missing", "where it runs, such as dgx-h100:8", "see --help"});
     const frameworks::FrameworkCode& code = frameworks::find_importer(o->from, o->file);
-    const frameworks::Imported in = code.importer.read(o->file);
+    const frameworks::Imported in = read_configuration(code, *o);
     print_notes(in.notes);
     PlanOptions options = o->problem;
-    options.request = imported_request(in, options.request, o->file, code.framework);
-    score(options, true);
-    return kExitOk;
+    options.request = imported_request(in, options.request,
+                                       o->configuration.empty() ? o->file : o->configuration, code.framework);
+    return score(options, true);
   };
 }
 

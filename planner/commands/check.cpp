@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// mpt-plan check: every recipe of a folder is legal for its framework, fits, and costs so much.
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "planner/check_report.h"
+#include "planner/commands/commands.h"
+#include "planner/git_tree.h"
+
+namespace mpt::planner {
+namespace {
+
+struct CheckOptions {
+  std::vector<std::string> paths;
+  std::string base, junit, sarif, json;
+  bool verbose = false, allow_unread = false;
+  PlanRequest request;
+};
+
+std::vector<std::filesystem::path> paths_of(const CheckOptions& o) {
+  return {o.paths.begin(), o.paths.end()};
+}
+
+// The base's recipes stand behind those of now, so that equal ones are judged once.
+CheckReport report_of(const CheckOptions& o) {
+  RecipeFiles files = find_recipes(paths_of(o));
+  const size_t now = files.recipes.size();
+  std::optional<GitTree> tree;
+  if (!o.base.empty()) {
+    tree.emplace(o.base, paths_of(o));
+    for (Recipe& recipe : find_recipes(tree->paths()).recipes) files.recipes.push_back(std::move(recipe));
+  }
+  std::vector<CheckedRecipe> all = check_recipes(files.recipes, o.request);
+  CheckReport report{o.request.cluster.name, o.base, {}, {}, std::move(files.others)};
+  report.recipes.assign(all.begin(), all.begin() + std::ptrdiff_t(now));
+  if (!tree) return report;
+  std::vector<CheckedRecipe> before(all.begin() + std::ptrdiff_t(now), all.end());
+  std::set<std::string> names;
+  for (const CheckedRecipe& checked : report.recipes) names.insert(checked.recipe);
+  for (size_t i = 0; i < before.size(); ++i) {
+    Recipe recipe = files.recipes[now + i];
+    recipe.file = tree->original(recipe.file);
+    before[i].recipe = recipe.name();
+    if (names.count(before[i].recipe) == 0) report.removed.push_back(before[i].recipe);
+  }
+  compare_with_base(report.recipes, before);
+  return report;
+}
+
+void check_files(const CheckOptions& o) {
+  std::vector<NamedFile> inputs;
+  for (const std::string& path : o.paths) inputs.push_back({"PATH", path});
+  const std::vector<NamedFile> outputs{{"--junit", o.junit}, {"--sarif", o.sarif}, {"--json", o.json}};
+  check_distinct_files(inputs, outputs);
+  for (const NamedFile& output : outputs) {
+    if (!output.file.empty()) check_writable(output.file, output.where + " " + output.file.string());
+  }
+}
+
+int run_check(const CheckOptions& o) {
+  if (o.request.cluster.empty())
+    throw UserError(
+        Problem{"--cluster", "missing", "where the recipes run, such as dgx-h100:8", "see --help"});
+  check_files(o);
+  const CheckReport report = report_of(o);
+  if (!o.junit.empty()) write_file_atomically(o.junit, junit_text(report));
+  if (!o.sarif.empty()) write_file_atomically(o.sarif, sarif_text(report));
+  if (!o.json.empty()) write_file_atomically(o.json, check_json_text(report));
+  fmt::print("{}", check_screen(report, o.verbose));
+  if (any_refused(report.recipes)) return kExitRunFailed;
+  return any_unread(report.recipes) && !o.allow_unread ? kExitUserError : kExitOk;
+}
+
+}  // namespace
+
+std::function<int()> add_check(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("check", "Judge every recipe of a folder: legal, fits, costs so much");
+  auto o = std::make_shared<CheckOptions>();
+  command->add_option("paths", o->paths, "Recipes, and folders with recipes, in any form that import reads")
+      ->required()
+      ->type_name("PATH");
+  command
+      ->add_option("--base", o->base, "Revision of git to compare with, such as origin/main (default: none)")
+      ->type_name("REV");
+  command->add_flag("--allow-unread", o->allow_unread, "Recipes that cannot be read are no failure")
+      ->group("Output");
+  for (const auto& [name, target, what] :
+       {std::tuple{"--junit", &o->junit, "Write the verdicts as JUnit XML"},
+        {"--sarif", &o->sarif, "Write what is wrong as SARIF 2.1.0"},
+        {"--json", &o->json, "Write all figures as JSON"}})
+    command->add_option(name, *target, what)->type_name("FILE")->group("Output");
+  command->add_flag("-v,--verbose", o->verbose, "Print notes, and the files that hold no recipe")
+      ->group("Output");
+  declare_problem(*command, o->request);
+  command->footer(
+      "Exit codes: 0 all recipes fit; 1 one is illegal or does not fit; 2 one cannot be read, or wrong "
+      "input.\n"
+      "Examples:\n  mpt-plan check recipes/ --cluster dgx-h100:8\n"
+      "  mpt-plan check recipes/ --cluster dgx-h100:8 --base origin/main --junit check.xml");
+  return [o] { return run_check(*o); };
+}
+
+}  // namespace mpt::planner

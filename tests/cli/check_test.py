@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""mpt-plan check over folders of recipes: verdicts, exit codes, what changed against a revision of git, and the files that it
+writes. Usage: check_test.py BIN.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree
+
+BIN = sys.argv[1]
+FAILED = []
+MODEL = ("--num-layers 16 --hidden-size 2048 --ffn-hidden-size 8192 --num-attention-heads 32 --seq-length 4096 --max-position-embeddings "
+         "4096 --vocab-size 32000 --bf16 --use-distributed-optimizer --swiglu --disable-bias-linear ")
+GOOD = "torchrun pretrain_gpt.py " + MODEL + "--global-batch-size 256 --tensor-model-parallel-size 2\n"
+
+
+def check(what, right, why=""):
+    if not right:
+        FAILED.append(what)
+        print(f"FAILED: {what}\n{why}")
+
+
+def run(*arguments, folder="."):
+    done = subprocess.run([os.path.join(BIN, "mpt-plan"), *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=folder)
+    return done.returncode, done.stdout + done.stderr
+
+
+def put(folder, name, text):
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as out:
+        out.write(text)
+
+
+def git(folder, *arguments):
+    subprocess.run(["git", "-C", folder, "-c", "user.name=t", "-c", "user.email=t@t", "-c", "commit.gpgsign=false", *arguments],
+                   check=True, capture_output=True)
+
+
+def check_exit_codes(scratch):
+    folder = os.path.join(scratch, "codes")
+    put(folder, "good.sh", GOOD)
+    put(folder, "README.md", "no recipe\n")
+    code, output = run("check", folder, "--cluster", "dgx-h100:1")
+    check("all well", code == 0 and "1 recipe on dgx-h100:1: 1 fit. 1 file without a recipe." in output, output)
+    code, output = run("check", folder, "--cluster", "dgx-h100:1", "--verbose")
+    check("files without a recipe by name", code == 0 and "README.md: no recipe" in output, output)
+    code, output = run("check", os.path.join(folder, "README.md"), "--cluster", "dgx-h100:1")
+    check("no recipe at all", code == 0 and "0 recipes" in output, output)
+    put(folder, "hybrid.sh", "torchrun pretrain_gpt.py --hybrid-layer-pattern M*M- " + MODEL)
+    code, output = run("check", folder, "--cluster", "dgx-h100:1")
+    check("a recipe that cannot be read", code == 2 and "1 not read" in output and "--hybrid-layer-pattern" in output, output)
+    code, output = run("check", folder, "--cluster", "dgx-h100:1", "--allow-unread")
+    check("such a recipe, allowed", code == 0, output)
+    put(folder, "illegal.sh", GOOD.replace("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 3"))
+    code, output = run("check", folder, "--cluster", "dgx-h100:1")
+    check("an illegal recipe", code == 1 and "1 illegal" in output and "do not divide" in output, output)
+    code, output = run("check", folder)
+    check("no cluster", code == 2 and "--cluster" in output, output)
+    code, output = run("check", os.path.join(folder, "nowhere"), "--cluster", "dgx-h100:1")
+    check("no such folder", code == 2 and "nowhere" in output, output)
+    code, output = run("check", folder, "--cluster", "dgx-h100:1", "--json", os.path.join(folder, "nowhere", "x.json"))
+    check("a file that cannot be written", code == 2 and "--json" in output, output)
+
+
+def check_files(scratch):
+    folder = os.path.join(scratch, "files")
+    names = ["a b&<c>.sh", "ä\"'.sh"]
+    put(folder, names[0], GOOD)
+    put(folder, names[1], GOOD.replace("--bf16", "--micro-batch-size 32 --bf16").replace("-size 2\n", "-size 1\n"))
+    put(folder, "bert.sh", "torchrun pretrain_bert.py " + MODEL)
+    files = {kind: os.path.join(scratch, "check." + kind) for kind in ("junit", "sarif", "json")}
+    code, output = run("check", folder, "--cluster", "dgx-h100:1", *[word for kind, file in files.items() for word in ("--" + kind, file)])
+    check("a recipe that does not fit", code == 1 and "1 does not fit" in output, output)
+
+    suite = xml.etree.ElementTree.parse(files["junit"]).getroot().find("testsuite")
+    cases = {os.path.basename(case.get("name")): case for case in suite.findall("testcase")}
+    check("JUnit: all recipes", set(cases) == {*names, "bert.sh"}, set(cases))
+    check("JUnit: counts", [suite.get(k) for k in ("tests", "failures", "errors")] == ["3", "1", "1"], suite.attrib)
+    check("JUnit: a failure", cases[names[1]].find("failure").get("type") == "does_not_fit", cases)
+    check("JUnit: what fits", cases[names[0]].find("failure") is None and "per step" in cases[names[0]].find("system-out").text, cases)
+
+    with open(files["json"]) as file:
+        told = json.load(file)
+    recipes = {os.path.basename(r["recipe"]): r for r in told["recipes"]}
+    check("JSON: verdicts", {name: r["verdict"] for name, r in recipes.items()}
+          == {names[0]: "fits", names[1]: "does_not_fit", "bert.sh": "not_read"}, told)
+    check("JSON: figures", recipes[names[0]]["step_time_s"] > 0 and recipes[names[1]]["peak_bytes"] > recipes[names[1]]["limit_bytes"], told)
+    check("JSON: counts", told["counts"] == {"fits": 1, "illegal": 0, "does_not_fit": 1, "not_read": 1}, told)
+    check_sarif(files["sarif"])
+
+
+def check_sarif(path):
+    """The properties that SARIF 2.1.0 requires, and those that GitHub reads."""
+    with open(path) as file:
+        sarif = json.load(file)
+    check("SARIF: version", sarif["version"] == "2.1.0" and sarif["$schema"].endswith("sarif-schema-2.1.0.json"), sarif)
+    check("SARIF: top", set(sarif) == {"$schema", "version", "runs"} and len(sarif["runs"]) == 1, sarif)
+    driver, results = sarif["runs"][0]["tool"]["driver"], sarif["runs"][0]["results"]
+    rules = [rule["id"] for rule in driver["rules"]]
+    check("SARIF: rules", len(set(rules)) == len(rules) and all(rule["shortDescription"]["text"] for rule in driver["rules"]), driver)
+    check("SARIF: results", sorted(r["ruleId"] for r in results) == ["does-not-fit", "not-read"], results)
+    for result in results:
+        location = result["locations"][0]["physicalLocation"]
+        uri = location["artifactLocation"]["uri"]
+        right = (rules[result["ruleIndex"]] == result["ruleId"] and result["level"] in ("none", "note", "warning", "error")
+                 and result["message"]["text"] and location["region"]["startLine"] >= 1 and uri.isascii()
+                 and not set(uri) & set(" <>\"'&") and all(isinstance(v, str) for v in result["partialFingerprints"].values()))
+        check("SARIF: a result", right, result)
+
+
+def check_base(scratch):
+    folder = os.path.join(scratch, "repository")
+    put(folder, "recipes/same.sh", GOOD)
+    put(folder, "recipes/slower.sh", GOOD)
+    put(folder, "recipes/larger $(touch x).sh", GOOD)
+    put(folder, "recipes/gone.sh", GOOD)
+    put(folder, "recipes/sourced/run.sh", "source common.sh\ntorchrun pretrain_gpt.py $ARGS " + MODEL)
+    put(folder, "recipes/sourced/common.sh", "ARGS='--global-batch-size 256 --tensor-model-parallel-size 2'\n")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-qm", "Base")
+    put(folder, "recipes/slower.sh", GOOD.replace("-size 2\n", "-size 4\n"))
+    put(folder, "recipes/larger $(touch x).sh", GOOD.replace("--bf16", "--micro-batch-size 32 --bf16").replace("-size 2\n", "-size 1\n"))
+    put(folder, "recipes/new.sh", GOOD)
+    put(folder, "recipes/sourced/common.sh", "ARGS='--global-batch-size 512 --tensor-model-parallel-size 2'\n")
+    os.remove(os.path.join(folder, "recipes/gone.sh"))
+    told_in = os.path.join(scratch, "base.json")
+    for where, path in ((folder, "recipes"), (folder, "./recipes/"), (os.path.join(folder, "recipes"), ".")):
+        code, output = run("check", path, "--cluster", "dgx-h100:1", "--base", "HEAD", "--json", told_in, folder=where)
+        with open(told_in) as file:
+            told = json.load(file)
+        changes = {os.path.basename(r["recipe"]): r["change"] for r in told["recipes"]}
+        check(f"changes of {path}", code == 1 and changes["same.sh"] == "" and changes["new.sh"] == "new"
+              and changes["larger $(touch x).sh"] == "now does not fit" and changes["slower.sh"].startswith("+")
+              and "step time" in changes["slower.sh"] and "step time" in changes["run.sh"], output)
+        check(f"removed from {path}", [os.path.basename(name) for name in told["removed"]] == ["gone.sh"], told["removed"])
+    check("no file name was run", not os.path.exists(os.path.join(folder, "x")) and not os.path.exists("x"))
+    for revision, word in (("no-such-branch", "git does not know it"), ("--output=x", "no name of a revision"), ("HEAD:recipes/same.sh", "git does not know it")):
+        code, output = run("check", "recipes", "--cluster", "dgx-h100:1", f"--base={revision}", folder=folder)
+        check(f"--base {revision}", code == 2 and word in output, output)
+    code, output = run("check", scratch, "--cluster", "dgx-h100:1", "--base", "HEAD")
+    check("no work tree", code == 2 and "--base" in output, output)
+
+
+def check_estimate():
+    layout = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64, "--tp", 1, "--dp", 8, "--micro-batch", 8]
+    code, output = run("estimate", *layout)
+    check("an estimate that does not fit", code == 0 and "DOES NOT FIT" in output, output)
+    code, output = run("estimate", *layout, "--check")
+    check("the same, checked", code == 1 and "DOES NOT FIT" in output, output)
+    code, output = run("estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64, "--tp", 4, "--sp", "on",
+                       "--zero", 1, "--recompute", "full", "--check")
+    check("an estimate that fits, checked", code == 0, output)
+    code, output = run("estimate", "--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64, "--tp", 1, "--pp", 4, "--zero", 3,
+                       "--recompute", "full", "--check")
+    check("a layout that cannot run, checked", code == 1 and "cannot run" in output, output)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        check_exit_codes(scratch)
+        check_files(scratch)
+        check_base(scratch)
+        check_estimate()
+    print(f"{len(FAILED)} failed" if FAILED else "every recipe was judged")
+    return 1 if FAILED else 0
+
+
+sys.exit(main())

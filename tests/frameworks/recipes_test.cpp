@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Recipes of several frameworks, as their own trees and their users have them.
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+
+#include "base/error.h"
+#include "frameworks/megatron-core/tokenizers.h"
+#include "frameworks/registry.h"
+#include "models/parameter_count.h"
+#include "models/zoo.h"
+
+namespace mpt::frameworks {
+namespace {
+
+std::filesystem::path recipe_file(const std::string& name, const std::string& text) {
+  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / name;
+  std::ofstream(file) << text;
+  return file;
+}
+bool has_note(const Imported& in, const std::string& words) {
+  return fmt::format("{}", fmt::join(in.notes, "\n")).find(words) != std::string::npos;
+}
+double parameters_of(const Imported& in) { return double(models::count_parameters(in.model.value()).total); }
+
+template <class Error = UserError>
+std::string refused(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+Imported megatron_recipe(const std::string& command) {
+  return import_megatron_core(recipe_file("recipe.sh", command));
+}
+
+const std::string kQwen =
+    "torchrun pretrain_gpt.py --num-layers 28 --hidden-size 1024 --ffn-hidden-size 3072 "
+    "--num-attention-heads 16 "
+    "--group-query-attention --num-query-groups 8 --kv-channels 128 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --disable-bias-linear --seq-length 4096 --max-position-embeddings 40960 "
+    "--qk-layernorm --bf16 ";
+
+TEST(Recipes, VocabulariesOfKnownTokenizers) {
+  const Imported in =
+      megatron_recipe(kQwen + "--tokenizer-type HuggingFaceTokenizer --tokenizer-model Qwen/Qwen3-0.6B");
+  EXPECT_EQ(in.model->vocab, 151936);
+  EXPECT_NEAR(parameters_of(in), 0.596e9, 0.001e9);
+  EXPECT_TRUE(has_note(in, "151936 tokens are taken, as Qwen/Qwen3-0.6B has"));
+  EXPECT_EQ(in.open_vocabulary, "");
+  EXPECT_EQ(vocabulary_of_tokenizer("/models/Llama-3.1-8B-Instruct/"), 128256);
+  EXPECT_EQ(vocabulary_of_tokenizer("unsloth/DeepSeek-R1-Distill-Qwen-7B"), 152064);
+  EXPECT_EQ(vocabulary_of_tokenizer("deepseek-ai/DeepSeek-R1"), 129280);
+  EXPECT_EQ(vocabulary_of_tokenizer("own/tokenizer"), std::nullopt);
+  EXPECT_EQ(vocabulary_of_tokenizer(""), std::nullopt);
+}
+
+TEST(Recipes, VocabulariesThatNobodyKnowsAreAskedFor) {
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type SentencePieceTokenizer --tokenizer-model $OWN")
+                .open_vocabulary,
+            "$OWN");
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type TikTokenizer").open_vocabulary, "TikTokenizer");
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type TikTokenizer --vocab-size 1000").open_vocabulary, "");
+  EXPECT_EQ(megatron_recipe(kQwen + "--tokenizer-type GPT2BPETokenizer --vocab-file v.json").open_vocabulary,
+            "");
+}
+
+TEST(Recipes, AFileOfFlagsIsCalledAfterItsModel) {
+  const std::string flags = kQwen.substr(24) + "--tokenizer-type HuggingFaceTokenizer";
+  EXPECT_EQ(import_megatron_core(recipe_file("Qwen3-0.6B.sh", "MODEL_ARGS=\"" + flags + "\"")).model->vocab,
+            151936);
+  EXPECT_EQ(import_megatron_core(recipe_file("own.sh", "MODEL_ARGS=\"" + flags + "\"")).open_vocabulary,
+            "HuggingFaceTokenizer");
+}
+
+TEST(Recipes, ABranchThatIsOpenDoesNotHideWhatIsKnown) {
+  const std::string script = "if [ -z $CKPT ]; then\n  MODEL=Qwen/Qwen3-0.6B\nelse\n  MODEL=$CKPT\nfi\n" +
+                             kQwen + "--tokenizer-type HuggingFaceTokenizer --tokenizer-model $MODEL";
+  const Imported in = megatron_recipe(script);
+  EXPECT_EQ(in.model->vocab, 151936);
+  EXPECT_TRUE(has_note(in, "sets MODEL in more than one way"));
+}
+
+TEST(Recipes, ProgramsThatTrainNothing) {
+  for (const char* program : {"tools/run_text_generation_server.py", "examples/generate_samples_gpt.py",
+                              "tasks/main.py", "tools/checkpoint/convert.py", "gpt_static_inference.py"}) {
+    const std::string why =
+        refused([&] { megatron_recipe(std::string("torchrun ") + program + kQwen.substr(24)); });
+    EXPECT_NE(why.find(program), std::string::npos) << why;
+  }
+  const std::string yaml = "MODE: inference\nMODEL_ARGS:\n  --num-layers: 2\n  --hidden-size: 8\n";
+  EXPECT_NE(refused([&] { import_megatron_core(recipe_file("model_config.yaml", yaml)); }).find("inference"),
+            std::string::npos);
+}
+
+TEST(Recipes, AFunctionalTestsFolderSaysItsModel) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "test_cases/bert/one";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "model_config.yaml") << "MODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 64\n  "
+                                                 "--num-attention-heads: 4\n  --seq-length: 8\n";
+  EXPECT_NE(refused([&] { import_megatron_core(folder / "model_config.yaml"); }).find("pretrain_bert.py"),
+            std::string::npos);
+  EXPECT_NE(refused([] { megatron_recipe(kQwen + "--bert-no-binary-head"); }).find("--bert-no-binary-head"),
+            std::string::npos);
+}
+
+TEST(Recipes, OneOfSeveralRunsOfAFunctionalTest) {
+  const Imported in = import_megatron_core(recipe_file(
+      "model_config.yaml",
+      "MODEL_ARGS:\n  --num-layers: 4\n  --hidden-size: 64\n  --num-attention-heads: 4\n  --seq-length: 8\n"
+      "  --vocab-size: 256\n  --tensor-model-parallel-size: 1\n  --deterministic-mode: true\n"
+      "MODEL_ARGS_2:\n  --tensor-model-parallel-size: 2\n"));
+  EXPECT_EQ(in.layout.tensor, 1);
+  EXPECT_TRUE(has_note(in, "MODEL_ARGS_2"));
+  EXPECT_TRUE(has_note(in, "--deterministic-mode is not taken over"));
+  EXPECT_TRUE(std::find(in.execution.begin(), in.execution.end(), "dropout=true") != in.execution.end());
+}
+
+TEST(Recipes, WhatMegatronNoLongerTakes) {
+  for (const char* flag : {"--batch-size 8", "--model-parallel-size 2", "--checkpoint-activations"}) {
+    const std::string why =
+        refused<FrameworkRefusal>([&] { megatron_recipe(kQwen + "--vocab-size 100 " + flag); });
+    EXPECT_NE(why.find("no longer takes"), std::string::npos) << flag << why;
+  }
+}
+
+TEST(Recipes, BatchesGradientsAndKernelsOfMegatron) {
+  const auto has = [](const Imported& in, const char* change) {
+    return std::find(in.execution.begin(), in.execution.end(), change) != in.execution.end();
+  };
+  const std::string base = kQwen + "--vocab-size 1000 ";
+  EXPECT_EQ(
+      megatron_recipe(base + "--step-batch-size-schedule '0:384 200B:768 400B:1152'").workload.global_batch,
+      1152);
+  EXPECT_NE(refused([&] {
+              megatron_recipe(base + "--step-batch-size-schedule 0:many");
+            }).find("step-batch-size-schedule"),
+            std::string::npos);
+  std::string half = base;
+  half.replace(half.find("--bf16"), 6, "--fp16");
+  EXPECT_TRUE(has(megatron_recipe(half), "gradient_bytes=2"));
+  EXPECT_FALSE(has(megatron_recipe(half + "--accumulate-allreduce-grads-in-fp32"), "gradient_bytes=2"));
+  EXPECT_FALSE(has(megatron_recipe(base), "gradient_bytes=2"));
+  EXPECT_TRUE(has(megatron_recipe(base + "--attention-backend unfused"), "attention=unfused"));
+  EXPECT_EQ(megatron_recipe(base + "--no-pad-vocab-size").vocabulary_multiple, 1);
+  EXPECT_TRUE(has_note(megatron_recipe(base + "--optimizer muon"), "--optimizer muon: priced as Adam"));
+  EXPECT_TRUE(has_note(megatron_recipe(base + "--cuda-graph-modules attn"), "--cuda-graph-modules"));
+}
+
+constexpr const char* kTitan = R"py(from torchtitan.models.llama3 import model_registry
+
+
+def first() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry("3B"),
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=4 * 4096, max_context_length=4096),
+        parallelism=ParallelismConfig(
+            data_parallel_shard_degree=4, pipeline_parallel_degree=2, num_pp_microbatches=16,
+            pipeline_parallel_schedule="Interleaved1F1B"))
+
+
+def helper(config):
+    return config.model
+
+
+def second() -> Trainer.Config:
+    config = first()
+    config.model_spec = model_registry("8B")
+    config.training.num_tokens_per_train_step = 128 * 4096
+    return config
+
+
+def adapters() -> Trainer.Config:
+    config = first()
+    config.model_spec = model_registry("8B", converters=[LoRAConverter.Config(rank=8)])
+    return config
+)py";
+
+TEST(Recipes, EachConfigurationOfATorchtitanFile) {
+  const auto file = recipe_file("config_registry.py", kTitan);
+  EXPECT_EQ(torchtitan_configurations(file), (std::vector<std::string>{"first", "second", "adapters"}));
+  const Imported first = import_torchtitan_configuration(file, "first");
+  EXPECT_NEAR(parameters_of(first), 3.21e9, 0.01e9);
+  EXPECT_EQ(first.layout.micro_batch, 4);
+  EXPECT_EQ(first.workload.sequence, 4096);
+  EXPECT_EQ(first.workload.global_batch, 4 * 16 * 4);
+  const Imported second = import_torchtitan_configuration(file, "second");
+  EXPECT_NEAR(parameters_of(second), 8.03e9, 0.01e9);
+  EXPECT_EQ(second.workload.global_batch, 128);
+  EXPECT_NE(refused([&] { import_torchtitan_configuration(file, "adapters"); }).find("LoRA"),
+            std::string::npos);
+  EXPECT_NE(refused([&] { import_torchtitan_configuration(file, "secnd"); }).find("did you mean \"second\""),
+            std::string::npos);
+}
+
+TEST(Recipes, ParametersOfTorchtitansModels) {
+  const std::tuple<const char*, const char*, double> models[] = {
+      {"llama3", "1B", 1.236e9},     {"llama3", "8B", 8.03e9},     {"qwen3", "0.6B", 0.596e9},
+      {"qwen3", "1.7B", 1.72e9},     {"qwen3", "14B", 14.77e9},    {"qwen3", "32B", 32.76e9},
+      {"qwen3", "4B", 4.02e9},       {"qwen3", "30B-A3B", 30.5e9}, {"deepseek_v3", "16B", 15.7e9},
+      {"deepseek_v3", "671B", 671e9}};
+  for (const auto& [family, flavor, count] : models) {
+    const std::string text = fmt::format(
+        "from torchtitan.models.{} import model_registry\ndef f() -> Trainer.Config:\n"
+        "    return Trainer.Config(model_spec=model_registry(\"{}\"))\n",
+        family, flavor);
+    EXPECT_NEAR(parameters_of(import_torchtitan(recipe_file("one.py", text))), count, 0.01 * count) << flavor;
+  }
+}
+
+TEST(Recipes, NemoAndBridgeRecipesNameTheirModel) {
+  const Imported nemo = import_megatron_bridge(recipe_file(
+      "nemo.py",
+      "from nemo.collections import llm\nrecipe = llm.llama3_70b.pretrain_recipe(num_nodes=8)\n"
+      "recipe.trainer.strategy.tensor_model_parallel_size = 8\n"
+      "recipe.trainer.strategy.pipeline_model_parallel_size = 4\nrecipe.data.global_batch_size = 512\n"
+      "recipe.data.seq_length = 8192\n"));
+  EXPECT_NEAR(parameters_of(nemo), 70.55e9, 0.1e9);
+  EXPECT_EQ(nemo.layout.tensor, 8);
+  EXPECT_EQ(nemo.layout.pipeline, 4);
+  EXPECT_EQ(nemo.workload.global_batch, 512);
+  EXPECT_EQ(nemo.workload.sequence, 8192);
+  EXPECT_TRUE(has_note(nemo, "the recipe of llama3-70b"));
+  const Imported bridge = import_megatron_bridge(
+      recipe_file("bridge.py",
+                  "from megatron.bridge.recipes.qwen import qwen3_30b_a3b_pretrain_config\n"
+                  "config = qwen3_30b_a3b_pretrain_config()\nconfig.model.expert_model_parallel_size = 8\n"
+                  "config.model.seq_length = 4096\n"));
+  EXPECT_NEAR(parameters_of(bridge), 30.5e9, 0.1e9);
+  EXPECT_EQ(bridge.layout.expert, 8);
+  EXPECT_NE(
+      refused([] {
+        import_megatron_bridge(recipe_file("none.py", "import megatron.bridge\nconfig = own_config()\n"));
+      }).find("no recipe of a model that is known"),
+      std::string::npos);
+}
+
+TEST(Recipes, YamlOfMegatronBridge) {
+  const Imported in = import_megatron_bridge(recipe_file(
+      "override.yaml",
+      "model:\n  num_layers: 16\n  hidden_size: 2048\n  num_attention_heads: 32\n  seq_length: 2048\n"
+      "  vocab_size: 32000\n  tensor_model_parallel_size: 2\n  sequence_parallel: true\n"
+      "  recompute_granularity: selective\n  recompute_modules: [mlp, layernorm]\n"
+      "train:\n  global_batch_size: 64\n  micro_batch_size: 2\nmixed_precision: bf16_mixed\n"));
+  EXPECT_EQ(in.model->layers, 16);
+  EXPECT_EQ(in.layout.tensor, 2);
+  EXPECT_TRUE(in.layout.sequence_parallel);
+  EXPECT_EQ(in.layout.micro_batch, 2);
+  EXPECT_EQ(in.layout.recompute, Recompute::selective);
+  EXPECT_EQ(in.layout.precision, Precision::bf16);
+  EXPECT_EQ(in.workload.global_batch, 64);
+}
+
+}  // namespace
+}  // namespace mpt::frameworks

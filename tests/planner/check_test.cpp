@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Recipes as people have them, and what a check says of each.
+
+#include "planner/check.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "planner/recipes.h"
+
+namespace mpt::planner {
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::string kLlama8b =
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
+    "--group-query-attention "
+    "--num-query-groups 8 --seq-length 4096 --max-position-embeddings 4096 --swiglu --normalization RMSNorm "
+    "--position-embedding-type rope --disable-bias-linear --untie-embeddings-and-output-weights "
+    "--vocab-size 128256 --attention-dropout 0 --hidden-dropout 0 --bf16 --use-distributed-optimizer ";
+
+class Check : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / testing::UnitTest::GetInstance()->current_test_info()->name();
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+
+  fs::path put(const std::string& name, const std::string& text) const {
+    const fs::path file = folder_ / name;
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << text;
+    return file;
+  }
+
+  static PlanRequest on(const std::string& cluster) {
+    PlanRequest asked;
+    asked.cluster.name = cluster;
+    return asked;
+  }
+
+  CheckedRecipe checked(const std::string& name, const std::string& text,
+                        const std::string& cluster = "dgx-h100:1") const {
+    const std::vector<Recipe> recipes = recipes_in(put(name, text));
+    EXPECT_EQ(recipes.size(), 1U) << text;
+    return check_recipes(recipes, on(cluster)).at(0);
+  }
+  CheckedRecipe megatron(const std::string& flags, const std::string& cluster = "dgx-h100:1") const {
+    return checked("run.sh", "torchrun pretrain_gpt.py " + flags, cluster);
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(Check, AWholeRecipeFitsAndHasItsCosts) {
+  const CheckedRecipe c = megatron(kLlama8b + "--tensor-model-parallel-size 2 --global-batch-size 32");
+  EXPECT_EQ(c.verdict, Verdict::fits) << c.reason;
+  EXPECT_EQ(c.framework, "megatron-core");
+  EXPECT_EQ(c.gpus, 8);
+  EXPECT_NEAR(c.parameters, 8.03e9, 0.01e9);
+  EXPECT_GT(c.step_time_s, 0.0);
+  EXPECT_GT(c.peak_bytes, 0);
+  EXPECT_LE(c.peak_bytes, c.limit_bytes);
+}
+
+TEST_F(Check, MoreMemoryThanThereIs) {
+  const CheckedRecipe c = megatron(kLlama8b + "--micro-batch-size 16 --global-batch-size 128");
+  EXPECT_EQ(c.verdict, Verdict::does_not_fit);
+  EXPECT_GT(c.peak_bytes, c.limit_bytes);
+  EXPECT_NE(c.reason.find("per GPU, there are"), std::string::npos) << c.reason;
+}
+
+TEST_F(Check, MoreGpusThanThereAre) {
+  const CheckedRecipe c =
+      megatron(kLlama8b + "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4");
+  EXPECT_EQ(c.verdict, Verdict::does_not_fit);
+  EXPECT_NE(c.reason.find("needs 32 GPUs, dgx-h100:1 has 8"), std::string::npos) << c.reason;
+}
+
+TEST_F(Check, WhatTheFrameworkRefuses) {
+  const std::pair<const char*, const char*> cases[] = {
+      // NVIDIA/Megatron-LM issue 1304: 30 layers ran as 28.
+      {"--num-layers 30 --pipeline-model-parallel-size 4", "30 layers for 4 pipeline ranks"},
+      // NVIDIA/Megatron-LM issue 468: 80 layers ran as 64.
+      {"--num-layers 80 --pipeline-model-parallel-size 16 --num-layers-per-virtual-pipeline-stage 2",
+       "a divisor of a rank's 5 layers"},
+      {"--num-attention-heads 12 --num-query-groups 4 --tensor-model-parallel-size 8",
+       "heads 12 does not divide"},
+      {"--global-batch-size 12", "global batch 12 does not divide"},
+      {"--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 12",
+       "multiple of the pipeline ranks"},
+      {"--checkpoint-activations", "no longer takes"}};
+  for (const auto& [flags, reason] : cases) {
+    const CheckedRecipe c = megatron(kLlama8b + flags);
+    EXPECT_EQ(c.verdict, Verdict::illegal) << flags;
+    EXPECT_NE(c.reason.find(reason), std::string::npos) << c.reason;
+  }
+}
+
+TEST_F(Check, GpusThatNoNumberOfReplicasFills) {
+  const CheckedRecipe c =
+      megatron(kLlama8b + "--context-parallel-size 3 --seq-length 3072 --global-batch-size 8", "dgx-h100:1");
+  EXPECT_EQ(c.verdict, Verdict::illegal);
+  EXPECT_NE(c.reason.find("8 GPUs do not divide by tensor x context x pipeline = 3"), std::string::npos)
+      << c.reason;
+  EXPECT_EQ(megatron(kLlama8b + "--num-virtual-stages-per-pipeline-rank 2").verdict, Verdict::illegal)
+      << "virtual stages without a pipeline";
+}
+
+TEST_F(Check, GroupsOfMicroBatchesAreMegatronsOwn) {
+  const std::string stages =
+      kLlama8b +
+      "--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 20 ";
+  EXPECT_EQ(megatron(stages + "--microbatch-group-size-per-virtual-pipeline-stage 5").verdict, Verdict::fits);
+  EXPECT_EQ(megatron(stages + "--microbatch-group-size-per-virtual-pipeline-stage 9").verdict,
+            Verdict::illegal)
+      << "a group of one is left over";
+}
+
+TEST_F(Check, FewerKeyValueHeadsThanTensorRanks) {
+  const std::string two =
+      kLlama8b + "--num-query-groups 2 --tensor-model-parallel-size 8 --global-batch-size 8";
+  EXPECT_EQ(megatron(two).verdict, Verdict::fits) << "Megatron-LM gathers them";
+}
+
+// pytorch/torchtitan pull request 4016.
+TEST_F(Check, TorchtitanDoesNotReplicateKeyValueHeads) {
+  const auto recipe = [](const char* flavor, int tensor) {
+    return fmt::format(
+        "from torchtitan.trainer import Trainer\nfrom torchtitan.models.qwen3_5 import model_registry\n"
+        "def qwen() -> Trainer.Config:\n    return Trainer.Config(\n        "
+        "model_spec=model_registry(\"{}\"),\n"
+        "        parallelism=ParallelismConfig(tensor_parallel_degree={}))\n",
+        flavor, tensor);
+  };
+  for (const auto& [flavor, tensor] : {std::pair{"122B-A10B", 4}, {"397B-A17B", 8}}) {
+    const CheckedRecipe c = checked("qwen.py", recipe(flavor, tensor), "dgx-b200:32");
+    EXPECT_EQ(c.verdict, Verdict::illegal) << flavor;
+    EXPECT_NE(c.reason.find("for 2 key-value heads"), std::string::npos) << c.reason;
+  }
+  EXPECT_EQ(checked("qwen.py", recipe("397B-A17B", 2), "dgx-b200:32").verdict, Verdict::not_read);
+}
+
+// The same: 61 layers on every rank, four sequences each, needed 276 GiB and more.
+TEST_F(Check, TorchtitansDeepSeekRecipeNeedsMoreThanAnyGpuHas) {
+  const CheckedRecipe c = checked(
+      "deepseek.py",
+      "from torchtitan.trainer import Trainer\nfrom torchtitan.models.deepseek_v3 import model_registry\n"
+      "def deepseek_v3_671b() -> Trainer.Config:\n    return Trainer.Config(\n"
+      "        model_spec=model_registry(\"671B\", attn_backend=\"flex\"),\n"
+      "        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=4 * 4096, "
+      "max_context_length=4096),\n"
+      "        parallelism=ParallelismConfig(pipeline_parallel_schedule=\"Interleaved1F1B\", "
+      "expert_parallel_degree=2),\n        activation_checkpoint=SelectiveAC.Config())\n",
+      "gb200-nvl72:4");
+  EXPECT_EQ(c.verdict, Verdict::does_not_fit) << c.reason;
+}
+
+TEST_F(Check, NoTrainingIsNotRead) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"pretrain_bert.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 8", "bert"},
+      {"tools/run_text_generation_server.py --num-layers 2 --hidden-size 64 --num-attention-heads 4",
+       "training"},
+      {"pretrain_gpt.py --hybrid-layer-pattern M*M- --hidden-size 64 --num-attention-heads 4 --seq-length 8",
+       "--hybrid-layer-pattern"},
+      {"pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 8 "
+       "--tokenizer-type "
+       "SentencePieceTokenizer --tokenizer-model own.model",
+       "own.model"}};
+  for (const auto& [command, reason] : cases) {
+    const CheckedRecipe c = checked("run.sh", std::string("torchrun ") + command);
+    EXPECT_EQ(c.verdict, Verdict::not_read) << command;
+    EXPECT_NE(c.reason.find(reason), std::string::npos) << c.reason;
+  }
+}
+
+TEST_F(Check, RecipesAreFoundByWhatStandsInThem) {
+  put("a/run.sh", "torchrun pretrain_gpt.py " + kLlama8b);
+  put("a/install.sh", "apt-get install git\n");
+  put("b/test.yaml", "MODEL_ARGS:\n  --num-layers: 2\n");
+  put("b/other.yaml", "on: push\n");
+  put("c/pyproject.toml", "[project]\nname = \"x\"\n");
+  put("c/titan.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 8192\n");
+  put("d/ds.json", "{\"zero_optimization\": {\"stage\": 2}, \"train_batch_size\": 16}");
+  put("d/config.json", "{\"model_type\": \"llama\"}");
+  put("d/search.json", "{\"model\": \"llama3-8b\", \"global_batch\": 64, \"cluster\": \"dgx-h100\"}");
+  put("d/layout.json",
+      "{\"model\": \"llama3-8b\", \"global_batch\": 64, \"cluster\": \"dgx-h100\", \"bounds\": {\"tp\": "
+      "[2]}}");
+  put(".hidden/run.sh", "torchrun pretrain_gpt.py " + kLlama8b);
+  const RecipeFiles found = find_recipes({folder_, folder_ / "a" / "run.sh"});
+  std::vector<std::string> names;
+  for (const Recipe& recipe : found.recipes)
+    names.push_back(recipe.framework + " " + recipe.file.lexically_relative(folder_).string());
+  EXPECT_EQ(names, (std::vector<std::string>{"megatron-core a/run.sh", "megatron-core b/test.yaml",
+                                             "torchtitan c/titan.toml", "deepspeed d/ds.json",
+                                             "request d/layout.json"}));
+  EXPECT_EQ(found.others.size(), 5U);
+  EXPECT_THROW(find_recipes({folder_ / "nowhere"}), UserError);
+}
+
+TEST_F(Check, DeepSpeedTakesTheModelBesideIt) {
+  put("config.json",
+      "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 2048, "
+      "\"intermediate_size\": 8192, \"num_hidden_layers\": 16, \"num_attention_heads\": 32, "
+      "\"num_key_value_heads\": 8, \"vocab_size\": 128256, \"max_position_embeddings\": 4096, "
+      "\"rms_norm_eps\": 1e-5, \"hidden_act\": \"silu\", \"tie_word_embeddings\": true}");
+  const CheckedRecipe c = checked("ds.json",
+                                  "{\"zero_optimization\": {\"stage\": 2}, \"train_batch_size\": 16, "
+                                  "\"train_micro_batch_size_per_gpu\": 1, \"bf16\": {\"enabled\": true}}");
+  EXPECT_EQ(c.verdict, Verdict::fits) << c.reason;
+  EXPECT_NEAR(c.parameters, 1.236e9, 0.01e9);
+}
+
+TEST_F(Check, ChangesAgainstABase) {
+  CheckedRecipe before;
+  before.recipe = "a.sh";
+  before.verdict = Verdict::fits;
+  before.step_time_s = 1.0;
+  before.peak_bytes = 1000;
+  CheckedRecipe slower = before, larger = before, fresh = before, same = before;
+  slower.step_time_s = 1.03;
+  larger.verdict = Verdict::does_not_fit;
+  fresh.recipe = "b.sh";
+  same.step_time_s = 1.001;
+  std::vector<CheckedRecipe> now{slower, larger, fresh, same};
+  compare_with_base(now, {before});
+  EXPECT_EQ(now[0].change, "+3.0% step time");
+  EXPECT_EQ(now[1].change, "now does not fit");
+  EXPECT_EQ(now[2].change, "new");
+  EXPECT_EQ(now[3].change, "");
+  EXPECT_TRUE(any_refused(now));
+  EXPECT_FALSE(any_unread(now));
+}
+
+}  // namespace
+}  // namespace mpt::planner
