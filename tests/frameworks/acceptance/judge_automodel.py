@@ -124,7 +124,8 @@ def compare_model(c, recipe):
     c.same("heads", model["heads"], config.num_attention_heads)
     c.same("vocab", model["vocab"], config.vocab_size)
     c.same("tied_embeddings", model["tied_embeddings"], bool(config.tie_word_embeddings))
-    c.same("norm_epsilon", model["norm_epsilon"], getattr(config, "rms_norm_eps", getattr(config, "layer_norm_epsilon", None)))
+    c.same("norm_epsilon", model["norm_epsilon"], next(
+        (getattr(config, name) for name in ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps") if hasattr(config, name)), 1e-5))
     if hasattr(config, "num_key_value_heads"):
         c.same("kv_heads", model["kv_heads"], config.num_key_value_heads)
     rotary = getattr(config, "rope_parameters", None)
