@@ -226,7 +226,8 @@ export PYTHONPATH="$here${{PYTHONPATH:+:$PYTHONPATH}}"
   --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
   -m torchtitan.train --module mpt_torchtitan --config mpt_plan "$@"
 )sh",
-                     export_title(plan), processes_of_node(plan, "$node"), processes_word(plan), node_count(plan));
+                     export_title(plan), processes_of_node(plan, "$node"), processes_word(plan),
+                     node_count(plan));
 }
 
 }  // namespace
