@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NeMo AutoModel: its recipe sets up training from automodel.yaml, on ranks of a fake process group and with weights on no device.
-
-Recipes take a model's sizes from a Hugging Face configuration. The hub is out of reach: files under tests/models/configs stand in for
-it, and sizes of models that have no file there come from the plan.
-"""
+"""NeMo AutoModel: its recipe sets up training from automodel.yaml, on ranks of a fake process group and with weights on no device."""
 
 import contextlib
-import json
 import logging
 import os
 import tempfile
 import unittest.mock
 
+import hub
 from judging import apart, judge, verdict_of
 
 import stubs  # noqa: E402
@@ -27,46 +23,8 @@ from nemo_automodel.recipes.llm import train_ft  # noqa: E402
 from torch.distributed.fsdp import FSDPModule  # noqa: E402
 from torch.distributed.tensor import DTensor, Shard  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
-from transformers import AutoConfig  # noqa: E402
 
 logging.disable(logging.CRITICAL)
-
-CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/configs")
-# Models on the hub without a file under tests/models/configs: the kind of their configuration.
-KINDS = {"meta-llama/Llama-2": "llama", "meta-llama/Llama-3": "llama", "mistralai/Mistral": "mistral", "mistralai/Mixtral": "mixtral",
-         "Qwen/Qwen2": "qwen2", "Qwen/Qwen3-235B": "qwen3_moe", "openai/gpt-oss": "gpt_oss", "google/gemma-2-": "gemma2",
-         "google/gemma-7b": "gemma", "deepseek-ai/DeepSeek-V2": "deepseek_v2", "openai-community/gpt2": "gpt2",
-         "EleutherAI/gpt-neox": "gpt_neox", "microsoft/Phi-3": "phi3",
-         "tiiuae/falcon": "falcon", "facebook/opt": "opt", "bigscience/bloom": "bloom"}
-
-
-def sizes(model):
-    """The plan's sizes, in the words of transformers."""
-    values = {"hidden_size": model["hidden"], "num_hidden_layers": model["layers"], "num_attention_heads": model["heads"],
-              "vocab_size": model["vocab"], "max_position_embeddings": model["max_positions"], "intermediate_size": model["ffn_hidden"],
-              "num_key_value_heads": model["kv_heads"], "tie_word_embeddings": model["tied_embeddings"]}
-    if model.get("moe"):
-        experts = {"moe_intermediate_size": model["moe"]["expert_ffn_hidden"], "num_experts": model["moe"]["experts"],
-                   "num_local_experts": model["moe"]["experts"], "num_experts_per_tok": model["moe"]["experts_per_token"]}
-        values.update(experts, head_dim=model["head_dim"])
-    return values
-
-
-def hub(name, model):
-    """Puts the configuration of a model on the hub where transformers finds it: in a folder of its name."""
-    owner, _, rest = name.partition("/")
-    os.makedirs(name)
-    for stem in (rest, "Meta-" + rest):
-        path = os.path.join(CONFIGS, f"{owner}--{stem}.json")
-        if os.path.exists(path):
-            os.symlink(path, os.path.join(name, "config.json"))
-            return
-    kind = next(kind for start, kind in KINDS.items() if name.startswith(start))
-    config = AutoConfig.for_model(kind, **sizes(model))
-    config.architectures = [{"gpt2": "GPT2LMHeadModel", "gpt_neox": "GPTNeoXForCausalLM", "gpt_oss": "GptOssForCausalLM", "opt": "OPTForCausalLM"}.get(kind, "".join(
-        part.capitalize() for part in kind.split("_")) + "ForCausalLM")]
-    config.save_pretrained(name)
-
 
 MODULE_TO = torch.nn.Module.to
 
@@ -87,6 +45,8 @@ def without_gpu():
                        "nemo_automodel._transformers.infrastructure.print_trainable_parameters",
                        "nemo_automodel.components.distributed.pipelining.functional._warmup_pipeline_stage_neighbors"):
             stack.enter_context(unittest.mock.patch(target, lambda *_, **__: None))
+        stack.enter_context(unittest.mock.patch("nemo_automodel.components.quantization.fp8._has_cuda_capability",
+                                                lambda *least: torch.cuda.get_device_capability() >= least))
         stack.enter_context(unittest.mock.patch.object(torch.nn.Module, "to", change_type))
         stack.enter_context(unittest.mock.patch.object(torch.nn.Module, "to_empty", lambda module, *_, **__: module))
         stack.enter_context(unittest.mock.patch.object(Checkpointer, "initialize_model_weights", lambda *_, **__: None))
@@ -206,7 +166,8 @@ def set_up(folder, c, rank):
     config = load_yaml_config(os.path.join(folder, "automodel.yaml"))
     name = config.get("model.config")
     if not os.path.exists(name):
-        hub(name, c.model)
+        os.makedirs(name)
+        hub.configuration(name, c.model).save_pretrained(name)
     recipe = train_ft.TrainFinetuneRecipeForNextTokenPrediction(config)
     with without_gpu():
         recipe.setup()
