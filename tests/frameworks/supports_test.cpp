@@ -225,6 +225,15 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3").find("next token layers"), std::string::npos);
 }
 
+// Its scripts do not hand --rope-scaling-factor on to the model.
+TEST(Supports, MegatronLmScalesLlama3ByEightAlone) {
+  const Framework& megatron = *find_framework("megatron-core");
+  const Framework& bridge = *find_framework("megatron-bridge");
+  EXPECT_FALSE(lacking_feature(megatron, models::load_model("llama3-8b")));
+  EXPECT_TRUE(lacking_feature(megatron, models::load_model("llama3.2-1b")));
+  EXPECT_FALSE(lacking_feature(bridge, models::load_model("llama3.2-1b")));
+}
+
 TEST(Supports, WindowsNeedHeadsForTokensInMegatron) {
   const Framework& megatron = *find_framework("megatron-core");
   Layout l = plain(megatron);

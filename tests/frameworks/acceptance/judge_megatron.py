@@ -17,7 +17,7 @@ from megatron.core.enums import ModelType  # noqa: E402
 from megatron.core.num_microbatches_calculator import get_num_microbatches, init_num_microbatches_calculator, unset_num_microbatches_calculator  # noqa: E402
 from megatron.core.pipeline_parallel import schedules  # noqa: E402
 from megatron.training import arguments  # noqa: E402
-from megatron.training.argument_utils import core_transformer_config_from_args  # noqa: E402
+from megatron.training.argument_utils import core_transformer_config_from_args, gpt_config_from_args  # noqa: E402
 from megatron.training.training import get_megatron_ddp_config, get_megatron_optimizer_config  # noqa: E402
 from megatron_fields import compare_layout, compare_model, compare_optimizer, compare_yarn, queues_of_launches  # noqa: E402
 from torch.distributed.run import get_args_parser  # noqa: E402
@@ -51,22 +51,28 @@ def compare_arguments(c, args):
     c.same("micro_batch", c.layout["micro_batch"], args.micro_batch_size)
     c.same("global_batch", c.workload["global_batch"], args.global_batch_size)
     c.same("sequence", c.workload["sequence"], args.seq_length)
-    c.same("vocab", c.model["vocab"], args.vocab_size)
-    c.same("tied_embeddings", c.model["tied_embeddings"], not args.untie_embeddings_and_output_weights)
-    c.same("position", {"rotary": "rope", "learned": "learned_absolute"}.get(c.model["position"], "none"),
-           "rope" if args.position_embedding_type == "yarn" else args.position_embedding_type)
     c.same("order", c.layout["order"] == "data_outermost", bool(args.use_tp_pp_dp_mapping))
+
+
+def compare_positions(c, model):
+    """The model's configuration, as pretrain_gpt.py makes it of the arguments."""
     scaling = c.model.get("rotary_scaling") or {}
-    if scaling.get("kind") == "llama3":
-        c.same("rotary_scaling.factor", scaling["factor"], float(args.rope_scaling_factor) if args.use_rope_scaling else 1.0)
+    kind = {"rotary": "rope", "learned": "learned_absolute"}.get(c.model["position"], "none")
+    yarn = scaling.get("kind") == "other" and c.model["attention"] != "latent"
+    c.same("vocab", c.model["vocab"], model.vocab_size)
+    c.same("vocab is padded", [True, c.execution["vocabulary_multiple"]], [model.should_pad_vocab, model.make_vocab_size_divisible_by])
+    c.same("tied_embeddings", c.model["tied_embeddings"], model.share_embeddings_and_output_weights)
+    c.same("position", "yarn" if yarn else kind, model.position_embedding_type)
+    c.same("loss in fp16", False, model.fp16_lm_cross_entropy)
+    if kind != "rope":
+        c.same("max_positions", max(c.model["max_positions"], c.workload["sequence"]), model.seq_length)
+        return
+    c.same("rotary_base", float(c.model["rotary_base"]), float(model.rotary_base))
+    c.same("rotary_fraction", c.model["rotary_fraction"], model.rotary_percent)
     linear = scaling["factor"] if scaling.get("kind") == "linear" else None
-    c.same("linear scaling of positions", linear, args.rotary_seq_len_interpolation_factor)
-    c.same("Llama 3's scaling", scaling.get("kind") == "llama3", bool(args.use_rope_scaling))
-    if c.model["position"] == "rotary":
-        c.same("rotary_base", float(c.model["rotary_base"]), float(args.rotary_base))
-        c.same("rotary_fraction", c.model["rotary_fraction"], args.rotary_percent)
-    else:
-        c.same("max_positions", max(c.model["max_positions"], c.workload["sequence"]), args.max_position_embeddings)
+    c.same("linear scaling of positions", linear, model.seq_len_interpolation_factor)
+    c.same("Llama 3's scaling", scaling["factor"] if scaling.get("kind") == "llama3" else None,
+           float(model.rope_scaling_factor) if model.rope_scaling else None)
 
 
 class StepBegan(Exception):
@@ -115,6 +121,7 @@ def check(folder, c):
     config = core_transformer_config_from_args(args)
     optimizer, _ = get_megatron_optimizer_config(args)
     compare_arguments(c, args)
+    compare_positions(c, gpt_config_from_args(args, config))
     compare_model(c, config)
     compare_layout(c, config, get_megatron_ddp_config(args))
     compare_steps(c, args, config)

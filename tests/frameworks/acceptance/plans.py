@@ -119,7 +119,7 @@ LAUNCHERS = {
     "one-node": plan("llama3-8b", "dgx-h100:1", 64),
     "four-nodes": plan("llama3-8b", "dgx-h100:4", 128),
     "twelve-ranks": plan("llama3-8b", "dgx-h100:2", 48, "--ranks 12"),
-    "one-rank": plan("llama3.2-1b", "dgx-h100:1", 8, "--ranks 1", seq=1024),
+    "one-rank": plan("gpt2-1.5b", "dgx-h100:1", 8, "--ranks 1", seq=1024),
     "large-domain": plan("llama3-8b", "gb300-nvl72:1", 144),
 }
 
@@ -175,6 +175,7 @@ FSDP = {
 # What the framework cannot run: mpt-plan must refuse to plan it.
 UNPLANNED = {
     ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"), ("megatron", "gemma2-27b"), ("bridge", "gemma2-27b"),
+    ("megatron", "llama3.2-1b-tied"),
     ("automodel", "llama3-8b-context"), ("automodel", "gpt2-1.5b"), ("automodel", "gpt-neox-20b"), ("automodel", "mixtral-8x7b"),
     ("automodel", "deepseek-v2"), ("automodel", "deepseek-v3"),
     ("torchtitan", "llama3-8b-rounds"), ("torchtitan", "llama3-8b-offload"), ("torchtitan", "llama3-8b-generated"),
