@@ -84,7 +84,7 @@ ExportedFile recipe_script(const Plan& plan, bool own_model) {
           fmt::format(R"sh(#!/usr/bin/env bash
 # {}. For NeMo AutoModel 0.7.0.
 # Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. Data, learning rate and length of the training are
-# yours: --dataset._target_=..., --optimizer.lr=..., --step_scheduler.max_steps=... behind it.
+# yours: --dataset._target_=..., --optimizer.lr=..., --step_scheduler.max_steps=...
 set -euo pipefail
 here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
 node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
