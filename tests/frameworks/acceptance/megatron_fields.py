@@ -109,7 +109,7 @@ def compare_router(c, config):
     c.same("moe.balance_loss", moe["balance_loss"], config.moe_aux_loss_coeff)
     c.same("kind of the balancing loss", "none" if moe["balance_loss"] == 0 else "seq_aux_loss" if c.model["attention"] == "latent" else "aux_loss",
            config.moe_router_load_balancing_type)
-    if moe["experts"] >= 32:
+    if moe["experts"] >= 32 or c.execution["deduplicates_dispatch"]:
         c.same("type of the router", "fp32", config.moe_router_dtype)
     c.same("experts in one product", True, config.moe_grouped_gemm)
     c.same("capacity of experts", None, config.moe_expert_capacity_factor)

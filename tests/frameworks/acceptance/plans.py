@@ -50,6 +50,13 @@ MEGATRON = {
     "deepseek-v2": plan("deepseek-v2", "dgx-h100:16", 128, "--ep 8 --pp 4 --tp 1 --schedule 1f1b"),
     "deepseek-v3": plan("deepseek-v3", "dgx-h100:128", 4096),
     "deepseek-v3-one-stage": plan("deepseek-v3", "dgx-h100:128", 4096, "--pp 1"),
+    "llama3-8b-offload-zero0": plan("llama3-8b", "dgx-h100:1", 64, "--zero 0 --offload on --tp 4"),
+    "llama3-8b-zero3-outermost": plan("llama3-8b", "dgx-h100:2", 128, "--zero 3 --pp 2 --dp 4 --order data_outermost --schedule 1f1b"),
+    "mixtral-8x7b-fp16": plan("mixtral-8x7b", "dgx-a100:8", 256, "--precision fp16"),
+    "mixtral-8x7b-exchange-1f1b": plan("mixtral-8x7b", "dgx-h100:8", 256, "--ep 8 --pp 4 --schedule 1f1b "
+                                       "--overlap gradient-reduce,parameter-gather,exchange,transfer"),
+    "gpt-oss-20b-expert-tensor": plan("gpt-oss-20b", "dgx-h100:2", 64, "--tp 4 --etp 4 --sp on"),
+    "mistral-7b-ring": plan("mistral-7b", "dgx-h100:1", 64, "--cp 2 --cp-method ring"),
     "llama2-7b-fp32": plan("llama2-7b", "dgx-a100:1", 16, "--precision fp32"),
     "llama3-8b-nvfp4": plan("llama3-8b", "gb300-nvl72:1", 144, "--precision nvfp4"),
     "llama3-8b-twelve-ranks": plan("llama3-8b", "dgx-h100:2", 48, "--ranks 12"),
@@ -176,6 +183,9 @@ FSDP = {
 UNPLANNED = {
     ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"), ("megatron", "gemma2-27b"), ("bridge", "gemma2-27b"),
     ("megatron", "llama3.2-1b-tied"),
+    *((name, plan) for name in ("megatron", "bridge") for plan in (
+        "llama3-8b-offload-zero0", "llama3-8b-zero3-outermost", "mixtral-8x7b-fp16", "mixtral-8x7b-exchange-1f1b",
+        "gpt-oss-20b-expert-tensor", "mistral-7b-ring")),
     ("automodel", "llama3-8b-context"), ("automodel", "gpt2-1.5b"), ("automodel", "gpt-neox-20b"), ("automodel", "mixtral-8x7b"),
     ("automodel", "deepseek-v2"), ("automodel", "deepseek-v3"),
     ("torchtitan", "llama3-8b-rounds"), ("torchtitan", "llama3-8b-offload"), ("torchtitan", "llama3-8b-generated"),
