@@ -51,8 +51,13 @@ Json recipe_pipeline(const Plan& plan) {
 
 Json recipe_distributed(const Plan& plan) {
   const Layout& l = plan.layout;
-  const bool plain = l.zero == 0 && l.replicas() > 1;
-  if (plain) return Json{{"strategy", "ddp"}, {"activation_checkpointing", l.recompute == Recompute::full}};
+  // Without FSDP, on one rank or with DDP, nothing else brings products to 16 bits.
+  const bool casts = l.precision != Precision::fp32;
+  if (l.zero == 0 && l.replicas() > 1) {
+    Json plain{{"strategy", "ddp"}, {"activation_checkpointing", l.recompute == Recompute::full}};
+    if (casts) plain["autocast_dtype"] = "bfloat16";
+    return plain;
+  }
   Json d{{"strategy", "fsdp2"},
          {"dp_size", l.data},
          {"dp_replicate_size", l.data / sharing_data_ranks(l)},
@@ -64,6 +69,7 @@ Json recipe_distributed(const Plan& plan) {
          {"activation_checkpointing", l.recompute == Recompute::full},
          {"reshard_after_forward", l.zero == 3},
          {"defer_fsdp_grad_sync", false}};
+  if (casts && l.ranks() == 1) d["autocast_dtype"] = "bfloat16";
   if (l.overlap_tensor) {
     d["enable_async_tensor_parallel"] = true;
     d["enable_compile"] = true;

@@ -262,6 +262,23 @@ TEST(Export, AutoModelsRecipeStartsFromAnyFolder) {
   EXPECT_EQ(file_of(export_automodel(plan), "run_automodel.sh").text.find("config.json"), std::string::npos);
 }
 
+TEST(Export, AutoModelComputesIn16BitsWithoutFsdp) {
+  test::WantedPlan request{test::little_llama(), {8, 16}};
+  const auto recipe = [](Plan plan) {
+    plan.layout.precision = Precision::bf16;
+    return file_of(export_automodel(plan), "automodel.yaml").text;
+  };
+  EXPECT_NE(recipe(test::make_plan(request)).find("autocast_dtype: bfloat16"), std::string::npos)
+      << "one rank";
+  request.data = 2;
+  Plan plan = test::make_plan(request);
+  plan.layout.zero = 0;
+  EXPECT_NE(recipe(plan).find("strategy: ddp\n"), std::string::npos);
+  EXPECT_NE(recipe(plan).find("autocast_dtype: bfloat16"), std::string::npos);
+  plan.layout.zero = 2;
+  EXPECT_EQ(recipe(plan).find("autocast_dtype"), std::string::npos) << "FSDP's policy casts";
+}
+
 TEST(Export, DeepSpeedsBatchIsWhatItChecks) {
   EXPECT_FALSE(deepspeed_json(plan_for_deepspeed(2, 1)).contains("train_batch_size"));
   const Json context = deepspeed_json(plan_for_deepspeed(1, 2));

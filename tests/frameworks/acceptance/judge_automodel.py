@@ -120,11 +120,12 @@ def compare_weights(c, recipe):
     if layout["zero"] > 0 and layout["shard"] > 1:
         c.same("shard", [layout["shard"]], sorted(meshes))
         c.same("zero", [layout["zero"] == 3], sorted(resharded))
-    policy = getattr(recipe.distributed_config, "mp_policy", None)
-    if policy is not None:
-        narrow = torch.float32 if precision == "fp32" else torch.bfloat16
+    narrow = torch.float32 if precision == "fp32" else torch.bfloat16
+    if compute:
         c.same("type of compute", [str(narrow)], sorted(str(one) for one in compute))
-        c.same("gradients summed in fp32", torch.float32, policy.reduce_dtype)
+        c.same("gradients summed in fp32", torch.float32, recipe.distributed_config.mp_policy.reduce_dtype)
+    else:  # one rank, or DDP
+        c.same("type of compute", narrow, recipe.distributed_config.autocast_dtype or torch.float32)
     quantized = any("Float8" in type(module).__name__ for part in recipe.model_parts for module in part.modules())
     c.same("products in 8 bits", precision == "fp8", quantized)
 
