@@ -35,7 +35,7 @@ def exported(folder):
 def compare_positions(c, model):
     scaling = c.model.get("rotary_scaling") or {}
     kind = {"rotary": "rope", "learned": "learned_absolute"}.get(c.model["position"], "none")
-    yarn = scaling.get("kind") == "other" and c.model["attention"] != "latent"
+    yarn = scaling.get("kind") in ("yarn", "other") and c.model["attention"] != "latent"
     c.same("vocab", c.model["vocab"], model.vocab_size)
     c.same("position", "yarn" if yarn else kind, model.position_embedding_type)
     if kind != "rope":

@@ -58,7 +58,7 @@ def compare_positions(c, model):
     """The model's configuration, as pretrain_gpt.py makes it of the arguments."""
     scaling = c.model.get("rotary_scaling") or {}
     kind = {"rotary": "rope", "learned": "learned_absolute"}.get(c.model["position"], "none")
-    yarn = scaling.get("kind") == "other" and c.model["attention"] != "latent"
+    yarn = scaling.get("kind") in ("yarn", "other") and c.model["attention"] != "latent"
     c.same("vocab", c.model["vocab"], model.vocab_size)
     c.same("vocab is padded", [True, c.execution["vocabulary_multiple"]], [model.should_pad_vocab, model.make_vocab_size_divisible_by])
     c.same("tied_embeddings", c.model["tied_embeddings"], model.share_embeddings_and_output_weights)

@@ -53,9 +53,12 @@ def compare_window(c, config):
 
 def compare_yarn(c, config):
     """YaRN outside latent attention, as gpt-oss has it (its config.json)."""
-    c.same("yarn", [c.model["rotary_scaling"]["factor"], 4096, 32.0, 1.0, False],
-           [config.yarn_rotary_scaling_factor, config.yarn_original_max_position_embeddings, config.yarn_beta_fast,
-            config.yarn_beta_slow, config.yarn_correction_range_round_to_int])
+    scaling = c.model["rotary_scaling"]
+    planned = [scaling["factor"], 4096, 32.0, 1.0, False]
+    if scaling["kind"] == "yarn":
+        planned = [scaling[key] for key in ("factor", "original_positions", "beta_fast", "beta_slow", "whole_dimensions")]
+    c.same("yarn", planned, [config.yarn_rotary_scaling_factor, config.yarn_original_max_position_embeddings, config.yarn_beta_fast,
+                             config.yarn_beta_slow, config.yarn_correction_range_round_to_int])
 
 
 def compare_latent(c, config):
@@ -70,7 +73,10 @@ def compare_latent(c, config):
     c.same("rope_type", "yarn" if scaling else "rope", config.rope_type)
     if scaling:
         scale = 1.0 if c.model["moe"]["router_bias"] else 0.707  # config.json of DeepSeek-V3 and V2
-        c.same("rotary_scaling", [float(scaling["factor"]), scale, scale, 4096, 32, 1],
+        planned = [scale, scale, 4096, 32.0, 1.0]
+        if scaling["kind"] == "yarn":
+            planned = [scaling[key] for key in ("mscale", "mscale_all_dim", "original_positions", "beta_fast", "beta_slow")]
+        c.same("rotary_scaling", [float(scaling["factor"]), *planned],
                [float(config.rotary_scaling_factor), config.mscale, config.mscale_all_dim, config.original_max_position_embeddings,
                 config.beta_fast, config.beta_slow])
 
