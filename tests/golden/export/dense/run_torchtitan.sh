@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Note: step time and memory are those of megatron-core, not of torchtitan: mpt-plan --framework torchtitan plans for it.
+# llama3-70b on dgx-h100:8: tp4+sp pp4 dp4 zero1 mbs1 interleaved x5, 64 ranks. For torchtitan 0.3.0.
 # Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. More options go to torchtitan.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
