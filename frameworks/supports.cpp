@@ -222,7 +222,7 @@ bool has_rare_rotary_scaling(const ModelSpec& m) {
   const bool whole_base = m.rotary_base == std::floor(m.rotary_base);
   if (!m.rotary_scaling) return !whole_base;
   const RotaryScaling& s = *m.rotary_scaling;
-  const RotaryScaling llama3{RotaryScalingKind::llama3, s.factor, 1.0, 4.0, 8192};
+  const RotaryScaling llama3{RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 8192};
   switch (s.kind) {
     case RotaryScalingKind::other:
       return true;

@@ -7,6 +7,7 @@
 
 #include <map>
 
+#include "frameworks/export.h"
 #include "frameworks/hugging_face.h"
 #include "frameworks/registry.h"
 #include "frameworks/yaml_file.h"
@@ -50,8 +51,13 @@ Json recipe_pipeline(const Plan& plan) {
 
 Json recipe_distributed(const Plan& plan) {
   const Layout& l = plan.layout;
-  const bool plain = l.zero == 0 && l.replicas() > 1;
-  if (plain) return Json{{"strategy", "ddp"}, {"activation_checkpointing", l.recompute == Recompute::full}};
+  // Without FSDP, on one rank or with DDP, nothing else brings products to 16 bits.
+  const bool casts = l.precision != Precision::fp32;
+  if (l.zero == 0 && l.replicas() > 1) {
+    Json plain{{"strategy", "ddp"}, {"activation_checkpointing", l.recompute == Recompute::full}};
+    if (casts) plain["autocast_dtype"] = "bfloat16";
+    return plain;
+  }
   Json d{{"strategy", "fsdp2"},
          {"dp_size", l.data},
          {"dp_replicate_size", l.data / sharing_data_ranks(l)},
@@ -63,6 +69,7 @@ Json recipe_distributed(const Plan& plan) {
          {"activation_checkpointing", l.recompute == Recompute::full},
          {"reshard_after_forward", l.zero == 3},
          {"defer_fsdp_grad_sync", false}};
+  if (casts && l.ranks() == 1) d["autocast_dtype"] = "bfloat16";
   if (l.overlap_tensor) {
     d["enable_async_tensor_parallel"] = true;
     d["enable_compile"] = true;
@@ -75,6 +82,25 @@ Json recipe_distributed(const Plan& plan) {
   if (l.pipeline > 1) d["pipeline"] = recipe_pipeline(plan);
   if (l.expert > 1) d["moe"] = {{"reshard_after_forward", l.zero == 3}};
   return d;
+}
+
+// What starts the ranks, from any folder.
+ExportedFile recipe_script(const Plan& plan, bool own_model) {
+  return {"run_automodel.sh",
+          fmt::format(R"sh(#!/usr/bin/env bash
+# {}. For NeMo AutoModel 0.7.0.
+# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. Data, learning rate and length of the training are
+# yours: --dataset._target_=..., --optimizer.lr=..., --step_scheduler.max_steps=...
+set -euo pipefail
+here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
+{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
+  --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
+  -m nemo_automodel.cli.app "$here/automodel.yaml" {}"$@"
+)sh",
+                      export_title(plan), processes_of_node(plan, "$node"), processes_word(plan),
+                      node_count(plan), own_model ? "--model.config=\"$here/config.json\" " : ""),
+          true};
 }
 
 void add_automodel_warnings(const Layout& l, std::vector<std::string>& warnings) {
@@ -109,7 +135,9 @@ Exported export_automodel(const Plan& plan) {
                {{"_target_", "nemo_automodel.NeMoAutoModelForCausalLM.from_config"},
                 {"config", model},
                 {"torch_dtype", "float32"}}},
-              {"distributed", recipe_distributed(plan)}};
+              {"distributed", recipe_distributed(plan)},
+              {"loss_fn", {{"_target_", "nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy"}}},
+              {"optimizer", {{"_target_", "torch.optim.AdamW"}}}};
   if (is_narrow(l.precision)) {
     recipe["fp8"] = {{"enabled", true}, {"recipe_name", "tensorwise"}};
     if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});
@@ -118,11 +146,13 @@ Exported export_automodel(const Plan& plan) {
   recipe["dataset"] = {
       {"_target_", "nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset"},
       {"seq_len", plan.workload.sequence},
-      {"vocab_size", plan.model.vocab}};
+      {"vocab_size", plan.model.vocab},
+      {"tokenizer", Json()}};
   exported.files.insert(
       exported.files.begin(),
       {"automodel.yaml",
        fmt::format("# {}. For NeMo AutoModel 0.7.0.\n", export_title(plan)) + yaml_text(recipe)});
+  exported.files.push_back(recipe_script(plan, model == "config.json"));
   add_automodel_warnings(l, exported.warnings);
   return exported;
 }

@@ -217,15 +217,17 @@ std::string titan_function(const Plan& plan) {
 std::string titan_script(const Plan& plan) {
   return fmt::format(R"sh(#!/usr/bin/env bash
 # {}. For torchtitan 0.3.0.
-# Start it on every node, with NODE_RANK, MASTER_ADDR and MASTER_PORT set. More options go to torchtitan.
+# Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. More options go to torchtitan.
 set -euo pipefail
 here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
 export PYTHONPATH="$here${{PYTHONPATH:+:$PYTHONPATH}}"
-exec torchrun --nnodes={} --nproc-per-node={} --node-rank="${{NODE_RANK:-0}}" \
-  --master-addr="${{MASTER_ADDR:-localhost}}" --master-port="${{MASTER_PORT:-29500}}" \
+{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
+  --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
   -m torchtitan.train --module mpt_torchtitan --config mpt_plan "$@"
 )sh",
-                     export_title(plan), node_count(plan), ranks_per_node(plan));
+                     export_title(plan), processes_of_node(plan, "$node"), processes_word(plan),
+                     node_count(plan));
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ import tempfile
 
 BIN = sys.argv[1]
 FAILED = []
-PLAN = ["--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--schedule", "1f1b"]
+PLAN = ["--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--schedule", "1f1b",
+        "--framework", "megatron-bridge"]
 
 
 def run(program, *options):
@@ -143,7 +144,7 @@ def main():
 
         bad = os.path.join(scratch, "bad.json")
         run("mpt-plan", "--model", "llama3.2-1b", "--cluster", "dgx-h100:1", "--global-batch", 32, "--seq", 2048, "--pp", 8, "--tp", 1,
-            "--schedule", "gpipe", "--beyond-framework", "-o", bad)
+            "--schedule", "gpipe", "--framework", "megatron-bridge", "--beyond-framework", "-o", bad)
         diagnosis = causes(bad, emulate(scratch, bad, "bad"))
         check("bad layout", first(diagnosis) == "the layout" and "without --pp 8" in diagnosis["causes"][0]["change"], diagnosis)
 

@@ -243,6 +243,42 @@ Json deepspeed_json(const Plan& plan) {
 }
 
 // DeepSpeed compares train_batch_size with the product over all ranks, and knows degrees of both kinds.
+TEST(Export, AutoModelsRecipeStartsFromAnyFolder) {
+  Plan plan = a_plan();
+  const Exported own = export_automodel(plan);
+  const std::string recipe = file_of(own, "automodel.yaml").text;
+  // The recipe builds both without a default; a model of its own has no tokenizer.
+  EXPECT_NE(
+      recipe.find("loss_fn:\n  _target_: nemo_automodel.components.loss.masked_ce.MaskedCrossEntropy\n"),
+      std::string::npos);
+  EXPECT_NE(recipe.find("optimizer:\n  _target_: torch.optim.AdamW\n"), std::string::npos);
+  EXPECT_NE(recipe.find("  tokenizer: null\n"), std::string::npos) << recipe;
+  const ExportedFile& script = file_of(own, "run_automodel.sh");
+  EXPECT_TRUE(script.executable);
+  EXPECT_NE(script.text.find("\"$here/automodel.yaml\" --model.config=\"$here/config.json\" \"$@\""),
+            std::string::npos)
+      << script.text;
+  plan.model = models::load_model("llama3-8b");
+  EXPECT_EQ(file_of(export_automodel(plan), "run_automodel.sh").text.find("config.json"), std::string::npos);
+}
+
+TEST(Export, AutoModelComputesIn16BitsWithoutFsdp) {
+  test::WantedPlan request{test::little_llama(), {8, 16}};
+  const auto recipe = [](Plan plan) {
+    plan.layout.precision = Precision::bf16;
+    return file_of(export_automodel(plan), "automodel.yaml").text;
+  };
+  EXPECT_NE(recipe(test::make_plan(request)).find("autocast_dtype: bfloat16"), std::string::npos)
+      << "one rank";
+  request.data = 2;
+  Plan plan = test::make_plan(request);
+  plan.layout.zero = 0;
+  EXPECT_NE(recipe(plan).find("strategy: ddp\n"), std::string::npos);
+  EXPECT_NE(recipe(plan).find("autocast_dtype: bfloat16"), std::string::npos);
+  plan.layout.zero = 2;
+  EXPECT_EQ(recipe(plan).find("autocast_dtype"), std::string::npos) << "FSDP's policy casts";
+}
+
 TEST(Export, DeepSpeedsBatchIsWhatItChecks) {
   EXPECT_FALSE(deepspeed_json(plan_for_deepspeed(2, 1)).contains("train_batch_size"));
   const Json context = deepspeed_json(plan_for_deepspeed(1, 2));

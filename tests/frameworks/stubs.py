@@ -170,6 +170,18 @@ def cpu_ranks():
     torch._utils._get_available_device_type = lambda: "cpu"
 
 
+def untuned_kernels():
+    """Leaves Triton's kernels untuned: it refuses a tuning key of AutoModel's. No kernel runs on a CPU. To be called before its import."""
+    import triton
+    triton.autotune = lambda *_, **__: lambda kernel: kernel
+
+
+def older_fsdp():
+    """Gives FSDP a method that AutoModel 0.7 guards, for it is made for a PyTorch that still had it. No gradient is summed on a CPU."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_param
+    _fsdp_param.FSDPParam.to_accumulated_grad_if_needed = lambda _: None
+
+
 def gpu(name):
     """Lets PyTorch answer as on this GPU of the catalog, where frameworks ask what it can do."""
     import torch

@@ -194,9 +194,9 @@ TEST(Supports, ExpertsCombineWithWhatTheFrameworkSays) {
     const Framework& known = *find_framework(framework);
     Layout l = plain(known);
     l.zero = 2;
-    l.context_method = known.abilities.context_methods.front();
+    if (!known.abilities.context_methods.empty()) l.context_method = known.abilities.context_methods.front();
     change(l);
-    return why(known, l, kWorkload, "mixtral-8x7b");
+    return why(known, l, kWorkload, known.name == "automodel" ? "qwen3-30b-a3b" : "mixtral-8x7b");
   };
   const auto spread = [](Layout& l) { l.expert = 8, l.expert_tensor = 1; };
   EXPECT_EQ(reason("deepspeed", spread), "");
@@ -207,7 +207,7 @@ TEST(Supports, ExpertsCombineWithWhatTheFrameworkSays) {
   EXPECT_EQ(reason("deepspeed", in_pipeline), "DeepSpeed has no experts in a pipeline");
   EXPECT_EQ(reason("megatron-core", in_pipeline), "");
   const auto with_context = [](Layout& l) { l.context = 2, l.data = 4; };
-  EXPECT_EQ(reason("automodel", with_context), "NeMo AutoModel has no experts with context parallelism");
+  EXPECT_EQ(reason("automodel", with_context), "NeMo AutoModel has no context parallelism");
   EXPECT_EQ(reason("deepspeed", with_context), "DeepSpeed has no experts with context parallelism");
   EXPECT_EQ(reason("torchtitan", with_context), "");
   const auto with_tensor = [](Layout& l) {
@@ -223,6 +223,15 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3").find("shared experts"), std::string::npos);
   const Framework& titan = *find_framework("torchtitan");
   EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3").find("next token layers"), std::string::npos);
+}
+
+// Its scripts do not hand --rope-scaling-factor on to the model.
+TEST(Supports, MegatronLmScalesLlama3ByEightAlone) {
+  const Framework& megatron = *find_framework("megatron-core");
+  const Framework& bridge = *find_framework("megatron-bridge");
+  EXPECT_FALSE(lacking_feature(megatron, models::load_model("llama3-8b")));
+  EXPECT_TRUE(lacking_feature(megatron, models::load_model("llama3.2-1b")));
+  EXPECT_FALSE(lacking_feature(bridge, models::load_model("llama3.2-1b")));
 }
 
 TEST(Supports, WindowsNeedHeadsForTokensInMegatron) {
@@ -292,6 +301,15 @@ TEST(Supports, TorchtitanHasItsOwnModelsAndThoseOfItsParts) {
   ModelSpec other = models::load_model("gpt-oss-20b");
   other.hidden *= 2;
   EXPECT_TRUE(lacking_feature(titan, other)) << "its flavor has other sizes";
+}
+
+TEST(Supports, AutoModelTakesItsOwnModelsWithExpertsAndNoLayerNorms) {
+  const Framework& automodel = *find_framework("automodel");
+  for (const char* has :
+       {"llama3-8b", "llama3.2-1b", "mistral-7b", "gemma-7b", "qwen3-30b-a3b", "gpt-oss-20b"})
+    EXPECT_FALSE(lacking_feature(automodel, models::load_model(has))) << has;
+  for (const char* lacks : {"mixtral-8x7b", "deepseek-v2", "deepseek-v3", "gpt2-1.5b", "gpt-neox-20b"})
+    EXPECT_TRUE(lacking_feature(automodel, models::load_model(lacks))) << lacks;
 }
 
 TEST(Supports, DeepSpeedDoesNotSpreadExpertsWithBiases) {

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Megatron-LM: its argument parser, validation and configuration classes read what run_megatron.sh starts."""
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import types
 import unittest.mock
 
+import launching
 from judging import judge
 
 import stubs  # noqa: E402
@@ -19,51 +17,29 @@ from megatron.core.enums import ModelType  # noqa: E402
 from megatron.core.num_microbatches_calculator import get_num_microbatches, init_num_microbatches_calculator, unset_num_microbatches_calculator  # noqa: E402
 from megatron.core.pipeline_parallel import schedules  # noqa: E402
 from megatron.training import arguments  # noqa: E402
-from megatron.training.argument_utils import core_transformer_config_from_args  # noqa: E402
+from megatron.training.argument_utils import core_transformer_config_from_args, gpt_config_from_args  # noqa: E402
 from megatron.training.training import get_megatron_ddp_config, get_megatron_optimizer_config  # noqa: E402
-from megatron_fields import compare_layout, compare_model  # noqa: E402
+from megatron_fields import compare_layout, compare_model, compare_optimizer, compare_yarn, queues_of_launches  # noqa: E402
+from torch.distributed.run import get_args_parser  # noqa: E402
 
 # What a user adds: data, tokenizer and the length of the training.
 TRAINING = "--mock-data --tokenizer-type NullTokenizer --lr 1e-4 --train-iters 10".split()
-TORCHRUN = """#!/usr/bin/env python3
-import json, os, sys
-json.dump({"arguments": sys.argv[1:], "environment": dict(os.environ)}, open(os.environ["MPT_STARTED"], "w"))
-"""
-
-
-def start(folder):
-    """Runs the launch script with a stand-in torchrun, from another folder; returns what it would have started."""
-    with tempfile.TemporaryDirectory() as scratch:
-        program, started = os.path.join(scratch, "torchrun"), os.path.join(scratch, "started.json")
-        with open(program, "w", encoding="utf-8") as file:
-            file.write(TORCHRUN)
-        os.chmod(program, 0o755)
-        environment = {"PATH": scratch + ":/usr/bin:/bin", "HOME": scratch, "MPT_STARTED": started}
-        script = os.path.join(os.path.abspath(folder), "run_megatron.sh")
-        result = subprocess.run(["bash", script, *TRAINING], cwd=scratch, env=environment, capture_output=True, text=True)
-        if result.returncode != 0 or not os.path.exists(started):
-            raise RuntimeError(f"run_megatron.sh: {result.stderr.strip()}")
-        with open(started, encoding="utf-8") as file:
-            return json.load(file)
-
-
 def launched(folder):
     """The processes that torchrun starts, the arguments of the training script, and its environment."""
-    job = start(folder)
-    words = job["arguments"]
-    script = next(i for i, word in enumerate(words) if word.endswith(".py"))
-    options = dict(zip(words[:script:2], words[1:script:2]))
-    return int(options["--nproc-per-node"]) * int(options["--nnodes"]), words[script + 1:], job["environment"]
+    (job,) = launching.run(["bash", os.path.join(os.path.abspath(folder), "run_megatron.sh"), *TRAINING], {})
+    words = get_args_parser().parse_args(job["arguments"])
+    return words, job["environment"]
 
 
 def parse(folder, c):
-    ranks, words, environment = launched(folder)
-    c.same("processes started", c.ranks, ranks)
-    os.environ.update(RANK="0", WORLD_SIZE=str(ranks))
+    job, environment = launched(folder)
+    c.same("processes started", c.ranks, int(job.nproc_per_node) * int(job.nnodes))
+    c.same("queues of launches", queues_of_launches(c), environment.get("CUDA_DEVICE_MAX_CONNECTIONS"))
+    os.environ.update(RANK="0", WORLD_SIZE=str(c.ranks))
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)
     if "CUDA_DEVICE_MAX_CONNECTIONS" in environment:
         os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = environment["CUDA_DEVICE_MAX_CONNECTIONS"]
-    sys.argv = ["pretrain_gpt.py", *words]
+    sys.argv = ["pretrain_gpt.py", *job.training_script_args]
     args = arguments.parse_args()
     arguments.validate_args(args)
     return args
@@ -75,16 +51,28 @@ def compare_arguments(c, args):
     c.same("micro_batch", c.layout["micro_batch"], args.micro_batch_size)
     c.same("global_batch", c.workload["global_batch"], args.global_batch_size)
     c.same("sequence", c.workload["sequence"], args.seq_length)
-    c.same("vocab", c.model["vocab"], args.vocab_size)
-    c.same("tied_embeddings", c.model["tied_embeddings"], not args.untie_embeddings_and_output_weights)
-    c.same("position", {"rotary": "rope", "learned": "learned_absolute"}.get(c.model["position"], "none"),
-           "rope" if args.position_embedding_type == "yarn" else args.position_embedding_type)
     c.same("order", c.layout["order"] == "data_outermost", bool(args.use_tp_pp_dp_mapping))
+
+
+def compare_positions(c, model):
+    """The model's configuration, as pretrain_gpt.py makes it of the arguments."""
     scaling = c.model.get("rotary_scaling") or {}
-    if scaling.get("kind") == "llama3":
-        c.same("rotary_scaling.factor", scaling["factor"], float(args.rope_scaling_factor) if args.use_rope_scaling else 1.0)
-    if c.model["position"] == "rotary":
-        c.same("rotary_base", float(c.model["rotary_base"]), float(args.rotary_base))
+    kind = {"rotary": "rope", "learned": "learned_absolute"}.get(c.model["position"], "none")
+    yarn = scaling.get("kind") in ("yarn", "other") and c.model["attention"] != "latent"
+    c.same("vocab", c.model["vocab"], model.vocab_size)
+    c.same("vocab is padded", [True, c.execution["vocabulary_multiple"]], [model.should_pad_vocab, model.make_vocab_size_divisible_by])
+    c.same("tied_embeddings", c.model["tied_embeddings"], model.share_embeddings_and_output_weights)
+    c.same("position", "yarn" if yarn else kind, model.position_embedding_type)
+    c.same("loss in fp16", False, model.fp16_lm_cross_entropy)
+    if kind != "rope":
+        c.same("max_positions", max(c.model["max_positions"], c.workload["sequence"]), model.seq_length)
+        return
+    c.same("rotary_base", float(c.model["rotary_base"]), float(model.rotary_base))
+    c.same("rotary_fraction", c.model["rotary_fraction"], model.rotary_percent)
+    linear = scaling["factor"] if scaling.get("kind") == "linear" else None
+    c.same("linear scaling of positions", linear, model.seq_len_interpolation_factor)
+    c.same("Llama 3's scaling", scaling["factor"] if scaling.get("kind") == "llama3" else None,
+           float(model.rope_scaling_factor) if model.rope_scaling else None)
 
 
 class StepBegan(Exception):
@@ -133,10 +121,13 @@ def check(folder, c):
     config = core_transformer_config_from_args(args)
     optimizer, _ = get_megatron_optimizer_config(args)
     compare_arguments(c, args)
+    compare_positions(c, gpt_config_from_args(args, config))
     compare_model(c, config)
     compare_layout(c, config, get_megatron_ddp_config(args))
     compare_steps(c, args, config)
-    c.same("offload_optimizer", c.layout["offload_optimizer"], bool(optimizer.optimizer_cpu_offload))
+    compare_optimizer(c, optimizer)
+    if args.position_embedding_type == "yarn":
+        compare_yarn(c, config)
 
 
 judge(check)

@@ -24,6 +24,9 @@ def compare_model(c, config):
     c.same("qkv_bias", model["qkv_bias"], config.add_qkv_bias or config.add_bias_linear)
     c.same("next_token_layers", model["next_token_layers"], config.mtp_num_layers or 0)
     c.same("dropout", c.execution["dropout"], config.attention_dropout > 0 or config.hidden_dropout > 0)
+    c.same("activation_limit", model.get("activation_limit"), config.activation_func_clamp_value)
+    c.same("offset of the linear half", 1.0 if model.get("activation_limit") else 0.0, config.glu_linear_offset)
+    compare_window(c, config)
     if model["attention"] == "latent":
         compare_latent(c, config)
     else:
@@ -36,6 +39,28 @@ def compare_model(c, config):
         c.same("experts", None, config.num_moe_experts)
 
 
+def compare_window(c, config):
+    """Sliding windows: Megatron-LM counts keys to the left of a query's own; in every n-th layer, or by a list, all keys are seen."""
+    model, skips = c.model, config.window_attn_skip_freq
+    window = model.get("sliding_window")
+    c.same("attention_sinks", "learnable" if model["attention_sinks"] else "vanilla", config.softmax_type)
+    c.same("sliding_window", [window - 1, 0] if window else None, list(config.window_size) if config.window_size else None)
+    if window:
+        layers, interval = range(model["layers"]), model["sliding_window_interval"]
+        held = skips if isinstance(skips, list) else [int(skips is None or (layer + 1) % skips != 0) for layer in layers]
+        c.same("windowed layers", [int(layer % interval == 0) for layer in layers], held)
+
+
+def compare_yarn(c, config):
+    """YaRN outside latent attention, as gpt-oss has it (its config.json)."""
+    scaling = c.model["rotary_scaling"]
+    planned = [scaling["factor"], 4096, 32.0, 1.0, False]
+    if scaling["kind"] == "yarn":
+        planned = [scaling[key] for key in ("factor", "original_positions", "beta_fast", "beta_slow", "whole_dimensions")]
+    c.same("yarn", planned, [config.yarn_rotary_scaling_factor, config.yarn_original_max_position_embeddings, config.yarn_beta_fast,
+                             config.yarn_beta_slow, config.yarn_correction_range_round_to_int])
+
+
 def compare_latent(c, config):
     latent, scaling = c.model["latent"], c.model.get("rotary_scaling")
     c.same("latent.query_rank", latent["query_rank"] or None, config.q_lora_rank)
@@ -45,8 +70,15 @@ def compare_latent(c, config):
     c.same("latent.value_head_dim", latent["value_head_dim"], config.v_head_dim)
     c.same("norms of the latents", True, bool(config.qk_layernorm))
     c.same("rotary_base", float(c.model["rotary_base"]), float(config.rotary_base))
+    c.same("rope_type", "yarn" if scaling else "rope", config.rope_type)
     if scaling:
-        c.same("rotary_scaling.factor", float(scaling["factor"]), float(config.rotary_scaling_factor))
+        scale = 1.0 if c.model["moe"]["router_bias"] else 0.707  # config.json of DeepSeek-V3 and V2
+        planned = [scale, scale, 4096, 32.0, 1.0]
+        if scaling["kind"] == "yarn":
+            planned = [scaling[key] for key in ("mscale", "mscale_all_dim", "original_positions", "beta_fast", "beta_slow")]
+        c.same("rotary_scaling", [float(scaling["factor"]), *planned],
+               [float(config.rotary_scaling_factor), config.mscale, config.mscale_all_dim, config.original_max_position_embeddings,
+                config.beta_fast, config.beta_slow])
 
 
 def compare_experts(c, config):
@@ -64,11 +96,29 @@ def compare_experts(c, config):
     dense = moe["leading_dense_layers"]
     c.same("moe layers", [int(i >= dense and (i - dense) % moe["layer_interval"] == 0) for i in range(c.model["layers"])], frequency)
     c.same("moe.router_bias", moe["router_bias"], config.moe_router_enable_expert_bias or config.add_bias_linear)
-    if c.model["name"] == "deepseek-v3":  # its technical report: sigmoid scores, scaled by 2.5
-        c.same("router score", "sigmoid", config.moe_router_score_function)
-        c.same("router scale", 2.5, config.moe_router_topk_scaling_factor)
+    compare_router(c, config)
     dispatcher = "flex" if c.execution["deduplicates_dispatch"] else "alltoall"
     c.same("dispatcher", dispatcher, config.moe_token_dispatcher_type if c.layout["expert"] > 1 else dispatcher)
+
+
+# Score function, scale, and softmax before the choice, by the models' config.json and papers.
+ROUTERS = {"deepseek-v3": ("sigmoid", 2.5, False), "deepseek-v2": ("softmax", 16.0, True)}
+
+
+def compare_router(c, config):
+    moe = c.model["moe"]
+    score, scale, before = ROUTERS.get(c.model["name"], ("softmax", None, False))
+    c.same("router score", score, config.moe_router_score_function)
+    c.same("router scale", scale, config.moe_router_topk_scaling_factor)
+    c.same("softmax before the choice", before, config.moe_router_pre_softmax)
+    c.same("moe.shared_gate", moe["shared_gate"], config.moe_shared_expert_gate)
+    c.same("moe.balance_loss", moe["balance_loss"], config.moe_aux_loss_coeff)
+    c.same("kind of the balancing loss", "none" if moe["balance_loss"] == 0 else "seq_aux_loss" if c.model["attention"] == "latent" else "aux_loss",
+           config.moe_router_load_balancing_type)
+    if moe["experts"] >= 32 or c.execution["deduplicates_dispatch"]:
+        c.same("type of the router", "fp32", config.moe_router_dtype)
+    c.same("experts in one product", True, config.moe_grouped_gemm)
+    c.same("capacity of experts", None, config.moe_expert_capacity_factor)
 
 
 def layers_of_stages(config, layout):
@@ -110,6 +160,11 @@ def compare_layout(c, config, ddp):
     c.same("layers_per_stage", c.layers_of_stages, layers)
     c.same("layers recomputed in each stage", c.recomputed_of_stages, recomputed_of_stages(config, layers))
     c.same("selective recompute", layout["recompute"] == "selective", config.recompute_granularity == "selective")
+    if layout["recompute"] == "selective":
+        names = {"core": "core_attn", "norms": "layernorm", "latent": "mla_up_proj", "expert_activation": "moe_act", "mlp": "mlp",
+                 "experts": "moe"}
+        c.same("recomputed modules", sorted(names[key] for key, given in layout["selective"].items() if given),
+               sorted(config.recompute_modules or ["core_attn"]))
     if layout["tensor"] > 1:
         c.same("overlap_tensor", layout["overlap_tensor"], bool(config.tp_comm_overlap))
     if layout["pipeline"] > 1 and layout["chunks"] > 1:
@@ -137,7 +192,26 @@ def compare_precision(c, config, ddp):
     c.same("type of weights", {"fp16": torch.float16, "fp32": torch.float32}.get(precision, torch.bfloat16), config.params_dtype)
     c.same("products in 8 bits", precision in ("fp8", "mxfp8"), bool(config.fp8))
     c.same("products in 4 bits", precision == "nvfp4", bool(config.fp4))
-    if precision == "mxfp8":
-        c.same("recipe of fp8", "mxfp8", config.fp8_recipe)
+    if precision in ("fp8", "mxfp8"):
+        c.same("recipe of fp8", ["tensorwise", "hybrid"] if precision == "fp8" else ["mxfp8", "e4m3"], [config.fp8_recipe, config.fp8])
+        c.same("layers left in bf16", False, bool(config.first_last_layers_bf16))
+        c.same("weights kept in fp8", c.execution["fp8_weight_bytes"] == 1, bool(config.fp8_param))
+    if precision == "nvfp4":
+        c.same("recipe of fp4", ["nvfp4", "e2m1"], [config.fp4_recipe, config.fp4])
     if precision not in ("fp16", "fp32") and not ddp.use_megatron_fsdp and c.replicas > 1:
         c.same("gradients summed in fp32", c.execution["bf16_gradient_bytes"] != 2, bool(ddp.grad_reduce_in_fp32))
+
+
+def compare_optimizer(c, optimizer):
+    c.same("offload_optimizer", c.layout["offload_optimizer"], bool(optimizer.optimizer_cpu_offload))
+    c.same("precision-aware optimizer", c.layout["offload_optimizer"], bool(optimizer.use_precision_aware_optimizer))
+    c.same("types of the optimizer's states", [torch.float32] * 3, [optimizer.main_params_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype])
+    c.same("optimizer", "adam", optimizer.optimizer)
+
+
+def queues_of_launches(c):
+    """CUDA_DEVICE_MAX_CONNECTIONS: Megatron-FSDP refuses 1, the overlap of the exchange wants several, all others rely on 1."""
+    layout = c.layout
+    if layout["zero"] >= 2:
+        return None
+    return "32" if layout["overlap_exchange"] and layout["tensor"] == layout["context"] == 1 else "1"

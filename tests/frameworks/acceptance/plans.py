@@ -50,11 +50,85 @@ MEGATRON = {
     "deepseek-v2": plan("deepseek-v2", "dgx-h100:16", 128, "--ep 8 --pp 4 --tp 1 --schedule 1f1b"),
     "deepseek-v3": plan("deepseek-v3", "dgx-h100:128", 4096),
     "deepseek-v3-one-stage": plan("deepseek-v3", "dgx-h100:128", 4096, "--pp 1"),
+    "llama3-8b-offload-zero0": plan("llama3-8b", "dgx-h100:1", 64, "--zero 0 --offload on --tp 4"),
+    "llama3-8b-zero3-outermost": plan("llama3-8b", "dgx-h100:2", 128, "--zero 3 --pp 2 --dp 4 --order data_outermost --schedule 1f1b"),
+    "mixtral-8x7b-fp16": plan("mixtral-8x7b", "dgx-a100:8", 256, "--precision fp16"),
+    "mixtral-8x7b-exchange-1f1b": plan("mixtral-8x7b", "dgx-h100:8", 256, "--ep 8 --pp 4 --schedule 1f1b "
+                                       "--overlap gradient-reduce,parameter-gather,exchange,transfer"),
+    "gpt-oss-20b-expert-tensor": plan("gpt-oss-20b", "dgx-h100:2", 64, "--tp 4 --etp 4 --sp on"),
+    "mistral-7b-ring": plan("mistral-7b", "dgx-h100:1", 64, "--cp 2 --cp-method ring"),
+    "llama2-7b-fp32": plan("llama2-7b", "dgx-a100:1", 16, "--precision fp32"),
+    "llama3-8b-nvfp4": plan("llama3-8b", "gb300-nvl72:1", 144, "--precision nvfp4"),
+    "llama3-8b-twelve-ranks": plan("llama3-8b", "dgx-h100:2", 48, "--ranks 12"),
+    "llama3-8b-dropout": plan("llama3-8b", "dgx-h100:1", 64, "--execution dropout=true"),
+    "qwen3-8b": plan("qwen3-8b", "dgx-h100:2", 128),
+    "phi3-mini": plan("phi3-mini", "dgx-h100:1", 64),
+    "gpt-oss-120b": plan("gpt-oss-120b", "dgx-h100:8", 256),
+    "deepseek-v2-modules": plan("deepseek-v2", "dgx-h100:16", 128,
+                                "--ep 8 --pp 4 --tp 1 --schedule 1f1b --recompute selective --recompute-modules mla_up_proj,moe_act"),
 }
 
-# Megatron-Bridge has recipes for these models.
-BRIDGE_MODELS = ("llama3-8b", "llama3-70b", "llama3-405b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b")
-BRIDGE = {name: options for name, options in MEGATRON.items() if options[1] in BRIDGE_MODELS}
+# NeMo AutoModel.
+AUTOMODEL = {
+    "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128),
+    "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:2", 128, "--zero 2 --pp 1 --tp 1"),
+    "llama3-8b-zero3-full": plan("llama3-8b", "dgx-h100:1", 64, "--recompute full --zero 3", seq=8192),
+    "llama3-8b-tensor": plan("llama3-8b", "dgx-h100:2", 64, "--tp 4 --sp on"),
+    "llama3-8b-tensor-plain": plan("llama3-8b", "dgx-h100:2", 64, "--tp 4 --sp off --zero 3"),
+    "llama3-8b-tensor-overlap": plan("llama3-8b", "dgx-h100:2", 64,
+                                     "--tp 4 --sp on --zero 3 --overlap gradient-reduce,parameter-gather,tensor,transfer"),
+    "llama3-8b-context": plan("llama3-8b", "dgx-h100:2", 16, "--cp 4", seq=32768),
+    "llama3-8b-gpipe": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule gpipe"),
+    "llama3-8b-1f1b": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule 1f1b"),
+    "llama3-8b-1f1b-tensor": plan("llama3-8b", "dgx-h100:2", 64, "--pp 2 --tp 2 --sp on --schedule 1f1b"),
+    "llama3-8b-1f1b-full": plan("llama3-8b", "dgx-h100:1", 64, "--pp 2 --schedule 1f1b --recompute full", seq=8192),
+    "llama3-8b-interleaved": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --chunks 2 --schedule interleaved"),
+    "llama3-8b-zb-v": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule zb-v"),
+    "llama3-8b-pipeline-only": plan("llama3-8b", "dgx-h100:1", 64, "--pp 8 --dp 1 --schedule 1f1b"),
+    "llama3-8b-fp8": plan("llama3-8b", "dgx-h100:2", 128, "--precision fp8 --zero 3"),
+    "llama3-8b-fp8-pipeline": plan("llama3-8b", "dgx-h100:2", 128, "--precision fp8 --pp 2 --schedule 1f1b"),
+    "llama3-8b-fp32": plan("llama3-8b", "dgx-h100:2", 128, "--precision fp32 --zero 3"),
+    "llama3-8b-twelve-ranks": plan("llama3-8b", "dgx-h100:2", 48, "--ranks 12"),
+    "llama3.2-1b-replicas": plan("llama3.2-1b", "dgx-h100:1", 64, "--zero 0"),
+    "llama3.2-1b-one-rank": plan("llama3.2-1b", "dgx-h100:1", 8, "--ranks 1"),
+    "llama3.2-1b-tied-tensor": plan("llama3.2-1b", "dgx-h100:1", 64, "--tp 2 --zero 3"),
+    "llama2-7b": plan("llama2-7b", "dgx-a100:1", 64),
+    "llama2-70b": plan("llama2-70b", "dgx-h100:8", 128),
+    "llama3-70b": plan("llama3-70b", "dgx-h100:8", 128),
+    "llama3-70b-tensor": plan("llama3-70b", "dgx-h100:8", 128, "--tp 8 --pp 2 --sp on --schedule 1f1b"),
+    "llama3-405b": plan("llama3-405b", "dgx-h100:128", 512),
+    "qwen2-7b": plan("qwen2-7b", "dgx-h100:1", 64),
+    "qwen2.5-72b": plan("qwen2.5-72b", "dgx-h100:8", 256),
+    "qwen3-8b": plan("qwen3-8b", "dgx-h100:2", 128),
+    "qwen3-8b-tensor": plan("qwen3-8b", "dgx-h100:2", 128, "--tp 2 --sp on"),
+    "mistral-7b": plan("mistral-7b", "dgx-h100:1", 64),
+    "phi3-mini": plan("phi3-mini", "dgx-h100:1", 64),
+    "phi3-mini-tensor": plan("phi3-mini", "dgx-h100:1", 64, "--tp 2"),
+    "phi3-mini-pipeline": plan("phi3-mini", "dgx-h100:1", 64, "--pp 2"),
+    "gemma-7b": plan("gemma-7b", "dgx-h100:1", 64),
+    "gemma2-27b": plan("gemma2-27b", "dgx-h100:4", 128),
+    "qwen3-30b-a3b": plan("qwen3-30b-a3b", "dgx-h100:4", 256),
+    "qwen3-30b-a3b-experts": plan("qwen3-30b-a3b", "dgx-h100:4", 256, "--ep 8 --zero 3"),
+    "qwen3-30b-a3b-full": plan("qwen3-30b-a3b", "dgx-h100:4", 256, "--ep 8 --recompute full"),
+    "qwen3-235b-a22b": plan("qwen3-235b-a22b", "dgx-b200:16", 1024),
+    "gpt-oss-20b": plan("gpt-oss-20b", "dgx-h100:1", 32),
+    "gpt-oss-20b-experts": plan("gpt-oss-20b", "dgx-h100:1", 32, "--ep 8"),
+    "gpt-oss-120b": plan("gpt-oss-120b", "dgx-h100:8", 256),
+    "gpt2-1.5b": plan("gpt2-1.5b", "dgx-a100:1", 64, seq=1024),
+    "gpt-neox-20b": plan("gpt-neox-20b", "dgx-a100:4", 128, seq=2048),
+    "mixtral-8x7b": plan("mixtral-8x7b", "dgx-h100:4", 64),
+    "deepseek-v2": plan("deepseek-v2", "dgx-h100:16", 128),
+    "deepseek-v3": plan("deepseek-v3", "dgx-h100:128", 4096),
+}
+
+# What starts the ranks: nodes that are full, and a last one that is not.
+LAUNCHERS = {
+    "one-node": plan("llama3-8b", "dgx-h100:1", 64),
+    "four-nodes": plan("llama3-8b", "dgx-h100:4", 128),
+    "twelve-ranks": plan("llama3-8b", "dgx-h100:2", 48, "--ranks 12"),
+    "one-rank": plan("gpt2-1.5b", "dgx-h100:1", 8, "--ranks 1", seq=1024),
+    "large-domain": plan("llama3-8b", "gb300-nvl72:1", 144),
+}
 
 # torchtitan, and the schedules of PyTorch that it runs.
 TORCHTITAN = {
@@ -107,7 +181,13 @@ FSDP = {
 
 # What the framework cannot run: mpt-plan must refuse to plan it.
 UNPLANNED = {
-    ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"),
+    ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"), ("megatron", "gemma2-27b"), ("bridge", "gemma2-27b"),
+    ("megatron", "llama3.2-1b-tied"),
+    *((name, plan) for name in ("megatron", "bridge") for plan in (
+        "llama3-8b-offload-zero0", "llama3-8b-zero3-outermost", "mixtral-8x7b-fp16", "mixtral-8x7b-exchange-1f1b",
+        "gpt-oss-20b-expert-tensor", "mistral-7b-ring")),
+    ("automodel", "llama3-8b-context"), ("automodel", "gpt2-1.5b"), ("automodel", "gpt-neox-20b"), ("automodel", "mixtral-8x7b"),
+    ("automodel", "deepseek-v2"), ("automodel", "deepseek-v3"),
     ("torchtitan", "llama3-8b-rounds"), ("torchtitan", "llama3-8b-offload"), ("torchtitan", "llama3-8b-generated"),
     ("torchtitan", "deepseek-v3"), ("fsdp", "llama3-8b-offload"),
     ("deepspeed", "llama3-8b-zero0"),
@@ -117,9 +197,11 @@ UNPLANNED = {
 # --framework of the plan, --to of the export, environment, plans; judge_NAME.py asks
 FRAMEWORKS = {
     "megatron": ("megatron-core", "megatron", "megatron", MEGATRON),
-    "bridge": ("megatron-bridge", "megatron-bridge", "bridge", BRIDGE),
+    "bridge": ("megatron-bridge", "megatron-bridge", "bridge", MEGATRON),
+    "automodel": ("automodel", "automodel", "automodel", AUTOMODEL),
     "torchtitan": ("torchtitan", "torchtitan", "torchtitan", TORCHTITAN),
     "deepspeed": ("deepspeed", "deepspeed", "deepspeed", DEEPSPEED),
     "accelerate": ("transformers-deepspeed", "deepspeed", "accelerate", DEEPSPEED),
     "fsdp": ("pytorch", "fsdp2", "torch", FSDP),
+    "launchers": ("megatron-core", "megatron-core,torchtitan,automodel,slurm,hostfile,kubernetes", "launchers", LAUNCHERS),
 }

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands in for the hub of Hugging Face, which tests do not reach: configurations of models by their names there."""
+
+import json
+import os
+
+CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/configs")
+# Models without a file in that folder: the kind of their configuration. Their sizes come from the plan.
+KINDS = {"meta-llama/": "llama", "mistralai/Mistral-": "mistral", "mistralai/Mixtral-": "mixtral", "Qwen/Qwen2": "qwen2",
+         "Qwen/Qwen3-235B": "qwen3_moe", "Qwen/Qwen3-": "qwen3", "openai/gpt-oss": "gpt_oss", "google/gemma-2-": "gemma2",
+         "google/gemma-": "gemma", "deepseek-ai/DeepSeek-V2": "deepseek_v2", "deepseek-ai/DeepSeek-V3": "deepseek_v3",
+         "microsoft/Phi-3": "phi3"}
+CLASSES = {"gpt_oss": "GptOssForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",
+           "deepseek_v3": "DeepseekV3ForCausalLM"}
+
+
+def sizes(model):
+    """The plan's sizes, in the words of transformers."""
+    values = {"hidden_size": model["hidden"], "num_hidden_layers": model["layers"], "num_attention_heads": model["heads"],
+              "vocab_size": model["vocab"], "max_position_embeddings": model["max_positions"], "intermediate_size": model["ffn_hidden"],
+              "num_key_value_heads": model["kv_heads"], "tie_word_embeddings": model["tied_embeddings"], "rms_norm_eps": model["norm_epsilon"]}
+    if model.get("moe"):
+        experts = {"moe_intermediate_size": model["moe"]["expert_ffn_hidden"], "num_experts": model["moe"]["experts"],
+                   "num_local_experts": model["moe"]["experts"], "num_experts_per_tok": model["moe"]["experts_per_token"]}
+        values.update(experts, head_dim=model["head_dim"])
+    scaling = model.get("rotary_scaling")
+    if scaling and scaling["kind"] == "llama3":
+        values["rope_parameters"] = {"rope_type": "llama3", "rope_theta": model["rotary_base"], "factor": scaling["factor"],
+                                     "low_freq_factor": scaling["low_frequency_factor"], "high_freq_factor": scaling["high_frequency_factor"],
+                                     "original_max_position_embeddings": scaling["original_positions"]}
+    elif model["position"] == "rotary" and not scaling:
+        values["rope_parameters"] = {"rope_type": "default", "rope_theta": model["rotary_base"]}
+    return values
+
+
+def configuration(name, model):
+    from transformers import AutoConfig
+    owner, _, rest = name.partition("/")
+    for stem in (rest, "Meta-" + rest, rest.removesuffix("-Base"), rest.replace("Meta-Llama-3-", "Meta-Llama-3.1-")):
+        path = os.path.join(CONFIGS, f"{owner}--{stem}.json")
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                values = json.load(file)
+            return AutoConfig.for_model(values.pop("model_type"), **values)
+    kind = next(kind for start, kind in KINDS.items() if name.startswith(start))
+    return AutoConfig.for_model(kind, architectures=[CLASSES.get(kind, kind.capitalize() + "ForCausalLM")], **sizes(model))
