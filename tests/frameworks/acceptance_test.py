@@ -20,7 +20,7 @@ sys.path.insert(0, os.path.join(HERE, "acceptance"))
 from plans import FRAMEWORKS, UNPLANNED  # noqa: E402
 
 GOOD = ["accepted", "rightly not planned"]
-OUTCOMES = GOOD + ["differs", "refused", "not planned", "not exported"]
+OUTCOMES = GOOD + ["differs", "refused", "not planned", "not exported", "exported with a warning"]
 
 
 def run(command):
@@ -38,6 +38,8 @@ def export(program, framework, target, options, folder, rightly):
     code, said = run([program, "export", plan, "--to", target, "-o", folder])
     if code != 0:
         return {"outcome": "not exported", "message": " ".join(said.split())[:400], "differences": []}
+    if "warning" in said.lower():
+        return {"outcome": "exported with a warning", "message": " ".join(said.split())[:400], "differences": []}
     return None
 
 
@@ -56,7 +58,7 @@ def judge(name, program, work, word):
     left = {plan for plan in plans if word in plan} - {verdict["plan"] for verdict in verdicts}
     if left:
         python = os.path.join(os.environ.get("MPT_FRAMEWORKS", os.path.join(ROOT, "build/frameworks")), environment, "bin/python")
-        result = subprocess.run([python, os.path.join(HERE, "acceptance", f"judge_{name}.py"), os.path.join(work, name)],
+        result = subprocess.run([python, os.path.join(HERE, "acceptance", f"judge_{name.replace('-', '_')}.py"), os.path.join(work, name)],
                                 capture_output=True, text=True, stdin=subprocess.DEVNULL)
         verdicts += [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"plan"')]
         for plan in sorted(left - {verdict["plan"] for verdict in verdicts}):
@@ -102,7 +104,7 @@ def main():
             verdicts += found
     for name in names:
         counts = [f"{sum(v['framework'] == name and v['outcome'] == outcome for v in verdicts)} {outcome}" for outcome in OUTCOMES]
-        print(f"{name:<11} {', '.join(counts)}")
+        print(f"{name:<22} {', '.join(counts)}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(verdicts, file, indent=1)

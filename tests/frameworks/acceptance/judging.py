@@ -20,6 +20,7 @@ class Comparison:
 
     def __init__(self, plan):
         self.plan, self.model, self.layout = plan, plan["model"], plan["layout"]
+        self.model.setdefault("moe", None)
         self.execution, self.workload = self.layout["execution"], plan["workload"]
         self.differences, self.compared = [], 0
 
@@ -36,6 +37,11 @@ class Comparison:
     @property
     def ranks(self):
         return self.replicas * self.layout["tensor"] * self.layout["pipeline"]
+
+    @property
+    def nodes(self):
+        per_node = min(self.plan["cluster"]["devices_per_node"], self.ranks)
+        return -(-self.ranks // per_node)
 
     @property
     def stages(self):
