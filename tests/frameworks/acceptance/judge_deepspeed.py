@@ -4,8 +4,6 @@
 import importlib.util
 import json
 import os
-import sys
-import types
 
 from judging import judge
 
@@ -20,6 +18,7 @@ from deepspeed.module_inject.auto_ep_config import validate_autoep_config  # noq
 from deepspeed.pipe import LayerSpec  # noqa: E402
 from deepspeed.runtime.config import DeepSpeedConfig  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+from training import compare_training  # noqa: E402
 from transformers_fields import compare_model  # noqa: E402
 
 
@@ -132,8 +131,8 @@ def check(folder, c):
     compare(c, config)
     compare_experts(c, config)
     compare_model(c, folder, module.MODEL)
+    if os.path.basename(folder).startswith("trained"):
+        compare_training(c, "train_deepspeed.py", folder)
 
 
-if __name__ == "__main__":
-    sys.modules.setdefault("judge_deepspeed", types.ModuleType("judge_deepspeed"))
-    judge(check)
+judge(check)

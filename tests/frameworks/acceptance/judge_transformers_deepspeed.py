@@ -12,6 +12,7 @@ from accelerate import ParallelismConfig  # noqa: E402
 from accelerate.utils import DeepSpeedPlugin  # noqa: E402
 from accelerate.utils.launch import prepare_deepspeed_cmd_env  # noqa: E402
 from transformers.integrations.deepspeed import HfTrainerDeepSpeedConfig  # noqa: E402
+from training import compare_training  # noqa: E402
 from transformers_fields import compare_model  # noqa: E402
 
 
@@ -60,6 +61,8 @@ def check(folder, c):
     c.same("recompute", c.layout["recompute"], "full" if training.gradient_checkpointing else "none")
     compare_trainer(c, folder, training)
     compare_model(c, folder, script.config_name)
+    if os.path.basename(folder).startswith("trained"):
+        compare_training(c, "train_trainer.py", folder, {"ACCELERATE_USE_CPU": "true"})
 
 
 judge(check)

@@ -117,8 +117,22 @@ TORCHTITAN = {
     "deepseek-v3": plan("deepseek-v3", "dgx-h100:128", 4096),
 }
 
+
+
+def trained(more, model="tiny-llama"):
+    """Plans of a model that two CPU processes train for a few steps."""
+    return plan(model, "dgx-h100:1", 8, f"--ranks 2 --tp 1 --pp 1 --cp 1 --micro-batch 2 --precision fp32 {more}", seq=64)
+
+
 # What DeepSpeed does alone and under Hugging Face's Trainer.
 ZERO = {
+    "trained-zero0": trained("--zero 0"),
+    "trained-zero1": trained("--zero 1"),
+    "trained-zero2": trained("--zero 2"),
+    "trained-zero3": trained("--zero 3"),
+    "trained-zero3-recompute": trained("--zero 3 --recompute full"),
+    "trained-offload-zero1": trained("--zero 1 --offload on"),
+    "trained-offload-zero3": trained("--zero 3 --offload on"),
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128),
     "llama3-8b-b200": plan("llama3-8b", "dgx-b200:1", 64, seq=8192),
     "llama3-8b-zero0": plan("llama3-8b", "dgx-b200:1", 64, "--zero 0"),
@@ -170,7 +184,7 @@ DEEPSPEED = {
     "gpt-oss-20b-experts": plan("gpt-oss-20b", "dgx-h100:1", 32, "--ep 4"),
 }
 FSDP_TRAINER = {
-    **{name: options for name, options in ZERO.items() if "offload-zero1" not in name},
+    **{name: options for name, options in ZERO.items() if "-offload-zero1" not in name},
     "llama3-70b-zero3": plan("llama3-70b", "dgx-h100:8", 128, "--zero 3"),
     "llama3-8b-mxfp8": plan("llama3-8b", "dgx-b200:1", 64, "--precision mxfp8"),
     "llama3-8b-ring-zero3": plan("llama3-8b", "dgx-h100:2", 16, "--cp 8 --cp-method ring --zero 3", seq=32768),
@@ -198,7 +212,7 @@ FRAMEWORKS = {
     "megatron": ("megatron-core", "megatron", "megatron", MEGATRON),
     "bridge": ("megatron-bridge", "megatron-bridge", "bridge", BRIDGE),
     "torchtitan": ("torchtitan", "torchtitan", "torchtitan", TORCHTITAN),
-    "deepspeed": ("deepspeed", "deepspeed", "deepspeed", DEEPSPEED),
+    "deepspeed": ("deepspeed", "deepspeed", "accelerate", DEEPSPEED),
     "transformers-deepspeed": ("transformers-deepspeed", "transformers-deepspeed", "accelerate", ZERO),
     "transformers-fsdp": ("transformers-fsdp", "transformers-fsdp", "accelerate", FSDP_TRAINER),
     "fsdp": ("pytorch", "fsdp2", "torch", FSDP),
