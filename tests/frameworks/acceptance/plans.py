@@ -56,9 +56,19 @@ MEGATRON = {
 BRIDGE_MODELS = ("llama3-8b", "llama3-70b", "llama3-405b", "qwen3-30b-a3b", "deepseek-v3", "gpt-oss-20b")
 BRIDGE = {name: options for name, options in MEGATRON.items() if options[1] in BRIDGE_MODELS}
 
+def trained(more):
+    """Plans of a model that two CPU processes train for a few steps."""
+    return plan("tiny-llama", "dgx-h100:1", 8, f"--ranks 2 --micro-batch 2 --precision fp32 {more}", seq=64)
+
+
 # torchtitan, and the schedules of PyTorch that it runs.
 EAGER = "--execution elementwise=eager"
 TORCHTITAN = {
+    "trained-zero2": trained(f"{EAGER} --tp 1 --pp 1 --cp 1 --zero 2"),
+    "trained-zero3-recompute": trained(f"{EAGER} --tp 1 --pp 1 --cp 1 --zero 3 --recompute full"),
+    "trained-tensor": trained(f"{EAGER} --tp 2 --sp on --pp 1 --cp 1"),
+    "trained-pipeline": trained(f"{EAGER} --tp 1 --pp 2 --cp 1 --schedule zb-v"),
+    "trained-context": trained(f"{EAGER} --tp 1 --pp 1 --cp 2 --cp-method ring --zero 3"),
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128, seq=8192),
     "llama3.2-1b-replicas": plan("llama3.2-1b", "dgx-h100:1", 64, "--zero 0 --tp 1 --pp 1"),
     "llama3.2-1b-tied-zero3": plan("llama3.2-1b", "dgx-h100:1", 64, "--zero 3"),
@@ -117,22 +127,16 @@ TORCHTITAN = {
     "deepseek-v3": plan("deepseek-v3", "dgx-h100:128", 4096),
 }
 
-
-
-def trained(more, model="tiny-llama"):
-    """Plans of a model that two CPU processes train for a few steps."""
-    return plan(model, "dgx-h100:1", 8, f"--ranks 2 --tp 1 --pp 1 --cp 1 --micro-batch 2 --precision fp32 {more}", seq=64)
-
-
+REPLICAS = "--tp 1 --pp 1 --cp 1"
 # What DeepSpeed does alone and under Hugging Face's Trainer.
 ZERO = {
-    "trained-zero0": trained("--zero 0"),
-    "trained-zero1": trained("--zero 1"),
-    "trained-zero2": trained("--zero 2"),
-    "trained-zero3": trained("--zero 3"),
-    "trained-zero3-recompute": trained("--zero 3 --recompute full"),
-    "trained-offload-zero1": trained("--zero 1 --offload on"),
-    "trained-offload-zero3": trained("--zero 3 --offload on"),
+    "trained-zero0": trained(f"{REPLICAS} --zero 0"),
+    "trained-zero1": trained(f"{REPLICAS} --zero 1"),
+    "trained-zero2": trained(f"{REPLICAS} --zero 2"),
+    "trained-zero3": trained(f"{REPLICAS} --zero 3"),
+    "trained-zero3-recompute": trained(f"{REPLICAS} --zero 3 --recompute full"),
+    "trained-offload-zero1": trained(f"{REPLICAS} --zero 1 --offload on"),
+    "trained-offload-zero3": trained(f"{REPLICAS} --zero 3 --offload on"),
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128),
     "llama3-8b-b200": plan("llama3-8b", "dgx-b200:1", 64, seq=8192),
     "llama3-8b-zero0": plan("llama3-8b", "dgx-b200:1", 64, "--zero 0"),
@@ -200,11 +204,21 @@ FSDP = {
 
 # What the framework cannot run: mpt-plan must refuse to plan it.
 UNPLANNED = {
-    ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"),
-    ("torchtitan", "llama3-8b-rounds"), ("torchtitan", "llama3-8b-offload"), ("torchtitan", "llama3-8b-generated"),
-    ("torchtitan", "deepseek-v3"), ("fsdp", "llama3-8b-offload"),
-    ("deepspeed", "llama3-8b-zero0"),
-    ("accelerate", "llama3-8b-zero0"), ("accelerate", "llama3-8b-pipeline"), ("accelerate", "mixtral-8x7b"),
+    *((name, plan) for name, plans in {
+        "megatron": ["llama3-8b-rounds"],
+        "bridge": ["llama3-8b-rounds"],
+        "torchtitan": ["llama3-8b-rounds", "llama3-8b-offload", "llama3-8b-generated", "llama3-8b-dualpipe-v-few", "llama3-8b-zb-v-compiled",
+                       "llama3-8b-graphs-pipeline", "llama3-70b-async-zb-v", "llama3.2-1b-tied-pipeline", "qwen3-30b-a3b-replicas",
+                       "gpt-oss-20b-context", "mistral-7b", "qwen2.5-72b", "gemma2-27b", "deepseek-v2", "deepseek-v3"],
+        "deepspeed": ["llama3-8b-ring", "llama3-8b-tensor", "llama3-8b-fp8", "llama3-8b-recompute-core", "llama3-8b-pipeline-zero2",
+                      "llama3-8b-interleaved", "mixtral-8x7b-experts-zero3", "gpt-oss-20b-experts", "deepseek-v3"],
+        "transformers-deepspeed": ["llama3-8b-ring", "llama3-8b-tensor", "llama3-8b-fp8", "llama3-8b-recompute-core", "deepseek-v3"],
+        "transformers-fsdp": ["llama3-8b-zero0", "llama3-8b-zero1", "llama3-8b-blocking", "llama3-8b-offload-zero2", "llama3-8b-offload-zero3",
+                              "llama3-8b-context", "llama3-8b-context-zero3", "llama3-8b-tensor", "llama3-8b-recompute-core",
+                              "llama3-8b-mxfp8", "mistral-7b-ring", "trained-zero0", "trained-zero1",
+                              "trained-offload-zero3", "deepseek-v3"],
+        "fsdp": ["llama3-8b-offload"],
+    }.items() for plan in plans),
 }
 
 # --framework of the plan, --to of the export, environment, plans; judge_NAME.py asks
