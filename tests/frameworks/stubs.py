@@ -170,6 +170,12 @@ def cpu_ranks():
     torch._utils._get_available_device_type = lambda: "cpu"
 
 
+def plain_gloo():
+    """Lets DeepSpeed communicate over gloo alone; its shared memory between CPU ranks is C++ that takes a minute to compile."""
+    import deepspeed.comm.torch
+    deepspeed.comm.torch.build_shm_op = lambda: None
+
+
 def gpu(name):
     """Lets PyTorch answer as on this GPU of the catalog, where frameworks ask what it can do."""
     import torch

@@ -109,10 +109,10 @@ def verdict_of(check, plan):
 
 
 def judge(check):
-    """Runs check(folder, comparison) for every folder in the work folder, each in a process of its own."""
+    """Runs check(folder, comparison) for every folder in the work folder, or for the named ones, each in a process of its own."""
     warnings.simplefilter("ignore")
     work = sys.argv[1]
-    for name in sorted(os.listdir(work)):
+    for name in sys.argv[2:] or sorted(os.listdir(work)):
         folder = os.path.abspath(os.path.join(work, name))
         with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
             plan = json.load(file)

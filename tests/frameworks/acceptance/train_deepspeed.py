@@ -24,20 +24,14 @@ def new_model(config):
     return AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
 
 
-def optimizer_of(model, settings):
-    if "offload_optimizer" in settings["zero_optimization"]:
-        from deepspeed.ops.adam import DeepSpeedCPUAdam
-        return DeepSpeedCPUAdam(model.parameters(), lr=RATE, weight_decay=0.0)
-    return torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
-
-
 def main():
     config = AutoConfig.from_pretrained(os.path.join(FOLDER, mpt_deepspeed.MODEL))
     with open(os.path.join(FOLDER, "deepspeed.json"), encoding="utf-8") as file:
         settings = json.load(file)
+    stubs.plain_gloo()
     deepspeed.init_distributed(dist_backend="gloo")
     model = new_model(config)
-    engine, *_ = mpt_deepspeed.engine(model, optimizer=optimizer_of(model, settings))
+    engine, *_ = mpt_deepspeed.engine(model, optimizer=torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0))
     rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
     batch, micro, rounds = settings["train_batch_size"], engine.train_micro_batch_size_per_gpu(), engine.gradient_accumulation_steps()
     losses = []

@@ -62,7 +62,7 @@ def launch_environment(c, folder, prepare):
     os.environ.update(environment)
     c.same("script of the user", "train.py", args.training_script)
     c.same("number of nodes", c.nodes, int(getattr(args, "nnodes", None) or args.num_machines))
-    c.same("processes of a node", c.ranks // c.nodes, int(args.nproc_per_node))
+    c.same("processes of a node", c.ranks // c.nodes, int(getattr(args, "nproc_per_node", 0)))  # none where DeepSpeed starts them over ssh
     return command, args
 
 
