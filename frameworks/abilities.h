@@ -59,8 +59,11 @@ enum class ModelFeature {
   head_bias,
   next_token_layers,
   other_rotary_scaling,
-  rare_rotary_scaling,  // other than YaRN as DeepSeek and gpt-oss have it, Llama 3.1's own, and whole factors
+  yarn,
+  rare_rotary_scaling,  // other than YaRN, Llama 3.1's own and whole factors, and numbers that flags cannot
+                        // say
   relu,
+  squared_relu,
   gated_gelu,
   other_biases,  // other than none, all, or those of queries, keys and values; layer norms without one
   linear_rotary_scaling,
@@ -102,7 +105,6 @@ struct Abilities {
   bool plain_replicas_alone = false;
   bool shards_hold_groups = false;
   bool ties_in_pipeline = true;
-  bool graphs_alone = false;
   bool expert = false;
   bool expert_beside_tensor = true;
   bool experts_in_pipeline = true;
@@ -191,8 +193,6 @@ struct Abilities {
     v.field("experts_in_any_order", &T::experts_in_any_order,
             "with data outermost, experts may have other replicas than the rest of the model",
             optional_field());
-    v.field("graphs_alone", &T::graphs_alone, "captured graphs take neither pipelines nor spread experts",
-            optional_field());
     v.field("lacks", &T::lacks, "features of models that it does not have");
     v.field("has_models", &T::has_models,
             "models of the zoo that it has, with features that it lacks elsewhere", optional_field());
@@ -263,7 +263,9 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::next_token_layers, "next_token_layers"},
                {frameworks::ModelFeature::other_rotary_scaling, "other_rotary_scaling"},
                {frameworks::ModelFeature::rare_rotary_scaling, "rare_rotary_scaling"},
-               {frameworks::ModelFeature::relu, "relu"}, {frameworks::ModelFeature::gated_gelu, "gated_gelu"},
+               {frameworks::ModelFeature::relu, "relu"},
+               {frameworks::ModelFeature::squared_relu, "squared_relu"},
+               {frameworks::ModelFeature::yarn, "yarn"}, {frameworks::ModelFeature::gated_gelu, "gated_gelu"},
                {frameworks::ModelFeature::other_biases, "other_biases"},
                {frameworks::ModelFeature::linear_rotary_scaling, "linear_rotary_scaling"},
                {frameworks::ModelFeature::partial_rotary, "partial_rotary"},

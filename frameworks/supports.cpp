@@ -100,14 +100,6 @@ const SplitRule kSplitRules[] = {
      [](const Asked&) {
        return std::string("has no pipeline for a head that shares the embedding's weight");
      }},
-    {[](const Asked& a) {
-       return a.layout.execution.graphs && a.can.graphs_alone &&
-              (a.layout.pipeline > 1 || a.spreads_experts());
-     },
-     "graphs",
-     [](const Asked&) {
-       return std::string("captures graphs only without pipelines and expert parallelism");
-     }},
     {[](const Asked& a) { return a.spreads_experts() && !a.can.expert; }, "expert",
      [](const Asked&) { return std::string("has no expert parallelism"); }},
     {[](const Asked& a) { return a.model.moe && a.splits_tensor() && !a.can.expert_beside_tensor; }, "expert",
@@ -218,6 +210,13 @@ std::optional<int64_t> every_nth(const Layout& l) {
 
 namespace {
 
+// Of latent attention's YaRN flags set the factor and the two scales, of others all but the scales.
+bool megatron_has_yarn(const ModelSpec& m) {
+  const RotaryScaling& s = *m.rotary_scaling;
+  if (!m.latent) return s.mscale == 0.0 && s.mscale_all_dim == 0.0;
+  return s.beta_fast == 32.0 && s.beta_slow == 1.0 && s.original_positions == 4096 && s.whole_dimensions;
+}
+
 bool has_rare_rotary_scaling(const ModelSpec& m) {
   if (m.position != PositionKind::rotary) return false;
   const bool whole_base = m.rotary_base == std::floor(m.rotary_base);
@@ -226,7 +225,9 @@ bool has_rare_rotary_scaling(const ModelSpec& m) {
   const RotaryScaling llama3{RotaryScalingKind::llama3, s.factor, 1.0, 4.0, 8192};
   switch (s.kind) {
     case RotaryScalingKind::other:
-      return !whole_base || !(m.latent || m.attention_sinks);
+      return true;
+    case RotaryScalingKind::yarn:
+      return !whole_base || !megatron_has_yarn(m);
     case RotaryScalingKind::llama3:
       return !whole_base || m.latent || s != llama3;
     case RotaryScalingKind::linear:
@@ -262,8 +263,10 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
       {m.next_token_layers > 0, ModelFeature::next_token_layers},
       {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other,
        ModelFeature::other_rotary_scaling},
+      {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::yarn, ModelFeature::yarn},
       {has_rare_rotary_scaling(m), ModelFeature::rare_rotary_scaling},
       {m.activation == ActivationKind::relu, ModelFeature::relu},
+      {m.activation == ActivationKind::squared_relu, ModelFeature::squared_relu},
       {m.gated_mlp && gelu, ModelFeature::gated_gelu},
       {has_other_biases(m), ModelFeature::other_biases},
       {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::linear,

@@ -172,8 +172,7 @@ def cpu_ranks():
 
 def plain_gloo():
     """Lets DeepSpeed communicate over gloo alone; its shared memory between CPU ranks is C++ that takes a minute to compile."""
-    import deepspeed.comm.torch
-    deepspeed.comm.torch.build_shm_op = lambda: None
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
 
 
 def gpu(name):

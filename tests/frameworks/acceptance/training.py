@@ -50,7 +50,7 @@ def run_ranks(script, folder, ranks, settings=None):
     said = []
     try:
         for process in processes:
-            said.append(process.communicate(timeout=300))
+            said.append(process.communicate(timeout=900))
     finally:
         for process in processes:
             process.kill()
