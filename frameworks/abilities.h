@@ -59,11 +59,8 @@ enum class ModelFeature {
   head_bias,
   next_token_layers,
   other_rotary_scaling,
-  yarn,
-  rare_rotary_scaling,  // other than YaRN, Llama 3.1's own and whole factors, and numbers that flags cannot
-                        // say
+  rare_rotary_scaling,  // other than YaRN as DeepSeek and gpt-oss have it, Llama 3.1's own, and whole factors
   relu,
-  squared_relu,
   gated_gelu,
   other_biases,  // other than none, all, or those of queries, keys and values; layer norms without one
   linear_rotary_scaling,
@@ -263,9 +260,7 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::next_token_layers, "next_token_layers"},
                {frameworks::ModelFeature::other_rotary_scaling, "other_rotary_scaling"},
                {frameworks::ModelFeature::rare_rotary_scaling, "rare_rotary_scaling"},
-               {frameworks::ModelFeature::relu, "relu"},
-               {frameworks::ModelFeature::squared_relu, "squared_relu"},
-               {frameworks::ModelFeature::yarn, "yarn"}, {frameworks::ModelFeature::gated_gelu, "gated_gelu"},
+               {frameworks::ModelFeature::relu, "relu"}, {frameworks::ModelFeature::gated_gelu, "gated_gelu"},
                {frameworks::ModelFeature::other_biases, "other_biases"},
                {frameworks::ModelFeature::linear_rotary_scaling, "linear_rotary_scaling"},
                {frameworks::ModelFeature::partial_rotary, "partial_rotary"},

@@ -210,13 +210,6 @@ std::optional<int64_t> every_nth(const Layout& l) {
 
 namespace {
 
-// Of latent attention's YaRN flags set the factor and the two scales, of others all but the scales.
-bool megatron_has_yarn(const ModelSpec& m) {
-  const RotaryScaling& s = *m.rotary_scaling;
-  if (!m.latent) return s.mscale == 0.0 && s.mscale_all_dim == 0.0;
-  return s.beta_fast == 32.0 && s.beta_slow == 1.0 && s.original_positions == 4096 && s.whole_dimensions;
-}
-
 bool has_rare_rotary_scaling(const ModelSpec& m) {
   if (m.position != PositionKind::rotary) return false;
   const bool whole_base = m.rotary_base == std::floor(m.rotary_base);
@@ -225,9 +218,7 @@ bool has_rare_rotary_scaling(const ModelSpec& m) {
   const RotaryScaling llama3{RotaryScalingKind::llama3, s.factor, 1.0, 4.0, 8192};
   switch (s.kind) {
     case RotaryScalingKind::other:
-      return true;
-    case RotaryScalingKind::yarn:
-      return !whole_base || !megatron_has_yarn(m);
+      return !whole_base || !(m.latent || m.attention_sinks);
     case RotaryScalingKind::llama3:
       return !whole_base || m.latent || s != llama3;
     case RotaryScalingKind::linear:
@@ -263,10 +254,8 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
       {m.next_token_layers > 0, ModelFeature::next_token_layers},
       {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other,
        ModelFeature::other_rotary_scaling},
-      {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::yarn, ModelFeature::yarn},
       {has_rare_rotary_scaling(m), ModelFeature::rare_rotary_scaling},
       {m.activation == ActivationKind::relu, ModelFeature::relu},
-      {m.activation == ActivationKind::squared_relu, ModelFeature::squared_relu},
       {m.gated_mlp && gelu, ModelFeature::gated_gelu},
       {has_other_biases(m), ModelFeature::other_biases},
       {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::linear,

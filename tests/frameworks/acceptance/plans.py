@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plans that the frameworks judge: a name, and the options of mpt-plan. Each list is for the frameworks that read the same plan."""
 
+import os
+
+MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
+
 
 def plan(model, cluster, batch, more="", seq=4096):
     return f"--model {model} --cluster {cluster} --global-batch {batch} --seq {seq} {more}".split()
@@ -121,6 +125,7 @@ TORCHTITAN = {
                                      f"--pp 4 --ep 8 --schedule dualpipe-v --recompute full --zero 2 {EAGER}"),
     "qwen3-235b-a22b": plan("qwen3-235b-a22b", "dgx-b200:16", 1024),
     "mixtral-8x7b": plan("mixtral-8x7b", "dgx-h100:4", 64),
+    "biased-experts": plan(f"{MODELS}/biased_experts.json", "dgx-h100:1", 32, "--ep 4 --zero 2"),
     "gpt-oss-20b": plan("gpt-oss-20b", "dgx-h100:1", 32, "--zero 3"),
     "gpt-oss-20b-context": plan("gpt-oss-20b", "dgx-h100:1", 32, "--cp 2"),
     "deepseek-v2": plan("deepseek-v2", "dgx-h100:16", 128),
@@ -167,6 +172,7 @@ ZERO = {
     "qwen3-30b-a3b": plan("qwen3-30b-a3b", "dgx-h100:4", 256),
     "mistral-7b": plan("mistral-7b", "dgx-h100:1", 64),
     "mixtral-8x7b": plan("mixtral-8x7b", "dgx-h100:4", 64),
+    "small-mixtral": plan(f"{MODELS}/small_mixtral.json", "dgx-h100:1", 64),
     "gemma2-27b": plan("gemma2-27b", "dgx-h100:4", 128),
     "gpt2-fp16": plan("gpt2-1.5b", "dgx-a100:1", 64, "--precision fp16", seq=1024),
     "gpt-neox-20b": plan("gpt-neox-20b", "dgx-a100:4", 64, seq=2048),
