@@ -56,7 +56,8 @@ def main():
     trainer = InOrder(model=model, args=training, train_dataset=Steps(batch, script.block_size, config.vocab_size))
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    plain = plain_losses(new_model(config), batch, script.block_size, config.vocab_size) if training.process_index == 0 else []
+    clipped = getattr(trainer.model_wrapped, "gradient_clipping", lambda: 0.0)()
+    plain = plain_losses(new_model(config), batch, script.block_size, config.vocab_size, clipped) if training.process_index == 0 else []
     print(json.dumps({"losses": losses, "plain": plain}))
 
 

@@ -20,8 +20,8 @@ def tokens_of(step, batch, sequence, vocab):
     return (start + torch.arange(sequence)) % vocab
 
 
-def plain_losses(model, batch, sequence, vocab):
-    """One process, one batch per step, no framework."""
+def plain_losses(model, batch, sequence, vocab, largest_norm=0.0):
+    """One process, one batch per step, no framework. `largest_norm`: gradients are clipped to it, as the framework does by default."""
     import torch
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
     losses = []
@@ -29,6 +29,8 @@ def plain_losses(model, batch, sequence, vocab):
         tokens = tokens_of(step, batch, sequence, vocab)
         loss = model(input_ids=tokens, labels=tokens).loss
         loss.backward()
+        if largest_norm > 0:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), largest_norm)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
