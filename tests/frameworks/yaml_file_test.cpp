@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "base/files.h"
+#include "base/json.h"
 
 namespace mpt::frameworks {
 namespace {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torchtitan: its configuration of the model against the plan's model, field by field."""
 
-# Where a plan's model stands in for none: torchtitan balances experts by a bias that its optimizer moves, and has no loss for it.
+# torchtitan has no balance loss: its optimizer moves a bias in the choice of experts by this much per step.
 BALANCED_BY_BIAS = 1e-3
 
 

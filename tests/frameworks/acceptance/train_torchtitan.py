@@ -29,7 +29,7 @@ from training import RATE, STEPS, tokens_of  # noqa: E402
 
 # The compiled kernel has no backward on CPUs; PyTorch's own formula of it has.
 FlexAttention._compiled_flex_attn = staticmethod(flex_attention)
-# The monitor of a GPU's memory asks what a CPU does not answer.
+# The monitor of memory knows GPUs only.
 metrics.build_device_memory_monitor = lambda: types.SimpleNamespace(
     device_name="cpu", get_peak_stats=lambda: types.SimpleNamespace(max_reserved_gib=0.0, max_reserved_pct=0.0), reset_peak_stats=lambda: None)
 
