@@ -111,7 +111,6 @@ TORCHTITAN = {
                              "--tp 8 --pp 2 --schedule 1f1b --zero 2 --overlap gradient-reduce,parameter-gather,tensor,transfer"),
     "llama3-70b-async-zb-v": plan("llama3-70b", "dgx-h100:8", 256, "--tp 8 --pp 2 --schedule zb-v --zero 2 "
                                   "--overlap gradient-reduce,parameter-gather,tensor,transfer"),
-    "llama3-405b": plan("llama3-405b", "dgx-h100:128", 512),
     "mistral-7b": plan("mistral-7b", "dgx-h100:1", 64),
     "qwen2.5-72b": plan("qwen2.5-72b", "dgx-h100:8", 256),
     "gemma2-27b": plan("gemma2-27b", "dgx-h100:4", 128),
@@ -135,13 +134,6 @@ TORCHTITAN = {
 REPLICAS = "--tp 1 --pp 1 --cp 1"
 # What DeepSpeed does alone and under Hugging Face's Trainer.
 ZERO = {
-    "trained-zero0": trained(f"{REPLICAS} --zero 0"),
-    "trained-zero1": trained(f"{REPLICAS} --zero 1"),
-    "trained-zero2": trained(f"{REPLICAS} --zero 2"),
-    "trained-zero3": trained(f"{REPLICAS} --zero 3"),
-    "trained-zero3-recompute": trained(f"{REPLICAS} --zero 3 --recompute full"),
-    "trained-offload-zero1": trained(f"{REPLICAS} --zero 1 --offload on"),
-    "trained-offload-zero3": trained(f"{REPLICAS} --zero 3 --offload on"),
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128),
     "llama3-8b-b200": plan("llama3-8b", "dgx-b200:1", 64, seq=8192),
     "llama3-8b-zero0": plan("llama3-8b", "dgx-b200:1", 64, "--zero 0"),
@@ -183,6 +175,13 @@ ZERO = {
 }
 DEEPSPEED = {
     **ZERO,
+    "trained-zero0": trained(f"{REPLICAS} --zero 0"),
+    "trained-zero1": trained(f"{REPLICAS} --zero 1"),
+    "trained-zero2": trained(f"{REPLICAS} --zero 2"),
+    "trained-zero3": trained(f"{REPLICAS} --zero 3"),
+    "trained-zero3-recompute": trained(f"{REPLICAS} --zero 3 --recompute full"),
+    "trained-offload-zero1": trained(f"{REPLICAS} --zero 1 --offload on"),
+    "trained-offload-zero3": trained(f"{REPLICAS} --zero 3 --offload on"),
     "llama3-8b-pipeline": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule 1f1b --zero 1"),
     "llama3-8b-pipeline-zero2": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule 1f1b --zero 2"),
     "llama3-8b-interleaved": plan("llama3-8b", "dgx-h100:2", 64, "--pp 4 --schedule interleaved --chunks 2"),
@@ -193,8 +192,15 @@ DEEPSPEED = {
     "qwen3-30b-a3b-experts": plan("qwen3-30b-a3b", "dgx-h100:4", 256, "--ep 8 --zero 2"),
     "gpt-oss-20b-experts": plan("gpt-oss-20b", "dgx-h100:1", 32, "--ep 4"),
 }
+DEEPSPEED_TRAINER = {
+    **ZERO,
+    "trained-zero1": trained(f"{REPLICAS} --zero 1"),
+    "trained-zero3": trained(f"{REPLICAS} --zero 3"),
+}
 FSDP_TRAINER = {
     **{name: options for name, options in ZERO.items() if "-offload-zero1" not in name},
+    "trained-zero2": trained(f"{REPLICAS} --zero 2"),
+    "trained-zero3-recompute": trained(f"{REPLICAS} --zero 3 --recompute full"),
     "llama3-70b-zero3": plan("llama3-70b", "dgx-h100:8", 128, "--zero 3"),
     "llama3-8b-mxfp8": plan("llama3-8b", "dgx-b200:1", 64, "--precision mxfp8"),
     "llama3-8b-ring-zero3": plan("llama3-8b", "dgx-h100:2", 16, "--cp 8 --cp-method ring --zero 3", seq=32768),
@@ -221,8 +227,7 @@ UNPLANNED = {
         "transformers-deepspeed": ["llama3-8b-ring", "llama3-8b-tensor", "llama3-8b-fp8", "llama3-8b-recompute-core", "deepseek-v3"],
         "transformers-fsdp": ["llama3-8b-zero0", "llama3-8b-zero1", "llama3-8b-blocking", "llama3-8b-offload-zero2", "llama3-8b-offload-zero3",
                               "llama3-8b-context", "llama3-8b-context-zero3", "llama3-8b-tensor", "llama3-8b-recompute-core",
-                              "llama3-8b-mxfp8", "mistral-7b-ring", "trained-zero0", "trained-zero1",
-                              "trained-offload-zero3", "deepseek-v3"],
+                              "llama3-8b-mxfp8", "mistral-7b-ring", "deepseek-v3"],
         "fsdp": ["llama3-8b-offload"],
     }.items() for plan in plans),
 }
@@ -233,7 +238,7 @@ FRAMEWORKS = {
     "bridge": ("megatron-bridge", "megatron-bridge", "bridge", BRIDGE),
     "torchtitan": ("torchtitan", "torchtitan", "torchtitan", TORCHTITAN),
     "deepspeed": ("deepspeed", "deepspeed", "accelerate", DEEPSPEED),
-    "transformers-deepspeed": ("transformers-deepspeed", "transformers-deepspeed", "accelerate", ZERO),
+    "transformers-deepspeed": ("transformers-deepspeed", "transformers-deepspeed", "accelerate", DEEPSPEED_TRAINER),
     "transformers-fsdp": ("transformers-fsdp", "transformers-fsdp", "accelerate", FSDP_TRAINER),
     "fsdp": ("pytorch", "fsdp2", "torch", FSDP),
 }
