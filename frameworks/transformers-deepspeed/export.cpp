@@ -25,7 +25,10 @@ Exported export_transformers_deepspeed(const Plan& plan) {
       {"accelerate.yaml",
        fmt::format("# {}. For accelerate 1.15.0 and DeepSpeed 0.19.8.\n", export_title(plan)) +
            yaml_text(config)});
-  exported.files.push_back({"deepspeed.json", deepspeed_config(plan).dump(2) + "\n"});
+  Json deepspeed = deepspeed_config(plan);
+  // The Trainer compares it with a product over all ranks, context ranks too, and refuses others.
+  if (l.context > 1) deepspeed.erase("train_batch_size");
+  exported.files.push_back({"deepspeed.json", deepspeed.dump(2) + "\n"});
   Json arguments =
       trainer_arguments(plan, add_hugging_face_model(plan.model, exported, BalanceLoss::trained));
   arguments["gradient_checkpointing"] = l.recompute == Recompute::full;

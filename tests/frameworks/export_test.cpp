@@ -249,6 +249,15 @@ TEST(Export, EveryNodeStartsItsOwnProcessesUnderAccelerate) {
   EXPECT_NE(yaml().find("deepspeed_multinode_launcher: standard"), std::string::npos) << yaml();
 }
 
+// The Trainer multiplies micro-batch, accumulation and all ranks, and refuses another global batch.
+TEST(Export, TheTrainersDeepSpeedFileHasNoBatchOfItsOwnBesideContextRanks) {
+  for (const int64_t context : {1, 4}) {
+    const Exported exported = export_transformers_deepspeed(plan_for_deepspeed(1, context));
+    const Json config = parse_json(file_of(exported, "deepspeed.json").text, "deepspeed.json");
+    EXPECT_EQ(config.contains("train_batch_size"), context == 1) << context;
+  }
+}
+
 // torchtitan scores the experts of such routers by sigmoid, as Megatron-LM does, and its gate has no bias.
 TEST(Export, TorchtitanHasNoBiasInTheRoutersProduct) {
   Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
