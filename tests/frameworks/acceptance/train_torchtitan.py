@@ -125,7 +125,7 @@ def copy_weights(part, start):
 
 def main():
     whole = first_weights(exported())
-    start = {name: value.detach().clone() for name, value in whole.state_dict().items()}
+    start = {name: value.detach().clone() for name, value in whole.named_parameters()}
     trainer, losses = Trainer(exported()), []
     for part in trainer.model_parts:
         copy_weights(part, start)
