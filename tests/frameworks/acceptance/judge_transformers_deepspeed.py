@@ -21,7 +21,8 @@ def compare_plugin(c, plugin):
     c.same("zero", layout["zero"], int(plugin.zero_stage))
     c.same("micro_batch", layout["micro_batch"], plugin.get_value("train_micro_batch_size_per_gpu"))
     c.same("micro_batches", c.micro_batches, plugin.get_value("gradient_accumulation_steps"))
-    c.same("offload_optimizer", "cpu" if layout["offload_optimizer"] else None, plugin.get_value("zero_optimization.offload_optimizer.device"))
+    c.same("offload_optimizer", "cpu" if layout["offload_optimizer"] else None,
+           plugin.get_value("zero_optimization.offload_optimizer.device"))
     c.same("offloaded weights", None, plugin.get_value("zero_optimization.offload_param.device"))
     for name in ("fp16", "bf16"):
         c.same(name, layout["precision"] == name, bool(plugin.get_value(f"{name}.enabled", False)))

@@ -45,7 +45,8 @@ def main():
             total += loss.detach().float() / rounds
         torch.distributed.all_reduce(total)
         losses.append(float(total) / ranks)
-    plain = plain_losses(new_model(config), batch, mpt_deepspeed.SEQUENCE, config.vocab_size, engine.gradient_clipping()) if rank == 0 else []
+    sizes = (batch, mpt_deepspeed.SEQUENCE, config.vocab_size)
+    plain = plain_losses(new_model(config), *sizes, engine.gradient_clipping()) if rank == 0 else []
     print(json.dumps({"losses": losses, "plain": plain}))
     torch.distributed.barrier()
 

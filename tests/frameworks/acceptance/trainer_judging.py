@@ -39,8 +39,9 @@ def launched(folder, script="train.py"):
         with open(stand_in, "w", encoding="utf-8") as file:
             file.write(STAND_IN)
         os.chmod(stand_in, 0o755)
+        variables = {"PATH": f"{tools}:{os.environ['PATH']}", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
         result = subprocess.run([os.path.join(folder, "run_accelerate.sh"), script, "train.json"], capture_output=True, text=True, cwd="/",
-                                env={"PATH": f"{tools}:{os.environ['PATH']}", "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"})
+                                env=variables)
     if result.returncode != 0:
         raise RuntimeError(f"run_accelerate.sh ended with {result.returncode}: {result.stderr.strip()[-300:]}")
     said = json.loads(result.stdout)
