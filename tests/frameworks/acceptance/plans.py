@@ -68,11 +68,6 @@ def trained(more):
 # torchtitan, and the schedules of PyTorch that it runs.
 EAGER = "--execution elementwise=eager"
 TORCHTITAN = {
-    "trained-zero2": trained(f"{EAGER} --tp 1 --pp 1 --cp 1 --zero 2"),
-    "trained-zero3-recompute": trained(f"{EAGER} --tp 1 --pp 1 --cp 1 --zero 3 --recompute full"),
-    "trained-tensor": trained(f"{EAGER} --tp 2 --sp on --pp 1 --cp 1"),
-    "trained-pipeline": trained(f"{EAGER} --tp 1 --pp 2 --cp 1 --schedule zb-v"),
-    "trained-context": trained(f"{EAGER} --tp 1 --pp 1 --cp 2 --cp-method ring --zero 3"),
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128, seq=8192),
     "llama3.2-1b-replicas": plan("llama3.2-1b", "dgx-h100:1", 64, "--zero 0 --tp 1 --pp 1"),
     "llama3.2-1b-tied-zero3": plan("llama3.2-1b", "dgx-h100:1", 64, "--zero 3"),
