@@ -105,6 +105,7 @@ struct Abilities {
   bool plain_replicas_alone = false;
   bool shards_hold_groups = false;
   bool ties_in_pipeline = true;
+  bool graphs_alone = false;
   bool expert = false;
   bool expert_beside_tensor = true;
   bool experts_in_pipeline = true;
@@ -192,6 +193,8 @@ struct Abilities {
             "groups that share out states need not divide the replicas of experts", optional_field());
     v.field("experts_in_any_order", &T::experts_in_any_order,
             "with data outermost, experts may have other replicas than the rest of the model",
+            optional_field());
+    v.field("graphs_alone", &T::graphs_alone, "captured graphs take neither pipelines nor spread experts",
             optional_field());
     v.field("lacks", &T::lacks, "features of models that it does not have");
     v.field("has_models", &T::has_models,

@@ -182,8 +182,18 @@ std::optional<std::string> hugging_face_config(const ModelSpec& model) {
   return std::nullopt;
 }
 
-std::string add_hugging_face_model(const ModelSpec& model, Exported& exported) {
+std::string add_hugging_face_model(const ModelSpec& model, Exported& exported, BalanceLoss balance) {
+  // The configurations on the hub leave it out.
+  const bool trained = balance == BalanceLoss::trained && model.moe && model.moe->balance_loss > 0.0;
   std::string id = hub_id(model);
+  if (trained) {
+    if (const auto config = hugging_face_config(model)) {
+      Json with_loss = parse_json(*config, "config.json");
+      with_loss["output_router_logits"] = true;
+      exported.files.push_back({"config.json", with_loss.dump(2) + "\n"});
+      return "config.json";
+    }
+  }
   if (!id.empty()) return id;
   if (const auto config = hugging_face_config(model)) {
     exported.files.push_back({"config.json", *config});

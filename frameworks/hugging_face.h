@@ -19,9 +19,14 @@ std::string hub_id(const ModelSpec& model);
 /// transformers that we know has it.
 std::optional<std::string> hugging_face_config(const ModelSpec& model);
 
-/// Adds config.json to the files where the hub has no such model; a warning where no class has it. Returns
-/// what files call the model: its id on the hub, or the name of that file.
-std::string add_hugging_face_model(const ModelSpec& model, Exported& exported);
+/// Whether a training script adds the plan's balance loss of experts: transformers does so only where
+/// config.json has output_router_logits, which no file on the hub has.
+enum class BalanceLoss { left_to_framework, trained };
+
+/// Adds config.json to the files where the hub has no such model, or not with its balance loss; a warning
+/// where no class has it. Returns what files call the model: its id on the hub, or the name of that file.
+std::string add_hugging_face_model(const ModelSpec& model, Exported& exported,
+                                   BalanceLoss balance = BalanceLoss::left_to_framework);
 
 /// The model that `reference` names in a file of `folder`: an id on the hub that we know, or a config.json.
 /// Without a reference the config.json of the folder is the model's.

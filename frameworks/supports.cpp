@@ -100,6 +100,14 @@ const SplitRule kSplitRules[] = {
      [](const Asked&) {
        return std::string("has no pipeline for a head that shares the embedding's weight");
      }},
+    {[](const Asked& a) {
+       return a.layout.execution.graphs && a.can.graphs_alone &&
+              (a.layout.pipeline > 1 || a.spreads_experts());
+     },
+     "graphs",
+     [](const Asked&) {
+       return std::string("captures graphs only without pipelines and expert parallelism");
+     }},
     {[](const Asked& a) { return a.spreads_experts() && !a.can.expert; }, "expert",
      [](const Asked&) { return std::string("has no expert parallelism"); }},
     {[](const Asked& a) { return a.model.moe && a.splits_tensor() && !a.can.expert_beside_tensor; }, "expert",

@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
+#include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
+#include <string_view>
 
 #include "base/error.h"
 #include "frameworks/import.h"
@@ -52,8 +56,17 @@ Json converted(const YAML::Node& node, const std::string& file, int depth, int64
   return map;
 }
 
+// Python's YAML is of version 1.1, where these words are truth values.
+bool is_truth_of_older_yaml(std::string text) {
+  static constexpr std::array<std::string_view, 6> words{"y", "n", "yes", "no", "on", "off"};
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return char(std::tolower(c)); });
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
 // Words that YAML would not read as the text that they are.
 bool needs_quotes(const std::string& text) {
+  if (is_truth_of_older_yaml(text)) return true;
   YAML::Node node;
   try {
     node = YAML::Load(text);

@@ -20,7 +20,6 @@ Json zero_optimization(const Layout& l) {
   zero["contiguous_gradients"] = true;
   zero["reduce_scatter"] = true;
   if (l.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}, {"pin_memory", true}};
-  if (l.zero == 3 && l.shard < l.replicas()) zero["mics_shard_size"] = l.shard;  // arXiv:2205.00119
   return zero;
 }
 
@@ -87,8 +86,7 @@ void add_deepspeed_warnings(const Plan& plan, std::vector<std::string>& warnings
       {l.pipeline > 1 && (l.schedule != "1f1b" || l.chunks > 1), "DeepSpeed's pipelines run 1F1B"},
       {l.pipeline > 1 && l.zero >= 2, "DeepSpeed's pipeline engine takes ZeRO 0 and 1 only"},
       {l.pipeline > 1 && !stages_are_even(l), "DeepSpeed gives each stage as many layers"},
-      {l.zero > 0 && l.zero < 3 && l.shard < l.replicas(),
-       "states shared out over some of the replicas: DeepSpeed has that for ZeRO 3 only"},
+      {l.zero > 0 && l.shard < l.replicas(), "states shared out over some of the replicas are not in it"},
       {l.tensor > 1, "tensor parallelism is AutoTP's, for models that it knows"},
       {l.sequence_parallel && l.tensor > 1, "sequence parallelism beside tensor parallelism is not in it"},
       {l.context > 1 && l.context_method != ContextMethod::all_to_all,
@@ -108,7 +106,7 @@ Exported export_deepspeed(const Plan& plan) {
   // With both degrees in the file deepspeed.initialize() builds the mesh itself.
   if (plan.layout.context > 1) config["data_parallel_size"] = plan.layout.data;
   exported.files.push_back({"deepspeed.json", config.dump(2) + "\n"});
-  const std::string model = add_hugging_face_model(plan.model, exported);
+  const std::string model = add_hugging_face_model(plan.model, exported, BalanceLoss::trained);
   exported.files.push_back({"mpt_deepspeed.py", module_text(plan, model)});
   add_deepspeed_warnings(plan, exported.warnings);
   return exported;

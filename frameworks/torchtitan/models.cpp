@@ -54,11 +54,13 @@ def feed_forward(layer):
     if not moe or layer < moe["leading_dense_layers"] or (layer - moe["leading_dense_layers"] + 1) % moe["layer_interval"]:
         return dict(feed_forward=make_ffn_config(
             dim=MODEL["hidden"], hidden_dim=MODEL["ffn_hidden"], w1_param_init=LINEAR, w2w3_param_init=LINEAR))
+    # torchtitan has no balance loss: a bias in the choice of experts, moved by this much per step, does its work.
+    balance = 1e-3 if moe["router_bias"] or moe["balance_loss"] else None
     return dict(moe=make_moe_config(
-        num_experts=moe["experts"],
+        num_experts=moe["experts"], load_balance_coeff=balance,
         router=make_router_config(
             dim=MODEL["hidden"], num_experts=moe["experts"], gate_param_init=LINEAR, top_k=moe["experts_per_token"],
-            score_func="softmax", route_norm=True, bias=moe["router_bias"]),
+            score_func="sigmoid" if moe["router_bias"] else "softmax", route_norm=True),
         routed_experts=make_routed_experts_config(
             dim=MODEL["hidden"], hidden_dim=moe["expert_ffn_hidden"], num_experts=moe["experts"],
             top_k=moe["experts_per_token"], param_init=EXPERTS, comm_backend="standard")))

@@ -19,12 +19,18 @@ Exported export_transformers_deepspeed(const Plan& plan) {
   config.erase("mixed_precision");  // DeepSpeed's file says it
   config["deepspeed_config"] = {{"deepspeed_config_file", "deepspeed.json"},
                                 {"zero3_init_flag", l.zero == 3}};
+  // Else the first node starts all others over ssh, with a file of hosts that is not there.
+  if (node_count(plan) > 1) config["deepspeed_config"]["deepspeed_multinode_launcher"] = "standard";
   exported.files.push_back(
       {"accelerate.yaml",
        fmt::format("# {}. For accelerate 1.15.0 and DeepSpeed 0.19.8.\n", export_title(plan)) +
            yaml_text(config)});
-  exported.files.push_back({"deepspeed.json", deepspeed_config(plan).dump(2) + "\n"});
-  Json arguments = trainer_arguments(plan, add_hugging_face_model(plan.model, exported));
+  Json deepspeed = deepspeed_config(plan);
+  // The Trainer compares it with a product over all ranks, context ranks too, and refuses others.
+  if (l.context > 1) deepspeed.erase("train_batch_size");
+  exported.files.push_back({"deepspeed.json", deepspeed.dump(2) + "\n"});
+  Json arguments =
+      trainer_arguments(plan, add_hugging_face_model(plan.model, exported, BalanceLoss::trained));
   arguments["gradient_checkpointing"] = l.recompute == Recompute::full;
   exported.files.push_back({"train.json", arguments.dump(2) + "\n"});
   // accelerate's own options know degrees for FSDP only; its code reads these.

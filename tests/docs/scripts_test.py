@@ -86,6 +86,13 @@ def check_framework_keys(scratch):
     check("no torchtitan/config/configs.py" in run(script, clones, recorded, expected=1), "a missing clone is not named")
 
 
+def check_bounded_install(scratch):
+    """Frameworks that take too long to install are skipped with a reason, not a failure."""
+    printed = run(os.path.join(SOURCES, "scripts/test"), "frameworks",
+                  environment={"MPT_INSTALL_SECONDS": "0.01", "MPT_FRAMEWORKS": os.path.join(scratch, "frameworks"), "MPT_PROGRAMS": BIN})
+    check("test frameworks: skipped, because installing took over 0.01 s" in printed, printed)
+
+
 def load(path):
     with open(path) as file:
         return json.load(file)
@@ -469,6 +476,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_blas()
     check_step(scratch)
     check_subjects(scratch)
+    check_bounded_install(scratch)
     check_tidy(scratch)
     copy = os.path.join(scratch, "sources")
     for name in ("benchmarks", "core", "models/zoo", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):

@@ -13,14 +13,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+CORES = os.cpu_count() or 1
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(HERE, "acceptance"))
 from plans import FRAMEWORKS, UNPLANNED  # noqa: E402
 
 GOOD = ["accepted", "rightly not planned"]
-OUTCOMES = GOOD + ["differs", "refused", "not planned", "not exported"]
+OUTCOMES = GOOD + ["differs", "refused", "not planned", "wrongly planned", "not exported", "exported with a warning"]
 
 
 def run(command):
@@ -38,30 +40,45 @@ def export(program, framework, target, options, folder, rightly):
     code, said = run([program, "export", plan, "--to", target, "-o", folder])
     if code != 0:
         return {"outcome": "not exported", "message": " ".join(said.split())[:400], "differences": []}
+    if "warning" in said.lower():
+        return {"outcome": "exported with a warning", "message": " ".join(said.split())[:400], "differences": []}
     return None
+
+
+def answers(name, work, plans):
+    """What the framework's own code says to these plans, asked in as many processes as there are cores."""
+    environment = FRAMEWORKS[name][2]
+    python = os.path.join(os.environ.get("MPT_FRAMEWORKS", os.path.join(ROOT, "build/frameworks")), environment, "bin/python")
+    script = os.path.join(HERE, "acceptance", f"judge_{name.replace('-', '_')}.py")
+    parts = [part for part in (plans[core::CORES] for core in range(CORES)) if part]
+    with ThreadPoolExecutor(CORES) as pool:
+        results = list(pool.map(lambda part: subprocess.run([python, script, os.path.join(work, name), *part], capture_output=True, text=True,
+                                                            stdin=subprocess.DEVNULL), parts))
+    verdicts = []
+    for part, result in zip(parts, results):
+        said = [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"plan"')]
+        last = result.stderr.strip().split("\n")[-1][:400]
+        verdicts += said + [{"plan": plan, "outcome": "refused", "message": f"its code ended early: {last}", "differences": []}
+                            for plan in part if plan not in {verdict["plan"] for verdict in said}]
+    return verdicts
 
 
 def judge(name, program, work, word):
     """One verdict for each plan of a framework."""
-    framework, target, environment, plans = FRAMEWORKS[name]
-    verdicts = []
-    for plan, options in plans.items():
-        if word not in plan:
-            continue
-        folder = os.path.join(work, name, plan)
-        verdict = export(program, framework, target, options, folder, (name, plan) in UNPLANNED)
-        if verdict is not None:
-            verdicts.append({"plan": plan, **verdict})
-            os.rename(folder, os.path.join(work, f"{name}-{plan}-without"))
-    left = {plan for plan in plans if word in plan} - {verdict["plan"] for verdict in verdicts}
-    if left:
-        python = os.path.join(os.environ.get("MPT_FRAMEWORKS", os.path.join(ROOT, "build/frameworks")), environment, "bin/python")
-        result = subprocess.run([python, os.path.join(HERE, "acceptance", f"judge_{name}.py"), os.path.join(work, name)],
-                                capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        verdicts += [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"plan"')]
-        for plan in sorted(left - {verdict["plan"] for verdict in verdicts}):
-            last = result.stderr.strip().split("\n")[-1][:400]
-            verdicts.append({"plan": plan, "outcome": "refused", "message": f"its code ended early: {last}", "differences": []})
+    framework, target, _, plans = FRAMEWORKS[name]
+    wanted = [plan for plan in plans if word in plan]
+
+    def exported(plan):
+        return export(program, framework, target, plans[plan], os.path.join(work, name, plan), (name, plan) in UNPLANNED)
+
+    with ThreadPoolExecutor(CORES) as pool:
+        ended = dict(zip(wanted, pool.map(exported, wanted)))
+    verdicts = [{"plan": plan, **verdict} for plan, verdict in ended.items() if verdict is not None]
+    left = [plan for plan, verdict in ended.items() if verdict is None]
+    for plan in left:
+        if (name, plan) in UNPLANNED:
+            verdicts.append({"plan": plan, "outcome": "wrongly planned", "message": "the framework cannot run it", "differences": []})
+    verdicts += answers(name, work, sorted(plan for plan in left if (name, plan) not in UNPLANNED))
     return [{"framework": name, "options": " ".join(plans[verdict["plan"]]), **verdict} for verdict in verdicts]
 
 
@@ -102,7 +119,7 @@ def main():
             verdicts += found
     for name in names:
         counts = [f"{sum(v['framework'] == name and v['outcome'] == outcome for v in verdicts)} {outcome}" for outcome in OUTCOMES]
-        print(f"{name:<11} {', '.join(counts)}")
+        print(f"{name:<22} {', '.join(counts)}")
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(verdicts, file, indent=1)

@@ -238,6 +238,36 @@ Plan plan_for_deepspeed(int64_t tensor, int64_t context) {
   return test::make_plan(request);
 }
 
+// Without this key accelerate starts the processes of all nodes from the first one, over ssh and a list of
+// hosts.
+TEST(Export, EveryNodeStartsItsOwnProcessesUnderAccelerate) {
+  Plan plan = plan_for_deepspeed(1, 1);
+  const auto yaml = [&] { return file_of(export_transformers_deepspeed(plan), "accelerate.yaml").text; };
+  plan.cluster.devices_per_node = plan.layout.ranks();
+  EXPECT_EQ(yaml().find("deepspeed_multinode_launcher"), std::string::npos);
+  plan.cluster.devices_per_node = plan.layout.ranks() / 2;
+  EXPECT_NE(yaml().find("deepspeed_multinode_launcher: standard"), std::string::npos) << yaml();
+}
+
+// The Trainer multiplies micro-batch, accumulation and all ranks, and refuses another global batch.
+TEST(Export, TheTrainersDeepSpeedFileHasNoBatchOfItsOwnBesideContextRanks) {
+  for (const int64_t context : {1, 4}) {
+    const Exported exported = export_transformers_deepspeed(plan_for_deepspeed(1, context));
+    const Json config = parse_json(file_of(exported, "deepspeed.json").text, "deepspeed.json");
+    EXPECT_EQ(config.contains("train_batch_size"), context == 1) << context;
+  }
+}
+
+// torchtitan scores the experts of such routers by sigmoid, as Megatron-LM does, and its gate has no bias.
+TEST(Export, TorchtitanHasNoBiasInTheRoutersProduct) {
+  Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
+  plan.model = test::little_mixtral();
+  plan.model.moe->router_bias = true;
+  const std::string text = export_torchtitan(plan).files.front().text;
+  EXPECT_NE(text.find("score_func=\"sigmoid\" if moe[\"router_bias\"] else \"softmax\""), std::string::npos);
+  EXPECT_EQ(text.find("bias=moe["), std::string::npos);
+}
+
 Json deepspeed_json(const Plan& plan) {
   return parse_json(file_of(export_deepspeed(plan), "deepspeed.json").text, "deepspeed.json");
 }

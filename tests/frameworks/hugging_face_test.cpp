@@ -40,5 +40,27 @@ TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
   EXPECT_EQ(exported.warnings.size(), 1);
 }
 
+// transformers adds the loss of router_aux_loss_coef only where output_router_logits is on.
+TEST(HuggingFace, ABalanceLossIsSwitchedOnInAConfigOfItsOwn) {
+  for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b"}) {
+    Exported exported;
+    const ModelSpec model = models::load_model(name);
+    EXPECT_EQ(add_hugging_face_model(model, exported, BalanceLoss::trained), "config.json") << name;
+    ASSERT_EQ(exported.files.size(), 1) << name;
+    const Json config = parse_json(exported.files.front().text, "config.json");
+    EXPECT_EQ(config.at("output_router_logits"), true) << name;
+    EXPECT_EQ(config.at("router_aux_loss_coef"), model.moe->balance_loss) << name;
+  }
+  Exported dense;
+  EXPECT_NE(add_hugging_face_model(models::load_model("llama3-8b"), dense, BalanceLoss::trained),
+            "config.json");
+  ModelSpec without = models::load_model("mixtral-8x7b");
+  without.moe->balance_loss = 0.0;
+  Exported silent;
+  add_hugging_face_model(without, silent, BalanceLoss::trained);
+  ASSERT_EQ(silent.files.size(), 1);
+  EXPECT_FALSE(parse_json(silent.files.front().text, "config.json").contains("output_router_logits"));
+}
+
 }  // namespace
 }  // namespace mpt::frameworks

@@ -182,6 +182,11 @@ def older_fsdp():
     _fsdp_param.FSDPParam.to_accumulated_grad_if_needed = lambda _: None
 
 
+def plain_gloo():
+    """Lets DeepSpeed communicate over gloo alone; its shared memory between CPU ranks is C++ that takes a minute to compile."""
+    importlib.import_module("deepspeed.comm.torch").build_shm_op = lambda: None
+
+
 def gpu(name):
     """Lets PyTorch answer as on this GPU of the catalog, where frameworks ask what it can do."""
     import torch

@@ -126,6 +126,13 @@ const Case kCases[] = {
     {"torchtitan", "recomputes all layers or none",
      [](Layout& l) { l.recompute = Recompute::full, l.recomputed_layers = {8}; }},
     {"torchtitan", "", [](Layout& l) { l.recompute = Recompute::full; }},
+    {"torchtitan", "", [](Layout& l) { l.execution.graphs = true; }},
+    {"torchtitan", "captures graphs only without pipelines and expert parallelism",
+     [](Layout& l) {
+       l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16};
+       l.execution.graphs = true;
+     }},
+    {"deepspeed", "has no hybrid sharding with ZeRO 3", [](Layout& l) { l.zero = 3, l.shard = 4; }},
     {"torchtitan", "does not train llama3-8b in fp16", [](Layout& l) { l.precision = Precision::fp16; }},
     {"pytorch", "has no ZeRO 3 with pipeline parallelism",
      [](Layout& l) {
@@ -296,7 +303,7 @@ TEST(Supports, TorchtitanHasItsOwnModelsAndThoseOfItsParts) {
   const Framework& titan = *find_framework("torchtitan");
   for (const char* has : {"llama2-7b", "llama3.2-1b", "qwen3-235b-a22b", "mixtral-8x7b", "gpt-oss-20b"})
     EXPECT_FALSE(lacking_feature(titan, models::load_model(has))) << has;
-  for (const char* lacks : {"gpt2-1.5b", "mistral-7b", "qwen2-7b", "gemma-7b", "deepseek-v3"})
+  for (const char* lacks : {"gpt2-1.5b", "mistral-7b", "qwen2-7b", "gemma-7b", "deepseek-v2", "deepseek-v3"})
     EXPECT_TRUE(lacking_feature(titan, models::load_model(lacks))) << lacks;
   ModelSpec other = models::load_model("gpt-oss-20b");
   other.hidden *= 2;

@@ -1,16 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torchtitan: its configuration classes, parallel dimensions, pipeline split, schedule and parallelized model read the export.
+"""torchtitan: its configuration classes, parallel dimensions, pipeline split, schedule and parallelized model read the export."""
 
-torchtitan 0.3 takes configurations as Python functions. A TOML file of 0.2 counts as a difference; its keys are tried all the same.
-"""
-
-import dataclasses
-import glob
-import importlib
 import logging
 import os
 import sys
-import tomllib
 
 from judging import apart, judge, verdict_of
 
@@ -20,60 +13,20 @@ stubs.use()
 stubs.cpu_ranks()
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+from torch.distributed.fsdp import FSDPModule  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
-from torchtitan.components.loss import CrossEntropyLoss  # noqa: E402
-from torchtitan.config import ConfigManager, CompileConfig, ParallelismConfig, TrainingConfig  # noqa: E402
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper  # noqa: E402
+from torchtitan.config import ConfigManager  # noqa: E402
 from torchtitan.distributed import ParallelDims, utils as dist_utils  # noqa: E402
-from torchtitan.distributed import activation_checkpoint  # noqa: E402
-from torchtitan.models.common.config_utils import decoder_vocab_size  # noqa: E402
-from torchtitan.trainer import Trainer  # noqa: E402
+from torchtitan_fields import compare_model  # noqa: E402
 
 logging.disable(logging.CRITICAL)
 
 
-def section(c, name, kind, table):
-    """One section of a TOML file; keys that torchtitan does not have any more are differences."""
-    known = {field.name for field in dataclasses.fields(kind)}
-    for key in sorted(set(table) - known):
-        c.same(f"{name}.{key}", table[key], "torchtitan has no such key")
-    return kind(**{key: value for key, value in table.items() if key in known})
-
-
-def configuration_from_toml(path, c):
-    with open(path, "rb") as file:
-        toml = tomllib.load(file)
-    model = toml.pop("model")
-    spec = importlib.import_module(f"torchtitan.models.{model['name']}").model_registry(model["flavor"])
-    checkpoint = toml.pop("activation_checkpoint")
-    recompute = {"full": "FullAC", "selective": "SelectiveAC"}.get(checkpoint.pop("mode"))
-    for key, value in checkpoint.items():
-        c.same(f"activation_checkpoint.{key}", value, "torchtitan has no such key")
-    recompute = getattr(activation_checkpoint, recompute).Config() if recompute else None
-    sections = {"training": TrainingConfig, "parallelism": ParallelismConfig, "compile": CompileConfig}
-    for name in sorted(set(toml) - set(sections)):
-        c.same(name, toml.pop(name), "torchtitan has no such section")
-    values = {name: section(c, name, sections[name], table) for name, table in toml.items()}
-    if toml["parallelism"]["pipeline_parallel_degree"] > 1:
-        c.same("training.disable_cuda_graphs", True, values["training"].disable_cuda_graphs)
-        values["training"].disable_cuda_graphs = True
-    loss = CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(spec))
-    return Trainer.Config(model_spec=spec, activation_checkpoint=recompute, loss=loss, **values)
-
-
-def configuration(folder, c):
-    scripts = [path for path in glob.glob(os.path.join(folder, "*.py")) if "torchtitan" in os.path.basename(path)]
-    if not scripts:
-        c.same("form of the configuration", "a Python function", "torchtitan.toml")
-        return configuration_from_toml(os.path.join(folder, "torchtitan.toml"), c)
+def configuration(folder):
+    """The exported function, as `-m torchtitan.train --module mpt_torchtitan --config mpt_plan` calls it."""
     sys.path.insert(0, folder)
-    try:
-        name = os.path.splitext(os.path.basename(scripts[0]))[0]
-        sys.modules.pop(name, None)
-        module = importlib.import_module(name)
-        functions = [key for key, value in vars(module).items() if callable(value) and getattr(value, "__module__", "") == name]
-        return ConfigManager().parse_args(["--module", name, "--config", functions[-1]])
-    finally:
-        sys.path.remove(folder)
+    return ConfigManager().parse_args(["--module", "mpt_torchtitan", "--config", "mpt_plan"])
 
 
 def compare_configuration(c, config):
@@ -95,16 +48,28 @@ def compare_configuration(c, config):
     c.same("recompute", layout["recompute"], recompute)
     c.same("layers recomputed in each stage", c.recomputed_of_stages, c.layers_of_stages if recompute == "full" else [0] * c.stages)
     c.same("asynchronous tensor parallelism", layout["overlap_tensor"], config.compile.enable_async_tensor_parallel)
+    c.same("CUDA graphs", c.execution["graphs"], not training.disable_cuda_graphs)
+    c.same("layers compiled", c.execution["elementwise"] == "compiled" or layout["overlap_tensor"], config.compile.enable)
+    c.same("bytes of a weight", c.execution["weight_bytes"], {"float32": 4, "bfloat16": 2}[training.dtype])
+    c.same("bytes of a reduced gradient", c.execution["reduced_bytes"], {"float32": 4}[training.mixed_precision_reduce])
+    c.same("type of products", {"fp32": "float32"}.get(layout["precision"], "bfloat16"), training.mixed_precision_param)
+    if layout["tensor"] > 1:
+        c.same("sequence_parallel", layout["sequence_parallel"], parallelism.enable_sequence_parallel)
+    compare_products(c, config)
+
+
+def compare_products(c, config):
+    """Which products run in 8 bits: of the layers, of the experts, and of the head."""
     quantized = sorted({type(one).__qualname__.split(".")[0] for _, one, _, _ in config.model_spec.model.traverse(object)
                         if "Float8" in type(one).__qualname__ or "MXFP8" in type(one).__qualname__})
-    c.same("products in 8 bits", layout["precision"] in ("fp8", "mxfp8"), bool(quantized))
-
-
-def compare_model(c, model):
-    c.same("layers", c.model["layers"], len(model.layers))
-    c.same("hidden", c.model["hidden"], model.dim)
-    c.same("vocab", c.model["vocab"], model.vocab_size)
-    c.same("next_token_layers", c.model["next_token_layers"], int(getattr(model, "num_mtp_layers", 0) or 0))
+    planned = {"fp8": ["Float8"], "mxfp8": ["MXFP8"]}.get(c.layout["precision"], [])
+    c.same("products in 8 bits", planned, sorted({"MXFP8" if "MXFP8" in kind else "Float8" for kind in quantized}))
+    model = config.model_spec.model
+    narrow = bool(planned)
+    c.same("head in 8 bits", narrow and c.execution["fp8_head"], type(model.lm_head).__qualname__ != "Linear.Config")
+    if c.model["moe"] is not None:
+        experts = next(layer.moe.routed_experts.inner_experts for layer in model.layers if layer.moe)
+        c.same("experts in 8 bits", narrow, "Float8" in type(experts).__qualname__ or "MXFP8" in type(experts).__qualname__)
 
 
 def compare_meshes(c, config, dims):
@@ -115,6 +80,18 @@ def compare_meshes(c, config, dims):
     if zero > 0:
         resharded = {"always": True, "never": False}.get(config.parallelism.fsdp_reshard_after_forward, not dims.pp_enabled)
         c.same("zero", zero, 3 if resharded else 2)
+
+
+def compare_order(c, row, rank):
+    """The computations of a pipeline rank, one by one: the plan's schedule is the one that PyTorch runs."""
+    letters = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
+    held = [part for action in row if action for part in action.sub_actions or [action]]
+    run = [f"{part.stage_index}{letters[part.computation_type.name]}{part.microbatch_index}" for part in held
+           if part.computation_type.name in letters]
+    with open(os.path.join(c.folder, "schedule.csv"), encoding="utf-8") as file:
+        planned = file.read().split("\n")[rank].split(",")
+    first = next((i for i, pair in enumerate(zip(planned, run)) if pair[0] != pair[1]), min(len(planned), len(run)))
+    c.same(f"order of pipeline rank {rank} from action {first}", planned[first:first + 4], run[first:first + 4])
 
 
 def build_pipeline(c, config, dims, model, loss, rank):
@@ -132,9 +109,21 @@ def build_pipeline(c, config, dims, model, loss, rank):
     layers = {stage.stage_index: len(getattr(part, "layers", {})) for stage, part in zip(stages, parts)}
     c.same(f"layers of the stages of pipeline rank {rank}", {stage: c.layers_of_stages[stage] for stage in planned}, layers)
     order = getattr(schedule, "pipeline_order", None)
-    if order:
+    if order and hasattr(schedule, "_stages"):  # GPipe and 1F1B run without a list
+        compare_order(c, order[rank], rank)
         actions = [part for action in order[rank] if action for part in action.sub_actions or [action]]
         c.same(f"stages in the schedule of pipeline rank {rank}", planned, sorted({action.stage_index for action in actions}))
+    return parts
+
+
+def compare_layers(c, layers):
+    """What torchtitan made of the decoder layers of this rank."""
+    c.same("layers are sharded", [True], sorted({isinstance(layer, FSDPModule) for layer in layers}))
+    state = layers[0]._get_fsdp_state()
+    c.same("type of weights in compute", {"fp32": torch.float32}.get(c.layout["precision"], torch.bfloat16), state._mp_policy.param_dtype)
+    c.same("gradients reduced in", torch.float32, state._mp_policy.reduce_dtype)
+    wrapped = sum(any(isinstance(module, CheckpointWrapper) for module in layer.modules()) for layer in layers)
+    c.same("layers wrapped for recompute", len(layers) if c.layout["recompute"] == "full" else 0, wrapped)
 
 
 def build(c, config, pipeline_rank):
@@ -149,22 +138,33 @@ def build(c, config, pipeline_rank):
         compare_meshes(c, config, dims)
     with torch.device("meta"):
         model = config.model_spec.model.build()
+    model.verify_module_protocol()
     loss = config.loss.build(compile_config=config.compile)
     if dims.pp_enabled:
-        build_pipeline(c, config, dims, model, loss, pipeline_rank)
+        parts = build_pipeline(c, config, dims, model, loss, pipeline_rank)
     else:
-        config.model_spec.parallelize_fn(
+        parts = [config.model_spec.parallelize_fn(
             model, parallel_dims=dims, training=config.training, parallelism=config.parallelism, compile_config=config.compile,
-            ac_config=config.activation_checkpoint, dump_folder="")
+            ac_config=config.activation_checkpoint, dump_folder="")]
+    compare_layers(c, [layer for part in parts for layer in part.layers.values()])
+    degree = dims.get_mesh("batch").size() if dims.dp_enabled else 1
+    c.same("steps of accumulation", c.micro_batches if c.layout["pipeline"] == 1 else 1,
+           config.training.global_batch_size // (config.training.local_batch_size * degree))
+
+
+def in_folder(c, folder, config, rank):
+    c.folder = folder
+    build(c, config, rank)
 
 
 def check(folder, c):
     os.chdir("/")
-    config = configuration(folder, c)
+    c.folder = folder
+    config = configuration(folder)
     compare_configuration(c, config)
     compare_model(c, config.model_spec.model)
     for rank in sorted({0, c.layout["pipeline"] - 1}):
-        verdict = apart(lambda: verdict_of(lambda comparison: build(comparison, config, rank), c.plan))
+        verdict = apart(lambda: verdict_of(lambda comparison: in_folder(comparison, folder, config, rank), c.plan))
         if verdict["outcome"] == "refused":
             raise RuntimeError(f"pipeline rank {rank}: {verdict['message']}")
         c.differences += verdict["differences"]

@@ -20,6 +20,7 @@ class Comparison:
 
     def __init__(self, plan):
         self.plan, self.model, self.layout = plan, plan["model"], plan["layout"]
+        self.model.setdefault("moe", None)
         self.execution, self.workload = self.layout["execution"], plan["workload"]
         self.differences, self.compared = [], 0
 
@@ -36,6 +37,11 @@ class Comparison:
     @property
     def ranks(self):
         return self.replicas * self.layout["tensor"] * self.layout["pipeline"]
+
+    @property
+    def nodes(self):
+        per_node = min(self.plan["cluster"]["devices_per_node"], self.ranks)
+        return -(-self.ranks // per_node)
 
     @property
     def stages(self):
@@ -103,10 +109,10 @@ def verdict_of(check, plan):
 
 
 def judge(check):
-    """Runs check(folder, comparison) for every folder in the work folder, each in a process of its own."""
+    """Runs check(folder, comparison) for every folder in the work folder, or for the named ones, each in a process of its own."""
     warnings.simplefilter("ignore")
     work = sys.argv[1]
-    for name in sorted(os.listdir(work)):
+    for name in sys.argv[2:] or sorted(os.listdir(work)):
         folder = os.path.abspath(os.path.join(work, name))
         with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
             plan = json.load(file)
