@@ -69,7 +69,7 @@ Imported import_megatron_core(const std::filesystem::path& file);
 Imported import_megatron_bridge(const std::filesystem::path& file);
 /// A torchtitan configuration in Python, or in TOML as until 0.2. Throws UserError.
 Imported import_torchtitan(const std::filesystem::path& file);
-/// An exported mpt_mesh.py. Throws UserError.
+/// An exported mpt_train.py. Throws UserError.
 Imported import_pytorch(const std::filesystem::path& file);
 /// DeepSpeed's JSON, with an exported mpt_deepspeed.py beside it where there is one. Throws UserError.
 Imported import_deepspeed(const std::filesystem::path& file);

@@ -177,7 +177,7 @@ def check_others(name, folder, plan):
     replicas = layout["data"]
     product = config["train_micro_batch_size_per_gpu"] * config["gradient_accumulation_steps"] * replicas
     check(f"{name}, DeepSpeed's batch", product == plan["workload"]["global_batch"] == config.get("train_batch_size", product))
-    ast.parse(read(folder, "mpt_mesh.py"))
+    ast.parse(read(folder, "mpt_train.py"))
     check(f"{name}, batch file", subprocess.run(["bash", "-n", os.path.join(folder, "job.sbatch")]).returncode == 0)
     slots = sum(int(line.split("slots=")[1]) for line in read(folder, "hostfile").split("\n") if "slots=" in line)
     check(f"{name}, slots", slots == layout["tensor"] * layout["pipeline"] * layout["data"] * layout["context"], slots)

@@ -57,7 +57,7 @@ def judge(name, program, work, word):
     if left:
         python = os.path.join(os.environ.get("MPT_FRAMEWORKS", os.path.join(ROOT, "build/frameworks")), environment, "bin/python")
         result = subprocess.run([python, os.path.join(HERE, "acceptance", f"judge_{name}.py"), os.path.join(work, name)],
-                                capture_output=True, text=True, stdin=subprocess.DEVNULL)
+                                capture_output=True, text=True, stdin=subprocess.DEVNULL, env={**os.environ, "MPT_PROGRAMS": os.path.dirname(program)})
         verdicts += [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"plan"')]
         for plan in sorted(left - {verdict["plan"] for verdict in verdicts}):
             last = result.stderr.strip().split("\n")[-1][:400]
