@@ -9,8 +9,8 @@
 #include "base/json.h"
 #include "frameworks/export.h"
 #include "frameworks/framework.h"
-#include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/python_file.h"
+#include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/registry.h"
 #include "frameworks/supports.h"
 #include "models/hf_weights.h"
@@ -124,7 +124,8 @@ std::string schedule_constants(const Plan& plan) {
   std::vector<int64_t> recomputed;
   for (size_t s = 0; s < l.layers_per_stage.size(); ++s)
     recomputed.push_back(l.recompute == Recompute::full ? recomputed_layers(l, s, l.layers_per_stage[s]) : 0);
-  return fmt::format("LAYERS = {}  # of each stage, in model order\n", python_text(Json(l.layers_per_stage))) +
+  return fmt::format("LAYERS = {}  # of each stage, in model order\n",
+                     python_text(Json(l.layers_per_stage))) +
          fmt::format("RECOMPUTED = {}  # of them, the first ones\n", python_text(Json(recomputed))) +
          fmt::format("SCHEDULE = \"{}\"\n", l.schedule) +
          fmt::format("RANK_OF_STAGE = {}  # its pipeline rank\n",

@@ -42,8 +42,7 @@ E choice(const Settings& settings, const std::string& key, E otherwise) {
 ModelSpec model_of(const Settings& settings) {
   const Json* model = settings.find("MODEL");
   if (model == nullptr || !model->is_object())
-    throw UserError(
-        Problem{settings.at("MODEL"), "no model", "a file of mpt-plan export --to pytorch", ""});
+    throw UserError(Problem{settings.at("MODEL"), "no model", "a file of mpt-plan export --to pytorch", ""});
   Json named = *model;
   named["name"] = "imported";
   ModelSpec spec = from_json<ModelSpec>(named, settings.at("MODEL"));

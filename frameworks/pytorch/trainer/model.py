@@ -51,7 +51,9 @@ def rotary_frequencies():
         return frequencies
     if scaling["kind"] == "linear":
         return frequencies / scaling["factor"]
-    turns = scaling["original_positions"] * frequencies / (2 * math.pi)  # llama3: slow frequencies fall, fast ones stay
+    if scaling["kind"] != "llama3":
+        raise ValueError(f"rotary scaling {scaling['kind']}")
+    turns = scaling["original_positions"] * frequencies / (2 * math.pi)  # slow frequencies fall, fast ones stay
     low, high = scaling["low_frequency_factor"], scaling["high_frequency_factor"]
     kept = ((turns - low) / (high - low)).clamp(0, 1)
     return frequencies * (kept + (1 - kept) / scaling["factor"])
@@ -233,7 +235,6 @@ class Layer(nn.Module):
         moe = MODEL["moe"]
         behind = number - moe["leading_dense_layers"] + 1
         has_experts = behind > 0 and behind % moe["layer_interval"] == 0
-        # end
         self.mlp = Experts(mesh) if has_experts else MLP()
         # end
         # if not experts

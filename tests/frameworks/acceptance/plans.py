@@ -119,7 +119,6 @@ PYTORCH = {
     "tensor-norms-on-heads": tiny("tiny-qwen", 2, "--tp 2 --sp off"),
     "zero2": tiny("tiny-llama", 2, "--dp 2 --zero 2 --micro-batch 2"),
     "zero3": tiny("tiny-gpt", 4, "--dp 4 --zero 3"),
-    "hybrid": tiny("tiny-llama", 4, "--dp 4 --zero 3 --shard 2"),
     "1f1b": tiny("tiny-llama", 2, "--pp 2 --schedule 1f1b --micro-batch 2"),
     "gpipe-data": tiny("tiny-llama", 4, "--pp 2 --dp 2 --zero 2 --schedule gpipe --micro-batch 1"),
     "interleaved": tiny("tiny-llama", 4, "--pp 4 --chunks 2 --schedule interleaved --micro-batch 1"),
@@ -135,6 +134,9 @@ PYTORCH = {
     "recompute-stages": tiny("tiny-llama", 4, "--pp 2 --tp 2 --sp on --schedule 1f1b --micro-batch 1 --recompute full"),
     "experts": tiny("tiny-mixtral", 2, "--dp 2 --ep 1 --zero 3"),
     "experts-pipeline-context": tiny("tiny-mixtral", 4, "--pp 2 --cp 2 --cp-method ring --ep 1 --zero 2 --schedule 1f1b --micro-batch 2"),
+    "torchtitan-hybrid": ["import", os.path.join(MODELS, "titan_tiny.py"), "--model", os.path.join(MODELS, "tiny-llama3.json"),
+                          "--cluster", "this-machine:4"],
+    "megatron-script": ["import", os.path.join(MODELS, "megatron_tiny.sh"), "--cluster", "this-machine:4"],
     "three-ways": tiny("tiny-llama", 8, "--tp 2 --sp on --pp 2 --dp 2 --zero 2 --schedule 1f1b --micro-batch 1"),
 }
 
