@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <set>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "frameworks/export.h"
@@ -60,8 +62,9 @@ TrainerConditions trainer_conditions(const Plan& plan, bool refused) {
 
 // One key a line, without the name, which is in the title.
 std::string model_constant(const ModelSpec& model) {
+  const Json fields = to_json(model);
   std::string text = "MODEL = {\n";
-  for (const auto& [key, value] : to_json(model).items()) {
+  for (const auto& [key, value] : fields.items()) {
     if (key != "name") text += fmt::format("    \"{}\": {},\n", key, python_text(value));
   }
   return text + "}\n";
@@ -165,7 +168,10 @@ The constants below are the plan. The functions behind them build its model, spl
 }  // namespace
 
 Exported export_pytorch(const Plan& plan) {
-  const auto rejection = supports(*find_framework("pytorch"), plan.model, plan.layout, plan.workload);
+  Layout as_it_runs = plan.layout;  // overlaps are PyTorch's own, and change nothing that is trained
+  as_it_runs.overlap_gradient_reduce = as_it_runs.overlap_parameter_gather = as_it_runs.overlap_transfer =
+      true;
+  const auto rejection = supports(*find_framework("pytorch"), plan.model, as_it_runs, plan.workload);
   const std::string weights = weight_names(plan.model);
   const std::string names = weights == "qwen3_moe" ? "mixtral" : weights;
   const std::vector<std::string> parts{"plan.py",    "model.py", "split.py", "weights_" + names + ".py",
@@ -176,7 +182,8 @@ Exported export_pytorch(const Plan& plan) {
                                          fmt::format(kTrainerHead, export_title(plan), ranks_per_node(plan)),
                                          plan_constants(plan, rejection ? rejection->reason : "")),
                             true});
-  if (rejection) exported.warnings.emplace_back("the file refuses to train, because it lacks that");
+  if (rejection)
+    exported.warnings.push_back(fmt::format("mpt_train.py ends with a message: {}", rejection->reason));
   return exported;
 }
 

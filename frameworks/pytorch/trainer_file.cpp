@@ -18,9 +18,9 @@ constexpr std::string_view kOtherPart = "  # part";
 std::vector<std::string_view> lines_of_part(std::string_view text) {
   std::vector<std::string_view> lines;
   while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size() - 1);
+    const size_t end = std::min(text.find('\n'), text.size());
     lines.push_back(text.substr(0, end));
-    text.remove_prefix(end + 1);
+    text.remove_prefix(std::min(end + 1, text.size()));
   }
   return lines;
 }

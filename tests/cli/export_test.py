@@ -193,6 +193,8 @@ def compare_with_golden(name, folder):
         if file == "schedule.csv" and name != "zero-bubble":
             continue  # long, and checked above
         text, path = without_predictions(read(folder, file)), os.path.join(GOLDEN, name, file)
+        if file == "mpt_train.py":
+            text = text[:text.index("\nNAME = ")]  # behind the constants of the plan stand parts that are tested where they run
         if os.environ.get("MPT_UPDATE_GOLDEN"):
             os.makedirs(os.path.dirname(path), exist_ok=True)
             open(path, "w").write(text)

@@ -17,7 +17,8 @@ from plan import AXIS, DEVICE, LAYERS, MICRO_BATCHES, MODEL, RECOMPUTED, SEQUENC
 # body
 # The model ---------------------------------------------------------------------------------------------------------------------------
 
-ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"), "silu": F.silu, "relu": F.relu}
+ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"), "silu": F.silu, "relu": F.relu,
+               "squared_relu": lambda x: F.relu(x).square()}
 activation = ACTIVATIONS[MODEL["activation"]]
 
 

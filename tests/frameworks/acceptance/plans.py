@@ -105,10 +105,13 @@ DEEPSPEED = {
 
 
 
+OVERLAPS = " --overlap gradient-reduce,parameter-gather,transfer"  # which FSDP and pipelines of PyTorch always have
+
+
 def tiny(model, ranks, more, batch=8, seq=64):
     """For CPU processes, which train it."""
     known = os.path.join(MODELS, model + ".json")
-    return plan(known if os.path.exists(known) else model, f"this-machine:{ranks}", batch, more, seq)
+    return plan(known if os.path.exists(known) else model, f"this-machine:{ranks}", batch, more + OVERLAPS, seq)
 
 
 # PyTorch alone: 2 to 8 processes train these, and so does mpt-run.
