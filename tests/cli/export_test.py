@@ -185,7 +185,7 @@ def check_others(name, folder, plan):
 
 
 def without_predictions(text):
-    return re.sub(r", predicted [^\n\"]* per step", "", text)
+    return re.sub(r", predicted [^\n\"]* per step|PREDICTED_STEP_S = [^\n]*\n", "", text)
 
 
 def compare_with_golden(name, folder):
