@@ -41,14 +41,19 @@ def split_over_tensor_ranks(model, mesh):
 
 
 # end
+def tie(model):
+    """Embedding and head are one weight; splitting and allocating make two of it."""
+    if MODEL["tied_embeddings"]:
+        model.lm_head.weight = model.embed_tokens.weight
+
+
 def make_model(stage, mesh):
     with torch.device("meta"):
         model = Model(stage, mesh)
     # if tensor
     split_over_tensor_ranks(model, mesh)
     # end
-    if MODEL["tied_embeddings"]:
-        model.lm_head.weight = model.embed_tokens.weight
+    tie(model)
     # if shards
     policy = MixedPrecisionPolicy(param_dtype=TYPE, reduce_dtype=torch.float32)
     options = {"mesh": mesh["dp_replicate", "shard"], "mp_policy": policy, "reshard_after_forward": RESHARD_AFTER_FORWARD}
@@ -56,7 +61,9 @@ def make_model(stage, mesh):
         fully_shard(layer, **options)
     fully_shard(model, **options)
     # end
-    return model.to_empty(device=DEVICE)
+    model.to_empty(device=DEVICE)
+    tie(model)
+    return model
 
 
 def make_mesh():
