@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// PyTorch: one file that trains the plan's model under torchrun with PyTorch 2.15 alone. It is
-// frameworks/pytorch/trainer with the plan's constants, without what the plan does not need.
+// PyTorch: one file that trains the plan's model under torchrun with PyTorch 2.15 alone. It is made of
+// frameworks/pytorch/trainer and the plan's constants, without code that the plan does not use.
 
 #include <fmt/format.h>
 

@@ -47,7 +47,7 @@ bool has_word(const std::string& text, const std::string& word) {
   return false;
 }
 
-// What the parts import of others than each other.
+// Imports of the parts, without those of each other.
 class TrainerImports {
  public:
   void add(std::string_view header) {

@@ -83,6 +83,36 @@ def attend(q, k, v, mask=None):
     return y.transpose(1, 2)
 
 
+# if context ring
+def gather_over_context(x, mesh):
+    """Keys or values of all context ranks in the order of their tokens."""
+    order = torch.cat([local_positions(rank) for rank in range(mesh.size())]).argsort().to(x.device)
+    whole = DTensor.from_local(x, mesh, [Shard(1)], run_check=False).redistribute(placements=[Replicate()])
+    return whole.to_local(grad_placements=[Partial()]).index_select(1, order)
+
+
+def kept_in_part(own, mesh):
+    """Hooks by which the backward gathers keys and values again: until then a rank keeps its own part of them, as in a ring."""
+    again = {}
+
+    def pack(tensor):
+        part = own.get(tensor.untyped_storage().data_ptr())
+        return tensor if part is None else (*part, tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    def unpack(kept):
+        if isinstance(kept, torch.Tensor):
+            return kept
+        name, part, *view = kept
+        is_first = name not in again
+        whole = gather_over_context(part, mesh) if is_first else again.pop(name)
+        if is_first:
+            again[name] = whole  # for the other half of the queries
+        return whole.as_strided(*view)
+
+    return pack, unpack
+
+
+# end
 # if context
 def attend_over_context(q, k, v, mesh):
     """Causal attention over the tokens of all context ranks, [batch, tokens of this rank, heads, size]."""
@@ -94,14 +124,14 @@ def attend_over_context(q, k, v, mesh):
     # end
     # if context ring
     # Ranks gather keys and values. Each half of a rank's queries attends to the tokens before it.
-    order = torch.cat([local_positions(rank) for rank in range(mesh.size())]).argsort().to(q.device)
-    k, v = (DTensor.from_local(x, mesh, [Shard(1)], run_check=False).redistribute(placements=[Replicate()])
-            .to_local(grad_placements=[Partial()]).index_select(1, order) for x in (k, v))
+    whole = {"k": gather_over_context(k, mesh), "v": gather_over_context(v, mesh)}
+    own = {x.untyped_storage().data_ptr(): (name, mine.detach()) for (name, x), mine in zip(whole.items(), (k, v))}
     piece = q.shape[1] // 2
     parts = []
-    for half, begin in ((q[:, :piece], mesh.get_local_rank()), (q[:, piece:], 2 * mesh.size() - 1 - mesh.get_local_rank())):
-        end = (begin + 1) * piece
-        parts.append(attend(half, k[:, :end], v[:, :end], causal_lower_right(piece, end)))
+    with torch.autograd.graph.saved_tensors_hooks(*kept_in_part(own, mesh)):
+        for half, begin in ((q[:, :piece], mesh.get_local_rank()), (q[:, piece:], 2 * mesh.size() - 1 - mesh.get_local_rank())):
+            end = (begin + 1) * piece
+            parts.append(attend(half, whole["k"][:, :end], whole["v"][:, :end], causal_lower_right(piece, end)))
     return torch.cat(parts, dim=1)
     # end
 
@@ -192,7 +222,7 @@ class Experts(nn.Module):
         probabilities = self.gate(x).float().softmax(dim=-1)
         allowed = probabilities
         # if expert groups
-        # A token's experts lie in the few groups whose best experts have most of its probability.
+        # A token chooses from the few groups whose best experts have most of its probability.
         groups = probabilities.unflatten(-1, (moe["expert_groups"], -1))
         best = groups.topk(max(1, moe["experts_per_token"] // moe["groups_per_token"]), dim=-1).values.sum(dim=-1)
         chosen = torch.zeros_like(best).scatter(-1, best.topk(moe["groups_per_token"], dim=-1).indices, 1.0)

@@ -134,13 +134,13 @@ PYTORCH = {
     "context-heads": tiny("tiny-llama", 2, "--cp 2 --cp-method all_to_all --zero 2"),
     "context-learned-tensor": tiny("tiny-gpt", 4, "--tp 2 --sp on --cp 2 --cp-method ring --zero 2"),
     "recompute": tiny("tiny-qwen", 2, "--dp 2 --zero 3 --recompute full"),
-    "recompute-stages": tiny("tiny-llama", 4, "--pp 2 --tp 2 --sp on --schedule 1f1b --micro-batch 1 --recompute full"),
+    "recompute-stages": tiny("tiny-llama3", 4, "--pp 2 --tp 2 --sp on --schedule 1f1b --micro-batch 2 --recompute full"),
     "experts": tiny("tiny-mixtral", 2, "--dp 2 --ep 1 --zero 3"),
     "experts-pipeline-context": tiny("tiny-mixtral", 4, "--pp 2 --cp 2 --cp-method ring --ep 1 --zero 2 --schedule 1f1b --micro-batch 2"),
     "torchtitan-hybrid": ["import", os.path.join(MODELS, "titan_tiny.py"), "--model", os.path.join(MODELS, "tiny-llama3.json"),
                           "--cluster", "this-machine:4"],
     "megatron-script": ["import", os.path.join(MODELS, "megatron_tiny.sh"), "--cluster", "this-machine:4"],
-    "three-ways": tiny("tiny-llama", 8, "--tp 2 --sp on --pp 2 --dp 2 --zero 2 --schedule 1f1b --micro-batch 1"),
+    "three-ways": tiny("tiny-llama3", 8, "--tp 2 --sp on --pp 2 --dp 2 --zero 2 --schedule 1f1b --micro-batch 2"),
 }
 
 # What the framework cannot run: mpt-plan must refuse to plan it.
