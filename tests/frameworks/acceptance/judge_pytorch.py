@@ -81,13 +81,25 @@ def rows(folder, name):
         return [json.loads(line) for line in file][1:]
 
 
+def read_json(folder, name):
+    with open(os.path.join(folder, name), encoding="utf-8") as file:
+        return json.load(file)
+
+
+def loss_of(folder, weights):
+    """Of the first samples, with the weights of a Hugging Face folder."""
+    mpt_run(folder, "plan.json", "--data", "data.txt", "--steps", "1", "--lr", "0", "--min-lr", "0", "--init", weights, "--log", weights + ".jsonl", "--quiet")
+    return rows(folder, weights + ".jsonl")[0]["loss"]
+
+
 def check(folder, c):
     with open(os.path.join(folder, "data.txt"), "w", encoding="ascii") as file:
         file.write(" ".join(str(n) for n in range(1, 4000)))
     mpt_run(folder, "plan.json", "--data", "data.txt", "--steps", "1", "--lr", "0", "--min-lr", "0", "--checkpoints", "first", "--quiet")
     mpt_run(folder, "export", "first", "weights")
     training = ["--data", "data.txt", "--steps", str(STEPS), "--init", "weights"]
-    mpt_run(folder, "plan.json", *training, "--log", "mpt.jsonl", "--quiet")
+    mpt_run(folder, "plan.json", *training, "--log", "mpt.jsonl", "--checkpoints", "last", "--quiet")
+    mpt_run(folder, "export", "last", "expected")
     train(folder, c.ranks, [*training, "--log-file", "pytorch.jsonl", "--save", "trained"])
     ours, theirs = rows(folder, "mpt.jsonl"), rows(folder, "pytorch.jsonl")
     c.same("steps", STEPS, len(theirs))
@@ -95,6 +107,9 @@ def check(folder, c):
         difference = max(abs(a[key] - b[key]) for a, b in zip(ours, theirs))
         c.same(f"{key} within {TOLERANCE}", True, difference <= TOLERANCE)
         print(f"{os.path.basename(folder)}: {key} differs by {difference:.1e}", file=sys.__stderr__)
+    difference = abs(loss_of(folder, "trained") - loss_of(folder, "expected"))
+    c.same(f"loss of the saved weights within {TOLERANCE}", True, difference <= TOLERANCE)
+    c.same("config.json", read_json(folder, "expected/config.json"), read_json(folder, "trained/config.json"))
 
 
 if __name__ == "__main__":
