@@ -77,7 +77,7 @@ Imported import_torchtitan(const std::filesystem::path& file);
 /// The functions of a Python file that return configurations, and the configuration of one of them.
 std::vector<std::string> torchtitan_configurations(const std::filesystem::path& file);
 Imported import_torchtitan_configuration(const std::filesystem::path& file, const std::string& function);
-/// An exported mpt_mesh.py. Throws UserError.
+/// An exported mpt_train.py. Throws UserError.
 Imported import_pytorch(const std::filesystem::path& file);
 /// DeepSpeed's JSON, with an exported mpt_deepspeed.py beside it where there is one. Throws UserError.
 Imported import_deepspeed(const std::filesystem::path& file);

@@ -1,60 +1,86 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// PyTorch: init_device_mesh of torch.distributed.device_mesh, fully_shard of torch.distributed.fsdp and the
-// schedules of torch.distributed.pipelining at 2.15.
+// PyTorch: one file that trains the plan's model under torchrun with PyTorch 2.15 alone. It is made of
+// frameworks/pytorch/trainer and the plan's constants, without code that the plan does not use.
 
 #include <fmt/format.h>
 
-#include <map>
+#include <set>
 
+#include "base/error.h"
 #include "base/json.h"
 #include "frameworks/export.h"
-#include "frameworks/hugging_face.h"
+#include "frameworks/framework.h"
 #include "frameworks/python_file.h"
+#include "frameworks/pytorch/trainer_file.h"
 #include "frameworks/registry.h"
+#include "frameworks/supports.h"
+#include "models/hf_weights.h"
 
 namespace mpt::frameworks {
 namespace {
 
-std::string mesh_dtype(Precision precision) {
-  return precision == Precision::fp32 ? "float32" : precision == Precision::fp16 ? "float16" : "bfloat16";
+// Those that torch.distributed.pipelining has a class of; any other runs from its rows.
+bool has_class(const std::string& schedule) {
+  static const std::set<std::string> classes{"gpipe", "1f1b", "interleaved", "zb-v", "dualpipe-v"};
+  return classes.contains(schedule);
 }
 
-const char* schedule_class(const Layout& l) {
-  static const std::map<std::string, const char*> names{{"gpipe", "ScheduleGPipe"},
-                                                        {"1f1b", "Schedule1F1B"},
-                                                        {"interleaved", "ScheduleInterleaved1F1B"},
-                                                        {"zb-v", "ScheduleZBVZeroBubble"},
-                                                        {"dualpipe-v", "ScheduleDualPipeV"}};
-  const auto found = names.find(l.schedule);
-  return found == names.end() ? nullptr : found->second;
+// How Hugging Face names the weights. Models that it does not have get Llama's names.
+std::string weight_names(const ModelSpec& m) {
+  if (m.moe) return m.query_key_norm == QueryKeyNorm::none ? "mixtral" : "qwen3_moe";
+  return m.norm == NormKind::layer_norm && m.position == PositionKind::learned && !m.gated_mlp && m.qkv_bias
+             ? "gpt2"
+             : "llama";
 }
 
-std::string mesh_constants(const Plan& plan, const std::string& model) {
+TrainerConditions trainer_conditions(const Plan& plan, bool refused) {
+  const ModelSpec& m = plan.model;
   const Layout& l = plan.layout;
-  std::vector<int64_t> recomputed;
-  for (size_t s = 0; s < l.layers_per_stage.size(); ++s)
-    recomputed.push_back(l.recompute == Recompute::full ? recomputed_layers(l, s, l.layers_per_stage[s]) : 0);
-  std::string text =
-      fmt::format(R"py(MODEL = {}  # on the hub, or a file beside this one
-SEQUENCE = {}  # tokens
-GLOBAL_BATCH = {}  # sequences per step
-MICRO_BATCH = {}  # sequences
-MICRO_BATCHES = {}  # per data-parallel rank and step
-PRECISION = "{}"
-RESHARD_AFTER_FORWARD = {}
-LAYERS = {}  # of each stage, in model order
-RECOMPUTED = {}  # of them, the first ones
-)py",
-                  python_text(model), plan.workload.sequence, plan.workload.global_batch, l.micro_batch,
-                  micro_batches(l, plan.workload), enum_name(l.precision), python_text(l.zero == 3),
-                  python_text(Json(l.layers_per_stage)), python_text(Json(recomputed)));
-  if (l.pipeline == 1) return text;
-  return text + fmt::format("SCHEDULE = \"{}\"\nRANK_OF_STAGE = {}\n", l.schedule,
-                            python_text(Json(plan.schedule.rank_of_stage)));
+  const bool ring = l.context > 1 && l.context_method == ContextMethod::ring;
+  const std::string weights = weight_names(m);
+  return {{"pipeline", l.pipeline > 1},
+          {"schedule class", l.pipeline > 1 && has_class(l.schedule)},
+          {"schedule rows", l.pipeline > 1 && !has_class(l.schedule)},
+          {"tensor", l.tensor > 1},
+          {"context", l.context > 1},
+          {"context ring", ring},
+          {"context all_to_all", l.context > 1 && !ring},
+          {"shards", l.replicas() > 1 || l.precision != Precision::fp32},
+          {"recompute", l.recompute == Recompute::full},
+          {"fp16", l.precision == Precision::fp16},
+          {"rotary", m.position == PositionKind::rotary},
+          {"learned", m.position == PositionKind::learned},
+          {"query key norm", m.query_key_norm != QueryKeyNorm::none},
+          {"gated", m.gated_mlp},
+          {"experts", m.moe.has_value()},
+          {"expert groups", m.moe && m.moe->groups_per_token < m.moe->expert_groups},
+          {"weights mixtral", weights == "mixtral"},
+          {"weights qwen3_moe", weights == "qwen3_moe"},
+          {"refused", refused}};
 }
 
-std::string mesh_of(const Layout& l) {
+// One key a line, without the name, which is in the title.
+std::string model_constant(const ModelSpec& model) {
+  const Json fields = to_json(model);
+  std::string text = "MODEL = {\n";
+  for (const auto& [key, value] : fields.items()) {
+    if (key != "name") text += fmt::format("    \"{}\": {},\n", key, python_text(value));
+  }
+  return text + "}\n";
+}
+
+std::string config_constant(const ModelSpec& model) {
+  Json config = Json::object();
+  try {
+    config = parse_json(models::hugging_face_config(model), "config.json");
+  } catch (const UserError&) {
+    return "CONFIG = {}  # Hugging Face has no such model\n";
+  }
+  return fmt::format("CONFIG = {}  # config.json of a saved model\n", python_text(config));
+}
+
+std::string mesh_constants(const Layout& l) {
   const int64_t shard = sharing_data_ranks(l);
   std::vector<std::pair<const char*, int64_t>> axes{
       {"pp", l.pipeline}, {"dp_replicate", l.data / shard}, {"dp_shard", shard}};
@@ -69,80 +95,95 @@ std::string mesh_of(const Layout& l) {
   return fmt::format("MESH = {}\nAXES = {}\n", python_text(sizes), python_text(names));
 }
 
-constexpr const char* kSchedulePart = R"py(
-
-def stages_of(pipeline_rank):
-    """Which stages a pipeline rank holds."""
-    return [stage for stage, rank in enumerate(RANK_OF_STAGE) if rank == pipeline_rank]
-
-
-def make_schedule(stages, loss):
-    """The plan's schedule of the PipelineStages of this rank."""
-    return {}({}, MICRO_BATCHES, loss_fn=loss)
-)py";
-
-constexpr const char* kShardPart = R"py(
-
-def make_mesh():
-    """The plan's ranks, the outermost axis first."""
-    return init_device_mesh("cuda", tuple(MESH), mesh_dim_names=tuple(AXES))
-
-
-def shard(model, layers, mesh, stage=0):
-    """FSDP over the mesh's data-parallel axes: the ModuleList `layers` of a stage one by one, then the rest."""
-{}    for i in range(RECOMPUTED[stage]):
-        layers[i] = checkpoint_wrapper(layers[i])
-    policy = MixedPrecisionPolicy(param_dtype=torch.{}, reduce_dtype=torch.float32)
-    options = dict(mesh=mesh["dp_replicate", "dp_shard"], mp_policy=policy, reshard_after_forward=RESHARD_AFTER_FORWARD)
-    for layer in layers:
-        fully_shard(layer, **options)
-    return fully_shard(model, **options)
-)py";
-
-std::string mesh_imports(const Layout& l) {
-  std::string text = "import torch\n";
-  text += "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper\n";
-  text += "from torch.distributed.device_mesh import init_device_mesh\n";
-  text += "from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard\n";
-  if (l.pipeline > 1 && schedule_class(l) != nullptr)
-    text += fmt::format("from torch.distributed.pipelining import {}\n", schedule_class(l));
-  if (l.precision == Precision::fp8) text += "from torchao.float8 import convert_to_float8_training\n";
-  return text;
-}
-
-// Of plans for other frameworks: what these files do not have.
-void add_mesh_warnings(const Layout& l, std::vector<std::string>& warnings) {
-  const std::pair<bool, const char*> beyond[] = {
-      {l.zero == 1, "FSDP shares gradients out beside optimizer state: ZeRO 1 becomes ZeRO 2"},
-      {l.tensor > 1, "tensor parallelism: parallelize_module over mesh[\"tp\"] with the model's own plan"},
-      {l.context > 1, "context parallelism is not in the file"},
-      {l.expert > 1, "expert parallelism is not in the file"},
-      {l.recompute == Recompute::selective, "selective recompute is not in the file"},
-      {l.offload_optimizer, "offload: CPUOffloadPolicy moves weights and gradients, too"},
-      {l.precision == Precision::mxfp8 || l.precision == Precision::nvfp4, "products run in 16 bits"},
-      {l.pipeline > 1 && schedule_class(l) == nullptr, "PyTorch has no class of this schedule"}};
-  for (const auto& [given, text] : beyond) {
-    if (given) warnings.emplace_back(text);
+char action_letter(ActionKind kind) {
+  switch (kind) {
+    case ActionKind::forward:
+      return 'F';
+    case ActionKind::backward:
+      return 'B';
+    case ActionKind::input_gradient:
+      return 'I';
+    case ActionKind::weight_gradient:
+      return 'W';
   }
+  return '?';
 }
+
+// A line of actions for each pipeline rank, in the words of PyTorch's own files.
+std::string rows_constant(const Plan& plan) {
+  std::string text = "ROWS = [\n";
+  for (const auto& row : schedule_from_rows(plan.schedule, "the plan").rows) {
+    std::string line;
+    for (const Action& action : row)
+      line += fmt::format("{}{}{}{}", line.empty() ? "" : " ", action.stage, action_letter(action.kind),
+                          action.micro_batch);
+    text += fmt::format("    \"{}\",\n", line);
+  }
+  return text + "]  # of each pipeline rank\n";
+}
+
+std::string schedule_constants(const Plan& plan) {
+  const Layout& l = plan.layout;
+  std::vector<int64_t> recomputed;
+  for (size_t s = 0; s < l.layers_per_stage.size(); ++s)
+    recomputed.push_back(l.recompute == Recompute::full ? recomputed_layers(l, s, l.layers_per_stage[s]) : 0);
+  return fmt::format("LAYERS = {}  # of each stage, in model order\n",
+                     python_text(Json(l.layers_per_stage))) +
+         fmt::format("RECOMPUTED = {}  # of them, the first ones\n", python_text(Json(recomputed))) +
+         fmt::format("SCHEDULE = \"{}\"\n", l.schedule) +
+         fmt::format("RANK_OF_STAGE = {}  # its pipeline rank\n",
+                     python_text(Json(plan.schedule.rank_of_stage))) +
+         (l.pipeline > 1 && !has_class(l.schedule) ? rows_constant(plan) : "");
+}
+
+std::string plan_constants(const Plan& plan, const std::string& refused) {
+  const Layout& l = plan.layout;
+  const Workload& w = plan.workload;
+  std::string text = model_constant(plan.model) + config_constant(plan.model) + mesh_constants(l);
+  text += fmt::format("SEQUENCE = {}  # tokens\n", w.sequence) +
+          fmt::format("GLOBAL_BATCH = {}  # sequences per step\n", w.global_batch) +
+          fmt::format("MICRO_BATCH = {}  # sequences\n", l.micro_batch) +
+          fmt::format("MICRO_BATCHES = {}  # per data-parallel rank and step\n", micro_batches(l, w)) +
+          fmt::format("PRECISION = \"{}\"\n", enum_name(l.precision)) +
+          fmt::format("SEQUENCE_PARALLEL = {}\n", python_text(l.sequence_parallel)) +
+          fmt::format("CONTEXT_METHOD = \"{}\"\n", enum_name(l.context_method)) +
+          fmt::format("RESHARD_AFTER_FORWARD = {}\n", python_text(l.zero == 3)) + schedule_constants(plan);
+  text += fmt::format("LAYOUT = \"{}\"\n", layout_name(l)) +
+          fmt::format("PREDICTED_STEP_S = {}\n", python_text(plan.prediction.step_time_s)) +
+          fmt::format("PROGRAM_DIGEST = \"{}\"\n", plan.program_digest);
+  return refused.empty() ? text : text + fmt::format("REFUSED = \"{}\"\n", comment_text(refused));
+}
+
+constexpr const char* kTrainerHead = R"py(#!/usr/bin/env python3
+"""{}. For PyTorch 2.15.
+
+Trains this plan's model with PyTorch alone, over NCCL on GPUs and over gloo on CPUs:
+
+    torchrun --nproc-per-node {} mpt_train.py --data FILES --init MODEL_FOLDER --save FOLDER --log-file run.jsonl
+
+The constants below are the plan. The functions behind them build its model, split it over the ranks, and run its schedule.
+"""
+)py";
 
 }  // namespace
 
 Exported export_pytorch(const Plan& plan) {
+  Layout as_it_runs = plan.layout;  // overlaps are PyTorch's own, and change nothing that is trained
+  as_it_runs.overlap_gradient_reduce = as_it_runs.overlap_parameter_gather = as_it_runs.overlap_transfer =
+      true;
+  const auto rejection = supports(*find_framework("pytorch"), plan.model, as_it_runs, plan.workload);
+  const std::string weights = weight_names(plan.model);
+  const std::string names = weights == "qwen3_moe" ? "mixtral" : weights;
+  const std::vector<std::string> parts{"plan.py",    "model.py", "split.py", "weights_" + names + ".py",
+                                       "weights.py", "data.py",  "train.py"};
   Exported exported;
-  const Layout& l = plan.layout;
-  const std::string model = add_hugging_face_model(plan.model, exported);
-  std::string text = fmt::format("\"\"\"{}. For PyTorch 2.15.\"\"\"\n\n", export_title(plan)) +
-                     mesh_imports(l) + "\n" + mesh_of(l) + mesh_constants(plan, model);
-  text += fmt::format(kShardPart,
-                      l.precision == Precision::fp8
-                          ? "    convert_to_float8_training(layers)  # the head stays in 16 bits\n"
-                          : "",
-                      mesh_dtype(l.precision));
-  if (l.pipeline > 1 && schedule_class(l) != nullptr)
-    text += fmt::format(kSchedulePart, schedule_class(l), l.chunks > 1 ? "stages" : "stages[0]");
-  exported.files.insert(exported.files.begin(), {"mpt_mesh.py", text});
-  add_mesh_warnings(l, exported.warnings);
+  exported.files.push_back({"mpt_train.py",
+                            trainer_file(parts, trainer_conditions(plan, rejection.has_value()),
+                                         fmt::format(kTrainerHead, export_title(plan), ranks_per_node(plan)),
+                                         plan_constants(plan, rejection ? rejection->reason : "")),
+                            true});
+  if (rejection)
+    exported.warnings.push_back(fmt::format("mpt_train.py ends with a message: {}", rejection->reason));
   return exported;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The constants of an exported mpt_mesh.py, read back.
+// The constants of an exported mpt_train.py, read back.
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "frameworks/fsdp_import.h"
-#include "frameworks/hugging_face.h"
 #include "frameworks/import.h"
 #include "frameworks/python_file.h"
 #include "frameworks/registry.h"
@@ -28,6 +28,26 @@ std::vector<int64_t> whole_numbers(const Settings& settings, const std::string& 
     numbers.push_back(value.get<int64_t>());
   }
   return numbers;
+}
+
+template <class E>
+E choice(const Settings& settings, const std::string& key, E otherwise) {
+  const std::string text = settings.text(key, enum_name(otherwise));
+  if (const auto value = enum_value<E>(text)) return *value;
+  throw UserError(Problem{settings.at(key), fmt::format("\"{}\"", cut_text(text, 40)),
+                          fmt::format("one of {}", fmt::join(enum_names<E>(), ", ")), ""});
+}
+
+// The model stands there whole, but for its name.
+ModelSpec model_of(const Settings& settings) {
+  const Json* model = settings.find("MODEL");
+  if (model == nullptr || !model->is_object())
+    throw UserError(Problem{settings.at("MODEL"), "no model", "a file of mpt-plan export --to pytorch", ""});
+  Json named = *model;
+  named["name"] = "imported";
+  ModelSpec spec = from_json<ModelSpec>(named, settings.at("MODEL"));
+  validate_model(spec, settings.at("MODEL"));
+  return spec;
 }
 
 // Degrees by the names of the mesh's axes.
@@ -72,10 +92,12 @@ Imported import_pytorch(const std::filesystem::path& file) {
   set_mesh_stages(settings, l);
   if (l.pipeline > 1) l.schedule = settings.text("SCHEDULE", "1f1b");
   l.precision = precision_named(settings.text("PRECISION", "bf16"), settings.at("PRECISION"));
+  l.sequence_parallel = settings.flag("SEQUENCE_PARALLEL", false);
+  l.context_method = choice(settings, "CONTEXT_METHOD", ContextMethod::ring);
   l.micro_batch = settings.number("MICRO_BATCH", rule_of(&Layout::micro_batch), 1);
   in.workload.sequence = settings.number("SEQUENCE", rule_of(&Workload::sequence), 2048);
   in.workload.global_batch = settings.number("GLOBAL_BATCH", rule_of(&Workload::global_batch), 0);
-  in.model = hugging_face_model(settings.text("MODEL", ""), file.parent_path(), in.notes);
+  in.model = model_of(settings);
   check_imported(in, file.string());
   return in;
 }

@@ -125,7 +125,7 @@ def names_that_are_odd(folder, plan):
         for script in ("run_megatron.sh", "run_torchtitan.sh", "job.sbatch"):
             done = subprocess.run(["bash", "-n", os.path.join(out, script)], stderr=subprocess.PIPE, text=True)
             check(f"{script} of {name!r} is a script", done.returncode == 0 and not done.stderr, done.stderr)
-        for module in ("mpt_mesh.py", "mpt_layout.py", "mpt_torchtitan.py", "mpt_deepspeed.py"):
+        for module in ("mpt_train.py", "mpt_layout.py", "mpt_torchtitan.py", "mpt_deepspeed.py"):
             check(f"{module} of {name!r} does the same", code_of(read(out, module)) == code_of(read(expected, module)), read(out, module))
         check(f"deepspeed.json of {name!r}", json.loads(read(out, "deepspeed.json")) == json.loads(read(expected, "deepspeed.json")))
         check_job(name, read(out, "job.yaml"))

@@ -45,15 +45,15 @@ def export(program, framework, target, options, folder, rightly):
     return None
 
 
-def answers(name, work, plans):
+def answers(name, program, work, plans):
     """What the framework's own code says to these plans, asked in as many processes as there are cores."""
-    environment = FRAMEWORKS[name][2]
-    python = os.path.join(os.environ.get("MPT_FRAMEWORKS", os.path.join(ROOT, "build/frameworks")), environment, "bin/python")
+    python = os.path.join(os.environ.get("MPT_FRAMEWORKS", os.path.join(ROOT, "build/frameworks")), FRAMEWORKS[name][2], "bin/python")
     script = os.path.join(HERE, "acceptance", f"judge_{name.replace('-', '_')}.py")
+    environment = {**os.environ, "MPT_PROGRAMS": os.path.dirname(program)}
     parts = [part for part in (plans[core::CORES] for core in range(CORES)) if part]
     with ThreadPoolExecutor(CORES) as pool:
         results = list(pool.map(lambda part: subprocess.run([python, script, os.path.join(work, name), *part], capture_output=True, text=True,
-                                                            stdin=subprocess.DEVNULL), parts))
+                                                            stdin=subprocess.DEVNULL, env=environment), parts))
     verdicts = []
     for part, result in zip(parts, results):
         said = [json.loads(line) for line in result.stdout.splitlines() if line.startswith('{"plan"')]
@@ -78,7 +78,7 @@ def judge(name, program, work, word):
     for plan in left:
         if (name, plan) in UNPLANNED:
             verdicts.append({"plan": plan, "outcome": "wrongly planned", "message": "the framework cannot run it", "differences": []})
-    verdicts += answers(name, work, sorted(plan for plan in left if (name, plan) not in UNPLANNED))
+    verdicts += answers(name, program, work, sorted(plan for plan in left if (name, plan) not in UNPLANNED))
     return [{"framework": name, "options": " ".join(plans[verdict["plan"]]), **verdict} for verdict in verdicts]
 
 

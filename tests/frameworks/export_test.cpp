@@ -123,7 +123,7 @@ TEST(Export, StatesSharedOutOverPartOfTheReplicasComeBack) {
   const Imported back = import_megatron_core(file);
   EXPECT_EQ(back.shard_groups, 4);
   EXPECT_EQ(back.layout.zero, 1);
-  const std::string mesh = file_of(export_pytorch(plan), "mpt_mesh.py").text;
+  const std::string mesh = file_of(export_pytorch(plan), "mpt_train.py").text;
   EXPECT_NE(mesh.find("MESH = [1, 4, 2, 1, 1]\nAXES = [\"pp\", \"dp_replicate\", \"dp_shard\""),
             std::string::npos)
       << mesh;
@@ -139,7 +139,7 @@ TEST(Export, MeshFollowsThePlansRankOrder) {
     request.order = order;
     const Plan plan = test::make_plan(request);
     const RankGrid grid(plan.layout);
-    const std::string text = file_of(export_pytorch(plan), "mpt_mesh.py").text;
+    const std::string text = file_of(export_pytorch(plan), "mpt_train.py").text;
     const auto place = [&](const char* name) { return text.find(fmt::format("\"{}\"", name)); };
     EXPECT_EQ(place("pp") < place("dp_shard"), grid.stride(Axis::pipeline) > grid.stride(Axis::data));
     EXPECT_LT(place("dp_shard"), place("tp"));

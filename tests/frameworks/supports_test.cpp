@@ -138,11 +138,14 @@ const Case kCases[] = {
      [](Layout& l) {
        l.pipeline = 2, l.data = 4, l.shard = 4, l.layers_per_stage = {16, 16};
      }},
-    {"pytorch", "has no zb-h1 schedule",
+    {"pytorch", "",
      [](Layout& l) {
        l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {16, 16};
        l.schedule = "zb-h1";
      }},
+    {"pytorch", "",
+     [](Layout& l) { l.tensor = 2, l.data = 2, l.context = 2, l.sequence_parallel = true, l.shard = 4; }},
+    {"pytorch", "does not train llama3-8b in fp8", [](Layout& l) { l.precision = Precision::fp8; }},
     {"pytorch", "",
      [](Layout& l) {
        l.pipeline = 2, l.data = 4, l.zero = 2, l.shard = 4, l.layers_per_stage = {17, 15};

@@ -3,6 +3,8 @@
 
 import os
 
+from pytorch_plans import PYTORCH
+
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "models")
 
 
@@ -276,13 +278,6 @@ FSDP_TRAINER = {
     "mistral-7b-ring": plan("mistral-7b", "dgx-h100:1", 64, "--cp 2 --cp-method ring"),
 }
 
-# PyTorch's FSDP2 alone.
-FSDP = {
-    "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:1", 64, "--zero 2"),
-    "llama3-8b-zero3": plan("llama3-8b", "dgx-h100:1", 64, "--zero 3"),
-    "llama3-8b-offload": plan("llama3-8b", "dgx-h100:1", 64, "--zero 3 --offload on"),
-}
-
 # What the framework cannot run: mpt-plan must refuse to plan it.
 UNPLANNED = {
     ("megatron", "llama3-8b-rounds"), ("bridge", "llama3-8b-rounds"), ("megatron", "gemma2-27b"), ("bridge", "gemma2-27b"),
@@ -292,7 +287,6 @@ UNPLANNED = {
         "gpt-oss-20b-expert-tensor", "mistral-7b-ring")),
     ("automodel", "llama3-8b-context"), ("automodel", "gpt2-1.5b"), ("automodel", "gpt-neox-20b"), ("automodel", "mixtral-8x7b"),
     ("automodel", "deepseek-v2"), ("automodel", "deepseek-v3"),
-    ("fsdp", "llama3-8b-offload"),
 }
 UNPLANNED |= {(name, plan) for name, plans in {
     "torchtitan": ["llama3-8b-rounds", "llama3-8b-offload", "llama3-8b-generated", "llama3-8b-dualpipe-v-few", "llama3-8b-zb-v-compiled",
@@ -315,6 +309,6 @@ FRAMEWORKS = {
     "deepspeed": ("deepspeed", "deepspeed", "accelerate", DEEPSPEED),
     "transformers-deepspeed": ("transformers-deepspeed", "transformers-deepspeed", "accelerate", DEEPSPEED_TRAINER),
     "transformers-fsdp": ("transformers-fsdp", "transformers-fsdp", "accelerate", FSDP_TRAINER),
-    "fsdp": ("pytorch", "fsdp2", "torch", FSDP),
+    "pytorch": ("pytorch", "pytorch", "torch", PYTORCH),
     "launchers": ("megatron-core", "megatron-core,torchtitan,automodel,slurm,hostfile,kubernetes", "launchers", LAUNCHERS),
 }
