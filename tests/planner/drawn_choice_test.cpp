@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/drawn_choice.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/support/random_problem.h"
+
+namespace mpt::planner {
+namespace {
+
+constexpr auto kProducts = size_t(WorkClass::products), kTensor = size_t(WorkClass::tensor_collectives);
+
+DrawnLayout taking(double products_s, double tensor_s, int64_t micro_batch = 1) {
+  DrawnLayout l;
+  l.layout.micro_batch = micro_batch;
+  l.work[kProducts] = products_s;
+  l.work[kTensor] = tensor_s;
+  return l;
+}
+
+PriceErrors errors_of(double products, double tensor) {
+  PriceErrors errors;
+  errors.work[kProducts] = products;
+  errors.work[kTensor] = tensor;
+  return errors;
+}
+
+// Equally fast, one by computing and one by communicating.
+const std::vector<DrawnLayout> kEqual{taking(10, 0), taking(6, 4)};
+
+TEST(DrawnChoice, IsTheSameEachTime) {
+  const PriceErrors errors = errors_of(0.05, 0.2);
+  EXPECT_EQ(draw_choice(kEqual, 2, errors), draw_choice(kEqual, 2, errors));
+}
+
+TEST(DrawnChoice, WithoutErrorsTheFirstWins) {
+  const DrawnChoice drawn = draw_choice(kEqual, 2, {});
+  EXPECT_EQ(drawn.other_wins, 0.0);
+  EXPECT_EQ(drawn.regret_95, 0.0);
+  EXPECT_TRUE(drawn.measure.empty());
+  EXPECT_EQ(drawn.draws, kDraws);
+  EXPECT_EQ(drawn.layouts, 2);
+}
+
+TEST(DrawnChoice, EqualLayoutsOfDifferentWorkWinHalfOfTheDraws) {
+  const DrawnChoice drawn = draw_choice(kEqual, 2, errors_of(0.0, 0.2));
+  EXPECT_NEAR(drawn.other_wins, 0.5, 0.05);
+  // 40 % of the time is off by 20 %: a share of the layout's step time that is normal but for its skew.
+  EXPECT_NEAR(drawn.regret_95, 0.4 * 0.2 * 1.645, 0.03);
+  EXPECT_GT(drawn.regret_mean, 0.02);
+  EXPECT_EQ(drawn.measure, (std::vector<int64_t>{1, 2}));
+}
+
+TEST(DrawnChoice, AnErrorThatAllShareChangesNothing) {
+  const std::vector<DrawnLayout> layouts{taking(10, 1), taking(10.5, 1.05)};
+  EXPECT_EQ(draw_choice(layouts, 2, errors_of(0.3, 0.0)).other_wins, 0.0);
+}
+
+TEST(DrawnChoice, LayoutsThatDifferInNoPartShareItsError) {
+  PriceErrors errors;
+  errors.parts[size_t(LayoutPart::pipeline)] = 0.1;
+  const std::vector<DrawnLayout> alike{taking(10, 0), taking(10.1, 0)},
+      apart{taking(10, 0), taking(10.1, 0, 2)};
+  EXPECT_EQ(draw_choice(alike, 2, errors).other_wins, 0.0);
+  EXPECT_GT(draw_choice(apart, 2, errors).other_wins, 0.3);
+}
+
+TEST(DrawnChoice, LargerErrorsCostMoreAndSlowerLayoutsWinLess) {
+  double before = 0.0;
+  for (const double spread : {0.02, 0.1, 0.4}) {
+    const double now = draw_choice(kEqual, 2, errors_of(0.0, spread)).regret_mean;
+    EXPECT_GT(now, before) << spread;
+    before = now;
+  }
+  double wins = 1.0;
+  for (const double slower : {1.0, 1.05, 1.2}) {
+    const std::vector<DrawnLayout> layouts{taking(10, 0), taking(6 * slower, 4 * slower)};
+    const double now = draw_choice(layouts, 2, errors_of(0.0, 0.2)).other_wins;
+    EXPECT_LT(now, wins) << slower;
+    wins = now;
+  }
+}
+
+TEST(DrawnChoice, NamesTheLayoutWhoseWinsCostMostOfThoseThatHaveAName) {
+  const std::vector<DrawnLayout> layouts{taking(10, 0), taking(9.9, 0.2), taking(2, 8)};
+  EXPECT_EQ(draw_choice(layouts, 3, errors_of(0.0, 0.2)).measure, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(draw_choice(layouts, 2, errors_of(0.0, 0.2)).measure, (std::vector<int64_t>{1, 2}));
+  EXPECT_TRUE(draw_choice(layouts, 1, errors_of(0.0, 0.2)).measure.empty());
+}
+
+TEST(DrawnChoice, IsSaidInASentence) {
+  const std::vector<Layout> ranking(2);
+  const DrawnChoice drawn{1000, 5, 0.12, 0.004, 0.041, {1, 2}};
+  EXPECT_EQ(
+      describe_drawn(drawn, ranking),
+      "If prices are off as in published runs, another layout wins in 12.0% of 1,000 draws; this one then "
+      "costs 0.4% on average over all draws, 4.1% at 95%: measure it and " +
+          layout_name(ranking[1]) + " to decide.");
+}
+
+TEST(DrawnChoice, LooksAtLayoutsNearTheFront) {
+  for (uint32_t seed = 1; seed < 12; ++seed) {
+    const test::RandomProblem r(seed);
+    const SearchResult result = search(r.problem, 32);
+    if (result.best.empty()) continue;
+    const double most_s = (1.0 + kNearFront) * result.best.front().evaluation.step_time_s;
+    int64_t near = 0;
+    for (const Candidate& c : result.best) near += c.evaluation.step_time_s <= most_s ? 1 : 0;
+    const auto drawn = draw_choice(result, 5, r.problem);
+    ASSERT_EQ(drawn.has_value(), near > 1) << seed;
+    if (drawn) EXPECT_EQ(drawn->layouts, near) << seed;
+  }
+}
+
+TEST(PriceErrors, AreOfEveryClassAndPart) {
+  const PriceErrors errors = published_price_errors();
+  double sum = 0.0;
+  for (const double spread : errors.work) sum += spread;
+  for (const double spread : errors.parts) sum += spread;
+  EXPECT_GT(sum, 0.02);
+  EXPECT_LT(sum, 5.0);
+}
+
+}  // namespace
+}  // namespace mpt::planner
