@@ -172,6 +172,21 @@ PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, c
 
 namespace {
 
+// Draws errors over all that were found, and keeps the first ones. The layout to measure beside the first, if
+// it is not among those: the ranking has it behind them.
+std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
+  std::vector<Candidate>& best = search.result.best;
+  std::optional<DrawnChoice>& drawn = search.result.certificate.drawn;
+  drawn = draw_choice(search.result, search.problem);
+  std::optional<Candidate> rival;
+  if (drawn && !drawn->measure.empty() && drawn->measure.back() > int64_t(keep)) {
+    rival = std::move(best[size_t(drawn->measure.back() - 1)]);
+    drawn->measure.back() = int64_t(keep) + 1;
+  }
+  keep_first(keep, best);
+  return rival;
+}
+
 // What is most likely to fit of what fits at all: the margin is lowered until something does.
 std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch) {
   const SearchProblem full = without_margin(resolved.problem);
@@ -193,8 +208,7 @@ std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const
 Plan plan(const Resolved& resolved, const Watch& watch) {
   const auto keep = size_t(resolved.request.top);
   auto search = considered_search(resolved.problem, keep, watch, "");
-  search->result.certificate.drawn = draw_choice(search->result, keep, search->problem);
-  keep_first(keep, search->result.best);
+  const auto rival = draw_and_keep(keep, *search);
   std::vector<std::string> notes = resolved.notes;
   if (search->result.best.empty() && has_default_margin(resolved)) {
     auto likeliest = likeliest_search(resolved, watch);
@@ -211,6 +225,7 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
   }
   Plan plan = plan_of(*search, resolved.request);
   plan.notes = std::move(notes);
+  if (rival) plan.ranking.push_back(plan_of(search->problem, *rival, resolved.request).ranking.front());
   add_tighter(resolved, watch, plan);
   note_limits_of_framework(resolved, watch, plan);
   return plan;

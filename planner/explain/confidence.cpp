@@ -24,8 +24,6 @@ constexpr double kRounding = 1e-9;
 
 void Spread::add(const std::vector<double>& values, double weight) {
   for (const double value : values) values_.push_back({value, weight / double(values.size())});
-  std::sort(values_.begin(), values_.end(),
-            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
 }
 
 void Spread::scale(double factor) {
@@ -34,8 +32,6 @@ void Spread::scale(double factor) {
 
 void Spread::append(const Spread& other) {
   values_.insert(values_.end(), other.values_.begin(), other.values_.end());
-  std::sort(values_.begin(), values_.end(),
-            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
 }
 
 double Spread::weight() const {
@@ -45,13 +41,16 @@ double Spread::weight() const {
 }
 
 double Spread::quantile(double share) const {
+  std::vector<Weighed> ascending = values_;
+  std::sort(ascending.begin(), ascending.end(),
+            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
   const double wanted = (share - kRounding) * weight();
   double below = 0.0;
-  for (const Weighed& v : values_) {
+  for (const Weighed& v : ascending) {
     below += v.weight;
     if (below >= wanted) return v.value;
   }
-  return values_.back().value;
+  return ascending.back().value;
 }
 
 double Spread::share_within(double value) const {

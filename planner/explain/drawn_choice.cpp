@@ -128,8 +128,7 @@ std::array<std::string, kLayoutParts> parts_of(const Layout& l) {
           fmt::format("{} {} {} {}", int(l.recompute), l.zero, l.shard, int(l.offload_optimizer))};
 }
 
-DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, size_t named, const PriceErrors& errors,
-                        int64_t draws) {
+DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors& errors, int64_t draws) {
   // Less is no regret but rounding.
   constexpr double kSame = 1e-9;
   DrawnTimes times(layouts, errors);
@@ -146,14 +145,12 @@ DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, size_t named, cons
   }
   std::sort(regrets.begin(), regrets.end());
   drawn.regret_95 = regrets[size_t(0.95 * double(draws - 1))];
-  const auto end = regret_by_winner.begin() + ptrdiff_t(std::min(named, layouts.size()));
-  const auto other = std::max_element(regret_by_winner.begin(), end);
-  if (other != end && *other > 0.0) drawn.measure = {1, 1 + (other - regret_by_winner.begin())};
+  const auto other = std::max_element(regret_by_winner.begin(), regret_by_winner.end());
+  if (*other > 0.0) drawn.measure = {1, 1 + (other - regret_by_winner.begin())};
   return drawn;
 }
 
-std::optional<DrawnChoice> draw_choice(const SearchResult& result, size_t named,
-                                       const SearchProblem& problem) {
+std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem) {
   constexpr size_t kMost = 32;
   if (result.best.empty() || problem.cost->origin().source == "profile") return std::nullopt;
   const double most_s = (1.0 + kNearFront) * result.best.front().evaluation.step_time_s;
@@ -163,7 +160,7 @@ std::optional<DrawnChoice> draw_choice(const SearchResult& result, size_t named,
       layouts.push_back(drawn_layout(problem, c));
   }
   if (layouts.size() < 2) return std::nullopt;
-  return draw_choice(layouts, named, published_price_errors());
+  return draw_choice(layouts, published_price_errors());
 }
 
 std::string describe_drawn(const DrawnChoice& d, const std::vector<Layout>& ranking) {

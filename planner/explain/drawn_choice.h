@@ -44,16 +44,15 @@ DrawnLayout drawn_layout(const SearchProblem& problem, const Candidate& candidat
 std::array<std::string, kLayoutParts> parts_of(const Layout& layout);
 
 inline constexpr int64_t kDraws = 1000;
-/// Draws over `layouts`, of which the first is the recommended one. The first `named` of them can be named as
-/// those to measure. The same layouts give the same result.
-DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, size_t named, const PriceErrors& errors,
+/// Draws over `layouts`, of which the first is the recommended one; the places of those to measure are among
+/// them. The same layouts give the same result.
+DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors& errors,
                         int64_t draws = kDraws);
 
 /// Over the layouts of `result` that take at most kNearFront longer than its first; nothing where there is no
 /// other one, or where prices are of a user's own profile, whose errors no run tells.
 inline constexpr double kNearFront = 0.1;
-std::optional<DrawnChoice> draw_choice(const SearchResult& result, size_t named,
-                                       const SearchProblem& problem);
+std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem);
 
 /// One sentence for people.
 std::string describe_drawn(const DrawnChoice& drawn, const std::vector<Layout>& ranking);

@@ -36,7 +36,7 @@ CheckedChoice checked_choice(std::vector<OneLayout> layouts, const PriceErrors& 
     drawn.push_back(l.fastest->drawn);
   }
   choice.regret = layouts.front().median_s() / best_s - 1.0;
-  choice.drawn = draw_choice(drawn, drawn.size(), errors);
+  choice.drawn = draw_choice(drawn, errors);
   return choice;
 }
 
