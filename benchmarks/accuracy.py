@@ -191,7 +191,9 @@ def main():
     every_run = [r for one in reports for r in one["runs"]]
     everything = records | others | kept_apart | wide | community | failures
     write_evidence(every_run, everything, records | others)
-    price_errors.write(price_errors.spreads(choice.sets_of(records | others, report["runs"] + other["runs"], {}, [])))
+    noise = report["summary"]["repeated"]["difference"] / 0.954  # as Repetition::scatter() in planner/validate/statistics.h
+    ran = [r for one in reports[:-1] for r in one["runs"]]
+    price_errors.write(price_errors.spreads(price_errors.sets_of(everything, [r for r in ran if not r.get("out_of_memory")]), noise))
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
         reasons = json.load(file)
     with open(page) as file:
@@ -283,7 +285,7 @@ Sets of Megatron-Bridge mix releases, some of them at half the speed of the next
 
 ## How sure predictions are
 
-{coverage.table(everything, every_run, report["summary"]["choices"] + other["summary"]["choices"])}
+{coverage.table(everything, every_run, [c for one in reports for c in one["summary"]["choices"]])}
 
 ## With one source left out
 

@@ -63,7 +63,7 @@ def likelihoods(runs):
 def choices(sets):
     within = sum(c["regret"] <= c["stated_95"] for c in sets)
     better = [c["regret"] > 0 for c in sets]
-    return f"""In {len(sets)} sets of three and more layouts (see above) the choice cost at most what is stated for 95 of 100 draws in
+    return f"""In {len(sets)} sets of three and more layouts that one source measured of one model and batch with one software on one machine, the choice cost at most what is stated for 95 of 100 draws in
 **{percent(within / len(sets))}**. It is stated to cost {percent(statistics.mean(c["stated_mean"] for c in sets))} on average, and {percent(statistics.mean(c["stated_95"] for c in sets))} at 95 %; it did
 cost {percent(statistics.mean(c["regret"] for c in sets))}. Another layout is said to win in {percent(statistics.mean(c["other_wins"] for c in sets))} of draws, and won in {percent(statistics.mean(better))} of sets."""
 

@@ -72,7 +72,7 @@ Json run_json(const Checked& c, const std::vector<Evidence>& evidence) {
   return run;
 }
 
-// Sets of layouts of one source, model, batch, machine and precision.
+// Sets of layouts of one source, model, batch, machine, precision and software.
 Json choices_json(const std::vector<Checked>& all) {
   std::vector<MeasuredLayout> runs;
   for (const Checked& c : all) {
@@ -80,10 +80,9 @@ Json choices_json(const std::vector<Checked>& all) {
     const Json request = to_json(c.run.request);
     const auto part = [&](const char* name) { return request.contains(name) ? request[name].dump() : ""; };
     runs.push_back({c.run.family + part("model") + part("cluster") + part("global_batch") +
-                        enum_name(c.prediction->layout.precision),
-                    part("layout") + part("execution"), c.run.family,
-                    DrawnLayout{c.prediction->layout, c.prediction->work}, c.prediction->step_s,
-                    *c.measured_s()});
+                        part("framework") + part("execution") + enum_name(c.prediction->layout.precision),
+                    part("layout"), c.run.family, DrawnLayout{c.prediction->layout, c.prediction->work},
+                    c.prediction->step_s, *c.measured_s()});
   }
   Json sets = Json::array();
   for (const CheckedChoice& choice : check_choices(runs, published_price_errors())) {

@@ -113,10 +113,13 @@ Spread memory_spread(const RunsLike& like, const std::vector<Evidence>& all) {
 
 StepRange step_range(const Spread& spread) { return {spread.quantile(kTail), spread.quantile(1.0 - kTail)}; }
 
+bool errors_are_known(const std::string& prices, const std::string& framework) {
+  return prices != "profile" && prices != "roofline" && !counts_exactly(framework);
+}
+
 Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
   Confidence sure;
-  const bool priced_by_tables = p.prices != "profile" && p.prices != "roofline";
-  if (priced_by_tables && !counts_exactly(p.like.framework)) {
+  if (errors_are_known(p.prices, p.like.framework)) {
     const Spread spread = step_spread(p.like, all);
     if (!spread.empty()) {
       const auto [low, high] = step_range(spread);
@@ -148,7 +151,9 @@ MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& al
 
 namespace {
 
-RunsLike runs_like(const Plan& plan) { return {plan.layout.execution.framework, plan.model.moe.has_value(), ""}; }
+RunsLike runs_like(const Plan& plan) {
+  return {plan.layout.execution.framework, plan.model.moe.has_value(), ""};
+}
 
 double room_bytes(const Plan& plan) {
   return double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));

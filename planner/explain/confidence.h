@@ -66,6 +66,10 @@ struct StepRange {
 };
 StepRange step_range(const Spread& spread);
 
+/// Whether published runs tell how far off step times are: not those of a user's own profile, of a GPU
+/// without measured kernels, and of mpt-run.
+bool errors_are_known(const std::string& prices, const std::string& framework);
+
 /// A prediction to be judged.
 struct Predicted {
   RunsLike like;
@@ -73,7 +77,6 @@ struct Predicted {
   double step_time_s = 0.0;
   double memory_share = 0.0;  // of the fullest rank's room; 0: not known
 };
-/// No run tells the step time of prices of a user's own profile, and of a GPU without measured kernels.
 Confidence confidence(const Predicted& predicted, const std::vector<Evidence>& all);
 Predicted predicted_by(const Plan& plan);
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "core/layout_words.h"
+#include "planner/explain/confidence.h"
 
 namespace mpt::planner {
 
@@ -139,10 +140,11 @@ DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors&
     const auto winner = std::min_element(seconds.begin(), seconds.end());
     const double regret = seconds.front() / *winner - 1.0;
     regrets.push_back(regret > kSame ? regret : 0.0);
-    drawn.other_wins += regrets.back() > 0.0 ? 1.0 / double(draws) : 0.0;
-    drawn.regret_mean += regrets.back() / double(draws);
     regret_by_winner[size_t(winner - seconds.begin())] += regrets.back();
   }
+  const auto wins = std::count_if(regrets.begin(), regrets.end(), [](double regret) { return regret > 0.0; });
+  drawn.other_wins = double(wins) / double(draws);
+  drawn.regret_mean = std::accumulate(regrets.begin(), regrets.end(), 0.0) / double(draws);
   std::sort(regrets.begin(), regrets.end());
   drawn.regret_95 = regrets[size_t(0.95 * double(draws - 1))];
   const auto other = std::max_element(regret_by_winner.begin(), regret_by_winner.end());
@@ -152,7 +154,8 @@ DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors&
 
 std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem) {
   constexpr size_t kMost = 32;
-  if (result.best.empty() || problem.cost->origin().source == "profile") return std::nullopt;
+  const bool known = errors_are_known(problem.cost->origin().source, problem.execution.framework);
+  if (result.best.empty() || !known) return std::nullopt;
   const double most_s = (1.0 + kNearFront) * result.best.front().evaluation.step_time_s;
   std::vector<DrawnLayout> layouts;
   for (const Candidate& c : result.best) {

@@ -50,7 +50,7 @@ DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors&
                         int64_t draws = kDraws);
 
 /// Over the layouts of `result` that take at most kNearFront longer than its first; nothing where there is no
-/// other one, or where prices are of a user's own profile, whose errors no run tells.
+/// other one, or where no published run tells the errors of the prices.
 inline constexpr double kNearFront = 0.1;
 std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem);
 

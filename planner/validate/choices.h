@@ -2,7 +2,7 @@
 #pragma once
 
 // What is said of a choice, against what the choice cost: sets of layouts that one source measured of one
-// model and batch on one machine.
+// model and batch with one software on one machine.
 
 #include <string>
 #include <vector>
