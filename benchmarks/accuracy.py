@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes reports/results/accuracy.md and accuracy.svg: what the predictions are worth on published runs; and
-planner/explain/evidence.json, what of it mpt-plan says beside a plan.
+planner/explain/evidence.json and price_errors.json, what of it mpt-plan says beside a plan. How sure predictions are is counted with
+those that are built in: where predictions changed, build again and run twice.
 
 Usage: accuracy.py FOLDER_OF_PROGRAMS [--leave-out]
 
@@ -17,7 +18,9 @@ import sys
 import tempfile
 
 import choice
+import coverage
 import margins
+import price_errors
 import records as published
 import ties
 
@@ -145,31 +148,34 @@ def mean_without_deductions(programs, records):
 
 
 def write_evidence(runs, records, told_apart):
-    """What mpt-plan says of a plan's framework: measured over predicted, by framework and kind of model, and of runs that failed
-    for memory predicted over the room. Left out are runs that a request cannot express, or that it leaves open, those that name
+    """What mpt-plan says of a plan's framework: measured over predicted, by framework, kind of model and source, and of runs that
+    failed for memory predicted over the room, with how many runs of that source ran whose peaks are not known. Left out are runs that a request cannot express, or that it leaves open, those that name
     no device with tables of its own or no micro-batch, and memory but for the runs `told_apart`, whose sources say which memory they mean."""
     rows = {}
 
-    def is_like_a_plan(r):
-        named = r["gpu"].startswith(records[r["id"]]["facts"]["hardware.gpu"]) and not r["gpu"].endswith("-limited")
-        known = not r.get("unmodelled") and not r.get("range_s") and "micro_batch" not in r["unknown"]
-        return named and known
-
     def row_of(r):
-        return rows.setdefault((r["framework"], r["experts"]), {"step_time": [], "peak_memory": [], "failed": []})
+        sources = rows.setdefault((r["framework"], r["experts"]), {})
+        return sources.setdefault(r["family"], {"step_time": [], "peak_memory": [], "failed": [], "ran": 0})
 
-    for r in (r for r in runs if not r["skipped"] and is_like_a_plan(r)):
+    for r in (r for r in runs if coverage.is_like_a_plan(r, records)):
         row = row_of(r)
         if r["out_of_memory"]:
-            row["failed"].append(round(max(m["peak_bytes"] for m in r["memory"]) / r["limit_bytes"], 3))
+            row["failed"].append(round(coverage.memory_share(r), 3))
             continue
-        for what, key in (("step_time", "iter_time_s"), ("peak_memory", "peak_mem_gib")):
-            if r[f"measured_{key}"] and (what == "step_time" or r["id"] in told_apart):
-                row[what].append(round(r[f"measured_{key}"] / r[f"predicted_{key}"], 3))
-    lines = [json.dumps({"framework": framework, "experts": experts, **{what: sorted(ratios) for what, ratios in row.items()}})
-             for (framework, experts), row in sorted(rows.items())]
+        if r["measured_iter_time_s"]:
+            row["step_time"].append(round(r["measured_iter_time_s"] / r["predicted_iter_time_s"], 3))
+        if r["measured_peak_mem_gib"] and r["id"] in told_apart:
+            row["peak_memory"].append(round(r["measured_peak_mem_gib"] / r["predicted_peak_mem_gib"], 3))
+        else:
+            row["ran"] += 1
+
+    def line_of(framework, experts, sources):
+        said = [{"source": name, **{what: sorted(found) if isinstance(found, list) else found for what, found in row.items() if found}}
+                for name, row in sorted(sources.items())]
+        return json.dumps({"framework": framework, "experts": experts, "sources": said})
+
     with open(EVIDENCE, "w") as file:
-        file.write("[\n" + ",\n".join(lines) + "\n]\n")
+        file.write("[\n" + ",\n".join(line_of(*key, sources) for key, sources in sorted(rows.items())) + "\n]\n")
 
 
 def constants_part():
@@ -201,6 +207,9 @@ def main():
     every_run = [r for one in reports for r in one["runs"]]
     everything = records | others | kept_apart | wide | community | failures
     write_evidence(every_run, everything, records | others)
+    noise = report["summary"]["repeated"]["difference"] / 0.954  # as Repetition::scatter() in planner/validate/statistics.h
+    ran = [r for one in reports[:-1] for r in one["runs"]]
+    price_errors.write(price_errors.spreads(price_errors.sets_of(everything, [r for r in ran if not r.get("out_of_memory")]), noise))
     with open(os.path.join(ROOT, "reports", "validation", "reasons.json")) as file:
         reasons = json.load(file)
     with open(page) as file:
@@ -293,6 +302,10 @@ Sets of Megatron-Bridge mix releases, some of them at half the speed of the next
 ## Constants
 
 {constants_part()}
+
+## How sure predictions are
+
+{coverage.table(everything, every_run, [c for one in reports for c in one["summary"]["choices"]])}
 
 ## With one source left out
 

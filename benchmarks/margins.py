@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a margin of memory is worth on published runs: how many layouts that ran out of memory are still accepted, and how many
-that ran would be refused, without a margin, with the default one (memory_margin() in planner/explain/evidence.h) and with twice it.
+that ran would be refused, without a margin, with the default one (memory_margin() in planner/explain/confidence.h) and with twice it.
 
 Part of accuracy.py's page.
 """
@@ -49,8 +49,7 @@ def table(runs, of_failures):
     known = [r for r in runs if published(r)]
     shares = [f"{100 * n / counts(known)[2]:.1f} %" for n in counts(known)[3]]
     kept = [r["id"] for r in of_failures if accepted(r, 1)]
-    return f"""By default a plan leaves a margin of memory free. Nine in ten published runs of its framework, with experts or without, would have
-fitted in the rest. With this margin {len(kept)} of the {len(of_failures)} layouts of the set `failed` are accepted:
+    return f"""By default a plan leaves a margin of memory free that makes it 90 % likely to fit. With this margin {len(kept)} of the {len(of_failures)} layouts of the set `failed` are accepted:
 {', '.join(kept) or 'none'}.
 
 "Accepted" counts layouts that failed. "Refused" is the share of layouts that ran. Each has three columns: no margin, the default and

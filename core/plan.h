@@ -12,6 +12,7 @@
 
 #include "base/fields.h"
 #include "core/cluster_spec.h"
+#include "core/confidence.h"
 #include "core/layout.h"
 #include "core/model_spec.h"
 #include "core/plan_request.h"
@@ -151,6 +152,7 @@ struct Prediction {
   double model_flop_per_step = 0.0;
   std::vector<RankMemory> memory;
   std::vector<ExposedCommunication> exposed;  // kinds that the layout has
+  Confidence confidence;
   // The simulated step by instruction id; empty where the program has more than kMostStoredSpans
   // instructions.
   std::vector<double> start_s, end_s;
@@ -168,6 +170,7 @@ struct Prediction {
             between(0, 1e30));
     v.field("memory", &T::memory, "peak of each pipeline rank");
     v.field("exposed", &T::exposed, "communication that compute does not hide, by kind", optional_field());
+    v.field("confidence", &T::confidence, "how sure it is", optional_field());
     v.field("start_s", &T::start_s,
             "simulated start of each instruction of the lowered program; may be empty", between(0, 1e9));
     v.field("end_s", &T::end_s, "simulated end of each instruction", between(0, 1e9));
@@ -181,6 +184,7 @@ struct RankedLayout {
   double bubble_share = 0.0;
   int64_t peak_bytes = 0;
   double tokens_per_s = 0.0;
+  Confidence confidence;
 
   bool operator==(const RankedLayout&) const = default;
 
@@ -192,6 +196,7 @@ struct RankedLayout {
     v.field("bubble_share", &T::bubble_share, "predicted", between(0, 1));
     v.field("peak_bytes", &T::peak_bytes, "of the fullest rank", between(0, 9e15));
     v.field("tokens_per_s", &T::tokens_per_s, "predicted", between(0, 1e15));
+    v.field("confidence", &T::confidence, "how sure the prediction is", optional_field());
   }
 };
 
@@ -248,6 +253,7 @@ struct SearchCertificate {
   double fastest_s = 0.0;   // step time of the fastest layout that fits; the plan may be another one
   double gap = 0.0;         // of a stopped search: by how much, as a share, the best may be above the optimum
   std::vector<PrunedLayouts> pruned;  // by tier, in order of price
+  std::optional<DrawnChoice> drawn;   // nothing: there was nothing to choose, or no run tells
 
   bool operator==(const SearchCertificate&) const = default;
 
@@ -270,6 +276,7 @@ struct SearchCertificate {
     v.field("seconds", &T::seconds, "time of the search", between(0, 1e9));
     v.field("pruned", &T::pruned, "layouts that were not simulated, by the tier that pruned them",
             optional_field());
+    v.field("drawn", &T::drawn, "how far the choice depends on errors of the prices", optional_field());
   }
 };
 

@@ -9,6 +9,8 @@
 #include "base/quantity.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
+#include "planner/explain/confidence.h"
+#include "planner/explain/drawn_choice.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/fitted_time.h"
 #include "planner/explain/nothing_fits.h"
@@ -36,16 +38,25 @@ void prefer_room(std::vector<Candidate>& best) {
   std::rotate(best.begin(), roomiest, roomiest + 1);
 }
 
+SearchProblem without_margin(SearchProblem problem) {
+  problem.memory_limit_bytes = rank_limit_bytes(problem.cluster.device, problem.execution, 0);
+  return problem;
+}
+
+// Whether memory is limited so that a plan is likely to fit, and not by the request.
+bool has_default_margin(const Resolved& resolved) {
+  const SearchProblem& problem = resolved.problem;
+  return resolved.request.memory.empty() && resolved.request.memory_margin.empty() &&
+         !problem.cluster.mixed() && problem.memory_limit_bytes < without_margin(problem).memory_limit_bytes;
+}
+
 // The fastest layout that fills memory to the last, where the margin costs time: a row behind the ranking.
 // Both searches together keep to the time limit.
 void add_tighter(const Resolved& resolved, const Watch& watch, Plan& plan) {
   constexpr double kMostSeconds = 10.0;
   const PlanRequest& r = resolved.request;
-  const bool by_default = r.memory.empty() && r.memory_margin.empty();
-  if (!by_default || plan.cluster.mixed() || !plan.search.optimal || stop_requested()) return;
-  SearchProblem full = resolved.problem;
-  full.memory_limit_bytes = rank_limit_bytes(full.cluster.device, full.execution, 0);
-  if (full.memory_limit_bytes <= plan.memory_limit_bytes) return;
+  if (!has_default_margin(resolved) || !plan.search.optimal || stop_requested()) return;
+  SearchProblem full = without_margin(resolved.problem);
   full.time_limit_s = std::max(1e-3, std::min(kMostSeconds, r.time_limit_s - plan.search.seconds));
   const PlanOrReason tighter = plan_or_reason(std::move(full), r, watch);
   if (!tighter.plan || tighter.plan->prediction.step_time_s >= plan.prediction.step_time_s) return;
@@ -105,17 +116,32 @@ void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan
 
 }  // namespace
 
-std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
-                                                   const Watch& watch, const std::string& what) {
-  // As many as are looked through for equals, however few are asked for: the first is the same then.
-  constexpr size_t kConsidered = 32;
+namespace {
+
+// As many as are looked through for equals, however few are asked for: the first is the same then.
+constexpr size_t kConsidered = 32;
+
+std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, size_t keep,
+                                                  const Watch& watch, const std::string& what) {
   auto found = search_arrangements(problem, std::max(keep, kConsidered), [&](const SearchProgress& p) {
     return (!watch || watch(what, p)) && !stop_requested();
   });
   std::vector<Candidate>& best = found->result.best;
   if (!best.empty()) found->result.certificate.fastest_s = best.front().evaluation.step_time_s;
   prefer_room(best);
+  return found;
+}
+
+void keep_first(size_t keep, std::vector<Candidate>& best) {
   if (best.size() > keep) best.erase(best.begin() + ptrdiff_t(keep), best.end());
+}
+
+}  // namespace
+
+std::unique_ptr<ArrangedSearch> recommended_search(const SearchProblem& problem, size_t keep,
+                                                   const Watch& watch, const std::string& what) {
+  auto found = considered_search(problem, keep, watch, what);
+  keep_first(keep, found->result.best);
   return found;
 }
 
@@ -145,8 +171,53 @@ PlanOrReason plan_or_reason(SearchProblem problem, const PlanRequest& request, c
                                     reports::device_word(problem.cluster))};
 }
 
+namespace {
+
+// Draws errors over all that were found, and keeps the first ones. The layout to measure beside the first, if
+// it is not among those: the ranking has it behind them.
+std::optional<Candidate> draw_and_keep(size_t keep, ArrangedSearch& search) {
+  std::vector<Candidate>& best = search.result.best;
+  std::optional<DrawnChoice>& drawn = search.result.certificate.drawn;
+  drawn = draw_choice(search.result, search.problem);
+  std::optional<Candidate> rival;
+  if (drawn && !drawn->measure.empty() && drawn->measure.back() > int64_t(keep)) {
+    rival = std::move(best[size_t(drawn->measure.back() - 1)]);
+    drawn->measure.back() = int64_t(keep) + 1;
+  }
+  keep_first(keep, best);
+  return rival;
+}
+
+// What is most likely to fit of what fits at all: the margin is lowered until something does.
+std::unique_ptr<ArrangedSearch> likeliest_search(const Resolved& resolved, const Watch& watch) {
+  const SearchProblem full = without_margin(resolved.problem);
+  std::unique_ptr<ArrangedSearch> found = recommended_search(full, 1, watch, "without a margin");
+  int64_t enough = full.memory_limit_bytes, too_little = resolved.problem.memory_limit_bytes;
+  while (!found->result.best.empty() && enough - too_little > kGiB && !stop_requested()) {
+    SearchProblem between = full;
+    between.memory_limit_bytes = too_little + (enough - too_little) / 2;
+    auto tighter = recommended_search(between, 1, watch, "with less memory");
+    const bool fits = !tighter->result.best.empty();
+    (fits ? enough : too_little) = between.memory_limit_bytes;
+    if (fits) found = std::move(tighter);
+  }
+  return found;
+}
+
+}  // namespace
+
 Plan plan(const Resolved& resolved, const Watch& watch) {
-  const auto search = recommended_search(resolved.problem, size_t(resolved.request.top), watch);
+  const auto keep = size_t(resolved.request.top);
+  auto search = considered_search(resolved.problem, keep, watch, "");
+  const auto rival = draw_and_keep(keep, *search);
+  std::vector<std::string> notes = resolved.notes;
+  if (search->result.best.empty() && has_default_margin(resolved)) {
+    auto likeliest = likeliest_search(resolved, watch);
+    if (!likeliest->result.best.empty()) {
+      search = std::move(likeliest);
+      notes.emplace_back("No layout is 90% likely to fit; this one is the likeliest.");
+    }
+  }
   if (search->result.best.empty()) {
     Problem problem = why_nothing_fits(search->result, search->problem);
     const std::string remedy = remedy_of_nothing_fits(resolved, search->result, search->problem, watch);
@@ -154,8 +225,9 @@ Plan plan(const Resolved& resolved, const Watch& watch) {
     throw UserError(std::move(problem));
   }
   Plan plan = plan_of(*search, resolved.request);
-  plan.notes = resolved.notes;
+  plan.notes = std::move(notes);
   plan.fitted = fitted_time(search->problem, search->result.best.front());
+  if (rival) plan.ranking.push_back(plan_of(search->problem, *rival, resolved.request).ranking.front());
   add_tighter(resolved, watch, plan);
   note_limits_of_framework(resolved, watch, plan);
   return plan;

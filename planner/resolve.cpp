@@ -11,7 +11,7 @@
 #include "base/quantity.h"
 #include "core/schedule_catalog.h"
 #include "models/zoo.h"
-#include "planner/explain/evidence.h"
+#include "planner/explain/confidence.h"
 #include "planner/framework_bounds.h"
 #include "planner/resolve_runner.h"
 #include "profiler/hardware/catalog.h"
@@ -76,7 +76,7 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
   const ClusterSpec& cluster = problem.cluster;
   if (cluster.mixed() || cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
   const bool experts = problem.model.moe.has_value();
-  return memory_margin(problem.execution.framework, experts, published_evidence()).safe_bytes(device);
+  return memory_margin({problem.execution.framework, experts, ""}, published_evidence()).safe_bytes(device);
 }
 
 // What one rank may use. A device's own memory less what the driver and its libraries hold bounds it, too: a

@@ -17,7 +17,7 @@
 #include "core/search_words.h"
 #include "planner/commands/commands.h"
 #include "planner/diagnose/judge.h"
-#include "planner/explain/evidence.h"
+#include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/fitted_time.h"
 #include "planner/explain/operators.h"

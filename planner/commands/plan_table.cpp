@@ -82,7 +82,7 @@ std::string describe_days(const std::vector<Compared>& compared, const CostOptio
     return !c.plan || c.plan->layout.execution.framework == plan->layout.execution.framework;
   });
   const auto range = published_range(*plan, published_evidence());
-  if (alike && range) text += fmt::format("{} Days and cost scale with it.\n", describe_range(*range, *plan));
+  if (alike && range) text += fmt::format("{} Days and cost scale with it.\n", describe_range(*range));
   return text;
 }
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <thread>
 
@@ -17,12 +16,10 @@
 #include "base/interruption.h"
 #include "base/json.h"
 #include "base/quantity.h"
+#include "planner/commands/checked_runs.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/constants.h"
-#include "planner/explain/evidence.h"
 #include "planner/stoppable.h"
-#include "planner/validate/published_run.h"
-#include "planner/validate/statistics.h"
 #include "reports/html.h"
 #include "reports/scatter_plot.h"
 #include "reports/table.h"
@@ -35,116 +32,9 @@ struct ValidateOptions {
   bool json = false, quiet = false, streams = false, constants = false;
 };
 
-struct Checked {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
-  PublishedRun run;
-  std::optional<RunPrediction> prediction;
-  std::string skipped;  // why there is none
-
-  std::optional<double> measured_s() const {
-    return run.unmodelled.seconds.empty() ? run.observed.seconds : std::nullopt;
-  }
-  std::optional<double> measured_gib() const {
-    return run.unmodelled.gib.empty() ? run.observed.gib : std::nullopt;
-  }
-  std::optional<double> time_error() const {
-    if (!prediction || !measured_s() || is_range()) return std::nullopt;
-    return prediction->step_s / *measured_s() - 1.0;
-  }
-  std::optional<double> memory_error() const {
-    if (!prediction || !measured_gib() || is_range()) return std::nullopt;
-    return prediction->peak_gib / *measured_gib() - 1.0;
-  }
-  bool is_failure() const { return prediction && run.observed.out_of_memory && run.unmodelled.gib.empty(); }
-  /// The source leaves fields of the layout open, and they matter.
-  bool is_range() const { return prediction && prediction->least_s < prediction->most_s; }
-};
-
-std::string first_line(std::string text) {
-  text.resize(std::min(text.find('\n'), text.size()));
-  return text;
-}
-
-Checked check(const PublishedRun& run, const ValidateOptions& o, const Calibration& calibration) {
-  Checked checked{run, {}, {}};
-  try {
-    checked.prediction = predict(run, calibration, o.streams);
-  } catch (const std::exception& error) {
-    // One run that this program cannot price must not cost the others.
-    checked.skipped = first_line(error.what());
-  }
-  return checked;
-}
-
-using Group = std::map<std::string, std::vector<const Checked*>>;
-
-ErrorSummary time_summary(const std::vector<const Checked*>& runs) {
-  std::vector<double> errors;
-  for (const Checked* c : runs) {
-    if (const auto e = c->time_error()) errors.push_back(*e);
-  }
-  return summarise_errors(std::move(errors));
-}
-ErrorSummary memory_summary(const std::vector<const Checked*>& runs) {
-  std::vector<double> errors;
-  for (const Checked* c : runs) {
-    if (const auto e = c->memory_error()) errors.push_back(*e);
-  }
-  return summarise_errors(std::move(errors));
-}
-
 std::string percent(double x) { return fmt::format("{:.1f} %", 100.0 * x); }
 std::string signed_percent(const std::optional<double>& x) {
   return x ? fmt::format("{:+.1f} %", 100.0 * *x) : "-";
-}
-
-// Step times closer than this are alike: about what equal runs differ by.
-constexpr double kAlike = 0.02;
-
-Repetition repetition_of(const std::vector<Checked>& all) {
-  std::map<std::string, std::vector<double>> measured;
-  for (const Checked& c : all) {
-    if (c.measured_s())
-      measured[c.run.family + c.run.software + to_json(c.run.request).dump()].push_back(*c.measured_s());
-  }
-  std::vector<std::vector<double>> values;
-  for (auto& [conditions, seconds] : measured) values.push_back(std::move(seconds));
-  return planner::repetition_of(values);
-}
-
-// Runs of one model on one GPU, ten and more: whether the planner would put them in the measured order.
-struct RankCorrelation {
-  std::string name;
-  int runs = 0;
-  double of_step_times = 0.0, of_device_seconds_per_token = 0.0;
-  double apart = 0.0;               // of step times that are not alike
-  std::optional<double> reachable;  // of step times, by predictions without error; where runs were repeated
-};
-std::vector<RankCorrelation> rank_correlations(const std::vector<Checked>& all) {
-  struct Pairs {
-    std::vector<std::pair<double, double>> steps, per_token;
-  };
-  std::map<std::string, Pairs> groups;
-  for (const Checked& c : all) {
-    if (!c.time_error()) continue;
-    // Seconds of a device per token: runs of different batches and sizes compare.
-    const RunPrediction& p = *c.prediction;
-    const double work = double(p.workload.tokens_per_step()) / double(p.layout.ranks());
-    Pairs& pairs =
-        groups[fmt::format("{} ({} layers x {}) on {}", p.model.name, p.model.layers, p.model.hidden, p.gpu)];
-    pairs.steps.emplace_back(*c.measured_s(), c.prediction->step_s);
-    pairs.per_token.emplace_back(*c.measured_s() / work, c.prediction->step_s / work);
-  }
-  const Repetition repetition = repetition_of(all);
-  std::vector<RankCorrelation> out;
-  for (const auto& [name, pairs] : groups) {
-    if (pairs.steps.size() < 10) continue;
-    std::vector<double> predicted;
-    for (const auto& [measured_s, predicted_s] : pairs.steps) predicted.push_back(predicted_s);
-    out.push_back({name, int(pairs.steps.size()), kendall_tau(pairs.steps), kendall_tau(pairs.per_token),
-                   kendall_tau(pairs.steps, kAlike), std::nullopt});
-    if (repetition.repeated > 0) out.back().reachable = reachable_tau(predicted, repetition.scatter());
-  }
-  return out;
 }
 
 std::string predicted_seconds(const Checked& c) {
@@ -203,36 +93,6 @@ reports::Table summary_table(const char* title, const Group& groups) {
   return table;
 }
 
-struct Groups {
-  Group all, family, gpu, precision;
-};
-Groups groups_of(const std::vector<Checked>& all) {
-  Groups g;
-  for (const Checked& c : all) {
-    if (!c.prediction || c.is_failure()) continue;
-    g.all["all"].push_back(&c);
-    g.family[c.run.family].push_back(&c);
-    g.gpu[c.prediction->gpu].push_back(&c);
-    g.precision[enum_name(c.prediction->layout.precision)].push_back(&c);
-  }
-  return g;
-}
-
-// Runs that failed for lack of memory: whether the planner would have refused their layouts.
-struct Failures {
-  int64_t runs = 0;
-  std::vector<std::string> accepted;
-};
-Failures failures_of(const std::vector<Checked>& all) {
-  Failures found;
-  for (const Checked& c : all) {
-    if (!c.is_failure()) continue;
-    ++found.runs;
-    if (c.prediction->fits) found.accepted.push_back(c.run.id);
-  }
-  return found;
-}
-
 std::string failures_text(const Failures& f) {
   if (f.runs == 0) return "";
   constexpr size_t kMostNamed = 5;
@@ -241,26 +101,6 @@ std::string failures_text(const Failures& f) {
                      f.runs - int64_t(f.accepted.size()), named > 0 ? "; accepted: " : "",
                      fmt::join(f.accepted.begin(), f.accepted.begin() + ptrdiff_t(named), ", "),
                      others > 0 ? fmt::format(" and {} more (--json names all)", others) : "");
-}
-
-// Runs with unknown fields: whether the measured time lies within the predicted range.
-struct Ranges {
-  int64_t runs = 0, within = 0, faster = 0, slower = 0;
-  double mean_distance = 0.0;  // from the nearer end, as a share of the measured time
-};
-Ranges ranges_of(const std::vector<Checked>& all) {
-  Ranges found;
-  for (const Checked& c : all) {
-    if (!c.is_range() || !c.measured_s()) continue;
-    const RunPrediction& p = *c.prediction;
-    const double measured_s = *c.measured_s();
-    const bool faster = measured_s<p.least_s, slower = measured_s> p.most_s;
-    ++found.runs;
-    ++(faster ? found.faster : slower ? found.slower : found.within);
-    found.mean_distance += std::max({0.0, p.least_s / measured_s - 1.0, 1.0 - p.most_s / measured_s});
-  }
-  if (found.runs > 0) found.mean_distance /= double(found.runs);
-  return found;
 }
 
 std::string ranges_text(const Ranges& r) {
@@ -320,83 +160,6 @@ std::string html_page(const std::vector<Checked>& all) {
       sections);
 }
 
-Json json_of(const ErrorSummary& s) {
-  return {{"runs", s.count}, {"mean", s.mean}, {"median", s.median}, {"worst", s.worst}};
-}
-
-Json run_json(const Checked& c, const std::vector<Evidence>& evidence) {
-  Json run{{"id", c.run.id},
-           {"measured_iter_time_s", nullptr},
-           {"predicted_iter_time_s", nullptr},
-           {"measured_peak_mem_gib", nullptr},
-           {"predicted_peak_mem_gib", nullptr},
-           {"unknown", Json::array()},
-           {"skipped", nullptr}};
-  if (c.measured_s()) run["measured_iter_time_s"] = *c.measured_s();
-  if (c.measured_gib()) run["measured_peak_mem_gib"] = *c.measured_gib();
-  if (!c.prediction) {
-    run["skipped"] = c.skipped;
-    return run;
-  }
-  const RunPrediction& p = *c.prediction;
-  const std::string& framework = p.layout.execution.framework;
-  const bool experts = p.model.moe.has_value();
-  run["predicted_iter_time_s"] = p.step_s;
-  run["predicted_peak_mem_gib"] = p.peak_gib;
-  run["unknown"] = p.unknown;
-  run["gpu"] = p.gpu;
-  run["family"] = c.run.family;
-  run["framework"] = framework;
-  run["experts"] = experts;
-  run["layout"] = layout_name(p.layout);
-  run["fits"] = p.fits;
-  if (c.is_range()) run["range_s"] = {p.least_s, p.most_s};
-  run["limit_bytes"] = p.limit_bytes;
-  run["safe_bytes"] = memory_margin(framework, experts, evidence).safe_bytes(p.limit_bytes);
-  run["out_of_memory"] = c.run.observed.out_of_memory;
-  if (!c.run.unmodelled.gib.empty()) run["unmodelled"] = c.run.unmodelled.gib;
-  for (const RankMemory& m : p.memory) run["memory"].push_back(to_json(m));
-  run["compute_s"] = p.breakdown.compute_s;
-  run["collective_s"] = p.breakdown.collectives_s;
-  run["idle_s"] = p.breakdown.idle_s;
-  return run;
-}
-
-Json report_json(const std::vector<Checked>& all) {
-  const std::vector<Evidence> evidence = published_evidence();
-  Json runs = Json::array();
-  for (const Checked& c : all) runs.push_back(run_json(c, evidence));
-  const Groups g = groups_of(all);
-  Json summary{
-      {"skipped", std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; })}};
-  for (const auto& [title, group] :
-       {std::pair{"all", &g.all}, {"family", &g.family}, {"gpu", &g.gpu}, {"precision", &g.precision}}) {
-    for (const auto& [name, members] : *group)
-      summary[title][name] = {{"time", json_of(time_summary(members))},
-                              {"memory", json_of(memory_summary(members))}};
-  }
-  for (const RankCorrelation& r : rank_correlations(all)) {
-    summary["rank_correlation"].push_back({{"group", r.name},
-                                           {"runs", r.runs},
-                                           {"kendall_tau", r.of_step_times},
-                                           {"kendall_tau_per_token", r.of_device_seconds_per_token},
-                                           {"kendall_tau_apart", r.apart},
-                                           {"kendall_tau_reachable", nullptr}});
-    if (r.reachable) summary["rank_correlation"].back()["kendall_tau_reachable"] = *r.reachable;
-  }
-  const Repetition repetition = repetition_of(all);
-  summary["repeated"] = {{"runs", repetition.repeated}, {"difference", repetition.difference}};
-  const Ranges ranges = ranges_of(all);
-  summary["ranges"] = {{"runs", ranges.runs},
-                       {"within", ranges.within},
-                       {"faster", ranges.faster},
-                       {"slower", ranges.slower},
-                       {"distance", ranges.mean_distance}};
-  const Failures failures = failures_of(all);
-  summary["out_of_memory"] = {{"runs", failures.runs}, {"accepted", failures.accepted}};
-  return {{"runs", runs}, {"summary", summary}};
-}
-
 bool wanted(const PublishedRun& run, const ValidateOptions& o) {
   return (o.family.empty() || run.family == o.family) && (o.set.empty() || run.set == o.set);
 }
@@ -424,7 +187,7 @@ std::vector<Checked> check_all(const std::vector<PublishedRun>& runs, const Vali
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t i = next++; i < found.size() && !stop_requested(); i = next++) {
-      if (wanted(runs[i], o)) found[i] = check(runs[i], o, calibration);
+      if (wanted(runs[i], o)) found[i] = check_run(runs[i], calibration, o.streams);
     }
   };
   std::vector<std::jthread> threads;
@@ -450,7 +213,7 @@ int run(const ValidateOptions& o) {
   const std::vector<Checked> all = check_all(published_runs(o.file), o, calibration);
   const auto skipped = std::count_if(all.begin(), all.end(), [](const Checked& c) { return !c.prediction; });
   if (o.json) {
-    fmt::print("{}\n", report_json(all).dump(1));
+    fmt::print("{}\n", report_json(all));
   } else {
     if (!o.quiet) fmt::print("{}\n", run_table(all).text());
     const Groups g = groups_of(all);

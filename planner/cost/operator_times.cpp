@@ -18,6 +18,7 @@ OperatorTime time_of(const models::LayerProgram& program, size_t index, Piece pi
   const models::Operator& op = program.operators[index];
   OperatorTime time;
   time.name = op.name;
+  time.kind = op.shape.kind;
   time.forward_s = source.operator_s(op.shape, Phase::forward);
   time.input_gradient_s = source.operator_s(op.shape, Phase::input_gradient);
   time.weight_gradient_s = source.operator_s(op.shape, Phase::weight_gradient);

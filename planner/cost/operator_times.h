@@ -24,6 +24,7 @@ struct OperatorCollectives {
 /// One operator for one micro-batch on one rank.
 struct OperatorTime {
   std::string name;
+  models::OperatorKind kind = models::OperatorKind::linear;
   double forward_s = 0.0, input_gradient_s = 0.0, weight_gradient_s = 0.0;  // compute
   double again = 0.0;  // share of its forward that the backward of a layer that recomputes runs again
   double flop = 0.0;   // of products and attention cores, forward and backward, that again included

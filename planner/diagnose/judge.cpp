@@ -13,9 +13,6 @@
 namespace mpt::planner {
 namespace {
 
-// Fewer published runs do not tell what eight in ten do.
-constexpr size_t kEnoughRuns = 10;
-
 std::string verdict(const Plan& plan, const Measurement& m) {
   const double predicted_s = plan.prediction.step_time_s, ratio = m.step_time_s / predicted_s;
   const std::string precision = enum_name(plan.layout.precision);
@@ -28,14 +25,14 @@ std::string verdict(const Plan& plan, const Measurement& m) {
                              : fmt::format("{:.2f} times the predicted time.", ratio));
 }
 
-// Compared with published runs of the same framework; empty where there are too few.
+// Compared with published runs; empty where none tells.
 std::string compared_with_published(const Plan& plan, double ratio, const std::vector<Evidence>& published) {
   const auto range = published_range(plan, published);
   if (!range) return "";
-  return (ratio < range->low    ? "Faster than 9 in 10: "
-          : ratio > range->high ? "Slower than 9 in 10: "
-                                : "Usual: ") +
-         describe_range(*range, plan);
+  return (ratio < range->low    ? "Faster than 9 in 10. "
+          : ratio > range->high ? "Slower than 9 in 10. "
+                                : "Usual. ") +
+         describe_range(*range);
 }
 
 // Ways of counting, and explanations, that differ by less cannot be told apart.
@@ -99,20 +96,16 @@ void add_counting(const Plan& plan, const Measurement& m, std::vector<std::strin
 
 }  // namespace
 
-std::optional<PublishedRange> published_range(const Plan& plan, const std::vector<Evidence>& published) {
-  if (plan.cost.source == "profile") return std::nullopt;
-  for (const Evidence& e : published) {
-    if (e.framework != plan.layout.execution.framework || e.experts != plan.model.moe.has_value() ||
-        e.step_time.size() < kEnoughRuns)
-      continue;
-    return PublishedRange{quantile(e.step_time, 0.1), quantile(e.step_time, 0.9), e.step_time.size()};
-  }
-  return std::nullopt;
+std::optional<StepRange> published_range(const Plan& plan, const std::vector<Evidence>& published) {
+  const Confidence sure = confidence(predicted_by(plan), published);
+  if (!sure.least_s || !sure.most_s) return std::nullopt;
+  const double step_s = plan.prediction.step_time_s;
+  return StepRange{*sure.least_s / step_s, *sure.most_s / step_s};
 }
 
-std::string describe_range(const PublishedRange& range, const Plan& plan) {
-  return fmt::format("8 in 10 of {} published runs of {} took {:.2f} to {:.2f} times the predicted time.",
-                     range.runs, plan.layout.execution.framework, range.low, range.high);
+std::string describe_range(const StepRange& range) {
+  return fmt::format("By published runs, 8 of 10 steps take {:.2f} to {:.2f} times the predicted time.",
+                     range.low, range.high);
 }
 
 std::vector<std::string> judge(const Plan& plan, const Measurement& m,

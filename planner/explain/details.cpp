@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "models/footprint.h"
+#include "planner/explain/confidence.h"
 #include "planner/explain/fitted_time.h"
 #include "planner/explain/screen.h"
 #include "reports/table.h"
@@ -20,14 +21,22 @@ namespace {
 
 // Layouts of one name differ in what their stages hold: those say it.
 std::string ranking_table(const Plan& plan) {
-  reports::Table table(
-      {{"layout", reports::Align::left}, {"step time"}, {"idle"}, {"peak memory"}, {"tokens/s"}});
+  reports::Table table({{"layout", reports::Align::left},
+                        {"step time"},
+                        {"8 of 10 cases"},
+                        {"fits"},
+                        {"idle"},
+                        {"peak memory"},
+                        {"tokens/s"}});
   std::map<std::string, int> of_name;
   for (const RankedLayout& r : plan.ranking) ++of_name[layout_name(r.layout)];
   for (const RankedLayout& r : plan.ranking) {
     std::string name = layout_name(r.layout);
     if (of_name[name] > 1) name += fmt::format(" layers {}", fmt::join(r.layout.layers_per_stage, " "));
-    table.add_row({name, format_seconds(r.step_time_s), format_percent(r.bubble_share),
+    const std::string range = describe_range(r.confidence);
+    const auto& fits = r.confidence.fits;
+    table.add_row({name, format_seconds(r.step_time_s), range.empty() ? "-" : range,
+                   fits ? describe_likelihood(*fits) : "-", format_percent(r.bubble_share),
                    format_bytes(double(r.peak_bytes)), format_count(int64_t(r.tokens_per_s))});
   }
   return table.text(kScreenColumns);

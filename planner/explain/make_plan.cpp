@@ -1,15 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "models/layer_program.h"
-#include "planner/explain/evidence.h"
+#include "planner/explain/confidence.h"
 #include "planner/explain/explain.h"
 #include "planner/explain/placement.h"
+#include "planner/search/arrangement.h"
 
 namespace mpt::planner {
 namespace {
 
-RankedLayout ranked(const Candidate& c, const SearchProblem& problem) {
-  return {c.estimate.layout, c.evaluation.step_time_s, c.evaluation.bubble_share, c.evaluation.peak_bytes,
-          double(problem.workload.tokens_per_step()) / c.evaluation.step_time_s};
+// How full the fullest rank is, of what a rank may use without any margin.
+double memory_share(const Candidate& c, const SearchProblem& problem) {
+  if (!problem.cluster.mixed()) {
+    const int64_t room = rank_limit_bytes(problem.cluster.device, c.estimate.layout.execution, 0);
+    return double(c.evaluation.peak_bytes) / double(room);
+  }
+  const std::vector<int64_t> limits = limits_of_ranks(problem, c.estimate.layout);
+  double fullest = 0.0;
+  for (size_t r = 0; r < c.evaluation.memory.size(); ++r)
+    fullest = std::max(fullest, double(c.evaluation.memory[r].peak_bytes) / double(limits[r]));
+  return fullest;
+}
+
+RankedLayout ranked(const Candidate& c, const SearchProblem& problem, const std::vector<Evidence>& evidence) {
+  const RunsLike like{c.estimate.layout.execution.framework, problem.model.moe.has_value(), ""};
+  const double step_s = c.evaluation.step_time_s;
+  return {c.estimate.layout,
+          step_s,
+          c.evaluation.bubble_share,
+          c.evaluation.peak_bytes,
+          double(problem.workload.tokens_per_step()) / step_s,
+          confidence({like, problem.cost->origin().source, step_s, memory_share(c, problem)}, evidence)};
 }
 
 }  // namespace
@@ -36,10 +58,12 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));
   plan.search = result.certificate;
   plan.links = links_of(plan.cluster, plan.layout);
-  for (const Candidate& c : result.best) plan.ranking.push_back(ranked(c, problem));
+  const std::vector<Evidence> evidence = published_evidence();
+  for (const Candidate& c : result.best) plan.ranking.push_back(ranked(c, problem, evidence));
+  plan.prediction.confidence = plan.ranking.front().confidence;
   plan.reasons = reasons(result, problem);
   plan.rejected = rejections(result, problem);
-  if (!best.evaluation.rejection) plan.evidence = evidence_beside(plan, published_evidence());
+  if (!best.evaluation.rejection) plan.evidence = evidence_beside(plan, evidence);
   return plan;
 }
 

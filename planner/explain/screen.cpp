@@ -12,8 +12,9 @@
 #include "core/layout_words.h"
 #include "core/search_words.h"
 #include "models/parameter_count.h"
+#include "planner/explain/confidence.h"
 #include "planner/explain/details.h"
-#include "planner/explain/evidence.h"
+#include "planner/explain/drawn_choice.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "reports/table.h"
@@ -75,12 +76,10 @@ std::string describe_limit(const Plan& plan) {
   if (c.mixed()) return fmt::format("at most {} usable", format_bytes(limit));
   const auto usable = double(rank_limit_bytes(c.device, plan.layout.execution, 0));
   if (limit >= usable) return fmt::format("{} usable", part_of(limit, double(c.device.memory_bytes)));
-  const MemoryMargin margin =
-      memory_margin(plan.layout.execution.framework, plan.model.moe.has_value(), published_evidence());
+  const MemoryMargin margin = memory_margin(predicted_by(plan).like, published_evidence());
   const bool by_default = plan.memory_limit_bytes == margin.safe_bytes(int64_t(usable));
-  return fmt::format(
-      "limited to {} usable{}", part_of(limit, usable),
-      by_default ? ", with which " + margin.words(plan.layout.execution.framework) + " would fit" : "");
+  return fmt::format("limited to {} usable{}", part_of(limit, usable),
+                     by_default ? ", within which a plan is 90% likely to fit" : "");
 }
 
 }  // namespace
@@ -117,15 +116,6 @@ std::string describe_choice(const std::string& heading, const Plan& plan, const 
 }
 
 namespace {
-
-std::string describe_step(const Plan& plan) {
-  std::string text = format_seconds(plan.prediction.step_time_s);
-  if (const auto expected = expected_step(plan, published_evidence()))
-    text += fmt::format(" (expect {} to {}: 8 of 10 published {} runs, {} in all)",
-                        format_seconds(expected->least_s), format_seconds(expected->most_s),
-                        expected->framework, expected->runs);
-  return text;
-}
 
 std::string describe_throughput(const Plan& plan) {
   const double rate = plan.prediction.tokens_per_s;
@@ -179,10 +169,11 @@ std::string describe_risk(const Plan& plan, const Palette& palette) {
 
 std::string describe_figures(const Plan& plan, const Palette& palette, const std::string& training,
                              bool memory_by_kind) {
-  std::string text = labelled("step", describe_step(plan)) +
-                     labelled("throughput", describe_throughput(plan)) +
-                     labelled("memory", describe_memory_use(plan, memory_by_kind)) +
-                     labelled("time goes to", reports::describe_time_parts(plan));
+  std::string text =
+      labelled("step", describe_step(plan.prediction.step_time_s, plan.prediction.confidence)) +
+      labelled("throughput", describe_throughput(plan)) +
+      labelled("memory", describe_memory_use(plan, memory_by_kind)) +
+      labelled("time goes to", reports::describe_time_parts(plan));
   if (!training.empty()) text += labelled("training", training);
   return text + describe_risk(plan, palette);
 }
@@ -257,10 +248,13 @@ std::vector<Alternative> alternatives(const Plan& plan) {
 namespace {
 
 std::string alternatives_table(const std::vector<Alternative>& rows) {
-  reports::Table table({{"", reports::Align::left}, {""}, {""}, {"", reports::Align::left}});
-  for (const auto& [r, trade] : rows)
-    table.add_row(
-        {layout_name(r->layout), format_seconds(r->step_time_s), format_bytes(double(r->peak_bytes)), trade});
+  reports::Table table({{"", reports::Align::left}, {""}, {""}, {""}, {"", reports::Align::left}});
+  for (const auto& [r, trade] : rows) {
+    const auto& fits = r->confidence.fits;
+    table.add_row({layout_name(r->layout), format_seconds(r->step_time_s),
+                   format_bytes(double(r->peak_bytes)), fits ? "fits: " + describe_likelihood(*fits) : "",
+                   trade});
+  }
   return table.text(kScreenColumns);
 }
 
@@ -278,6 +272,13 @@ std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, c
   if (std::any_of(rows.begin(), rows.end(), is_tie))
     text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kTie);
   return text;
+}
+
+std::string describe_draws(const Plan& plan) {
+  if (!plan.search.drawn) return "";
+  std::vector<Layout> ranking;
+  for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
+  return wrapped(describe_drawn(*plan.search.drawn, ranking));
 }
 
 std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
@@ -298,7 +299,7 @@ std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
                      describe_notes(o.notes, o.palette);
   const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
   const std::string proof = "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s)) +
-                            wrapped(describe_prices(plan));
+                            describe_draws(plan) + wrapped(describe_prices(plan));
   const std::vector<Alternative> others = alternatives(plan);
   const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof);
   const size_t left = o.lines > used ? o.lines - used : 0;

@@ -134,6 +134,7 @@ RunPrediction predict(const PublishedRun& run, const Calibration& calibration, b
   p.model = problem.model;
   p.workload = problem.workload;
   p.gpu = problem.cluster.device.name;
+  p.priced_by = problem.cost->origin().source;
   p.step_s = streams
                  ? step_time_s(simulate_streams(problem, p.layout, e.candidate.evaluation.program).timeline)
                  : e.candidate.evaluation.step_time_s;
@@ -143,6 +144,7 @@ RunPrediction predict(const PublishedRun& run, const Calibration& calibration, b
   p.memory = e.candidate.evaluation.memory;
   p.peak_gib = observed_gib(run.observed, problem.execution, problem.cluster.device, p.memory);
   p.breakdown = breakdown(problem, e.candidate);
+  p.work = critical_work(problem, e.candidate);
   p.unknown = open_names(run.unknown);
   if (!streams) try_others(run, request, calibration, e, p);
   return p;

@@ -12,6 +12,7 @@
 #include "core/plan_request.h"
 #include "planner/cost/calibration.h"
 #include "planner/explain/explain.h"
+#include "planner/explain/work_classes.h"
 
 namespace mpt::planner {
 
@@ -132,7 +133,7 @@ struct RunPrediction {
   Layout layout;
   ModelSpec model;
   Workload workload;
-  std::string gpu;
+  std::string gpu, priced_by;  // the latter as CostOrigin::source
   double step_s = 0.0;
   double least_s = 0.0, most_s = 0.0;  // of the layouts that fit with any values of unknown fields
   double peak_gib = 0.0;               // as it would have been measured
@@ -140,6 +141,7 @@ struct RunPrediction {
   bool fits = true;                    // in that, with some values
   std::vector<RankMemory> memory;      // of tensors, by pipeline rank
   Breakdown breakdown;
+  WorkSeconds work{};  // along the critical path
   std::vector<std::string> unknown;
 };
 

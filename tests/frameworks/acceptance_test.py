@@ -113,7 +113,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             start = time.monotonic()
-            found = judge(name, os.path.join(options.programs, "mpt-plan"), options.keep or scratch, options.plans)
+            found = judge(name, os.path.join(os.path.abspath(options.programs), "mpt-plan"), options.keep or scratch, options.plans)
             print("\n".join(line(verdict) for verdict in found))
             print(f"{name}: {time.monotonic() - start:.0f} s\n", flush=True)
             verdicts += found

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether predictions are as sure as mpt-plan says: how many runs took a time within the interval, how many layouts that were called
+likely to fit ran out of memory, and whether a choice cost less than was stated. What is said of a run stands on other sources alone.
+
+Part of accuracy.py's page.
+"""
+
+import statistics
+
+LIKELY = (0.99, 0.95, 0.9, 0.7, 0.3, 0.0)
+
+
+def is_like_a_plan(run, records):
+    """Whether a request expresses the run, and leaves nothing open that matters, on a device with tables of its own."""
+    if run["skipped"]:
+        return False
+    named = run["gpu"].startswith(records[run["id"]]["facts"]["hardware.gpu"]) and not run["gpu"].endswith("-limited")
+    return named and not run.get("unmodelled") and not run.get("range_s") and "micro_batch" not in run["unknown"]
+
+
+def memory_share(run):
+    return max(m["peak_bytes"] for m in run["memory"]) / run["limit_bytes"]
+
+
+def percent(x):
+    return f"{100 * x:.1f} %"
+
+
+def held(run):
+    low, high = run["expected_s"]
+    return low <= run["measured_iter_time_s"] <= high
+
+
+def interval_row(name, runs):
+    by_source = {}
+    for r in runs:
+        by_source.setdefault(r["family"], []).append(held(r))
+    widths = [r["expected_s"][1] / r["expected_s"][0] for r in runs]
+    below = sum(r["measured_iter_time_s"] < r["expected_s"][0] for r in runs)
+    return (f"| {name} | {len(runs)} | {len(by_source)} | {percent(statistics.mean(map(held, runs)))} | "
+            f"{percent(statistics.mean(statistics.mean(of) for of in by_source.values()))} | {percent(below / len(runs))} | "
+            f"{statistics.median(widths):.2f} |")
+
+
+def intervals(runs):
+    groups = {}
+    for r in runs:
+        groups.setdefault(f"{r['framework']}{', experts' if r['experts'] else ''}", []).append(r)
+    rows = [interval_row("all", runs)] + [interval_row(name, of) for name, of in sorted(groups.items()) if len(of) >= 10]
+    return "\n".join(["| | runs | sources | held | mean of sources | faster | highest over lowest |",
+                      "| --- | --- | --- | --- | --- | --- | --- |", *rows])
+
+
+def likelihoods(runs):
+    lines = []
+    for least, above in zip(LIKELY, (1.01, *LIKELY)):
+        of = [r for r in runs if least <= r["likely_to_fit"] < above]
+        failed = sum(r["out_of_memory"] for r in of)
+        lines.append(f"| {100 * least:.0f} to {min(100, 100 * above):.0f} % | {len(of)} | {failed} | {percent(failed / max(1, len(of)))} |")
+    return "\n".join(["| called likely to fit | layouts | failed | share |", "| --- | --- | --- | --- |", *lines])
+
+
+def choices(sets):
+    within = sum(c["regret"] <= c["stated_95"] for c in sets)
+    better = [c["regret"] > 0 for c in sets]
+    return f"""In {len(sets)} sets of three and more layouts that one source measured of one model and batch with one software on one machine, the choice cost at most what is stated for 95 of 100 draws in
+**{percent(within / len(sets))}**. It is stated to cost {percent(statistics.mean(c["stated_mean"] for c in sets))} on average, and {percent(statistics.mean(c["stated_95"] for c in sets))} at 95 %; it did
+cost {percent(statistics.mean(c["regret"] for c in sets))}. Another layout is said to win in {percent(statistics.mean(c["other_wins"] for c in sets))} of draws, and won in {percent(statistics.mean(better))} of sets."""
+
+
+def table(records, runs, sets):
+    """The section in Markdown."""
+    like = [r for r in runs if is_like_a_plan(r, records)]
+    timed = [r for r in like if r["measured_iter_time_s"] and not r["out_of_memory"] and r.get("expected_s")]
+    fitted = [r for r in like if "likely_to_fit" in r]
+    called = [r for r in fitted if r["likely_to_fit"] >= 0.95]
+    failed = sum(r["out_of_memory"] for r in called)
+    return f"""What is said of a run here stands on the runs of other sources alone, as for a user's own plan. The 80 % interval holds
+**{percent(statistics.mean(map(held, timed)))}** of runs. Large sources are met better than small ones: with every source counted once it is less.
+Of {len(called)} layouts that are called at least 95 % likely to fit, {failed} ran out of memory, **{percent(failed / len(called))}**.
+
+{intervals(timed)}
+
+Sources publish runs that worked rather than those that failed, so that fewer fail here than would elsewhere.
+
+{likelihoods(fitted)}
+
+{choices(sets)}"""

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/confidence.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/quantity.h"
+#include "core/plan.h"
+#include "frameworks/framework.h"
+#include "planner/search/arrangement.h"
+#include "reports/utilisation.h"
+
+namespace mpt::planner {
+namespace {
+
+// Below this share of the weight a step takes less, above the rest it takes more.
+constexpr double kTail = 0.11;
+// Sums of weights are not exact.
+constexpr double kRounding = 1e-9;
+
+}  // namespace
+
+void Spread::add(const std::vector<double>& values, double weight) {
+  for (const double value : values) values_.push_back({value, weight / double(values.size())});
+}
+
+void Spread::scale(double factor) {
+  for (Weighed& v : values_) v.weight *= factor;
+}
+
+void Spread::append(const Spread& other) {
+  values_.insert(values_.end(), other.values_.begin(), other.values_.end());
+}
+
+double Spread::weight() const {
+  double sum = 0.0;
+  for (const Weighed& v : values_) sum += v.weight;
+  return sum;
+}
+
+double Spread::quantile(double share) const {
+  std::vector<Weighed> ascending = values_;
+  std::sort(ascending.begin(), ascending.end(),
+            [](const Weighed& a, const Weighed& b) { return a.value < b.value; });
+  const double wanted = (share - kRounding) * weight();
+  double below = 0.0;
+  for (const Weighed& v : ascending) {
+    below += v.weight;
+    if (below >= wanted) return v.value;
+  }
+  return ascending.back().value;
+}
+
+double Spread::share_within(double value) const {
+  double within = 0.0;
+  for (const Weighed& v : values_) within += v.value <= value ? v.weight : 0.0;
+  return std::min(1.0, within / weight());
+}
+
+namespace {
+
+using Values = std::vector<double> (*)(const SourceEvidence&);
+
+std::vector<double> step_times(const SourceEvidence& s) { return s.step_time; }
+
+std::vector<double> memory_used(const SourceEvidence& s) {
+  std::vector<double> used = s.peak_memory;
+  if (s.failed.empty() || s.failed.front() > 1.0) return used;
+  for (const double share : s.failed) used.push_back(std::max(1.0, 1.0 / share));
+  used.insert(used.end(), size_t(s.ran), 1.0);
+  return used;
+}
+
+// Plans of earlier releases may have an alias.
+std::string published_name(const std::string& framework, const std::vector<Evidence>& all) {
+  const auto has_name = [&](const Evidence& e) { return e.framework == framework; };
+  const frameworks::Framework* known = frameworks::find_framework(framework);
+  return known == nullptr || std::any_of(all.begin(), all.end(), has_name) ? framework : known->name;
+}
+
+Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values values) {
+  const std::string name = published_name(like.framework, all);
+  Spread own, pool;
+  for (const Evidence& e : all) {
+    for (const SourceEvidence& s : e.sources) {
+      const std::vector<double> of_source = values(s);
+      if (of_source.empty() || s.source == like.left_out) continue;
+      const double weight = std::sqrt(double(of_source.size()));
+      pool.add(of_source, weight);
+      if (e.framework == name && e.experts == like.experts) own.add(of_source, weight);
+    }
+  }
+  if (pool.empty()) return own;
+  pool.scale(Spread::kPooled / pool.weight());
+  own.append(pool);
+  return own;
+}
+
+// Its memory is counted exactly.
+bool counts_exactly(const std::string& framework) { return framework == Execution{}.framework; }
+
+}  // namespace
+
+Spread step_spread(const RunsLike& like, const std::vector<Evidence>& all) {
+  return spread_of(like, all, step_times);
+}
+
+Spread memory_spread(const RunsLike& like, const std::vector<Evidence>& all) {
+  return spread_of(like, all, memory_used);
+}
+
+StepRange step_range(const Spread& spread) { return {spread.quantile(kTail), spread.quantile(1.0 - kTail)}; }
+
+bool errors_are_known(const std::string& prices, const std::string& framework) {
+  return prices != "profile" && prices != "roofline" && !counts_exactly(framework);
+}
+
+Confidence confidence(const Predicted& p, const std::vector<Evidence>& all) {
+  Confidence sure;
+  if (errors_are_known(p.prices, p.like.framework)) {
+    const Spread spread = step_spread(p.like, all);
+    if (!spread.empty()) {
+      const auto [low, high] = step_range(spread);
+      sure.least_s = low * p.step_time_s;
+      sure.most_s = high * p.step_time_s;
+    }
+  }
+  if (!(p.memory_share > 0.0)) return sure;
+  const Spread used = memory_spread(p.like, all);
+  if (counts_exactly(p.like.framework)) {
+    sure.fits = p.memory_share <= 1.0 ? 1.0 : 0.0;
+  } else if (!used.empty()) {
+    sure.fits = used.share_within(1.0 / p.memory_share);
+  }
+  return sure;
+}
+
+int64_t MemoryMargin::safe_bytes(int64_t usable_bytes) const {
+  if (factor <= 1.0) return usable_bytes;
+  const double tenths = std::floor(10.0 * double(usable_bytes) / factor / double(kGiB));
+  return int64_t(tenths / 10.0 * double(kGiB));
+}
+
+MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& all) {
+  const Spread used = memory_spread(like, all);
+  if (counts_exactly(like.framework) || used.empty()) return {};
+  return {std::max(1.0, used.quantile(MemoryMargin::kLikely))};
+}
+
+namespace {
+
+RunsLike runs_like(const Plan& plan) {
+  return {plan.layout.execution.framework, plan.model.moe.has_value(), ""};
+}
+
+double room_bytes(const Plan& plan) {
+  return double(rank_limit_bytes(plan.cluster.device, plan.layout.execution, 0));
+}
+
+}  // namespace
+
+Predicted predicted_by(const Plan& plan) {
+  const double share = plan.cluster.mixed() ? 0.0 : double(reports::peak_bytes(plan)) / room_bytes(plan);
+  return {runs_like(plan), plan.cost.source, plan.prediction.step_time_s, share};
+}
+
+std::string MemoryRisk::option() const {
+  return fmt::format("--memory={:.1f}GiB", double(safe_bytes) / double(kGiB));
+}
+
+std::optional<MemoryRisk> memory_risk(const Plan& plan, const std::vector<Evidence>& all) {
+  const Predicted predicted = predicted_by(plan);
+  const auto fits = confidence(predicted, all).fits;
+  if (!fits || *fits >= MemoryMargin::kLikely || counts_exactly(predicted.like.framework))
+    return std::nullopt;
+  return MemoryRisk{fmt::format("memory is {} full: {} likely to fit", format_percent(predicted.memory_share),
+                                describe_likelihood(*fits)),
+                    memory_margin(predicted.like, all).safe_bytes(int64_t(room_bytes(plan)))};
+}
+
+std::string describe_likelihood(double probability) {
+  constexpr double kNearlyOne = 0.99;
+  if (probability >= 1.0) return "100%";
+  if (probability > kNearlyOne) return "over 99%";
+  return fmt::format("{}%", int(100.0 * probability + kRounding));
+}
+
+std::string describe_range(const Confidence& c) {
+  if (!c.least_s || !c.most_s) return "";
+  std::string least = format_seconds(*c.least_s);
+  const std::string most = format_seconds(*c.most_s);
+  const size_t unit = least.rfind(' ');
+  if (unit != std::string::npos && least.substr(unit) == most.substr(most.rfind(' '))) least.resize(unit);
+  return least + " to " + most;
+}
+
+std::string describe_step(double step_time_s, const Confidence& c) {
+  std::string text = format_seconds(step_time_s);
+  const std::string range = describe_range(c);
+  if (!range.empty()) text += fmt::format(", {} in 8 of 10 cases", range);
+  if (c.fits) text += fmt::format("; fits: {}", describe_likelihood(*c.fits));
+  return text;
+}
+
+namespace {
+
+struct RunCount {
+  size_t runs = 0, sources = 0;
+  std::string words() const {
+    return fmt::format("{} run{} of {} source{}", runs, runs == 1 ? "" : "s", sources,
+                       sources == 1 ? "" : "s");
+  }
+};
+RunCount runs_counted(const Evidence* e, Values values) {
+  RunCount count;
+  for (size_t s = 0; e != nullptr && s < e->sources.size(); ++s) {
+    const size_t runs = values(e->sources[s]).size();
+    count.runs += runs;
+    count.sources += runs > 0 ? 1 : 0;
+  }
+  return count;
+}
+
+const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) {
+  const std::string name = published_name(plan.layout.execution.framework, all);
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Evidence& e) {
+    return e.framework == name && e.experts == plan.model.moe.has_value();
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+std::string step_line(const Plan& plan, const Evidence* own, const std::vector<Evidence>& all) {
+  if (plan.cost.source == "profile") return "step time: no run tells, the prices are of your own profile";
+  if (plan.cost.source == "roofline")
+    return fmt::format("step time: no run tells, {} is priced by its peak rates alone",
+                       plan.cluster.device.name);
+  const Spread spread = step_spread(runs_like(plan), all);
+  if (spread.empty()) return "step time: no published run";
+  const auto [low, high] = step_range(spread);
+  return fmt::format("step time: 8 of 10 steps take {:.2f} to {:.2f} times the prediction ({})", low, high,
+                     runs_counted(own, step_times).words());
+}
+
+std::string failed_line(const Plan& plan, const Evidence* own) {
+  size_t failed = 0, accepted = 0;
+  double leanest = 1.0;
+  for (size_t s = 0; own != nullptr && s < own->sources.size(); ++s) {
+    for (const double share : own->sources[s].failed) {
+      ++failed;
+      if (share > 1.0) continue;
+      ++accepted;
+      leanest = std::min(leanest, share);
+    }
+  }
+  if (failed == 0) return "";
+  std::string text = fmt::format("out of memory: {} of {} run{} that ran out {} predicted to fit", accepted,
+                                 failed, failed == 1 ? "" : "s", accepted == 1 ? "was" : "were");
+  if (accepted == 0 || plan.cluster.mixed()) return text;
+  return text + fmt::format(", at {} of memory or more; this plan is at {}", format_percent(leanest),
+                            format_percent(predicted_by(plan).memory_share));
+}
+
+}  // namespace
+
+std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
+  if (counts_exactly(plan.layout.execution.framework) || all.empty()) return {};
+  const Evidence* own = evidence_of(plan, all);
+  std::vector<std::string> lines{
+      fmt::format("Published runs of {}, models {} experts, beside MPT's predictions{}",
+                  published_name(plan.layout.execution.framework, all), plan.model.moe ? "with" : "without",
+                  own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
+  lines.push_back(step_line(plan, own, all));
+  const std::string failed = failed_line(plan, own);
+  if (!failed.empty()) lines.push_back(failed);
+  const Spread used = memory_spread(runs_like(plan), all);
+  if (used.empty()) return lines;
+  lines.push_back(fmt::format("memory: 9 of 10 runs use at most {:.2f} times the prediction ({})",
+                              used.quantile(MemoryMargin::kLikely), runs_counted(own, memory_used).words()));
+  if (const auto fits = confidence(predicted_by(plan), all).fits)
+    lines.back() += fmt::format("; this plan is {} likely to fit", describe_likelihood(*fits));
+  return lines;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/drawn_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <numeric>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include "base/json.h"
+#include "base/quantity.h"
+#include "core/layout_words.h"
+#include "planner/explain/confidence.h"
+
+namespace mpt::planner {
+
+const std::vector<std::pair<std::string_view, std::string_view>>& price_error_files();  // generated
+
+namespace {
+
+struct NamedError {
+  std::string of;
+  double spread = 0.0;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = NamedError;
+    v.field("of", &T::of, "class of work, or part of a layout");
+    v.field("spread", &T::spread, "standard deviation of the logarithm of its error", between(0, 10));
+  }
+};
+
+// Of mean 0 and standard deviation 1 (Box and Muller 1958). The library's distribution may differ between
+// libraries.
+class Normal {
+ public:
+  double operator()() {
+    const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
+    return radius * std::cos(2.0 * std::numbers::pi * uniform());
+  }
+
+ private:
+  double uniform() { return double(random_() >> 11U) * 0x1p-53; }
+
+  std::mt19937_64 random_{20240229};
+};
+
+constexpr const char* kPartNames[] = {"degrees", "pipeline", "state"};
+
+// For each layout and part the place of its value among the different ones.
+struct PartValues {
+  std::vector<std::array<size_t, kLayoutParts>> of_layout;
+  std::array<size_t, kLayoutParts> count{};
+
+  explicit PartValues(std::span<const DrawnLayout> layouts) {
+    std::array<std::map<std::string, size_t>, kLayoutParts> known;
+    for (const DrawnLayout& l : layouts) {
+      const auto parts = parts_of(l.layout);
+      std::array<size_t, kLayoutParts>& places = of_layout.emplace_back();
+      for (size_t p = 0; p < kLayoutParts; ++p)
+        places[p] = known[p].try_emplace(parts[p], known[p].size()).first->second;
+    }
+    for (size_t p = 0; p < kLayoutParts; ++p) count[p] = known[p].size();
+  }
+};
+
+// Step times of all layouts under errors that are drawn anew each time.
+class DrawnTimes {
+ public:
+  DrawnTimes(std::span<const DrawnLayout> layouts, const PriceErrors& errors)
+      : layouts_(layouts), errors_(errors), values_(layouts) {}
+
+  const std::vector<double>& next() {
+    WorkSeconds work_factor{};
+    for (size_t c = 0; c < kWorkClasses; ++c) work_factor[c] = std::exp(errors_.work[c] * normal_());
+    std::array<std::vector<double>, kLayoutParts> part_factor;
+    for (size_t p = 0; p < kLayoutParts; ++p) {
+      for (size_t v = 0; v < values_.count[p]; ++v)
+        part_factor[p].push_back(std::exp(errors_.parts[p] * normal_()));
+    }
+    times_.clear();
+    for (size_t l = 0; l < layouts_.size(); ++l) {
+      const WorkSeconds& work = layouts_[l].work;
+      double seconds = std::inner_product(work.begin(), work.end(), work_factor.begin(), 0.0);
+      for (size_t p = 0; p < kLayoutParts; ++p) seconds *= part_factor[p][values_.of_layout[l][p]];
+      times_.push_back(seconds);
+    }
+    return times_;
+  }
+
+ private:
+  std::span<const DrawnLayout> layouts_;
+  const PriceErrors& errors_;
+  PartValues values_;
+  Normal normal_;
+  std::vector<double> times_;
+};
+
+}  // namespace
+
+PriceErrors published_price_errors() {
+  const auto& [file, text] = price_error_files().front();
+  const std::string name(file);
+  PriceErrors errors;
+  for (const NamedError& e : from_json<std::vector<NamedError>>(parse_json(std::string(text), name), name)) {
+    if (const auto work = enum_value<WorkClass>(e.of)) errors.work[size_t(*work)] = e.spread;
+    for (size_t p = 0; p < kLayoutParts; ++p) {
+      if (e.of == kPartNames[p]) errors.parts[p] = e.spread;
+    }
+  }
+  return errors;
+}
+
+double DrawnLayout::step_s() const { return std::accumulate(work.begin(), work.end(), 0.0); }
+
+DrawnLayout drawn_layout(const SearchProblem& problem, const Candidate& candidate) {
+  return {candidate.estimate.layout, critical_work(problem, candidate)};
+}
+
+std::array<std::string, kLayoutParts> parts_of(const Layout& l) {
+  return {fmt::format("{} {} {} {} {} {} {} {}", l.tensor, l.context, l.pipeline, l.data, l.expert,
+                      l.expert_tensor, int(l.order), int(l.sequence_parallel)),
+          fmt::format("{} {} {}", l.micro_batch, l.schedule, l.chunks),
+          fmt::format("{} {} {} {}", int(l.recompute), l.zero, l.shard, int(l.offload_optimizer))};
+}
+
+DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors& errors, int64_t draws) {
+  // Less is no regret but rounding.
+  constexpr double kSame = 1e-9;
+  DrawnTimes times(layouts, errors);
+  std::vector<double> regrets, regret_by_winner(layouts.size(), 0.0);
+  DrawnChoice drawn{draws, int64_t(layouts.size()), 0.0, 0.0, 0.0, {}};
+  for (int64_t d = 0; d < draws; ++d) {
+    const std::vector<double>& seconds = times.next();
+    const auto winner = std::min_element(seconds.begin(), seconds.end());
+    const double regret = seconds.front() / *winner - 1.0;
+    regrets.push_back(regret > kSame ? regret : 0.0);
+    regret_by_winner[size_t(winner - seconds.begin())] += regrets.back();
+  }
+  const auto wins = std::count_if(regrets.begin(), regrets.end(), [](double regret) { return regret > 0.0; });
+  drawn.other_wins = double(wins) / double(draws);
+  drawn.regret_mean = std::accumulate(regrets.begin(), regrets.end(), 0.0) / double(draws);
+  std::sort(regrets.begin(), regrets.end());
+  drawn.regret_95 = regrets[size_t(0.95 * double(draws - 1))];
+  const auto other = std::max_element(regret_by_winner.begin(), regret_by_winner.end());
+  if (*other > 0.0) drawn.measure = {1, 1 + (other - regret_by_winner.begin())};
+  return drawn;
+}
+
+std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem) {
+  constexpr size_t kMost = 32;
+  const bool known = errors_are_known(problem.cost->origin().source, problem.execution.framework);
+  if (result.best.empty() || !known) return std::nullopt;
+  const double most_s = (1.0 + kNearFront) * result.best.front().evaluation.step_time_s;
+  std::vector<DrawnLayout> layouts;
+  for (const Candidate& c : result.best) {
+    if (layouts.size() < kMost && c.evaluation.step_time_s <= most_s)
+      layouts.push_back(drawn_layout(problem, c));
+  }
+  if (layouts.size() < 2) return std::nullopt;
+  return draw_choice(layouts, published_price_errors());
+}
+
+std::string describe_drawn(const DrawnChoice& d, const std::vector<Layout>& ranking) {
+  if (d.other_wins <= 0.0)
+    return fmt::format("If prices are off as in published runs, none of {} others near it wins in {} draws.",
+                       d.layouts - 1, format_count(d.draws));
+  std::string text = fmt::format(
+      "If prices are off as in published runs, another layout wins in {} of {} draws; this one then costs "
+      "{} on average over all draws, {} at 95%",
+      format_percent(d.other_wins), format_count(d.draws), format_percent(d.regret_mean),
+      format_percent(d.regret_95));
+  const size_t other = d.measure.size() == 2 ? size_t(d.measure.back()) : 0;
+  if (other < 1 || other > ranking.size()) return text + ".";
+  return text + fmt::format(": measure it and {} to decide.", layout_name(ranking[other - 1]));
+}
+
+}  // namespace mpt::planner

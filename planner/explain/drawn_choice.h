@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// How far the choice among the fastest layouts depends on errors of the prices. Each draw makes the work of
+// each class slower or faster by a factor, and each part of a layout by another one, and asks which layout is
+// the fastest then. docs/search.md says where the spreads of the factors come from.
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/confidence.h"
+#include "core/layout.h"
+#include "planner/explain/work_classes.h"
+
+namespace mpt::planner {
+
+/// What two layouts can differ in beside their shares of work: degrees (and the order of ranks), pipeline
+/// (micro-batch, schedule and chunks), and state (recompute, ZeRO and offload).
+enum class LayoutPart : uint8_t { degrees, pipeline, state };
+inline constexpr size_t kLayoutParts = 3;
+
+/// Standard deviations of the logarithms of those factors: planner/explain/price_errors.json, built in,
+/// which `./scripts/bench accuracy` writes.
+struct PriceErrors {
+  WorkSeconds work{};                        // by WorkClass
+  std::array<double, kLayoutParts> parts{};  // by LayoutPart
+};
+PriceErrors published_price_errors();
+
+/// One of the layouts among which a draw chooses.
+struct DrawnLayout {
+  Layout layout;
+  WorkSeconds work{};  // along its critical path
+
+  double step_s() const;
+};
+DrawnLayout drawn_layout(const SearchProblem& problem, const Candidate& candidate);
+
+/// What a layout has of each part, as a text that two layouts share if they have the same.
+std::array<std::string, kLayoutParts> parts_of(const Layout& layout);
+
+inline constexpr int64_t kDraws = 1000;
+/// Draws over `layouts`, of which the first is the recommended one; the places of those to measure are among
+/// them. The same layouts give the same result.
+DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors& errors,
+                        int64_t draws = kDraws);
+
+/// Over the layouts of `result` that take at most kNearFront longer than its first; nothing where there is no
+/// other one, or where no published run tells the errors of the prices.
+inline constexpr double kNearFront = 0.1;
+std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem);
+
+/// One sentence for people.
+std::string describe_drawn(const DrawnChoice& drawn, const std::vector<Layout>& ranking);
+
+}  // namespace mpt::planner

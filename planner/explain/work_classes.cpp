@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/explain/work_classes.h"
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "planner/cost/operator_times.h"
+
+namespace mpt::planner {
+namespace {
+
+using models::LayerKinds;
+using models::OperatorKind;
+
+constexpr InstructionKind kComputePasses[] = {InstructionKind::forward, InstructionKind::backward,
+                                              InstructionKind::input_gradient,
+                                              InstructionKind::weight_gradient};
+
+WorkClass class_of(OperatorKind kind) {
+  switch (kind) {
+    case OperatorKind::linear:
+      return WorkClass::products;
+    case OperatorKind::attention:
+      return WorkClass::attention;
+    case OperatorKind::expert_linear:
+      return WorkClass::grouped_products;
+    default:
+      return WorkClass::elementwise;
+  }
+}
+
+WorkClass class_of(CommunicationKind kind) {
+  switch (kind) {
+    case CommunicationKind::tensor:
+    case CommunicationKind::context:
+      return WorkClass::tensor_collectives;
+    case CommunicationKind::expert:
+      return WorkClass::expert_exchange;
+    default:
+      return WorkClass::data_parallel;
+  }
+}
+
+// Of instructions that are neither forward nor backward.
+WorkClass class_of(InstructionKind kind) {
+  switch (kind) {
+    case InstructionKind::transfer_activation:
+    case InstructionKind::transfer_gradient:
+      return WorkClass::transfers;
+    case InstructionKind::optimizer_step:
+      return WorkClass::optimizer;
+    default:
+      return WorkClass::data_parallel;
+  }
+}
+
+double& in_class(WorkSeconds& work, WorkClass c) { return work[size_t(c)]; }
+
+WorkSeconds class_work(const PieceTimes& piece, InstructionKind pass, bool recomputes) {
+  WorkSeconds work{};
+  for (const OperatorTime& op : piece.operators) {
+    double& seconds = in_class(work, class_of(op.kind));
+    if (pass == InstructionKind::forward) seconds += op.forward_s;
+    if (has_input_gradient(pass))
+      seconds += op.input_gradient_s + (recomputes ? op.again * op.forward_s : 0.0);
+    if (has_weight_gradient(pass)) seconds += op.weight_gradient_s;
+  }
+  in_class(work, WorkClass::host) += std::max(0.0, seconds_of(piece.rest[size_t(recomputes)], pass));
+  return work;
+}
+
+// What a stage is made of: stages that are alike do the same work.
+struct Contents {
+  std::array<int64_t, LayerKinds::kCount> kept{}, recomputed{};
+  bool embedding = false, head = false;
+  auto operator<=>(const Contents&) const = default;
+};
+
+std::vector<Contents> contents_of(const ModelSpec& model, const Layout& layout) {
+  std::vector<Contents> all;
+  for (const StageContent& content : stage_contents(model, layout)) {
+    Contents& stage = all.emplace_back();
+    const size_t s = all.size() - 1;
+    stage.embedding = content.has_embedding;
+    stage.head = content.has_head;
+    int64_t recomputed = layout.recompute == Recompute::none ? 0
+                         : layout.recomputed_layers.empty()  ? content.layer_count
+                                                             : layout.recomputed_layers[s];
+    for (int64_t l = 0; l < content.layer_count; ++l)
+      ++(recomputed-- > 0 ? stage.recomputed : stage.kept)[LayerKinds::of(model, content.first_layer + l)];
+  }
+  return all;
+}
+
+WorkSeconds class_work(const ModelPieces& pieces, const Contents& stage, InstructionKind pass) {
+  WorkSeconds sum{};
+  const auto add = [&](const PieceTimes& piece, bool recomputes, int64_t times) {
+    if (times == 0) return;
+    const WorkSeconds work = class_work(piece, pass, recomputes);
+    for (size_t c = 0; c < kWorkClasses; ++c) sum[c] += double(times) * work[c];
+  };
+  for (size_t kind = 0; kind < LayerKinds::kCount; ++kind) {
+    add(pieces.layers[kind], false, stage.kept[kind]);
+    add(pieces.layers[kind], true, stage.recomputed[kind]);
+  }
+  add(pieces.embedding, false, int64_t(stage.embedding));
+  add(pieces.head, false, int64_t(stage.head));
+  return sum;
+}
+
+// What each instruction of the timeline waited for last; -1: nothing.
+std::vector<InstructionId> last_waits(const StepProgram& program, const Timeline& timeline) {
+  std::vector<InstructionId> found(program.instructions.size(), -1),
+      last_of_lane(size_t(program.ranks) * kStreamCount, -1);
+  const auto end_s = [&](InstructionId id) { return id < 0 ? -1.0 : timeline.spans[size_t(id)].end_s; };
+  for (InstructionId id = 0; id < program.size(); ++id) {
+    InstructionId& last = found[size_t(id)];
+    for (const InstructionId wait : program.waits(id)) {
+      if (end_s(wait) > end_s(last)) last = wait;
+    }
+    for (const Lane& lane : program.lanes(id)) {
+      InstructionId& before = last_of_lane[size_t(lane.index())];
+      if (end_s(before) > end_s(last)) last = before;
+      before = id;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+InstructionWork::InstructionWork(const SearchProblem& problem, const Candidate& candidate)
+    : candidate_(candidate) {
+  const Layout& layout = candidate.estimate.layout;
+  models::PiecePrograms programs(problem.model, layout, problem.workload.sequence);
+  const ModelPieces pieces = piece_times(programs, problem.source(0));
+  std::map<Contents, PassWork> known;
+  for (const Contents& stage : contents_of(problem.model, layout)) {
+    const auto [entry, is_new] = known.try_emplace(stage);
+    for (size_t p = 0; is_new && p < std::size(kComputePasses); ++p)
+      entry->second[p] = class_work(pieces, stage, kComputePasses[p]);
+    stages_.push_back(entry->second);
+  }
+}
+
+WorkSeconds InstructionWork::shares(InstructionId id) const {
+  const Evaluation& e = candidate_.evaluation;
+  const Instruction& i = e.program.instructions[size_t(id)];
+  WorkSeconds shares{};
+  const double whole_s = e.durations_s[size_t(id)];
+  if (i.kind > InstructionKind::weight_gradient || whole_s <= 0.0) {
+    in_class(shares, class_of(i.kind)) = 1.0;
+    return shares;
+  }
+  const InsideCompute& inside = candidate_.estimate.cost.inside_compute(i);
+  for (size_t k = 0; k < kInsideKinds; ++k)
+    in_class(shares, class_of(CommunicationKind(k))) += inside.seconds[k] / whole_s;
+  const WorkSeconds& compute = stages_[size_t(i.stage)][size_t(i.kind)];
+  double sum_s = 0.0;
+  for (const double seconds : compute) sum_s += seconds;
+  const double left_s = std::max(0.0, whole_s - inside.total());
+  // A piece that was timed as a whole may be faster than its operators one by one.
+  const double scale = sum_s > left_s ? left_s / sum_s : 1.0;
+  for (size_t c = 0; c < kWorkClasses; ++c) shares[c] += scale * compute[c] / whole_s;
+  in_class(shares, WorkClass::host) += (left_s - scale * sum_s) / whole_s;
+  return shares;
+}
+
+WorkSeconds critical_work(const SearchProblem& problem, const Candidate& candidate) {
+  const Evaluation& e = candidate.evaluation;
+  const InstructionWork work(problem, candidate);
+  const std::vector<InstructionId> before = last_waits(e.program, e.timeline);
+  const auto last = std::max_element(e.timeline.spans.begin(), e.timeline.spans.end(),
+                                     [](const Span& a, const Span& b) { return a.end_s < b.end_s; });
+  WorkSeconds sum{};
+  for (auto id = InstructionId(last - e.timeline.spans.begin()); id >= 0; id = before[size_t(id)]) {
+    const WorkSeconds shares = work.shares(id);
+    const double seconds = e.timeline.spans[size_t(id)].seconds();
+    for (size_t c = 0; c < kWorkClasses; ++c) sum[c] += seconds * shares[c];
+  }
+  return sum;
+}
+
+}  // namespace mpt::planner
