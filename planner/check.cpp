@@ -19,7 +19,7 @@
 #include "frameworks/supports.h"
 #include "models/parameter_count.h"
 #include "planner/api.h"
-#include "planner/explain/evidence.h"
+#include "planner/explain/confidence.h"
 #include "planner/framework_bounds.h"
 #include "profiler/hardware/catalog.h"
 #include "reports/utilisation.h"
