@@ -122,10 +122,14 @@ void set_precision_fields(const Layout& l, Assignments& a) {
   if (l.precision == Precision::fp32) {
     a.set("mixed_precision",
           "MixedPrecisionConfig(fp32=True, params_dtype=torch.float32, pipeline_dtype=torch.float32)");
-  } else if (attention_in_fp8(l)) {  // a recipe's name alone has no fields to set
+  } else if (is_narrow(l.precision)) {  // a recipe's name alone has no fields to set
     a.set("mixed_precision",
           fmt::format("get_mixed_precision_config({})", quoted(precision_recipe(l.precision))));
-    a.set("mixed_precision.fp8_dot_product_attention", true);
+    a.set("mixed_precision.fp8_dot_product_attention", attention_in_fp8(l));
+    a.set("mixed_precision.first_last_layers_bf16", false);
+    const bool kept = l.execution.fp8_weight_bytes == 1;  // weights, in 8 bits
+    a.set("mixed_precision.fp8_param", kept);
+    a.set("mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", kept && l.precision == Precision::mxfp8);
   } else {
     a.set("mixed_precision", quoted(precision_recipe(l.precision)));
   }
@@ -173,7 +177,7 @@ std::string imports_text(const Plan& plan) {
   const Layout& l = plan.layout;
   if (l.precision == Precision::fp32) {
     text += "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n";
-  } else if (attention_in_fp8(l)) {
+  } else if (is_narrow(l.precision)) {
     text += "from megatron.bridge.training.mixed_precision import get_mixed_precision_config\n";
   }
   return text;

@@ -149,7 +149,10 @@ TEST(MegatronExport, OffloadNeedsThePrecisionAwareOptimizer) {
 TEST(MegatronExport, OneScaleForAMatrixIsTheTensorwiseRecipe) {
   const Plan plan = test::make_plan(wanted("llama3-8b", Precision::fp8));
   EXPECT_TRUE(has(arguments(plan), "--fp8-format hybrid\n--fp8-recipe tensorwise\n"));
-  EXPECT_TRUE(has(fields(plan), "config.mixed_precision = \"bf16_with_fp8_current_scaling_mixed\"\n"));
+  EXPECT_TRUE(has(fields(plan), "get_mixed_precision_config(\"bf16_with_fp8_current_scaling_mixed\")\n"));
+  // The recipe keeps weights in fp8, and its first and last layer in bf16.
+  EXPECT_TRUE(has(fields(plan), "config.mixed_precision.fp8_param = False\n"));
+  EXPECT_TRUE(has(fields(plan), "config.mixed_precision.first_last_layers_bf16 = False\n"));
   for (const Precision p :
        {Precision::fp32, Precision::fp16, Precision::fp8, Precision::mxfp8, Precision::nvfp4})
     expect_back(test::make_plan(wanted("llama3-8b", p)));
