@@ -77,7 +77,8 @@ def make_schedule(models, mesh, clock, loss_of):
     group = mesh["pp"].get_group()
     own = SEQUENCE // AXIS["cp"]
     tokens = torch.empty(MICRO_BATCH, own, dtype=torch.int64, device="meta")
-    hidden = torch.empty(MICRO_BATCH, own // (AXIS["tp"] if SEQUENCE_PARALLEL else 1), MODEL["hidden"], dtype=TYPE, device="meta", requires_grad=True)
+    rows = own // (AXIS["tp"] if SEQUENCE_PARALLEL else 1)
+    hidden = torch.empty(MICRO_BATCH, rows, MODEL["hidden"], dtype=TYPE, device="meta", requires_grad=True)
     loss = torch.empty(1, device="meta", requires_grad=True)
     stages = []
     for stage, model in models.items():
@@ -85,7 +86,8 @@ def make_schedule(models, mesh, clock, loss_of):
         stages.append(PipelineStage(model, stage, STAGES, DEVICE, group=group, **ends))
         clock.watch(stages[-1])
     # if schedule class
-    named = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B, "zb-v": ScheduleZBVZeroBubble, "dualpipe-v": ScheduleDualPipeV}
+    named = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved": ScheduleInterleaved1F1B, "zb-v": ScheduleZBVZeroBubble,
+             "dualpipe-v": ScheduleDualPipeV}
     one = SCHEDULE in ("gpipe", "1f1b")
     return named[SCHEDULE](stages[0] if one else stages, MICRO_BATCHES, loss_fn=loss_of, scale_grads=False)
     # end

@@ -53,7 +53,8 @@ class Clock:
             return run
 
         stage.forward_one_chunk = timed(stage.forward_one_chunk, lambda _: "forward")
-        stage.backward_one_chunk = timed(stage.backward_one_chunk, lambda options: "backward" if options.get("full_backward", True) else "input_gradient")
+        whole = lambda options: "backward" if options.get("full_backward", True) else "input_gradient"  # noqa: E731
+        stage.backward_one_chunk = timed(stage.backward_one_chunk, whole)
         stage.backward_weight_one_chunk = timed(stage.backward_weight_one_chunk, lambda _: "weight_gradient")
 
     # end
@@ -103,7 +104,8 @@ class Trainer:
 
     def run_micro_batches(self, tokens, targets):
         # if pipeline
-        self.schedule.step(arg_mbs=[(t,) if 0 in self.models else () for t in tokens], kwarg_mbs=[{"targets": t} for t in targets], target_mbs=list(targets), return_outputs=False)
+        inputs = [(some,) if 0 in self.models else () for some in tokens]
+        self.schedule.step(arg_mbs=inputs, kwarg_mbs=[{"targets": wanted} for wanted in targets], target_mbs=list(targets), return_outputs=False)
         # end
         # if not pipeline
         for some, wanted in zip(tokens, targets):
@@ -196,10 +198,12 @@ class Trainer:
         for step in range(self.options.steps):
             row = self.step(step)
             if log:
-                print(json.dumps({key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}), file=log, flush=True)
+                finite = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+                print(json.dumps(finite), file=log, flush=True)
             if dist.get_rank() == 0:
                 print(f"step {row['step']}/{self.options.steps}  loss {row['loss']:.4f}  grad norm {row['gradient_norm']:.3f}  "
-                      f"{row['step_time_s']:.3f} s per step  {row['tokens_per_s']:,.0f} tokens/s" + ("  SKIPPED: NaN or Inf" if self.skipped else ""), flush=True)
+                      f"{row['step_time_s']:.3f} s per step  {row['tokens_per_s']:,.0f} tokens/s"
+                      + ("  SKIPPED: NaN or Inf" if self.skipped else ""), flush=True)
             if self.skipped > 4:
                 sys.exit(f"{sys.argv[0]}: {self.skipped} steps in a row had NaN or infinity in their gradients")
         if self.options.save:
@@ -212,7 +216,8 @@ def local(tensor):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--data", nargs="+", required=True, metavar="FILE", help="as mpt-run reads them: text, .bin with .idx, or tokens; 0.7 a 0.3 b blends")
+    parser.add_argument("--data", nargs="+", required=True, metavar="FILE",
+                        help="as mpt-run reads them: text, .bin with .idx, or tokens; 0.7 a 0.3 b blends")
     parser.add_argument("--data-format", default="auto", choices=["auto", "text", "megatron", "uint16", "uint32"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate after the warm-up")

@@ -113,7 +113,8 @@ def save_weights(models, mesh, folder):
     if dist.get_rank() == 0:
         whole = {name: entry for index in indices for name, entry in index.items()}
         if STAGES > 1:
-            text = {"metadata": {"total_size": sum(size for _, size in whole.values())}, "weight_map": {name: path for name, (path, _) in whole.items()}}
+            text = {"metadata": {"total_size": sum(size for _, size in whole.values())},
+                    "weight_map": {name: path for name, (path, _) in whole.items()}}
             write_json(os.path.join(folder, "model.safetensors.index.json"), text)
         if CONFIG:
             write_json(os.path.join(folder, "config.json"), CONFIG)
