@@ -20,9 +20,9 @@ OF_DOUBLINGS, OF_KINDS = (0, 0, 0, 0, 1, 1), (0, 1, 2, 2, 2)
 FEWEST = 3  # layouts of a set
 LARGEST = 0.3  # difference of two residuals; records that differ by more differ in more than prices
 SMALLEST = 0.03  # expected difference: no pair tells more than that
-LEAST, MOST = 0.03, 0.2  # spread of a class: that of points between those of the kernel tables; no measured kernel is worse known
+LEAST, MOST = 0.03, 0.1  # spread of a class: that of points between those of the kernel tables; no measured kernel is worse known
 PULL = 10.0  # weight of the common spread over the mean weight of a class
-ROUNDS, SWEEPS = 8, 150
+ROUNDS, SWEEPS = 6, 150
 
 
 def sets_of(records, runs):
