@@ -13,13 +13,16 @@ import statistics
 ERRORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "planner", "explain", "price_errors.json")
 CLASSES = ("products", "attention", "elementwise", "grouped_products", "tensor_collectives", "expert_exchange", "data_parallel",
            "transfers", "optimizer", "host")
-PARTS = ("degrees", "pipeline", "state")  # that two layouts can differ in: parts_of() in planner/explain/drawn_choice.cpp
+# What two layouts can differ in, and which part each of their doublings and kinds is of: LayoutTraits in
+# planner/explain/drawn_choice.h.
+PARTS = ("degrees", "pipeline", "state")
+OF_DOUBLINGS, OF_KINDS = (0, 0, 0, 0, 1, 1), (0, 1, 2, 2, 2)
 FEWEST = 3  # layouts of a set
 LARGEST = 0.3  # difference of two residuals; records that differ by more differ in more than prices
 SMALLEST = 0.03  # expected difference: no pair tells more than that
-LEAST, MOST = 0.03, 0.2  # spread of a class: that of points between those of the kernel tables; no measured kernel is worse known
+LEAST, MOST = 0.03, 0.1  # spread of a class: that of points between those of the kernel tables; no measured kernel is worse known
 PULL = 10.0  # weight of the common spread over the mean weight of a class
-ROUNDS, SWEEPS = 8, 150
+ROUNDS, SWEEPS = 6, 150
 
 
 def sets_of(records, runs):
@@ -39,11 +42,21 @@ def sets_of(records, runs):
 
 
 def layout_of(runs):
-    """Residual, shares of classes, and parts of a layout."""
+    """Residual, shares of classes, and traits of a layout."""
     fastest = min(runs, key=lambda r: r["predicted_iter_time_s"])
     measured = statistics.median(r["measured_iter_time_s"] for r in runs)
     step = sum(fastest["work_s"])
-    return math.log(measured / fastest["predicted_iter_time_s"]), [s / step for s in fastest["work_s"]], fastest["parts"]
+    return math.log(measured / fastest["predicted_iter_time_s"]), [s / step for s in fastest["work_s"]], (fastest["doublings"], fastest["kinds"])
+
+
+def parts_between(a, b):
+    """What the variance of each part counts between two layouts."""
+    counts = [0.0] * len(PARTS)
+    for part, x, y in zip(OF_DOUBLINGS, a[0], b[0]):
+        counts[part] += (x - y) ** 2
+    for part, x, y in zip(OF_KINDS, a[1], b[1]):
+        counts[part] += 2.0 * (x != y)
+    return counts
 
 
 def pairs_of(sets, noise):
@@ -53,9 +66,9 @@ def pairs_of(sets, noise):
     for of_source in sets.values():
         for layouts in of_source:
             found = []
-            for i, (a, shares_a, parts_a) in enumerate(layouts):
-                for b, shares_b, parts_b in layouts[:i]:
-                    counts = [(x - y) ** 2 for x, y in zip(shares_a, shares_b)] + [2.0 * (x != y) for x, y in zip(parts_a, parts_b)]
+            for i, (a, shares_a, traits_a) in enumerate(layouts):
+                for b, shares_b, traits_b in layouts[:i]:
+                    counts = [(x - y) ** 2 for x, y in zip(shares_a, shares_b)] + parts_between(traits_a, traits_b)
                     found.append((min(abs(a - b), LARGEST) ** 2 - 2.0 * noise ** 2, counts))
             weight = 1.0 / math.sqrt(len(of_source)) / len(found)
             pairs += [(square, counts, weight) for square, counts in found]

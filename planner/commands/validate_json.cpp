@@ -68,7 +68,9 @@ Json run_json(const Checked& c, const std::vector<Evidence>& evidence) {
   run["idle_s"] = p.breakdown.idle_s;
   run["priced_by"] = p.priced_by;
   run["work_s"] = p.work;
-  run["parts"] = parts_of(p.layout);
+  const LayoutTraits traits = traits_of(p.layout);
+  run["doublings"] = traits.doublings;
+  run["kinds"] = traits.kinds;
   return run;
 }
 

@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/quantity.h"
 #include "core/layout_words.h"
+#include "core/schedule_catalog.h"
 #include "planner/explain/confidence.h"
 
 namespace mpt::planner {
@@ -52,43 +53,36 @@ class Normal {
 
 constexpr const char* kPartNames[] = {"degrees", "pipeline", "state"};
 
-// For each layout and part the place of its value among the different ones.
-struct PartValues {
-  std::vector<std::array<size_t, kLayoutParts>> of_layout;
-  std::array<size_t, kLayoutParts> count{};
-
-  explicit PartValues(std::span<const DrawnLayout> layouts) {
-    std::array<std::map<std::string, size_t>, kLayoutParts> known;
-    for (const DrawnLayout& l : layouts) {
-      const auto parts = parts_of(l.layout);
-      std::array<size_t, kLayoutParts>& places = of_layout.emplace_back();
-      for (size_t p = 0; p < kLayoutParts; ++p)
-        places[p] = known[p].try_emplace(parts[p], known[p].size()).first->second;
-    }
-    for (size_t p = 0; p < kLayoutParts; ++p) count[p] = known[p].size();
-  }
-};
-
 // Step times of all layouts under errors that are drawn anew each time.
 class DrawnTimes {
  public:
   DrawnTimes(std::span<const DrawnLayout> layouts, const PriceErrors& errors)
-      : layouts_(layouts), errors_(errors), values_(layouts) {}
+      : layouts_(layouts), errors_(errors) {
+    for (const DrawnLayout& l : layouts) {
+      traits_.push_back(traits_of(l.layout));
+      for (size_t k = 0; k < kinds_.size(); ++k) kinds_[k][traits_.back().kinds[k]] = 0.0;
+    }
+  }
 
   const std::vector<double>& next() {
     WorkSeconds work_factor{};
     for (size_t c = 0; c < kWorkClasses; ++c) work_factor[c] = std::exp(errors_.work[c] * normal_());
-    std::array<std::vector<double>, kLayoutParts> part_factor;
-    for (size_t p = 0; p < kLayoutParts; ++p) {
-      for (size_t v = 0; v < values_.count[p]; ++v)
-        part_factor[p].push_back(std::exp(errors_.parts[p] * normal_()));
+    std::array<double, 6> per_doubling{};
+    for (size_t d = 0; d < per_doubling.size(); ++d)
+      per_doubling[d] = errors_.parts[size_t(LayoutTraits::kPartOfDoublings[d])] * normal_();
+    for (size_t k = 0; k < kinds_.size(); ++k) {
+      for (auto& [kind, error] : kinds_[k])
+        error = errors_.parts[size_t(LayoutTraits::kPartOfKinds[k])] * normal_();
     }
     times_.clear();
     for (size_t l = 0; l < layouts_.size(); ++l) {
       const WorkSeconds& work = layouts_[l].work;
-      double seconds = std::inner_product(work.begin(), work.end(), work_factor.begin(), 0.0);
-      for (size_t p = 0; p < kLayoutParts; ++p) seconds *= part_factor[p][values_.of_layout[l][p]];
-      times_.push_back(seconds);
+      const LayoutTraits& traits = traits_[l];
+      double error =
+          std::inner_product(per_doubling.begin(), per_doubling.end(), traits.doublings.begin(), 0.0);
+      for (size_t k = 0; k < kinds_.size(); ++k) error += kinds_[k].at(traits.kinds[k]);
+      times_.push_back(std::exp(error) *
+                       std::inner_product(work.begin(), work.end(), work_factor.begin(), 0.0));
     }
     return times_;
   }
@@ -96,7 +90,8 @@ class DrawnTimes {
  private:
   std::span<const DrawnLayout> layouts_;
   const PriceErrors& errors_;
-  PartValues values_;
+  std::vector<LayoutTraits> traits_;
+  std::array<std::map<int64_t, double>, 5> kinds_;  // error by kind
   Normal normal_;
   std::vector<double> times_;
 };
@@ -122,11 +117,15 @@ DrawnLayout drawn_layout(const SearchProblem& problem, const Candidate& candidat
   return {candidate.estimate.layout, critical_work(problem, candidate)};
 }
 
-std::array<std::string, kLayoutParts> parts_of(const Layout& l) {
-  return {fmt::format("{} {} {} {} {} {} {} {}", l.tensor, l.context, l.pipeline, l.data, l.expert,
-                      l.expert_tensor, int(l.order), int(l.sequence_parallel)),
-          fmt::format("{} {} {}", l.micro_batch, l.schedule, l.chunks),
-          fmt::format("{} {} {} {}", int(l.recompute), l.zero, l.shard, int(l.offload_optimizer))};
+LayoutTraits traits_of(const Layout& l) {
+  const auto& catalog = schedule_catalog();
+  const auto schedule = std::find_if(catalog.begin(), catalog.end(),
+                                     [&](const ScheduleEntry& entry) { return entry.name == l.schedule; });
+  const auto doublings = [](int64_t n) { return std::log2(double(n)); };
+  return {{doublings(l.tensor), doublings(l.context), doublings(l.pipeline), doublings(l.expert),
+           doublings(l.micro_batch), doublings(l.chunks)},
+          {int64_t(l.sequence_parallel) + 2 * int64_t(l.context_method), schedule - catalog.begin(),
+           int64_t(l.recompute), l.zero, int64_t(l.offload_optimizer)}};
 }
 
 DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors& errors, int64_t draws) {

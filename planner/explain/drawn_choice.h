@@ -18,10 +18,25 @@
 
 namespace mpt::planner {
 
-/// What two layouts can differ in beside their shares of work: degrees (and the order of ranks), pipeline
-/// (micro-batch, schedule and chunks), and state (recompute, ZeRO and offload).
+/// What two layouts can differ in beside their shares of work: degrees, pipeline (micro-batch, chunks and
+/// schedule), and state (recompute, ZeRO and offload).
 enum class LayoutPart : uint8_t { degrees, pipeline, state };
 inline constexpr size_t kLayoutParts = 3;
+
+/// A layout by those parts. Layouts that are near each other are off together: errors grow with the number of
+/// doublings between them.
+struct LayoutTraits {
+  /// Logarithms to base 2 of tensor, context, pipeline and expert degree, micro-batch and chunks.
+  std::array<double, 6> doublings{};
+  static constexpr LayoutPart kPartOfDoublings[6] = {LayoutPart::degrees,  LayoutPart::degrees,
+                                                     LayoutPart::degrees,  LayoutPart::degrees,
+                                                     LayoutPart::pipeline, LayoutPart::pipeline};
+  /// Sequence parallelism and method of context parallelism, schedule, recompute, ZeRO stage, and offload.
+  std::array<int64_t, 5> kinds{};
+  static constexpr LayoutPart kPartOfKinds[5] = {LayoutPart::degrees, LayoutPart::pipeline, LayoutPart::state,
+                                                 LayoutPart::state, LayoutPart::state};
+};
+LayoutTraits traits_of(const Layout& layout);
 
 /// Standard deviations of the logarithms of those factors: planner/explain/price_errors.json, built in,
 /// which `./scripts/bench accuracy` writes.
@@ -39,9 +54,6 @@ struct DrawnLayout {
   double step_s() const;
 };
 DrawnLayout drawn_layout(const SearchProblem& problem, const Candidate& candidate);
-
-/// What a layout has of each part, as a text that two layouts share if they have the same.
-std::array<std::string, kLayoutParts> parts_of(const Layout& layout);
 
 inline constexpr int64_t kDraws = 1000;
 /// Draws over `layouts`, of which the first is the recommended one; the places of those to measure are among

@@ -66,6 +66,18 @@ TEST(DrawnChoice, LayoutsThatDifferInNoPartShareItsError) {
   EXPECT_GT(draw_choice(apart, errors).other_wins, 0.3);
 }
 
+TEST(DrawnChoice, TheFartherALayoutIsTheMoreItsErrorDiffers) {
+  PriceErrors errors;
+  errors.parts[size_t(LayoutPart::pipeline)] = 0.05;
+  double before = 0.0;
+  for (const int64_t micro_batch : {2, 4, 16}) {
+    const std::vector<DrawnLayout> layouts{taking(10, 0), taking(10, 0, micro_batch)};
+    const double now = draw_choice(layouts, errors).regret_95;
+    EXPECT_GT(now, 1.5 * before) << micro_batch;
+    before = now;
+  }
+}
+
 TEST(DrawnChoice, LargerErrorsCostMoreAndSlowerLayoutsWinLess) {
   double before = 0.0;
   for (const double spread : {0.02, 0.1, 0.4}) {
