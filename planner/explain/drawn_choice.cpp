@@ -67,7 +67,7 @@ class DrawnTimes {
   const std::vector<double>& next() {
     WorkSeconds work_factor{};
     for (size_t c = 0; c < kWorkClasses; ++c) work_factor[c] = std::exp(errors_.work[c] * normal_());
-    std::array<double, 6> per_doubling{};
+    std::array<double, 5> per_doubling{};
     for (size_t d = 0; d < per_doubling.size(); ++d)
       per_doubling[d] = errors_.parts[size_t(LayoutTraits::kPartOfDoublings[d])] * normal_();
     for (size_t k = 0; k < kinds_.size(); ++k) {
@@ -123,7 +123,7 @@ LayoutTraits traits_of(const Layout& l) {
                                      [&](const ScheduleEntry& entry) { return entry.name == l.schedule; });
   const auto doublings = [](int64_t n) { return std::log2(double(n)); };
   return {{doublings(l.tensor), doublings(l.context), doublings(l.pipeline), doublings(l.expert),
-           doublings(l.micro_batch), doublings(l.chunks)},
+           doublings(l.micro_batch)},
           {int64_t(l.sequence_parallel) + 2 * int64_t(l.context_method), schedule - catalog.begin(),
            int64_t(l.recompute), l.zero, int64_t(l.offload_optimizer)}};
 }

@@ -18,19 +18,19 @@
 
 namespace mpt::planner {
 
-/// What two layouts can differ in beside their shares of work: degrees, pipeline (micro-batch, chunks and
-/// schedule), and state (recompute, ZeRO and offload).
+/// What two layouts can differ in beside their shares of work: degrees, pipeline (micro-batch and schedule),
+/// and state (recompute, ZeRO and offload).
 enum class LayoutPart : uint8_t { degrees, pipeline, state };
 inline constexpr size_t kLayoutParts = 3;
 
 /// A layout by those parts. Layouts that are near each other are off together: errors grow with the number of
 /// doublings between them.
 struct LayoutTraits {
-  /// Logarithms to base 2 of tensor, context, pipeline and expert degree, micro-batch and chunks.
-  std::array<double, 6> doublings{};
-  static constexpr LayoutPart kPartOfDoublings[6] = {LayoutPart::degrees,  LayoutPart::degrees,
-                                                     LayoutPart::degrees,  LayoutPart::degrees,
-                                                     LayoutPart::pipeline, LayoutPart::pipeline};
+  /// Logarithms to base 2 of tensor, context, pipeline and expert degree, and micro-batch.
+  std::array<double, 5> doublings{};
+  static constexpr LayoutPart kPartOfDoublings[5] = {LayoutPart::degrees, LayoutPart::degrees,
+                                                     LayoutPart::degrees, LayoutPart::degrees,
+                                                     LayoutPart::pipeline};
   /// Sequence parallelism and method of context parallelism, schedule, recompute, ZeRO stage, and offload.
   std::array<int64_t, 5> kinds{};
   static constexpr LayoutPart kPartOfKinds[5] = {LayoutPart::degrees, LayoutPart::pipeline, LayoutPart::state,
