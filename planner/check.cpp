@@ -60,7 +60,10 @@ std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, cons
   const auto bounding = bounding_framework(problem);
   if (bounding == nullptr) return std::nullopt;
   frameworks::Framework framework = *bounding;
-  if (recipe.has_model) framework.abilities.lacks.clear();
+  if (recipe.own_file) {  // what it names exists, perhaps as something that layouts only come near to
+    framework.abilities.lacks.clear();
+    framework.abilities.recomputes.push_back(layout.recompute);
+  }
   auto refusal = frameworks::supports(framework, problem.model, layout, problem.workload);
   if (!refusal || refusal->constraint != "micro-batches" ||
       !takes_groups(layout, problem.workload, recipe.micro_batch_group))
@@ -172,7 +175,7 @@ std::vector<std::vector<size_t>> equal_requests(const std::vector<ReadRecipe>& r
   for (size_t i = 0; i < recipes.size(); ++i) {
     if (const auto& request = recipes[i].request)
       by_request[{request_to_text(request->request), request->micro_batch_group, request->takes_all,
-                  request->has_model}]
+                  request->own_file}]
           .push_back(i);
   }
   std::vector<std::vector<size_t>> groups;

@@ -69,6 +69,10 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
                             "name another --framework, or search with --beyond-framework"});
   }
   check_always_overlaps(problem, framework, overlaps);
+  if (problem.overlaps.tensor && !framework.abilities.overlap_tensor)
+    throw UserError(Problem{overlaps, fmt::format("tensor with {}", framework.title),
+                            "none of it: its ranks wait for what tensor parallelism sends",
+                            "name another --framework, or other overlaps in --overlap"});
   if (!problem.overlaps.exchange || framework.abilities.overlap_exchange) return;
   throw UserError(Problem{overlaps, fmt::format("exchange with {}", framework.title),
                           "none of it: its ranks wait for their tokens",

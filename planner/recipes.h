@@ -36,7 +36,7 @@ struct RecipeRequest {
   PlanRequest request;
   int64_t micro_batch_group = 0;   // as frameworks::Imported has it
   bool takes_all = false;          // its data-parallel degree follows from the number of GPUs
-  bool has_model = false;          // the recipe's framework has its model: it is the framework's own file
+  bool own_file = false;           // a file of the framework's own, which has its model
   std::vector<std::string> notes;  // of the importer
 };
 /// A recipe on the cluster of `asked`, whose other fields replace the recipe's. Throws UserError where it

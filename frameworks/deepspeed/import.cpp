@@ -36,6 +36,7 @@ void set_deepspeed_batch(const Settings& config, Imported& in) {
       number_or_auto(config, "gradient_accumulation_steps", rule_of(&Workload::global_batch));
   l.micro_batch = std::max<int64_t>(1, micro);
   in.workload.global_batch = batch;
+  l.data = 0;  // what the ranks leave, where the file says no batch
   if (batch > 0 && micro > 0 && steps > 0 && batch % (micro * steps) == 0) l.data = batch / (micro * steps);
   if (micro == 0) in.notes.push_back("train_micro_batch_size_per_gpu is left open: 1 is taken");
 }

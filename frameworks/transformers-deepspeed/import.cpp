@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "frameworks/deepspeed/import.h"
 #include "frameworks/fsdp_import.h"
@@ -27,7 +29,7 @@ Imported import_transformers_deepspeed(const std::filesystem::path& file) {
       Settings(parse_json(read_file(path, kMostImportedBytes), path.string()), path.string()), 1);
   Layout& l = in.layout;
   const int64_t ranks = config.number("num_processes", rule_of(&Layout::data), 0);
-  if (l.data == 0) l.data = ranks / (l.tensor * l.context);
+  if (l.data == 0 && ranks > 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context));
   const int64_t batch = in.workload.global_batch;
   read_trainer_arguments(file, in);
   if (batch > 0) in.workload.global_batch = batch;

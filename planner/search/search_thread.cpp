@@ -67,7 +67,8 @@ bool SearchThread::prunes_inner(Level level, const Layout& node, InnerBound boun
 }
 
 const LeafList& SearchThread::leaves(const Layout& node) {
-  const std::tuple key{node.pipeline, micro_batches(node, problem_.workload), node.overlap_exchange};
+  const std::tuple key{node.pipeline, micro_batches(node, problem_.workload), node.overlap_tensor,
+                       node.overlap_exchange};
   auto at = leaves_.find(key);
   if (at == leaves_.end())
     at = leaves_.emplace(key, LeafList(leaves_of(problem_, node, &result_.not_dividing))).first;

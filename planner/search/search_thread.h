@@ -71,7 +71,7 @@ class SearchThread {
   LayoutResolver resolver_;
   std::vector<Layout> degrees_;                               // nodes that were not pruned
   std::vector<std::optional<DegreesBounds>> degrees_bounds_;  // none until a child is expanded
-  std::map<std::tuple<int64_t, int64_t, bool>, LeafList> leaves_;
+  std::map<std::tuple<int64_t, int64_t, bool, bool>, LeafList> leaves_;
   std::vector<std::vector<int64_t>> fitted_;
   std::priority_queue<Node> frontier_;
   bool listed_ = false;          // all sharding nodes of the space are in the frontier, or pruned

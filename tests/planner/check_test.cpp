@@ -91,7 +91,7 @@ TEST_F(Check, WhatTheFrameworkRefuses) {
       // NVIDIA/Megatron-LM issue 468: 80 layers ran as 64.
       {"--num-layers 80 --pipeline-model-parallel-size 16 --num-layers-per-virtual-pipeline-stage 2",
        "a divisor of a rank's 5 layers"},
-      {"--num-attention-heads 12 --num-query-groups 4 --tensor-model-parallel-size 8",
+      {"--num-attention-heads 12 --kv-channels 128 --num-query-groups 4 --tensor-model-parallel-size 8",
        "heads 12 does not divide"},
       {"--global-batch-size 12", "global batch 12 does not divide"},
       {"--pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 2 --global-batch-size 12",
@@ -159,7 +159,7 @@ TEST_F(Check, TorchtitansDeepSeekRecipeNeedsMoreThanAnyGpuHas) {
       "max_context_length=4096),\n"
       "        parallelism=ParallelismConfig(pipeline_parallel_schedule=\"Interleaved1F1B\", "
       "expert_parallel_degree=2),\n        activation_checkpoint=SelectiveAC.Config())\n",
-      "gb200-nvl72:4");
+      "dgx-b200:16");
   EXPECT_EQ(c.verdict, Verdict::does_not_fit) << c.reason;
 }
 

@@ -68,7 +68,8 @@ bool has(const std::vector<T>& values, const T& value) {
 // Of what the framework can do at all: all else has no answer.
 void set_moving_parts(RequestDice& dice, const ModelSpec& model, const frameworks::Abilities& can,
                       PlanRequest& r) {
-  if (dice.once_in(4)) r.overlaps = {"gradient-reduce", "parameter-gather", "tensor", "transfer"};
+  if (dice.once_in(4) && can.overlap_tensor)
+    r.overlaps = {"gradient-reduce", "parameter-gather", "tensor", "transfer"};
   if (dice.once_in(8) && can.always_overlaps.empty()) r.overlaps = {"none"};
   if (model.moe && dice.once_in(4)) r.dispatch = Dispatch::once;
   if (dice.once_in(8)) r.bounds.recomputes = {Recompute::full};
