@@ -197,8 +197,8 @@ void PlanRequest::describe_search(V& v) {
   using T = PlanRequest;
   using namespace headings;
   v.field("memory_margin", &T::memory_margin,
-          "Share of a GPU's memory to leave free, such as 5% (default: what 9 of 10 published runs of the "
-          "framework needed)",
+          "Share of a GPU's memory to leave free, such as 5% (default: with what is left, a plan "
+          "is 90 % likely to fit)",
           option_field(kMoreRestrict, "SHARE"));
   v.field("beyond_framework", &T::beyond_framework, "Consider layouts that the framework cannot run, too",
           option_field(kMoreRestrict, nullptr));

@@ -11,6 +11,7 @@
 #include "base/terminal.h"
 #include "models/footprint.h"
 #include "planner/explain/confidence.h"
+#include "planner/explain/drawn_choice.h"
 #include "planner/explain/fitted_time.h"
 #include "planner/explain/screen.h"
 #include "reports/table.h"
@@ -104,10 +105,17 @@ std::string describe_evidence(const Plan& plan) {
   return text;
 }
 
+std::string describe_draws(const Plan& plan) {
+  if (!plan.search.drawn) return "";
+  std::vector<Layout> ranking;
+  for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
+  return "\n" + wrapped(describe_drawn(*plan.search.drawn, ranking));
+}
+
 std::string describe_details(const Plan& plan) {
   return "\nLayouts that were simulated, the fastest first\n" + ranking_table(plan) + "\n" +
          describe_memory_table(plan) + listed("Why this one", plan.reasons) +
-         listed("What ruled the others out", plan.rejected) + describe_evidence(plan) +
+         listed("What ruled the others out", plan.rejected) + describe_evidence(plan) + describe_draws(plan) +
          (plan.fitted ? "\n" + wrapped(describe_fitted_time(plan)) : "");
 }
 

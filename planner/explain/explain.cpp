@@ -126,7 +126,7 @@ std::string loss_of(const SearchProblem& problem, const Candidate& best, const C
 }
 
 bool ties(const Candidate& best, const Candidate& other) {
-  return other.evaluation.step_time_s < (1.0 + kTie) * best.evaluation.step_time_s;
+  return other.evaluation.step_time_s < (1.0 + kEqualTimes) * best.evaluation.step_time_s;
 }
 
 // What the layout would need or take without one of its parts.
@@ -139,7 +139,7 @@ std::string without(const SearchProblem& problem, const Candidate& best, const L
                        format_bytes(other.rejection->needed), reports::device_word(problem.cluster),
                        format_bytes(other.rejection->available));
   const double loss = other.step_time_s - best.evaluation.step_time_s;
-  if (loss < kTie * best.evaluation.step_time_s) return "";
+  if (loss < kEqualTimes * best.evaluation.step_time_s) return "";
   return fmt::format("{} it would be {} slower.", what, share(loss, best.evaluation.step_time_s));
 }
 

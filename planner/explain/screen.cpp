@@ -14,7 +14,6 @@
 #include "models/parameter_count.h"
 #include "planner/explain/confidence.h"
 #include "planner/explain/details.h"
-#include "planner/explain/drawn_choice.h"
 #include "planner/memory/memory_model.h"
 #include "planner/search/arrangement.h"
 #include "reports/table.h"
@@ -215,9 +214,9 @@ namespace {
 
 std::string describe_trade(const RankedLayout& r, const RankedLayout& first) {
   const double slower = r.step_time_s / first.step_time_s - 1.0;
-  std::string text = std::abs(slower) < kTie ? "tie"
-                     : slower > 0.0          ? format_percent(slower) + " slower"
-                                             : format_percent(-slower) + " faster";
+  std::string text = std::abs(slower) < kEqualTimes ? "tie"
+                     : slower > 0.0                 ? format_percent(slower) + " slower"
+                                                    : format_percent(-slower) + " faster";
   text += ", " + describe_memory_change(r.peak_bytes, first.peak_bytes);
   const bool recomputes = r.layout.recompute != Recompute::none;
   if (recomputes != (first.layout.recompute != Recompute::none))
@@ -270,15 +269,8 @@ std::string describe_alternatives(std::vector<Alternative> rows, size_t lines, c
   if (rows.empty()) return "";
   std::string text = "\n" + palette.heading("ALTERNATIVES") + "\n" + table;
   if (std::any_of(rows.begin(), rows.end(), is_tie))
-    text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kTie);
+    text += fmt::format("  tie: within {:.0f}%, which the model cannot tell apart\n", 100.0 * kEqualTimes);
   return text;
-}
-
-std::string describe_draws(const Plan& plan) {
-  if (!plan.search.drawn) return "";
-  std::vector<Layout> ranking;
-  for (const RankedLayout& r : plan.ranking) ranking.push_back(r.layout);
-  return wrapped(describe_drawn(*plan.search.drawn, ranking));
 }
 
 std::string describe_reasons(const Plan& plan, size_t lines, const Palette& palette) {
@@ -299,7 +291,7 @@ std::string answer_screen(const Plan& plan, const ScreenOptions& o) {
                      describe_notes(o.notes, o.palette);
   const std::string next = o.next.empty() ? "" : "\n" + describe_next(o.next, o.palette);
   const std::string proof = "\n" + wrapped(describe_certificate(plan.search, plan.prediction.step_time_s)) +
-                            describe_draws(plan) + wrapped(describe_prices(plan));
+                            wrapped(describe_prices(plan));
   const std::vector<Alternative> others = alternatives(plan);
   const size_t used = newlines_in(head) + newlines_in(next) + newlines_in(proof);
   const size_t left = o.lines > used ? o.lines - used : 0;

@@ -15,11 +15,8 @@ namespace mpt::planner {
 
 /// No answer has more lines, unless more layouts were asked for.
 inline constexpr size_t kScreenLines = 40;
-/// Layouts whose step times differ by less are a tie: runs that were measured twice differ by 2.1 %
-/// (reports/results/accuracy.md, Order).
-inline constexpr double kTie = 0.02;
-/// Step times that differ by less count as equal when one layout is recommended: below it the predicted order
-/// of two published layouts was no better than chance (reports/results/accuracy.md, Ties).
+/// Step times that differ by less are a tie: below it the predicted order of two published layouts was no
+/// better than chance (reports/results/accuracy.md, Ties).
 inline constexpr double kEqualTimes = 0.01;
 
 struct NextCommand {
