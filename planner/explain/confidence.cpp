@@ -68,7 +68,9 @@ std::vector<double> step_times(const SourceEvidence& s) { return s.step_time; }
 std::vector<double> memory_used(const SourceEvidence& s) {
   std::vector<double> used = s.peak_memory;
   if (s.failed.empty() || s.failed.front() > 1.0) return used;
-  for (const double share : s.failed) used.push_back(std::max(1.0, 1.0 / share));
+  for (const double share : s.failed) {  // one that was predicted to fail says nothing
+    if (share <= 1.0) used.push_back(1.0 / share);
+  }
   used.insert(used.end(), size_t(s.ran), 1.0);
   return used;
 }
@@ -80,6 +82,9 @@ std::string published_name(const std::string& framework, const std::vector<Evide
   return known == nullptr || std::any_of(all.begin(), all.end(), has_name) ? framework : known->name;
 }
 
+// A source of more runs tells no more about other sources' runs.
+constexpr size_t kMostRuns = 16;
+
 Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values values) {
   const std::string name = published_name(like.framework, all);
   Spread own, pool;
@@ -87,7 +92,7 @@ Spread spread_of(const RunsLike& like, const std::vector<Evidence>& all, Values 
     for (const SourceEvidence& s : e.sources) {
       const std::vector<double> of_source = values(s);
       if (of_source.empty() || s.source == like.left_out) continue;
-      const double weight = std::sqrt(double(of_source.size()));
+      const double weight = std::sqrt(double(std::min(of_source.size(), kMostRuns)));
       pool.add(of_source, weight);
       if (e.framework == name && e.experts == like.experts) own.add(of_source, weight);
     }

@@ -22,9 +22,9 @@ namespace mpt::planner {
 
 /// Measured over predicted values of runs, each with a weight.
 ///
-/// Runs of one source are off together, so a source of n runs weighs as the root of n. Sources of the
-/// framework and kind of model count in full. All sources together weigh as much as kPooled single runs
-/// beside them, which is all there is where a framework has no runs.
+/// Runs of one source are off together, so a source of n runs weighs as the root of n, and of 16 at most.
+/// Sources of the framework and kind of model count in full. All sources together weigh as much as kPooled
+/// single runs beside them, which is all there is where a framework has no runs.
 class Spread {
  public:
   static constexpr double kPooled = 4.0;
@@ -56,7 +56,7 @@ struct RunsLike {
 };
 Spread step_spread(const RunsLike& like, const std::vector<Evidence>& all);
 /// A run that failed though it was predicted to fit used at least what there was. Runs of such a source that
-/// did not fail count as predicted.
+/// did not fail count as predicted. One that failed as predicted does not count.
 Spread memory_spread(const RunsLike& like, const std::vector<Evidence>& all);
 
 /// Eight in ten steps take `low` to `high` times the predicted time. The shares of the two ends are such that

@@ -233,7 +233,7 @@ def in_a_terminal(command, **variables):
 
 
 def colours():
-    command = "mpt-plan " + PLANS[0] + " --memory-margin 0"
+    command = "mpt-plan " + PLANS[0] + " --memory-margin 0 --tp 2 --cp 4 --pp 4 --schedule 1f1b"
     coloured = in_a_terminal(command)
     for part in (f"{ESCAPE}1mRECOMMENDED{ESCAPE}0m", f"{ESCAPE}33mRISK{ESCAPE}0m"):
         check(f"in a terminal: no {part!r}", part in coloured, coloured)

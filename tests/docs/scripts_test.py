@@ -480,7 +480,7 @@ with tempfile.TemporaryDirectory() as scratch:
     check_bounded_install(scratch)
     check_tidy(scratch)
     copy = os.path.join(scratch, "sources")
-    for name in ("benchmarks", "core", "models/zoo", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
+    for name in ("benchmarks", "core", "models/zoo", "planner/cost", "planner/explain", "profiler", "reports", "runtime", "scripts", "tests/support"):
         shutil.copytree(os.path.join(SOURCES, name), os.path.join(copy, name))
     check("bench overlap" in run("./scripts/bench", folder=copy, expected=2), "bench does not say what it has")
     check_accuracy(copy)
