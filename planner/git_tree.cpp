@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 ProcessResult git(const fs::path& folder, std::vector<std::string> arguments, const fs::path& input = {}) {
   arguments.insert(arguments.begin(), {"git", "-C", folder.string(), "-c", "core.fsmonitor=false"});
-  const ProcessResult result = run_process(arguments, input, true);
+  ProcessResult result = run_process(arguments, input, true);
   if (result.code == 127)
     throw UserError(Problem{"--base", "git is not there", "git in PATH", "install git"});
   return result;
@@ -97,7 +97,7 @@ GitTree::~GitTree() {
 
 fs::path GitTree::in_work_tree(const fs::path& path) const {
   std::error_code error;
-  const fs::path relative =
+  fs::path relative =
       fs::weakly_canonical(fs::absolute(path), error).lexically_relative(fs::weakly_canonical(top_));
   if (relative.empty() || *relative.begin() == "..")
     throw UserError(Problem{path.string(), fmt::format("outside of {}", top_.string()),
@@ -167,7 +167,7 @@ std::vector<fs::path> GitTree::paths() const {
 }
 
 fs::path GitTree::original(const fs::path& file) const {
-  const fs::path relative = file.lexically_relative(folder_);
+  fs::path relative = file.lexically_relative(folder_);
   for (const fs::path& path : asked_) {
     const fs::path own = in_work_tree(path);
     if (relative == own) return path.lexically_normal();

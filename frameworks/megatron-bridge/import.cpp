@@ -131,11 +131,13 @@ class BridgeFields {
 
   void take_map(const std::string& prefix, const Json& map) {
     for (const auto& [key, value] : map.items()) {
-      const std::string path = prefix.empty() ? key : prefix + "." + key;
+      std::string path = prefix;
+      if (!path.empty()) path += '.';
+      path += key;
       if (value.is_object()) {
         take_map(path, value);
       } else {
-        take(path + "=" + python_text(value));
+        take(path.append("=").append(python_text(value)));
       }
     }
   }

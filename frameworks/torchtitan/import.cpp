@@ -87,7 +87,7 @@ ModelSpec deepseek_16b() {
   m.latent->query_rank = 0;
   m.moe->experts = 64;
   m.moe->expert_ffn_hidden = 1408;
-  m.moe->shared_ffn_hidden = 2 * 1408;
+  m.moe->shared_ffn_hidden = int64_t{2} * 1408;
   m.moe->expert_groups = m.moe->groups_per_token = 1;
   return m;
 }

@@ -35,8 +35,9 @@ std::optional<Timed> nearest_timed(const profiler::KernelTables& own, Collective
   const size_t level = level_of_blocks(cluster, group.extent);
   std::optional<Timed> nearest;
   std::tuple<bool, bool, int64_t> nearness;
-  for (const auto& [key, by_operation] : own.collective_of_hosts) {
-    const auto [hosts, ranks] = key;
+  for (const auto& measured : own.collective_of_hosts) {
+    const auto& by_operation = measured.second;
+    const auto hosts = measured.first[0], ranks = measured.first[1];
     const int64_t extent = hosts * cluster.devices_per_node;
     if (ranks / hosts > cluster.devices_per_node || level_of_blocks(cluster, extent) != level) continue;
     const bool alike = ranks * group.extent == group.ranks * extent;

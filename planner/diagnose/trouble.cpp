@@ -136,7 +136,7 @@ class TimeOuts {
 };
 
 std::string steps_text(const BadSteps& steps) {
-  const std::string count = fmt::format("{} step{}", format_count(steps.count), steps.count == 1 ? "" : "s");
+  std::string count = fmt::format("{} step{}", format_count(steps.count), steps.count == 1 ? "" : "s");
   if (steps.first == 0) return count;
   return fmt::format("{} ({} step {})", count, steps.count == 1 ? "it is" : "the first is", steps.first);
 }

@@ -18,7 +18,7 @@ namespace mpt::frameworks {
 namespace {
 
 std::filesystem::path recipe_file(const std::string& name, const std::string& text) {
-  const std::filesystem::path file = std::filesystem::path(testing::TempDir()) / name;
+  std::filesystem::path file = std::filesystem::path(testing::TempDir()) / name;
   std::ofstream(file) << text;
   return file;
 }

@@ -34,7 +34,7 @@ class Check : public testing::Test {
   }
 
   fs::path put(const std::string& name, const std::string& text) const {
-    const fs::path file = folder_ / name;
+    fs::path file = folder_ / name;
     fs::create_directories(file.parent_path());
     std::ofstream(file) << text;
     return file;

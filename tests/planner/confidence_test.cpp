@@ -217,9 +217,9 @@ Coverage coverage(const std::vector<Evidence>& all) {
   for (const Evidence& e : all) {
     for (const SourceEvidence& s : e.sources) {
       if (s.step_time.empty()) continue;
-      const auto [low, high] = step_range(step_spread({e.framework, e.experts, s.source}, all));
+      const StepRange range = step_range(step_spread({e.framework, e.experts, s.source}, all));
       const auto within = double(std::count_if(s.step_time.begin(), s.step_time.end(),
-                                               [&](double r) { return r >= low && r <= high; }));
+                                               [&](double r) { return r >= range.low && r <= range.high; }));
       held += within;
       runs += double(s.step_time.size());
       held_shares += within / double(s.step_time.size());
