@@ -718,7 +718,7 @@ def other_clusters(folder):
         FAILURES.append(f"threads: {one} and {two}")
     expect("plan, threads of none", run("mpt-plan", *model, "--cluster", "dgx-h100:1", "--threads", 0), 2, "--threads")
     plan = f"{folder}/hardware.json"
-    run("mpt-plan", *model, "--cluster", "dgx-a100:2", "-o", plan)
+    run("mpt-plan", *model, "--cluster", "dgx-a100:2", "--pp", 4, "-o", plan)
     expect("estimate, a plan on other devices", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:2"), 0, "on dgx-h100:2: ", "BETTER")
     expect("estimate, a plan and a degree", run("mpt-plan", "estimate", "--plan", plan, "--tp", 2), 2, "--plan", "excludes --tp")
     expect("estimate, a plan on too few", run("mpt-plan", "estimate", "--plan", plan, "--cluster", "dgx-h100:1"), 2, "at most the 8 devices")
