@@ -118,14 +118,15 @@ void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan
 
 namespace {
 
-// As many as are looked through for equals, however few are asked for: the first is the same then.
-constexpr size_t kConsidered = 32;
+// Beside those that are asked for, as many as errors are drawn over, and the equals that are looked through
+// for room. So the first does not depend on how many are asked for.
+constexpr size_t kMostEquals = 32;
 
 std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, size_t keep,
                                                   const Watch& watch, const std::string& what) {
-  auto found = search_arrangements(problem, std::max(keep, kConsidered), [&](const SearchProgress& p) {
-    return (!watch || watch(what, p)) && !stop_requested();
-  });
+  auto found = search_arrangements(
+      problem, {std::max(keep, kMostDrawn), kMostEquals, kEqualTimes},
+      [&](const SearchProgress& p) { return (!watch || watch(what, p)) && !stop_requested(); });
   std::vector<Candidate>& best = found->result.best;
   if (!best.empty()) found->result.certificate.fastest_s = best.front().evaluation.step_time_s;
   prefer_room(best);

@@ -152,13 +152,12 @@ DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors&
 }
 
 std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem) {
-  constexpr size_t kMost = 6;  // the spreads were tested on sets of about as many
   const bool known = errors_are_known(problem.cost->origin().source, problem.execution.framework);
   if (result.best.empty() || !known) return std::nullopt;
   const double most_s = (1.0 + kNearFront) * result.best.front().evaluation.step_time_s;
   std::vector<DrawnLayout> layouts;
   for (const Candidate& c : result.best) {
-    if (layouts.size() < kMost && c.evaluation.step_time_s <= most_s)
+    if (layouts.size() < kMostDrawn && c.evaluation.step_time_s <= most_s)
       layouts.push_back(drawn_layout(problem, c));
   }
   if (layouts.size() < 2) return std::nullopt;

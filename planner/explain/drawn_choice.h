@@ -64,6 +64,8 @@ DrawnChoice draw_choice(std::span<const DrawnLayout> layouts, const PriceErrors&
 /// Over the layouts of `result` that take at most kNearFront longer than its first; nothing where there is no
 /// other one, or where no published run tells the errors of the prices.
 inline constexpr double kNearFront = 0.1;
+/// So many layouts at most: the spreads were tested on sets of about as many.
+inline constexpr size_t kMostDrawn = 6;
 std::optional<DrawnChoice> draw_choice(const SearchResult& result, const SearchProblem& problem);
 
 /// One sentence for people.

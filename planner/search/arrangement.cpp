@@ -101,12 +101,12 @@ std::unique_ptr<ArrangedSearch> arranged(const SearchProblem& problem,
 
 }  // namespace
 
-std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, size_t keep,
+std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, const Wanted& wanted,
                                                     const OnProgress& on_progress) {
   if (!problem.cluster.mixed()) {
     auto only = std::make_unique<ArrangedSearch>();
     only->problem = problem;
-    only->result = search(problem, keep, on_progress);
+    only->result = search(problem, wanted, on_progress);
     return only;
   }
   SearchCertificate sum;
@@ -118,7 +118,7 @@ std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem
     auto next = arranged(problem, groups);
     if (problem.time_limit_s > 0.0)
       next->problem.time_limit_s = std::max(1e-6, problem.time_limit_s - sum.seconds);
-    next->result = search(next->problem, keep, on_progress);
+    next->result = search(next->problem, wanted, on_progress);
     add(sum, next->result.certificate);
     bound_s = std::min(bound_s, next->result.certificate.optimal ? time_s(*next) : next->result.bound_s);
     notes.push_back(told(name_of(groups), next->result));

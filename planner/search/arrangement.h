@@ -44,7 +44,7 @@ struct ArrangedSearch {
 
 /// Every selection and order of the problem's groups, the most devices first. The certificate counts the
 /// layouts of all. A problem of one kind of device is searched as it is.
-std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, size_t keep,
+std::unique_ptr<ArrangedSearch> search_arrangements(const SearchProblem& problem, const Wanted& wanted,
                                                     const OnProgress& on_progress = {});
 
 }  // namespace mpt::planner

@@ -29,10 +29,10 @@ struct Incumbent {
 /// The time that prunes in all threads, their progress, and whether they shall stop.
 class SharedIncumbent {
  public:
-  /// `step_time_s`: as many layouts as are wanted are known to be no slower; infinity where none is known.
+  /// `step_time_s`: nothing slower is wanted; infinity where nothing is known.
   SharedIncumbent(double step_time_s, int threads, const OnProgress& on_progress);
 
-  /// As many layouts as are wanted are no slower.
+  /// Nothing slower is wanted.
   double step_time_s() const { return step_time_s_.load(std::memory_order_relaxed); }
   double seconds() const;
   bool stopped() const { return stopped_.load(std::memory_order_relaxed); }

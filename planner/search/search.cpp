@@ -39,15 +39,21 @@ void merge(SearchResult& sum, SearchResult part) {
   sum.more_over_memory += part.more_over_memory;
 }
 
-// Of the threads' best the `keep` fastest, and of their near misses the nearest.
-void select(SearchResult& result, size_t keep) {
+std::vector<double> times_of(const SearchResult& result) {
+  std::vector<double> times;
+  for (const Candidate& c : result.best) times.push_back(c.evaluation.step_time_s);
+  return times;
+}
+
+// Of the threads' best those that are wanted, and of their near misses the nearest.
+void select(SearchResult& result, const Wanted& wanted) {
   const auto incumbent = [](const Candidate& c) {
     return Incumbent{c.evaluation.step_time_s, c.evaluation.peak_bytes, c.estimate.layout};
   };
   std::stable_sort(result.best.begin(), result.best.end(), [&](const Candidate& a, const Candidate& b) {
     return incumbent(a).key() < incumbent(b).key();
   });
-  if (result.best.size() > keep) result.best.erase(result.best.begin() + ptrdiff_t(keep), result.best.end());
+  result.best.erase(result.best.begin() + ptrdiff_t(wanted.count(times_of(result))), result.best.end());
   std::vector<NearMiss>& misses = result.over_memory;
   std::stable_sort(misses.begin(), misses.end(),
                    [](const NearMiss& a, const NearMiss& b) { return a.nearest.needed < b.nearest.needed; });
@@ -57,15 +63,15 @@ void select(SearchResult& result, size_t keep) {
   misses.erase(misses.begin() + ptrdiff_t(told), misses.end());
 }
 
-// `known_s`: as many layouts as are to be kept are known to be no slower. `tells`: whether what does not fit
+// `known_s`: nothing slower is wanted. `tells`: whether what does not fit
 // is looked into.
-SearchResult search_in_threads(const SearchProblem& problem, size_t keep, double known_s, bool tells,
+SearchResult search_in_threads(const SearchProblem& problem, const Wanted& wanted, double known_s, bool tells,
                                const OnProgress& on_progress) {
   const auto count = size_t(std::max(1, problem.threads));
   SharedIncumbent shared(known_s, int(count), on_progress);
   std::vector<std::unique_ptr<SearchThread>> threads(count);
   in_threads(count, [&](size_t thread) {
-    threads[thread] = std::make_unique<SearchThread>(problem, keep, thread, count, shared);
+    threads[thread] = std::make_unique<SearchThread>(problem, wanted, thread, count, shared);
     threads[thread]->run();
   });
   const bool optimal = std::all_of(threads.begin(), threads.end(), [](auto& t) { return t->optimal(); });
@@ -74,7 +80,7 @@ SearchResult search_in_threads(const SearchProblem& problem, size_t keep, double
     in_threads(count, [&](size_t thread) { threads[thread]->tell_near_misses(nothing_fits); });
   SearchResult result = threads.front()->take();
   for (size_t thread = 1; thread < count; ++thread) merge(result, threads[thread]->take());
-  select(result, keep);
+  select(result, wanted);
   result.certificate.seconds = shared.seconds();
   return result;
 }
@@ -133,20 +139,33 @@ void add(SearchCertificate& sum, const SearchCertificate& part) {
   for (size_t t = 0; t < part.pruned.size(); ++t) sum.pruned[t].layouts += part.pruned[t].layouts;
 }
 
-SearchResult search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress) {
+size_t Wanted::count(std::span<const double> times) const {
+  if (times.empty()) return 0;
+  const auto end = std::upper_bound(times.begin(), times.end(), (1.0 + equal_share) * times.front());
+  return std::min(times.size(), std::max(fastest, std::min(equals, size_t(end - times.begin()))));
+}
+
+double Wanted::most_s(std::span<const double> times) const {
+  if (times.size() < fastest) return kInfinity;
+  if (equals <= fastest) return times[fastest - 1];
+  const double equal_s = (1.0 + equal_share) * times.front();
+  return std::max(times[fastest - 1], times.size() < equals ? equal_s : std::min(equal_s, times[equals - 1]));
+}
+
+SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress) {
   constexpr int64_t kManyRanks = 64;
   double known_s = kInfinity;
   SearchResult first;
   SearchProblem rest = problem;
   if (problem.ranks >= kManyRanks) {
-    first = search_in_threads(warm_start(problem), keep, kInfinity, false, on_progress);
+    first = search_in_threads(warm_start(problem), wanted, kInfinity, false, on_progress);
     // A rounding error must not prune the very layouts that were found.
-    if (first.best.size() == keep) known_s = first.best.back().evaluation.step_time_s * (1.0 + 1e-9);
+    known_s = wanted.most_s(times_of(first)) * (1.0 + 1e-9);
     constexpr double kAtLeast = 1e-6;  // zero would be no limit
     if (rest.time_limit_s > 0.0)
       rest.time_limit_s = std::max(kAtLeast, rest.time_limit_s - first.certificate.seconds);
   }
-  SearchResult result = search_in_threads(rest, keep, known_s, true, on_progress);
+  SearchResult result = search_in_threads(rest, wanted, known_s, true, on_progress);
   SearchCertificate& c = result.certificate;
   c.seconds += first.certificate.seconds;
   if (c.optimal) return result;

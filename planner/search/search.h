@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,25 @@ struct NearMiss {
   Layout layout;
 };
 
+/// How many of the best layouts a search keeps: the `fastest`, and those that take at most the share
+/// `equal_share` longer than the first, up to `equals` in all. Fewer are found sooner.
+struct Wanted {
+  size_t fastest = 1;
+  size_t equals = 0;
+  double equal_share = 0.0;
+
+  Wanted(size_t n) : fastest(n) {}  // NOLINT(google-explicit-constructor): a number wants that many
+  Wanted(size_t n, size_t equals, double equal_share)
+      : fastest(n), equals(equals), equal_share(equal_share) {}
+
+  /// `times`: of the layouts found so far, ascending. So many of them, from the first, are wanted.
+  size_t count(std::span<const double> times) const;
+  /// No slower layout is wanted; infinity while there are too few.
+  double most_s(std::span<const double> times) const;
+};
+
 struct SearchResult {
-  std::vector<Candidate> best;  // fastest first; at most `keep`
+  std::vector<Candidate> best;  // fastest first; as many as are wanted
   SearchCertificate certificate;
   std::vector<NearMiss> over_memory;  // the nearest ones, nearest first
   int64_t more_over_memory = 0;       // splits that over_memory leaves out
@@ -53,7 +71,7 @@ struct SearchProgress {
 /// Called now and then; returning false ends the search, as its time limit does.
 using OnProgress = std::function<bool(const SearchProgress&)>;
 
-/// The `keep` fastest layouts that fit. Empty `best`: nothing fits, and over_memory says by how much.
-SearchResult search(const SearchProblem& problem, size_t keep, const OnProgress& on_progress = {});
+/// The best layouts that fit. Empty `best`: nothing fits, and over_memory says by how much.
+SearchResult search(const SearchProblem& problem, const Wanted& wanted, const OnProgress& on_progress = {});
 
 }  // namespace mpt::planner

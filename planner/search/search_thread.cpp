@@ -24,10 +24,10 @@ const Tier* first_that_prunes(std::span<const Tier> tiers, Probe& node, double i
 
 }  // namespace
 
-SearchThread::SearchThread(const SearchProblem& problem, size_t keep, size_t thread, size_t threads,
+SearchThread::SearchThread(const SearchProblem& problem, const Wanted& wanted, size_t thread, size_t threads,
                            SharedIncumbent& shared)
     : problem_(problem),
-      keep_(keep),
+      wanted_(wanted),
       thread_(thread),
       threads_(threads),
       shared_(shared),
@@ -51,11 +51,6 @@ void SearchThread::run() {
     }
   }
   finish();
-}
-
-double SearchThread::incumbent_s() const {
-  const double shared_s = shared_.step_time_s();
-  return incumbents_.size() < keep_ ? shared_s : std::min(shared_s, incumbents_.back().step_time_s);
 }
 
 bool SearchThread::prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts) {
@@ -219,10 +214,12 @@ void SearchThread::prune_leaf(const Tier& tier, const Node& node) {
 void SearchThread::keep(Incumbent incumbent) {
   const auto at = std::upper_bound(incumbents_.begin(), incumbents_.end(), incumbent,
                                    [](const Incumbent& a, const Incumbent& b) { return a.key() < b.key(); });
+  times_.insert(times_.begin() + (at - incumbents_.begin()), incumbent.step_time_s);
   incumbents_.insert(at, std::move(incumbent));
-  if (incumbents_.size() > keep_) incumbents_.pop_back();
-  if (incumbents_.size() == keep_) shared_.lower_to(incumbents_.back().step_time_s);
-  shared_.found(incumbents_.front().step_time_s);
+  shared_.lower_to(wanted_.most_s(times_));
+  shared_.found(times_.front());
+  times_.resize(wanted_.count(times_));
+  incumbents_.erase(incumbents_.begin() + ptrdiff_t(times_.size()), incumbents_.end());
 }
 
 double SearchThread::frontier_s() const {

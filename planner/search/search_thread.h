@@ -26,7 +26,7 @@ inline constexpr size_t kNearMissesTold = 6;
 /// Searches every `threads`-th split of the space. Splits stay whole, so that their near misses are complete.
 class SearchThread {
  public:
-  SearchThread(const SearchProblem& problem, size_t keep, size_t thread, size_t threads,
+  SearchThread(const SearchProblem& problem, const Wanted& wanted, size_t thread, size_t threads,
                SharedIncumbent& shared);
 
   void run();
@@ -37,8 +37,8 @@ class SearchThread {
   SearchResult take() { return std::move(result_); }
 
  private:
-  /// Nothing slower is of interest. It is the time of the slowest incumbent, or of other threads'.
-  double incumbent_s() const;
+  /// Nothing slower is wanted, by the incumbents of this thread and of all others.
+  double incumbent_s() const { return shared_.step_time_s(); }
   void count(const Tier& tier, int64_t layouts) { pruned_[size_t(&tier - tiers().data())] += layouts; }
   bool prunes_inner(Level level, const Layout& node, InnerBound bound, int64_t layouts);
 
@@ -64,7 +64,8 @@ class SearchThread {
   void evaluate_incumbents();
 
   const SearchProblem& problem_;
-  const size_t keep_, thread_, threads_;
+  const Wanted wanted_;
+  const size_t thread_, threads_;
   SharedIncumbent& shared_;
   // Where a good time is known from the start, nearly all that its bound leaves is looked at in the end.
   const bool makes_schedules_;
@@ -80,6 +81,7 @@ class SearchThread {
   const Tier* too_large_tier_ = nullptr;
   std::array<int64_t, kTiers> pruned_{};  // layouts by tier
   std::vector<Incumbent> incumbents_;     // fastest first
+  std::vector<double> times_;             // theirs
   NearMisses near_misses_;
   std::set<std::pair<uint32_t, uint16_t>> missed_;  // nodes of sharding that are among them
   std::vector<double> durations_;                   // of the step that was simulated last, and its times

@@ -139,6 +139,31 @@ TEST(Search, SeveralThreadsFindWhatOneFinds) {
   EXPECT_GT(nothing, 3);
 }
 
+// The two fastest, and up to six that take at most 5 % longer: a prefix of all layouts by time.
+TEST(Search, KeepsEqualsBeyondTheFastest) {
+  constexpr double kShare = 0.05;
+  int more = 0, cut = 0;
+  for (uint32_t seed = 4000; seed < 4080; ++seed) {
+    RandomProblem r(seed);
+    std::vector<double> all;
+    for (const Candidate& c : search(r.problem, 1000000).best) all.push_back(c.evaluation.step_time_s);
+    const auto equal =
+        std::count_if(all.begin(), all.end(), [&](double s) { return s <= (1.0 + kShare) * all.front(); });
+    const size_t wanted = std::min(all.size(), std::max<size_t>(2, std::min<size_t>(6, size_t(equal))));
+    for (const int threads : {1, 3}) {
+      r.problem.threads = threads;
+      const SearchResult result = search(r.problem, {2, 6, kShare});
+      ASSERT_EQ(result.best.size(), wanted) << seed;
+      for (size_t i = 0; i < wanted; ++i)
+        EXPECT_EQ(result.best[i].evaluation.step_time_s, all[i]) << seed << " " << i;
+    }
+    more += int(wanted > 2);
+    cut += int(equal > 6);
+  }
+  EXPECT_GT(more, 20);
+  EXPECT_GT(cut, 5);
+}
+
 // Each tier prunes somewhere. The counts of the tiers with one reason add up to that count of the
 // certificate.
 TEST(Search, TheTiersAccountForAllThatIsPruned) {
