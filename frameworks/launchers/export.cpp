@@ -68,7 +68,7 @@ Exported export_slurm(const Plan& plan) {
 #SBATCH --exclusive
 set -euo pipefail
 [ $# -gt 0 ] || {{ echo "job.sbatch: which program?" >&2; exit 2; }}
-MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)
 export MASTER_ADDR MASTER_PORT=29500
 case "$1" in *.sh) exec srun bash "$@" ;; esac
 {5})text",

@@ -24,16 +24,21 @@ from torch.distributed.run import get_args_parser  # noqa: E402
 
 # What a user adds: data, tokenizer and the length of the training.
 TRAINING = "--mock-data --tokenizer-type NullTokenizer --lr 1e-4 --train-iters 10".split()
-def launched(folder):
-    """The processes that torchrun starts, the arguments of the training script, and its environment."""
-    (job,) = launching.run(["bash", os.path.join(os.path.abspath(folder), "run_megatron.sh"), *TRAINING], {})
+
+
+def launched(folder, node):
+    """The processes that torchrun starts on a node, the arguments of the training script, and its environment."""
+    script = os.path.join(os.path.abspath(folder), "run_megatron.sh")
+    (job,) = launching.run(["bash", script, *TRAINING], {"NODE_RANK": str(node)})
     words = get_args_parser().parse_args(job["arguments"])
     return words, job["environment"]
 
 
 def parse(folder, c):
-    job, environment = launched(folder)
-    c.same("processes started", c.ranks, int(job.nproc_per_node) * int(job.nnodes))
+    job, environment = launched(folder, 0)
+    others = int(job.nnodes) - 1
+    last, _ = launched(folder, others)
+    c.same("processes started", c.ranks, int(job.nproc_per_node) * others + int(last.nproc_per_node))
     c.same("queues of launches", queues_of_launches(c), environment.get("CUDA_DEVICE_MAX_CONNECTIONS"))
     os.environ.update(RANK="0", WORLD_SIZE=str(c.ranks))
     os.environ.pop("CUDA_DEVICE_MAX_CONNECTIONS", None)

@@ -128,11 +128,12 @@ AUTOMODEL = {
 }
 
 # What starts the ranks: nodes that are full, and a last one that is not.
+# Layouts that Megatron-LM, torchtitan and AutoModel have alike: each has a script of its own.
 LAUNCHERS = {
-    "one-node": plan("llama3-8b", "dgx-h100:1", 64),
-    "four-nodes": plan("llama3-8b", "dgx-h100:4", 128),
+    "one-node": plan("llama3-8b", "dgx-h100:1", 64, "--zero 3"),
+    "four-nodes": plan("llama3-8b", "dgx-h100:4", 128, "--zero 3"),
     "twelve-ranks": plan("llama3-8b", "dgx-h100:2", 48, "--ranks 12"),
-    "one-rank": plan("gpt2-1.5b", "dgx-h100:1", 8, "--ranks 1", seq=1024),
+    "one-rank": plan("llama3-8b", "dgx-b200:1", 8, "--ranks 1 --micro-batch 1"),
     "large-domain": plan("llama3-8b", "gb300-nvl72:1", 144),
 }
 
