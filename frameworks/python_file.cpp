@@ -132,11 +132,64 @@ struct NotUnderstood {};
 
 using Names = std::map<std::string, Json>;
 
+// Names may stand for what names stand for, so that a short file could give a value of any size.
+class CopyBudget {
+ public:
+  explicit CopyBudget(std::string file) : file_(std::move(file)) {}
+
+  const Json& spend(const Json& value) {
+    ++spent_;
+    constexpr int64_t kMost = 1 << 20;
+    if (spent_ > kMost)
+      throw UserError(Problem{file_, "names that stand for too many others", "a configuration", ""});
+    if (value.is_structured()) {
+      for (const Json& part : value) spend(part);
+    }
+    return value;
+  }
+
+ private:
+  std::string file_;
+  int64_t spent_ = 0;
+};
+
+// What a function returns, with arguments in place of its parameters.
+Json with_arguments(const Json& result, const std::map<std::string, Json>& arguments, CopyBudget& budget) {
+  if (!result.is_structured()) return result;
+  if (const auto name = result.find(kNameKey);
+      result.is_object() && name != result.end() && name->is_string()) {
+    const auto given = arguments.find(name->get<std::string>());
+    return given == arguments.end() ? result : budget.spend(given->second);
+  }
+  Json replaced = result;
+  for (Json& part : replaced) part = with_arguments(part, arguments, budget);
+  return replaced;
+}
+
+// A function's result for a call; nothing where the arguments are not those of its parameters.
+std::optional<Json> result_of_call(const PythonFunction& function, const Json& call, CopyBudget& budget) {
+  std::map<std::string, Json> arguments(function.parameters.begin(), function.parameters.end());
+  size_t next = 0;
+  for (const auto& [key, value] : call.items()) {
+    if (key == kCallKey) continue;
+    if (key != kArgumentsKey) {
+      if (!arguments.contains(key)) return std::nullopt;
+      arguments[key] = value;
+      continue;
+    }
+    for (const Json& argument : value) {
+      if (next == function.parameters.size()) return std::nullopt;
+      arguments[function.parameters[next++].first] = argument;
+    }
+  }
+  return with_arguments(budget.spend(function.result), arguments, budget);
+}
+
 class ExpressionReader {
  public:
-  ExpressionReader(const std::vector<PythonToken>& tokens, size_t at, const Names& locals, const Json& values,
-                   const std::vector<PythonFunction>& functions)
-      : tokens_(tokens), at_(at), locals_(locals), values_(values), functions_(functions) {}
+  ExpressionReader(const std::vector<PythonToken>& tokens, size_t at, const Names& locals,
+                   const PythonFile& file, CopyBudget& budget, std::vector<std::string>& unread)
+      : tokens_(tokens), at_(at), locals_(locals), file_(file), budget_(budget), unread_(unread) {}
 
   Json whole() {
     Json value = sum(0);
@@ -261,8 +314,8 @@ class ExpressionReader {
       path += "." + tokens_[at_++].text;
     }
     if (takes("(")) return call(path, depth);
-    if (const auto found = locals_.find(path); found != locals_.end()) return found->second;
-    if (values_.contains(path)) return values_[path];
+    if (const auto found = locals_.find(path); found != locals_.end()) return budget_.spend(found->second);
+    if (file_.values.contains(path)) return budget_.spend(file_.values[path]);
     return Json{{kNameKey, path}};
   }
 
@@ -275,41 +328,64 @@ class ExpressionReader {
                            tokens_[at_ + 1].kind == TokenKind::sign && tokens_[at_ + 1].text == "=";
       const std::string key = keyword ? tokens_[at_].text : "";
       if (keyword) at_ += 2;
-      Json value = sum(depth + 1);
+      Json value = argument(key, depth);
       if (keyword) {
         result[key] = std::move(value);
       } else {
         arguments.push_back(std::move(value));
       }
-      if (!is_sign(")")) expect(",");
-    }
-    if (result.size() == 1 && arguments.empty()) {
-      for (const PythonFunction& known : functions_) {
-        if (known.name == function && !known.result.is_null()) return known.result;
-      }
+      takes(",");
     }
     if (!arguments.empty()) result[kArgumentsKey] = std::move(arguments);
+    for (const PythonFunction& known : file_.functions) {
+      if (known.name != function || known.result.is_null()) continue;
+      if (auto made = result_of_call(known, result, budget_)) return std::move(*made);
+    }
     return result;
+  }
+
+  // What is not understood goes to the next comma, and stands for nothing.
+  Json argument(const std::string& keyword, int depth) {
+    const size_t begin = at_;
+    try {
+      Json value = sum(depth + 1);
+      if (is_sign(",") || is_sign(")")) return value;
+    } catch (const NotUnderstood&) {
+      if (depth >= kDeepestPython) throw;
+    }
+    at_ = begin;
+    std::string text;
+    int open = 0;
+    for (; at_ < tokens_.size() && (open > 0 || (!is_sign(",") && !is_sign(")"))); ++at_) {
+      if (is_sign("(") || is_sign("[") || is_sign("{")) ++open;
+      if (is_sign(")") || is_sign("]") || is_sign("}")) --open;
+      text += tokens_[at_].text;
+    }
+    if (at_ == begin || at_ >= tokens_.size()) throw NotUnderstood{};
+    unread_.push_back(keyword);
+    return Json{{kNameKey, cut_text(text, 60)}};
   }
 
   const std::vector<PythonToken>& tokens_;
   size_t at_;
   const Names& locals_;
-  const Json& values_;
-  const std::vector<PythonFunction>& functions_;
+  const PythonFile& file_;
+  CopyBudget& budget_;
+  std::vector<std::string>& unread_;
 };
 
 // Statement by statement: what gives a value to a name, and what returns one.
 class ModuleReader {
  public:
+  explicit ModuleReader(const std::string& file) : budget_(file) {}
+
   PythonFile read(const std::vector<LogicalLine>& lines) {
     for (const LogicalLine& line : lines) {
       if (line.indent == 0) finish_function();
       try {
         statement(line);
       } catch (const NotUnderstood&) {
-        if (function_)
-          function_->unread.push_back(fmt::format("line {}: {}", line.number, cut_text(line.source, 60)));
+        tell_unread(line, "");
       }
     }
     finish_function();
@@ -323,8 +399,50 @@ class ModuleReader {
     locals_.clear();
   }
 
-  Json value(const LogicalLine& line, size_t at) const {
-    return ExpressionReader(line.tokens, at, locals_, file_.values, file_.functions).whole();
+  void tell_unread(const LogicalLine& line, const std::string& argument) {
+    if (!function_) return;
+    const std::string text = argument.empty() ? std::string(cut_text(line.source, 60)) : argument + "=...";
+    function_->unread.push_back({argument, fmt::format("line {}: {}", line.number, text)});
+  }
+
+  Json value(const LogicalLine& line, size_t at) {
+    std::vector<std::string> unread;
+    Json value = ExpressionReader(line.tokens, at, locals_, file_, budget_, unread).whole();
+    for (const std::string& argument : unread) tell_unread(line, argument);
+    return value;
+  }
+
+  // def name(a, b: int = 2, *, c=None) -> Returns:
+  void begin_function(const LogicalLine& line) {
+    const std::vector<PythonToken>& tokens = line.tokens;
+    function_ = PythonFunction{tokens[1].text, "", {}, nullptr, {}};
+    size_t at = 3;
+    for (int open = 1; at < tokens.size() && open > 0; ++at) {
+      const std::string& text = tokens[at].text;
+      const bool is_sign = tokens[at].kind == TokenKind::sign;
+      if (is_sign && (text == "(" || text == "[" || text == "{")) ++open;
+      if (is_sign && (text == ")" || text == "]" || text == "}")) --open;
+      const bool begins = tokens[at - 1].kind == TokenKind::sign &&
+                          (tokens[at - 1].text == "," || tokens[at - 1].text == "(");
+      if (open == 1 && begins && tokens[at].kind == TokenKind::name)
+        function_->parameters.emplace_back(text, Json{{kNameKey, text}});
+      if (open == 1 && is_sign && text == "=" && !function_->parameters.empty())
+        function_->parameters.back().second = literal(tokens, at + 1);
+    }
+    if (at >= tokens.size() || tokens[at].text != "->") return;
+    for (++at; at + 1 < tokens.size(); ++at) function_->returns += tokens[at].text;
+  }
+
+  // A default that is one word, a number or a text; null for others.
+  static Json literal(const std::vector<PythonToken>& tokens, size_t at) {
+    if (at >= tokens.size()) return nullptr;
+    const PythonToken& token = tokens[at];
+    if (token.kind == TokenKind::text) return token.text;
+    if (token.text == "True" || token.text == "False") return token.text == "True";
+    int64_t number = 0;
+    const char* const end = token.text.data() + token.text.size();
+    const auto [stop, error] = std::from_chars(token.text.data(), end, number);
+    return error == std::errc() && stop == end ? Json(number) : Json(nullptr);
   }
 
   void statement(const LogicalLine& line) {
@@ -332,10 +450,7 @@ class ModuleReader {
     const std::string& first = tokens.front().text;
     if (tokens.front().kind == TokenKind::text && tokens.size() == 1) return;  // a docstring
     if (first == "from" && line.indent == 0) return read_import(tokens);
-    if (first == "def" && line.indent == 0 && tokens.size() > 1) {
-      function_ = PythonFunction{tokens[1].text, nullptr, {}};
-      return;
-    }
+    if (first == "def" && line.indent == 0 && tokens.size() > 1) return begin_function(line);
     if (first == "import" || first == "from" || first == "class" || first == "@" || first == "assert") return;
     if (first == "return" && function_) {
       function_->result = value(line, 1);
@@ -350,8 +465,9 @@ class ModuleReader {
     size_t at = 1;
     for (; at < tokens.size() && tokens[at].text != "import"; ++at) module += tokens[at].text;
     for (++at; at < tokens.size(); ++at) {
-      if (tokens[at].kind == TokenKind::name && tokens[at].text != "as")
-        file_.imports[tokens[at].text] = module;
+      if (tokens[at].kind != TokenKind::name) continue;
+      if (at + 2 < tokens.size() && tokens[at + 1].text == "as") at += 2;
+      file_.imports[tokens[at].text] = module;
     }
   }
 
@@ -382,6 +498,7 @@ class ModuleReader {
   }
 
   PythonFile file_;
+  CopyBudget budget_;
   std::optional<PythonFunction> function_;
   Names locals_;
 };
@@ -389,7 +506,8 @@ class ModuleReader {
 }  // namespace
 
 PythonFile read_python(const std::filesystem::path& file) {
-  return ModuleReader().read(Tokenizer(read_file(file, kMostImportedBytes), file.string()).lines());
+  return ModuleReader(file.string())
+      .read(Tokenizer(read_file(file, kMostImportedBytes), file.string()).lines());
 }
 
 std::string python_text(const Json& value) {

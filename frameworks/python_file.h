@@ -3,7 +3,7 @@
 
 // Configurations that are Python: values that a file gives to names, and what its functions return. Nothing
 // is run. Numbers, texts, lists, tuples, dictionaries, calls with keywords and names are understood, sums and
-// products of whole numbers too.
+// products of whole numbers too. An argument that is not understood stands for nothing, and is told.
 
 #include <filesystem>
 #include <map>
@@ -20,10 +20,17 @@ inline constexpr const char* kCallKey = "()";
 inline constexpr const char* kArgumentsKey = "*";
 inline constexpr const char* kNameKey = "$";
 
+struct PythonUnread {
+  std::string argument;  // its keyword; empty for a whole statement
+  std::string text;      // "line 12: for i in ..."
+};
+
 struct PythonFunction {
   std::string name;
-  Json result;                      // null where nothing was understood
-  std::vector<std::string> unread;  // "line 12: for i in ..."
+  std::string returns;  // "Trainer.Config" of "-> Trainer.Config"; may be empty
+  std::vector<std::pair<std::string, Json>> parameters;  // with their defaults
+  Json result;                                           // null where nothing was understood
+  std::vector<PythonUnread> unread;
 };
 
 struct PythonFile {
@@ -32,7 +39,7 @@ struct PythonFile {
   std::vector<PythonFunction> functions;       // in order
 };
 
-/// Throws UserError where brackets or texts do not end.
+/// Throws UserError where brackets or texts do not end, or values grow beyond bounds.
 PythonFile read_python(const std::filesystem::path& file);
 
 /// JSON as a Python literal.

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -20,8 +21,17 @@
 namespace mpt::frameworks {
 namespace {
 
+// One that says so, but returns what another file makes, is refused by name when it is read.
 bool returns_configuration(const PythonFunction& function) {
-  return function.result.is_object() && function.result.contains("model_spec");
+  const bool is_configuration = function.result.is_object() && function.result.contains("model_spec");
+  return is_configuration || function.returns.ends_with("Trainer.Config");
+}
+
+// Whether a setting may change the model, its layout, memory or time.
+bool matters(const std::string& argument) {
+  static constexpr std::array kOthers = {"dataloader", "dataset", "validator", "metrics", "profiler",
+                                         "loss",       "loss_fn", "lr",        "steps"};
+  return std::find(kOthers.begin(), kOthers.end(), argument) == kOthers.end();
 }
 
 // The last one where no name is given.
@@ -200,9 +210,18 @@ std::vector<std::string> torchtitan_configurations(const std::filesystem::path& 
 Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& name) {
   const PythonFile python = read_python(file);
   const PythonFunction& function = configuration_of(python, name, file.string());
+  if (!function.result.is_object() || !function.result.contains("model_spec")) {
+    const std::string maker = function.result.is_object() ? function.result.value(kCallKey, "") : "";
+    throw UserError(Problem{
+        fmt::format("{} at {}", file.string(), function.name),
+        maker.empty() ? "a result that is not understood" : fmt::format("made by {}()", cut_text(maker, 60)),
+        "a Trainer.Config with its model_spec", "write the values out in a function of one file"});
+  }
   const Settings config(function.result, file.string());
   Imported in;
-  for (const std::string& line : function.unread) in.notes.push_back(line + " was not understood");
+  for (const PythonUnread& unread : function.unread) {
+    if (matters(unread.argument)) in.notes.push_back(unread.text + " was not understood");
+  }
   in.model = model_of_python(python, config, file, in.notes);
   set_titan_ranks(config, in, file.string());
   in.layout.precision = titan_precision(config, in.fp8_head);

@@ -50,8 +50,60 @@ def two():
   EXPECT_EQ(file.functions[0].result["x"]["y"], 1);
   EXPECT_EQ(file.functions[1].result["x"]["y"], 2);
   EXPECT_EQ(file.functions[1].result["z"][0][kNameKey], "c");
-  EXPECT_EQ(file.functions[1].unread,
-            (std::vector<std::string>{"line 9: if config.z:", "line 10: config.y = 3 if c else 4"}));
+  ASSERT_EQ(file.functions[1].unread.size(), 2);
+  EXPECT_EQ(file.functions[1].unread[0].text, "line 9: if config.z:");
+  EXPECT_EQ(file.functions[1].unread[1].text, "line 10: config.y = 3 if c else 4");
+}
+
+TEST(PythonFile, AnArgumentThatIsNotUnderstoodLeavesTheOthers) {
+  const PythonFile file = python(R"py(
+def one() -> Trainer.Config:
+    return F(data=TABLE["c4"], x=G(y=1, z=[a for a in b], w=not c), last=3)
+)py");
+  ASSERT_EQ(file.functions.size(), 1);
+  const PythonFunction& one = file.functions[0];
+  EXPECT_EQ(one.returns, "Trainer.Config");
+  EXPECT_EQ(one.result["x"]["y"], 1);
+  EXPECT_EQ(one.result["last"], 3);
+  EXPECT_EQ(one.result["data"][kNameKey], "TABLE[c4]");
+  ASSERT_EQ(one.unread.size(), 3);
+  EXPECT_EQ(one.unread[0].argument, "data");
+  EXPECT_EQ(one.unread[0].text, "line 3: data=...");
+  EXPECT_EQ(one.unread[1].argument, "z");
+}
+
+TEST(PythonFile, FunctionsTakeArguments) {
+  const PythonFile file = python(R"py(from a.q import make
+from a.r import make as other, more
+def wrapped(flavor: str, *, backend="flex", n: int = 2, on=True):
+    return make(flavor, backend=backend, n=n, on=on)
+
+def one():
+    return F(spec=wrapped("8B", n=3), other=wrapped("1B", colour="red"))
+)py");
+  EXPECT_EQ(file.imports.at("make"), "a.q");
+  EXPECT_EQ(file.imports.at("other"), "a.r");
+  EXPECT_EQ(file.imports.at("more"), "a.r");
+  const Json& spec = file.functions[1].result["spec"];
+  EXPECT_EQ(spec[kCallKey], "make");
+  EXPECT_EQ(spec[kArgumentsKey][0], "8B");
+  EXPECT_EQ(spec["backend"], "flex");
+  EXPECT_EQ(spec["n"], 3);
+  EXPECT_EQ(spec["on"], true);
+  EXPECT_EQ(file.functions[1].result["other"][kCallKey], "wrapped");
+}
+
+TEST(PythonFile, NamesThatStandForNamesDoNotGrowBeyondBounds) {
+  std::string text = "a0 = [1, 2]\n";
+  for (int i = 1; i < 60; ++i)
+    text += "a" + std::to_string(i) + " = [a" + std::to_string(i - 1) + ", a" + std::to_string(i - 1) + "]\n";
+  EXPECT_THROW(python(text), UserError);
+  std::string calls = "def f0():\n    return [1, 2]\n";
+  for (int i = 1; i < 60; ++i) {
+    const std::string before = "f" + std::to_string(i - 1) + "()";
+    calls += "def f" + std::to_string(i) + "():\n    return [" + before + ", " + before + "]\n";
+  }
+  EXPECT_THROW(python(calls), UserError);
 }
 
 TEST(PythonFile, WhatDoesNotEndIsRefusedAndDepthIsBounded) {

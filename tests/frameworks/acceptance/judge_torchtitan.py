@@ -13,10 +13,14 @@ stubs.use()
 stubs.cpu_ranks()
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+import torchtitan.tools.utils as titan_utils  # noqa: E402
+
+# Its converters ask whether the plan's GPU has the products. No GPU need be there.
+titan_utils.has_cuda_capability = lambda *least: torch.cuda.get_device_capability() >= least
 from torch.distributed.fsdp import FSDPModule  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper  # noqa: E402
-from torchtitan.config import ConfigManager  # noqa: E402
+from torchtitan.config import ConfigManager, Configurable  # noqa: E402
 from torchtitan.distributed import ParallelDims, utils as dist_utils  # noqa: E402
 from torchtitan_fields import compare_model  # noqa: E402
 
@@ -60,7 +64,7 @@ def compare_configuration(c, config):
 
 def compare_products(c, config):
     """Which products run in 8 bits: of the layers, of the experts, and of the head."""
-    quantized = sorted({type(one).__qualname__.split(".")[0] for _, one, _, _ in config.model_spec.model.traverse(object)
+    quantized = sorted({type(one).__qualname__.split(".")[0] for _, one, _, _ in config.model_spec.model.traverse(Configurable.Config, recurse=True)
                         if "Float8" in type(one).__qualname__ or "MXFP8" in type(one).__qualname__})
     planned = {"fp8": ["Float8"], "mxfp8": ["MXFP8"]}.get(c.layout["precision"], [])
     c.same("products in 8 bits", planned, sorted({"MXFP8" if "MXFP8" in kind else "Float8" for kind in quantized}))
@@ -82,6 +86,17 @@ def compare_meshes(c, config, dims):
         c.same("zero", zero, 3 if resharded else 2)
 
 
+def whole_backwards(order):
+    """An input gradient right before its weight gradient is a whole backward pass."""
+    joined = []
+    for action in order:
+        if "W" in action and joined and joined[-1] == action.replace("W", "I"):
+            joined[-1] = action.replace("W", "B")
+        else:
+            joined.append(action)
+    return joined
+
+
 def compare_order(c, row, rank):
     """The computations of a pipeline rank, one by one: the plan's schedule is the one that PyTorch runs."""
     letters = {"FORWARD": "F", "FULL_BACKWARD": "B", "BACKWARD_INPUT": "I", "BACKWARD_WEIGHT": "W"}
@@ -89,7 +104,8 @@ def compare_order(c, row, rank):
     run = [f"{part.stage_index}{letters[part.computation_type.name]}{part.microbatch_index}" for part in held
            if part.computation_type.name in letters]
     with open(os.path.join(c.folder, "schedule.csv"), encoding="utf-8") as file:
-        planned = file.read().split("\n")[rank].split(",")
+        planned = whole_backwards(file.read().split("\n")[rank].split(","))
+    run = whole_backwards(run)
     first = next((i for i, pair in enumerate(zip(planned, run)) if pair[0] != pair[1]), min(len(planned), len(run)))
     c.same(f"order of pipeline rank {rank} from action {first}", planned[first:first + 4], run[first:first + 4])
 
@@ -159,6 +175,7 @@ def in_folder(c, folder, config, rank):
 
 def check(folder, c):
     os.chdir("/")
+    stubs.gpu(c.plan["cluster"]["device"]["name"])
     c.folder = folder
     config = configuration(folder)
     compare_configuration(c, config)
