@@ -123,6 +123,19 @@ Json qwen3_moe(const ModelSpec& m) {
   return config;
 }
 
+// Windows on every second layer are the class's default.
+Json gpt_oss(const ModelSpec& m) {
+  Json config = llama_like(m, "gpt_oss", "GptOssForCausalLM");
+  config["attention_bias"] = m.qkv_bias;
+  config["sliding_window"] = m.sliding_window ? Json(*m.sliding_window) : Json();
+  if (!m.moe) return config;
+  config["num_local_experts"] = m.moe->experts;
+  config["num_experts_per_tok"] = m.moe->experts_per_token;
+  config["router_aux_loss_coef"] = m.moe->balance_loss;
+  if (m.activation_limit) config["swiglu_limit"] = *m.activation_limit;
+  return config;
+}
+
 Json gpt2(const ModelSpec& m) {
   return Json{{"model_type", "gpt2"},
               {"architectures", {"GPT2LMHeadModel"}},
@@ -157,7 +170,7 @@ Json gpt_neox(const ModelSpec& m) {
 
 // The classes that a config.json is tried with: the first that reads back as the model is right.
 using Family = Json (*)(const ModelSpec&);
-constexpr Family kFamilies[] = {llama, qwen2, qwen3, mistral, mixtral, qwen3_moe, gpt2, gpt_neox};
+constexpr Family kFamilies[] = {llama, qwen2, qwen3, mistral, mixtral, qwen3_moe, gpt_oss, gpt2, gpt_neox};
 
 }  // namespace
 
