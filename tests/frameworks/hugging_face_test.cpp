@@ -42,7 +42,7 @@ TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
 
 // transformers adds the loss of router_aux_loss_coef only where output_router_logits is on.
 TEST(HuggingFace, ABalanceLossIsSwitchedOnInAConfigOfItsOwn) {
-  for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b"}) {
+  for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-20b"}) {
     Exported exported;
     const ModelSpec model = models::load_model(name);
     EXPECT_EQ(add_hugging_face_model(model, exported, BalanceLoss::trained), "config.json") << name;

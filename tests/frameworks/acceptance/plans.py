@@ -267,12 +267,9 @@ DEEPSPEED = {
 DEEPSPEED_TRAINER = {
     **ZERO,
     "trained-zero1": trained(f"{REPLICAS} --zero 1"),
-    "trained-zero3": trained(f"{REPLICAS} --zero 3"),
 }
 FSDP_TRAINER = {
     **{name: options for name, options in ZERO.items() if "-offload-zero1" not in name},
-    "trained-zero2": trained(f"{REPLICAS} --zero 2"),
-    "trained-zero3-recompute": trained(f"{REPLICAS} --zero 3 --recompute full"),
     "llama3-70b-zero3": plan("llama3-70b", "dgx-h100:8", 128, "--zero 3"),
     "llama3-8b-mxfp8": plan("llama3-8b", "dgx-b200:1", 64, "--precision mxfp8"),
     "llama3-8b-ring-zero3": plan("llama3-8b", "dgx-h100:2", 16, "--cp 8 --cp-method ring --zero 3", seq=32768),
