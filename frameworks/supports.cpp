@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "models/zoo.h"
 
@@ -21,10 +22,41 @@ std::optional<Rejection> refuse(const Framework& framework, const char* constrai
   return Rejection{constraint, -1, 0.0, 0.0, framework.title + " " + what};
 }
 
-std::string words(ModelFeature feature) {
-  std::string name = enum_name(feature);
+template <class E>
+std::string words(E value) {
+  std::string name = enum_name(value);
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;
+}
+
+// Behind "lacks", where the name says too little.
+std::string words(ModelFeature feature) {
+  using F = ModelFeature;
+  static const std::map<F, const char*> table{
+      {F::experts, "mixture of experts"},
+      {F::expert_biases, "biases in experts"},
+      {F::alibi, "ALiBi positions"},
+      {F::other_norm_placement, "sandwich and shared norms"},
+      {F::parallel_residual, "attention and MLP beside each other"},
+      {F::embedding_norm, "a norm behind the embedding"},
+      {F::full_query_key_norm, "norms over whole queries and keys"},
+      {F::activation_limit, "a limit on activations"},
+      {F::sliding_window, "sliding windows"},
+      {F::head_bias, "a bias in the output head"},
+      {F::next_token_layers, "multi-token prediction"},
+      {F::other_rotary_scaling, "the scaling of rotary positions"},
+      {F::yarn, "YaRN"},
+      {F::rare_rotary_scaling, "the scaling of rotary positions"},
+      {F::relu, "ReLU"},
+      {F::squared_relu, "squared ReLU"},
+      {F::gated_gelu, "gated GELU"},
+      {F::other_biases, "biases in some linear layers and not in others"},
+      {F::linear_rotary_scaling, "linear scaling of rotary positions"},
+      {F::partial_rotary, "rotary positions on a part of each head"},
+      {F::linear_biases, "biases in linear layers"},
+      {F::plain_mlp, "MLPs other than SwiGLU"}};
+  const auto found = table.find(feature);
+  return found != table.end() ? found->second : words<ModelFeature>(feature);
 }
 
 // What the rules of a split look at.
@@ -309,7 +341,7 @@ std::optional<Rejection> lacking_feature(const Framework& framework, const Model
   const std::vector<ModelFeature> needed = features_of(model);
   for (const ModelFeature feature : framework.abilities.lacks) {
     if (!contains(needed, feature)) continue;
-    return refuse(framework, "model", fmt::format("has no {}, which {} needs", words(feature), model.name));
+    return refuse(framework, "model", fmt::format("lacks {}, which {} has", words(feature), model.name));
   }
   return std::nullopt;
 }
@@ -458,13 +490,15 @@ std::optional<Rejection> supports_recomputed_layers(const Framework& framework, 
 
 namespace {
 
-// What a layout does not overlap, though the framework always does.
+// What a layout has and does not overlap, though the framework always does.
 std::optional<Rejection> supports_overlaps(const Framework& framework, const Layout& l) {
-  for (const auto& [beside, what] : {std::pair{l.overlap_gradient_reduce, AlwaysBeside::gradient_reduce},
-                                     {l.overlap_parameter_gather, AlwaysBeside::parameter_gather},
-                                     {l.overlap_transfer, AlwaysBeside::transfer}}) {
+  const bool gathers = l.zero > 0 && l.replicas() > 1;
+  for (const auto& [beside, what] :
+       {std::pair{l.overlap_gradient_reduce || !l.reduces_gradients(), AlwaysBeside::gradient_reduce},
+        {l.overlap_parameter_gather || !gathers, AlwaysBeside::parameter_gather},
+        {l.overlap_transfer || l.pipeline == 1, AlwaysBeside::transfer}}) {
     if (!beside && contains(framework.abilities.always_overlaps, what))
-      return refuse(framework, "overlap", fmt::format("overlaps {} with compute, always", enum_name(what)));
+      return refuse(framework, "overlap", fmt::format("overlaps {} with compute, always", words(what)));
   }
   return std::nullopt;
 }
