@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Asks the frameworks themselves whether they accept what mpt-plan exports, and whether they read the plan in it.
 
-Usage: acceptance_test.py PROGRAMS [NAMES] [--plans WORD] [--json FILE] [--keep FOLDER]. PROGRAMS is the folder of mpt-plan; NAMES are
-frameworks (default: all that are installed under build/frameworks, or MPT_FRAMEWORKS). --plans takes only the plans with that word
-in their name. Exit code 1: a framework refused a plan, or read another one.
+Usage: acceptance_test.py PROGRAMS [NAMES] [--plans WORD] [--every N] [--json FILE] [--keep FOLDER]. PROGRAMS is the folder of mpt-plan;
+NAMES are frameworks (default: all that are installed under build/frameworks, or MPT_FRAMEWORKS). --plans takes only the plans with that
+word in their name, --every each N-th one of each framework. Exit code 1: a framework refused a plan, or read another one.
 """
 
 import argparse
@@ -63,10 +63,10 @@ def answers(name, program, work, plans):
     return verdicts
 
 
-def judge(name, program, work, word):
+def judge(name, program, work, word, every):
     """One verdict for each plan of a framework."""
     framework, target, _, plans = FRAMEWORKS[name]
-    wanted = [plan for plan in plans if word in plan]
+    wanted = [plan for plan in plans if word in plan][::every]
 
     def exported(plan):
         return export(program, framework, target, plans[plan], os.path.join(work, name, plan), (name, plan) in UNPLANNED)
@@ -99,6 +99,7 @@ def main():
     parser.add_argument("programs")
     parser.add_argument("names", nargs="*")
     parser.add_argument("--plans", default="")
+    parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--json")
     parser.add_argument("--keep")
     options = parser.parse_args()
@@ -113,7 +114,7 @@ def main():
     with tempfile.TemporaryDirectory() as scratch:
         for name in names:
             start = time.monotonic()
-            found = judge(name, os.path.join(os.path.abspath(options.programs), "mpt-plan"), options.keep or scratch, options.plans)
+            found = judge(name, os.path.join(os.path.abspath(options.programs), "mpt-plan"), options.keep or scratch, options.plans, options.every)
             print("\n".join(line(verdict) for verdict in found))
             print(f"{name}: {time.monotonic() - start:.0f} s\n", flush=True)
             verdicts += found
