@@ -218,7 +218,7 @@ std::string add_hugging_face_model(const ModelSpec& model, Exported& exported, B
 }
 
 std::optional<ModelSpec> hugging_face_model(const std::string& reference, const std::filesystem::path& folder,
-                                            std::vector<std::string>& notes) {
+                                            std::string& unknown) {
   for (const models::ZooModel& known : models::zoo_models()) {
     if (std::find(known.aliases.begin(), known.aliases.end(), reference) != known.aliases.end())
       return models::load_model(known.name);
@@ -227,9 +227,7 @@ std::optional<ModelSpec> hugging_face_model(const std::string& reference, const 
   std::error_code error;
   if (std::filesystem::is_directory(path, error) || reference.empty()) path /= "config.json";
   if (std::filesystem::is_regular_file(path, error)) return models::load_model(path.string());
-  notes.push_back(reference.empty()
-                      ? "the file names no model, and there is no config.json beside it: give --model"
-                      : fmt::format("model {} is not known: give --model", cut_text(reference, 60)));
+  unknown = cut_text(reference, 60);
   return std::nullopt;
 }
 

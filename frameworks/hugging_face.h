@@ -30,8 +30,8 @@ std::string add_hugging_face_model(const ModelSpec& model, Exported& exported,
 
 /// The model that `reference` names in a file of `folder`: an id on the hub that we know, or a config.json.
 /// Without a reference the config.json of the folder is the model's.
-/// Nothing where it is neither; then a note says so.
+/// Nothing where it is neither; `unknown` is then the reference.
 std::optional<ModelSpec> hugging_face_model(const std::string& reference, const std::filesystem::path& folder,
-                                            std::vector<std::string>& notes);
+                                            std::string& unknown);
 
 }  // namespace mpt::frameworks

@@ -18,7 +18,8 @@ namespace mpt::frameworks {
 inline constexpr int64_t kMostImportedBytes = 1 << 20;
 
 struct Imported {
-  std::optional<ModelSpec> model;  // none where the file only names one that is not known
+  std::optional<ModelSpec> model;
+  std::string unknown_model;  // what the file names where `model` is none; empty: nothing
   Layout layout;                   // data-parallel degree 0: what the ranks leave
   int64_t shard_groups = 1;  // replicas are cut into as many groups, each of which shares out the states
   bool deduplicates_dispatch = false, fp8_head = false;  // Execution's

@@ -60,7 +60,7 @@ void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) {
     in.notes.push_back("there is no train.json beside it: give --global-batch and --seq");
-    in.model = hugging_face_model("", file.parent_path(), in.notes);
+    in.model = hugging_face_model("", file.parent_path(), in.unknown_model);
     return;
   }
   const Settings arguments(parse_json(read_file(path, kMostImportedBytes), path.string()), path.string());
@@ -73,7 +73,7 @@ void read_trainer_arguments(const std::filesystem::path& file, Imported& in) {
     in.workload.global_batch = l.data * l.micro_batch * steps;
   if (arguments.flag("gradient_checkpointing", false)) l.recompute = Recompute::full;
   const std::string named = arguments.text("config_name", arguments.text("model_name_or_path", ""));
-  in.model = hugging_face_model(named, file.parent_path(), in.notes);
+  in.model = hugging_face_model(named, file.parent_path(), in.unknown_model);
 }
 
 }  // namespace mpt::frameworks

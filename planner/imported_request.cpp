@@ -26,7 +26,11 @@ std::string name_of_sizes(const std::string& file, const ModelSpec& model) {
 ModelSpec model_of(const frameworks::Imported& in, const PlanRequest& asked, const std::string& file) {
   if (!asked.model.empty()) return models::load_model(asked.model.name);
   if (!in.model)
-    throw UserError(Problem{"--model", "missing", "the file's model is not known here", "see --help"});
+    throw UserError(Problem{
+        file,
+        in.unknown_model.empty() ? "no model" : fmt::format("model {}, which is not known", in.unknown_model),
+        "one of `mpt-plan model list`, or a config.json beside the file",
+        "name a model or its config.json with --model"});
   if (!in.open_vocabulary.empty())
     throw UserError(Problem{
         file, fmt::format("no --vocab-size: the tokenizer {} decides", cut_text(in.open_vocabulary, 60)),

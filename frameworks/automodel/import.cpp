@@ -97,7 +97,7 @@ Imported import_automodel(const std::filesystem::path& file) {
   in.workload.sequence = recipe.number("dataset.seq_len", rule_of(&Workload::sequence), 2048);
   if (!recipe.has("dataset.seq_len"))
     in.notes.push_back("the recipe has no dataset.seq_len: 2048 tokens are taken without --seq");
-  in.model = hugging_face_model(recipe_model(recipe), file.parent_path(), in.notes);
+  in.model = hugging_face_model(recipe_model(recipe), file.parent_path(), in.unknown_model);
   set_recipe_schedule(recipe, in);
   check_imported(in, file.string());
   return in;

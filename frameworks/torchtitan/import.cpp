@@ -104,8 +104,7 @@ void check_titan_heads(const std::string& name, const std::string& flavor, int64
   }
 }
 
-std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor,
-                                           std::vector<std::string>& notes) {
+std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in) {
   const auto named = [&](const TitanModel& model) { return name == model.name && flavor == model.flavor; };
   for (const TitanModel& model : kTitanModels) {
     if (named(model)) return models::load_model(model.zoo);
@@ -117,12 +116,11 @@ std::optional<ModelSpec> titan_model_named(const std::string& name, const std::s
   for (const TitanModel& model : kOlderTitanModels) {
     if (!named(model)) continue;
     ModelSpec known = models::load_model(model.zoo);
-    if (known.next_token_layers > 0) notes.push_back("torchtitan's model has no next-token layers");
+    if (known.next_token_layers > 0) in.notes.push_back("torchtitan's model has no next-token layers");
     known.next_token_layers = 0;
     return known;
   }
-  notes.push_back(
-      fmt::format("model {} {} is not in the zoo: give --model", cut_text(name, 40), cut_text(flavor, 40)));
+  in.unknown_model = fmt::format("{} {} of torchtitan", cut_text(name, 40), cut_text(flavor, 40));
   return std::nullopt;
 }
 

@@ -14,9 +14,8 @@ Imported import_torchtitan_toml(const std::filesystem::path& file);
 /// `function`: the one that returns the configuration; empty: the last.
 Imported import_torchtitan_python(const std::filesystem::path& file, const std::string& function = "");
 
-/// The zoo's model of that name and flavor; else a note says that there is none.
-std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor,
-                                           std::vector<std::string>& notes);
+/// The model of that name and flavor; nothing where it is not known, and `in` says which that is.
+std::optional<ModelSpec> titan_model_named(const std::string& name, const std::string& flavor, Imported& in);
 
 /// Throws FrameworkRefusal where a model that no plan describes cannot be split over the tensor ranks.
 void check_titan_heads(const std::string& name, const std::string& flavor, int64_t tensor,

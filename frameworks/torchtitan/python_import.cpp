@@ -70,7 +70,7 @@ std::string flavor_of(const Settings& config) {
 }
 
 std::optional<ModelSpec> model_of_python(const PythonFile& python, const Settings& config,
-                                         const std::filesystem::path& file, std::vector<std::string>& notes) {
+                                         const std::filesystem::path& file, Imported& in) {
   const std::string function = config.text(fmt::format("model_spec.{}", kCallKey), "");
   // Without converters the call stands for what build_model() returns.
   if ((function == "build_model" || function == "dataclasses.replace") && python.values.contains("MODEL")) {
@@ -81,7 +81,7 @@ std::optional<ModelSpec> model_of_python(const PythonFile& python, const Setting
   const std::string family = family_of(python, function, file), flavor = flavor_of(config);
   const char* const tensor = "parallelism.tensor_parallel_degree";
   check_titan_heads(family, flavor, config.number(tensor, rule_of(&Layout::tensor), 1), config.at(tensor));
-  auto model = titan_model_named(family, flavor, notes);
+  auto model = titan_model_named(family, flavor, in);
   const auto layers = config.number("model_spec.num_mtp_layers", rule_of(&ModelSpec::next_token_layers), 0);
   if (model) model->next_token_layers = layers;
   return model;
@@ -222,7 +222,7 @@ Imported import_torchtitan_python(const std::filesystem::path& file, const std::
   for (const PythonUnread& unread : function.unread) {
     if (matters(unread.argument)) in.notes.push_back(unread.text + " was not understood");
   }
-  in.model = model_of_python(python, config, file, in.notes);
+  in.model = model_of_python(python, config, file, in);
   set_titan_ranks(config, in, file.string());
   in.layout.precision = titan_precision(config, in.fp8_head);
   in.fp8_head = in.fp8_head && is_narrow(in.layout.precision);

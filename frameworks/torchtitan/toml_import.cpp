@@ -177,7 +177,7 @@ void set_toml_ranks(const TomlReader& t, Imported& in) {
 Imported import_torchtitan_toml(const std::filesystem::path& file) {
   const TomlReader t(file);
   Imported in;
-  in.model = titan_model_named(t.text("model.name", "llama3"), t.text("model.flavor", ""), in.notes);
+  in.model = titan_model_named(t.text("model.name", "llama3"), t.text("model.flavor", ""), in);
   check_titan_heads(t.text("model.name", "llama3"), t.text("model.flavor", ""),
                     t.number("parallelism.tensor_parallel_degree", rule_of(&Layout::tensor), 1),
                     t.at("parallelism.tensor_parallel_degree"));

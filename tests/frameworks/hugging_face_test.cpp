@@ -20,8 +20,8 @@ TEST(HuggingFace, EveryModelOfTheZooComesBack) {
     const std::string reference = add_hugging_face_model(model, exported);
     EXPECT_TRUE(exported.warnings.empty()) << name;
     for (const ExportedFile& file : exported.files) write_file_atomically(folder / file.name, file.text);
-    std::vector<std::string> notes;
-    auto back = hugging_face_model(reference, folder, notes);
+    std::string unknown;
+    auto back = hugging_face_model(reference, folder, unknown);
     ASSERT_TRUE(back) << name;
     back->name = model.name;
     back->max_positions = model.max_positions;
