@@ -133,7 +133,7 @@ def main():
     parser.add_argument("torchtitan")
     parser.add_argument("-o", "--output", default="reports/results/imports.md")
     o = parser.parse_args()
-    text = page(o.bin, o.megatron, o.torchtitan)
+    text = page(os.path.abspath(o.bin), o.megatron, o.torchtitan)
     with open(o.output, "w") as file:
         file.write(text)
 

@@ -40,7 +40,7 @@ const std::vector<FrameworkCode>& framework_code() {
        {import_torchtitan,
         "torchtitan's configuration in Python or TOML",
         {{".toml"}, {".py", "torchtitan"}},
-        {{".toml", ".py"}, {"[parallelism]", "[training]", "model_spec="}},
+        {{".toml", ".py"}, {"[parallelism]", "[training]", "model_spec=", "Trainer.Config:"}},
         torchtitan_configurations,
         import_torchtitan_configuration}},
       {"deepspeed",

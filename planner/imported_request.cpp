@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "base/text.h"
 #include "frameworks/framework.h"
+#include "frameworks/supports.h"
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 #include "profiler/hardware/catalog.h"
@@ -82,6 +83,10 @@ PlanRequest imported_request(frameworks::Imported in, const PlanRequest& asked, 
   if (request.sequence == 0) request.sequence = in.workload.sequence;
   frameworks::check_imported(in, file);
   request.layout = in.layout;
+  // The framework has a model that its own file names, though no export may write it.
+  const frameworks::Framework* known = frameworks::find_framework(framework);
+  if (asked.model.empty() && known != nullptr && frameworks::lacking_feature(*known, *request.model.value))
+    request.beyond_framework = true;
   return request;
 }
 

@@ -52,7 +52,7 @@ PLANS = {
                  "--schedule", "1f1b", "--recompute", "selective", "--recompute-modules", "mla_up_proj,moe_act"], []),
     "offload": (["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--global-batch", 64, "--tp", 1, "--pp", 1, "--zero", 1, "--offload", "on"], []),
     "gpt": (["--model", "gpt2-1.5b", "--cluster", "dgx-a100:1", "--global-batch", 64, "--seq", 1024, "--tp", 1, "--pp", 2, "--precision", "fp16"],
-            ["torchtitan has no learned positions"]),
+            ["torchtitan lacks learned positions"]),
 }
 TARGETS = "megatron,megatron-bridge,torchtitan,deepspeed,fsdp2,slurm,hostfile,kubernetes"
 
@@ -277,6 +277,12 @@ def main():
         open(wrong[:-3] + ".toml", "w").write("[parallelism]\ntensor_parallel_degree = two\n")
         code, output = run("import", wrong[:-3] + ".toml", "--cluster", "dgx-h100:1", "--model", "llama3-8b")
         check("import of words for numbers", code == 2 and "parallelism.tensor_parallel_degree" in output, output)
+        titan = os.path.join(scratch, "titan.py")
+        for flavor, exits, words in (("16B", 0, "15.7B parameters"), ("17B", 2, "model deepseek_v3 17B of torchtitan, which is not known")):
+            open(titan, "w").write("from torchtitan.models.deepseek_v3 import model_registry\ndef f() -> Trainer.Config:\n"
+                                   f"    return Trainer.Config(model_spec=model_registry('{flavor}'))\n")
+            code, output = run("import", titan, "--cluster", "dgx-h100:4")
+            check(f"import of torchtitan's own {flavor}", code == exits and words in output, output)
         script = os.path.join(scratch, "script.sh")
         open(script, "w").write('LAYERS=32 # of them\nHIDDEN=${WIDTH:-4096}\nARGS=(\n  --num-layers $LAYERS\n  --hidden-size ${HIDDEN} \\\n'
                                 '  --num-attention-heads=32 --seq-length "2048"\n  --bf16\n)\n')

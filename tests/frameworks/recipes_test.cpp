@@ -200,6 +200,27 @@ TEST(Recipes, EachConfigurationOfATorchtitanFile) {
             std::string::npos);
 }
 
+// One that another file makes is told, and not passed over.
+TEST(Recipes, AConfigurationThatIsNotUnderstoodIsRefusedByName) {
+  const std::string text =
+      "from torchtitan.models.llama3 import model_registry\n"
+      "from torchtitan.models.llama3.config_registry import llama3_8b\n"
+      "def made_elsewhere() -> GraphTrainer.Config:\n    return to_graph_trainer_config(llama3_8b())\n"
+      "def whole() -> Trainer.Config:\n    return Trainer.Config(\n"
+      "        model_spec=model_registry(\"8B\"), dataloader=Loader(dataset=DATASETS[\"c4\"]),\n"
+      "        compile=[c for c in all], training=TrainingConfig(max_context_length=8192))\n";
+  const auto file = recipe_file("config_registry.py", text);
+  EXPECT_EQ(torchtitan_configurations(file), (std::vector<std::string>{"made_elsewhere", "whole"}));
+  EXPECT_NE(refused([&] {
+              import_torchtitan_configuration(file, "made_elsewhere");
+            }).find("to_graph_trainer_config()"),
+            std::string::npos);
+  const Imported whole = import_torchtitan_configuration(file, "whole");
+  EXPECT_EQ(whole.workload.sequence, 8192);
+  EXPECT_TRUE(has_note(whole, "compile=... was not understood"));
+  EXPECT_FALSE(has_note(whole, "dataset"));
+}
+
 TEST(Recipes, ParametersOfTorchtitansModels) {
   const std::tuple<const char*, const char*, double> models[] = {
       {"llama3", "1B", 1.236e9},     {"llama3", "8B", 8.03e9},     {"qwen3", "0.6B", 0.596e9},
