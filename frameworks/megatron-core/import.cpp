@@ -150,10 +150,12 @@ std::vector<int64_t> layers_of_ranks(const MegatronFlags& f, const ModelSpec& m,
   const int64_t others = ranks - int64_t(first > 0) - int64_t(last > 0);
   const int64_t left = m.layers + extra - first - last;
   if (others < 0 || (others == 0 ? left != 0 : left % others != 0)) {
-    throw FrameworkRefusal(Problem{
-        f.at("pipeline-model-parallel-size"), fmt::format("{} layers for {} pipeline ranks", left, others),
-        "a number of layers that the pipeline ranks divide",
-        "Megatron-LM refuses others; --pipeline-model-parallel-layout says them one by one"});
+    throw FrameworkRefusal(
+        Problem{f.at("pipeline-model-parallel-size"),
+                others > 0 ? fmt::format("{} layers for {} pipeline ranks", left, others)
+                           : fmt::format("{} of {} layers are left over", left, m.layers),
+                "a number of layers that the pipeline ranks divide",
+                "Megatron-LM refuses others; --pipeline-model-parallel-layout says them one by one"});
   }
   std::vector<int64_t> counts(size_t(ranks), others > 0 ? left / others : 0);
   if (first > 0) counts.front() = first;

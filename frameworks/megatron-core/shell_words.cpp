@@ -81,6 +81,8 @@ class ShellReader {
         skip_to_line_end();
       } else if (!is_list_ && (c == '<' || c == '>')) {
         read_redirection();
+      } else if (read_bracketed(command)) {
+        continue;
       } else if (ends_word(c)) {
         end_command(c);
         break;
@@ -176,6 +178,8 @@ class ShellReader {
       const char c = peek();
       if (c == '#') {
         skip_to_line_end();
+      } else if (read_bracketed(words)) {
+        continue;
       } else if (ends_word(c)) {
         ++at_;
       } else if (c == '\\' && (peek(1) == '\n' || peek(1) == '\r')) {
@@ -186,6 +190,17 @@ class ShellReader {
     }
     if (at_ < text_.size()) ++at_;
     return words;
+  }
+
+  // A flag's value in brackets, such as ([0]*3+[1]*58). Shells want quotes around it; lists of arguments that
+  // are copied from elsewhere often lack them.
+  bool read_bracketed(Words& words) {
+    if (peek() != '(' || words.empty() || !words.back().text.starts_with("--")) return false;
+    const size_t end = std::min(closing(at_, '(', ')') + 1, text_.size());
+    words.push_back({std::string(text_.substr(at_, end - at_)), {}, {}});
+    state_.count(words.back());
+    at_ = end;
+    return true;
   }
 
   // One word of the text, which may be several, or none, when its variables are put in.

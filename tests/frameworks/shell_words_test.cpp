@@ -31,6 +31,12 @@ TEST(ShellWords, QuotesCommentsAndLines) {
   EXPECT_EQ(words("echo \"a \\\"b\\\"\" 'c$D' e\\ f"), "echo a \"b\" c$D e f");
 }
 
+TEST(ShellWords, AValueInBracketsNeedsNoQuotes) {
+  EXPECT_EQ(words("run --freq ([0]*3+[1]*58) --b 1\nnext"), "run --freq ([0]*3+[1]*58) --b 1;next");
+  EXPECT_EQ(words("A=(\n --freq ([0]*3+[1]*58)\n --b 1)\nrun ${A[@]}"), "run --freq ([0]*3+[1]*58) --b 1");
+  EXPECT_EQ(words("run --open (1, 2"), "run --open (1, 2");
+}
+
 TEST(ShellWords, Assignments) {
   EXPECT_EQ(words("A=1\nB=\"$A 2\"\nrun $B \"$B\" ${A}x"), "run 1 2 1 2 1x");
   EXPECT_EQ(words("TP=${TP:-8}\nPP=${PP-2}\n: ${CP:=4}\nrun $TP $PP $CP"), ": 4;run 8 2 4");
