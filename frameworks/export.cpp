@@ -79,6 +79,24 @@ bool stages_are_even(const Layout& layout) {
   return std::all_of(layers.begin(), layers.end(), [&](int64_t n) { return n == layers.front(); });
 }
 
+std::vector<std::string> schedule_lines(const Plan& plan, char separator) {
+  const auto letter = [](ActionKind kind) {
+    return kind == ActionKind::forward          ? 'F'
+           : kind == ActionKind::backward       ? 'B'
+           : kind == ActionKind::input_gradient ? 'I'
+                                                : 'W';
+  };
+  std::vector<std::string> lines;
+  for (const auto& row : schedule_from_rows(plan.schedule, "the plan").rows) {
+    std::string& line = lines.emplace_back();
+    for (const Action& action : row) {
+      if (!line.empty()) line += separator;
+      line += fmt::format("{}{}{}", action.stage, letter(action.kind), action.micro_batch);
+    }
+  }
+  return lines;
+}
+
 bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_attention; }
 bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_head; }
 

@@ -47,6 +47,9 @@ bool head_in_fp8(const Layout& layout);
 int64_t sharing_data_ranks(const Layout& layout);
 /// Whether each stage holds as many layers as any other.
 bool stages_are_even(const Layout& layout);
+/// The actions of each pipeline rank in PyTorch's words, such as "0F0,0F1": stage, then F forward, B
+/// backward, I input gradient or W weight gradient, then micro-batch.
+std::vector<std::string> schedule_lines(const Plan& plan, char separator);
 int64_t node_count(const Plan& plan);
 int64_t ranks_per_node(const Plan& plan);
 /// "llama3-70b: tp4 pp2 ..., 64 ranks": the comment or docstring at the top of each file. Whatever the names

@@ -95,30 +95,10 @@ std::string mesh_constants(const Layout& l) {
   return fmt::format("MESH = {}\nAXES = {}\n", python_text(sizes), python_text(names));
 }
 
-char action_letter(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::forward:
-      return 'F';
-    case ActionKind::backward:
-      return 'B';
-    case ActionKind::input_gradient:
-      return 'I';
-    case ActionKind::weight_gradient:
-      return 'W';
-  }
-  return '?';
-}
-
 // A line of actions for each pipeline rank, in the words of PyTorch's own files.
 std::string rows_constant(const Plan& plan) {
   std::string text = "ROWS = [\n";
-  for (const auto& row : schedule_from_rows(plan.schedule, "the plan").rows) {
-    std::string line;
-    for (const Action& action : row)
-      line += fmt::format("{}{}{}{}", line.empty() ? "" : " ", action.stage, action_letter(action.kind),
-                          action.micro_batch);
-    text += fmt::format("    \"{}\",\n", line);
-  }
+  for (const std::string& line : schedule_lines(plan, ' ')) text += fmt::format("    \"{}\",\n", line);
   return text + "]  # of each pipeline rank\n";
 }
 

@@ -36,31 +36,9 @@ TitanSchedule torch_schedule(const Layout& l) {
   return {l.chunks > 1 ? "Interleaved1F1B" : "1F1B", false};
 }
 
-char letter(ActionKind kind) {
-  switch (kind) {
-    case ActionKind::forward:
-      return 'F';
-    case ActionKind::backward:
-      return 'B';
-    case ActionKind::input_gradient:
-      return 'I';
-    case ActionKind::weight_gradient:
-      return 'W';
-  }
-  return '?';
-}
-
 std::string csv_of(const Plan& plan) {
-  const Schedule schedule = schedule_from_rows(plan.schedule, "the plan");
   std::string text;
-  for (const auto& row : schedule.rows) {
-    std::string line;
-    for (const Action& action : row) {
-      line += fmt::format("{}{}{}{}", line.empty() ? "" : ",", action.stage, letter(action.kind),
-                          action.micro_batch);
-    }
-    text += line + "\n";
-  }
+  for (const std::string& line : schedule_lines(plan, ',')) text += line + "\n";
   return text;
 }
 
