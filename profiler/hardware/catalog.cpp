@@ -183,11 +183,34 @@ NamedCluster load_part(const std::string& name, const std::optional<Profile>& pr
   return {make_nodes(*node, fmt::format("{}:{}", wanted.name, count), count), node->levels.back()};
 }
 
+// Where the properties of the link begin in "A+B@bandwidth@latency": at the first @ that is no variant's.
+size_t end_of_names(const std::string& text) {
+  size_t end = text.find('@');
+  while (end != std::string::npos) {
+    const size_t next = text.find_first_of(":+@", end + 1);
+    const size_t begin = text.rfind('+', end) + 1;  // 0 where there is none
+    if (find_node(text.substr(begin, next - begin)) == nullptr) return end;
+    end = text.find('@', end + 1);
+  }
+  return text.size();
+}
+
 // "A+B@bandwidth@latency".
 ClusterSpec load_mixed(const std::string& text, const std::optional<Profile>& profile) {
   constexpr double kLatency = 1e-4;  // of some kilometres of fibre and the switches at its ends
   const std::string where = "--cluster " + text.substr(0, 120);
-  const std::vector<std::string> words = split_at(text, '@'), names = split_at(words.front(), '+');
+  const size_t end = end_of_names(text);
+  std::vector<std::string> words = split_at(text.substr(end), '@');
+  words.front() = text.substr(0, end);
+  const std::vector<std::string> names = split_at(words.front(), '+');
+  if (names.size() == 1) {
+    std::vector<std::string> variants = node_names();
+    std::erase_if(variants, [](const std::string& node) { return node.find('@') == std::string::npos; });
+    throw UserError(Problem{where, fmt::format("\"@{}\" behind one cluster", words[1].substr(0, 40)),
+                            fmt::format("one of the variants {}, or clusters joined by + and their link",
+                                        fmt::join(variants, ", ")),
+                            "for example dgx-b200@2025:2, or dgx-a100:8+dgx-h100:4@12.5GB/s@5ms"});
+  }
   if (words.size() > 3 || names.size() < 2 || names.size() > kMostGroups) {
     throw UserError(Problem{
         where, fmt::format("{} clusters and {} properties of their link", names.size(), words.size() - 1),
@@ -239,7 +262,7 @@ std::vector<std::string> node_names() {
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus) {
   std::error_code error;
   const bool is_file = std::filesystem::is_regular_file(name, error);
-  const bool mixed = name.find('+') != std::string::npos || name.find('@') != std::string::npos;
+  const bool mixed = name.find('+') != std::string::npos || end_of_names(name) < name.size();
   return mixed && !is_file ? load_mixed(name, profile) : load_part(name, profile, gpus).cluster;
 }
 

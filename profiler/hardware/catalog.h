@@ -16,8 +16,8 @@ namespace mpt::profiler {
 /// `profile` if there is one, or 4 GPUs of one node if that was measured on a GPU; otherwise the path of a
 /// cluster file, with a number of nodes if need be: "two-racks.json:4". Several joined by "+" are one mixed
 /// cluster, "dgx-a100:8+dgx-h100:4@12.5GB/s@5ms", over one link of that bandwidth and latency between each
-/// two; without them over the slower of their own networks. `gpus`: how many a node's name without a count
-/// means; 0: one node. Throws UserError.
+/// two; without them over the slower of their own networks. "dgx-b200@power-limited:2" is a variant of a
+/// node. `gpus`: how many a node's name without a count means; 0: one node. Throws UserError.
 ClusterSpec load_cluster(const std::string& name, const std::optional<Profile>& profile, int64_t gpus = 0);
 
 std::vector<std::string> node_names();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/nodes.h"
 
+#include <map>
 #include <string_view>
 
 #include "base/json.h"
@@ -9,15 +10,35 @@ namespace mpt::profiler {
 
 const std::vector<std::pair<std::string_view, std::string_view>>& catalog_files();  // generated
 
+namespace {
+
+// "dgx-b200@power-limited.json" is {"like": "dgx-b200", "changes": {...}, "sources": [...]}: the changes are
+// a merge patch (RFC 7396) of the other file.
+Json changed(const Json& variant, const std::string& name, const std::map<std::string, Json>& plain) {
+  Json node = plain.at(variant.at("like").get<std::string>());
+  node.merge_patch(variant.at("changes"));
+  node["name"] = name;
+  for (const Json& source : variant.at("sources")) node["sources"].push_back(source);
+  return node;
+}
+
+std::vector<NodeEntry> read_catalog() {
+  std::map<std::string, Json> plain, variants;
+  for (const auto& [file, text] : catalog_files()) {
+    const std::string name(file.substr(0, file.rfind('.')));
+    (name.find('@') == std::string::npos ? plain : variants)[name] = parse_json(std::string(text), name);
+  }
+  std::vector<NodeEntry> all;
+  for (const auto& [name, json] : plain) all.push_back(from_json<NodeEntry>(json, "catalog/" + name));
+  for (const auto& [name, json] : variants)
+    all.push_back(from_json<NodeEntry>(changed(json, name, plain), "catalog/" + name));
+  return all;
+}
+
+}  // namespace
+
 const std::vector<NodeEntry>& catalog_nodes() {
-  static const std::vector<NodeEntry> nodes = [] {
-    std::vector<NodeEntry> all;
-    for (const auto& [file, text] : catalog_files()) {
-      const std::string where = "catalog/" + std::string(file);
-      all.push_back(from_json<NodeEntry>(parse_json(std::string(text), where), where));
-    }
-    return all;
-  }();
+  static const std::vector<NodeEntry> nodes = read_catalog();
   return nodes;
 }
 

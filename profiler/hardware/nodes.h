@@ -32,7 +32,7 @@ struct NodeEntry {
   }
 };
 
-/// All of them, by name.
+/// All of them, by name; variants such as "dgx-b200@power-limited" behind the others.
 const std::vector<NodeEntry>& catalog_nodes();
 /// The node of that name, or the first one with a device of that name; nothing if there is none.
 const NodeEntry* find_node(const std::string& node_or_device);

@@ -35,6 +35,25 @@ TEST(Catalog, BadNamesAndCountsAreUserErrors) {
 }
 
 // What drivers call their devices.
+TEST(Catalog, AVariantIsItsNodeWithChanges) {
+  const ClusterSpec plain = load_cluster("dgx-b200:2", {}), dated = load_cluster("dgx-b200@2025:2", {});
+  EXPECT_EQ(dated.name, "dgx-b200@2025:2");
+  EXPECT_EQ(dated.device.kernel_rate, 0.93);
+  EXPECT_EQ(dated.device.name, plain.device.name);
+  EXPECT_EQ(dated.device.bf16_flop_per_s, plain.device.bf16_flop_per_s);
+  EXPECT_EQ(dated.devices, plain.devices);
+  EXPECT_EQ(dated.levels.size(), plain.levels.size());
+  EXPECT_EQ(load_cluster("dgx-b200@power-limited", {}, 16).devices, 16);
+  for (const char* mixed : {"dgx-b200@2025:2+dgx-h100:1@50GB/s@5ms", "dgx-h100+dgx-b200@2025@50GB/s",
+                            "dgx-h100:1+dgx-b200@2025:1"}) {
+    const ClusterSpec two = load_cluster(mixed, {});
+    EXPECT_TRUE(two.mixed()) << mixed;
+    EXPECT_NE(two.name.find("dgx-b200@2025"), std::string::npos) << two.name;
+    EXPECT_EQ(load_cluster(two.name, {}).name, two.name);
+  }
+  EXPECT_THROW(load_cluster("dgx-b200@2031:2", {}), UserError);
+}
+
 TEST(Catalog, KnowsReportedDevices) {
   const std::pair<const char*, const char*> names[] = {
       {"NVIDIA H200", "h200-sxm-141gb"},
