@@ -19,9 +19,9 @@ inline constexpr int64_t kMostImportedBytes = 1 << 20;
 
 struct Imported {
   std::optional<ModelSpec> model;
-  std::string unknown_model;  // what the file names where `model` is none; empty: nothing
-  Layout layout;                   // data-parallel degree 0: what the ranks leave
-  int64_t shard_groups = 1;  // replicas are cut into as many groups, each of which shares out the states
+  std::string unknown_model;  // the file's name for a model that is not known
+  Layout layout;              // data-parallel degree 0: what the ranks leave
+  int64_t shard_groups = 1;   // replicas are cut into as many groups, each of which shares out the states
   bool deduplicates_dispatch = false, fp8_head = false;  // Execution's
   std::optional<int64_t> vocabulary_multiple;            // Execution's, where the file decides on it
   std::vector<std::string> execution;                    // other fields of Execution, as "name=value"

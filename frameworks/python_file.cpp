@@ -132,7 +132,7 @@ struct NotUnderstood {};
 
 using Names = std::map<std::string, Json>;
 
-// Names may stand for what names stand for, so that a short file could give a value of any size.
+// Bounds the values of a file: a name may hold copies of another name, and so a short file a huge value.
 class CopyBudget {
  public:
   explicit CopyBudget(std::string file) : file_(std::move(file)) {}
@@ -153,7 +153,7 @@ class CopyBudget {
   int64_t spent_ = 0;
 };
 
-// What a function returns, with arguments in place of its parameters.
+// A function's result, with arguments in place of its parameters.
 Json with_arguments(const Json& result, const std::map<std::string, Json>& arguments, CopyBudget& budget) {
   if (!result.is_structured()) return result;
   if (const auto name = result.find(kNameKey);
@@ -344,7 +344,7 @@ class ExpressionReader {
     return result;
   }
 
-  // What is not understood goes to the next comma, and stands for nothing.
+  // Text that is not understood ends at the next comma. Its value is a name that nothing knows.
   Json argument(const std::string& keyword, int depth) {
     const size_t begin = at_;
     try {

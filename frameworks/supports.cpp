@@ -29,7 +29,7 @@ std::string words(E value) {
   return name;
 }
 
-// Behind "lacks", where the name says too little.
+// Completes "lacks ...", where the name of the feature says too little.
 std::string words(ModelFeature feature) {
   using F = ModelFeature;
   static const std::map<F, const char*> table{
@@ -490,7 +490,7 @@ std::optional<Rejection> supports_recomputed_layers(const Framework& framework, 
 
 namespace {
 
-// What a layout has and does not overlap, though the framework always does.
+// Communication of the layout that is not overlapped, though the framework always overlaps it.
 std::optional<Rejection> supports_overlaps(const Framework& framework, const Layout& l) {
   const bool gathers = l.zero > 0 && l.replicas() > 1;
   for (const auto& [beside, what] :

@@ -118,8 +118,8 @@ void note_limits_of_framework(const Resolved& resolved, const Watch& watch, Plan
 
 namespace {
 
-// Beside those that are asked for, as many as errors are drawn over, and the equals that are looked through
-// for room. So the first does not depend on how many are asked for.
+// The search also keeps the layouts that errors are drawn over, and equals that may need less memory. So the
+// recommended layout does not depend on the number of layouts that the user asks for.
 constexpr size_t kMostEquals = 32;
 
 std::unique_ptr<ArrangedSearch> considered_search(const SearchProblem& problem, size_t keep,
