@@ -42,11 +42,12 @@ inline int64_t residual_element_bytes(const Layout& layout) {
 
 class LayerBuilder {
  public:
-  LayerBuilder(const ModelSpec& model, const Layout& layout, int64_t sequence, int64_t layer)
+  /// `kind`: of the layer that is built; null for a piece that is no layer. All must outlive the builder.
+  LayerBuilder(const ModelSpec& model, const Layout& layout, int64_t sequence, const LayerKind* kind)
       : model_(model),
         layout_(layout),
         sequence_(sequence),
-        layer_(layer),
+        kind_(kind),
         tokens_(layout.micro_batch * sequence / layout.context),
         local_tokens_(layout.sequence_parallel ? tokens_ / layout.tensor : tokens_),
         unit_(element_bytes(layout.precision)) {
@@ -54,6 +55,7 @@ class LayerBuilder {
   }
 
   const ModelSpec& model() const { return model_; }
+  const LayerKind& kind() const { return *kind_; }
   const Execution& execution() const { return layout_.execution; }
   int64_t tokens() const { return tokens_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
@@ -64,8 +66,8 @@ class LayerBuilder {
   }
   /// Copies of tokens that this rank's experts work on.
   int64_t expert_rows() const {
-    if (layout_.expert == 1) return tokens_ * model_.moe->experts_per_token;
-    const int64_t even = tokens_ * layout_.expert_split() / layout_.tensor * model_.moe->experts_per_token;
+    if (layout_.expert == 1) return tokens_ * kind_->moe->experts_per_token;
+    const int64_t even = tokens_ * layout_.expert_split() / layout_.tensor * kind_->moe->experts_per_token;
     return int64_t(std::ceil(double(even) * execution().expert_load));
   }
   Operator& last() { return program_.operators.back(); }
@@ -190,7 +192,9 @@ class LayerBuilder {
 
   const ModelSpec& model_;
   const Layout& layout_;
-  int64_t sequence_, layer_, tokens_, local_tokens_, unit_;
+  const int64_t sequence_;
+  const LayerKind* const kind_;
+  const int64_t tokens_, local_tokens_, unit_;
   int64_t products_ = 0, core_input_bytes_ = 0;
   bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;

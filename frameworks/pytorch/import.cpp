@@ -63,7 +63,7 @@ Json mesh_degrees(const Settings& settings) {
 }
 
 void set_mesh_stages(const Settings& settings, Layout& l) {
-  const double most = rule_of(&ModelSpec::layers).maximum;
+  const double most = rule_of(&LayerRun::repeat).maximum;
   l.layers_per_stage = whole_numbers(settings, "LAYERS", most);
   if (l.layers_per_stage.empty() || int64_t(l.layers_per_stage.size()) % l.pipeline != 0)
     throw UserError(Problem{settings.at("LAYERS"), fmt::format("{} stages", l.layers_per_stage.size()),

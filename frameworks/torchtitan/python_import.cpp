@@ -135,7 +135,7 @@ TitanPipeline pipeline_of_python(const Settings& config) {
   const Json* csv = config.find("parallelism.pipeline_parallel_schedule_csv");
   pipeline.has_csv = csv != nullptr && *csv != "";
   pipeline.layers = layers_of_modules(config, "parallelism.module_fqns_per_model_part");
-  const FieldRule& layers = rule_of(&ModelSpec::layers);
+  const FieldRule& layers = rule_of(&LayerRun::repeat);
   pipeline.layers_per_stage = config.number("parallelism.pipeline_parallel_layers_per_stage", layers, 0);
   pipeline.less_first =
       config.number("parallelism.pipeline_parallel_first_stage_less_layers", between(0, 100000), 1);

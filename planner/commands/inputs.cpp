@@ -173,15 +173,16 @@ std::string describe_model(const ModelSpec& m) {
   std::string text = fmt::format("{}: {} parameters", m.name, format_magnitude(double(count.total)));
   if (count.active != count.total)
     text += fmt::format(", {} active per token", format_magnitude(double(count.active)));
-  text += "\n" +
-          line_of("layers", fmt::format("{} of width {}, feed-forward {}", m.layers, m.hidden, m.ffn_hidden));
-  text += line_of("attention", m.attention == AttentionKind::latent
-                                   ? fmt::format("latent, {} heads", m.heads)
-                                   : fmt::format("{} heads of {}, {} for keys and values", m.heads,
-                                                 m.head_dim, m.kv_heads));
-  if (m.moe) {
-    text += line_of("experts", fmt::format("{} of width {}, {} for each token", m.moe->experts,
-                                           m.moe->expert_ffn_hidden, m.moe->experts_per_token));
+  text += "\n" + line_of("layers", fmt::format("{} of width {}, feed-forward {}", m.layers.count(), m.hidden,
+                                               m.mlp().ffn_hidden));
+  text +=
+      line_of("attention", m.attention().latent.has_value()
+                               ? fmt::format("latent, {} heads", m.attention().heads)
+                               : fmt::format("{} heads of {}, {} for keys and values", m.attention().heads,
+                                             m.attention().head_dim, m.attention().kv_heads));
+  if (m.moe() != nullptr) {
+    text += line_of("experts", fmt::format("{} of width {}, {} for each token", m.moe()->experts,
+                                           m.moe()->expert.ffn_hidden, m.moe()->experts_per_token));
   }
   text += line_of("vocabulary", fmt::format("{}, output weights {}", format_count(m.vocab),
                                             m.tied_embeddings ? "tied to the embeddings" : "of their own"));

@@ -17,7 +17,7 @@ Layout layout_for(const ModelSpec& model, int64_t tensor, int64_t pipeline, int6
   layout.tensor = tensor;
   layout.pipeline = pipeline;
   layout.data = data;
-  layout.layers_per_stage = even_stages(model.layers, pipeline);
+  layout.layers_per_stage = even_stages(model.layers.count(), pipeline);
   return layout;
 }
 
@@ -48,7 +48,7 @@ TEST(Layout, StageContentsCoverTheModelOnce) {
     EXPECT_EQ(contents[s].has_embedding, s == 0);
     EXPECT_EQ(contents[s].has_head, s + 1 == contents.size());
   }
-  EXPECT_EQ(next, model.layers);
+  EXPECT_EQ(next, model.layers.count());
 }
 
 TEST(Layout, RejectionNamesTheRuleThatFails) {
