@@ -80,7 +80,7 @@ struct RotaryScaling {
 struct Rotary {
   double base = 10000.0;
   double fraction = 1.0;  // share of each head that is rotated
-  std::optional<RotaryScaling> scaling;
+  std::optional<RotaryScaling> scaling = {};
 
   bool operator==(const Rotary&) const = default;
 
@@ -141,18 +141,18 @@ struct Attention {
   int64_t kv_heads = 0;
   int64_t head_dim = 0;   // of queries and keys
   int64_t value_dim = 0;  // of values; 0: as of keys
-  std::optional<LatentAttention> latent;
-  std::optional<Rotary> rotary;
+  std::optional<LatentAttention> latent = {};
+  std::optional<Rotary> rotary = {};
   bool qkv_bias = false;
   bool output_bias = false;
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
-  bool sinks = false;             // one learned logit per head (gpt-oss)
-  std::optional<int64_t> window;  // tokens each query sees; absent: all earlier ones
-  std::optional<int64_t> chunk;   // a query sees the tokens of its own chunk alone (Llama 4)
-  std::optional<AttentionIndex> index;
+  bool sinks = false;                  // one learned logit per head (gpt-oss)
+  std::optional<int64_t> window = {};  // tokens each query sees; absent: all earlier ones
+  std::optional<int64_t> chunk = {};   // a query sees the tokens of its own chunk alone (Llama 4)
+  std::optional<AttentionIndex> index = {};
   OutputGate output_gate = OutputGate::none;
-  bool keys_are_values = false;     // no projection of values (Gemma 4)
-  std::optional<double> score_cap;  // scores are cap * tanh(score / cap) (Gemma 2)
+  bool keys_are_values = false;          // no projection of values (Gemma 4)
+  std::optional<double> score_cap = {};  // scores are cap * tanh(score / cap) (Gemma 2)
 
   int64_t value_head_dim() const {
     return latent ? latent->value_head_dim : value_dim > 0 ? value_dim : head_dim;
@@ -241,7 +241,7 @@ struct Mlp {
   int64_t ffn_hidden = 0;  // inner width
   bool gated = false;
   ActivationKind activation = ActivationKind::gelu_tanh;
-  std::optional<double> activation_limit;  // both halves of a gated one are cut off at it (gpt-oss)
+  std::optional<double> activation_limit = {};  // both halves of a gated one are cut off at it (gpt-oss)
   bool bias = false;
 
   bool operator==(const Mlp&) const = default;
@@ -273,7 +273,6 @@ struct MixtureOfExperts {
   int64_t groups_per_token = 1;
   int64_t latent_width = 0;  // routed experts work in a space of this width; 0: in the residual stream's
   int64_t zero_experts = 0;  // further ones that the router may choose and that compute nothing
-  bool hashed = false;       // the token's number decides, no router (arXiv:2106.04426)
 
   bool operator==(const MixtureOfExperts&) const = default;
 
@@ -298,7 +297,6 @@ struct MixtureOfExperts {
             rare_field(between(0, 1 << 24)));
     v.field("zero_experts", &T::zero_experts, "further experts that compute nothing",
             rare_field(between(0, 1 << 16)));
-    v.field("hashed", &T::hashed, "the token's number chooses the experts", rare_field());
   }
   static constexpr double kMostExpertGroups = 64;
 };
@@ -306,11 +304,11 @@ struct MixtureOfExperts {
 /// Each part that is there has its norm and its addition to the residual stream. Mixers of one layer work
 /// side by side on the same input, and so do a dense MLP and experts.
 struct LayerKind {
-  std::optional<Attention> attention;
-  std::optional<LinearMixer> linear;
-  std::optional<ShortConvolution> convolution;
-  std::optional<Mlp> mlp;
-  std::optional<MixtureOfExperts> moe;
+  std::optional<Attention> attention = {};
+  std::optional<LinearMixer> linear = {};
+  std::optional<ShortConvolution> convolution = {};
+  std::optional<Mlp> mlp = {};
+  std::optional<MixtureOfExperts> moe = {};
 
   bool has_mixer() const { return attention || linear || convolution; }
   bool has_mlp() const { return mlp || moe; }

@@ -38,14 +38,29 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
 
 int64_t ranks_of_stage(const Layout& l) { return l.tensor * l.context * l.data; }
 
-// Attention whose heads an exchange over context ranks cannot share out, or null.
-const Attention* undivided_heads(const ModelSpec& model, const Layout& l) {
-  if (l.context == 1 || l.context_method != ContextMethod::all_to_all) return nullptr;
+// Heads of a layer: of attention, or of another mixer and its keys.
+struct Heads {
+  int64_t heads, keys;
+};
+
+// Those that an exchange over context ranks cannot share out, or nothing.
+std::optional<Heads> undivided_heads(const ModelSpec& model, const Layout& l) {
+  if (l.context == 1 || l.context_method != ContextMethod::all_to_all) return std::nullopt;
   const int64_t ranks = l.tensor * l.context;
-  const LayerKind* const kind = model.layers.first([&](const LayerKind& k) {
-    return k.attention && (k.attention->heads % ranks != 0 || k.attention->kv_heads % ranks != 0);
-  });
-  return kind != nullptr ? &*kind->attention : nullptr;
+  for (const auto& [name, kind] : model.layers.kinds) {
+    std::vector<Heads> all;
+    if (kind.attention) all.push_back({kind.attention->heads, kind.attention->kv_heads});
+    if (kind.linear) all.push_back({kind.linear->heads, kind.linear->key_heads});
+    for (const Heads& h : all) {
+      if (h.heads % ranks != 0 || h.keys % ranks != 0) return h;
+    }
+  }
+  return std::nullopt;
+}
+
+// Where attention goes round a ring, the states of other mixers would have to, too.
+bool has_other_mixers(const ModelSpec& model) {
+  return model.layers.any([](const LayerKind& k) { return k.linear || k.convolution; });
 }
 
 // Rules that are not plain divisibility of the model or the batch. A search asks of millions of layouts:
@@ -82,11 +97,15 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& la
        [](const ModelSpec&, const Layout&) {
          return std::string("sequence parallel without tensor parallel");
        }},
-      {undivided_heads(model, layout) != nullptr,
+      {undivided_heads(model, layout).has_value(),
        [](const ModelSpec& m, const Layout& l) {
-         const Attention& a = *undivided_heads(m, l);
-         return fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", a.heads,
-                            a.kv_heads, l.tensor * l.context);
+         const Heads h = *undivided_heads(m, l);
+         return fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", h.heads, h.keys,
+                            l.tensor * l.context);
+       }},
+      {layout.context > 1 && layout.context_method == ContextMethod::ring && has_other_mixers(model),
+       [](const ModelSpec&, const Layout&) {
+         return std::string("ring context parallelism is for attention alone: other mixers exchange heads");
        }},
       {!layout.recomputed_layers.empty() && (layout.recompute != Recompute::full ||
                                              int64_t(layout.recomputed_layers.size()) != layout.stages()),
@@ -177,6 +196,9 @@ int64_t tensor_of(const Layout& l) { return l.tensor; }
 const LayerRule kLayerRules[] = {
     {"heads", [](const LayerKind& k) { return k.attention ? k.attention->heads : 0; }, "tensor", tensor_of},
     {"key-value heads", [](const LayerKind& k) { return k.attention ? k.attention->kv_heads : 0; }, "tensor",
+     tensor_of},
+    {"mixer heads", [](const LayerKind& k) { return k.linear ? k.linear->heads : 0; }, "tensor", tensor_of},
+    {"mixer key heads", [](const LayerKind& k) { return k.linear ? k.linear->key_heads : 0; }, "tensor",
      tensor_of},
     {"MLP width", [](const LayerKind& k) { return k.mlp ? k.mlp->ffn_hidden : 0; }, "tensor", tensor_of},
     {"experts", [](const LayerKind& k) { return k.moe ? k.moe->experts : 0; }, "expert",

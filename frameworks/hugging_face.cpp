@@ -31,6 +31,10 @@ const char* activation_name(ActivationKind kind) {
       return "relu";
     case ActivationKind::squared_relu:
       return "relu2";
+    case ActivationKind::xielu:
+      return "xielu";
+    case ActivationKind::situ:
+      return "situ";
   }
   return "";
 }

@@ -6,7 +6,7 @@
 namespace mpt::models {
 namespace {
 
-enum class Family { gpt2, llama, qwen2, qwen3, mixtral };
+enum class WeightFamily { gpt2, llama, qwen2, qwen3, mixtral };
 
 [[noreturn]] void refuse(const ModelSpec& m, const std::string& found) {
   throw UserError(Problem{fmt::format("model \"{}\"", m.name), found,
@@ -14,7 +14,7 @@ enum class Family { gpt2, llama, qwen2, qwen3, mixtral };
                           "no Hugging Face model has such weights"});
 }
 
-Family family_of(const ModelSpec& m) {
+WeightFamily family_of(const ModelSpec& m) {
   if (m.attention().latent.has_value() || m.norm_placement != NormPlacement::pre || m.parallel_residual ||
       m.embedding_norm || m.attention().sinks || m.head_bias || m.next_token_layers > 0)
     refuse(m, "an arrangement of layers that only few have");
@@ -24,7 +24,7 @@ Family family_of(const ModelSpec& m) {
         m.attention().kv_heads != m.attention().heads ||
         m.attention().head_dim * m.attention().heads != m.hidden || m.moe() != nullptr)
       refuse(m, "layer norms with other parts than GPT-2's");
-    return Family::gpt2;
+    return WeightFamily::gpt2;
   }
   if (m.attention().rotation().scaling &&
       (m.attention().rotation().scaling->kind == RotaryScalingKind::other ||
@@ -39,11 +39,11 @@ Family family_of(const ModelSpec& m) {
         m.attention().qkv_bias || m.attention().output_bias ||
         m.attention().query_key_norm != QueryKeyNorm::none)
       refuse(m, "experts arranged other than Mixtral's");
-    return Family::mixtral;
+    return WeightFamily::mixtral;
   }
   if (m.attention().query_key_norm == QueryKeyNorm::full) refuse(m, "norms over all queries and keys");
-  if (m.attention().query_key_norm == QueryKeyNorm::per_head) return Family::qwen3;
-  return m.attention().qkv_bias && !m.attention().output_bias ? Family::qwen2 : Family::llama;
+  if (m.attention().query_key_norm == QueryKeyNorm::per_head) return WeightFamily::qwen3;
+  return m.attention().qkv_bias && !m.attention().output_bias ? WeightFamily::qwen2 : WeightFamily::llama;
 }
 
 class TensorList {
@@ -128,6 +128,10 @@ std::string activation_name(ActivationKind kind) {
       return "relu";
     case ActivationKind::squared_relu:
       return "relu2";
+    case ActivationKind::xielu:
+      return "xielu";
+    case ActivationKind::situ:
+      return "situ";
   }
   return "";
 }
@@ -158,12 +162,12 @@ Json rope_scaling(const RotaryScaling& s) {
   return scaling;
 }
 
-Json llama_config(const ModelSpec& m, Family family) {
-  const std::map<Family, std::pair<const char*, const char*>> names{
-      {Family::llama, {"LlamaForCausalLM", "llama"}},
-      {Family::qwen2, {"Qwen2ForCausalLM", "qwen2"}},
-      {Family::qwen3, {"Qwen3ForCausalLM", "qwen3"}},
-      {Family::mixtral, {"MixtralForCausalLM", "mixtral"}}};
+Json llama_config(const ModelSpec& m, WeightFamily family) {
+  const std::map<WeightFamily, std::pair<const char*, const char*>> names{
+      {WeightFamily::llama, {"LlamaForCausalLM", "llama"}},
+      {WeightFamily::qwen2, {"Qwen2ForCausalLM", "qwen2"}},
+      {WeightFamily::qwen3, {"Qwen3ForCausalLM", "qwen3"}},
+      {WeightFamily::mixtral, {"MixtralForCausalLM", "mixtral"}}};
   const auto& [architecture, type] = names.at(family);
   Json config{{"architectures", {architecture}},
               {"model_type", type},
@@ -179,13 +183,14 @@ Json llama_config(const ModelSpec& m, Family family) {
               {"rope_theta", m.attention().rotation().base},
               {"tie_word_embeddings", m.tied_embeddings},
               {"vocab_size", m.vocab}};
-  if (family == Family::llama || family == Family::qwen3) config["attention_bias"] = m.attention().qkv_bias;
-  if (family == Family::llama) config["mlp_bias"] = false;
-  if (family == Family::mixtral) {
+  if (family == WeightFamily::llama || family == WeightFamily::qwen3)
+    config["attention_bias"] = m.attention().qkv_bias;
+  if (family == WeightFamily::llama) config["mlp_bias"] = false;
+  if (family == WeightFamily::mixtral) {
     config["num_local_experts"] = m.moe()->experts;
     config["num_experts_per_tok"] = m.moe()->experts_per_token;
   }
-  if (family == Family::mixtral) config["router_aux_loss_coef"] = m.moe()->balance_loss;
+  if (family == WeightFamily::mixtral) config["router_aux_loss_coef"] = m.moe()->balance_loss;
   if (m.attention().window) config["sliding_window"] = *m.attention().window;
   if (m.attention().rotation().scaling)
     config["rope_scaling"] = rope_scaling(*m.attention().rotation().scaling);
@@ -195,7 +200,7 @@ Json llama_config(const ModelSpec& m, Family family) {
 }  // namespace
 
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m) {
-  const bool gpt2 = family_of(m) == Family::gpt2;
+  const bool gpt2 = family_of(m) == WeightFamily::gpt2;
   TensorList list;
   list.add(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", "embedding.weight", m.vocab,
            m.hidden);
@@ -209,8 +214,8 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m) {
 }
 
 std::string hugging_face_config(const ModelSpec& m) {
-  const Family family = family_of(m);
-  return (family == Family::gpt2 ? gpt2_config(m) : llama_config(m, family)).dump(2) + "\n";
+  const WeightFamily family = family_of(m);
+  return (family == WeightFamily::gpt2 ? gpt2_config(m) : llama_config(m, family)).dump(2) + "\n";
 }
 
 }  // namespace mpt::models

@@ -150,16 +150,19 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   const bool exchanges_heads = layout_.context_method == ContextMethod::all_to_all;
   const Attention& a = *kind_->attention;
   const int64_t heads = share(a.heads);
-  OperatorShape s = shape(OperatorKind::attention, 0);
-  s.rows = 0;
-  s.batch = layout_.micro_batch;
-  s.sequence = sequence_;
-  s.heads = heads / (exchanges_heads ? layout_.context : 1);
-  s.kv_heads = sizes.kv_heads / (exchanges_heads ? layout_.context : 1);
-  s.context = exchanges_heads ? 1 : layout_.context;
+  const int64_t parts = exchanges_heads ? layout_.context : 1;
+  // The compressions that all heads share have one key and value.
+  OperatorShape s =
+      sequence_shape(OperatorKind::attention, heads / parts, std::max<int64_t>(1, sizes.kv_heads / parts));
+  if (exchanges_heads) s.context = 1;
   s.head_dim = sizes.head_dim;
   s.value_head_dim = sizes.value_head_dim;
   if (a.window) s.inner = *a.window;
+  if (a.index) s.inner = a.index->chosen * a.index->block;
+  if (a.chunk && *a.chunk < sequence_) {
+    s.batch *= (sequence_ + *a.chunk - 1) / *a.chunk;
+    s.sequence = *a.chunk;
+  }
   add({"attention.core", s});
   const bool core_stays = execution().keeps_every_second_product && execution().keeps_core_output;
   last().selective_share = core_stays ? 0.0 : 1.0;

@@ -3,64 +3,10 @@
 
 #include "models/layer_builder.h"
 #include "models/layer_kinds.h"
+#include "models/mixers.h"
 
 namespace mpt::models {
 namespace {
-
-// Queries, keys and values from the norm's output, as one product (multi-head and grouped attention).
-void add_multi_head(LayerBuilder& b) {
-  const ModelSpec& m = b.model();
-  const Attention& a = *b.kind().attention;
-  const int64_t queries = b.share(a.heads) * a.head_dim, keys = b.share(a.kv_heads) * a.head_dim;
-  b.linear(
-       {"attention.qkv", queries + 2 * keys, m.hidden, a.qkv_bias, Parallel::columns, {queries, keys, keys}})
-      .saves(m.hidden);
-  if (a.query_key_norm != QueryKeyNorm::none) {
-    const int64_t width = queries + keys;
-    b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
-    b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
-    // The scales' gradients, which are at hand sooner than the room for them.
-    b.last().backward_workspace_bytes = b.last().gradient_kept_bytes =
-        LayerBuilder::rounded(2 * a.head_dim * 4);
-  }
-  if (a.rotary) {
-    OperatorShape shape = b.shape(OperatorKind::rotary, queries + keys);
-    shape.extra = a.rotary->scaling && (a.rotary->scaling->kind == RotaryScalingKind::yarn ||
-                                        a.rotary->scaling->kind == RotaryScalingKind::other);
-    b.add({"attention.rotary", shape});
-  }
-  b.attention({a.head_dim, a.head_dim, b.share(a.kv_heads), queries + 2 * keys});
-  b.linear({"attention.output", m.hidden, queries, a.output_bias, Parallel::rows}).saves_core_output(queries);
-}
-
-// DeepSeek-V2 (arXiv:2405.04434, section 2.1.2): low-rank queries and key-values, a shared rotary key. Both
-// compressions read the norm's output, which is kept once. A direct query projection has no bias in the
-// published code; the compressions have one where the model says so.
-void add_latent(LayerBuilder& b) {
-  const ModelSpec& m = b.model();
-  const Attention& a = *b.kind().attention;
-  const LatentAttention& l = *a.latent;
-  const int64_t heads = b.share(a.heads), key_dim = l.nope_head_dim + l.rope_head_dim;
-  if (l.query_rank > 0) {
-    b.linear({"attention.query_down", l.query_rank, m.hidden, a.qkv_bias, Parallel::replicated})
-        .saves(m.hidden);
-    b.norm("attention.query_norm", l.query_rank);
-    b.linear({"attention.query_up", heads * key_dim, l.query_rank, false, Parallel::columns})
-        .saves(l.query_rank);
-  } else {
-    b.linear({"attention.query", heads * key_dim, m.hidden, false, Parallel::columns}).saves(m.hidden);
-  }
-  const int64_t compressed = l.key_value_rank + l.rope_head_dim;
-  b.linear({"attention.key_value_down", compressed, m.hidden, a.qkv_bias, Parallel::replicated});
-  b.norm("attention.key_value_norm", l.key_value_rank);
-  const int64_t expanded = heads * (l.nope_head_dim + l.value_head_dim);
-  b.linear({"attention.key_value_up", expanded, l.key_value_rank, false, Parallel::columns})
-      .saves(l.key_value_rank);
-  if (a.rotary) b.add({"attention.rotary", b.shape(OperatorKind::rotary, (heads + 1) * l.rope_head_dim)});
-  b.attention({key_dim, l.value_head_dim, heads, heads * (2 * key_dim + l.value_head_dim)});
-  const int64_t inner = heads * l.value_head_dim;
-  b.linear({"attention.output", m.hidden, inner, a.output_bias, Parallel::rows}).saves_core_output(inner);
-}
 
 struct MlpNames {
   std::string_view up, activation, down;
@@ -81,6 +27,23 @@ void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool 
   b.linear({names.down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
 }
 
+void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
+  const int64_t choices = e.experts + e.zero_experts;
+  // In 16 bits beside fp8: Megatron-LM's router is no product of Transformer Engine's, and its choice must
+  // not hang on 8 bits.
+  b.linear({"mlp.router", choices, b.model().hidden, e.router_bias, Parallel::replicated, {}, /*fp8=*/false})
+      .saves(b.model().hidden);
+  if (b.kind().mlp) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
+  b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, choices)}).saves_local_state(choices);
+}
+
+// Experts beside a dense MLP have a norm before and one behind them, and the MLP one behind it (Gemma 4).
+void add_norms_beside(LayerBuilder& b) {
+  b.norm("mlp.dense_post_norm", b.model().hidden);
+  b.norm("mlp.experts_norm", b.model().hidden);
+  b.norm("mlp.experts_post_norm", b.model().hidden);
+}
+
 // Routed experts (Fedus et al. 2021, arXiv:2101.03961; Jiang et al. 2024, arXiv:2401.04088): each token
 // visits experts_per_token of them. Without expert parallelism every rank of the tensor group holds its share
 // of every expert's width; with it tokens go to their experts and back by all-to-all (arXiv:2006.16668), and
@@ -90,19 +53,19 @@ void add_experts(LayerBuilder& b) {
   const MixtureOfExperts& e = *b.kind().moe;
   const Mlp& mlp = e.expert;
   const int64_t ffn = b.expert_share(mlp.ffn_hidden), up = ffn * (mlp.gated ? 2 : 1);
-  // In 16 bits beside fp8: Megatron-LM's router is no product of Transformer Engine's, and its choice must
-  // not hang on 8 bits.
-  b.linear({"mlp.router", e.experts, m.hidden, e.router_bias, Parallel::replicated, {}, /*fp8=*/false})
-      .saves(m.hidden);
-  b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, e.experts)}).saves_local_state(e.experts);
-  b.expert_linear({"mlp.experts_up", up, m.hidden, mlp.bias, Parallel::columns}).saves_copies(m.hidden);
+  const int64_t width = e.latent_width > 0 ? e.latent_width : m.hidden;
+  add_router(b, e);
+  if (e.latent_width > 0) b.linear({"mlp.latent_down", width, m.hidden, false, Parallel::replicated});
+  b.expert_linear({"mlp.experts_up", up, width, mlp.bias, Parallel::columns}).saves_copies(width);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.rows = b.expert_rows();
   shape.gated = mlp.gated;
   shape.extra = mlp.activation_limit.has_value();
   b.activation({"mlp.experts_activation", shape}, up);
-  b.expert_linear({"mlp.experts_down", m.hidden, ffn, mlp.bias, Parallel::rows}).saves_copies(ffn);
-  if (b.execution().keeps_expert_outputs) b.saves_expert_outputs(m.hidden);
+  b.expert_linear({"mlp.experts_down", width, ffn, mlp.bias, Parallel::rows}).saves_copies(ffn);
+  if (b.execution().keeps_expert_outputs) b.saves_expert_outputs(width);
+  if (e.latent_width > 0)
+    b.linear({"mlp.latent_up", m.hidden, width, false, Parallel::replicated}).saves_local(width);
   if (e.shared_ffn_hidden == 0) return;
   Mlp shared = mlp;
   shared.ffn_hidden = e.shared_ffn_hidden;
@@ -116,17 +79,24 @@ void add_experts(LayerBuilder& b) {
 LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const Layout& layout,
                            int64_t sequence) {
   LayerBuilder b(model, layout, sequence, &kind);
-  const bool sandwich = model.norm_placement == NormPlacement::sandwich;
-  const bool shared = model.norm_placement == NormPlacement::shared;
-  b.norm("attention.norm", model.hidden);
-  kind.attention->latent ? add_latent(b) : add_multi_head(b);
-  if (sandwich) b.norm("attention.post_norm", model.hidden);
-  // With parallel residuals one sum of three takes the place of the first addition.
-  if (!model.parallel_residual) b.residual("attention.residual");
-  if (!shared) b.norm("mlp.norm", model.hidden);
-  kind.moe ? add_experts(b) : add_dense_mlp(b, kMlp, *kind.mlp);
-  if (sandwich) b.norm("mlp.post_norm", model.hidden);
-  b.residual("mlp.residual");
+  const NormPlacement place = model.norm_placement;
+  const bool before = place != NormPlacement::post;
+  const bool behind = place == NormPlacement::post || place == NormPlacement::sandwich;
+  if (kind.has_mixer()) {
+    if (before) b.norm("attention.norm", model.hidden);
+    add_mixers(b);
+    if (behind) b.norm("attention.post_norm", model.hidden);
+    // With parallel residuals one sum of three takes the place of the first addition.
+    if (!model.parallel_residual || !kind.has_mlp()) b.residual("attention.residual");
+  }
+  if (kind.has_mlp()) {
+    if (before && place != NormPlacement::shared) b.norm("mlp.norm", model.hidden);
+    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp);
+    if (kind.mlp && kind.moe) add_norms_beside(b);
+    if (kind.moe) add_experts(b);
+    if (behind) b.norm("mlp.post_norm", model.hidden);
+    b.residual("mlp.residual");
+  }
   return b.take_layer();
 }
 

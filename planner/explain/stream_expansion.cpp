@@ -162,7 +162,7 @@ class Expansion {
     models::PiecePrograms programs(problem.model, layout, problem.workload.sequence);
     for (const CostSource* source : devices_.sources) pieces_.push_back(piece_times(programs, *source));
     const auto contents = stage_contents(problem.model, layout);
-    for (size_t s = 0; s < contents.size(); ++s) stages_.push_back(parts_of(problem.model, contents[s], s));
+    for (size_t s = 0; s < contents.size(); ++s) stages_.push_back(parts_of(contents[s], s));
     for (const Instruction& i : steps.instructions) {
       if (i.kind == InstructionKind::reduce_gradient && layout_.reduces_in_backward())
         last_of_stages_.push_back(steps.waits(InstructionId(&i - steps.instructions.data())).front());
@@ -188,7 +188,7 @@ class Expansion {
  private:
   bool gathers_ahead() const { return layout_.gathers_after_step() && layout_.overlap_parameter_gather; }
 
-  StageParts parts_of(const ModelSpec& model, const StageContent& content, size_t s) {
+  StageParts parts_of(const StageContent& content, size_t s) {
     const StageKind& kind = kinds_.kinds[kinds_.kind_of_stage[s]];
     const size_t device = slowest_device(kind);
     StageParts stage{{},

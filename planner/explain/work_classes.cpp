@@ -21,6 +21,8 @@ WorkClass class_of(OperatorKind kind) {
     case OperatorKind::linear:
       return WorkClass::products;
     case OperatorKind::attention:
+    case OperatorKind::index:
+    case OperatorKind::recurrence:
       return WorkClass::attention;
     case OperatorKind::expert_linear:
       return WorkClass::grouped_products;

@@ -46,6 +46,9 @@ std::vector<Phase> OperatorRunner::phases() const {
       return {Phase::forward, Phase::input_gradient, Phase::weight_gradient};
     case OperatorKind::router:
     case OperatorKind::expert_linear:
+    case OperatorKind::index:
+    case OperatorKind::convolution:
+    case OperatorKind::recurrence:
       return {};
     case OperatorKind::residual_add:
     case OperatorKind::cross_entropy:
