@@ -55,6 +55,14 @@ class LayerList {
   /// The lowest layer's kind that has what `wanted` asks for, or null.
   template <class F>
   const LayerKind* first(F&& wanted) const {
+    const LayerKind* only = nullptr;
+    size_t found = 0;
+    for (const auto& [name, kind] : kinds) {
+      if (!wanted(kind)) continue;
+      only = &kind;
+      ++found;
+    }
+    if (found < 2) return only;
     for (const LayerRun& run : runs) {
       for (const std::string& name : run.of) {
         const auto kind = kinds.find(name);

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "models/zoo.h"
 
@@ -221,87 +220,6 @@ std::optional<int64_t> every_nth(const Layout& l) {
   const auto level = level_of(PartialRecompute::every_nth, l);
   if (!level || *level == 0) return std::nullopt;
   return *std::max_element(l.layers_per_stage.begin(), l.layers_per_stage.end()) - *level + 1;
-}
-
-namespace {
-
-// Of latent attention's YaRN flags set the factor and the two scales, of others all but the scales.
-bool megatron_has_yarn(const ModelSpec& m) {
-  const RotaryScaling& s = *m.attention().rotation().scaling;
-  if (!m.attention().latent) return s.mscale == 0.0 && s.mscale_all_dim == 0.0;
-  return s.beta_fast == 32.0 && s.beta_slow == 1.0 && s.original_positions == 4096 && s.whole_dimensions;
-}
-
-bool has_rare_rotary_scaling(const ModelSpec& m) {
-  if (m.position != PositionKind::rotary) return false;
-  const bool whole_base = m.attention().rotation().base == std::floor(m.attention().rotation().base);
-  if (!m.attention().rotation().scaling) return !whole_base;
-  const RotaryScaling& s = *m.attention().rotation().scaling;
-  const RotaryScaling llama3{RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 8192};
-  switch (s.kind) {
-    case RotaryScalingKind::other:
-      return true;
-    case RotaryScalingKind::yarn:
-      return !whole_base || !megatron_has_yarn(m);
-    case RotaryScalingKind::llama3:
-      return !whole_base || m.attention().latent || s != llama3;
-    case RotaryScalingKind::linear:
-      return !whole_base || m.attention().latent || s.factor != std::floor(s.factor);
-  }
-  return true;
-}
-
-bool has_other_biases(const ModelSpec& m) {
-  const bool none_or_all =
-      m.mlp().bias == m.attention().output_bias && (m.attention().qkv_bias || !m.mlp().bias);
-  const bool gelu_without =
-      !m.mlp().gated && m.mlp().activation == ActivationKind::gelu_tanh && !m.mlp().bias;
-  return !none_or_all || gelu_without || (m.norm == NormKind::layer_norm && !m.norm_bias);
-}
-
-}  // namespace
-
-std::vector<ModelFeature> features_of(const ModelSpec& m) {
-  const bool gelu =
-      m.mlp().activation == ActivationKind::gelu || m.mlp().activation == ActivationKind::gelu_tanh;
-  const std::pair<bool, ModelFeature> table[] = {
-      {m.moe() != nullptr, ModelFeature::experts},
-      {m.moe() != nullptr && m.moe()->shared_ffn_hidden > 0, ModelFeature::shared_experts},
-      {m.moe() != nullptr && m.moe()->expert.bias, ModelFeature::expert_biases},
-      {m.attention().latent.has_value(), ModelFeature::latent_attention},
-      {m.position == PositionKind::alibi, ModelFeature::alibi},
-      {m.norm_placement != NormPlacement::pre, ModelFeature::other_norm_placement},
-      {m.parallel_residual, ModelFeature::parallel_residual},
-      {m.embedding_norm, ModelFeature::embedding_norm},
-      {m.attention().query_key_norm == QueryKeyNorm::full, ModelFeature::full_query_key_norm},
-      {m.attention().sinks, ModelFeature::attention_sinks},
-      {m.mlp().activation_limit.has_value(), ModelFeature::activation_limit},
-      {m.has_windows(), ModelFeature::sliding_window},
-      {m.head_bias, ModelFeature::head_bias},
-      {m.next_token_layers > 0, ModelFeature::next_token_layers},
-      {m.attention().rotation().scaling && m.attention().rotation().scaling->kind == RotaryScalingKind::other,
-       ModelFeature::other_rotary_scaling},
-      {m.attention().rotation().scaling && m.attention().rotation().scaling->kind == RotaryScalingKind::yarn,
-       ModelFeature::yarn},
-      {has_rare_rotary_scaling(m), ModelFeature::rare_rotary_scaling},
-      {m.mlp().activation == ActivationKind::relu, ModelFeature::relu},
-      {m.mlp().activation == ActivationKind::squared_relu, ModelFeature::squared_relu},
-      {m.mlp().gated && gelu, ModelFeature::gated_gelu},
-      {has_other_biases(m), ModelFeature::other_biases},
-      {m.attention().rotation().scaling &&
-           m.attention().rotation().scaling->kind == RotaryScalingKind::linear,
-       ModelFeature::linear_rotary_scaling},
-      {m.position == PositionKind::rotary && m.attention().rotation().fraction != 1.0,
-       ModelFeature::partial_rotary},
-      {m.position == PositionKind::learned, ModelFeature::learned_positions},
-      {m.norm == NormKind::layer_norm, ModelFeature::layer_norm},
-      {m.attention().qkv_bias || m.attention().output_bias || m.mlp().bias, ModelFeature::linear_biases},
-      {!m.mlp().gated || m.mlp().activation != ActivationKind::silu, ModelFeature::plain_mlp}};
-  std::vector<ModelFeature> features;
-  for (const auto& [present, feature] : table) {
-    if (present) features.push_back(feature);
-  }
-  return features;
 }
 
 namespace {

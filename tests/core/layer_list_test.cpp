@@ -121,9 +121,9 @@ TEST(ModelSpec, WhatIsWrongWithItsLayersIsNamed) {
   has(broken([](LayerList& l) { l.change([](LayerKind& k) { k.attention->head_dim = 3; }); }),
       "odd head size 3");
   has(broken([](LayerList& l) { l.change([](LayerKind& k) { k.attention->rotary.reset(); }); }), "/position");
-  ModelSpec learned = good;
-  learned.position = PositionKind::learned;
-  has(problems_of(learned), "/attention/rotary");
+  ModelSpec none = good;
+  none.position = PositionKind::none;
+  has(problems_of(none), "/attention/rotary");
   has(broken([](LayerList& l) { l = LayerList::of(200, [](int64_t layer) { return windowed(layer + 1); }); }),
       "200 kinds of layers");
 }
