@@ -168,7 +168,10 @@ FamilyDraft draft_of(FamilyReader& reader, int64_t layers) {
   d.window = reader.window_attention(d.full);
   if (d.has_mixer("linear") || d.has_mixer("both")) d.linear = reader.linear();
   d.mlp = reader.mlp();
-  const bool experts = reader.family().keys.contains("experts");
+  // A family with experts has none where it names 0 for files that say nothing.
+  const auto named = reader.family().numbers.find("experts");
+  const bool none = named != reader.family().numbers.end() && named->second == 0.0 && !reader.says("experts");
+  const bool experts = reader.family().keys.contains("experts") && !none;
   d.mlps = experts ? mlps_of(reader, layers) : Names(size_t(layers), "dense");
   if (has(d.mlps, "experts")) d.moe = reader.experts(*d.mlp);
   d.full_without_rotary = reader.flag("full_without_rotary");

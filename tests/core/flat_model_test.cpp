@@ -59,7 +59,8 @@ TEST(FlatModel, IntervalsBecomeTheList) {
 }
 
 TEST(FlatModel, LatentAttentionKeepsItsRotaryPart) {
-  const ModelSpec model = read(R"(,"latent":{"query_rank":0,"key_value_rank":8,"nope_head_dim":8,"rope_head_dim":8,
+  const ModelSpec model =
+      read(R"(,"latent":{"query_rank":0,"key_value_rank":8,"nope_head_dim":8,"rope_head_dim":8,
       "value_head_dim":8})");
   EXPECT_EQ(model.attention().latent->key_value_rank, 8);
   EXPECT_TRUE(model.attention().rotary.has_value());

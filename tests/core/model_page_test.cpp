@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// docs/file_formats.md has the fields of a model file as the field lists have them. MPT_UPDATE_GOLDEN=1 writes
-// them.
+// docs/file_formats.md has the fields of a model file as the field lists have them. MPT_UPDATE_GOLDEN=1
+// writes them.
 
 #include <gtest/gtest.h>
 
@@ -44,7 +44,8 @@ struct PageWriter {
   template <class M, class T>
   void field(const char* name, M T::*, const char* doc, FieldRule rule = {}) {
     const bool needed = rule.required && !detail::TypeTraits<M>::is_optional;
-    rows += fmt::format("| `{}`{} | {} | {} |\n", name, needed ? "" : " (may be absent)", doc, type_text<M>(rule));
+    rows += fmt::format("| `{}`{} | {} | {} |\n", name, needed ? "" : " (may be absent)", doc,
+                        type_text<M>(rule));
   }
 };
 
@@ -59,13 +60,14 @@ std::string page() {
   return table_of<ModelSpec>("A model:") +
          table_of<LayerList>("`layers`; `kinds` holds objects by a name of your choice:") +
          table_of<LayerRun>("An entry of `order`:") +
-         table_of<LayerKind>("A kind of layer. Each part that is there has its norm and its addition to the "
-                             "residual stream:") +
+         table_of<LayerKind>(
+             "A kind of layer. Each part that is there has its norm and its addition to the "
+             "residual stream:") +
          table_of<Attention>("`attention`:") + table_of<LatentAttention>("`latent` of `attention`:") +
          table_of<Rotary>("`rotary` of `attention`:") + table_of<RotaryScaling>("`scaling` of `rotary`:") +
          table_of<AttentionIndex>("`index` of `attention`:") + table_of<LinearMixer>("`linear`:") +
-         table_of<ShortConvolution>("`convolution`:") +
-         table_of<Mlp>("`mlp`, and `expert` of `moe`:") + table_of<MixtureOfExperts>("`moe`:");
+         table_of<ShortConvolution>("`convolution`:") + table_of<Mlp>("`mlp`, and `expert` of `moe`:") +
+         table_of<MixtureOfExperts>("`moe`:");
 }
 
 TEST(ModelPage, HasTheFieldsOfTheFieldLists) {

@@ -123,6 +123,21 @@ ModelSpec little_qwen(int64_t layers) {
   return m;
 }
 
+ModelSpec little_hybrid(int64_t layers) {
+  ModelSpec m = little_llama(layers);
+  m.name = "little-hybrid";
+  const LayerKind attention = m.layers[0];
+  m.layers = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = attention;
+    if (l % 4 == 3) return kind;
+    kind.attention.reset();
+    kind.linear = LinearMixer{.heads = 8, .head_dim = 8, .key_heads = 4, .key_dim = 8, .convolution = 4};
+    if (l % 4 == 1) kind.mlp->ffn_hidden *= 4;
+    return kind;
+  });
+  return m;
+}
+
 ModelSpec with_layers(ModelSpec model, int64_t layers) {
   const LayerList old = model.layers;
   model.layers = LayerList::of(layers, [&](int64_t l) { return old[l % old.count()]; });

@@ -31,6 +31,7 @@ RandomProblem::RandomProblem(uint32_t seed) : random(seed) {
         test::with_dense_layers(problem.model, [&](int64_t l) { return (l + 1) % interval != 0; });
     problem.model.next_token_layers = int64_t(random() % 2);
   }
+  if (seed % 7 == 4) problem.model = test::little_hybrid(problem.model.layers.count());
   source = planner::make_roofline_cost(cluster);
   problem.cost = source.get();
 }
