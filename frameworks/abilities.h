@@ -72,12 +72,12 @@ enum class ModelFeature {
   layer_norm,
   linear_biases,
   plain_mlp,
-  different_layers,  // that differ in more than windows and experts: heads, widths, positions, parts
+  layers_that_differ,  // that differ in more than windows and experts: heads, widths, positions, parts
   linear_mixers,     // Mamba-2, Gated DeltaNet and the like, short convolutions
   sparse_attention,
   chunked_attention,
   output_gates,  // on the output of attention
-  other_values,  // of another size than keys, or keys that serve as values
+  other_value_sizes,  // of another size than keys, or keys that serve as values
   soft_caps,     // of scores or logits
   latent_experts,
   zero_experts,
@@ -287,12 +287,12 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::layer_norm, "layer_norm"},
                {frameworks::ModelFeature::linear_biases, "linear_biases"},
                {frameworks::ModelFeature::plain_mlp, "plain_mlp"},
-               {frameworks::ModelFeature::different_layers, "different_layers"},
+               {frameworks::ModelFeature::layers_that_differ, "layers_that_differ"},
                {frameworks::ModelFeature::linear_mixers, "linear_mixers"},
                {frameworks::ModelFeature::sparse_attention, "sparse_attention"},
                {frameworks::ModelFeature::chunked_attention, "chunked_attention"},
                {frameworks::ModelFeature::output_gates, "output_gates"},
-               {frameworks::ModelFeature::other_values, "other_values"},
+               {frameworks::ModelFeature::other_value_sizes, "other_value_sizes"},
                {frameworks::ModelFeature::soft_caps, "soft_caps"},
                {frameworks::ModelFeature::latent_experts, "latent_experts"},
                {frameworks::ModelFeature::zero_experts, "zero_experts"},

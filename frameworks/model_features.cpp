@@ -85,7 +85,7 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
       {any_attention(m, [](const Attention& a) { return a.output_gate != OutputGate::none; }),
        ModelFeature::output_gates},
       {any_attention(m, [](const Attention& a) { return a.value_dim > 0 || a.keys_are_values; }),
-       ModelFeature::other_values},
+       ModelFeature::other_value_sizes},
       {m.logit_cap || any_attention(m, [](const Attention& a) { return a.score_cap.has_value(); }),
        ModelFeature::soft_caps},
       {any_experts(m, [](const MixtureOfExperts& e) { return e.latent_width > 0; }),
@@ -94,7 +94,7 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
        ModelFeature::zero_experts},
       {m.layers.any([](const LayerKind& k) { return k.mlp && k.moe; }), ModelFeature::experts_beside_mlp},
       {is_rare(m.mlp().activation), ModelFeature::rare_activations},
-      {layers_differ(m), ModelFeature::different_layers}};
+      {layers_differ(m), ModelFeature::layers_that_differ}};
   std::vector<ModelFeature> features;
   for (const auto& [present, feature] : table) {
     if (present) features.push_back(feature);
