@@ -5,7 +5,7 @@
 //
 // A struct that can be stored defines
 //     template <class V> static void describe(V& v) {
-//       v.field("layers", &ModelSpec::layers, "number of decoder layers", between(1, 100000));
+//       v.field("layers", &ModelSpec::hidden, "width of the residual stream", between(1, 1 << 24));
 //     }
 // and an enum that can be stored specialises EnumNames. Readers and writers are visitors (base/json.h).
 
@@ -45,6 +45,13 @@ constexpr FieldRule long_text() {
 /// The field may be absent; the struct's default then holds. Never for a field that changes a result.
 constexpr FieldRule optional_field(FieldRule rule = {}) {
   rule.required = false;
+  return rule;
+}
+
+/// The field is absent, in files too, where it has the struct's default: for what few have.
+constexpr FieldRule rare_field(FieldRule rule = {}) {
+  rule.required = false;
+  rule.omits_default = true;
   return rule;
 }
 

@@ -21,7 +21,7 @@ def milliseconds(run):
     layout, model = request["layout"], records.model_of(run)
     moe = model.get("moe")
     megatron = request["framework"].startswith("megatron") and run["facts"]["hardware.gpu"][0] not in "mv"
-    if not (seconds and moe and megatron) or run.get("unknown") or has_graphs(request) or moe.get("layer_interval", 1) > 1:
+    if not (seconds and moe and megatron) or run.get("unknown") or has_graphs(request) or moe["layers"] != sorted(moe["layers"]):
         return None
     slots = request["global_batch"] / layout["data"] / layout["micro_batch"] + (layout["pipeline"] - 1) / layout["chunks"]
     return 1e3 * seconds / slots / (model["layers"] / layout["pipeline"])

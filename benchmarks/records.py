@@ -4,6 +4,11 @@
 import glob
 import json
 import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/support"))
+
+from flat_model import flat  # noqa: E402
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "reports", "validation", "records")
 
@@ -36,7 +41,7 @@ def model_of(run):
     if isinstance(model, str):
         with open(os.path.join(FOLDER, "..", "..", "..", "models", "zoo", f"{model}.json")) as file:
             model = json.load(file)
-    return model
+    return flat(model)
 
 
 def has_experts(run):

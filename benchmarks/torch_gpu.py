@@ -6,9 +6,14 @@ Without a GPU, or a PyTorch that can use it, prints why and ends with code 3.
 """
 
 import json
+import os
 import statistics
 import sys
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/support"))
+
+from flat_model import flat  # noqa: E402
 
 try:
     import torch
@@ -17,7 +22,7 @@ try:
 except ImportError:
     sys.exit("no PyTorch here")
 
-SPEC = json.load(open(sys.argv[1]))
+SPEC = flat(json.load(open(sys.argv[1])))
 SEQUENCE, MICRO_BATCH, MICRO_BATCHES, STEPS = map(int, sys.argv[2:6])
 
 

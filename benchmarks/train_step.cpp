@@ -30,14 +30,17 @@ namespace {
 ModelSpec model_of(char** argv) {
   ModelSpec m;
   m.name = "bench";
-  m.layers = std::atoll(argv[1]);
   m.hidden = std::atoll(argv[2]);
-  m.heads = m.kv_heads = std::atoll(argv[3]);
-  m.head_dim = m.hidden / m.heads;
+  LayerKind layer;
+  Attention& attention = layer.attention.emplace();
+  attention.heads = attention.kv_heads = std::atoll(argv[3]);
+  attention.head_dim = m.hidden / attention.heads;
+  attention.qkv_bias = attention.output_bias = true;
   m.max_positions = std::atoll(argv[4]);
   m.vocab = std::atoll(argv[6]);
-  m.ffn_hidden = 4 * m.hidden;
-  m.qkv_bias = m.attention_output_bias = m.mlp_bias = m.tied_embeddings = true;
+  layer.mlp = Mlp{.ffn_hidden = 4 * m.hidden, .bias = true};
+  m.layers = LayerList(std::atoll(argv[1]), layer);
+  m.tied_embeddings = true;
   return m;
 }
 
@@ -49,9 +52,9 @@ class Rank {
       : tokens_(batch * model.max_positions), data_(std::move(data)) {
     Layout layout;
     layout.micro_batch = batch;
-    layout.layers_per_stage = {model.layers};
+    layout.layers_per_stage = {model.layers.count()};
     stage_.emplace(runtime::StageOptions{model, layout, model.max_positions, kType, 1}, 0,
-                   StageContent{0, model.layers, true, true}, *device_,
+                   StageContent{0, model.layers.count(), true, true}, *device_,
                    runtime::StageGroups{{group_.get(), group_.get(), group_.get()}, {}});
     stage_->set_loss_scale(1.0 / double(tokens_ * data_->size()));
     const int64_t bytes = parameters().count() * 4;

@@ -13,13 +13,6 @@
 namespace mpt {
 namespace {
 
-struct Divisibility {
-  const char* what;
-  int64_t amount;
-  const char* by_what;
-  int64_t by;
-};
-
 std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layout) {
   const auto& stages = layout.layers_per_stage;
   if (static_cast<int64_t>(stages.size()) != layout.stages()) {
@@ -28,10 +21,10 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
         fmt::format("layers_per_stage has {} entries for {} stages", stages.size(), layout.stages())};
   }
   const int64_t sum = std::accumulate(stages.begin(), stages.end(), int64_t{0});
-  if (sum != model.layers) {
-    return Rejection{
-        "stages", -1, double(model.layers), double(sum),
-        fmt::format("layers_per_stage adds up to {}, the model has {} layers", sum, model.layers)};
+  const int64_t layers = model.layers.count();
+  if (sum != layers) {
+    return Rejection{"stages", -1, double(layers), double(sum),
+                     fmt::format("layers_per_stage adds up to {}, the model has {} layers", sum, layers)};
   }
   for (size_t s = 0; s < stages.size(); ++s) {
     // An end stage may hold only the embedding or the head; one in the middle must hold a layer.
@@ -45,10 +38,36 @@ std::optional<Rejection> check_stages(const ModelSpec& model, const Layout& layo
 
 int64_t ranks_of_stage(const Layout& l) { return l.tensor * l.context * l.data; }
 
+// Heads of a layer: of attention, or of another mixer and its keys.
+struct Heads {
+  int64_t heads, keys;
+};
+
+// Those that an exchange over context ranks cannot share out, or nothing.
+std::optional<Heads> undivided_heads(const ModelSpec& model, const Layout& l) {
+  if (l.context == 1 || l.context_method != ContextMethod::all_to_all) return std::nullopt;
+  const int64_t ranks = l.tensor * l.context;
+  for (const auto& [name, kind] : model.layers.kinds) {
+    std::vector<Heads> all;
+    if (kind.attention) all.push_back({kind.attention->heads, kind.attention->kv_heads});
+    if (kind.linear) all.push_back({kind.linear->heads, kind.linear->key_heads});
+    for (const Heads& h : all) {
+      if (h.heads % ranks != 0 || h.keys % ranks != 0) return h;
+    }
+  }
+  return std::nullopt;
+}
+
+// Where attention goes round a ring, the states of other mixers would have to, too.
+bool has_other_mixers(const ModelSpec& model) {
+  return model.layers.any([](const LayerKind& k) { return k.linear || k.convolution; });
+}
+
 // Rules that are not plain divisibility of the model or the batch. A search asks of millions of layouts:
 // words are found only for a rule that is broken.
 std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& layout) {
   const int64_t shard = layout.zero == 0 ? 1 : layout.shard;
+  const bool experts = model.moe() != nullptr;
   const struct {
     bool broken;
     std::string (*reason)(const ModelSpec& model, const Layout& l);
@@ -64,13 +83,13 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& la
          return fmt::format("{} ranks of a stage do not divide by expert {} x expert_tensor {}",
                             ranks_of_stage(l), l.expert, l.expert_split());
        }},
-      {!model.moe && (layout.expert > 1 || layout.expert_split() != layout.tensor),
+      {!experts && (layout.expert > 1 || layout.expert_split() != layout.tensor),
        [](const ModelSpec&, const Layout&) { return std::string("expert parallel without experts"); }},
-      {model.moe && layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
+      {experts && layout.expert > 1 && layout.tensor > 1 && !layout.sequence_parallel,
        [](const ModelSpec&, const Layout&) {
          return std::string("expert parallel beside tensor parallel needs sequence parallel");
        }},
-      {model.moe && layout.expert == 1 && layout.expert_split() != layout.tensor,
+      {experts && layout.expert == 1 && layout.expert_split() != layout.tensor,
        [](const ModelSpec&, const Layout&) {
          return std::string("expert_tensor other than tensor needs expert parallel");
        }},
@@ -78,12 +97,15 @@ std::optional<Rejection> check_sharding(const ModelSpec& model, const Layout& la
        [](const ModelSpec&, const Layout&) {
          return std::string("sequence parallel without tensor parallel");
        }},
-      {layout.context > 1 && layout.context_method == ContextMethod::all_to_all &&
-           (model.heads % (layout.tensor * layout.context) != 0 ||
-            model.kv_heads % (layout.tensor * layout.context) != 0),
+      {undivided_heads(model, layout).has_value(),
        [](const ModelSpec& m, const Layout& l) {
-         return fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", m.heads,
-                            m.kv_heads, l.tensor * l.context);
+         const Heads h = *undivided_heads(m, l);
+         return fmt::format("{} heads, {} for keys, do not divide by tensor x context {}", h.heads, h.keys,
+                            l.tensor * l.context);
+       }},
+      {layout.context > 1 && layout.context_method == ContextMethod::ring && has_other_mixers(model),
+       [](const ModelSpec&, const Layout&) {
+         return std::string("ring context parallelism is for attention alone: other mixers exchange heads");
        }},
       {!layout.recomputed_layers.empty() && (layout.recompute != Recompute::full ||
                                              int64_t(layout.recomputed_layers.size()) != layout.stages()),
@@ -113,7 +135,8 @@ std::vector<StageContent> stage_contents(const ModelSpec& model, const Layout& l
     contents.push_back({first, count, contents.empty(), false});
     first += count;
   }
-  MPT_CHECK(!contents.empty() && first == model.layers, "stages hold {} of {} layers", first, model.layers);
+  MPT_CHECK(!contents.empty() && first == model.layers.count(), "stages hold {} of {} layers", first,
+            model.layers.count());
   contents.back().has_head = true;
   return contents;
 }
@@ -160,34 +183,74 @@ std::optional<Rejection> check_workload(const Workload& workload) {
       fmt::format("{} sequences of {} tokens to train on", workload.global_batch, workload.sequence)};
 }
 
+// What a degree divides in a layer; 0: the layer has no such thing.
+struct LayerRule {
+  const char* what;
+  int64_t (*amount)(const LayerKind& k);
+  const char* by_what;
+  int64_t (*by)(const Layout& l);
+};
+
+int64_t tensor_of(const Layout& l) { return l.tensor; }
+
+const LayerRule kLayerRules[] = {
+    {"heads", [](const LayerKind& k) { return k.attention ? k.attention->heads : 0; }, "tensor", tensor_of},
+    {"key-value heads", [](const LayerKind& k) { return k.attention ? k.attention->kv_heads : 0; }, "tensor",
+     tensor_of},
+    {"mixer heads", [](const LayerKind& k) { return k.linear ? k.linear->heads : 0; }, "tensor", tensor_of},
+    {"mixer key heads", [](const LayerKind& k) { return k.linear ? k.linear->key_heads : 0; }, "tensor",
+     tensor_of},
+    {"MLP width", [](const LayerKind& k) { return k.mlp ? k.mlp->ffn_hidden : 0; }, "tensor", tensor_of},
+    {"experts", [](const LayerKind& k) { return k.moe ? k.moe->experts : 0; }, "expert",
+     [](const Layout& l) { return l.expert; }},
+    {"expert width", [](const LayerKind& k) { return k.moe ? k.moe->expert.ffn_hidden : 0; }, "expert_tensor",
+     [](const Layout& l) { return l.expert_split(); }},
+    {"shared expert width", [](const LayerKind& k) { return k.moe ? k.moe->shared_ffn_hidden : 0; }, "tensor",
+     tensor_of},
+};
+
+Rejection does_not_divide(const char* what, int64_t amount, const char* by_what, int64_t by) {
+  return Rejection{"divides", -1, double(by), double(amount),
+                   fmt::format("{} {} does not divide by {} {}", what, amount, by_what, by)};
+}
+
+std::optional<Rejection> check_layers(const ModelSpec& model, const Layout& layout) {
+  for (const LayerRule& rule : kLayerRules) {
+    const int64_t by = rule.by(layout);
+    if (by == 1) continue;
+    const LayerKind* const broken =
+        model.layers.first([&](const LayerKind& kind) { return rule.amount(kind) % by != 0; });
+    if (broken != nullptr) return does_not_divide(rule.what, rule.amount(*broken), rule.by_what, by);
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layout,
                                       const Workload& workload) {
   if (auto rejection = check_degrees(layout)) return rejection;
   if (auto rejection = check_workload(workload)) return rejection;
-  const Divisibility rules[] = {
-      {"heads", model.heads, "tensor", layout.tensor},
-      {"key-value heads", model.kv_heads, "tensor", layout.tensor},
-      {"MLP width", model.ffn_hidden, "tensor", layout.tensor},
-      {"experts", model.moe ? model.moe->experts : 0, "expert", layout.expert},
-      {"expert width", model.moe ? model.moe->expert_ffn_hidden : 0, "expert_tensor", layout.expert_split()},
-      {"shared expert width", model.moe ? model.moe->shared_ffn_hidden : 0, "tensor", layout.tensor},
+  if (auto rejection = check_layers(model, layout)) return rejection;
+  const struct {
+    const char* what;
+    int64_t amount;
+    const char* by_what;
+    int64_t by;
+  } rules[] = {
       // Causal work is balanced over context ranks by giving each two pieces of the sequence.
       {"sequence", layout.context > 1 ? workload.sequence : 0, "2 x context", 2 * layout.context},
       {"sequence", layout.sequence_parallel ? workload.sequence : 0, "tensor x context",
        layout.tensor * layout.context},
       {"global batch", workload.global_batch, "data x micro_batch", layout.data * layout.micro_batch},
   };
-  for (const Divisibility& rule : rules) {
-    if (rule.amount % rule.by == 0) continue;
-    return Rejection{
-        "divides", -1, double(rule.by), double(rule.amount),
-        fmt::format("{} {} does not divide by {} {}", rule.what, rule.amount, rule.by_what, rule.by)};
+  for (const auto& [what, amount, by_what, by] : rules) {
+    if (amount % by != 0) return does_not_divide(what, amount, by_what, by);
   }
-  if (layout.stages() > 1 && layout.stages() > model.layers + 2) {
-    return Rejection{"stages", -1, double(layout.stages()), double(model.layers),
-                     fmt::format("{} stages for {} layers", layout.stages(), model.layers)};
+  const int64_t layers = model.layers.count();
+  if (layout.stages() > 1 && layout.stages() > layers + 2) {
+    return Rejection{"stages", -1, double(layout.stages()), double(layers),
+                     fmt::format("{} stages for {} layers", layout.stages(), layers)};
   }
   if (auto rejection = check_sharding(model, layout)) return rejection;
   return check_stages(model, layout);

@@ -72,6 +72,17 @@ enum class ModelFeature {
   layer_norm,
   linear_biases,
   plain_mlp,
+  layers_that_differ,  // that differ in more than windows and experts: heads, widths, positions, parts
+  linear_mixers,     // Mamba-2, Gated DeltaNet and the like, short convolutions
+  sparse_attention,
+  chunked_attention,
+  output_gates,  // on the output of attention
+  other_value_sizes,  // of another size than keys, or keys that serve as values
+  soft_caps,     // of scores or logits
+  latent_experts,
+  zero_experts,
+  experts_beside_mlp,
+  rare_activations,  // xIELU, SiTU
 };
 
 struct ScheduleAbility {
@@ -275,6 +286,17 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::learned_positions, "learned_positions"},
                {frameworks::ModelFeature::layer_norm, "layer_norm"},
                {frameworks::ModelFeature::linear_biases, "linear_biases"},
-               {frameworks::ModelFeature::plain_mlp, "plain_mlp"});
+               {frameworks::ModelFeature::plain_mlp, "plain_mlp"},
+               {frameworks::ModelFeature::layers_that_differ, "layers_that_differ"},
+               {frameworks::ModelFeature::linear_mixers, "linear_mixers"},
+               {frameworks::ModelFeature::sparse_attention, "sparse_attention"},
+               {frameworks::ModelFeature::chunked_attention, "chunked_attention"},
+               {frameworks::ModelFeature::output_gates, "output_gates"},
+               {frameworks::ModelFeature::other_value_sizes, "other_value_sizes"},
+               {frameworks::ModelFeature::soft_caps, "soft_caps"},
+               {frameworks::ModelFeature::latent_experts, "latent_experts"},
+               {frameworks::ModelFeature::zero_experts, "zero_experts"},
+               {frameworks::ModelFeature::experts_beside_mlp, "experts_beside_mlp"},
+               {frameworks::ModelFeature::rare_activations, "rare_activations"});
 
 }  // namespace mpt

@@ -16,8 +16,6 @@ namespace {
 bool same_architecture(ModelSpec a, const ModelSpec& b) {
   a.name = b.name;
   a.max_positions = b.max_positions;
-  // Where every layer has experts, no layer reads the dense size.
-  if (b.moe && b.moe->layer_interval == 1 && b.moe->leading_dense_layers == 0) a.ffn_hidden = b.ffn_hidden;
   return a == b;
 }
 
@@ -33,15 +31,20 @@ const char* activation_name(ActivationKind kind) {
       return "relu";
     case ActivationKind::squared_relu:
       return "relu2";
+    case ActivationKind::xielu:
+      return "xielu";
+    case ActivationKind::situ:
+      return "situ";
   }
   return "";
 }
 
 Json rotary_parameters(const ModelSpec& m) {
-  Json rotary{{"rope_theta", m.rotary_base}, {"rope_type", "default"}};
-  if (m.rotary_fraction != 1.0) rotary["partial_rotary_factor"] = m.rotary_fraction;
-  if (!m.rotary_scaling) return rotary;
-  const RotaryScaling& scaling = *m.rotary_scaling;
+  Json rotary{{"rope_theta", m.attention().rotation().base}, {"rope_type", "default"}};
+  if (m.attention().rotation().fraction != 1.0)
+    rotary["partial_rotary_factor"] = m.attention().rotation().fraction;
+  if (!m.attention().rotation().scaling) return rotary;
+  const RotaryScaling& scaling = *m.attention().rotation().scaling;
   rotary["rope_type"] = enum_name(scaling.kind);
   rotary["factor"] = scaling.factor;
   if (scaling.kind == RotaryScalingKind::llama3) {
@@ -63,15 +66,15 @@ Json rotary_parameters(const ModelSpec& m) {
 Json llama_like(const ModelSpec& m, const char* type, const char* architecture) {
   return Json{{"model_type", type},
               {"architectures", {architecture}},
-              {"num_hidden_layers", m.layers},
+              {"num_hidden_layers", m.layers.count()},
               {"hidden_size", m.hidden},
-              {"intermediate_size", m.ffn_hidden},
-              {"num_attention_heads", m.heads},
-              {"num_key_value_heads", m.kv_heads},
-              {"head_dim", m.head_dim},
+              {"intermediate_size", m.mlp().ffn_hidden},
+              {"num_attention_heads", m.attention().heads},
+              {"num_key_value_heads", m.attention().kv_heads},
+              {"head_dim", m.attention().head_dim},
               {"vocab_size", m.vocab},
               {"max_position_embeddings", m.max_positions},
-              {"hidden_act", activation_name(m.activation)},
+              {"hidden_act", activation_name(m.mlp().activation)},
               {"rms_norm_eps", m.norm_epsilon},
               {"rope_parameters", rotary_parameters(m)},
               {"tie_word_embeddings", m.tied_embeddings}};
@@ -79,14 +82,14 @@ Json llama_like(const ModelSpec& m, const char* type, const char* architecture) 
 
 Json llama(const ModelSpec& m) {
   Json config = llama_like(m, "llama", "LlamaForCausalLM");
-  config["attention_bias"] = m.qkv_bias;
-  config["mlp_bias"] = m.mlp_bias;
+  config["attention_bias"] = m.attention().qkv_bias;
+  config["mlp_bias"] = m.mlp().bias;
   return config;
 }
 
 Json mistral(const ModelSpec& m) {
   Json config = llama_like(m, "mistral", "MistralForCausalLM");
-  config["sliding_window"] = m.sliding_window ? Json(*m.sliding_window) : Json();
+  config["sliding_window"] = m.attention().window ? Json(*m.attention().window) : Json();
   return config;
 }
 
@@ -94,32 +97,40 @@ Json qwen2(const ModelSpec& m) { return llama_like(m, "qwen2", "Qwen2ForCausalLM
 
 Json qwen3(const ModelSpec& m) {
   Json config = llama_like(m, "qwen3", "Qwen3ForCausalLM");
-  config["attention_bias"] = m.qkv_bias;
+  config["attention_bias"] = m.attention().qkv_bias;
   return config;
 }
 
 Json mixtral(const ModelSpec& m) {
   Json config = llama_like(m, "mixtral", "MixtralForCausalLM");
-  config["sliding_window"] = m.sliding_window ? Json(*m.sliding_window) : Json();
-  if (!m.moe) return config;
-  config["intermediate_size"] = m.moe->expert_ffn_hidden;
-  config["num_local_experts"] = m.moe->experts;
-  config["num_experts_per_tok"] = m.moe->experts_per_token;
-  config["router_aux_loss_coef"] = m.moe->balance_loss;
+  config["sliding_window"] = m.attention().window ? Json(*m.attention().window) : Json();
+  if (m.moe() == nullptr) return config;
+  config["intermediate_size"] = m.moe()->expert.ffn_hidden;
+  config["num_local_experts"] = m.moe()->experts;
+  config["num_experts_per_tok"] = m.moe()->experts_per_token;
+  config["router_aux_loss_coef"] = m.moe()->balance_loss;
   return config;
+}
+
+Json layers_without_experts(const ModelSpec& m) {
+  Json layers = Json::array();
+  for (int64_t l = 0; l < m.layers.count(); ++l) {
+    if (!layer_has_experts(m, l)) layers.push_back(l);
+  }
+  return layers;
 }
 
 Json qwen3_moe(const ModelSpec& m) {
   Json config = llama_like(m, "qwen3_moe", "Qwen3MoeForCausalLM");
-  config["attention_bias"] = m.qkv_bias;
-  if (!m.moe) return config;
-  config["num_experts"] = m.moe->experts;
-  config["num_experts_per_tok"] = m.moe->experts_per_token;
-  config["moe_intermediate_size"] = m.moe->expert_ffn_hidden;
-  config["decoder_sparse_step"] = m.moe->layer_interval;
-  config["mlp_only_layers"] = Json::array();
+  config["attention_bias"] = m.attention().qkv_bias;
+  if (m.moe() == nullptr) return config;
+  config["num_experts"] = m.moe()->experts;
+  config["num_experts_per_tok"] = m.moe()->experts_per_token;
+  config["moe_intermediate_size"] = m.moe()->expert.ffn_hidden;
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = layers_without_experts(m);
   config["norm_topk_prob"] = true;
-  config["router_aux_loss_coef"] = m.moe->balance_loss;
+  config["router_aux_loss_coef"] = m.moe()->balance_loss;
   return config;
 }
 
@@ -139,13 +150,13 @@ Json gpt_oss(const ModelSpec& m) {
 Json gpt2(const ModelSpec& m) {
   return Json{{"model_type", "gpt2"},
               {"architectures", {"GPT2LMHeadModel"}},
-              {"n_layer", m.layers},
+              {"n_layer", m.layers.count()},
               {"n_embd", m.hidden},
-              {"n_inner", m.ffn_hidden},
-              {"n_head", m.heads},
+              {"n_inner", m.mlp().ffn_hidden},
+              {"n_head", m.attention().heads},
               {"vocab_size", m.vocab},
               {"n_positions", m.max_positions},
-              {"activation_function", activation_name(m.activation)},
+              {"activation_function", activation_name(m.mlp().activation)},
               {"layer_norm_epsilon", m.norm_epsilon},
               {"tie_word_embeddings", m.tied_embeddings}};
 }
@@ -153,18 +164,18 @@ Json gpt2(const ModelSpec& m) {
 Json gpt_neox(const ModelSpec& m) {
   return Json{{"model_type", "gpt_neox"},
               {"architectures", {"GPTNeoXForCausalLM"}},
-              {"num_hidden_layers", m.layers},
+              {"num_hidden_layers", m.layers.count()},
               {"hidden_size", m.hidden},
-              {"intermediate_size", m.ffn_hidden},
-              {"num_attention_heads", m.heads},
+              {"intermediate_size", m.mlp().ffn_hidden},
+              {"num_attention_heads", m.attention().heads},
               {"vocab_size", m.vocab},
               {"max_position_embeddings", m.max_positions},
-              {"hidden_act", activation_name(m.activation)},
+              {"hidden_act", activation_name(m.mlp().activation)},
               {"layer_norm_eps", m.norm_epsilon},
               {"use_parallel_residual", m.parallel_residual},
               {"rope_parameters", rotary_parameters(m)},
-              {"rotary_pct", m.rotary_fraction},
-              {"attention_bias", m.qkv_bias},
+              {"rotary_pct", m.attention().rotation().fraction},
+              {"attention_bias", m.attention().qkv_bias},
               {"tie_word_embeddings", m.tied_embeddings}};
 }
 
@@ -197,7 +208,8 @@ std::optional<std::string> hugging_face_config(const ModelSpec& model) {
 
 std::string add_hugging_face_model(const ModelSpec& model, Exported& exported, BalanceLoss balance) {
   // The configurations on the hub leave it out.
-  const bool trained = balance == BalanceLoss::trained && model.moe && model.moe->balance_loss > 0.0;
+  const bool trained =
+      balance == BalanceLoss::trained && model.moe() != nullptr && model.moe()->balance_loss > 0.0;
   std::string id = hub_id(model);
   if (trained) {
     if (const auto config = hugging_face_config(model)) {

@@ -11,10 +11,11 @@
 namespace mpt::frameworks {
 
 void check_stages(const Layout& layout, const ModelSpec& model, const std::string& where) {
-  const int64_t most = model.layers + 2;  // the embedding and the head may each be a stage
+  const int64_t most = model.layers.count() + 2;  // the embedding and the head may each be a stage
   if (layout.stages() <= most) return;
-  throw FrameworkRefusal(Problem{where, fmt::format("{} stages for {} layers", layout.stages(), model.layers),
-                                 fmt::format("at most {}", most), "fewer pipeline ranks or virtual stages"});
+  throw FrameworkRefusal(
+      Problem{where, fmt::format("{} stages for {} layers", layout.stages(), model.layers.count()),
+              fmt::format("at most {}", most), "fewer pipeline ranks or virtual stages"});
 }
 
 void check_imported(const Imported& in, const std::string& file) {

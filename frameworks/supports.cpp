@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "models/zoo.h"
@@ -54,7 +53,15 @@ std::string words(ModelFeature feature) {
       {F::linear_rotary_scaling, "linear scaling of rotary positions"},
       {F::partial_rotary, "rotary positions on a part of each head"},
       {F::linear_biases, "biases in linear layers"},
-      {F::plain_mlp, "MLPs other than SwiGLU"}};
+      {F::plain_mlp, "MLPs other than SwiGLU"},
+      {F::layers_that_differ, "layers that differ in their sizes or parts"},
+      {F::other_value_sizes, "values of another size than keys"},
+      {F::output_gates, "gates on the output of attention"},
+      {F::soft_caps, "soft caps on scores or logits"},
+      {F::latent_experts, "experts in a latent space"},
+      {F::zero_experts, "experts that compute nothing"},
+      {F::experts_beside_mlp, "experts beside a dense MLP"},
+      {F::rare_activations, "this activation"}};
   const auto found = table.find(feature);
   return found != table.end() ? found->second : words<ModelFeature>(feature);
 }
@@ -73,7 +80,7 @@ struct Asked {
   }
   bool needs_sequence_parallel() const {
     return can.sequence_parallel == SequenceParallelRule::always ||
-           (can.experts_need_sequence_parallel && model.moe);
+           (can.experts_need_sequence_parallel && model.moe() != nullptr);
   }
   int64_t sequence_pieces() const { return 2 * layout.context * layout.tensor; }
   std::optional<ModelFeature> lacks_for_spreading() const {
@@ -114,7 +121,7 @@ const SplitRule kSplitRules[] = {
      "context", [](const Asked&) { return std::string("has no context parallelism in a pipeline"); }},
     {[](const Asked& a) {
        return a.layout.context > 1 && a.layout.context_method == ContextMethod::ring &&
-              a.model.sliding_window && !a.can.ring_with_windows;
+              a.model.has_windows() && !a.can.ring_with_windows;
      },
      "context", [](const Asked&) { return std::string("has no ring attention with sliding windows"); }},
     {[](const Asked& a) {
@@ -142,11 +149,17 @@ const SplitRule kSplitRules[] = {
      }},
     {[](const Asked& a) { return a.spreads_experts() && !a.can.expert; }, "expert",
      [](const Asked&) { return std::string("has no expert parallelism"); }},
-    {[](const Asked& a) { return a.model.moe && a.splits_tensor() && !a.can.expert_beside_tensor; }, "expert",
-     [](const Asked&) { return std::string("has no experts with tensor parallelism"); }},
-    {[](const Asked& a) { return a.model.moe && a.layout.pipeline > 1 && !a.can.experts_in_pipeline; },
+    {[](const Asked& a) {
+       return a.model.moe() != nullptr && a.splits_tensor() && !a.can.expert_beside_tensor;
+     },
+     "expert", [](const Asked&) { return std::string("has no experts with tensor parallelism"); }},
+    {[](const Asked& a) {
+       return a.model.moe() != nullptr && a.layout.pipeline > 1 && !a.can.experts_in_pipeline;
+     },
      "expert", [](const Asked&) { return std::string("has no experts in a pipeline"); }},
-    {[](const Asked& a) { return a.model.moe && a.layout.context > 1 && !a.can.experts_with_context; },
+    {[](const Asked& a) {
+       return a.model.moe() != nullptr && a.layout.context > 1 && !a.can.experts_with_context;
+     },
      "expert", [](const Asked&) { return std::string("has no experts with context parallelism"); }},
     {[](const Asked& a) {
        return a.splits_experts_otherwise() && a.can.expert_split == ExpertSplit::as_tensor;
@@ -157,7 +170,8 @@ const SplitRule kSplitRules[] = {
      },
      "expert", [](const Asked&) { return std::string("keeps each expert whole on one rank"); }},
     {[](const Asked& a) {
-       return a.model.moe && a.model.mlp_bias && a.layout.expert_split() > 1 && !a.can.splits_expert_biases;
+       return a.model.moe() != nullptr && a.model.moe()->expert.bias && a.layout.expert_split() > 1 &&
+              !a.can.splits_expert_biases;
      },
      "expert", [](const Asked&) { return std::string("does not split experts that have biases"); }},
     {[](const Asked& a) {
@@ -250,81 +264,6 @@ std::optional<int64_t> every_nth(const Layout& l) {
 
 namespace {
 
-// Of latent attention's YaRN flags set the factor and the two scales, of others all but the scales.
-bool megatron_has_yarn(const ModelSpec& m) {
-  const RotaryScaling& s = *m.rotary_scaling;
-  if (!m.latent) return s.mscale == 0.0 && s.mscale_all_dim == 0.0;
-  return s.beta_fast == 32.0 && s.beta_slow == 1.0 && s.original_positions == 4096 && s.whole_dimensions;
-}
-
-bool has_rare_rotary_scaling(const ModelSpec& m) {
-  if (m.position != PositionKind::rotary) return false;
-  const bool whole_base = m.rotary_base == std::floor(m.rotary_base);
-  if (!m.rotary_scaling) return !whole_base;
-  const RotaryScaling& s = *m.rotary_scaling;
-  const RotaryScaling llama3{RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 8192};
-  switch (s.kind) {
-    case RotaryScalingKind::other:
-      return true;
-    case RotaryScalingKind::yarn:
-      return !whole_base || !megatron_has_yarn(m);
-    case RotaryScalingKind::llama3:
-      return !whole_base || m.latent || s != llama3;
-    case RotaryScalingKind::linear:
-      return !whole_base || m.latent || s.factor != std::floor(s.factor);
-  }
-  return true;
-}
-
-bool has_other_biases(const ModelSpec& m) {
-  const bool none_or_all = m.mlp_bias == m.attention_output_bias && (m.qkv_bias || !m.mlp_bias);
-  const bool gelu_without = !m.gated_mlp && m.activation == ActivationKind::gelu_tanh && !m.mlp_bias;
-  return !none_or_all || gelu_without || (m.norm == NormKind::layer_norm && !m.norm_bias);
-}
-
-}  // namespace
-
-std::vector<ModelFeature> features_of(const ModelSpec& m) {
-  const bool gelu = m.activation == ActivationKind::gelu || m.activation == ActivationKind::gelu_tanh;
-  const std::pair<bool, ModelFeature> table[] = {
-      {m.moe.has_value(), ModelFeature::experts},
-      {m.moe && m.moe->shared_ffn_hidden > 0, ModelFeature::shared_experts},
-      {m.moe && m.mlp_bias, ModelFeature::expert_biases},
-      {m.attention == AttentionKind::latent, ModelFeature::latent_attention},
-      {m.position == PositionKind::alibi, ModelFeature::alibi},
-      {m.norm_placement != NormPlacement::pre, ModelFeature::other_norm_placement},
-      {m.parallel_residual, ModelFeature::parallel_residual},
-      {m.embedding_norm, ModelFeature::embedding_norm},
-      {m.query_key_norm == QueryKeyNorm::full, ModelFeature::full_query_key_norm},
-      {m.attention_sinks, ModelFeature::attention_sinks},
-      {m.activation_limit.has_value(), ModelFeature::activation_limit},
-      {m.sliding_window.has_value(), ModelFeature::sliding_window},
-      {m.head_bias, ModelFeature::head_bias},
-      {m.next_token_layers > 0, ModelFeature::next_token_layers},
-      {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::other,
-       ModelFeature::other_rotary_scaling},
-      {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::yarn, ModelFeature::yarn},
-      {has_rare_rotary_scaling(m), ModelFeature::rare_rotary_scaling},
-      {m.activation == ActivationKind::relu, ModelFeature::relu},
-      {m.activation == ActivationKind::squared_relu, ModelFeature::squared_relu},
-      {m.gated_mlp && gelu, ModelFeature::gated_gelu},
-      {has_other_biases(m), ModelFeature::other_biases},
-      {m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::linear,
-       ModelFeature::linear_rotary_scaling},
-      {m.position == PositionKind::rotary && m.rotary_fraction != 1.0, ModelFeature::partial_rotary},
-      {m.position == PositionKind::learned, ModelFeature::learned_positions},
-      {m.norm == NormKind::layer_norm, ModelFeature::layer_norm},
-      {m.qkv_bias || m.attention_output_bias || m.mlp_bias, ModelFeature::linear_biases},
-      {!m.gated_mlp || m.activation != ActivationKind::silu, ModelFeature::plain_mlp}};
-  std::vector<ModelFeature> features;
-  for (const auto& [present, feature] : table) {
-    if (present) features.push_back(feature);
-  }
-  return features;
-}
-
-namespace {
-
 bool has_model(const Abilities& abilities, ModelSpec model) {
   return std::any_of(abilities.has_models.begin(), abilities.has_models.end(), [&](const std::string& name) {
     const ModelSpec known = models::load_model(name);
@@ -350,7 +289,8 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
                                         Precision precision) {
   const Abilities& a = framework.abilities;
   if (auto r = lacking_feature(framework, model)) return r;
-  const std::vector<Precision>& precisions = model.moe ? a.precisions_with_experts : a.precisions;
+  const std::vector<Precision>& precisions =
+      model.moe() != nullptr ? a.precisions_with_experts : a.precisions;
   if (contains(precisions, precision)) return std::nullopt;
   std::vector<std::string> names;
   for (const Precision p : precisions) names.push_back(enum_name(p));

@@ -112,7 +112,8 @@ int64_t expert_shard(const Layout& layout) {
 StagePieces::StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence)
     : StagePieces(PiecePrograms(model, layout, sequence)) {}
 
-StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike) : model_(programs.model()) {
+StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
+    : model_(programs.model()), kinds_(programs.kinds()) {
   const Layout& layout = programs.layout();
   embedding_ = alike != nullptr ? alike->embedding_ : piece_of(programs.embedding());
   for (auto& kept : embedding_.kept) kept = embedding_.computed;
@@ -124,21 +125,32 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike) : mo
     set_head(programs.last_stage());
   }
   if (model_.position == PositionKind::learned) position_parameters_ = model_.max_positions * model_.hidden;
-  if (alike != nullptr) dense_ = alike->dense_;
-  if (alike != nullptr) dense_gradient_shapes_ = alike->dense_gradient_shapes_;
-  const LayerKinds& kinds = *programs.kinds();
-  std::vector<std::array<int64_t, 2>> expert_gradient_shapes;
-  for (const bool experts : {false, true}) {
-    const std::optional<size_t> kind = kinds.first_with(experts);
-    if (!kind || (alike != nullptr && !experts)) continue;
-    const LayerProgram& layer = programs.layer(*kind);
-    (experts ? experts_ : dense_) = piece_of(layer);
-    add_gradient_shapes(layer, experts ? expert_gradient_shapes : dense_gradient_shapes_);
-  }
-  if (layout.execution.empty_gradients) set_empty_gradients(expert_gradient_shapes, layout.precision);
+  set_layers(programs, alike);
+  if (layout.execution.empty_gradients) set_empty_gradients(layout.precision);
   const int64_t tokens = layout.micro_batch * programs.sequence() / layout.context;
   boundary_bytes_ = LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) *
                                           model_.hidden * residual_element_bytes(layout));
+}
+
+// Most kinds need no program of their own: their layers have the bytes of a kind before them.
+void StagePieces::set_layers(PiecePrograms& programs, const StagePieces* alike) {
+  if (alike != nullptr) dense_gradient_shapes_ = alike->dense_gradient_shapes_;
+  for (size_t kind = 0; kind < kinds_->size(); ++kind) {
+    const size_t first = kinds_->first_in_memory(kind);
+    if (first < kind) {
+      layer_of_kind_.push_back(layer_of_kind_[first]);
+      continue;
+    }
+    layer_of_kind_.push_back(layers_.size());
+    const bool experts = kinds_->has_experts(kind);
+    if (alike != nullptr && !experts) {
+      layers_.push_back(alike->layers_[alike->layer_of_kind_[kind]]);
+      continue;
+    }
+    const LayerProgram& layer = programs.layer(kind);
+    layers_.push_back(piece_of(layer));
+    add_gradient_shapes(layer, experts ? expert_gradient_shapes_ : dense_gradient_shapes_);
+  }
 }
 
 void StagePieces::set_head(const LayerProgram& program) {
@@ -151,7 +163,8 @@ void StagePieces::set_head(const LayerProgram& program) {
 }
 
 // One of each shape, in the weights' own precision; of routed experts one expert's.
-void StagePieces::set_empty_gradients(std::vector<std::array<int64_t, 2>> shapes, Precision precision) {
+void StagePieces::set_empty_gradients(Precision precision) {
+  std::vector<std::array<int64_t, 2>> shapes = expert_gradient_shapes_;
   for (const auto& shape : dense_gradient_shapes_) {
     if (std::find(shapes.begin(), shapes.end(), shape) == shapes.end()) shapes.push_back(shape);
   }
@@ -170,8 +183,7 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
     // The first layers of a stage recompute: they hold what they keep for longest.
     const Recompute recompute =
         layout.recompute == Recompute::full && i >= full ? Recompute::none : layout.recompute;
-    const bool experts = layer_has_experts(model_, content.first_layer + i);
-    const Piece* const piece = experts ? &experts_ : &dense_;
+    const Piece* const piece = &layers_[layer_of_kind_[kinds_->of(content.first_layer + i)]];
     if (!pieces.empty() && pieces.back().piece == piece && pieces.back().recompute == recompute) {
       ++pieces.back().times;
     } else {
@@ -223,30 +235,28 @@ int64_t StagePieces::input_gradient_peak(const std::vector<Held>& pieces, int64_
 }
 
 ParameterShare StagePieces::parameters(const StageContent& content) const {
-  int64_t experts = 0;
-  for (int64_t i = 0; i < content.layer_count; ++i)
-    experts += layer_has_experts(model_, content.first_layer + i) ? 1 : 0;
-  return parameters(content.layer_count - experts, experts, content.has_embedding, content.has_head);
+  return parameters(kinds_->count(content.first_layer, content.first_layer + content.layer_count),
+                    content.has_embedding, content.has_head);
 }
 
-ParameterShare StagePieces::parameters(int64_t dense_layers, int64_t expert_layers, bool embedding,
-                                       bool head) const {
+ParameterShare StagePieces::parameters(const KindCounts& layers, bool embedding, bool head) const {
   ParameterShare sum;
   const auto add = [&](const Piece& piece, int64_t times) {
     sum.dense += times * piece.parameters.dense;
     sum.expert += times * piece.parameters.expert;
   };
-  add(dense_, dense_layers);
-  add(experts_, expert_layers);
+  for (size_t kind = 0; kind < layers.size(); ++kind) add(layers_[layer_of_kind_[kind]], layers[kind]);
   if (embedding) add(embedding_, 1);
   if (head) add(head_, 1);
   if (head && embedding) sum.dense -= tied_parameters_;
   return sum;
 }
 
-int64_t StagePieces::tensors(int64_t dense_layers, int64_t expert_layers, bool embedding, bool head) const {
-  return dense_layers * dense_.tensors + expert_layers * experts_.tensors +
-         (embedding ? embedding_.tensors : 0) + (head ? head_.tensors : 0);
+int64_t StagePieces::tensors(const KindCounts& layers, bool embedding, bool head) const {
+  int64_t sum = (embedding ? embedding_.tensors : 0) + (head ? head_.tensors : 0);
+  for (size_t kind = 0; kind < layers.size(); ++kind)
+    sum += layers[kind] * layers_[layer_of_kind_[kind]].tensors;
+  return sum;
 }
 
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
@@ -264,9 +274,7 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
 
 int64_t StagePieces::least_layer_bytes() const {
   int64_t least = std::numeric_limits<int64_t>::max();
-  for (const Piece* piece : {&dense_, &experts_}) {
-    if (piece->computed > 0) least = std::min(least, piece->computed + piece->backward_workspace);
-  }
+  for (const Piece& piece : layers_) least = std::min(least, piece.computed + piece.backward_workspace);
   return least;
 }
 
@@ -337,7 +345,6 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
       backward_peak(pieces, footprint.saved_bytes) - footprint.saved_bytes + stays;
   set_split_workspaces(layout, pieces, content, footprint);
   // Another micro-batch's forward runs beside, a layer for each that goes backward: it has one more at work.
-  const auto is_layer = [&](const Held& h) { return h.piece == &dense_ || h.piece == &experts_; };
   if (std::any_of(pieces.begin(), pieces.end(),
                   [&](const Held& h) { return is_layer(h) && layout.overlaps_exchange(h.recompute); })) {
     int64_t layer = 0;
@@ -354,19 +361,9 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   return footprint;
 }
 
-bool stages_alike(const ModelSpec& model, const StageContent& a, const StageContent& b) {
-  if (a.layer_count != b.layer_count || a.has_embedding != b.has_embedding || a.has_head != b.has_head)
-    return false;
-  // Where kinds of layers alternate, stages of equal number may yet differ.
-  if (!model.moe || a.first_layer == b.first_layer) return true;
-  if (model.moe->layer_interval == 1 &&
-      std::min(a.first_layer, b.first_layer) >= model.moe->leading_dense_layers)
-    return true;
-  for (int64_t i = 0; i < a.layer_count; ++i) {
-    if (layer_has_experts(model, a.first_layer + i) != layer_has_experts(model, b.first_layer + i))
-      return false;
-  }
-  return true;
+bool stages_alike(const LayerKinds& kinds, const StageContent& a, const StageContent& b) {
+  return a.layer_count == b.layer_count && a.has_embedding == b.has_embedding && a.has_head == b.has_head &&
+         kinds.alike(a.first_layer, b.first_layer, a.layer_count);
 }
 
 std::vector<int64_t> host_state_bytes(const ModelSpec& model, const Layout& layout,
@@ -394,7 +391,7 @@ std::vector<StageFootprint> stage_footprints(const StagePieces& pieces, const Mo
   std::vector<StageFootprint> footprints;
   footprints.reserve(contents.size());
   for (size_t s = 0; s < contents.size(); ++s) {
-    const bool alike = s > 0 && stages_alike(model, contents[s - 1], contents[s]) &&
+    const bool alike = s > 0 && stages_alike(pieces.kinds(), contents[s - 1], contents[s]) &&
                        recomputed_layers(layout, s, contents[s].layer_count) ==
                            recomputed_layers(layout, s - 1, contents[s - 1].layer_count);
     footprints.push_back(alike ? footprints.back() : pieces.footprint(layout, contents[s], s));

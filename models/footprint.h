@@ -5,6 +5,7 @@
 // lower() and the memory prediction read, and what a run's arena must measure.
 
 #include <array>
+#include <memory>
 #include <vector>
 
 #include "core/layout.h"
@@ -39,6 +40,7 @@ class StagePieces {
     int64_t weight_operands = 0;
     ParameterShare parameters;
     int64_t tensors = 0;  // that the parameters are in
+    bool operator==(const Piece&) const = default;
   };
 
   StagePieces(const ModelSpec& model, const Layout& layout, int64_t sequence);
@@ -50,15 +52,16 @@ class StagePieces {
   /// Stage `s` of `layout`, which must have the split that the pieces were made for.
   StageFootprint footprint(const Layout& layout, const StageContent& content, size_t s) const;
   ParameterShare parameters(const StageContent& content) const;
-  ParameterShare parameters(int64_t dense_layers, int64_t expert_layers, bool embedding, bool head) const;
+  ParameterShare parameters(const KindCounts& layers, bool embedding, bool head) const;
   /// Tensors that the parameters of such a stage are in.
-  int64_t tensors(int64_t dense_layers, int64_t expert_layers, bool embedding, bool head) const;
-  /// Of the decoder layer that needs least, both kinds of model layers considered: bytes that any rank with a
-  /// layer needs beside its parameters while that layer runs backward.
+  int64_t tensors(const KindCounts& layers, bool embedding, bool head) const;
+  /// Of the decoder layer that needs least: bytes that any rank with a layer needs beside its parameters
+  /// while that layer runs backward.
   int64_t least_layer_bytes() const;
   const Piece& embedding() const { return embedding_; }
   const Piece& head() const { return head_; }
   int64_t boundary_bytes() const { return boundary_bytes_; }
+  const LayerKinds& kinds() const { return *kinds_; }
 
  private:
   /// Equal pieces that follow each other.
@@ -81,15 +84,22 @@ class StagePieces {
   static int64_t input_gradient_peak(const std::vector<Held>& pieces, int64_t held);
   static int64_t backward_peak(const std::vector<Held>& pieces, int64_t held);
 
+  void set_layers(PiecePrograms& programs, const StagePieces* alike);
   void set_head(const LayerProgram& program);
-  void set_empty_gradients(std::vector<std::array<int64_t, 2>> expert_shapes, Precision precision);
+  void set_empty_gradients(Precision precision);
+
+  bool is_layer(const Held& held) const { return held.piece != &embedding_ && held.piece != &head_; }
 
   const ModelSpec& model_;
-  Piece embedding_, dense_, experts_, head_;
+  std::shared_ptr<const LayerKinds> kinds_;
+  std::vector<Piece> layers_;          // those of different bytes or parameters
+  std::vector<size_t> layer_of_kind_;  // index into the former
+  Piece embedding_, head_;
   int64_t tied_parameters_ = 0;  // of the head, which the embedding has already where they are together
   int64_t position_parameters_ = 0;
   int64_t boundary_bytes_ = 0;
-  std::vector<std::array<int64_t, 2>> dense_gradient_shapes_;  // each once
+  // Of the weight gradients of layers without experts, and of those with: each once.
+  std::vector<std::array<int64_t, 2>> dense_gradient_shapes_, expert_gradient_shapes_;
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
 };
 
@@ -105,7 +115,7 @@ int64_t gathered_element_bytes(const Layout& layout);
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);
 
 /// Whether two stages of one layout have equal footprints wherever as many of their layers recompute.
-bool stages_alike(const ModelSpec& model, const StageContent& a, const StageContent& b);
+bool stages_alike(const LayerKinds& kinds, const StageContent& a, const StageContent& b);
 
 /// Bytes of the optimizer's state that a rank has in the host's memory, by virtual stage: moments and master
 /// weights, also in fp32, where the device's own weights are none. All 0 without offload.

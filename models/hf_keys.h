@@ -3,9 +3,10 @@
 
 // Config: typed access to the keys of a Hugging Face config.json. Collects every problem, each with its JSON
 // pointer, instead of stopping at the first; a key with a problem reads as 1, so that importers can go on.
-// Used only by hf_config.cpp.
+// Used only by the importer of config.json.
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -13,17 +14,31 @@
 
 namespace mpt::models {
 
+/// What reading a file brought to light: problems, each place once, and the places that were asked for.
+struct ConfigLog {
+  JsonProblems& problems;
+  std::set<std::string> wrong, read;
+};
+
 /// The keys of one JSON object of the file; `pointer` is where it stands.
 class Config {
  public:
-  Config(const Json& json, std::string pointer, JsonProblems& problems)
-      : json_(json), pointer_(std::move(pointer)), problems_(problems) {}
+  Config(const Json& json, std::string pointer, ConfigLog& log)
+      : json_(&json), pointer_(std::move(pointer)), log_(&log) {}
 
-  bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  bool has(const char* key) const {
+    note(key);
+    return json_->contains(key) && !(*json_)[key].is_null();
+  }
+  bool is_text(const char* key) const { return has(key) && (*json_)[key].is_string(); }
+  bool is_flag(const char* key) const { return has(key) && (*json_)[key].is_boolean(); }
 
   /// Classes tell the two apart: an absent key takes the class's default, null switches a feature off.
-  bool absent(const char* key) const { return !json_.contains(key); }
-  bool failed() const { return failed_; }
+  bool absent(const char* key) const {
+    note(key);
+    return !json_->contains(key);
+  }
+  bool failed() const { return !log_->wrong.empty(); }
 
   int64_t size(const char* key) { return has(key) ? number(key, 1) : missing(key); }
   int64_t size_or(const char* key, int64_t otherwise) { return has(key) ? number(key, 1) : otherwise; }
@@ -31,54 +46,63 @@ class Config {
 
   double real_or(const char* key, double otherwise) {
     if (!has(key)) return otherwise;
-    if (json_[key].is_number()) return json_[key].get<double>();
-    add(key, detail::describe_json(json_[key]), "a number");
+    if ((*json_)[key].is_number()) return (*json_)[key].get<double>();
+    add(key, detail::describe_json((*json_)[key]), "a number");
     return otherwise;
   }
 
   bool flag_or(const char* key, bool otherwise) {
     if (!has(key)) return otherwise;
-    if (json_[key].is_boolean()) return json_[key].get<bool>();
-    add(key, detail::describe_json(json_[key]), "true or false");
+    if ((*json_)[key].is_boolean()) return (*json_)[key].get<bool>();
+    add(key, detail::describe_json((*json_)[key]), "true or false");
     return otherwise;
   }
 
   std::string text_or(const char* key, const std::string& otherwise) {
     if (!has(key)) return otherwise;
-    if (json_[key].is_string()) return json_[key].get<std::string>();
-    add(key, detail::describe_json(json_[key]), "a text");
+    if ((*json_)[key].is_string()) return (*json_)[key].get<std::string>();
+    add(key, detail::describe_json((*json_)[key]), "a text");
     return otherwise;
   }
 
   /// The list under `key`, or null.
   const Json* list(const char* key) {
     if (!has(key)) return nullptr;
-    if (json_[key].is_array()) return &json_[key];
-    add(key, detail::describe_json(json_[key]), "a list");
+    if ((*json_)[key].is_array()) return &(*json_)[key];
+    add(key, detail::describe_json((*json_)[key]), "a list");
     return nullptr;
   }
 
   /// The object under `key`; one without keys if there is none.
   Config inner(const char* key) {
     static const Json nothing = Json::object();
-    const bool object = has(key) && json_[key].is_object();
-    if (has(key) && !object) add(key, detail::describe_json(json_[key]), "an object");
-    return {object ? json_[key] : nothing, pointer_ + "/" + key, problems_};
+    const bool object = has(key) && (*json_)[key].is_object();
+    if (has(key) && !object) add(key, detail::describe_json((*json_)[key]), "an object");
+    return {object ? (*json_)[key] : nothing, pointer_ + "/" + key, *log_};
+  }
+
+  /// Object `index` of the list under `key`, which has one there.
+  Config element(const char* key, size_t index) {
+    static const Json nothing = Json::object();
+    const Json& value = (*json_)[key][index];
+    return {value.is_object() ? value : nothing, fmt::format("{}/{}/{}", pointer_, key, index), *log_};
   }
 
   void add(const char* key, const std::string& found, const std::string& expected) {
-    problems_.add(pointer_ + "/" + key, found, expected);
-    failed_ = true;
+    const std::string at = pointer_ + "/" + key;
+    if (log_->wrong.insert(at).second) log_->problems.add(at, found, expected);
   }
 
   /// A setting that changes the model in a way ModelSpec cannot say.
   void refuse(const char* key, const std::string& why) {
-    problems_.add(pointer_ + "/" + key, why, "", "this variant cannot be read");
-    failed_ = true;
+    const std::string at = pointer_ + "/" + key;
+    if (log_->wrong.insert(at).second) log_->problems.add(at, why, "", "this variant cannot be read");
   }
 
  private:
   static constexpr int64_t kMaxSize = int64_t{1} << 30;  // a product of two sizes cannot overflow
+
+  void note(const char* key) const { log_->read.insert(pointer_ + "/" + key); }
 
   int64_t missing(const char* key) {
     add(key, "missing", "a positive whole number");
@@ -86,17 +110,16 @@ class Config {
   }
 
   int64_t number(const char* key, int64_t minimum) {
-    const Json& value = json_[key];
+    const Json& value = (*json_)[key];
     const double size = value.is_number_integer() ? value.get<double>() : -1.0;
     if (size >= double(minimum) && size <= double(kMaxSize)) return value.get<int64_t>();
     add(key, detail::describe_json(value), fmt::format("a whole number from {} to {}", minimum, kMaxSize));
     return 1;
   }
 
-  const Json& json_;
+  const Json* json_;
   std::string pointer_;
-  JsonProblems& problems_;
-  bool failed_ = false;
+  ConfigLog* log_;
 };
 
 }  // namespace mpt::models

@@ -105,9 +105,9 @@ LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
   }
   op.shape.kind = OperatorKind::expert_linear;
   op.shape.rows = expert_rows();
-  op.shape.batch = model_.moe->experts / layout_.expert;
+  op.shape.batch = kind_->moe->experts / layout_.expert;
   op.shape.copy_width = sizes.parallel == Parallel::rows ? sizes.columns : sizes.inner;
-  op.shape.extra = sizes.parallel == Parallel::rows && model_.mlp_bias;
+  op.shape.extra = sizes.parallel == Parallel::rows && kind_->moe->expert.bias;
   op.parameters *= op.shape.batch;
   op.expert_parameters = true;
   op.backward_workspace_bytes = rounded(op.shape.rows * sizes.inner * unit_);
@@ -132,7 +132,7 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
   const int64_t parts = sends_to_parts(layout_) ? 1 : layout_.expert_split();
   Collective exchange{CollectiveKind::all_to_all, CollectiveGroup::expert, rows / parts * width * unit_};
   if (layout_.execution.deduplicates_dispatch) {
-    const MixtureOfExperts& e = *model_.moe;
+    const MixtureOfExperts& e = *kind_->moe;
     exchange.route = {e.experts_per_token, e.expert_groups, e.groups_per_token};
   }
   op.forward_collectives = {exchange};
@@ -148,20 +148,25 @@ void LayerBuilder::add_expert_collectives(const LinearSizes& sizes, Operator& op
 
 LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   const bool exchanges_heads = layout_.context_method == ContextMethod::all_to_all;
-  OperatorShape s = shape(OperatorKind::attention, 0);
-  s.rows = 0;
-  s.batch = layout_.micro_batch;
-  s.sequence = sequence_;
-  s.heads = share(model_.heads) / (exchanges_heads ? layout_.context : 1);
-  s.kv_heads = sizes.kv_heads / (exchanges_heads ? layout_.context : 1);
-  s.context = exchanges_heads ? 1 : layout_.context;
+  const Attention& a = *kind_->attention;
+  const int64_t heads = share(a.heads);
+  const int64_t parts = exchanges_heads ? layout_.context : 1;
+  // The compressions that all heads share have one key and value.
+  OperatorShape s =
+      sequence_shape(OperatorKind::attention, heads / parts, std::max<int64_t>(1, sizes.kv_heads / parts));
+  if (exchanges_heads) s.context = 1;
   s.head_dim = sizes.head_dim;
   s.value_head_dim = sizes.value_head_dim;
-  if (model_.sliding_window && layer_ % model_.sliding_window_interval == 0) s.inner = *model_.sliding_window;
+  if (a.window) s.inner = *a.window;
+  if (a.index) s.inner = a.index->chosen * a.index->block;
+  if (a.chunk && *a.chunk < sequence_) {
+    s.batch *= (sequence_ + *a.chunk - 1) / *a.chunk;
+    s.sequence = *a.chunk;
+  }
   add({"attention.core", s});
   const bool core_stays = execution().keeps_every_second_product && execution().keeps_core_output;
   last().selective_share = core_stays ? 0.0 : 1.0;
-  if (model_.attention_sinks) last().parameters = share(model_.heads);
+  if (a.sinks) last().parameters = heads;
   core_input_bytes_ = bytes(sizes.qkv_columns);
   keep_both(core_input_bytes_);
   last().backward_workspace_bytes = last().gradient_kept_bytes = core_input_bytes_;
@@ -178,11 +183,9 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
     // place. PyTorch's has that one, its product with the result and a gradient of its own.
     last().backward_workspace_bytes += (plain ? 3 : execution().dropout ? 2 : 1) * rounded(scores * unit_);
   } else {
-    keep(state_bytes(share(model_.heads)), 0);  // log-sum-exp
+    keep(state_bytes(heads), 0);  // log-sum-exp
   }
-  if (core_stays)
-    last().saved_bytes_selective =
-        state_bytes(share(model_.heads)) + bytes(share(model_.heads) * sizes.value_head_dim);
+  if (core_stays) last().saved_bytes_selective = state_bytes(heads) + bytes(heads * sizes.value_head_dim);
   if (layout_.context > 1) add_context_collectives(sizes, last());
   return *this;
 }
@@ -190,8 +193,8 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
 // Ring: keys and values of all ranks pass each rank while it computes, and in backward their gradients come
 // back too. All-to-all: queries, keys and values are exchanged before the core and its output behind it.
 void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator& op) const {
-  const int64_t queries = share(model_.heads) * sizes.head_dim;
-  const int64_t outputs = share(model_.heads) * sizes.value_head_dim;
+  const int64_t heads = share(kind_->attention->heads);
+  const int64_t queries = heads * sizes.head_dim, outputs = heads * sizes.value_head_dim;
   if (layout_.context_method == ContextMethod::all_to_all) {
     // What is sent, what arrives, and it in order.
     op.forward_workspace_bytes += 3 * bytes(outputs);
@@ -251,8 +254,7 @@ void LayerBuilder::choose_recomputed() {
   const SelectiveRecompute& s = layout_.selective;
   const bool others = s.norms || s.latent || s.expert_activation || s.mlp || s.experts;
   if (s.core && !others) return;
-  const bool has_experts = layer_has_experts(model_, layer_),
-             latent = model_.attention == AttentionKind::latent;
+  const bool has_experts = kind_->moe.has_value(), latent = kind_->attention && kind_->attention->latent;
   for (Operator& op : program_.operators) {
     const std::string_view name = op.name;
     const bool is_core = name == "attention.core";
@@ -290,8 +292,8 @@ void LayerBuilder::choose_recomputed() {
 LayerProgram LayerBuilder::take_layer() {
   if (!execution().keeps_every_second_product) choose_recomputed();
   program_.input_bytes = residual_bytes();
-  if (execution().keeps_key_value_cache)
-    program_.cache_bytes = bytes(2 * share(model_.kv_heads) * model_.head_dim);
+  if (execution().keeps_key_value_cache && kind_->attention)
+    program_.cache_bytes = bytes(2 * share(kind_->attention->kv_heads) * kind_->attention->head_dim);
   program_.recomputed_whole = layout_.execution.recomputes_whole_layer;
   if (execution().keeps_every_second_product)
     program_.operators.front().saved_bytes_selective += program_.input_bytes;

@@ -42,11 +42,12 @@ inline int64_t residual_element_bytes(const Layout& layout) {
 
 class LayerBuilder {
  public:
-  LayerBuilder(const ModelSpec& model, const Layout& layout, int64_t sequence, int64_t layer)
+  /// `kind`: of the layer that is built; null for a piece that is no layer. All must outlive the builder.
+  LayerBuilder(const ModelSpec& model, const Layout& layout, int64_t sequence, const LayerKind* kind)
       : model_(model),
         layout_(layout),
         sequence_(sequence),
-        layer_(layer),
+        kind_(kind),
         tokens_(layout.micro_batch * sequence / layout.context),
         local_tokens_(layout.sequence_parallel ? tokens_ / layout.tensor : tokens_),
         unit_(element_bytes(layout.precision)) {
@@ -54,6 +55,7 @@ class LayerBuilder {
   }
 
   const ModelSpec& model() const { return model_; }
+  const LayerKind& kind() const { return *kind_; }
   const Execution& execution() const { return layout_.execution; }
   int64_t tokens() const { return tokens_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
@@ -62,10 +64,14 @@ class LayerBuilder {
   int64_t expert_share(int64_t whole) const {
     return (whole + layout_.expert_split() - 1) / layout_.expert_split();
   }
-  /// Copies of tokens that this rank's experts work on.
+  /// Copies of tokens that this rank's experts work on, if experts that compute nothing get their share.
   int64_t expert_rows() const {
-    if (layout_.expert == 1) return tokens_ * model_.moe->experts_per_token;
-    const int64_t even = tokens_ * layout_.expert_split() / layout_.tensor * model_.moe->experts_per_token;
+    const MixtureOfExperts& e = *kind_->moe;
+    const auto copies = [&](int64_t tokens) {
+      return tokens * e.experts_per_token * e.experts / (e.experts + e.zero_experts);
+    };
+    if (layout_.expert == 1) return copies(tokens_);
+    const int64_t even = copies(tokens_ * layout_.expert_split() / layout_.tensor);
     return int64_t(std::ceil(double(even) * execution().expert_load));
   }
   Operator& last() { return program_.operators.back(); }
@@ -126,10 +132,36 @@ class LayerBuilder {
     return s;
   }
 
+  /// Of an operator over whole sequences, whose rows are not counted.
+  OperatorShape sequence_shape(OperatorKind kind, int64_t heads, int64_t kv_heads) const {
+    OperatorShape s = shape(kind, 0);
+    s.rows = 0;
+    s.batch = layout_.micro_batch;
+    s.sequence = sequence_;
+    s.heads = heads;
+    s.kv_heads = kv_heads;
+    s.context = layout_.context;
+    return s;
+  }
+
   LayerBuilder& add(const Operator& op) {
     program_.operators.push_back(op);
     if (execution().keeps_every_second_product) last().selective_share = 1.0;
     return *this;
+  }
+
+  /// Over context ranks the last operator's tokens are exchanged for heads before it and back behind it.
+  void exchange_heads(int64_t input_columns, int64_t output_columns) {
+    if (layout_.context == 1) return;
+    const int64_t message = tokens_ * (input_columns + output_columns) * unit_;
+    last().forward_collectives = {{CollectiveKind::all_to_all, CollectiveGroup::context, message}};
+    last().backward_collectives = last().forward_collectives;
+  }
+  /// Over context ranks the last operator gathers so many columns of all tokens, in the forward alone.
+  void gather_over_context(int64_t columns) {
+    if (layout_.context == 1) return;
+    last().forward_collectives = {
+        {CollectiveKind::all_gather, CollectiveGroup::context, tokens_ * layout_.context * columns * unit_}};
   }
 
   LayerBuilder& norm(std::string_view name, int64_t width);
@@ -150,6 +182,9 @@ class LayerBuilder {
   LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }
   LayerBuilder& saves_local_state(int64_t columns) { return keep_both(local_state_bytes(columns)); }
   LayerBuilder& saves_all_tokens(int64_t columns) { return keep_both(bytes(columns)); }
+  LayerBuilder& saves_states(int64_t columns) { return keep_both(state_bytes(columns)); }
+  /// Whole numbers of 4 bytes for each token.
+  LayerBuilder& saves_numbers(int64_t columns) { return keep_both(rounded(tokens_ * columns * 4)); }
   /// The same for every copy of a token that goes to an expert.
   LayerBuilder& saves_copies(int64_t columns) {
     return keep_both(rounded(product_input_bytes(last(), expert_rows() * columns)));
@@ -190,7 +225,9 @@ class LayerBuilder {
 
   const ModelSpec& model_;
   const Layout& layout_;
-  int64_t sequence_, layer_, tokens_, local_tokens_, unit_;
+  const int64_t sequence_;
+  const LayerKind* const kind_;
+  const int64_t tokens_, local_tokens_, unit_;
   int64_t products_ = 0, core_input_bytes_ = 0;
   bool input_is_local_ = false;  // of the last linear: its input is kept before it is gathered
   LayerProgram program_;

@@ -2,64 +2,11 @@
 #include "models/layer_program.h"
 
 #include "models/layer_builder.h"
+#include "models/layer_kinds.h"
+#include "models/mixers.h"
 
 namespace mpt::models {
 namespace {
-
-// Queries, keys and values from the norm's output, as one product (multi-head and grouped attention).
-void add_multi_head(LayerBuilder& b) {
-  const ModelSpec& m = b.model();
-  const int64_t queries = b.share(m.heads) * m.head_dim, keys = b.share(m.kv_heads) * m.head_dim;
-  b.linear(
-       {"attention.qkv", queries + 2 * keys, m.hidden, m.qkv_bias, Parallel::columns, {queries, keys, keys}})
-      .saves(m.hidden);
-  if (m.query_key_norm != QueryKeyNorm::none) {
-    const int64_t width = queries + keys;
-    b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
-    b.last().parameters = m.query_key_norm == QueryKeyNorm::per_head ? 2 * m.head_dim : width;
-    // The scales' gradients, which are at hand sooner than the room for them.
-    b.last().backward_workspace_bytes = b.last().gradient_kept_bytes =
-        LayerBuilder::rounded(2 * m.head_dim * 4);
-  }
-  if (m.position == PositionKind::rotary) {
-    OperatorShape shape = b.shape(OperatorKind::rotary, queries + keys);
-    shape.extra = m.rotary_scaling && (m.rotary_scaling->kind == RotaryScalingKind::yarn ||
-                                       m.rotary_scaling->kind == RotaryScalingKind::other);
-    b.add({"attention.rotary", shape});
-  }
-  b.attention({m.head_dim, m.head_dim, b.share(m.kv_heads), queries + 2 * keys});
-  b.linear({"attention.output", m.hidden, queries, m.attention_output_bias, Parallel::rows})
-      .saves_core_output(queries);
-}
-
-// DeepSeek-V2 (arXiv:2405.04434, section 2.1.2): low-rank queries and key-values, a shared rotary key. Both
-// compressions read the norm's output, which is kept once. A direct query projection has no bias in the
-// published code; the compressions have one where the model says so.
-void add_latent(LayerBuilder& b) {
-  const ModelSpec& m = b.model();
-  const LatentAttention& l = *m.latent;
-  const int64_t heads = b.share(m.heads), key_dim = l.nope_head_dim + l.rope_head_dim;
-  if (l.query_rank > 0) {
-    b.linear({"attention.query_down", l.query_rank, m.hidden, m.qkv_bias, Parallel::replicated})
-        .saves(m.hidden);
-    b.norm("attention.query_norm", l.query_rank);
-    b.linear({"attention.query_up", heads * key_dim, l.query_rank, false, Parallel::columns})
-        .saves(l.query_rank);
-  } else {
-    b.linear({"attention.query", heads * key_dim, m.hidden, false, Parallel::columns}).saves(m.hidden);
-  }
-  const int64_t compressed = l.key_value_rank + l.rope_head_dim;
-  b.linear({"attention.key_value_down", compressed, m.hidden, m.qkv_bias, Parallel::replicated});
-  b.norm("attention.key_value_norm", l.key_value_rank);
-  const int64_t expanded = heads * (l.nope_head_dim + l.value_head_dim);
-  b.linear({"attention.key_value_up", expanded, l.key_value_rank, false, Parallel::columns})
-      .saves(l.key_value_rank);
-  b.add({"attention.rotary", b.shape(OperatorKind::rotary, (heads + 1) * l.rope_head_dim)});
-  b.attention({key_dim, l.value_head_dim, heads, heads * (2 * key_dim + l.value_head_dim)});
-  const int64_t inner = heads * l.value_head_dim;
-  b.linear({"attention.output", m.hidden, inner, m.attention_output_bias, Parallel::rows})
-      .saves_core_output(inner);
-}
 
 struct MlpNames {
   std::string_view up, activation, down;
@@ -68,17 +15,33 @@ constexpr MlpNames kMlp{"mlp.up", "mlp.activation", "mlp.down"};
 constexpr MlpNames kSharedExpert{"mlp.shared.up", "mlp.shared.activation", "mlp.shared.down"};
 
 // `input_kept`: an operator before it already keeps the input.
-void add_dense_mlp(LayerBuilder& b, const MlpNames& names, int64_t ffn_hidden, bool bias,
-                   bool input_kept = false) {
-  const ModelSpec& m = b.model();
-  const int64_t ffn = b.share(ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
-  b.linear({names.up, up, m.hidden, bias, Parallel::columns, {ffn, m.gated_mlp ? ffn : 0}})
-      .saves(input_kept ? 0 : m.hidden);
+void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool input_kept = false) {
+  const int64_t hidden = b.model().hidden;
+  const int64_t ffn = b.share(mlp.ffn_hidden), up = ffn * (mlp.gated ? 2 : 1);
+  b.linear({names.up, up, hidden, mlp.bias, Parallel::columns, {ffn, mlp.gated ? ffn : 0}})
+      .saves(input_kept ? 0 : hidden);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
-  shape.gated = m.gated_mlp;
-  shape.extra = m.activation_limit.has_value();
+  shape.gated = mlp.gated;
+  shape.extra = mlp.activation_limit.has_value();
   b.activation({names.activation, shape}, up);
-  b.linear({names.down, m.hidden, ffn, bias, Parallel::rows}).saves(ffn);
+  b.linear({names.down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
+}
+
+void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
+  const int64_t choices = e.experts + e.zero_experts;
+  // In 16 bits beside fp8: Megatron-LM's router is no product of Transformer Engine's, and its choice must
+  // not hang on 8 bits.
+  b.linear({"mlp.router", choices, b.model().hidden, e.router_bias, Parallel::replicated, {}, /*fp8=*/false})
+      .saves(b.model().hidden);
+  if (b.kind().mlp) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
+  b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, choices)}).saves_local_state(choices);
+}
+
+// Experts beside a dense MLP have a norm before and one behind them, and the MLP one behind it (Gemma 4).
+void add_norms_beside(LayerBuilder& b) {
+  b.norm("mlp.dense_post_norm", b.model().hidden);
+  b.norm("mlp.experts_norm", b.model().hidden);
+  b.norm("mlp.experts_post_norm", b.model().hidden);
 }
 
 // Routed experts (Fedus et al. 2021, arXiv:2101.03961; Jiang et al. 2024, arXiv:2401.04088): each token
@@ -87,46 +50,62 @@ void add_dense_mlp(LayerBuilder& b, const MlpNames& names, int64_t ffn_hidden, b
 // the load is taken to be balanced, as the router's loss aims at.
 void add_experts(LayerBuilder& b) {
   const ModelSpec& m = b.model();
-  const MixtureOfExperts& e = *m.moe;
-  const int64_t ffn = b.expert_share(e.expert_ffn_hidden), up = ffn * (m.gated_mlp ? 2 : 1);
-  // In 16 bits beside fp8: Megatron-LM's router is no product of Transformer Engine's, and its choice must
-  // not hang on 8 bits.
-  b.linear({"mlp.router", e.experts, m.hidden, e.router_bias, Parallel::replicated, {}, /*fp8=*/false})
-      .saves(m.hidden);
-  b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, e.experts)}).saves_local_state(e.experts);
-  b.expert_linear({"mlp.experts_up", up, m.hidden, m.mlp_bias, Parallel::columns}).saves_copies(m.hidden);
+  const MixtureOfExperts& e = *b.kind().moe;
+  const Mlp& mlp = e.expert;
+  const int64_t ffn = b.expert_share(mlp.ffn_hidden), up = ffn * (mlp.gated ? 2 : 1);
+  const int64_t width = e.latent_width > 0 ? e.latent_width : m.hidden;
+  add_router(b, e);
+  if (e.latent_width > 0) b.linear({"mlp.latent_down", width, m.hidden, false, Parallel::replicated});
+  b.expert_linear({"mlp.experts_up", up, width, mlp.bias, Parallel::columns}).saves_copies(width);
   OperatorShape shape = b.shape(OperatorKind::activation, ffn);
   shape.rows = b.expert_rows();
-  shape.gated = m.gated_mlp;
-  shape.extra = m.activation_limit.has_value();
+  shape.gated = mlp.gated;
+  shape.extra = mlp.activation_limit.has_value();
   b.activation({"mlp.experts_activation", shape}, up);
-  b.expert_linear({"mlp.experts_down", m.hidden, ffn, m.mlp_bias, Parallel::rows}).saves_copies(ffn);
-  if (b.execution().keeps_expert_outputs) b.saves_expert_outputs(m.hidden);
+  b.expert_linear({"mlp.experts_down", width, ffn, mlp.bias, Parallel::rows}).saves_copies(ffn);
+  if (b.execution().keeps_expert_outputs) b.saves_expert_outputs(width);
+  if (e.latent_width > 0)
+    b.linear({"mlp.latent_up", m.hidden, width, false, Parallel::replicated}).saves_local(width);
   if (e.shared_ffn_hidden == 0) return;
-  add_dense_mlp(b, kSharedExpert, e.shared_ffn_hidden, false, /*input_kept=*/true);
+  Mlp shared = mlp;
+  shared.ffn_hidden = e.shared_ffn_hidden;
+  shared.bias = false;
+  add_dense_mlp(b, kSharedExpert, shared, /*input_kept=*/true);
   if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves_local(1);
 }
 
 }  // namespace
 
-LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& layout, int64_t sequence) {
-  LayerBuilder b(model, layout, sequence, layer);
-  const bool sandwich = model.norm_placement == NormPlacement::sandwich;
-  const bool shared = model.norm_placement == NormPlacement::shared;
-  b.norm("attention.norm", model.hidden);
-  model.attention == AttentionKind::latent ? add_latent(b) : add_multi_head(b);
-  if (sandwich) b.norm("attention.post_norm", model.hidden);
-  // With parallel residuals one sum of three takes the place of the first addition.
-  if (!model.parallel_residual) b.residual("attention.residual");
-  if (!shared) b.norm("mlp.norm", model.hidden);
-  layer_has_experts(model, layer) ? add_experts(b) : add_dense_mlp(b, kMlp, model.ffn_hidden, model.mlp_bias);
-  if (sandwich) b.norm("mlp.post_norm", model.hidden);
-  b.residual("mlp.residual");
+LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const Layout& layout,
+                           int64_t sequence) {
+  LayerBuilder b(model, layout, sequence, &kind);
+  const NormPlacement place = model.norm_placement;
+  const bool before = place != NormPlacement::post;
+  const bool behind = place == NormPlacement::post || place == NormPlacement::sandwich;
+  if (kind.has_mixer()) {
+    if (before) b.norm("attention.norm", model.hidden);
+    add_mixers(b);
+    if (behind) b.norm("attention.post_norm", model.hidden);
+    // With parallel residuals one sum of three takes the place of the first addition.
+    if (!model.parallel_residual || !kind.has_mlp()) b.residual("attention.residual");
+  }
+  if (kind.has_mlp()) {
+    if (before && place != NormPlacement::shared) b.norm("mlp.norm", model.hidden);
+    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp);
+    if (kind.mlp && kind.moe) add_norms_beside(b);
+    if (kind.moe) add_experts(b);
+    if (behind) b.norm("mlp.post_norm", model.hidden);
+    b.residual("mlp.residual");
+  }
   return b.take_layer();
 }
 
+LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& layout, int64_t sequence) {
+  return layer_program(model, model.layers[layer], layout, sequence);
+}
+
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
-  LayerBuilder b(model, layout, sequence, 0);
+  LayerBuilder b(model, layout, sequence, nullptr);
   const int64_t rows = vocabulary_share(model, layout);
   OperatorShape shape = b.shape(OperatorKind::embedding, model.hidden);
   shape.inner = rows;
@@ -193,7 +172,7 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
 }  // namespace
 
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
-  LayerBuilder b(model, layout, sequence, 0);
+  LayerBuilder b(model, layout, sequence, nullptr);
   b.norm("head.norm", model.hidden);
   add_loss(b, "head.output", "head.loss");
   b.add_gathered_tokens();
@@ -207,7 +186,7 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
     program.operators.insert(program.operators.end(), part.operators.begin(), part.operators.end());
   };
   for (int64_t i = 0; i < model.next_token_layers; ++i) {
-    LayerBuilder before(model, layout, sequence, 0), behind(model, layout, sequence, 0);
+    LayerBuilder before(model, layout, sequence, nullptr), behind(model, layout, sequence, nullptr);
     OperatorShape lookup = before.shape(OperatorKind::embedding, model.hidden);
     lookup.inner = before.vocabulary_share();
     before.add({"next_token.embedding", lookup});
@@ -223,7 +202,7 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
       if (op.shape.kind == OperatorKind::linear) op.parameters = 0;
     }
     append(before.take());
-    append(layer != nullptr ? *layer : layer_program(model, model.layers - 1, layout, sequence));
+    append(layer != nullptr ? *layer : layer_program(model, model.layers.count() - 1, layout, sequence));
     append(loss);
   }
   return program;
@@ -258,9 +237,12 @@ double model_flop_per_token(const ModelSpec& model, int64_t sequence) {
     }
     return sum;
   };
+  const LayerKinds kinds(model);
+  std::vector<double> of_kind;
+  for (size_t kind = 0; kind < kinds.size(); ++kind)
+    of_kind.push_back(flop(layer_program(model, kinds.kind(kind), one, sequence)));
   double sum = flop(head_program(model, one, sequence));
-  for (int64_t layer = 0; layer < model.layers; ++layer)
-    sum += flop(layer_program(model, layer, one, sequence));
+  for (int64_t layer = 0; layer < model.layers.count(); ++layer) sum += of_kind[kinds.of(layer)];
   return sum / double(sequence);
 }
 

@@ -110,8 +110,10 @@ struct LayerProgram {
   bool recomputed_whole = false;  // Execution::recomputes_whole_layer
 };
 
-/// Operators of decoder layer `layer` for one micro-batch of `layout.micro_batch` sequences of `sequence`
-/// tokens.
+/// Operators of a decoder layer for one micro-batch of `layout.micro_batch` sequences of `sequence` tokens.
+LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const Layout& layout,
+                           int64_t sequence);
+/// Of decoder layer `layer` (0-based).
 LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& layout, int64_t sequence);
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
 /// Final norm, output projection and loss.

@@ -12,7 +12,7 @@ double unit_bytes(Precision precision) { return double(element_bytes(precision))
 // keys, at most `window` of them (inner holds the window; 0 is none). Ranks of a ring share them evenly.
 double causal_pairs(const OperatorShape& s) {
   const double n = double(s.sequence);
-  const double w = s.inner > 0 ? std::min(double(s.inner), n) : n;
+  const double w = s.kind == OperatorKind::attention && s.inner > 0 ? std::min(double(s.inner), n) : n;
   return double(s.batch) * (w * (w + 1) / 2 + (n - w) * w) / double(s.context);
 }
 
@@ -29,6 +29,10 @@ double elements_in(const OperatorShape& s) {
       return double(s.rows) * double(s.inner) + double(s.columns) * double(s.inner);
     case OperatorKind::expert_linear:
       return double(s.rows) * double(s.inner) + double(s.batch) * double(s.columns) * double(s.inner);
+    case OperatorKind::index:
+      return double(s.rows) * double(s.head_dim) * double(s.heads + 1) + double(s.inner);
+    case OperatorKind::recurrence:
+      return double(s.rows) * double(s.copy_width);
     default:
       return double(s.rows) * double(s.columns);
   }
@@ -53,6 +57,11 @@ double forward_flop(const OperatorShape& s) {
       return 2.0 * double(s.rows) * double(s.columns) * double(s.inner);
     case OperatorKind::attention:
       return 2.0 * causal_pairs(s) * double(s.heads) * double(s.head_dim + s.value_head_dim);
+    case OperatorKind::index:
+      return 2.0 *
+             (double(s.rows) * double(s.inner) + causal_pairs(s) * double(s.heads) * double(s.head_dim));
+    case OperatorKind::recurrence:
+      return double(s.rows) * double(s.inner);
     default:
       return 0.0;  // bandwidth-bound: priced by bytes, and by convention not counted as model FLOP
   }
@@ -61,11 +70,21 @@ double forward_flop(const OperatorShape& s) {
 double input_gradient_flop(const OperatorShape& s) {
   // Attention: four products of gradients, dP, dV, dQ and dK (arXiv:2205.14135, appendix B), and none for
   // weights.
-  return s.kind == OperatorKind::attention ? 2.0 * forward_flop(s) : forward_flop(s);
+  switch (s.kind) {
+    case OperatorKind::attention:
+      return 2.0 * forward_flop(s);
+    case OperatorKind::index:
+      return 0.0;
+    case OperatorKind::recurrence:
+      return double(s.rows) * double(s.batch);
+    default:
+      return forward_flop(s);
+  }
 }
 
 double weight_gradient_flop(const OperatorShape& s) {
-  return s.kind == OperatorKind::attention ? 0.0 : forward_flop(s);
+  const bool product = s.kind == OperatorKind::linear || s.kind == OperatorKind::expert_linear;
+  return product ? forward_flop(s) : 0.0;
 }
 
 double forward_bytes_moved(const OperatorShape& s) {
@@ -73,6 +92,7 @@ double forward_bytes_moved(const OperatorShape& s) {
 }
 
 double backward_bytes_moved(const OperatorShape& s) {
+  if (s.kind == OperatorKind::index) return 0.0;
   // Reads the output's gradient and the saved input, writes the input's gradient; products also make dW in
   // fp32.
   const double products =

@@ -24,6 +24,13 @@ enum class OperatorKind : uint8_t {
   router,        // softmax and top-k: rows = tokens, columns = experts
   expert_linear,  // grouped product: rows = token copies in all, batch = experts on this rank
   cross_entropy,  // rows = tokens, columns = vocabulary on this rank
+  // Choice of keys: rows = tokens, inner = weights of its products, columns = keys chosen; scores of all
+  // earlier keys as attention's: batch, sequence, heads, head_dim. Forward alone.
+  index,
+  convolution,  // of every channel: rows = tokens, columns = channels, inner = length
+  // Core of a mixer of linear cost: rows = tokens, columns = width of its result, copy_width = width of its
+  // input, inner = FLOP of a token forward, batch = FLOP of a token backward
+  recurrence,
 };
 
 struct OperatorShape {
@@ -75,7 +82,9 @@ MPT_ENUM_NAMES(models::OperatorKind, {models::OperatorKind::embedding, "embeddin
                {models::OperatorKind::activation, "activation"},
                {models::OperatorKind::residual_add, "residual_add"}, {models::OperatorKind::router, "router"},
                {models::OperatorKind::expert_linear, "expert_linear"},
-               {models::OperatorKind::cross_entropy, "cross_entropy"});
+               {models::OperatorKind::cross_entropy, "cross_entropy"}, {models::OperatorKind::index, "index"},
+               {models::OperatorKind::convolution, "convolution"},
+               {models::OperatorKind::recurrence, "recurrence"});
 }  // namespace mpt
 
 namespace mpt::models {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/parameter_count.h"
 
+#include "models/layer_kinds.h"
 #include "models/layer_program.h"
 
 namespace mpt::models {
 namespace {
 
-void add(const LayerProgram& program, const ModelSpec& model, ParameterCount& count) {
+// `moe`: of the layer, if it has experts. `times`: how often the piece is there.
+void add(const LayerProgram& program, const MixtureOfExperts* moe, int64_t times, ParameterCount& count) {
   for (const Operator& op : program.operators) {
-    count.total += op.parameters;
+    count.total += times * op.parameters;
     const bool expert = op.shape.kind == OperatorKind::expert_linear;
-    count.active +=
-        expert ? op.parameters / model.moe->experts * model.moe->experts_per_token : op.parameters;
-    if (op.name == "embedding" || op.name == "head.output") count.embedding += op.parameters;
+    count.active += times * (expert ? op.parameters / moe->experts * moe->experts_per_token : op.parameters);
+    if (op.name == "embedding" || op.name == "head.output") count.embedding += times * op.parameters;
   }
 }
 
@@ -21,13 +22,16 @@ void add(const LayerProgram& program, const ModelSpec& model, ParameterCount& co
 ParameterCount count_parameters(const ModelSpec& model) {
   const Layout whole;
   ParameterCount count;
-  add(embedding_program(model, whole, 1), model, count);
-  add(head_program(model, whole, 1), model, count);
+  add(embedding_program(model, whole, 1), nullptr, 1, count);
+  add(head_program(model, whole, 1), nullptr, 1, count);
   if (model.tied_embeddings) {
     for (int64_t* sum : {&count.total, &count.active, &count.embedding}) *sum -= model.vocab * model.hidden;
   }
-  for (int64_t layer = 0; layer < model.layers; ++layer)
-    add(layer_program(model, layer, whole, 1), model, count);
+  const LayerKinds kinds(model);
+  for (size_t k = 0; k < kinds.size(); ++k) {
+    const LayerKind& kind = kinds.kind(k);
+    add(layer_program(model, kind, whole, 1), kind.moe ? &*kind.moe : nullptr, kinds.all()[k], count);
+  }
   return count;
 }
 

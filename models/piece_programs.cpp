@@ -5,37 +5,13 @@
 
 namespace mpt::models {
 
-LayerKinds::LayerKinds(const ModelSpec& model) {
-  Counts seen{};
-  below_.reserve(size_t(model.layers) + 1);
-  below_.push_back(seen);
-  for (int64_t l = 0; l < model.layers; ++l) {
-    const size_t kind = of(model, l);
-    if (seen[kind]++ == 0) first_[kind] = l;
-    below_.push_back(seen);
-  }
-}
-
-size_t LayerKinds::of(const ModelSpec& model, int64_t layer) {
-  const bool windowed = model.sliding_window && layer % model.sliding_window_interval == 0;
-  return size_t(layer_has_experts(model, layer) ? 1 : 0) + size_t(windowed ? 2 : 0);
-}
-
-std::optional<size_t> LayerKinds::first_with(bool experts) const {
-  std::optional<size_t> lowest;
-  for (size_t kind = 0; kind < kCount; ++kind) {
-    if (has_experts(kind) != experts || all()[kind] == 0) continue;
-    if (!lowest || first_[kind] < first_[*lowest]) lowest = kind;
-  }
-  return lowest;
-}
-
 PiecePrograms::PiecePrograms(const ModelSpec& model, const Layout& layout, int64_t sequence,
                              std::shared_ptr<const LayerKinds> kinds)
     : model_(model),
       layout_(layout),
       sequence_(sequence),
-      kinds_(kinds != nullptr ? std::move(kinds) : std::make_shared<const LayerKinds>(model)) {}
+      kinds_(kinds != nullptr ? std::move(kinds) : std::make_shared<const LayerKinds>(model)),
+      layers_(kinds_->size()) {}
 
 const LayerProgram& PiecePrograms::embedding() {
   if (!embedding_) embedding_ = embedding_program(model_, layout_, sequence_);
@@ -45,7 +21,7 @@ const LayerProgram& PiecePrograms::embedding() {
 const LayerProgram& PiecePrograms::last_stage() {
   if (!last_stage_) {
     const LayerProgram* const behind =
-        model_.next_token_layers > 0 ? &layer(LayerKinds::of(model_, model_.layers - 1)) : nullptr;
+        model_.next_token_layers > 0 ? &layer(kinds_->of(model_.layers.count() - 1)) : nullptr;
     last_stage_ = last_stage_program(model_, layout_, sequence_, behind);
   }
   return *last_stage_;
@@ -53,7 +29,7 @@ const LayerProgram& PiecePrograms::last_stage() {
 
 const LayerProgram& PiecePrograms::layer(size_t kind) {
   std::optional<LayerProgram>& program = layers_[kind];
-  if (!program) program = layer_program(model_, kinds_->first(kind), layout_, sequence_);
+  if (!program) program = layer_program(model_, kinds_->kind(kind), layout_, sequence_);
   return *program;
 }
 

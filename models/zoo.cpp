@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "core/flat_model.h"
 #include "models/hf_config.h"
 
 namespace mpt::models {
@@ -58,7 +59,8 @@ bool looks_like_id(const std::string& name) {
          name[0] != '~' && name.find('/', slash + 1) == std::string::npos && !name.ends_with(".json");
 }
 
-ModelSpec read_own(const Json& json, const std::string& where) {
+ModelSpec read_own(Json json, const std::string& where) {
+  list_layers(json);
   auto model = from_json<ModelSpec>(json, where);
   validate_model(model, where);
   return model;
@@ -81,13 +83,14 @@ std::string without_python_numbers(const std::string& text) {
   return out;
 }
 
-ModelSpec load_path(std::filesystem::path path) {
+ImportedModel load_path(std::filesystem::path path, const std::string& as) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) path /= "config.json";
   const Json json = parse_json(without_python_numbers(read_file(path, kMaxModelFileBytes)), path.string());
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));
-  return hugging_face ? import_hugging_face(json, path.string()) : read_own(json, path.string());
+  if (hugging_face || !as.empty()) return read_hugging_face(json, path.string(), as);
+  return {read_own(json, path.string()), {}};
 }
 
 }  // namespace
@@ -104,22 +107,24 @@ std::vector<ZooModel> zoo_models() {
   return models;
 }
 
-ModelSpec load_model(const std::string& name_or_path) {
-  const auto from_zoo = [](std::string_view file, std::string_view text) {
+ModelSpec load_model(const std::string& name_or_path) { return load_imported_model(name_or_path).model; }
+
+ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
+  const auto from_zoo = [](std::string_view file, std::string_view text) -> ImportedModel {
     const ZooFile read = read_zoo(file, text);
-    return read_own(read.model, read.where);
+    return {read_own(read.model, read.where), {}};
   };
   for (const auto& [file, text] : zoo_files()) {
     if (stem(file) == name_or_path) return from_zoo(file, text);
   }
   std::error_code error;
-  if (std::filesystem::exists(name_or_path, error)) return load_path(name_or_path);
+  if (std::filesystem::exists(name_or_path, error)) return load_path(name_or_path, as);
   for (const auto& [file, text] : zoo_files()) {
     if (is_alias(read_zoo(file, text).names, name_or_path)) return from_zoo(file, text);
   }
   const bool id = looks_like_id(name_or_path);
   if (!id && (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")))
-    return load_path(name_or_path);
+    return load_path(name_or_path, as);
   std::string known;
   for (const std::string& name : zoo_names()) known += (known.empty() ? "" : ", ") + name;
   const std::string last = name_or_path.substr(id ? name_or_path.find('/') + 1 : 0);

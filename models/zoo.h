@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/model_spec.h"
+#include "models/hf_config.h"
 
 namespace mpt::models {
 
@@ -17,6 +18,10 @@ struct ZooModel {
   std::vector<std::string> aliases;
 };
 std::vector<ZooModel> zoo_models();
+
+/// As load_model(), with what was left out of a Hugging Face config.json. `as`: the type to read one as,
+/// whatever it says; empty: its own.
+ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as = "");
 
 /// A model by name of the zoo or an alias, by path to a file of our own format, or by path to a Hugging Face
 /// config.json (or the folder that holds one). Throws UserError; an unknown name lists the nearest.

@@ -48,8 +48,8 @@ void set_schedule(const SearchProblem& problem, Layout& l) {
                             ""});
   }
   // Of more stages than layers there is nothing to split; check() says so.
-  if (l.stages() <= problem.model.layers + 2)
-    l.layers_per_stage = even_stages(problem.model.layers, l.stages());
+  if (l.stages() <= problem.model.layers.count() + 2)
+    l.layers_per_stage = even_stages(problem.model.layers.count(), l.stages());
 }
 
 // The layout that the bounds name; what they leave out is 1, off or what the rest leaves.

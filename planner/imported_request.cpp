@@ -47,14 +47,14 @@ void complete_layout(frameworks::Imported& in, const ModelSpec& model, int64_t r
   Layout& l = in.layout;
   if (l.data == 0) l.data = std::max<int64_t>(1, ranks / (l.tensor * l.context * l.pipeline));
   l.shard = l.zero == 0 ? 1 : std::max<int64_t>(1, l.replicas() / in.shard_groups);
-  if (!model.moe) {
+  if (model.moe() == nullptr) {
     l.expert = 1;
     l.expert_tensor = 0;
     l.overlap_exchange = false;
   }
   if (!l.layers_per_stage.empty()) return;
   frameworks::check_stages(l, model, file);
-  l.layers_per_stage = even_stages(model.layers, l.stages());
+  l.layers_per_stage = even_stages(model.layers.count(), l.stages());
 }
 
 void set_execution(frameworks::Imported& in, const std::string& framework, const DeviceSpec& device) {

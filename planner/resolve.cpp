@@ -75,7 +75,7 @@ int64_t with_room(const PlanRequest& r, const SearchProblem& problem, int64_t de
     return int64_t(double(device) * (1.0 - parse_share(r.memory_margin, "--memory-margin")));
   const ClusterSpec& cluster = problem.cluster;
   if (cluster.mixed() || cluster.device.kind == DeviceKind::cpu || !r.profile.empty()) return device;
-  const bool experts = problem.model.moe.has_value();
+  const bool experts = problem.model.moe() != nullptr;
   return memory_margin({problem.execution.framework, experts, ""}, published_evidence()).safe_bytes(device);
 }
 

@@ -293,7 +293,7 @@ std::string render(const Plan& plan, Json data, const Facts& more) {
   const std::string title = fmt::format("{} on {}", plan.model.name, plan.cluster.name);
   data["title"] = title;
   data["subtitle"] = fmt::format("{} layers, hidden {}; {} sequences of {} tokens per step on {} x {}",
-                                 plan.model.layers, plan.model.hidden, plan.workload.global_batch,
+                                 plan.model.layers.count(), plan.model.hidden, plan.workload.global_batch,
                                  plan.workload.sequence, plan.cluster.devices, plan.cluster.device.name);
   data["facts"] = facts_of(plan, more);
   data["unit"] = plan.layout.chunks > 1 ? "rank" : "stage";

@@ -42,9 +42,10 @@ void set_recipe_schedule(const Settings& recipe, Imported& in) {
   const std::string modules = "distributed.pipeline.module_fqns_per_model_part";
   l.chunks = l.schedule == "1f1b" || l.schedule == "gpipe" ? 1 : 2;
   const int64_t layers =
-      recipe.number("distributed.pipeline.layers_per_stage", rule_of(&ModelSpec::layers), 0);
+      recipe.number("distributed.pipeline.layers_per_stage", rule_of(&LayerRun::repeat), 0);
   if (layers > 0 && in.model && l.chunks > 1)
-    l.chunks = std::max<int64_t>(1, (in.model->layers + layers * l.pipeline - 1) / (layers * l.pipeline));
+    l.chunks =
+        std::max<int64_t>(1, (in.model->layers.count() + layers * l.pipeline - 1) / (layers * l.pipeline));
   set_stages(in, layers_of_modules(recipe, modules), recipe.at(modules));
 }
 

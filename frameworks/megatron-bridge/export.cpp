@@ -41,8 +41,8 @@ BridgeRecipe recipe_of(const ModelSpec& m) {
   for (const BridgeRecipe& recipe : kBridgeRecipes) {
     if (m.name == recipe.model) return recipe;
   }
-  if (m.latent) return {"", "deepseek", "deepseek_v3_pretrain_config"};
-  if (m.attention_sinks) return {"", "gpt_oss", "gpt_oss_20b_pretrain_config"};
+  if (m.attention().latent) return {"", "deepseek", "deepseek_v3_pretrain_config"};
+  if (m.attention().sinks) return {"", "gpt_oss", "gpt_oss_20b_pretrain_config"};
   return {"", "gpt", "vanilla_gpt_pretrain_config"};
 }
 
@@ -72,7 +72,7 @@ void set_recompute_fields(const Layout& l, Assignments& a) {
 
 void set_expert_layout_fields(const Plan& plan, Assignments& a) {
   const Layout& l = plan.layout;
-  if (!plan.model.moe) return;
+  if (plan.model.moe() == nullptr) return;
   const bool once = sends_tokens_once(plan);
   a.set("model.expert_model_parallel_size", l.expert);
   a.set("model.expert_tensor_parallel_size", l.expert_split());
@@ -172,7 +172,7 @@ void set_training_fields(const Plan& plan, Assignments& a) {
 
 std::string imports_text(const Plan& plan) {
   std::string text = "\nimport torch\n";
-  if (plan.model.gated_mlp && plan.model.activation_limit)
+  if (plan.model.mlp().gated && plan.model.mlp().activation_limit)
     text += "from megatron.core.fusions.fused_bias_geglu import quick_gelu\n";
   const Layout& l = plan.layout;
   if (l.precision == Precision::fp32) {

@@ -12,41 +12,42 @@ namespace mpt::frameworks {
 namespace {
 
 void set_attention_fields(const ModelSpec& m, Assignments& a) {
-  a.set("model.num_attention_heads", m.heads);
-  a.set("model.qk_layernorm", m.latent.has_value() || m.query_key_norm == QueryKeyNorm::per_head);
-  if (m.latent) {
+  a.set("model.num_attention_heads", m.attention().heads);
+  a.set("model.qk_layernorm",
+        m.attention().latent.has_value() || m.attention().query_key_norm == QueryKeyNorm::per_head);
+  if (m.attention().latent) {
     a.set("model.multi_latent_attention", true);
-    a.set("model.q_lora_rank", m.latent->query_rank > 0 ? std::to_string(m.latent->query_rank) : "None");
-    a.set("model.kv_lora_rank", m.latent->key_value_rank);
-    a.set("model.qk_head_dim", m.latent->nope_head_dim);
-    a.set("model.qk_pos_emb_head_dim", m.latent->rope_head_dim);
-    a.set("model.v_head_dim", m.latent->value_head_dim);
+    a.set("model.q_lora_rank",
+          m.attention().latent->query_rank > 0 ? std::to_string(m.attention().latent->query_rank) : "None");
+    a.set("model.kv_lora_rank", m.attention().latent->key_value_rank);
+    a.set("model.qk_head_dim", m.attention().latent->nope_head_dim);
+    a.set("model.qk_pos_emb_head_dim", m.attention().latent->rope_head_dim);
+    a.set("model.v_head_dim", m.attention().latent->value_head_dim);
     return;
   }
-  a.set("model.num_query_groups", m.kv_heads);
-  a.set("model.kv_channels", m.head_dim);
-  a.set("model.softmax_type", quoted(m.attention_sinks ? "learnable" : "vanilla"));
-  a.set("model.window_size", m.sliding_window ? fmt::format("({}, 0)", *m.sliding_window - 1) : "None");
-  if (!m.sliding_window || m.sliding_window_interval == 1)
-    return a.set("model.window_attn_skip_freq", "None");
-  if (m.sliding_window_interval == 2) return a.set("model.window_attn_skip_freq", int64_t{2});
-  std::vector<int> windowed;
-  for (int64_t l = 0; l < m.layers; ++l) windowed.push_back(l % m.sliding_window_interval == 0 ? 1 : 0);
-  a.set("model.window_attn_skip_freq", fmt::format("[{}]", fmt::join(windowed, ", ")));
+  a.set("model.num_query_groups", m.attention().kv_heads);
+  a.set("model.kv_channels", m.attention().head_dim);
+  a.set("model.softmax_type", quoted(m.attention().sinks ? "learnable" : "vanilla"));
+  const LayerKind* const windowed =
+      m.layers.first([](const LayerKind& k) { return k.attention && k.attention->window; });
+  a.set("model.window_size",
+        windowed != nullptr ? fmt::format("({}, 0)", *windowed->attention->window - 1) : "None");
+  const std::string layers = windowed != nullptr ? window_layers_text(m) : "";
+  a.set("model.window_attn_skip_freq", layers.empty() ? "None" : layers);
 }
 
 void set_yarn_fields(const ModelSpec& m, Assignments& a) {
-  if (m.latent) {
-    a.set("model.rotary_scaling_factor", m.rotary_scaling->factor);
-    a.set("model.mscale", m.rotary_scaling->mscale);
-    a.set("model.mscale_all_dim", m.rotary_scaling->mscale_all_dim);
+  if (m.attention().latent) {
+    a.set("model.rotary_scaling_factor", m.attention().rotation().scaling->factor);
+    a.set("model.mscale", m.attention().rotation().scaling->mscale);
+    a.set("model.mscale_all_dim", m.attention().rotation().scaling->mscale_all_dim);
     return;
   }
-  a.set("model.yarn_rotary_scaling_factor", m.rotary_scaling->factor);
-  a.set("model.yarn_original_max_position_embeddings", m.rotary_scaling->original_positions);
-  a.set("model.yarn_beta_fast", m.rotary_scaling->beta_fast);
-  a.set("model.yarn_beta_slow", m.rotary_scaling->beta_slow);
-  a.set("model.yarn_correction_range_round_to_int", m.rotary_scaling->whole_dimensions);
+  a.set("model.yarn_rotary_scaling_factor", m.attention().rotation().scaling->factor);
+  a.set("model.yarn_original_max_position_embeddings", m.attention().rotation().scaling->original_positions);
+  a.set("model.yarn_beta_fast", m.attention().rotation().scaling->beta_fast);
+  a.set("model.yarn_beta_slow", m.attention().rotation().scaling->beta_slow);
+  a.set("model.yarn_correction_range_round_to_int", m.attention().rotation().scaling->whole_dimensions);
 }
 
 void set_position_fields(const ModelSpec& m, Assignments& a) {
@@ -55,48 +56,48 @@ void set_position_fields(const ModelSpec& m, Assignments& a) {
     return a.set("model.position_embedding_type", quoted(kind));
   }
   const auto scaled_by = [&](RotaryScalingKind kind) {
-    return m.rotary_scaling && m.rotary_scaling->kind == kind;
+    return m.attention().rotation().scaling && m.attention().rotation().scaling->kind == kind;
   };
   const bool yarn = scaled_by(RotaryScalingKind::yarn), llama3 = scaled_by(RotaryScalingKind::llama3);
-  a.set("model.position_embedding_type", quoted(yarn && !m.latent ? "yarn" : "rope"));
-  if (m.latent) a.set("model.rope_type", quoted(yarn ? "yarn" : "rope"));
-  a.set("model.rotary_base", int64_t(m.rotary_base));
-  a.set("model.rotary_percent", m.rotary_fraction);
+  a.set("model.position_embedding_type", quoted(yarn && !m.attention().latent ? "yarn" : "rope"));
+  if (m.attention().latent) a.set("model.rope_type", quoted(yarn ? "yarn" : "rope"));
+  a.set("model.rotary_base", int64_t(m.attention().rotation().base));
+  a.set("model.rotary_percent", m.attention().rotation().fraction);
   a.set("model.rope_scaling", llama3);
-  if (llama3) a.set("model.rope_scaling_factor", m.rotary_scaling->factor);
+  if (llama3) a.set("model.rope_scaling_factor", m.attention().rotation().scaling->factor);
   if (scaled_by(RotaryScalingKind::linear))
-    a.set("model.seq_len_interpolation_factor", m.rotary_scaling->factor);
+    a.set("model.seq_len_interpolation_factor", m.attention().rotation().scaling->factor);
   if (yarn) set_yarn_fields(m, a);
 }
 
 void set_mlp_fields(const ModelSpec& m, Assignments& a) {
-  const bool squared = m.activation == ActivationKind::squared_relu;
-  a.set("model.ffn_hidden_size", m.ffn_hidden);
-  a.set("model.gated_linear_unit", m.gated_mlp);
-  if (m.gated_mlp && m.activation_limit) {  // gpt-oss: one is added to the linear half
+  const bool squared = m.mlp().activation == ActivationKind::squared_relu;
+  a.set("model.ffn_hidden_size", m.mlp().ffn_hidden);
+  a.set("model.gated_linear_unit", m.mlp().gated);
+  if (m.mlp().gated && m.mlp().activation_limit) {  // gpt-oss: one is added to the linear half
     a.set("model.activation_func", "quick_gelu");
     a.set("model.glu_linear_offset", 1.0);
-    a.set("model.activation_func_clamp_value", *m.activation_limit);
+    a.set("model.activation_func_clamp_value", *m.mlp().activation_limit);
   } else {
-    a.set("model.activation_func", m.gated_mlp ? "torch.nn.functional.silu"
-                                   : squared   ? "megatron.core.activations.squared_relu"
-                                               : "torch.nn.functional.gelu");
+    a.set("model.activation_func", m.mlp().gated ? "torch.nn.functional.silu"
+                                   : squared     ? "megatron.core.activations.squared_relu"
+                                                 : "torch.nn.functional.gelu");
     // Biases and GELU in one kernel use its approximation by tanh.
-    if (!m.gated_mlp && !squared)
-      a.set("model.bias_activation_fusion", m.activation == ActivationKind::gelu_tanh);
+    if (!m.mlp().gated && !squared)
+      a.set("model.bias_activation_fusion", m.mlp().activation == ActivationKind::gelu_tanh);
   }
-  a.set("model.add_bias_linear", m.mlp_bias);
-  a.set("model.add_qkv_bias", m.qkv_bias && !m.mlp_bias);
+  a.set("model.add_bias_linear", m.mlp().bias);
+  a.set("model.add_qkv_bias", m.attention().qkv_bias && !m.mlp().bias);
 }
 
 void set_expert_fields(const Plan& plan, Assignments& a) {
   const ModelSpec& m = plan.model;
-  if (!m.moe) return a.set("model.num_moe_experts", "None");
-  const MixtureOfExperts& moe = *m.moe;
+  if (m.moe() == nullptr) return a.set("model.num_moe_experts", "None");
+  const MixtureOfExperts& moe = *m.moe();
   const MegatronRouter router = megatron_router(m, plan.layout);
   const bool grouped = moe.groups_per_token < moe.expert_groups;
   a.set("model.num_moe_experts", moe.experts);
-  a.set("model.moe_ffn_hidden_size", moe.expert_ffn_hidden);
+  a.set("model.moe_ffn_hidden_size", moe.expert.ffn_hidden);
   a.set("model.moe_shared_expert_intermediate_size",
         moe.shared_ffn_hidden > 0 ? std::to_string(moe.shared_ffn_hidden) : "None");
   a.set("model.moe_shared_expert_gate", moe.shared_gate);
@@ -119,7 +120,7 @@ void set_expert_fields(const Plan& plan, Assignments& a) {
 void set_model_fields(const Plan& plan, Assignments& a) {
   const ModelSpec& m = plan.model;
   const double dropout = plan.layout.execution.dropout ? 0.1 : 0.0;
-  a.set("model.num_layers", m.layers);
+  a.set("model.num_layers", m.layers.count());
   a.set("model.hidden_size", m.hidden);
   set_mlp_fields(m, a);
   set_attention_fields(m, a);

@@ -78,7 +78,7 @@ void add_layout(const Plan& plan, Arguments& a) {
   add_pipeline(plan, a);
   a.value("context-parallel-size", l.context);
   if (l.context > 1) a.value("cp-comm-type", l.context_method == ContextMethod::ring ? "p2p" : "a2a");
-  if (plan.model.moe) {
+  if (plan.model.moe() != nullptr) {
     a.value("expert-model-parallel-size", l.expert);
     a.value("expert-tensor-parallel-size", l.expert_split());
   }

@@ -31,6 +31,8 @@ struct MegatronRouter {
 MegatronRouter megatron_router(const ModelSpec& model, const Layout& layout);
 /// 1 for each layer with experts, 0 for others.
 std::string expert_layers_text(const ModelSpec& model);
+/// The same for layers with a sliding window, "2" where every second has it, empty where all have.
+std::string window_layers_text(const ModelSpec& model);
 /// Whether a token is sent once to a GPU with several of its experts. It takes more than one rank for
 /// experts.
 bool sends_tokens_once(const Plan& plan);

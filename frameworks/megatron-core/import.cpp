@@ -131,7 +131,7 @@ void set_recompute(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
     l.selective.experts = l.selective.experts || f.has("moe-layer-recompute");
   }
   if (l.recompute != Recompute::full) return;
-  const int64_t layers = f.number("recompute-num-layers", between(1, double(m.layers)), 1);
+  const int64_t layers = f.number("recompute-num-layers", between(1, double(m.layers.count())), 1);
   if (f.text("recompute-method", "uniform") == "block") {
     for (const int64_t held : l.layers_per_stage) l.recomputed_layers.push_back(std::min(held, layers));
   } else if (layers > 1) {
@@ -143,12 +143,14 @@ void set_recompute(const MegatronFlags& f, const ModelSpec& m, Imported& in) {
 // Layers of each pipeline rank, all of its virtual stages together. The embedding and the loss may count as a
 // layer each.
 std::vector<int64_t> layers_of_ranks(const MegatronFlags& f, const ModelSpec& m, int64_t ranks) {
-  const int64_t first = f.number("decoder-first-pipeline-num-layers", between(0, double(m.layers)), 0);
-  const int64_t last = f.number("decoder-last-pipeline-num-layers", between(0, double(m.layers - first)), 0);
+  const int64_t first =
+      f.number("decoder-first-pipeline-num-layers", between(0, double(m.layers.count())), 0);
+  const int64_t last =
+      f.number("decoder-last-pipeline-num-layers", between(0, double(m.layers.count() - first)), 0);
   const int64_t extra = int64_t(f.has("account-for-embedding-in-pipeline-split")) +
                         int64_t(f.has("account-for-loss-in-pipeline-split"));
   const int64_t others = ranks - int64_t(first > 0) - int64_t(last > 0);
-  const int64_t left = m.layers + extra - first - last;
+  const int64_t left = m.layers.count() + extra - first - last;
   if (others < 0 || (others == 0 ? left != 0 : left % others != 0)) {
     throw FrameworkRefusal(
         Problem{f.at("pipeline-model-parallel-size"),
@@ -183,11 +185,11 @@ std::vector<int64_t> layers_of_stages(const MegatronFlags& f, const ModelSpec& m
 int64_t chunks_of(const MegatronFlags& f, const ModelSpec& m, int64_t ranks) {
   if (!f.has("num-layers-per-virtual-pipeline-stage"))
     return f.number("num-virtual-stages-per-pipeline-rank", rule_of(&Layout::chunks), 1);
-  const int64_t per_stage =
-      f.number("num-layers-per-virtual-pipeline-stage", between(1, double(m.layers)), m.layers);
+  const int64_t per_stage = f.number("num-layers-per-virtual-pipeline-stage",
+                                     between(1, double(m.layers.count())), m.layers.count());
   const int64_t extra = int64_t(f.has("account-for-embedding-in-pipeline-split")) +
                         int64_t(f.has("account-for-loss-in-pipeline-split"));
-  const int64_t held = (m.layers + extra) / ranks;
+  const int64_t held = (m.layers.count() + extra) / ranks;
   if (held % per_stage != 0)
     throw FrameworkRefusal(Problem{f.at("num-layers-per-virtual-pipeline-stage"), std::to_string(per_stage),
                                    fmt::format("a divisor of a rank's {} layers", held),
@@ -261,10 +263,11 @@ void set_split(const MegatronFlags& f, Imported& in) {
 void spread_kv_heads(Imported& in) {
   ModelSpec& m = *in.model;
   const int64_t tensor = in.layout.tensor;
-  if (m.latent || m.kv_heads >= tensor || tensor % m.kv_heads != 0 || m.heads % tensor != 0) return;
+  const Attention a = m.attention();
+  if (a.latent || a.kv_heads >= tensor || tensor % a.kv_heads != 0 || a.heads % tensor != 0) return;
   in.notes.push_back(
-      fmt::format("{} key-value heads on {} tensor ranks: counted as one on each", m.kv_heads, tensor));
-  m.kv_heads = tensor;
+      fmt::format("{} key-value heads on {} tensor ranks: counted as one on each", a.kv_heads, tensor));
+  m.layers.change([&](LayerKind& kind) { kind.attention->kv_heads = tensor; });
 }
 
 Precision precision_of(const MegatronFlags& f, std::vector<std::string>& notes) {

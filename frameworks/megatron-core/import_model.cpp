@@ -27,66 +27,42 @@ void refuse_other_models(const MegatronFlags& f) {
   }
 }
 
-// 1 for each layer with experts. A number n means the first of every n layers.
-std::vector<int64_t> expert_layers(const MegatronFlags& f, const ModelSpec& m, const char* wanted) {
+// Whether each layer has experts. A number n means the first of every n layers.
+std::vector<bool> layers_with_experts(const MegatronFlags& f, int64_t layers) {
   const std::string text = f.text("moe-layer-freq", "1");
-  std::vector<int64_t> pattern;
+  std::vector<bool> experts;
   if (text.find('[') == std::string::npos) {
-    const int64_t interval = f.number("moe-layer-freq", rule_of(&MixtureOfExperts::layer_interval), 1);
-    for (int64_t l = 0; l < m.layers; ++l) pattern.push_back(l % interval == 0 ? 1 : 0);
+    const int64_t interval = f.number("moe-layer-freq", between(1, 1e5), 1);
+    for (int64_t l = 0; l < layers; ++l) experts.push_back(l % interval == 0);
   } else {
-    pattern = layer_pattern(text).value_or(std::vector<int64_t>{});
+    for (const int64_t has : layer_pattern(text).value_or(std::vector<int64_t>{}))
+      experts.push_back(has == 1);
   }
-  if (int64_t(pattern.size()) != m.layers) f.refuse("moe-layer-freq", wanted);
-  return pattern;
+  if (int64_t(experts.size()) != layers)
+    f.refuse("moe-layer-freq", "a number, or 0 or 1 for each layer, such as ([0]*3+[1]*58)");
+  if (std::find(experts.begin(), experts.end(), true) == experts.end())
+    f.refuse("moe-layer-freq", "experts in at least one layer");
+  return experts;
 }
 
-// A ModelSpec has experts in the last of every n layers behind the first dense ones.
-void set_expert_layers(const MegatronFlags& f, const ModelSpec& m, MixtureOfExperts& moe,
-                       std::vector<std::string>& notes) {
-  const char* const wanted =
-      "experts in every n-th layer behind the first dense ones, such as ([0]*3+[1]*58)";
-  const std::vector<int64_t> pattern = expert_layers(f, m, wanted);
-  const auto first = std::find(pattern.begin(), pattern.end(), 1);
-  if (first == pattern.end()) f.refuse("moe-layer-freq", "experts in at least one layer");
-  const auto second = std::find(first + 1, pattern.end(), 1);
-  const int64_t before = first - pattern.begin();
-  moe.layer_interval = second == pattern.end() ? before + 1 : second - first;
-  const int64_t leading = before - moe.layer_interval + 1;
-  moe.leading_dense_layers = std::max<int64_t>(0, leading);
-  ModelSpec probe = m;
-  probe.moe = moe;
-  int64_t same = 0, with = 0;
-  for (int64_t l = 0; l < m.layers; ++l) {
-    same += int64_t(layer_has_experts(probe, l) == (pattern[size_t(l)] == 1));
-    with += int64_t(layer_has_experts(probe, l));
-  }
-  if (leading < 0 && with == std::count(pattern.begin(), pattern.end(), 1)) {
-    notes.push_back(fmt::format("--moe-layer-freq: experts are taken in the last of every {} layers",
-                                moe.layer_interval));
-  } else if (same != m.layers) {
-    f.refuse("moe-layer-freq", wanted);
-  }
-}
-
-MixtureOfExperts experts_of(const MegatronFlags& f, const ModelSpec& m, std::vector<std::string>& notes) {
+MixtureOfExperts experts_of(const MegatronFlags& f, const Mlp& mlp, std::vector<std::string>& notes) {
   using M = MixtureOfExperts;
   MixtureOfExperts moe;
   moe.experts = f.number("num-experts", rule_of(&M::experts), 0);
   moe.experts_per_token = f.number("moe-router-topk", rule_of(&M::experts_per_token), 2);
   moe.expert_groups = f.number("moe-router-num-groups", rule_of(&M::expert_groups), 1);
   moe.groups_per_token = f.number("moe-router-group-topk", rule_of(&M::groups_per_token), moe.expert_groups);
-  moe.expert_ffn_hidden = f.number("moe-ffn-hidden-size", rule_of(&M::expert_ffn_hidden), m.ffn_hidden);
+  moe.expert = mlp;
+  moe.expert.ffn_hidden = f.number("moe-ffn-hidden-size", rule_of(&Mlp::ffn_hidden), mlp.ffn_hidden);
   moe.shared_ffn_hidden = f.number("moe-shared-expert-intermediate-size", rule_of(&M::shared_ffn_hidden), 0);
   moe.shared_gate = f.has("moe-shared-expert-gate");
-  moe.router_bias = m.mlp_bias || f.has("moe-router-enable-expert-bias");
+  moe.router_bias = mlp.bias || f.has("moe-router-enable-expert-bias");
   const std::string balance = f.text("moe-router-load-balancing-type", "aux_loss");
   moe.balance_loss = 0.0;
   if (balance.ends_with("aux_loss"))
     moe.balance_loss = f.real("moe-aux-loss-coeff", rule_of(&M::balance_loss), 0.0);
   if (f.texts("moe-router-load-balancing-type").size() > 1)
     notes.emplace_back("--moe-router-load-balancing-type: the first of several is read");
-  set_expert_layers(f, m, moe, notes);
   return moe;
 }
 
@@ -101,54 +77,55 @@ LatentAttention latent_of(const MegatronFlags& f) {
   return latent;
 }
 
-void set_attention(const MegatronFlags& f, ModelSpec& m) {
-  using M = ModelSpec;
-  m.heads = f.required("num-attention-heads", rule_of(&M::heads));
-  m.kv_heads =
-      f.has("group-query-attention") ? f.number("num-query-groups", rule_of(&M::kv_heads), 1) : m.heads;
-  m.head_dim = f.number("kv-channels", rule_of(&M::head_dim), m.hidden / m.heads);
-  m.attention_sinks = f.text("softmax-type", "vanilla") == "learnable";
+Attention attention_of(const MegatronFlags& f, int64_t hidden) {
+  using A = Attention;
+  Attention a;
+  a.heads = f.required("num-attention-heads", rule_of(&A::heads));
+  a.kv_heads =
+      f.has("group-query-attention") ? f.number("num-query-groups", rule_of(&A::kv_heads), 1) : a.heads;
+  a.head_dim = f.number("kv-channels", rule_of(&A::head_dim), hidden / a.heads);
+  a.sinks = f.text("softmax-type", "vanilla") == "learnable";
   if (f.has("multi-latent-attention")) {
-    m.attention = AttentionKind::latent;
-    m.latent = latent_of(f);
-    m.head_dim = m.latent->nope_head_dim + m.latent->rope_head_dim;
+    a.latent = latent_of(f);
+    a.head_dim = a.latent->nope_head_dim + a.latent->rope_head_dim;
   } else if (f.has("qk-layernorm")) {
-    m.query_key_norm = QueryKeyNorm::per_head;
+    a.query_key_norm = QueryKeyNorm::per_head;
   }
+  return a;
 }
 
-// "127,0": keys to the left of a query's own, and to the right; then which layers have the window.
-void set_window(const MegatronFlags& f, ModelSpec& m) {
+// "127,0": keys to the left of a query's own, and to the right.
+std::optional<int64_t> window_of(const MegatronFlags& f) {
   const std::string text = f.text("window-size", "None");
-  if (!f.has("window-size") || text == "None") return;
+  if (!f.has("window-size") || text == "None") return std::nullopt;
   int left = -1, right = -1;
   const char* begin = text.c_str() + (text.starts_with('(') ? 1 : 0);
   if (std::sscanf(begin, "%9d , %9d", &left, &right) != 2 || left < 0 || right != 0)
     f.refuse("window-size", "a causal window, such as 127,0");
-  m.sliding_window = left + 1;
-  const std::string skipped = f.text("window-attn-skip-freq", "None");
-  if (!f.has("window-attn-skip-freq") || skipped == "None") return;
-  const char* const wanted = "windows in every n-th layer: 2, or a list such as [1,0,0,1,0,0]";
-  if (skipped.find('[') == std::string::npos) {
-    if (f.number("window-attn-skip-freq", between(1, 1e5), 1) != 2) f.refuse("window-attn-skip-freq", wanted);
-    m.sliding_window_interval = 2;
-    return;
-  }
-  const auto pattern = layer_pattern(skipped);
-  if (!pattern || int64_t(pattern->size()) != m.layers || pattern->front() != 1)
-    f.refuse("window-attn-skip-freq", wanted);
-  const auto second = std::find(pattern->begin() + 1, pattern->end(), 1);
-  m.sliding_window_interval = second - pattern->begin();
-  for (int64_t l = 0; l < m.layers; ++l) {
-    if ((l % m.sliding_window_interval == 0) != ((*pattern)[size_t(l)] == 1))
-      f.refuse("window-attn-skip-freq", wanted);
-  }
+  return left + 1;
 }
 
-RotaryScaling yarn_of(const MegatronFlags& f, const ModelSpec& m, double factor) {
+// Whether each layer has the window. A number n means all but every n-th layer.
+std::vector<bool> layers_with_window(const MegatronFlags& f, int64_t layers) {
+  const std::string skipped = f.text("window-attn-skip-freq", "None");
+  std::vector<bool> windowed(size_t(layers), true);
+  if (!f.has("window-attn-skip-freq") || skipped == "None") return windowed;
+  if (skipped.find('[') == std::string::npos) {
+    const int64_t full = f.number("window-attn-skip-freq", between(1, 1e5), 1);
+    for (int64_t l = 0; l < layers; ++l) windowed[size_t(l)] = (l + 1) % full != 0;
+    return windowed;
+  }
+  const auto pattern = layer_pattern(skipped);
+  if (!pattern || int64_t(pattern->size()) != layers)
+    f.refuse("window-attn-skip-freq", "a number, or 0 or 1 for each layer");
+  for (size_t l = 0; l < windowed.size(); ++l) windowed[l] = (*pattern)[l] == 1;
+  return windowed;
+}
+
+RotaryScaling yarn_of(const MegatronFlags& f, const Attention& a, double factor) {
   using S = RotaryScaling;
   RotaryScaling s{.kind = RotaryScalingKind::yarn, .factor = factor, .original_positions = 4096};
-  if (m.latent) {
+  if (a.latent) {
     s.mscale = f.real("mscale", rule_of(&S::mscale), 1.0);
     s.mscale_all_dim = f.real("mscale-all-dim", rule_of(&S::mscale_all_dim), 0.0);
     return s;
@@ -161,12 +138,12 @@ RotaryScaling yarn_of(const MegatronFlags& f, const ModelSpec& m, double factor)
   return s;
 }
 
-std::optional<RotaryScaling> scaling_of(const MegatronFlags& f, const ModelSpec& m,
+std::optional<RotaryScaling> scaling_of(const MegatronFlags& f, const Attention& a,
                                         const std::string& position) {
   const FieldRule rule = rule_of(&RotaryScaling::factor);
-  const bool yarn = m.latent ? f.text("rope-type", "yarn") == "yarn" : position == "yarn";
+  const bool yarn = a.latent ? f.text("rope-type", "yarn") == "yarn" : position == "yarn";
   const double factor = f.real("rotary-scaling-factor", rule, 1.0);
-  if (yarn && factor != 1.0) return yarn_of(f, m, factor);
+  if (yarn && factor != 1.0) return yarn_of(f, a, factor);
   // Llama 3's rule and its other numbers are fixed there.
   if (f.has("use-rope-scaling"))
     return RotaryScaling{RotaryScalingKind::llama3, f.real("rope-scaling-factor", rule, 8.0), 1.0, 4.0, 8192};
@@ -178,7 +155,7 @@ std::optional<RotaryScaling> scaling_of(const MegatronFlags& f, const ModelSpec&
   return std::nullopt;
 }
 
-void set_positions(const MegatronFlags& f, ModelSpec& m) {
+void set_positions(const MegatronFlags& f, ModelSpec& m, Attention& a) {
   using M = ModelSpec;
   std::string position = f.text("position-embedding-type", "learned_absolute");
   if (f.has("use-rotary-position-embeddings")) position = "rope";
@@ -189,34 +166,32 @@ void set_positions(const MegatronFlags& f, ModelSpec& m) {
                                                         : PositionKind::learned;
   m.max_positions = f.number("max-position-embeddings", rule_of(&M::max_positions),
                              f.number("seq-length", rule_of(&Workload::sequence), 2048));
-  const double base = f.real("rotary-base", rule_of(&M::rotary_base), 10000.0);  // checked even if not used
-  const double fraction = f.real("rotary-percent", rule_of(&M::rotary_fraction), 1.0);
+  const double base = f.real("rotary-base", rule_of(&Rotary::base), 10000.0);  // checked even if not used
+  const double fraction = f.real("rotary-percent", rule_of(&Rotary::fraction), 1.0);
   f.real("rope-scaling-factor", rule_of(&RotaryScaling::factor), 8.0);
   f.real("rotary-scaling-factor", rule_of(&RotaryScaling::factor), 1.0);
   if (m.position != PositionKind::rotary) return;
-  m.rotary_base = base;
-  m.rotary_fraction = fraction;
-  m.rotary_scaling = scaling_of(f, m, position);
+  a.rotary = Rotary{base, fraction, scaling_of(f, a, position)};
 }
 
-void set_mlp(const MegatronFlags& f, ModelSpec& m) {
-  using M = ModelSpec;
-  m.gated_mlp = f.has("swiglu") || f.has("quick-geglu");
+Mlp mlp_of(const MegatronFlags& f, int64_t hidden) {
+  Mlp mlp;
+  mlp.gated = f.has("swiglu") || f.has("quick-geglu");
   // Megatron-LM's own default: 4 h, and two thirds of it with SwiGLU.
-  m.ffn_hidden = f.number("ffn-hidden-size", rule_of(&M::ffn_hidden),
-                          f.has("swiglu") ? int64_t(4 * m.hidden * 2 / 3 / 64) * 64 : 4 * m.hidden);
-  m.mlp_bias = m.attention_output_bias = !f.has("disable-bias-linear");
-  m.qkv_bias = m.mlp_bias || f.has("add-qkv-bias");
+  mlp.ffn_hidden = f.number("ffn-hidden-size", rule_of(&Mlp::ffn_hidden),
+                            f.has("swiglu") ? int64_t(4 * hidden * 2 / 3 / 64) * 64 : 4 * hidden);
+  mlp.bias = !f.has("disable-bias-linear");
   // Biases and GELU in one kernel use its approximation by tanh.
-  const bool exact = f.has("no-bias-gelu-fusion") || !m.mlp_bias;
-  m.activation = m.gated_mlp ? ActivationKind::silu
-                 : exact     ? ActivationKind::gelu
+  const bool exact = f.has("no-bias-gelu-fusion") || !mlp.bias;
+  mlp.activation = mlp.gated ? ActivationKind::silu
+                   : exact   ? ActivationKind::gelu
                              : ActivationKind::gelu_tanh;
   if (f.has("activation-func-clamp-value") && f.text("activation-func-clamp-value", "None") != "None") {
-    const double limit = f.real("activation-func-clamp-value", rule_of(&M::activation_limit), 7.0);
-    if (m.gated_mlp) m.activation_limit = limit;
+    const double limit = f.real("activation-func-clamp-value", rule_of(&Mlp::activation_limit), 7.0);
+    if (mlp.gated) mlp.activation_limit = limit;
   }
-  if (f.has("squared-relu")) m.activation = ActivationKind::squared_relu;
+  if (f.has("squared-relu")) mlp.activation = ActivationKind::squared_relu;
+  return mlp;
 }
 
 // Of tokenizers other than GPT-2's, which is Megatron-LM's default. Files of a model's flags alone often have
@@ -258,24 +233,46 @@ std::string open_vocabulary(const MegatronFlags& f) {
   return vocabulary_of_tokenizer(tokenizer) ? "" : tokenizer;
 }
 
+namespace {
+
+LayerList layers_of(const MegatronFlags& f, int64_t layers, const Attention& attention, const Mlp& mlp,
+                    std::vector<std::string>& notes) {
+  std::optional<MixtureOfExperts> moe;
+  std::vector<bool> experts(size_t(layers), false);
+  if (f.number("num-experts", between(0, rule_of(&MixtureOfExperts::experts).maximum), 0) > 0) {
+    moe = experts_of(f, mlp, notes);
+    experts = layers_with_experts(f, layers);
+  }
+  const std::optional<int64_t> window = window_of(f);
+  const std::vector<bool> windowed = layers_with_window(f, layers);
+  return LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind{.attention = attention};
+    if (windowed[size_t(l)]) kind.attention->window = window;
+    experts[size_t(l)] ? void(kind.moe = moe) : void(kind.mlp = mlp);
+    return kind;
+  });
+}
+
+}  // namespace
+
 ModelSpec megatron_model(const MegatronFlags& f, std::vector<std::string>& notes) {
   using M = ModelSpec;
   refuse_other_models(f);
   ModelSpec m;
   m.name = "imported";
-  m.layers = f.required("num-layers", rule_of(&M::layers));
+  const auto layers = f.required("num-layers", between(1, 1e5));
   m.hidden = f.required("hidden-size", rule_of(&M::hidden));
-  set_attention(f, m);
-  set_mlp(f, m);
+  Attention attention = attention_of(f, m.hidden);
+  const Mlp mlp = mlp_of(f, m.hidden);
+  attention.output_bias = mlp.bias;
+  attention.qkv_bias = mlp.bias || f.has("add-qkv-bias");
   set_vocabulary(f, m, notes);
   m.norm = f.text("normalization", "LayerNorm") == "RMSNorm" ? NormKind::rms_norm : NormKind::layer_norm;
   m.norm_epsilon = f.real(f.has("layernorm-epsilon") ? "layernorm-epsilon" : "norm-epsilon",
                           rule_of(&M::norm_epsilon), 1e-5);
-  set_positions(f, m);
-  set_window(f, m);
+  set_positions(f, m, attention);
   m.tied_embeddings = !f.has("untie-embeddings-and-output-weights");
-  if (f.number("num-experts", between(0, rule_of(&MixtureOfExperts::experts).maximum), 0) > 0)
-    m.moe = experts_of(f, m, notes);
+  m.layers = layers_of(f, layers, attention, mlp, notes);
   m.next_token_layers = f.number("mtp-num-layers", rule_of(&M::next_token_layers), 0);
   return m;
 }

@@ -13,33 +13,34 @@ namespace {
 // YaRN, the one scaling of frequencies beside Llama 3's and the linear one. Its other numbers are DeepSeek's
 // and gpt-oss' own.
 void add_yarn(const ModelSpec& m, Arguments& a) {
-  a.value("rotary-scaling-factor", m.rotary_scaling->factor);
-  if (m.latent) {
-    a.value("mscale", m.rotary_scaling->mscale);
-    a.value("mscale-all-dim", m.rotary_scaling->mscale_all_dim);
+  a.value("rotary-scaling-factor", m.attention().rotation().scaling->factor);
+  if (m.attention().latent) {
+    a.value("mscale", m.attention().rotation().scaling->mscale);
+    a.value("mscale-all-dim", m.attention().rotation().scaling->mscale_all_dim);
     return;
   }
-  a.value("yarn-original-max-position-embeddings", m.rotary_scaling->original_positions);
-  a.value("yarn-beta-fast", m.rotary_scaling->beta_fast);
-  a.value("yarn-beta-slow", m.rotary_scaling->beta_slow);
-  a.flag(m.rotary_scaling->whole_dimensions ? "yarn-correction-range-round-to-int"
-                                            : "no-yarn-correction-range-round-to-int");
+  a.value("yarn-original-max-position-embeddings", m.attention().rotation().scaling->original_positions);
+  a.value("yarn-beta-fast", m.attention().rotation().scaling->beta_fast);
+  a.value("yarn-beta-slow", m.attention().rotation().scaling->beta_slow);
+  a.flag(m.attention().rotation().scaling->whole_dimensions ? "yarn-correction-range-round-to-int"
+                                                            : "no-yarn-correction-range-round-to-int");
 }
 
 void add_rotary(const ModelSpec& m, Arguments& a) {
-  const bool yarn = m.rotary_scaling && m.rotary_scaling->kind == RotaryScalingKind::yarn;
-  a.value("position-embedding-type", yarn && !m.latent ? "yarn" : "rope");
-  if (m.latent) a.value("rope-type", yarn ? "yarn" : "rope");
-  a.value("rotary-base", int64_t(m.rotary_base));
-  if (m.rotary_fraction < 1.0) a.value("rotary-percent", m.rotary_fraction);
-  if (!m.rotary_scaling) return;
-  switch (m.rotary_scaling->kind) {
+  const bool yarn =
+      m.attention().rotation().scaling && m.attention().rotation().scaling->kind == RotaryScalingKind::yarn;
+  a.value("position-embedding-type", yarn && !m.attention().latent ? "yarn" : "rope");
+  if (m.attention().latent) a.value("rope-type", yarn ? "yarn" : "rope");
+  a.value("rotary-base", int64_t(m.attention().rotation().base));
+  if (m.attention().rotation().fraction < 1.0) a.value("rotary-percent", m.attention().rotation().fraction);
+  if (!m.attention().rotation().scaling) return;
+  switch (m.attention().rotation().scaling->kind) {
     case RotaryScalingKind::llama3:
       a.flag("use-rope-scaling");
-      a.value("rope-scaling-factor", m.rotary_scaling->factor);
+      a.value("rope-scaling-factor", m.attention().rotation().scaling->factor);
       break;
     case RotaryScalingKind::linear:
-      a.value("rotary-seq-len-interpolation-factor", int64_t(m.rotary_scaling->factor));
+      a.value("rotary-seq-len-interpolation-factor", int64_t(m.attention().rotation().scaling->factor));
       break;
     case RotaryScalingKind::yarn:
       add_yarn(m, a);
@@ -55,55 +56,56 @@ void add_positions(const ModelSpec& m, Arguments& a) {
 }
 
 void add_mlp(const ModelSpec& m, Arguments& a) {
-  a.value("ffn-hidden-size", m.ffn_hidden);
-  if (m.gated_mlp && m.activation_limit) {  // gpt-oss: one is added to the linear half
+  a.value("ffn-hidden-size", m.mlp().ffn_hidden);
+  if (m.mlp().gated && m.mlp().activation_limit) {  // gpt-oss: one is added to the linear half
     a.flag("quick-geglu");
     a.value("glu-linear-offset", 1.0);
-    a.value("activation-func-clamp-value", *m.activation_limit);
+    a.value("activation-func-clamp-value", *m.mlp().activation_limit);
   } else {
-    a.flag_if(m.gated_mlp, "swiglu");
-    a.flag_if(m.activation == ActivationKind::squared_relu, "squared-relu");
+    a.flag_if(m.mlp().gated, "swiglu");
+    a.flag_if(m.mlp().activation == ActivationKind::squared_relu, "squared-relu");
     // Biases and GELU in one kernel use its approximation by tanh.
-    a.flag_if(!m.gated_mlp && m.activation == ActivationKind::gelu, "no-bias-gelu-fusion");
+    a.flag_if(!m.mlp().gated && m.mlp().activation == ActivationKind::gelu, "no-bias-gelu-fusion");
   }
-  a.flag_if(!m.mlp_bias, "disable-bias-linear");
-  a.flag_if(m.qkv_bias && !m.mlp_bias, "add-qkv-bias");
+  a.flag_if(!m.mlp().bias, "disable-bias-linear");
+  a.flag_if(m.attention().qkv_bias && !m.mlp().bias, "add-qkv-bias");
 }
 
 void add_window(const ModelSpec& m, Arguments& a) {
-  if (!m.sliding_window) return;
-  a.value("window-size", fmt::format("{},0", *m.sliding_window - 1));  // keys to the left of a query's own
-  if (m.sliding_window_interval == 2) a.value("window-attn-skip-freq", 2);
-  if (m.sliding_window_interval <= 2) return;
-  std::vector<int> windowed;
-  for (int64_t l = 0; l < m.layers; ++l) windowed.push_back(l % m.sliding_window_interval == 0 ? 1 : 0);
-  a.value("window-attn-skip-freq", fmt::format("[{}]", fmt::join(windowed, ",")));
+  const LayerKind* const windowed =
+      m.layers.first([](const LayerKind& k) { return k.attention && k.attention->window; });
+  if (windowed == nullptr) return;
+  a.value("window-size",
+          fmt::format("{},0", *windowed->attention->window - 1));  // keys to the left of a query's own
+  const std::string layers = window_layers_text(m);
+  if (!layers.empty()) a.value("window-attn-skip-freq", layers);
 }
 
 void add_attention(const ModelSpec& m, Arguments& a) {
-  a.value("num-attention-heads", m.heads);
-  if (m.latent) {
+  a.value("num-attention-heads", m.attention().heads);
+  if (m.attention().latent) {
     a.flag("multi-latent-attention");
-    if (m.latent->query_rank > 0) a.value("q-lora-rank", m.latent->query_rank);
-    a.value("kv-lora-rank", m.latent->key_value_rank);
-    a.value("qk-head-dim", m.latent->nope_head_dim);
-    a.value("qk-pos-emb-head-dim", m.latent->rope_head_dim);
-    a.value("v-head-dim", m.latent->value_head_dim);
+    if (m.attention().latent->query_rank > 0) a.value("q-lora-rank", m.attention().latent->query_rank);
+    a.value("kv-lora-rank", m.attention().latent->key_value_rank);
+    a.value("qk-head-dim", m.attention().latent->nope_head_dim);
+    a.value("qk-pos-emb-head-dim", m.attention().latent->rope_head_dim);
+    a.value("v-head-dim", m.attention().latent->value_head_dim);
     a.flag("qk-layernorm");  // the norms of the latents
     return;
   }
-  if (m.kv_heads != m.heads) {
+  if (m.attention().kv_heads != m.attention().heads) {
     a.flag("group-query-attention");
-    a.value("num-query-groups", m.kv_heads);
+    a.value("num-query-groups", m.attention().kv_heads);
   }
-  if (m.head_dim * m.heads != m.hidden) a.value("kv-channels", m.head_dim);
-  a.flag_if(m.query_key_norm == QueryKeyNorm::per_head, "qk-layernorm");
-  if (m.attention_sinks) a.value("softmax-type", "learnable");
+  if (m.attention().head_dim * m.attention().heads != m.hidden)
+    a.value("kv-channels", m.attention().head_dim);
+  a.flag_if(m.attention().query_key_norm == QueryKeyNorm::per_head, "qk-layernorm");
+  if (m.attention().sinks) a.value("softmax-type", "learnable");
   add_window(m, a);
 }
 
 void add_router(const Plan& plan, Arguments& a) {
-  const MixtureOfExperts& moe = *plan.model.moe;
+  const MixtureOfExperts& moe = *plan.model.moe();
   const MegatronRouter router = megatron_router(plan.model, plan.layout);
   a.value("moe-router-topk", moe.experts_per_token);
   if (moe.groups_per_token < moe.expert_groups) {
@@ -123,12 +125,13 @@ void add_router(const Plan& plan, Arguments& a) {
 
 void add_experts(const Plan& plan, Arguments& a) {
   const ModelSpec& m = plan.model;
-  if (!m.moe) return;
-  a.value("num-experts", m.moe->experts);
-  a.value("moe-ffn-hidden-size", m.moe->expert_ffn_hidden);
-  if (m.moe->shared_ffn_hidden > 0) a.value("moe-shared-expert-intermediate-size", m.moe->shared_ffn_hidden);
-  a.flag_if(m.moe->shared_gate, "moe-shared-expert-gate");
-  if (m.moe->leading_dense_layers > 0 || m.moe->layer_interval > 1)
+  if (m.moe() == nullptr) return;
+  a.value("num-experts", m.moe()->experts);
+  a.value("moe-ffn-hidden-size", m.moe()->expert.ffn_hidden);
+  if (m.moe()->shared_ffn_hidden > 0)
+    a.value("moe-shared-expert-intermediate-size", m.moe()->shared_ffn_hidden);
+  a.flag_if(m.moe()->shared_gate, "moe-shared-expert-gate");
+  if (m.layers.any([](const LayerKind& k) { return !k.moe; }))
     a.value("moe-layer-freq", expert_layers_text(m));
   add_router(plan, a);
   const bool once = sends_tokens_once(plan);
@@ -142,7 +145,7 @@ void add_experts(const Plan& plan, Arguments& a) {
 
 void add_model_arguments(const Plan& plan, Arguments& a) {
   const ModelSpec& m = plan.model;
-  a.value("num-layers", m.layers);
+  a.value("num-layers", m.layers.count());
   a.value("hidden-size", m.hidden);
   add_mlp(m, a);
   add_attention(m, a);

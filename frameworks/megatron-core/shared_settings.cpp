@@ -39,20 +39,32 @@ MegatronRecompute megatron_recompute(const Layout& l) {
 
 MegatronRouter megatron_router(const ModelSpec& m, const Layout& l) {
   constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
-  const MixtureOfExperts& moe = *m.moe;
+  const MixtureOfExperts& moe = *m.moe();
   MegatronRouter router;
-  router.sigmoid = moe.router_bias && !m.mlp_bias;
-  router.before_choice = !router.sigmoid && (m.latent || moe.shared_gate);
+  router.sigmoid = moe.router_bias && !moe.expert.bias;
+  router.before_choice = !router.sigmoid && (m.attention().latent || moe.shared_gate);
   if (moe.groups_per_token < moe.expert_groups) router.scale = router.sigmoid ? 2.5 : 16.0;
-  router.balance = moe.balance_loss <= 0.0 ? "none" : m.latent ? "seq_aux_loss" : "aux_loss";
+  router.balance = moe.balance_loss <= 0.0 ? "none" : m.attention().latent ? "seq_aux_loss" : "aux_loss";
   router.fp32 = moe.experts >= kManyExperts || l.execution.deduplicates_dispatch;
   return router;
 }
 
 std::string expert_layers_text(const ModelSpec& m) {
   std::vector<int> layers;
-  for (int64_t l = 0; l < m.layers; ++l) layers.push_back(layer_has_experts(m, l) ? 1 : 0);
+  for (const bool experts : expert_layers(m)) layers.push_back(experts ? 1 : 0);
   return fmt::format("[{}]", fmt::join(layers, ","));
+}
+
+std::string window_layers_text(const ModelSpec& m) {
+  std::vector<int> windowed;
+  bool all = true, alternating = true;
+  for (const bool window : windowed_layers(m)) {
+    all = all && window;
+    alternating = alternating && window == (windowed.size() % 2 == 0);
+    windowed.push_back(window ? 1 : 0);
+  }
+  if (all) return "";
+  return alternating ? "2" : fmt::format("[{}]", fmt::join(windowed, ","));
 }
 
 bool sends_tokens_once(const Plan& plan) {
@@ -67,12 +79,13 @@ const char* dispatch_backend(const Plan& plan) {
 std::vector<std::string> megatron_facts(const Plan& plan) {
   const Layout& l = plan.layout;
   std::vector<std::string> facts;
-  if (plan.model.moe && megatron_router(plan.model, l).sigmoid && !megatron_router(plan.model, l).scale)
+  if (plan.model.moe() != nullptr && megatron_router(plan.model, l).sigmoid &&
+      !megatron_router(plan.model, l).scale)
     facts.emplace_back(
         "The plan does not hold the router's scaling factor: --moe-router-topk-scaling-factor.");
   if (head_in_fp8(l) && l.precision != Precision::mxfp8)
     facts.emplace_back("The head's product runs in 16 bits: in 8 bits it needs mxfp8.");
-  if (l.execution.graphs || (plan.model.moe && l.execution.fuses_experts)) {
+  if (l.execution.graphs || (plan.model.moe() != nullptr && l.execution.fuses_experts)) {
     facts.emplace_back(
         "A graph of the whole step and experts in one kernel take a dozen settings: copy those of "
         "Megatron-Bridge's recipes named full_iteration.");

@@ -28,8 +28,9 @@ bool has_class(const std::string& schedule) {
 
 // How Hugging Face names the weights. Models that it does not have get Llama's names.
 std::string weight_names(const ModelSpec& m) {
-  if (m.moe) return m.query_key_norm == QueryKeyNorm::none ? "mixtral" : "qwen3_moe";
-  return m.norm == NormKind::layer_norm && m.position == PositionKind::learned && !m.gated_mlp && m.qkv_bias
+  if (m.moe() != nullptr) return m.attention().query_key_norm == QueryKeyNorm::none ? "mixtral" : "qwen3_moe";
+  return m.norm == NormKind::layer_norm && m.position == PositionKind::learned && !m.mlp().gated &&
+                 m.attention().qkv_bias
              ? "gpt2"
              : "llama";
 }
@@ -51,10 +52,10 @@ TrainerConditions trainer_conditions(const Plan& plan, bool refused) {
           {"fp16", l.precision == Precision::fp16},
           {"rotary", m.position == PositionKind::rotary},
           {"learned", m.position == PositionKind::learned},
-          {"query key norm", m.query_key_norm != QueryKeyNorm::none},
-          {"gated", m.gated_mlp},
-          {"experts", m.moe.has_value()},
-          {"expert groups", m.moe && m.moe->groups_per_token < m.moe->expert_groups},
+          {"query key norm", m.attention().query_key_norm != QueryKeyNorm::none},
+          {"gated", m.mlp().gated},
+          {"experts", m.moe() != nullptr},
+          {"expert groups", m.moe() != nullptr && m.moe()->groups_per_token < m.moe()->expert_groups},
           {"weights mixtral", weights == "mixtral"},
           {"weights qwen3_moe", weights == "qwen3_moe"},
           {"refused", refused}};

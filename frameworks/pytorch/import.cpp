@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "core/flat_model.h"
 #include "frameworks/fsdp_import.h"
 #include "frameworks/import.h"
 #include "frameworks/python_file.h"
@@ -45,6 +46,7 @@ ModelSpec model_of(const Settings& settings) {
     throw UserError(Problem{settings.at("MODEL"), "no model", "a file of mpt-plan export --to pytorch", ""});
   Json named = *model;
   named["name"] = "imported";
+  list_layers(named);
   ModelSpec spec = from_json<ModelSpec>(named, settings.at("MODEL"));
   validate_model(spec, settings.at("MODEL"));
   return spec;
@@ -63,7 +65,7 @@ Json mesh_degrees(const Settings& settings) {
 }
 
 void set_mesh_stages(const Settings& settings, Layout& l) {
-  const double most = rule_of(&ModelSpec::layers).maximum;
+  const double most = rule_of(&LayerRun::repeat).maximum;
   l.layers_per_stage = whole_numbers(settings, "LAYERS", most);
   if (l.layers_per_stage.empty() || int64_t(l.layers_per_stage.size()) % l.pipeline != 0)
     throw UserError(Problem{settings.at("LAYERS"), fmt::format("{} stages", l.layers_per_stage.size()),

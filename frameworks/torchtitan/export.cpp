@@ -59,7 +59,8 @@ std::string titan_converters(const Plan& plan) {
           ? (head_in_fp8(l) ? "" : "filter_fqns=[\"lm_head\"], ") + common
           : fmt::format("fqns=[\"layers\"{}], ", head_in_fp8(l) ? ", \"lm_head\"" : "") + common;
   std::string text = fmt::format("{}LinearConverter.Config({})", kind, linear);
-  if (plan.model.moe) text += fmt::format(", {}GroupedExpertsConverter.Config({})", kind, common);
+  if (plan.model.moe() != nullptr)
+    text += fmt::format(", {}GroupedExpertsConverter.Config({})", kind, common);
   return fmt::format("converters=[{}]", text);
 }
 
@@ -121,7 +122,7 @@ std::string titan_parallelism(const Plan& plan) {
                      titan_argument("fsdp_reshard_after_forward", l.zero == 3 ? "always" : "never") +
                      titan_argument("tensor_parallel_degree", l.tensor) +
                      titan_argument("context_parallel_degree", l.context);
-  if (plan.model.moe) text += titan_argument("expert_parallel_degree", l.expert);
+  if (plan.model.moe() != nullptr) text += titan_argument("expert_parallel_degree", l.expert);
   return text + titan_pipeline(plan);
 }
 
@@ -136,7 +137,7 @@ std::string titan_imports(const Plan& plan) {
   if (precision == Precision::fp8 || precision == Precision::mxfp8) {
     const char* kind = precision == Precision::fp8 ? "Float8" : "MXFP8";
     text += fmt::format("from torchtitan.components.quantization import {0}LinearConverter{1}\n", kind,
-                        plan.model.moe ? fmt::format(", {}GroupedExpertsConverter", kind) : "");
+                        plan.model.moe() != nullptr ? fmt::format(", {}GroupedExpertsConverter", kind) : "");
   }
   text += "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig\n";
   if (plan.layout.recompute == Recompute::full)

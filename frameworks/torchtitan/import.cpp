@@ -54,7 +54,7 @@ std::vector<int64_t> default_stages(int64_t layers, int64_t stages, const TitanP
 int64_t chunks_of(const TitanPipeline& p, const Imported& in, const std::string& where) {
   const bool single = in.layout.schedule == "1f1b" || in.layout.schedule == "gpipe";
   if (p.layers_per_stage == 0 || !in.model) return single ? 1 : 2;
-  const int64_t all = in.model->layers + p.less_first + p.less_last;
+  const int64_t all = in.model->layers.count() + p.less_first + p.less_last;
   const int64_t stages = (all + p.layers_per_stage - 1) / p.layers_per_stage;
   if (stages % in.layout.pipeline != 0 || (stages / in.layout.pipeline == 1) != single)
     refuse_stages(where, fmt::format("{} stages of {} layers for {} pipeline ranks with {}", stages,
@@ -65,12 +65,13 @@ int64_t chunks_of(const TitanPipeline& p, const Imported& in, const std::string&
 ModelSpec model_of_sizes(const TitanSizes& sizes) {
   ModelSpec m = models::load_model(sizes.like);
   m.name = std::string(sizes.name) + "-" + sizes.flavor;
-  m.layers = sizes.layers;
   m.hidden = sizes.hidden;
-  m.ffn_hidden = sizes.ffn_hidden;
-  m.heads = sizes.heads;
-  m.kv_heads = sizes.kv_heads;
-  m.head_dim = sizes.head_dim;
+  LayerKind layer = m.layers[0];
+  layer.mlp->ffn_hidden = sizes.ffn_hidden;
+  layer.attention->heads = sizes.heads;
+  layer.attention->kv_heads = sizes.kv_heads;
+  layer.attention->head_dim = sizes.head_dim;
+  m.layers = LayerList(sizes.layers, layer);
   m.vocab = sizes.vocab;
   m.tied_embeddings = sizes.tied;
   return m;
@@ -80,15 +81,19 @@ ModelSpec model_of_sizes(const TitanSizes& sizes) {
 ModelSpec deepseek_16b() {
   ModelSpec m = models::load_model("deepseek-v2");
   m.name = "deepseek_v3-16B";
-  m.layers = 27;
   m.hidden = 2048;
-  m.ffn_hidden = 10944;
-  m.heads = m.kv_heads = 16;
-  m.latent->query_rank = 0;
-  m.moe->experts = 64;
-  m.moe->expert_ffn_hidden = 1408;
-  m.moe->shared_ffn_hidden = int64_t{2} * 1408;
-  m.moe->expert_groups = m.moe->groups_per_token = 1;
+  m.layers = LayerList::of(27, [&, model = m](int64_t l) {
+    LayerKind layer = model.layers[l];
+    layer.attention->heads = layer.attention->kv_heads = 16;
+    layer.attention->latent->query_rank = 0;
+    if (layer.mlp) layer.mlp->ffn_hidden = 10944;
+    if (!layer.moe) return layer;
+    layer.moe->experts = 64;
+    layer.moe->expert.ffn_hidden = 1408;
+    layer.moe->shared_ffn_hidden = int64_t{2} * 1408;
+    layer.moe->expert_groups = layer.moe->groups_per_token = 1;
+    return layer;
+  });
   return m;
 }
 
@@ -138,7 +143,8 @@ void set_titan_pipeline(Imported& in, const TitanPipeline& pipeline, const std::
   if (in.model) check_stages(l, *in.model, where);
   const bool named = !pipeline.layers.empty();
   if (!named && !in.model) return;
-  set_stages(in, named ? pipeline.layers : default_stages(in.model->layers, l.stages(), pipeline, where),
+  set_stages(in,
+             named ? pipeline.layers : default_stages(in.model->layers.count(), l.stages(), pipeline, where),
              where);
 }
 

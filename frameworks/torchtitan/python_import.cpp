@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "core/flat_model.h"
 #include "core/plan_request.h"
 #include "core/schedule_catalog.h"
 #include "frameworks/fsdp_import.h"
@@ -76,6 +77,7 @@ std::optional<ModelSpec> model_of_python(const PythonFile& python, const Setting
   if ((function == "build_model" || function == "dataclasses.replace") && python.values.contains("MODEL")) {
     Json sizes = python.values["MODEL"];
     sizes["name"] = "imported";
+    list_layers(sizes);
     return from_json<ModelSpec>(sizes, file.string() + " at MODEL");
   }
   const std::string family = family_of(python, function, file), flavor = flavor_of(config);
@@ -145,7 +147,7 @@ TitanPipeline pipeline_of_python(const Settings& config) {
   const Json* csv = config.find("parallelism.pipeline_parallel_schedule_csv");
   pipeline.has_csv = csv != nullptr && *csv != "";
   pipeline.layers = layers_of_modules(config, "parallelism.module_fqns_per_model_part");
-  const FieldRule& layers = rule_of(&ModelSpec::layers);
+  const FieldRule& layers = rule_of(&LayerRun::repeat);
   pipeline.layers_per_stage = config.number("parallelism.pipeline_parallel_layers_per_stage", layers, 0);
   pipeline.less_first =
       config.number("parallelism.pipeline_parallel_first_stage_less_layers", between(0, 100000), 1);

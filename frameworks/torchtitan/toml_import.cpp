@@ -143,7 +143,7 @@ TitanPipeline pipeline_of_toml(const TomlReader& t) {
   pipeline.schedule = t.text("parallelism.pipeline_parallel_schedule", "1F1B");
   pipeline.has_csv = !t.text("parallelism.pipeline_parallel_schedule_csv", "").empty();
   pipeline.layers = layers_of_text(t.text("parallelism.module_fqns_per_model_part", ""));
-  const FieldRule& layers = rule_of(&ModelSpec::layers);
+  const FieldRule& layers = rule_of(&LayerRun::repeat);
   pipeline.layers_per_stage = t.number("parallelism.pipeline_parallel_layers_per_stage", layers, 0);
   pipeline.less_first =
       t.number("parallelism.pipeline_parallel_first_stage_less_layers", between(0, 100000), 1);

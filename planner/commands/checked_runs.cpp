@@ -67,8 +67,8 @@ std::vector<RankCorrelation> rank_correlations(const std::vector<Checked>& all) 
     // Seconds of a device per token: runs of different batches and sizes compare.
     const RunPrediction& p = *c.prediction;
     const double work = double(p.workload.tokens_per_step()) / double(p.layout.ranks());
-    Pairs& pairs =
-        groups[fmt::format("{} ({} layers x {}) on {}", p.model.name, p.model.layers, p.model.hidden, p.gpu)];
+    Pairs& pairs = groups[fmt::format("{} ({} layers x {}) on {}", p.model.name, p.model.layers.count(),
+                                      p.model.hidden, p.gpu)];
     pairs.steps.emplace_back(*c.measured_s(), c.prediction->step_s);
     pairs.per_token.emplace_back(*c.measured_s() / work, c.prediction->step_s / work);
   }

@@ -13,6 +13,7 @@
 #include "models/parameter_count.h"
 #include "models/zoo.h"
 #include "planner/commands/commands.h"
+#include "planner/commands/describe_model.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/kernel_tables.h"
@@ -24,6 +25,7 @@ namespace {
 
 struct InputOptions {
   std::string name, output;
+  std::string as;
   int64_t gpus = 0;
   bool json = false;
 };
@@ -168,26 +170,6 @@ std::string cluster_list() {
          "here.\n";
 }
 
-std::string describe_model(const ModelSpec& m) {
-  const models::ParameterCount count = models::count_parameters(m);
-  std::string text = fmt::format("{}: {} parameters", m.name, format_magnitude(double(count.total)));
-  if (count.active != count.total)
-    text += fmt::format(", {} active per token", format_magnitude(double(count.active)));
-  text += "\n" +
-          line_of("layers", fmt::format("{} of width {}, feed-forward {}", m.layers, m.hidden, m.ffn_hidden));
-  text += line_of("attention", m.attention == AttentionKind::latent
-                                   ? fmt::format("latent, {} heads", m.heads)
-                                   : fmt::format("{} heads of {}, {} for keys and values", m.heads,
-                                                 m.head_dim, m.kv_heads));
-  if (m.moe) {
-    text += line_of("experts", fmt::format("{} of width {}, {} for each token", m.moe->experts,
-                                           m.moe->expert_ffn_hidden, m.moe->experts_per_token));
-  }
-  text += line_of("vocabulary", fmt::format("{}, output weights {}", format_count(m.vocab),
-                                            m.tied_embeddings ? "tied to the embeddings" : "of their own"));
-  return text + line_of("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
-}
-
 std::string model_list() {
   reports::Table table(
       {{"name", reports::Align::left}, {"parameters"}, {"Hugging Face", reports::Align::left}});
@@ -243,17 +225,21 @@ std::function<int()> add_model(CLI::App& app) {
   CLI::App* command = app.add_subcommand("model", "Show what is known or understood of a model");
   auto o = std::make_shared<InputOptions>();
   declare_input(*command, *o, "What --model takes, or list");
+  command->add_option("--as", o->as, "Read a config.json as one of this type, whatever it says")
+      ->type_name("TYPE")
+      ->group("Model");
   command->footer(
       "Examples:\n  mpt-plan model list\n  mpt-plan model meta-llama/Llama-3.1-8B\n  mpt-plan model "
-      "path/to/config.json");
+      "path/to/config.json\n  mpt-plan model path/to/config.json --as llama -o my.json      a type that is "
+      "not known");
   return [o] {
     if (o->name == "list") {
       fmt::print("{}", model_list());
       return kExitOk;
     }
     if (!o->output.empty()) check_writable(o->output, "--output " + o->output);
-    const ModelSpec model = models::load_model(o->name);
-    write_or_print(*o, model, describe_model(model));
+    const models::ImportedModel read = models::load_imported_model(o->name, o->as);
+    write_or_print(*o, read.model, describe_model(read));
     return kExitOk;
   };
 }

@@ -21,7 +21,7 @@ void add_confidence(const Checked& c, const std::vector<Evidence>& evidence, Jso
   const RunPrediction& p = *c.prediction;
   int64_t peak = 0;
   for (const RankMemory& m : p.memory) peak = std::max(peak, m.peak_bytes);
-  const Confidence sure = confidence({{p.layout.execution.framework, p.model.moe.has_value(), c.run.family},
+  const Confidence sure = confidence({{p.layout.execution.framework, p.model.moe() != nullptr, c.run.family},
                                       p.priced_by,
                                       p.step_s,
                                       double(peak) / double(p.limit_bytes)},
@@ -46,7 +46,7 @@ Json run_json(const Checked& c, const std::vector<Evidence>& evidence) {
   }
   const RunPrediction& p = *c.prediction;
   const std::string& framework = p.layout.execution.framework;
-  const bool experts = p.model.moe.has_value();
+  const bool experts = p.model.moe() != nullptr;
   run["predicted_iter_time_s"] = p.step_s;
   run["predicted_peak_mem_gib"] = p.peak_gib;
   run["unknown"] = p.unknown;

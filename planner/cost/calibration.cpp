@@ -81,6 +81,7 @@ constexpr Calibration::Member kMembers[] = {
     {"tensor_overlap_share", &Calibration::tensor_overlap_share},
     {"network_overlap_share", &Calibration::network_overlap_share},
     {"straggler_per_doubling", &Calibration::straggler_per_doubling},
+    {"linear_mixer_share", &Calibration::linear_mixer_share},
     {"roofline_product_share", &Calibration::roofline_product_share},
     {"roofline_attention_share", &Calibration::roofline_attention_share},
     {"roofline_attention_backward_share", &Calibration::roofline_attention_backward_share},

@@ -130,6 +130,7 @@ struct Calibration {
   double tensor_overlap_share = 0.0;
   double network_overlap_share = 0.0;
   double straggler_per_doubling = 0.0;
+  double linear_mixer_share = 0.0;
   // A device without kernel tables.
   double roofline_product_share = 0.0;
   double roofline_attention_share = 0.0;

@@ -170,9 +170,23 @@ class KernelCost final : public CostSource {
         return known([&](Phase phase) { return grouped_s(s, phase); });
       case OperatorKind::attention:
         return known([&](Phase phase) { return attention_.seconds(s, phase); });
+      case OperatorKind::recurrence:
+      case OperatorKind::index:
+        return {core_s(s, Phase::forward), core_s(s, Phase::input_gradient), 0.0};
       default:
         return {elementwise_s(s, Phase::forward), elementwise_s(s, Phase::input_gradient), 0.0};
     }
+  }
+
+  // Cores that no table has: an index is made of products, a recurrence of many small ones.
+  double core_s(const OperatorShape& s, Phase phase) const {
+    const bool forward = phase == Phase::forward;
+    const double flop = forward ? models::forward_flop(s) : models::input_gradient_flop(s);
+    if (flop == 0.0) return 0.0;
+    const double share = s.kind == OperatorKind::recurrence ? c_.linear_mixer_share : 1.0;
+    const double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s);
+    return c_.kernel_gap_s + std::max(flop * wider(s.precision) / (rates_.products_flop_per_s * share),
+                                      bytes / rates_.bandwidth_bytes_per_s);
   }
 
   bool is_inside(const GroupPlace& group) const { return group.extent <= cluster_.levels.front().group_size; }

@@ -42,6 +42,12 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
       return {3, 3, 0};
     case OperatorKind::cross_entropy:
       return {12, 6, 0};
+    case OperatorKind::index:
+      return {8, 0, 0};
+    case OperatorKind::convolution:
+      return {1, 2, 0};
+    case OperatorKind::recurrence:
+      return {6, 10, 0};
   }
   return {};
 }

@@ -8,7 +8,6 @@
 namespace mpt::planner {
 namespace {
 
-using models::LayerKinds;
 using models::OperatorKind;
 using profiler::Phase;
 using profiler::Piece;
@@ -92,14 +91,6 @@ PieceTimes times_of(const models::LayerProgram& program, Piece piece, const Layo
   return times;
 }
 
-std::string name_of_kind(size_t kind, bool mixed) {
-  if (!mixed) return "decoder layer";
-  const char* const names[LayerKinds::kCount] = {
-      "decoder layer without experts", "decoder layer with experts",
-      "decoder layer without experts, windowed", "decoder layer with experts, windowed"};
-  return names[kind];
-}
-
 }  // namespace
 
 double OperatorCollectives::seconds() const {
@@ -155,14 +146,13 @@ double PieceTimes::seconds(InstructionKind pass, bool recomputes) const {
 
 ModelPieces piece_times(models::PiecePrograms& programs, const CostSource& source) {
   const Layout& layout = programs.layout();
-  const LayerKinds::Counts& counts = programs.kinds()->all();
-  const bool mixed = std::count(counts.begin(), counts.end(), 0) < ptrdiff_t(counts.size()) - 1;
+  const models::LayerKinds& kinds = *programs.kinds();
   ModelPieces pieces;
-  for (size_t kind = 0; kind < counts.size(); ++kind) {
-    if (counts[kind] == 0) continue;
-    PieceTimes& layer = pieces.layers[kind] = times_of(programs.layer(kind), Piece::layer, layout, source);
-    layer.name = name_of_kind(kind, mixed);
-    layer.count = counts[kind];
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    PieceTimes& layer =
+        pieces.layers.emplace_back(times_of(programs.layer(kind), Piece::layer, layout, source));
+    layer.name = kinds.title(kind);
+    layer.count = kinds.all()[kind];
   }
   pieces.embedding = times_of(programs.embedding(), Piece::embedding, layout, source);
   pieces.embedding.name = "embedding";

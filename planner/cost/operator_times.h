@@ -58,9 +58,8 @@ struct PieceTimes {
   double exposed_s(InstructionKind pass, bool recomputes) const;
 };
 
-/// By LayerKinds::of; empty where the model has none of a kind.
 struct ModelPieces {
-  std::array<PieceTimes, models::LayerKinds::kCount> layers;
+  std::vector<PieceTimes> layers;  // by kind
   PieceTimes embedding, head;
 };
 

@@ -204,9 +204,10 @@ class ProfileCost final : public CostSource {
     if (piece == Piece::head) return models::last_stage_program(model_, layout, workload_.sequence);
     const bool experts = std::any_of(program.operators.begin(), program.operators.end(),
                                      [](const models::Operator& op) { return op.expert_parameters; });
-    int64_t layer = 0;
-    while (layer + 1 < model_.layers && layer_has_experts(model_, layer) != experts) ++layer;
-    return models::layer_program(model_, layer, layout, workload_.sequence);
+    const LayerKind* const kind =
+        model_.layers.first([&](const LayerKind& k) { return k.moe.has_value() == experts; });
+    MPT_CHECK(kind != nullptr, "a layer's program of a model without such layers");
+    return models::layer_program(model_, *kind, layout, workload_.sequence);
   }
 
   // FLOP of products, bytes of everything else.

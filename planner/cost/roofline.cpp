@@ -36,10 +36,12 @@ class RooflineCost final : public CostSource {
     double share = c_.roofline_product_share;
     if (s.kind == OperatorKind::attention)
       share = forward ? c_.roofline_attention_share : c_.roofline_attention_backward_share;
+    if (s.kind == OperatorKind::recurrence) share = c_.linear_mixer_share;
     const double flop = forward                          ? models::forward_flop(s)
                         : phase == Phase::input_gradient ? models::input_gradient_flop(s)
                                                          : models::weight_gradient_flop(s);
     double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s) / 2.0;
+    if (!forward && s.kind == OperatorKind::index) return 0.0;  // it is frozen
     // Without matrix work everything that is not a product happens in the input gradient.
     if (phase == Phase::weight_gradient && flop == 0.0) return 0.0;
     if (phase == Phase::input_gradient && flop == 0.0) bytes *= 2.0;
@@ -79,7 +81,8 @@ class RooflineCost final : public CostSource {
   double peak_flop_per_s(const models::OperatorShape& s) const {
     const DeviceSpec& device = cluster_.device;
     if (s.precision == Precision::fp32) return device.fp32_flop_per_s;
-    if (!is_narrow(s.precision) || s.kind == OperatorKind::attention) return device.bf16_flop_per_s;
+    const bool core = s.kind == OperatorKind::attention || s.kind == OperatorKind::recurrence;
+    if (!is_narrow(s.precision) || core) return device.bf16_flop_per_s;
     const double peak = s.precision == Precision::nvfp4 ? device.fp4_flop_per_s : device.fp8_flop_per_s;
     return peak > 0.0 ? peak : device.bf16_flop_per_s;
   }

@@ -93,38 +93,30 @@ PieceCosts::PieceCosts(models::PiecePrograms& programs, const CostSource& source
   // The layers behind the head may have experts.
   head_ = alike != nullptr && model_.next_token_layers == 0 ? alike->head_
                                                             : price(programs.last_stage(), Piece::head)[0];
-  for (size_t kind = 0; kind < models::LayerKinds::kCount; ++kind) {
-    if (kinds_->all()[kind] == 0) continue;
-    layers_[kind] = alike != nullptr && !models::LayerKinds::has_experts(kind)
-                        ? alike->layers_[kind]
-                        : price(programs.layer(kind), Piece::layer);
+  for (size_t kind = 0; kind < kinds_->size(); ++kind) {
+    layers_.push_back(alike != nullptr && !kinds_->has_experts(kind)
+                          ? alike->layers_[kind]
+                          : price(programs.layer(kind), Piece::layer));
   }
 }
 
 double PieceCosts::layer_round_trip_s(int64_t layer, Recompute recompute) const {
-  const PieceCost& cost = layers_[models::LayerKinds::of(model_, layer)][size_t(recompute)];
+  const PieceCost& cost = layers_[kinds_->of(layer)][size_t(recompute)];
   return cost.forward_s + cost.backward_s;
 }
 
 double PieceCosts::least_layer_forward_s() const {
   double least = std::numeric_limits<double>::infinity();
-  for (size_t k = 0; k < models::LayerKinds::kCount; ++k) {
-    if (kinds_->all()[k] == 0) continue;
-    for (const PieceCost& cost : layers_[k]) least = std::min(least, cost.forward_s);
+  for (const std::array<PieceCost, 3>& kind : layers_) {
+    for (const PieceCost& cost : kind) least = std::min(least, cost.forward_s);
   }
   return least;
 }
 
 StageKind PieceCosts::kind(const StageContent& content, int64_t recomputed) const {
   StageKind stage;
-  const int64_t end_of_recomputed = content.first_layer + recomputed;
-  const models::LayerKinds::Counts& first = kinds_->below(content.first_layer);
-  const models::LayerKinds::Counts& middle = kinds_->below(end_of_recomputed);
-  const models::LayerKinds::Counts& end = kinds_->below(content.first_layer + content.layer_count);
-  for (size_t k = 0; k < models::LayerKinds::kCount; ++k) {
-    stage.layers[k] = end[k] - first[k];
-    stage.recomputed[k] = middle[k] - first[k];
-  }
+  stage.layers = kinds_->count(content.first_layer, content.first_layer + content.layer_count);
+  stage.recomputed = kinds_->count(content.first_layer, content.first_layer + recomputed);
   stage.embedding = content.has_embedding;
   stage.head = content.has_head;
   return stage;
@@ -132,7 +124,7 @@ StageKind PieceCosts::kind(const StageContent& content, int64_t recomputed) cons
 
 PieceCost PieceCosts::stage(const StageKind& kind, Recompute recompute) const {
   PieceCost sum;
-  for (size_t k = 0; k < models::LayerKinds::kCount; ++k) {
+  for (size_t k = 0; k < layers_.size(); ++k) {
     const int32_t again = recompute == Recompute::none        ? 0
                           : recompute == Recompute::selective ? kind.layers[k]
                                                               : kind.recomputed[k];

@@ -43,12 +43,11 @@ struct PieceCost {
 /// What a stage is made of, its place in the pipeline apart.
 struct StageKind {
   /// How many layers of each kind, and how many of them recompute where recompute is full.
-  models::LayerKinds::Counts layers{}, recomputed{};
+  models::KindCounts layers, recomputed;
   bool embedding = false, head = false;
   uint32_t devices = 1;  // on which it lies, as bits
 
-  int64_t layer_count() const { return layers[0] + layers[1] + layers[2] + layers[3]; }
-  int64_t expert_layers() const { return layers[1] + layers[3]; }
+  int64_t layer_count() const { return layers.sum(); }
   bool operator==(const StageKind&) const = default;
 };
 
@@ -86,9 +85,9 @@ class PieceCosts {
   }
 
   const ModelSpec& model_;
-  std::array<std::array<PieceCost, 3>, models::LayerKinds::kCount> layers_{};  // by kind and Recompute
-  PieceCost embedding_, head_;
   std::shared_ptr<const models::LayerKinds> kinds_;
+  std::vector<std::array<PieceCost, 3>> layers_;  // by kind and Recompute
+  PieceCost embedding_, head_;
 };
 
 /// Of a stage's forward, backward, input and weight gradient, what collectives inside take.

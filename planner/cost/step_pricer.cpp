@@ -168,7 +168,7 @@ StageKinds stage_kinds(const DeviceCosts& devices, const Layout& layout, std::sp
     kind.devices = devices.kinds_of_rank[size_t(rank_of_stage[s])];
     size_t k = 0;
     while (k < stages.kinds.size() &&
-           !(stages.kinds[k] == kind && models::stages_alike(pieces.model(), stages.contents[k], content)))
+           !(stages.kinds[k] == kind && models::stages_alike(pieces.kinds(), stages.contents[k], content)))
       ++k;
     stages.kind_of_stage.push_back(uint16_t(k));
     if (k < stages.kinds.size()) continue;
@@ -216,8 +216,7 @@ double StepPricer::transfer_s(const StageKinds& stages, size_t from, size_t to) 
 }
 
 models::ParameterShare StepPricer::parameters(const StageKind& kind) const {
-  return pieces_.parameters(kind.layer_count() - kind.expert_layers(), kind.expert_layers(), kind.embedding,
-                            kind.head);
+  return pieces_.parameters(kind.layers, kind.embedding, kind.head);
 }
 
 const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
@@ -241,8 +240,7 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   if (layout_.gathers_after_step())
     state.gather_s =
         layout_.execution.broadcasts_shares
-            ? reduction.broadcast_s(share, pieces_.tensors(kind.layer_count() - kind.expert_layers(),
-                                                           kind.expert_layers(), kind.embedding, kind.head))
+            ? reduction.broadcast_s(share, pieces_.tensors(kind.layers, kind.embedding, kind.head))
             : reduction.gather_s(share);
   const int64_t owned = layout_.zero == 0 ? share.total()
                                           : share.dense / models::dense_shard(layout_) +

@@ -41,7 +41,8 @@ Benchmark benchmark_of(CommunicationKind kind, const Plan& plan) {
       return {l.context_method == ContextMethod::ring ? "sendrecv_perf" : "alltoall_perf", message,
               context_group(l)};
     case CommunicationKind::expert:
-      return {"alltoall_perf", message * (plan.model.moe ? plan.model.moe->experts_per_token : 1),
+      return {"alltoall_perf",
+              message * (plan.model.moe() != nullptr ? plan.model.moe()->experts_per_token : 1),
               expert_parallel_group(l)};
     case CommunicationKind::sharding:
       return {"all_gather_perf",

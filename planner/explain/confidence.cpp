@@ -157,7 +157,7 @@ MemoryMargin memory_margin(const RunsLike& like, const std::vector<Evidence>& al
 namespace {
 
 RunsLike runs_like(const Plan& plan) {
-  return {plan.layout.execution.framework, plan.model.moe.has_value(), ""};
+  return {plan.layout.execution.framework, (plan.model.moe() != nullptr), ""};
 }
 
 double room_bytes(const Plan& plan) {
@@ -231,7 +231,7 @@ RunCount runs_counted(const Evidence* e, Values values) {
 const Evidence* evidence_of(const Plan& plan, const std::vector<Evidence>& all) {
   const std::string name = published_name(plan.layout.execution.framework, all);
   const auto found = std::find_if(all.begin(), all.end(), [&](const Evidence& e) {
-    return e.framework == name && e.experts == plan.model.moe.has_value();
+    return e.framework == name && e.experts == (plan.model.moe() != nullptr);
   });
   return found == all.end() ? nullptr : &*found;
 }
@@ -272,10 +272,10 @@ std::string failed_line(const Plan& plan, const Evidence* own) {
 std::vector<std::string> evidence_beside(const Plan& plan, const std::vector<Evidence>& all) {
   if (counts_exactly(plan.layout.execution.framework) || all.empty()) return {};
   const Evidence* own = evidence_of(plan, all);
-  std::vector<std::string> lines{
-      fmt::format("Published runs of {}, models {} experts, beside MPT's predictions{}",
-                  published_name(plan.layout.execution.framework, all), plan.model.moe ? "with" : "without",
-                  own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
+  std::vector<std::string> lines{fmt::format(
+      "Published runs of {}, models {} experts, beside MPT's predictions{}",
+      published_name(plan.layout.execution.framework, all), plan.model.moe() != nullptr ? "with" : "without",
+      own == nullptr ? ": none; runs of all frameworks tell" : "; few count beside all others'")};
   lines.push_back(step_line(plan, own, all));
   const std::string failed = failed_line(plan, own);
   if (!failed.empty()) lines.push_back(failed);

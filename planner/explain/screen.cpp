@@ -45,8 +45,9 @@ std::string part_of(double bytes, double all) {
 
 std::string describe_model(const ModelSpec& model) {
   const models::ParameterCount count = models::count_parameters(model);
-  return fmt::format("{} ({} parameters{})", model.name, format_magnitude(double(count.total)),
-                     model.moe ? fmt::format(", {} active", format_magnitude(double(count.active))) : "");
+  return fmt::format(
+      "{} ({} parameters{})", model.name, format_magnitude(double(count.total)),
+      model.moe() != nullptr ? fmt::format(", {} active", format_magnitude(double(count.active))) : "");
 }
 
 std::string counted(int64_t count, const char* one) {

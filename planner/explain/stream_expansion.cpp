@@ -11,8 +11,6 @@
 namespace mpt::planner {
 namespace {
 
-using models::LayerKinds;
-
 // One piece of a stage, and its part of what the stage's parameters send.
 struct Part {
   const PieceTimes* piece = nullptr;
@@ -164,7 +162,7 @@ class Expansion {
     models::PiecePrograms programs(problem.model, layout, problem.workload.sequence);
     for (const CostSource* source : devices_.sources) pieces_.push_back(piece_times(programs, *source));
     const auto contents = stage_contents(problem.model, layout);
-    for (size_t s = 0; s < contents.size(); ++s) stages_.push_back(parts_of(problem.model, contents[s], s));
+    for (size_t s = 0; s < contents.size(); ++s) stages_.push_back(parts_of(contents[s], s));
     for (const Instruction& i : steps.instructions) {
       if (i.kind == InstructionKind::reduce_gradient && layout_.reduces_in_backward())
         last_of_stages_.push_back(steps.waits(InstructionId(&i - steps.instructions.data())).front());
@@ -190,7 +188,7 @@ class Expansion {
  private:
   bool gathers_ahead() const { return layout_.gathers_after_step() && layout_.overlap_parameter_gather; }
 
-  StageParts parts_of(const ModelSpec& model, const StageContent& content, size_t s) {
+  StageParts parts_of(const StageContent& content, size_t s) {
     const StageKind& kind = kinds_.kinds[kinds_.kind_of_stage[s]];
     const size_t device = slowest_device(kind);
     StageParts stage{{},
@@ -200,9 +198,10 @@ class Expansion {
     const ModelPieces& pieces = pieces_[device];
     const int64_t recomputed =
         layout_.recomputed_layers.empty() ? content.layer_count : layout_.recomputed_layers[s];
+    const models::LayerKinds& layer_kinds = devices_.pieces[device].kinds();
     if (content.has_embedding) stage.parts.push_back({&pieces.embedding});
     for (int64_t l = 0; l < content.layer_count; ++l)
-      stage.parts.push_back({&pieces.layers[LayerKinds::of(model, content.first_layer + l)],
+      stage.parts.push_back({&pieces.layers[layer_kinds.of(content.first_layer + l)],
                              layout_.recompute != Recompute::none && l < recomputed});
     if (content.has_head) stage.parts.push_back({&pieces.head});
     int64_t parameters = 0;
@@ -342,7 +341,7 @@ int64_t stream_tasks(const SearchProblem& problem, const Layout& layout, const S
     int64_t& tasks = of_stage.emplace_back(2);
     if (content.has_embedding) tasks += tasks_of(programs.embedding());
     for (int64_t l = 0; l < content.layer_count; ++l)
-      tasks += tasks_of(programs.layer(LayerKinds::of(problem.model, content.first_layer + l)));
+      tasks += tasks_of(programs.layer(programs.kinds()->of(content.first_layer + l)));
     if (content.has_head) tasks += tasks_of(programs.last_stage());
   }
   int64_t all = 0;

@@ -10,7 +10,6 @@
 namespace mpt::planner {
 namespace {
 
-using models::LayerKinds;
 using models::OperatorKind;
 
 constexpr InstructionKind kComputePasses[] = {InstructionKind::forward, InstructionKind::backward,
@@ -22,6 +21,8 @@ WorkClass class_of(OperatorKind kind) {
     case OperatorKind::linear:
       return WorkClass::products;
     case OperatorKind::attention:
+    case OperatorKind::index:
+    case OperatorKind::recurrence:
       return WorkClass::attention;
     case OperatorKind::expert_linear:
       return WorkClass::grouped_products;
@@ -72,23 +73,25 @@ WorkSeconds class_work(const PieceTimes& piece, InstructionKind pass, bool recom
 
 // What a stage is made of: stages that are alike do the same work.
 struct Contents {
-  std::array<int64_t, LayerKinds::kCount> kept{}, recomputed{};
+  models::KindCounts kept, recomputed;
   bool embedding = false, head = false;
   auto operator<=>(const Contents&) const = default;
 };
 
 std::vector<Contents> contents_of(const ModelSpec& model, const Layout& layout) {
   std::vector<Contents> all;
+  const models::LayerKinds kinds(model);
   for (const StageContent& content : stage_contents(model, layout)) {
     Contents& stage = all.emplace_back();
     const size_t s = all.size() - 1;
     stage.embedding = content.has_embedding;
     stage.head = content.has_head;
-    int64_t recomputed = layout.recompute == Recompute::none ? 0
-                         : layout.recomputed_layers.empty()  ? content.layer_count
-                                                             : layout.recomputed_layers[s];
-    for (int64_t l = 0; l < content.layer_count; ++l)
-      ++(recomputed-- > 0 ? stage.recomputed : stage.kept)[LayerKinds::of(model, content.first_layer + l)];
+    const int64_t recomputed = layout.recompute == Recompute::none ? 0
+                               : layout.recomputed_layers.empty()  ? content.layer_count
+                                                                   : layout.recomputed_layers[s];
+    const int64_t middle = content.first_layer + std::min(recomputed, content.layer_count);
+    stage.recomputed = kinds.count(content.first_layer, middle);
+    stage.kept = kinds.count(middle, content.first_layer + content.layer_count);
   }
   return all;
 }
@@ -100,7 +103,7 @@ WorkSeconds class_work(const ModelPieces& pieces, const Contents& stage, Instruc
     const WorkSeconds work = class_work(piece, pass, recomputes);
     for (size_t c = 0; c < kWorkClasses; ++c) sum[c] += double(times) * work[c];
   };
-  for (size_t kind = 0; kind < LayerKinds::kCount; ++kind) {
+  for (size_t kind = 0; kind < pieces.layers.size(); ++kind) {
     add(pieces.layers[kind], false, stage.kept[kind]);
     add(pieces.layers[kind], true, stage.recomputed[kind]);
   }

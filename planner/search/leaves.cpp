@@ -43,7 +43,8 @@ class LeafEnumeration {
   std::vector<Leaf> run() {
     for (const ScheduleEntry& entry : schedule_catalog()) {
       if (!allowed(problem_.bounds.schedules, entry.name) || (one_rank() && &entry != only_)) continue;
-      const int64_t most = std::min<int64_t>(entry.max_chunks, problem_.model.layers / node_.pipeline);
+      const int64_t most =
+          std::min<int64_t>(entry.max_chunks, problem_.model.layers.count() / node_.pipeline);
       for (int64_t chunks = entry.min_chunks; chunks <= most; ++chunks) {
         if (has_chunks(entry, chunks)) add_splits(entry, chunks);
       }
@@ -88,7 +89,7 @@ class LeafEnumeration {
     Leaf leaf;
     leaf.schedule = uint16_t(&entry - schedule_catalog().data());
     leaf.chunks = uint16_t(chunks);
-    const bool equal = problem_.model.layers % (node_.pipeline * chunks) == 0;
+    const bool equal = problem_.model.layers.count() % (node_.pipeline * chunks) == 0;
     if (supports_stages(equal)) add_recomputes(leaf);
     if (one_rank() || !supports_stages(false)) return;
     leaf.split = StageSplit::balanced;
@@ -180,7 +181,7 @@ Layout with_leaf(const SearchProblem& problem, const Layout& node, const Leaf& l
   layout.schedule = schedule_catalog()[leaf.schedule].name;
   layout.chunks = leaf.chunks;
   layout.recompute = recompute_of(leaf.recompute);
-  layout.layers_per_stage = even_stages(problem.model.layers, layout.stages());
+  layout.layers_per_stage = even_stages(problem.model.layers.count(), layout.stages());
   return layout;
 }
 

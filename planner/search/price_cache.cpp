@@ -33,7 +33,7 @@ ShardingPrices& PriceCache::sharding(const Layout& l) {
 
 Division PriceCache::even(int64_t stages) {
   Division& known = division_of_[{nullptr, stages, {}}];
-  if (known == nullptr) known = &*divisions_.insert(even_stages(problem_.model.layers, stages)).first;
+  if (known == nullptr) known = &*divisions_.insert(even_stages(problem_.model.layers.count(), stages)).first;
   return known;
 }
 
@@ -42,7 +42,7 @@ Division PriceCache::balanced(const SplitModel& split, int64_t stages, const std
   if (known != nullptr) return known;
   const PieceCosts& costs = split.prices().costs.front();
   std::vector<double> layer_s;
-  for (int64_t l = 0; l < problem_.model.layers; ++l)
+  for (int64_t l = 0; l < problem_.model.layers.count(); ++l)
     layer_s.push_back(costs.layer_round_trip_s(l, Recompute::none));
   known = &*divisions_
                 .insert(balanced_stages(layer_s, costs.embedding_round_trip_s(), costs.head_round_trip_s(),

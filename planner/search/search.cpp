@@ -104,7 +104,7 @@ SearchProblem warm_start(const SearchProblem& problem) {
   if (b.orders.empty()) b.orders = {RankOrder::pipeline_outermost};
   if (b.context_methods.empty()) b.context_methods = {ContextMethod::ring};
   if (b.sequence_parallel.empty()) b.sequence_parallel = {Switch::on};
-  if (b.expert_tensor.empty() && problem.model.moe) b.expert_tensor = {1};
+  if (b.expert_tensor.empty() && problem.model.moe() != nullptr) b.expert_tensor = {1};
   if (b.micro_batch.empty()) b.micro_batch = {1, 2, 4};
   if (b.chunks.empty()) b.chunks = {1, 2, 3, 4, 6, 8};
   if (b.schedules.empty()) {

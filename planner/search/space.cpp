@@ -94,9 +94,9 @@ class DegreesEnumeration {
   }
 
   void add_split(Layout layout) {
-    if (layout.pipeline > problem_.model.layers)
-      return note(fmt::format("{} stages for {} layers", layout.pipeline, problem_.model.layers));
-    layout.layers_per_stage = even_stages(problem_.model.layers, layout.pipeline);
+    if (layout.pipeline > problem_.model.layers.count())
+      return note(fmt::format("{} stages for {} layers", layout.pipeline, problem_.model.layers.count()));
+    layout.layers_per_stage = even_stages(problem_.model.layers.count(), layout.pipeline);
     if (auto rejection = check_layout(problem_.model, layout, problem_.workload))
       return note(rejection->reason);
     bool any = false;
@@ -139,7 +139,8 @@ class DegreesEnumeration {
 
   void add_experts(Layout layout) {
     const int64_t pool = layout.tensor * layout.context * layout.data;
-    for (const int64_t expert : divisors_of(problem_.model.moe ? problem_.model.moe->experts : 1)) {
+    for (const int64_t expert :
+         divisors_of(problem_.model.moe() != nullptr ? problem_.model.moe()->experts : 1)) {
       if (pool % expert != 0 || !allowed(bounds_.expert, expert)) continue;
       // With data outermost, experts beyond the ranks that share a sequence would talk over the slowest
       // links.

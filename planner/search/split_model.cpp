@@ -12,7 +12,7 @@ SplitModel::SplitModel(const SearchProblem& problem, const Layout& layout,
     : programs_(problem.model, layout, problem.workload.sequence, std::move(kinds)),
       pieces(programs_, alike != nullptr ? &alike->pieces : nullptr),
       least_layer_bytes(pieces.least_layer_bytes()),
-      parameters(pieces.parameters({0, problem.model.layers, true, true})),
+      parameters(pieces.parameters({0, problem.model.layers.count(), true, true})),
       problem_(problem),
       alike_(alike) {}
 
@@ -27,8 +27,8 @@ const SplitPrices& SplitModel::prices() const {
 SplitPrices::SplitPrices(const SearchProblem& problem, models::PiecePrograms& programs,
                          const SplitPrices* alike)
     : least_layer_forward_s(std::numeric_limits<double>::infinity()) {
-  const models::LayerKinds::Counts& layers = programs.kinds()->all();
-  std::array<double, models::LayerKinds::kCount> least_s{};
+  const models::KindCounts& layers = programs.kinds()->all();
+  std::vector<double> least_s(layers.size(), 0.0);
   for (size_t pool = 0; pool < problem.pool_count(); ++pool) {
     const PieceCosts& c =
         costs.emplace_back(programs, problem.source(pool), alike != nullptr ? &alike->costs[pool] : nullptr);
@@ -37,7 +37,6 @@ SplitPrices::SplitPrices(const SearchProblem& problem, models::PiecePrograms& pr
     std::array<double, 3>& by_recompute = least_work_by_recompute_s.emplace_back();
     by_recompute.fill(ends);
     for (size_t kind = 0; kind < layers.size(); ++kind) {
-      if (layers[kind] == 0) continue;
       const double least = c.layer_least_s(kind);
       work += double(layers[kind]) * least;
       least_s[kind] = pool == 0 ? least : std::min(least_s[kind], least);
@@ -46,9 +45,8 @@ SplitPrices::SplitPrices(const SearchProblem& problem, models::PiecePrograms& pr
     }
     least_layer_forward_s = std::min(least_layer_forward_s, c.least_layer_forward_s());
   }
-  for (size_t kind = 0; kind < layers.size(); ++kind) {
-    if (layers[kind] > 0) layers_by_least_s.emplace_back(least_s[kind], layers[kind]);
-  }
+  for (size_t kind = 0; kind < layers.size(); ++kind)
+    layers_by_least_s.emplace_back(least_s[kind], layers[kind]);
   std::sort(layers_by_least_s.begin(), layers_by_least_s.end(), std::greater<>());
 }
 

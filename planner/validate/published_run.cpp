@@ -60,7 +60,7 @@ std::vector<Layout> other_layouts(const PublishedRun& run, const Layout& own, co
     for (const int64_t micro_batch : values_or(open.micro_batch, own.micro_batch)) {
       for (const int64_t zero : values_or(open.zero, own.zero)) {
         for (const Recompute recompute : values_or(open.recompute, own.recompute)) {
-          Layout l = with_values(own, model.layers, chunks, micro_batch, zero, recompute);
+          Layout l = with_values(own, model.layers.count(), chunks, micro_batch, zero, recompute);
           if (l != own) others.push_back(std::move(l));
         }
       }

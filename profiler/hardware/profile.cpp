@@ -5,6 +5,8 @@
 
 #include "base/digest.h"
 #include "base/json.h"
+#include "core/flat_model.h"
+#include "models/layer_kinds.h"
 
 namespace mpt::profiler {
 namespace {
@@ -17,10 +19,11 @@ void check_head(const Json& json, const std::string& file) {
       Problem{file + " at /format", "not a profile", "\"mpt-profile\"", "make one with mpt-profile"});
 }
 
-// Sizes of a layer: everything but what a name, the number of layers and the length of the table change.
+// Sizes of layers: everything but what a name, the number of layers and the length of the table change.
 ModelSpec layer_sizes(ModelSpec model) {
   model.name.clear();
-  model.layers = 1;
+  const models::LayerKinds kinds(model);
+  model.layers = LayerList::of(int64_t(kinds.size()), [&](int64_t k) { return kinds.kind(size_t(k)); });
   model.max_positions = 1;
   return model;
 }
@@ -29,8 +32,9 @@ ModelSpec layer_sizes(ModelSpec model) {
 
 Profile load_profile(const std::filesystem::path& path) {
   const std::string file = path.string();
-  const Json json = load_json(path, kMaxProfileBytes);
+  Json json = load_json(path, kMaxProfileBytes);
   check_head(json, file);
+  if (json.contains("model")) list_layers(json["model"]);
   auto profile = from_json<Profile>(json, file);
   validate_model(profile.model, file + " at /model");
   JsonProblems problems(file);

@@ -46,6 +46,9 @@ std::vector<Phase> OperatorRunner::phases() const {
       return {Phase::forward, Phase::input_gradient, Phase::weight_gradient};
     case OperatorKind::router:
     case OperatorKind::expert_linear:
+    case OperatorKind::index:
+    case OperatorKind::convolution:
+    case OperatorKind::recurrence:
       return {};
     case OperatorKind::residual_add:
     case OperatorKind::cross_entropy:
@@ -87,9 +90,9 @@ void OperatorRunner::forward() {
     case OperatorKind::rotary: {
       // The device rotates whole rows of queries, keys and values; the width of queries and keys is what
       // counts.
-      const int64_t heads = std::max<int64_t>(1, s.columns / model_.head_dim);
-      const runtime::AttentionShape rows{1, s.rows, heads, 0, model_.head_dim};
-      const std::vector<double> frequencies(size_t(model_.head_dim / 2), 0.01);
+      const int64_t heads = std::max<int64_t>(1, s.columns / model_.attention().head_dim);
+      const runtime::AttentionShape rows{1, s.rows, heads, 0, model_.attention().head_dim};
+      const std::vector<double> frequencies(size_t(model_.attention().head_dim / 2), 0.01);
       std::vector<int32_t> positions(size_t(s.rows));
       std::iota(positions.begin(), positions.end(), 0);
       return device_->rotary(type_, rows, {frequencies, positions}, 1, a_.data());
@@ -97,8 +100,8 @@ void OperatorRunner::forward() {
     case OperatorKind::attention:
       return device_->attention_forward(type_, attention_shape(s), a_.data(), b_.data(), statistics_.data());
     case OperatorKind::activation:
-      return device_->activation_forward(type_, {model_.activation, s.rows, s.columns, s.gated}, a_.data(),
-                                         b_.data());
+      return device_->activation_forward(type_, {model_.mlp().activation, s.rows, s.columns, s.gated},
+                                         a_.data(), b_.data());
     case OperatorKind::residual_add:
       return device_->residual_add(type_, s.rows * s.columns, a_.data(), b_.data(), c_.data());
     case OperatorKind::cross_entropy:
@@ -132,8 +135,8 @@ void OperatorRunner::backward() {
       return device_->attention_backward(type_, attention_shape(s), a_.data(), b_.data(), c_.data(),
                                          statistics_.data(), d_.data());
     case OperatorKind::activation:
-      return device_->activation_backward(type_, {model_.activation, s.rows, s.columns, s.gated}, a_.data(),
-                                          b_.data(), c_.data());
+      return device_->activation_backward(type_, {model_.mlp().activation, s.rows, s.columns, s.gated},
+                                          a_.data(), b_.data(), c_.data());
     default:
       return;
   }

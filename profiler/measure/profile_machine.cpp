@@ -28,7 +28,8 @@ std::vector<int64_t> powers_of_two(int64_t most) {
 std::vector<int64_t> tensor_widths(const ModelSpec& model, int64_t most) {
   std::vector<int64_t> widths = powers_of_two(most);
   std::erase_if(widths, [&](int64_t t) {
-    return model.heads % t != 0 || model.kv_heads % t != 0 || model.ffn_hidden % t != 0;
+    return model.attention().heads % t != 0 || model.attention().kv_heads % t != 0 ||
+           model.mlp().ffn_hidden % t != 0;
   });
   return widths;
 }

@@ -12,7 +12,7 @@ LinearOptions qkv_options(int64_t index, const RankSizes& s) {
   const int64_t all_queries = queries * s.tensor, all_keys = keys * s.tensor;
   return {prefix(index) + ".attention.qkv",
           Split::columns,
-          s.model.qkv_bias,
+          s.model.attention().qkv_bias,
           all_queries + 2 * all_keys,
           s.hidden,
           {{queries * s.tensor_rank, queries, 0, s.hidden},
@@ -26,35 +26,35 @@ LinearOptions attention_output_options(int64_t index, const RankSizes& s) {
   const int64_t inner = s.heads * s.head_dim;
   return {prefix(index) + ".attention.output",
           Split::rows,
-          s.model.attention_output_bias,
+          s.model.attention().output_bias,
           s.hidden,
           inner * s.tensor,
           {{0, s.hidden, inner * s.tensor_rank, inner}},
-          residual_deviation(s.model.layers),
+          residual_deviation(s.model.layers.count()),
           s.fp8};
 }
 
 LinearOptions up_options(int64_t index, const RankSizes& s) {
   LinearOptions options{prefix(index) + ".mlp.up",
                         Split::columns,
-                        s.model.mlp_bias,
+                        s.model.mlp().bias,
                         s.up_columns() * s.tensor,
                         s.hidden,
                         {{s.ffn * s.tensor_rank, s.ffn, 0, s.hidden}},
                         kDeviation,
                         s.fp8};
-  if (s.model.gated_mlp) options.blocks.push_back({s.ffn * (s.tensor + s.tensor_rank), s.ffn, 0, s.hidden});
+  if (s.model.mlp().gated) options.blocks.push_back({s.ffn * (s.tensor + s.tensor_rank), s.ffn, 0, s.hidden});
   return options;
 }
 
 LinearOptions down_options(int64_t index, const RankSizes& s) {
   return {prefix(index) + ".mlp.down",
           Split::rows,
-          s.model.mlp_bias,
+          s.model.mlp().bias,
           s.hidden,
           s.ffn * s.tensor,
           {{0, s.hidden, s.ffn * s.tensor_rank, s.ffn}},
-          residual_deviation(s.model.layers),
+          residual_deviation(s.model.layers.count()),
           s.fp8};
 }
 
@@ -71,7 +71,7 @@ DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& 
       attention_output_(attention_output_options(index, sizes), sizes, parameters, groups, device),
       core_(sizes, groups, device),
       norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device) {
-  if (sizes.model.query_key_norm != QueryKeyNorm::none)
+  if (sizes.model.attention().query_key_norm != QueryKeyNorm::none)
     head_norm_.emplace(prefix(index) + ".attention", sizes, parameters, device);
   if (layer_has_experts(sizes.model, index)) {
     experts_.emplace(prefix(index) + ".mlp", sizes, parameters, groups, device);

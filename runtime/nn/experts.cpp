@@ -9,8 +9,8 @@ namespace mpt::runtime {
 namespace {
 
 LinearOptions router_options(const std::string& name, const RankSizes& s) {
-  const int64_t experts = s.model.moe->experts;
-  return {name + ".router", Split::whole, s.model.moe->router_bias,
+  const int64_t experts = s.model.moe()->experts;
+  return {name + ".router", Split::whole, s.model.moe()->router_bias,
           experts,          s.hidden,     {{0, experts, 0, s.hidden}},
           kDeviation};
 }
@@ -29,15 +29,15 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
       context_group_(*groups.context),
       expert_group_(*groups.expert),
       device_(device),
-      experts_(sizes.model.moe->experts),
-      top_(sizes.model.moe->experts_per_token),
+      experts_(sizes.model.moe()->experts),
+      top_(sizes.model.moe()->experts_per_token),
       parts_(spreads() ? sizes.expert_split : 1),
       held_(experts_ * parts_ / expert_group_.size()),
-      width_(sizes.model.moe->expert_ffn_hidden / (spreads() ? parts_ : sizes.tensor)),
-      up_width_(width_ * (sizes.model.gated_mlp ? 2 : 1)),
+      width_(sizes.model.moe()->expert.ffn_hidden / (spreads() ? parts_ : sizes.tensor)),
+      up_width_(width_ * (sizes.model.moe()->expert.gated ? 2 : 1)),
       router_(router_options(name, sizes), sizes, parameters, groups, device) {
   const int64_t first = held_ * (expert_group_.rank() / parts_);
-  const int64_t whole = sizes.model.moe->expert_ffn_hidden, parts = sizes.model.gated_mlp ? 2 : 1;
+  const int64_t whole = sizes.model.moe()->expert.ffn_hidden, parts = sizes.model.moe()->expert.gated ? 2 : 1;
   const int64_t column = width_ * (spreads() ? expert_group_.rank() % parts_ : sizes.tensor_rank);
   Parameter up;
   up.name = name + ".experts.up.weight";
@@ -57,12 +57,12 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
   down.blocks.clear();
   for (int64_t e = first; e < first + held_; ++e)
     down.blocks.push_back({e * sizes.hidden, sizes.hidden, column, width_});
-  down.deviation = residual_deviation(sizes.model.layers);
+  down.deviation = residual_deviation(sizes.model.layers.count());
   down_ = parameters.add(down);
 }
 
 RouterShape Experts::router_shape() const {
-  const MixtureOfExperts& e = *sizes_.model.moe;
+  const MixtureOfExperts& e = *sizes_.model.moe();
   return {sizes_.local_tokens, e.experts, e.experts_per_token, e.expert_groups, e.groups_per_token};
 }
 
@@ -216,8 +216,9 @@ void Experts::forward(const void* x, void* y, Saved& saved) {
                            nullptr, at_row(saved.up, c.first, up_width_, unit));
   });
   saved.activated = Buffer(device_, width_bytes(routing.rows, width_));
-  device_.activation_forward(type, {sizes_.model.activation, routing.rows, width_, sizes_.model.gated_mlp},
-                             saved.up.data(), saved.activated.data());
+  device_.activation_forward(
+      type, {sizes_.model.moe()->expert.activation, routing.rows, width_, sizes_.model.moe()->expert.gated},
+      saved.up.data(), saved.activated.data());
   if (y == nullptr) return;
   const Buffer weighted(device_, width_bytes(routing.rows, width_));
   device_.scale_rows(type, routing.rows, width_, saved.weights.data(), saved.activated.data(),
@@ -246,7 +247,7 @@ std::vector<double> Experts::balance_gradient(const Routing& routing, double sca
     tensor_group_.all_reduce(share.data(), int64_t(share.size()), DataType::float64, ReduceOperation::sum);
   }
   context_group_.all_reduce(share.data(), int64_t(share.size()), DataType::float64, ReduceOperation::sum);
-  const double factor = sizes_.model.moe->balance_loss * double(experts_) * scale /
+  const double factor = sizes_.model.moe()->balance_loss * double(experts_) * scale /
                         double(sizes_.sequence * sizes_.context * top_);
   std::vector<double> gradient(size_t(local * experts_));
   for (int64_t t = 0; t < local; ++t) {
@@ -281,8 +282,9 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
   device_.scale_rows(type, routing.rows, width_, saved.weights.data(), d_activated.data(),
                      d_activated.data());
   saved.d_up = Buffer(device_, width_bytes(routing.rows, up_width_));
-  device_.activation_backward(type, {sizes_.model.activation, routing.rows, width_, sizes_.model.gated_mlp},
-                              d_activated.data(), saved.up.data(), saved.d_up.data());
+  device_.activation_backward(
+      type, {sizes_.model.moe()->expert.activation, routing.rows, width_, sizes_.model.moe()->expert.gated},
+      d_activated.data(), saved.up.data(), saved.d_up.data());
   d_activated.reset();
   {
     const Buffer d_copies(device_, width_bytes(routing.rows, hidden));

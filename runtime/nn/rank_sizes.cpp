@@ -30,11 +30,11 @@ double scaled(double frequency, const std::optional<RotaryScaling>& scaling) {
 // Su et al. 2021 (arXiv:2104.09864), section 3.4.2: base^(-2 i / rotated).
 std::vector<double> rotary_frequencies(const ModelSpec& m) {
   if (m.position != PositionKind::rotary) return {};
-  const auto rotated = int64_t(double(m.head_dim) * m.rotary_fraction) / 2 * 2;
+  const auto rotated = int64_t(double(m.attention().head_dim) * m.attention().rotation().fraction) / 2 * 2;
   std::vector<double> frequencies;
   for (int64_t i = 0; i < rotated / 2; ++i)
-    frequencies.push_back(
-        scaled(std::pow(m.rotary_base, -2.0 * double(i) / double(rotated)), m.rotary_scaling));
+    frequencies.push_back(scaled(std::pow(m.attention().rotation().base, -2.0 * double(i) / double(rotated)),
+                                 m.attention().rotation().scaling));
   return frequencies;
 }
 
@@ -58,10 +58,10 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       hidden(spec.hidden),
       local_tokens(layout.sequence_parallel ? tokens / layout.tensor : tokens),
       first_local(layout.sequence_parallel ? local_tokens * rank : 0),
-      heads(spec.heads / layout.tensor),
-      kv_heads(spec.kv_heads / layout.tensor),
-      head_dim(spec.head_dim),
-      ffn(spec.ffn_hidden / layout.tensor),
+      heads(spec.attention().heads / layout.tensor),
+      kv_heads(spec.attention().kv_heads / layout.tensor),
+      head_dim(spec.attention().head_dim),
+      ffn(spec.mlp().ffn_hidden / layout.tensor),
       vocab_rows(padded_share(spec.vocab, layout.tensor, 1)),
       frequencies(rotary_frequencies(spec)),
       positions(context_positions(sequence, layout.context, context_rank, layout.context_method)) {

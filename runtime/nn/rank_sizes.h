@@ -50,9 +50,9 @@ struct RankSizes {
   int64_t state_bytes(int64_t columns) const { return tokens * columns * state_unit(); }
   AttentionShape attention() const { return {batch, sequence, heads, kv_heads, head_dim}; }
   NormShape norm() const { return {model.norm, local_tokens, hidden, model.norm_epsilon}; }
-  ActivationShape activation() const { return {model.activation, tokens, ffn, model.gated_mlp}; }
+  ActivationShape activation() const { return {model.mlp().activation, tokens, ffn, model.mlp().gated}; }
   Rotation rotation() const { return {frequencies, positions}; }
-  int64_t up_columns() const { return ffn * (model.gated_mlp ? 2 : 1); }
+  int64_t up_columns() const { return ffn * (model.mlp().gated ? 2 : 1); }
 };
 
 /// The groups that a layer's ranks talk in.

@@ -129,7 +129,8 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
   if (s.head) {
     s.parameters.gather(s.head->piece(), Toward::up);
     const double loss = s.head->forward(std::move(x), targets, s.loss_scale, flight.head);
-    if (s.watching && !std::isfinite(loss) && s.overflow == kNoOverflow) s.overflow = s.options.model.layers;
+    if (s.watching && !std::isfinite(loss) && s.overflow == kNoOverflow)
+      s.overflow = s.options.model.layers.count();
     s.loss += loss;
   } else {
     s.device.copy(output, x.data(), x.bytes());

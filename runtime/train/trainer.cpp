@@ -329,10 +329,10 @@ class Run {
   [[noreturn]] void give_up(const RankWorker& worker, const std::vector<RankReport>& reports) const {
     int64_t at = kNoOverflow;
     for (const RankReport& report : reports) at = std::min(at, report.overflow);
-    const std::string first = at == kNoOverflow          ? "the gradients"
-                              : at < 0                   ? "the embedding"
-                              : at == plan_.model.layers ? "the head"
-                                                         : fmt::format("layer {}", at);
+    const std::string first = at == kNoOverflow                  ? "the gradients"
+                              : at < 0                           ? "the embedding"
+                              : at == plan_.model.layers.count() ? "the head"
+                                                                 : fmt::format("layer {}", at);
     throw RunError(fmt::format(
         "{} steps in a row had NaN or Inf (the loss is {}, the gradient norm {}) and left the weights as "
         "they were; {} had it first: lower the learning rate (--lr)",

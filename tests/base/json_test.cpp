@@ -38,11 +38,13 @@ TEST(Json, RoundTripsEveryKindOfField) {
 
   ModelSpec model;
   model.name = "m";
-  model.layers = model.hidden = model.vocab = model.max_positions = model.heads = model.kv_heads = 8;
-  model.head_dim = model.ffn_hidden = 8;
-  model.sliding_window = 128;
-  model.latent = LatentAttention{1, 2, 3, 4, 5};
-  model.moe = MixtureOfExperts{8, 2, 16, 0, false, false, 1, 2};
+  model.hidden = model.vocab = model.max_positions = 8;
+  LayerKind kind;
+  kind.attention =
+      Attention{.heads = 8, .kv_heads = 8, .head_dim = 8, .latent = LatentAttention{1, 2, 3, 4, 5}};
+  kind.attention->window = 128;
+  kind.moe = MixtureOfExperts{.experts = 8, .experts_per_token = 2, .expert = Mlp{16}};
+  model.layers = LayerList(8, kind);
   EXPECT_EQ(from_json<ModelSpec>(to_json(model), "f"), model);
 }
 

@@ -40,11 +40,21 @@ def write(path, content):
     return path
 
 
+def equal_layers(count, heads, ffn_hidden):
+    """Layers with biases everywhere, as GPT-2 has them."""
+    layer = {"attention": {**heads, "qkv_bias": True, "output_bias": True},
+             "mlp": {"ffn_hidden": ffn_hidden, "gated": False, "activation": "gelu_tanh", "bias": True}}
+    return {"kinds": {"layer": layer}, "order": [{"repeat": count, "of": ["layer"]}]}
+
+
+def attention_of(model):
+    return next(iter(model["layers"]["kinds"].values()))["attention"]
+
+
 def first_use(folder):
     model = write(f"{folder}/small.json", {
-        "name": "small", "layers": 4, "hidden": 32, "vocab": 256, "max_positions": 32, "norm": "layer_norm",
-        "position": "learned", "heads": 4, "kv_heads": 4, "head_dim": 8, "qkv_bias": True, "attention_output_bias": True,
-        "gated_mlp": False, "activation": "gelu_tanh", "ffn_hidden": 64, "mlp_bias": True, "tied_embeddings": True})
+        "name": "small", "hidden": 32, "vocab": 256, "max_positions": 32, "norm": "layer_norm", "position": "learned",
+        "layers": equal_layers(4, {"heads": 4, "kv_heads": 4, "head_dim": 8}, 64), "tied_embeddings": True})
     text = write(f"{folder}/text.txt", "a line of text to learn from\n" * 200)
     profile, plan = f"{folder}/profile.json", f"{folder}/plan.json"
     done = run("mpt-profile", "--model", model, "--seq", 32, "--quick", "--max-micro-batch", 2, "--max-ranks", 2, "--max-tensor", 2, "-o", profile)
@@ -747,7 +757,7 @@ def wrong_run(folder, text, plan):
     refused("edited schedule", edited("rows", lambda p: p["schedule"]["rows"].update({"0": "F0"})), "/schedule", "needs one F")
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
     refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
-    refused("feature it lacks", edited("feature", lambda p: p["model"].update(query_key_norm="full")), "full query key norm")
+    refused("feature it lacks", edited("feature", lambda p: attention_of(p["model"]).update(query_key_norm="full")), "full query key norm")
     refused("vocabulary below a byte's", edited("vocabulary", lambda p: p["model"].update(vocab=100)), "0 to 99, the model's vocabulary")
     refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")
     refused("data a folder", plan, "is a folder", data=folder)
@@ -937,9 +947,8 @@ def published_runs(folder):
     run_5 = {
         "id": "seqpar-22b", "set": "other", "family": "seqpar", "software": "Megatron-LM", "source": {"where": "arXiv:2205.05198", "path": "", "version": ""},
         "request": {
-            "model": {"name": "gpt-22b", "layers": 48, "hidden": 6144, "vocab": 51200, "max_positions": 2048, "norm": "layer_norm",
-                      "position": "learned", "heads": 64, "kv_heads": 64, "head_dim": 96, "gated_mlp": False, "activation": "gelu_tanh",
-                      "ffn_hidden": 24576, "tied_embeddings": True, "qkv_bias": True, "attention_output_bias": True, "mlp_bias": True},
+            "model": {"name": "gpt-22b", "hidden": 6144, "vocab": 51200, "max_positions": 2048, "norm": "layer_norm", "position": "learned",
+                      "layers": equal_layers(48, {"heads": 64, "kv_heads": 64, "head_dim": 96}, 24576), "tied_embeddings": True},
             "global_batch": 4, "seq": 2048, "framework": "megatron-lm", "cluster": "dgx-a100:1",
             "layout": {"tensor": 8, "pipeline": 1, "data": 1, "chunks": 1, "micro_batch": 4, "sequence_parallel": True, "recompute": "selective",
                        "precision": "fp16", "schedule": "1f1b", "layers_per_stage": [48]}},

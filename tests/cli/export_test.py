@@ -57,6 +57,10 @@ PLANS = {
 TARGETS = "megatron,megatron-bridge,torchtitan,deepspeed,fsdp2,slurm,hostfile,kubernetes"
 
 
+def layers_of(model):
+    return sum(run["repeat"] * len(run["of"]) for run in model["layers"]["order"])
+
+
 def check(what, right, why=""):
     if not right:
         FAILED.append(what)
@@ -166,7 +170,7 @@ def check_torchtitan(name, folder, plan):
     check(f"{name}, torchtitan's ranks", product == layout["tensor"] * layout["pipeline"] * layout["data"] * layout["context"], product)
     if layout["pipeline"] > 1:
         modules = [m for stage in p["module_fqns_per_model_part"] for m in stage]
-        check(f"{name}, each module once", len(modules) == len(set(modules)) == plan["model"]["layers"] + 3, len(modules))
+        check(f"{name}, each module once", len(modules) == len(set(modules)) == layers_of(plan["model"]) + 3, len(modules))
         check_schedule(name, folder, plan)
 
 

@@ -111,7 +111,7 @@ TEST(MemoryConformance, HoldsWithinThreePercentForSplitBackwardContextAndExperts
     all.push_back(context);
     context.context_method = ContextMethod::all_to_all;
     all.push_back(context);
-    if (model.moe) {
+    if (model.moe() != nullptr) {
       WantedPlan experts{model, {8, 16}, 2, 1, 1, 1, 2, "1f1b", Recompute::none, true};
       all.push_back(experts);
       experts.data = 2;
@@ -147,16 +147,16 @@ TEST(MemoryConformance, HoldsWithinThreePercentForTheLoadThatSpreadExpertsGot) {
         for (const Recompute recompute : {Recompute::none, Recompute::full}) {
           for (const int64_t zero : {0, 3}) {
             WantedPlan spread{test::little_mixtral(),
-                               {8 * experts, 16},
-                               tensor,
-                               pipeline,
-                               experts,
-                               1,
-                               2,
-                               "1f1b",
-                               recompute,
-                               tensor > 1,
-                               zero};
+                              {8 * experts, 16},
+                              tensor,
+                              pipeline,
+                              experts,
+                              1,
+                              2,
+                              "1f1b",
+                              recompute,
+                              tensor > 1,
+                              zero};
             spread.expert = experts;
             spread.expert_tensor = 1;
             const auto [plan, result] = run(spread, letters());
@@ -178,7 +178,7 @@ TEST(MemoryConformance, HoldsWithinThreePercentForTheLoadThatSpreadExpertsGot) {
 TEST(MemoryConformance, HoldsForThinStagesAndOddSizes) {
   ModelSpec model = test::little_gpt(2);
   model.vocab = 259;
-  model.ffn_hidden = 52;
+  model.layers.change([](LayerKind& k) { k.mlp->ffn_hidden = 52; });
   for (const Recompute recompute : {Recompute::none, Recompute::full}) {
     check({model, {6, 13}, 1, 2, 1, 1, 1, "1f1b", recompute});
     check({model, {6, 13}, 4, 2, 1, 1, 3, "gpipe", recompute});

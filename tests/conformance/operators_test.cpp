@@ -36,7 +36,7 @@ struct Described {
 // What the descriptions say a whole model on one pipeline rank does: forward through all pieces, then back.
 Described describe(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   std::vector<models::LayerProgram> pieces{models::embedding_program(model, layout, sequence)};
-  for (int64_t l = 0; l < model.layers; ++l)
+  for (int64_t l = 0; l < model.layers.count(); ++l)
     pieces.push_back(models::layer_program(model, l, layout, sequence));
   pieces.push_back(models::head_program(model, layout, sequence));
   Described out;
@@ -81,8 +81,8 @@ Recorded record(const ModelSpec& model, const Layout& layout, int64_t sequence) 
   const auto device = test::make_recording_device(out.record);
   const auto group = test::make_recording_communicator(out.record, int(layout.tensor));
   const auto single = test::make_recording_communicator(out.record, 1);
-  Stage stage({model, layout, sequence, DataType::float32, 1}, 0, {0, model.layers, true, true}, *device,
-              {{group.get(), single.get(), single.get()}, {}});
+  Stage stage({model, layout, sequence, DataType::float32, 1}, 0, {0, model.layers.count(), true, true},
+              *device, {{group.get(), single.get(), single.get()}, {}});
   const int64_t before = device->in_use_bytes();
   const std::vector<int32_t> tokens(size_t(layout.micro_batch * sequence), 1);
   stage.forward(0, tokens.data(), tokens.data(), nullptr, nullptr);
@@ -96,7 +96,7 @@ Recorded record(const ModelSpec& model, const Layout& layout, int64_t sequence) 
 std::vector<std::pair<ModelSpec, Layout>> cases() {
   std::vector<std::pair<ModelSpec, Layout>> all;
   ModelSpec qwen = test::little_llama(3);
-  qwen.qkv_bias = true;
+  qwen.layers.change([](LayerKind& k) { k.attention->qkv_bias = true; });
   ModelSpec untied = test::little_gpt(2);
   untied.tied_embeddings = false;
   for (const ModelSpec& model : {test::little_gpt(3), test::little_llama(3), qwen, untied}) {
@@ -105,7 +105,7 @@ std::vector<std::pair<ModelSpec, Layout>> cases() {
         Layout layout;
         layout.tensor = tensor;
         layout.micro_batch = micro_batch;
-        layout.layers_per_stage = {model.layers};
+        layout.layers_per_stage = {model.layers.count()};
         all.emplace_back(model, layout);
         if (tensor == 1) continue;
         layout.sequence_parallel = true;
@@ -160,10 +160,10 @@ TEST(OperatorConformance, ADifferentDescriptionIsNoticed) {
   const ModelSpec model = test::little_llama(3);
   const Recorded real = record(model, layout, 12);
   ModelSpec other = model;
-  other.ffn_hidden += 8;
+  other.layers.change([](LayerKind& k) { k.mlp->ffn_hidden += 8; });
   EXPECT_NE(lines(real.forward), lines(describe(other, layout, 12).forward));
   other = model;
-  other.position = PositionKind::learned;
+  other.layers.change([](LayerKind& k) { k.attention->rotary.reset(); });
   EXPECT_NE(lines(real.forward), lines(describe(other, layout, 12).forward));
   layout.tensor = 1;
   EXPECT_FALSE(real.record.collectives == describe(model, layout, 12).collectives);

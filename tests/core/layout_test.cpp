@@ -17,7 +17,7 @@ Layout layout_for(const ModelSpec& model, int64_t tensor, int64_t pipeline, int6
   layout.tensor = tensor;
   layout.pipeline = pipeline;
   layout.data = data;
-  layout.layers_per_stage = even_stages(model.layers, pipeline);
+  layout.layers_per_stage = even_stages(model.layers.count(), pipeline);
   return layout;
 }
 
@@ -48,7 +48,7 @@ TEST(Layout, StageContentsCoverTheModelOnce) {
     EXPECT_EQ(contents[s].has_embedding, s == 0);
     EXPECT_EQ(contents[s].has_head, s + 1 == contents.size());
   }
-  EXPECT_EQ(next, model.layers);
+  EXPECT_EQ(next, model.layers.count());
 }
 
 TEST(Layout, RejectionNamesTheRuleThatFails) {
@@ -90,6 +90,36 @@ TEST(Layout, DegreesBelowOneAndBeyondAClusterAreRefusedFirst) {
   EXPECT_EQ(check_layout(model, layout, workload)->reason, "more than 10000000 ranks");
   EXPECT_TRUE(check_layout(model, layout_for(model, 1, 1, 1), {0, 32}));
   EXPECT_TRUE(check_layout(model, layout_for(model, 1, 1, 1), {8, 0}));
+}
+
+// Three of four layers have a mixer with 6 heads and 2 key heads in place of attention.
+ModelSpec hybrid_model() {
+  ModelSpec model = test::small_model(8);
+  const LayerKind attention = model.layers[0];
+  model.layers = LayerList::of(8, [&](int64_t l) {
+    LayerKind kind = attention;
+    if (l % 4 == 3) return kind;
+    kind.attention.reset();
+    kind.linear = LinearMixer{.heads = 6, .head_dim = 8, .key_heads = 2, .key_dim = 8};
+    return kind;
+  });
+  return model;
+}
+
+TEST(Layout, RulesHoldForEveryKindOfLayer) {
+  const ModelSpec model = hybrid_model();
+  const Workload workload{8, 32};
+  EXPECT_FALSE(check_layout(model, layout_for(model, 2, 2, 1), workload));
+  EXPECT_NE(check_layout(model, layout_for(model, 4, 1, 1), workload)->reason.find("mixer heads 6"),
+            std::string::npos);
+  Layout context = layout_for(model, 1, 1, 1);
+  context.context = 2;
+  EXPECT_NE(check_layout(model, context, workload)->reason.find("ring context parallelism"),
+            std::string::npos);
+  context.context_method = ContextMethod::all_to_all;
+  EXPECT_FALSE(check_layout(model, context, workload));
+  context.context = 4;
+  EXPECT_NE(check_layout(model, context, workload)->reason.find("6 heads, 2 for keys"), std::string::npos);
 }
 
 }  // namespace

@@ -157,10 +157,19 @@ def write_lines(path, records):
         file.writelines(json.dumps(record) + "\n" for record in records)
 
 
+MLP = {"ffn_hidden": 100, "gated": True, "activation": "silu"}
+
+
+def layers_of(parts):
+    """Four equal layers of ten heads."""
+    kind = {"attention": {"heads": 10, "kv_heads": 10, "head_dim": 100}, **parts}
+    return {"kinds": {"layer": kind}, "order": [{"repeat": 4, "of": ["layer"]}]}
+
+
 def check_fixed_step_time(scratch):
     """Micro-batches of 2 s and 8 s beside them on 8 and on 32 GPUs; a stage's fp32 gradients are 4 GB."""
     path = os.path.join(scratch, "pairs.jsonl")
-    model = {"name": "wide", "layers": 4, "hidden": 1000, "heads": 10, "head_dim": 100, "ffn_hidden": 164000, "vocab": 8000}
+    model = {"name": "wide", "hidden": 1000, "vocab": 8000, "layers": layers_of({"mlp": {**MLP, "ffn_hidden": 164000}})}
 
     def run_on(gpus, **changes):
         layout = {"tensor": 4, "pipeline": 2, "data": gpus // 8, "micro_batch": 1}
@@ -176,11 +185,11 @@ def check_fixed_step_time(scratch):
 def check_expert_layers(scratch):
     """Two stages of two layers each, ten micro-batches: 11 slots; dense models and runs with graphs do not count."""
     path = os.path.join(scratch, "experts.jsonl")
-    request = {"framework": "megatron-core", "model": {"layers": 4, "moe": {"experts": 8}}, "global_batch": 40,
+    request = {"framework": "megatron-core", "model": {"layers": layers_of({"moe": {"experts": 8, "expert": MLP}})}, "global_batch": 40,
                "layout": {"pipeline": 2, "chunks": 1, "data": 4, "micro_batch": 1}}
     plain = {"id": "plain", "facts": {"hardware.gpu": "h100-sxm-80gb"}, "request": request, "observed": {"seconds": 0.22}}
     others = [{**plain, "id": "graphed", "request": {**request, "execution": ["graphs=true"]}},
-              {**plain, "id": "dense", "request": {**request, "model": {"layers": 4}}},
+              {**plain, "id": "dense", "request": {**request, "model": {"layers": layers_of({"mlp": MLP})}}},
               {**plain, "id": "open", "unknown": {"chunks": [1, 2]}},
               {**plain, "id": "timeless", "observed": {}}, {**plain, "id": "longer", "observed": {"seconds": 0.44}}]
     write_lines(path, [*others, plain])

@@ -262,9 +262,9 @@ TEST(Export, TheTrainersDeepSpeedFileHasNoBatchOfItsOwnBesideContextRanks) {
 TEST(Export, TorchtitanHasNoBiasInTheRoutersProduct) {
   Plan plan = plan_for_torchtitan(3, 4, 1, "1f1b", 1);
   plan.model = test::little_mixtral();
-  plan.model.moe->router_bias = true;
+  plan.model.layers.change([](LayerKind& k) { k.moe->router_bias = true; });
   const std::string text = export_torchtitan(plan).files.front().text;
-  EXPECT_NE(text.find("score_func=\"sigmoid\" if moe[\"router_bias\"] else \"softmax\""), std::string::npos);
+  EXPECT_NE(text.find("score_func=\"sigmoid\" if has_bias else \"softmax\""), std::string::npos);
   EXPECT_EQ(text.find("bias=moe["), std::string::npos);
 }
 

@@ -49,13 +49,13 @@ TEST(HuggingFace, ABalanceLossIsSwitchedOnInAConfigOfItsOwn) {
     ASSERT_EQ(exported.files.size(), 1) << name;
     const Json config = parse_json(exported.files.front().text, "config.json");
     EXPECT_EQ(config.at("output_router_logits"), true) << name;
-    EXPECT_EQ(config.at("router_aux_loss_coef"), model.moe->balance_loss) << name;
+    EXPECT_EQ(config.at("router_aux_loss_coef"), model.moe()->balance_loss) << name;
   }
   Exported dense;
   EXPECT_NE(add_hugging_face_model(models::load_model("llama3-8b"), dense, BalanceLoss::trained),
             "config.json");
   ModelSpec without = models::load_model("mixtral-8x7b");
-  without.moe->balance_loss = 0.0;
+  without.layers.change([](LayerKind& k) { k.moe->balance_loss = 0.0; });
   Exported silent;
   add_hugging_face_model(without, silent, BalanceLoss::trained);
   ASSERT_EQ(silent.files.size(), 1);

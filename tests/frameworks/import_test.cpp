@@ -170,7 +170,7 @@ def llama3_8b_tp() -> Trainer.Config:
 )py");
   const Imported in = import_torchtitan(folder / "config_registry.py");
   ASSERT_TRUE(in.model);
-  EXPECT_EQ(in.model->layers, 32);
+  EXPECT_EQ(in.model->layers.count(), 32);
   EXPECT_EQ(in.layout.tensor, 2);
   EXPECT_EQ(in.layout.zero, 3);
   EXPECT_EQ(in.layout.data, 0) << "open";

@@ -129,7 +129,7 @@ TEST(MegatronExport, SquaredReluComesBackAndReluIsRefused) {
   EXPECT_TRUE(frameworks::supports(*frameworks::find_framework("megatron-core"), plan.model, plan.layout,
                                    plan.workload)
                   .has_value());
-  plan.model.activation = ActivationKind::squared_relu;
+  plan.model.layers.change([](LayerKind& k) { k.mlp->activation = ActivationKind::squared_relu; });
   EXPECT_TRUE(has(arguments(plan), "--squared-relu\n"));
   EXPECT_TRUE(has(fields(plan), "config.model.activation_func = megatron.core.activations.squared_relu\n"));
   expect_back(plan);

@@ -67,7 +67,7 @@ TEST(MegatronFlags, ValuesThatOnlyAShellKnowsAreErrors) {
 }
 
 TEST(MegatronFlags, PartsOfScriptsAndCommandsInOneWord) {
-  EXPECT_EQ(of("A=(" + kFew + ")\n").model->layers, 32);
+  EXPECT_EQ(of("A=(" + kFew + ")\n").model->layers.count(), 32);
   EXPECT_EQ(of("OPTIONS=\"" + kFew +
                "--tensor-model-parallel-size 2\"\nsrun sh -c \"python -u pretrain_gpt.py ${OPTIONS}\"\n")
                 .layout.tensor,
@@ -85,7 +85,7 @@ TEST(MegatronFlags, UnderscoresAndYaml) {
       "  --pipeline-model-parallel-size: 2\n  --pipeline-model-parallel-layout: Et*5|t*7L\n"
       "  --seq-length: 1024\n  --use-distributed-optimizer: true\n  --tensor-model-parallel-size: 2\n",
       ".yaml");
-  EXPECT_EQ(in.model->layers, 12);
+  EXPECT_EQ(in.model->layers.count(), 12);
   EXPECT_EQ(in.layout.layers_per_stage, (std::vector<int64_t>{5, 7}));
   EXPECT_EQ(in.layout.tensor, 2);
   EXPECT_EQ(in.layout.zero, 1);
@@ -103,34 +103,55 @@ TEST(MegatronFlags, OtherModelsAreRefusedByName) {
             std::string::npos);
 }
 
+// Every pattern: DeepSeek's dense layers first, Llama 4's alternation, and the first of every four layers.
 TEST(MegatronFlags, ExpertsInSomeLayers) {
-  const auto experts = [](const std::string& pattern) {
-    return of("run pretrain_gpt.py " + kFew + "--num-experts 8 --moe-layer-freq '" + pattern + "'")
-        .model->moe.value();
+  const auto layers = [](const std::string& pattern) {
+    std::string text;
+    for (const bool experts : expert_layers(
+             *of("run pretrain_gpt.py " + kFew + "--num-experts 8 --moe-layer-freq '" + pattern + "'").model))
+      text += experts ? '1' : '0';
+    return text;
   };
-  EXPECT_EQ(experts("([0]*3+[1]*29)").leading_dense_layers, 3);
-  EXPECT_EQ(experts("([0,1]*16)").leading_dense_layers, 0);
-  EXPECT_EQ(experts("([0,1]*16)").layer_interval, 2);
-  EXPECT_EQ(experts("([0]*4+[0,0,1]*9+[0])").leading_dense_layers, 4);
-  EXPECT_EQ(experts("4").layer_interval, 4);
-  EXPECT_NE(refusal([&] { experts("([0]*3+[1]*28)"); }).find("--moe-layer-freq"), std::string::npos);
-  EXPECT_NE(refusal([&] { experts("([1,1,0,1]*8)"); }).find("--moe-layer-freq"), std::string::npos);
+  const std::string ones(29, '1');
+  EXPECT_EQ(layers("([0]*3+[1]*29)"), "000" + ones);
+  EXPECT_EQ(layers("([0,1]*16)").substr(0, 4), "0101");
+  EXPECT_EQ(layers("([1,1,0,1]*8)").substr(0, 8), "11011101");
+  EXPECT_EQ(layers("4").substr(0, 8), "10001000");
+  EXPECT_NE(refusal([&] { layers("([0]*3+[1]*28)"); }).find("--moe-layer-freq"), std::string::npos);
+  EXPECT_NE(refusal([&] { layers("([0]*32)"); }).find("--moe-layer-freq"), std::string::npos);
+}
+
+TEST(MegatronFlags, WindowsInSomeLayers) {
+  const auto layers = [](const std::string& skipped) {
+    std::string text;
+    for (const bool window :
+         windowed_layers(*few("--window-size 127,0 --window-attn-skip-freq " + skipped).model))
+      text += window ? '1' : '0';
+    return text.substr(0, 6);
+  };
+  EXPECT_EQ(layers("2"), "101010");
+  EXPECT_EQ(layers("3"), "110110");
+  EXPECT_EQ(layers("'([0,1,1,1]*8)'"), "011101");
+  EXPECT_NE(refusal([&] { layers("'[1,0]'"); }).find("--window-attn-skip-freq"), std::string::npos);
 }
 
 TEST(MegatronFlags, WhatChangesTheModel) {
   EXPECT_EQ(few("--use-rotary-position-embeddings").model->position, PositionKind::rotary);
-  EXPECT_EQ(few("--squared-relu").model->activation, ActivationKind::squared_relu);
+  EXPECT_EQ(few("--squared-relu").model->mlp().activation, ActivationKind::squared_relu);
   EXPECT_EQ(few("--position-embedding-type yarn --rotary-scaling-factor 8 --yarn-beta-fast 16 "
                 "--yarn-original-max-position-embeddings 2048 --no-yarn-correction-range-round-to-int")
-                .model->rotary_scaling,
+                .model->attention()
+                .rotation()
+                .scaling,
             (RotaryScaling{.kind = RotaryScalingKind::yarn,
                            .factor = 8.0,
                            .original_positions = 2048,
                            .beta_fast = 16.0,
                            .whole_dimensions = false}));
-  EXPECT_EQ(few("--multi-latent-attention").model->latent->key_value_rank, 32);
+  EXPECT_EQ(few("--multi-latent-attention").model->attention().latent->key_value_rank, 32);
   EXPECT_EQ(few("--num-experts 8 --moe-router-load-balancing-type seq_aux_loss --moe-aux-loss-coeff 1e-4")
-                .model->moe->balance_loss,
+                .model->moe()
+                ->balance_loss,
             1e-4);
   EXPECT_TRUE(
       notes(of("--num-layers 2 --hidden-size 8 --num-attention-heads 1 --seq-length 8"), "no --vocab-size"));

@@ -270,7 +270,7 @@ TEST(Recipes, YamlOfMegatronBridge) {
       "  vocab_size: 32000\n  tensor_model_parallel_size: 2\n  sequence_parallel: true\n"
       "  recompute_granularity: selective\n  recompute_modules: [mlp, layernorm]\n"
       "train:\n  global_batch_size: 64\n  micro_batch_size: 2\nmixed_precision: bf16_mixed\n"));
-  EXPECT_EQ(in.model->layers, 16);
+  EXPECT_EQ(in.model->layers.count(), 16);
   EXPECT_EQ(in.layout.tensor, 2);
   EXPECT_TRUE(in.layout.sequence_parallel);
   EXPECT_EQ(in.layout.micro_batch, 2);

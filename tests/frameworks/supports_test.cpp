@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 #include "core/schedule_catalog.h"
@@ -236,6 +237,37 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
 }
 
 // Its scripts do not hand --rope-scaling-factor on to the model.
+// Models of the classes of transformers run where these are what trains; elsewhere the missing part is named.
+TEST(Supports, PartsThatFewFrameworksHaveAreNamed) {
+  const auto model_of = [](const std::string& file) {
+    return models::load_model(std::string(MPT_SOURCE_DIR) + "/tests/models/configs/" + file + ".json");
+  };
+  const auto has = [&](const std::string& file, ModelFeature feature) {
+    const std::vector<ModelFeature> features = features_of(model_of(file));
+    return std::find(features.begin(), features.end(), feature) != features.end();
+  };
+  EXPECT_TRUE(has("Qwen--Qwen3.5-27B", ModelFeature::linear_mixers));
+  EXPECT_TRUE(has("Qwen--Qwen3.5-27B", ModelFeature::output_gates));
+  EXPECT_TRUE(has("Qwen--Qwen3.5-27B", ModelFeature::layers_that_differ));
+  EXPECT_TRUE(has("deepseek-ai--DeepSeek-V3.2", ModelFeature::sparse_attention));
+  EXPECT_FALSE(has("deepseek-ai--DeepSeek-V3", ModelFeature::sparse_attention));
+  EXPECT_FALSE(has("deepseek-ai--DeepSeek-V3", ModelFeature::layers_that_differ));
+  EXPECT_FALSE(has("openai--gpt-oss-20b", ModelFeature::layers_that_differ)) << "in their windows alone";
+  EXPECT_TRUE(has("meta-llama--Llama-4-Maverick-17B-128E-Instruct", ModelFeature::chunked_attention));
+  EXPECT_TRUE(has("XiaomiMiMo--MiMo-V2-Flash", ModelFeature::other_value_sizes));
+  EXPECT_TRUE(has("google--gemma-4-26B-A4B", ModelFeature::experts_beside_mlp));
+  EXPECT_TRUE(has("google--gemma-4-26B-A4B", ModelFeature::soft_caps));
+  EXPECT_TRUE(has("nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", ModelFeature::latent_experts));
+  const ModelSpec hybrid = model_of("nvidia--Nemotron-H-56B-Base-8K");
+  for (const char* name : {"mpt", "pytorch", "torchtitan", "megatron-core", "megatron-bridge", "automodel"}) {
+    const auto rejection = supports_model(*find_framework(name), hybrid, Precision::bf16);
+    ASSERT_TRUE(rejection) << name;
+    EXPECT_NE(rejection->reason.find(", which " + hybrid.name + " needs"), std::string::npos)
+        << rejection->reason;
+  }
+  EXPECT_FALSE(supports_model(*find_framework("transformers-fsdp"), hybrid, Precision::bf16));
+}
+
 TEST(Supports, MegatronLmScalesLlama3ByEightAlone) {
   const Framework& megatron = *find_framework("megatron-core");
   const Framework& bridge = *find_framework("megatron-bridge");

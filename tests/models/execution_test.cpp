@@ -214,7 +214,7 @@ TEST(Execution, PlainAttentionCopiesItsScores) {
                          [](const Operator& op) { return op.shape.kind == OperatorKind::attention; });
   };
   const Operator fused = core(AttentionKernel::unfused), plain = core(AttentionKernel::plain);
-  const int64_t square = 2 * 2048 * 2048, scores = square * model.heads / 8;
+  const int64_t square = 2 * 2048 * 2048, scores = square * model.attention().heads / 8;
   EXPECT_EQ(plain.saved_bytes - fused.saved_bytes, square);
   EXPECT_EQ(plain.saved_bytes_selective, fused.saved_bytes_selective);
   EXPECT_EQ(plain.forward_workspace_bytes - fused.forward_workspace_bytes, 2 * scores);
@@ -273,7 +273,7 @@ TEST(Execution, ExpertOutputsStayForTheirScores) {
   layout.precision = Precision::bf16;
   const auto kept = [&](bool keeps) {
     layout.execution.keeps_expert_outputs = keeps;
-    return saved_bytes(layer_program(model, model.layers - 1, layout, 4096), Recompute::none);
+    return saved_bytes(layer_program(model, model.layers.count() - 1, layout, 4096), Recompute::none);
   };
   EXPECT_EQ(kept(true) - kept(false), 2 * 4096 * 8 * model.hidden);
 }
@@ -287,7 +287,8 @@ TEST(Execution, EagerGatesKeepTheirActivation) {
     layout.execution.elementwise = kernels;
     return saved_bytes(layer_program(model, 0, layout, 4096), Recompute::none);
   };
-  EXPECT_EQ(kept(ElementwiseKernels::eager) - kept(ElementwiseKernels::fused), 2 * 4096 * model.ffn_hidden);
+  EXPECT_EQ(kept(ElementwiseKernels::eager) - kept(ElementwiseKernels::fused),
+            2 * 4096 * model.mlp().ffn_hidden);
 }
 
 // torchtitan (parallelize_llama.py): of queries, keys, values, output, gate, its other half and the way down

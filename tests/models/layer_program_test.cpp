@@ -28,7 +28,7 @@ TEST(LayerProgram, FlopPerTokenEqualsTheFormulaOfTheLiterature) {
   for (const char* name : {"gpt2-124m", "gpt2-1.5b", "gpt3-175b"}) {
     const ModelSpec m = load_model(name);
     for (const int64_t s : {1, 128, 1024}) {
-      const double l = double(m.layers), h = double(m.hidden), v = double(m.vocab);
+      const double l = double(m.layers.count()), h = double(m.hidden), v = double(m.vocab);
       const double causal = (double(s) + 1) / (2 * double(s));
       const double expected = 72 * l * h * h * (1 + double(s) / (6 * h) * causal + v / (12 * l * h));
       EXPECT_NEAR(model_flop_per_token(m, s) / expected, 1.0, 1e-12) << name << " s " << s;
@@ -40,11 +40,12 @@ TEST(LayerProgram, FlopPerTokenEqualsTheFormulaOfTheLiterature) {
 // B).
 TEST(LayerProgram, FlopPerTokenOfLlamaIsSixPerMatrixWeightPlusAttention) {
   const ModelSpec m = load_model("llama3-8b");
-  const double h = double(m.hidden), kv = double(m.kv_heads * m.head_dim);
+  const double h = double(m.hidden), kv = double(m.attention().kv_heads * m.attention().head_dim);
   const double weights =
-      double(m.layers) * (h * (h + 2 * kv) + h * h + 3 * h * double(m.ffn_hidden)) + h * double(m.vocab);
+      double(m.layers.count()) * (h * (h + 2 * kv) + h * h + 3 * h * double(m.mlp().ffn_hidden)) +
+      h * double(m.vocab);
   for (const int64_t s : {1, 4096, 8192}) {
-    const double attention = 3.0 * 4.0 * double(m.layers) * h * (double(s) + 1) / 2;
+    const double attention = 3.0 * 4.0 * double(m.layers.count()) * h * (double(s) + 1) / 2;
     EXPECT_NEAR(model_flop_per_token(m, s) / (6 * weights + attention), 1.0, 1e-12);
   }
 }
@@ -52,11 +53,11 @@ TEST(LayerProgram, FlopPerTokenOfLlamaIsSixPerMatrixWeightPlusAttention) {
 TEST(LayerProgram, AWindowLimitsTheAttentionThatIsCounted) {
   ModelSpec m = load_model("mistral-7b");
   const double windowed = model_flop_per_token(m, 32768);
-  m.sliding_window.reset();
+  m.layers.change([](LayerKind& k) { k.attention->window.reset(); });
   EXPECT_LT(windowed, model_flop_per_token(m, 32768));
-  m.sliding_window = 32768;
+  m.layers.change([](LayerKind& k) { k.attention->window = 32768; });
   const double wide = model_flop_per_token(m, 32768);
-  m.sliding_window.reset();
+  m.layers.change([](LayerKind& k) { k.attention->window.reset(); });
   EXPECT_DOUBLE_EQ(wide, model_flop_per_token(m, 32768));
 }
 
@@ -154,7 +155,7 @@ TEST(LayerProgram, KeptActivationsEqualThePapersUpToNamedTerms) {
   const int64_t dropout_masks = 2 * sbh;  // two masks on the residual
   const int64_t statistics =
       4 * (2 * 2 * s * b);  // mean and deviation of two norms in fp32, which the paper neglects
-  const int64_t log_sum_exp = 4 * s * b * m.heads;  // flash attention's, not in the paper
+  const int64_t log_sum_exp = 4 * s * b * m.attention().heads;  // flash attention's, not in the paper
   EXPECT_EQ(saved_bytes(program, Recompute::none), paper - dropout_masks + statistics + log_sum_exp);
 }
 
@@ -169,7 +170,7 @@ TEST(LayerProgram, KeptActivationsOfTheSequenceParallelismPaper) {
       layout.execution.attention = AttentionKernel::unfused;
       layout.execution.dropout = true;
       const double sbh = double(sequence * 2 * m.hidden), t = double(tensor);
-      const double scores = 5.0 * double(m.heads) * double(sequence) / double(m.hidden);
+      const double scores = 5.0 * double(m.attention().heads) * double(sequence) / double(m.hidden);
       const auto kept = [&](Recompute recompute) {
         return double(saved_bytes(layer_program(m, 0, layout, sequence), recompute));
       };
@@ -246,7 +247,7 @@ TEST(LayerProgram, CopiesReachEveryPartOfASplitExpert) {
   Layout layout = layout_of(2);
   layout.sequence_parallel = true;
   layout.data = layout.expert = layout.expert_tensor = 2;
-  const int64_t sequence = 64, own = sequence / 2 * m.moe->experts_per_token * m.hidden * 4;
+  const int64_t sequence = 64, own = sequence / 2 * m.moe()->experts_per_token * m.hidden * 4;
   const auto collectives = [&] {
     Collectives found;
     for (const Operator& op : layer_program(m, 0, layout, sequence).operators) {
@@ -333,7 +334,7 @@ TEST(Footprint, StagesAddUpToTheModel) {
     const ModelSpec m = load_model(name);
     Layout layout = layout_of(1);
     layout.pipeline = 4;
-    layout.layers_per_stage = even_stages(m.layers, 4);
+    layout.layers_per_stage = even_stages(m.layers.count(), 4);
     const auto stages = stage_footprints(m, layout, {1, 128});
     int64_t bytes = 0;
     for (const StageFootprint& stage : stages) bytes += stage.parameter_bytes;
@@ -350,7 +351,7 @@ TEST(Footprint, StagesAddUpToTheModel) {
 TEST(Footprint, Bf16CostsEighteenBytesAParameter) {
   const ModelSpec m = load_model("llama2-7b");
   Layout layout = layout_of(1, 1, Precision::bf16);
-  layout.layers_per_stage = {m.layers};
+  layout.layers_per_stage = {m.layers.count()};
   const StageFootprint f = stage_footprints(m, layout, {1, 128}).front();
   EXPECT_NEAR(double(f.static_bytes()), 18.0 * double(count_parameters(m).total), 6 * 64.0);
 }

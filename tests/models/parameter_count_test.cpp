@@ -65,7 +65,7 @@ TEST(ParameterCount, EqualsThePublishedNumbers) {
                    published = std::round(p.active / p.active_unit);
       EXPECT_TRUE(std::round(shown) == published || std::floor(shown + 1e-9) == published)
           << p.model << " active " << count.active;
-    } else if (!load_model(p.model).moe) {
+    } else if (load_model(p.model).moe() == nullptr) {
       EXPECT_EQ(count.active, count.total) << p.model;
     }
   }

@@ -14,33 +14,6 @@
 namespace mpt::models {
 namespace {
 
-TEST(LayerKinds, AreCountedBelowEveryLayer) {
-  for (ModelSpec model : {load_model("deepseek-v3"), load_model("llama3-8b"), load_model("mixtral-8x7b")}) {
-    for (const bool windowed : {false, true}) {
-      if (windowed) model.sliding_window = 1024;
-      model.sliding_window_interval = 3;
-      const LayerKinds kinds(model);
-      LayerKinds::Counts counts{};
-      for (int64_t l = 0; l < model.layers; ++l) {
-        EXPECT_EQ(kinds.below(l), counts) << model.name << " " << l;
-        const size_t kind = LayerKinds::of(model, l);
-        EXPECT_EQ(LayerKinds::has_experts(kind), layer_has_experts(model, l));
-        if (counts[kind]++ == 0) {
-          EXPECT_EQ(kinds.first(kind), l);
-        }
-      }
-      EXPECT_EQ(kinds.all(), counts);
-      for (const bool experts : {false, true}) {
-        std::optional<size_t> first;
-        for (int64_t l = model.layers; l-- > 0;) {
-          if (layer_has_experts(model, l) == experts) first = LayerKinds::of(model, l);
-        }
-        EXPECT_EQ(kinds.first_with(experts), first) << model.name;
-      }
-    }
-  }
-}
-
 TEST(PiecePrograms, AreMadeAgainAsTheyWere) {
   const ModelSpec model = load_model("deepseek-v3");
   Layout layout;
@@ -79,7 +52,8 @@ TEST(StagePieces, TakenFromASplitBesideAreThoseOfTheirOwn) {
           Layout layout = beside;
           layout.expert = expert;
           layout.expert_tensor = split;
-          layout.layers_per_stage = {model.layers / 2, model.layers - model.layers / 2};
+          layout.layers_per_stage = {model.layers.count() / 2,
+                                     model.layers.count() - model.layers.count() / 2};
           PiecePrograms programs(model, layout, 4096);
           const StagePieces taken(programs, &alike), own(model, layout, 4096);
           for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {

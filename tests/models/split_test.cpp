@@ -55,7 +55,7 @@ TEST(Split, RanksTogetherDoTheWorkOfOne) {
     const ModelSpec model = load_model(name);
     const double whole = split_flop(layer_program(model, 0, Layout{}, kSequence));
     for (const Split& s : splits) {
-      if (s.expert > 1 && !model.moe) continue;
+      if (s.expert > 1 && model.moe() == nullptr) continue;
       const double share = split_flop(layer_program(model, 0, layout_of(s), kSequence));
       EXPECT_NEAR(share * double(s.tensor * s.context), whole, 1e-9 * whole)
           << name << " tp" << s.tensor << " cp" << s.context << " ep" << s.expert << " etp"
@@ -81,7 +81,7 @@ TEST(Split, SequenceParallelKeepsATensorRanksShareOfEverySavedByte) {
 TEST(Split, ZeroSharesOutWhatItsStageSays) {
   const ModelSpec model = load_model("llama3-8b");
   Layout layout = layout_of({1, 1, 1, 0, false, ContextMethod::ring});
-  layout.layers_per_stage = {model.layers};
+  layout.layers_per_stage = {model.layers.count()};
   const auto bytes = [&](int64_t zero) {
     layout.zero = zero;
     layout.shard = zero == 0 ? 1 : 8;
@@ -122,14 +122,14 @@ TEST(Split, ZeroSharesOutWhatItsStageSays) {
 TEST(Split, RecomputedLayersLieBetweenNoneAndAll) {
   const ModelSpec model = load_model("llama3-8b");
   Layout layout = layout_of({1, 1, 1, 0, false, ContextMethod::ring});
-  layout.layers_per_stage = {model.layers};
+  layout.layers_per_stage = {model.layers.count()};
   const auto saved = [&] { return stage_footprints(model, layout, {64, kSequence}).front().saved_bytes; };
   const int64_t none = saved();
   layout.recompute = Recompute::full;
   const int64_t all = saved();
-  for (const int64_t count : {int64_t{0}, int64_t{8}, model.layers}) {
+  for (const int64_t count : {int64_t{0}, int64_t{8}, model.layers.count()}) {
     layout.recomputed_layers = {count};
-    EXPECT_EQ(saved(), none - (none - all) / model.layers * count) << count;
+    EXPECT_EQ(saved(), none - (none - all) / model.layers.count() * count) << count;
   }
 }
 

@@ -201,6 +201,7 @@ TEST(StepCost, TensorCollectivesInPartsShowWhatTheirProductDoesNotHide) {
                                 source.collective_s(c.kind, c.bytes, {}), tensor);
         }
         StageKind one;
+        one.layers = one.recomputed = models::KindCounts(1);
         one.layers[0] = 1;
         models::PiecePrograms programs(model, layout, 16);
         const PieceCost cost = PieceCosts(programs, source).stage(one, Recompute::none);
@@ -220,6 +221,7 @@ TEST(StepCost, SumsBesideTheWeightGradientShowWhatItsProductDoesNotHide) {
   layout.layers_per_stage = {1};
   layout.tensor = 2;
   StageKind one;
+  one.layers = one.recomputed = models::KindCounts(1);
   one.layers[0] = 1;
   for (const bool beside : {false, true}) {
     layout.execution.sums_beside_weight_gradient = beside;
@@ -256,7 +258,7 @@ TEST(StepCost, GradientsSummedWholeCostTheAllReduce) {
     return evaluate_regardless(p.problem, estimate(p.problem, p.layout)).step_time_s;
   };
   const models::StagePieces pieces(p.problem.model, p.layout, 4096);
-  const int64_t bytes = 4 * pieces.parameters(p.problem.model.layers, 0, true, true).total();
+  const int64_t bytes = 4 * pieces.parameters({0, p.problem.model.layers.count(), true, true}).total();
   const auto sum_s = [&](models::CollectiveKind kind) {
     return p.source->collective_s(kind, bytes, data_group(p.layout));
   };
@@ -286,10 +288,10 @@ TEST(StepCost, GathersOfShardedWeightsReachAShareOfTheNetworksRate) {
 // A layer's tokens travel beside another micro-batch's pass, unless the layer computes all of itself again.
 TEST(StepCost, AnOverlappedExchangeShowsWhatTheWholeLayerDoesNotHide) {
   ModelSpec model = test::little_gpt(1);
-  model.moe = MixtureOfExperts{};
-  model.moe->experts = 8;
-  model.moe->experts_per_token = 2;
-  model.moe->expert_ffn_hidden = 64;
+  model.layers.change([](LayerKind& kind) {
+    kind.moe = MixtureOfExperts{.experts = 8, .experts_per_token = 2, .expert = *kind.mlp};
+    kind.mlp.reset();
+  });
   Layout layout;
   layout.layers_per_stage = {1};
   layout.data = layout.expert = 4;

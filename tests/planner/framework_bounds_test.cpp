@@ -116,9 +116,10 @@ TEST(FrameworkBounds, RefuseAModelThatTheFrameworkLacks) {
   r.problem.framework = std::make_shared<const Framework>(frameworks::own_runtime());
   r.problem.overlaps.exchange = false;
   r.problem.model.next_token_layers = 0;
-  r.problem.model.sliding_window = 8;
+  const LayerList layers = r.problem.model.layers;
+  r.problem.model.layers.change([](LayerKind& k) { k.attention->window = 8; });
   EXPECT_THROW(check_framework(r.problem, "--overlap"), UserError);
-  r.problem.model.sliding_window.reset();
+  r.problem.model.layers = layers;
   r.problem.precision = Precision::nvfp4;
   EXPECT_THROW(check_framework(r.problem, "--overlap"), UserError);
   r.problem.precision = Precision::bf16;

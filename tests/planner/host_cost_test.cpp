@@ -57,8 +57,9 @@ TEST_F(HostCostTest, TheHostLaunchesCollectivesAheadToo) {
   Layout layout;
   layout.precision = Precision::bf16;
   layout.tensor = 4;
-  layout.layers_per_stage = {model.layers};
+  layout.layers_per_stage = {model.layers.count()};
   StageKind one;
+  one.layers = one.recomputed = models::KindCounts(1);
   one.layers[0] = 1;
   for (const double launch_us : {0.0, 6.0, 12.0, 100.0}) {
     Execution e;

@@ -25,7 +25,7 @@ struct Priced {
     problem.memory_limit_bytes = problem.cluster.device.memory_bytes;
     problem.precision = layout.precision = Precision::bf16;
     problem.execution = layout.execution = planner::values_of_framework(framework, "test");
-    layout.layers_per_stage = even_stages(problem.model.layers, layout.stages());
+    layout.layers_per_stage = even_stages(problem.model.layers.count(), layout.stages());
     source = planner::make_device_cost(problem.cluster, problem.execution);
     problem.cost = source.get();
   }

@@ -74,7 +74,7 @@ Layout in_effect(Layout l, const ModelSpec& model) {
     l.overlap_transfer = true;  // those of other schedules than interleaved ones have no switch
   if (l.pipeline == 1 || l.data == 1) l.order = RankOrder::pipeline_outermost;
   if (l.context == 1) l.context_method = ContextMethod::ring;
-  if (l.expert_tensor == l.tensor || !model.moe) l.expert_tensor = 0;
+  if (l.expert_tensor == l.tensor || model.moe() == nullptr) l.expert_tensor = 0;
   if (l.recompute != Recompute::selective) l.selective = SelectiveRecompute{};
   const std::vector<int64_t>& layers = l.recomputed_layers;
   if (!layers.empty() && std::all_of(layers.begin(), layers.end(), [](int64_t n) { return n == 0; }))

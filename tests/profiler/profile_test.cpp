@@ -63,11 +63,11 @@ TEST(Profile, HoldsForModelsWhoseLayersAreTheSame) {
   const Profile profile = test::little_profile();
   ModelSpec model = profile.model;
   model.name = "another";
-  model.layers = 40;
+  model.layers = LayerList(40, model.layers[0]);
   EXPECT_TRUE(profile_matches(profile, model, 32, Precision::fp32));
   EXPECT_FALSE(profile_matches(profile, model, 64, Precision::fp32));
   EXPECT_FALSE(profile_matches(profile, model, 32, Precision::bf16));
-  model.ffn_hidden *= 2;
+  model.layers.change([](LayerKind& k) { k.mlp->ffn_hidden *= 2; });
   EXPECT_FALSE(profile_matches(profile, model, 32, Precision::fp32));
 }
 

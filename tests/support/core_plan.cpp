@@ -9,14 +9,14 @@ namespace mpt::test {
 ModelSpec small_model(int64_t layers) {
   ModelSpec model;
   model.name = "small";
-  model.layers = layers;
   model.hidden = 64;
   model.vocab = 256;
   model.max_positions = 128;
-  model.heads = model.kv_heads = 4;
-  model.head_dim = 16;
-  model.ffn_hidden = 256;
-  model.qkv_bias = model.attention_output_bias = model.mlp_bias = true;
+  LayerKind layer;
+  layer.attention =
+      Attention{.heads = 4, .kv_heads = 4, .head_dim = 16, .qkv_bias = true, .output_bias = true};
+  layer.mlp = Mlp{.ffn_hidden = 256, .bias = true};
+  model.layers = LayerList(layers, layer);
   model.tied_embeddings = true;
   return model;
 }
@@ -47,7 +47,7 @@ Plan core_plan(const std::string& schedule, int64_t pipeline, int64_t chunks, in
   plan.layout.data = data;
   plan.layout.tensor = tensor;
   plan.layout.schedule = schedule;
-  plan.layout.layers_per_stage = even_stages(plan.model.layers, pipeline * chunks);
+  plan.layout.layers_per_stage = even_stages(plan.model.layers.count(), pipeline * chunks);
   plan.workload = {micro_batches * data, 32};
   plan.cluster.name = "test";
   plan.cluster.device = {"test-device", DeviceKind::cpu, kGiB, 1e10, 1e11, 1e11};

@@ -33,8 +33,9 @@ Plan make_plan(const WantedPlan& request) {
   layout.precision = request.precision;
   layout.order = request.order;
   layout.recomputed_layers = request.recomputed_layers;
-  layout.layers_per_stage = request.layers_per_stage.empty() ? even_stages(plan.model.layers, layout.stages())
-                                                             : request.layers_per_stage;
+  layout.layers_per_stage = request.layers_per_stage.empty()
+                                ? even_stages(plan.model.layers.count(), layout.stages())
+                                : request.layers_per_stage;
   plan.cluster.name = "test";
   plan.cluster.device = {"test-device", DeviceKind::cpu, kGiB, 1e10, 1e11, 1e11};
   plan.cluster.devices = plan.cluster.devices_per_node = layout.ranks();
@@ -59,14 +60,14 @@ Plan make_plan(const WantedPlan& request) {
 ModelSpec little_gpt(int64_t layers) {
   ModelSpec m;
   m.name = "little-gpt";
-  m.layers = layers;
   m.hidden = 32;
   m.vocab = 256;
   m.max_positions = 64;
-  m.heads = m.kv_heads = 4;
-  m.head_dim = 8;
-  m.ffn_hidden = 64;
-  m.qkv_bias = m.attention_output_bias = m.mlp_bias = true;
+  LayerKind layer;
+  layer.attention =
+      Attention{.heads = 4, .kv_heads = 4, .head_dim = 8, .qkv_bias = true, .output_bias = true};
+  layer.mlp = Mlp{.ffn_hidden = 64, .bias = true};
+  m.layers = LayerList(layers, layer);
   m.tied_embeddings = true;
   return m;
 }
@@ -76,12 +77,10 @@ ModelSpec little_llama(int64_t layers) {
   m.name = "little-llama";
   m.norm = NormKind::rms_norm;
   m.position = PositionKind::rotary;
-  m.kv_heads = 4;
-  m.heads = 8;
-  m.head_dim = 4;
-  m.qkv_bias = m.attention_output_bias = m.mlp_bias = false;
-  m.gated_mlp = true;
-  m.activation = ActivationKind::silu;
+  LayerKind layer;
+  layer.attention = Attention{.heads = 8, .kv_heads = 4, .head_dim = 4, .rotary = Rotary{}};
+  layer.mlp = Mlp{.ffn_hidden = 64, .gated = true, .activation = ActivationKind::silu};
+  m.layers = LayerList(layers, layer);
   m.tied_embeddings = false;
   return m;
 }
@@ -89,31 +88,74 @@ ModelSpec little_llama(int64_t layers) {
 ModelSpec little_mixtral(int64_t layers) {
   ModelSpec m = little_llama(layers);
   m.name = "little-mixtral";
-  m.moe = MixtureOfExperts{};
-  m.moe->experts = 4;
-  m.moe->experts_per_token = 2;
-  m.moe->expert_ffn_hidden = 32;
-  m.moe->balance_loss = 0.1;
+  LayerKind layer = m.layers[0];
+  MixtureOfExperts& moe = layer.moe.emplace();
+  moe.experts = 4;
+  moe.experts_per_token = 2;
+  moe.expert = *layer.mlp;
+  moe.expert.ffn_hidden = 32;
+  moe.balance_loss = 0.1;
+  layer.mlp.reset();
+  m.layers = LayerList(layers, layer);
   return m;
 }
 
 ModelSpec little_grouped(int64_t layers) {
   ModelSpec m = little_mixtral(layers);
   m.name = "little-grouped";
-  m.moe->experts = 12;
-  m.moe->experts_per_token = 4;
-  m.moe->expert_groups = 4;
-  m.moe->groups_per_token = 2;
+  m.layers.change([](LayerKind& kind) {
+    kind.moe->experts = 12;
+    kind.moe->experts_per_token = 4;
+    kind.moe->expert_groups = 4;
+    kind.moe->groups_per_token = 2;
+  });
   return m;
 }
 
 ModelSpec little_qwen(int64_t layers) {
   ModelSpec m = little_llama(layers);
   m.name = "little-qwen";
-  m.query_key_norm = QueryKeyNorm::per_head;
+  m.layers.change([](LayerKind& kind) {
+    kind.attention->query_key_norm = QueryKeyNorm::per_head;
+    kind.attention->rotary->scaling = RotaryScaling{RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 32};
+  });
   m.tied_embeddings = true;
-  m.rotary_scaling = RotaryScaling{RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 32};
   return m;
+}
+
+ModelSpec little_hybrid(int64_t layers) {
+  ModelSpec m = little_llama(layers);
+  m.name = "little-hybrid";
+  const LayerKind attention = m.layers[0];
+  m.layers = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = attention;
+    if (l % 4 == 3) return kind;
+    kind.attention.reset();
+    kind.linear = LinearMixer{.heads = 8, .head_dim = 8, .key_heads = 4, .key_dim = 8, .convolution = 4};
+    if (l % 4 == 1) kind.mlp->ffn_hidden *= 4;
+    return kind;
+  });
+  return m;
+}
+
+ModelSpec with_layers(ModelSpec model, int64_t layers) {
+  const LayerList old = model.layers;
+  model.layers = LayerList::of(layers, [&](int64_t l) { return old[l % old.count()]; });
+  return model;
+}
+
+ModelSpec with_dense_layers(ModelSpec model, const std::function<bool(int64_t)>& dense) {
+  const LayerList old = model.layers;
+  model.layers = LayerList::of(old.count(), [&](int64_t l) {
+    LayerKind kind = old[l];
+    if (kind.moe && dense(l)) {
+      kind.mlp = kind.moe->expert;
+      kind.mlp->ffn_hidden *= 2;
+      kind.moe.reset();
+    }
+    return kind;
+  });
+  return model;
 }
 
 }  // namespace mpt::test

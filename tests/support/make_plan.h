@@ -3,6 +3,8 @@
 
 // Plans for tests of the runtime: real footprints and schedule, made-up durations. No planner involved.
 
+#include <functional>
+
 #include "core/plan.h"
 
 namespace mpt::test {
@@ -37,5 +39,13 @@ ModelSpec little_mixtral(int64_t layers = 4);
 ModelSpec little_grouped(int64_t layers = 4);
 /// Qwen3 style: as little_llama with norms on query and key heads, tied, and Llama 3.1's rotary scaling.
 ModelSpec little_qwen(int64_t layers = 4);
+
+/// Qwen3.5 style: as little_llama, but three of four layers have Gated DeltaNet in place of attention, and the
+/// second of them has a wider MLP.
+ModelSpec little_hybrid(int64_t layers = 4);
+/// The same model of so many layers, its own repeated or cut.
+ModelSpec with_layers(ModelSpec model, int64_t layers);
+/// Where `dense` says so, a dense MLP twice as wide as an expert takes the place of experts.
+ModelSpec with_dense_layers(ModelSpec model, const std::function<bool(int64_t)>& dense);
 
 }  // namespace mpt::test

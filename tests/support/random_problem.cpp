@@ -25,10 +25,13 @@ RandomProblem::RandomProblem(uint32_t seed) : random(seed) {
   cluster.cores_per_node = pick({1, 2, 8});
   limit_space();
   if (seed % 3 == 2) {  // experts in every layer or every other one, and a layer behind the head
-    problem.model = test::little_mixtral(problem.model.layers);
-    problem.model.moe->layer_interval = 1 + int64_t(random() % 2);
+    problem.model = test::little_mixtral(problem.model.layers.count());
+    const int64_t interval = 1 + int64_t(random() % 2);
+    problem.model =
+        test::with_dense_layers(problem.model, [&](int64_t l) { return (l + 1) % interval != 0; });
     problem.model.next_token_layers = int64_t(random() % 2);
   }
+  if (seed % 7 == 4) problem.model = test::little_hybrid(problem.model.layers.count());
   source = planner::make_roofline_cost(cluster);
   problem.cost = source.get();
 }

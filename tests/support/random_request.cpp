@@ -71,7 +71,7 @@ void set_moving_parts(RequestDice& dice, const ModelSpec& model, const framework
   if (dice.once_in(4) && can.overlap_tensor)
     r.overlaps = {"gradient-reduce", "parameter-gather", "tensor", "transfer"};
   if (dice.once_in(8) && can.always_overlaps.empty()) r.overlaps = {"none"};
-  if (model.moe && dice.once_in(4)) r.dispatch = Dispatch::once;
+  if (model.moe() != nullptr && dice.once_in(4)) r.dispatch = Dispatch::once;
   if (dice.once_in(8)) r.bounds.recomputes = {Recompute::full};
   if (dice.once_in(8) && has(can.recomputes, Recompute::selective))
     r.bounds.recomputes = {Recompute::selective};

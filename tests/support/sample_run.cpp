@@ -24,10 +24,18 @@ SampleRun sample_run(const std::string& schedule, int64_t pipeline, int64_t micr
   search.simulated = 10;
   search.optimal = true;
   search.seconds = 0.01;
-  s.plan.ranking = {
-      {s.plan.layout, s.plan.prediction.step_time_s, s.plan.prediction.bubble_share, 12345,
-       s.plan.prediction.tokens_per_s, {}},
-      {s.plan.layout, s.plan.prediction.step_time_s * 1.2, 0.3, 12000, s.plan.prediction.tokens_per_s / 1.2, {}}};
+  s.plan.ranking = {{s.plan.layout,
+                     s.plan.prediction.step_time_s,
+                     s.plan.prediction.bubble_share,
+                     12345,
+                     s.plan.prediction.tokens_per_s,
+                     {}},
+                    {s.plan.layout,
+                     s.plan.prediction.step_time_s * 1.2,
+                     0.3,
+                     12000,
+                     s.plan.prediction.tokens_per_s / 1.2,
+                     {}}};
   s.plan.links = {{"pipeline", pipeline, s.plan.cluster.levels.front()}};
   s.plan.reasons = {"It is the fastest of those that fit.", "The runner-up idles more."};
   s.plan.rejected = {"memory: 40 layouts of tp1"};

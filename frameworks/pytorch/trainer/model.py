@@ -12,14 +12,13 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.nn.attention.bias import causal_lower_right
 from torch.utils.checkpoint import checkpoint
 
-from plan import AXIS, DEVICE, LAYERS, MICRO_BATCHES, MODEL, RECOMPUTED, SEQUENCE, STAGES  # part
+from plan import ATTENTION, AXIS, DEVICE, KINDS, LAYERS, MICRO_BATCHES, MODEL, RECOMPUTED, SEQUENCE, STAGES  # part
 
 # body
 # The model ---------------------------------------------------------------------------------------------------------------------------
 
 ACTIVATIONS = {"gelu": F.gelu, "gelu_tanh": functools.partial(F.gelu, approximate="tanh"), "silu": F.silu, "relu": F.relu,
                "squared_relu": lambda x: F.relu(x).square()}
-activation = ACTIVATIONS[MODEL["activation"]]
 
 
 def make_norm():
@@ -45,9 +44,10 @@ def local_positions(context_rank):
 
 # if rotary
 def rotary_frequencies():
-    rotated = int(MODEL["head_dim"] * MODEL["rotary_fraction"]) // 2 * 2
-    frequencies = MODEL["rotary_base"] ** (-torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
-    scaling = MODEL.get("rotary_scaling")
+    rotary = ATTENTION["rotary"]
+    rotated = int(ATTENTION["head_dim"] * rotary.get("fraction", 1.0)) // 2 * 2
+    frequencies = rotary["base"] ** (-torch.arange(0, rotated, 2, dtype=torch.float64) / rotated)
+    scaling = rotary.get("scaling")
     if scaling is None:
         return frequencies
     if scaling["kind"] == "linear":
@@ -140,19 +140,19 @@ def attend_over_context(q, k, v, mesh):
 class Attention(nn.Module):
     def __init__(self, mesh):
         super().__init__()
-        queries, keys = MODEL["heads"] * MODEL["head_dim"], MODEL["kv_heads"] * MODEL["head_dim"]
-        self.q_proj = nn.Linear(MODEL["hidden"], queries, bias=MODEL["qkv_bias"])
-        self.k_proj = nn.Linear(MODEL["hidden"], keys, bias=MODEL["qkv_bias"])
-        self.v_proj = nn.Linear(MODEL["hidden"], keys, bias=MODEL["qkv_bias"])
-        self.o_proj = nn.Linear(queries, MODEL["hidden"], bias=MODEL["attention_output_bias"])
+        queries, keys = ATTENTION["heads"] * ATTENTION["head_dim"], ATTENTION["kv_heads"] * ATTENTION["head_dim"]
+        self.q_proj = nn.Linear(MODEL["hidden"], queries, bias=ATTENTION.get("qkv_bias", False))
+        self.k_proj = nn.Linear(MODEL["hidden"], keys, bias=ATTENTION.get("qkv_bias", False))
+        self.v_proj = nn.Linear(MODEL["hidden"], keys, bias=ATTENTION.get("qkv_bias", False))
+        self.o_proj = nn.Linear(queries, MODEL["hidden"], bias=ATTENTION.get("output_bias", False))
         # if query key norm
-        self.q_norm = nn.RMSNorm(MODEL["head_dim"], eps=MODEL["norm_epsilon"])
-        self.k_norm = nn.RMSNorm(MODEL["head_dim"], eps=MODEL["norm_epsilon"])
+        self.q_norm = nn.RMSNorm(ATTENTION["head_dim"], eps=MODEL["norm_epsilon"])
+        self.k_norm = nn.RMSNorm(ATTENTION["head_dim"], eps=MODEL["norm_epsilon"])
         # end
         self.context = mesh["cp"]
 
     def forward(self, x):
-        q, k, v = (project(x).unflatten(-1, (-1, MODEL["head_dim"])) for project in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (project(x).unflatten(-1, (-1, ATTENTION["head_dim"])) for project in (self.q_proj, self.k_proj, self.v_proj))
         # if query key norm
         q, k = self.q_norm(q), self.k_norm(k)
         # end
@@ -169,20 +169,22 @@ class Attention(nn.Module):
 
 
 class MLP(nn.Module):
-    def __init__(self):
+    def __init__(self, sizes):
         super().__init__()
+        width, bias = sizes["ffn_hidden"], sizes.get("bias", False)
         # if gated
-        self.gate_proj = nn.Linear(MODEL["hidden"], MODEL["ffn_hidden"], bias=MODEL["mlp_bias"])
+        self.gate_proj = nn.Linear(MODEL["hidden"], width, bias=bias)
         # end
-        self.up_proj = nn.Linear(MODEL["hidden"], MODEL["ffn_hidden"], bias=MODEL["mlp_bias"])
-        self.down_proj = nn.Linear(MODEL["ffn_hidden"], MODEL["hidden"], bias=MODEL["mlp_bias"])
+        self.up_proj = nn.Linear(MODEL["hidden"], width, bias=bias)
+        self.down_proj = nn.Linear(width, MODEL["hidden"], bias=bias)
+        self.activation = ACTIVATIONS[sizes["activation"]]
 
     def forward(self, x):
         # if gated
-        return self.down_proj(activation(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(self.activation(self.gate_proj(x)) * self.up_proj(x))
         # end
         # if not gated
-        return self.down_proj(activation(self.up_proj(x)))
+        return self.down_proj(self.activation(self.up_proj(x)))
         # end
 
 
@@ -205,27 +207,28 @@ class AddedLoss(torch.autograd.Function):
 class Experts(nn.Module):
     """Routed experts, all of them on each rank."""
 
-    def __init__(self, mesh):
+    def __init__(self, moe, mesh):
         super().__init__()
-        moe = MODEL["moe"]
+        self.moe, width = moe, moe["expert"]["ffn_hidden"]
+        self.activation = ACTIVATIONS[moe["expert"]["activation"]]
         self.gate = nn.Linear(MODEL["hidden"], moe["experts"], bias=False)
         # if gated
-        self.w1 = nn.Parameter(torch.empty(moe["experts"], moe["expert_ffn_hidden"], MODEL["hidden"]))
+        self.w1 = nn.Parameter(torch.empty(moe["experts"], width, MODEL["hidden"]))
         # end
-        self.w3 = nn.Parameter(torch.empty(moe["experts"], moe["expert_ffn_hidden"], MODEL["hidden"]))
-        self.w2 = nn.Parameter(torch.empty(moe["experts"], MODEL["hidden"], moe["expert_ffn_hidden"]))
+        self.w3 = nn.Parameter(torch.empty(moe["experts"], width, MODEL["hidden"]))
+        self.w2 = nn.Parameter(torch.empty(moe["experts"], MODEL["hidden"], width))
         self.context = mesh["cp"]
 
     def route(self, x):
         """Weights and numbers of the experts of each token, and the loss that balances experts over each sequence."""
-        moe = MODEL["moe"]
+        moe = self.moe
         probabilities = self.gate(x).float().softmax(dim=-1)
         allowed = probabilities
         # if expert groups
         # A token chooses from the few groups whose best experts have most of its probability.
         groups = probabilities.unflatten(-1, (moe["expert_groups"], -1))
-        best = groups.topk(max(1, moe["experts_per_token"] // moe["groups_per_token"]), dim=-1).values.sum(dim=-1)
-        chosen = torch.zeros_like(best).scatter(-1, best.topk(moe["groups_per_token"], dim=-1).indices, 1.0)
+        best = groups.topk(max(1, moe["experts_per_token"] // moe.get("groups_per_token", 1)), dim=-1).values.sum(dim=-1)
+        chosen = torch.zeros_like(best).scatter(-1, best.topk(moe.get("groups_per_token", 1), dim=-1).indices, 1.0)
         allowed = (groups * chosen.unsqueeze(-1)).flatten(-2)
         # end
         weights, chosen = allowed.topk(moe["experts_per_token"], dim=-1)
@@ -241,14 +244,14 @@ class Experts(nn.Module):
         weights, chosen, balance = self.route(x)
         order = chosen.flatten().argsort(stable=True)  # copies of tokens by expert
         tokens = order // chosen.shape[1]
-        ends = F.one_hot(chosen.flatten(), MODEL["moe"]["experts"]).sum(dim=0).cumsum(0).to(torch.int32)
+        ends = F.one_hot(chosen.flatten(), self.moe["experts"]).sum(dim=0).cumsum(0).to(torch.int32)
         copies = x.flatten(0, 1)[tokens]
         inner = F.grouped_mm(copies, self.w3.transpose(1, 2), offs=ends)
         # if gated
-        inner = activation(F.grouped_mm(copies, self.w1.transpose(1, 2), offs=ends)) * inner
+        inner = self.activation(F.grouped_mm(copies, self.w1.transpose(1, 2), offs=ends)) * inner
         # end
         # if not gated
-        inner = activation(inner)
+        inner = self.activation(inner)
         # end
         y = F.grouped_mm(inner * weights.flatten()[order].unsqueeze(-1).type_as(x), self.w2.transpose(1, 2), offs=ends)
         y = torch.zeros_like(x.flatten(0, 1)).index_add(0, tokens, y).view_as(x)
@@ -263,13 +266,10 @@ class Layer(nn.Module):
         self.self_attn = Attention(mesh)
         self.post_attention_layernorm = make_norm()
         # if experts
-        moe = MODEL["moe"]
-        behind = number - moe["leading_dense_layers"] + 1
-        has_experts = behind > 0 and behind % moe["layer_interval"] == 0
-        self.mlp = Experts(mesh) if has_experts else MLP()
+        self.mlp = Experts(KINDS[number]["moe"], mesh) if "moe" in KINDS[number] else MLP(KINDS[number]["mlp"])
         # end
         # if not experts
-        self.mlp = MLP()
+        self.mlp = MLP(KINDS[number]["mlp"])
         # end
         self.recomputes = recomputes
 

@@ -8,10 +8,11 @@ import torch
 
 # body
 # plan
-MODEL = {"layers": 4, "hidden": 64, "vocab": 256, "max_positions": 64, "norm": "rms_norm", "norm_bias": False,
-         "norm_epsilon": 1e-5, "position": "rotary", "rotary_base": 10000.0, "rotary_fraction": 1.0, "heads": 4,
-         "kv_heads": 2, "head_dim": 16, "qkv_bias": False, "attention_output_bias": False, "query_key_norm": "none", "gated_mlp": True,
-         "activation": "silu", "ffn_hidden": 128, "mlp_bias": False, "tied_embeddings": False}
+MODEL = {"hidden": 64, "vocab": 256, "max_positions": 64, "norm": "rms_norm", "norm_bias": False, "norm_epsilon": 1e-5,
+         "position": "rotary", "tied_embeddings": False,
+         "layers": {"kinds": {"attention_mlp": {"attention": {"heads": 4, "kv_heads": 2, "head_dim": 16, "rotary": {"base": 10000.0}},
+                                                "mlp": {"ffn_hidden": 128, "gated": True, "activation": "silu"}}},
+                    "order": [{"repeat": 4, "of": ["attention_mlp"]}]}}
 CONFIG = {}  # config.json of a saved model
 MESH = (1, 1, 1, 1, 1)
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
@@ -34,6 +35,8 @@ LAYOUT = ""
 REFUSED = ""
 # end plan
 
+KINDS = [MODEL["layers"]["kinds"][name] for run in MODEL["layers"]["order"] for name in run["of"] * run["repeat"]]  # of each layer
+ATTENTION = KINDS[0]["attention"]  # every layer's
 NAME = __doc__.split(" on ")[0]
 AXIS = dict(zip(AXES, MESH))
 STAGES = len(LAYERS)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from plan import AXES, CONFIG, DEVICE, MODEL, RANKS, STAGES  # part
+from plan import AXES, CONFIG, DEVICE, KINDS, MODEL, RANKS, STAGES  # part
 from weights_llama import read_parameter, stored_tensors  # part
 
 # body
@@ -76,7 +76,7 @@ def first_value(name, shape, seed):
     generator = torch.Generator(DEVICE).manual_seed(zlib.crc32(f"{seed} {name}".encode()))
     deviation = 0.01 if name.startswith("positions") else 0.02
     if name.split(".")[-2] in ("o_proj", "down_proj") or name.endswith(".w2"):
-        deviation /= math.sqrt(2 * MODEL["layers"])
+        deviation /= math.sqrt(2 * len(KINDS))
     return torch.randn(shape, generator=generator, device=DEVICE) * deviation
 
 

@@ -102,7 +102,11 @@ void activation_forward(const ActivationShape& s, const T* x, T* y) {
       return forward_rows<T, Relu<T>>(s, x, y);
     case ActivationKind::squared_relu:
       return forward_rows<T, SquaredRelu<T>>(s, x, y);
+    case ActivationKind::xielu:
+    case ActivationKind::situ:
+      break;  // refused when the plan is made
   }
+  MPT_CHECK(false, "no kernel for the activation {}", enum_name(s.kind));
 }
 
 template <class T>
@@ -118,7 +122,11 @@ void activation_backward(const ActivationShape& s, const T* dy, const T* x, T* d
       return backward_rows<T, Relu<T>>(s, dy, x, dx);
     case ActivationKind::squared_relu:
       return backward_rows<T, SquaredRelu<T>>(s, dy, x, dx);
+    case ActivationKind::xielu:
+    case ActivationKind::situ:
+      break;
   }
+  MPT_CHECK(false, "no kernel for the activation {}", enum_name(s.kind));
 }
 
 #define MPT_INSTANTIATE(T)                                                \

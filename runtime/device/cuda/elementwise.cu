@@ -23,6 +23,8 @@ __device__ W activate(ActivationKind kind, W x) {
       return x > W(0) ? x : W(0);
     case ActivationKind::squared_relu:
       return x > W(0) ? x * x : W(0);
+    default:
+      break;  // refused when the plan is made
   }
   return x;
 }
@@ -45,6 +47,8 @@ __device__ W slope(ActivationKind kind, W x) {
       return x > W(0) ? W(1) : W(0);
     case ActivationKind::squared_relu:
       return x > W(0) ? W(2) * x : W(0);
+    default:
+      break;
   }
   return W(1);
 }

@@ -10,7 +10,10 @@ import sys
 import traceback
 import warnings
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, ".."), os.path.join(HERE, "../../support")]
+
+from flat_model import flat  # noqa: E402
 
 REAL_STDOUT = sys.stdout
 
@@ -19,8 +22,7 @@ class Comparison:
     """Collects the fields in which the accepted configuration differs from the plan."""
 
     def __init__(self, plan):
-        self.plan, self.model, self.layout = plan, plan["model"], plan["layout"]
-        self.model.setdefault("moe", None)
+        self.plan, self.model, self.layout = plan, flat(plan["model"]), plan["layout"]
         self.execution, self.workload = self.layout["execution"], plan["workload"]
         self.differences, self.compared = [], 0
 

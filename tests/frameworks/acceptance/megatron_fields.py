@@ -46,9 +46,9 @@ def compare_window(c, config):
     c.same("attention_sinks", "learnable" if model["attention_sinks"] else "vanilla", config.softmax_type)
     c.same("sliding_window", [window - 1, 0] if window else None, list(config.window_size) if config.window_size else None)
     if window:
-        layers, interval = range(model["layers"]), model["sliding_window_interval"]
+        layers = range(model["layers"])
         held = skips if isinstance(skips, list) else [int(skips is None or (layer + 1) % skips != 0) for layer in layers]
-        c.same("windowed layers", [int(layer % interval == 0) for layer in layers], held)
+        c.same("windowed layers", [int(windowed) for windowed in model["windowed"]], held)
 
 
 def compare_yarn(c, config):
@@ -93,8 +93,7 @@ def compare_experts(c, config):
     frequency = config.moe_layer_freq
     if isinstance(frequency, int):
         frequency = [int(i % frequency == 0) for i in range(config.num_layers)]
-    dense = moe["leading_dense_layers"]
-    c.same("moe layers", [int(i >= dense and (i - dense) % moe["layer_interval"] == 0) for i in range(c.model["layers"])], frequency)
+    c.same("moe layers", [int(experts) for experts in moe["layers"]], frequency)
     c.same("moe.router_bias", moe["router_bias"], config.moe_router_enable_expert_bias or config.add_bias_linear)
     compare_router(c, config)
     dispatcher = "flex" if c.execution["deduplicates_dispatch"] else "alltoall"

@@ -45,18 +45,14 @@ def compare_attention(c, layers):
     if norm:
         c.same("sizes of the norms of queries and keys", (model["head_dim"], model["norm_epsilon"]), (norm.normalized_shape, norm.eps))
     windows = [getattr(layer.attention, "sliding_window_size", None) for layer in layers]
-    every = model["sliding_window_interval"]
-    c.same("sliding windows", [model["sliding_window"] if i % every == 0 else None for i in range(len(layers))]
-           if model.get("sliding_window") else [None] * len(layers), windows)
+    c.same("sliding windows", [model["sliding_window"] if windowed else None for windowed in model["windowed"]], windows)
     c.same("attention_sinks", model["attention_sinks"], "sinks" in (getattr(attention, "param_init", None) or {}))
     compare_rotary(c, attention.rope, attention)
 
 
 def compare_experts(c, layers):
     moe = c.model["moe"]
-    first, every = moe["leading_dense_layers"], moe["layer_interval"]
-    planned = [i >= first and (i - first + 1) % every == 0 for i in range(len(layers))]
-    c.same("layers with experts", planned, [layer.moe is not None for layer in layers])
+    c.same("layers with experts", moe["layers"], [layer.moe is not None for layer in layers])
     with_experts = [layer.moe for layer in layers if layer.moe is not None]
     one, router = with_experts[0], with_experts[0].router
     c.same("moe.experts", moe["experts"], once(each.num_experts for each in with_experts))

@@ -105,7 +105,7 @@ TEST(Checkpoint, AnyLayoutContinuesWhatAnyOtherSaved) {
     layouts[2].schedule = "zb-v";
     layouts[3].context = layouts[3].data = 2;
     layouts[3].zero = 1;
-    if (model.moe) layouts[3].expert = 4;
+    if (model.moe() != nullptr) layouts[3].expert = 4;
     const std::vector<double> whole = losses(layouts[0], 12, {});
     for (const WantedPlan& saving : layouts) {
       const auto folder = fresh_folder("any");
@@ -325,7 +325,7 @@ TEST(Checkpoint, AnotherModelsIsRefused) {
   losses({test::little_gpt()}, 2, {nullptr, folder});
   const auto checkpoint = newest(folder);
   ModelSpec wider = test::little_gpt();
-  wider.ffn_hidden = 128;
+  wider.layers.change([](LayerKind& k) { k.mlp->ffn_hidden = 128; });
   EXPECT_THROW(losses({wider}, 12, {checkpoint.get(), {}}), RunError);
 }
 

@@ -35,9 +35,9 @@ int run(const std::string& style) {
   const auto group = runtime::make_single_communicator();
   Layout layout;
   layout.micro_batch = kBatch;
-  layout.layers_per_stage = {model.layers};
+  layout.layers_per_stage = {model.layers.count()};
   const runtime::StageOptions options{model, layout, kSequence, runtime::DataType::float64, 5};
-  runtime::Stage stage(options, 0, {0, model.layers, true, true}, *device,
+  runtime::Stage stage(options, 0, {0, model.layers.count(), true, true}, *device,
                        {{group.get(), group.get(), group.get()}, {}});
   stage.set_loss_scale(1.0 / double(kBatch * kSequence));
   runtime::Parameters& parameters = stage.parameters();

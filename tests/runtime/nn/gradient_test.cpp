@@ -20,16 +20,22 @@ namespace {
 constexpr int64_t kSequence = 7;
 constexpr int64_t kBatch = 2;
 
+// The load-balancing loss is no part of the loss that is read, so it stays out.
 ModelSpec tiny(const ModelSpec& base) {
   ModelSpec m = base;
-  m.layers = 2;
   m.hidden = 12;
   m.vocab = 11;
   m.max_positions = kSequence;
-  m.head_dim = 4;
-  m.heads = m.position == PositionKind::rotary ? 4 : 3;
-  m.kv_heads = m.position == PositionKind::rotary ? 2 : 3;
-  m.ffn_hidden = 10;
+  LayerKind layer = m.layers[0];
+  layer.attention->head_dim = 4;
+  layer.attention->heads = m.position == PositionKind::rotary ? 4 : 3;
+  layer.attention->kv_heads = m.position == PositionKind::rotary ? 2 : 3;
+  if (layer.mlp) layer.mlp->ffn_hidden = 10;
+  if (layer.moe) {
+    layer.moe->expert.ffn_hidden = 10;
+    layer.moe->balance_loss = 0.0;
+  }
+  m.layers = LayerList(2, layer);
   return m;
 }
 
@@ -39,10 +45,10 @@ struct Fixture {
     Layout layout;
     layout.micro_batch = kBatch;
     layout.recompute = recompute;
-    layout.layers_per_stage = {model.layers};
+    layout.layers_per_stage = {model.layers.count()};
     // Loss scale 1: the gradient of the summed loss.
     stage = std::make_unique<Stage>(StageOptions{model, layout, kSequence, DataType::float64, 3}, 0,
-                                    StageContent{0, model.layers, true, true}, *device,
+                                    StageContent{0, model.layers.count(), true, true}, *device,
                                     StageGroups{{group.get(), group.get(), group.get()}, {}});
     // Start values are too small for a derivative to stand out: make every weight count. Rows of the
     // embedding stay away from zero, where a norm is so curved that no difference of any step says much.
@@ -125,18 +131,13 @@ TEST(Gradient, OfNormsOnHeadsWithScaledPositions) {
   check_against_differences(model);
 }
 
-// The load-balancing loss is no part of the loss that is read, so it stays out here.
 TEST(Gradient, OfExpertsAndTheirRouter) {
   ModelSpec model = tiny(test::little_mixtral());
-  model.moe->expert_ffn_hidden = 10;
-  model.moe->balance_loss = 0.0;
   check_against_differences(model);
 }
 
 TEST(Gradient, OfExpertsInGroups) {
   ModelSpec model = tiny(test::little_grouped());
-  model.moe->expert_ffn_hidden = 10;
-  model.moe->balance_loss = 0.0;
   check_against_differences(model);
 }
 
@@ -145,9 +146,11 @@ TEST(Gradient, OfEveryActivationGatedAndPlainAndOfQwenBiases) {
                                           ActivationKind::silu, ActivationKind::squared_relu}) {
     for (const bool gated : {false, true}) {
       ModelSpec model = tiny(test::little_llama());
-      model.activation = activation;
-      model.gated_mlp = gated;
-      model.qkv_bias = true;
+      model.layers.change([&](LayerKind& layer) {
+        layer.mlp->activation = activation;
+        layer.mlp->gated = gated;
+        layer.attention->qkv_bias = true;
+      });
       check_against_differences(model);
     }
   }
@@ -155,7 +158,7 @@ TEST(Gradient, OfEveryActivationGatedAndPlainAndOfQwenBiases) {
 
 TEST(Gradient, OfPartialRotaryAndUntiedLearnedPositions) {
   ModelSpec model = tiny(test::little_llama());
-  model.rotary_fraction = 0.5;
+  model.layers.change([](LayerKind& layer) { layer.attention->rotary->fraction = 0.5; });
   check_against_differences(model);
   model = tiny(test::little_gpt());
   model.tied_embeddings = false;

@@ -6,8 +6,13 @@ Usage: torch_reference.py DUMP_PROGRAM. Exits with 77, which ctest takes for a s
 
 import json
 import math
+import os
 import subprocess
 import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../support"))
+
+from flat_model import flat  # noqa: E402
 
 try:
     import torch
@@ -99,7 +104,7 @@ def experts(x, model, weights, name):
 
 
 def mlp(x, model, weights, name):
-    if "moe" in model:
+    if model["moe"]:
         return experts(x, model, weights, name)
     up = linear(x, weights, name + ".up")
     if model["gated_mlp"]:
@@ -110,7 +115,7 @@ def mlp(x, model, weights, name):
 
 
 def loss_of(dump, weights):
-    model = dump["model"]
+    model = flat(dump["model"])
     tokens = torch.tensor(dump["tokens"]).view(dump["batch"], dump["sequence"])
     x = weights["embedding.weight"][tokens]
     if model["position"] == "learned":

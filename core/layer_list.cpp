@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/layer_list.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace mpt {
+namespace {
+
+constexpr size_t kLongestBlock = 16;
+
+// How often the block of `size` names at `at` follows itself.
+size_t repeats(const std::vector<std::string>& names, size_t at, size_t size) {
+  size_t times = 1;
+  while (at + (times + 1) * size <= names.size() &&
+         std::equal(names.begin() + ptrdiff_t(at), names.begin() + ptrdiff_t(at + size),
+                    names.begin() + ptrdiff_t(at + times * size)))
+    ++times;
+  return times;
+}
+
+}  // namespace
+
+std::vector<LayerRun> runs_of(const std::vector<std::string>& names) {
+  std::vector<LayerRun> runs;
+  for (size_t at = 0; at < names.size();) {
+    size_t size = 1, times = repeats(names, at, 1);
+    for (size_t longer = 2; longer <= kLongestBlock && at + 2 * longer <= names.size(); ++longer) {
+      const size_t again = repeats(names, at, longer);
+      if (again > 1 && longer * again > size * times) {
+        size = longer;
+        times = again;
+      }
+    }
+    const std::vector<std::string> block(names.begin() + ptrdiff_t(at), names.begin() + ptrdiff_t(at + size));
+    at += size * times;
+    // Single layers behind each other are one run.
+    if (times == 1 && !runs.empty() && runs.back().repeat == 1) {
+      runs.back().of.insert(runs.back().of.end(), block.begin(), block.end());
+    } else {
+      runs.push_back({int64_t(times), block});
+    }
+  }
+  return runs;
+}
+
+void LayerList::assign(const std::vector<LayerKind>& all, const std::vector<size_t>& order) {
+  std::vector<std::string> names;
+  for (const LayerKind& kind : all) {
+    const std::string plain = kind_name(kind);
+    std::string name = plain;
+    for (int n = 2; kinds.contains(name); ++n) name = plain + "_" + std::to_string(n);
+    kinds.emplace(name, kind);
+    names.push_back(name);
+  }
+  std::vector<std::string> of_layers;
+  for (const size_t k : order) of_layers.push_back(names[k]);
+  runs = runs_of(of_layers);
+}
+
+int64_t LayerList::count() const {
+  int64_t layers = 0;
+  for (const LayerRun& run : runs) layers += run.repeat * int64_t(run.of.size());
+  return layers;
+}
+
+const std::string& LayerList::name_of(int64_t layer) const {
+  for (const LayerRun& run : runs) {
+    const auto size = int64_t(run.of.size());
+    if (layer < run.repeat * size) return run.of[size_t(layer % size)];
+    layer -= run.repeat * size;
+  }
+  MPT_CHECK(false, "no layer {} above the last", layer);
+}
+
+bool LayerList::operator==(const LayerList& other) const {
+  if (kinds == other.kinds && runs == other.runs) return true;
+  const int64_t layers = count();
+  if (layers != other.count()) return false;
+  // Layers of two kinds are compared once.
+  const std::string *name = nullptr, *other_name = nullptr;
+  for (int64_t l = 0; l < layers; ++l) {
+    const std::string &own = name_of(l), &others = other.name_of(l);
+    if (name != nullptr && own == *name && others == *other_name) continue;
+    if (!(kinds.at(own) == other.kinds.at(others))) return false;
+    name = &own;
+    other_name = &others;
+  }
+  return true;
+}
+
+}  // namespace mpt

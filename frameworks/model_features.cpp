@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include <cmath>
+#include <utility>
+
+#include "frameworks/supports.h"
+
+namespace mpt::frameworks {
+namespace {
+
+// Of latent attention's YaRN flags set the factor and the two scales, of others all but the scales.
+bool megatron_has_yarn(const ModelSpec& m) {
+  const RotaryScaling& s = *m.attention().rotation().scaling;
+  if (!m.attention().latent) return s.mscale == 0.0 && s.mscale_all_dim == 0.0;
+  return s.beta_fast == 32.0 && s.beta_slow == 1.0 && s.original_positions == 4096 && s.whole_dimensions;
+}
+
+bool has_rare_rotary_scaling(const ModelSpec& m) {
+  if (m.position != PositionKind::rotary) return false;
+  const bool whole_base = m.attention().rotation().base == std::floor(m.attention().rotation().base);
+  if (!m.attention().rotation().scaling) return !whole_base;
+  const RotaryScaling& s = *m.attention().rotation().scaling;
+  const RotaryScaling llama3{RotaryScalingKind::llama3, 8.0, 1.0, 4.0, 8192};
+  switch (s.kind) {
+    case RotaryScalingKind::other:
+      return true;
+    case RotaryScalingKind::yarn:
+      return !whole_base || !megatron_has_yarn(m);
+    case RotaryScalingKind::llama3:
+      return !whole_base || m.attention().latent || s != llama3;
+    case RotaryScalingKind::linear:
+      return !whole_base || m.attention().latent || s.factor != std::floor(s.factor);
+  }
+  return true;
+}
+
+bool has_other_biases(const ModelSpec& m) {
+  const bool none_or_all =
+      m.mlp().bias == m.attention().output_bias && (m.attention().qkv_bias || !m.mlp().bias);
+  const bool gelu_without =
+      !m.mlp().gated && m.mlp().activation == ActivationKind::gelu_tanh && !m.mlp().bias;
+  return !none_or_all || gelu_without || (m.norm == NormKind::layer_norm && !m.norm_bias);
+}
+
+}  // namespace
+
+namespace {
+
+// But for windows and experts.
+bool layers_differ(const ModelSpec& m) {
+  std::optional<Attention> attention;
+  std::optional<Mlp> mlp;
+  std::optional<MixtureOfExperts> moe;
+  const auto differs = [](auto& known, const auto& part) {
+    if (!part) return false;
+    if (!known) known = part;
+    return !(known == part);
+  };
+  return m.layers.any([&](LayerKind kind) {
+    if (!kind.attention || !kind.has_mlp()) return true;
+    kind.attention->window.reset();
+    return differs(attention, kind.attention) || differs(mlp, kind.mlp) || differs(moe, kind.moe);
+  });
+}
+
+bool any_attention(const ModelSpec& m, bool (*has)(const Attention&)) {
+  return m.layers.any([&](const LayerKind& k) { return k.attention && has(*k.attention); });
+}
+
+bool any_experts(const ModelSpec& m, bool (*has)(const MixtureOfExperts&)) {
+  return m.layers.any([&](const LayerKind& k) { return k.moe && has(*k.moe); });
+}
+
+bool is_rare(ActivationKind kind) { return kind == ActivationKind::xielu || kind == ActivationKind::situ; }
+
+// What came after the models that all frameworks know.
+std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
+  const std::pair<bool, ModelFeature> table[] = {
+      {m.layers.any([](const LayerKind& k) { return k.linear || k.convolution; }),
+       ModelFeature::linear_mixers},
+      {any_attention(m, [](const Attention& a) { return a.index.has_value(); }),
+       ModelFeature::sparse_attention},
+      {any_attention(m, [](const Attention& a) { return a.chunk.has_value(); }),
+       ModelFeature::chunked_attention},
+      {any_attention(m, [](const Attention& a) { return a.output_gate != OutputGate::none; }),
+       ModelFeature::output_gates},
+      {any_attention(m, [](const Attention& a) { return a.value_dim > 0 || a.keys_are_values; }),
+       ModelFeature::other_value_sizes},
+      {m.logit_cap || any_attention(m, [](const Attention& a) { return a.score_cap.has_value(); }),
+       ModelFeature::soft_caps},
+      {any_experts(m, [](const MixtureOfExperts& e) { return e.latent_width > 0; }),
+       ModelFeature::latent_experts},
+      {any_experts(m, [](const MixtureOfExperts& e) { return e.zero_experts > 0; }),
+       ModelFeature::zero_experts},
+      {m.layers.any([](const LayerKind& k) { return k.mlp && k.moe; }), ModelFeature::experts_beside_mlp},
+      {is_rare(m.mlp().activation), ModelFeature::rare_activations},
+      {layers_differ(m), ModelFeature::layers_that_differ}};
+  std::vector<ModelFeature> features;
+  for (const auto& [present, feature] : table) {
+    if (present) features.push_back(feature);
+  }
+  return features;
+}
+
+}  // namespace
+
+std::vector<ModelFeature> features_of(const ModelSpec& m) {
+  const bool gelu =
+      m.mlp().activation == ActivationKind::gelu || m.mlp().activation == ActivationKind::gelu_tanh;
+  const std::pair<bool, ModelFeature> table[] = {
+      {m.moe() != nullptr, ModelFeature::experts},
+      {m.moe() != nullptr && m.moe()->shared_ffn_hidden > 0, ModelFeature::shared_experts},
+      {m.moe() != nullptr && m.moe()->expert.bias, ModelFeature::expert_biases},
+      {m.attention().latent.has_value(), ModelFeature::latent_attention},
+      {m.position == PositionKind::alibi, ModelFeature::alibi},
+      {m.norm_placement != NormPlacement::pre, ModelFeature::other_norm_placement},
+      {m.parallel_residual, ModelFeature::parallel_residual},
+      {m.embedding_norm, ModelFeature::embedding_norm},
+      {m.attention().query_key_norm == QueryKeyNorm::full, ModelFeature::full_query_key_norm},
+      {m.attention().sinks, ModelFeature::attention_sinks},
+      {m.mlp().activation_limit.has_value(), ModelFeature::activation_limit},
+      {m.has_windows(), ModelFeature::sliding_window},
+      {m.head_bias, ModelFeature::head_bias},
+      {m.next_token_layers > 0, ModelFeature::next_token_layers},
+      {m.attention().rotation().scaling && m.attention().rotation().scaling->kind == RotaryScalingKind::other,
+       ModelFeature::other_rotary_scaling},
+      {m.attention().rotation().scaling && m.attention().rotation().scaling->kind == RotaryScalingKind::yarn,
+       ModelFeature::yarn},
+      {has_rare_rotary_scaling(m), ModelFeature::rare_rotary_scaling},
+      {m.mlp().activation == ActivationKind::relu, ModelFeature::relu},
+      {m.mlp().activation == ActivationKind::squared_relu, ModelFeature::squared_relu},
+      {m.mlp().gated && gelu, ModelFeature::gated_gelu},
+      {has_other_biases(m), ModelFeature::other_biases},
+      {m.attention().rotation().scaling &&
+           m.attention().rotation().scaling->kind == RotaryScalingKind::linear,
+       ModelFeature::linear_rotary_scaling},
+      {m.position == PositionKind::rotary && m.attention().rotation().fraction != 1.0,
+       ModelFeature::partial_rotary},
+      {m.position == PositionKind::learned, ModelFeature::learned_positions},
+      {m.norm == NormKind::layer_norm, ModelFeature::layer_norm},
+      {m.attention().qkv_bias || m.attention().output_bias || m.mlp().bias, ModelFeature::linear_biases},
+      {!m.mlp().gated || m.mlp().activation != ActivationKind::silu, ModelFeature::plain_mlp}};
+  std::vector<ModelFeature> features = recent_features_of(m);
+  for (const auto& [present, feature] : table) {
+    if (present) features.push_back(feature);
+  }
+  return features;
+}
+
+}  // namespace mpt::frameworks

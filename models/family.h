@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Family: what a type of Hugging Face's config.json means: which keys say what, what absent keys mean, which
+// layers are of which kind. models/families.json has the table. What a rule cannot say is code, by name.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/fields.h"
+
+namespace mpt::models {
+
+/// Which layers are of which kind. The first that the file has decides: a list with an entry for each layer,
+/// a list of layers, a period, a first and a last layer.
+struct LayerRule {
+  std::vector<std::string> list;             // keys of lists with a word or number for each layer
+  std::map<std::string, std::string> words;  // what such an entry means
+  std::vector<std::string> indices;          // keys of lists of layers, counted from 0, that are `at_indices`
+  std::vector<std::string> indices_from_one;  // the same, counted from 1
+  std::vector<std::string> except;            // keys of lists of layers that are the other kind
+  std::vector<std::string> numbers_in_text;   // keys of texts with layers, "3,4,5"
+  std::string at_indices;
+  std::vector<std::string> every;  // keys of the period: the last of every n layers is `at_period`
+  int64_t period = 0;
+  std::string at_period;
+  std::vector<std::string> from, until;  // keys of the first and the last layer of the kind; until -1: all
+  std::vector<std::string> interval, modulo;  // of layers behind `from`: the last of every n; those n divides
+  std::vector<std::string> condition;         // keys of which one must be true: else no rule holds
+  std::vector<std::string> refuse;            // keys that must not be true
+  std::string others;                         // the kind of all other layers
+  bool from_top = false;                      // layers are counted from the last
+  bool longer = false;                        // the list may go on behind the last layer
+
+  template <class V>
+  static void describe(V& v) {
+    using T = LayerRule;
+    const FieldRule rare = rare_field();
+    v.field("list", &T::list, "keys of lists with an entry for each layer", rare);
+    v.field("words", &T::words, "what such an entry means", rare);
+    v.field("indices", &T::indices, "keys of lists of layers, counted from 0", rare);
+    v.field("indices_from_one", &T::indices_from_one, "the same, counted from 1", rare);
+    v.field("except", &T::except, "keys of lists of layers that are the other kind", rare);
+    v.field("numbers_in_text", &T::numbers_in_text, "keys of texts with layers", rare);
+    v.field("at_indices", &T::at_indices, "kind of the layers of such lists", rare);
+    v.field("every", &T::every, "keys of the period", rare);
+    v.field("period", &T::period, "the period, where the file does not say it", rare_field(between(0, 1000)));
+    v.field("at_period", &T::at_period, "kind of the last layer of each period", rare);
+    v.field("from", &T::from, "keys of the first layer of the kind", rare);
+    v.field("until", &T::until, "keys of its last layer; -1: the last of all", rare);
+    v.field("interval", &T::interval, "keys of n: the last of every n layers behind the first", rare);
+    v.field("modulo", &T::modulo, "keys of n: layers that n divides", rare);
+    v.field("if", &T::condition, "keys of which one must be true", rare);
+    v.field("refuse", &T::refuse, "keys that must not be true", rare);
+    v.field("others", &T::others, "kind of all other layers", rare);
+    v.field("from_top", &T::from_top, "layers are counted from the last", rare);
+    v.field("longer", &T::longer, "the list may go on behind the last layer", rare);
+  }
+};
+
+struct Family {
+  std::string like;  // a type whose keys, values and rules hold where this one says nothing
+  std::string code;  // a function of family_code.cpp that has the last word
+  std::map<std::string, std::vector<std::string>> keys;  // of our values: paths in the file, the first counts
+  std::map<std::string, double> numbers;                 // values where the file has none of these keys
+  std::map<std::string, std::string> words;
+  LayerRule mixers, experts;
+  std::string source;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = Family;
+    v.field("like", &T::like, "type that it is like", rare_field());
+    v.field("code", &T::code, "function that has the last word", rare_field());
+    v.field("keys", &T::keys, "keys by the name of a value", rare_field());
+    v.field("numbers", &T::numbers, "values of absent keys", rare_field());
+    v.field("words", &T::words, "the same for texts", rare_field());
+    v.field("mixers", &T::mixers, "which layers have which mixer", rare_field());
+    v.field("experts", &T::experts, "which layers have experts", rare_field());
+    v.field("source", &T::source, "where this is from", rare_field(long_text()));
+  }
+};
+
+/// The family of `type` with all that it inherits; null: the table has no such type.
+const Family* find_family(const std::string& type);
+std::vector<std::string> family_types();
+
+}  // namespace mpt::models

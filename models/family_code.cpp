@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What the rules of models/families.json cannot say, family by family.
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "models/family_layers.h"
+
+namespace mpt::models {
+namespace {
+
+using Names = std::vector<std::string>;
+
+// The table of positions has two rows more, for an offset.
+void opt(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  d.model.max_positions += 2;
+  if (!c.flag_or("layer_norm_elementwise_affine", true))
+    c.refuse("layer_norm_elementwise_affine", "norms without weights");
+  if (!c.flag_or("do_layer_norm_before", true))
+    c.refuse("do_layer_norm_before", "norms behind the residual (OPT-350m)");
+  if (c.size_or("word_embed_proj_dim", d.model.hidden) != d.model.hidden)
+    c.refuse("word_embed_proj_dim", "a projected embedding (OPT-350m)");
+}
+
+void falcon(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  const bool new_architecture = c.flag_or("new_decoder_architecture", false);
+  const int64_t groups = c.size_or(c.has("n_head_kv") ? "n_head_kv" : "num_kv_heads", d.full.heads);
+  d.full.kv_heads = new_architecture ? groups : c.flag_or("multi_query", true) ? 1 : d.full.heads;
+  d.model.parallel_residual = new_architecture || c.flag_or("parallel_attn", true);
+  const int64_t norms = c.size_or("num_ln_in_parallel_attn", new_architecture ? 2 : 1);
+  if (d.model.parallel_residual && norms == 1) d.model.norm_placement = NormPlacement::shared;
+  if (!c.flag_or("alibi", false)) return;
+  d.model.position = PositionKind::alibi;
+  d.full.rotary.reset();
+}
+
+void gemma(FamilyReader& r, FamilyDraft& d) {
+  // The first files say "hidden_act": "gelu" of models trained with the tanh form; the classes correct it.
+  if (!r.config().has("hidden_activation") && d.mlp->activation == ActivationKind::gelu)
+    d.mlp->activation = ActivationKind::gelu_tanh;
+}
+
+// Full layers have heads of their own, and keys that serve as values.
+void gemma4(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  gemma(r, d);
+  d.window.keys_are_values = false;
+  if (!d.full.keys_are_values) d.full.kv_heads = d.window.kv_heads;
+  d.mixers.back() = "full";
+  if (c.count_or("hidden_size_per_layer_input", 0) > 0)
+    c.refuse("hidden_size_per_layer_input", "embeddings of their own for each layer");
+  if (c.count_or("num_kv_shared_layers", 0) > 0)
+    c.refuse("num_kv_shared_layers", "layers that share keys and values with others");
+  if (c.flag_or("enable_moe_block", false)) return;
+  d.mlps = Names(d.mixers.size(), "dense");
+  d.moe.reset();
+}
+
+// Old and new classes differ in the default: the file must say it, if only as null.
+void deepseek_v3(FamilyReader& r, FamilyDraft&) {
+  Config& c = r.config();
+  if (c.absent("n_shared_experts")) c.add("n_shared_experts", "missing", "a whole number or null");
+}
+
+void deepseek_v2(FamilyReader& r, FamilyDraft& d) {
+  deepseek_v3(r, d);
+  if (!d.moe || r.config().text_or("topk_method", "greedy") != "greedy") return;
+  d.moe->expert_groups = d.moe->groups_per_token = 1;
+}
+
+// Without a window all layers have rotary positions.
+void exaone4(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  if (!d.window.window) {
+    d.mixers = Names(d.mixers.size(), "rotary");
+    return;
+  }
+  if (!c.is_text("sliding_window_pattern") || c.has("layer_types")) return;
+  const std::string pattern = c.text_or("sliding_window_pattern", "L");
+  for (size_t l = 0; l < d.mixers.size(); ++l)
+    d.mixers[l] = pattern[l % std::max<size_t>(1, pattern.size())] == 'L' ? "window" : "full";
+  d.mixers.back() = "full";
+}
+
+// Widths that files leave to "auto": expand x hidden in all.
+void mamba(FamilyReader& r, FamilyDraft& d) {
+  if (!d.linear) return;
+  Config& c = r.config();
+  const int64_t width = r.count("linear_width") > 0
+                            ? r.count("linear_width")
+                            : int64_t(c.real_or("mamba_expand", 2.0) * double(d.model.hidden));
+  if (!r.says("linear_head_dim") || c.is_text("mamba_d_head"))
+    d.linear->head_dim = std::max<int64_t>(1, width / d.linear->heads);
+}
+
+// Shared experts alone are a dense MLP.
+void granite_hybrid(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  mamba(r, d);
+  if (c.text_or("position_embedding_type", "none") == "rope") {
+    d.model.position = PositionKind::rotary;
+    d.full.rotary = Rotary{r.real("rotary_base"), 1.0, {}};
+  }
+  if (c.count_or("num_local_experts", 0) > 0) return;
+  d.mlps = Names(d.mixers.size(), "dense");
+  d.moe.reset();
+  d.mlp->ffn_hidden = r.size("shared_ffn");
+}
+
+// Kimi Linear 48B; Kimi K3 calls itself the same.
+void kimi_linear(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  if (c.has("attn_res_block_size"))
+    c.refuse("attn_res_block_size", "attention over the residual streams of earlier layers");
+  if (d.linear) d.linear->full_rank_gate = c.flag_or("use_full_rank_gate", false);
+  if (c.flag_or("mla_use_output_gate", false)) d.full.output_gate = OutputGate::elementwise;
+  if (d.moe) d.moe->latent_width = c.count_or("routed_expert_hidden_size", 0);
+}
+
+void laguna(FamilyReader& r, FamilyDraft&) {
+  if (r.config().has("num_attention_heads_per_layer"))
+    r.config().refuse("num_attention_heads_per_layer", "heads that differ layer by layer");
+}
+
+// As many heads, and heads as large, as attention has.
+void lightning(FamilyReader&, FamilyDraft& d) {
+  if (!d.linear) return;
+  d.linear->heads = d.linear->key_heads = d.full.heads;
+  d.linear->head_dim = d.linear->key_dim = d.full.head_dim;
+}
+
+// Two thirds of the width that the file says, rounded up (Lfm2MLP).
+void lfm2(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  if (!c.flag_or("block_auto_adjust_ff_dim", true)) return;
+  const int64_t multiple = c.size_or("block_multiple_of", 256);
+  const auto width = int64_t(c.real_or("block_ffn_dim_multiplier", 1.0) * double(2 * d.mlp->ffn_hidden / 3));
+  d.mlp->ffn_hidden = (width + multiple - 1) / multiple * multiple;
+}
+
+// Each of its blocks is two layers of attention and a dense MLP, and experts beside the second
+// (LongCat-Flash, arXiv:2509.01322, section 2.1).
+void longcat(FamilyReader& r, FamilyDraft& d) {
+  const size_t blocks = d.mixers.size();
+  d.moe = r.experts(*d.mlp);
+  d.moe->router_bias = true;
+  d.dense_beside_experts = true;
+  d.mixers = Names(2 * blocks, "full");
+  d.mlps.clear();
+  for (size_t l = 0; l < 2 * blocks; ++l) d.mlps.emplace_back(l % 2 == 0 ? "dense" : "experts");
+}
+
+const std::map<std::string, void (*)(FamilyReader&, FamilyDraft&)>& codes() {
+  static const std::map<std::string, void (*)(FamilyReader&, FamilyDraft&)> table{
+      {"opt", opt},
+      {"falcon", falcon},
+      {"gemma", gemma},
+      {"gemma4", gemma4},
+      {"deepseek_v2", deepseek_v2},
+      {"exaone4", exaone4},
+      {"deepseek_v3", deepseek_v3},
+      {"granite_hybrid", granite_hybrid},
+      {"mamba", mamba},
+      {"kimi_linear", kimi_linear},
+      {"laguna", laguna},
+      {"lightning", lightning},
+      {"lfm2", lfm2},
+      {"longcat", longcat},
+      {"nemotron_h", nemotron_h},
+      {"nemotron_nas", nemotron_nas}};
+  return table;
+}
+
+}  // namespace
+
+void apply_family_code(FamilyReader& reader, FamilyDraft& draft) {
+  const std::string& name = reader.family().code;
+  if (name.empty() || name == "none") return;
+  const auto code = codes().find(name);
+  MPT_CHECK(code != codes().end(), "the family's code {} is not known", name);
+  code->second(reader, draft);
+}
+
+}  // namespace mpt::models

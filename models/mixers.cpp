@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/mixers.h"
+
+namespace mpt::models {
+namespace {
+
+// Queries and keys are normed head by head, or each over all heads.
+void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
+  const Attention& a = *b.kind().attention;
+  const int64_t width = queries + keys;
+  b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
+  b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
+  // The scales' gradients, which are at hand sooner than the room for them.
+  b.last().backward_workspace_bytes = b.last().gradient_kept_bytes =
+      LayerBuilder::rounded(2 * a.head_dim * 4);
+}
+
+// Columns of the gate on attention's output on one rank.
+int64_t gate_columns(LayerBuilder& b, int64_t outputs) {
+  const Attention& a = *b.kind().attention;
+  if (a.output_gate == OutputGate::none) return 0;
+  return a.output_gate == OutputGate::per_head ? b.share(a.heads) : outputs;
+}
+
+// The gate's logits and the output that it multiplies stay beside the product's input.
+void add_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs) {
+  if (gate == 0) return;
+  OperatorShape shape = b.shape(OperatorKind::activation, outputs);
+  shape.gated = true;
+  b.activation({"attention.output_gate", shape}, outputs + gate);
+}
+
+// The index reads the norm's output, or the queries' compression where there is one. It is frozen: products
+// and scores of its own in the forward alone, and the numbers of the chosen keys stay (DeepSeek-V3.2's
+// report, arXiv:2512.02556, section 2.1; NVIDIA/Megatron-LM at d98e8a64,
+// experimental_attention_variant/dsa.py). Every tensor rank has all of it.
+void add_index(LayerBuilder& b) {
+  const Attention& a = *b.kind().attention;
+  const AttentionIndex& i = *a.index;
+  if (i.shared) return;
+  const int64_t hidden = b.model().hidden;
+  const bool compressed = a.latent && a.latent->query_rank > 0;
+  const int64_t query_input = compressed ? a.latent->query_rank : hidden;
+  // Blocks are chosen by plain sums over heads, keys by weighted ones.
+  const int64_t weights = i.block == 1 ? hidden * i.heads : 0;
+  const int64_t products = query_input * i.heads * i.head_dim + hidden * i.head_dim + weights;
+  OperatorShape shape = b.sequence_shape(OperatorKind::index, i.heads, 1);
+  shape.rows = b.tokens();
+  shape.inner = products;
+  shape.columns = i.chosen;
+  shape.head_dim = i.head_dim;
+  b.add({"attention.index", shape}).saves_numbers(i.chosen);
+  b.last().parameters = products + 2 * i.head_dim;
+  b.gather_over_context(i.head_dim);
+}
+
+// Queries, keys and values from the norm's output, as one product (multi-head and grouped attention).
+void add_multi_head(LayerBuilder& b) {
+  const ModelSpec& m = b.model();
+  const Attention& a = *b.kind().attention;
+  const int64_t queries = b.share(a.heads) * a.head_dim, keys = b.share(a.kv_heads) * a.head_dim;
+  const int64_t values = a.keys_are_values ? 0 : b.share(a.kv_heads) * a.value_head_dim();
+  const int64_t outputs = b.share(a.heads) * a.value_head_dim(), gate = gate_columns(b, outputs);
+  b.linear({"attention.qkv",
+            queries + keys + values + gate,
+            m.hidden,
+            a.qkv_bias,
+            Parallel::columns,
+            {queries + gate, keys, values}})
+      .saves(m.hidden);
+  if (a.query_key_norm != QueryKeyNorm::none) add_query_key_norm(b, queries, keys);
+  if (a.rotary) {
+    OperatorShape shape = b.shape(OperatorKind::rotary, queries + keys);
+    shape.extra = a.rotary->scaling && (a.rotary->scaling->kind == RotaryScalingKind::yarn ||
+                                        a.rotary->scaling->kind == RotaryScalingKind::other);
+    b.add({"attention.rotary", shape});
+  }
+  if (a.index) add_index(b);
+  b.attention({a.head_dim, a.value_head_dim(), b.share(a.kv_heads), queries + keys + values});
+  add_output_gate(b, gate, outputs);
+  b.linear({"attention.output", m.hidden, outputs, a.output_bias, Parallel::rows}).saves_core_output(outputs);
+}
+
+// The core over the compressions themselves, which all heads share: one key of both parts and one value. The
+// product that would expand them moves to queries and outputs.
+void add_absorbed_core(LayerBuilder& b, int64_t heads) {
+  const LatentAttention& l = *b.kind().attention->latent;
+  const int64_t key = l.key_value_rank + l.rope_head_dim;
+  b.attention({key, l.key_value_rank, 1, heads * key + key});
+  b.saves_all_tokens(heads * l.key_value_rank);
+}
+
+// DeepSeek-V2 (arXiv:2405.04434, section 2.1.2): low-rank queries and key-values, a shared rotary key. Both
+// compressions read the norm's output, which is kept once. A direct query projection has no bias in the
+// published code; the compressions have one where the model says so.
+void add_latent(LayerBuilder& b) {
+  const ModelSpec& m = b.model();
+  const Attention& a = *b.kind().attention;
+  const LatentAttention& l = *a.latent;
+  const int64_t heads = b.share(a.heads), key_dim = l.nope_head_dim + l.rope_head_dim;
+  const int64_t inner = heads * l.value_head_dim, gate = gate_columns(b, inner);
+  if (l.query_rank > 0) {
+    b.linear({"attention.query_down", l.query_rank, m.hidden, a.qkv_bias, Parallel::replicated})
+        .saves(m.hidden);
+    b.norm("attention.query_norm", l.query_rank);
+    b.linear({"attention.query_up", heads * key_dim, l.query_rank, false, Parallel::columns})
+        .saves(l.query_rank);
+  } else {
+    b.linear({"attention.query", heads * key_dim, m.hidden, false, Parallel::columns}).saves(m.hidden);
+  }
+  if (gate > 0) b.linear({"attention.gate", gate, m.hidden, false, Parallel::columns});
+  const int64_t compressed = l.key_value_rank + l.rope_head_dim;
+  b.linear({"attention.key_value_down", compressed, m.hidden, a.qkv_bias, Parallel::replicated});
+  b.norm("attention.key_value_norm", l.key_value_rank);
+  const int64_t expanded = heads * (l.nope_head_dim + l.value_head_dim);
+  b.linear({"attention.key_value_up", expanded, l.key_value_rank, false, Parallel::columns})
+      .saves(l.key_value_rank);
+  if (a.rotary) b.add({"attention.rotary", b.shape(OperatorKind::rotary, (heads + 1) * l.rope_head_dim)});
+  if (a.index) {
+    add_index(b);
+    add_absorbed_core(b, heads);
+  } else {
+    b.attention({key_dim, l.value_head_dim, heads, heads * (2 * key_dim + l.value_head_dim)});
+  }
+  add_output_gate(b, gate, inner);
+  b.linear({"attention.output", m.hidden, inner, a.output_bias, Parallel::rows}).saves_core_output(inner);
+}
+
+// One rank's widths of a mixer of linear cost.
+struct LinearWidths {
+  int64_t heads, key_heads, values, keys;
+};
+
+LinearWidths widths_of(LayerBuilder& b, const LinearMixer& l) {
+  const int64_t heads = b.share(l.heads), key_heads = b.share(l.key_heads);
+  return {heads, key_heads, heads * l.head_dim, key_heads * l.key_dim};
+}
+
+void add_convolution(LayerBuilder& b, int64_t channels, int64_t length, bool bias, bool input_kept) {
+  if (length == 0) return;
+  OperatorShape shape = b.shape(OperatorKind::convolution, channels);
+  shape.inner = length;
+  b.add({"mixer.convolution", shape}).saves_all_tokens(input_kept ? 0 : channels);
+  b.last().parameters = channels * (length + (bias ? 1 : 0));
+}
+
+// `input`, `output`: columns that the core reads and writes.
+void add_core(LayerBuilder& b, const LinearMixer& l, const LinearWidths& w, int64_t input,
+              int64_t parameters) {
+  const CoreFlop flop = core_flop(l, w.heads);
+  OperatorShape shape = b.shape(OperatorKind::recurrence, w.values);
+  shape.inner = flop.forward;
+  shape.batch = flop.backward;
+  shape.copy_width = input;
+  b.add({"mixer.core", shape});
+  b.last().parameters = parameters;
+  b.exchange_heads(input, w.values);
+}
+
+// A norm of the core's output, times a gate.
+void add_gated_norm(LayerBuilder& b, int64_t width, int64_t parameters) {
+  OperatorShape shape = b.shape(OperatorKind::norm, width);
+  b.add({"mixer.norm", shape}).saves_all_tokens(2 * width);  // the gate, and what is normed
+  b.last().parameters = parameters;
+}
+
+void add_output(LayerBuilder& b, int64_t inner) {
+  b.linear({"mixer.output", b.model().hidden, inner, false, Parallel::rows}).saves(inner);
+}
+
+// Queries and keys are repeated for the heads of values that share them. Its kernels keep these, the values,
+// the decays, and what each chunk's keys say of each other (fla-org/flash-linear-attention,
+// ops/gated_delta_rule/chunk.py), and make states again.
+void add_gated_delta(LayerBuilder& b, const LinearMixer& l) {
+  const int64_t hidden = b.model().hidden;
+  const LinearWidths w = widths_of(b, l);
+  const int64_t channels = 2 * w.keys + w.values;
+  b.linear({"mixer.input", channels + w.values + 2 * w.heads, hidden, false, Parallel::columns})
+      .saves(hidden);
+  add_convolution(b, channels, l.convolution, false, false);
+  const int64_t repeated = w.heads * l.key_dim;
+  add_core(b, l, w, 2 * repeated + w.values, 2 * w.heads);
+  b.saves_all_tokens(2 * repeated + w.values + w.heads * l.chunk).saves_states(w.heads);
+  add_gated_norm(b, w.values, l.head_dim);
+  add_output(b, w.values);
+}
+
+// As the above with a decay for every channel, which a product of low rank makes, and a gate made alike or by
+// a product of full rank (arXiv:2510.26692, section 3; ops/kda/chunk.py).
+void add_kimi_delta(LayerBuilder& b, const LinearMixer& l) {
+  const int64_t hidden = b.model().hidden;
+  const LinearWidths w = widths_of(b, l);
+  const int64_t rank = l.head_dim, pairs = l.full_rank_gate ? 1 : 2;
+  const int64_t channels = 2 * w.keys + w.values;
+  b.linear({"mixer.input", channels + w.heads + (l.full_rank_gate ? w.values : 0), hidden, false,
+            Parallel::columns})
+      .saves(hidden);
+  b.linear({"mixer.gates_down", pairs * rank, hidden, false, Parallel::replicated});
+  b.linear({"mixer.gates_up", pairs * w.values, rank, false, Parallel::columns}).saves(pairs * rank);
+  add_convolution(b, channels, l.convolution, false, false);
+  add_core(b, l, w, channels + w.values, w.heads + w.values);
+  b.saves_all_tokens(channels + w.values + 2 * w.heads * l.chunk);
+  add_gated_norm(b, w.values, l.head_dim);
+  add_output(b, w.values);
+}
+
+void add_lightning(LayerBuilder& b, const LinearMixer& l) {
+  const int64_t hidden = b.model().hidden;
+  const LinearWidths w = widths_of(b, l);
+  b.linear({"mixer.input", 2 * w.keys + 2 * w.values, hidden, false, Parallel::columns}).saves(hidden);
+  add_core(b, l, w, 2 * w.keys + w.values, 0);
+  b.saves_all_tokens(2 * w.keys + w.values);
+  add_gated_norm(b, w.values, w.values);
+  add_output(b, w.values);
+}
+
+// Its kernel keeps what the first product made and the scan's output; convolution and states are made again
+// (state-spaces/mamba, mamba_split_conv1d_scan_combined).
+void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
+  const int64_t hidden = b.model().hidden;
+  const LinearWidths w = widths_of(b, l);
+  const int64_t channels = w.values + 2 * w.keys, projected = channels + w.values + w.heads;
+  b.linear({"mixer.input", projected, hidden, false, Parallel::columns}).saves(hidden);
+  add_convolution(b, channels, l.convolution, true, true);
+  add_core(b, l, w, projected, 3 * w.heads);
+  b.saves_all_tokens(projected + w.values);
+  OperatorShape shape = b.shape(OperatorKind::norm, w.values);
+  b.add({"mixer.norm", shape}).saves_all_tokens(w.values);
+  b.last().parameters = w.values;
+  add_output(b, w.values);
+}
+
+// Two gates and a value from one product; the first gate multiplies what the convolution reads, the other
+// what it gives (huggingface/transformers, models/lfm2/modular_lfm2.py).
+void add_short_convolution(LayerBuilder& b, const ShortConvolution& c) {
+  const int64_t hidden = b.model().hidden, width = b.share(hidden);
+  b.linear({"mixer.input", 3 * width, hidden, false, Parallel::columns}).saves(hidden);
+  b.add({"mixer.gates", b.shape(OperatorKind::residual_add, 2 * width)}).saves_all_tokens(3 * width);
+  add_convolution(b, width, c.length, false, false);
+  b.saves_all_tokens(width);
+  add_output(b, width);
+}
+
+}  // namespace
+
+// Products inside chunks of `chunk` tokens and with the state between them. Backward: the products of the
+// kernels' own backward passes, in which the delta rules make their states again.
+CoreFlop core_flop(const LinearMixer& l, int64_t heads) {
+  const int64_t K = l.key_dim, V = l.head_dim, C = l.chunk;
+  switch (l.kind) {
+    case LinearKind::gated_delta:
+      return {heads * (6 * K * V + 2 * C * (3 * K + 2 * V) + C * C),
+              heads * (16 * K * V + 2 * C * (8 * K + 5 * V) + 4 * C * C)};
+    case LinearKind::kimi_delta: {
+      const int64_t forward = heads * (6 * K * V + 10 * C * V + C * C);
+      return {forward, forward * 27 / 10};
+    }
+    case LinearKind::lightning: {
+      const int64_t forward = heads * (4 * K * V + C * (K + V));
+      return {forward, forward * 5 / 2};
+    }
+    case LinearKind::mamba2: {
+      // Groups of heads share the products of keys and queries.
+      const int64_t d = heads * V, shared = K * l.key_heads * heads / l.heads;
+      return {4 * K * d + C * d + C * shared, 10 * K * d + 2 * C * d + 3 * C * shared};
+    }
+  }
+  return {};
+}
+
+void add_mixers(LayerBuilder& b) {
+  const LayerKind& kind = b.kind();
+  if (kind.attention) kind.attention->latent ? add_latent(b) : add_multi_head(b);
+  if (kind.convolution) add_short_convolution(b, *kind.convolution);
+  if (!kind.linear) return;
+  const LinearMixer& l = *kind.linear;
+  switch (l.kind) {
+    case LinearKind::gated_delta:
+      return add_gated_delta(b, l);
+    case LinearKind::kimi_delta:
+      return add_kimi_delta(b, l);
+    case LinearKind::lightning:
+      return add_lightning(b, l);
+    case LinearKind::mamba2:
+      return add_mamba2(b, l);
+  }
+}
+
+}  // namespace mpt::models
