@@ -137,13 +137,13 @@ Json qwen3_moe(const ModelSpec& m) {
 // Windows on every second layer are the class's default.
 Json gpt_oss(const ModelSpec& m) {
   Json config = llama_like(m, "gpt_oss", "GptOssForCausalLM");
-  config["attention_bias"] = m.qkv_bias;
-  config["sliding_window"] = m.sliding_window ? Json(*m.sliding_window) : Json();
-  if (!m.moe) return config;
-  config["num_local_experts"] = m.moe->experts;
-  config["num_experts_per_tok"] = m.moe->experts_per_token;
-  config["router_aux_loss_coef"] = m.moe->balance_loss;
-  if (m.activation_limit) config["swiglu_limit"] = *m.activation_limit;
+  config["attention_bias"] = m.attention().qkv_bias;
+  config["sliding_window"] = m.attention().window ? Json(*m.attention().window) : Json();
+  if (m.moe() == nullptr) return config;
+  config["num_local_experts"] = m.moe()->experts;
+  config["num_experts_per_tok"] = m.moe()->experts_per_token;
+  config["router_aux_loss_coef"] = m.moe()->balance_loss;
+  if (const auto limit = m.moe()->expert.activation_limit) config["swiglu_limit"] = *limit;
   return config;
 }
 

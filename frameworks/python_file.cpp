@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -153,36 +154,43 @@ class CopyBudget {
   int64_t spent_ = 0;
 };
 
-// A function's result, with arguments in place of its parameters.
-Json with_arguments(const Json& result, const std::map<std::string, Json>& arguments, CopyBudget& budget) {
+// A function's result, with arguments in place of its parameters. `unused` are those that have no place.
+Json with_arguments(const Json& result, const std::map<std::string, Json>& arguments, CopyBudget& budget,
+                    std::set<std::string>& unused) {
   if (!result.is_structured()) return result;
   if (const auto name = result.find(kNameKey);
       result.is_object() && name != result.end() && name->is_string()) {
     const auto given = arguments.find(name->get<std::string>());
+    unused.erase(name->get<std::string>());
     return given == arguments.end() ? result : budget.spend(given->second);
   }
   Json replaced = result;
-  for (Json& part : replaced) part = with_arguments(part, arguments, budget);
+  for (Json& part : replaced) part = with_arguments(part, arguments, budget, unused);
   return replaced;
 }
 
-// A function's result for a call; nothing where the arguments are not those of its parameters.
+// A function's result for a call; nothing where an argument is not understood to change it.
 std::optional<Json> result_of_call(const PythonFunction& function, const Json& call, CopyBudget& budget) {
   std::map<std::string, Json> arguments(function.parameters.begin(), function.parameters.end());
+  std::set<std::string> unused;
   size_t next = 0;
   for (const auto& [key, value] : call.items()) {
     if (key == kCallKey) continue;
     if (key != kArgumentsKey) {
       if (!arguments.contains(key)) return std::nullopt;
       arguments[key] = value;
+      unused.insert(key);
       continue;
     }
     for (const Json& argument : value) {
       if (next == function.parameters.size()) return std::nullopt;
+      unused.insert(function.parameters[next].first);
       arguments[function.parameters[next++].first] = argument;
     }
   }
-  return with_arguments(budget.spend(function.result), arguments, budget);
+  Json result = with_arguments(budget.spend(function.result), arguments, budget, unused);
+  if (!unused.empty()) return std::nullopt;
+  return result;
 }
 
 class ExpressionReader {

@@ -36,7 +36,6 @@ std::string words(ModelFeature feature) {
       {F::expert_biases, "biases in experts"},
       {F::alibi, "ALiBi positions"},
       {F::other_norm_placement, "sandwich and shared norms"},
-      {F::parallel_residual, "attention and MLP beside each other"},
       {F::embedding_norm, "a norm behind the embedding"},
       {F::full_query_key_norm, "norms over whole queries and keys"},
       {F::activation_limit, "a limit on activations"},

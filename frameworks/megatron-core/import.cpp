@@ -155,7 +155,7 @@ std::vector<int64_t> layers_of_ranks(const MegatronFlags& f, const ModelSpec& m,
     throw FrameworkRefusal(
         Problem{f.at("pipeline-model-parallel-size"),
                 others > 0 ? fmt::format("{} layers for {} pipeline ranks", left, others)
-                           : fmt::format("{} of {} layers are left over", left, m.layers),
+                           : fmt::format("{} of {} layers are left over", left, m.layers.count()),
                 "a number of layers that the pipeline ranks divide",
                 "Megatron-LM refuses others; --pipeline-model-parallel-layout says them one by one"});
   }

@@ -78,19 +78,26 @@ from a.r import make as other, more
 def wrapped(flavor: str, *, backend="flex", n: int = 2, on=True):
     return make(flavor, backend=backend, n=n, on=on)
 
+def loses(converters=()):
+    model = M.Config()
+    for c in converters:
+        model = c.build().convert(model)
+    return make("debug", model=model)
+
 def one():
-    return F(spec=wrapped("8B", n=3), other=wrapped("1B", colour="red"))
+    return F(spec=wrapped("8B", n=3), other=wrapped("1B", colour="red"), lost=loses(converters=[C()]))
 )py");
   EXPECT_EQ(file.imports.at("make"), "a.q");
   EXPECT_EQ(file.imports.at("other"), "a.r");
   EXPECT_EQ(file.imports.at("more"), "a.r");
-  const Json& spec = file.functions[1].result["spec"];
+  const Json& spec = file.functions[2].result["spec"];
   EXPECT_EQ(spec[kCallKey], "make");
   EXPECT_EQ(spec[kArgumentsKey][0], "8B");
   EXPECT_EQ(spec["backend"], "flex");
   EXPECT_EQ(spec["n"], 3);
   EXPECT_EQ(spec["on"], true);
-  EXPECT_EQ(file.functions[1].result["other"][kCallKey], "wrapped");
+  EXPECT_EQ(file.functions[2].result["other"][kCallKey], "wrapped");
+  EXPECT_EQ(file.functions[2].result["lost"][kCallKey], "loses") << "its argument does not reach the result";
 }
 
 TEST(PythonFile, NamesThatStandForNamesDoNotGrowBeyondBounds) {
