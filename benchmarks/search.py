@@ -19,7 +19,10 @@ CASES = [
     ("llama3-70b", "dgx-h100:64", 512, 4096),
     ("llama3-70b", "dgx-h100:512", 4096, 4096),
 ]
+CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/models/configs")
 LONG_CASES = [
+    # 108 layers of three kinds: Mamba-2, attention, experts.
+    (os.path.join(CONFIGS, "nvidia--NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16.json"), "dgx-h100:64", 512, 8192),
     ("deepseek-v3", "dgx-h100:256", 15360, 4096),
     ("llama3-405b", "dgx-h100:12500", 25000, 8192),
     ("llama3-70b", "dgx-a100:8+dgx-h100:8@25GB/s@2ms", 512, 4096),
@@ -52,11 +55,12 @@ def main():
     for model, cluster, batch, sequence in cases + growth:
         plan, usage = search(programs, model, cluster, batch, sequence)
         c = plan["search"]
-        print(f"{model:<12} {cluster:<33} {batch:>6} {plan['cluster']['devices']:>8} {c['layouts']:>13,} {c['simulated']:>9,} "
+        name = os.path.basename(model).removesuffix(".json").split("--")[-1][:12]
+        print(f"{name:<12} {cluster:<33} {batch:>6} {plan['cluster']['devices']:>8} {c['layouts']:>13,} {c['simulated']:>9,} "
               f"{c['seconds']:>8.2f} {usage.ru_utime:>6.2f} {c['layouts'] / c['seconds'] / 1e6:>8.1f} M "
               f"{usage.ru_maxrss / 1024:>5.0f} MB  {c['optimal']}", flush=True)
     threads = os.cpu_count()
-    for model, cluster, batch, sequence in cases[:1] if quick else (CASES[0], LONG_CASES[0]):
+    for model, cluster, batch, sequence in cases[:1] if quick else (CASES[0], LONG_CASES[1]):
         one, _ = search(programs, model, cluster, batch, sequence)
         all_, _ = search(programs, model, cluster, batch, sequence, threads)
         print(f"{model}: {threads} threads {one['search']['seconds'] / all_['search']['seconds']:.2f}x as fast as one")

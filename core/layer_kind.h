@@ -75,8 +75,8 @@ struct RotaryScaling {
   }
 };
 
-/// Rotary positions of queries and keys (arXiv:2104.09864). A layer of a model with rotary positions that has
-/// none of its own sees no positions.
+/// Rotary positions of queries and keys (arXiv:2104.09864). A layer without them sees no positions, whatever
+/// the other layers see.
 struct Rotary {
   double base = 10000.0;
   double fraction = 1.0;  // share of each head that is rotated
@@ -114,14 +114,14 @@ struct LatentAttention {
   }
 };
 
-/// Sparse attention: an index of its own, small heads chooses the keys that each query sees (DeepSeek-V3.2,
+/// Sparse attention: an index of small heads chooses the keys that each query sees (DeepSeek-V3.2,
 /// arXiv:2512.02556, section 2.1; blocks of them: MiniMax M3).
 struct AttentionIndex {
   int64_t heads = 0;
   int64_t head_dim = 0;
   int64_t chosen = 0;   // keys, or blocks of them, that a query sees
   int64_t block = 1;    // keys of a block
-  bool shared = false;  // the choice of the nearest lower layer with an index of its own: no parameters
+  bool shared = false;  // it takes the choice of the nearest index below: no parameters
 
   bool operator==(const AttentionIndex&) const = default;
 
@@ -148,7 +148,7 @@ struct Attention {
   QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   bool sinks = false;                  // one learned logit per head (gpt-oss)
   std::optional<int64_t> window = {};  // tokens each query sees; absent: all earlier ones
-  std::optional<int64_t> chunk = {};   // a query sees the tokens of its own chunk alone (Llama 4)
+  std::optional<int64_t> chunk = {};   // a query sees no other chunk than that it is in (Llama 4)
   std::optional<AttentionIndex> index = {};
   OutputGate output_gate = OutputGate::none;
   bool keys_are_values = false;          // no projection of values (Gemma 4)
@@ -325,7 +325,7 @@ struct LayerKind {
   }
 };
 
-/// A name that says what the kind is: "attention_mlp", "window_experts", "mamba2".
+/// A name made of the kind's parts: "attention_mlp", "window_experts", "mamba2".
 std::string kind_name(const LayerKind& kind);
 
 }  // namespace mpt

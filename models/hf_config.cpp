@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "base/json.h"
 #include "models/family_layers.h"
@@ -89,11 +90,33 @@ int64_t layer_count(FamilyReader& reader) {
   return 1;
 }
 
+// Keys that say nothing about layers: how a file was made, what a tokenizer or a training needs.
+bool says_nothing(const std::string& key) {
+  static const std::set<std::string> known{"architectures",
+                                           "attn_pdrop",
+                                           "auto_map",
+                                           "dtype",
+                                           "embd_pdrop",
+                                           "generation_config",
+                                           "gradient_checkpointing",
+                                           "initializer_range",
+                                           "model_type",
+                                           "pretraining_tp",
+                                           "quantization_config",
+                                           "resid_pdrop",
+                                           "torch_dtype",
+                                           "transformers_version",
+                                           "use_cache"};
+  return known.contains(key) || key.starts_with("_") || key.ends_with("_token_id") ||
+         key.ends_with("_token_index") || key.ends_with("_dropout");
+}
+
 // Keys with a value that nobody asked for: of the text part, and towers beside it.
 std::vector<std::string> unread_keys(const Json& config, const TextPart& text, const ConfigLog& log) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : text.json.items()) {
-    if (!value.is_null() && !log.read.contains(text.pointer + "/" + key)) keys.push_back(key);
+    if (!value.is_null() && !says_nothing(key) && !log.read.contains(text.pointer + "/" + key))
+      keys.push_back(key);
   }
   if (text.pointer.empty()) return keys;
   for (const auto& [key, value] : config.items()) {

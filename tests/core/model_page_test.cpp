@@ -84,5 +84,19 @@ TEST(ModelPage, HasTheFieldsOfTheFieldLists) {
   ADD_FAILURE() << file << " has other fields: run with MPT_UPDATE_GOLDEN=1 and look at the difference";
 }
 
+TEST(ModelPage, ItsExamplesAreModels) {
+  const std::string text = read_file(std::string(MPT_SOURCE_DIR) + "/docs/file_formats.md");
+  const size_t last = text.find("<!-- fields of a model file -->");
+  size_t examples = 0;
+  for (size_t at = text.find("```json\n", text.find("## Model\n")); at < last; ++examples) {
+    const size_t begin = at + 8, end = text.find("```", begin);
+    const auto model =
+        from_json<ModelSpec>(parse_json(text.substr(begin, end - begin), "example"), "example");
+    EXPECT_NO_THROW(validate_model(model, "example")) << model.name;
+    at = text.find("```json\n", end);
+  }
+  EXPECT_EQ(examples, 3);
+}
+
 }  // namespace
 }  // namespace mpt

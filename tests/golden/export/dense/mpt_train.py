@@ -32,36 +32,15 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, loss_parallel, parallelize_module
 
 MODEL = {
-    "layers": 80,
     "hidden": 8192,
     "vocab": 128256,
     "max_positions": 131072,
     "norm": "rms_norm",
-    "norm_placement": "pre",
     "norm_bias": True,
     "norm_epsilon": 1e-05,
-    "parallel_residual": False,
-    "embedding_norm": False,
     "position": "rotary",
-    "rotary_base": 500000.0,
-    "rotary_fraction": 1.0,
-    "rotary_scaling": {"kind": "llama3", "factor": 8.0, "low_frequency_factor": 1.0, "high_frequency_factor": 4.0, "original_positions": 8192, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "whole_dimensions": True},
-    "attention": "multi_head",
-    "heads": 64,
-    "kv_heads": 8,
-    "head_dim": 128,
-    "qkv_bias": False,
-    "attention_output_bias": False,
-    "query_key_norm": "none",
-    "attention_sinks": False,
-    "sliding_window_interval": 1,
-    "gated_mlp": True,
-    "activation": "silu",
-    "ffn_hidden": 28672,
-    "mlp_bias": False,
+    "layers": {"kinds": {"attention_mlp": {"attention": {"heads": 64, "kv_heads": 8, "head_dim": 128, "rotary": {"base": 500000.0, "scaling": {"kind": "llama3", "factor": 8.0, "low_frequency_factor": 1.0, "high_frequency_factor": 4.0, "original_positions": 8192, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "whole_dimensions": True}}}, "mlp": {"ffn_hidden": 28672, "gated": True, "activation": "silu"}}}, "order": [{"repeat": 80, "of": ["attention_mlp"]}]},
     "tied_embeddings": False,
-    "head_bias": False,
-    "next_token_layers": 0,
 }
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "head_dim": 128, "hidden_size": 8192, "intermediate_size": 28672, "max_position_embeddings": 131072, "num_attention_heads": 64, "num_hidden_layers": 80, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": False, "vocab_size": 128256, "attention_bias": False, "mlp_bias": False, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}  # config.json of a saved model
 MESH = [4, 1, 4, 1, 4]
@@ -81,3 +60,6 @@ RANK_OF_STAGE = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]  # 
 LAYOUT = "tp4+sp pp4 dp4 zero1 mbs1 interleaved x5"
 PROGRAM_DIGEST = "19e738413f8945fd"
 REFUSED = "PyTorch FSDP2 has no ZeRO 1 with pipeline parallelism"
+
+KINDS = [MODEL["layers"]["kinds"][name] for run in MODEL["layers"]["order"] for name in run["of"] * run["repeat"]]  # of each layer
+ATTENTION = KINDS[0]["attention"]  # every layer's

@@ -31,36 +31,15 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleDu
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 MODEL = {
-    "layers": 32,
     "hidden": 4096,
     "vocab": 128256,
     "max_positions": 131072,
     "norm": "rms_norm",
-    "norm_placement": "pre",
     "norm_bias": True,
     "norm_epsilon": 1e-05,
-    "parallel_residual": False,
-    "embedding_norm": False,
     "position": "rotary",
-    "rotary_base": 500000.0,
-    "rotary_fraction": 1.0,
-    "rotary_scaling": {"kind": "llama3", "factor": 8.0, "low_frequency_factor": 1.0, "high_frequency_factor": 4.0, "original_positions": 8192, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "whole_dimensions": True},
-    "attention": "multi_head",
-    "heads": 32,
-    "kv_heads": 8,
-    "head_dim": 128,
-    "qkv_bias": False,
-    "attention_output_bias": False,
-    "query_key_norm": "none",
-    "attention_sinks": False,
-    "sliding_window_interval": 1,
-    "gated_mlp": True,
-    "activation": "silu",
-    "ffn_hidden": 14336,
-    "mlp_bias": False,
+    "layers": {"kinds": {"attention_mlp": {"attention": {"heads": 32, "kv_heads": 8, "head_dim": 128, "rotary": {"base": 500000.0, "scaling": {"kind": "llama3", "factor": 8.0, "low_frequency_factor": 1.0, "high_frequency_factor": 4.0, "original_positions": 8192, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.0, "mscale_all_dim": 0.0, "whole_dimensions": True}}}, "mlp": {"ffn_hidden": 14336, "gated": True, "activation": "silu"}}}, "order": [{"repeat": 32, "of": ["attention_mlp"]}]},
     "tied_embeddings": False,
-    "head_bias": False,
-    "next_token_layers": 0,
 }
 CONFIG = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "head_dim": 128, "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 131072, "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rms_norm_eps": 1e-05, "rope_theta": 500000.0, "tie_word_embeddings": False, "vocab_size": 128256, "attention_bias": False, "mlp_bias": False, "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}}  # config.json of a saved model
 MESH = [4, 1, 2, 1, 1]
@@ -80,3 +59,6 @@ RANK_OF_STAGE = [0, 1, 2, 3, 3, 2, 1, 0]  # its pipeline rank
 LAYOUT = "tp1 pp4 dp2 zero1 mbs1 zb-v x2"
 PROGRAM_DIGEST = "d5270a1a3cf65d20"
 REFUSED = "PyTorch FSDP2 has no ZeRO 1 with pipeline parallelism"
+
+KINDS = [MODEL["layers"]["kinds"][name] for run in MODEL["layers"]["order"] for name in run["of"] * run["repeat"]]  # of each layer
+ATTENTION = KINDS[0]["attention"]  # every layer's
