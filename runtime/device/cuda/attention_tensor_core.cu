@@ -165,7 +165,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         to[n * 8 + i] = narrow<Out>(o[n][2 * half + i] * factor + earlier);
       }
     }
-    __syncwarp();  // all four lanes of the row have read what was there
+    // All four lanes of the row have read what was there. Lanes of other rows may have none.
+    __syncwarp(0xfu << (4 * at.g));
     if (at.t == 0) place = joined.all;
   }
 }
