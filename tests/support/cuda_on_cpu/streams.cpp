@@ -44,11 +44,10 @@ bool is_ready(const Stream& stream) {
   return !head.ready || head.ready();
 }
 
-std::vector<Stream*> blockers(const Stream& stream) {
-  if (stream.queue.empty()) return {};
+Blockers blockers(const Stream& stream) {
   const Work& head = *stream.queue.front();
-  if (head.awaits && !head.awaits->done) return {head.awaits->stream};
-  return head.waits_for ? head.waits_for() : std::vector<Stream*>{};
+  if (head.awaits && !head.awaits->done) return {{head.awaits->stream}};
+  return head.waits_for ? head.waits_for() : Blockers{};
 }
 
 std::string describe(const Stream& stream) {
@@ -60,12 +59,24 @@ std::string describe(const Stream& stream) {
   return fmt::format("\n  GPU {}, stream {}: {}", stream.gpu, stream.number, what);
 }
 
-bool reaches(Stream* from, Stream* to, std::set<Stream*>& seen) {
-  for (Stream* next : blockers(*from)) {
-    if (next == to) return true;
-    if (seen.insert(next).second && reaches(next, to, seen)) return true;
+// Whether no submission whatever could let some stream go on.
+bool some_wait_for_each_other() {
+  std::set<const Stream*> may_go_on;
+  size_t busy = 0;
+  for (size_t before = 1; before != may_go_on.size();) {
+    before = may_go_on.size();
+    busy = 0;
+    for (const Stream* stream : engine().streams) {
+      if (stream->queue.empty()) continue;
+      ++busy;
+      const auto [streams, one_is_enough] = blockers(*stream);
+      const auto may = [&](const Stream* other) { return may_go_on.contains(other); };
+      if (one_is_enough ? std::any_of(streams.begin(), streams.end(), may)
+                        : std::all_of(streams.begin(), streams.end(), may))
+        may_go_on.insert(stream);
+    }
   }
-  return false;
+  return may_go_on.size() < busy;
 }
 
 void report_deadlock(const char* why) {
@@ -83,10 +94,7 @@ void look_for_deadlock() {
   if (e.events_at_rest != e.events) {
     e.events_at_rest = e.events;
     e.rest_since = now;
-    for (Stream* stream : e.streams) {
-      std::set<Stream*> seen;
-      if (reaches(stream, stream, seen)) return report_deadlock("deadlock: these wait for each other:");
-    }
+    if (some_wait_for_each_other()) return report_deadlock("deadlock: these wait for each other:");
   }
   if (std::chrono::duration<double>(now - e.rest_since).count() > kStall_s)
     report_deadlock("deadlock: nobody submits what these wait for:");
@@ -224,7 +232,12 @@ std::string failure() {
 void forget_failure() {
   const Lock lock(engine().mutex);
   engine().failure.clear();
-  for (Stream* stream : engine().streams) stream->queue.clear();
+  for (Stream* stream : engine().streams) {
+    for (const auto& work : stream->queue) {
+      if (work->ended) work->ended();
+    }
+    stream->queue.clear();
+  }
 }
 
 void locked(const std::function<void()>& change) {

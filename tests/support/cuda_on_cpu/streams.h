@@ -32,6 +32,12 @@ struct Recorded {
   std::chrono::steady_clock::time_point at;
 };
 
+/// Streams whose present work must end first, all or one of them; beside what was not submitted yet.
+struct Blockers {
+  std::vector<Stream*> streams;
+  bool one_is_enough = false;
+};
+
 /// A piece of work of a stream. Its functions are called with the engine locked, but for `run`.
 struct Work {
   std::function<cudaError_t()> run;
@@ -39,8 +45,7 @@ struct Work {
   const void* function = nullptr;
   /// Whether it can run now; null: it can.
   std::function<bool()> ready = nullptr;
-  /// Streams whose present work must end first, while it is not ready.
-  std::function<std::vector<Stream*>()> waits_for = nullptr;
+  std::function<Blockers()> waits_for = nullptr;  // while it is not ready
   std::function<std::string()> describe = nullptr;
   std::function<void()> ended = nullptr;
   std::shared_ptr<Recorded> records = nullptr, awaits = nullptr;

@@ -106,7 +106,9 @@ size_t bytes_of(const Call& call) {
 }
 
 std::string describe(const Launch& launch) {
-  std::string what = fmt::format("rank {} of group \"{}\":", launch.comm->rank, launch.comm->name);
+  const bool first = launch.comm->launches.front().get() == &launch;
+  const char* const why = launch.resident ? "" : first ? "no room for " : "not yet the turn of ";
+  std::string what = why + fmt::format("rank {} of group \"{}\":", launch.comm->rank, launch.comm->name);
   for (const Call& call : launch.calls) {
     what += fmt::format(" {}", kNames[int(call.kind)]);
     if (is_transfer(call.kind)) what += fmt::format(" ({} {})", call.kind == Kind::send ? "to" : "from", call.other);
@@ -163,18 +165,25 @@ bool is_ready(Launch& launch) {
   });
 }
 
-std::vector<Stream*> blockers(const Launch& launch) {
+cuda_on_cpu::Blockers blockers(const Launch& launch) {
   const ncclComm& comm = *launch.comm;
-  if (!launch.resident && comm.launches.front().get() != &launch) return {&comm.launches.front()->stream->stream};
+  if (!launch.resident && comm.launches.front().get() != &launch) return {{&comm.launches.front()->stream->stream}};
   std::vector<Stream*> streams;
-  if (!launch.resident) return streams;  // others of this GPU: any of them may end
+  if (!launch.resident) {
+    // Any that leaves makes room.
+    for (const ncclComm* other : state().comms) {
+      if (other->gpu == comm.gpu && !other->launches.empty() && other->launches.front()->resident)
+        streams.push_back(&other->launches.front()->stream->stream);
+    }
+    return {streams, true};
+  }
   for (const Call& call : launch.calls) {
     for (const int rank : partners(comm, call)) {
       const auto [theirs, _] = partner(comm, call, rank);
       if (theirs != nullptr && !theirs->resident) streams.push_back(&theirs->stream->stream);
     }
   }
-  return streams;
+  return {streams};
 }
 
 void mistake(const std::string& what) { state().mistakes.push_back(what); }
