@@ -14,7 +14,7 @@ class GraphedDevice final : public CudaDevice {
   explicit GraphedDevice(std::unique_ptr<CudaDevice> device) : device_(std::move(device)) {}
 
   cudaStream_t stream() override { return now().stream(); }
-  void wait_for_all() override { now().wait_for_all(); }
+  void wait_for(cudaEvent_t event) override { now().wait_for(event); }
   void set_watch(std::function<void(double)> watch) override { device_->set_watch(std::move(watch)); }
   int64_t scratch_bytes() const override { return device_->scratch_bytes(); }
   cudaGraphExec_t capture(const std::function<void()>& work) override { return now().capture(work); }

@@ -91,6 +91,7 @@ cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
@@ -99,7 +100,8 @@ namespace cuda_on_cpu {
 unsigned char* dynamic_shared();
 /// All threads of the block are here.
 void wait_for_block();
-/// Every lane of `mask` is at this place with this mask; a lane that ends or waits elsewhere fails the launch.
+/// Every lane of `mask` is at this place with this mask; a lane that ends or waits elsewhere fails the
+/// launch.
 void wait_for_warp(unsigned mask, const std::source_location& place);
 /// A place of 64 bits of each lane of this warp.
 uint64_t& of_lane(int lane);

@@ -67,6 +67,7 @@ class LoopGemm final : public Gemm {
                      const void* bias, bool accumulate, void* c, const Operands& operands) {
     for (const void* pointer : {operands.a, operands.b, bias, static_cast<const void*>(c)})
       MPT_CHECK(cuda_on_cpu::kernel_may_have(stream, pointer), "a product of host memory");
+    MPT_CHECK(reinterpret_cast<uintptr_t>(bias) % 16 == 0, "an epilogue's bias in packs of 16 bytes");
     check(cuda_on_cpu::submit(
               stream,
               [=] {
@@ -86,8 +87,10 @@ class LoopGemm final : public Gemm {
         touch(static_cast<const char*>(data) + i * stride * unit, size_t(rows * unit));
     };
     const int64_t unit = operands.unit, wide = size_of(result);
-    columns(operands.a, unit, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda, cuda_on_cpu::reads);
-    columns(operands.b, unit, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb, cuda_on_cpu::reads);
+    columns(operands.a, unit, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda,
+            cuda_on_cpu::reads);
+    columns(operands.b, unit, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb,
+            cuda_on_cpu::reads);
     if (bias != nullptr) cuda_on_cpu::reads(bias, size_t(s.m * wide));
     if (accumulate) columns(c, wide, s.m, s.n, s.ldc, cuda_on_cpu::reads);
     columns(c, wide, s.m, s.n, s.ldc, cuda_on_cpu::writes);

@@ -197,6 +197,17 @@ cudaError_t advance(Stream& stream) {
   return state_of(stream);
 }
 
+cudaError_t advance(Recorded& recorded) {
+  Engine& e = engine();
+  Lock lock(e.mutex);
+  if (recorded.epoch != e.epoch) return cudaSuccess;
+  if (!recorded.done && e.failure.empty()) run_some(*recorded.stream, lock);
+  if (!e.failure.empty()) return cudaErrorLaunchFailure;
+  if (!recorded.done) return cudaErrorNotReady;
+  e.host.join(recorded.clock);
+  return cudaSuccess;
+}
+
 cudaError_t drain(Stream& stream) {
   Lock lock(engine().mutex);
   while (true) {
@@ -311,12 +322,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
   return stream->captured ? cudaErrorStreamCaptureUnsupported : cuda_on_cpu::advance(stream->stream);
 }
 
-cudaError_t cudaEventCreate(cudaEvent_t* event) {
-  *event = new FakeEvent;
-  return cudaSuccess;
-}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event = new FakeEvent{flags != cudaEventDisableTiming, nullptr};
+  *event = new FakeEvent{flags != cudaEventDisableTiming, cuda_on_cpu::current_gpu, nullptr};
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
@@ -324,6 +332,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->gpu != stream->stream.gpu) return cudaErrorInvalidResourceHandle;
   cuda_on_cpu::Work work;
   work.name = "recording an event";
   work.records = std::make_shared<cuda_on_cpu::Recorded>();
@@ -344,6 +353,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   work.awaits = event->last;
   work.name = "waiting for an event";
   return cuda_on_cpu::submit(stream->stream, std::move(work));
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return event->last ? cuda_on_cpu::advance(*event->last) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   if (!start->has_time || !end->has_time || !start->last || !end->last) return cudaErrorInvalidResourceHandle;

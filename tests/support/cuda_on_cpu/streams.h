@@ -3,8 +3,8 @@
 
 // Streams as late as CUDA permits: what is submitted runs when a thread asks whether a stream is done, one
 // piece of work at a time in the process, from ready streams in an order that a seed decides. Other threads
-// submit meanwhile. When nothing is ready, waits that depend on each other are a deadlock, and so is a rest of
-// kStall_s in which nobody submits: then every call fails with what each stream waits for.
+// submit meanwhile. When nothing is ready, waits that depend on each other are a deadlock, and so is a rest
+// of kStall_s in which nobody submits: then every call fails with what each stream waits for.
 
 #include <cuda_runtime.h>
 
@@ -70,6 +70,8 @@ cudaError_t submit(Stream& stream, Work work);
 cudaError_t drain(Stream& stream);
 /// Runs what is ready, for a while: cudaSuccess when `stream` is done.
 cudaError_t advance(Stream& stream);
+/// The same for a recording.
+cudaError_t advance(Recorded& recorded);
 /// All streams of a GPU.
 cudaError_t drain_gpu(int gpu);
 /// Called with the engine locked: the error that every later call gets, as a GPU's after a fault.
@@ -102,5 +104,6 @@ struct FakeStream {
 };
 struct FakeEvent {
   bool has_time = true;
+  int gpu = 0;
   std::shared_ptr<cuda_on_cpu::Recorded> last;
 };
