@@ -127,6 +127,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     __syncthreads();
     float p[kColumns][4];
     rows_times_rows(p, q, k, at);
+    // Unrolled, so that o and p stay in registers.
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
       float high = highest[half];
       for (int n = 0; n < kColumns; ++n) {

@@ -411,6 +411,20 @@ class Impl final : public CudaDevice {
     return read(each + tokens);
   }
 
+  // The maxima and sums of the three steps count here, too: a plan's memory has them.
+  double loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                     double scale, void* logits) override {
+    const int64_t unit = size_of(state_type_of(type));
+    const Buffer maximum(*this, tokens * unit), sums(*this, 2 * tokens * unit);
+    const Numbers numbers(*this, targets, tokens);
+    const Scratch losses(streams_, (tokens + 1) * int64_t(sizeof(double)));
+    double* const each = as<double>(losses.data());
+    MPT_DISPATCH(type, cuda::loss_of_all<T>(stream(), tokens, columns, used, numbers.data(), scale,
+                                            as<T>(logits), each));
+    cuda::sum(stream(), tokens, each, each + tokens);
+    return read(each + tokens);
+  }
+
   void adamw(DataType type, int64_t count, const AdamW& options, const void* gradient, void* parameter,
              void* first_moment, void* second_moment) override {
     const auto go = [&](auto* tag) {
@@ -429,6 +443,26 @@ class Impl final : public CudaDevice {
     return read(partial + kPartialSums);
   }
 
+  // One answer for all, and neighbours at once.
+  double squared_norm(DataType type, std::span<const Stretch> parts) override {
+    std::vector<Stretch> joined;
+    for (const Stretch& part : parts) {
+      if (!joined.empty() && at_end(type, joined.back()) == part.data) {
+        joined.back().count += part.count;
+      } else {
+        joined.push_back(part);
+      }
+    }
+    const auto count = int64_t(joined.size());
+    const Scratch room(streams_, (kPartialSums + count + 1) * int64_t(sizeof(double)));
+    double* const partial = as<double>(room.data());
+    double* result = partial + kPartialSums;
+    for (const Stretch& part : joined)
+      MPT_DISPATCH(type, cuda::sum_of_squares<T>(stream(), part.count, as<T>(part.data), partial, result++));
+    cuda::sum(stream(), count, result - count, result);
+    return read(result);
+  }
+
   void synchronize() override { wait(); }
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override { return make_work_marks(*this, count); }
   void wait_for(cudaEvent_t event) override {
@@ -436,6 +470,10 @@ class Impl final : public CudaDevice {
   }
 
  private:
+  static const void* at_end(DataType type, const Stretch& stretch) {
+    return as<char>(stretch.data) + stretch.count * size_of(type);
+  }
+
   std::optional<int64_t> fused_bytes(FusedAttention::Pass pass, DataType type, const AttentionShape& s) {
     stream();  // makes this device the current one
     return fused_attention_ ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;

@@ -407,6 +407,48 @@ TEST_P(CudaDeviceTest, CrossEntropy) {
   EXPECT_NEAR(loss[1], loss[0], unit_roundoff(state_type_of(t)) * double(used) * std::fabs(loss[0]));
 }
 
+// All of the vocabulary on one rank: in packs and element by element.
+TEST_P(CudaDeviceTest, CrossEntropyAtOnce) {
+  const DataType t = GetParam();
+  for (const auto& [columns, used] :
+       std::vector<std::pair<int64_t, int64_t>>{{304, 297}, {301, 301}, {8, 1}}) {
+    const int64_t tokens = 9;
+    std::vector<int32_t> targets;
+    for (int64_t i = 0; i < tokens; ++i) targets.push_back(int32_t(i * 71 % used));
+    Pair logits = make(tokens * columns, 1, 4.0);
+    double loss[2];
+    int at = 0;
+    on_both(
+        [&, c = columns, u = used](Device& d, void* pl) {
+          loss[at++] = d.loss_of_all(t, tokens, c, u, targets.data(), 0.25, pl);
+        },
+        logits);
+    logits.expect_equal("loss_of_all", 8);
+    EXPECT_NEAR(loss[1], loss[0],
+                unit_roundoff(state_type_of(t)) * double(used + 8) * (1.0 + std::fabs(loss[0])));
+  }
+}
+
+TEST_P(CudaDeviceTest, SquaredNorms) {
+  const DataType state = state_type_of(GetParam());
+  constexpr int64_t kCount = 5000;
+  Pair x = make_state(kCount, 1);
+  const int64_t unit = size_of(state);
+  double norm[2];
+  int at = 0;
+  on_both(
+      [&](Device& d, void* p) {
+        char* const begin = static_cast<char*>(p);
+        // Two neighbours, one at an odd place, an empty one.
+        norm[at++] = d.squared_norm(
+            state,
+            std::vector<Stretch>{{p, 1000}, {begin + 1000 * unit, 37}, {begin + 1501 * unit, 3001}, {p, 0}});
+      },
+      x);
+  EXPECT_NEAR(norm[1], norm[0], 1e-12 * norm[0]);
+  EXPECT_GT(norm[0], 0.0);
+}
+
 TEST_P(CudaDeviceTest, AdamW) {
   const DataType state = state_type_of(GetParam());
   for (const int64_t count : {int64_t{3}, int64_t{1024}}) {
