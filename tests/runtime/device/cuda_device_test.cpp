@@ -445,7 +445,7 @@ TEST_P(CudaDeviceTest, SquaredNorms) {
             std::vector<Stretch>{{p, 1000}, {begin + 1000 * unit, 37}, {begin + 1501 * unit, 3001}, {p, 0}});
       },
       x);
-  EXPECT_NEAR(norm[1], norm[0], 1e-12 * norm[0]);
+  EXPECT_NEAR(norm[1], norm[0], unit_roundoff(state) * norm[0]);
   EXPECT_GT(norm[0], 0.0);
 }
 

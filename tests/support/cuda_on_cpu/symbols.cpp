@@ -52,7 +52,10 @@ std::string name_of(const void* function) {
       abi::__cxa_demangle(found->second.c_str(), nullptr, nullptr, &status), std::free);
   std::string name = status == 0 ? whole.get() : found->second;
   // Neither result, name spaces nor parameters.
-  name = name.substr(0, name.find('<'));
+  const std::string nameless = "(anonymous namespace)";
+  for (size_t at = name.find(nameless); at != std::string::npos; at = name.find(nameless))
+    name.erase(at, nameless.size());
+  name = name.substr(0, name.find_first_of("<("));
   return name.substr(name.find_last_of(": ") == std::string::npos ? 0 : name.find_last_of(": ") + 1);
 }
 
