@@ -106,6 +106,28 @@ TEST_F(CudaOnCpu, FindsMemoryThatChangesStreamsTooEarly) {
   }
 }
 
+// Experts get another number of rows each time.
+TEST_F(CudaOnCpu, LargeMemoryServesWhatIsNearlyAsLarge) {
+  constexpr int64_t kLarge = 2 << 20;
+  void* const first = device_->allocate(kLarge);
+  device_->release(first, kLarge);
+  const int64_t less = kLarge - (100 << 10), much_less = kLarge / 2;
+  void* const again = device_->allocate(less);
+  EXPECT_EQ(again, first);
+  void* const other = device_->allocate(much_less);
+  EXPECT_NE(other, first);
+  device_->release(again, less);
+  void* const whole = device_->allocate(kLarge);
+  EXPECT_EQ(whole, first) << "the block kept its size";
+  device_->release(whole, kLarge);
+  device_->release(other, much_less);
+  void* const small = device_->allocate(512 << 10);
+  device_->release(small, 512 << 10);
+  void* const smaller = device_->allocate(500 << 10);
+  EXPECT_NE(smaller, small) << "small sizes repeat";
+  device_->release(smaller, 500 << 10);
+}
+
 TEST_F(CudaOnCpu, RunsWorkLate) {
   Buffer x(*device_, kBytes);
   const auto marks = device_->make_marks(1);

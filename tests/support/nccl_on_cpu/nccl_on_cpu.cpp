@@ -32,7 +32,7 @@ struct Call {
   void* to;
   size_t count;
   ncclDataType_t type;
-  int other;  // peer, root or reduction
+  int other;            // peer, root or reduction
   uint64_t number = 0;  // of collectives of the communicator, or of transfers between these two
   bool done = false;
 
@@ -62,7 +62,8 @@ struct ncclComm {
   std::string name;
   int rank = 0, gpu = 0, blocks = nccl_on_cpu::kBlocksOfOne;
   bool blocking = true, aborted = false;
-  int polls_to_come = 0;  // until a call is told to be over
+  std::atomic<int> callers{0};  // threads inside a call
+  int polls_to_come = 0;        // until a call is told to be over
   ncclResult_t error = ncclSuccess;
   uint64_t collectives = 0;
   std::map<std::pair<int, int>, uint64_t> transfers;  // by kind and peer
@@ -111,7 +112,8 @@ std::string describe(const Launch& launch) {
   std::string what = why + fmt::format("rank {} of group \"{}\":", launch.comm->rank, launch.comm->name);
   for (const Call& call : launch.calls) {
     what += fmt::format(" {}", kNames[int(call.kind)]);
-    if (is_transfer(call.kind)) what += fmt::format(" ({} {})", call.kind == Kind::send ? "to" : "from", call.other);
+    if (is_transfer(call.kind))
+      what += fmt::format(" ({} {})", call.kind == Kind::send ? "to" : "from", call.other);
     what += fmt::format(" of {} bytes", bytes_of(call));
   }
   return what;
@@ -123,7 +125,8 @@ std::pair<Launch*, Call*> partner(const ncclComm& own, const Call& call, int ran
   if (other == nullptr) return {};
   for (const auto& launch : other->launches) {
     for (Call& theirs : launch->calls) {
-      if (theirs.done || is_transfer(theirs.kind) != is_transfer(call.kind) || theirs.number != call.number) continue;
+      if (theirs.done || is_transfer(theirs.kind) != is_transfer(call.kind) || theirs.number != call.number)
+        continue;
       if (is_transfer(call.kind) && (theirs.other != own.rank || theirs.kind == call.kind)) continue;
       return {launch.get(), &theirs};
     }
@@ -167,7 +170,8 @@ bool is_ready(Launch& launch) {
 
 cuda_on_cpu::Blockers blockers(const Launch& launch) {
   const ncclComm& comm = *launch.comm;
-  if (!launch.resident && comm.launches.front().get() != &launch) return {{&comm.launches.front()->stream->stream}};
+  if (!launch.resident && comm.launches.front().get() != &launch)
+    return {{&comm.launches.front()->stream->stream}};
   std::vector<Stream*> streams;
   if (!launch.resident) {
     // Any that leaves makes room.
@@ -227,7 +231,8 @@ void run_call(Launch& launch, Call& call) {
     const Call& send = call.kind == Kind::send ? call : *theirs;
     const Call& receive = call.kind == Kind::send ? *theirs : call;
     if (send.count != receive.count)
-      return cuda_on_cpu::fail(fmt::format("{} meets a transfer of {} bytes", describe(launch), bytes_of(*theirs)));
+      return cuda_on_cpu::fail(
+          fmt::format("{} meets a transfer of {} bytes", describe(launch), bytes_of(*theirs)));
     std::memmove(receive.to, send.from, bytes_of(send));
     call.done = theirs->done = true;
     return;
@@ -281,9 +286,8 @@ ncclResult_t submit(ncclComm* comm, const std::shared_ptr<Launch>& launch, cudaS
   launch->stream = stream;
   cuda_on_cpu::locked([&] {
     for (Call& call : launch->calls) {
-      call.number = is_transfer(call.kind)
-                        ? comm->transfers[{int(call.kind == Kind::send), call.other}]++
-                        : comm->collectives++;
+      call.number = is_transfer(call.kind) ? comm->transfers[{int(call.kind == Kind::send), call.other}]++
+                                           : comm->collectives++;
     }
     comm->launches.push_back(launch);
   });
@@ -298,6 +302,22 @@ ncclResult_t submit(ncclComm* comm, const std::shared_ptr<Launch>& launch, cudaS
   return ncclSuccess;
 }
 
+// While it lives another thread's call of the communicator is a mistake (guide, "Thread Safety").
+class Inside {
+ public:
+  explicit Inside(ncclComm* comm) : comm_(comm) {
+    if (comm_->callers++ == 0) return;
+    cuda_on_cpu::locked([&] {
+      mistake(fmt::format("group \"{}\", rank {}: two threads are in calls", comm->name, comm->rank));
+    });
+  }
+  Inside(const Inside&) = delete;
+  ~Inside() { --comm_->callers; }
+
+ private:
+  ncclComm* comm_;
+};
+
 // A call of a communicator whose last one is in progress is refused, and so is all that follows.
 ncclResult_t enter(ncclComm* comm) {
   ncclResult_t result = ncclSuccess;
@@ -308,7 +328,8 @@ ncclResult_t enter(ncclComm* comm) {
     } else if (comm->error != ncclSuccess) {
       result = comm->error;
     } else if (comm->polls_to_come > 0) {
-      mistake(fmt::format("group \"{}\", rank {}: a call while another is in progress", comm->name, comm->rank));
+      mistake(
+          fmt::format("group \"{}\", rank {}: a call while another is in progress", comm->name, comm->rank));
       result = comm->error = ncclInvalidArgument;
     }
   });
@@ -322,12 +343,14 @@ ncclResult_t leave_call(ncclComm* comm) {
 }
 
 ncclResult_t call(ncclComm* comm, const Call& one, cudaStream_t stream) {
+  const Inside inside(comm);
   for (const void* pointer : {one.from, static_cast<const void*>(one.to)}) {
     if (pointer == nullptr || one.count == 0) continue;
     if (cuda_on_cpu::is_in_arena(pointer) && cuda_on_cpu::part_of(pointer) == comm->gpu) continue;
     cuda_on_cpu::locked([&] {
-      cuda_on_cpu::fail(fmt::format("an illegal address: {} of group \"{}\", rank {}, gets memory that is not its GPU's",
-                                    kNames[int(one.kind)], comm->name, comm->rank));
+      cuda_on_cpu::fail(
+          fmt::format("an illegal address: {} of group \"{}\", rank {}, gets memory that is not its GPU's",
+                      kNames[int(one.kind)], comm->name, comm->rank));
     });
     return ncclUnhandledCudaError;
   }
@@ -361,12 +384,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 const char* ncclGetErrorString(ncclResult_t result) {
-  static constexpr const char* kTexts[] = {"no error",         "unhandled cuda error", "system error", "internal error",
-                                           "invalid argument", "invalid usage",        "remote error", "in progress"};
+  static constexpr const char* kTexts[] = {"no error",       "unhandled cuda error", "system error",
+                                           "internal error", "invalid argument",     "invalid usage",
+                                           "remote error",   "in progress"};
   return kTexts[int(result)];
 }
 
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
   auto comm = std::make_unique<ncclComm>();
   uint64_t number = 0;
   std::memcpy(&number, id.internal, sizeof number);
@@ -392,10 +417,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id,
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
+  const Inside inside(comm);
   cuda_on_cpu::locked([&] {
     const bool complete = comm->clique->joined == int(comm->clique->ranks.size());
     if (comm->polls_to_come > 0 && complete) --comm->polls_to_come;
-    *result = comm->error != ncclSuccess                    ? comm->error
+    *result = comm->error != ncclSuccess                  ? comm->error
               : comm->polls_to_come > 0 && !comm->aborted ? ncclInProgress
                                                           : ncclSuccess;
   });
@@ -439,8 +465,8 @@ ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t operation,
-                           ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream) {
   return call(comm, {Kind::all_reduce, from, to, count, type, int(operation)}, stream);
 }
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
