@@ -95,10 +95,22 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
   }
 }
 
+// What runs in side streams is not waited for, and may not be over when times are collected.
+std::unique_ptr<Communicator> RankWorker::group_of(const RankPlace& place,
+                                                   const std::vector<int64_t>& members,
+                                                   const std::string& name, CallTime& time) {
+  auto group = place.data.communicator(place.rank, to_int(members), name);
+  auto marks =
+      &time == &times_->beside || group->size() == 1 ? nullptr : device_.make_marks(MarkMeter::kMarked);
+  if (!marks) return timed(std::move(group), time);
+  meters_.push_back(std::make_shared<MarkMeter>(std::move(marks), time));
+  return timed(std::move(group), meters_.back());
+}
+
 void RankWorker::make_groups(const RankPlace& place) {
   const int rank = place.rank;
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
-    return timed(place.data.communicator(rank, to_int(members), name), time);
+    return group_of(place, members, name, time);
   };
   tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor", times_->tensor);
   if (products_)
@@ -135,12 +147,13 @@ void RankWorker::make_edges(const RankPlace& place) {
       if (edge || from == to || (at_.pipeline != from && at_.pipeline != to)) continue;
       const std::vector<int64_t> members{pipeline[size_t(from)], pipeline[size_t(to)]};
       const char* const name = activation ? "pipeline activations" : "pipeline gradients";
-      edge = timed(place.data.communicator(place.rank, to_int(members), name), times_->transfer);
+      edge = group_of(place, members, name, times_->transfer);
     }
   }
 }
 
 reports::RankRecord RankWorker::take_record() {
+  for (const auto& meter : meters_) meter->collect();
   reports::RankRecord record;
   record.rank = rank();
   record.tensor_s = times_->tensor.exchange(0.0);
@@ -162,8 +175,7 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
   HeldStage& made = held_[s];
   const Layout& layout = plan_.layout;
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
-    made.groups.push_back(
-        timed(place.data.communicator(rank, to_int(members), fmt::format("{}, stage {}", name, s)), time));
+    made.groups.push_back(group_of(place, members, fmt::format("{}, stage {}", name, s), time));
     return made.groups.back().get();
   };
   CallTimes& t = *times_;

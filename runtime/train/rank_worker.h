@@ -17,6 +17,7 @@
 #include "runtime/comm/timed.h"
 #include "runtime/comm/world.h"
 #include "runtime/data/dataset.h"
+#include "runtime/device/call_meter.h"
 #include "runtime/device/side_stream.h"
 #include "runtime/execute/executor.h"
 #include "runtime/nn/stage.h"
@@ -95,6 +96,9 @@ class RankWorker final : public InstructionHandler {
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
   };
 
+  /// A group whose data is on the device.
+  std::unique_ptr<Communicator> group_of(const RankPlace& place, const std::vector<int64_t>& members,
+                                         const std::string& name, CallTime& time);
   void make_groups(const RankPlace& place);
   void make_edges(const RankPlace& place);
   bool reduces_early() const {
@@ -129,6 +133,7 @@ class RankWorker final : public InstructionHandler {
     CallTime beside{0.0};  // in the side stream, where nobody waits for it
   };
   std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
+  std::vector<std::shared_ptr<MarkMeter>> meters_;  // of groups that lanes use
   std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, embedding_group_,
       world_group_, tensor_beside_group_;
   std::unique_ptr<Communicator> tensor_lists_, context_lists_;  // of experts, in host memory
