@@ -48,7 +48,11 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
                                       r.tensor = 2, r.pipeline = 2;
                                       r.sequence_parallel = r.overlap_tensor = true;
                                     })},
-      {"ContextRing", with(test::little_llama(2), little, [](WantedPlan& r) { r.context = 2, r.pipeline = 2; })},
+      // The third and fourth rank have padding alone.
+      {"PaddedVocabulary",
+       with(test::little_gpt(1), little, [](WantedPlan& r) { r.tensor = 4, r.vocabulary_multiple = 128; })},
+      {"ContextRing",
+       with(test::little_llama(2), little, [](WantedPlan& r) { r.context = 2, r.pipeline = 2; })},
       {"ContextAllToAll",
        with(test::little_qwen(2), little,
             [](WantedPlan& r) { r.context = 2, r.context_method = ContextMethod::all_to_all; })},
@@ -84,14 +88,19 @@ class NcclTraining : public testing::TestWithParam<Case> {
 TEST_P(NcclTraining, GivesTheCpusLossCurve) {
   NcclGpus gpus;
   constexpr int64_t kSteps = 2;
-  const Curve cpu = loss_curve(GetParam().request, nullptr, kSteps);
+  // Padding changes memory alone.
+  WantedPlan on_cpus = GetParam().request;
+  on_cpus.vocabulary_multiple = 1;
+  const Curve cpu = loss_curve(on_cpus, nullptr, kSteps);
   const Curve gpu = loss_curve(GetParam().request, &gpus, kSteps);
   ASSERT_EQ(gpu.loss.size(), size_t(kSteps));
   for (size_t i = 0; i < size_t(kSteps); ++i) {
     EXPECT_NEAR(gpu.loss[i], cpu.loss[i], 1e-5 * cpu.loss[i]) << "step " << i + 1;
     EXPECT_NEAR(gpu.norm[i], cpu.norm[i], 1e-4 * cpu.norm[i]) << "step " << i + 1;
   }
-  EXPECT_EQ(gpu.peak_bytes, cpu.peak_bytes);
+  if (GetParam().request.vocabulary_multiple == 1) {
+    EXPECT_EQ(gpu.peak_bytes, cpu.peak_bytes);
+  }
   const char* first = "";
   EXPECT_EQ(nccl_on_cpu::take_mistakes(&first), 0) << first;
 }
