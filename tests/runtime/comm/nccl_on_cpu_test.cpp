@@ -127,7 +127,8 @@ TEST_F(NcclOnCpu, RunsOutOfBlocks) {
       cudaStreamCreateWithFlags(&stream, 0);
       streams.push_back(stream);
       const ncclComm_t comm = groups[size_t(rank == 0 ? i : kGroups - 1 - i)][size_t(rank)];
-      ncclAllReduce(data_[size_t(rank)] + 16 * i, data_[size_t(rank)] + 16 * i, 4, ncclFloat32, ncclSum, comm, stream);
+      ncclAllReduce(data_[size_t(rank)] + 16 * i, data_[size_t(rank)] + 16 * i, 4, ncclFloat32, ncclSum, comm,
+                    stream);
     }
   }
   EXPECT_EQ(cudaStreamSynchronize(streams.front()), cudaErrorLaunchFailure);

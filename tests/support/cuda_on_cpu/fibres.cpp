@@ -41,8 +41,8 @@ struct Fibre {
   bool started = false;
   dim3 thread;
   Waits waits = Waits::nothing;
-  unsigned mask = 0;              // where it waits for lanes of its warp
-  const char* file = nullptr;     // and the place
+  unsigned mask = 0;           // where it waits for lanes of its warp
+  const char* file = nullptr;  // and the place
   unsigned line = 0, column = 0;
   bool done = false;
   bool is_with(const Fibre& other) const {

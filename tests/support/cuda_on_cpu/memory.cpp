@@ -37,9 +37,7 @@ Memory& memory() {
   return memory;
 }
 
-void protect(int protection) {
-  mprotect(memory().base, kPinned * kPartBytes, protection);
-}
+void protect(int protection) { mprotect(memory().base, kPinned * kPartBytes, protection); }
 
 }  // namespace
 

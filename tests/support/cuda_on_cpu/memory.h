@@ -22,7 +22,9 @@ char* arena();
 inline bool is_in_arena(const void* data) {
   return uint64_t(static_cast<const char*>(data) - arena()) < kArenaBytes;
 }
-inline int part_of(const void* data) { return int(uint64_t(static_cast<const char*>(data) - arena()) / kPartBytes); }
+inline int part_of(const void* data) {
+  return int(uint64_t(static_cast<const char*>(data) - arena()) / kPartBytes);
+}
 
 /// Fresh memory holds NaN in every type, for a GPU's holds anything. Null: there is no more.
 void* take(int part, size_t bytes);

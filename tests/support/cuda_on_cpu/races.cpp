@@ -130,21 +130,24 @@ bool is_kernels_own(const char* data) {
   extern const char program_begin __asm__("__executable_start");
   extern const char program_end __asm__("_end");
   return uint64_t(data - state().stacks) < state().stack_bytes ||
-         uint64_t(data - state().arguments) < state().argument_bytes || (data >= stack.begin && data < stack.end) ||
-         (data >= &program_begin && data < &program_end) || is_near(data, &in_kernel);
+         uint64_t(data - state().arguments) < state().argument_bytes ||
+         (data >= stack.begin && data < stack.end) || (data >= &program_begin && data < &program_end) ||
+         is_near(data, &in_kernel);
 }
 
 void note(const void* data, size_t bytes, bool writes) {
   const char* const at = static_cast<const char*>(data);
   if (!is_in_arena(at)) {
     if (!is_kernels_own(at)) {
-      found(fmt::format("{} {} pageable memory of the host", describe(state().own), writes ? "writes" : "reads"));
+      found(fmt::format("{} {} pageable memory of the host", describe(state().own),
+                        writes ? "writes" : "reads"));
     }
     return;
   }
   const int part = part_of(at);
   if (part != kPinned && part != state().work.gpu) {
-    found(fmt::format("{} of GPU {} touches memory of GPU {}", describe(state().own), state().work.gpu, part));
+    found(
+        fmt::format("{} of GPU {} touches memory of GPU {}", describe(state().own), state().work.gpu, part));
     return;
   }
   const uint64_t offset = uint64_t(at - arena());
@@ -168,7 +171,8 @@ template <size_t kBytes, bool kWrites>
 void kernel_access(void* data) {
   if (!in_kernel) return;
   if (reinterpret_cast<uintptr_t>(data) % kBytes != 0 && is_in_arena(data))
-    found(fmt::format("{} touches {} bytes at an address that they do not divide", describe(state().own), kBytes));
+    found(fmt::format("{} touches {} bytes at an address that they do not divide", describe(state().own),
+                      kBytes));
   note(data, kBytes, kWrites);
 }
 
@@ -232,7 +236,7 @@ void __tsan_read_range(void* data, size_t bytes) {
 void __tsan_write_range(void* data, size_t bytes) {
   if (cuda_on_cpu::in_kernel) cuda_on_cpu::note(data, bytes, true);
 }
-#define MPT_UNALIGNED(bytes)                                                       \
+#define MPT_UNALIGNED(bytes)                                                        \
   void __tsan_unaligned_read##bytes(void* data) { __tsan_read_range(data, bytes); } \
   void __tsan_unaligned_write##bytes(void* data) { __tsan_write_range(data, bytes); }
 MPT_UNALIGNED(2)

@@ -84,7 +84,7 @@ cudaError_t cudaMemGetInfo(size_t* available, size_t* total) {
   return cudaSuccess;
 }
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
-  attributes->type = is_pageable(data)           ? cudaMemoryTypeUnregistered
+  attributes->type = is_pageable(data)          ? cudaMemoryTypeUnregistered
                      : part_of(data) == kPinned ? cudaMemoryTypeHost
                                                 : cudaMemoryTypeDevice;
   return cudaSuccess;

@@ -7,7 +7,8 @@
 //    their end, another call of it gets ncclInvalidArgument ("Communicator Creation and Management").
 //  - Operations of a communicator run one after the other in the order of submission, whatever their streams
 //    are ("Thread Safety" and "Using multiple NCCL communicators concurrently").
-//  - An operation that runs holds blocks of its GPU until its peers have done their part. A GPU has as many as
+//  - An operation that runs holds blocks of its GPU until its peers have done their part. A GPU has as many
+//  as
 //    multiprocessors; maxCTAs limits those of an operation.
 //  - A send waits for its receive, as it may.
 //  - Buffers are memory of the communicator's GPU.
@@ -40,19 +41,21 @@ struct ncclConfig_t {
   const char* commName = nullptr;
 };
 // NOLINTNEXTLINE(cppcoreguidelines-macro-usage): NCCL's name
-#define NCCL_CONFIG_INITIALIZER {}
+#define NCCL_CONFIG_INITIALIZER \
+  {}
 
 extern "C" {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 const char* ncclGetErrorString(ncclResult_t result);
-ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank, ncclConfig_t* config);
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state);
 ncclResult_t ncclCommAbort(ncclComm_t comm);
 ncclResult_t ncclCommDestroy(ncclComm_t comm);
 ncclResult_t ncclCommRegister(ncclComm_t comm, void* data, size_t bytes, void** handle);
 ncclResult_t ncclCommDeregister(ncclComm_t comm, void* handle);
-ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type, ncclRedOp_t operation,
-                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t type,
+                           ncclRedOp_t operation, ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream);
 ncclResult_t ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t type,
@@ -69,8 +72,8 @@ ncclResult_t ncclGroupEnd();
 
 namespace nccl_on_cpu {
 
-constexpr int kBlocks = 132;        // of a GPU (H100 SXM)
-constexpr int kBlocksOfOne = 32;    // of an operation, where nothing limits it
+constexpr int kBlocks = 132;      // of a GPU (H100 SXM)
+constexpr int kBlocksOfOne = 32;  // of an operation, where nothing limits it
 
 /// Communicators that live, and memory registered with them by `rank`, in bytes.
 int communicators();
