@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training steps in PyTorch on a GPU: torch.compile, bf16, fused AdamW, its fastest attention. Prints tokens per second.
 
-Usage: torch_gpu.py MODEL.json SEQUENCE MICRO_BATCH MICRO_BATCHES STEPS. The model is one of models/zoo: GPT-2 or Llama style.
+Usage: torch_gpu.py MODEL.json SEQUENCE MICRO_BATCH MICRO_BATCHES STEPS [TEXT]. The model is one of models/zoo: GPT-2 or Llama
+style. Tokens are the bytes of TEXT, as mpt-run --data reads them; without it they are drawn from the vocabulary.
 Without a GPU, or a PyTorch that can use it, prints why and ends with code 3.
 """
 
@@ -20,10 +21,12 @@ try:
     import torch.nn as nn
     import torch.nn.functional as F
 except ImportError:
-    sys.exit("no PyTorch here")
+    print("no PyTorch here")
+    sys.exit(3)
 
 SPEC = flat(json.load(open(sys.argv[1])))
 SEQUENCE, MICRO_BATCH, MICRO_BATCHES, STEPS = map(int, sys.argv[2:6])
+TEXT = sys.argv[6] if len(sys.argv) > 6 else None
 
 
 class Norm(nn.Module):
@@ -96,6 +99,15 @@ class Model(nn.Module):
         return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.reshape(-1))
 
 
+def tokens(shape):
+    if TEXT is None:
+        return torch.randint(SPEC["vocab"], shape)
+    count = shape[0] * shape[1] * shape[2]
+    with open(TEXT, "rb") as file:
+        data = file.read(count)
+    return torch.tensor(list(data * (count // len(data) + 1))[:count]).view(shape)
+
+
 def main():
     if not torch.cuda.is_available():
         print("PyTorch finds no GPU")
@@ -104,7 +116,7 @@ def main():
     model = Model().cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     step_model = torch.compile(model)
-    text = torch.randint(SPEC["vocab"], (MICRO_BATCHES, MICRO_BATCH, SEQUENCE + 1), device="cuda")
+    text = tokens((MICRO_BATCHES, MICRO_BATCH, SEQUENCE + 1)).cuda()
     times = []
     for _ in range(STEPS):
         torch.cuda.synchronize()

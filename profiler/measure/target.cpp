@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/measure/target.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::profiler {
@@ -10,10 +13,19 @@ Target target_of(runtime::Backend* backend, Precision precision) {
 }
 
 void fill(runtime::Device& device, runtime::DataType type, runtime::Buffer& buffer) {
-  const int64_t count = buffer.bytes() / runtime::size_of(type);
-  std::vector<double> values(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) values[size_t(i)] = double(i * 31 % 1009) / 1009.0 - 0.5;
-  device.upload(type, values.data(), count, buffer.data());
+  constexpr int64_t kPeriod = 1009;
+  const int64_t unit = runtime::size_of(type), count = buffer.bytes() / unit;
+  const int64_t first = std::min(count, 256 * kPeriod);
+  std::vector<double> values(static_cast<size_t>(first));
+  for (int64_t i = 0; i < first; ++i) values[size_t(i)] = double(i * 31 % kPeriod) / double(kPeriod) - 0.5;
+  device.upload(type, values.data(), first, buffer.data());
+  // The device repeats them: operands of large products have billions of elements.
+  char* const data = static_cast<char*>(buffer.data());
+  for (int64_t done = first; done < count;) {
+    const int64_t more = std::min(done, count - done);
+    device.copy(data + done * unit, data, more * unit);
+    done += more;
+  }
 }
 
 }  // namespace mpt::profiler

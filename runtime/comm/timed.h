@@ -26,7 +26,16 @@ class Stopwatch {
   const double start_s_;
 };
 
+/// Is told of each call.
+class CallMeter {
+ public:
+  virtual ~CallMeter() = default;
+  virtual void begin() = 0;
+  virtual void end() = 0;  // not after one that threw
+};
+
 /// `time` must outlive the communicator.
 std::unique_ptr<Communicator> timed(std::unique_ptr<Communicator> inner, CallTime& time);
+std::unique_ptr<Communicator> timed(std::unique_ptr<Communicator> inner, std::shared_ptr<CallMeter> meter);
 
 }  // namespace mpt::runtime

@@ -131,6 +131,9 @@ class CudaBackend final : public Backend {
 extern "C" __attribute__((visibility("default"))) mpt::runtime::Backend* mpt_make_cuda_backend(
     int version, std::string* reason) {
   using namespace mpt::runtime;
+  // Before the driver starts: lanes, side streams and NCCL's own streams need a hardware queue each, or an
+  // operation that waits for its peer holds up others behind it in its queue. The user's choice stays.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   if (version != kCudaModuleVersion) {
     *reason = fmt::format("{} is of another version than the program\n    build it again: target mpt_cuda",
                           kCudaModuleFile);

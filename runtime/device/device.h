@@ -99,10 +99,16 @@ class WorkMarks {
   virtual void end(int64_t number) = 0;
   /// What the calling thread asks for next runs after piece `number`, which has its end.
   virtual void await(int64_t number) = 0;
-  /// Returns when all work of all threads is done. Throws RunError if some failed.
+  /// Returns when every piece that had its end is done. Throws RunError if one failed.
   virtual void finish() = 0;
   /// When piece `number` ran, in seconds of base/clock.h. After finish().
   virtual std::pair<double, double> time_s(int64_t number) const = 0;
+};
+
+/// `count` elements in a row.
+struct Stretch {
+  const void* data = nullptr;
+  int64_t count = 0;
 };
 
 class Device {
@@ -235,6 +241,9 @@ class Device {
   /// logits become the loss's gradient times `scale`; returns the sum of the token losses.
   virtual double loss_gradient(DataType, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                                const int32_t* targets, const void* sums, double scale, void* logits) = 0;
+  /// The three at once, where one rank has the whole vocabulary.
+  virtual double loss_of_all(DataType, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                             double scale, void* logits);
 
   /// Returns when what the calling thread asked for is done.
   virtual void synchronize() {}
@@ -249,6 +258,12 @@ class Device {
   virtual void adamw(DataType, int64_t count, const AdamW&, const void* gradient, void* parameter,
                      void* first_moment, void* second_moment) = 0;
   virtual double sum_of_squares(DataType, int64_t count, const void* data) = 0;
+  /// The same of several stretches together.
+  virtual double squared_norm(DataType type, std::span<const Stretch> parts) {
+    double sum = 0.0;
+    for (const Stretch& part : parts) sum += sum_of_squares(type, part.count, part.data);
+    return sum;
+  }
 };
 
 /// Memory from a device, given back at the end of its life.
@@ -282,6 +297,15 @@ class Buffer {
   int64_t bytes_ = 0;
   void* data_ = nullptr;
 };
+
+inline double Device::loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used,
+                                  const int32_t* targets, double scale, void* logits) {
+  const int64_t unit = size_of(state_type_of(type));
+  const Buffer maximum(*this, tokens * unit), sums(*this, 2 * tokens * unit);
+  loss_maximum(type, tokens, columns, used, logits, maximum.data());
+  loss_exponentials(type, tokens, columns, used, 0, targets, maximum.data(), logits, sums.data());
+  return loss_gradient(type, tokens, columns, used, 0, targets, sums.data(), scale, logits);
+}
 
 /// The host's memory for copies of a device, given back at the end of its life.
 class HostBuffer {

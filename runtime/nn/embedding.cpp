@@ -45,8 +45,9 @@ Buffer Embedding::forward(const int32_t* tokens, Buffer& saved_tokens) {
   saved_tokens = Buffer(device_, sizes_.tokens * int64_t(sizeof(int32_t)));
   device_.copy(saved_tokens.data(), tokens, saved_tokens.bytes());
   Buffer y(device_, sizes_.token_bytes(sizes_.hidden));
-  device_.embedding_forward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used, tokens,
-                            parameters_.value(table_), y.data());
+  device_.embedding_forward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used,
+                            static_cast<const int32_t*>(saved_tokens.data()), parameters_.value(table_),
+                            y.data());
   if (scatters()) {
     Buffer own(device_, sizes_.local_bytes(sizes_.hidden));
     group_.reduce_scatter(y.data(), own.data(), local, type);

@@ -26,8 +26,8 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
     : sizes_(sizes),
       parameters_(parameters),
       tensor_group_(*groups.tensor),
-      context_group_(*groups.context),
       expert_group_(*groups.expert),
+      lists_(groups.lists),
       device_(device),
       experts_(sizes.model.moe()->experts),
       top_(sizes.model.moe()->experts_per_token),
@@ -90,7 +90,7 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
                          chosen + first, own);
   if (!gathers()) return;
   tensor_group_.all_gather(own, weights.data(), local * top_, wide);
-  tensor_group_.all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
+  lists_.tensor->all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
 }
 
 // Copies in the order of the ranks that hold their experts, on a rank in that of the experts, and for one in
@@ -121,7 +121,7 @@ void Experts::exchange_counts(Routing& routing, const std::vector<int64_t>& copi
   std::vector<int64_t> arriving(copies_of);  // [ranks, experts held]
   if (spreads()) {
     const std::vector<int64_t> bytes(ranks, held_ * int64_t(sizeof(int64_t)));
-    expert_group_.all_to_all(copies_of.data(), bytes, arriving.data(), bytes);
+    lists_.expert->all_to_all(copies_of.data(), bytes, arriving.data(), bytes);
   }
   routing.sent.assign(ranks, 0);
   routing.received.assign(ranks, 0);
@@ -243,10 +243,12 @@ std::vector<double> Experts::balance_gradient(const Routing& routing, double sca
     for (int64_t j = 0; j < top_; ++j)
       share[size_t(sequence * experts_ + routing.chosen[size_t(t * top_ + j)])] += 1.0;
   }
-  if (spreads() && sizes_.sequence_parallel) {
-    tensor_group_.all_reduce(share.data(), int64_t(share.size()), DataType::float64, ReduceOperation::sum);
-  }
-  context_group_.all_reduce(share.data(), int64_t(share.size()), DataType::float64, ReduceOperation::sum);
+  const auto add_up = [&](Communicator* group) {
+    if (group != nullptr)
+      group->all_reduce(share.data(), int64_t(share.size()), DataType::float64, ReduceOperation::sum);
+  };
+  if (spreads() && sizes_.sequence_parallel) add_up(lists_.tensor);
+  add_up(lists_.context);
   const double factor = sizes_.model.moe()->balance_loss * double(experts_) * scale /
                         double(sizes_.sequence * sizes_.context * top_);
   std::vector<double> gradient(size_t(local * experts_));

@@ -77,8 +77,8 @@ class Experts {
   const RankSizes& sizes_;
   Parameters& parameters_;
   Communicator& tensor_group_;
-  Communicator& context_group_;
   Communicator& expert_group_;
+  const ListGroups lists_;  // of host memory
   Device& device_;
   int64_t experts_, top_;
   int64_t parts_, held_;      // copies of a token for each of its experts; experts, or parts of them, here

@@ -47,6 +47,8 @@ double Head::forward(Buffer input, const int32_t* targets, double loss_scale, Sa
 
 double Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits) {
   const RankSizes& s = sizes_;
+  if (group_.size() == 1)
+    return device_.loss_of_all(s.type, s.tokens, s.vocab_rows, s.vocab_used, targets, loss_scale, logits);
   const DataType wide = state_type_of(s.type);
   Buffer maximum(device_, s.state_bytes(1)), sums(device_, s.state_bytes(2));
   device_.loss_maximum(s.type, s.tokens, s.vocab_rows, s.vocab_used, logits, maximum.data());

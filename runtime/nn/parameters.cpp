@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <thread>
 
 #include "base/error.h"
 
@@ -36,20 +37,43 @@ double normal(uint64_t stream, int64_t index) {
 
 double residual_deviation(int64_t layers) { return kDeviation / std::sqrt(2.0 * double(layers)); }
 
-std::vector<double> draw(const Parameter& parameter, uint64_t seed) {
-  std::vector<double> values;
-  values.reserve(size_t(parameter.count));
-  const uint64_t stream = stream_of(seed, parameter.name);
-  for (const ShardBlock& block : parameter.blocks) {
-    for (int64_t r = 0; r < block.rows; ++r) {
-      for (int64_t c = 0; c < block.columns; ++c) {
-        const int64_t index = (block.global_row + r) * parameter.global_columns + block.global_column + c;
-        const double noise = parameter.deviation > 0.0 ? parameter.deviation * normal(stream, index) : 0.0;
-        values.push_back(parameter.initial_value + noise);
-      }
-    }
+namespace {
+
+void draw_row(const Parameter& parameter, uint64_t stream, const ShardBlock& block, int64_t row, double* to) {
+  const int64_t first = (block.global_row + row) * parameter.global_columns + block.global_column;
+  for (int64_t c = 0; c < block.columns; ++c) {
+    const double noise = parameter.deviation > 0.0 ? parameter.deviation * normal(stream, first + c) : 0.0;
+    to[c] = parameter.initial_value + noise;
   }
-  values.resize(size_t(parameter.count), 0.0);  // padding
+}
+
+// Calls body(i) for 0 <= i < count, on several threads where that is much work.
+template <class Body>
+void for_all(int64_t count, bool is_much, Body&& body) {
+  constexpr int64_t kMostThreads = 16;
+  const int64_t cores = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
+  const int64_t parts = is_much ? std::min(cores, count) : 1;
+  std::vector<std::thread> others;
+  const auto work = [&](int64_t part) {
+    for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) body(i);
+  };
+  for (int64_t part = 1; part < parts; ++part) others.emplace_back(work, part);
+  if (parts > 0) work(0);
+  for (std::thread& other : others) other.join();
+}
+
+}  // namespace
+
+std::vector<double> draw(const Parameter& parameter, uint64_t seed) {
+  constexpr int64_t kMuch = 1 << 20;  // elements: threads start in less time than they save
+  std::vector<double> values(size_t(parameter.count), 0.0);  // padding stays
+  const uint64_t stream = stream_of(seed, parameter.name);
+  double* to = values.data();
+  for (const ShardBlock& block : parameter.blocks) {
+    for_all(block.rows, block.count() > kMuch,
+            [&](int64_t row) { draw_row(parameter, stream, block, row, to + row * block.columns); });
+    to += block.count();
+  }
   return values;
 }
 

@@ -62,7 +62,7 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       kv_heads(spec.attention().kv_heads / layout.tensor),
       head_dim(spec.attention().head_dim),
       ffn(spec.mlp().ffn_hidden / layout.tensor),
-      vocab_rows(padded_share(spec.vocab, layout.tensor, 1)),
+      vocab_rows(padded_share(spec.vocab, layout.tensor, layout.execution.vocabulary_multiple)),
       frequencies(rotary_frequencies(spec)),
       positions(context_positions(sequence, layout.context, context_rank, layout.context_method)) {
   vocab_first = std::min(spec.vocab, vocab_rows * rank);

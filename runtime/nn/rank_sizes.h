@@ -55,6 +55,13 @@ struct RankSizes {
   int64_t up_columns() const { return ffn * (model.mlp().gated ? 2 : 1); }
 };
 
+/// The groups of LayerGroups once more, for what is in host memory: lists of choices and counts.
+struct ListGroups {
+  Communicator* tensor = nullptr;
+  Communicator* context = nullptr;
+  Communicator* expert = nullptr;
+};
+
 /// The groups that a layer's ranks talk in.
 struct LayerGroups {
   Communicator* tensor = nullptr;
@@ -65,6 +72,8 @@ struct LayerGroups {
   // The tensor group once more, for what runs beside products, and where; null: nothing does.
   Communicator* tensor_beside = nullptr;
   BesideCompute products{};
+  // Null where there are no experts, or one rank has all of it.
+  ListGroups lists{};
 };
 
 /// Positions of the tokens that a context rank holds of each sequence, `sequence` of them: for a ring one

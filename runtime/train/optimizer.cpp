@@ -105,13 +105,13 @@ void Optimizer::sum_partial_gradients() {
 }
 
 double Optimizer::squared_norm() const {
-  double sum = 0.0;
+  std::vector<Stretch> counted;
   for (const OwnedRange& range : parameters_.owned()) {
     // The same share lies on every rank of `across`.
     if (!range.parameter->is_first_copy || !is_first_replica(*range.parameter)) continue;
-    sum += device_.sum_of_squares(parameters_.state_type(), range.count, parameters_.gradient_at(range));
+    counted.push_back({parameters_.gradient_at(range), range.count});
   }
-  return sum;
+  return device_.squared_norm(parameters_.state_type(), counted);
 }
 
 void Optimizer::step(const AdamW& options) {

@@ -95,10 +95,22 @@ RankWorker::RankWorker(const Plan& plan, const StepProgram& program, const RankP
   }
 }
 
+// What runs in side streams is not waited for, and may not be over when times are collected.
+std::unique_ptr<Communicator> RankWorker::group_of(const RankPlace& place,
+                                                   const std::vector<int64_t>& members,
+                                                   const std::string& name, CallTime& time) {
+  auto group = place.data.communicator(place.rank, to_int(members), name);
+  auto marks =
+      &time == &times_->beside || group->size() == 1 ? nullptr : device_.make_marks(MarkMeter::kMarked);
+  if (!marks) return timed(std::move(group), time);
+  meters_.push_back(std::make_shared<MarkMeter>(std::move(marks), time));
+  return timed(std::move(group), meters_.back());
+}
+
 void RankWorker::make_groups(const RankPlace& place) {
   const int rank = place.rank;
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
-    return timed(place.data.communicator(rank, to_int(members), name), time);
+    return group_of(place, members, name, time);
   };
   tensor_group_ = group(grid_.group(rank, Axis::tensor), "tensor", times_->tensor);
   if (products_)
@@ -107,8 +119,14 @@ void RankWorker::make_groups(const RankPlace& place) {
       group(grid_.group(rank, Axis::context), "context", ring_ ? times_->beside : times_->context);
   tensor_end_group_ = group(grid_.group(rank, Axis::tensor), "tensor, end of step", times_->gradients);
   const auto pipeline = grid_.group(rank, Axis::pipeline);
-  activation_group_ = group(pipeline, "pipeline activations", times_->transfer);
-  gradient_group_ = group(pipeline, "pipeline gradients", times_->transfer);
+  make_edges(place);
+  if (plan_.model.moe) {
+    const auto lists = [&](Axis axis, const char* name, CallTime& time) {
+      return timed(place.control.communicator(rank, to_int(grid_.group(rank, axis)), name), time);
+    };
+    tensor_lists_ = lists(Axis::tensor, "tensor, lists", times_->tensor);
+    context_lists_ = lists(Axis::context, "context, lists", times_->context);
+  }
   const int first = program_.rank_of_stage.front(), last = program_.rank_of_stage.back();
   if (first != last && (at_.pipeline == first || at_.pipeline == last))
     embedding_group_ =
@@ -119,7 +137,23 @@ void RankWorker::make_groups(const RankPlace& place) {
       timed(place.control.communicator(rank, to_int(everybody), "gradient norm"), times_->gradients);
 }
 
+void RankWorker::make_edges(const RankPlace& place) {
+  const auto pipeline = grid_.group(place.rank, Axis::pipeline);
+  for (int s = 0; s + 1 < program_.stages; ++s) {
+    for (const bool activation : {true, false}) {
+      const int lower = program_.rank_of_stage[size_t(s)], upper = program_.rank_of_stage[size_t(s) + 1];
+      const int from = activation ? lower : upper, to = activation ? upper : lower;
+      auto& edge = edges_[{activation, from, to}];
+      if (edge || from == to || (at_.pipeline != from && at_.pipeline != to)) continue;
+      const std::vector<int64_t> members{pipeline[size_t(from)], pipeline[size_t(to)]};
+      const char* const name = activation ? "pipeline activations" : "pipeline gradients";
+      edge = group_of(place, members, name, times_->transfer);
+    }
+  }
+}
+
 reports::RankRecord RankWorker::take_record() {
+  for (const auto& meter : meters_) meter->collect();
   reports::RankRecord record;
   record.rank = rank();
   record.tensor_s = times_->tensor.exchange(0.0);
@@ -141,8 +175,7 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
   HeldStage& made = held_[s];
   const Layout& layout = plan_.layout;
   const auto group = [&](const std::vector<int64_t>& members, const std::string& name, CallTime& time) {
-    made.groups.push_back(
-        timed(place.data.communicator(rank, to_int(members), fmt::format("{}, stage {}", name, s)), time));
+    made.groups.push_back(group_of(place, members, fmt::format("{}, stage {}", name, s), time));
     return made.groups.back().get();
   };
   CallTimes& t = *times_;
@@ -156,10 +189,15 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
   Communicator* compute_expert_shard = compute_shard;
   ReplicaGroups expert_replicas = replicas;
   Communicator* expert_group = group({rank}, "experts", t.expert);
+  Communicator* expert_lists = nullptr;
   if (layout.expert > 1) {
     const Blocks spread =
         blocks_of(stage_ranks(grid_, rank), rank, size_t(layout.expert * layout.expert_split()));
     expert_group = group(spread.own, "experts", t.expert);
+    made.groups.push_back(timed(
+        place.control.communicator(rank, to_int(spread.own), fmt::format("lists of experts, stage {}", s)),
+        t.expert));
+    expert_lists = made.groups.back().get();
     const Blocks shares = blocks_of(spread.across, rank, size_t(models::expert_shard(layout)));
     compute_expert_shard = group(shares.own, "sharded state of experts", sharding_time);
     expert_replicas = {group(shares.own, "gradient shards of experts", gradients_time),
@@ -172,7 +210,8 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
        expert_group,
        {ring_.get(), &t.context},
        tensor_beside_group_.get(),
-       {products_.get(), &t.tensor}},
+       {products_.get(), &t.tensor},
+       {tensor_lists_.get(), context_lists_.get(), expert_lists}},
       {layout.zero, compute_shard, compute_expert_shard, side_.get(), &t.sharding,
        layout.overlap_parameter_gather, layout.overlap_gradient_reduce, host_.get()}};
   made.stage = std::make_unique<Stage>(options, size_t(s), content, device_, stage_groups);
@@ -186,54 +225,6 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
   made.send_activation = slots(device_, counts.send_activation, bytes);
   made.receive_gradient = slots(device_, counts.receive_gradient, bytes);
   made.send_gradient = slots(device_, counts.send_gradient, bytes);
-}
-
-void RankWorker::load(const TensorSource& source, bool moments) {
-  for (auto& [s, h] : held_) {
-    Parameters& parameters = h.stage->parameters();
-    for (const Parameter& p : parameters.list()) parameters.set(p, read_part(source, TensorKind::value, p));
-    if (!moments) continue;
-    for (const OwnedRange& range : parameters.owned()) {
-      for (const TensorKind kind : {TensorKind::first_moment, TensorKind::second_moment}) {
-        const std::vector<double> part = read_part(source, kind, *range.parameter);
-        void* const to = kind == TensorKind::first_moment ? h.optimizer->first_moment(range)
-                                                          : h.optimizer->second_moment(range);
-        parameters.state_device().upload(parameters.state_type(), part.data() + range.begin, range.count, to);
-      }
-    }
-  }
-}
-
-RankSnapshot RankWorker::snapshot() {
-  RankSnapshot snapshot;
-  snapshot.type = state_type_of(type_);
-  const int64_t unit = size_of(snapshot.type);
-  for (auto& [s, h] : held_) {
-    h.stage->parameters().finish_gathering();
-    for (const OwnedRange& range : h.stage->parameters().owned()) {
-      if (!range.parameter->is_first_copy || !h.optimizer->is_first_replica(*range.parameter)) continue;
-      const std::pair<TensorKind, const void*> kinds[] = {
-          {TensorKind::value, h.stage->parameters().master(range)},
-          {TensorKind::first_moment, h.optimizer->first_moment(range)},
-          {TensorKind::second_moment, h.optimizer->second_moment(range)}};
-      for (const auto& [kind, base] : kinds) {
-        const char* at = static_cast<const char*>(base);
-        for (const ShardBlock& block : rectangles(*range.parameter, range.begin, range.count)) {
-          CheckpointPiece piece{kind,
-                                range.parameter->name,
-                                block.global_row,
-                                block.rows,
-                                block.global_column,
-                                block.columns,
-                                std::vector<char>(size_t(block.count() * unit))};
-          h.stage->parameters().state_device().copy(piece.data.data(), at, int64_t(piece.data.size()));
-          at += piece.data.size();
-          snapshot.pieces.push_back(std::move(piece));
-        }
-      }
-    }
-  }
-  return snapshot;
 }
 
 void RankWorker::begin_step(const Dataset& data) {
@@ -390,15 +381,15 @@ void RankWorker::transfer(const Instruction& i) {
   const bool activation = i.kind == InstructionKind::transfer_activation;
   const int to_stage = i.stage + (activation ? 1 : -1);
   const int from = program_.rank_of_stage[size_t(i.stage)], to = program_.rank_of_stage[size_t(to_stage)];
-  Communicator& group = activation ? *activation_group_ : *gradient_group_;
+  Communicator& edge = *edges_.at({activation, from, to});
   if (at_.pipeline == from) {
     const HeldStage& h = held(i.stage);
     const Buffer& slot = (activation ? h.send_activation : h.send_gradient)[size_t(i.send_slot)];
-    return group.send(slot.data(), slot.bytes(), to);
+    return edge.send(slot.data(), slot.bytes(), 1);
   }
   const HeldStage& h = held(to_stage);
   const Buffer& slot = (activation ? h.receive_activation : h.receive_gradient)[size_t(i.receive_slot)];
-  group.receive(slot.data(), slot.bytes(), from);
+  edge.receive(slot.data(), slot.bytes(), 0);
 }
 
 // Both copies of the weight get the sum of both gradients. Each rank has the same share of either.

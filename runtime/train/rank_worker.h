@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/plan.h"
@@ -16,6 +17,7 @@
 #include "runtime/comm/timed.h"
 #include "runtime/comm/world.h"
 #include "runtime/data/dataset.h"
+#include "runtime/device/call_meter.h"
 #include "runtime/device/side_stream.h"
 #include "runtime/execute/executor.h"
 #include "runtime/nn/stage.h"
@@ -94,7 +96,11 @@ class RankWorker final : public InstructionHandler {
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
   };
 
+  /// A group whose data is on the device.
+  std::unique_ptr<Communicator> group_of(const RankPlace& place, const std::vector<int64_t>& members,
+                                         const std::string& name, CallTime& time);
   void make_groups(const RankPlace& place);
+  void make_edges(const RankPlace& place);
   bool reduces_early() const {
     return side_ && plan_.layout.overlap_gradient_reduce && plan_.layout.zero < 2;
   }
@@ -127,8 +133,13 @@ class RankWorker final : public InstructionHandler {
     CallTime beside{0.0};  // in the side stream, where nobody waits for it
   };
   std::unique_ptr<CallTimes> times_ = std::make_unique<CallTimes>();
-  std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, activation_group_,
-      gradient_group_, embedding_group_, world_group_, tensor_beside_group_;
+  std::vector<std::shared_ptr<MarkMeter>> meters_;  // of groups that lanes use
+  std::unique_ptr<Communicator> tensor_group_, context_group_, tensor_end_group_, embedding_group_,
+      world_group_, tensor_beside_group_;
+  std::unique_ptr<Communicator> tensor_lists_, context_lists_;  // of experts, in host memory
+  // The two ranks of each transfer, sender first, by kind, sender and receiver in the pipeline: a lane sends
+  // while another receives, and neither may wait for the other.
+  std::map<std::tuple<bool, int, int>, std::unique_ptr<Communicator>> edges_;
   std::unique_ptr<Device> host_;  // has an offloaded optimizer's state
   std::map<int, HeldStage> held_;
   std::map<std::pair<int, int>, Buffer>

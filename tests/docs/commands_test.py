@@ -200,7 +200,7 @@ def check_demo():
         if done.returncode != 0 or wrong:
             sys.exit(f"demo: exit code {done.returncode}, missing {wrong}\n{done.stdout[-3000:]}")
         done = run("./scripts/gpu-check --dry-run", folder, None)
-        if done.returncode != 0 or "mpt-profile --model gpt2-124m" not in done.stdout:
+        if done.returncode != 0 or "mpt-profile --model gpt2-1.5b" not in done.stdout:
             sys.exit(f"gpu-check --dry-run: exit code {done.returncode}\n{done.stdout[-3000:]}")
     print("scripts/demo: profile, plan, run, report; scripts/gpu-check --dry-run")
 

@@ -45,6 +45,14 @@ TEST(Resolve, FillsInWhatIsNotSaid) {
   EXPECT_EQ(on_cpus->problem.workload.sequence, 1024) << "the model's limit";
 }
 
+TEST(Resolve, PadsTheVocabularyForTheOwnRuntimeOnGpus) {
+  PlanRequest r = request();
+  r.framework = "mpt";
+  EXPECT_EQ(resolve(r)->problem.execution.vocabulary_multiple, 128);
+  const auto on_cpus = resolve(request("gpt2-124m", "this-machine:2"));
+  EXPECT_EQ(on_cpus->problem.execution.vocabulary_multiple, 1);
+}
+
 TEST(Resolve, KeepsRoomInMemoryUnlessToldNotTo) {
   PlanRequest r = request();
   const int64_t with_room = resolve(r)->problem.memory_limit_bytes;

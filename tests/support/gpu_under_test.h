@@ -17,6 +17,9 @@ std::unique_ptr<Device> gpu_under_test(std::string& reason);
 /// A backend whose ranks all share that device.
 std::unique_ptr<Backend> backend_under_test(std::string& reason);
 
+/// Whether attention may be cuDNN's, and products of 8 bits those of tensor cores.
+bool has_tensor_cores_under_test();
+
 /// CUDA graphs launched so far in this process; null on a real GPU, where nothing counts them.
 std::optional<int64_t> graph_launches_under_test();
 

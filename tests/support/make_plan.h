@@ -25,6 +25,7 @@ struct WantedPlan {
   bool overlap_gradient_reduce = false, overlap_parameter_gather = false, overlap_tensor = false;
   int64_t expert_tensor = 1;  // of experts that are spread over ranks
   bool offload_optimizer = false;
+  int64_t vocabulary_multiple = 1;
 };
 
 Plan make_plan(const WantedPlan& request);

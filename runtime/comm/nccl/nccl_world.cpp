@@ -33,6 +33,9 @@ ncclDataType_t nccl_type(DataType type) {
   MPT_CHECK(false, "no such type");
 }
 
+// Multiprocessors of one operation at most: six lanes and three side streams fit on a GPU of 132.
+constexpr int kMostBlocks = 14;
+
 // One rank's handle of one group, for whoever has to end it.
 class Handle {
  public:
@@ -40,6 +43,8 @@ class Handle {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // so that no call can hang
     config.commName = group_.c_str();
+    // Several groups are at work at once, and each operation waits in place for its peers: all must fit.
+    config.maxCTAs = kMostBlocks;
     check(ncclCommInitRankConfig(&handle_, size, id, rank, &config), "ncclCommInitRankConfig");
   }
   Handle(const Handle&) = delete;
@@ -49,15 +54,24 @@ class Handle {
     if (handle_ != nullptr && !aborted_) ncclCommDestroy(handle_);
   }
 
-  ncclComm_t get() const { return handle_; }
   const std::string& group() const { return group_; }
+
+  /// Calls NCCL with the handle; nobody else is in a call of it meanwhile, which NCCL does not permit.
+  template <class Call>
+  ncclResult_t call(Call&& call) {
+    const std::lock_guard lock(mutex_);
+    return aborted_ ? ncclInvalidUsage : call(handle_);
+  }
 
   /// An error of NCCL's own threads or of another rank, ncclInProgress, or ncclSuccess.
   ncclResult_t state() {
     const std::lock_guard lock(mutex_);
-    ncclResult_t state = ncclSuccess;
-    if (aborted_ || ncclCommGetAsyncError(handle_, &state) != ncclSuccess) return ncclInternalError;
-    return state;
+    return state_of_handle();
+  }
+  /// The same for who only watches: a handle in use has no news.
+  ncclResult_t state_if_free() {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    return lock ? state_of_handle() : ncclInProgress;
   }
 
   void abort() {
@@ -85,6 +99,12 @@ class Handle {
   }
 
  private:
+  ncclResult_t state_of_handle() {
+    ncclResult_t state = ncclSuccess;
+    if (aborted_ || ncclCommGetAsyncError(handle_, &state) != ncclSuccess) return ncclInternalError;
+    return state;
+  }
+
   std::string group_;
   std::mutex mutex_;
   ncclComm_t handle_ = nullptr;
@@ -120,7 +140,7 @@ struct Shared {
     for (const std::weak_ptr<Handle>& weak : handles) {
       const auto handle = weak.lock();
       if (!handle) continue;
-      const ncclResult_t state = handle->state();
+      const ncclResult_t state = handle->state_if_free();
       if (state != ncclSuccess && state != ncclInProgress)
         throw CommunicationError(fmt::format("group {}: {}", handle->group(), ncclGetErrorString(state)));
     }
@@ -150,55 +170,62 @@ class NcclCommunicator final : public Communicator {
   int size() const override { return control_->size(); }
 
   void all_reduce(void* data, int64_t count, DataType type, ReduceOperation operation) override {
-    call("ncclAllReduce", ncclAllReduce(data, data, size_t(count), nccl_type(type),
-                                        operation == ReduceOperation::sum ? ncclSum : ncclMax, handle_->get(),
-                                        device_.stream()));
+    call("ncclAllReduce", [&](ncclComm_t comm) {
+      return ncclAllReduce(data, data, size_t(count), nccl_type(type),
+                           operation == ReduceOperation::sum ? ncclSum : ncclMax, comm, device_.stream());
+    });
   }
   void all_gather(const void* send, void* receive, int64_t count, DataType type) override {
-    call("ncclAllGather",
-         ncclAllGather(send, receive, size_t(count), nccl_type(type), handle_->get(), device_.stream()));
+    call("ncclAllGather", [&](ncclComm_t comm) {
+      return ncclAllGather(send, receive, size_t(count), nccl_type(type), comm, device_.stream());
+    });
   }
   void reduce_scatter(const void* send, void* receive, int64_t count, DataType type) override {
-    call("ncclReduceScatter", ncclReduceScatter(send, receive, size_t(count), nccl_type(type), ncclSum,
-                                                handle_->get(), device_.stream()));
+    call("ncclReduceScatter", [&](ncclComm_t comm) {
+      return ncclReduceScatter(send, receive, size_t(count), nccl_type(type), ncclSum, comm,
+                               device_.stream());
+    });
   }
   void broadcast(void* data, int64_t bytes, int root) override {
-    call("ncclBroadcast",
-         ncclBroadcast(data, data, size_t(bytes), ncclInt8, root, handle_->get(), device_.stream()));
+    call("ncclBroadcast", [&](ncclComm_t comm) {
+      return ncclBroadcast(data, data, size_t(bytes), ncclInt8, root, comm, device_.stream());
+    });
   }
   void send(const void* data, int64_t bytes, int peer) override {
-    call("ncclSend", ncclSend(data, size_t(bytes), ncclInt8, peer, handle_->get(), device_.stream()));
+    call("ncclSend", [&](ncclComm_t comm) {
+      return ncclSend(data, size_t(bytes), ncclInt8, peer, comm, device_.stream());
+    });
   }
   void receive(void* data, int64_t bytes, int peer) override {
-    call("ncclRecv", ncclRecv(data, size_t(bytes), ncclInt8, peer, handle_->get(), device_.stream()));
+    call("ncclRecv", [&](ncclComm_t comm) {
+      return ncclRecv(data, size_t(bytes), ncclInt8, peer, comm, device_.stream());
+    });
   }
   void send_receive(const void* data, int to, void* received, int from, int64_t bytes) override {
-    start_group();
-    handle_->check(ncclSend(data, size_t(bytes), ncclInt8, to, handle_->get(), device_.stream()), "ncclSend");
-    handle_->check(ncclRecv(received, size_t(bytes), ncclInt8, from, handle_->get(), device_.stream()),
-                   "ncclRecv");
-    call("ncclGroupEnd", ncclGroupEnd());
+    call("ncclSend and ncclRecv", [&](ncclComm_t comm) {
+      Together together;
+      together.add(ncclSend(data, size_t(bytes), ncclInt8, to, comm, device_.stream()));
+      together.add(ncclRecv(received, size_t(bytes), ncclInt8, from, comm, device_.stream()));
+      return together.end();
+    });
   }
   void all_to_all(const void* data, std::span<const int64_t> sent, void* received,
                   std::span<const int64_t> received_bytes) override {
     const char* from = static_cast<const char*>(data);
     char* to = static_cast<char*>(received);
-    start_group();
-    for (size_t peer = 0; peer < sent.size(); ++peer) {
-      if (sent[peer] > 0) {
-        handle_->check(
-            ncclSend(from, size_t(sent[peer]), ncclInt8, int(peer), handle_->get(), device_.stream()),
-            "ncclSend");
+    call("ncclSend and ncclRecv", [&](ncclComm_t comm) {
+      Together together;
+      for (size_t peer = 0; peer < sent.size(); ++peer) {
+        if (sent[peer] > 0)
+          together.add(ncclSend(from, size_t(sent[peer]), ncclInt8, int(peer), comm, device_.stream()));
+        if (received_bytes[peer] > 0)
+          together.add(
+              ncclRecv(to, size_t(received_bytes[peer]), ncclInt8, int(peer), comm, device_.stream()));
+        from += sent[peer];
+        to += received_bytes[peer];
       }
-      if (received_bytes[peer] > 0) {
-        handle_->check(
-            ncclRecv(to, size_t(received_bytes[peer]), ncclInt8, int(peer), handle_->get(), device_.stream()),
-            "ncclRecv");
-      }
-      from += sent[peer];
-      to += received_bytes[peer];
-    }
-    call("ncclGroupEnd", ncclGroupEnd());
+      return together.end();
+    });
   }
   void barrier() override {
     device_.finish();
@@ -221,20 +248,40 @@ class NcclCommunicator final : public Communicator {
   }
 
  private:
-  void start_group() { handle_->check(ncclGroupStart(), "ncclGroupStart"); }
+  // Calls that are launched at once; the first error is that of all.
+  class Together {
+   public:
+    Together() { add(ncclGroupStart()); }
+    void add(ncclResult_t result) {
+      if (result_ == ncclSuccess && result != ncclInProgress) result_ = result;
+    }
+    ncclResult_t end() {
+      const ncclResult_t ended = ncclGroupEnd();
+      return result_ == ncclSuccess ? ended : result_;
+    }
+
+   private:
+    ncclResult_t result_ = ncclSuccess;
+  };
 
   // Calls of a communicator that does not block may still be on their way to its stream.
-  void call(const char* name, ncclResult_t result) {
+  template <class Call>
+  void call(const char* name, Call&& call) {
+    device_.stream();  // its GPU is the current one
+    const ncclResult_t result = handle_->call(call);
     handle_->check(result, name);
     if (result == ncclInProgress) complete(name);
   }
   void complete(const char* name) {
+    constexpr double kSpin_s = 100e-6;  // most calls take less
     const double start = now_s();
     while (true) {
       const ncclResult_t state = handle_->state();
       handle_->check(state, name);
       if (state == ncclSuccess) return;
-      shared_->watch(now_s() - start);
+      const double waited_s = now_s() - start;
+      if (waited_s < kSpin_s) continue;
+      shared_->watch(waited_s);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }

@@ -127,6 +127,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     __syncthreads();
     float p[kColumns][4];
     rows_times_rows(p, q, k, at);
+    // Unrolled, so that o and p stay in registers.
+#pragma unroll
     for (int half = 0; half < 2; ++half) {
       float high = highest[half];
       for (int n = 0; n < kColumns; ++n) {
@@ -165,7 +167,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
         to[n * 8 + i] = narrow<Out>(o[n][2 * half + i] * factor + earlier);
       }
     }
-    __syncwarp();  // all four lanes of the row have read what was there
+    // All four lanes of the row have read what was there. Lanes of other rows may have none.
+    __syncwarp(0xfu << (4 * at.g));
     if (at.t == 0) place = joined.all;
   }
 }

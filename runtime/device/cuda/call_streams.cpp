@@ -37,12 +37,6 @@ CallStreams::Lane& CallStreams::lane() {
   return lanes_.mine();
 }
 
-std::vector<cudaStream_t> CallStreams::all() const {
-  std::vector<cudaStream_t> streams;
-  for (const Lane* lane : lanes_.all()) streams.push_back(lane->stream);
-  return streams;
-}
-
 cudaGraphExec_t CallStreams::capture(const std::function<void()>& work) {
   Lane& own = lane();
   if (own.room().bytes < own.most_scratch) {

@@ -12,6 +12,7 @@
 
 #include "runtime/device/cuda/memory_pool.h"
 #include "runtime/device/cuda/per_thread.h"
+#include "runtime/device/cuda/staging.h"
 
 namespace mpt::runtime::cuda {
 
@@ -29,7 +30,8 @@ class CallStreams {
 
   /// The calling thread's; makes the device its current one.
   cudaStream_t mine() { return lane().stream; }
-  std::vector<cudaStream_t> all() const;
+  /// The calling thread's.
+  Staging& staging() { return lane().staging; }
   /// CudaDevice::capture().
   cudaGraphExec_t capture(const std::function<void()>& work);
   /// The most that calls had at once, and the rooms of captured graphs.
@@ -49,6 +51,7 @@ class CallStreams {
     int64_t scratch = 0, most_scratch = 0;  // bytes in use by the call at work, and the most so far
     bool capturing = false;
     std::vector<Room> rooms;
+    Staging staging;
     Room room() const { return rooms.empty() ? Room{} : rooms.back(); }
   };
 

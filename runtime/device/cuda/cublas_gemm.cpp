@@ -88,14 +88,28 @@ class CublasGemm final : public Gemm {
   struct Pair {
     const void *a = nullptr, *b = nullptr;
   };
-  using Key = std::tuple<Types, GemmShape, bool>;
+  // The largest powers of two that divide the addresses, as far as kernels care.
+  struct Alignment {
+    uint32_t a = 1, b = 1, c = 1;
+    auto operator<=>(const Alignment&) const = default;
+  };
+  using Key = std::tuple<Types, GemmShape, bool, Alignment>;
+  // Experts get another number of rows in every micro-batch.
+  static constexpr size_t kMostProducts = 1024;
+
+  static uint32_t alignment_of(const void* data) {
+    constexpr uintptr_t kBest = 256;  // what cuBLASLt takes for granted (cublasLt.h)
+    const uintptr_t address = reinterpret_cast<uintptr_t>(data) | kBest;
+    return uint32_t(address & -address);
+  }
 
   // `scales` of operands of 8 bits.
   void multiply(cudaStream_t stream, const Types& types, const GemmShape& shape, const Pair& operands,
                 const Pair& scales, const void* bias, bool accumulate, void* c) {
     if (shape.m == 0 || shape.n == 0) return;
     const std::lock_guard lock(mutex_);
-    const Product& product = product_of(types, shape, scales, bias);
+    const Alignment alignment{alignment_of(operands.a), alignment_of(operands.b), alignment_of(c)};
+    const Product& product = product_of(types, shape, scales, bias, alignment);
     set_pointers(product, scales, bias);
     const double one = 1.0, factor = accumulate ? 1.0 : 0.0;
     const float one_f = 1.0f, factor_f = accumulate ? 1.0f : 0.0f;
@@ -114,11 +128,12 @@ class CublasGemm final : public Gemm {
     return memory;
   }
 
-  const Product& product_of(const Types& types, const GemmShape& shape, const Pair& scales,
-                            const void* bias) {
-    auto& place = products_[Key{types, shape, bias != nullptr}];
-    if (!place) place = make(types, shape, scales, bias);
-    return *place;
+  const Product& product_of(const Types& types, const GemmShape& shape, const Pair& scales, const void* bias,
+                            const Alignment& alignment) {
+    const Key key{types, shape, bias != nullptr, alignment};
+    if (const auto known = products_.find(key); known != products_.end()) return *known->second;
+    if (products_.size() >= kMostProducts) products_.clear();
+    return *(products_[key] = make(types, shape, scales, bias, alignment));
   }
 
   // Of one call.
@@ -133,8 +148,8 @@ class CublasGemm final : public Gemm {
     point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.b);
   }
 
-  std::unique_ptr<Product> make(const Types& types, const GemmShape& s, const Pair& scales,
-                                const void* bias) {
+  std::unique_ptr<Product> make(const Types& types, const GemmShape& s, const Pair& scales, const void* bias,
+                                const Alignment& alignment) {
     auto made = std::make_unique<Product>();
     const bool is_double = types.a == CUDA_R_64F;
     check(cublasLtMatmulDescCreate(&made->operation, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
@@ -161,15 +176,27 @@ class CublasGemm final : public Gemm {
     made->a = layout(types.a, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda);
     made->b = layout(types.b, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb);
     made->c = layout(types.result, s.m, s.n, s.ldc);
+    made->algorithm = algorithm_of(*made, types, s, alignment);
+    return made;
+  }
+
+  cublasLtMatmulAlgo_t algorithm_of(const Product& made, const Types& types, const GemmShape& s,
+                                    const Alignment& alignment) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-    check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                               &kWorkspaceBytes, sizeof kWorkspaceBytes),
-          "cublasLtMatmulPreferenceSetAttribute");
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+            "cublasLtMatmulPreferenceSetAttribute");
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment.a);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.b);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.c);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.c);
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_, made->operation, made->a, made->b, made->c, made->c, preference, 1, &found, &count);
+        handle_, made.operation, made.a, made.b, made.c, made.c, preference, 1, &found, &count);
     cublasLtMatmulPreferenceDestroy(preference);
     if (count == 0 || status == CUBLAS_STATUS_NOT_SUPPORTED) {
       throw RunError(
@@ -177,8 +204,7 @@ class CublasGemm final : public Gemm {
                       types.are_fp8() ? " in 8 bits on this GPU: plan with --precision bf16" : ""));
     }
     check(status, "cublasLtMatmulAlgoGetHeuristic");
-    made->algorithm = found.algo;
-    return made;
+    return found.algo;
   }
 
   cublasLtHandle_t handle_ = nullptr;

@@ -64,7 +64,8 @@ void with_type(DataType type, F&& body) {
 
 bool is_wide(DataType type) { return type == DataType::float32 || type == DataType::float64; }
 
-constexpr double kSpin_s = 50e-6;  // a wait that is longer gives the core to others, and looks around
+constexpr int64_t kStaged = 1 << 20;  // bytes of a list at most that goes through pinned memory
+constexpr double kSpin_s = 50e-6;     // a wait that is longer gives the core to others, and looks around
 
 class Impl final : public CudaDevice {
  public:
@@ -110,8 +111,14 @@ class Impl final : public CudaDevice {
   void release_host(void* data) override { cudaFreeHost(data); }
   void copy(void* to, const void* from, int64_t bytes) override {
     if (bytes == 0) return;
+    const bool from_host = is_on_host(from), with_host = from_host || is_on_host(to);
+    if (from_host && !is_on_host(to) && bytes <= kStaged) {
+      return streams_.staging().send(from, bytes, to, stream(), [&](cudaEvent_t event) { wait_for(event); });
+    }
+    // Copies of pageable memory wait for the stream inside the driver, where nobody watches for an abort.
+    if (with_host) wait();
     check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");
-    if (is_on_host(to) || is_on_host(from)) wait();
+    if (with_host) wait();
   }
   void zero(void* data, int64_t bytes) override {
     if (bytes > 0) check(cudaMemsetAsync(data, 0, size_t(bytes), stream()), "cudaMemsetAsync");
@@ -156,9 +163,16 @@ class Impl final : public CudaDevice {
   }
   void finish() override { wait(); }
 
-  // Row-major y = x w^T is column-major y^T = w x^T, and so on.
   void linear_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
                       void* y) override {
+    // Epilogues read the bias in packs of 16 bytes.
+    const bool in_epilogue = reinterpret_cast<uintptr_t>(bias) % 16 == 0;
+    product_forward(type, s, x, w, in_epilogue ? bias : nullptr, y);
+    if (!in_epilogue) bias_forward(type, s.rows, s.columns, bias, y);
+  }
+  // Row-major y = x w^T is column-major y^T = w x^T, and so on.
+  void product_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
+                       void* y) {
     if (narrows(type, s)) {
       const Narrowed x8(streams_, type, Fp8::e4m3, s.rows, s.inner, kAsItIs, x),
           w8(streams_, type, Fp8::e4m3, s.columns, s.inner, kAsItIs, w);
@@ -317,18 +331,18 @@ class Impl final : public CudaDevice {
   }
   void router_backward(DataType type, const RouterShape& s, const void* probabilities, const int32_t* chosen,
                        const void* dweights, const void* balance, void* dlogits) override {
-    const Numbers numbers(streams_, chosen, s.tokens * s.top);
+    const Numbers numbers(*this, chosen, s.tokens * s.top);
     MPT_DISPATCH(type, cuda::router_backward<T>(stream(), s, as<S>(probabilities), numbers.data(),
                                                 as<S>(dweights), as<S>(balance), as<T>(dlogits)));
   }
   void gather_rows(DataType type, int64_t count, int64_t columns, const int32_t* rows, const void* x,
                    void* y) override {
-    const Numbers numbers(streams_, rows, count);
+    const Numbers numbers(*this, rows, count);
     MPT_DISPATCH(type, cuda::gather_rows<T>(stream(), count, columns, numbers.data(), as<T>(x), as<T>(y)));
   }
   void sum_rows(DataType type, int64_t tokens, int64_t top, int64_t columns, const int32_t* rows,
                 const void* x, void* y) override {
-    const Numbers numbers(streams_, rows, tokens * top);
+    const Numbers numbers(*this, rows, tokens * top);
     MPT_DISPATCH(type, cuda::sum_rows<T>(stream(), tokens, top, columns, numbers.data(), as<T>(x), as<T>(y)));
   }
   void scale_rows(DataType type, int64_t rows, int64_t columns, const void* factors, const void* x,
@@ -353,13 +367,13 @@ class Impl final : public CudaDevice {
 
   void embedding_forward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                          const int32_t* ids, const void* table, void* y) override {
-    const Numbers numbers(streams_, ids, tokens);
+    const Numbers numbers(*this, ids, tokens);
     MPT_DISPATCH(type, cuda::embedding_forward<T>(stream(), tokens, hidden, first, rows, numbers.data(),
                                                   as<T>(table), as<T>(y)));
   }
   void embedding_backward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                           const int32_t* ids, const void* dy, void* dtable) override {
-    const Numbers numbers(streams_, ids, tokens);
+    const Numbers numbers(*this, ids, tokens);
     MPT_DISPATCH(type, cuda::embedding_backward<T>(stream(), tokens, hidden, first, rows, numbers.data(),
                                                    as<T>(dy), as<S>(dtable)));
   }
@@ -382,17 +396,31 @@ class Impl final : public CudaDevice {
   }
   void loss_exponentials(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                          const int32_t* targets, const void* maximum, void* logits, void* sums) override {
-    const Numbers numbers(streams_, targets, tokens);
+    const Numbers numbers(*this, targets, tokens);
     MPT_DISPATCH(type, cuda::loss_exponentials<T>(stream(), tokens, columns, used, first, numbers.data(),
                                                   as<S>(maximum), as<T>(logits), as<S>(sums)));
   }
   double loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                        const int32_t* targets, const void* sums, double scale, void* logits) override {
-    const Numbers numbers(streams_, targets, tokens);
+    const Numbers numbers(*this, targets, tokens);
     const Scratch losses(streams_, (tokens + 1) * int64_t(sizeof(double)));
     double* const each = as<double>(losses.data());
     MPT_DISPATCH(type, cuda::loss_gradient<T>(stream(), tokens, columns, used, first, numbers.data(),
                                               as<S>(sums), scale, as<T>(logits), each));
+    cuda::sum(stream(), tokens, each, each + tokens);
+    return read(each + tokens);
+  }
+
+  // The maxima and sums of the three steps count here, too: a plan's memory has them.
+  double loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                     double scale, void* logits) override {
+    const int64_t unit = size_of(state_type_of(type));
+    const Buffer maximum(*this, tokens * unit), sums(*this, 2 * tokens * unit);
+    const Numbers numbers(*this, targets, tokens);
+    const Scratch losses(streams_, (tokens + 1) * int64_t(sizeof(double)));
+    double* const each = as<double>(losses.data());
+    MPT_DISPATCH(type, cuda::loss_of_all<T>(stream(), tokens, columns, used, numbers.data(), scale,
+                                            as<T>(logits), each));
     cuda::sum(stream(), tokens, each, each + tokens);
     return read(each + tokens);
   }
@@ -415,13 +443,37 @@ class Impl final : public CudaDevice {
     return read(partial + kPartialSums);
   }
 
+  // One answer for all, and neighbours at once.
+  double squared_norm(DataType type, std::span<const Stretch> parts) override {
+    std::vector<Stretch> joined;
+    for (const Stretch& part : parts) {
+      if (!joined.empty() && at_end(type, joined.back()) == part.data) {
+        joined.back().count += part.count;
+      } else {
+        joined.push_back(part);
+      }
+    }
+    const auto count = int64_t(joined.size());
+    const Scratch room(streams_, (kPartialSums + count + 1) * int64_t(sizeof(double)));
+    double* const partial = as<double>(room.data());
+    double* result = partial + kPartialSums;
+    for (const Stretch& part : joined)
+      MPT_DISPATCH(type, cuda::sum_of_squares<T>(stream(), part.count, as<T>(part.data), partial, result++));
+    cuda::sum(stream(), count, result - count, result);
+    return read(result);
+  }
+
   void synchronize() override { wait(); }
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override { return make_work_marks(*this, count); }
-  void wait_for_all() override {
-    for (const cudaStream_t stream : streams_.all()) wait_for(stream);
+  void wait_for(cudaEvent_t event) override {
+    poll([event] { return cudaEventQuery(event); });
   }
 
  private:
+  static const void* at_end(DataType type, const Stretch& stretch) {
+    return as<char>(stretch.data) + stretch.count * size_of(type);
+  }
+
   std::optional<int64_t> fused_bytes(FusedAttention::Pass pass, DataType type, const AttentionShape& s) {
     stream();  // makes this device the current one
     return fused_attention_ ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;
@@ -455,13 +507,12 @@ class Impl final : public CudaDevice {
   // A list of numbers for one call, which may be in host memory.
   class Numbers {
    public:
-    Numbers(CallStreams& streams, const int32_t* list, int64_t count) : data_(list) {
+    Numbers(Impl& device, const int32_t* list, int64_t count) : data_(list) {
       if (count == 0 || !is_on_host(list)) return;
       const int64_t bytes = count * int64_t(sizeof(int32_t));
-      copy_ = std::make_unique<Scratch>(streams, bytes);
-      // From pageable memory: the list was read when this returns.
-      check(cudaMemcpyAsync(copy_->data(), list, size_t(bytes), cudaMemcpyHostToDevice, streams.mine()),
-            "cudaMemcpyAsync");
+      copy_ = std::make_unique<Scratch>(device.streams_, bytes);
+      device.streams_.staging().send(list, bytes, copy_->data(), device.stream(),
+                                     [&](cudaEvent_t event) { device.wait_for(event); });
       data_ = as<int32_t>(copy_->data());
     }
     const int32_t* data() const { return data_; }
@@ -487,19 +538,22 @@ class Impl final : public CudaDevice {
     return {kv, as<T>(kv) + width, 2 * width, block.keys, visible};
   }
 
-  void wait() { wait_for(stream()); }
+  void wait() {
+    poll([stream = stream()] { return cudaStreamQuery(stream); });
+  }
   double read(const double* from) {
-    double value = 0.0;
-    check(cudaMemcpyAsync(&value, from, sizeof value, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
+    double* const answer = streams_.staging().answer();
+    check(cudaMemcpyAsync(answer, from, sizeof *answer, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
     wait();
-    return value;
+    return *answer;
   }
 
-  void wait_for(cudaStream_t stream) {
+  template <class Query>
+  void poll(Query&& query) {
     check(cudaSetDevice(index_), "cudaSetDevice");
     const double start = now_s();
     while (true) {
-      const cudaError_t status = cudaStreamQuery(stream);
+      const cudaError_t status = query();
       if (status == cudaSuccess) return;
       if (status != cudaErrorNotReady) fail(status, "work on the GPU");
       const double waited_s = now_s() - start;

@@ -18,8 +18,8 @@ class CudaDevice : public Device, public Mover {
  public:
   /// The calling thread's stream.
   virtual cudaStream_t stream() = 0;
-  /// Waits for the streams of all threads.
-  virtual void wait_for_all() = 0;
+  /// Waits for what was recorded last, as synchronize() waits.
+  virtual void wait_for(cudaEvent_t event) = 0;
   /// Called again and again while the host waits for the GPU, with the seconds of that wait; ends it by
   /// throwing. Set before use.
   virtual void set_watch(std::function<void(double waited_s)> watch) = 0;

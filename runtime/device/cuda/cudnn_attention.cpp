@@ -157,12 +157,26 @@ namespace {
 constexpr int64_t kWidestHead = 256;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// A graph with the best engine that this device runs.
+// A graph with the best engine that this device runs. Without a plan cuDNN has none, or refuses the graph.
 template <class Graph>
 struct Planned {
-  Planned(const Cudnn& library, cudnnHandle_t handle, DataType type, const AttentionShape& shape)
-      : attention(library, type, shape) {
-    for (CudnnDescriptor& engine : attention.graph.engines(handle)) {
+  Planned(const Cudnn& library, cudnnHandle_t handle, DataType type, const AttentionShape& shape) {
+    try {
+      attention.emplace(library, type, shape);
+      choose(library, handle);
+    } catch (const RunError& error) {
+      fmt::print(stderr, "note: attention without cuDNN for heads of {}: {}\n", shape.head_dim, error.what());
+      plan.reset();
+    }
+  }
+
+  std::optional<Graph> attention;
+  std::optional<CudnnDescriptor> plan;
+  int64_t workspace_bytes = 0;
+
+ private:
+  void choose(const Cudnn& library, cudnnHandle_t handle) {
+    for (CudnnDescriptor& engine : attention->graph.engines(handle)) {
       CudnnDescriptor candidate(library, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
       candidate.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
       candidate.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
@@ -177,11 +191,6 @@ struct Planned {
     }
   }
 
-  Graph attention;
-  std::optional<CudnnDescriptor> plan;
-  int64_t workspace_bytes = 0;
-
- private:
   std::optional<CudnnDescriptor> engine_;  // the plan refers to it
 };
 
@@ -208,7 +217,7 @@ class CudnnAttention final : public FusedAttention {
                void* log_sum_exp, void* scratch) override {
     const std::lock_guard lock(mutex_);
     const auto& planned = of(forward_, type, s);
-    const CudnnAttentionForward& a = planned.attention;
+    const CudnnAttentionForward& a = *planned.attention;
     float scale = scale_of(s), minus_infinity = kMinusInfinity;
     run(stream, *planned.plan, scratch,
         std::array<std::pair<TensorId, const void*>, 7>{{{a.q, qkv},
@@ -225,7 +234,7 @@ class CudnnAttention final : public FusedAttention {
                 void* scratch) override {
     const std::lock_guard lock(mutex_);
     const auto& planned = of(backward_, type, s);
-    const CudnnAttentionBackward& a = planned.attention;
+    const CudnnAttentionBackward& a = *planned.attention;
     float scale = scale_of(s), minus_infinity = kMinusInfinity, one = 1.0F;
     char* const own = static_cast<char*>(scratch);
     run(stream, *planned.plan, own + own_bytes(s),

@@ -10,6 +10,7 @@ namespace mpt::runtime::cuda {
 namespace {
 
 constexpr int64_t kMostEngines = 8;
+constexpr size_t kOldest = 91000;
 
 template <class F>
 bool find(void* library, const char* name, F& function) {
@@ -21,15 +22,20 @@ std::optional<Cudnn> open_cudnn() {
   void* const library = ::dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
   Cudnn c;
   const bool whole =
-      library != nullptr && find(library, "cudnnCreate", c.create) &&
-      find(library, "cudnnDestroy", c.destroy) && find(library, "cudnnSetStream", c.set_stream) &&
-      find(library, "cudnnGetErrorString", c.error_string) &&
+      library != nullptr && find(library, "cudnnGetVersion", c.version) &&
+      find(library, "cudnnCreate", c.create) && find(library, "cudnnDestroy", c.destroy) &&
+      find(library, "cudnnSetStream", c.set_stream) && find(library, "cudnnGetErrorString", c.error_string) &&
       find(library, "cudnnBackendCreateDescriptor", c.create_descriptor) &&
       find(library, "cudnnBackendDestroyDescriptor", c.destroy_descriptor) &&
       find(library, "cudnnBackendSetAttribute", c.set_attribute) &&
       find(library, "cudnnBackendGetAttribute", c.get_attribute) &&
       find(library, "cudnnBackendFinalize", c.finalize) && find(library, "cudnnBackendExecute", c.execute);
   if (!whole) return std::nullopt;
+  if (const size_t version = c.version(); version < kOldest) {
+    fmt::print(stderr, "note: attention without cuDNN {}.{}.{}: it must be 9.10 or later\n", version / 10000,
+               version / 100 % 100, version % 100);
+    return std::nullopt;
+  }
   return c;
 }
 

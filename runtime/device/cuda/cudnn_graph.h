@@ -17,6 +17,7 @@ namespace mpt::runtime::cuda {
 
 /// libcudnn.so.9's functions.
 struct Cudnn {
+  decltype(&cudnnGetVersion) version = nullptr;
   decltype(&cudnnCreate) create = nullptr;
   decltype(&cudnnDestroy) destroy = nullptr;
   decltype(&cudnnSetStream) set_stream = nullptr;
@@ -30,7 +31,9 @@ struct Cudnn {
 
   void check(cudnnStatus_t, const char* call) const;
 };
-/// Null where it is missing.
+/// Null where it is missing, or older than 9.10; a note tells of an old one. Before 9.10 its attention takes
+/// no mask of minus infinity, and before 9.6 it adds to what is in the sums of query gradients (NVIDIA
+/// cudnn-frontend, attn_score_modifiers.h and scaled_dot_product_flash_attention.h).
 const Cudnn* load_cudnn();
 
 class CudnnDescriptor {

@@ -14,7 +14,7 @@ class GraphedDevice final : public CudaDevice {
   explicit GraphedDevice(std::unique_ptr<CudaDevice> device) : device_(std::move(device)) {}
 
   cudaStream_t stream() override { return now().stream(); }
-  void wait_for_all() override { now().wait_for_all(); }
+  void wait_for(cudaEvent_t event) override { now().wait_for(event); }
   void set_watch(std::function<void(double)> watch) override { device_->set_watch(std::move(watch)); }
   int64_t scratch_bytes() const override { return device_->scratch_bytes(); }
   cudaGraphExec_t capture(const std::function<void()>& work) override { return now().capture(work); }
@@ -173,12 +173,19 @@ class GraphedDevice final : public CudaDevice {
                        const int32_t* targets, const void* sums, double scale, void* logits) override {
     return now().loss_gradient(type, tokens, columns, used, first, targets, sums, scale, logits);
   }
+  double loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                     double scale, void* logits) override {
+    return now().loss_of_all(type, tokens, columns, used, targets, scale, logits);
+  }
   void adamw(DataType type, int64_t count, const AdamW& options, const void* gradient, void* parameter,
              void* first_moment, void* second_moment) override {
     now().adamw(type, count, options, gradient, parameter, first_moment, second_moment);
   }
   double sum_of_squares(DataType type, int64_t count, const void* data) override {
     return now().sum_of_squares(type, count, data);
+  }
+  double squared_norm(DataType type, std::span<const Stretch> parts) override {
+    return now().squared_norm(type, parts);
   }
 
   void move(void* to, const void* from, int64_t bytes) override { now().move(to, from, bytes); }

@@ -119,6 +119,11 @@ template <class T>
 void loss_gradient(cudaStream_t, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                    const int32_t* targets, const State<T>* sums, double scale, T* logits, double* losses);
 
+/// The three at once; losses [tokens].
+template <class T>
+void loss_of_all(cudaStream_t, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                 double scale, T* logits, double* losses);
+
 template <class S>
 void adamw(cudaStream_t, int64_t count, const AdamW&, const S* gradient, S* parameter, S* first_moment,
            S* second_moment);

@@ -52,11 +52,51 @@ __global__ void loss_gradient_kernel(int64_t tokens, int64_t columns, int64_t us
   if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[tokens + t]);
 }
 
-template <class T>
+// A block per token, W logits in one access: the sum of exponentials in one reading pass (Milakov and
+// Gimelshein 2018, arXiv:1805.02867), then the gradient in place.
+template <class T, int W>
+__global__ void loss_of_all_kernel(int64_t columns, int64_t used, const int32_t* targets, State<T> scale,
+                                   T* logits, double* losses) {
+  using S = State<T>;
+  constexpr S kLowest = sizeof(S) == sizeof(float) ? S(-3.4028234663852886e38) : S(-1.7976931348623157e308);
+  const int64_t t = blockIdx.x, target = targets[t];
+  T* const row = logits + t * columns;
+  const S at_target = threadIdx.x == 0 && target >= 0 && target < used ? wide(row[target]) : S(0);
+  S highest = kLowest, sum = 0;
+#pragma unroll 4
+  for (int64_t c = int64_t(threadIdx.x) * W; c < used; c += int64_t(blockDim.x) * W) {
+    const Pack<T, W> pack = load<W>(row + c);
+    S most = highest;
+    for (int i = 0; i < W; ++i) most = c + i < used ? max(most, wide(pack.at[i])) : most;
+    sum *= exp(highest - most);
+    highest = most;
+    for (int i = 0; i < W; ++i) sum += c + i < used ? exp(wide(pack.at[i]) - highest) : S(0);
+  }
+  const S top = block_reduce(highest, Maximum(), kLowest);
+  const S total = block_sum(sum * exp(highest - top));
+  const S factor = scale / total;
+#pragma unroll 4
+  for (int64_t c = int64_t(threadIdx.x) * W; c < columns; c += int64_t(blockDim.x) * W) {
+    Pack<T, W> pack = load<W>(row + c);
+    for (int i = 0; i < W; ++i) {
+      const S value = c + i < used ? exp(wide(pack.at[i]) - top) * factor : S(0);  // behind: padding
+      pack.at[i] = narrow<T>(c + i == target ? value - scale : value);
+    }
+    store<W>(row + c, pack);
+  }
+  if (threadIdx.x == 0) losses[t] = log(double(total)) - double(at_target - top);
+}
+
+template <class T, int W>
 __global__ void sum_of_squares_kernel(int64_t count, const T* data, double* partial) {
   double sum = 0;
-  for (int64_t i = grid_index(); i < count; i += grid_stride())
-    sum += double(wide(data[i])) * double(wide(data[i]));
+#pragma unroll 4
+  for (int64_t i = grid_index(); i < count / W; i += grid_stride()) {
+    const Pack<T, W> pack = load<W>(data + i * W);
+    for (int k = 0; k < W; ++k) sum += double(wide(pack.at[k])) * double(wide(pack.at[k]));
+  }
+  const int64_t rest = count / W * W + grid_index();
+  if (rest < count) sum += double(wide(data[rest])) * double(wide(data[rest]));
   sum = block_sum(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -103,9 +143,22 @@ void loss_gradient(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t
 }
 
 template <class T>
+void loss_of_all(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                 double scale, T* logits, double* losses) {
+  constexpr int kWidth = int(16 / sizeof(T)), kMany = 512;
+  const bool in_packs = pack_width<T>(columns, logits) > 1;
+  launch(stream, dim3(unsigned(tokens)), columns >= kMany * kWidth ? kMany : kThreads, 0,
+         in_packs ? loss_of_all_kernel<T, kWidth> : loss_of_all_kernel<T, 1>, columns, used, targets,
+         State<T>(scale), logits, losses);
+}
+
+template <class T>
 void sum_of_squares(cudaStream_t stream, int64_t count, const T* data, double* scratch, double* result) {
   const int64_t blocks = std::clamp<int64_t>(ceil_div(count, 8 * kThreads), 1, kPartialSums);
-  launch(stream, dim3(unsigned(blocks)), kThreads, 0, sum_of_squares_kernel<T>, count, data, scratch);
+  constexpr int kWidth = int(16 / sizeof(T));
+  const bool in_packs = pack_width<T>(kWidth, data) > 1;
+  launch(stream, dim3(unsigned(blocks)), kThreads, 0,
+         in_packs ? sum_of_squares_kernel<T, kWidth> : sum_of_squares_kernel<T, 1>, count, data, scratch);
   sum(stream, blocks, scratch, result);
 }
 
@@ -120,13 +173,14 @@ void reduce_in_order(cudaStream_t stream, const Sources& sources, bool maximum, 
          end, out);
 }
 
-#define MPT_INSTANTIATE(T)                                                                          \
-  template void loss_maximum(cudaStream_t, int64_t, int64_t, int64_t, const T*, State<T>*);         \
-  template void loss_exponentials(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*, \
-                                  const State<T>*, T*, State<T>*);                                  \
-  template void loss_gradient(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,     \
-                              const State<T>*, double, T*, double*);                                \
-  template void sum_of_squares(cudaStream_t, int64_t, const T*, double*, double*);                  \
+#define MPT_INSTANTIATE(T)                                                                                 \
+  template void loss_maximum(cudaStream_t, int64_t, int64_t, int64_t, const T*, State<T>*);                \
+  template void loss_exponentials(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,        \
+                                  const State<T>*, T*, State<T>*);                                         \
+  template void loss_gradient(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,            \
+                              const State<T>*, double, T*, double*);                                       \
+  template void loss_of_all(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, double, T*, double*); \
+  template void sum_of_squares(cudaStream_t, int64_t, const T*, double*, double*);                         \
   template void reduce_in_order(cudaStream_t, const Sources&, bool, int64_t, int64_t, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)

@@ -20,15 +20,9 @@ MemoryPool::~MemoryPool() {
 void* MemoryPool::allocate(MemoryUse use, int64_t bytes, cudaStream_t stream) {
   const int64_t size = std::max(rounded_bytes(bytes), kAllocationUnit);
   const std::lock_guard lock(mutex_);
-  std::vector<Block>& blocks = free_[{use, size}];
-  // The stream's own blocks need no waiting.
-  auto found = std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.stream == stream; });
-  if (found == blocks.end())
-    found =
-        std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return !held_.contains(b.stream); });
-  if (found == blocks.end()) return fresh(size);
-  const Block block = *found;
-  blocks.erase(found);
+  const std::optional<Block> known = take(use, size, stream);
+  if (!known) return fresh(size);
+  const Block& block = *known;
   if (block.stream == stream) return block.data;
   if (event_ == nullptr)
     check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags");
@@ -38,9 +32,35 @@ void* MemoryPool::allocate(MemoryUse use, int64_t bytes, cudaStream_t stream) {
   return block.data;
 }
 
+std::optional<MemoryPool::Block> MemoryPool::take(MemoryUse use, int64_t size, cudaStream_t stream) {
+  // Sizes that routing decides on never come again: large blocks serve what is nearly as large.
+  constexpr int64_t kLarge = 1 << 20;
+  const int64_t largest = size < kLarge ? size : size + size / 8;
+  for (auto at = free_.lower_bound({use, size}); at != free_.end() && at->first <= std::pair(use, largest);
+       ++at) {
+    std::vector<Block>& blocks = at->second;
+    // The stream's own blocks need no waiting.
+    auto found =
+        std::find_if(blocks.begin(), blocks.end(), [&](const Block& b) { return b.stream == stream; });
+    if (found == blocks.end())
+      found = std::find_if(blocks.begin(), blocks.end(),
+                           [&](const Block& b) { return !held_.contains(b.stream); });
+    if (found == blocks.end()) continue;
+    const Block block = *found;
+    blocks.erase(found);
+    if (at->first.second > size) larger_[block.data] = at->first.second;
+    return block;
+  }
+  return std::nullopt;
+}
+
 void MemoryPool::release(MemoryUse use, void* data, int64_t bytes, cudaStream_t stream) {
-  const int64_t size = std::max(rounded_bytes(bytes), kAllocationUnit);
   const std::lock_guard lock(mutex_);
+  // It may be larger than what was asked for.
+  const auto larger = larger_.find(data);
+  const int64_t size =
+      larger == larger_.end() ? std::max(rounded_bytes(bytes), kAllocationUnit) : larger->second;
+  if (larger != larger_.end()) larger_.erase(larger);
   std::vector<Block>& blocks = free_[{use, size}];
   const auto after = std::upper_bound(blocks.begin(), blocks.end(), data,
                                       [](const void* d, const Block& b) { return std::less<>()(d, b.data); });

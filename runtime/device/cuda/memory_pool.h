@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// MemoryPool: blocks of GPU memory, kept by size since steps repeat their sizes. A block given back may still
-// be at work in its stream: another stream that gets it waits there, on the GPU. Of those that fit a stream
-// gets the one with the lowest address, so that equal steps get equal addresses, which captured graphs need.
+// MemoryPool: blocks of GPU memory, kept by size since most steps repeat their sizes. A block given back may
+// still be at work in its stream: another stream that gets it waits there, on the GPU. Of those that fit a
+// stream gets the one with the lowest address, so that equal steps get equal addresses, which captured graphs
+// need.
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -36,11 +39,13 @@ class MemoryPool {
     void* data;
     cudaStream_t stream;
   };
+  std::optional<Block> take(MemoryUse use, int64_t size, cudaStream_t stream);
   void* fresh(int64_t size);
   void free_all();
 
   std::mutex mutex_;
   std::map<std::pair<MemoryUse, int64_t>, std::vector<Block>> free_;  // by use and size, then by address
+  std::unordered_map<const void*, int64_t> larger_;  // sizes of blocks that are larger than what has them
   std::unordered_set<cudaStream_t> held_;
   cudaEvent_t event_ = nullptr;
   int64_t reserved_ = 0;

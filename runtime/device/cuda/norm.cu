@@ -40,11 +40,19 @@ __global__ void partial_column_sums(int64_t rows, int64_t columns, Value value, 
 
 template <class S>
 __global__ void add_column_sums(int64_t chunks, int64_t columns, const S* partial, S* to) {
-  for (int64_t c = grid_index(); c < columns; c += grid_stride()) {
-    S total = 0;
-    for (int64_t chunk = 0; chunk < chunks; ++chunk) total += partial[chunk * columns + c];
-    to[c] += total;
+  __shared__ S sums[kChunkRows][kWarp];
+  const int64_t column = int64_t(blockIdx.x) * kWarp + threadIdx.x;
+  S sum = 0;
+  if (column < columns) {
+    for (int64_t chunk = threadIdx.y; chunk < chunks; chunk += kChunkRows)
+      sum += partial[chunk * columns + column];
   }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= columns) return;
+  S total = 0;
+  for (int y = 0; y < kChunkRows; ++y) total += sums[y][threadIdx.x];
+  to[column] += total;
 }
 
 // to[k] may be null: that sum is not wanted.
@@ -57,8 +65,8 @@ void column_sums(cudaStream_t stream, int64_t rows, int64_t columns, const Value
          partial_column_sums<S, K, Value>, rows, columns, value, partial);
   for (int k = 0; k < K; ++k) {
     if (to[k] == nullptr) continue;
-    launch(stream, blocks_for(columns), kThreads, 0, add_column_sums<S>, chunks, columns,
-           partial + k * chunks * columns, to[k]);
+    launch(stream, dim3(unsigned(ceil_div(columns, kWarp))), dim3(kWarp, kChunkRows), 0, add_column_sums<S>,
+           chunks, columns, partial + k * chunks * columns, to[k]);
   }
 }
 

@@ -7,54 +7,21 @@
 
 #include <cmath>
 
-#include "base/json.h"
-#include "runtime/comm/threads/thread_world.h"
-#include "runtime/train/trainer.h"
 #include "tests/support/gpu_under_test.h"
-#include "tests/support/make_dataset.h"
-#include "tests/support/make_plan.h"
+#include "tests/support/loss_curve.h"
 
 namespace mpt::runtime {
 namespace {
 
+using test::Curve;
+using test::loss_curve;
 using test::WantedPlan;
-
-struct Curve {
-  std::vector<double> loss, norm;
-  int64_t peak_bytes = 0;
-};
-
-Curve run(const WantedPlan& request, Backend* backend, int64_t steps, const DeviceOptions& device = {}) {
-  const Plan plan = test::make_plan(request);
-  TrainOptions options;
-  options.steps = steps;
-  options.warmup_steps = 2;
-  options.timeout = std::chrono::seconds(120);
-  const std::string file = testing::TempDir() + "/cuda_corpus.txt";
-  std::string text;
-  for (int i = 0; i < 200; ++i) text += "line " + std::to_string(i * 7919 % 1000) + " of a text\n";
-  write_file_atomically(file, text);
-  const Dataset corpus = test::make_dataset(file, plan, options.seed);
-  const std::atomic<bool> stop{false};
-  RunInputs inputs{&corpus};
-  inputs.backend = backend;
-  inputs.device = device;
-  Curve curve;
-  const auto result = train(
-      plan, options, inputs,
-      [&](const reports::StepRecord& r) {
-        curve.loss.push_back(r.loss);
-        curve.norm.push_back(r.gradient_norm);
-      },
-      stop);
-  curve.peak_bytes = result.peak_bytes.front();
-  return curve;
-}
 
 struct Case {
   const char* name;
   WantedPlan request;
   bool graphs = false;  // are compared, too
+  friend void PrintTo(const Case& c, std::ostream* to) { *to << c.name; }
 };
 
 // cuDNN's backward adds in an order that changes.
@@ -141,7 +108,7 @@ TEST_P(CudaTraining, GivesTheCpusLossCurve) {
   const WantedPlan& request = GetParam().request;
   constexpr int64_t kSteps = 2;
   const OwnAttention own;
-  const Curve cpu = run(request, nullptr, kSteps), gpu = run(request, backend.get(), kSteps);
+  const Curve cpu = loss_curve(request, nullptr, kSteps), gpu = loss_curve(request, backend.get(), kSteps);
   // In 16 bits and fewer both round what they compute, from sums in other orders.
   const double tolerance = request.precision == Precision::fp32 ? 1e-5 : 2e-2;
   ASSERT_EQ(gpu.loss.size(), size_t(kSteps));
@@ -153,7 +120,7 @@ TEST_P(CudaTraining, GivesTheCpusLossCurve) {
   if (!GetParam().graphs) return;
   // The very same sums, launched together.
   const auto before = graph_launches_under_test();
-  const Curve graphed = run(request, backend.get(), kSteps, {.graphs = true});
+  const Curve graphed = loss_curve(request, backend.get(), kSteps, {.graphs = true});
   EXPECT_EQ(graphed.loss, gpu.loss);
   EXPECT_EQ(graphed.norm, gpu.norm);
   EXPECT_EQ(graphed.peak_bytes, gpu.peak_bytes);

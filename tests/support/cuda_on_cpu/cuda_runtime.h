@@ -3,20 +3,22 @@
 
 // CUDA's runtime, as far as runtime/device/cuda uses it, on the CPU: kernels are interpreted, block by block,
 // each thread of a block a fibre that gives way at barriers. So the GPU's kernels and the device around them
-// are tested on machines without one. Calls are done when they return: what this cannot show is a missing
-// wait between streams, and what cuBLASLt does. What a stream captures runs when its graph is launched.
+// are tested on machines without one. It is as strict as CUDA's documents permit; streams.h, memory.h and
+// races.h say how. What it cannot show is what cuBLASLt does, and speed.
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <source_location>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline
-// Blocks run one after the other on the thread that launches them.
+// Blocks run one after the other on one thread at a time.
 #define __shared__ static thread_local
 #define __align__(n) alignas(n)
 #define MPT_DYNAMIC_SHARED(name) unsigned char* const name = ::cuda_on_cpu::dynamic_shared()
@@ -31,8 +33,10 @@ enum cudaError_t {
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
-  cudaErrorStreamCaptureUnsupported = 900,
-  cudaErrorNotReady = 600
+  cudaErrorInvalidResourceHandle = 400,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorStreamCaptureUnsupported = 900
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
 enum cudaMemoryType {
@@ -61,6 +65,7 @@ struct cudaLaunchConfig_t {
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaSetDevice(int index);
+cudaError_t cudaGetDevice(int* index);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);
 enum { cudaHostAllocDefault = 0 };
@@ -86,22 +91,34 @@ cudaError_t cudaEventCreate(cudaEvent_t* event);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end);
 cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute attribute, int value);
 
 namespace cuda_on_cpu {
 
 unsigned char* dynamic_shared();
-/// All threads of the block, or of the warp, are here.
+/// All threads of the block are here.
 void wait_for_block();
-void wait_for_warp();
+/// Every lane of `mask` is at this place with this mask; a lane that ends or waits elsewhere fails the
+/// launch.
+void wait_for_warp(unsigned mask, const std::source_location& place);
 /// A place of 64 bits of each lane of this warp.
 uint64_t& of_lane(int lane);
 int lane();
-/// Runs `kernel` once per thread of the grid.
-cudaError_t run(const cudaLaunchConfig_t& config, const std::function<void()>& kernel);
-/// Does `work`, or keeps it for the graph that the stream captures.
-cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work);
+/// Runs `kernel` once per thread of the grid. `function` is its address.
+cudaError_t run(const cudaLaunchConfig_t& config, const void* function, const std::function<void()>& kernel);
+/// Work behind what `stream` has, or of the graph that it captures. `function` (a kernel's address) or `name`
+/// is how reports call it.
+cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const char* name,
+                   const void* function = nullptr);
+/// Where the next kernel's arguments are.
+void set_arguments(const void* data, size_t bytes);
+/// A pointer that a kernel gets: null, or memory of the stream's GPU, or pinned.
+bool kernel_may_have(cudaStream_t stream, const void* pointer);
+/// What work other than kernels touches, from within that work.
+void reads(const void* data, size_t bytes);
+void writes(const void* data, size_t bytes);
 /// Graphs launched so far in this process.
 int64_t graph_launches();
 
@@ -113,36 +130,53 @@ inline thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
 template <class... Parameters, class... Arguments>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
                                Arguments&&... arguments) {
+  const void* const function = reinterpret_cast<const void*>(kernel);
+  const auto may_have = [&](const auto& argument) {
+    if constexpr (std::is_pointer_v<std::remove_cvref_t<decltype(argument)>>) {
+      return cuda_on_cpu::kernel_may_have(config->stream, argument);
+    } else {
+      return true;
+    }
+  };
+  if (!(may_have(arguments) && ...)) return cudaErrorInvalidValue;
   return cuda_on_cpu::submit(
       config->stream,
-      [kernel, launch = *config, copies = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)] {
-        return cuda_on_cpu::run(launch, [&] { std::apply(kernel, copies); });
-      });
+      [function, launch = *config,
+       kept = std::pair(kernel, std::tuple<Parameters...>(std::forward<Arguments>(arguments)...))] {
+        cuda_on_cpu::set_arguments(&kept, sizeof kept);
+        return cuda_on_cpu::run(launch, function, [&call = kept] { std::apply(call.first, call.second); });
+      },
+      nullptr, function);
 }
 
 inline void __syncthreads() { cuda_on_cpu::wait_for_block(); }
-inline void __syncwarp(unsigned = 0xffffffffu) { cuda_on_cpu::wait_for_warp(); }
+inline void __syncwarp(unsigned mask = 0xffffffffu,
+                       const std::source_location& place = std::source_location::current()) {
+  cuda_on_cpu::wait_for_warp(mask, place);
+}
 
 template <class T>
-T __shfl_xor_sync(unsigned, T value, int mask) {
+T __shfl_xor_sync(unsigned lanes, T value, int mask,
+                  const std::source_location& place = std::source_location::current()) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
   __builtin_memcpy(&cuda_on_cpu::of_lane(cuda_on_cpu::lane()), &value, sizeof(T));
-  cuda_on_cpu::wait_for_warp();
+  cuda_on_cpu::wait_for_warp(lanes, place);
   T other;
   __builtin_memcpy(&other, &cuda_on_cpu::of_lane(cuda_on_cpu::lane() ^ mask), sizeof(T));
-  cuda_on_cpu::wait_for_warp();
+  cuda_on_cpu::wait_for_warp(lanes, place);
   return other;
 }
 
 namespace cuda_on_cpu {
 /// Every lane's `value`, in order of lanes.
 template <class T>
-void gather_from_lanes(T value, T (&all)[32]) {
+void gather_from_lanes(T value, T (&all)[32],
+                       const std::source_location& place = std::source_location::current()) {
   static_assert(sizeof(T) <= sizeof(uint64_t));
   __builtin_memcpy(&of_lane(lane()), &value, sizeof(T));
-  wait_for_warp();
+  wait_for_warp(0xffffffffu, place);
   for (int i = 0; i < 32; ++i) __builtin_memcpy(&all[i], &of_lane(i), sizeof(T));
-  wait_for_warp();
+  wait_for_warp(0xffffffffu, place);
 }
 }  // namespace cuda_on_cpu
 

@@ -42,7 +42,8 @@ class LoopGemm final : public Gemm {
     const auto operand = [types](const void* data) {
       return [types, data](int64_t i) { return element(types.operands, data, i); };
     };
-    submit(stream, types.result, s, operand(a), operand(b), bias, accumulate, c);
+    const int64_t unit = size_of(types.operands);
+    submit(stream, types.result, s, operand(a), operand(b), bias, accumulate, c, {a, b, unit});
   }
   void run_fp8(cudaStream_t stream, DataType result, const GemmShape& s, const Fp8Matrix& a,
                const Fp8Matrix& b, const void* bias, bool accumulate, void* c) override {
@@ -51,20 +52,48 @@ class LoopGemm final : public Gemm {
     const auto operand = [](const Fp8Matrix& matrix) {
       return [matrix](int64_t i) { return element(matrix, i); };
     };
-    submit(stream, result, s, operand(a), operand(b), bias, accumulate, c);
+    submit(stream, result, s, operand(a), operand(b), bias, accumulate, c, {a.data, b.data, 1});
   }
   int64_t workspace_bytes() const override { return 0; }
 
  private:
+  struct Operands {
+    const void *a, *b;
+    int64_t unit;
+  };
+
   template <class A, class B>
   static void submit(cudaStream_t stream, DataType result, const GemmShape& s, const A& a, const B& b,
-                     const void* bias, bool accumulate, void* c) {
-    check(cuda_on_cpu::submit(stream,
-                              [=] {
-                                multiply(result, s, a, b, bias, accumulate, c);
-                                return cudaSuccess;
-                              }),
+                     const void* bias, bool accumulate, void* c, const Operands& operands) {
+    for (const void* pointer : {operands.a, operands.b, bias, static_cast<const void*>(c)})
+      MPT_CHECK(cuda_on_cpu::kernel_may_have(stream, pointer), "a product of host memory");
+    MPT_CHECK(reinterpret_cast<uintptr_t>(bias) % 16 == 0, "an epilogue's bias in packs of 16 bytes");
+    check(cuda_on_cpu::submit(
+              stream,
+              [=] {
+                note(result, s, bias, accumulate, c, operands);
+                multiply(result, s, a, b, bias, accumulate, c);
+                return cudaSuccess;
+              },
+              "a product"),
           "a product");
+  }
+
+  static void note(DataType result, const GemmShape& s, const void* bias, bool accumulate, void* c,
+                   const Operands& operands) {
+    const auto columns = [](const void* data, int64_t unit, int64_t rows, int64_t count, int64_t stride,
+                            auto&& touch) {
+      for (int64_t i = 0; i < count; ++i)
+        touch(static_cast<const char*>(data) + i * stride * unit, size_t(rows * unit));
+    };
+    const int64_t unit = operands.unit, wide = size_of(result);
+    columns(operands.a, unit, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda,
+            cuda_on_cpu::reads);
+    columns(operands.b, unit, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb,
+            cuda_on_cpu::reads);
+    if (bias != nullptr) cuda_on_cpu::reads(bias, size_t(s.m * wide));
+    if (accumulate) columns(c, wide, s.m, s.n, s.ldc, cuda_on_cpu::reads);
+    columns(c, wide, s.m, s.n, s.ldc, cuda_on_cpu::writes);
   }
 
   template <class A, class B>

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What tests/support/cuda_on_cpu refuses, each rule broken once, and what the device does about it.
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "runtime/device/cuda/cuda_device.h"
+#include "runtime/device/cuda/memory_pool.h"
+#include "runtime/device/side_stream.h"
+#include "tests/support/cuda_on_cpu/streams.h"
+
+namespace mpt::runtime {
+namespace {
+
+class CudaOnCpu : public testing::Test {
+ protected:
+  void TearDown() override {
+    cuda_on_cpu::set_lost_waits(nullptr);
+    cuda_on_cpu::forget_failure();
+  }
+
+  // Work that never becomes ready.
+  static void block(cudaStream_t stream) {
+    cuda_on_cpu::Work work;
+    work.name = "work that never ends";
+    work.ready = [] { return false; };
+    cuda_on_cpu::submit(stream->stream, std::move(work));
+  }
+  static void lose_waits() {
+    cuda_on_cpu::set_lost_waits([](cudaStream_t) { return true; });
+  }
+  // What a race between streams is reported as when all have done their work; empty: there is none.
+  static std::string race() {
+    cuda_on_cpu::drain_gpu(0);
+    return cuda_on_cpu::failure();
+  }
+  template <class F>
+  static void in_a_thread(F&& body) {
+    std::thread(body).join();
+  }
+
+  static constexpr int64_t kCount = 256, kBytes = kCount * 4;
+  const std::unique_ptr<cuda::CudaDevice> device_ = cuda::make_cuda_device(0);
+};
+
+// A lane that reads what another wrote, with the wait between them and without it.
+TEST_F(CudaOnCpu, FindsALaneThatDoesNotWaitForAnother) {
+  for (const bool lost : {false, true}) {
+    Buffer x(*device_, kBytes), y(*device_, kBytes);
+    const auto marks = device_->make_marks(1);
+    in_a_thread([&] {
+      marks->start(0);
+      device_->zero(x.data(), kBytes);
+      marks->end(0);
+    });
+    if (lost) lose_waits();
+    marks->await(0);
+    device_->residual_add(DataType::float32, kCount, x.data(), x.data(), y.data());
+    const std::string found = race();
+    EXPECT_EQ(found.empty(), !lost) << found;
+    if (!lost) continue;
+    EXPECT_NE(found.find("residual_add"), std::string::npos) << found;
+    EXPECT_NE(found.find("setting memory"), std::string::npos) << found;
+  }
+}
+
+// Side work that reads what its poster wrote, and a poster that reads what side work wrote.
+TEST_F(CudaOnCpu, FindsSideWorkThatDoesNotWait) {
+  for (const int lost : {0, 1, 2}) {
+    SideStream side(*device_, [](const std::string&, const std::string&) {});
+    Buffer x(*device_, kBytes), y(*device_, kBytes);
+    device_->synchronize();
+    if (lost == 1) lose_waits();
+    device_->zero(x.data(), kBytes);
+    const auto ticket = side.post(
+        "doubling", [&] { device_->residual_add(DataType::float32, kCount, x.data(), x.data(), y.data()); });
+    if (lost == 2) {
+      in_a_thread([&] { side.await(ticket); });
+      lose_waits();
+    }
+    side.await(ticket);
+    device_->zero(lost == 1 ? x.data() : y.data(), kBytes);
+    EXPECT_EQ(race().empty(), lost == 0) << lost << ": " << cuda_on_cpu::failure();
+    cuda_on_cpu::set_lost_waits(nullptr);
+    cuda_on_cpu::forget_failure();
+  }
+}
+
+// Memory that goes from one stream to another through the pool.
+TEST_F(CudaOnCpu, FindsMemoryThatChangesStreamsTooEarly) {
+  for (const bool lost : {false, true}) {
+    in_a_thread([&] {
+      const Buffer x(*device_, kBytes);
+      device_->zero(x.data(), kBytes);
+    });
+    if (lost) lose_waits();
+    const Buffer y(*device_, kBytes);
+    device_->zero(y.data(), kBytes);
+    EXPECT_EQ(race().empty(), !lost);
+  }
+}
+
+// Experts get another number of rows each time.
+TEST_F(CudaOnCpu, LargeMemoryServesWhatIsNearlyAsLarge) {
+  constexpr int64_t kLarge = 2 << 20;
+  void* const first = device_->allocate(kLarge);
+  device_->release(first, kLarge);
+  const int64_t less = kLarge - (100 << 10), much_less = kLarge / 2;
+  void* const again = device_->allocate(less);
+  EXPECT_EQ(again, first);
+  void* const other = device_->allocate(much_less);
+  EXPECT_NE(other, first);
+  device_->release(again, less);
+  void* const whole = device_->allocate(kLarge);
+  EXPECT_EQ(whole, first) << "the block kept its size";
+  device_->release(whole, kLarge);
+  device_->release(other, much_less);
+  void* const small = device_->allocate(512 << 10);
+  device_->release(small, 512 << 10);
+  void* const smaller = device_->allocate(500 << 10);
+  EXPECT_NE(smaller, small) << "small sizes repeat";
+  device_->release(smaller, 500 << 10);
+}
+
+TEST_F(CudaOnCpu, RunsWorkLate) {
+  Buffer x(*device_, kBytes);
+  const auto marks = device_->make_marks(1);
+  marks->start(0);
+  device_->zero(x.data(), kBytes);
+  marks->end(0);
+  EXPECT_THROW(marks->time_s(0), RunError) << "it is over only after someone has waited";
+  marks->finish();
+}
+
+// Another stream may still be at work, such as a gathering of weights beside the next step.
+TEST_F(CudaOnCpu, MarksWaitForTheirOwnStreamsOnly) {
+  const auto marks = device_->make_marks(1);
+  marks->begin_step();
+  in_a_thread([&] { block(device_->stream()); });
+  marks->start(0);
+  marks->end(0);
+  device_->set_watch([](double) { throw std::runtime_error("it waits for another stream"); });
+  EXPECT_NO_THROW(marks->finish());
+  cuda_on_cpu::forget_failure();
+}
+
+// Events belong to the GPU that was the current one.
+TEST_F(CudaOnCpu, MarksOfAGpuBelongToIt) {
+  const auto other = cuda::make_cuda_device(1);
+  cudaSetDevice(0);
+  const auto marks = other->make_marks(1);
+  EXPECT_NO_THROW(marks->begin_step());
+}
+
+// A peer that died never ends the work that stands before a copy; only the watch can end the wait.
+TEST_F(CudaOnCpu, CopiesToTheHostAreWatched) {
+  struct Aborted : std::runtime_error {
+    using std::runtime_error::runtime_error;
+  };
+  Buffer x(*device_, kBytes);
+  device_->set_watch([](double) { throw Aborted("stopped"); });
+  block(device_->stream());
+  std::vector<double> values(kCount);
+  EXPECT_THROW(device_->download(DataType::float32, x.data(), kCount, values.data()), Aborted);
+  EXPECT_THROW(device_->sum_of_squares(DataType::float32, kCount, x.data()), Aborted);
+  cuda_on_cpu::forget_failure();
+}
+
+// Lists go through pinned memory: the host does not wait for the stream.
+TEST_F(CudaOnCpu, ListsDoNotWaitForTheStream) {
+  Buffer table(*device_, 64 * 64 * 4), y(*device_, 32 * 64 * 4);
+  const std::vector<int32_t> ids(32, 7), many(20'000, 3);
+  const Buffer copy(*device_, int64_t(many.size()) * 4);
+  device_->set_watch([](double) { throw std::runtime_error("it waits"); });
+  device_->synchronize();
+  block(device_->stream());
+  EXPECT_NO_THROW(
+      device_->embedding_forward(DataType::float32, 32, 64, 0, 64, ids.data(), table.data(), y.data()));
+  EXPECT_NO_THROW(device_->copy(copy.data(), many.data(), int64_t(many.size()) * 4));
+  cuda_on_cpu::forget_failure();
+}
+
+TEST_F(CudaOnCpu, RefusesMemoryOfTheHostInKernels) {
+  const std::vector<float> pageable(kCount);
+  Buffer y(*device_, kBytes);
+  EXPECT_THROW(device_->residual_add(DataType::float32, kCount, pageable.data(), pageable.data(), y.data()),
+               RunError);
+  // Inside a struct it shows when the kernel reads it.
+  EXPECT_NO_THROW(
+      device_->reduce(DataType::float32, ReduceOperation::sum, {pageable.data()}, 0, kCount, y.data()));
+  EXPECT_NE(race().find("pageable memory of the host"), std::string::npos);
+}
+
+TEST_F(CudaOnCpu, CrashesWhereTheHostReadsDeviceMemory) {
+  Buffer x(*device_, kBytes);
+  EXPECT_DEATH(
+      {
+        volatile char byte = *static_cast<char*>(x.data());
+        (void)byte;
+      },
+      "");
+}
+
+void diverging_kernel(int lanes) {
+  if (int(threadIdx.x) >= lanes) return;
+  __syncwarp();
+}
+void agreeing_kernel(int lanes) {
+  if (int(threadIdx.x) < lanes) __syncwarp((1u << lanes) - 1);
+}
+
+TEST_F(CudaOnCpu, FindsLanesThatDoNotArrive) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(32);
+  config.stream = device_->stream();
+  EXPECT_EQ(cudaLaunchKernelEx(&config, agreeing_kernel, 5), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(config.stream), cudaSuccess);
+  EXPECT_EQ(cudaLaunchKernelEx(&config, diverging_kernel, 5), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(config.stream), cudaErrorLaunchFailure);
+  EXPECT_NE(cuda_on_cpu::failure().find("diverging_kernel: a kernel hangs"), std::string::npos);
+}
+
+TEST_F(CudaOnCpu, RefusesLaunchesThatNoGpuAllows) {
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(1);
+  config.blockDim = dim3(32);
+  config.dynamicSmemBytes = 64 << 10;  // more than 48 KB must be asked for
+  config.stream = device_->stream();
+  EXPECT_EQ(cudaLaunchKernelEx(&config, agreeing_kernel, 0), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(config.stream), cudaErrorLaunchFailure);
+}
+
+}  // namespace
+}  // namespace mpt::runtime
