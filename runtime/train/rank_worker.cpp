@@ -120,7 +120,7 @@ void RankWorker::make_groups(const RankPlace& place) {
   tensor_end_group_ = group(grid_.group(rank, Axis::tensor), "tensor, end of step", times_->gradients);
   const auto pipeline = grid_.group(rank, Axis::pipeline);
   make_edges(place);
-  if (plan_.model.moe) {
+  if (plan_.model.moe() != nullptr) {
     const auto lists = [&](Axis axis, const char* name, CallTime& time) {
       return timed(place.control.communicator(rank, to_int(grid_.group(rank, axis)), name), time);
     };
