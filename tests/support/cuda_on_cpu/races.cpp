@@ -212,11 +212,20 @@ void set_arguments(const void* data, size_t bytes) {
   state().argument_bytes = bytes;
 }
 
+bool kernels_report() {
+#ifdef MPT_KERNELS_REPORT
+  return true;
+#else
+  return false;
+#endif
+}
+
 void reads(const void* data, size_t bytes) { note_range(data, bytes, false); }
 void writes(const void* data, size_t bytes) { note_range(data, bytes, true); }
 
 }  // namespace cuda_on_cpu
 
+#ifdef MPT_KERNELS_REPORT
 // What compilers call at every access with -fsanitize=thread.
 extern "C" {
 void __tsan_init() {}
@@ -244,3 +253,4 @@ MPT_UNALIGNED(4)
 MPT_UNALIGNED(8)
 MPT_UNALIGNED(16)
 }
+#endif

@@ -54,6 +54,9 @@ extern thread_local bool in_kernel;
 /// Addresses of fibres' stacks, which kernels own.
 void set_stacks(const void* begin, size_t bytes);
 
+/// Whether kernels report their accesses: not where a sanitizer watches them.
+bool kernels_report();
+
 /// A kernel's name, from the program's symbols.
 std::string name_of(const void* function);
 
