@@ -128,11 +128,26 @@ PlanRequest of_odd_sizes() {
   return r;
 }
 
+// Three of four layers have a mixer of linear cost.
+PlanRequest of_a_hybrid() {
+  PlanRequest r =
+      offloaded(std::string(MPT_SOURCE_DIR) + "/tests/models/configs/Qwen--Qwen3.5-27B.json", "dgx-h100:4");
+  r.framework = "transformers-fsdp";
+  r.global_batch = 32;
+  r.sequence = 4096;
+  r.bounds.zero = {3};
+  r.bounds.offload.clear();
+  return r;
+}
+
 // Layouts of published runs; and of CPU ranks, of optimizers in the host's memory and of what no table has.
 std::vector<PlanRequest> various_requests() {
-  std::vector<PlanRequest> requests{
-      offloaded("gpt2-124m", "this-machine:2"), offloaded("llama3-8b", "dgx-h100:1"),
-      offloaded("llama3-8b", "gh200-quad:1"), on_a_gpu_with_few_shapes(), of_odd_sizes()};
+  std::vector<PlanRequest> requests{offloaded("gpt2-124m", "this-machine:2"),
+                                    offloaded("llama3-8b", "dgx-h100:1"),
+                                    offloaded("llama3-8b", "gh200-quad:1"),
+                                    on_a_gpu_with_few_shapes(),
+                                    of_odd_sizes(),
+                                    of_a_hybrid()};
   const std::pair<const char*, std::set<std::string>> runs[] = {
       {"alephalpha", {"aa-llama13b-s8192-n128-tp2pp1dp64-mbs1-torch-full"}},
       {"bridge", {"bridge-26.02-gpt-oss-120b-b300-sxm-64-bf16-s4096-gbs1280-tp1pp1cp1vp1ep64"}},
