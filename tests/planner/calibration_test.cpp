@@ -128,10 +128,11 @@ PlanRequest of_odd_sizes() {
   return r;
 }
 
-// Three of four layers have a mixer of linear cost.
+// Mamba-2 in near half of its layers.
 PlanRequest of_a_hybrid() {
-  PlanRequest r =
-      offloaded(std::string(MPT_SOURCE_DIR) + "/tests/models/configs/Qwen--Qwen3.5-27B.json", "dgx-h100:4");
+  PlanRequest r = offloaded(
+      std::string(MPT_SOURCE_DIR) + "/tests/models/configs/nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.json",
+      "dgx-h100:4");
   r.framework = "transformers-fsdp";
   r.global_batch = 32;
   r.sequence = 4096;
