@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
+#include "base/error.h"
 #include "runtime/device/cpu/eigen_maps.h"
 #include "runtime/device/cpu/kernels.h"
 
