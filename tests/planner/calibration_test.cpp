@@ -128,16 +128,16 @@ PlanRequest of_odd_sizes() {
   return r;
 }
 
-// No published run tells how its layers are split over GPUs.
-PlanRequest of_linear_mixers() {
-  PlanRequest r;
-  r.model.name = (kSource / "tests/models/configs/nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.json").string();
-  r.cluster.name = "dgx-h100:2";
-  r.global_batch = 64;
-  r.bounds.tensor = {1};
-  r.bounds.expert = {8};
-  r.bounds.recomputes = {Recompute::full};
-  r.beyond_framework = true;
+// Mamba-2 in near half of its layers.
+PlanRequest of_a_hybrid() {
+  PlanRequest r = offloaded(
+      std::string(MPT_SOURCE_DIR) + "/tests/models/configs/nvidia--NVIDIA-Nemotron-3-Nano-30B-A3B-BF16.json",
+      "dgx-h100:4");
+  r.framework = "transformers-fsdp";
+  r.global_batch = 32;
+  r.sequence = 4096;
+  r.bounds.zero = {3};
+  r.bounds.offload.clear();
   return r;
 }
 
@@ -148,7 +148,7 @@ std::vector<PlanRequest> various_requests() {
                                     offloaded("llama3-8b", "gh200-quad:1"),
                                     on_a_gpu_with_few_shapes(),
                                     of_odd_sizes(),
-                                    of_linear_mixers()};
+                                    of_a_hybrid()};
   const std::pair<const char*, std::set<std::string>> runs[] = {
       {"alephalpha", {"aa-llama13b-s8192-n128-tp2pp1dp64-mbs1-torch-full"}},
       {"bridge", {"bridge-26.02-gpt-oss-120b-b300-sxm-64-bf16-s4096-gbs1280-tp1pp1cp1vp1ep64"}},
