@@ -154,6 +154,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     }
     add_product(o, p, v, at);
   }
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
     if (query[half] >= in.shape.sequence) continue;
     float& place = log_sum_exp[in.statistics(batch, head) + query[half]];
