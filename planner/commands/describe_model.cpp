@@ -13,7 +13,7 @@
 namespace mpt::planner {
 namespace {
 
-std::string line_of(const std::string& name, const std::string& text) {
+std::string model_line(const std::string& name, const std::string& text) {
   return fmt::format("  {:<16} {}\n", name, text);
 }
 
@@ -36,10 +36,10 @@ std::string run_lines(const LayerList& layers) {
   for (const LayerRun& run : layers.runs) {
     const int64_t count = run.repeat * int64_t(run.of.size());
     const std::string block = block_of(run.of);
-    text +=
-        line_of(count == 1 ? fmt::format("  {}", first) : fmt::format("  {} to {}", first, first + count - 1),
-                run.repeat == 1 || run.of.size() == 1 ? (run.of.size() == 1 ? run.of.front() : block)
-                                                      : fmt::format("{} times: {}", run.repeat, block));
+    text += model_line(
+        count == 1 ? fmt::format("  {}", first) : fmt::format("  {} to {}", first, first + count - 1),
+        run.repeat == 1 || run.of.size() == 1 ? (run.of.size() == 1 ? run.of.front() : block)
+                                              : fmt::format("{} times: {}", run.repeat, block));
     first += count;
   }
   return text;
@@ -95,8 +95,8 @@ std::string kind_lines(const ModelSpec& m) {
   std::string text;
   for (const auto& [name, kind] : m.layers.kinds) {
     const auto program = models::layer_program(m, kind, Layout{}, 1);
-    text += line_of(name, fmt::format("{}; {} parameters", describe_kind(kind),
-                                      format_magnitude(double(models::parameters(program)))));
+    text += model_line(name, fmt::format("{}; {} parameters", describe_kind(kind),
+                                         format_magnitude(double(models::parameters(program)))));
   }
   return text;
 }
@@ -110,7 +110,7 @@ std::string work_line(const ModelSpec& m) {
     parts.push_back(fmt::format("{} at {} tokens", format_magnitude(models::model_flop_per_token(m, length)),
                                 format_count(length)));
   }
-  return line_of("FLOP per token", fmt::format("{}", fmt::join(parts, ", ")));
+  return model_line("FLOP per token", fmt::format("{}", fmt::join(parts, ", ")));
 }
 
 // Of all layers in bf16 on one rank.
@@ -130,9 +130,9 @@ std::string memory_line(const ModelSpec& m) {
                                    : a.kv_heads * (a.head_dim + a.value_head_dim());
     keys += double(kinds.all()[k]) * 2.0 * double(width);
   }
-  return line_of("bytes per token",
-                 fmt::format("{} kept for backward without recompute, {} of keys and values",
-                             format_bytes(kept), format_bytes(keys)));
+  return model_line("bytes per token",
+                    fmt::format("{} kept for backward without recompute, {} of keys and values",
+                                format_bytes(kept), format_bytes(keys)));
 }
 
 }  // namespace
@@ -144,18 +144,20 @@ std::string describe_model(const models::ImportedModel& read) {
   if (count.active != count.total)
     text += fmt::format(", {} active per token", format_magnitude(double(count.active)));
   text += fmt::format(
-      "\n{}{}{}", line_of("layers", fmt::format("{} of width {}", m.layers.count(), format_count(m.hidden))),
+      "\n{}{}{}",
+      model_line("layers", fmt::format("{} of width {}", m.layers.count(), format_count(m.hidden))),
       run_lines(m.layers), kind_lines(m));
   if (m.next_token_layers > 0)
-    text += line_of("further tokens",
-                    fmt::format("{} layers predict them; not counted above", m.next_token_layers));
-  text += line_of("vocabulary", fmt::format("{}, output weights {}", format_count(m.vocab),
-                                            m.tied_embeddings ? "tied to the embeddings" : "of their own"));
-  text += line_of("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
+    text += model_line("further tokens",
+                       fmt::format("{} layers predict them; not counted above", m.next_token_layers));
+  text +=
+      model_line("vocabulary", fmt::format("{}, output weights {}", format_count(m.vocab),
+                                           m.tied_embeddings ? "tied to the embeddings" : "of their own"));
+  text += model_line("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
   text += work_line(m) + memory_line(m);
   if (!read.ignored.empty())
-    text += line_of("not read",
-                    fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));
+    text += model_line("not read",
+                       fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));
   return text;
 }
 
