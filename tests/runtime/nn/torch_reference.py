@@ -115,6 +115,7 @@ def mlp(x, model, weights, name):
 
 
 def loss_of(dump, weights):
+    """The loss of the next tokens, and that of the balance of experts."""
     model = flat(dump["model"])
     tokens = torch.tensor(dump["tokens"]).view(dump["batch"], dump["sequence"])
     x = weights["embedding.weight"][tokens]
@@ -126,7 +127,7 @@ def loss_of(dump, weights):
         x = x + mlp(norm(x, model, weights, name + ".mlp.norm"), model, weights, name + ".mlp")
     head = weights["embedding.weight" if model["tied_embeddings"] else "head.weight"]
     logits = norm(x, model, weights, "head.norm") @ head.T
-    return F.cross_entropy(logits.view(-1, logits.shape[-1]), torch.tensor(dump["targets"]))
+    return F.cross_entropy(logits.view(-1, logits.shape[-1]), torch.tensor(dump["targets"])), model.get("balance", 0)
 
 
 def check(program, style):
@@ -136,8 +137,8 @@ def check(program, style):
         rows, columns = entry["shape"]
         value = torch.tensor(entry["value"])
         weights[name] = (value.view(rows, columns) if columns > 1 else value).requires_grad_()
-    loss = loss_of(dump, weights)
-    (loss + dump["model"].get("balance", 0)).backward()
+    loss, balance = loss_of(dump, weights)
+    (loss + balance).backward()
     worst = abs(loss.item() - dump["loss"]) / loss.item()
     print(f"{style}: loss {dump['loss']:.12f}, PyTorch {loss.item():.12f}")
     for name, entry in dump["weights"].items():
