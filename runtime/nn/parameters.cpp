@@ -39,42 +39,50 @@ double residual_deviation(int64_t layers) { return kDeviation / std::sqrt(2.0 * 
 
 namespace {
 
-void draw_row(const Parameter& parameter, uint64_t stream, const ShardBlock& block, int64_t row, double* to) {
-  const int64_t first = (block.global_row + row) * parameter.global_columns + block.global_column;
-  for (int64_t c = 0; c < block.columns; ++c) {
-    const double noise = parameter.deviation > 0.0 ? parameter.deviation * normal(stream, first + c) : 0.0;
-    to[c] = parameter.initial_value + noise;
+// Elements `first` to `end` of a block.
+void draw_block(const Parameter& parameter, uint64_t stream, const ShardBlock& block, int64_t first,
+                int64_t end, double* to) {
+  for (int64_t i = first; i < end; ++i) {
+    const int64_t row = block.global_row + i / block.columns,
+                  column = block.global_column + i % block.columns;
+    const double noise = parameter.deviation > 0.0
+                             ? parameter.deviation * normal(stream, row * parameter.global_columns + column)
+                             : 0.0;
+    to[i - first] = parameter.initial_value + noise;
   }
 }
 
-// Calls body(i) for 0 <= i < count, on several threads where that is much work.
+// Calls body(begin, end) for parts of 0 to `count`, on several threads where that is much work.
 template <class Body>
-void for_all(int64_t count, bool is_much, Body&& body) {
+void for_all(int64_t count, Body&& body) {
+  constexpr int64_t kMuch = 1 << 16;  // elements of a thread: it starts in less time than it saves
   constexpr int64_t kMostThreads = 16;
   const int64_t cores = std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, kMostThreads);
-  const int64_t parts = is_much ? std::min(cores, count) : 1;
+  const int64_t parts = std::clamp<int64_t>(count / kMuch, 1, cores);
   std::vector<std::thread> others;
-  const auto work = [&](int64_t part) {
-    for (int64_t i = count * part / parts; i < count * (part + 1) / parts; ++i) body(i);
-  };
-  for (int64_t part = 1; part < parts; ++part) others.emplace_back(work, part);
-  if (parts > 0) work(0);
+  for (int64_t part = 1; part < parts; ++part)
+    others.emplace_back(body, count * part / parts, count * (part + 1) / parts);
+  body(int64_t{0}, count / parts);
   for (std::thread& other : others) other.join();
 }
 
 }  // namespace
 
-std::vector<double> draw(const Parameter& parameter, uint64_t seed) {
-  constexpr int64_t kMuch = 1 << 20;  // elements: threads start in less time than they save
-  std::vector<double> values(size_t(parameter.count), 0.0);  // padding stays
+void draw(const Parameter& parameter, uint64_t seed, int64_t first, std::span<double> values) {
+  std::fill(values.begin(), values.end(), 0.0);  // padding stays
   const uint64_t stream = stream_of(seed, parameter.name);
-  double* to = values.data();
+  const int64_t end = first + int64_t(values.size());
+  int64_t start = 0;  // of the block
   for (const ShardBlock& block : parameter.blocks) {
-    for_all(block.rows, block.count() > kMuch,
-            [&](int64_t row) { draw_row(parameter, stream, block, row, to + row * block.columns); });
-    to += block.count();
+    const int64_t from = std::max(first, start), to = std::min(end, start + block.count());
+    if (from < to) {
+      for_all(to - from, [&](int64_t part, int64_t part_end) {
+        draw_block(parameter, stream, block, from - start + part, from - start + part_end,
+                   values.data() + from - first + part);
+      });
+    }
+    start += block.count();
   }
-  return values;
 }
 
 Parameters::Parameters(Device& device, DataType type, const Sharding& sharding)
@@ -180,7 +188,16 @@ void Parameters::allocate(uint64_t seed) {
   if (sharding_.zero >= 3)
     piece_values_ = make(device_, gathers_ahead() ? largest_pair() : largest_piece(), type_);
   if (sharding_.zero >= 2) piece_gradients_ = make(device_, largest_piece(), state_type());
-  for (const Parameter& p : list_) set(p, draw(p, seed));
+  // In pieces: fresh memory for a whole weight costs more time than its numbers.
+  constexpr int64_t kPiece = 1 << 21;
+  std::vector<double> piece;
+  for (const Parameter& p : list_) {
+    for (int64_t first = 0; first < p.count; first += kPiece) {
+      piece.resize(size_t(std::min(kPiece, p.count - first)));
+      draw(p, seed, first, piece);
+      set(p, piece, first);
+    }
+  }
 }
 
 void* Parameters::value(int index) {
@@ -307,16 +324,21 @@ void Parameters::zero_gradients() {
   device_.zero(gradients_.data(), gradient_count() * size_of(state_type()));
 }
 
-void Parameters::set(const Parameter& parameter, std::span<const double> values) {
-  MPT_CHECK(int64_t(values.size()) == parameter.count, "{} values for {} of {}", values.size(),
+void Parameters::set(const Parameter& parameter, std::span<const double> values, int64_t first) {
+  const int64_t count = int64_t(values.size()), end = first + count;
+  MPT_CHECK(first >= 0 && end <= parameter.count, "elements {} to {} for {} of {}", first, end,
             parameter.count, parameter.name);
   if (sharding_.zero < 3)
-    device_.upload(type_, values.data(), parameter.count, at(values_, type_, first_element(parameter)));
+    device_.upload(type_, values.data(), count, at(values_, type_, first_element(parameter) + first));
   for (const OwnedRange& range : owned_) {
-    if (range.parameter != &parameter) continue;
-    if (sharding_.zero >= 3) device_.upload(type_, values.data() + range.begin, range.count, value_at(range));
-    if (has_master())
-      state_device().upload(state_type(), values.data() + range.begin, range.count, master(range));
+    const int64_t from = std::max(first, range.begin), to = std::min(end, range.begin + range.count);
+    if (range.parameter != &parameter || from >= to) continue;
+    const auto upload = [&](Device& device, DataType type, void* whole) {
+      void* const part = static_cast<char*>(whole) + (from - range.begin) * size_of(type);
+      device.upload(type, values.data() + from - first, to - from, part);
+    };
+    if (sharding_.zero >= 3) upload(device_, type_, value_at(range));
+    if (has_master()) upload(state_device(), state_type(), master(range));
   }
   values_changed();
 }

@@ -164,8 +164,8 @@ class Parameters {
   /// What was gathered is old.
   void values_changed() { whole_ = {}; }
 
-  /// Sets this rank's part of a weight, `count` elements; what it does not keep is ignored.
-  void set(const Parameter& parameter, std::span<const double> values);
+  /// Sets elements of this rank's part of a weight, from `first` on; what it does not keep is ignored.
+  void set(const Parameter& parameter, std::span<const double> values, int64_t first = 0);
 
  private:
   static void* at(const Buffer& buffer, DataType type, int64_t element) {
@@ -209,7 +209,7 @@ class Parameters {
   SideStream::Ticket scattered_ = SideStream::kNothing;
 };
 
-/// The start values of this rank's part of a parameter.
-std::vector<double> draw(const Parameter& parameter, uint64_t seed);
+/// The start values of this rank's part of a parameter, from element `first` on.
+void draw(const Parameter& parameter, uint64_t seed, int64_t first, std::span<double> values);
 
 }  // namespace mpt::runtime
