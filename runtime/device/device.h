@@ -247,6 +247,8 @@ class Device {
 
   /// Returns when what the calling thread asked for is done.
   virtual void synchronize() {}
+  /// Whether the first use of a kernel may wait for all work of the GPU, transfers among it.
+  virtual bool waits_to_load_kernels() const { return false; }
   /// Marks of `count` pieces of work, for a device that works behind its callers; null: work is done when a
   /// call returns.
   virtual std::unique_ptr<WorkMarks> make_marks(int64_t count) {

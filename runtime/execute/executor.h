@@ -21,11 +21,16 @@ class InstructionHandler {
 /// What of a program is done. forward: its forwards, their transfers and the sum of the loss, for validation.
 enum class Pass { training, forward };
 
+/// How the first step begins. first_alone: the first micro-batch passes the whole pipeline before others
+/// start, one instruction after the other. So no transfer waits on a GPU while kernels are loaded there.
+enum class Beginning { together, first_alone };
+
 class Executor {
  public:
-  /// `rank` is the pipeline rank. All references must outlive the executor.
+  /// `rank` is the pipeline rank. All ranks of a pipeline begin alike. All
+  /// references must outlive the executor.
   Executor(const StepProgram& program, int rank, Lanes& lanes, InstructionHandler& handler,
-           Pass pass = Pass::training);
+           Pass pass = Pass::training, Beginning beginning = Beginning::together);
 
   /// One step; returns when all of it is done on this rank.
   void run_step();
@@ -35,11 +40,14 @@ class Executor {
     InstructionId id;
     Stream stream;
     std::vector<InstructionId>
-        waits;  // those that this rank takes part in; the others are met in the transfer
+        waits;              // those that this rank takes part in; the others are met in the transfer
+    bool of_first = false;  // the first micro-batch, or what it waits for
   };
+  void launch(const Entry& entry);
 
   Lanes& lanes_;
   InstructionHandler& handler_;
+  Beginning beginning_;  // of the next step
   std::vector<Entry> entries_;
 };
 

@@ -150,8 +150,9 @@ class Run {
     prepare(worker);
     const auto lanes =
         make_thread_lanes(program_, worker.pipeline_rank(), on_failure, device.make_marks(program_.size()));
-    Executor executor(program_, worker.pipeline_rank(), *lanes, worker);
-    Executor evaluator(program_, worker.pipeline_rank(), *lanes, worker, Pass::forward);
+    const Beginning beginning = device.waits_to_load_kernels() ? Beginning::first_alone : Beginning::together;
+    Executor executor(program_, worker.pipeline_rank(), *lanes, worker, Pass::training, beginning);
+    Executor evaluator(program_, worker.pipeline_rank(), *lanes, worker, Pass::forward, beginning);
     std::vector<int> everybody(static_cast<size_t>(grid_.ranks()));
     std::iota(everybody.begin(), everybody.end(), 0);
     const auto group = world_->communicator(rank, everybody, "step");

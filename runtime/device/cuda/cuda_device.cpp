@@ -464,6 +464,7 @@ class Impl final : public CudaDevice {
   }
 
   void synchronize() override { wait(); }
+  bool waits_to_load_kernels() const override { return true; }
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override { return make_work_marks(*this, count); }
   void wait_for(cudaEvent_t event) override {
     poll([event] { return cudaEventQuery(event); });

@@ -196,6 +196,7 @@ class GraphedDevice final : public CudaDevice {
   void finish() override { now().finish(); }
 
   void synchronize() override { now().synchronize(); }
+  bool waits_to_load_kernels() const override { return device_->waits_to_load_kernels(); }
   std::unique_ptr<WorkMarks> make_marks(int64_t count) override;
 
   /// The device, with nothing left to launch in the calling thread's stream.

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <source_location>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -112,6 +113,10 @@ cudaError_t run(const cudaLaunchConfig_t& config, const void* function, const st
 /// is how reports call it.
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const char* name,
                    const void* function = nullptr);
+/// A kernel is loaded when it is first launched on a GPU, and that may wait for all work there: CUDA C++
+/// Programming Guide, "Lazy Loading", "Concurrent Execution". cuBLASLt loads its own in cublasLtMatmul
+/// (measured on an H100). Here it always waits.
+cudaError_t load(cudaStream_t stream, const std::string& kernel);
 /// Where the next kernel's arguments are.
 void set_arguments(const void* data, size_t bytes);
 /// A pointer that a kernel gets: null, or memory of the stream's GPU, or pinned.

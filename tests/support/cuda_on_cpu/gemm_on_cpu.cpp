@@ -68,6 +68,9 @@ class LoopGemm final : public Gemm {
     for (const void* pointer : {operands.a, operands.b, bias, static_cast<const void*>(c)})
       MPT_CHECK(cuda_on_cpu::kernel_may_have(stream, pointer), "a product of host memory");
     MPT_CHECK(reinterpret_cast<uintptr_t>(bias) % 16 == 0, "an epilogue's bias in packs of 16 bytes");
+    const auto kernel =
+        fmt::format("product {} {} {} {}", int(result), operands.unit, s.transpose_a, s.transpose_b);
+    check(cuda_on_cpu::load(stream, kernel), "loading a product's kernel");
     check(cuda_on_cpu::submit(
               stream,
               [=] {

@@ -30,6 +30,7 @@ struct Engine {
   uint64_t events_at_rest = 0;
   SteadyClock::time_point rest_since;
   std::function<bool(cudaStream_t)> lost_waits;
+  std::set<std::pair<int, std::string>> loaded;  // kernels, by GPU
 };
 Engine& engine() {
   static Engine engine;
@@ -70,7 +71,8 @@ bool some_wait_for_each_other() {
       if (stream->queue.empty()) continue;
       ++busy;
       const auto [streams, one_is_enough] = blockers(*stream);
-      const auto may = [&](const Stream* other) { return may_go_on.contains(other); };
+      // A stream with nothing to do is about to get what the other waits for.
+      const auto may = [&](const Stream* other) { return other->queue.empty() || may_go_on.contains(other); };
       if (one_is_enough ? std::any_of(streams.begin(), streams.end(), may)
                         : std::all_of(streams.begin(), streams.end(), may))
         may_go_on.insert(stream);
@@ -268,11 +270,23 @@ void set_lost_waits(std::function<bool(cudaStream_t)> lost) {
   engine().lost_waits = std::move(lost);
 }
 
+cudaError_t load(cudaStream_t stream, const std::string& kernel) {
+  const int gpu = stream->stream.gpu;
+  {
+    const Lock lock(engine().mutex);
+    if (!engine().loaded.emplace(gpu, kernel).second) return cudaSuccess;
+  }
+  return drain_gpu(gpu);
+}
+
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const char* name,
                    const void* function) {
   if (stream->captured) {
     stream->captured->nodes.push_back({std::move(work), name, function});
     return cudaSuccess;
+  }
+  if (function != nullptr) {
+    if (const cudaError_t status = load(stream, name_of(function)); status != cudaSuccess) return status;
   }
   return submit(stream->stream, Work{std::move(work), name, function});
 }
@@ -310,6 +324,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     e.next_number = 0;
     ++e.epoch;
     e.host.clear();
+    e.loaded.clear();
     cuda_on_cpu::forget_everything();
   }
   delete stream;
