@@ -176,12 +176,12 @@ class CublasGemm final : public Gemm {
     made->a = layout(types.a, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda);
     made->b = layout(types.b, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb);
     made->c = layout(types.result, s.m, s.n, s.ldc);
-    made->algorithm = algorithm_of(*made, types, s, alignment);
+    made->algorithm = algorithm_of(*made, types, s, alignment, bias != nullptr);
     return made;
   }
 
   cublasLtMatmulAlgo_t algorithm_of(const Product& made, const Types& types, const GemmShape& s,
-                                    const Alignment& alignment) {
+                                    const Alignment& alignment, bool has_bias) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -193,6 +193,10 @@ class CublasGemm final : public Gemm {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.b);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.c);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.c);
+    // Products that are split along k are rounded to 16 bits before the bias is added (seen on an H100).
+    const bool is_16_bits = types.result == CUDA_R_16BF || types.result == CUDA_R_16F;
+    if (has_bias && is_16_bits)
+      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE));
     cublasLtMatmulHeuristicResult_t found{};
     int count = 0;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(

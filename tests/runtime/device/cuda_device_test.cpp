@@ -34,6 +34,9 @@ double unit_roundoff(DataType type) {
   return 0.0;
 }
 
+// Smaller numbers than the smallest normal one lie as far apart as these.
+double smallest_step(DataType type) { return type == DataType::float16 ? 0x1p-24 : 0.0; }
+
 // The same numbers on both devices.
 struct Pair {
   Device *cpu, *gpu;
@@ -61,7 +64,7 @@ struct Pair {
     const double sums = unit_roundoff(state_type_of(type)) * double(terms + 8) * magnitude +
                         unit_roundoff(rounded_to) * rounded + lost;
     for (size_t i = 0; i < want.size(); ++i) {
-      const double rounding = 2.0 * unit_roundoff(type) * std::fabs(want[i]);
+      const double rounding = std::max(2.0 * unit_roundoff(type) * std::fabs(want[i]), smallest_step(type));
       ASSERT_LE(std::fabs(got[i] - want[i]), sums + rounding)
           << what << ", element " << i << ": " << got[i] << " on the GPU, " << want[i] << " on the CPU";
     }
