@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "core/recompute_modules.h"
+#include "core/vocabulary.h"
 #include "frameworks/framework.h"
 #include "planner/resolve.h"
 
@@ -68,11 +69,8 @@ Execution execution_of(const PlanRequest& r, const ClusterSpec& cluster, std::ve
     throw UserError(Problem{"--dispatch", "once with --framework mpt", "what mpt-run does",
                             "name another framework, or leave it out"});
   }
-  // Products with an odd number of columns are several times slower on GPUs: their kernels load single
-  // elements.
-  constexpr int64_t kVocabularyMultiple = 128;
   if (is_own_runtime(execution) && cluster.device.kind != DeviceKind::cpu)
-    execution.vocabulary_multiple = kVocabularyMultiple;
+    execution.vocabulary_multiple = kVocabularyMultipleOnGpus;
   frameworks::set_device(execution, cluster.device);
   return execution;
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "core/vocabulary.h"
 #include "models/layer_program.h"
 #include "profiler/measure/operator_runner.h"
 #include "profiler/measure/piece.h"
@@ -30,6 +31,7 @@ Layout layout_of(const ComputeRequest& request, int64_t tensor, int64_t micro_ba
   layout.tensor = tensor;
   layout.micro_batch = micro_batch;
   layout.recompute = recompute;
+  if (request.target.backend != nullptr) layout.execution.vocabulary_multiple = kVocabularyMultipleOnGpus;
   return layout;
 }
 

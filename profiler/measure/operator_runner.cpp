@@ -25,7 +25,12 @@ int64_t operand_elements(const models::OperatorShape& s) {
 
 OperatorRunner::OperatorRunner(const ModelSpec& model, const models::OperatorShape& shape,
                                const Target& target)
-    : model_(model), shape_(shape), type_(target.type), device_(target.make_device()) {
+    : model_(model),
+      shape_(shape),
+      type_(target.type),
+      device_(target.make_device()),
+      loss_(*device_, int64_t(sizeof(double))) {
+  *static_cast<double*>(loss_.data()) = 0.0;
   // Gradients of weights are wider than operands may be.
   const int64_t bytes = operand_elements(shape) * size_of(state_type_of(type_));
   for (Buffer* buffer : {&a_, &b_, &c_, &d_, &e_}) {
@@ -35,8 +40,9 @@ OperatorRunner::OperatorRunner(const ModelSpec& model, const models::OperatorSha
   const int64_t statistics = std::max(shape.rows * 2, shape.batch * shape.heads * shape.sequence);
   statistics_ = Buffer(*device_, statistics * size_of(state_type_of(type_)));
   device_->zero(statistics_.data(), statistics_.bytes());
-  const int64_t words =
-      shape.kind == OperatorKind::embedding ? shape.inner : std::max<int64_t>(1, shape.columns);
+  const int64_t words = shape.kind == OperatorKind::embedding
+                            ? shape.inner
+                            : std::max<int64_t>(1, std::min(shape.columns, model.vocab));
   for (int64_t t = 0; t < shape.rows; ++t) ids_.push_back(int32_t(t * 7919 % words));
 }
 
@@ -105,15 +111,23 @@ void OperatorRunner::forward() {
     case OperatorKind::residual_add:
       return device_->residual_add(type_, s.rows * s.columns, a_.data(), b_.data(), c_.data());
     case OperatorKind::cross_entropy:
-      device_->loss_maximum(type_, s.rows, s.columns, s.columns, a_.data(), b_.data());
-      device_->loss_exponentials(type_, s.rows, s.columns, s.columns, 0, ids_.data(), b_.data(), a_.data(),
-                                 statistics_.data());
-      device_->loss_gradient(type_, s.rows, s.columns, s.columns, 0, ids_.data(), statistics_.data(), 1.0,
-                             a_.data());
-      return;
+      return cross_entropy();
     default:
       return;
   }
+}
+
+// In one step where a rank has the whole vocabulary, as the head does it.
+void OperatorRunner::cross_entropy() {
+  const auto& s = shape_;
+  auto* const loss = static_cast<double*>(loss_.data());
+  if (s.columns >= model_.vocab)
+    return device_->loss_of_all(type_, s.rows, s.columns, model_.vocab, ids_.data(), 1.0, a_.data(), loss);
+  device_->loss_maximum(type_, s.rows, s.columns, s.columns, a_.data(), b_.data());
+  device_->loss_exponentials(type_, s.rows, s.columns, s.columns, 0, ids_.data(), b_.data(), a_.data(),
+                             statistics_.data());
+  device_->loss_gradient(type_, s.rows, s.columns, s.columns, 0, ids_.data(), statistics_.data(), 1.0,
+                         a_.data(), loss);
 }
 
 void OperatorRunner::backward() {

@@ -24,6 +24,7 @@ class OperatorRunner {
  private:
   runtime::LinearShape linear_shape() const;
   void forward();
+  void cross_entropy();
   void backward();
 
   ModelSpec model_;
@@ -31,6 +32,7 @@ class OperatorRunner {
   runtime::DataType type_;
   std::unique_ptr<runtime::Device> device_;
   runtime::Buffer a_, b_, c_, d_, e_, statistics_;
+  runtime::HostBuffer loss_;
   std::vector<int32_t> ids_;
 };
 

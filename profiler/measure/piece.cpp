@@ -28,7 +28,8 @@ struct PieceRunner::State {
       : device(target.make_device()),
         group(runtime::make_single_communicator(mover_of(*device))),
         sizes(model, layout, sequence, target.type, 0),
-        parameters(*device, sizes.type, {}) {
+        parameters(*device, sizes.type, {}),
+        loss(*device, int64_t(sizeof(double))) {
     if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
     const runtime::LayerGroups groups{group.get(), group.get(), group.get()};
     if (piece == Piece::layer) layer.emplace(0, layout.recompute, sizes, parameters, groups, *device);
@@ -38,6 +39,7 @@ struct PieceRunner::State {
     for (int64_t t = 0; t < sizes.tokens; ++t) ids.push_back(int32_t(t * 7919 % sizes.vocab_used));
     boundary = Buffer(*device, sizes.token_bytes(sizes.hidden));
     fill(*device, sizes.type, boundary);
+    *static_cast<double*>(loss.data()) = 0.0;
   }
 
   Buffer boundary_copy() {
@@ -53,6 +55,7 @@ struct PieceRunner::State {
   std::optional<runtime::Embedding> embedding;
   std::optional<runtime::DecoderLayer> layer;
   std::optional<runtime::Head> head;
+  runtime::HostBuffer loss;
   std::vector<int32_t> ids;
   Buffer boundary;  // stands for the neighbours' activations and gradients
   Buffer tokens;
@@ -68,8 +71,15 @@ PieceRunner::~PieceRunner() = default;
 void PieceRunner::forward() {
   State& s = *state_;
   if (s.embedding) s.embedding->forward(s.ids.data(), s.tokens);
-  if (s.layer) s.layer->forward(s.boundary_copy(), s.layer_saved);
-  if (s.head) s.head->forward(s.boundary_copy(), s.ids.data(), 1e-4, s.head_saved);
+  // As between two layers: the residual addition at a layer's end is done at the beginning of the next.
+  if (s.layer) {
+    const bool left = s.layer->can_leave_residual();
+    s.layer->forward(s.boundary_copy(), s.layer_saved, {left ? s.boundary.data() : nullptr, left});
+  }
+  if (s.head) {
+    s.head->forward(s.boundary_copy(), nullptr, s.ids.data(), 1e-4, s.head_saved,
+                    static_cast<double*>(s.loss.data()));
+  }
 }
 
 void PieceRunner::backward_input() {

@@ -111,6 +111,12 @@ struct Stretch {
   int64_t count = 0;
 };
 
+/// A copy of weights in a narrower type; null: there is none.
+struct NarrowCopy {
+  DataType type = DataType::float32;
+  void* data = nullptr;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -153,6 +159,14 @@ class Device {
                                    const void* scale, const void* statistics, void* dx) = 0;
   virtual void norm_backward_weight(DataType, const NormShape&, const void* dy, const void* x,
                                     const void* statistics, void* dscale, void* dbias) = 0;
+  /// sum = a + b, and the norm of it; `sum` may be a or b.
+  virtual void residual_norm_forward(DataType, const NormShape&, const void* a, const void* b,
+                                     const void* scale, const void* bias, void* sum, void* y,
+                                     void* statistics);
+  /// dx = the gradient through the norm + `residual`, the gradient beside it.
+  virtual void norm_backward_residual(DataType, const NormShape&, const void* dy, const void* x,
+                                      const void* scale, const void* statistics, const void* residual,
+                                      void* dx);
 
   /// Rotates queries and keys of qkv in place; `direction` -1 undoes it (the backward).
   virtual void rotary(DataType, const AttentionShape&, const Rotation&, int direction, void* qkv) = 0;
@@ -238,12 +252,14 @@ class Device {
   /// here.
   virtual void loss_exponentials(DataType, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                                  const int32_t* targets, const void* maximum, void* logits, void* sums) = 0;
-  /// logits become the loss's gradient times `scale`; returns the sum of the token losses.
-  virtual double loss_gradient(DataType, int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                               const int32_t* targets, const void* sums, double scale, void* logits) = 0;
+  /// logits become the loss's gradient times `scale`. The sum of the token losses is added to *loss, which is
+  /// memory of allocate_host(): it is there after synchronize().
+  virtual void loss_gradient(DataType, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                             const int32_t* targets, const void* sums, double scale, void* logits,
+                             double* loss) = 0;
   /// The three at once, where one rank has the whole vocabulary.
-  virtual double loss_of_all(DataType, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
-                             double scale, void* logits);
+  virtual void loss_of_all(DataType, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                           double scale, void* logits, double* loss);
 
   /// Returns when what the calling thread asked for is done.
   virtual void synchronize() {}
@@ -259,6 +275,10 @@ class Device {
   // Optimizer, over flat buffers.
   virtual void adamw(DataType, int64_t count, const AdamW&, const void* gradient, void* parameter,
                      void* first_moment, void* second_moment) = 0;
+  /// The step of one range of weights, with what follows it: `copy` gets the
+  /// new weights if there is one, and the gradient becomes zero with `zeroes`.
+  virtual void adamw_step(DataType, int64_t count, const AdamW&, void* gradient, void* parameter,
+                          void* first_moment, void* second_moment, const NarrowCopy& copy, bool zeroes);
   virtual double sum_of_squares(DataType, int64_t count, const void* data) = 0;
   /// The same of several stretches together.
   virtual double squared_norm(DataType type, std::span<const Stretch> parts) {
@@ -300,13 +320,35 @@ class Buffer {
   void* data_ = nullptr;
 };
 
-inline double Device::loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used,
-                                  const int32_t* targets, double scale, void* logits) {
+inline void Device::residual_norm_forward(DataType type, const NormShape& s, const void* a, const void* b,
+                                          const void* scale, const void* bias, void* sum, void* y,
+                                          void* statistics) {
+  residual_add(type, s.rows * s.columns, a, b, sum);
+  norm_forward(type, s, sum, scale, bias, y, statistics);
+}
+
+inline void Device::norm_backward_residual(DataType type, const NormShape& s, const void* dy, const void* x,
+                                           const void* scale, const void* statistics, const void* residual,
+                                           void* dx) {
+  norm_backward_input(type, s, dy, x, scale, statistics, dx);
+  residual_add(type, s.rows * s.columns, dx, residual, dx);
+}
+
+inline void Device::adamw_step(DataType state, int64_t count, const AdamW& options, void* gradient,
+                               void* parameter, void* first_moment, void* second_moment,
+                               const NarrowCopy& copy, bool zeroes) {
+  adamw(state, count, options, gradient, parameter, first_moment, second_moment);
+  if (copy.data != nullptr) convert(state, parameter, copy.type, copy.data, count);
+  if (zeroes) zero(gradient, count * size_of(state));
+}
+
+inline void Device::loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used,
+                                const int32_t* targets, double scale, void* logits, double* loss) {
   const int64_t unit = size_of(state_type_of(type));
   const Buffer maximum(*this, tokens * unit), sums(*this, 2 * tokens * unit);
   loss_maximum(type, tokens, columns, used, logits, maximum.data());
   loss_exponentials(type, tokens, columns, used, 0, targets, maximum.data(), logits, sums.data());
-  return loss_gradient(type, tokens, columns, used, 0, targets, sums.data(), scale, logits);
+  loss_gradient(type, tokens, columns, used, 0, targets, sums.data(), scale, logits, loss);
 }
 
 /// The host's memory for copies of a device, given back at the end of its life.

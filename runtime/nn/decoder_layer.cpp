@@ -81,24 +81,27 @@ DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& 
   }
 }
 
-Buffer DecoderLayer::forward(Buffer input, Saved& saved) {
+Buffer DecoderLayer::forward(Buffer input, Saved& saved, const Residual& residual) {
   const TokenRoom room = make_room(sizes_, device_);
   saved.input = std::move(input);
   Buffer output = local_by(sizes_.hidden);
   {
     const Buffer projected = local_by(sizes_.hidden);
-    forward_to_middle(saved, projected.data(), room);
-    forward_mlp(saved, output.data(), room);
+    forward_to_middle(saved, residual.lacking, projected.data(), room);
+    forward_mlp(saved, projected.data(), output.data(), room);
   }
-  device_.residual_add(sizes_.type, local_count(), saved.middle.data(), output.data(), output.data());
+  if (!residual.left)
+    device_.residual_add(sizes_.type, local_count(), saved.middle.data(), output.data(), output.data());
   keep_only_what_is_asked(saved);
   return output;
 }
 
-void DecoderLayer::forward_to_middle(Saved& saved, void* projected, const TokenRoom& room) {
+void DecoderLayer::forward_to_middle(Saved& saved, const void* lacking, void* projected,
+                                     const TokenRoom& room) {
   saved.norm1_statistics = Buffer(device_, norm1_.statistics_bytes());
   saved.norm1_out = local_by(sizes_.hidden);
-  norm1_.forward(saved.input.data(), saved.norm1_out.data(), saved.norm1_statistics.data());
+  norm1_.forward(lacking, saved.input.data(), saved.input.data(), saved.norm1_out.data(),
+                 saved.norm1_statistics.data());
   saved.qkv = tokens_by(sizes_.attention().row());
   qkv_.forward(saved.norm1_out.data(), saved.qkv.data(), room);
   if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.unnormed_heads);
@@ -107,8 +110,6 @@ void DecoderLayer::forward_to_middle(Saved& saved, void* projected, const TokenR
   core_.prepare(saved.qkv);
   attend(saved);
   attention_output_.forward(saved.core_out.data(), projected, room);
-  saved.middle = local_by(sizes_.hidden);
-  device_.residual_add(sizes_.type, local_count(), saved.input.data(), projected, saved.middle.data());
 }
 
 void DecoderLayer::attend(Saved& saved) {
@@ -117,10 +118,12 @@ void DecoderLayer::attend(Saved& saved) {
   core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data());
 }
 
-void DecoderLayer::forward_mlp(Saved& saved, void* output, const TokenRoom& room) {
+void DecoderLayer::forward_mlp(Saved& saved, const void* projected, void* output, const TokenRoom& room) {
+  saved.middle = local_by(sizes_.hidden);
   saved.norm2_statistics = Buffer(device_, norm2_.statistics_bytes());
   saved.norm2_out = local_by(sizes_.hidden);
-  norm2_.forward(saved.middle.data(), saved.norm2_out.data(), saved.norm2_statistics.data());
+  norm2_.forward(saved.input.data(), projected, saved.middle.data(), saved.norm2_out.data(),
+                 saved.norm2_statistics.data());
   if (experts_) return experts_->forward(saved.norm2_out.data(), output, saved.experts);
   saved.up = tokens_by(sizes_.up_columns());
   up_->forward(saved.norm2_out.data(), saved.up.data(), room);
@@ -145,8 +148,8 @@ void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
   if (recompute_ == Recompute::selective) return attend(saved);
   if (recompute_ == Recompute::none) return;
   const Buffer projected = local_by(sizes_.hidden);
-  forward_to_middle(saved, projected.data(), room);
-  forward_mlp(saved, nullptr, room);
+  forward_to_middle(saved, nullptr, projected.data(), room);
+  forward_mlp(saved, projected.data(), nullptr, room);
 }
 
 // From the gradient of the output to that of the norm's output.
@@ -184,7 +187,6 @@ Buffer DecoderLayer::backward_attention(Saved& saved, const TokenRoom& room) {
 
 Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data,
                                     bool column_weights) {
-  const DataType type = sizes_.type;
   const TokenRoom room = make_room(sizes_, device_);
   recompute(saved, room);
   saved.has_column_weights = column_weights;
@@ -192,13 +194,11 @@ Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d
   const Buffer d_activated = backward_mlp(saved, d_output_data, room);
   saved.d_middle = local_by(sizes_.hidden);
   norm2_.backward_input(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data(),
-                        saved.d_middle.data());
-  device_.residual_add(type, local_count(), saved.d_middle.data(), d_output_data, saved.d_middle.data());
+                        d_output_data, saved.d_middle.data());
   const Buffer d_core = backward_attention(saved, room);
   Buffer d_input = local_by(sizes_.hidden);
   norm1_.backward_input(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data(),
-                        d_input.data());
-  device_.residual_add(type, local_count(), d_input.data(), saved.d_middle.data(), d_input.data());
+                        saved.d_middle.data(), d_input.data());
   return d_input;
 }
 

@@ -39,8 +39,15 @@ class DecoderLayer {
   /// Of the loss's gradient: what the experts' load-balancing loss is weighed against.
   void set_loss_scale(double scale) { loss_scale_ = scale; }
   size_t piece() const { return piece_; }
+  /// Residual additions at a layer's ends, which a norm can do on its way.
+  struct Residual {
+    const void* lacking = nullptr;  // what is still to be added to the input
+    bool left = false;              // the output lacks saved.middle, and the caller sees to it
+  };
   /// Takes the input over into `saved`; returns the output.
-  Buffer forward(Buffer input, Saved& saved);
+  Buffer forward(Buffer input, Saved& saved, const Residual& residual);
+  /// With full recomputation the middle is not kept.
+  bool can_leave_residual() const { return recompute_ != Recompute::full; }
   /// `d_output` may be empty where `d_output_data` points to memory that is not this layer's (a transfer
   /// slot). With `column_weights` the weight gradients of column-parallel products are made on the way, each
   /// beside the sum of its input's gradient; the piece's gradients must have begun.
@@ -55,11 +62,12 @@ class DecoderLayer {
   Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
   Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
   int64_t local_count() const { return sizes_.local_tokens * sizes_.hidden; }
-  /// Attention and its residual; `projected` is memory for [local tokens, hidden].
-  void forward_to_middle(Saved& saved, void* projected, const TokenRoom& room);
+  /// Attention; `projected`, memory for [local tokens, hidden], gets its output without the residual.
+  void forward_to_middle(Saved& saved, const void* lacking, void* projected, const TokenRoom& room);
   void attend(Saved& saved);
-  /// The norm, and the MLP to its output [local tokens, hidden]; recomputation stops short of the output.
-  void forward_mlp(Saved& saved, void* output, const TokenRoom& room);
+  /// The residual, the norm, and the MLP to its output [local tokens, hidden]; recomputation stops short of
+  /// the output.
+  void forward_mlp(Saved& saved, const void* projected, void* output, const TokenRoom& room);
   void recompute(Saved& saved, const TokenRoom& room);
   // Each returns the gradient it worked with: workspaces live until the layer's backward ends.
   Buffer backward_mlp(Saved& saved, const void* d_output, const TokenRoom& room);

@@ -34,21 +34,24 @@ Head::Head(int table, const RankSizes& sizes, Parameters& parameters, const Laye
   if (table >= 0) parameters.use_in(piece_, table);
 }
 
-double Head::forward(Buffer input, const int32_t* targets, double loss_scale, Saved& saved) {
+void Head::forward(Buffer input, const void* residual, const int32_t* targets, double loss_scale,
+                   Saved& saved, double* loss) {
   saved.input = std::move(input);
   saved.norm_statistics = Buffer(device_, norm_.statistics_bytes());
   saved.norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
-  norm_.forward(saved.input.data(), saved.norm_out.data(), saved.norm_statistics.data());
+  norm_.forward(residual, saved.input.data(), saved.input.data(), saved.norm_out.data(),
+                saved.norm_statistics.data());
   saved.d_logits = Buffer(device_, sizes_.token_bytes(sizes_.vocab_rows));
   const TokenRoom room = make_room(sizes_, device_);
   output_.forward(saved.norm_out.data(), saved.d_logits.data(), room);
-  return cross_entropy(targets, loss_scale, saved.d_logits.data());
+  cross_entropy(targets, loss_scale, saved.d_logits.data(), loss);
 }
 
-double Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits) {
+void Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss) {
   const RankSizes& s = sizes_;
   if (group_.size() == 1)
-    return device_.loss_of_all(s.type, s.tokens, s.vocab_rows, s.vocab_used, targets, loss_scale, logits);
+    return device_.loss_of_all(s.type, s.tokens, s.vocab_rows, s.vocab_used, targets, loss_scale, logits,
+                               loss);
   const DataType wide = state_type_of(s.type);
   Buffer maximum(device_, s.state_bytes(1)), sums(device_, s.state_bytes(2));
   device_.loss_maximum(s.type, s.tokens, s.vocab_rows, s.vocab_used, logits, maximum.data());
@@ -56,8 +59,8 @@ double Head::cross_entropy(const int32_t* targets, double loss_scale, void* logi
   device_.loss_exponentials(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
                             maximum.data(), logits, sums.data());
   group_.all_reduce(sums.data(), 2 * s.tokens, wide, ReduceOperation::sum);
-  return device_.loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
-                               sums.data(), loss_scale, logits);
+  device_.loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets, sums.data(),
+                        loss_scale, logits, loss);
 }
 
 Buffer Head::backward_input(Saved& saved, bool weights) {

@@ -21,14 +21,16 @@ class Head {
   Head(int table, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups, Device& device);
 
   size_t piece() const { return piece_; }
-  /// Takes the input over. Returns the sum of the token losses; their gradient is scaled by `loss_scale`.
-  double forward(Buffer input, const int32_t* targets, double loss_scale, Saved& saved);
+  /// Takes the input over, which lacks `residual` if that is not null. Adds the sum of the token losses to
+  /// *loss (Device::loss_gradient); their gradient is scaled by `loss_scale`.
+  void forward(Buffer input, const void* residual, const int32_t* targets, double loss_scale, Saved& saved,
+               double* loss);
   /// With `weights` the output's weight gradient is made on the way, beside the sum of its input's gradient.
   Buffer backward_input(Saved& saved, bool weights);
   void backward_weight(Saved& saved);
 
  private:
-  double cross_entropy(const int32_t* targets, double loss_scale, void* logits);
+  void cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss);
 
   size_t piece_;
   const RankSizes& sizes_;

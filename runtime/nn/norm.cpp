@@ -25,8 +25,20 @@ void Norm::forward(const void* x, void* y, void* statistics) {
                        bias_ < 0 ? nullptr : parameters_.value(bias_), y, statistics);
 }
 
+void Norm::forward(const void* residual, const void* x, void* sum, void* y, void* statistics) {
+  if (residual == nullptr) return forward(x, y, statistics);
+  device_.residual_norm_forward(parameters_.type(), shape_, residual, x, parameters_.value(scale_),
+                                bias_ < 0 ? nullptr : parameters_.value(bias_), sum, y, statistics);
+}
+
 void Norm::backward_input(const void* dy, const void* x, const void* statistics, void* dx) {
   device_.norm_backward_input(parameters_.type(), shape_, dy, x, parameters_.value(scale_), statistics, dx);
+}
+
+void Norm::backward_input(const void* dy, const void* x, const void* statistics, const void* residual,
+                          void* dx) {
+  device_.norm_backward_residual(parameters_.type(), shape_, dy, x, parameters_.value(scale_), statistics,
+                                 residual, dx);
 }
 
 void Norm::backward_weight(const void* dy, const void* x, const void* statistics) {

@@ -161,6 +161,8 @@ class Parameters {
   /// Where masters lie, and moments.
   Device& state_device() const { return sharding_.host != nullptr ? *sharding_.host : device_; }
   void zero_gradients();
+  /// Whether the ranges of owned() are all the gradients there are: who takes a step leaves them zero.
+  bool owns_all_gradients() const { return gradient_count() == share_count_; }
   /// What was gathered is old.
   void values_changed() { whole_ = {}; }
 

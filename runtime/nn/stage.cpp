@@ -46,7 +46,13 @@ struct Stage::State {
       head.emplace(tied ? table : -1, sizes, parameters, groups.layers, device);
     }
     parameters.allocate(o.seed);
+    if (head) {
+      loss.emplace(device, int64_t(sizeof(double)));
+      loss_sum() = 0.0;
+    }
   }
+
+  double& loss_sum() { return *static_cast<double*>(loss->data()); }
 
   InFlight& find(int micro_batch) {
     const auto found = in_flight.find(micro_batch);
@@ -82,6 +88,12 @@ struct Stage::State {
     if (!std::isfinite(device.sum_of_squares(sizes.type, count, output.data()))) overflow = piece;
   }
 
+  void look_at_loss() {
+    if (!watching || overflow != kNoOverflow) return;
+    device.synchronize();
+    if (!std::isfinite(loss_sum())) overflow = options.model.layers.count();
+  }
+
   int64_t boundary_bytes() const { return sizes.local_bytes(sizes.hidden); }
 
   StageOptions options;
@@ -94,7 +106,8 @@ struct Stage::State {
   std::optional<Head> head;
   int table = -1;
   std::map<int, InFlight> in_flight;
-  double loss = 0.0, loss_scale = 1.0;
+  std::optional<HostBuffer> loss;  // one double, with the head
+  double loss_scale = 1.0;
   std::function<void(size_t)> on_gradients;
   bool watching = false;
   int64_t overflow = kNoOverflow;
@@ -120,18 +133,22 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
     x = Buffer(s.device, s.boundary_bytes());
     s.device.copy(x.data(), input, x.bytes());
   }
+  const void* lacking = nullptr;  // what the next norm adds to x
   for (size_t l = 0; l < s.layers.size(); ++l) {
-    s.parameters.gather(s.layers[l].piece(), Toward::up);
-    x = s.layers[l].forward(std::move(x), flight.layers[l]);
-    if (!keep) flight.layers[l] = {};
+    DecoderLayer& layer = s.layers[l];
+    DecoderLayer::Saved& saved = flight.layers[l];
+    s.parameters.gather(layer.piece(), Toward::up);
+    const bool left =
+        keep && !s.watching && layer.can_leave_residual() && (l + 1 < s.layers.size() || s.head);
+    x = layer.forward(std::move(x), saved, {lacking, left});
+    lacking = left ? saved.middle.data() : nullptr;
+    if (!keep) saved = {};
     s.look_at(x, s.content.first_layer + int64_t(l));
   }
   if (s.head) {
     s.parameters.gather(s.head->piece(), Toward::up);
-    const double loss = s.head->forward(std::move(x), targets, s.loss_scale, flight.head);
-    if (s.watching && !std::isfinite(loss) && s.overflow == kNoOverflow)
-      s.overflow = s.options.model.layers.count();
-    s.loss += loss;
+    s.head->forward(std::move(x), lacking, targets, s.loss_scale, flight.head, &s.loss_sum());
+    s.look_at_loss();
   } else {
     s.device.copy(output, x.data(), x.bytes());
   }
@@ -208,8 +225,14 @@ void Stage::set_loss_scale(double scale) {
   state_->loss_scale = scale;
   for (DecoderLayer& layer : state_->layers) layer.set_loss_scale(scale);
 }
-double Stage::loss_sum() const { return state_->loss; }
-void Stage::reset_loss() { state_->loss = 0.0; }
+double Stage::loss_sum() const {
+  if (!state_->head) return 0.0;
+  state_->device.synchronize();
+  return state_->loss_sum();
+}
+void Stage::reset_loss() {
+  if (state_->head) state_->loss_sum() = 0.0;
+}
 void Stage::watch_for_overflow() { state_->watching = true; }
 std::vector<std::vector<double>> Stage::take_expert_loads() {
   std::vector<std::vector<double>> loads;

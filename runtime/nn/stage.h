@@ -64,6 +64,7 @@ class Stage {
   void on_gradients(std::function<void(size_t piece)> call);
 
   /// Sum of the token losses (natural log) since the last call of reset_loss; 0 except on the last stage.
+  /// Waits for what the calling thread asked the device for, and the reset must come behind it.
   double loss_sum() const;
   void reset_loss();
 

@@ -118,19 +118,18 @@ void Optimizer::step(const AdamW& options) {
   parameters_.finish_gathering();
   host_step_ ? host_step_->run(options) : step_on_device(options);
   parameters_.values_changed();
+  if (host_step_ || !parameters_.owns_all_gradients()) parameters_.zero_gradients();
 }
 
 void Optimizer::step_on_device(const AdamW& options) {
   AdamW own = options;
   for (const OwnedRange& range : parameters_.owned()) {
     own.weight_decay = range.parameter->weight_decay ? options.weight_decay : 0.0;
-    void* const master = parameters_.master(range);
-    device_.adamw(parameters_.state_type(), range.count, own, parameters_.gradient_at(range), master,
-                  first_moment(range), second_moment(range));
-    if (parameters_.has_master()) {
-      device_.convert(parameters_.state_type(), master, parameters_.type(), parameters_.value_at(range),
-                      range.count);
-    }
+    const NarrowCopy copy{parameters_.type(),
+                          parameters_.has_master() ? parameters_.value_at(range) : nullptr};
+    device_.adamw_step(parameters_.state_type(), range.count, own, parameters_.gradient_at(range),
+                       parameters_.master(range), first_moment(range), second_moment(range), copy,
+                       parameters_.owns_all_gradients());
   }
 }
 

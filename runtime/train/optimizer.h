@@ -36,7 +36,7 @@ class Optimizer {
   void sum_partial_gradients();
   /// Of this rank's shares; weights that other ranks count are left out.
   double squared_norm() const;
-  /// `options.weight_decay` is that of matrices.
+  /// `options.weight_decay` is that of matrices. The gradients are zero afterwards.
   void step(const AdamW& options);
   void gather_parameters();
   /// Whether the norm counts this rank's share of the parameter and a checkpoint takes it from here.

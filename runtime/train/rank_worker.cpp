@@ -428,11 +428,13 @@ void RankWorker::reduce_tied_embedding() {
 void RankWorker::reduce_norm() {
   double sums[2] = {0.0, 0.0};
   for (auto& [s, h] : held_) {
-    if (at_.tensor == 0) sums[1] += h.stage->loss_sum();
+    if (!evaluating_) {
+      h.optimizer->sum_partial_gradients();
+      sums[0] += h.optimizer->squared_norm();
+    }
+    const double loss = h.stage->loss_sum();
+    if (at_.tensor == 0) sums[1] += loss;
     h.stage->reset_loss();
-    if (evaluating_) continue;
-    h.optimizer->sum_partial_gradients();
-    sums[0] += h.optimizer->squared_norm();
   }
   world_group_->all_reduce(sums, 2, DataType::float64, ReduceOperation::sum);
   const double loss = sums[1] / double(plan_.workload.tokens_per_step());
@@ -446,19 +448,17 @@ void RankWorker::reduce_norm() {
 
 void RankWorker::optimizer_step(int s) {
   HeldStage& h = held(s);
-  if (is_finite()) {
-    AdamW adamw{learning_rate_at(options_, state_.step),
-                options_.beta1,
-                options_.beta2,
-                options_.epsilon,
-                options_.weight_decay,
-                state_.optimizer_steps + 1,
-                1.0 / state_.loss_scale};
-    if (options_.clip > 0.0 && gradient_norm_ > options_.clip)
-      adamw.gradient_scale *= options_.clip / gradient_norm_;
-    h.optimizer->step(adamw);
-  }
-  h.stage->parameters().zero_gradients();
+  if (!is_finite()) return h.stage->parameters().zero_gradients();
+  AdamW adamw{learning_rate_at(options_, state_.step),
+              options_.beta1,
+              options_.beta2,
+              options_.epsilon,
+              options_.weight_decay,
+              state_.optimizer_steps + 1,
+              1.0 / state_.loss_scale};
+  if (options_.clip > 0.0 && gradient_norm_ > options_.clip)
+    adamw.gradient_scale *= options_.clip / gradient_norm_;
+  h.optimizer->step(adamw);
 }
 
 }  // namespace mpt::runtime

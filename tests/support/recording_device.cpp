@@ -100,10 +100,8 @@ class RecordingDevice final : public Device {
   }
   void loss_exponentials(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, void*,
                          void*) override {}
-  double loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, double,
-                       void*) override {
-    return 0;
-  }
+  void loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*, double, void*,
+                     double*) override {}
   void adamw(DataType, int64_t, const AdamW&, const void*, void*, void*, void*) override {}
   double sum_of_squares(DataType, int64_t, const void*) override { return 0; }
 

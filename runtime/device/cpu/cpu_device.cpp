@@ -380,15 +380,17 @@ class CpuDevice final : public Device {
     cpu::loss_exponentials(tokens, columns, used, first, targets, as<float>(maximum),
                            f.in_out(logits, tokens * columns), as<float>(sums));
   }
-  double loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                       const int32_t* targets, const void* sums, double scale, void* logits) override {
+  void loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                     const int32_t* targets, const void* sums, double scale, void* logits,
+                     double* loss) override {
     if (is_wide(type)) {
-      return MPT_DISPATCH(type, cpu::loss_gradient<T>(tokens, columns, used, first, targets, as<T>(sums),
-                                                      scale, as<T>(logits)));
+      *loss += MPT_DISPATCH(type, cpu::loss_gradient<T>(tokens, columns, used, first, targets, as<T>(sums),
+                                                        scale, as<T>(logits)));
+      return;
     }
     cpu::Widened f(type, memory_);
-    return cpu::loss_gradient(tokens, columns, used, first, targets, as<float>(sums), scale,
-                              f.in_out(logits, tokens * columns));
+    *loss += cpu::loss_gradient(tokens, columns, used, first, targets, as<float>(sums), scale,
+                                f.in_out(logits, tokens * columns));
   }
   void adamw(DataType type, int64_t count, const AdamW& options, const void* gradient, void* parameter,
              void* first_moment, void* second_moment) override {

@@ -221,13 +221,25 @@ class Impl final : public CudaDevice {
 
   void norm_forward(DataType type, const NormShape& s, const void* x, const void* scale, const void* bias,
                     void* y, void* statistics) override {
-    MPT_DISPATCH(type, cuda::norm_forward<T>(stream(), s, as<T>(x), as<T>(scale), as<T>(bias), as<T>(y),
-                                             as<S>(statistics)));
+    MPT_DISPATCH(type, cuda::norm_forward<T>(stream(), s, as<T>(x), nullptr, as<T>(scale), as<T>(bias),
+                                             nullptr, as<T>(y), as<S>(statistics)));
+  }
+  void residual_norm_forward(DataType type, const NormShape& s, const void* a, const void* b,
+                             const void* scale, const void* bias, void* sum, void* y,
+                             void* statistics) override {
+    MPT_DISPATCH(type, cuda::norm_forward<T>(stream(), s, as<T>(a), as<T>(b), as<T>(scale), as<T>(bias),
+                                             as<T>(sum), as<T>(y), as<S>(statistics)));
   }
   void norm_backward_input(DataType type, const NormShape& s, const void* dy, const void* x,
                            const void* scale, const void* statistics, void* dx) override {
     MPT_DISPATCH(type, cuda::norm_backward_input<T>(stream(), s, as<T>(dy), as<T>(x), as<T>(scale),
-                                                    as<S>(statistics), as<T>(dx)));
+                                                    as<S>(statistics), nullptr, as<T>(dx)));
+  }
+  void norm_backward_residual(DataType type, const NormShape& s, const void* dy, const void* x,
+                              const void* scale, const void* statistics, const void* residual,
+                              void* dx) override {
+    MPT_DISPATCH(type, cuda::norm_backward_input<T>(stream(), s, as<T>(dy), as<T>(x), as<T>(scale),
+                                                    as<S>(statistics), as<T>(residual), as<T>(dx)));
   }
   void norm_backward_weight(DataType type, const NormShape& s, const void* dy, const void* x,
                             const void* statistics, void* dscale, void* dbias) override {
@@ -400,47 +412,55 @@ class Impl final : public CudaDevice {
     MPT_DISPATCH(type, cuda::loss_exponentials<T>(stream(), tokens, columns, used, first, numbers.data(),
                                                   as<S>(maximum), as<T>(logits), as<S>(sums)));
   }
-  double loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                       const int32_t* targets, const void* sums, double scale, void* logits) override {
+  void loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                     const int32_t* targets, const void* sums, double scale, void* logits,
+                     double* loss) override {
     const Numbers numbers(*this, targets, tokens);
-    const Scratch losses(streams_, (tokens + 1) * int64_t(sizeof(double)));
+    const Scratch losses(streams_, tokens * int64_t(sizeof(double)));
     double* const each = as<double>(losses.data());
     MPT_DISPATCH(type, cuda::loss_gradient<T>(stream(), tokens, columns, used, first, numbers.data(),
                                               as<S>(sums), scale, as<T>(logits), each));
-    cuda::sum(stream(), tokens, each, each + tokens);
-    return read(each + tokens);
+    add_sum(stream(), tokens, each, loss);
   }
 
   // The maxima and sums of the three steps count here, too: a plan's memory has them.
-  double loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
-                     double scale, void* logits) override {
+  void loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                   double scale, void* logits, double* loss) override {
     const int64_t unit = size_of(state_type_of(type));
     const Buffer maximum(*this, tokens * unit), sums(*this, 2 * tokens * unit);
     const Numbers numbers(*this, targets, tokens);
-    const Scratch losses(streams_, (tokens + 1) * int64_t(sizeof(double)));
+    const Scratch losses(streams_, tokens * int64_t(sizeof(double)));
     double* const each = as<double>(losses.data());
     MPT_DISPATCH(type, cuda::loss_of_all<T>(stream(), tokens, columns, used, numbers.data(), scale,
                                             as<T>(logits), each));
-    cuda::sum(stream(), tokens, each, each + tokens);
-    return read(each + tokens);
+    add_sum(stream(), tokens, each, loss);
   }
 
   void adamw(DataType type, int64_t count, const AdamW& options, const void* gradient, void* parameter,
              void* first_moment, void* second_moment) override {
-    const auto go = [&](auto* tag) {
-      using S = std::remove_pointer_t<decltype(tag)>;
-      cuda::adamw<S>(stream(), count, options, as<S>(gradient), as<S>(parameter), as<S>(first_moment),
-                     as<S>(second_moment));
+    adamw_step(type, count, options, const_cast<void*>(gradient), parameter, first_moment, second_moment, {},
+               false);
+  }
+  void adamw_step(DataType state, int64_t count, const AdamW& options, void* gradient, void* parameter,
+                  void* first_moment, void* second_moment, const NarrowCopy& copy, bool zeroes) override {
+    const auto go = [&](auto* wide, auto* narrow) {
+      using S = std::remove_pointer_t<decltype(wide)>;
+      using T = std::remove_pointer_t<decltype(narrow)>;
+      cuda::adamw(stream(), count, options, as<S>(gradient), as<S>(parameter), as<S>(first_moment),
+                  as<S>(second_moment), as<T>(copy.data), zeroes);
     };
-    MPT_CHECK(is_wide(type), "the optimizer's state is in float or double");
-    type == DataType::float32 ? go(static_cast<float*>(nullptr)) : go(static_cast<double*>(nullptr));
+    MPT_CHECK(is_wide(state), "the optimizer's state is in float or double");
+    float* const wide = nullptr;
+    double* const wider = nullptr;
+    if (state == DataType::float64) return go(wider, wider);
+    if (copy.data == nullptr) return go(wide, wide);
+    MPT_CHECK(!is_wide(copy.type), "a copy of weights is narrower than the state");
+    copy.type == DataType::bfloat16 ? go(wide, static_cast<Bfloat16*>(nullptr))
+                                    : go(wide, static_cast<Half*>(nullptr));
   }
   double sum_of_squares(DataType type, int64_t count, const void* data) override {
-    const Scratch room(streams_, (kPartialSums + 1) * int64_t(sizeof(double)));
-    double* const partial = as<double>(room.data());
-    MPT_DISPATCH(type,
-                 cuda::sum_of_squares<T>(stream(), count, as<T>(data), partial, partial + kPartialSums));
-    return read(partial + kPartialSums);
+    const Stretch all{data, count};
+    return squared_norm(type, {&all, 1});
   }
 
   // One answer for all, and neighbours at once.
@@ -453,14 +473,10 @@ class Impl final : public CudaDevice {
         joined.push_back(part);
       }
     }
-    const auto count = int64_t(joined.size());
-    const Scratch room(streams_, (kPartialSums + count + 1) * int64_t(sizeof(double)));
+    const Scratch room(streams_, (kPartialSums + 1) * int64_t(sizeof(double)));
     double* const partial = as<double>(room.data());
-    double* result = partial + kPartialSums;
-    for (const Stretch& part : joined)
-      MPT_DISPATCH(type, cuda::sum_of_squares<T>(stream(), part.count, as<T>(part.data), partial, result++));
-    cuda::sum(stream(), count, result - count, result);
-    return read(result);
+    MPT_DISPATCH(type, cuda::sum_of_squares<T>(stream(), joined, partial, partial + kPartialSums));
+    return read(partial + kPartialSums);
   }
 
   void synchronize() override { wait(); }

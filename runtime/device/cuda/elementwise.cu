@@ -111,21 +111,32 @@ __global__ void activation_backward_kernel(ActivationShape s, const T* dy, const
   }
 }
 
-template <class S, int N>
-__global__ void adamw_kernel(int64_t packs, S beta1, S beta2, S scale, S step_size, S second_scale, S keep,
-                             S epsilon, const S* gradient, S* parameter, S* first, S* second) {
+// In the state's type, for the kernel.
+template <class S>
+struct AdamWFactors {
+  S beta1, beta2, scale, step_size, second_scale, keep, epsilon;
+};
+
+template <class S, class T, int N>
+__global__ void adamw_kernel(int64_t packs, AdamWFactors<S> o, S* gradient, S* parameter, S* first, S* second,
+                             T* copy, bool zeroes) {
   for (int64_t i = grid_index(); i < packs; i += grid_stride()) {
     const auto g = load<N>(gradient + i * N);
     auto p = load<N>(parameter + i * N), m = load<N>(first + i * N), v = load<N>(second + i * N);
     for (int n = 0; n < N; ++n) {
-      const S d = g.at[n] * scale;
-      m.at[n] = beta1 * m.at[n] + (S(1) - beta1) * d;
-      v.at[n] = beta2 * v.at[n] + (S(1) - beta2) * d * d;
-      p.at[n] = keep * p.at[n] - step_size * m.at[n] / (sqrt(v.at[n] * second_scale) + epsilon);
+      const S d = g.at[n] * o.scale;
+      m.at[n] = o.beta1 * m.at[n] + (S(1) - o.beta1) * d;
+      v.at[n] = o.beta2 * v.at[n] + (S(1) - o.beta2) * d * d;
+      p.at[n] = o.keep * p.at[n] - o.step_size * m.at[n] / (sqrt(v.at[n] * o.second_scale) + o.epsilon);
     }
     store(parameter + i * N, p);
     store(first + i * N, m);
     store(second + i * N, v);
+    if (zeroes) store(gradient + i * N, Pack<S, N>{});
+    if (copy == nullptr) continue;
+    Pack<T, N> narrowed;
+    for (int n = 0; n < N; ++n) narrowed.at[n] = narrow<T>(State<T>(p.at[n]));
+    store(copy + i * N, narrowed);
   }
 }
 
@@ -178,18 +189,22 @@ void activation_backward(cudaStream_t stream, const ActivationShape& s, const T*
 }
 
 // Loshchilov and Hutter 2019 (arXiv:1711.05101), algorithm 2.
-template <class S>
-void adamw(cudaStream_t stream, int64_t count, const AdamW& o, const S* gradient, S* parameter,
-           S* first_moment, S* second_moment) {
+template <class S, class T>
+void adamw(cudaStream_t stream, int64_t count, const AdamW& o, S* gradient, S* parameter, S* first_moment,
+           S* second_moment, T* copy, bool zeroes) {
   constexpr int kWidth = int(16 / sizeof(S));
-  const bool packed = pack_width<S>(count, gradient, parameter, first_moment, second_moment) > 1;
+  const bool packed = pack_width<S>(count, gradient, parameter, first_moment, second_moment) > 1 &&
+                      reinterpret_cast<uintptr_t>(copy) % (kWidth * sizeof(T)) == 0;
   const int64_t packs = packed ? count / kWidth : count;
-  const S step_size = S(o.learning_rate / (1.0 - std::pow(o.beta1, double(o.step))));
-  const S second_scale = S(1.0 / (1.0 - std::pow(o.beta2, double(o.step))));
-  launch(stream, blocks_for(packs), kThreads, 0, packed ? adamw_kernel<S, kWidth> : adamw_kernel<S, 1>, packs,
-         S(o.beta1), S(o.beta2), S(o.gradient_scale), step_size, second_scale,
-         S(1.0 - o.learning_rate * o.weight_decay), S(o.epsilon), gradient, parameter, first_moment,
-         second_moment);
+  const AdamWFactors<S> factors{S(o.beta1),
+                                S(o.beta2),
+                                S(o.gradient_scale),
+                                S(o.learning_rate / (1.0 - std::pow(o.beta1, double(o.step)))),
+                                S(1.0 / (1.0 - std::pow(o.beta2, double(o.step)))),
+                                S(1.0 - o.learning_rate * o.weight_decay),
+                                S(o.epsilon)};
+  launch(stream, blocks_for(packs), kThreads, 0, packed ? adamw_kernel<S, T, kWidth> : adamw_kernel<S, T, 1>,
+         packs, factors, gradient, parameter, first_moment, second_moment, copy, zeroes);
 }
 
 #define MPT_INSTANTIATE(T)                                                              \
@@ -214,7 +229,11 @@ MPT_INSTANTIATE_PAIR(float, Half)
 MPT_INSTANTIATE_PAIR(Bfloat16, float)
 MPT_INSTANTIATE_PAIR(Half, float)
 
-template void adamw(cudaStream_t, int64_t, const AdamW&, const float*, float*, float*, float*);
-template void adamw(cudaStream_t, int64_t, const AdamW&, const double*, double*, double*, double*);
+#define MPT_INSTANTIATE_STEP(S, T) \
+  template void adamw(cudaStream_t, int64_t, const AdamW&, S*, S*, S*, S*, T*, bool);
+MPT_INSTANTIATE_STEP(float, float)
+MPT_INSTANTIATE_STEP(float, Bfloat16)
+MPT_INSTANTIATE_STEP(float, Half)
+MPT_INSTANTIATE_STEP(double, double)
 
 }  // namespace mpt::runtime::cuda

@@ -74,6 +74,16 @@ class GraphedDevice final : public CudaDevice {
                             const void* statistics, void* dscale, void* dbias) override {
     later(&Device::norm_backward_weight, type, shape, dy, x, statistics, dscale, dbias);
   }
+  void residual_norm_forward(DataType type, const NormShape& shape, const void* a, const void* b,
+                             const void* scale, const void* bias, void* sum, void* y,
+                             void* statistics) override {
+    later(&Device::residual_norm_forward, type, shape, a, b, scale, bias, sum, y, statistics);
+  }
+  void norm_backward_residual(DataType type, const NormShape& shape, const void* dy, const void* x,
+                              const void* scale, const void* statistics, const void* residual,
+                              void* dx) override {
+    later(&Device::norm_backward_residual, type, shape, dy, x, scale, statistics, residual, dx);
+  }
   void rotary(DataType type, const AttentionShape& shape, const Rotation& rotation, int direction,
               void* qkv) override {
     later(&Device::rotary, type, shape, rotation, direction, qkv);
@@ -169,17 +179,22 @@ class GraphedDevice final : public CudaDevice {
                          const int32_t* targets, const void* maximum, void* logits, void* sums) override {
     now().loss_exponentials(type, tokens, columns, used, first, targets, maximum, logits, sums);
   }
-  double loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
-                       const int32_t* targets, const void* sums, double scale, void* logits) override {
-    return now().loss_gradient(type, tokens, columns, used, first, targets, sums, scale, logits);
+  void loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                     const int32_t* targets, const void* sums, double scale, void* logits,
+                     double* loss) override {
+    now().loss_gradient(type, tokens, columns, used, first, targets, sums, scale, logits, loss);
   }
-  double loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
-                     double scale, void* logits) override {
-    return now().loss_of_all(type, tokens, columns, used, targets, scale, logits);
+  void loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
+                   double scale, void* logits, double* loss) override {
+    now().loss_of_all(type, tokens, columns, used, targets, scale, logits, loss);
   }
   void adamw(DataType type, int64_t count, const AdamW& options, const void* gradient, void* parameter,
              void* first_moment, void* second_moment) override {
     now().adamw(type, count, options, gradient, parameter, first_moment, second_moment);
+  }
+  void adamw_step(DataType state, int64_t count, const AdamW& options, void* gradient, void* parameter,
+                  void* first_moment, void* second_moment, const NarrowCopy& copy, bool zeroes) override {
+    now().adamw_step(state, count, options, gradient, parameter, first_moment, second_moment, copy, zeroes);
   }
   double sum_of_squares(DataType type, int64_t count, const void* data) override {
     return now().sum_of_squares(type, count, data);

@@ -5,6 +5,8 @@
 // T is float, double, Bfloat16 or Half; S is State<T>. All pointers, lists of numbers included, are to device
 // memory. Where a kernel needs room, `scratch` has the bytes that its function beside it names.
 
+#include <span>
+
 #include "runtime/device/cuda/launch.h"
 #include "runtime/device/fp8.h"
 
@@ -35,12 +37,14 @@ void narrow_to_fp8(cudaStream_t, Fp8 format, int64_t rows, int64_t columns, bool
 int64_t column_scratch_bytes(int64_t rows, int64_t columns);
 template <class T>
 void bias_backward(cudaStream_t, int64_t rows, int64_t columns, const T* dy, State<T>* dbias, void* scratch);
+/// Of x; with `residual`, of their sum, which goes to `sum`.
 template <class T>
-void norm_forward(cudaStream_t, const NormShape&, const T* x, const T* scale, const T* bias, T* y,
-                  State<T>* statistics);
+void norm_forward(cudaStream_t, const NormShape&, const T* x, const T* residual, const T* scale,
+                  const T* bias, T* sum, T* y, State<T>* statistics);
+/// `residual` is added to dx if not null.
 template <class T>
 void norm_backward_input(cudaStream_t, const NormShape&, const T* dy, const T* x, const T* scale,
-                         const State<T>* statistics, T* dx);
+                         const State<T>* statistics, const T* residual, T* dx);
 template <class T>
 void norm_backward_weight(cudaStream_t, const NormShape&, const T* dy, const T* x, const State<T>* statistics,
                           State<T>* dscale, State<T>* dbias, void* scratch);
@@ -124,15 +128,17 @@ template <class T>
 void loss_of_all(cudaStream_t, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
                  double scale, T* logits, double* losses);
 
-template <class S>
-void adamw(cudaStream_t, int64_t count, const AdamW&, const S* gradient, S* parameter, S* first_moment,
-           S* second_moment);
+/// `copy` gets the new parameters if not null; the gradient becomes zero with `zeroes`.
+template <class S, class T>
+void adamw(cudaStream_t, int64_t count, const AdamW&, S* gradient, S* parameter, S* first_moment,
+           S* second_moment, T* copy, bool zeroes);
 
-/// Sums end in *result; `scratch` has room for kPartialSums doubles.
-constexpr int64_t kPartialSums = 1024;
+/// *result = the sum over all stretches; `scratch` has room for kPartialSums doubles.
+constexpr int64_t kPartialSums = 2048;
 template <class T>
-void sum_of_squares(cudaStream_t, int64_t count, const T* data, double* scratch, double* result);
-void sum(cudaStream_t, int64_t count, const double* data, double* result);
+void sum_of_squares(cudaStream_t, std::span<const Stretch> stretches, double* scratch, double* result);
+/// *result += the sum.
+void add_sum(cudaStream_t, int64_t count, const double* data, double* result);
 
 /// out[i - begin] = the sources' elements i joined in order, for begin <= i < end: what ranks of one process
 /// do to each other's buffers.

@@ -87,25 +87,50 @@ __global__ void loss_of_all_kernel(int64_t columns, int64_t used, const int32_t*
   if (threadIdx.x == 0) losses[t] = log(double(total)) - double(at_target - top);
 }
 
+// Stretches of one launch, each with the blocks first[i] .. first[i + 1].
+constexpr int kStretches = 64;
+struct Stretches {
+  const void* data[kStretches];
+  int64_t count[kStretches];
+  int first[kStretches + 1];
+};
+
 template <class T, int W>
-__global__ void sum_of_squares_kernel(int64_t count, const T* data, double* partial) {
+__device__ double squares_of_pack(const T* data) {
+  const Pack<T, W> pack = load<W>(data);
   double sum = 0;
-#pragma unroll 4
-  for (int64_t i = grid_index(); i < count / W; i += grid_stride()) {
-    const Pack<T, W> pack = load<W>(data + i * W);
-    for (int k = 0; k < W; ++k) sum += double(wide(pack.at[k])) * double(wide(pack.at[k]));
-  }
-  const int64_t rest = count / W * W + grid_index();
-  if (rest < count) sum += double(wide(data[rest])) * double(wide(data[rest]));
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  for (int k = 0; k < W; ++k) sum += double(wide(pack.at[k])) * double(wide(pack.at[k]));
+  return sum;
 }
 
-__global__ void sum_kernel(int64_t count, const double* data, double* result) {
+// Packs begin where the address allows it; what stands before and behind them is added one by one.
+template <class T>
+__global__ void sum_of_squares_kernel(Stretches stretches, double* partial) {
+  constexpr int W = int(16 / sizeof(T));
+  const int block = int(blockIdx.x);
+  int mine = 0;
+  while (block >= stretches.first[mine + 1]) ++mine;
+  const T* const data = static_cast<const T*>(stretches.data[mine]);
+  const int64_t count = stretches.count[mine];
+  const int64_t before = int64_t((W - reinterpret_cast<uintptr_t>(data) / sizeof(T) % W) % W);
+  const int64_t head = before < count ? before : count, packs = (count - head) / W;
+  const int64_t thread = int64_t(block - stretches.first[mine]) * blockDim.x + threadIdx.x;
+  const int64_t threads = int64_t(stretches.first[mine + 1] - stretches.first[mine]) * blockDim.x;
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t i = thread; i < packs; i += threads) sum += squares_of_pack<T, W>(data + head + i * W);
+  if (thread < head) sum += squares_of_pack<T, 1>(data + thread);
+  const int64_t rest = head + packs * W + thread;
+  if (rest < count) sum += squares_of_pack<T, 1>(data + rest);
+  sum = block_sum(sum);
+  if (threadIdx.x == 0) partial[block] = sum;
+}
+
+__global__ void sum_kernel(int64_t count, const double* data, bool add, double* result) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < count; i += blockDim.x) sum += data[i];
   sum = block_sum(sum);
-  if (threadIdx.x == 0) *result = sum;
+  if (threadIdx.x == 0) *result = add ? *result + sum : sum;
 }
 
 template <class T>
@@ -152,18 +177,33 @@ void loss_of_all(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t u
          State<T>(scale), logits, losses);
 }
 
+// Blocks for a stretch: as many as its share of all elements asks for, and one at least.
 template <class T>
-void sum_of_squares(cudaStream_t stream, int64_t count, const T* data, double* scratch, double* result) {
-  const int64_t blocks = std::clamp<int64_t>(ceil_div(count, 8 * kThreads), 1, kPartialSums);
-  constexpr int kWidth = int(16 / sizeof(T));
-  const bool in_packs = pack_width<T>(kWidth, data) > 1;
-  launch(stream, dim3(unsigned(blocks)), kThreads, 0,
-         in_packs ? sum_of_squares_kernel<T, kWidth> : sum_of_squares_kernel<T, 1>, count, data, scratch);
-  sum(stream, blocks, scratch, result);
+void sum_of_squares(cudaStream_t stream, std::span<const Stretch> stretches, double* scratch,
+                    double* result) {
+  bool more = false;
+  do {
+    const size_t now = std::min<size_t>(stretches.size(), kStretches);
+    int64_t elements = 0;
+    for (const Stretch& s : stretches.first(now)) elements += s.count;
+    const int64_t each = std::max<int64_t>(8 * kThreads, ceil_div(elements, kPartialSums - kStretches));
+    Stretches of_launch{};
+    for (size_t i = 0; i < now; ++i) {
+      of_launch.data[i] = stretches[i].data;
+      of_launch.count[i] = stretches[i].count;
+      of_launch.first[i + 1] =
+          of_launch.first[i] + int(std::max<int64_t>(1, ceil_div(stretches[i].count, each)));
+    }
+    const int blocks = of_launch.first[now];
+    launch(stream, dim3(unsigned(blocks)), kThreads, 0, sum_of_squares_kernel<T>, of_launch, scratch);
+    launch(stream, dim3(1), kThreads, 0, sum_kernel, blocks, scratch, more, result);
+    stretches = stretches.subspan(now);
+    more = true;
+  } while (!stretches.empty());
 }
 
-void sum(cudaStream_t stream, int64_t count, const double* data, double* result) {
-  launch(stream, dim3(1), kThreads, 0, sum_kernel, count, data, result);
+void add_sum(cudaStream_t stream, int64_t count, const double* data, double* result) {
+  launch(stream, dim3(1), kThreads, 0, sum_kernel, count, data, true, result);
 }
 
 template <class T>
@@ -180,7 +220,7 @@ void reduce_in_order(cudaStream_t stream, const Sources& sources, bool maximum, 
   template void loss_gradient(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,            \
                               const State<T>*, double, T*, double*);                                       \
   template void loss_of_all(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, double, T*, double*); \
-  template void sum_of_squares(cudaStream_t, int64_t, const T*, double*, double*);                         \
+  template void sum_of_squares<T>(cudaStream_t, std::span<const Stretch>, double*, double*);               \
   template void reduce_in_order(cudaStream_t, const Sources&, bool, int64_t, int64_t, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)

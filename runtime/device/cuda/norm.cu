@@ -14,27 +14,32 @@ int64_t chunks_of(int64_t rows) {
 }
 
 // Sums over rows in two steps: partial sums of chunks of rows, then over chunks in order. Value gives, for a
-// row and a column, K values whose sums are wanted.
-template <class S, int K, class Value>
+// row and W neighbouring columns, K values of each whose sums are wanted.
+template <class S, int K, int W, class Value>
 __global__ void partial_column_sums(int64_t rows, int64_t columns, Value value, S* partial) {
-  __shared__ S sums[K][kChunkRows][kWarp];
-  const int64_t column = int64_t(blockIdx.x) * kWarp + threadIdx.x;
+  __shared__ S sums[K][kChunkRows][kWarp * W];
+  const int64_t first = int64_t(blockIdx.x) * kWarp * W, column = first + int64_t(threadIdx.x) * W;
   const int64_t chunk = blockIdx.y, chunks = gridDim.y;
-  S sum[K] = {};
+  S sum[K][W] = {};
   if (column < columns) {
     for (int64_t r = rows * chunk / chunks + threadIdx.y; r < rows * (chunk + 1) / chunks; r += kChunkRows) {
-      S values[K];
+      S values[K][W];
       value(r, column, values);
-      for (int k = 0; k < K; ++k) sum[k] += values[k];
+      for (int k = 0; k < K; ++k) {
+        for (int w = 0; w < W; ++w) sum[k][w] += values[k][w];
+      }
     }
   }
-  for (int k = 0; k < K; ++k) sums[k][threadIdx.y][threadIdx.x] = sum[k];
+  for (int k = 0; k < K; ++k) {
+    for (int w = 0; w < W; ++w) sums[k][threadIdx.y][threadIdx.x * W + w] = sum[k][w];
+  }
   __syncthreads();
-  if (threadIdx.y != 0 || column >= columns) return;
+  const int64_t thread = int64_t(threadIdx.y) * kWarp + threadIdx.x;
+  if (thread >= kWarp * W || first + thread >= columns) return;
   for (int k = 0; k < K; ++k) {
     S total = 0;
-    for (int y = 0; y < kChunkRows; ++y) total += sums[k][y][threadIdx.x];
-    partial[(k * chunks + chunk) * columns + column] = total;
+    for (int y = 0; y < kChunkRows; ++y) total += sums[k][y][thread];
+    partial[(k * chunks + chunk) * columns + first + thread] = total;
   }
 }
 
@@ -56,13 +61,14 @@ __global__ void add_column_sums(int64_t chunks, int64_t columns, const S* partia
 }
 
 // to[k] may be null: that sum is not wanted.
-template <class S, int K, class Value>
+template <class S, int K, int W, class Value>
 void column_sums(cudaStream_t stream, int64_t rows, int64_t columns, const Value& value, void* scratch,
                  S* const (&to)[K]) {
+  static_assert(W <= kChunkRows, "a thread adds up one column");
   const int64_t chunks = chunks_of(rows);
   S* const partial = static_cast<S*>(scratch);
-  launch(stream, dim3(unsigned(ceil_div(columns, kWarp)), unsigned(chunks)), dim3(kWarp, kChunkRows), 0,
-         partial_column_sums<S, K, Value>, rows, columns, value, partial);
+  launch(stream, dim3(unsigned(ceil_div(columns, kWarp * W)), unsigned(chunks)), dim3(kWarp, kChunkRows), 0,
+         partial_column_sums<S, K, W, Value>, rows, columns, value, partial);
   for (int k = 0; k < K; ++k) {
     if (to[k] == nullptr) continue;
     launch(stream, dim3(unsigned(ceil_div(columns, kWarp))), dim3(kWarp, kChunkRows), 0, add_column_sums<S>,
@@ -70,100 +76,148 @@ void column_sums(cudaStream_t stream, int64_t rows, int64_t columns, const Value
   }
 }
 
-template <class T>
+template <class T, int W>
 struct BiasGradient {
   const T* dy;
   int64_t columns;
-  __device__ void operator()(int64_t r, int64_t c, State<T>* values) const {
-    values[0] = wide(dy[r * columns + c]);
+  __device__ void operator()(int64_t r, int64_t c, State<T> (&values)[1][W]) const {
+    const auto pack = load<W>(dy + r * columns + c);
+    for (int w = 0; w < W; ++w) values[0][w] = wide(pack.at[w]);
   }
 };
 
-template <class T>
+template <class T, int W>
 struct NormWeightGradient {
   const T *dy, *x;
   const State<T>* statistics;
   int64_t rows, columns;
   bool centred;
-  __device__ void operator()(int64_t r, int64_t c, State<T>* values) const {
-    const State<T> g = wide(dy[r * columns + c]);
+  __device__ void operator()(int64_t r, int64_t c, State<T> (&values)[2][W]) const {
+    const auto gradients = load<W>(dy + r * columns + c), inputs = load<W>(x + r * columns + c);
     const State<T> mean = centred ? statistics[r] : State<T>(0);
-    values[0] = g * (wide(x[r * columns + c]) - mean) * statistics[centred ? rows + r : r];
-    values[1] = g;
+    const State<T> reciprocal = statistics[centred ? rows + r : r];
+    for (int w = 0; w < W; ++w) {
+      values[0][w] = wide(gradients.at[w]) * (wide(inputs.at[w]) - mean) * reciprocal;
+      values[1][w] = wide(gradients.at[w]);
+    }
   }
 };
 
+// What a thread has of a row: every blockDim.x-th pack of N elements, K of them at most, which stay in
+// registers. With K = 0 there may be any number, and they are read again.
+template <class T, int N, int K>
+struct RowPart {
+  const T* row;
+  Pack<T, N> kept[K > 0 ? K : 1];
+
+  __device__ Pack<T, N> at(int k, int64_t c) const { return K > 0 ? kept[k] : load<N>(row + c); }
+};
+template <int N, int K, class F>
+__device__ void for_each_pack(int64_t columns, F&& body) {
+  const int64_t first = int64_t(threadIdx.x) * N, stride = int64_t(blockDim.x) * N;
+  if constexpr (K > 0) {
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      if (first + k * stride < columns) body(k, first + k * stride);
+    }
+  } else {
+    for (int64_t c = first; c < columns; c += stride) body(0, c);
+  }
+}
+
 // A block per row.
-template <class T, int N>
-__global__ void norm_forward_kernel(NormShape s, const T* x, const T* scale, const T* bias, T* y,
-                                    State<T>* statistics) {
+template <class T, int N, int K>
+__global__ void norm_forward_kernel(NormShape s, const T* x, const T* residual, const T* scale, const T* bias,
+                                    T* sum, T* y, State<T>* statistics) {
   using S = State<T>;
   const bool centred = s.kind == NormKind::layer_norm;
-  const int64_t r = blockIdx.x, first = threadIdx.x * N, stride = int64_t(blockDim.x) * N;
-  const T* const row = x + r * s.columns;
-  S mean = 0;
-  if (centred) {
-    S sum = 0;
-    for (int64_t c = first; c < s.columns; c += stride) {
-      const auto pack = load<N>(row + c);
-      for (int n = 0; n < N; ++n) sum += wide(pack.at[n]);
+  const int64_t r = blockIdx.x, begin = r * s.columns;
+  RowPart<T, N, K> row{(residual != nullptr ? sum : x) + begin, {}};
+  S total = 0;
+  for_each_pack<N, K>(s.columns, [&](int k, int64_t c) {
+    auto pack = load<N>(x + begin + c);
+    if (residual != nullptr) {
+      const auto other = load<N>(residual + begin + c);
+      for (int n = 0; n < N; ++n) pack.at[n] = narrow<T>(wide(pack.at[n]) + wide(other.at[n]));
+      store(sum + begin + c, pack);
     }
-    mean = block_sum(sum) / S(s.columns);
-  }
+    row.kept[k] = pack;
+    for (int n = 0; n < N; ++n) total += wide(pack.at[n]);
+  });
+  const S mean = centred ? block_sum(total) / S(s.columns) : S(0);
   S squares = 0;
-  for (int64_t c = first; c < s.columns; c += stride) {
-    const auto pack = load<N>(row + c);
+  for_each_pack<N, K>(s.columns, [&](int k, int64_t c) {
+    const auto pack = row.at(k, c);
     for (int n = 0; n < N; ++n) {
       const S d = wide(pack.at[n]) - mean;
       squares += d * d;
     }
-  }
+  });
   const S reciprocal = S(1) / sqrt(block_sum(squares) / S(s.columns) + S(s.epsilon));
-  for (int64_t c = first; c < s.columns; c += stride) {
-    const auto pack = load<N>(row + c), gain = load<N>(scale + c);
+  for_each_pack<N, K>(s.columns, [&](int k, int64_t c) {
+    const auto pack = row.at(k, c), gain = load<N>(scale + c);
     Pack<T, N> shift{}, out;
     if (bias != nullptr) shift = load<N>(bias + c);
     for (int n = 0; n < N; ++n) {
       const S value = (wide(pack.at[n]) - mean) * reciprocal * wide(gain.at[n]);
       out.at[n] = narrow<T>(bias != nullptr ? value + wide(shift.at[n]) : value);
     }
-    store(y + r * s.columns + c, out);
-  }
+    store(y + begin + c, out);
+  });
   if (threadIdx.x != 0) return;
   if (centred) statistics[r] = mean;
   statistics[centred ? s.rows + r : r] = reciprocal;
 }
 
 // dx = reciprocal * (g - mean(g) - xhat * mean(g * xhat)) with g = dy * scale; rms norm has no mean(g).
-template <class T, int N>
+template <class T, int N, int K>
 __global__ void norm_backward_input_kernel(NormShape s, const T* dy, const T* x, const T* scale,
-                                           const State<T>* statistics, T* dx) {
+                                           const State<T>* statistics, const T* residual, T* dx) {
   using S = State<T>;
   const bool centred = s.kind == NormKind::layer_norm;
-  const int64_t r = blockIdx.x, first = threadIdx.x * N, stride = int64_t(blockDim.x) * N;
+  const int64_t r = blockIdx.x, begin = r * s.columns;
   const S mean = centred ? statistics[r] : S(0), reciprocal = statistics[centred ? s.rows + r : r];
+  RowPart<T, N, K> gradients{dy + begin, {}}, inputs{x + begin, {}};
   S sum_g = 0, sum_gx = 0;
-  for (int64_t c = first; c < s.columns; c += stride) {
-    const auto d = load<N>(dy + r * s.columns + c), v = load<N>(x + r * s.columns + c),
-               gain = load<N>(scale + c);
+  for_each_pack<N, K>(s.columns, [&](int k, int64_t c) {
+    const auto d = load<N>(dy + begin + c), v = load<N>(x + begin + c), gain = load<N>(scale + c);
+    gradients.kept[k] = d;
+    inputs.kept[k] = v;
     for (int n = 0; n < N; ++n) {
       const S g = wide(d.at[n]) * wide(gain.at[n]);
       sum_g += g;
       sum_gx += g * (wide(v.at[n]) - mean) * reciprocal;
     }
-  }
+  });
   const S mean_g = centred ? block_sum(sum_g) / S(s.columns) : S(0);
   const S mean_gx = block_sum(sum_gx) / S(s.columns);
-  for (int64_t c = first; c < s.columns; c += stride) {
-    const auto d = load<N>(dy + r * s.columns + c), v = load<N>(x + r * s.columns + c),
-               gain = load<N>(scale + c);
-    Pack<T, N> out;
+  for_each_pack<N, K>(s.columns, [&](int k, int64_t c) {
+    const auto d = gradients.at(k, c), v = inputs.at(k, c), gain = load<N>(scale + c);
+    Pack<T, N> beside{}, out;
+    if (residual != nullptr) beside = load<N>(residual + begin + c);
     for (int n = 0; n < N; ++n) {
       const S g = wide(d.at[n]) * wide(gain.at[n]), xhat = (wide(v.at[n]) - mean) * reciprocal;
-      out.at[n] = narrow<T>((g - mean_g - xhat * mean_gx) * reciprocal);
+      const S through = (g - mean_g - xhat * mean_gx) * reciprocal;
+      out.at[n] = narrow<T>(residual != nullptr ? through + wide(beside.at[n]) : through);
     }
-    store(dx + r * s.columns + c, out);
-  }
+    store(dx + begin + c, out);
+  });
+}
+
+// Calls `body` with the sizes that suit rows of this width: elements of a pack, and packs of a thread.
+template <class T, class F>
+void with_row_parts(int64_t columns, bool in_packs, F&& body) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  constexpr int64_t kMostWarps = 16;
+  const int64_t packs = in_packs ? columns / kWidth : columns;
+  const auto threads = int(std::clamp<int64_t>(ceil_div(packs, kWarp), 1, kMostWarps) * kWarp);
+  const int64_t each = ceil_div(packs, threads);
+  using std::integral_constant;
+  if (!in_packs) return body(threads, integral_constant<int, 1>(), integral_constant<int, 0>());
+  if (each == 1) return body(threads, integral_constant<int, kWidth>(), integral_constant<int, 1>());
+  if (each == 2) return body(threads, integral_constant<int, kWidth>(), integral_constant<int, 2>());
+  if (each <= 4) return body(threads, integral_constant<int, kWidth>(), integral_constant<int, 4>());
+  body(threads, integral_constant<int, kWidth>(), integral_constant<int, 0>());
 }
 
 // Where head h of token t lies in qkv, and in what was kept of its queries and keys. A warp per head below.
@@ -216,10 +270,11 @@ struct HeadScaleGradient {
   int64_t first_head, head_count;
   const T *kept, *dqkv;
   const State<T>* reciprocals;
-  __device__ void operator()(int64_t row, int64_t c, State<T>* values) const {
+  __device__ void operator()(int64_t row, int64_t c, State<T> (&values)[1][1]) const {
     const int64_t normed = heads.shape.heads + heads.shape.kv_heads;
     const int64_t i = row / head_count * normed + first_head + row % head_count;
-    values[0] = wide(dqkv[heads.in_qkv(i) + c]) * wide(kept[i * heads.shape.head_dim + c]) * reciprocals[i];
+    values[0][0] =
+        wide(dqkv[heads.in_qkv(i) + c]) * wide(kept[i * heads.shape.head_dim + c]) * reciprocals[i];
   }
 };
 
@@ -253,34 +308,45 @@ int64_t column_scratch_bytes(int64_t rows, int64_t columns) {
 template <class T>
 void bias_backward(cudaStream_t stream, int64_t rows, int64_t columns, const T* dy, State<T>* dbias,
                    void* scratch) {
-  column_sums<State<T>, 1>(stream, rows, columns, BiasGradient<T>{dy, columns}, scratch, {dbias});
+  constexpr int kWidth = int(16 / sizeof(T));
+  if (pack_width<T>(columns, dy) > 1)
+    return column_sums<State<T>, 1, kWidth>(stream, rows, columns, BiasGradient<T, kWidth>{dy, columns},
+                                            scratch, {dbias});
+  column_sums<State<T>, 1, 1>(stream, rows, columns, BiasGradient<T, 1>{dy, columns}, scratch, {dbias});
 }
 
 template <class T>
-void norm_forward(cudaStream_t stream, const NormShape& s, const T* x, const T* scale, const T* bias, T* y,
-                  State<T>* statistics) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  const bool packed = pack_width<T>(s.columns, x, scale, bias, y) > 1;
-  launch(stream, dim3(unsigned(s.rows)), kThreads, 0,
-         packed ? norm_forward_kernel<T, kWidth> : norm_forward_kernel<T, 1>, s, x, scale, bias, y,
-         statistics);
+void norm_forward(cudaStream_t stream, const NormShape& s, const T* x, const T* residual, const T* scale,
+                  const T* bias, T* sum, T* y, State<T>* statistics) {
+  const bool in_packs = pack_width<T>(s.columns, x, residual, scale, bias, sum, y) > 1;
+  with_row_parts<T>(s.columns, in_packs, [&](int threads, auto width, auto packs) {
+    launch(stream, dim3(unsigned(s.rows)), threads, 0, norm_forward_kernel<T, width(), packs()>, s, x,
+           residual, scale, bias, sum, y, statistics);
+  });
 }
 
 template <class T>
 void norm_backward_input(cudaStream_t stream, const NormShape& s, const T* dy, const T* x, const T* scale,
-                         const State<T>* statistics, T* dx) {
-  constexpr int kWidth = int(16 / sizeof(T));
-  const bool packed = pack_width<T>(s.columns, dy, x, scale, dx) > 1;
-  launch(stream, dim3(unsigned(s.rows)), kThreads, 0,
-         packed ? norm_backward_input_kernel<T, kWidth> : norm_backward_input_kernel<T, 1>, s, dy, x, scale,
-         statistics, dx);
+                         const State<T>* statistics, const T* residual, T* dx) {
+  const bool in_packs = pack_width<T>(s.columns, dy, x, scale, residual, dx) > 1;
+  with_row_parts<T>(s.columns, in_packs, [&](int threads, auto width, auto packs) {
+    launch(stream, dim3(unsigned(s.rows)), threads, 0, norm_backward_input_kernel<T, width(), packs()>, s, dy,
+           x, scale, statistics, residual, dx);
+  });
 }
 
 template <class T>
 void norm_backward_weight(cudaStream_t stream, const NormShape& s, const T* dy, const T* x,
                           const State<T>* statistics, State<T>* dscale, State<T>* dbias, void* scratch) {
-  const NormWeightGradient<T> value{dy, x, statistics, s.rows, s.columns, s.kind == NormKind::layer_norm};
-  column_sums<State<T>, 2>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
+  using S = State<T>;
+  constexpr int kWidth = int(16 / sizeof(T));
+  const bool centred = s.kind == NormKind::layer_norm;
+  if (pack_width<T>(s.columns, dy, x) > 1) {
+    const NormWeightGradient<T, kWidth> value{dy, x, statistics, s.rows, s.columns, centred};
+    return column_sums<S, 2, kWidth>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
+  }
+  const NormWeightGradient<T, 1> value{dy, x, statistics, s.rows, s.columns, centred};
+  column_sums<S, 2, 1>(stream, s.rows, s.columns, value, scratch, {dscale, dbias});
 }
 
 template <class T>
@@ -307,24 +373,26 @@ void head_norm_backward(cudaStream_t stream, const AttentionShape& s, double eps
   void* const sums = static_cast<double*>(scratch) + count;
   launch(stream, blocks_for(count * kWarp), kThreads, 0, head_reciprocals_kernel<T>, heads, S(epsilon), kept,
          reciprocals);
-  column_sums<S, 1>(stream, s.tokens() * s.heads, s.head_dim,
-                    HeadScaleGradient<T>{heads, 0, s.heads, kept, dqkv, reciprocals}, sums, {dquery_scale});
-  column_sums<S, 1>(stream, s.tokens() * s.kv_heads, s.head_dim,
-                    HeadScaleGradient<T>{heads, s.heads, s.kv_heads, kept, dqkv, reciprocals}, sums,
-                    {dkey_scale});
+  column_sums<S, 1, 1>(stream, s.tokens() * s.heads, s.head_dim,
+                       HeadScaleGradient<T>{heads, 0, s.heads, kept, dqkv, reciprocals}, sums,
+                       {dquery_scale});
+  column_sums<S, 1, 1>(stream, s.tokens() * s.kv_heads, s.head_dim,
+                       HeadScaleGradient<T>{heads, s.heads, s.kv_heads, kept, dqkv, reciprocals}, sums,
+                       {dkey_scale});
   launch(stream, blocks_for(count * kWarp), kThreads, 0, head_norm_backward_kernel<T>, heads, query_scale,
          key_scale, kept, reciprocals, dqkv);
 }
 
-#define MPT_INSTANTIATE(T)                                                                                  \
-  template void bias_backward(cudaStream_t, int64_t, int64_t, const T*, State<T>*, void*);                  \
-  template void norm_forward(cudaStream_t, const NormShape&, const T*, const T*, const T*, T*, State<T>*);  \
-  template void norm_backward_input(cudaStream_t, const NormShape&, const T*, const T*, const T*,           \
-                                    const State<T>*, T*);                                                   \
-  template void norm_backward_weight(cudaStream_t, const NormShape&, const T*, const T*, const State<T>*,   \
-                                     State<T>*, State<T>*, void*);                                          \
-  template void head_norm_forward(cudaStream_t, const AttentionShape&, double, const T*, const T*, T*, T*); \
-  template void head_norm_backward(cudaStream_t, const AttentionShape&, double, const T*, const T*,         \
+#define MPT_INSTANTIATE(T)                                                                                   \
+  template void bias_backward(cudaStream_t, int64_t, int64_t, const T*, State<T>*, void*);                   \
+  template void norm_forward(cudaStream_t, const NormShape&, const T*, const T*, const T*, const T*, T*, T*, \
+                             State<T>*);                                                                     \
+  template void norm_backward_input(cudaStream_t, const NormShape&, const T*, const T*, const T*,            \
+                                    const State<T>*, const T*, T*);                                          \
+  template void norm_backward_weight(cudaStream_t, const NormShape&, const T*, const T*, const State<T>*,    \
+                                     State<T>*, State<T>*, void*);                                           \
+  template void head_norm_forward(cudaStream_t, const AttentionShape&, double, const T*, const T*, T*, T*);  \
+  template void head_norm_backward(cudaStream_t, const AttentionShape&, double, const T*, const T*,          \
                                    const T*, T*, State<T>*, State<T>*, void*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)

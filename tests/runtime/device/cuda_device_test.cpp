@@ -84,6 +84,17 @@ class CudaDeviceTest : public testing::TestWithParam<DataType> {
   Pair make_state(int64_t count, int seed, double spread = 1.5) {
     return {*cpu_, *gpu_, state_type_of(GetParam()), count, seed, spread};
   }
+  // What `body` adds to a loss of 1 on each device: the CPU's, and the GPU's.
+  template <class F, class... Pairs>
+  std::pair<double, double> losses(F&& body, Pairs&... pairs) {
+    HostBuffer loss(*gpu_, int64_t(sizeof(double)));
+    double& on_gpu = *static_cast<double*>(loss.data());
+    double on_cpu = on_gpu = 1.0;
+    body(*cpu_, pairs.on_cpu.data()..., &on_cpu);
+    body(*gpu_, pairs.on_gpu.data()..., &on_gpu);
+    gpu_->synchronize();
+    return {on_cpu, on_gpu};
+  }
   // Calls `body` with each device and its side of the pairs.
   template <class F, class... Pairs>
   void on_both(F&& body, Pairs&... pairs) {
@@ -181,6 +192,42 @@ TEST_P(CudaDeviceTest, Norms) {
               dy, x, statistics, dscale, dbias);
       dscale.expect_equal("dscale", rows, magnitude);
       dbias.expect_equal("dbias", rows);
+    }
+  }
+}
+
+// One addition before the norm and one behind its gradient. Rows of one, two and four packs of 16 bytes for
+// each thread, of more, and of none.
+TEST_P(CudaDeviceTest, NormsWithResiduals) {
+  const DataType t = GetParam();
+  for (const NormKind kind : {NormKind::layer_norm, NormKind::rms_norm}) {
+    for (const int64_t columns : {37, 264, 8192, 16384, 32768}) {
+      const NormShape s{kind, 2, columns, 1e-5};
+      const int64_t count = s.rows * columns;
+      Pair a = make(count, 1), b = make(count, 2), scale = make(columns, 3), bias = make(columns, 4),
+           sum = make(count, 5), y = make(count, 6), dy = make(count, 7), beside = make(count, 8),
+           dx = make(count, 9);
+      Pair statistics = make_state(s.statistics(), 10);
+      const bool biased = kind == NormKind::layer_norm;
+      on_both(
+          [&](Device& d, void* pa, void* pb, void* ps, void* pbias, void* psum, void* py, void* pst) {
+            d.residual_norm_forward(t, s, pa, pb, ps, biased ? pbias : nullptr, psum, py, pst);
+          },
+          a, b, scale, bias, sum, y, statistics);
+      sum.expect_equal("the sum", 1);
+      y.expect_equal("its norm", columns);
+      statistics.expect_equal("statistics", columns);
+      // The CPU rounds the gradient through the norm before it adds the other.
+      on_both([&](Device& d, void* pdy, void* px, void* ps, void* pst, void* pr,
+                  void* pdx) { d.norm_backward_residual(t, s, pdy, px, ps, pst, pr, pdx); },
+              dy, sum, scale, statistics, beside, dx);
+      dx.expect_equal("norm_backward_residual", columns, 4.0, 4.0, t);
+      // The sum may take the place of a summand.
+      on_both([&](Device& d, void* pa, void* pb, void* ps, void* py,
+                  void* pst) { d.residual_norm_forward(t, s, pa, pb, ps, nullptr, pb, py, pst); },
+              a, b, scale, y, statistics);
+      b.expect_equal("the sum in place", 1);
+      y.expect_equal("its norm", columns);
     }
   }
 }
@@ -399,15 +446,13 @@ TEST_P(CudaDeviceTest, CrossEntropy) {
           maximum, logits, sums);
   logits.expect_equal("exponentials", 2);
   sums.expect_equal("sums", used);
-  double loss[2];
-  int at = 0;
-  on_both(
-      [&](Device& d, void* ps, void* pl) {
-        loss[at++] = d.loss_gradient(t, tokens, columns, used, first, targets.data(), ps, 0.25, pl);
+  const auto [want, got] = losses(
+      [&](Device& d, void* ps, void* pl, double* loss) {
+        d.loss_gradient(t, tokens, columns, used, first, targets.data(), ps, 0.25, pl, loss);
       },
       sums, logits);
   logits.expect_equal("loss_gradient", 4);
-  EXPECT_NEAR(loss[1], loss[0], unit_roundoff(state_type_of(t)) * double(used) * std::fabs(loss[0]));
+  EXPECT_NEAR(got, want, unit_roundoff(state_type_of(t)) * double(used) * std::fabs(want));
 }
 
 // All of the vocabulary on one rank: in packs and element by element.
@@ -419,16 +464,13 @@ TEST_P(CudaDeviceTest, CrossEntropyAtOnce) {
     std::vector<int32_t> targets;
     for (int64_t i = 0; i < tokens; ++i) targets.push_back(int32_t(i * 71 % used));
     Pair logits = make(tokens * columns, 1, 4.0);
-    double loss[2];
-    int at = 0;
-    on_both(
-        [&, c = columns, u = used](Device& d, void* pl) {
-          loss[at++] = d.loss_of_all(t, tokens, c, u, targets.data(), 0.25, pl);
+    const auto [want, got] = losses(
+        [&, c = columns, u = used](Device& d, void* pl, double* loss) {
+          d.loss_of_all(t, tokens, c, u, targets.data(), 0.25, pl, loss);
         },
         logits);
     logits.expect_equal("loss_of_all", 8);
-    EXPECT_NEAR(loss[1], loss[0],
-                unit_roundoff(state_type_of(t)) * double(used + 8) * (1.0 + std::fabs(loss[0])));
+    EXPECT_NEAR(got, want, unit_roundoff(state_type_of(t)) * double(used + 8) * (1.0 + std::fabs(want)));
   }
 }
 
@@ -448,7 +490,25 @@ TEST_P(CudaDeviceTest, SquaredNorms) {
             std::vector<Stretch>{{p, 1000}, {begin + 1000 * unit, 37}, {begin + 1501 * unit, 3001}, {p, 0}});
       },
       x);
-  EXPECT_NEAR(norm[1], norm[0], unit_roundoff(state) * norm[0]);
+  EXPECT_NEAR(norm[1], norm[0], (unit_roundoff(state) + kCount * 1.2e-16) * norm[0]);
+  EXPECT_GT(norm[0], 0.0);
+}
+
+// More stretches than one launch takes, at places that no pack begins at.
+TEST_P(CudaDeviceTest, SquaredNormsOfManyStretches) {
+  const DataType state = state_type_of(GetParam());
+  constexpr int64_t kCount = 5000;
+  Pair x = make_state(kCount, 1);
+  std::vector<double> norm;
+  on_both(
+      [&](Device& d, void* p) {
+        std::vector<Stretch> stretches;
+        for (int64_t i = 0; i < 150; ++i)
+          stretches.push_back({static_cast<char*>(p) + 33 * i * size_of(state), 1 + i % 30});
+        norm.push_back(d.squared_norm(state, stretches));
+      },
+      x);
+  EXPECT_NEAR(norm[1], norm[0], (unit_roundoff(state) + kCount * 1.2e-16) * norm[0]);
   EXPECT_GT(norm[0], 0.0);
 }
 
@@ -466,6 +526,33 @@ TEST_P(CudaDeviceTest, AdamW) {
     p.expect_equal("parameter", 8);
     m.expect_equal("first moment", 8);
     variance.expect_equal("second moment", 8);
+  }
+}
+
+// The step with what follows it: a copy in another type, and gradients that are zero again.
+TEST_P(CudaDeviceTest, AdamWWithCopyAndZero) {
+  const DataType t = GetParam(), state = state_type_of(t);
+  for (const int64_t count : {int64_t{3}, int64_t{1024}}) {
+    for (const bool zeroes : {false, true}) {
+      Pair g = make_state(count, 1), p = make_state(count, 2), m = make_state(count, 3),
+           v = make_state(count, 4, 0.0), copy = make(count, 5), kept = make_state(count, 1);
+      on_both(
+          [&](Device& d, void* pg, void* pp, void* pm, void* pv, void* pc) {
+            const NarrowCopy narrow{t, state == t ? nullptr : pc};
+            d.adamw_step(state, count, {1e-3, 0.9, 0.95, 1e-8, 0.1, 3, 0.5}, pg, pp, pm, pv, narrow, zeroes);
+          },
+          g, p, m, v, copy);
+      p.expect_equal("parameter", 8);
+      m.expect_equal("first moment", 8);
+      v.expect_equal("second moment", 8);
+      copy.expect_equal("its copy", 8);
+      on_both([&](Device& d, void* pk) { zeroes ? d.zero(pk, count * size_of(state)) : void(); }, kept);
+      g.expect_equal("gradient", 0);
+      std::vector<double> gradient(static_cast<size_t>(count)), want(gradient.size());
+      gpu_->download(state, g.on_gpu.data(), count, gradient.data());
+      gpu_->download(state, kept.on_gpu.data(), count, want.data());
+      EXPECT_EQ(gradient, want);
+    }
   }
 }
 

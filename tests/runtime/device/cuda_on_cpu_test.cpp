@@ -10,10 +10,13 @@
 #include <vector>
 
 #include "base/error.h"
+#include "runtime/comm/single.h"
 #include "runtime/device/cuda/cuda_device.h"
 #include "runtime/device/cuda/memory_pool.h"
 #include "runtime/device/side_stream.h"
+#include "runtime/nn/stage.h"
 #include "tests/support/cuda_on_cpu/streams.h"
+#include "tests/support/make_plan.h"
 
 namespace mpt::runtime {
 namespace {
@@ -186,6 +189,37 @@ TEST_F(CudaOnCpu, ListsDoNotWaitForTheStream) {
       device_->embedding_forward(DataType::float32, 32, 64, 0, 64, ids.data(), table.data(), y.data()));
   EXPECT_NO_THROW(device_->copy(copy.data(), many.data(), int64_t(many.size()) * 4));
   cuda_on_cpu::forget_failure();
+}
+
+// Micro-batches follow each other on the GPU without a word to the host: their loss is read after the last.
+TEST_F(CudaOnCpu, MicroBatchesDoNotWaitForTheGpu) {
+  const ModelSpec model = test::little_gpt(2);
+  constexpr int64_t kSequence = 8;
+  Layout layout;
+  layout.layers_per_stage = {2};
+  const auto group = make_single_communicator(*device_);
+  Stage stage({model, layout, kSequence, DataType::bfloat16, 1}, 0, {0, 2, true, true}, *device_,
+              {{group.get(), group.get(), group.get()}, {}});
+  std::vector<int32_t> tokens(kSequence, 3), targets(kSequence, 5);
+  const auto run = [&](int micro_batches) {
+    for (int m = 0; m < micro_batches; ++m) {
+      stage.forward(m, tokens.data(), targets.data(), nullptr, nullptr);
+      stage.backward(m, nullptr, nullptr);
+    }
+  };
+  run(1);  // lists that are kept go to the GPU once
+  const double loss = stage.loss_sum();
+  EXPECT_GT(loss, 0.0);
+  device_->set_watch([](double) { throw std::runtime_error("the host waits"); });
+  bool held = true;
+  cuda_on_cpu::Work work;
+  work.name = "work that ends later";
+  work.ready = [&held] { return !held; };
+  cuda_on_cpu::submit(device_->stream()->stream, std::move(work));
+  EXPECT_NO_THROW(run(2));
+  held = false;
+  device_->set_watch(nullptr);
+  EXPECT_NEAR(stage.loss_sum(), 3 * loss, 1e-9) << "losses add up";
 }
 
 TEST_F(CudaOnCpu, RefusesMemoryOfTheHostInKernels) {

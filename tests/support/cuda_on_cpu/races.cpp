@@ -51,6 +51,8 @@ struct State {
     const char* name;
   };
   std::unordered_map<uint64_t, Name> names;  // by stamp
+  std::map<const void*, Traffic> traffic;    // by function
+  Traffic now;                               // of the work that runs
 };
 State& state() {
   static State state;
@@ -85,6 +87,7 @@ bool is_before(uint64_t by) {
 void note_read(Cell& cell, const void* data) {
   const uint64_t own = state().own;
   if (cell.readers[0] == own || cell.writer == own) return;
+  state().now.read_bytes += kWord;
   if (!is_before(cell.writer)) race("reads", cell.writer, "writes", data);
   // In place of an earlier reader that this one comes after, if any; the newest is the first.
   int place = kReaders - 1;
@@ -100,6 +103,7 @@ void note_read(Cell& cell, const void* data) {
 void note_write(Cell& cell, const void* data) {
   const uint64_t own = state().own;
   if (cell.writer == own && cell.readers[0] == 0) return;
+  state().now.written_bytes += kWord;
   if (!is_before(cell.writer)) race("writes", cell.writer, "writes", data);
   for (const uint64_t reader : cell.readers) {
     if (!is_before(reader)) race("writes", reader, "reads", data);
@@ -184,13 +188,32 @@ void begin_work(const Working& work) {
   s.own = stamp(work.stream, work.number);
   s.at_work = true;
   s.finding.clear();
+  s.now = {};
   s.names[s.own] = {work.function, work.name};
 }
 
 std::string end_work() {
-  state().at_work = false;
-  return state().finding;
+  State& s = state();
+  s.at_work = false;
+  if (s.work.function == nullptr) return s.finding;
+  Traffic& all = s.traffic[s.work.function];
+  ++all.launches;
+  all.read_bytes += s.now.read_bytes;
+  all.written_bytes += s.now.written_bytes;
+  return s.finding;
 }
+
+std::map<std::string, Traffic> traffic() {
+  std::map<std::string, Traffic> named;
+  for (const auto& [function, of_function] : state().traffic) {
+    Traffic& all = named[name_of(function)];
+    all.launches += of_function.launches;
+    all.read_bytes += of_function.read_bytes;
+    all.written_bytes += of_function.written_bytes;
+  }
+  return named;
+}
+void reset_traffic() { state().traffic.clear(); }
 
 void forget(const void* data, size_t bytes) {
   const uint64_t begin = uint64_t(static_cast<const char*>(data) - arena()) / kWord;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,13 @@ void forget_everything();
 extern thread_local bool in_kernel;
 /// Addresses of fibres' stacks, which kernels own.
 void set_stacks(const void* begin, size_t bytes);
+
+/// What the kernels of one name have read and written since reset_traffic(): each word once in each launch.
+struct Traffic {
+  int64_t launches = 0, read_bytes = 0, written_bytes = 0;
+};
+std::map<std::string, Traffic> traffic();
+void reset_traffic();
 
 /// Whether kernels report their accesses: not where a sanitizer watches them.
 bool kernels_report();

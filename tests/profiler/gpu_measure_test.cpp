@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What mpt-profile measures on a GPU, over the GPU that tests/support/cuda_on_cpu stands in for.
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "profiler/measure/compute.h"
+#include "tests/support/gpu_under_test.h"
+#include "tests/support/make_plan.h"
+
+namespace mpt::profiler {
+namespace {
+
+class GpuMeasure : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    backend_ = runtime::backend_under_test(reason);
+    ASSERT_TRUE(backend_) << reason;
+    request_.model = test::little_gpt(1);
+    request_.model.vocab = 300;
+    request_.sequence = 8;
+    request_.micro_batches = {1};
+    request_.tensors = {1, 2};
+    request_.rule = {.warm_up = 0, .least_samples = 1, .budget_s = 0.0, .least_sample_s = 0.0};
+    request_.target = {backend_.get(), runtime::DataType::bfloat16};
+  }
+
+  std::unique_ptr<runtime::Backend> backend_;
+  ComputeRequest request_;
+};
+
+// Plans for GPUs pad the vocabulary: products and losses of other widths would be another's time.
+TEST_F(GpuMeasure, PadsTheVocabularyAsPlansDo) {
+  std::set<int64_t> products, losses;
+  for (const OperatorTiming& timing : measure_operators(request_, [] {})) {
+    if (timing.shape.kind == models::OperatorKind::linear) products.insert(timing.shape.columns);
+    if (timing.shape.kind == models::OperatorKind::cross_entropy) losses.insert(timing.shape.columns);
+  }
+  EXPECT_EQ(losses, (std::set<int64_t>{256, 384})) << "of two ranks and of one";
+  EXPECT_TRUE(products.contains(384));
+  EXPECT_FALSE(products.contains(300));
+}
+
+}  // namespace
+}  // namespace mpt::profiler
