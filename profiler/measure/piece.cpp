@@ -58,7 +58,7 @@ struct PieceRunner::State {
   runtime::HostBuffer loss;
   std::vector<int32_t> ids;
   Buffer boundary;  // stands for the neighbours' activations and gradients
-  Buffer tokens;
+  runtime::Embedding::Saved tokens;
   runtime::DecoderLayer::Saved layer_saved;
   runtime::Head::Saved head_saved;
 };
@@ -96,7 +96,7 @@ void PieceRunner::backward_weight() {
 }
 
 void PieceRunner::finish() {
-  state_->tokens.reset();
+  state_->tokens = {};
   state_->layer_saved = {};
   state_->head_saved = {};
 }

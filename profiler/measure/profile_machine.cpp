@@ -132,13 +132,17 @@ int measurements_of(const ProfileRequest& request, const std::vector<ComputeRequ
 }
 
 void measure_layers(std::vector<ComputeRequest> computes, const OnMeasured& advance, Profile& profile) {
-  std::string reason;
   for (ComputeRequest& compute : computes) {
     append(profile.pieces, measure_pieces(compute, advance));
     compute.rule = shortened(compute.rule);
     append(profile.operators, measure_operators(compute, advance));
-    append(profile.kernels, trace_kernels(compute, reason));
   }
+}
+
+// At last: once tracing is on, every call of the driver takes longer.
+void trace_layers(const std::vector<ComputeRequest>& computes, Profile& profile) {
+  std::string reason;
+  for (const ComputeRequest& compute : computes) append(profile.kernels, trace_kernels(compute, reason));
   if (!reason.empty()) fmt::print(stderr, "mpt-profile: note: kernels are not traced: {}\n", reason);
 }
 
@@ -178,6 +182,7 @@ Profile profile_machine(const ProfileRequest& request) {
   profile.rate_by_active_ranks = request.target.backend == nullptr
                                      ? measure_concurrency(computes.front(), int(ranks), advance)
                                      : std::vector<double>(size_t(ranks), 1.0);
+  trace_layers(computes, profile);
   return profile;
 }
 

@@ -234,6 +234,7 @@ class Device {
   /// them).
   virtual void embedding_forward(DataType, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                                  const int32_t* ids, const void* table, void* y) = 0;
+  /// `ids` is in host memory: which tokens share a row decides what runs.
   virtual void embedding_backward(DataType, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                                   const int32_t* ids, const void* dy, void* dtable) = 0;
   /// y[i] += table[positions[i]]; and its gradient. `positions` [T] is in host memory.

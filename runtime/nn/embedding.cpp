@@ -39,14 +39,15 @@ Embedding::Embedding(const RankSizes& sizes, Parameters& parameters, Communicato
   parameters.use_in(piece_, positions_);
 }
 
-Buffer Embedding::forward(const int32_t* tokens, Buffer& saved_tokens) {
+Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
   const DataType type = sizes_.type;
   const int64_t local = sizes_.local_tokens * sizes_.hidden;
-  saved_tokens = Buffer(device_, sizes_.tokens * int64_t(sizeof(int32_t)));
-  device_.copy(saved_tokens.data(), tokens, saved_tokens.bytes());
+  saved.ids.assign(tokens, tokens + sizes_.tokens);
+  saved.on_device = Buffer(device_, sizes_.tokens * int64_t(sizeof(int32_t)));
+  device_.copy(saved.on_device.data(), tokens, saved.on_device.bytes());
   Buffer y(device_, sizes_.token_bytes(sizes_.hidden));
   device_.embedding_forward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used,
-                            static_cast<const int32_t*>(saved_tokens.data()), parameters_.value(table_),
+                            static_cast<const int32_t*>(saved.on_device.data()), parameters_.value(table_),
                             y.data());
   if (scatters()) {
     Buffer own(device_, sizes_.local_bytes(sizes_.hidden));
@@ -62,7 +63,7 @@ Buffer Embedding::forward(const int32_t* tokens, Buffer& saved_tokens) {
   return y;
 }
 
-void Embedding::backward_weight(const Buffer& saved_tokens, const void* dy) {
+void Embedding::backward_weight(const Saved& saved, const void* dy) {
   const DataType type = sizes_.type;
   if (positions_ >= 0) {
     device_.position_backward(type, sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(), dy,
@@ -75,8 +76,7 @@ void Embedding::backward_weight(const Buffer& saved_tokens, const void* dy) {
     dy = all.data();
   }
   device_.embedding_backward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used,
-                             static_cast<const int32_t*>(saved_tokens.data()), dy,
-                             parameters_.gradient(table_));
+                             saved.ids.data(), dy, parameters_.gradient(table_));
 }
 
 }  // namespace mpt::runtime

@@ -20,9 +20,14 @@ class Embedding {
 
   size_t piece() const { return piece_; }
   int table() const { return table_; }
-  /// tokens [b, s] -> [local tokens, hidden]. `saved_tokens` keeps the ids for backward.
-  Buffer forward(const int32_t* tokens, Buffer& saved_tokens);
-  void backward_weight(const Buffer& saved_tokens, const void* dy);
+  /// The tokens' ids, kept from forward to backward.
+  struct Saved {
+    Buffer on_device;
+    std::vector<int32_t> ids;
+  };
+  /// tokens [b, s] -> [local tokens, hidden].
+  Buffer forward(const int32_t* tokens, Saved& saved);
+  void backward_weight(const Saved& saved, const void* dy);
 
  private:
   bool scatters() const { return sizes_.sequence_parallel && group_.size() > 1; }

@@ -15,7 +15,7 @@ namespace mpt::runtime {
 struct Stage::State {
   // Everything one micro-batch keeps between its forward and the end of its backward.
   struct InFlight {
-    Buffer tokens;
+    Embedding::Saved tokens;
     std::vector<DecoderLayer::Saved> layers;
     Head::Saved head;
     Buffer d_embedding;  // kept from backward_input to backward_weight on the first stage

@@ -237,7 +237,7 @@ class CountingDevice final : public Device {
   }
   void table_gradient(DataType t, int64_t tokens, int64_t hidden, int64_t rows) {
     add("embedding_backward_kernel",
-        bytes(t, tokens * hidden) + tokens * kNumber + state_bytes(t, rows * hidden),
+        bytes(t, tokens * hidden) + (tokens + 2 * rows + 1) * kNumber + state_bytes(t, rows * hidden),
         state_bytes(t, rows * hidden));
   }
   static std::string attention(const char* pass, const AttentionShape& s) {

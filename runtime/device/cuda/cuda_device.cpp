@@ -14,6 +14,7 @@
 #include "runtime/device/cuda/gemm.h"
 #include "runtime/device/cuda/kept_lists.h"
 #include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/word_list.h"
 #include "runtime/device/cuda/work_marks.h"
 
 namespace mpt::runtime::cuda {
@@ -385,9 +386,9 @@ class Impl final : public CudaDevice {
   }
   void embedding_backward(DataType type, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                           const int32_t* ids, const void* dy, void* dtable) override {
-    const Numbers numbers(*this, ids, tokens);
-    MPT_DISPATCH(type, cuda::embedding_backward<T>(stream(), tokens, hidden, first, rows, numbers.data(),
-                                                   as<T>(dy), as<S>(dtable)));
+    const SortedWords sorted(ids, tokens, first, rows);
+    const Numbers numbers(*this, sorted.numbers().data(), int64_t(sorted.numbers().size()));
+    table_gradient(type, sorted, numbers.data(), hidden, dy, dtable);
   }
   void position_forward(DataType type, int64_t tokens, int64_t hidden, const int32_t* positions,
                         const void* table, void* y) override {
@@ -397,9 +398,9 @@ class Impl final : public CudaDevice {
   void position_backward(DataType type, int64_t tokens, int64_t hidden, const int32_t* positions,
                          const void* dy, void* dtable) override {
     const int64_t rows = tokens == 0 ? 0 : 1 + *std::max_element(positions, positions + tokens);
-    const int32_t* const list = kept_list(positions, tokens);
-    MPT_DISPATCH(
-        type, cuda::embedding_backward<T>(stream(), tokens, hidden, 0, rows, list, as<T>(dy), as<S>(dtable)));
+    const SortedWords sorted(positions, tokens, 0, rows);
+    const auto count = int64_t(sorted.numbers().size());
+    table_gradient(type, sorted, kept_list(sorted.numbers().data(), count), hidden, dy, dtable);
   }
 
   void loss_maximum(DataType type, int64_t tokens, int64_t columns, int64_t used, const void* logits,
@@ -542,6 +543,13 @@ class Impl final : public CudaDevice {
   template <class T>
   const T* kept_list(const T* list, int64_t count) {
     return as<T>(lists_.find(list, count * int64_t(sizeof(T)), stream()));
+  }
+
+  void table_gradient(DataType type, const SortedWords& sorted, const int32_t* numbers, int64_t hidden,
+                      const void* dy, void* dtable) {
+    const int64_t words = sorted.words();
+    const WordList list{words, numbers, numbers + words, numbers + 2 * words + 1};
+    MPT_DISPATCH(type, cuda::embedding_backward<T>(stream(), list, hidden, as<T>(dy), as<S>(dtable)));
   }
 
   template <class T>

@@ -5,8 +5,6 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-constexpr int kTableRows = 8;  // of the table, per block of the backward
-
 // A block per token.
 template <class T, int N>
 __global__ void embedding_forward_kernel(int64_t hidden, int64_t first, int64_t rows, const int32_t* ids,
@@ -17,27 +15,21 @@ __global__ void embedding_forward_kernel(int64_t hidden, int64_t first, int64_t 
     store(y + t * hidden + c, here ? load<N>(table + row * hidden + c) : Pack<T, N>{});
 }
 
-// A block owns some rows of the table and columns of them, and walks all tokens: each sum is made by one
-// thread in the tokens' order, so that it is the same in every run. Most chunks hold none of its words.
-template <class T>
-__global__ void embedding_backward_kernel(int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
-                                          const int32_t* ids, const T* dy, State<T>* dtable) {
-  __shared__ int32_t chunk[kThreads];
-  const int64_t first_row = int64_t(blockIdx.x) * kTableRows;
-  const int64_t last_row = min(first_row + kTableRows, rows);
-  const int64_t column = int64_t(blockIdx.y) * blockDim.x + threadIdx.x;
-  const auto is_own = [&](int64_t row) { return row >= first_row && row < last_row; };
-  for (int64_t begin = 0; begin < tokens; begin += blockDim.x) {
-    const int64_t count = min(int64_t(blockDim.x), tokens - begin);
-    __syncthreads();  // the last chunk has been read
-    if (threadIdx.x < count) chunk[threadIdx.x] = ids[begin + threadIdx.x];
-    const int own = threadIdx.x < count && is_own(int64_t(chunk[threadIdx.x]) - first) ? 1 : 0;
-    if (block_reduce(own, Maximum(), 0) == 0) continue;
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = int64_t(chunk[i]) - first;
-      if (is_own(row) && column < hidden)
-        dtable[row * hidden + column] += wide(dy[(begin + i) * hidden + column]);
+// A block per word that comes up: its tokens stand together in the list, in their own order, so that each sum
+// is made by one thread and is the same in every run. A thread has N columns.
+template <class T, int N>
+__global__ void embedding_backward_kernel(WordList list, int64_t hidden, const T* dy, State<T>* dtable) {
+  using S = State<T>;
+  const int64_t word = blockIdx.x, begin = list.starts[word], end = list.starts[word + 1];
+  S* const row = dtable + int64_t(list.words[word]) * hidden;
+  for (int64_t c = int64_t(threadIdx.x) * N; c < hidden; c += int64_t(blockDim.x) * N) {
+    S sum[N] = {};
+#pragma unroll 4
+    for (int64_t i = begin; i < end; ++i) {
+      const auto pack = load<N>(dy + int64_t(list.tokens[i]) * hidden + c);
+      for (int n = 0; n < N; ++n) sum[n] += wide(pack.at[n]);
     }
+    for (int n = 0; n < N; ++n) row[c + n] += sum[n];
   }
 }
 
@@ -85,10 +77,15 @@ void embedding_forward(cudaStream_t stream, int64_t tokens, int64_t hidden, int6
 }
 
 template <class T>
-void embedding_backward(cudaStream_t stream, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
-                        const int32_t* ids, const T* dy, State<T>* dtable) {
-  launch(stream, dim3(unsigned(ceil_div(rows, kTableRows)), unsigned(ceil_div(hidden, kThreads))), kThreads,
-         0, embedding_backward_kernel<T>, tokens, hidden, first, rows, ids, dy, dtable);
+void embedding_backward(cudaStream_t stream, const WordList& list, int64_t hidden, const T* dy,
+                        State<T>* dtable) {
+  constexpr int kWidth = int(16 / sizeof(T));
+  const bool in_packs = pack_width<T>(hidden, dy) > 1;
+  const int64_t packs = in_packs ? hidden / kWidth : hidden;
+  const auto threads = int(std::clamp<int64_t>(ceil_div(packs, kWarp), 1, kThreads / kWarp) * kWarp);
+  launch(stream, dim3(unsigned(list.count)), threads, 0,
+         in_packs ? embedding_backward_kernel<T, kWidth> : embedding_backward_kernel<T, 1>, list, hidden, dy,
+         dtable);
 }
 
 template <class T>
@@ -105,12 +102,11 @@ void rotary(cudaStream_t stream, const AttentionShape& s, int64_t half, const do
          positions, direction, qkv);
 }
 
-#define MPT_INSTANTIATE(T)                                                                           \
-  template void embedding_forward(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,  \
-                                  const T*, T*);                                                     \
-  template void embedding_backward(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*, \
-                                   const T*, State<T>*);                                             \
-  template void position_forward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);      \
+#define MPT_INSTANTIATE(T)                                                                          \
+  template void embedding_forward(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*, \
+                                  const T*, T*);                                                    \
+  template void embedding_backward(cudaStream_t, const WordList&, int64_t, const T*, State<T>*);    \
+  template void position_forward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);     \
   template void rotary(cudaStream_t, const AttentionShape&, int64_t, const double*, const int32_t*, int, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)

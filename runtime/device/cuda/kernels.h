@@ -105,9 +105,13 @@ void row_dots(cudaStream_t, int64_t rows, int64_t columns, const T* a, const T* 
 template <class T>
 void embedding_forward(cudaStream_t, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
                        const int32_t* ids, const T* table, T* y);
+/// Tokens by their word: of words[w], a row of the table, tokens[starts[w]] .. tokens[starts[w + 1] - 1].
+struct WordList {
+  int64_t count = 0;  // of words
+  const int32_t *words = nullptr, *starts = nullptr, *tokens = nullptr;
+};
 template <class T>
-void embedding_backward(cudaStream_t, int64_t tokens, int64_t hidden, int64_t first, int64_t rows,
-                        const int32_t* ids, const T* dy, State<T>* dtable);
+void embedding_backward(cudaStream_t, const WordList&, int64_t hidden, const T* dy, State<T>* dtable);
 template <class T>
 void position_forward(cudaStream_t, int64_t tokens, int64_t hidden, const int32_t* positions, const T* table,
                       T* y);

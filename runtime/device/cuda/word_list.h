@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// SortedWords: which tokens each word of a table has, made by the host for the gradient of the table.
+
+#include <cstdint>
+#include <vector>
+
+namespace mpt::runtime::cuda {
+
+class SortedWords {
+ public:
+  /// Of `ids` [tokens] those in [first, first + rows), as rows of the table.
+  SortedWords(const int32_t* ids, int64_t tokens, int64_t first, int64_t rows);
+
+  /// Words, starts of their tokens (one more than words), tokens: one list behind the other.
+  const std::vector<int32_t>& numbers() const { return numbers_; }
+  int64_t words() const { return words_; }
+
+ private:
+  std::vector<int32_t> numbers_;
+  int64_t words_ = 0;
+};
+
+}  // namespace mpt::runtime::cuda
