@@ -47,7 +47,9 @@ double Head::forward(Buffer input, const int32_t* targets, double loss_scale, Sa
 
 double Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits) {
   const RankSizes& s = sizes_;
-  if (group_.size() == 1)
+  const double cap = s.model.logit_cap.value_or(0.0);
+  if (cap > 0.0) device_.soft_cap(s.type, s.tokens * s.vocab_rows, cap, logits);
+  if (group_.size() == 1 && cap == 0.0)
     return device_.loss_of_all(s.type, s.tokens, s.vocab_rows, s.vocab_used, targets, loss_scale, logits);
   const DataType wide = state_type_of(s.type);
   Buffer maximum(device_, s.state_bytes(1)), sums(device_, s.state_bytes(2));
@@ -56,6 +58,10 @@ double Head::cross_entropy(const int32_t* targets, double loss_scale, void* logi
   device_.loss_exponentials(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
                             maximum.data(), logits, sums.data());
   group_.all_reduce(sums.data(), 2 * s.tokens, wide, ReduceOperation::sum);
+  if (cap > 0.0) {
+    return device_.capped_loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
+                                        maximum.data(), sums.data(), loss_scale, cap, logits);
+  }
   return device_.loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
                                sums.data(), loss_scale, logits);
 }
