@@ -200,8 +200,11 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
   const Buffer d_key = tokens_by(shape.rope);
   device_.latent_split(sizes_.type, shape, sizes_.rotation(), saved.d_qkv.data(), query.d_expanded.data(),
                        key_value.d_expanded.data(), d_key.data());
+  saved.d_qkv.reset();
+  backward_key_value(d_key, dx, saved, room, column_weights);
+  const Buffer by_queries = local_by(sizes_.hidden);
   if (query_) {
-    query_->backward_input(query.d_expanded.data(), dx, room, column_weights ? x : nullptr);
+    query_->backward_input(query.d_expanded.data(), by_queries.data(), room, column_weights ? x : nullptr);
   } else {
     query.d_normed = local_by(l.query_rank);
     query_up_->backward_input(query.d_expanded.data(), query.d_normed.data(), room,
@@ -209,12 +212,12 @@ void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, con
     query.d_down = local_by(l.query_rank);
     query_norm_->backward_input(query.d_normed.data(), query.compressed.data(), query.statistics.data(),
                                 query.d_down.data());
-    query_down_->backward_input(query.d_down.data(), dx);
+    query_down_->backward_input(query.d_down.data(), by_queries.data());
   }
-  backward_key_value(d_key, dx, saved, room, column_weights);
+  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, dx, by_queries.data(), dx);
 }
 
-// `d_key`: of the shared key, by this rank's heads. Adds to dx.
+// `d_key`: of the shared key, by this rank's heads. dx is written.
 void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& saved, const TokenRoom& room,
                                         bool column_weights) {
   const LatentAttention& l = *sizes_.kind.attention->latent;
@@ -230,7 +233,7 @@ void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& sa
     group_.all_reduce(d_key.data(), local * rope, sizes_.type, ReduceOperation::sum);
   }
   latent.d_down = local_by(rank + rope);
-  const Buffer d_compressed = local_by(rank), d_input = local_by(sizes_.hidden);
+  const Buffer d_compressed = local_by(rank);
   key_value_norm_->backward_input(latent.d_normed.data(), latent.compressed.data(), latent.statistics.data(),
                                   d_compressed.data());
   const auto put = [&](const void* from, int64_t columns, int64_t column) {
@@ -239,8 +242,7 @@ void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& sa
   };
   put(d_compressed.data(), rank, 0);
   put(gathers() ? scattered.data() : d_key.data(), rope, rank);
-  key_value_down_->backward_input(latent.d_down.data(), d_input.data());
-  device_.residual_add(sizes_.type, local * sizes_.hidden, dx, d_input.data(), dx);
+  key_value_down_->backward_input(latent.d_down.data(), dx);
 }
 
 void AttentionLayer::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all,
