@@ -43,7 +43,7 @@ struct Scoring {
 };
 template <class S>
 __device__ Scoring<S> scoring_of(const AttentionShape& s) {
-  return {s.scale > 0.0 ? S(s.scale) : S(1) / sqrt(S(s.head_dim)), S(s.cap)};
+  return {S(s.scale > 0.0 ? S(s.scale) : S(1) / sqrt(S(s.head_dim))), S(s.cap)};
 }
 
 // Shared memory: queries and keys [tile, d], values and output [tile, e]; scores [tile, tile]; per row

@@ -11,6 +11,7 @@ namespace mpt::runtime {
 namespace {
 
 using namespace test::parity;
+using test::WantedPlan;
 
 const NamedLayout kDenseKinds[] = {
     {"tp2", 2, 1, 1, 1, 1, "1f1b", kNone},
@@ -45,7 +46,7 @@ TEST(KindsParity, LatentsSharedExpertsAndABiasThatMovesTheChoice) {
 TEST(KindsParity, TensorOverlapAndOffloadFollowTheSingleRank) {
   for (const ModelSpec& model : {test::little_gemma(), test::little_oss(), test::little_deepseek()}) {
     const Curve exact = run({model}, DataType::float64, 3);
-    WantedPlan request = request_for(model, {"", 2, 1, 2, 1, 1, "1f1b", kNone, true, 1});
+    WantedPlan request = request_for(model, NamedLayout{"", 2, 1, 2, 1, 1, "1f1b", kNone, true, 1});
     request.overlap_tensor = true;
     EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 3)), 1e-12) << model.name;
     request.overlap_tensor = false;
