@@ -10,8 +10,8 @@ namespace {
 
 [[noreturn]] void refuse_weights(const ModelSpec& m, const std::string& found) {
   throw UserError(Problem{fmt::format("model \"{}\"", m.name), found,
-                          "a model like one of those in docs/file_formats.md, weights of Hugging Face",
-                          "no Hugging Face model that MPT knows has such weights"});
+                          "a model like one of the families in docs/training.md, Hugging Face models",
+                          "train it from the start and keep its checkpoints"});
 }
 
 // Of all layers, as far as it is the same in all; and what some of them have.

@@ -208,7 +208,7 @@ void check_supported(const ModelSpec& model) {
   if (!lacking) return;
   throw UserError(
       Problem{fmt::format("model \"{}\"", model.name), lacking->reason,
-              "a model that mpt-run can compute: docs/frameworks.md lists what it lacks",
+              "a model that mpt-run can compute: docs/training.md lists its parts",
               "another framework can train it: mpt-plan, without --profile, then mpt-plan export"});
 }
 

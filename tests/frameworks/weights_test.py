@@ -131,6 +131,33 @@ def check_given(kind, values, dump, folder):
     return f"logits within {difference:.1e}, {len(theirs)} gradients within {largest:.1e}"
 
 
+def losses_of(log):
+    with open(log, encoding="utf-8") as file:
+        return [row["loss"] for row in map(json.loads, file) if "loss" in row]
+
+
+def check_trained(programs, given, folder):
+    """A training from that folder over four ranks, and what it exports."""
+    text = "0123, 4567 + 89./"  # bytes within the vocabulary; one window is the whole text
+    data, plan, log, checkpoints, exported, again = (os.path.join(folder, name) for name in (
+        "text.txt", "plan.json", "run.jsonl", "checkpoints", "exported", "again.jsonl"))
+    with open(data, "w", encoding="utf-8") as file:
+        file.write(text)
+    run(f"{programs}/mpt-plan", "--model", f"{given}/config.json", "--cluster", "this-machine:4", "--framework", "mpt", "--tp", 2, "--pp", 2,
+        "--dp", 1, "--global-batch", 4, "--seq", len(text) - 1, "-o", plan)
+    run(f"{programs}/mpt-run", plan, "--data", data, "--steps", 5, "--init", given, "--log", log, "--checkpoints", checkpoints, "--lr", "1e-2")
+    run(f"{programs}/mpt-run", "export", checkpoints, exported)
+    run(f"{programs}/mpt-run", plan, "--data", data, "--steps", 1, "--init", exported, "--log", again)
+    tokens = torch.tensor([list(text.encode())])
+    for source, ours in ((given, losses_of(log)[0]), (exported, losses_of(again)[0])):
+        model, missing = AutoModelForCausalLM.from_pretrained(source, attn_implementation="eager", dtype=torch.float32, output_loading_info=True)
+        assert not missing["missing_keys"] and not missing["unexpected_keys"], f"{source}: {missing}"
+        theirs = torch.nn.functional.cross_entropy(model(tokens[:, :-1]).logits.flatten(0, 1), tokens[:, 1:].flatten()).item()
+        assert abs(theirs - ours) < 1e-4, f"loss of {os.path.basename(source)} weights {ours}, transformers {theirs}"
+    assert theirs < 0.9 * losses_of(log)[0], f"training changed nothing: {losses_of(log)[0]}, then {theirs}"
+    return f"trained from {losses_of(log)[0]:.3f} to {theirs:.3f}"
+
+
 def main():
     dump, programs = sys.argv[1], sys.argv[2]
     failed = []
@@ -140,6 +167,7 @@ def main():
             try:
                 given = os.path.join(folder, "given")
                 said = check_given(kind, values, dump, given)
+                said += "; " + check_trained(programs, given, folder)
                 print(f"{name}: {said}", flush=True)
             except (AssertionError, RuntimeError) as error:
                 failed.append(name)
