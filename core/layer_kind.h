@@ -151,8 +151,9 @@ struct Attention {
   std::optional<int64_t> chunk = {};   // a query sees no other chunk than that it is in (Llama 4)
   std::optional<AttentionIndex> index = {};
   OutputGate output_gate = OutputGate::none;
-  bool keys_are_values = false;          // no projection of values (Gemma 4)
-  std::optional<double> score_cap = {};  // scores are cap * tanh(score / cap) (Gemma 2)
+  bool keys_are_values = false;            // no projection of values (Gemma 4)
+  std::optional<double> score_cap = {};    // scores are cap * tanh(score / cap) (Gemma 2)
+  std::optional<double> score_scale = {};  // scores are multiplied by it, not by 1 / sqrt(head_dim) (Gemma 2)
 
   int64_t value_head_dim() const {
     return latent ? latent->value_head_dim : value_dim > 0 ? value_dim : head_dim;
@@ -186,6 +187,8 @@ struct Attention {
     v.field("keys_are_values", &T::keys_are_values, "keys serve as values", rare_field());
     v.field("score_cap", &T::score_cap, "size at which scores are capped softly",
             optional_field(between(1e-3, 1e6)));
+    v.field("score_scale", &T::score_scale, "factor on scores; absent: 1 / sqrt(head_dim)",
+            optional_field(between(1e-6, 1e6)));
   }
 };
 
@@ -237,6 +240,11 @@ struct ShortConvolution {
   }
 };
 
+/// What the router makes of its logits: numbers that sum up to 1, or each expert's own number
+/// (arXiv:2412.19437, section 2.1.2).
+enum class RouterScores { softmax, sigmoid };
+MPT_ENUM_NAMES(RouterScores, {RouterScores::softmax, "softmax"}, {RouterScores::sigmoid, "sigmoid"});
+
 struct Mlp {
   int64_t ffn_hidden = 0;  // inner width
   bool gated = false;
@@ -266,7 +274,14 @@ struct MixtureOfExperts {
   int64_t shared_ffn_hidden = 0;  // total width of the always-active experts, which have no bias; 0 if none
   bool shared_gate = false;       // a [hidden, 1] gate on the shared experts (Qwen2-MoE)
   bool router_bias = false;       // a bias (or score-correction) per expert
-  double balance_loss = 0.001;    // coefficient of the load-balancing loss, per layer
+  // The bias adds to the logits (gpt-oss). Otherwise it moves the choice of experts, not their weights, and
+  // is no matter of gradients: each step moves it by bias_rate towards an even load (arXiv:2408.15664).
+  bool bias_in_logits = false;
+  double bias_rate = 0.001;
+  RouterScores scores = RouterScores::softmax;
+  bool normalized = true;       // weights of a token's experts sum up to 1
+  double routed_scale = 1.0;    // factor on what routed experts give
+  double balance_loss = 0.001;  // coefficient of the load-balancing loss, per layer
   // Experts lie in this many groups of neighbours, and those of a token in so many of them: it then crosses
   // to few nodes (arXiv:2412.19437, section 2.1.2).
   int64_t expert_groups = 1;
@@ -287,6 +302,13 @@ struct MixtureOfExperts {
             rare_field(between(0, 1 << 24)));
     v.field("shared_gate", &T::shared_gate, "a gate multiplies the shared experts' output", rare_field());
     v.field("router_bias", &T::router_bias, "the router has one bias per expert", rare_field());
+    v.field("bias_in_logits", &T::bias_in_logits,
+            "that bias adds to the logits; else it moves the choice alone", rare_field());
+    v.field("bias_rate", &T::bias_rate, "step of a bias that moves the choice", rare_field(between(0, 1)));
+    v.field("scores", &T::scores, "what the router makes of its logits", rare_field());
+    v.field("normalized", &T::normalized, "weights of a token's experts sum up to 1", rare_field());
+    v.field("routed_scale", &T::routed_scale, "factor on what routed experts give",
+            rare_field(between(1e-6, 1e6)));
     v.field("balance_loss", &T::balance_loss, "coefficient of the load-balancing loss",
             optional_field(between(0, 100)));
     v.field("expert_groups", &T::expert_groups, "groups of neighbouring experts",

@@ -83,6 +83,8 @@ enum class ModelFeature {
   zero_experts,
   experts_beside_mlp,
   rare_activations,  // xIELU, SiTU
+  shared_expert_gates,
+  other_activation_limit,  // in another form than gpt-oss has, whose MLPs have biases
 };
 
 struct ScheduleAbility {
@@ -297,6 +299,8 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::latent_experts, "latent_experts"},
                {frameworks::ModelFeature::zero_experts, "zero_experts"},
                {frameworks::ModelFeature::experts_beside_mlp, "experts_beside_mlp"},
-               {frameworks::ModelFeature::rare_activations, "rare_activations"});
+               {frameworks::ModelFeature::rare_activations, "rare_activations"},
+               {frameworks::ModelFeature::shared_expert_gates, "shared_expert_gates"},
+               {frameworks::ModelFeature::other_activation_limit, "other_activation_limit"});
 
 }  // namespace mpt

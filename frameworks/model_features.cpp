@@ -94,6 +94,9 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
        ModelFeature::zero_experts},
       {m.layers.any([](const LayerKind& k) { return k.mlp && k.moe; }), ModelFeature::experts_beside_mlp},
       {is_rare(m.mlp().activation), ModelFeature::rare_activations},
+      {any_experts(m, [](const MixtureOfExperts& e) { return e.shared_gate; }),
+       ModelFeature::shared_expert_gates},
+      {m.mlp().activation_limit && !m.mlp().bias, ModelFeature::other_activation_limit},
       {layers_differ(m), ModelFeature::layers_that_differ}};
   std::vector<ModelFeature> features;
   for (const auto& [present, feature] : table) {

@@ -60,7 +60,9 @@ std::string words(ModelFeature feature) {
       {F::latent_experts, "experts in a latent space"},
       {F::zero_experts, "experts that compute nothing"},
       {F::experts_beside_mlp, "experts beside a dense MLP"},
-      {F::rare_activations, "this activation"}};
+      {F::rare_activations, "this activation"},
+      {F::shared_expert_gates, "gates on shared experts"},
+      {F::other_activation_limit, "limits on activations other than gpt-oss's"}};
   const auto found = table.find(feature);
   return found != table.end() ? found->second : words<ModelFeature>(feature);
 }

@@ -2,6 +2,7 @@
 #include "models/family_reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 namespace mpt::models {
@@ -73,6 +74,14 @@ double FamilyReader::real(const std::string& name) {
   return object.real_or(place->key.c_str(), otherwise);
 }
 
+// Null switches a cap off, whatever the class takes for an absent one.
+std::optional<double> FamilyReader::cap(const std::string& name) {
+  const auto place = find(name);
+  if (place && !Config(place->object).has(place->key.c_str())) return std::nullopt;
+  const double value = real(name);
+  return value > 0.0 ? std::optional(value) : std::nullopt;
+}
+
 std::string FamilyReader::word(const std::string& name) {
   const auto known = family_.words.find(name);
   const std::string otherwise = known != family_.words.end() ? known->second : "";
@@ -96,7 +105,8 @@ ModelSpec FamilyReader::model() {
   m.position = enum_value<PositionKind>(word("position")).value_or(PositionKind::rotary);
   m.tied_embeddings = flag("tied");
   m.head_bias = flag("head_bias");
-  if (says("logit_cap")) m.logit_cap = real("logit_cap");
+  m.logit_cap = cap("logit_cap");
+  if (flag("scaled_embedding")) m.embedding_scale = std::sqrt(double(m.hidden));
   m.next_token_layers = count("next_token_layers");
   return m;
 }
@@ -167,7 +177,9 @@ Attention FamilyReader::attention() {
   const int64_t values = count("value_dim");
   a.value_dim = values == a.head_dim ? 0 : values;
   a.keys_are_values = flag("keys_are_values");
-  if (says("score_cap")) a.score_cap = real("score_cap");
+  a.score_cap = cap("score_cap");
+  const double scaled_as = real("scores_scaled_as");
+  if (scaled_as > 0.0 && scaled_as != double(a.head_dim)) a.score_scale = 1.0 / std::sqrt(scaled_as);
   if (!word("position").empty() && word("position") != "rotary") return a;
   a.rotary = rotary();
   if (const int64_t rotated = count("rotary_dims"); rotated > 0)
@@ -229,6 +241,12 @@ MixtureOfExperts FamilyReader::experts(const Mlp& mlp) {
   moe.shared_ffn_hidden = says("shared_ffn") ? count("shared_ffn") : count("shared_count") * each;
   moe.shared_gate = moe.shared_ffn_hidden > 0 && flag("shared_gate");
   moe.router_bias = flag("router_bias");
+  moe.bias_in_logits = moe.router_bias && flag("bias_in_logits");
+  moe.scores = enum_value<RouterScores>(word("router_scores")).value_or(RouterScores::softmax);
+  if (const auto named = family_.numbers.find("normalized");
+      named != family_.numbers.end() || says("normalized"))
+    moe.normalized = flag("normalized");
+  if (const double scale = real("routed_scale"); scale > 0.0) moe.routed_scale = scale;
   if (const double loss = real("balance_loss"); says("balance_loss") || loss > 0.0) moe.balance_loss = loss;
   moe.expert_groups = std::max<int64_t>(1, count("groups"));
   moe.groups_per_token = std::max<int64_t>(1, count("groups_per_token"));

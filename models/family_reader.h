@@ -26,6 +26,8 @@ class FamilyReader {
   int64_t count(const std::string& name) { return whole(name, 0, false); }
   double real(const std::string& name);
   bool flag(const std::string& name) { return real(name) != 0.0; }
+  /// A size at which scores or logits are capped; nothing: they are not.
+  std::optional<double> cap(const std::string& name);
   std::string word(const std::string& name);
   /// Whether the file has a key of the value, and not null.
   bool says(const std::string& name);

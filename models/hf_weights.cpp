@@ -1,56 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/hf_weights.h"
 
-#include "base/json.h"
+#include <fmt/format.h>
+
+#include "models/hf_weight_family.h"
 
 namespace mpt::models {
 namespace {
 
-enum class WeightFamily { gpt2, llama, qwen2, qwen3, mixtral };
-
-[[noreturn]] void refuse(const ModelSpec& m, const std::string& found) {
-  throw UserError(Problem{fmt::format("model \"{}\"", m.name), found,
-                          "a model like GPT-2, Llama, Qwen2, Qwen3 or Mixtral",
-                          "no Hugging Face model has such weights"});
-}
-
-WeightFamily family_of(const ModelSpec& m) {
-  if (m.attention().latent.has_value() || m.norm_placement != NormPlacement::pre || m.parallel_residual ||
-      m.embedding_norm || m.attention().sinks || m.head_bias || m.next_token_layers > 0)
-    refuse(m, "an arrangement of layers that only few have");
-  const bool biases = m.attention().qkv_bias && m.attention().output_bias && m.mlp().bias && m.norm_bias;
-  if (m.norm == NormKind::layer_norm) {
-    if (m.position != PositionKind::learned || m.mlp().gated || !biases ||
-        m.attention().kv_heads != m.attention().heads ||
-        m.attention().head_dim * m.attention().heads != m.hidden || m.moe() != nullptr)
-      refuse(m, "layer norms with other parts than GPT-2's");
-    return WeightFamily::gpt2;
-  }
-  if (m.attention().rotation().scaling &&
-      (m.attention().rotation().scaling->kind == RotaryScalingKind::other ||
-       m.attention().rotation().scaling->kind == RotaryScalingKind::yarn))
-    refuse(m, "a scaling of rotary positions that is not known here");
-  if (m.position != PositionKind::rotary || !m.mlp().gated || m.mlp().bias ||
-      m.attention().rotation().fraction != 1.0)
-    refuse(m, "rms norms with other parts than Llama's");
-  if (m.moe() != nullptr) {
-    if (m.moe()->groups_per_token < m.moe()->expert_groups) refuse(m, "a router that is limited to groups");
-    if (m.moe()->shared_ffn_hidden > 0 || m.layers.any([](const LayerKind& k) { return !k.moe; }) ||
-        m.attention().qkv_bias || m.attention().output_bias ||
-        m.attention().query_key_norm != QueryKeyNorm::none)
-      refuse(m, "experts arranged other than Mixtral's");
-    return WeightFamily::mixtral;
-  }
-  if (m.attention().query_key_norm == QueryKeyNorm::full) refuse(m, "norms over all queries and keys");
-  if (m.attention().query_key_norm == QueryKeyNorm::per_head) return WeightFamily::qwen3;
-  return m.attention().qkv_bias && !m.attention().output_bias ? WeightFamily::qwen2 : WeightFamily::llama;
+// The norms of these families multiply by 1 + weight.
+bool adds_one(WeightFamily family) {
+  return family == WeightFamily::gemma || family == WeightFamily::gemma2 ||
+         family == WeightFamily::gemma3_text;
 }
 
 class TensorList {
  public:
-  void add(const std::string& source, const std::string& name, int64_t rows, int64_t columns = 1,
-           bool transposed = false, int64_t row = 0) {
-    list_.push_back({source, name, row, rows, columns, transposed});
+  /// A whole tensor [rows, columns], or [rows].
+  HuggingFaceTensor& add(const std::string& source, const std::string& name, int64_t rows,
+                         int64_t columns = 1, int64_t row = 0) {
+    HuggingFaceTensor t{source, name, row, rows, columns, {rows}, 0, columns, 1, 0.0};
+    if (columns > 1) t.shape.push_back(columns);
+    return list_.emplace_back(std::move(t));
+  }
+  void add_transposed(const std::string& source, const std::string& name, int64_t rows, int64_t columns) {
+    HuggingFaceTensor& t = add(source, name, rows, columns);
+    t.shape = {columns, rows};
+    t.row_stride = 1;
+    t.column_stride = rows;
   }
   std::vector<HuggingFaceTensor> take() { return std::move(list_); }
 
@@ -65,7 +42,7 @@ void add_gpt2_layer(TensorList& list, const ModelSpec& m, int64_t layer) {
     list.add(from + source + ".bias", to + name + ".bias", m.hidden);
   };
   const auto linear = [&](const char* source, const char* name, int64_t rows, int64_t columns) {
-    list.add(from + source + ".weight", to + name + ".weight", rows, columns, true);
+    list.add_transposed(from + source + ".weight", to + name + ".weight", rows, columns);
     list.add(from + source + ".bias", to + name + ".bias", rows);
   };
   norm("ln_1", "attention.norm");
@@ -76,146 +53,198 @@ void add_gpt2_layer(TensorList& list, const ModelSpec& m, int64_t layer) {
   linear("mlp.c_proj", "mlp.down", m.hidden, m.mlp().ffn_hidden);
 }
 
-void add_experts(TensorList& list, const ModelSpec& m, const std::string& from, const std::string& to) {
-  const int64_t width = m.moe()->expert.ffn_hidden;
-  list.add(from + "block_sparse_moe.gate.weight", to + "mlp.router.weight", m.moe()->experts, m.hidden);
-  for (int64_t e = 0; e < m.moe()->experts; ++e) {
-    const std::string expert = from + fmt::format("block_sparse_moe.experts.{}.", e);
-    // w1 is the gate, w3 what it multiplies.
-    list.add(expert + "w1.weight", to + "mlp.experts.up.weight", width, m.hidden, false, 2 * e * width);
-    list.add(expert + "w3.weight", to + "mlp.experts.up.weight", width, m.hidden, false, (2 * e + 1) * width);
-    list.add(expert + "w2.weight", to + "mlp.experts.down.weight", m.hidden, width, false, e * m.hidden);
+// One layer of the families that are like Llama.
+class LayerTensors {
+ public:
+  LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer)
+      : list_(list),
+        m_(m),
+        kind_(m.layers[layer]),
+        family_(family),
+        from_(fmt::format("model.layers.{}.", layer)),
+        to_(fmt::format("layers.{}.", layer)) {}
+
+  void add() {
+    const bool before = m_.norm_placement != NormPlacement::post;
+    const bool behind = !before || m_.norm_placement == NormPlacement::sandwich;
+    if (before) norm("input_layernorm", "attention.norm");
+    kind_.attention->latent ? add_latents() : add_heads();
+    if (behind) {
+      norm("post_attention_layernorm", "attention.post_norm");
+      if (before) norm("pre_feedforward_layernorm", "mlp.norm");
+      norm("post_feedforward_layernorm", "mlp.post_norm");
+    } else {
+      norm("post_attention_layernorm", "mlp.norm");
+    }
+    if (kind_.mlp) return add_dense("mlp.", "mlp.", *kind_.mlp);
+    family_ == WeightFamily::gpt_oss ? add_fused_experts() : add_experts();
   }
-}
 
-void add_llama_layer(TensorList& list, const ModelSpec& m, int64_t layer) {
-  const std::string from = fmt::format("model.layers.{}.", layer), to = fmt::format("layers.{}.", layer);
-  const int64_t queries = m.attention().heads * m.attention().head_dim,
-                keys = m.attention().kv_heads * m.attention().head_dim;
-  list.add(from + "input_layernorm.weight", to + "attention.norm.scale", m.hidden);
-  const auto projection = [&](const char* source, int64_t row, int64_t rows) {
-    list.add(from + source + ".weight", to + "attention.qkv.weight", rows, m.hidden, false, row);
-    if (m.attention().qkv_bias)
-      list.add(from + source + ".bias", to + "attention.qkv.bias", rows, 1, false, row);
-  };
-  projection("self_attn.q_proj", 0, queries);
-  projection("self_attn.k_proj", queries, keys);
-  projection("self_attn.v_proj", queries + keys, keys);
-  if (m.attention().query_key_norm == QueryKeyNorm::per_head) {
-    list.add(from + "self_attn.q_norm.weight", to + "attention.query_norm.scale", m.attention().head_dim);
-    list.add(from + "self_attn.k_norm.weight", to + "attention.key_norm.scale", m.attention().head_dim);
+ private:
+  void norm(const char* source, const char* name) { add_norm(source, name, m_.hidden); }
+  void add_norm(const std::string& source, const std::string& name, int64_t width) {
+    list_.add(from_ + source + ".weight", to_ + name + ".scale", width).added = adds_one(family_) ? 1.0 : 0.0;
   }
-  list.add(from + "self_attn.o_proj.weight", to + "attention.output.weight", m.hidden, queries);
-  if (m.attention().output_bias)
-    list.add(from + "self_attn.o_proj.bias", to + "attention.output.bias", m.hidden);
-  list.add(from + "post_attention_layernorm.weight", to + "mlp.norm.scale", m.hidden);
-  if (m.moe() != nullptr) return add_experts(list, m, from, to);
-  list.add(from + "mlp.gate_proj.weight", to + "mlp.up.weight", m.mlp().ffn_hidden, m.hidden);
-  list.add(from + "mlp.up_proj.weight", to + "mlp.up.weight", m.mlp().ffn_hidden, m.hidden, false,
-           m.mlp().ffn_hidden);
-  list.add(from + "mlp.down_proj.weight", to + "mlp.down.weight", m.hidden, m.mlp().ffn_hidden);
-}
-
-std::string activation_name(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::gelu:
-      return "gelu";
-    case ActivationKind::gelu_tanh:
-      return "gelu_new";
-    case ActivationKind::silu:
-      return "silu";
-    case ActivationKind::relu:
-      return "relu";
-    case ActivationKind::squared_relu:
-      return "relu2";
-    case ActivationKind::xielu:
-      return "xielu";
-    case ActivationKind::situ:
-      return "situ";
+  void linear(const std::string& source, const std::string& name, int64_t rows, int64_t columns, bool bias,
+              int64_t row = 0) {
+    list_.add(from_ + source + ".weight", to_ + name + ".weight", rows, columns, row);
+    if (bias) list_.add(from_ + source + ".bias", to_ + name + ".bias", rows, 1, row);
   }
-  return "";
-}
 
-Json gpt2_config(const ModelSpec& m) {
-  return {{"architectures", {"GPT2LMHeadModel"}},
-          {"model_type", "gpt2"},
-          {"activation_function", activation_name(m.mlp().activation)},
-          {"layer_norm_epsilon", m.norm_epsilon},
-          {"n_embd", m.hidden},
-          {"n_head", m.attention().heads},
-          {"n_inner", m.mlp().ffn_hidden},
-          {"n_layer", m.layers.count()},
-          {"n_positions", m.max_positions},
-          {"tie_word_embeddings", m.tied_embeddings},
-          {"vocab_size", m.vocab},
-          {"attn_pdrop", 0.0},
-          {"embd_pdrop", 0.0},
-          {"resid_pdrop", 0.0}};
-}
-
-Json rope_scaling(const RotaryScaling& s) {
-  Json scaling{{"rope_type", enum_name(s.kind)}, {"factor", s.factor}};
-  if (s.kind != RotaryScalingKind::llama3) return scaling;
-  scaling["low_freq_factor"] = s.low_frequency_factor;
-  scaling["high_freq_factor"] = s.high_frequency_factor;
-  scaling["original_max_position_embeddings"] = s.original_positions;
-  return scaling;
-}
-
-Json llama_config(const ModelSpec& m, WeightFamily family) {
-  const std::map<WeightFamily, std::pair<const char*, const char*>> names{
-      {WeightFamily::llama, {"LlamaForCausalLM", "llama"}},
-      {WeightFamily::qwen2, {"Qwen2ForCausalLM", "qwen2"}},
-      {WeightFamily::qwen3, {"Qwen3ForCausalLM", "qwen3"}},
-      {WeightFamily::mixtral, {"MixtralForCausalLM", "mixtral"}}};
-  const auto& [architecture, type] = names.at(family);
-  Json config{{"architectures", {architecture}},
-              {"model_type", type},
-              {"hidden_act", activation_name(m.mlp().activation)},
-              {"head_dim", m.attention().head_dim},
-              {"hidden_size", m.hidden},
-              {"intermediate_size", m.moe() != nullptr ? m.moe()->expert.ffn_hidden : m.mlp().ffn_hidden},
-              {"max_position_embeddings", m.max_positions},
-              {"num_attention_heads", m.attention().heads},
-              {"num_hidden_layers", m.layers.count()},
-              {"num_key_value_heads", m.attention().kv_heads},
-              {"rms_norm_eps", m.norm_epsilon},
-              {"rope_theta", m.attention().rotation().base},
-              {"tie_word_embeddings", m.tied_embeddings},
-              {"vocab_size", m.vocab}};
-  if (family == WeightFamily::llama || family == WeightFamily::qwen3)
-    config["attention_bias"] = m.attention().qkv_bias;
-  if (family == WeightFamily::llama) config["mlp_bias"] = false;
-  if (family == WeightFamily::mixtral) {
-    config["num_local_experts"] = m.moe()->experts;
-    config["num_experts_per_tok"] = m.moe()->experts_per_token;
+  void add_heads() {
+    const Attention& a = *kind_.attention;
+    const int64_t queries = a.heads * a.head_dim, keys = a.kv_heads * a.head_dim;
+    linear("self_attn.q_proj", "attention.qkv", queries, m_.hidden, a.qkv_bias);
+    linear("self_attn.k_proj", "attention.qkv", keys, m_.hidden, a.qkv_bias, queries);
+    linear("self_attn.v_proj", "attention.qkv", keys, m_.hidden, a.qkv_bias, queries + keys);
+    if (a.query_key_norm != QueryKeyNorm::none) {
+      const bool full = a.query_key_norm == QueryKeyNorm::full;
+      add_norm("self_attn.q_norm", "attention.query_norm", full ? queries : a.head_dim);
+      add_norm("self_attn.k_norm", "attention.key_norm", full ? keys : a.head_dim);
+    }
+    if (a.sinks) list_.add(from_ + "self_attn.sinks", to_ + "attention.sinks", a.heads);
+    linear("self_attn.o_proj", "attention.output", m_.hidden, queries, a.output_bias);
   }
-  if (family == WeightFamily::mixtral) config["router_aux_loss_coef"] = m.moe()->balance_loss;
-  if (m.attention().window) config["sliding_window"] = *m.attention().window;
-  if (m.attention().rotation().scaling)
-    config["rope_scaling"] = rope_scaling(*m.attention().rotation().scaling);
-  return config;
-}
+
+  // Published rows of rotary pairs are neighbours; ours lie half of the rotary part apart.
+  void add_pairs(const std::string& source, const std::string& name, int64_t all, int64_t columns,
+                 int64_t row, int64_t rope, const char* kind = ".weight") {
+    for (const int64_t half : {0, 1}) {
+      HuggingFaceTensor& t =
+          list_.add(from_ + source + kind, to_ + name + kind, rope / 2, columns, row + half * rope / 2);
+      t.shape.front() = all;
+      t.first = (row + half) * columns;
+      t.row_stride = 2 * columns;
+    }
+  }
+  void add_part(const std::string& source, const std::string& name, int64_t all, int64_t columns, int64_t row,
+                int64_t rows, const char* kind = ".weight") {
+    HuggingFaceTensor& t = list_.add(from_ + source + kind, to_ + name + kind, rows, columns, row);
+    t.shape.front() = all;
+    t.first = row * columns;
+  }
+
+  void add_queries(const std::string& source, const std::string& name, int64_t columns) {
+    const Attention& a = *kind_.attention;
+    const LatentAttention& l = *a.latent;
+    const int64_t all = a.heads * a.head_dim;
+    for (int64_t h = 0; h < a.heads; ++h) {
+      if (l.nope_head_dim > 0) add_part(source, name, all, columns, h * a.head_dim, l.nope_head_dim);
+      add_pairs(source, name, all, columns, h * a.head_dim + l.nope_head_dim, l.rope_head_dim);
+    }
+  }
+
+  void add_latents() {
+    const Attention& a = *kind_.attention;
+    const LatentAttention& l = *a.latent;
+    const std::string self = "self_attn.", to = "attention.";
+    if (l.query_rank > 0) {
+      linear(self + "q_a_proj", to + "query_down", l.query_rank, m_.hidden, a.qkv_bias);
+      add_norm(self + "q_a_layernorm", to + "query_latent_norm", l.query_rank);
+      add_queries(self + "q_b_proj", to + "query_up", l.query_rank);
+    } else {
+      add_queries(self + "q_proj", to + "query", m_.hidden);
+    }
+    const std::string down = self + "kv_a_proj_with_mqa", ours = to + "key_value_down";
+    const int64_t all = l.key_value_rank + l.rope_head_dim;
+    add_part(down, ours, all, m_.hidden, 0, l.key_value_rank);
+    add_pairs(down, ours, all, m_.hidden, l.key_value_rank, l.rope_head_dim);
+    if (a.qkv_bias) {
+      add_part(down, ours, all, 1, 0, l.key_value_rank, ".bias");
+      add_pairs(down, ours, all, 1, l.key_value_rank, l.rope_head_dim, ".bias");
+    }
+    add_norm(self + "kv_a_layernorm", to + "key_value_norm", l.key_value_rank);
+    linear(self + "kv_b_proj", to + "key_value_up", a.heads * (l.nope_head_dim + l.value_head_dim),
+           l.key_value_rank, false);
+    linear(self + "o_proj", to + "output", m_.hidden, a.heads * l.value_head_dim, a.output_bias);
+  }
+
+  void add_dense(const std::string& from, const std::string& to, const Mlp& mlp) {
+    linear(from + "gate_proj", to + "up", mlp.ffn_hidden, m_.hidden, false);
+    linear(from + "up_proj", to + "up", mlp.ffn_hidden, m_.hidden, false, mlp.ffn_hidden);
+    linear(from + "down_proj", to + "down", m_.hidden, mlp.ffn_hidden, false);
+  }
+
+  void add_experts() {
+    const MixtureOfExperts& e = *kind_.moe;
+    const int64_t width = e.expert.ffn_hidden;
+    const bool mixtral = family_ == WeightFamily::mixtral;
+    const std::string moe = mixtral ? "block_sparse_moe." : "mlp.";
+    list_.add(from_ + moe + "gate.weight", to_ + "mlp.router.weight", e.experts, m_.hidden);
+    if (e.router_bias)
+      list_.add(from_ + moe + "gate.e_score_correction_bias", to_ + "mlp.router.choice_bias", e.experts);
+    for (int64_t i = 0; i < e.experts; ++i) {
+      const std::string expert = moe + fmt::format("experts.{}.", i);
+      // w1 is the gate, w3 what it multiplies.
+      linear(expert + (mixtral ? "w1" : "gate_proj"), "mlp.experts.up", width, m_.hidden, false,
+             2 * i * width);
+      linear(expert + (mixtral ? "w3" : "up_proj"), "mlp.experts.up", width, m_.hidden, false,
+             (2 * i + 1) * width);
+      linear(expert + (mixtral ? "w2" : "down_proj"), "mlp.experts.down", m_.hidden, width, false,
+             i * m_.hidden);
+    }
+    if (e.shared_ffn_hidden == 0) return;
+    Mlp shared = e.expert;
+    shared.ffn_hidden = e.shared_ffn_hidden;
+    add_dense("mlp.shared_experts.", "mlp.shared.", shared);
+  }
+
+  // All experts are one tensor, transposed, gate and up in turn.
+  void add_fused_experts() {
+    const MixtureOfExperts& e = *kind_.moe;
+    const int64_t width = e.expert.ffn_hidden, hidden = m_.hidden, experts = e.experts;
+    const std::string ours = to_ + "mlp.experts.", theirs = from_ + "mlp.experts.";
+    list_.add(from_ + "mlp.router.weight", to_ + "mlp.router.weight", experts, hidden);
+    list_.add(from_ + "mlp.router.bias", to_ + "mlp.router.bias", experts);
+    const auto part = [&](const std::string& source, const std::string& name, int64_t rows, int64_t columns,
+                          int64_t row, std::vector<int64_t> shape, int64_t first, int64_t row_stride,
+                          int64_t column_stride) {
+      HuggingFaceTensor& t = list_.add(theirs + source, ours + name, rows, columns, row);
+      t.shape = std::move(shape);
+      t.first = first;
+      t.row_stride = row_stride;
+      t.column_stride = column_stride;
+    };
+    const auto each = [&](auto&& body) {
+      for (int64_t i = 0; i < 2 * experts; ++i) body(i / 2, i % 2, i * width);
+    };
+    each([&](int64_t i, int64_t half, int64_t row) {
+      part("gate_up_proj", "up.weight", width, hidden, row, {experts, hidden, 2 * width},
+           i * hidden * 2 * width + half, 2, 2 * width);
+    });
+    each([&](int64_t i, int64_t half, int64_t row) {
+      part("gate_up_proj_bias", "up.bias", width, 1, row, {experts, 2 * width}, i * 2 * width + half, 2, 1);
+    });
+    for (int64_t i = 0; i < experts; ++i) {
+      part("down_proj", "down.weight", hidden, width, i * hidden, {experts, width, hidden},
+           i * width * hidden, 1, hidden);
+    }
+    part("down_proj_bias", "down.bias", experts * hidden, 1, 0, {experts, hidden}, 0, 1, 1);
+  }
+
+  TensorList& list_;
+  const ModelSpec& m_;
+  const LayerKind& kind_;
+  const WeightFamily family_;
+  const std::string from_, to_;
+};
 
 }  // namespace
 
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m) {
-  const bool gpt2 = family_of(m) == WeightFamily::gpt2;
+  const WeightFamily family = weight_family_of(m);
+  const bool gpt2 = family == WeightFamily::gpt2;
   TensorList list;
   list.add(gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight", "embedding.weight", m.vocab,
            m.hidden);
   if (gpt2) list.add("transformer.wpe.weight", "positions.weight", m.max_positions, m.hidden);
   for (int64_t layer = 0; layer < m.layers.count(); ++layer)
-    gpt2 ? add_gpt2_layer(list, m, layer) : add_llama_layer(list, m, layer);
-  list.add(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", "head.norm.scale", m.hidden);
+    gpt2 ? add_gpt2_layer(list, m, layer) : LayerTensors(list, m, family, layer).add();
+  list.add(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", "head.norm.scale", m.hidden).added =
+      adds_one(family) ? 1.0 : 0.0;
   if (gpt2) list.add("transformer.ln_f.bias", "head.norm.bias", m.hidden);
   if (!m.tied_embeddings) list.add("lm_head.weight", "head.weight", m.vocab, m.hidden);
   return list.take();
-}
-
-std::string hugging_face_config(const ModelSpec& m) {
-  const WeightFamily family = family_of(m);
-  return (family == WeightFamily::gpt2 ? gpt2_config(m) : llama_config(m, family)).dump(2) + "\n";
 }
 
 }  // namespace mpt::models

@@ -2,7 +2,8 @@
 #pragma once
 
 // Names and shapes of weights in Hugging Face's published models, beside ours. One table per weight says both
-// ways; transformers/models/{gpt2,llama,qwen2,qwen3,mixtral}/modeling_*.py are the sources.
+// ways; transformers/models/{gpt2,llama,qwen2,qwen3,mixtral,gemma,gemma2,gemma3,smollm3,olmo2,olmo3,glm4_moe,
+// gpt_oss,deepseek_v2,deepseek_v3}/modeling_*.py are the sources.
 
 #include <string>
 #include <vector>
@@ -11,13 +12,24 @@
 
 namespace mpt::models {
 
-/// Rows `row` .. `row` + `rows` of our weight [.., columns] are the tensor `source`: [rows, columns], or
-/// [columns, rows] where it is transposed (GPT-2's Conv1D), or [rows] where columns is 1.
+/// Rows `row` .. `row` + `rows` of our weight [.., columns] lie in the tensor `source`, which has `shape`:
+/// the element of row r and column c is first + r row_stride + c column_stride. Several may share a source,
+/// and then follow each other.
 struct HuggingFaceTensor {
   std::string source;
   std::string name;
   int64_t row = 0, rows = 0, columns = 1;
-  bool transposed = false;
+  std::vector<int64_t> shape;
+  int64_t first = 0, row_stride = 1, column_stride = 1;
+  double added = 0.0;  // to theirs for ours: 1 where norms multiply by 1 + weight (Gemma)
+
+  int64_t element(int64_t r, int64_t c) const { return first + r * row_stride + c * column_stride; }
+  /// Elements of the source.
+  int64_t count() const {
+    int64_t product = 1;
+    for (const int64_t size : shape) product *= size;
+    return product;
+  }
 };
 
 /// Every tensor of the model, in model order. Throws UserError if no family of Hugging Face is like it.

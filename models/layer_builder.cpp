@@ -169,7 +169,8 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   if (a.sinks) last().parameters = heads;
   core_input_bytes_ = bytes(sizes.qkv_columns);
   keep_both(core_input_bytes_);
-  last().backward_workspace_bytes = last().gradient_kept_bytes = core_input_bytes_;
+  last().backward_workspace_bytes = last().gradient_kept_bytes =
+      core_input_bytes_ + (a.sinks ? rounded(heads * std::max<int64_t>(unit_, 4)) : 0);
   if (writes_scores(execution().attention)) {
     const bool plain = execution().attention == AttentionKernel::plain;
     // Softmax, its dropout's mask and its result (arXiv:2205.05198, section 4.1): selective recompute drops

@@ -59,6 +59,7 @@ class LayerBuilder {
   const Execution& execution() const { return layout_.execution; }
   int64_t tokens() const { return tokens_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
+  bool is_own_runtime() const { return execution().framework == Execution{}.framework; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t vocabulary_share() const { return models::vocabulary_share(model_, layout_); }
   int64_t expert_share(int64_t whole) const {
@@ -115,6 +116,14 @@ class LayerBuilder {
   }
   Collective gather_over_tensor(int64_t columns) const {
     return {CollectiveKind::all_gather, CollectiveGroup::tensor, tokens_ * columns * unit_};
+  }
+
+  /// Columns of the last operator's local tokens go to every tensor rank, and each has part of their
+  /// gradient.
+  void share_over_tensor(int64_t columns) {
+    if (layout_.tensor == 1) return;
+    if (layout_.sequence_parallel) last().forward_collectives.push_back(gather_over_tensor(columns));
+    last().backward_collectives.push_back(sum_over_tensor(columns));
   }
 
   OperatorShape shape(OperatorKind kind, int64_t columns) const {

@@ -91,7 +91,8 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
   }
   if (kind.has_mlp()) {
     if (before && place != NormPlacement::shared) b.norm("mlp.norm", model.hidden);
-    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp);
+    const bool shares_norm = place == NormPlacement::shared && kind.has_mixer();
+    if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp, shares_norm && b.is_own_runtime());
     if (kind.mlp && kind.moe) add_norms_beside(b);
     if (kind.moe) add_experts(b);
     if (behind) b.norm("mlp.post_norm", model.hidden);
@@ -118,6 +119,8 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
     b.last().forward_workspace_bytes += b.local_bytes(model.hidden);
     b.last().backward_workspace_bytes = b.last().weight_workspace_bytes = b.bytes(model.hidden);
   }
+  if (model.embedding_scale && !layout.sequence_parallel)
+    b.last().backward_workspace_bytes = b.last().weight_workspace_bytes = b.bytes(model.hidden);
   if (layout.tensor > 1) b.last().forward_collectives.push_back(b.sum_over_tensor(model.hidden));
   if (layout.sequence_parallel) b.last().backward_collectives.push_back(b.gather_over_tensor(model.hidden));
   if (model.embedding_norm) b.norm("embedding.norm", model.hidden);

@@ -11,8 +11,15 @@ void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
   b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
   // The scales' gradients, which are at hand sooner than the room for them.
-  b.last().backward_workspace_bytes = b.last().gradient_kept_bytes =
-      LayerBuilder::rounded(2 * a.head_dim * 4);
+  const int64_t scales = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
+  b.last().backward_workspace_bytes = b.last().gradient_kept_bytes = LayerBuilder::rounded(scales * 4);
+  if (a.query_key_norm == QueryKeyNorm::per_head || !b.is_own_runtime()) return;
+  // Ranks add up the squares of a token's queries and keys, and keep the sums.
+  b.saves_states(2);
+  b.last().backward_workspace_bytes += b.state_bytes(2);
+  if (b.tensor_ranks() == 1) return;
+  b.last().forward_collectives = {b.state_all_reduce(2)};
+  b.last().backward_collectives = {b.state_all_reduce(2)};
 }
 
 // Columns of the gate on attention's output on one rank.
@@ -111,6 +118,7 @@ void add_latent(LayerBuilder& b) {
   if (gate > 0) b.linear({"attention.gate", gate, m.hidden, false, Parallel::columns});
   const int64_t compressed = l.key_value_rank + l.rope_head_dim;
   b.linear({"attention.key_value_down", compressed, m.hidden, a.qkv_bias, Parallel::replicated});
+  if (b.is_own_runtime()) b.share_over_tensor(l.rope_head_dim);
   b.norm("attention.key_value_norm", l.key_value_rank);
   const int64_t expanded = heads * (l.nope_head_dim + l.value_head_dim);
   b.linear({"attention.key_value_up", expanded, l.key_value_rank, false, Parallel::columns})

@@ -16,11 +16,6 @@ using models::HuggingFaceTensor;
 constexpr char kSingle[] = "model.safetensors";
 constexpr char kIndex[] = "model.safetensors.index.json";
 
-std::vector<int64_t> shape_of(const HuggingFaceTensor& t) {
-  if (t.columns == 1) return {t.rows};
-  return t.transposed ? std::vector{t.columns, t.rows} : std::vector{t.rows, t.columns};
-}
-
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
   for (const int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
@@ -70,10 +65,10 @@ void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
     for (const std::string& name : {tensor.source, shorter}) {
       const auto found = file->entries().find(name);
       if (found == file->entries().end()) continue;
-      if (found->second.shape != shape_of(tensor)) {
+      if (found->second.shape != tensor.shape) {
         throw UserError(Problem{folder_.string(),
                                 fmt::format("{} is {}", name, shape_text(found->second.shape)),
-                                shape_text(shape_of(tensor)) + ", as in the plan's model",
+                                shape_text(tensor.shape) + ", as in the plan's model",
                                 "plan the model of this folder: mpt-plan --model " + folder_.string()});
       }
       placed_[tensor.name].push_back({tensor, file.get(), &found->second});
@@ -96,34 +91,48 @@ void HuggingFaceWeights::read(TensorKind kind, const std::string& name, const Sh
     const int64_t last = std::min(block.global_row + block.rows, t.row + t.rows);
     if (first >= last) continue;
     double* const to = out + (first - block.global_row) * block.columns;
-    if (!t.transposed) {
-      for (int64_t row = first; row < last; ++row) {
-        read_elements(*p.file, *p.entry, (row - t.row) * t.columns + block.global_column, block.columns,
-                      to + (row - first) * block.columns);
-      }
-      continue;
+    const ShardBlock part{first - t.row, last - first, block.global_column, block.columns};
+    read_part(p, part, to);
+    for (int64_t i = 0; i < part.count() && t.added != 0.0; ++i) to[i] += t.added;
+  }
+}
+
+// `part`: of the tensor's rows. Whole rows where they lie in one run, else columns, whose rows may be apart.
+void HuggingFaceWeights::read_part(const Placed& p, const ShardBlock& part, double* to) {
+  const HuggingFaceTensor& t = p.tensor;
+  if (t.column_stride == 1 || part.columns == 1) {
+    if (t.columns == 1 && t.row_stride == 1)
+      return read_elements(*p.file, *p.entry, t.element(part.global_row, 0), part.rows, to);
+    for (int64_t row = 0; row < part.rows; ++row) {
+      read_elements(*p.file, *p.entry, t.element(part.global_row + row, part.global_column), part.columns,
+                    to + row * part.columns);
     }
-    std::vector<double> column(static_cast<size_t>(last - first));
-    for (int64_t c = 0; c < block.columns; ++c) {
-      read_elements(*p.file, *p.entry, (block.global_column + c) * t.rows + first - t.row, last - first,
-                    column.data());
-      for (int64_t r = 0; r < last - first; ++r) to[r * block.columns + c] = column[size_t(r)];
-    }
+    return;
+  }
+  std::vector<double> column(static_cast<size_t>((part.rows - 1) * t.row_stride + 1));
+  for (int64_t c = 0; c < part.columns; ++c) {
+    read_elements(*p.file, *p.entry, t.element(part.global_row, part.global_column + c),
+                  int64_t(column.size()), column.data());
+    for (int64_t r = 0; r < part.rows; ++r) to[r * part.columns + c] = column[size_t(r * t.row_stride)];
   }
 }
 
 namespace {
 
+// The parts of one tensor of the export.
+using TensorParts = std::vector<HuggingFaceTensor>;
+
 // One tensor of the export, in its own type and arrangement.
-std::vector<char> tensor_data(const TensorSource& source, const HuggingFaceTensor& t, DataType type) {
-  const int64_t count = t.rows * t.columns;
-  std::vector<double> values(static_cast<size_t>(count));
-  source.read(TensorKind::value, t.name, {t.row, t.rows, 0, t.columns}, values.data());
+std::vector<char> tensor_data(const TensorSource& source, const TensorParts& parts, DataType type) {
+  const int64_t count = parts.front().count();
   std::vector<float> floats(static_cast<size_t>(count));
-  for (int64_t r = 0; r < t.rows; ++r) {
-    for (int64_t c = 0; c < t.columns; ++c)
-      floats[size_t(t.transposed ? c * t.rows + r : r * t.columns + c)] =
-          float(values[size_t(r * t.columns + c)]);
+  for (const HuggingFaceTensor& t : parts) {
+    std::vector<double> values(static_cast<size_t>(t.rows * t.columns));
+    source.read(TensorKind::value, t.name, {t.row, t.rows, 0, t.columns}, values.data());
+    for (int64_t r = 0; r < t.rows; ++r) {
+      for (int64_t c = 0; c < t.columns; ++c)
+        floats[size_t(t.element(r, c))] = float(values[size_t(r * t.columns + c)] - t.added);
+    }
   }
   std::vector<char> data(size_t(count * size_of(type)));
   if (type == DataType::float32) {
@@ -134,17 +143,20 @@ std::vector<char> tensor_data(const TensorSource& source, const HuggingFaceTenso
   return data;
 }
 
-std::vector<std::vector<HuggingFaceTensor>> shards_of(const ModelSpec& model,
-                                                      const HuggingFaceExport& options) {
-  std::vector<std::vector<HuggingFaceTensor>> shards(1);
+std::vector<std::vector<TensorParts>> shards_of(const ModelSpec& model, const HuggingFaceExport& options) {
+  std::vector<std::vector<TensorParts>> shards(1);
   int64_t bytes = 0;
   for (const HuggingFaceTensor& tensor : models::hugging_face_tensors(model)) {
-    const int64_t own = tensor.rows * tensor.columns * size_of(options.type);
+    if (!shards.back().empty() && shards.back().back().front().source == tensor.source) {
+      shards.back().back().push_back(tensor);
+      continue;
+    }
+    const int64_t own = tensor.count() * size_of(options.type);
     if (bytes > 0 && bytes + own > options.shard_bytes) {
       shards.emplace_back();
       bytes = 0;
     }
-    shards.back().push_back(tensor);
+    shards.back().push_back({tensor});
     bytes += own;
   }
   return shards;
@@ -185,25 +197,25 @@ class Parts {
   std::vector<std::filesystem::path> files_;
 };
 
-void write_shard(const std::filesystem::path& file, const std::vector<HuggingFaceTensor>& shard,
+void write_shard(const std::filesystem::path& file, const std::vector<TensorParts>& shard,
                  const TensorSource& source, DataType type) {
   std::vector<NamedTensor> tensors;
-  for (const HuggingFaceTensor& t : shard) tensors.push_back({t.source, type, shape_of(t)});
+  for (const TensorParts& t : shard) tensors.push_back({t.front().source, type, t.front().shape});
   SafetensorsWriter writer(file, tensors, {{"format", "pt"}});
-  for (const HuggingFaceTensor& t : shard) {
+  for (const TensorParts& t : shard) {
     const std::vector<char> data = tensor_data(source, t, type);
     writer.append(data.data(), int64_t(data.size()));
   }
   writer.finish();
 }
 
-std::string index_of(const std::vector<std::vector<HuggingFaceTensor>>& shards, DataType type) {
+std::string index_of(const std::vector<std::vector<TensorParts>>& shards, DataType type) {
   Json map = Json::object();
   int64_t total = 0;
   for (size_t s = 0; s < shards.size(); ++s) {
-    for (const HuggingFaceTensor& t : shards[s]) {
-      map[t.source] = shard_name(s, shards.size());
-      total += t.rows * t.columns * size_of(type);
+    for (const TensorParts& t : shards[s]) {
+      map[t.front().source] = shard_name(s, shards.size());
+      total += t.front().count() * size_of(type);
     }
   }
   const Json index{{"metadata", {{"total_size", total}}}, {"weight_map", map}};

@@ -31,6 +31,7 @@ class HuggingFaceWeights final : public TensorSource {
     const SafetensorsEntry* entry;
   };
   void place(const models::HuggingFaceTensor& tensor);
+  static void read_part(const Placed& placed, const ShardBlock& part, double* to);
 
   std::filesystem::path folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;

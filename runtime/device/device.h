@@ -11,6 +11,7 @@
 // Legend: T tokens (rows), h hidden width, a query heads, k key-value heads, d head size, b batch, s
 // sequence.
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -32,12 +33,32 @@ struct LinearShape {
   constexpr bool narrows() const { return fp8 && rows % 16 == 0 && columns % 16 == 0 && inner % 16 == 0; }
 };
 
-/// qkv is [b*s, (a + 2k) * d]: queries of all heads, then keys, then values.
+/// qkv is [b*s, (a + k) * d + k * e]: queries of all heads, then keys, then values of size e.
 struct AttentionShape {
   int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  constexpr int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
+  int64_t value_dim = 0;  // 0: as of keys
+  int64_t window = 0;     // keys that a query sees, itself among them; 0: all up to itself
+  double scale = 0.0;     // of scores; 0: 1 / sqrt(d)
+  double cap = 0.0;       // scores are cap * tanh(score / cap); 0: as they are
+  constexpr int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+  constexpr int64_t row() const { return rotated() + kv_heads * values(); }
   constexpr int64_t tokens() const { return batch * sequence; }
   constexpr int64_t rotated() const { return (heads + kv_heads) * head_dim; }  // columns of queries and keys
+  constexpr int64_t outputs() const { return heads * values(); }
+  constexpr int64_t kv_row() const { return kv_heads * (head_dim + values()); }
+  double score_scale() const { return scale > 0.0 ? scale : 1.0 / std::sqrt(double(head_dim)); }
+  /// Whether it is what every library's kernels take.
+  constexpr bool plain() const { return values() == head_dim && window == 0 && scale == 0.0 && cap == 0.0; }
+};
+
+/// Sizes of latent attention on one rank (arXiv:2405.04434, section 2.1): queries and keys of a head have a
+/// part without rotary positions and then one with, which the keys of all heads share.
+struct LatentShape {
+  int64_t batch = 0, sequence = 0, heads = 0;
+  int64_t nope = 0, rope = 0, values = 0;
+  constexpr int64_t tokens() const { return batch * sequence; }
+  constexpr int64_t key_dim() const { return nope + rope; }
+  constexpr int64_t row() const { return heads * (2 * key_dim() + values); }
 };
 
 /// Rotary positions: the pairs (i, i + half) of a head, half = the number of frequencies, turn by position x
@@ -45,14 +66,17 @@ struct AttentionShape {
 struct Rotation {
   std::span<const double> frequencies;
   std::span<const int32_t> positions;  // [s]
+  double factor = 1.0;                 // on what was turned (YaRN, arXiv:2309.00071, section 3.4)
 };
 
 /// Queries of a rank against a block of keys from another: query i sees the first visible[i] of them.
-/// Positions rise in either, so that what is seen is always the beginning of the block.
+/// Positions rise in either, so that what is seen is always the beginning of the block, but for the hidden[i]
+/// first keys that lie before the query's window.
 struct AttentionBlock {
   AttentionShape shape;
   int64_t keys = 0;
   std::span<const int32_t> visible;  // [s], in host memory
+  std::span<const int32_t> hidden;   // the same; empty: none is
 };
 
 struct NormShape {
@@ -67,6 +91,9 @@ struct ActivationShape {
   ActivationKind kind = ActivationKind::gelu_tanh;
   int64_t rows = 0, columns = 0;  // columns of the output
   bool gated = false;             // input is [rows, 2 * columns]: gate, then up
+  // gpt-oss: the gate is cut off above it, the other half on both sides; what comes out is
+  // gate * sigmoid(1.702 gate) * (up + 1). 0: nothing of this.
+  double limit = 0.0;
   constexpr int64_t input_columns() const { return columns * (gated ? 2 : 1); }
 };
 
@@ -76,6 +103,9 @@ struct ActivationShape {
 struct RouterShape {
   int64_t tokens = 0, experts = 0, top = 0;
   int64_t groups = 1, groups_of_token = 1;
+  RouterScores scores = RouterScores::softmax;
+  bool normalized = true;  // weights of a token sum up to `scale`
+  double scale = 1.0;      // factor on weights
   constexpr int64_t group_size() const { return experts / groups; }
   constexpr int64_t best_of_group() const { return top > groups_of_token ? top / groups_of_token : 1; }
   constexpr bool limited() const { return groups_of_token < groups; }
@@ -170,19 +200,19 @@ class Device {
 
   /// Rotates queries and keys of qkv in place; `direction` -1 undoes it (the backward).
   virtual void rotary(DataType, const AttentionShape&, const Rotation&, int direction, void* qkv) = 0;
-  /// out [b*s, a*d]; log_sum_exp [b, a, s]. Causal, scaled by 1/sqrt(d).
+  /// out [b*s, a*e]; log_sum_exp [b, a, s]. Causal.
   virtual void attention_forward(DataType, const AttentionShape&, const void* qkv, void* out,
                                  void* log_sum_exp) = 0;
   virtual void attention_backward(DataType, const AttentionShape&, const void* dout, const void* qkv,
                                   const void* out, const void* log_sum_exp, void* dqkv) = 0;
 
-  // Attention to one block of keys at a time (Liu et al. 2023, arXiv:2310.01889). `kv` [b*keys, 2kd] holds
-  // the block's keys and values. Sums over blocks are in full precision.
-  /// out [b*s, a*d] and log_sum_exp [b, a, s] become those over this block and the earlier ones; with `first`
+  // Attention to one block of keys at a time (Liu et al. 2023, arXiv:2310.01889). `kv` [b*keys, k(d + e)]
+  // holds the block's keys and values. Sums over blocks are in full precision.
+  /// out [b*s, a*e] and log_sum_exp [b, a, s] become those over this block and the earlier ones; with `first`
   /// there are none.
   virtual void attention_block_forward(DataType, const AttentionBlock&, const void* qkv, const void* kv,
                                        bool first, void* out, void* log_sum_exp) = 0;
-  /// With the result over all blocks: dq [b*s, a*d] and dkv [b*keys, 2kd] get what this block adds.
+  /// With the result over all blocks: dq [b*s, a*d] and dkv [b*keys, k(d + e)] get what this block adds.
   virtual void attention_block_backward(DataType, const AttentionBlock&, const void* dout, const void* qkv,
                                         const void* kv, const void* out, const void* log_sum_exp, void* dq,
                                         void* dkv) = 0;
@@ -201,11 +231,12 @@ class Device {
 
   // Mixture of experts. Copies are rows of tokens on their way through experts; `chosen` and other lists of
   // numbers are in host memory, for they decide what runs.
-  /// probabilities [T, E] = softmax of logits, in full precision; chosen [T, k]: the k largest of the token's
-  /// groups, largest first (ties, of groups too: the lower number); weights [T, k], in full precision: their
-  /// probabilities, scaled to sum 1.
+  /// probabilities [T, E] = softmax or sigmoid of logits, in full precision; chosen [T, k]: those of the k
+  /// largest sums of probability and `bias` [E], which may be null, in the token's groups, largest first
+  /// (ties, of groups too: the lower number); weights [T, k], in full precision: their probabilities, scaled
+  /// to sum up to 1 if normalized, times the shape's scale.
   virtual void router_forward(DataType, const RouterShape&, const void* logits, void* probabilities,
-                              int32_t* chosen, void* weights) = 0;
+                              int32_t* chosen, void* weights, const void* bias = nullptr) = 0;
   /// dlogits from the gradient of the weights, and of `balance` [T, E], which is added to that of the
   /// probabilities.
   virtual void router_backward(DataType, const RouterShape&, const void* probabilities, const int32_t* chosen,
@@ -287,6 +318,56 @@ class Device {
     for (const Stretch& part : parts) sum += sum_of_squares(type, part.count, part.data);
     return sum;
   }
+
+  /// y = factor x, `count` elements; y may be x.
+  virtual void scale(DataType, int64_t count, double factor, const void* x, void* y) = 0;
+  /// x = cap tanh(x / cap), in place.
+  virtual void soft_cap(DataType, int64_t count, double cap, void* x) = 0;
+  /// loss_gradient() of logits that were capped softly; `maximum` is that of loss_exponentials().
+  virtual void capped_loss_gradient(DataType, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                                    const int32_t* targets, const void* maximum, const void* sums,
+                                    double scale, double cap, void* logits, double* loss) = 0;
+
+  /// A learned logit of each head takes part in the softmax and sees no value (gpt-oss): out and log_sum_exp,
+  /// those without it, become those with it.
+  virtual void sink_forward(DataType, const AttentionShape&, const void* sinks, void* out,
+                            void* log_sum_exp) = 0;
+  /// With those results: dsinks [a], in full precision, is written.
+  virtual void sink_backward(DataType, const AttentionShape&, const void* sinks, const void* dout,
+                             const void* out, const void* log_sum_exp, void* dsinks) = 0;
+
+  /// qkv of attention whose keys and values were expanded from a latent: q [b*s, a(n + r)], expanded
+  /// [b*s, a(n + e)], key [b*s, r], the rotated part of all heads' keys.
+  virtual void latent_join(DataType, const LatentShape&, const Rotation&, const void* q, const void* expanded,
+                           const void* key, void* qkv) = 0;
+  /// Their gradients from that of qkv; dkey is the sum over this rank's heads.
+  virtual void latent_split(DataType, const LatentShape&, const Rotation&, const void* dqkv, void* dq,
+                            void* dexpanded, void* dkey) = 0;
+
+  // Queries of all heads are normalised together, and so are keys (OLMo 2). Their sums over heads are also
+  // sums over ranks, which lie between the two steps of either direction. Both are in full precision.
+  /// sums [T, 2]: of squares of queries, and of keys.
+  virtual void wide_norm_squares(DataType, const AttentionShape&, const void* qkv, void* sums) = 0;
+  /// In place; `kept` [b*s, (a + k) * d] gets what stood there. `ranks` share the heads.
+  virtual void wide_norm_forward(DataType, const AttentionShape&, int64_t ranks, double epsilon,
+                                 const void* sums, const void* query_scale, const void* key_scale, void* qkv,
+                                 void* kept) = 0;
+  /// dots [T, 2]: of what was kept and the gradient times the scale.
+  virtual void wide_norm_dots(DataType, const AttentionShape&, const void* query_scale, const void* key_scale,
+                              const void* kept, const void* dqkv, void* dots) = 0;
+  /// dqkv in place; the scales' gradients accumulate.
+  virtual void wide_norm_backward(DataType, const AttentionShape&, int64_t ranks, double epsilon,
+                                  const void* sums, const void* dots, const void* query_scale,
+                                  const void* key_scale, const void* kept, void* dqkv, void* dquery_scale,
+                                  void* dkey_scale) = 0;
+
+  // Biases of experts: a copy's weight, in full precision, multiplies them, too.
+  /// y[r] += factors[r] bias.
+  virtual void weighted_bias_forward(DataType, int64_t rows, int64_t columns, const void* factors,
+                                     const void* bias, void* y) = 0;
+  /// dbias += factors[r] dy[r], and dfactors[r] += dy[r] . bias; either may be null.
+  virtual void weighted_bias_backward(DataType, int64_t rows, int64_t columns, const void* factors,
+                                      const void* bias, const void* dy, void* dbias, void* dfactors) = 0;
 };
 
 /// Memory from a device, given back at the end of its life.

@@ -12,35 +12,50 @@
 
 namespace mpt::runtime {
 
+/// Learned logits of the whole rank's heads that take part in the softmax, and their gradients in full
+/// precision; null: there are none.
+struct Sinks {
+  const void* values = nullptr;
+  void* gradient = nullptr;
+};
+
 class AttentionCore {
  public:
   AttentionCore(const RankSizes& sizes, const LayerGroups& groups, Device& device);
 
-  /// Brings qkv [b*s, (a + 2k) d] into the form that forward and backward take.
+  /// Brings qkv, as AttentionShape has it, into the form that forward and backward take.
   void prepare(Buffer& qkv) const;
-  /// out [b*s, a*d]; log_sum_exp holds a number per token and head.
-  void forward(const Buffer& qkv, void* out, void* log_sum_exp) const;
-  /// `dqkv` [b*s, (a + 2k) d] is written.
-  void backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
-                void* dqkv) const;
+  /// out [b*s, a*e]; log_sum_exp holds a number per token and head.
+  void forward(const Buffer& qkv, void* out, void* log_sum_exp, const void* sinks) const;
+  /// `dqkv` is written, and the sinks' gradient where there are any.
+  void backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp, void* dqkv,
+                const Sinks& sinks) const;
 
  private:
   bool rings() const { return group_.size() > 1 && sizes_.context_method == ContextMethod::ring; }
   bool exchanges() const { return group_.size() > 1 && !rings(); }
   AttentionShape exchanged_shape() const;
+  AttentionBlock block_of(int source) const;
+  /// Of the heads that this rank has after the exchange.
+  int64_t first_sink() const;
+  void backward_sinks(const AttentionShape& shape, const Sinks& sinks, const void* dout, const void* out,
+                      const void* log_sum_exp) const;
   void ring_forward(const Buffer& qkv, void* out, void* log_sum_exp) const;
   void ring_backward(const void* dout, const Buffer& qkv, const void* out, const void* log_sum_exp,
                      void* dqkv) const;
   Buffer own_block(const Buffer& qkv) const;
   Posted pass_on(const Buffer& block, const Buffer& arriving) const;
-  Buffer to_heads(const void* tokens, int64_t heads, int64_t kv_heads) const;
-  void to_tokens(const Buffer& exchanged, int64_t heads, int64_t kv_heads, void* tokens) const;
+  std::vector<int64_t> units_of(bool outputs) const;
+  int64_t unit_columns() const;
+  Buffer to_heads(const void* tokens, bool outputs) const;
+  void to_tokens(const Buffer& exchanged, bool outputs, void* tokens) const;
 
   const RankSizes& sizes_;
   Communicator& group_;
   const BesideCompute ring_;
   Device& device_;
-  std::vector<std::vector<int32_t>> visible_;  // [rank the keys come from][query]
+  // [rank the keys come from][query]; `hidden_` where there is a window.
+  std::vector<std::vector<int32_t>> visible_, hidden_;
 };
 
 }  // namespace mpt::runtime

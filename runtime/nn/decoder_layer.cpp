@@ -2,134 +2,116 @@
 #include "runtime/nn/decoder_layer.h"
 
 namespace mpt::runtime {
-namespace {
-
-std::string prefix(int64_t index) { return "layers." + std::to_string(index); }
-
-// Queries, keys and values of this rank's heads out of the whole [(heads + 2 kv_heads) * head_dim, hidden].
-LinearOptions qkv_options(int64_t index, const RankSizes& s) {
-  const int64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim;
-  const int64_t all_queries = queries * s.tensor, all_keys = keys * s.tensor;
-  return {prefix(index) + ".attention.qkv",
-          Split::columns,
-          s.model.attention().qkv_bias,
-          all_queries + 2 * all_keys,
-          s.hidden,
-          {{queries * s.tensor_rank, queries, 0, s.hidden},
-           {all_queries + keys * s.tensor_rank, keys, 0, s.hidden},
-           {all_queries + all_keys + keys * s.tensor_rank, keys, 0, s.hidden}},
-          kDeviation,
-          s.fp8};
-}
-
-LinearOptions attention_output_options(int64_t index, const RankSizes& s) {
-  const int64_t inner = s.heads * s.head_dim;
-  return {prefix(index) + ".attention.output",
-          Split::rows,
-          s.model.attention().output_bias,
-          s.hidden,
-          inner * s.tensor,
-          {{0, s.hidden, inner * s.tensor_rank, inner}},
-          residual_deviation(s.model.layers.count()),
-          s.fp8};
-}
-
-LinearOptions up_options(int64_t index, const RankSizes& s) {
-  LinearOptions options{prefix(index) + ".mlp.up",
-                        Split::columns,
-                        s.model.mlp().bias,
-                        s.up_columns() * s.tensor,
-                        s.hidden,
-                        {{s.ffn * s.tensor_rank, s.ffn, 0, s.hidden}},
-                        kDeviation,
-                        s.fp8};
-  if (s.model.mlp().gated) options.blocks.push_back({s.ffn * (s.tensor + s.tensor_rank), s.ffn, 0, s.hidden});
-  return options;
-}
-
-LinearOptions down_options(int64_t index, const RankSizes& s) {
-  return {prefix(index) + ".mlp.down",
-          Split::rows,
-          s.model.mlp().bias,
-          s.hidden,
-          s.ffn * s.tensor,
-          {{0, s.hidden, s.ffn * s.tensor_rank, s.ffn}},
-          residual_deviation(s.model.layers.count()),
-          s.fp8};
-}
-
-}  // namespace
 
 DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& sizes, Parameters& parameters,
                            const LayerGroups& groups, Device& device)
-    : piece_(parameters.begin_piece()),
-      recompute_(recompute),
-      sizes_(sizes),
-      device_(device),
-      norm1_(prefix(index) + ".attention.norm", sizes, parameters, device),
-      qkv_(qkv_options(index, sizes), sizes, parameters, groups, device),
-      attention_output_(attention_output_options(index, sizes), sizes, parameters, groups, device),
-      core_(sizes, groups, device),
-      norm2_(prefix(index) + ".mlp.norm", sizes, parameters, device) {
-  if (sizes.model.attention().query_key_norm != QueryKeyNorm::none)
-    head_norm_.emplace(prefix(index) + ".attention", sizes, parameters, device);
-  if (layer_has_experts(sizes.model, index)) {
-    experts_.emplace(prefix(index) + ".mlp", sizes, parameters, groups, device);
-  } else {
-    up_.emplace(up_options(index, sizes), sizes, parameters, groups, device);
-    down_.emplace(down_options(index, sizes), sizes, parameters, groups, device);
+    : piece_(parameters.begin_piece()), recompute_(recompute), sizes_(sizes), device_(device) {
+  const std::string layer = "layers." + std::to_string(index);
+  const NormPlacement place = sizes.model.norm_placement;
+  const bool before = place != NormPlacement::post;
+  const bool behind = place == NormPlacement::post || place == NormPlacement::sandwich;
+  const auto norm = [&](std::optional<Norm>& to, const char* name) {
+    to.emplace(layer + name, sizes, parameters, device);
+  };
+  if (sizes.kind.attention) {
+    if (before) norm(norm1_, ".attention.norm");
+    attention_.emplace(layer + ".attention", sizes, parameters, groups, device);
+    if (behind) norm(attention_post_, ".attention.post_norm");
   }
+  if (!sizes.kind.has_mlp()) return;
+  if (before && place != NormPlacement::shared) norm(norm2_, ".mlp.norm");
+  if (sizes.kind.moe) {
+    experts_.emplace(layer + ".mlp", sizes, parameters, groups, device);
+  } else {
+    mlp_.emplace(layer + ".mlp", *sizes.kind.mlp, sizes, parameters, groups, device);
+  }
+  if (behind) norm(mlp_post_, ".mlp.post_norm");
+}
+
+const void* DecoderLayer::attention_input(const Saved& saved) const {
+  return norm1_ ? saved.norm1.out.data() : saved.input.data();
+}
+
+const void* DecoderLayer::mlp_input(const Saved& saved) const {
+  if (norm2_) return saved.norm2.out.data();
+  return norm1_ ? saved.norm1.out.data() : mlp_base(saved).data();
 }
 
 Buffer DecoderLayer::forward(Buffer input, Saved& saved, const Residual& residual) {
   const TokenRoom room = make_room(sizes_, device_);
   saved.input = std::move(input);
+  if (!attention_ || !has_mlp()) return forward_single(saved, residual.lacking, room);
   Buffer output = local_by(sizes_.hidden);
   {
-    const Buffer projected = local_by(sizes_.hidden);
-    forward_to_middle(saved, residual.lacking, projected.data(), room);
-    forward_mlp(saved, projected.data(), output.data(), room);
+    const Buffer attended = local_by(sizes_.hidden);
+    forward_attention(saved, residual.lacking, attended.data(), room);
+    forward_mlp(saved, parallel() ? nullptr : attended.data(), output.data(), room);
+    if (parallel()) add(output.data(), attended.data(), output.data());
   }
-  if (!residual.left)
-    device_.residual_add(sizes_.type, local_count(), saved.middle.data(), output.data(), output.data());
+  if (!residual.left) add(mlp_base(saved).data(), output.data(), output.data());
   keep_only_what_is_asked(saved);
   return output;
 }
 
-void DecoderLayer::forward_to_middle(Saved& saved, const void* lacking, void* projected,
-                                     const TokenRoom& room) {
-  saved.norm1_statistics = Buffer(device_, norm1_.statistics_bytes());
-  saved.norm1_out = local_by(sizes_.hidden);
-  norm1_.forward(lacking, saved.input.data(), saved.input.data(), saved.norm1_out.data(),
-                 saved.norm1_statistics.data());
-  saved.qkv = tokens_by(sizes_.attention().row());
-  qkv_.forward(saved.norm1_out.data(), saved.qkv.data(), room);
-  if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.unnormed_heads);
-  if (sizes_.model.position == PositionKind::rotary)
-    device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
-  core_.prepare(saved.qkv);
-  attend(saved);
-  attention_output_.forward(saved.core_out.data(), projected, room);
+Buffer DecoderLayer::forward_single(Saved& saved, const void* lacking, const TokenRoom& room) {
+  Buffer output = local_by(sizes_.hidden);
+  if (attention_) {
+    forward_attention(saved, lacking, output.data(), room);
+  } else {
+    if (lacking != nullptr) add(saved.input.data(), lacking, saved.input.data());
+    forward_mlp(saved, nullptr, output.data(), room);
+  }
+  add(saved.input.data(), output.data(), output.data());
+  keep_only_what_is_asked(saved);
+  return output;
 }
 
-void DecoderLayer::attend(Saved& saved) {
-  saved.core_out = tokens_by(sizes_.heads * sizes_.head_dim);
-  saved.log_sum_exp = Buffer(device_, sizes_.state_bytes(sizes_.heads));
-  core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data());
+void DecoderLayer::normalise(Norm& norm, const void* lacking, Buffer& x, SavedNorm& saved) {
+  saved.statistics = Buffer(device_, norm.statistics_bytes());
+  saved.out = local_by(sizes_.hidden);
+  norm.forward(lacking, x.data(), x.data(), saved.out.data(), saved.statistics.data());
 }
 
-void DecoderLayer::forward_mlp(Saved& saved, const void* projected, void* output, const TokenRoom& room) {
-  saved.middle = local_by(sizes_.hidden);
-  saved.norm2_statistics = Buffer(device_, norm2_.statistics_bytes());
-  saved.norm2_out = local_by(sizes_.hidden);
-  norm2_.forward(saved.input.data(), projected, saved.middle.data(), saved.norm2_out.data(),
-                 saved.norm2_statistics.data());
-  if (experts_) return experts_->forward(saved.norm2_out.data(), output, saved.experts);
-  saved.up = tokens_by(sizes_.up_columns());
-  up_->forward(saved.norm2_out.data(), saved.up.data(), room);
-  saved.activated = tokens_by(sizes_.ffn);
-  device_.activation_forward(sizes_.type, sizes_.activation(), saved.up.data(), saved.activated.data());
-  if (output != nullptr) down_->forward(saved.activated.data(), output, room);
+void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* output, const TokenRoom& room) {
+  if (norm1_) {
+    normalise(*norm1_, lacking, saved.input, saved.norm1);
+  } else if (lacking != nullptr) {
+    add(saved.input.data(), lacking, saved.input.data());
+  }
+  if (attention_post_) {
+    saved.attention_out.input = local_by(sizes_.hidden);
+    attention_->forward(attention_input(saved), saved.attention_out.input.data(), saved.attention, room);
+    saved.attention_out.statistics = Buffer(device_, attention_post_->statistics_bytes());
+    attention_post_->forward(saved.attention_out.input.data(), output, saved.attention_out.statistics.data());
+  } else {
+    attention_->forward(attention_input(saved), output, saved.attention, room);
+  }
+}
+
+void DecoderLayer::forward_mlp(Saved& saved, const void* attended, void* output, const TokenRoom& room) {
+  if (attended != nullptr) saved.middle = local_by(sizes_.hidden);
+  if (norm2_) {
+    saved.norm2.statistics = Buffer(device_, norm2_->statistics_bytes());
+    saved.norm2.out = local_by(sizes_.hidden);
+    norm2_->forward(attended, saved.input.data(), saved.middle.data(), saved.norm2.out.data(),
+                    saved.norm2.statistics.data());
+  } else if (attended != nullptr) {
+    add(saved.input.data(), attended, saved.middle.data());
+  }
+  void* inner = output;
+  if (mlp_post_) {
+    saved.mlp_out.input = local_by(sizes_.hidden);
+    inner = saved.mlp_out.input.data();
+  }
+  if (experts_) {
+    experts_->forward(mlp_input(saved), inner, saved.experts, room);
+  } else {
+    mlp_->forward(mlp_input(saved), inner, saved.mlp, room);
+  }
+  if (!mlp_post_) return;
+  saved.mlp_out.statistics = Buffer(device_, mlp_post_->statistics_bytes());
+  const Buffer unused = output == nullptr ? local_by(sizes_.hidden) : Buffer();
+  mlp_post_->forward(inner, unused ? unused.data() : output, saved.mlp_out.statistics.data());
 }
 
 void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
@@ -138,51 +120,67 @@ void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
     kept.input = std::move(saved.input);
     saved = std::move(kept);
   } else if (recompute_ == Recompute::selective) {
-    saved.core_out.reset();
-    saved.log_sum_exp.reset();
+    saved.attention.core_out.reset();
+    saved.attention.log_sum_exp.reset();
   }
 }
 
 // Brings back what forward dropped; the last projection and residual are not needed.
 void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
-  if (recompute_ == Recompute::selective) return attend(saved);
   if (recompute_ == Recompute::none) return;
-  const Buffer projected = local_by(sizes_.hidden);
-  forward_to_middle(saved, nullptr, projected.data(), room);
-  forward_mlp(saved, projected.data(), nullptr, room);
-}
-
-// From the gradient of the output to that of the norm's output.
-Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, const TokenRoom& room) {
-  saved.d_norm2_out = local_by(sizes_.hidden);
-  if (experts_) {
-    experts_->backward_input(d_output, saved.d_norm2_out.data(), loss_scale_, saved.experts);
-    return {};
+  if (recompute_ == Recompute::selective) {
+    if (attention_) attention_->attend(saved.attention);
+    return;
   }
-  Buffer d_activated = tokens_by(sizes_.ffn);
-  down_->backward_input_of_rows(d_output, saved.d_output_gathered, d_activated.data());
-  saved.d_up = tokens_by(sizes_.up_columns());
-  device_.activation_backward(sizes_.type, sizes_.activation(), d_activated.data(), saved.up.data(),
-                              saved.d_up.data());
-  up_->backward_input(saved.d_up.data(), saved.d_norm2_out.data(), room,
-                      saved.has_column_weights ? saved.norm2_out.data() : nullptr);
-  return d_activated;
+  const Buffer attended = local_by(sizes_.hidden);
+  if (attention_) forward_attention(saved, nullptr, attended.data(), room);
+  if (has_mlp()) forward_mlp(saved, attention_ && !parallel() ? attended.data() : nullptr, nullptr, room);
 }
 
-Buffer DecoderLayer::backward_attention(Saved& saved, const TokenRoom& room) {
-  const DataType type = sizes_.type;
-  Buffer d_core = tokens_by(sizes_.heads * sizes_.head_dim);
-  attention_output_.backward_input_of_rows(saved.d_middle.data(), saved.d_middle_gathered, d_core.data());
-  saved.d_qkv = tokens_by(sizes_.attention().row());
-  core_.backward(d_core.data(), saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
-                 saved.d_qkv.data());
-  if (sizes_.model.position == PositionKind::rotary)
-    device_.rotary(type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
-  if (head_norm_) head_norm_->backward_input(saved.unnormed_heads, saved.d_qkv.data(), saved.d_head_scales);
-  saved.d_norm1_out = local_by(sizes_.hidden);
-  qkv_.backward_input(saved.d_qkv.data(), saved.d_norm1_out.data(), room,
-                      saved.has_column_weights ? saved.norm1_out.data() : nullptr);
-  return d_core;
+// The gradient of what went into a norm behind a part; without one, that of the part's output itself.
+const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved, const void* d_output) {
+  if (!norm) return d_output;
+  saved.d_input = local_by(sizes_.hidden);
+  norm->backward_input(d_output, saved.input.data(), saved.statistics.data(), saved.d_input.data());
+  return saved.d_input.data();
+}
+
+// From the gradient of a norm's output to that of its input, plus that of what goes beside the norm; without
+// a norm `d_input` has the former already.
+void DecoderLayer::through(std::optional<Norm>& norm, const SavedNorm& saved, const Buffer& x,
+                           const void* beside, void* d_input) {
+  if (norm && beside != nullptr) {
+    norm->backward_input(saved.d_out.data(), x.data(), saved.statistics.data(), beside, d_input);
+  } else if (norm) {
+    norm->backward_input(saved.d_out.data(), x.data(), saved.statistics.data(), d_input);
+  } else if (beside != nullptr) {
+    add(d_input, beside, d_input);
+  }
+}
+
+Buffer DecoderLayer::backward_mlp(Saved& saved, const void* d_output, const void* beside, void* d_input,
+                                  const TokenRoom& room) {
+  const void* const dy = behind(mlp_post_, saved.mlp_out, d_output);
+  if (norm2_) saved.norm2.d_out = local_by(sizes_.hidden);
+  void* const dx = norm2_ ? saved.norm2.d_out.data() : d_input;
+  Buffer room_of_mlp;
+  if (experts_) {
+    experts_->backward_input(dy, dx, loss_scale_, saved.experts, room);
+  } else {
+    room_of_mlp =
+        mlp_->backward_input(dy, dx, saved.mlp, room, saved.has_column_weights ? mlp_input(saved) : nullptr);
+  }
+  through(norm2_, saved.norm2, mlp_base(saved), beside, d_input);
+  return room_of_mlp;
+}
+
+Buffer DecoderLayer::backward_attention(Saved& saved, const void* d_output, void* d_input,
+                                        const TokenRoom& room) {
+  const void* const dy = behind(attention_post_, saved.attention_out, d_output);
+  if (norm1_ && !saved.norm1.d_out) saved.norm1.d_out = local_by(sizes_.hidden);
+  void* const dx = norm1_ ? saved.norm1.d_out.data() : d_input;
+  return attention_->backward_input(dy, attention_input(saved), dx, saved.attention, room,
+                                    saved.has_column_weights);
 }
 
 Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d_output_data,
@@ -191,44 +189,76 @@ Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d
   recompute(saved, room);
   saved.has_column_weights = column_weights;
   saved.d_output = std::move(d_output);
-  const Buffer d_activated = backward_mlp(saved, d_output_data, room);
+  if (!attention_ || !has_mlp()) return backward_single(saved, d_output_data, room);
+  Buffer d_input;
+  if (parallel()) {
+    d_input = local_by(sizes_.hidden);
+    backward_shared(saved, d_output_data, d_input.data(), room);
+    return d_input;
+  }
   saved.d_middle = local_by(sizes_.hidden);
-  norm2_.backward_input(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data(),
-                        d_output_data, saved.d_middle.data());
-  const Buffer d_core = backward_attention(saved, room);
-  Buffer d_input = local_by(sizes_.hidden);
-  norm1_.backward_input(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data(),
-                        saved.d_middle.data(), d_input.data());
+  const Buffer of_mlp = backward_mlp(saved, d_output_data, d_output_data, saved.d_middle.data(), room);
+  if (!norm1_) d_input = local_by(sizes_.hidden);
+  const Buffer of_attention = backward_attention(saved, saved.d_middle.data(), d_input.data(), room);
+  if (norm1_) d_input = local_by(sizes_.hidden);
+  through(norm1_, saved.norm1, saved.input, saved.d_middle.data(), d_input.data());
   return d_input;
 }
 
-void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
-  const auto whole = [](const Buffer& gathered, const void* otherwise) {
-    return gathered ? gathered.data() : otherwise;
-  };
-  // A column-parallel product's input is gathered while the row-parallel one before it is at work.
-  const Buffer all =
-      sizes_.sequence_parallel && !saved.has_column_weights ? tokens_by(sizes_.hidden) : Buffer();
-  const auto both = [&](Linear& rows, const void* dy, const void* x, Linear& columns, const Buffer& d_columns,
-                        const Buffer& input) {
-    if (saved.has_column_weights) return rows.backward_weight(dy, x);
-    Posted gathered;
-    const void* const whole_input = columns.gather_input(input.data(), all, gathered);
-    rows.backward_weight(dy, x);
-    gathered.wait();
-    columns.backward_weight(d_columns.data(), whole_input);
-  };
-  if (experts_) {
-    experts_->backward_weight(saved.norm2_out.data(), saved.experts);
-  } else {
-    both(*down_, whole(saved.d_output_gathered, d_output_data), saved.activated.data(), *up_, saved.d_up,
-         saved.norm2_out);
+Buffer DecoderLayer::backward_single(Saved& saved, const void* d_output, const TokenRoom& room) {
+  Buffer d_input = local_by(sizes_.hidden);
+  if (!attention_) {
+    const Buffer of_mlp = backward_mlp(saved, d_output, d_output, d_input.data(), room);
+    return d_input;
   }
-  norm2_.backward_weight(saved.d_norm2_out.data(), saved.middle.data(), saved.norm2_statistics.data());
-  if (head_norm_) head_norm_->backward_weight(saved.d_head_scales);
-  both(attention_output_, whole(saved.d_middle_gathered, saved.d_middle.data()), saved.core_out.data(), qkv_,
-       saved.d_qkv, saved.norm1_out);
-  norm1_.backward_weight(saved.d_norm1_out.data(), saved.input.data(), saved.norm1_statistics.data());
+  const Buffer of_attention = backward_attention(saved, d_output, d_input.data(), room);
+  through(norm1_, saved.norm1, saved.input, d_output, d_input.data());
+  return d_input;
+}
+
+// Attention and MLP side by side on the layer's input, by one norm or by two.
+void DecoderLayer::backward_shared(Saved& saved, const void* d_output, void* d_input, const TokenRoom& room) {
+  const Buffer of_mlp = backward_mlp(saved, d_output, nullptr, d_input, room);
+  const Buffer of_attention = backward_attention(saved, d_output, nullptr, room);
+  void* const d_norm = saved.norm1.d_out.data();
+  if (norm2_) {
+    const Buffer through_norm = local_by(sizes_.hidden);
+    norm1_->backward_input(d_norm, saved.input.data(), saved.norm1.statistics.data(), through_norm.data());
+    add(d_input, through_norm.data(), d_input);
+  } else {
+    add(d_norm, d_input, d_norm);
+    norm1_->backward_input(d_norm, saved.input.data(), saved.norm1.statistics.data(), d_input);
+  }
+  add(d_input, d_output, d_input);
+}
+
+void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
+  // A column-parallel product's input is gathered while the row-parallel one before it is at work.
+  const bool with_columns = !saved.has_column_weights;
+  const Buffer all = sizes_.sequence_parallel && with_columns
+                         ? Buffer(device_, sizes_.token_bytes(sizes_.gathered_columns()))
+                         : Buffer();
+  const auto weigh = [&](std::optional<Norm>& norm, const void* dy, const Buffer& x,
+                         const Buffer& statistics) {
+    if (norm) norm->backward_weight(dy, x.data(), statistics.data());
+  };
+  const auto inner = [](const SavedPostNorm& post, const void* d_output) {
+    return post.d_input ? post.d_input.data() : d_output;
+  };
+  const void* const d_mlp = inner(saved.mlp_out, d_output_data);
+  if (experts_) {
+    experts_->backward_weight(d_mlp, mlp_input(saved), saved.experts, all);
+  } else if (mlp_) {
+    mlp_->backward_weight(d_mlp, mlp_input(saved), saved.mlp, all, with_columns);
+  }
+  const void* const d_attention = saved.d_middle ? saved.d_middle.data() : d_output_data;
+  weigh(mlp_post_, d_output_data, saved.mlp_out.input, saved.mlp_out.statistics);
+  weigh(norm2_, saved.norm2.d_out.data(), mlp_base(saved), saved.norm2.statistics);
+  if (!attention_) return;
+  attention_->backward_weight(inner(saved.attention_out, d_attention), attention_input(saved),
+                              saved.attention, all, with_columns);
+  weigh(attention_post_, d_attention, saved.attention_out.input, saved.attention_out.statistics);
+  weigh(norm1_, saved.norm1.d_out.data(), saved.input, saved.norm1.statistics);
 }
 
 }  // namespace mpt::runtime

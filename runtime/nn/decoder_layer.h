@@ -1,38 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// DecoderLayer: attention and MLP with their residuals, as the LayerProgram of models/layer_program.h
-// describes them. Tensors are [tokens, columns of this rank]; those beside norms and residuals hold the
-// rank's own tokens with sequence parallelism.
+// DecoderLayer: attention and MLP, or one of them, with their norms and residuals, as the LayerProgram of
+// models/layer_program.h describes them. Tensors are [tokens, columns of this rank]; those beside norms and
+// residuals hold the rank's own tokens with sequence parallelism.
 //
 // Memory: what a Saved holds lives from forward to the end of this layer's backward; everything else is freed
 // when the call that made it returns. An output buffer passes to the caller.
 
 #include <optional>
 
-#include "runtime/nn/attention_core.h"
+#include "runtime/nn/attention_layer.h"
+#include "runtime/nn/dense_mlp.h"
 #include "runtime/nn/experts.h"
-#include "runtime/nn/head_norm.h"
-#include "runtime/nn/linear.h"
 #include "runtime/nn/norm.h"
 
 namespace mpt::runtime {
 
 class DecoderLayer {
  public:
+  /// What a norm keeps, and the gradient of its output.
+  struct SavedNorm {
+    Buffer statistics, out;
+    Buffer d_out;
+  };
+  /// A norm behind attention or MLP: its input, and the gradient of that.
+  struct SavedPostNorm {
+    Buffer input, statistics;
+    Buffer d_input;
+  };
   /// What forward keeps for backward; after backward_input also what the weight gradients need.
   struct Saved {
-    Buffer input, norm1_statistics, norm1_out, unnormed_heads, qkv, log_sum_exp, core_out;
-    Buffer middle, norm2_statistics, norm2_out, up, activated;
+    Buffer input, middle;
+    SavedNorm norm1, norm2;
+    AttentionLayer::Saved attention;
+    SavedPostNorm attention_out, mlp_out;
+    DenseMlp::Saved mlp;
     Experts::Saved experts;
-    // gradients kept from backward_input to backward_weight; those of row-parallel outputs for all tokens
-    // where they had to be gathered
-    Buffer d_output, d_up, d_norm2_out, d_middle, d_qkv, d_norm1_out;
-    Buffer d_output_gathered, d_middle_gathered, d_head_scales;
+    Buffer d_output, d_middle;        // from backward_input to backward_weight
     bool has_column_weights = false;  // backward_input made the weight gradients of column-parallel products
   };
 
-  /// Begins a piece of `parameters`.
+  /// Begins a piece of `parameters`. `sizes`: of this layer's kind.
   DecoderLayer(int64_t index, Recompute recompute, const RankSizes& sizes, Parameters& parameters,
                const LayerGroups& groups, Device& device);
 
@@ -46,8 +55,10 @@ class DecoderLayer {
   };
   /// Takes the input over into `saved`; returns the output.
   Buffer forward(Buffer input, Saved& saved, const Residual& residual);
-  /// With full recomputation the middle is not kept.
-  bool can_leave_residual() const { return recompute_ != Recompute::full; }
+  /// With full recomputation the middle is not kept, and other layers have none.
+  bool can_leave_residual() const {
+    return recompute_ != Recompute::full && attention_ && has_mlp() && !parallel();
+  }
   /// `d_output` may be empty where `d_output_data` points to memory that is not this layer's (a transfer
   /// slot). With `column_weights` the weight gradients of column-parallel products are made on the way, each
   /// beside the sum of its input's gradient; the piece's gradients must have begun.
@@ -59,32 +70,47 @@ class DecoderLayer {
   }
 
  private:
-  Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
   Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
   int64_t local_count() const { return sizes_.local_tokens * sizes_.hidden; }
-  /// Attention; `projected`, memory for [local tokens, hidden], gets its output without the residual.
-  void forward_to_middle(Saved& saved, const void* lacking, void* projected, const TokenRoom& room);
-  void attend(Saved& saved);
-  /// The residual, the norm, and the MLP to its output [local tokens, hidden]; recomputation stops short of
-  /// the output.
-  void forward_mlp(Saved& saved, const void* projected, void* output, const TokenRoom& room);
+  bool parallel() const { return sizes_.model.parallel_residual && attention_ && has_mlp(); }
+  bool has_mlp() const { return mlp_ || experts_; }
+  Buffer forward_single(Saved& saved, const void* lacking, const TokenRoom& room);
+  Buffer backward_single(Saved& saved, const void* d_output, const TokenRoom& room);
+  void add(const void* a, const void* b, void* y) {
+    device_.residual_add(sizes_.type, local_count(), a, b, y);
+  }
+  // What attention, the MLP and its norm read.
+  const void* attention_input(const Saved& saved) const;
+  const void* mlp_input(const Saved& saved) const;
+  const Buffer& mlp_base(const Saved& saved) const {
+    return parallel() || !attention_ ? saved.input : saved.middle;
+  }
+  /// Attention to its output [local tokens, hidden]. `lacking`: see Residual.
+  void forward_attention(Saved& saved, const void* lacking, void* output, const TokenRoom& room);
+  /// The middle (input + `attended`, if that is not null), the norm, and the MLP to its output [local tokens,
+  /// hidden]; without `output` it stops where all that is kept is made.
+  void forward_mlp(Saved& saved, const void* attended, void* output, const TokenRoom& room);
+  void normalise(Norm& norm, const void* lacking, Buffer& x, SavedNorm& saved);
   void recompute(Saved& saved, const TokenRoom& room);
-  // Each returns the gradient it worked with: workspaces live until the layer's backward ends.
-  Buffer backward_mlp(Saved& saved, const void* d_output, const TokenRoom& room);
-  Buffer backward_attention(Saved& saved, const TokenRoom& room);
+  // Each takes the gradient of its output to that of what it read, and returns what it worked with.
+  // `beside`: the gradient of a residual beside the norm, added to that of the input; null: none.
+  Buffer backward_mlp(Saved& saved, const void* d_output, const void* beside, void* d_input,
+                      const TokenRoom& room);
+  Buffer backward_attention(Saved& saved, const void* d_output, void* d_input, const TokenRoom& room);
+  void through(std::optional<Norm>& norm, const SavedNorm& saved, const Buffer& x, const void* beside,
+               void* d_input);
+  const void* behind(std::optional<Norm>& norm, SavedPostNorm& saved, const void* d_output);
+  void backward_shared(Saved& saved, const void* d_output, void* d_input, const TokenRoom& room);
   void keep_only_what_is_asked(Saved& saved);
 
   size_t piece_;
   Recompute recompute_;
   const RankSizes& sizes_;
   Device& device_;
-  Norm norm1_;
-  Linear qkv_, attention_output_;
-  AttentionCore core_;
-  std::optional<HeadNorm> head_norm_;
-  Norm norm2_;
-  std::optional<Linear> up_, down_;  // a dense MLP,
-  std::optional<Experts> experts_;   // or one of experts
+  std::optional<Norm> norm1_, attention_post_, norm2_, mlp_post_;
+  std::optional<AttentionLayer> attention_;
+  std::optional<DenseMlp> mlp_;     // a dense MLP,
+  std::optional<Experts> experts_;  // or one of experts
   double loss_scale_ = 1.0;
 };
 

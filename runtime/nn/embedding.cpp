@@ -56,6 +56,8 @@ Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
   } else {
     group_.all_reduce(y.data(), local, type, ReduceOperation::sum);
   }
+  if (sizes_.model.embedding_scale)
+    device_.scale(type, local, *sizes_.model.embedding_scale, y.data(), y.data());
   if (positions_ >= 0) {
     device_.position_forward(type, sizes_.local_tokens, sizes_.hidden, sizes_.local_positions.data(),
                              parameters_.value(positions_), y.data());
@@ -74,6 +76,13 @@ void Embedding::backward_weight(const Saved& saved, const void* dy) {
     all = Buffer(device_, sizes_.token_bytes(sizes_.hidden));
     group_.all_gather(dy, all.data(), sizes_.local_tokens * sizes_.hidden, type);
     dy = all.data();
+  }
+  Buffer scaled;
+  if (sizes_.model.embedding_scale) {
+    if (!all) scaled = Buffer(device_, sizes_.token_bytes(sizes_.hidden));
+    void* const to = all ? all.data() : scaled.data();
+    device_.scale(type, sizes_.tokens * sizes_.hidden, *sizes_.model.embedding_scale, dy, to);
+    dy = to;
   }
   device_.embedding_backward(type, sizes_.tokens, sizes_.hidden, sizes_.vocab_first, sizes_.vocab_used,
                              saved.ids.data(), dy, parameters_.gradient(table_));

@@ -9,10 +9,15 @@ namespace mpt::runtime {
 namespace {
 
 LinearOptions router_options(const std::string& name, const RankSizes& s) {
-  const int64_t experts = s.model.moe()->experts;
-  return {name + ".router", Split::whole, s.model.moe()->router_bias,
+  const int64_t experts = s.kind.moe->experts;
+  return {name + ".router", Split::whole, s.kind.moe->router_bias && s.kind.moe->bias_in_logits,
           experts,          s.hidden,     {{0, experts, 0, s.hidden}},
           kDeviation};
+}
+
+// The bias from its element `first` on, or null where there is none.
+const void* bias_at(Parameters& parameters, int bias, int64_t first, int64_t unit) {
+  return bias < 0 ? nullptr : static_cast<const char*>(parameters.value(bias)) + first * unit;
 }
 
 char* at_row(const Buffer& buffer, int64_t row, int64_t columns, int64_t unit) {
@@ -29,41 +34,83 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
       expert_group_(*groups.expert),
       lists_(groups.lists),
       device_(device),
-      experts_(sizes.model.moe()->experts),
-      top_(sizes.model.moe()->experts_per_token),
+      experts_(moe().experts),
+      top_(moe().experts_per_token),
       parts_(spreads() ? sizes.expert_split : 1),
       held_(experts_ * parts_ / expert_group_.size()),
-      width_(sizes.model.moe()->expert.ffn_hidden / (spreads() ? parts_ : sizes.tensor)),
-      up_width_(width_ * (sizes.model.moe()->expert.gated ? 2 : 1)),
+      width_(moe().expert.ffn_hidden / (spreads() ? parts_ : sizes.tensor)),
+      up_width_(width_ * (moe().expert.gated ? 2 : 1)),
       router_(router_options(name, sizes), sizes, parameters, groups, device) {
-  const int64_t first = held_ * (expert_group_.rank() / parts_);
-  const int64_t whole = sizes.model.moe()->expert.ffn_hidden, parts = sizes.model.moe()->expert.gated ? 2 : 1;
-  const int64_t column = width_ * (spreads() ? expert_group_.rank() % parts_ : sizes.tensor_rank);
+  if (moe().router_bias && !moe().bias_in_logits) add_bias_of_choice(name);
+  add_weights(name);
+  if (moe().shared_ffn_hidden == 0) return;
+  Mlp shared = moe().expert;
+  shared.ffn_hidden = moe().shared_ffn_hidden;
+  shared.bias = false;
+  shared_.emplace(name + ".shared", shared, sizes, parameters, groups, device);
+}
+
+void Experts::add_bias_of_choice(const std::string& name) {
+  Parameter bias;
+  bias.name = name + ".router.choice_bias";
+  bias.global_rows = experts_;
+  bias.blocks = {{0, experts_, 0, 1}};
+  bias.is_first_copy = sizes_.tensor_rank == 0;
+  bias.partial = sizes_.sequence_parallel;
+  bias.fixed_step = moe().bias_rate;
+  choice_bias_ = parameters_.add(bias);
+}
+
+void Experts::add_weights(const std::string& name) {
+  const int64_t first = held_ * (expert_group_.rank() / parts_), hidden = sizes_.hidden;
+  const int64_t whole = moe().expert.ffn_hidden, parts = moe().expert.gated ? 2 : 1;
+  const int64_t column = width_ * (spreads() ? expert_group_.rank() % parts_ : sizes_.tensor_rank);
   Parameter up;
   up.name = name + ".experts.up.weight";
   up.global_rows = experts_ * parts * whole;
-  up.global_columns = sizes.hidden;
+  up.global_columns = hidden;
+  Parameter down;
+  down.name = name + ".experts.down.weight";
+  down.global_rows = experts_ * hidden;
+  down.global_columns = whole;
   for (int64_t e = first; e < first + held_; ++e) {
     for (int64_t part = 0; part < parts; ++part)
-      up.blocks.push_back({(e * parts + part) * whole + column, width_, 0, sizes.hidden});
+      up.blocks.push_back({(e * parts + part) * whole + column, width_, 0, hidden});
+    down.blocks.push_back({e * hidden, hidden, column, width_});
   }
   up.deviation = kDeviation;
-  up.weight_decay = up.expert = true;
-  up_ = parameters.add(up);
-  Parameter down = up;
-  down.name = name + ".experts.down.weight";
-  down.global_rows = experts_ * sizes.hidden;
-  down.global_columns = whole;
-  down.blocks.clear();
-  for (int64_t e = first; e < first + held_; ++e)
-    down.blocks.push_back({e * sizes.hidden, sizes.hidden, column, width_});
-  down.deviation = residual_deviation(sizes.model.layers.count());
-  down_ = parameters.add(down);
+  down.deviation = residual_deviation(sizes_.model.layers.count());
+  up.weight_decay = up.expert = down.weight_decay = down.expert = true;
+  up_ = parameters_.add(up);
+  down_ = parameters_.add(down);
+  if (!moe().expert.bias) return;
+  const auto bias_of = [&](const Parameter& weight, const char* kind) {
+    Parameter bias;
+    bias.name = name + ".experts." + kind + ".bias";
+    bias.global_rows = weight.global_rows;
+    bias.expert = true;
+    for (const ShardBlock& block : weight.blocks) bias.blocks.push_back({block.global_row, block.rows, 0, 1});
+    return bias;
+  };
+  up_bias_ = parameters_.add(bias_of(up, "up"));
+  Parameter of_down = bias_of(down, "down");
+  of_down.is_first_copy = adds_down_bias();
+  down_bias_ = parameters_.add(of_down);
+}
+
+bool Experts::adds_down_bias() const {
+  return (spreads() ? expert_group_.rank() % parts_ : sizes_.tensor_rank) == 0;
 }
 
 RouterShape Experts::router_shape() const {
-  const MixtureOfExperts& e = *sizes_.model.moe();
-  return {sizes_.local_tokens, e.experts, e.experts_per_token, e.expert_groups, e.groups_per_token};
+  const MixtureOfExperts& e = moe();
+  return {sizes_.local_tokens, e.experts, e.experts_per_token, e.expert_groups,
+          e.groups_per_token,  e.scores,  e.normalized,        e.routed_scale};
+}
+
+ActivationShape Experts::activation(int64_t rows) const {
+  const Mlp& mlp = moe().expert;
+  return {mlp.activation, rows, width_, mlp.gated, mlp.activation_limit.value_or(0.0)};
 }
 
 template <class F>
@@ -87,7 +134,7 @@ void Experts::route(const void* x, Saved& saved, Buffer& weights) {
   int32_t* const chosen = saved.routing.chosen.data();
   char* const own = static_cast<char*>(weights.data()) + first * unit;
   device_.router_forward(sizes_.type, router_shape(), logits.data(), saved.probabilities.data(),
-                         chosen + first, own);
+                         chosen + first, own, choice_bias_ < 0 ? nullptr : parameters_.value(choice_bias_));
   if (!gathers()) return;
   tensor_group_.all_gather(own, weights.data(), local * top_, wide);
   lists_.tensor->all_gather(chosen + first, chosen, local * top_, DataType::float32);  // 4 bytes as well
@@ -188,9 +235,18 @@ void Experts::combine(const Routing& routing, const Buffer& rows, void* y) {
   }
 }
 
-void Experts::forward(const void* x, void* y, Saved& saved) {
+void Experts::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
+  forward_routed(x, y, saved);
+  if (!shared_) return;
+  if (y == nullptr) return shared_->forward(x, nullptr, saved.shared, room);
+  const Buffer of_shared(device_, sizes_.local_bytes(sizes_.hidden));
+  shared_->forward(x, of_shared.data(), saved.shared, room);
+  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, y, of_shared.data(), y);
+}
+
+void Experts::forward_routed(const void* x, void* y, Saved& saved) {
   const DataType type = sizes_.type;
-  const int64_t unit = sizes_.unit(), hidden = sizes_.hidden;
+  const int64_t unit = sizes_.unit(), state = sizes_.state_unit(), hidden = sizes_.hidden;
   Routing& routing = saved.routing;
   Buffer weights, all;
   route(x, saved, weights);
@@ -213,12 +269,11 @@ void Experts::forward(const void* x, void* y, Saved& saved) {
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
     device_.linear_forward(type, shape, at_row(saved.copies, c.first, hidden, unit),
                            static_cast<char*>(parameters_.value(up_)) + c.expert * up_width_ * hidden * unit,
-                           nullptr, at_row(saved.up, c.first, up_width_, unit));
+                           bias_at(parameters_, up_bias_, c.expert * up_width_, unit),
+                           at_row(saved.up, c.first, up_width_, unit));
   });
   saved.activated = Buffer(device_, width_bytes(routing.rows, width_));
-  device_.activation_forward(
-      type, {sizes_.model.moe()->expert.activation, routing.rows, width_, sizes_.model.moe()->expert.gated},
-      saved.up.data(), saved.activated.data());
+  device_.activation_forward(type, activation(routing.rows), saved.up.data(), saved.activated.data());
   if (y == nullptr) return;
   const Buffer weighted(device_, width_bytes(routing.rows, width_));
   device_.scale_rows(type, routing.rows, width_, saved.weights.data(), saved.activated.data(),
@@ -228,6 +283,11 @@ void Experts::forward(const void* x, void* y, Saved& saved) {
     device_.linear_forward(type, shape, at_row(weighted, c.first, width_, unit),
                            static_cast<char*>(parameters_.value(down_)) + c.expert * hidden * width_ * unit,
                            nullptr, at_row(out, c.first, hidden, unit));
+    if (down_bias_ >= 0 && adds_down_bias()) {
+      device_.weighted_bias_forward(type, c.rows, hidden, at_row(saved.weights, c.first, 1, state),
+                                    bias_at(parameters_, down_bias_, c.expert * hidden, unit),
+                                    at_row(out, c.first, hidden, unit));
+    }
   });
   combine(routing, out, y);
 }
@@ -249,8 +309,8 @@ std::vector<double> Experts::balance_gradient(const Routing& routing, double sca
   };
   if (spreads() && sizes_.sequence_parallel) add_up(lists_.tensor);
   add_up(lists_.context);
-  const double factor = sizes_.model.moe()->balance_loss * double(experts_) * scale /
-                        double(sizes_.sequence * sizes_.context * top_);
+  const double factor =
+      moe().balance_loss * double(experts_) * scale / double(sizes_.sequence * sizes_.context * top_);
   std::vector<double> gradient(size_t(local * experts_));
   for (int64_t t = 0; t < local; ++t) {
     const int64_t sequence = (sizes_.first_local + t) / sizes_.sequence;
@@ -260,9 +320,19 @@ std::vector<double> Experts::balance_gradient(const Routing& routing, double sca
   return gradient;
 }
 
-void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved& saved) {
+void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved& saved,
+                             const TokenRoom& room) {
+  backward_routed(dy, dx, loss_scale, saved);
+  if (!shared_) return;
+  const Buffer through_shared(device_, sizes_.local_bytes(sizes_.hidden));
+  shared_->backward_input(dy, through_shared.data(), saved.shared, room, nullptr);
+  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, dx, through_shared.data(), dx);
+}
+
+void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved& saved) {
   const DataType type = sizes_.type, wide = state_type_of(type);
-  const int64_t unit = sizes_.unit(), hidden = sizes_.hidden, local = sizes_.local_tokens;
+  const int64_t unit = sizes_.unit(), state = sizes_.state_unit(), hidden = sizes_.hidden,
+                local = sizes_.local_tokens;
   const Routing& routing = saved.routing;
   Buffer all;
   if (gathers()) {
@@ -281,12 +351,19 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
   });
   Buffer d_weights(device_, routing.rows * sizes_.state_unit());
   device_.row_dots(type, routing.rows, width_, d_activated.data(), saved.activated.data(), d_weights.data());
+  if (down_bias_ >= 0 && adds_down_bias()) {
+    for_each_chunk(routing, hidden, width_, [&](const Chunk& c, const LinearShape&) {
+      device_.weighted_bias_backward(type, c.rows, hidden, at_row(saved.weights, c.first, 1, state),
+                                     bias_at(parameters_, down_bias_, c.expert * hidden, unit),
+                                     at_row(saved.d_copies_out, c.first, hidden, unit), nullptr,
+                                     at_row(d_weights, c.first, 1, state));
+    });
+  }
   device_.scale_rows(type, routing.rows, width_, saved.weights.data(), d_activated.data(),
                      d_activated.data());
   saved.d_up = Buffer(device_, width_bytes(routing.rows, up_width_));
-  device_.activation_backward(
-      type, {sizes_.model.moe()->expert.activation, routing.rows, width_, sizes_.model.moe()->expert.gated},
-      d_activated.data(), saved.up.data(), saved.d_up.data());
+  device_.activation_backward(type, activation(routing.rows), d_activated.data(), saved.up.data(),
+                              saved.d_up.data());
   d_activated.reset();
   {
     const Buffer d_copies(device_, width_bytes(routing.rows, hidden));
@@ -298,8 +375,15 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
     });
     combine(routing, d_copies, dx);
   }
-  // The weights' gradients, by token again.
   if (spreads()) d_weights = from_experts(routing, d_weights, 1, wide);
+  route_backward(d_weights, dx, loss_scale, saved);
+}
+
+// From the gradients of the copies' weights, by token again, to that of the router's input, which is added.
+void Experts::route_backward(const Buffer& d_weights, void* dx, double loss_scale, Saved& saved) {
+  const DataType type = sizes_.type, wide = state_type_of(type);
+  const int64_t hidden = sizes_.hidden, local = sizes_.local_tokens;
+  const Routing& routing = saved.routing;
   const int64_t choices = routing.copies / parts_;
   const Buffer by_token(device_, choices * sizes_.state_unit());
   device_.sum_rows(wide, choices, parts_, 1, routing.place.data(), d_weights.data(), by_token.data());
@@ -317,16 +401,43 @@ void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved&
   device_.residual_add(type, local * hidden, dx, through_router.data(), dx);
 }
 
-void Experts::backward_weight(const void* x, Saved& saved) {
+void Experts::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all) {
+  backward_routed_weight(x, saved);
+  if (choice_bias_ >= 0) count_load(saved.routing);
+  if (!shared_) return;
+  const Buffer own =
+      sizes_.sequence_parallel && !all ? Buffer(device_, sizes_.token_bytes(sizes_.hidden)) : Buffer();
+  shared_->backward_weight(dy, x, saved.shared, own ? own : all, true);
+}
+
+// The local tokens' choices of each expert above the mean, times the experts, for whole numbers are summed
+// without rounding.
+void Experts::count_load(const Routing& routing) {
+  const int64_t local = sizes_.local_tokens, first = gathers() ? sizes_.first_local * top_ : 0;
+  std::vector<double> load(size_t(experts_), -double(local * top_));
+  for (int64_t i = first; i < first + local * top_; ++i)
+    load[size_t(routing.chosen[size_t(i)])] += double(experts_);
+  const DataType wide = parameters_.state_type();
+  const Buffer above(device_, experts_ * size_of(wide));
+  device_.upload(wide, load.data(), experts_, above.data());
+  void* const gradient = parameters_.gradient(choice_bias_);
+  device_.residual_add(wide, experts_, gradient, above.data(), gradient);
+}
+
+void Experts::backward_routed_weight(const void* x, Saved& saved) {
   const DataType type = sizes_.type;
   const int64_t unit = sizes_.unit(), state = size_of(parameters_.state_type()), hidden = sizes_.hidden;
   const Routing& routing = saved.routing;
+  const auto gradient_at = [&](int bias, int64_t element) -> void* {
+    return bias < 0 ? nullptr : static_cast<char*>(parameters_.gradient(bias)) + element * state;
+  };
   router_.backward_weight(saved.d_logits.data(), x);
   for_each_chunk(routing, up_width_, hidden, [&](const Chunk& c, const LinearShape& shape) {
     device_.linear_backward_weight(
         type, shape, at_row(saved.d_up, c.first, up_width_, unit),
         at_row(saved.copies, c.first, hidden, unit),
-        static_cast<char*>(parameters_.gradient(up_)) + c.expert * up_width_ * hidden * state, nullptr);
+        static_cast<char*>(parameters_.gradient(up_)) + c.expert * up_width_ * hidden * state,
+        gradient_at(up_bias_, c.expert * up_width_));
   });
   const Buffer weighted(device_, width_bytes(routing.rows, width_));
   device_.scale_rows(type, routing.rows, width_, saved.weights.data(), saved.activated.data(),
@@ -336,6 +447,12 @@ void Experts::backward_weight(const void* x, Saved& saved) {
         type, shape, at_row(saved.d_copies_out, c.first, hidden, unit),
         at_row(weighted, c.first, width_, unit),
         static_cast<char*>(parameters_.gradient(down_)) + c.expert * hidden * width_ * state, nullptr);
+    if (down_bias_ >= 0) {
+      device_.weighted_bias_backward(type, c.rows, hidden, at_row(saved.weights, c.first, 1, state),
+                                     bias_at(parameters_, down_bias_, c.expert * hidden, unit),
+                                     at_row(saved.d_copies_out, c.first, hidden, unit),
+                                     gradient_at(down_bias_, c.expert * hidden), nullptr);
+    }
   });
 }
 

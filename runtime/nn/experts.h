@@ -14,11 +14,16 @@
 // The load-balancing loss of each sequence, coefficient x experts x sum of f_e P_e (arXiv:2101.03961, eq. 4,
 // over one sequence as in arXiv:2405.04434, section 2.1.4), acts through its gradient alone: per sequence it
 // does not depend on the layout.
+//
+// Experts that all tokens share are a dense MLP beside these (arXiv:2401.06066, section 3.2). A bias that
+// moves the choice alone has no gradient (arXiv:2408.15664): what stands in its place is the load of each
+// expert above the mean, and a step moves the bias by a fixed amount against it.
 
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "runtime/nn/linear.h"
+#include "runtime/nn/dense_mlp.h"
 
 namespace mpt::runtime {
 
@@ -42,16 +47,18 @@ class Experts {
     Routing routing;
     Buffer probabilities, copies, weights, up, activated;
     Buffer d_logits, d_copies_out, d_up;  // from backward_input to backward_weight
+    DenseMlp::Saved shared;
   };
 
   Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups,
           Device& device);
 
   /// x and y [local tokens, hidden]. Without `y` it stops where the kept activations are made.
-  void forward(const void* x, void* y, Saved& saved);
+  void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
   /// `loss_scale` is that of the loss's gradient. dx is written.
-  void backward_input(const void* dy, void* dx, double loss_scale, Saved& saved);
-  void backward_weight(const void* x, Saved& saved);
+  void backward_input(const void* dy, void* dx, double loss_scale, Saved& saved, const TokenRoom& room);
+  /// `all`: memory for the gathered input of the shared experts.
+  void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all);
 
   /// Copies that this rank's experts got in each forward pass since the last call, over an even share; none
   /// where experts are not spread.
@@ -62,7 +69,18 @@ class Experts {
   bool gathers() const { return !spreads() && sizes_.sequence_parallel && tensor_group_.size() > 1; }
   int64_t source_tokens() const { return gathers() ? sizes_.tokens : sizes_.local_tokens; }
   int64_t width_bytes(int64_t rows, int64_t columns) const { return rows * columns * sizes_.unit(); }
+  const MixtureOfExperts& moe() const { return *sizes_.kind.moe; }
+  ActivationShape activation(int64_t rows) const;
   RouterShape router_shape() const;
+  /// Whether a down-projection's bias is this rank's to add: parts of an expert have it in common.
+  bool adds_down_bias() const;
+  void add_weights(const std::string& name);
+  void add_bias_of_choice(const std::string& name);
+  void forward_routed(const void* x, void* y, Saved& saved);
+  void backward_routed(const void* dy, void* dx, double loss_scale, Saved& saved);
+  void backward_routed_weight(const void* x, Saved& saved);
+  void count_load(const Routing& routing);
+  void route_backward(const Buffer& d_weights, void* dx, double loss_scale, Saved& saved);
   void route(const void* x, Saved& saved, Buffer& weights);
   void plan_copies(Routing& routing);
   void exchange_counts(Routing& routing, const std::vector<int64_t>& copies_of);
@@ -84,7 +102,8 @@ class Experts {
   int64_t parts_, held_;      // copies of a token for each of its experts; experts, or parts of them, here
   int64_t width_, up_width_;  // of an expert's MLP on this rank
   Linear router_;
-  int up_ = -1, down_ = -1;
+  std::optional<DenseMlp> shared_;
+  int up_ = -1, down_ = -1, up_bias_ = -1, down_bias_ = -1, choice_bias_ = -1;
   std::vector<double> loads_;
 };
 

@@ -49,7 +49,9 @@ void Head::forward(Buffer input, const void* residual, const int32_t* targets, d
 
 void Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss) {
   const RankSizes& s = sizes_;
-  if (group_.size() == 1)
+  const double cap = s.model.logit_cap.value_or(0.0);
+  if (cap > 0.0) device_.soft_cap(s.type, s.tokens * s.vocab_rows, cap, logits);
+  if (group_.size() == 1 && cap == 0.0)
     return device_.loss_of_all(s.type, s.tokens, s.vocab_rows, s.vocab_used, targets, loss_scale, logits,
                                loss);
   const DataType wide = state_type_of(s.type);
@@ -59,6 +61,10 @@ void Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits
   device_.loss_exponentials(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
                             maximum.data(), logits, sums.data());
   group_.all_reduce(sums.data(), 2 * s.tokens, wide, ReduceOperation::sum);
+  if (cap > 0.0) {
+    return device_.capped_loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets,
+                                        maximum.data(), sums.data(), loss_scale, cap, logits, loss);
+  }
   device_.loss_gradient(s.type, s.tokens, s.vocab_rows, s.vocab_used, s.vocab_first, targets, sums.data(),
                         loss_scale, logits, loss);
 }

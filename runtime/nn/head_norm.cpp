@@ -3,42 +3,71 @@
 
 namespace mpt::runtime {
 
-HeadNorm::HeadNorm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device)
-    : sizes_(sizes), parameters_(parameters), device_(device) {
+HeadNorm::HeadNorm(const std::string& name, const RankSizes& sizes, Parameters& parameters,
+                   Communicator& tensor, Device& device)
+    : sizes_(sizes), parameters_(parameters), group_(tensor), device_(device) {
+  query_ = add(name + ".query_norm.scale", sizes.heads);
+  key_ = add(name + ".key_norm.scale", sizes.kv_heads);
+}
+
+int HeadNorm::add(const std::string& name, int64_t heads) {
+  const int64_t own = width(heads);
   Parameter scale;
-  scale.name = name + ".query_norm.scale";
-  scale.global_rows = sizes.head_dim;
-  scale.blocks = {{0, sizes.head_dim, 0, 1}};
+  scale.name = name;
+  scale.global_rows = whole() ? own * sizes_.tensor : own;
+  scale.blocks = {{whole() ? own * sizes_.tensor_rank : 0, own, 0, 1}};
   scale.initial_value = 1.0;
-  scale.is_first_copy = sizes.tensor_rank == 0;
-  scale.partial = sizes.tensor > 1;
-  query_ = parameters.add(scale);
-  scale.name = name + ".key_norm.scale";
-  key_ = parameters.add(scale);
+  scale.is_first_copy = whole() || sizes_.tensor_rank == 0;
+  scale.partial = !whole() && sizes_.tensor > 1;
+  return parameters_.add(scale);
 }
 
-void HeadNorm::forward(void* qkv, Buffer& kept) {
-  kept = Buffer(device_, sizes_.token_bytes((sizes_.heads + sizes_.kv_heads) * sizes_.head_dim));
-  device_.head_norm_forward(sizes_.type, sizes_.attention(), sizes_.model.norm_epsilon,
-                            parameters_.value(query_), parameters_.value(key_), qkv, kept.data());
+void HeadNorm::sum_over_ranks(void* numbers) {
+  if (group_.size() == 1) return;
+  group_.all_reduce(numbers, 2 * sizes_.tokens, state_type_of(sizes_.type), ReduceOperation::sum);
 }
 
-void HeadNorm::backward_input(const Buffer& kept, void* dqkv, Buffer& d_scales) {
-  const int64_t bytes = sizes_.head_dim * sizes_.state_unit();
-  d_scales = Buffer(device_, 2 * bytes);
-  device_.zero(d_scales.data(), 2 * bytes);
-  device_.head_norm_backward(sizes_.type, sizes_.attention(), sizes_.model.norm_epsilon,
-                             parameters_.value(query_), parameters_.value(key_), kept.data(), dqkv,
-                             d_scales.data(), static_cast<char*>(d_scales.data()) + bytes);
+void HeadNorm::forward(void* qkv, Saved& saved) {
+  const AttentionShape shape = sizes_.attention();
+  const double epsilon = sizes_.model.norm_epsilon;
+  saved.kept = Buffer(device_, sizes_.token_bytes(shape.rotated()));
+  const void *const query = parameters_.value(query_), *const key = parameters_.value(key_);
+  if (!whole())
+    return device_.head_norm_forward(sizes_.type, shape, epsilon, query, key, qkv, saved.kept.data());
+  saved.sums = Buffer(device_, sizes_.state_bytes(2));
+  device_.wide_norm_squares(sizes_.type, shape, qkv, saved.sums.data());
+  sum_over_ranks(saved.sums.data());
+  device_.wide_norm_forward(sizes_.type, shape, group_.size(), epsilon, saved.sums.data(), query, key, qkv,
+                            saved.kept.data());
 }
 
-void HeadNorm::backward_weight(const Buffer& d_scales) {
-  const int64_t bytes = sizes_.head_dim * sizes_.state_unit();
-  const char* part = static_cast<const char*>(d_scales.data());
-  for (const int scale : {query_, key_}) {
+void HeadNorm::backward_input(void* dqkv, Saved& saved) {
+  const AttentionShape shape = sizes_.attention();
+  const double epsilon = sizes_.model.norm_epsilon;
+  const int64_t unit = sizes_.state_unit(), queries = width(sizes_.heads) * unit;
+  saved.d_scales = Buffer(device_, queries + width(sizes_.kv_heads) * unit);
+  device_.zero(saved.d_scales.data(), saved.d_scales.bytes());
+  void* const d_query = saved.d_scales.data();
+  void* const d_key = static_cast<char*>(d_query) + queries;
+  const void *const query = parameters_.value(query_), *const key = parameters_.value(key_);
+  if (!whole()) {
+    return device_.head_norm_backward(sizes_.type, shape, epsilon, query, key, saved.kept.data(), dqkv,
+                                      d_query, d_key);
+  }
+  const Buffer dots(device_, sizes_.state_bytes(2));
+  device_.wide_norm_dots(sizes_.type, shape, query, key, saved.kept.data(), dqkv, dots.data());
+  sum_over_ranks(dots.data());
+  device_.wide_norm_backward(sizes_.type, shape, group_.size(), epsilon, saved.sums.data(), dots.data(),
+                             query, key, saved.kept.data(), dqkv, d_query, d_key);
+}
+
+void HeadNorm::backward_weight(const Saved& saved) {
+  const char* part = static_cast<const char*>(saved.d_scales.data());
+  for (const auto& [scale, count] :
+       {std::pair{query_, width(sizes_.heads)}, std::pair{key_, width(sizes_.kv_heads)}}) {
     void* const gradient = parameters_.gradient(scale);
-    device_.residual_add(parameters_.state_type(), sizes_.head_dim, gradient, part, gradient);
-    part += bytes;
+    device_.residual_add(parameters_.state_type(), count, gradient, part, gradient);
+    part += count * sizes_.state_unit();
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// HeadNorm: an rms norm over each query head and each key head, one scale for all queries and one for all
-// keys (Qwen3). A rank has the gradient from its own heads only.
+// HeadNorm: an rms norm of queries and one of keys. Per head, with one scale for all queries and one for all
+// keys (Qwen3): a rank has the gradient from its own heads only. Or over all heads at once (OLMo 2): ranks
+// add up what they know of a token, and each has the scales of its own heads.
 
 #include <string>
 
@@ -13,17 +14,30 @@ namespace mpt::runtime {
 
 class HeadNorm {
  public:
-  HeadNorm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device);
+  struct Saved {
+    Buffer kept, sums;
+    Buffer d_scales;  // until backward_weight adds it
+  };
 
-  /// In place on qkv; `kept` gets queries and keys as they were.
-  void forward(void* qkv, Buffer& kept);
-  /// In place on dqkv; `d_scales` gets the gradient of both scales, until backward_weight adds it.
-  void backward_input(const Buffer& kept, void* dqkv, Buffer& d_scales);
-  void backward_weight(const Buffer& d_scales);
+  HeadNorm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Communicator& tensor,
+           Device& device);
+
+  /// In place on qkv; queries and keys are kept as they were.
+  void forward(void* qkv, Saved& saved);
+  /// In place on dqkv.
+  void backward_input(void* dqkv, Saved& saved);
+  void backward_weight(const Saved& saved);
 
  private:
+  bool whole() const { return sizes_.kind.attention->query_key_norm == QueryKeyNorm::full; }
+  /// Elements of the queries' scale, or of the keys'.
+  int64_t width(int64_t heads) const { return whole() ? heads * sizes_.head_dim : sizes_.head_dim; }
+  int add(const std::string& name, int64_t heads);
+  void sum_over_ranks(void* numbers);
+
   const RankSizes& sizes_;
   Parameters& parameters_;
+  Communicator& group_;
   Device& device_;
   int query_ = -1, key_ = -1;
 };

@@ -18,8 +18,8 @@ void* at(void* data, int64_t bytes) { return static_cast<char*>(data) + bytes; }
 TokenRoom make_room(const RankSizes& sizes, Device& device) {
   TokenRoom room;
   if (!sizes.sequence_parallel) return room;
-  room.all = Buffer(device, sizes.token_bytes(sizes.hidden));
-  if (sizes.overlaps_tensor) room.arriving = Buffer(device, sizes.token_bytes(sizes.hidden));
+  room.all = Buffer(device, sizes.token_bytes(sizes.gathered_columns()));
+  if (sizes.overlaps_tensor) room.arriving = Buffer(device, sizes.token_bytes(sizes.gathered_columns()));
   return room;
 }
 
@@ -165,6 +165,15 @@ const void* Linear::gather_input(const void* x, const Buffer& all, Posted& poste
             [this, x, to = all.data(), count = sizes_.local_tokens * shape_.inner,
              type = parameters_.type()] { group_beside_.all_gather(x, to, count, type); }};
   return all.data();
+}
+
+void weight_gradients(Linear& rows, const WeightOperands& of_rows, Linear& columns,
+                      const WeightOperands& of_columns, const Buffer& all) {
+  Posted gathered;
+  const void* const whole = columns.gather_input(of_columns.x, all, gathered);
+  rows.backward_weight(of_rows.dy, of_rows.x);
+  gathered.wait();
+  columns.backward_weight(of_columns.dy, whole);
 }
 
 // What `product` makes of its rows is summed over the group while it works on the next ones.

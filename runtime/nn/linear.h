@@ -37,8 +37,8 @@ struct LinearOptions {
   bool fp8 = false;
 };
 
-/// With sequence parallelism, memory for [tokens, hidden] where products gather and scatter tokens, and the
-/// same again for what arrives beside products.
+/// With sequence parallelism, memory for [tokens, the widest input] where products gather and scatter tokens,
+/// and the same again for what arrives beside products.
 struct TokenRoom {
   Buffer all, arriving;
 };
@@ -89,5 +89,15 @@ class Linear {
   LinearShape shape_;
   int weight_ = -1, bias_ = -1;
 };
+
+/// Operands of the weight gradient of a product: the gradient of its output, and its input.
+struct WeightOperands {
+  const void* dy = nullptr;
+  const void* x = nullptr;
+};
+/// Weight gradients of a row-parallel product and of a column-parallel one, whose input, the local tokens, is
+/// gathered into `all` while the first is at work.
+void weight_gradients(Linear& rows, const WeightOperands& of_rows, Linear& columns,
+                      const WeightOperands& of_columns, const Buffer& all);
 
 }  // namespace mpt::runtime

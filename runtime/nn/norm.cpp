@@ -3,12 +3,14 @@
 
 namespace mpt::runtime {
 
-Norm::Norm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device)
+Norm::Norm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device,
+           int64_t width)
     : parameters_(parameters), device_(device), shape_(sizes.norm()) {
+  if (width > 0) shape_.columns = width;
   Parameter scale;
   scale.name = name + ".scale";
-  scale.global_rows = sizes.hidden;
-  scale.blocks = {{0, sizes.hidden, 0, 1}};
+  scale.global_rows = shape_.columns;
+  scale.blocks = {{0, shape_.columns, 0, 1}};
   scale.initial_value = 1.0;
   scale.is_first_copy = sizes.tensor_rank == 0;
   scale.partial = sizes.sequence_parallel;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Norm: layer norm or rms norm over the hidden width, held whole by every rank of a tensor-parallel group.
-// With sequence parallelism each rank has the gradient of its own tokens only; see Parameter::partial.
+// Norm: layer norm or rms norm over rows, usually of the hidden width, held whole by every rank of a
+// tensor-parallel group. With sequence parallelism each rank has the gradient of its own tokens only; see
+// Parameter::partial.
 
 #include <string>
 
@@ -13,7 +14,9 @@ namespace mpt::runtime {
 
 class Norm {
  public:
-  Norm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device);
+  /// `width`: of the rows; 0: the hidden width.
+  Norm(const std::string& name, const RankSizes& sizes, Parameters& parameters, Device& device,
+       int64_t width = 0);
 
   int64_t statistics_bytes() const { return shape_.statistics() * size_of(parameters_.state_type()); }
   void forward(const void* x, void* y, void* statistics);

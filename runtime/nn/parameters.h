@@ -55,9 +55,12 @@ struct Parameter {
   double initial_value = 0.0;      // constant part of the start value
   double deviation = 0.0;          // normal part
   bool weight_decay = false;       // matrices decay, norms and biases do not
-  bool is_first_copy = true;       // false on replicas: norm and checkpoint take each weight once
-  bool expert = false;             // of routed experts
-  bool partial = false;            // tensor ranks hold parts of its gradient, to be summed before it is used
+  // A step moves each element by so much against the sign of what stands for its gradient; 0: by AdamW. The
+  // norm of gradients does not count it.
+  double fixed_step = 0.0;
+  bool is_first_copy = true;  // false on replicas: norm and checkpoint take each weight once
+  bool expert = false;        // of routed experts
+  bool partial = false;       // tensor ranks hold parts of its gradient, to be summed before it is used
   // Set by Parameters:
   int64_t count = 0;   // elements on this rank, padding included
   int64_t offset = 0;  // first element within its group

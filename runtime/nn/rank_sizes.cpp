@@ -27,15 +27,72 @@ double scaled(double frequency, const std::optional<RotaryScaling>& scaling) {
   return frequency * (kept + (1.0 - kept) / scaling->factor);
 }
 
+// YaRN (arXiv:2309.00071, section 3.2), as transformers/modeling_rope_utils.py, _compute_yarn_parameters, has
+// it: by dimension, frequencies go from those that stay to those that fall by the factor.
+class Yarn {
+ public:
+  Yarn(const Rotary& rotary, int64_t rotated)
+      : factor_(rotary.scaling->factor), last_(double(rotated) - 1.0) {
+    const RotaryScaling& s = *rotary.scaling;
+    const auto dimension = [&](double turns) {
+      return double(rotated) * std::log(double(s.original_positions) / (turns * 2.0 * std::numbers::pi)) /
+             (2.0 * std::log(rotary.base));
+    };
+    low_ = dimension(s.beta_fast);
+    high_ = dimension(s.beta_slow);
+    if (s.whole_dimensions) {
+      low_ = std::floor(low_);
+      high_ = std::ceil(high_);
+    }
+    low_ = std::max(low_, 0.0);
+    high_ = std::min(high_, last_);
+    if (low_ == high_) high_ += 0.001;
+  }
+  double scaled(double frequency, int64_t i) const {
+    const double falls = std::clamp((double(i) - low_) / (high_ - low_), 0.0, 1.0);
+    return frequency * (1.0 - falls + falls / factor_);
+  }
+
+ private:
+  double factor_, last_, low_ = 0.0, high_ = 0.0;
+};
+
+double yarn_growth(double factor, double scale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
+}
+
+bool has_yarn(const Rotary& r) { return r.scaling && r.scaling->kind == RotaryScalingKind::yarn; }
+
+double yarn_factor(const RotaryScaling& s) {
+  if (s.mscale > 0.0 && s.mscale_all_dim > 0.0)
+    return yarn_growth(s.factor, s.mscale) / yarn_growth(s.factor, s.mscale_all_dim);
+  return yarn_growth(s.factor, 1.0);
+}
+
 // Su et al. 2021 (arXiv:2104.09864), section 3.4.2: base^(-2 i / rotated).
-std::vector<double> rotary_frequencies(const ModelSpec& m) {
-  if (m.position != PositionKind::rotary) return {};
-  const auto rotated = int64_t(double(m.attention().head_dim) * m.attention().rotation().fraction) / 2 * 2;
+std::vector<double> rotary_frequencies(const Attention& a) {
+  if (!a.rotary) return {};
+  const Rotary& r = *a.rotary;
+  const auto rotated = a.latent ? a.latent->rope_head_dim : int64_t(double(a.head_dim) * r.fraction) / 2 * 2;
+  std::optional<Yarn> yarn;
+  if (has_yarn(r)) yarn.emplace(r, rotated);
   std::vector<double> frequencies;
-  for (int64_t i = 0; i < rotated / 2; ++i)
-    frequencies.push_back(scaled(std::pow(m.attention().rotation().base, -2.0 * double(i) / double(rotated)),
-                                 m.attention().rotation().scaling));
+  for (int64_t i = 0; i < rotated / 2; ++i) {
+    const double frequency = std::pow(r.base, -2.0 * double(i) / double(rotated));
+    frequencies.push_back(yarn ? yarn->scaled(frequency, i) : scaled(frequency, r.scaling));
+  }
   return frequencies;
+}
+
+// Latent attention's scores grow by the square of what YaRN gives queries and keys of others
+// (transformers/models/deepseek_v3/modeling_deepseek_v3.py).
+double score_scale_of(const Attention& a) {
+  double scale = a.score_scale.value_or(0.0);
+  if (!a.latent || !a.rotary || !has_yarn(*a.rotary) || a.rotary->scaling->mscale_all_dim == 0.0)
+    return scale;
+  if (scale == 0.0) scale = 1.0 / std::sqrt(double(a.head_dim));
+  const double growth = yarn_growth(a.rotary->scaling->factor, a.rotary->scaling->mscale_all_dim);
+  return scale * growth * growth;
 }
 
 }  // namespace
@@ -43,6 +100,7 @@ std::vector<double> rotary_frequencies(const ModelSpec& m) {
 RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequence_length, DataType element,
                      int rank, int context_rank)
     : model(spec),
+      kind(spec.layers[0]),
       type(element),
       tensor(layout.tensor),
       tensor_rank(rank),
@@ -58,13 +116,13 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       hidden(spec.hidden),
       local_tokens(layout.sequence_parallel ? tokens / layout.tensor : tokens),
       first_local(layout.sequence_parallel ? local_tokens * rank : 0),
-      heads(spec.attention().heads / layout.tensor),
-      kv_heads(spec.attention().kv_heads / layout.tensor),
-      head_dim(spec.attention().head_dim),
-      ffn(spec.mlp().ffn_hidden / layout.tensor),
+      heads(0),
+      kv_heads(0),
+      head_dim(0),
+      ffn(0),
       vocab_rows(padded_share(spec.vocab, layout.tensor, layout.execution.vocabulary_multiple)),
-      frequencies(rotary_frequencies(spec)),
       positions(context_positions(sequence, layout.context, context_rank, layout.context_method)) {
+  set_kind();
   vocab_first = std::min(spec.vocab, vocab_rows * rank);
   vocab_used = std::min(spec.vocab - vocab_first, vocab_rows);
   for (int64_t t = first_local; t < first_local + local_tokens; ++t)
@@ -73,6 +131,52 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
   for (int64_t t = 0; t < local_tokens; ++t) {
     for (int64_t r = 0; r < tensor; ++r) rows_of_parts.push_back(int32_t(r * local_tokens + t));
   }
+}
+
+void RankSizes::set_kind() {
+  heads = kv_heads = head_dim = 0;
+  frequencies.clear();
+  if (kind.attention) {
+    const Attention& a = *kind.attention;
+    heads = a.heads / tensor;
+    kv_heads = a.kv_heads / tensor;
+    head_dim = a.head_dim;
+    if (model.position == PositionKind::rotary) frequencies = rotary_frequencies(a);
+    rotary_factor = a.rotary && has_yarn(*a.rotary) ? yarn_factor(*a.rotary->scaling) : 1.0;
+    score_scale = score_scale_of(a);
+  }
+  ffn = kind.mlp ? kind.mlp->ffn_hidden / tensor : 0;
+}
+
+RankSizes RankSizes::of(const LayerKind& other) const {
+  RankSizes sizes = *this;
+  sizes.kind = other;
+  sizes.set_kind();
+  return sizes;
+}
+
+AttentionShape RankSizes::attention() const {
+  const Attention& a = *kind.attention;
+  const int64_t values = a.value_head_dim(), window = a.window.value_or(0);
+  return {batch,
+          sequence,
+          heads,
+          kv_heads,
+          head_dim,
+          values == head_dim ? 0 : values,
+          window < sequence * context ? window : 0,
+          score_scale,
+          a.score_cap.value_or(0.0)};
+}
+
+LatentShape RankSizes::latent() const {
+  const LatentAttention& l = *kind.attention->latent;
+  return {batch, sequence, heads, l.nope_head_dim, l.rope_head_dim, l.value_head_dim};
+}
+
+int64_t RankSizes::gathered_columns() const {
+  if (!kind.attention || !kind.attention->latent) return hidden;
+  return std::max({hidden, kind.attention->latent->query_rank, kind.attention->latent->key_value_rank});
 }
 
 std::vector<int32_t> context_positions(int64_t sequence, int64_t ranks, int64_t rank, ContextMethod method) {
@@ -104,7 +208,7 @@ void check_supported(const ModelSpec& model) {
   if (!lacking) return;
   throw UserError(
       Problem{fmt::format("model \"{}\"", model.name), lacking->reason,
-              "a model of the GPT-2, Llama, Qwen2, Qwen3 or Mixtral families, which mpt-run can compute",
+              "a model that mpt-run can compute: docs/training.md lists its parts",
               "another framework can train it: mpt-plan, without --profile, then mpt-plan export"});
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// RankSizes: a model's sizes on one rank of a stage, for one micro-batch. What the layers share.
+// RankSizes: a model's sizes on one rank of a stage, for one micro-batch, and those of the layers of one
+// kind.
 //
 // With context parallelism a rank holds its part of every sequence; with sequence parallelism the ranks of a
 // tensor group split those tokens among themselves where no product needs them all: "local" tokens.
@@ -19,11 +20,14 @@
 namespace mpt::runtime {
 
 struct RankSizes {
-  /// `sequence_length`: of whole sequences.
+  /// `sequence_length`: of whole sequences. The kind is that of the lowest layer.
   RankSizes(const ModelSpec& model, const Layout& layout, int64_t sequence_length, DataType element,
             int tensor_rank, int context_rank = 0);
+  /// The same for layers of another kind.
+  RankSizes of(const LayerKind& other) const;
 
   ModelSpec model;
+  LayerKind kind;
   DataType type;
   int64_t tensor, tensor_rank;
   bool sequence_parallel;
@@ -36,7 +40,9 @@ struct RankSizes {
   int64_t local_tokens, first_local;            // of the tokens, those that norms and residuals work on
   int64_t heads, kv_heads, head_dim, ffn;       // on this rank
   int64_t vocab_first, vocab_used, vocab_rows;  // words of this rank; rows include padding
-  std::vector<double> frequencies;              // of rotary positions
+  std::vector<double> frequencies;              // of rotary positions; none: the kind has none
+  double rotary_factor = 1.0;                   // on what they turn
+  double score_scale = 0.0;                     // as in AttentionShape
   std::vector<int32_t> positions;               // of this rank's part of a sequence
   std::vector<int32_t> local_positions;         // of the local tokens
   // [local token][tensor rank]: its rows where parts by rank lie one behind the other.
@@ -48,11 +54,15 @@ struct RankSizes {
   int64_t local_bytes(int64_t columns) const { return local_tokens * columns * unit(); }
   /// Numbers kept in full precision: statistics, maxima, sums.
   int64_t state_bytes(int64_t columns) const { return tokens * columns * state_unit(); }
-  AttentionShape attention() const { return {batch, sequence, heads, kv_heads, head_dim}; }
+  AttentionShape attention() const;
+  LatentShape latent() const;
   NormShape norm() const { return {model.norm, local_tokens, hidden, model.norm_epsilon}; }
-  ActivationShape activation() const { return {model.mlp().activation, tokens, ffn, model.mlp().gated}; }
-  Rotation rotation() const { return {frequencies, positions}; }
-  int64_t up_columns() const { return ffn * (model.mlp().gated ? 2 : 1); }
+  Rotation rotation() const { return {frequencies, positions, rotary_factor}; }
+  /// Columns of the widest input that tensor ranks gather.
+  int64_t gathered_columns() const;
+
+ private:
+  void set_kind();
 };
 
 /// The groups of LayerGroups once more, for what is in host memory: lists of choices and counts.

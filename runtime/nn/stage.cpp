@@ -34,7 +34,8 @@ struct Stage::State {
     for (int64_t l = 0; l < content.layer_count; ++l) {
       const Recompute recompute =
           o.layout.recompute == Recompute::full && l >= full ? Recompute::none : o.layout.recompute;
-      layers.emplace_back(content.first_layer + l, recompute, sizes, parameters, groups.layers, device);
+      layers.emplace_back(content.first_layer + l, recompute, sizes_of_layer(content.first_layer + l),
+                          parameters, groups.layers, device);
     }
     if (embedding) table = embedding->table();
     if (content.has_head) {
@@ -53,6 +54,11 @@ struct Stage::State {
   }
 
   double& loss_sum() { return *static_cast<double*>(loss->data()); }
+  // Layers keep a reference.
+  const RankSizes& sizes_of_layer(int64_t layer) {
+    const LayerList& list = options.model.layers;
+    return kinds.try_emplace(list.name_of(layer), sizes.of(list[layer])).first->second;
+  }
 
   InFlight& find(int micro_batch) {
     const auto found = in_flight.find(micro_batch);
@@ -100,6 +106,7 @@ struct Stage::State {
   StageContent content;
   Device& device;
   RankSizes sizes;
+  std::map<std::string, RankSizes> kinds;  // of layers, by the kind's name
   Parameters parameters;
   std::optional<Embedding> embedding;
   std::vector<DecoderLayer> layers;

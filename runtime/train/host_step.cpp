@@ -4,9 +4,22 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
+#include <limits>
 #include <utility>
 
 namespace mpt::runtime {
+
+AdamW options_of(const AdamW& options, bool decays, double fixed_step) {
+  AdamW own = options;
+  if (!decays) own.weight_decay = 0.0;
+  if (fixed_step == 0.0) return own;
+  // Of one gradient alone AdamW's step is its sign.
+  own.learning_rate = fixed_step;
+  own.beta1 = own.beta2 = 0.0;
+  own.epsilon = std::numeric_limits<float>::min();
+  own.gradient_scale = 1.0;
+  return own;
+}
 
 HostStep::HostStep(Device& device, HostCores cores, DataType type, std::span<const HostedRange> ranges,
                    int64_t piece)
@@ -23,6 +36,7 @@ HostedRange HostStep::from(const HostedRange& range, int64_t begin, int64_t coun
   const int64_t state = begin * size_of(state_type_);
   return {count,
           range.decays,
+          range.fixed_step,
           range.gradient + state,
           range.value + begin * size_of(type_),
           range.master + state,
@@ -71,9 +85,8 @@ void HostStep::run(const AdamW& options) {
 void HostStep::update(const Piece& piece, const AdamW& options, const Room& room) const {
   const HostedRange& first = piece.parts.front().range;
   device_.copy(room.gradients.data(), first.gradient, piece.count * size_of(state_type_));
-  AdamW own = options;
   for (const auto& [begin, range] : piece.parts) {
-    own.weight_decay = range.decays ? options.weight_decay : 0.0;
+    const AdamW own = options_of(options, range.decays, range.fixed_step);
     cores_.device->adamw(state_type_, range.count, own,
                          static_cast<char*>(room.gradients.data()) + begin * size_of(state_type_),
                          range.master, range.first_moment, range.second_moment);

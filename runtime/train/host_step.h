@@ -17,9 +17,13 @@ namespace mpt::runtime {
 struct HostedRange {
   int64_t count = 0;
   bool decays = false;
+  double fixed_step = 0.0;  // as Parameter's
   char *gradient = nullptr, *value = nullptr;
   char *master = nullptr, *first_moment = nullptr, *second_moment = nullptr;
 };
+
+/// The step of a weight that decays or not, or that has a fixed step.
+AdamW options_of(const AdamW& options, bool decays, double fixed_step);
 
 /// Who computes: a device whose memory is the host's, and threads beside the caller's; none: the caller's.
 struct HostCores {

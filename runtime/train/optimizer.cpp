@@ -26,9 +26,9 @@ std::vector<HostedRange> Optimizer::hosted_ranges() {
   const auto at = [](void* data) { return static_cast<char*>(data); };
   std::vector<HostedRange> ranges;
   for (const OwnedRange& range : parameters_.owned())
-    ranges.push_back({range.count, range.parameter->weight_decay, at(parameters_.gradient_at(range)),
-                      at(parameters_.value_at(range)), at(parameters_.master(range)), at(first_moment(range)),
-                      at(second_moment(range))});
+    ranges.push_back({range.count, range.parameter->weight_decay, range.parameter->fixed_step,
+                      at(parameters_.gradient_at(range)), at(parameters_.value_at(range)),
+                      at(parameters_.master(range)), at(first_moment(range)), at(second_moment(range))});
   return ranges;
 }
 
@@ -109,6 +109,7 @@ double Optimizer::squared_norm() const {
   for (const OwnedRange& range : parameters_.owned()) {
     // The same share lies on every rank of `across`.
     if (!range.parameter->is_first_copy || !is_first_replica(*range.parameter)) continue;
+    if (range.parameter->fixed_step > 0.0) continue;
     counted.push_back({parameters_.gradient_at(range), range.count});
   }
   return device_.squared_norm(parameters_.state_type(), counted);
@@ -122,9 +123,8 @@ void Optimizer::step(const AdamW& options) {
 }
 
 void Optimizer::step_on_device(const AdamW& options) {
-  AdamW own = options;
   for (const OwnedRange& range : parameters_.owned()) {
-    own.weight_decay = range.parameter->weight_decay ? options.weight_decay : 0.0;
+    const AdamW own = options_of(options, range.parameter->weight_decay, range.parameter->fixed_step);
     const NarrowCopy copy{parameters_.type(),
                           parameters_.has_master() ? parameters_.value_at(range) : nullptr};
     device_.adamw_step(parameters_.state_type(), range.count, own, parameters_.gradient_at(range),

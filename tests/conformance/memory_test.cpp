@@ -138,6 +138,28 @@ TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfLlamaStages) {
   for (const WantedPlan& request : requests(test::little_llama())) check(request);
 }
 
+// Layers of other kinds: latents and experts move through memory that is not all held at once.
+TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
+  for (const ModelSpec& model : {test::little_gemma(), test::little_olmo(), test::little_oss(),
+                                 test::little_deepseek(), test::little_parallel()}) {
+    std::vector<WantedPlan> all;
+    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+      all.push_back({model, {8, 32}, 1, 1, 1, 1, 2, "1f1b", recompute});
+      all.push_back({model, {8, 32}, 2, 2, 1, 1, 1, "1f1b", recompute});
+      all.push_back({model, {8, 32}, 2, 1, 2, 1, 2, "1f1b", recompute, true, 1});
+      all.push_back({model, {8, 32}, 2, 1, 1, 1, 2, "1f1b", recompute, true, 0, 0, Precision::bf16});
+    }
+    for (const WantedPlan& request : all) {
+      const auto [plan, result] = run(request);
+      const std::vector<int64_t> predicted = peak_bytes(program_of(plan));
+      for (size_t r = 0; r < predicted.size(); ++r) {
+        EXPECT_NEAR(double(result.peak_bytes[r]) / double(predicted[r]), 1.0, 0.03)
+            << model.name << " " << layout_name(plan.layout) << " rank " << r;
+      }
+    }
+  }
+}
+
 // What spread experts hold is the router's to decide: the prediction holds for what they got.
 TEST(MemoryConformance, HoldsWithinThreePercentForTheLoadThatSpreadExpertsGot) {
   double most = 1.0;

@@ -201,6 +201,47 @@ class CountingDevice final : public Device {
   void scale_rows(DataType, int64_t, int64_t, const void*, const void*, void*) override { refuse(); }
   void row_dots(DataType, int64_t, int64_t, const void*, const void*, void*) override { refuse(); }
 
+  // Of models that are not counted.
+  void scale(DataType, int64_t, double, const void*, void*) override { refuse(); }
+  void soft_cap(DataType, int64_t, double, void*) override { refuse(); }
+  void capped_loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*,
+                            const void*, double, double, void*, double*) override {
+    refuse();
+  }
+  void sink_forward(DataType, const AttentionShape&, const void*, void*, void*) override { refuse(); }
+  void sink_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
+                     void*) override {
+    refuse();
+  }
+  void latent_join(DataType, const LatentShape&, const Rotation&, const void*, const void*, const void*,
+                   void*) override {
+    refuse();
+  }
+  void latent_split(DataType, const LatentShape&, const Rotation&, const void*, void*, void*,
+                    void*) override {
+    refuse();
+  }
+  void wide_norm_squares(DataType, const AttentionShape&, const void*, void*) override { refuse(); }
+  void wide_norm_forward(DataType, const AttentionShape&, int64_t, double, const void*, const void*,
+                         const void*, void*, void*) override {
+    refuse();
+  }
+  void wide_norm_dots(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
+                      void*) override {
+    refuse();
+  }
+  void wide_norm_backward(DataType, const AttentionShape&, int64_t, double, const void*, const void*,
+                          const void*, const void*, const void*, void*, void*, void*) override {
+    refuse();
+  }
+  void weighted_bias_forward(DataType, int64_t, int64_t, const void*, const void*, void*) override {
+    refuse();
+  }
+  void weighted_bias_backward(DataType, int64_t, int64_t, const void*, const void*, const void*, void*,
+                              void*) override {
+    refuse();
+  }
+
  private:
   [[noreturn]] static void refuse() { throw RunError("only steps of dense layers on one rank are counted"); }
 

@@ -124,6 +124,103 @@ ModelSpec little_qwen(int64_t layers) {
   return m;
 }
 
+ModelSpec little_gemma(int64_t layers) {
+  ModelSpec m = little_qwen(layers);
+  m.name = "little-gemma";
+  m.norm_placement = NormPlacement::sandwich;
+  m.embedding_scale = 5.5;
+  m.logit_cap = 3.0;
+  LayerKind layer = m.layers[0];
+  layer.mlp->activation = ActivationKind::gelu_tanh;
+  layer.attention->score_cap = 2.0;
+  layer.attention->score_scale = 0.4;
+  layer.attention->rotary = Rotary{1e6, 1.0, {}};
+  m.layers = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = layer;
+    if (l % 2 == 1) return kind;
+    kind.attention->window = 5;
+    kind.attention->rotary = Rotary{};
+    return kind;
+  });
+  return m;
+}
+
+ModelSpec little_olmo(int64_t layers) {
+  ModelSpec m = little_llama(layers);
+  m.name = "little-olmo";
+  m.norm_placement = NormPlacement::post;
+  m.layers.change([](LayerKind& kind) { kind.attention->query_key_norm = QueryKeyNorm::full; });
+  return m;
+}
+
+ModelSpec little_oss(int64_t layers) {
+  ModelSpec m = little_mixtral(layers);
+  m.name = "little-oss";
+  LayerKind layer = m.layers[0];
+  Attention& a = *layer.attention;
+  a.qkv_bias = a.output_bias = a.sinks = true;
+  a.rotary->scaling = RotaryScaling{.kind = RotaryScalingKind::yarn,
+                                    .factor = 4.0,
+                                    .original_positions = 16,
+                                    .beta_fast = 8.0,
+                                    .whole_dimensions = false};
+  layer.moe->router_bias = layer.moe->bias_in_logits = layer.moe->expert.bias = true;
+  layer.moe->expert.activation_limit = 0.05;
+  m.layers = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = layer;
+    if (l % 2 == 0) kind.attention->window = 5;
+    return kind;
+  });
+  return m;
+}
+
+ModelSpec little_deepseek(int64_t layers) {
+  ModelSpec m = little_grouped(layers);
+  m.name = "little-deepseek";
+  LayerKind layer = m.layers[0];
+  Attention& a = *layer.attention;
+  a.latent = LatentAttention{12, 16, 8, 4, 6};
+  a.head_dim = 12;
+  a.kv_heads = a.heads;
+  a.rotary->scaling = RotaryScaling{.kind = RotaryScalingKind::yarn,
+                                    .factor = 4.0,
+                                    .original_positions = 16,
+                                    .beta_fast = 8.0,
+                                    .mscale = 1.0,
+                                    .mscale_all_dim = 1.0};
+  MixtureOfExperts& moe = *layer.moe;
+  moe.expert.ffn_hidden = 16;
+  moe.shared_ffn_hidden = 16;
+  moe.router_bias = true;
+  moe.bias_rate = 0.01;
+  moe.scores = RouterScores::sigmoid;
+  moe.routed_scale = 2.5;
+  m.layers = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = layer;
+    if (l > 0) return kind;
+    kind.mlp = Mlp{.ffn_hidden = 48, .gated = true, .activation = ActivationKind::silu};
+    kind.moe.reset();
+    return kind;
+  });
+  return m;
+}
+
+ModelSpec little_parallel(int64_t layers) {
+  ModelSpec m = little_llama(layers);
+  m.name = "little-parallel";
+  m.norm = NormKind::layer_norm;
+  m.norm_bias = false;
+  m.norm_placement = NormPlacement::shared;
+  m.parallel_residual = m.tied_embeddings = true;
+  const LayerKind layer = m.layers[0];
+  m.layers = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = layer;
+    if (l % 2 == 1) kind.attention->rotary.reset();
+    return kind;
+  });
+  return m;
+}
+
 ModelSpec little_hybrid(int64_t layers) {
   ModelSpec m = little_llama(layers);
   m.name = "little-hybrid";

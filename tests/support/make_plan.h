@@ -41,8 +41,20 @@ ModelSpec little_grouped(int64_t layers = 4);
 /// Qwen3 style: as little_llama with norms on query and key heads, tied, and Llama 3.1's rotary scaling.
 ModelSpec little_qwen(int64_t layers = 4);
 
-/// Qwen3.5 style: as little_llama, but three of four layers have Gated DeltaNet in place of attention, and the
-/// second of them has a wider MLP.
+/// Gemma 3 and 2 style: norms on both sides, windows with positions of their own in every second layer, soft
+/// caps, factors on embedding and scores.
+ModelSpec little_gemma(int64_t layers = 4);
+/// OLMo 2 style: norms behind attention and MLP, and over all queries and keys.
+ModelSpec little_olmo(int64_t layers = 4);
+/// gpt-oss style: windows in every second layer, sinks, YaRN, experts with biases and limits.
+ModelSpec little_oss(int64_t layers = 4);
+/// DeepSeek-V3 style: latent attention, a dense layer below experts in groups with a bias that moves their
+/// choice, and a shared one.
+ModelSpec little_deepseek(int64_t layers = 4);
+/// Cohere style: one norm for attention and MLP side by side, every second layer without positions.
+ModelSpec little_parallel(int64_t layers = 4);
+/// Qwen3.5 style: as little_llama, but three of four layers have Gated DeltaNet in place of attention, and
+/// the second of them has a wider MLP.
 ModelSpec little_hybrid(int64_t layers = 4);
 /// The same model of so many layers, its own repeated or cut.
 ModelSpec with_layers(ModelSpec model, int64_t layers);

@@ -54,7 +54,9 @@ class RecordingDevice final : public Device {
     shape.sequence = s.sequence;
     shape.heads = s.heads;
     shape.kv_heads = s.kv_heads;
-    shape.head_dim = shape.value_head_dim = s.head_dim;
+    shape.head_dim = s.head_dim;
+    shape.value_head_dim = s.values();
+    shape.inner = s.window;
   }
   void attention_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
                           void*) override {}
@@ -70,7 +72,8 @@ class RecordingDevice final : public Device {
   void head_norm_backward(DataType, const AttentionShape&, double, const void*, const void*, const void*,
                           void*, void*, void*) override {}
   // A recorded router sends every token to the first experts.
-  void router_forward(DataType, const RouterShape& s, const void*, void*, int32_t* chosen, void*) override {
+  void router_forward(DataType, const RouterShape& s, const void*, void*, int32_t* chosen, void*,
+                      const void*) override {
     add(OperatorKind::router, s.tokens, s.experts);
     for (int64_t i = 0; i < s.tokens * s.top; ++i) chosen[i] = int32_t(i % s.top);
   }
@@ -104,6 +107,31 @@ class RecordingDevice final : public Device {
                      double*) override {}
   void adamw(DataType, int64_t, const AdamW&, const void*, void*, void*, void*) override {}
   double sum_of_squares(DataType, int64_t, const void*) override { return 0; }
+  void scale(DataType, int64_t, double, const void*, void*) override {}
+  void soft_cap(DataType, int64_t, double, void*) override {}
+  void capped_loss_gradient(DataType, int64_t, int64_t, int64_t, int64_t, const int32_t*, const void*,
+                            const void*, double, double, void*, double*) override {}
+  void sink_forward(DataType, const AttentionShape&, const void*, void*, void*) override {}
+  void sink_backward(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
+                     void*) override {}
+  void latent_join(DataType, const LatentShape& s, const Rotation&, const void*, const void*, const void*,
+                   void*) override {
+    add(OperatorKind::rotary, s.tokens(), (s.heads + 1) * s.rope);
+  }
+  void latent_split(DataType, const LatentShape&, const Rotation&, const void*, void*, void*,
+                    void*) override {}
+  void wide_norm_squares(DataType, const AttentionShape& s, const void*, void*) override {
+    add(OperatorKind::norm, s.tokens(), s.rotated());
+  }
+  void wide_norm_forward(DataType, const AttentionShape&, int64_t, double, const void*, const void*,
+                         const void*, void*, void*) override {}
+  void wide_norm_dots(DataType, const AttentionShape&, const void*, const void*, const void*, const void*,
+                      void*) override {}
+  void wide_norm_backward(DataType, const AttentionShape&, int64_t, double, const void*, const void*,
+                          const void*, const void*, const void*, void*, void*, void*) override {}
+  void weighted_bias_forward(DataType, int64_t, int64_t, const void*, const void*, void*) override {}
+  void weighted_bias_backward(DataType, int64_t, int64_t, const void*, const void*, const void*, void*,
+                              void*) override {}
 
  private:
   OperatorShape& add(OperatorKind kind, int64_t rows, int64_t columns) {

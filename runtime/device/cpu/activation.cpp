@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -88,10 +89,39 @@ void backward_rows(const ActivationShape& s, const T* dy, const T* x, T* dx) {
   }
 }
 
+// gpt-oss (arXiv:2508.10925; transformers/models/gpt_oss/modeling_gpt_oss.py).
+constexpr double kLimitedSlope = 1.702;
+
+template <class T>
+void limited_forward(const ActivationShape& s, const T* x, T* y) {
+  const T limit = T(s.limit);
+  for (int64_t r = 0; r < s.rows; ++r) {
+    const ConstArrayView<T> gate(x + r * 2 * s.columns, s.columns),
+        up(x + (r * 2 + 1) * s.columns, s.columns);
+    const auto cut = gate.min(limit);
+    ArrayView<T>(y + r * s.columns, s.columns) =
+        cut / (T(1) + (-T(kLimitedSlope) * cut).exp()) * (up.min(limit).max(-limit) + T(1));
+  }
+}
+
+template <class T>
+void limited_backward(const ActivationShape& s, const T* dy, const T* x, T* dx) {
+  const T limit = T(s.limit), slope = T(kLimitedSlope);
+  for (int64_t i = 0; i < s.rows * s.columns; ++i) {
+    const int64_t at = i / s.columns * 2 * s.columns + i % s.columns;
+    const T gate = std::min(x[at], limit), up = std::clamp(x[at + s.columns], -limit, limit);
+    const T sigmoid = T(1) / (T(1) + std::exp(-slope * gate));
+    const T derivative = sigmoid * (T(1) + slope * gate * (T(1) - sigmoid));
+    dx[at] = x[at] <= limit ? dy[i] * (up + T(1)) * derivative : T(0);
+    dx[at + s.columns] = std::abs(x[at + s.columns]) <= limit ? dy[i] * gate * sigmoid : T(0);
+  }
+}
+
 }  // namespace
 
 template <class T>
 void activation_forward(const ActivationShape& s, const T* x, T* y) {
+  if (s.limit > 0.0) return limited_forward(s, x, y);
   switch (s.kind) {
     case ActivationKind::gelu_tanh:
       return forward_rows<T, Gelu<T>>(s, x, y);
@@ -112,6 +142,7 @@ void activation_forward(const ActivationShape& s, const T* x, T* y) {
 
 template <class T>
 void activation_backward(const ActivationShape& s, const T* dy, const T* x, T* dx) {
+  if (s.limit > 0.0) return limited_backward(s, dy, x, dx);
   switch (s.kind) {
     case ActivationKind::gelu_tanh:
       return backward_rows<T, Gelu<T>>(s, dy, x, dx);

@@ -20,7 +20,7 @@ void put_best_first(std::vector<int32_t>& order, int64_t count, F&& value) {
 
 // The experts that a token may choose from: those of its groups.
 template <class T>
-void set_candidates(const RouterShape& s, const ArrayView<T>& p, std::vector<int32_t>& candidates) {
+void set_candidates(const RouterShape& s, const T* p, std::vector<int32_t>& candidates) {
   candidates.resize(size_t(s.experts));
   std::iota(candidates.begin(), candidates.end(), 0);
   if (!s.limited()) return;
@@ -41,25 +41,38 @@ void set_candidates(const RouterShape& s, const ArrayView<T>& p, std::vector<int
 }  // namespace
 
 template <class T>
-void router_forward(const RouterShape& s, const T* logits, T* probabilities, int32_t* chosen, T* weights) {
+void router_forward(const RouterShape& s, const T* logits, T* probabilities, int32_t* chosen, T* weights,
+                    const T* bias) {
   std::vector<int32_t> order;
+  std::vector<T> moved(size_t(bias != nullptr ? s.experts : 0));
   for (int64_t t = 0; t < s.tokens; ++t) {
     const ConstArrayView<T> logit(logits + t * s.experts, s.experts);
     ArrayView<T> p(probabilities + t * s.experts, s.experts);
-    p = (logit - logit.maxCoeff()).exp();
-    p /= p.sum();
-    set_candidates(s, p, order);
-    put_best_first(order, s.top, [&](int32_t e) { return p[e]; });
-    T sum = 0;
-    for (int64_t j = 0; j < s.top; ++j) sum += p[order[size_t(j)]];
+    if (s.scores == RouterScores::sigmoid) {
+      p = T(1) / (T(1) + (-logit).exp());
+    } else {
+      p = (logit - logit.maxCoeff()).exp();
+      p /= p.sum();
+    }
+    const T* choice = p.data();
+    if (bias != nullptr) {
+      ArrayView<T>(moved.data(), s.experts) = p + ConstArrayView<T>(bias, s.experts);
+      choice = moved.data();
+    }
+    set_candidates(s, choice, order);
+    put_best_first(order, s.top, [&](int32_t e) { return choice[e]; });
+    T sum = s.normalized ? T(0) : T(1);
+    for (int64_t j = 0; j < s.top && s.normalized; ++j) sum += p[order[size_t(j)]];
     for (int64_t j = 0; j < s.top; ++j) {
       chosen[t * s.top + j] = order[size_t(j)];
-      weights[t * s.top + j] = p[order[size_t(j)]] / sum;
+      weights[t * s.top + j] = p[order[size_t(j)]] / sum * T(s.scale);
     }
   }
 }
 
-// w_j = p_j / s with s the sum of the chosen: dp_j = (dw_j - sum_i w_i dw_i) / s; then softmax's own.
+// w_j = c p_j / s with s the sum of the chosen: dp_j = (c dw_j - sum_i w_i dw_i) / s; without normalisation s
+// is 1 and has no gradient. The balance loss works on probabilities that sum up to 1, which those of sigmoid
+// are made to do (arXiv:2412.19437, eq. 19). Then the function's own derivative.
 template <class T>
 void router_backward(const RouterShape& s, const T* probabilities, const int32_t* chosen, const T* dweights,
                      const T* balance, T* dlogits) {
@@ -68,14 +81,25 @@ void router_backward(const RouterShape& s, const T* probabilities, const int32_t
     const ConstArrayView<T> p(probabilities + t * experts, experts);
     ArrayView<T> d(dlogits + t * experts, experts);
     d = ConstArrayView<T>(balance + t * experts, experts);
-    T sum = 0, mean = 0;
-    for (int64_t j = 0; j < top; ++j) {
+    const bool sigmoid = s.scores == RouterScores::sigmoid;
+    if (sigmoid) {
+      const T all = p.sum();
+      const T of_balance = (p * d).sum() / all;
+      d = (d - of_balance) / all;
+    }
+    T sum = s.normalized ? T(0) : T(1), mean = 0;
+    for (int64_t j = 0; j < top && s.normalized; ++j) {
       const T of_chosen = p[chosen[t * top + j]];
       sum += of_chosen;
       mean += of_chosen * dweights[t * top + j];
     }
-    for (int64_t j = 0; j < top; ++j) d[chosen[t * top + j]] += (dweights[t * top + j] - mean / sum) / sum;
-    d = p * (d - (p * d).sum());
+    for (int64_t j = 0; j < top; ++j)
+      d[chosen[t * top + j]] += T(s.scale) * (dweights[t * top + j] - mean / sum) / sum;
+    if (sigmoid) {
+      d *= p * (T(1) - p);
+    } else {
+      d = p * (d - (p * d).sum());
+    }
   }
 }
 
@@ -107,7 +131,7 @@ void row_dots(int64_t rows, int64_t columns, const T* a, const T* b, T* dots) {
 }
 
 #define MPT_INSTANTIATE(T)                                                                             \
-  template void router_forward(const RouterShape&, const T*, T*, int32_t*, T*);                        \
+  template void router_forward(const RouterShape&, const T*, T*, int32_t*, T*, const T*);              \
   template void router_backward(const RouterShape&, const T*, const int32_t*, const T*, const T*, T*); \
   template void gather_rows(int64_t, int64_t, const int32_t*, const T*, T*);                           \
   template void sum_rows(int64_t, int64_t, int64_t, const int32_t*, const T*, T*);                     \

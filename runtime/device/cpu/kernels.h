@@ -53,7 +53,8 @@ void head_norm_backward(const AttentionShape& shape, double epsilon, const T* qu
                         const T* kept, T* dqkv, T* dquery_scale, T* dkey_scale);
 
 template <class T>
-void router_forward(const RouterShape&, const T* logits, T* probabilities, int32_t* chosen, T* weights);
+void router_forward(const RouterShape&, const T* logits, T* probabilities, int32_t* chosen, T* weights,
+                    const T* bias);
 template <class T>
 void router_backward(const RouterShape&, const T* probabilities, const int32_t* chosen, const T* dweights,
                      const T* balance, T* dlogits);
@@ -92,6 +93,44 @@ void loss_exponentials(int64_t tokens, int64_t columns, int64_t used, int64_t fi
 template <class T>
 double loss_gradient(int64_t tokens, int64_t columns, int64_t used, int64_t first, const int32_t* targets,
                      const T* sums, double scale, T* logits);
+
+template <class T>
+double capped_loss_gradient(int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                            const int32_t* targets, const T* maximum, const T* sums, double scale, double cap,
+                            T* logits);
+
+template <class T>
+void scale(int64_t count, double factor, const T* x, T* y);
+template <class T>
+void soft_cap(int64_t count, double cap, T* x);
+template <class T>
+void sink_forward(const AttentionShape& shape, const T* sinks, T* out, T* log_sum_exp);
+template <class T>
+void sink_backward(const AttentionShape& shape, const T* sinks, const T* dout, const T* out,
+                   const T* log_sum_exp, T* dsinks);
+template <class T>
+void latent_join(const LatentShape& shape, const Rotation& rotation, const T* q, const T* expanded,
+                 const T* key, T* qkv);
+template <class T>
+void latent_split(const LatentShape& shape, const Rotation& rotation, const T* dqkv, T* dq, T* dexpanded,
+                  T* dkey);
+template <class T>
+void wide_norm_squares(const AttentionShape& shape, const T* qkv, T* sums);
+template <class T>
+void wide_norm_forward(const AttentionShape& shape, int64_t ranks, double epsilon, const T* sums,
+                       const T* query_scale, const T* key_scale, T* qkv, T* kept);
+template <class T>
+void wide_norm_dots(const AttentionShape& shape, const T* query_scale, const T* key_scale, const T* kept,
+                    const T* dqkv, T* dots);
+template <class T>
+void wide_norm_backward(const AttentionShape& shape, int64_t ranks, double epsilon, const T* sums,
+                        const T* dots, const T* query_scale, const T* key_scale, const T* kept, T* dqkv,
+                        T* dquery_scale, T* dkey_scale);
+template <class T>
+void weighted_bias_forward(int64_t rows, int64_t columns, const T* factors, const T* bias, T* y);
+template <class T>
+void weighted_bias_backward(int64_t rows, int64_t columns, const T* factors, const T* bias, const T* dy,
+                            T* dbias, T* dfactors);
 
 template <class T>
 void adamw(int64_t count, const AdamW& options, const T* gradient, T* parameter, T* first_moment,

@@ -44,10 +44,36 @@ double loss_gradient(int64_t tokens, int64_t columns, int64_t used, int64_t firs
   return loss;
 }
 
-#define MPT_INSTANTIATE(T)                                                                               \
-  template void loss_maximum(int64_t, int64_t, int64_t, const T*, T*);                                   \
-  template void loss_exponentials(int64_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*, T*); \
-  template double loss_gradient(int64_t, int64_t, int64_t, int64_t, const int32_t*, const T*, double, T*);
+// As above, times the derivative of the cap, 1 - (logit / cap)^2, by the logit that its exponential stands
+// for. A logit whose exponential is zero has no gradient.
+template <class T>
+double capped_loss_gradient(int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                            const int32_t* targets, const T* maximum, const T* sums, double scale, double cap,
+                            T* logits) {
+  const auto slope = [&](T logit) { return T(1) - logit * logit / T(cap * cap); };
+  double loss = 0.0;
+  for (int64_t t = 0; t < tokens; ++t) {
+    T* const row = logits + t * columns;
+    const int64_t target = targets[t] - first;
+    for (int64_t c = 0; c < used; ++c) {
+      const T e = row[c];
+      if (c == target) {
+        row[c] = (e / sums[t] - T(1)) * T(scale) * slope(sums[tokens + t] + maximum[t]);
+      } else if (e > T(0)) {
+        row[c] = e / sums[t] * T(scale) * slope(std::log(e) + maximum[t]);
+      }
+    }
+    loss += std::log(double(sums[t])) - double(sums[tokens + t]);
+  }
+  return loss;
+}
+
+#define MPT_INSTANTIATE(T)                                                                                 \
+  template void loss_maximum(int64_t, int64_t, int64_t, const T*, T*);                                     \
+  template void loss_exponentials(int64_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*, T*);   \
+  template double loss_gradient(int64_t, int64_t, int64_t, int64_t, const int32_t*, const T*, double, T*); \
+  template double capped_loss_gradient(int64_t, int64_t, int64_t, int64_t, const int32_t*, const T*,       \
+                                       const T*, double, double, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)
 

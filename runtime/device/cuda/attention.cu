@@ -30,11 +30,28 @@ __device__ S dot(const S* a, const S* b, int64_t count) {
   return sum;
 }
 
-// Shared memory: queries, keys, values, output [tile, d]; scores [tile, tile]; per row maximum, sum, factor.
+/// What a score makes of the product of a query and a key, and its derivative by that product.
+template <class S>
+struct Scoring {
+  S scale, cap;
+  __device__ S score(S product) const {
+    return cap > S(0) ? cap * tanh(product * scale / cap) : product * scale;
+  }
+  __device__ S slope(S score) const {
+    return cap > S(0) ? scale * (S(1) - score * score / (cap * cap)) : scale;
+  }
+};
+template <class S>
+__device__ Scoring<S> scoring_of(const AttentionShape& s) {
+  return {S(s.scale > 0.0 ? S(s.scale) : S(1) / sqrt(S(s.head_dim))), S(s.cap)};
+}
+
+// Shared memory: queries and keys [tile, d], values and output [tile, e]; scores [tile, tile]; per row
+// maximum, sum, factor.
 template <class T>
-int64_t forward_shared(int64_t d) {
+int64_t forward_shared(const AttentionShape& s) {
   constexpr int64_t kRows = kTile<T>;
-  return (4 * kRows * d + kRows * kRows + 3 * kRows) * int64_t(sizeof(State<T>));
+  return (2 * kRows * (s.head_dim + s.values()) + kRows * kRows + 3 * kRows) * int64_t(sizeof(State<T>));
 }
 
 // Blocks: tiles of queries x heads x batch.
@@ -45,34 +62,34 @@ __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, St
   constexpr int kRows = kTile<T>;
   MPT_DYNAMIC_SHARED(shared);
   const AttentionShape& shape = in.shape;
-  const int64_t d = shape.head_dim, head = blockIdx.y, batch = blockIdx.z;
+  const int64_t d = shape.head_dim, e = shape.values(), head = blockIdx.y, batch = blockIdx.z;
   const int64_t first = int64_t(blockIdx.x) * kRows;
   S* const q = reinterpret_cast<S*>(shared);
   S* const k = q + kRows * d;
   S* const v = k + kRows * d;
-  S* const o = v + kRows * d;
-  S* const p = o + kRows * d;
+  S* const o = v + kRows * e;
+  S* const p = o + kRows * e;
   S* const highest = p + kRows * kRows;
   S* const sum = highest + kRows;
   S* const factor = sum + kRows;
-  const S scale = S(1) / sqrt(S(d));
+  const Scoring<S> scoring = scoring_of<S>(shape);
   load_tile(in.queries(batch, head), shape.row(), first, shape.sequence, d, kRows, q);
-  for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) o[i] = 0;
+  for (int64_t i = threadIdx.x; i < kRows * e; i += blockDim.x) o[i] = 0;
   if (threadIdx.x < kRows) {
     highest[threadIdx.x] = S(-INFINITY);
     sum[threadIdx.x] = 0;
   }
   const int64_t most = in.seen_by_tile(first, kRows);
-  const T* const keys = in.of_keys(in.k, batch, head / in.group());
-  const T* const values = in.of_keys(in.v, batch, head / in.group());
-  for (int64_t key = 0; key < most; key += kRows) {
+  const T* const keys = in.of_keys(batch, head / in.group());
+  const T* const values = in.of_values(batch, head / in.group());
+  for (int64_t key = in.unseen(first) / kRows * kRows; key < most; key += kRows) {
     __syncthreads();
     load_tile(keys, in.kv_row, key, in.keys, d, kRows, k);
-    load_tile(values, in.kv_row, key, in.keys, d, kRows, v);
+    load_tile(values, in.kv_row, key, in.keys, e, kRows, v);
     __syncthreads();
     for (int i = threadIdx.x; i < kRows * kRows; i += blockDim.x) {
       const int r = i / kRows, c = i % kRows;
-      p[i] = key + c < in.seen(first + r) ? dot(q + r * d, k + c * d, d) * scale : S(-INFINITY);
+      p[i] = in.sees(first + r, key + c) ? scoring.score(dot(q + r * d, k + c * d, d)) : S(-INFINITY);
     }
     __syncthreads();
     if (threadIdx.x < kRows) {
@@ -89,10 +106,10 @@ __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, St
       factor[threadIdx.x] = shrink;
     }
     __syncthreads();
-    for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
-      const int64_t r = i / d, c = i % d;
+    for (int64_t i = threadIdx.x; i < kRows * e; i += blockDim.x) {
+      const int64_t r = i / e, c = i % e;
       S value = o[i] * factor[r];
-      for (int n = 0; n < kRows; ++n) value += p[r * kRows + n] * v[n * d + c];
+      for (int n = 0; n < kRows; ++n) value += p[r * kRows + n] * v[n * e + c];
       o[i] = value;
     }
   }
@@ -100,11 +117,11 @@ __global__ void attention_forward_kernel(Operands<T> in, bool join, Out* out, St
   // Joined to what earlier keys gave by their log-sum-exps.
   S* const lse = log_sum_exp + in.statistics(batch, head);
   Out* const to = out + in.out(batch, head);
-  for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
-    const int64_t r = i / d, query = first + r;
+  for (int64_t i = threadIdx.x; i < kRows * e; i += blockDim.x) {
+    const int64_t r = i / e, query = first + r;
     if (query >= shape.sequence) continue;
     const S own = sum[r] > S(0) ? highest[r] + log(sum[r]) : S(-INFINITY);
-    Out& place = to[query * shape.heads * d + i % d];
+    Out& place = to[query * shape.outputs() + i % e];
     const Joined<S> joined(own, join ? lse[query] : S(-INFINITY));
     const S value = sum[r] > S(0) ? o[i] / sum[r] * joined.own_factor : S(0);
     place = narrow<Out>(join ? value + S(wide(place)) * joined.earlier_factor : value);
@@ -123,32 +140,32 @@ __global__ void attention_delta_kernel(AttentionShape s, const T* dout, const T*
   for (int64_t i = grid_index() / kWarp; i < s.tokens() * s.heads; i += grid_stride() / kWarp) {
     const int64_t token = i / s.heads, head = i % s.heads;
     State<T> sum = 0;
-    for (int64_t c = lane; c < s.head_dim; c += kWarp)
-      sum += wide(dout[i * s.head_dim + c]) * wide(out[i * s.head_dim + c]);
+    for (int64_t c = lane; c < s.values(); c += kWarp)
+      sum += wide(dout[i * s.values() + c]) * wide(out[i * s.values() + c]);
     sum = warp_reduce(sum, Sum());
     if (lane == 0) delta[(token / s.sequence * s.heads + head) * s.sequence + token % s.sequence] = sum;
   }
 }
 
-// Shared memory: queries, their gradients of the output, keys, values, a sum or two [tile, d]; probabilities
-// and score gradients [tile, tile].
+// Shared memory: queries [tile, d], their gradients of the output [tile, e], keys, values; probabilities and
+// score gradients [tile, tile]; `sums` columns of sums.
 template <class T>
-int64_t backward_shared(int64_t d, int sums) {
+int64_t backward_shared(const AttentionShape& s, int64_t sums) {
   constexpr int64_t kRows = kTile<T>;
-  return ((4 + sums) * kRows * d + 2 * kRows * kRows) * int64_t(sizeof(State<T>));
+  return (kRows * (2 * s.head_dim + 2 * s.values() + sums) + 2 * kRows * kRows) * int64_t(sizeof(State<T>));
 }
 
 template <class T>
 struct BackwardTiles {
   using S = State<T>;
   S *q, *d_out, *k, *v, *p, *ds, *sums;
-  __device__ BackwardTiles(unsigned char* shared, int64_t d) {
+  __device__ BackwardTiles(unsigned char* shared, const AttentionShape& s) {
     constexpr int kRows = kTile<T>;
     q = reinterpret_cast<S*>(shared);
-    d_out = q + kRows * d;
-    k = d_out + kRows * d;
-    v = k + kRows * d;
-    p = v + kRows * d;
+    d_out = q + kRows * s.head_dim;
+    k = d_out + kRows * s.values();
+    v = k + kRows * s.head_dim;
+    p = v + kRows * s.values();
     ds = p + kRows * kRows;
     sums = ds + kRows * kRows;
   }
@@ -158,21 +175,22 @@ struct BackwardTiles {
                                const T* dout) {
     const AttentionShape& s = in.shape;
     load_tile(in.queries(batch, head), s.row(), first, s.sequence, s.head_dim, kTile<T>, q);
-    load_tile(dout + in.out(batch, head), s.heads * s.head_dim, first, s.sequence, s.head_dim, kTile<T>,
-              d_out);
+    load_tile(dout + in.out(batch, head), s.outputs(), first, s.sequence, s.values(), kTile<T>, d_out);
   }
 
   // With P = softmax(S): dS = P (dO V^T - delta), scaled.
   __device__ void score_gradients(const Operands<T>& in, int64_t first, int64_t key, const S* lse,
                                   const S* delta) {
     constexpr int kRows = kTile<T>;
-    const int64_t d = in.shape.head_dim;
-    const S scale = S(1) / sqrt(S(d));
+    const int64_t d = in.shape.head_dim, e = in.shape.values();
+    const Scoring<S> scoring = scoring_of<S>(in.shape);
     for (int i = threadIdx.x; i < kRows * kRows; i += blockDim.x) {
       const int r = i / kRows, c = i % kRows;
-      const bool seen = key + c < in.seen(first + r);
-      p[i] = seen ? exp(dot(q + r * d, k + c * d, d) * scale - lse[first + r]) : S(0);
-      ds[i] = seen ? p[i] * (dot(d_out + r * d, v + c * d, d) - delta[first + r]) * scale : S(0);
+      p[i] = ds[i] = S(0);
+      if (!in.sees(first + r, key + c)) continue;
+      const S score = scoring.score(dot(q + r * d, k + c * d, d));
+      p[i] = exp(score - lse[first + r]);
+      ds[i] = p[i] * (dot(d_out + r * e, v + c * e, e) - delta[first + r]) * scoring.slope(score);
     }
   }
 };
@@ -187,15 +205,16 @@ __global__ void attention_query_gradient_kernel(Operands<T> in, const T* dout, c
   const AttentionShape& shape = in.shape;
   const int64_t d = shape.head_dim, head = blockIdx.y, batch = blockIdx.z;
   const int64_t first = int64_t(blockIdx.x) * kRows;
-  BackwardTiles<T> tiles(shared, d);
+  BackwardTiles<T> tiles(shared, shape);
   for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) tiles.sums[i] = 0;
   tiles.load_queries(in, batch, head, first, dout);
   const int64_t most = in.seen_by_tile(first, kRows);
   const S* const lse = log_sum_exp + in.statistics(batch, head);
-  for (int64_t key = 0; key < most; key += kRows) {
+  for (int64_t key = in.unseen(first) / kRows * kRows; key < most; key += kRows) {
     __syncthreads();
-    load_tile(in.of_keys(in.k, batch, head / in.group()), in.kv_row, key, in.keys, d, kRows, tiles.k);
-    load_tile(in.of_keys(in.v, batch, head / in.group()), in.kv_row, key, in.keys, d, kRows, tiles.v);
+    load_tile(in.of_keys(batch, head / in.group()), in.kv_row, key, in.keys, d, kRows, tiles.k);
+    load_tile(in.of_values(batch, head / in.group()), in.kv_row, key, in.keys, shape.values(), kRows,
+              tiles.v);
     __syncthreads();
     tiles.score_gradients(in, first, key, lse, delta + in.statistics(batch, head));
     __syncthreads();
@@ -222,43 +241,45 @@ __global__ void attention_key_gradient_kernel(Operands<T> in, const T* dout, con
   constexpr int kRows = kTile<T>;
   MPT_DYNAMIC_SHARED(shared);
   const AttentionShape& shape = in.shape;
-  const int64_t d = shape.head_dim, kv_head = blockIdx.y, batch = blockIdx.z;
+  const int64_t d = shape.head_dim, e = shape.values(), kv_head = blockIdx.y, batch = blockIdx.z;
   const int64_t key = int64_t(blockIdx.x) * kRows;
-  BackwardTiles<T> tiles(shared, d);
+  BackwardTiles<T> tiles(shared, shape);
   S* const sum_k = tiles.sums;
   S* const sum_v = tiles.sums + kRows * d;
-  for (int64_t i = threadIdx.x; i < 2 * kRows * d; i += blockDim.x) sum_k[i] = 0;
-  load_tile(in.of_keys(in.k, batch, kv_head), in.kv_row, key, in.keys, d, kRows, tiles.k);
-  load_tile(in.of_keys(in.v, batch, kv_head), in.kv_row, key, in.keys, d, kRows, tiles.v);
+  for (int64_t i = threadIdx.x; i < kRows * (d + e); i += blockDim.x) sum_k[i] = 0;
+  load_tile(in.of_keys(batch, kv_head), in.kv_row, key, in.keys, d, kRows, tiles.k);
+  load_tile(in.of_values(batch, kv_head), in.kv_row, key, in.keys, e, kRows, tiles.v);
   for (int64_t head = kv_head * in.group(); head < (kv_head + 1) * in.group(); ++head) {
     const S* const lse = log_sum_exp + in.statistics(batch, head);
     for (int64_t first = 0; first < shape.sequence; first += kRows) {
-      if (in.seen_by_tile(first, kRows) <= key) continue;
+      if (in.seen_by_tile(first, kRows) <= key || in.unseen(first) >= key + kRows) continue;
       __syncthreads();
       tiles.load_queries(in, batch, head, first, dout);
       __syncthreads();
       tiles.score_gradients(in, first, key, lse, delta + in.statistics(batch, head));
       __syncthreads();
       for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
-        const int64_t n = i / d, c = i % d;
-        S of_key = sum_k[i], of_value = sum_v[i];
-        for (int r = 0; r < kRows; ++r) {
-          of_key += tiles.ds[r * kRows + n] * tiles.q[r * d + c];
-          of_value += tiles.p[r * kRows + n] * tiles.d_out[r * d + c];
-        }
-        sum_k[i] = of_key;
-        sum_v[i] = of_value;
+        S sum = sum_k[i];
+        for (int r = 0; r < kRows; ++r) sum += tiles.ds[r * kRows + i / d] * tiles.q[r * d + i % d];
+        sum_k[i] = sum;
+      }
+      for (int64_t i = threadIdx.x; i < kRows * e; i += blockDim.x) {
+        S sum = sum_v[i];
+        for (int r = 0; r < kRows; ++r) sum += tiles.p[r * kRows + i / e] * tiles.d_out[r * e + i % e];
+        sum_v[i] = sum;
       }
     }
   }
   __syncthreads();
-  for (int64_t i = threadIdx.x; i < kRows * d; i += blockDim.x) {
-    const int64_t row = key + i / d;
-    if (row >= in.keys) continue;
-    const int64_t at = (batch * in.keys + row) * dkv_row + kv_head * d + i % d;
-    put(dk + at, sum_k[i], add);
-    put(dv + at, sum_v[i], add);
-  }
+  const auto write = [&](const S* sums, int64_t width, Out* to) {
+    for (int64_t i = threadIdx.x; i < kRows * width; i += blockDim.x) {
+      const int64_t row = key + i / width;
+      if (row >= in.keys) continue;
+      put(to + (batch * in.keys + row) * dkv_row + kv_head * width + i % width, sums[i], add);
+    }
+  };
+  write(sum_k, d, dk);
+  write(sum_v, e, dv);
 }
 
 }  // namespace
@@ -271,7 +292,7 @@ void attention_forward(cudaStream_t stream, const AttentionShape& s, const T* q,
       return tensor_core_forward<T, Out>(stream, operands_of(s, q, keys), join, out, log_sum_exp);
   }
   const dim3 grid(unsigned(ceil_div(s.sequence, kTile<T>)), unsigned(s.heads), unsigned(s.batch));
-  launch(stream, grid, kThreads, forward_shared<T>(s.head_dim), attention_forward_kernel<T, Out>,
+  launch(stream, grid, kThreads, forward_shared<T>(s), attention_forward_kernel<T, Out>,
          operands_of(s, q, keys), join, out, log_sum_exp);
 }
 
@@ -287,11 +308,12 @@ void attention_backward(cudaStream_t stream, const AttentionShape& s, const T* d
   }
   const auto tiles = [](int64_t rows) { return unsigned(ceil_div(rows, kTile<T>)); };
   launch(stream, dim3(tiles(s.sequence), unsigned(s.heads), unsigned(s.batch)), kThreads,
-         backward_shared<T>(s.head_dim, 1), attention_query_gradient_kernel<T, Out>, operands_of(s, q, keys),
+         backward_shared<T>(s, s.head_dim), attention_query_gradient_kernel<T, Out>, operands_of(s, q, keys),
          dout, log_sum_exp, delta, static_cast<Out*>(g.dq), g.q_row, g.add);
   launch(stream, dim3(tiles(keys.count), unsigned(s.kv_heads), unsigned(s.batch)), kThreads,
-         backward_shared<T>(s.head_dim, 2), attention_key_gradient_kernel<T, Out>, operands_of(s, q, keys),
-         dout, log_sum_exp, delta, static_cast<Out*>(g.dk), static_cast<Out*>(g.dv), g.kv_row, g.add);
+         backward_shared<T>(s, s.head_dim + s.values()), attention_key_gradient_kernel<T, Out>,
+         operands_of(s, q, keys), dout, log_sum_exp, delta, static_cast<Out*>(g.dk), static_cast<Out*>(g.dv),
+         g.kv_row, g.add);
 }
 
 #define MPT_INSTANTIATE(T, Out)                                                                              \

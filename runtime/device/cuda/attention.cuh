@@ -13,13 +13,20 @@ struct Operands {
   AttentionShape shape;
   const T *q, *k, *v;
   int64_t kv_row, keys;
-  const int32_t* visible;
+  const int32_t *visible, *hidden;
 
   __device__ int64_t group() const { return shape.heads / shape.kv_heads; }
   /// How many keys query i sees.
   __device__ int64_t seen(int64_t i) const {
     return i >= shape.sequence ? 0 : visible != nullptr ? visible[i] : i + 1;
   }
+  /// How many first keys query i does not see.
+  __device__ int64_t unseen(int64_t i) const {
+    if (hidden != nullptr) return i >= shape.sequence ? keys : hidden[i];
+    if (shape.window == 0 || visible != nullptr) return 0;
+    return i + 1 > shape.window ? i + 1 - shape.window : 0;
+  }
+  __device__ bool sees(int64_t i, int64_t key) const { return key < seen(i) && key >= unseen(i); }
   /// How many keys some query of [first, first + rows) sees: later ones see more.
   __device__ int64_t seen_by_tile(int64_t first, int64_t rows) const {
     return seen(min(first + rows, shape.sequence) - 1);
@@ -27,12 +34,15 @@ struct Operands {
   __device__ const T* queries(int64_t batch, int64_t head) const {
     return q + batch * shape.sequence * shape.row() + head * shape.head_dim;
   }
-  __device__ const T* of_keys(const T* data, int64_t batch, int64_t kv_head) const {
-    return data + batch * keys * kv_row + kv_head * shape.head_dim;
+  __device__ const T* of_keys(int64_t batch, int64_t kv_head) const {
+    return k + batch * keys * kv_row + kv_head * shape.head_dim;
+  }
+  __device__ const T* of_values(int64_t batch, int64_t kv_head) const {
+    return v + batch * keys * kv_row + kv_head * shape.values();
   }
   /// First element of a head in buffers [b*s, a*d], and in [b, a, s].
   __device__ int64_t out(int64_t batch, int64_t head) const {
-    return (batch * shape.sequence * shape.heads + head) * shape.head_dim;
+    return (batch * shape.sequence * shape.heads + head) * shape.values();
   }
   __device__ int64_t statistics(int64_t batch, int64_t head) const {
     return (batch * shape.heads + head) * shape.sequence;
@@ -41,8 +51,14 @@ struct Operands {
 
 template <class T>
 Operands<T> operands_of(const AttentionShape& s, const T* q, const AttentionKeys& keys) {
-  return {s,          q,           static_cast<const T*>(keys.k), static_cast<const T*>(keys.v), keys.row,
-          keys.count, keys.visible};
+  return {s,
+          q,
+          static_cast<const T*>(keys.k),
+          static_cast<const T*>(keys.v),
+          keys.row,
+          keys.count,
+          keys.visible,
+          keys.hidden};
 }
 
 /// How a result over some keys joins that over earlier ones, by their log-sum-exps.
@@ -66,7 +82,7 @@ __device__ void put(Out* to, S value, bool add) {
 /// Whether the tensor cores' kernels take it.
 template <class T>
 constexpr bool uses_tensor_cores(const AttentionShape& s) {
-  return sizeof(T) == 2 && (s.head_dim == 64 || s.head_dim == 128);
+  return sizeof(T) == 2 && s.plain() && (s.head_dim == 64 || s.head_dim == 128);
 }
 
 template <class T, class Out>

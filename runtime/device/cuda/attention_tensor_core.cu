@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int64_t most = in.seen_by_tile(first, kOwnRows);
   for (int64_t key = 0; key < most; key += kRows) {
     __syncthreads();
-    k.load(in.of_keys(in.k, batch, head / in.group()), in.kv_row, key, in.keys, kRows);
-    v.load(in.of_keys(in.v, batch, head / in.group()), in.kv_row, key, in.keys, kRows);
+    k.load(in.of_keys(batch, head / in.group()), in.kv_row, key, in.keys, kRows);
+    v.load(in.of_values(batch, head / in.group()), in.kv_row, key, in.keys, kRows);
     __syncthreads();
     float p[kColumns][4];
     rows_times_rows(p, q, k, at);
@@ -202,8 +202,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int64_t most = in.seen_by_tile(first, kOwnRows);
   for (int64_t key = 0; key < most; key += kRows) {
     __syncthreads();
-    k.load(in.of_keys(in.k, batch, head / in.group()), in.kv_row, key, in.keys, kRows);
-    v.load(in.of_keys(in.v, batch, head / in.group()), in.kv_row, key, in.keys, kRows);
+    k.load(in.of_keys(batch, head / in.group()), in.kv_row, key, in.keys, kRows);
+    v.load(in.of_values(batch, head / in.group()), in.kv_row, key, in.keys, kRows);
     __syncthreads();
     float p[kColumns][4], ds[kColumns][4];
     rows_times_rows(p, q, k, at);
@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const AttentionShape& shape = in.shape;
   const int64_t kv_head = blockIdx.y, batch = blockIdx.z, first = int64_t(blockIdx.x) * kOwnRows;
   const float scale = rsqrtf(float(D));
-  k.load(in.of_keys(in.k, batch, kv_head), in.kv_row, first, in.keys, kOwnRows);
-  v.load(in.of_keys(in.v, batch, kv_head), in.kv_row, first, in.keys, kOwnRows);
+  k.load(in.of_keys(batch, kv_head), in.kv_row, first, in.keys, kOwnRows);
+  v.load(in.of_values(batch, kv_head), in.kv_row, first, in.keys, kOwnRows);
   const int64_t key[2] = {first + at.warp * 16 + at.g, first + at.warp * 16 + at.g + 8};
   float sum_k[D / 8][4] = {}, sum_v[D / 8][4] = {};
   for (int64_t head = kv_head * in.group(); head < (kv_head + 1) * in.group(); ++head) {

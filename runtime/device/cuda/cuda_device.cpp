@@ -14,6 +14,8 @@
 #include "runtime/device/cuda/gemm.h"
 #include "runtime/device/cuda/kept_lists.h"
 #include "runtime/device/cuda/kernels.h"
+#include "runtime/device/cuda/model_device.h"
+#include "runtime/device/cuda/model_kernels.h"
 #include "runtime/device/cuda/word_list.h"
 #include "runtime/device/cuda/work_marks.h"
 
@@ -68,7 +70,7 @@ bool is_wide(DataType type) { return type == DataType::float32 || type == DataTy
 constexpr int64_t kStaged = 1 << 20;  // bytes of a list at most that goes through pinned memory
 constexpr double kSpin_s = 50e-6;     // a wait that is longer gives the core to others, and looks around
 
-class Impl final : public CudaDevice {
+class Impl final : public ModelDevice {
  public:
   explicit Impl(int index) : index_(index), streams_(index, pool_) {
     check(cudaSetDevice(index), "cudaSetDevice");
@@ -254,7 +256,8 @@ class Impl final : public CudaDevice {
     const auto half = int64_t(rotation.frequencies.size());
     const double* const frequencies = kept_list(rotation.frequencies.data(), half);
     const int32_t* const positions = kept_list(rotation.positions.data(), s.sequence);
-    MPT_DISPATCH(type, cuda::rotary<T>(stream(), s, half, frequencies, positions, direction, as<T>(qkv)));
+    MPT_DISPATCH(type, cuda::rotary<T>(stream(), s, half, frequencies, positions, rotation.factor, direction,
+                                       as<T>(qkv)));
   }
   void attention_forward(DataType type, const AttentionShape& s, const void* qkv, void* out,
                          void* log_sum_exp) override {
@@ -274,30 +277,27 @@ class Impl final : public CudaDevice {
     const Scratch delta(streams_, s.tokens() * s.heads * size_of(state_type_of(type)));
     MPT_DISPATCH(type, {
       T* const d = as<T>(dqkv);
-      const AttentionGradients gradients{
-          d, d + s.heads * s.head_dim, d + (s.heads + s.kv_heads) * s.head_dim, s.row(), s.row(), false};
+      const AttentionGradients gradients{d,    d + s.heads * s.head_dim, d + s.rotated(), s.row(), s.row(),
+                                         false};
       cuda::attention_backward<T, T>(stream(), s, as<T>(dout), as<T>(qkv), own_keys<T>(s, qkv), as<T>(out),
                                      as<S>(log_sum_exp), gradients, as<S>(delta.data()));
     });
   }
   void attention_block_forward(DataType type, const AttentionBlock& block, const void* qkv, const void* kv,
                                bool first, void* out, void* log_sum_exp) override {
-    const int32_t* const visible = kept_list(block.visible.data(), block.shape.sequence);
-    MPT_DISPATCH(type, (cuda::attention_forward<T, S>(stream(), block.shape, as<T>(qkv),
-                                                      block_keys<T>(block, kv, visible), !first, as<S>(out),
-                                                      as<S>(log_sum_exp))));
+    MPT_DISPATCH(type,
+                 (cuda::attention_forward<T, S>(stream(), block.shape, as<T>(qkv), block_keys<T>(block, kv),
+                                                !first, as<S>(out), as<S>(log_sum_exp))));
   }
   void attention_block_backward(DataType type, const AttentionBlock& block, const void* dout, const void* qkv,
                                 const void* kv, const void* out, const void* log_sum_exp, void* dq,
                                 void* dkv) override {
     const AttentionShape& s = block.shape;
-    const int32_t* const visible = kept_list(block.visible.data(), s.sequence);
     const Scratch delta(streams_, s.tokens() * s.heads * size_of(state_type_of(type)));
     MPT_DISPATCH(type, {
       const AttentionGradients gradients{
-          dq,  dkv, as<S>(dkv) + s.kv_heads * s.head_dim, s.heads * s.head_dim, 2 * s.kv_heads * s.head_dim,
-          true};
-      cuda::attention_backward<T, S>(stream(), s, as<T>(dout), as<T>(qkv), block_keys<T>(block, kv, visible),
+          dq, dkv, as<S>(dkv) + s.kv_heads * s.head_dim, s.heads * s.head_dim, s.kv_row(), true};
+      cuda::attention_backward<T, S>(stream(), s, as<T>(dout), as<T>(qkv), block_keys<T>(block, kv),
                                      as<T>(out), as<S>(log_sum_exp), gradients, as<S>(delta.data()));
     });
   }
@@ -336,10 +336,10 @@ class Impl final : public CudaDevice {
   }
 
   void router_forward(DataType type, const RouterShape& s, const void* logits, void* probabilities,
-                      int32_t* chosen, void* weights) override {
+                      int32_t* chosen, void* weights, const void* bias) override {
     const Scratch numbers(streams_, s.tokens * s.top * int64_t(sizeof(int32_t)));
     MPT_DISPATCH(type, cuda::router_forward<T>(stream(), s, as<T>(logits), as<S>(probabilities),
-                                               as<int32_t>(numbers.data()), as<S>(weights)));
+                                               as<int32_t>(numbers.data()), as<S>(weights), as<T>(bias)));
     copy(chosen, numbers.data(), numbers.bytes());
   }
   void router_backward(DataType type, const RouterShape& s, const void* probabilities, const int32_t* chosen,
@@ -424,6 +424,18 @@ class Impl final : public CudaDevice {
     add_sum(stream(), tokens, each, loss);
   }
 
+  void capped_loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                            const int32_t* targets, const void* maximum, const void* sums, double scale,
+                            double cap, void* logits, double* loss) override {
+    const Numbers numbers(*this, targets, tokens);
+    const Scratch losses(streams_, (tokens + 1) * int64_t(sizeof(double)));
+    double* const each = as<double>(losses.data());
+    MPT_DISPATCH(type,
+                 cuda::capped_loss_gradient<T>(stream(), tokens, columns, used, first, numbers.data(),
+                                               as<S>(maximum), as<S>(sums), scale, cap, as<T>(logits), each));
+    add_sum(stream(), tokens, each, loss);
+  }
+
   // The maxima and sums of the three steps count here, too: a plan's memory has them.
   void loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
                    double scale, void* logits, double* loss) override {
@@ -487,6 +499,9 @@ class Impl final : public CudaDevice {
     poll([event] { return cudaEventQuery(event); });
   }
 
+ protected:
+  const void* kept(const void* list, int64_t bytes) override { return lists_.find(list, bytes, stream()); }
+
  private:
   static const void* at_end(DataType type, const Stretch& stretch) {
     return as<char>(stretch.data) + stretch.count * size_of(type);
@@ -494,7 +509,7 @@ class Impl final : public CudaDevice {
 
   std::optional<int64_t> fused_bytes(FusedAttention::Pass pass, DataType type, const AttentionShape& s) {
     stream();  // makes this device the current one
-    return fused_attention_ ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;
+    return fused_attention_ && s.plain() ? fused_attention_->scratch_bytes(pass, type, s) : std::nullopt;
   }
 
   static bool narrows(DataType type, const LinearShape& s) { return s.narrows() && !is_wide(type); }
@@ -555,12 +570,14 @@ class Impl final : public CudaDevice {
   template <class T>
   static AttentionKeys own_keys(const AttentionShape& s, const void* qkv) {
     const T* const k = as<T>(qkv) + s.heads * s.head_dim;
-    return {k, k + s.kv_heads * s.head_dim, s.row(), s.sequence, nullptr};
+    return {k, k + s.kv_heads * s.head_dim, s.row(), s.sequence, nullptr, nullptr};
   }
   template <class T>
-  static AttentionKeys block_keys(const AttentionBlock& block, const void* kv, const int32_t* visible) {
-    const int64_t width = block.shape.kv_heads * block.shape.head_dim;
-    return {kv, as<T>(kv) + width, 2 * width, block.keys, visible};
+  AttentionKeys block_keys(const AttentionBlock& block, const void* kv) {
+    const AttentionShape& s = block.shape;
+    const int32_t* const hidden = block.hidden.empty() ? nullptr : kept_list(block.hidden.data(), s.sequence);
+    return {kv,         as<T>(kv) + s.kv_heads * s.head_dim,         s.kv_row(),
+            block.keys, kept_list(block.visible.data(), s.sequence), hidden};
   }
 
   void wait() {

@@ -78,6 +78,45 @@ __global__ void bias_forward_kernel(int64_t count, int64_t columns, const T* bia
     y[i] = narrow<T>(wide(y[i]) + wide(bias[i % columns]));
 }
 
+// gpt-oss's, as cpu/activation.cpp has it.
+constexpr double kLimitedSlope = 1.702;
+
+template <class W>
+struct Limited {
+  W gate, up, sigmoid;
+  bool gate_is_cut, up_is_cut;
+  __device__ Limited(W x, W y, W limit) {
+    gate_is_cut = x > limit;
+    up_is_cut = y > limit || y < -limit;
+    gate = gate_is_cut ? limit : x;
+    up = y > limit ? limit : y < -limit ? -limit : y;
+    sigmoid = W(1) / (W(1) + exp(-W(kLimitedSlope) * gate));
+  }
+  __device__ W value() const { return gate * sigmoid * (up + W(1)); }
+  __device__ W gate_slope() const {
+    return gate_is_cut ? W(0) : (up + W(1)) * sigmoid * (W(1) + W(kLimitedSlope) * gate * (W(1) - sigmoid));
+  }
+  __device__ W up_slope() const { return up_is_cut ? W(0) : gate * sigmoid; }
+};
+
+template <class T>
+__global__ void limited_forward_kernel(ActivationShape s, const T* x, T* y) {
+  for (int64_t i = grid_index(); i < s.rows * s.columns; i += grid_stride()) {
+    const int64_t at = i / s.columns * s.input_columns() + i % s.columns;
+    y[i] = narrow<T>(Limited<State<T>>(wide(x[at]), wide(x[at + s.columns]), State<T>(s.limit)).value());
+  }
+}
+
+template <class T>
+__global__ void limited_backward_kernel(ActivationShape s, const T* dy, const T* x, T* dx) {
+  for (int64_t i = grid_index(); i < s.rows * s.columns; i += grid_stride()) {
+    const int64_t at = i / s.columns * s.input_columns() + i % s.columns;
+    const Limited<State<T>> limited(wide(x[at]), wide(x[at + s.columns]), State<T>(s.limit));
+    dx[at] = narrow<T>(wide(dy[i]) * limited.gate_slope());
+    dx[at + s.columns] = narrow<T>(wide(dy[i]) * limited.up_slope());
+  }
+}
+
 template <class T, int N>
 __global__ void activation_forward_kernel(ActivationShape s, const T* x, T* y) {
   for (int64_t i = grid_index() * N; i < s.rows * s.columns; i += grid_stride() * N) {
@@ -173,6 +212,8 @@ template <class T>
 void activation_forward(cudaStream_t stream, const ActivationShape& s, const T* x, T* y) {
   constexpr int kWidth = int(16 / sizeof(T));
   const int64_t count = s.rows * s.columns;
+  if (s.limit > 0.0)
+    return launch(stream, blocks_for(count), kThreads, 0, limited_forward_kernel<T>, s, x, y);
   if (pack_width<T>(s.columns, x, y) == 1)
     return launch(stream, blocks_for(count), kThreads, 0, activation_forward_kernel<T, 1>, s, x, y);
   launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_forward_kernel<T, kWidth>, s, x, y);
@@ -182,6 +223,8 @@ template <class T>
 void activation_backward(cudaStream_t stream, const ActivationShape& s, const T* dy, const T* x, T* dx) {
   constexpr int kWidth = int(16 / sizeof(T));
   const int64_t count = s.rows * s.columns;
+  if (s.limit > 0.0)
+    return launch(stream, blocks_for(count), kThreads, 0, limited_backward_kernel<T>, s, dy, x, dx);
   if (pack_width<T>(s.columns, dy, x, dx) == 1)
     return launch(stream, blocks_for(count), kThreads, 0, activation_backward_kernel<T, 1>, s, dy, x, dx);
   launch(stream, blocks_for(count / kWidth), kThreads, 0, activation_backward_kernel<T, kWidth>, s, dy, x,

@@ -44,7 +44,7 @@ __global__ void position_forward_kernel(int64_t count, int64_t hidden, const int
 // with the position, so they are brought below a turn in double before sine and cosine are taken in float.
 template <class T>
 __global__ void rotary_kernel(AttentionShape s, int64_t half, const double* frequencies,
-                              const int32_t* positions, int direction, T* qkv) {
+                              const int32_t* positions, double factor, int direction, T* qkv) {
   using S = State<T>;
   constexpr double kTurn = 6.283185307179586;
   const int64_t turned = s.heads + s.kv_heads;
@@ -53,7 +53,7 @@ __global__ void rotary_kernel(AttentionShape s, int64_t half, const double* freq
     double exact = double(positions[token % s.sequence]) * frequencies[pair];
     if (sizeof(S) == sizeof(float)) exact -= floor(exact / kTurn) * kTurn;
     const S angle = S(exact);
-    const S cosine = cos(angle), sine = sin(angle) * S(direction);
+    const S cosine = cos(angle) * S(factor), sine = sin(angle) * S(factor) * S(direction);
     T* const row = qkv + token * s.row() + pair;
     for (int64_t head = 0; head < turned; ++head) {
       T* const at = row + head * s.head_dim;
@@ -97,17 +97,18 @@ void position_forward(cudaStream_t stream, int64_t tokens, int64_t hidden, const
 
 template <class T>
 void rotary(cudaStream_t stream, const AttentionShape& s, int64_t half, const double* frequencies,
-            const int32_t* positions, int direction, T* qkv) {
+            const int32_t* positions, double factor, int direction, T* qkv) {
   launch(stream, blocks_for(s.tokens() * half), kThreads, 0, rotary_kernel<T>, s, half, frequencies,
-         positions, direction, qkv);
+         positions, factor, direction, qkv);
 }
 
-#define MPT_INSTANTIATE(T)                                                                          \
-  template void embedding_forward(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*, \
-                                  const T*, T*);                                                    \
-  template void embedding_backward(cudaStream_t, const WordList&, int64_t, const T*, State<T>*);    \
-  template void position_forward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);     \
-  template void rotary(cudaStream_t, const AttentionShape&, int64_t, const double*, const int32_t*, int, T*);
+#define MPT_INSTANTIATE(T)                                                                                  \
+  template void embedding_forward(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*,         \
+                                  const T*, T*);                                                            \
+  template void embedding_backward(cudaStream_t, const WordList&, int64_t, const T*, State<T>*);            \
+  template void position_forward(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);             \
+  template void rotary(cudaStream_t, const AttentionShape&, int64_t, const double*, const int32_t*, double, \
+                       int, T*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)
 MPT_INSTANTIATE(Bfloat16)

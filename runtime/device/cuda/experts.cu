@@ -43,20 +43,30 @@ __device__ uint64_t groups_of_token(const RouterShape& s, const S* p) {
   return chosen;
 }
 
+template <class T>
+__device__ void softmax(int64_t experts, const T* logit, State<T>* p) {
+  State<T> maximum = wide(logit[0]), sum = 0;
+  for (int64_t e = 1; e < experts; ++e) maximum = max(maximum, wide(logit[e]));
+  for (int64_t e = 0; e < experts; ++e) sum += p[e] = exp(wide(logit[e]) - maximum);
+  for (int64_t e = 0; e < experts; ++e) p[e] /= sum;
+}
+
 // A thread per token: experts are few beside the width of the rows around this.
 template <class T>
 __global__ void router_forward_kernel(RouterShape s, const T* logits, State<T>* probabilities,
-                                      int32_t* chosen, State<T>* weights) {
+                                      int32_t* chosen, State<T>* weights, const T* bias) {
   using S = State<T>;
   for (int64_t t = grid_index(); t < s.tokens; t += grid_stride()) {
     const T* const logit = logits + t * s.experts;
     S* const p = probabilities + t * s.experts;
-    S maximum = wide(logit[0]), sum = 0;
-    for (int64_t e = 1; e < s.experts; ++e) maximum = max(maximum, wide(logit[e]));
-    for (int64_t e = 0; e < s.experts; ++e) sum += p[e] = exp(wide(logit[e]) - maximum);
-    for (int64_t e = 0; e < s.experts; ++e) p[e] /= sum;
+    if (s.scores == RouterScores::sigmoid) {
+      for (int64_t e = 0; e < s.experts; ++e) p[e] = S(1) / (S(1) + exp(-wide(logit[e])));
+    } else {
+      softmax(s.experts, logit, p);
+    }
+    // The choice is by sums with the bias, which stand in the probabilities' place meanwhile.
+    for (int64_t e = 0; e < s.experts && bias != nullptr; ++e) p[e] += wide(bias[e]);
     const uint64_t groups = groups_of_token(s, p);
-    S of_chosen = 0;
     int64_t last = -1;
     for (int64_t j = 0; j < s.top; ++j) {
       int64_t best = -1;
@@ -66,14 +76,19 @@ __global__ void router_forward_kernel(RouterShape s, const T* logits, State<T>* 
         if (here >= 0 && (best < 0 || p[here] > p[best])) best = here;
       }
       chosen[t * s.top + j] = int32_t(best);
-      of_chosen += p[best];
       last = best;
     }
-    for (int64_t j = 0; j < s.top; ++j) weights[t * s.top + j] = p[chosen[t * s.top + j]] / of_chosen;
+    if (bias != nullptr && s.scores == RouterScores::softmax) softmax(s.experts, logit, p);
+    for (int64_t e = 0; e < s.experts && bias != nullptr && s.scores == RouterScores::sigmoid; ++e)
+      p[e] = S(1) / (S(1) + exp(-wide(logit[e])));
+    S of_chosen = s.normalized ? S(0) : S(1);
+    for (int64_t j = 0; j < s.top && s.normalized; ++j) of_chosen += p[chosen[t * s.top + j]];
+    for (int64_t j = 0; j < s.top; ++j)
+      weights[t * s.top + j] = p[chosen[t * s.top + j]] / of_chosen * S(s.scale);
   }
 }
 
-// w_j = p_j / s with s the sum of the chosen: dp_j = (dw_j - sum_i w_i dw_i) / s; then softmax's own.
+// As cpu/experts.cpp, router_backward.
 template <class T>
 __global__ void router_backward_kernel(RouterShape shape, const State<T>* probabilities,
                                        const int32_t* chosen, const State<T>* dweights,
@@ -82,19 +97,29 @@ __global__ void router_backward_kernel(RouterShape shape, const State<T>* probab
   const int64_t tokens = shape.tokens, experts = shape.experts, top = shape.top;
   for (int64_t t = grid_index(); t < tokens; t += grid_stride()) {
     const S* const p = probabilities + t * experts;
-    S sum = 0, mean = 0;
-    for (int64_t j = 0; j < top; ++j) {
+    const bool sigmoid = shape.scores == RouterScores::sigmoid;
+    S all = 1, of_balance = 0;
+    if (sigmoid) {
+      all = 0;
+      for (int64_t e = 0; e < experts; ++e) all += p[e];
+      for (int64_t e = 0; e < experts; ++e) of_balance += p[e] * balance[t * experts + e] / all;
+    }
+    S sum = shape.normalized ? S(0) : S(1), mean = 0;
+    for (int64_t j = 0; j < top && shape.normalized; ++j) {
       const S of_chosen = p[chosen[t * top + j]];
       sum += of_chosen;
       mean += of_chosen * dweights[t * top + j];
     }
     const auto gradient = [&](int64_t e) {
-      S d = balance[t * experts + e];
+      S d = (balance[t * experts + e] - of_balance) / all;
       for (int64_t j = 0; j < top; ++j) {
-        if (chosen[t * top + j] == e) d += (dweights[t * top + j] - mean / sum) / sum;
+        if (chosen[t * top + j] == e) d += S(shape.scale) * (dweights[t * top + j] - mean / sum) / sum;
       }
       return d;
     };
+    for (int64_t e = 0; e < experts && sigmoid; ++e)
+      dlogits[t * experts + e] = narrow<T>(p[e] * (S(1) - p[e]) * gradient(e));
+    if (sigmoid) continue;
     S dot = 0;
     for (int64_t e = 0; e < experts; ++e) dot += p[e] * gradient(e);
     for (int64_t e = 0; e < experts; ++e) dlogits[t * experts + e] = narrow<T>(p[e] * (gradient(e) - dot));
@@ -138,9 +163,9 @@ __global__ void row_dots_kernel(int64_t columns, const T* a, const T* b, State<T
 
 template <class T>
 void router_forward(cudaStream_t stream, const RouterShape& s, const T* logits, State<T>* probabilities,
-                    int32_t* chosen, State<T>* weights) {
+                    int32_t* chosen, State<T>* weights, const T* bias) {
   launch(stream, blocks_for(s.tokens), kThreads, 0, router_forward_kernel<T>, s, logits, probabilities,
-         chosen, weights);
+         chosen, weights, bias);
 }
 
 template <class T>
@@ -173,13 +198,14 @@ void row_dots(cudaStream_t stream, int64_t rows, int64_t columns, const T* a, co
   launch(stream, dim3(unsigned(rows)), kThreads, 0, row_dots_kernel<T>, columns, a, b, dots);
 }
 
-#define MPT_INSTANTIATE(T)                                                                                  \
-  template void router_forward(cudaStream_t, const RouterShape&, const T*, State<T>*, int32_t*, State<T>*); \
-  template void router_backward(cudaStream_t, const RouterShape&, const State<T>*, const int32_t*,          \
-                                const State<T>*, const State<T>*, T*);                                      \
-  template void gather_rows(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);                  \
-  template void sum_rows(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*);            \
-  template void scale_rows(cudaStream_t, int64_t, int64_t, const State<T>*, const T*, T*);                  \
+#define MPT_INSTANTIATE(T)                                                                                 \
+  template void router_forward(cudaStream_t, const RouterShape&, const T*, State<T>*, int32_t*, State<T>*, \
+                               const T*);                                                                  \
+  template void router_backward(cudaStream_t, const RouterShape&, const State<T>*, const int32_t*,         \
+                                const State<T>*, const State<T>*, T*);                                     \
+  template void gather_rows(cudaStream_t, int64_t, int64_t, const int32_t*, const T*, T*);                 \
+  template void sum_rows(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, const T*, T*);           \
+  template void scale_rows(cudaStream_t, int64_t, int64_t, const State<T>*, const T*, T*);                 \
   template void row_dots(cudaStream_t, int64_t, int64_t, const T*, const T*, State<T>*);
 MPT_INSTANTIATE(float)
 MPT_INSTANTIATE(double)

@@ -78,16 +78,24 @@ void GraphRecorder::append(const LinearShape& s) {
   append(s.fp8);
 }
 void GraphRecorder::append(const AttentionShape& s) {
-  for (const int64_t size : {s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim}) append(size);
+  for (const int64_t size : {s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.value_dim, s.window})
+    append(size);
+  append(s.scale);
+  append(s.cap);
 }
 void GraphRecorder::append(const AttentionBlock& b) {
   append(b.shape);
   append(b.keys);
   append(b.visible);
+  append(b.hidden);
 }
 void GraphRecorder::append(const Rotation& r) {
   append(r.frequencies);
   append(r.positions);
+  append(r.factor);
+}
+void GraphRecorder::append(const LatentShape& s) {
+  for (const int64_t size : {s.batch, s.sequence, s.heads, s.nope, s.rope, s.values}) append(size);
 }
 void GraphRecorder::append(const NormShape& s) {
   append(s.kind);
@@ -100,6 +108,7 @@ void GraphRecorder::append(const ActivationShape& s) {
   append(s.rows);
   append(s.columns);
   append(s.gated);
+  append(s.limit);
 }
 
 }  // namespace mpt::runtime::cuda

@@ -74,6 +74,7 @@ class GraphRecorder {
   void append(const AttentionShape& s);
   void append(const AttentionBlock& b);
   void append(const Rotation& r);
+  void append(const LatentShape& s);
   void append(const NormShape& s);
   void append(const ActivationShape& s);
 
@@ -87,8 +88,8 @@ class GraphRecorder {
     alive_.push_back(own.content);
     return {reinterpret_cast<const T*>(own.content->data()), values.size()};
   }
-  Rotation kept(const Rotation& r) { return {kept(r.frequencies), kept(r.positions)}; }
-  AttentionBlock kept(const AttentionBlock& b) { return {b.shape, b.keys, kept(b.visible)}; }
+  Rotation kept(const Rotation& r) { return {kept(r.frequencies), kept(r.positions), r.factor}; }
+  AttentionBlock kept(const AttentionBlock& b) { return {b.shape, b.keys, kept(b.visible), kept(b.hidden)}; }
 
   CudaDevice& device_;
   std::string key_;  // of work_: operators and arguments

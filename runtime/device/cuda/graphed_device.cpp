@@ -142,10 +142,59 @@ class GraphedDevice final : public CudaDevice {
     later(&Device::loss_maximum, type, tokens, columns, used, logits, maximum);
   }
 
+  void scale(DataType type, int64_t count, double factor, const void* x, void* y) override {
+    later(&Device::scale, type, count, factor, x, y);
+  }
+  void soft_cap(DataType type, int64_t count, double cap, void* x) override {
+    later(&Device::soft_cap, type, count, cap, x);
+  }
+  void sink_forward(DataType type, const AttentionShape& shape, const void* sinks, void* out,
+                    void* log_sum_exp) override {
+    later(&Device::sink_forward, type, shape, sinks, out, log_sum_exp);
+  }
+  void sink_backward(DataType type, const AttentionShape& shape, const void* sinks, const void* dout,
+                     const void* out, const void* log_sum_exp, void* dsinks) override {
+    later(&Device::sink_backward, type, shape, sinks, dout, out, log_sum_exp, dsinks);
+  }
+  void latent_join(DataType type, const LatentShape& shape, const Rotation& rotation, const void* q,
+                   const void* expanded, const void* key, void* qkv) override {
+    later(&Device::latent_join, type, shape, rotation, q, expanded, key, qkv);
+  }
+  void latent_split(DataType type, const LatentShape& shape, const Rotation& rotation, const void* dqkv,
+                    void* dq, void* dexpanded, void* dkey) override {
+    later(&Device::latent_split, type, shape, rotation, dqkv, dq, dexpanded, dkey);
+  }
+  void wide_norm_squares(DataType type, const AttentionShape& shape, const void* qkv, void* sums) override {
+    later(&Device::wide_norm_squares, type, shape, qkv, sums);
+  }
+  void wide_norm_forward(DataType type, const AttentionShape& shape, int64_t ranks, double epsilon,
+                         const void* sums, const void* query_scale, const void* key_scale, void* qkv,
+                         void* kept) override {
+    later(&Device::wide_norm_forward, type, shape, ranks, epsilon, sums, query_scale, key_scale, qkv, kept);
+  }
+  void wide_norm_dots(DataType type, const AttentionShape& shape, const void* query_scale,
+                      const void* key_scale, const void* kept, const void* dqkv, void* dots) override {
+    later(&Device::wide_norm_dots, type, shape, query_scale, key_scale, kept, dqkv, dots);
+  }
+  void wide_norm_backward(DataType type, const AttentionShape& shape, int64_t ranks, double epsilon,
+                          const void* sums, const void* dots, const void* query_scale, const void* key_scale,
+                          const void* kept, void* dqkv, void* dquery_scale, void* dkey_scale) override {
+    later(&Device::wide_norm_backward, type, shape, ranks, epsilon, sums, dots, query_scale, key_scale, kept,
+          dqkv, dquery_scale, dkey_scale);
+  }
+  void weighted_bias_forward(DataType type, int64_t rows, int64_t columns, const void* factors,
+                             const void* bias, void* y) override {
+    later(&Device::weighted_bias_forward, type, rows, columns, factors, bias, y);
+  }
+  void weighted_bias_backward(DataType type, int64_t rows, int64_t columns, const void* factors,
+                              const void* bias, const void* dy, void* dbias, void* dfactors) override {
+    later(&Device::weighted_bias_backward, type, rows, columns, factors, bias, dy, dbias, dfactors);
+  }
+
   // These read lists in host memory, give the host numbers, or never come twice with the same arguments.
   void router_forward(DataType type, const RouterShape& s, const void* logits, void* probabilities,
-                      int32_t* chosen, void* weights) override {
-    now().router_forward(type, s, logits, probabilities, chosen, weights);
+                      int32_t* chosen, void* weights, const void* bias) override {
+    now().router_forward(type, s, logits, probabilities, chosen, weights, bias);
   }
   void router_backward(DataType type, const RouterShape& s, const void* probabilities, const int32_t* chosen,
                        const void* dweights, const void* balance, void* dlogits) override {
@@ -183,6 +232,12 @@ class GraphedDevice final : public CudaDevice {
                      const int32_t* targets, const void* sums, double scale, void* logits,
                      double* loss) override {
     now().loss_gradient(type, tokens, columns, used, first, targets, sums, scale, logits, loss);
+  }
+  void capped_loss_gradient(DataType type, int64_t tokens, int64_t columns, int64_t used, int64_t first,
+                            const int32_t* targets, const void* maximum, const void* sums, double scale,
+                            double cap, void* logits, double* loss) override {
+    now().capped_loss_gradient(type, tokens, columns, used, first, targets, maximum, sums, scale, cap, logits,
+                               loss);
   }
   void loss_of_all(DataType type, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
                    double scale, void* logits, double* loss) override {

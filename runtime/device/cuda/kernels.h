@@ -59,15 +59,17 @@ void head_norm_backward(cudaStream_t, const AttentionShape&, double epsilon, con
 
 template <class T>
 void rotary(cudaStream_t, const AttentionShape&, int64_t half, const double* frequencies,
-            const int32_t* positions, int direction, T* qkv);
+            const int32_t* positions, double factor, int direction, T* qkv);
 
-/// Where queries find their keys. `visible` [sequence]: how many of them each query sees, or null for causal.
+/// Where queries find their keys. `visible` [sequence]: how many of them each query sees, or null for causal;
+/// `hidden`: how many first ones of these it does not, or null where the shape's window says it.
 struct AttentionKeys {
   const void* k = nullptr;
   const void* v = nullptr;
   int64_t row = 0;    // elements from one key to the next
   int64_t count = 0;  // of one sequence
   const int32_t* visible = nullptr;
+  const int32_t* hidden = nullptr;
 };
 /// `join`: out and log_sum_exp hold those over earlier keys. Out is T or State<T>.
 template <class T, class Out>
@@ -88,7 +90,7 @@ void attention_backward(cudaStream_t, const AttentionShape&, const T* dout, cons
 
 template <class T>
 void router_forward(cudaStream_t, const RouterShape&, const T* logits, State<T>* probabilities,
-                    int32_t* chosen, State<T>* weights);
+                    int32_t* chosen, State<T>* weights, const T* bias);
 template <class T>
 void router_backward(cudaStream_t, const RouterShape&, const State<T>* probabilities, const int32_t* chosen,
                      const State<T>* dweights, const State<T>* balance, T* dlogits);

@@ -137,7 +137,7 @@ TEST_P(CudaDeviceTest, NormsWithResiduals) {
 
 TEST_P(CudaDeviceTest, HeadNorm) {
   const DataType t = GetParam();
-  for (const AttentionShape s : {AttentionShape{2, 5, 4, 2, 6}, {1, 40, 3, 1, 40}}) {
+  for (const AttentionShape& s : {AttentionShape{2, 5, 4, 2, 6}, {1, 40, 3, 1, 40}}) {
     Pair qkv = make(s.tokens() * s.row(), 1), kept = make(s.tokens() * s.rotated(), 2),
          q = make(s.head_dim, 3), k = make(s.head_dim, 4), d_qkv = make(s.tokens() * s.row(), 5);
     Pair dq = make_state(s.head_dim, 6), dk = make_state(s.head_dim, 7);
@@ -171,13 +171,17 @@ TEST_P(CudaDeviceTest, Rotary) {
 // Sizes around the kernels' tiles of 16 and 32 rows, with heads that share keys.
 TEST_P(CudaDeviceTest, Attention) {
   const DataType t = GetParam();
-  for (const AttentionShape s : {AttentionShape{1, 1, 1, 1, 4},
-                                 {2, 33, 4, 2, 6},
-                                 {1, 64, 2, 1, 16},
-                                 {1, 45, 6, 2, 32},
-                                 {2, 70, 4, 2, 64},
-                                 {1, 40, 2, 1, 128}}) {
-    const int64_t out_count = s.tokens() * s.heads * s.head_dim;
+  for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1, 4},
+                                  {2, 33, 4, 2, 6},
+                                  {1, 64, 2, 1, 16},
+                                  {1, 45, 6, 2, 32},
+                                  {2, 70, 4, 2, 64},
+                                  {1, 40, 2, 1, 128},
+                                  // Values of another size, windows, a scale and a cap.
+                                  {1, 45, 4, 2, 6, 10},
+                                  {2, 70, 4, 2, 8, 0, 5},
+                                  {1, 100, 2, 1, 64, 0, 40, 0.3, 1.5}}) {
+    const int64_t out_count = s.tokens() * s.outputs();
     Pair qkv = make(s.tokens() * s.row(), 1), out = make(out_count, 2), dout = make(out_count, 3),
          d_qkv = make(s.tokens() * s.row(), 4);
     Pair lse = make_state(s.tokens() * s.heads, 5);
@@ -210,7 +214,7 @@ TEST_P(CudaDeviceTest, AttentionToBlocksOfKeys) {
          dq = make_state(s.tokens() * width, 8), dkv = make_state(s.batch * keys * kv_width, 9);
     const auto forward = [&](const std::vector<int32_t>& visible, bool first) {
       return [&, first](Device& d, void* p, void* pk, void* po, void* pl) {
-        d.attention_block_forward(t, {s, keys, visible}, p, pk, first, po, pl);
+        d.attention_block_forward(t, {s, keys, visible, {}}, p, pk, first, po, pl);
       };
     };
     const int64_t terms = 2 * keys + 4 * s.head_dim;
@@ -224,7 +228,7 @@ TEST_P(CudaDeviceTest, AttentionToBlocksOfKeys) {
       on_both(
           [&, list = visible](Device& d, void* pd, void* p, void* pk, void* po, void* pl, void* pq,
                               void* pdk) {
-            d.attention_block_backward(t, {s, keys, *list}, pd, p, pk, po, pl, pq, pdk);
+            d.attention_block_backward(t, {s, keys, *list, {}}, pd, p, pk, po, pl, pq, pdk);
           },
           dout, qkv, *kv, rounded, lse, dq, dkv);
     }

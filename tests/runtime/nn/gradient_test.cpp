@@ -106,6 +106,7 @@ void check_against_differences(const ModelSpec& model) {
   constexpr double kStep = 4e-5;
   const double rounding = std::fabs(fixture.loss()) * 2.3e-16 * 64 / kStep;
   for (const Parameter& p : fixture.stage->parameters().list()) {
+    if (p.fixed_step > 0.0) continue;   // it has no gradient
     double worst = 0.0, largest = 0.0;  // worst: share of the tolerance used
     int64_t worst_at = 0;
     const int64_t first = fixture.stage->parameters().first_element(p);
@@ -164,6 +165,90 @@ TEST(Gradient, OfPartialRotaryAndUntiedLearnedPositions) {
   model.tied_embeddings = false;
   model.norm_bias = false;
   check_against_differences(model);
+}
+
+// What layers of other kinds have. `change` makes both layers of a tiny Llama.
+ModelSpec tiny_of(const std::function<void(ModelSpec&, LayerKind&)>& change) {
+  ModelSpec m = tiny(test::little_llama());
+  LayerKind layer = m.layers[0];
+  change(m, layer);
+  m.layers = LayerList(2, layer);
+  return m;
+}
+
+TEST(Gradient, OfNormsOnBothSidesWindowsAndCaps) {
+  check_against_differences(tiny_of([](ModelSpec& m, LayerKind& layer) {
+    m.norm_placement = NormPlacement::sandwich;
+    m.embedding_scale = 1.5;
+    m.logit_cap = 4.0;
+    m.tied_embeddings = true;
+    layer.attention->window = 3;
+    layer.attention->score_cap = 2.0;
+    layer.attention->score_scale = 0.4;
+  }));
+}
+
+TEST(Gradient, OfNormsBehindAndOverAllHeads) {
+  check_against_differences(tiny_of([](ModelSpec& m, LayerKind& layer) {
+    m.norm_placement = NormPlacement::post;
+    layer.attention->query_key_norm = QueryKeyNorm::full;
+  }));
+}
+
+TEST(Gradient, OfAttentionAndMlpSideBySide) {
+  for (const NormPlacement place : {NormPlacement::shared, NormPlacement::pre}) {
+    check_against_differences(tiny_of([place](ModelSpec& m, LayerKind& layer) {
+      m.norm_placement = place;
+      m.parallel_residual = true;
+      layer.attention->rotary.reset();
+    }));
+  }
+}
+
+TEST(Gradient, OfSinksAndExpertsWithBiases) {
+  check_against_differences(tiny_of([](ModelSpec&, LayerKind& layer) {
+    layer.attention->sinks = layer.attention->qkv_bias = true;
+    MixtureOfExperts& moe = layer.moe.emplace();
+    moe.experts = 3;
+    moe.experts_per_token = 2;
+    moe.balance_loss = 0.0;
+    moe.expert = *layer.mlp;
+    moe.expert.bias = moe.router_bias = moe.bias_in_logits = true;
+    moe.expert.activation_limit = 0.9;
+    layer.mlp.reset();
+  }));
+}
+
+TEST(Gradient, OfLatentsAndSharedExperts) {
+  for (const int64_t query_rank : {0, 5}) {
+    check_against_differences(tiny_of([query_rank](ModelSpec&, LayerKind& layer) {
+      layer.attention->latent = LatentAttention{query_rank, 6, 2, 2, 3};
+      layer.attention->kv_heads = layer.attention->heads;
+      MixtureOfExperts& moe = layer.moe.emplace();
+      moe.experts = 4;
+      moe.experts_per_token = 2;
+      moe.balance_loss = 0.0;
+      moe.expert = *layer.mlp;
+      moe.shared_ffn_hidden = 6;
+      moe.router_bias = true;
+      moe.scores = RouterScores::sigmoid;
+      moe.normalized = query_rank > 0;
+      moe.routed_scale = 1.5;
+      layer.mlp.reset();
+    }));
+  }
+}
+
+// Layers with attention alone, and with an MLP alone.
+TEST(Gradient, OfLayersOfOnePart) {
+  ModelSpec m = tiny(test::little_llama());
+  const LayerKind both = m.layers[0];
+  m.layers = LayerList::of(2, [&](int64_t l) {
+    LayerKind kind = both;
+    l == 0 ? kind.mlp.reset() : kind.attention.reset();
+    return kind;
+  });
+  check_against_differences(m);
 }
 
 // The gradient that a stage sends back: through two stages cut in the middle, equal to the bit with one stage

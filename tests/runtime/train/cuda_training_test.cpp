@@ -95,6 +95,14 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
       {"OffloadedExperts",
        with(mixtral,
             [](WantedPlan& r) { r.data = 2, r.expert = 2, r.zero = 1, r.offload_optimizer = true; })},
+      {"NormsOnBothSides", with(test::little_gemma(2), [](WantedPlan&) {}), true},
+      {"WindowsInARing", with(test::little_gemma(2), [](WantedPlan& r) { r.context = 2; })},
+      {"NormsOverAllHeads", with(test::little_olmo(2), [](WantedPlan& r) { r.tensor = 2; }), true},
+      {"SinksAndBiases", with(test::little_oss(2), [](WantedPlan&) {}), true},
+      {"Latents", with(test::little_deepseek(2), [](WantedPlan& r) { r.tensor = 2; }), true},
+      {"LatentsInBfloat16",
+       with(test::little_deepseek(2), [](WantedPlan& r) { r.precision = Precision::bf16; })},
+      {"SideBySide", with(test::little_parallel(2), [](WantedPlan&) {})},
       {"Fp8", with(gpt, [](WantedPlan& r) { r.precision = Precision::fp8; }), true},
   };
 }

@@ -47,7 +47,7 @@ struct State {
       const auto place = [&](const Buffer& b, DataType as) {
         return static_cast<char*>(b.data()) + at * size_of(as);
       };
-      ranges.push_back({counts[i], i % 2 == 0, place(gradients, state), place(values, type),
+      ranges.push_back({counts[i], i % 2 == 0, 0.0, place(gradients, state), place(values, type),
                         place(masters, state), place(first, state), place(second, state)});
       at += counts[i];
     }

@@ -8,74 +8,13 @@
 #include <cmath>
 #include <span>
 
-#include "base/json.h"
-#include "runtime/train/trainer.h"
-#include "tests/support/make_dataset.h"
-#include "tests/support/make_plan.h"
+#include "tests/support/parity.h"
 
 namespace mpt::runtime {
 namespace {
 
+using namespace test::parity;
 using test::WantedPlan;
-
-// Text with enough structure to learn from and enough of it to shuffle.
-std::string corpus_file() {
-  std::string file = testing::TempDir() + "/parity_corpus.txt";
-  std::string text;
-  for (int i = 0; i < 400; ++i)
-    text += "line " + std::to_string(i * 7919 % 1000) + " of a text about pipelines\n";
-  write_file_atomically(file, text);
-  return file;
-}
-
-struct Curve {
-  std::vector<double> loss, norm;
-};
-
-Curve run(const WantedPlan& request, DataType type, int64_t steps = 20) {
-  const Plan plan = test::make_plan(request);
-  TrainOptions options;
-  options.steps = steps;
-  options.warmup_steps = 5;
-  options.timeout = std::chrono::seconds(60);
-  const Dataset corpus = test::make_dataset(corpus_file(), plan, options.seed);
-  const std::atomic<bool> stop{false};
-  Curve curve;
-  train(
-      plan, options, {&corpus},
-      [&](const reports::StepRecord& r) {
-        curve.loss.push_back(r.loss);
-        curve.norm.push_back(r.gradient_norm);
-      },
-      stop, type);
-  return curve;
-}
-
-double worst_difference(const Curve& a, const Curve& b) {
-  double worst = a.loss.size() == b.loss.size() ? 0.0 : INFINITY;
-  for (size_t i = 0; i < a.loss.size() && i < b.loss.size(); ++i) {
-    worst = std::max(worst, std::fabs(a.loss[i] - b.loss[i]) / a.loss[i]);
-  }
-  return worst;
-}
-
-struct NamedLayout {
-  const char* name;
-  int64_t tensor, pipeline, data, chunks, micro_batch;
-  const char* schedule;
-  Recompute recompute;
-  bool sequence_parallel = false;
-  int64_t zero = 0, shard = 0;
-  RankOrder order = RankOrder::pipeline_outermost;
-  std::vector<int64_t> layers_per_stage{}, recomputed_layers{};
-  int64_t expert = 1, context = 1;
-  ContextMethod method = ContextMethod::ring;
-  int64_t expert_tensor = 1;
-};
-
-constexpr auto kNone = Recompute::none, kSelective = Recompute::selective, kFull = Recompute::full;
-constexpr auto kInner = RankOrder::pipeline_outermost, kOuter = RankOrder::data_outermost;
-constexpr auto kRing = ContextMethod::ring, kAllToAll = ContextMethod::all_to_all;
 
 // Every degree of 1, 2, 4 and their mixes, each schedule, each recompute; sequence parallel, ZeRO and uneven
 // stages with each of them.
@@ -124,22 +63,6 @@ const NamedLayout kLayouts[] = {
     {"pp2, recompute 2 and 0", 1, 2, 1, 1, 1, "1f1b", kFull, false, 0, 0, kInner, {2, 2}, {2, 0}},
     {"tp2 sp pp3 uneven zb-h2", 2, 3, 1, 1, 1, "zb-h2", kFull, true, 0, 0, kInner, {2, 1, 1}, {1, 1, 0}},
 };
-
-WantedPlan request_for(const ModelSpec& model, const NamedLayout& l) {
-  WantedPlan request{model,    {8, 16},       l.tensor,   l.pipeline, l.data,
-                      l.chunks, l.micro_batch, l.schedule, l.recompute};
-  request.sequence_parallel = l.sequence_parallel;
-  request.zero = l.zero;
-  request.shard = l.shard;
-  request.order = l.order;
-  request.layers_per_stage = l.layers_per_stage;
-  request.recomputed_layers = l.recomputed_layers;
-  request.expert = l.expert;
-  request.context = l.context;
-  request.context_method = l.method;
-  request.expert_tensor = l.expert_tensor;
-  return request;
-}
 
 // Experts beside every other way to split.
 const NamedLayout kExpertLayouts[] = {
@@ -199,17 +122,6 @@ const NamedLayout kQwenLayouts[] = {
     {"tp2 pp2 dp2 zb-h1", 2, 2, 2, 1, 1, "zb-h1", kSelective},
     {"pp2 dp2 zb-v zero2", 1, 2, 2, 2, 1, "zb-v", kNone, false, 2},
 };
-
-void check_follows(const ModelSpec& model, std::span<const NamedLayout> layouts) {
-  const Curve reference = run({model}, DataType::float32);
-  EXPECT_LT(reference.loss.back(), reference.loss.front() - 0.4) << "the loss falls";
-  const Curve exact = run({model}, DataType::float64, 6);
-  for (const NamedLayout& layout : layouts) {
-    const WantedPlan request = request_for(model, layout);
-    EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 6)), 1e-12) << layout.name;
-    EXPECT_LT(worst_difference(reference, run(request, DataType::float32)), 1e-5) << layout.name;
-  }
-}
 
 TEST(ExpertParity, EveryLayoutFollowsTheSingleRank) { check_follows(test::little_mixtral(), kExpertLayouts); }
 // The first and the last two of them: experts of other ranks, and of the own.

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/hf_weight_family.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+
+namespace mpt::models {
+namespace {
+
+[[noreturn]] void refuse_weights(const ModelSpec& m, const std::string& found) {
+  throw UserError(Problem{fmt::format("model \"{}\"", m.name), found,
+                          "a model like one of the families in docs/training.md, Hugging Face models",
+                          "train it from the start and keep its checkpoints"});
+}
+
+// Of all layers, as far as it is the same in all; and what some of them have.
+struct Traits {
+  Attention attention;
+  std::optional<Mlp> mlp;
+  std::optional<MixtureOfExperts> moe;
+  bool windows = false, all_windows = true, positions_differ = false, no_positions = false;
+  bool dense_between = false;  // dense layers that are not all below those with experts
+};
+
+Traits traits_of(const ModelSpec& m) {
+  Traits t;
+  t.attention = m.attention();
+  t.attention.window.reset();
+  const auto same = [&](auto& known, const auto& part, const char* what) {
+    if (!known) known = part;
+    if (!(known == part)) refuse_weights(m, fmt::format("layers with different {}", what));
+  };
+  for (const auto& [name, kind] : m.layers.kinds) {
+    if (!kind.attention || !kind.has_mlp() || (kind.mlp && kind.moe))
+      refuse_weights(m, "layers that are not attention and one MLP");
+    Attention a = *kind.attention;
+    t.windows = t.windows || a.window;
+    t.all_windows = t.all_windows && a.window;
+    t.positions_differ = t.positions_differ || (a.rotary && !(a.rotary == t.attention.rotary));
+    t.no_positions = t.no_positions || !a.rotary;
+    a.window.reset();
+    a.rotary = t.attention.rotary;
+    if (!(a == t.attention)) refuse_weights(m, "layers with different attention");
+    if (kind.mlp) same(t.mlp, kind.mlp, "MLPs");
+    if (kind.moe) same(t.moe, kind.moe, "experts");
+  }
+  bool experts = false;
+  for (int64_t l = 0; l < m.layers.count(); ++l) {
+    const bool has = m.layers[l].moe.has_value();
+    t.dense_between = t.dense_between || (experts && !has);
+    experts = experts || has;
+  }
+  return t;
+}
+
+bool is_gpt2(const ModelSpec& m, const Traits& t) {
+  const Attention& a = t.attention;
+  return m.position == PositionKind::learned && t.mlp && !t.mlp->gated && a.qkv_bias && a.output_bias &&
+         t.mlp->bias && m.norm_bias && a.kv_heads == a.heads && a.head_dim * a.heads == m.hidden && !t.moe &&
+         !t.windows && m.norm_placement == NormPlacement::pre && !m.embedding_scale;
+}
+
+// What a family of rms norms, rotary positions and gated MLPs may have beside these.
+struct Allowed {
+  WeightFamily family;
+  bool windows = false, scale = false, caps = false, partial = false, no_positions = false;
+  bool own_window_positions = false, dense_layers = false, scaling = false;
+};
+
+void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
+  const auto need = [&](bool wrong, const char* what) {
+    if (wrong) refuse_weights(m, what);
+  };
+  need(t.windows && !a.windows, "windows beside other parts than those of known families");
+  need(m.embedding_scale && !a.scale, "a factor on the embedding");
+  need((t.attention.score_cap || m.logit_cap) && !a.caps, "soft caps");
+  need(t.attention.score_scale && !a.caps, "a factor on scores");
+  need(t.attention.rotation().fraction != 1.0 && !a.partial, "rotary positions on a part of each head");
+  need(t.no_positions && !a.no_positions, "layers without positions");
+  need(t.positions_differ && !a.own_window_positions, "layers with different rotary positions");
+  need(t.moe && t.mlp && (!a.dense_layers || t.dense_between), "dense layers between those with experts");
+}
+
+bool yarn_or_other(const Attention& a) {
+  const auto& s = a.rotation().scaling;
+  return s && (s->kind == RotaryScalingKind::yarn || s->kind == RotaryScalingKind::other);
+}
+
+Allowed latent_family(const Traits& t) {
+  const bool sigmoid = t.moe && t.moe->scores == RouterScores::sigmoid;
+  return {.family = sigmoid ? WeightFamily::deepseek_v3 : WeightFamily::deepseek_v2, .dense_layers = true};
+}
+
+Allowed experts_family(const ModelSpec& m, const Traits& t) {
+  const Attention& a = t.attention;
+  const MixtureOfExperts& moe = *t.moe;
+  if (a.sinks && moe.router_bias && moe.bias_in_logits && moe.expert.bias && moe.normalized)
+    return {.family = WeightFamily::gpt_oss, .windows = true};
+  if (moe.expert.bias || a.sinks || a.query_key_norm == QueryKeyNorm::full)
+    refuse_weights(m, "experts arranged other than those of known families");
+  if (moe.scores == RouterScores::sigmoid && moe.router_bias && moe.shared_ffn_hidden > 0)
+    return {.family = WeightFamily::glm4_moe, .partial = true, .dense_layers = true};
+  if (moe.groups_per_token < moe.expert_groups) refuse_weights(m, "a router that is limited to groups");
+  if (moe.shared_ffn_hidden > 0 || moe.router_bias || moe.scores != RouterScores::softmax ||
+      moe.routed_scale != 1.0 || a.qkv_bias || a.output_bias)
+    refuse_weights(m, "experts arranged other than those of known families");
+  if (a.query_key_norm == QueryKeyNorm::per_head) return {.family = WeightFamily::qwen3_moe};
+  if (!moe.normalized) refuse_weights(m, "weights of experts that do not sum up to 1");
+  return {.family = WeightFamily::mixtral};
+}
+
+Allowed dense_family(const ModelSpec& m, const Traits& t) {
+  const Attention& a = t.attention;
+  const bool per_head = a.query_key_norm == QueryKeyNorm::per_head;
+  const bool full = a.query_key_norm == QueryKeyNorm::full;
+  if (a.sinks) refuse_weights(m, "sinks without experts");
+  switch (m.norm_placement) {
+    case NormPlacement::sandwich:
+      if (!m.embedding_scale || full) refuse_weights(m, "norms before and behind other parts than Gemma's");
+      return {.family = per_head ? WeightFamily::gemma3_text : WeightFamily::gemma2,
+              .windows = true,
+              .scale = true,
+              .caps = true,
+              .own_window_positions = per_head};
+    case NormPlacement::post:
+      if (!full) refuse_weights(m, "norms behind other parts than OLMo 2's");
+      return {.family = t.windows ? WeightFamily::olmo3 : WeightFamily::olmo2, .windows = true};
+    case NormPlacement::shared:
+      refuse_weights(m, "one norm for attention and MLP");
+    case NormPlacement::pre:
+      break;
+  }
+  if (m.embedding_scale) return {.family = WeightFamily::gemma, .scale = true};
+  if (full) refuse_weights(m, "norms over all queries and keys");
+  if (t.no_positions) return {.family = WeightFamily::smollm3, .no_positions = true};
+  if (per_head) return {.family = WeightFamily::qwen3};
+  if (t.all_windows && !a.qkv_bias) return {.family = WeightFamily::mistral, .windows = true};
+  return {.family = a.qkv_bias && !a.output_bias ? WeightFamily::qwen2 : WeightFamily::llama};
+}
+
+}  // namespace
+
+WeightFamily weight_family_of(const ModelSpec& m) {
+  const Traits t = traits_of(m);
+  if (m.parallel_residual || m.embedding_norm || m.head_bias || m.next_token_layers > 0 ||
+      t.attention.value_dim > 0 || t.attention.keys_are_values || t.attention.chunk || t.attention.index ||
+      t.attention.output_gate != OutputGate::none)
+    refuse_weights(m, "an arrangement of layers that only few have");
+  if (m.norm == NormKind::layer_norm) {
+    if (!is_gpt2(m, t)) refuse_weights(m, "layer norms with other parts than GPT-2's");
+    return WeightFamily::gpt2;
+  }
+  if (t.attention.latent && !t.moe) refuse_weights(m, "latent attention without experts");
+  const bool plain = (t.mlp && (!t.mlp->gated || t.mlp->bias)) || (t.moe && !t.moe->expert.gated) ||
+                     (t.moe && (t.moe->shared_gate || t.moe->latent_width > 0 || t.moe->zero_experts > 0));
+  if (m.position != PositionKind::rotary || plain)
+    refuse_weights(m, "rms norms with other parts than Llama's");
+  if (t.moe && m.norm_placement != NormPlacement::pre)
+    refuse_weights(m, "experts between norms of another placement");
+  const Allowed allowed = t.attention.latent ? latent_family(t)
+                          : t.moe            ? experts_family(m, t)
+                                             : dense_family(m, t);
+  const bool yarn = allowed.family == WeightFamily::gpt_oss || t.attention.latent;
+  if (yarn_or_other(t.attention) &&
+      (!yarn || t.attention.rotation().scaling->kind == RotaryScalingKind::other))
+    refuse_weights(m, "a scaling of rotary positions that is not known here");
+  check_allowed(m, t, allowed);
+  return allowed.family;
+}
+
+}  // namespace mpt::models

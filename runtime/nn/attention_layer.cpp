@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nn/attention_layer.h"
+
+namespace mpt::runtime {
+namespace {
+
+// Queries, keys and values of this rank's heads out of the whole [(heads + kv_heads) d + kv_heads e, hidden].
+LinearOptions qkv_options(const std::string& name, const RankSizes& s) {
+  const int64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim,
+                values = s.kv_heads * s.attention().values();
+  const int64_t all_queries = queries * s.tensor, all_keys = keys * s.tensor;
+  return {name + ".qkv",
+          Split::columns,
+          s.kind.attention->qkv_bias,
+          all_queries + all_keys + values * s.tensor,
+          s.hidden,
+          {{queries * s.tensor_rank, queries, 0, s.hidden},
+           {all_queries + keys * s.tensor_rank, keys, 0, s.hidden},
+           {all_queries + all_keys + values * s.tensor_rank, values, 0, s.hidden}},
+          kDeviation,
+          s.fp8};
+}
+
+LinearOptions output_options(const std::string& name, const RankSizes& s) {
+  const int64_t inner = s.attention().outputs();
+  return {name + ".output",
+          Split::rows,
+          s.kind.attention->output_bias,
+          s.hidden,
+          inner * s.tensor,
+          {{0, s.hidden, inner * s.tensor_rank, inner}},
+          residual_deviation(s.model.layers.count()),
+          s.fp8};
+}
+
+LinearOptions down_options(const std::string& name, int64_t columns, const RankSizes& s) {
+  return {name,       Split::whole, s.kind.attention->qkv_bias,
+          columns,    s.hidden,     {{0, columns, 0, s.hidden}},
+          kDeviation, s.fp8};
+}
+
+// `columns`: of this rank.
+LinearOptions up_options(const std::string& name, int64_t columns, int64_t inner, const RankSizes& s) {
+  return {name,       Split::columns,
+          false,      columns * s.tensor,
+          inner,      {{columns * s.tensor_rank, columns, 0, inner}},
+          kDeviation, s.fp8};
+}
+
+const void* data_if(bool wanted, const Buffer& buffer) { return wanted ? buffer.data() : nullptr; }
+
+}  // namespace
+
+AttentionLayer::AttentionLayer(const std::string& name, const RankSizes& s, Parameters& parameters,
+                               const LayerGroups& groups, Device& device)
+    : sizes_(s),
+      parameters_(parameters),
+      group_(*groups.tensor),
+      device_(device),
+      core_(s, groups, device),
+      output_(output_options(name, s), s, parameters, groups, device) {
+  const Attention& a = *s.kind.attention;
+  const auto linear = [&](std::optional<Linear>& to, const LinearOptions& options) {
+    to.emplace(options, s, parameters, groups, device);
+  };
+  if (!a.latent) {
+    linear(qkv_, qkv_options(name, s));
+    if (a.query_key_norm != QueryKeyNorm::none)
+      head_norm_.emplace(name, s, parameters, *groups.tensor, device);
+  } else {
+    const LatentAttention& l = *a.latent;
+    const int64_t queries = s.heads * (l.nope_head_dim + l.rope_head_dim);
+    if (l.query_rank > 0) {
+      linear(query_down_, down_options(name + ".query_down", l.query_rank, s));
+      query_norm_.emplace(name + ".query_latent_norm", s, parameters, device, l.query_rank);
+      linear(query_up_, up_options(name + ".query_up", queries, l.query_rank, s));
+    } else {
+      linear(query_, up_options(name + ".query", queries, s.hidden, s));
+    }
+    linear(key_value_down_, down_options(name + ".key_value_down", l.key_value_rank + l.rope_head_dim, s));
+    key_value_norm_.emplace(name + ".key_value_norm", s, parameters, device, l.key_value_rank);
+    linear(key_value_up_, up_options(name + ".key_value_up", s.heads * (l.nope_head_dim + l.value_head_dim),
+                                     l.key_value_rank, s));
+  }
+  if (a.sinks) sinks_ = add_sinks(name + ".sinks");
+}
+
+int AttentionLayer::add_sinks(const std::string& name) {
+  Parameter sinks;
+  sinks.name = name;
+  sinks.global_rows = sizes_.heads * sizes_.tensor;
+  sinks.blocks = {{sizes_.heads * sizes_.tensor_rank, sizes_.heads, 0, 1}};
+  sinks.deviation = kDeviation;
+  return parameters_.add(sinks);
+}
+
+void AttentionLayer::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
+  sizes_.kind.attention->latent ? project_latents(x, saved, room) : project(x, saved, room);
+  core_.prepare(saved.qkv);
+  attend(saved);
+  output_.forward(saved.core_out.data(), y, room);
+}
+
+void AttentionLayer::project(const void* x, Saved& saved, const TokenRoom& room) {
+  saved.qkv = tokens_by(sizes_.attention().row());
+  qkv_->forward(x, saved.qkv.data(), room);
+  if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.heads);
+  if (!sizes_.frequencies.empty())
+    device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
+}
+
+void AttentionLayer::project_latents(const void* x, Saved& saved, const TokenRoom& room) {
+  const LatentAttention& l = *sizes_.kind.attention->latent;
+  const LatentShape shape = sizes_.latent();
+  const auto norm = [&](Norm& of, Latent& latent, int64_t width) {
+    latent.statistics = Buffer(device_, of.statistics_bytes());
+    latent.normed = local_by(width);
+    of.forward(latent.compressed.data(), latent.normed.data(), latent.statistics.data());
+  };
+  const Buffer queries = tokens_by(shape.heads * shape.key_dim());
+  if (query_) {
+    query_->forward(x, queries.data(), room);
+  } else {
+    saved.query.compressed = local_by(l.query_rank);
+    query_down_->forward(x, saved.query.compressed.data());
+    norm(*query_norm_, saved.query, l.query_rank);
+    query_up_->forward(saved.query.normed.data(), queries.data(), room);
+  }
+  const int64_t width = l.key_value_rank + l.rope_head_dim;
+  const Buffer down = local_by(width);
+  key_value_down_->forward(x, down.data());
+  saved.key_value.compressed = local_by(l.key_value_rank);
+  device_.copy_columns(sizes_.type, sizes_.type, sizes_.local_tokens, l.key_value_rank, down.data(), width,
+                       saved.key_value.compressed.data(), l.key_value_rank);
+  norm(*key_value_norm_, saved.key_value, l.key_value_rank);
+  const Buffer key = shared_key(down.data());
+  const Buffer expanded = tokens_by(shape.heads * (shape.nope + shape.values));
+  key_value_up_->forward(saved.key_value.normed.data(), expanded.data(), room);
+  saved.qkv = tokens_by(shape.row());
+  device_.latent_join(sizes_.type, shape, sizes_.rotation(), queries.data(), expanded.data(), key.data(),
+                      saved.qkv.data());
+}
+
+// The last columns of the key-value product, of all tokens.
+Buffer AttentionLayer::shared_key(const void* key_value) {
+  const LatentAttention& l = *sizes_.kind.attention->latent;
+  const int64_t rope = l.rope_head_dim, local = sizes_.local_tokens;
+  Buffer own = local_by(rope);
+  device_.copy_columns(sizes_.type, sizes_.type, local, rope,
+                       static_cast<const char*>(key_value) + l.key_value_rank * sizes_.unit(),
+                       l.key_value_rank + rope, own.data(), rope);
+  if (!gathers()) return own;
+  Buffer all = tokens_by(rope);
+  group_.all_gather(own.data(), all.data(), local * rope, sizes_.type);
+  return all;
+}
+
+void AttentionLayer::attend(Saved& saved) {
+  saved.core_out = tokens_by(sizes_.attention().outputs());
+  saved.log_sum_exp = Buffer(device_, sizes_.state_bytes(sizes_.heads));
+  core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
+                sinks_ < 0 ? nullptr : parameters_.value(sinks_));
+}
+
+Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, Saved& saved,
+                                      const TokenRoom& room, bool column_weights) {
+  Buffer d_core = tokens_by(sizes_.attention().outputs());
+  output_.backward_input_of_rows(dy, saved.d_output_gathered, d_core.data());
+  saved.d_qkv = tokens_by(sizes_.attention().row());
+  Sinks sinks;
+  if (sinks_ >= 0) {
+    saved.d_sinks = Buffer(device_, sizes_.heads * sizes_.state_unit());
+    sinks = {parameters_.value(sinks_), saved.d_sinks.data()};
+  }
+  core_.backward(d_core.data(), saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
+                 saved.d_qkv.data(), sinks);
+  if (sizes_.kind.attention->latent) {
+    backward_latents(x, dx, saved, room, column_weights);
+  } else {
+    backward_project(x, dx, saved, room, column_weights);
+  }
+  return d_core;
+}
+
+void AttentionLayer::backward_project(const void* x, void* dx, Saved& saved, const TokenRoom& room,
+                                      bool column_weights) {
+  if (!sizes_.frequencies.empty())
+    device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
+  if (head_norm_) head_norm_->backward_input(saved.d_qkv.data(), saved.heads);
+  qkv_->backward_input(saved.d_qkv.data(), dx, room, column_weights ? x : nullptr);
+}
+
+void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, const TokenRoom& room,
+                                      bool column_weights) {
+  const LatentAttention& l = *sizes_.kind.attention->latent;
+  const LatentShape shape = sizes_.latent();
+  Latent &query = saved.query, &key_value = saved.key_value;
+  query.d_expanded = tokens_by(shape.heads * shape.key_dim());
+  key_value.d_expanded = tokens_by(shape.heads * (shape.nope + shape.values));
+  const Buffer d_key = tokens_by(shape.rope);
+  device_.latent_split(sizes_.type, shape, sizes_.rotation(), saved.d_qkv.data(), query.d_expanded.data(),
+                       key_value.d_expanded.data(), d_key.data());
+  saved.d_qkv.reset();
+  backward_key_value(d_key, dx, saved, room, column_weights);
+  const Buffer by_queries = local_by(sizes_.hidden);
+  if (query_) {
+    query_->backward_input(query.d_expanded.data(), by_queries.data(), room, column_weights ? x : nullptr);
+  } else {
+    query.d_normed = local_by(l.query_rank);
+    query_up_->backward_input(query.d_expanded.data(), query.d_normed.data(), room,
+                              data_if(column_weights, query.normed));
+    query.d_down = local_by(l.query_rank);
+    query_norm_->backward_input(query.d_normed.data(), query.compressed.data(), query.statistics.data(),
+                                query.d_down.data());
+    query_down_->backward_input(query.d_down.data(), by_queries.data());
+  }
+  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, dx, by_queries.data(), dx);
+}
+
+// `d_key`: of the shared key, by this rank's heads. dx is written.
+void AttentionLayer::backward_key_value(const Buffer& d_key, void* dx, Saved& saved, const TokenRoom& room,
+                                        bool column_weights) {
+  const LatentAttention& l = *sizes_.kind.attention->latent;
+  Latent& latent = saved.key_value;
+  const int64_t rope = l.rope_head_dim, rank = l.key_value_rank, local = sizes_.local_tokens;
+  latent.d_normed = local_by(rank);
+  key_value_up_->backward_input(latent.d_expanded.data(), latent.d_normed.data(), room,
+                                data_if(column_weights, latent.normed));
+  const Buffer scattered = gathers() ? local_by(rope) : Buffer();
+  if (gathers()) {
+    group_.reduce_scatter(d_key.data(), scattered.data(), local * rope, sizes_.type);
+  } else {
+    group_.all_reduce(d_key.data(), local * rope, sizes_.type, ReduceOperation::sum);
+  }
+  latent.d_down = local_by(rank + rope);
+  const Buffer d_compressed = local_by(rank);
+  key_value_norm_->backward_input(latent.d_normed.data(), latent.compressed.data(), latent.statistics.data(),
+                                  d_compressed.data());
+  const auto put = [&](const void* from, int64_t columns, int64_t column) {
+    device_.copy_columns(sizes_.type, sizes_.type, local, columns, from, columns,
+                         static_cast<char*>(latent.d_down.data()) + column * sizes_.unit(), rank + rope);
+  };
+  put(d_compressed.data(), rank, 0);
+  put(gathers() ? scattered.data() : d_key.data(), rope, rank);
+  key_value_down_->backward_input(latent.d_down.data(), dx);
+}
+
+void AttentionLayer::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all,
+                                     bool with_columns) {
+  if (head_norm_) head_norm_->backward_weight(saved.heads);
+  if (sinks_ >= 0) {
+    void* const gradient = parameters_.gradient(sinks_);
+    device_.residual_add(parameters_.state_type(), sizes_.heads, gradient, saved.d_sinks.data(), gradient);
+  }
+  const WeightOperands of_output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
+                                 saved.core_out.data()};
+  if (qkv_ && with_columns) return weight_gradients(output_, of_output, *qkv_, {saved.d_qkv.data(), x}, all);
+  output_.backward_weight(of_output.dy, of_output.x);
+  if (!qkv_) latent_weights(x, saved, all, with_columns);
+}
+
+void AttentionLayer::latent_weights(const void* x, Saved& saved, const Buffer& all, bool with_columns) {
+  const auto expand = [&](Linear& up, const Buffer& dy, const void* input) {
+    if (!with_columns) return;
+    Posted gathered;
+    const void* const whole = up.gather_input(input, all, gathered);
+    gathered.wait();
+    up.backward_weight(dy.data(), whole);
+  };
+  const auto compress = [&](Linear& down, Norm& norm, const Latent& latent) {
+    norm.backward_weight(latent.d_normed.data(), latent.compressed.data(), latent.statistics.data());
+    down.backward_weight(latent.d_down.data(), x);
+  };
+  if (query_) {
+    expand(*query_, saved.query.d_expanded, x);
+  } else {
+    expand(*query_up_, saved.query.d_expanded, saved.query.normed.data());
+    compress(*query_down_, *query_norm_, saved.query);
+  }
+  expand(*key_value_up_, saved.key_value.d_expanded, saved.key_value.normed.data());
+  compress(*key_value_down_, *key_value_norm_, saved.key_value);
+}
+
+}  // namespace mpt::runtime

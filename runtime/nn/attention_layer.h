@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// AttentionLayer: the products around the attention core, and what lies between them. Queries, keys and
+// values come from one product, or from latents (DeepSeek-V2, arXiv:2405.04434, section 2.1): small products
+// that every tensor rank does for its local tokens, norms, and products that expand them to the rank's heads.
+
+#include <optional>
+
+#include "runtime/nn/attention_core.h"
+#include "runtime/nn/head_norm.h"
+#include "runtime/nn/linear.h"
+#include "runtime/nn/norm.h"
+
+namespace mpt::runtime {
+
+class AttentionLayer {
+ public:
+  /// A latent, its norm, and their gradients.
+  struct Latent {
+    Buffer compressed, statistics, normed;
+    Buffer d_expanded, d_normed, d_down;  // from backward_input to backward_weight
+  };
+  struct Saved {
+    Latent query, key_value;
+    HeadNorm::Saved heads;
+    Buffer qkv, log_sum_exp, core_out;
+    Buffer d_qkv, d_output_gathered, d_sinks;  // from backward_input to backward_weight
+  };
+
+  /// `name`: of the parameters, "layers.0.attention".
+  AttentionLayer(const std::string& name, const RankSizes& sizes, Parameters& parameters,
+                 const LayerGroups& groups, Device& device);
+
+  /// x and y [local tokens, hidden].
+  void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
+  /// The core alone, of what forward kept.
+  void attend(Saved& saved);
+  /// dx is written. `column_weights`: the weight gradients of column-parallel products are made on the way.
+  /// Returns what it worked with.
+  Buffer backward_input(const void* dy, const void* x, void* dx, Saved& saved, const TokenRoom& room,
+                        bool column_weights);
+  /// `all`: memory for the gathered input of column-parallel products, whose gradients are made where
+  /// `with_columns`.
+  void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_columns);
+
+ private:
+  Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
+  Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
+  bool gathers() const { return sizes_.sequence_parallel && group_.size() > 1; }
+  void project(const void* x, Saved& saved, const TokenRoom& room);
+  void project_latents(const void* x, Saved& saved, const TokenRoom& room);
+  Buffer shared_key(const void* key_value);
+  void backward_project(const void* x, void* dx, Saved& saved, const TokenRoom& room, bool column_weights);
+  void backward_latents(const void* x, void* dx, Saved& saved, const TokenRoom& room, bool column_weights);
+  void backward_key_value(const Buffer& d_key, void* dx, Saved& saved, const TokenRoom& room,
+                          bool column_weights);
+  void latent_weights(const void* x, Saved& saved, const Buffer& all, bool with_columns);
+  int add_sinks(const std::string& name);
+
+  const RankSizes& sizes_;
+  Parameters& parameters_;
+  Communicator& group_;
+  Device& device_;
+  std::optional<Linear> qkv_;    // multi-head attention, or:
+  std::optional<Linear> query_;  // queries without a latent
+  std::optional<Linear> query_down_, query_up_, key_value_down_, key_value_up_;
+  std::optional<Norm> query_norm_, key_value_norm_;
+  std::optional<HeadNorm> head_norm_;
+  int sinks_ = -1;
+  AttentionCore core_;
+  Linear output_;
+};
+
+}  // namespace mpt::runtime

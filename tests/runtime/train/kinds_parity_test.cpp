@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Layers of other kinds than GPT's and Llama's: the same loss curve in layouts that split them as on one
+// rank.
+
+#include <gtest/gtest.h>
+
+#include "tests/support/parity.h"
+
+namespace mpt::runtime {
+namespace {
+
+using namespace test::parity;
+using test::WantedPlan;
+
+const NamedLayout kDenseKinds[] = {
+    {"tp2", 2, 1, 1, 1, 1, "1f1b", kNone},
+    {"tp4 sp, full recompute", 4, 1, 1, 1, 2, "1f1b", kFull, true},
+    {"pp2 zb-v", 1, 2, 1, 2, 1, "zb-v", kNone},
+    {"tp2 sp pp2 dp2 zero1 zb-h1", 2, 2, 2, 1, 1, "zb-h1", kSelective, true, 1},
+    {"dp2 zero3", 1, 1, 2, 1, 1, "1f1b", kNone, false, 3},
+    {"cp2 ring", 1, 1, 1, 1, 1, "1f1b", kNone, false, 0, 0, kInner, {}, {}, 1, 2, kRing},
+    {"tp2 sp cp2 ring", 2, 1, 1, 1, 1, "1f1b", kFull, true, 0, 0, kInner, {}, {}, 1, 2, kRing},
+    {"cp2 a2a, selective", 1, 1, 1, 1, 2, "1f1b", kSelective, false, 0, 0, kInner, {}, {}, 1, 2, kAllToAll},
+};
+const NamedLayout kSpreadKinds[] = {
+    {"dp4 ep4", 1, 1, 4, 1, 1, "1f1b", kNone, false, 0, 0, kInner, {}, {}, 4},
+    {"tp2 sp dp2 ep2 zero2", 2, 1, 2, 1, 1, "1f1b", kNone, true, 2, 0, kInner, {}, {}, 2},
+    {"tp2 sp dp2 ep2 etp2", 2, 1, 2, 1, 1, "1f1b", kFull, true, 0, 0, kInner, {}, {}, 2, 1, kRing, 2},
+    {"tp2 sp pp2 dp2 ep4 zb-h1", 2, 2, 2, 1, 1, "zb-h1", kNone, true, 1, 0, kInner, {}, {}, 4},
+};
+
+TEST(KindsParity, NormsOnBothSidesWindowsAndCaps) { check_follows(test::little_gemma(), kDenseKinds); }
+TEST(KindsParity, NormsBehindAndOverAllHeads) { check_follows(test::little_olmo(), kDenseKinds); }
+TEST(KindsParity, AttentionAndMlpSideBySide) { check_follows(test::little_parallel(), kDenseKinds); }
+TEST(KindsParity, SinksAndExpertsWithBiases) {
+  check_follows(test::little_oss(), kDenseKinds);
+  check_follows(test::little_oss(), kSpreadKinds);
+}
+TEST(KindsParity, LatentsSharedExpertsAndABiasThatMovesTheChoice) {
+  check_follows(test::little_deepseek(), kDenseKinds);
+  check_follows(test::little_deepseek(), kSpreadKinds);
+}
+
+// What runs beside compute, and an optimizer on the host, change no sums.
+TEST(KindsParity, TensorOverlapAndOffloadFollowTheSingleRank) {
+  for (const ModelSpec& model : {test::little_gemma(), test::little_oss(), test::little_deepseek()}) {
+    const Curve exact = run({model}, DataType::float64, 3);
+    WantedPlan request = request_for(model, NamedLayout{"", 2, 1, 2, 1, 1, "1f1b", kNone, true, 1});
+    request.overlap_tensor = true;
+    EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 3)), 1e-12) << model.name;
+    request.overlap_tensor = false;
+    request.offload_optimizer = true;
+    EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 3)), 1e-12) << model.name;
+  }
+}
+
+// The bias moves by its rate in every step, against the load, and by nothing else.
+TEST(KindsParity, TheBiasOfTheChoiceEvensTheLoad) {
+  ModelSpec still = test::little_deepseek(), moving = still;
+  still.layers.change([](LayerKind& kind) {
+    if (kind.moe) kind.moe->bias_rate = 0.0;
+  });
+  const Curve without = run({still}, DataType::float64, 4), with = run({moving}, DataType::float64, 4);
+  EXPECT_EQ(without.loss[0], with.loss[0]);
+  EXPECT_NE(without.loss[3], with.loss[3]);
+}
+
+// In 16 bits, as of other kinds.
+TEST(KindsParity, LayoutsFollowTheSingleRankInBf16) {
+  for (const ModelSpec& model : {test::little_gemma(), test::little_olmo(), test::little_oss()}) {
+    const Curve reference = run({model}, DataType::float32, 6);
+    for (const NamedLayout& layout : kDenseKinds) {
+      WantedPlan request = request_for(model, layout);
+      request.precision = Precision::bf16;
+      EXPECT_LT(worst_difference(reference, run(request, DataType::bfloat16, 6)), 2e-2)
+          << model.name << " " << layout.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mpt::runtime
