@@ -98,6 +98,9 @@ ModelSpec FamilyReader::model() {
   m.head_bias = flag("head_bias");
   if (says("logit_cap")) m.logit_cap = real("logit_cap");
   m.next_token_layers = count("next_token_layers");
+  m.residual_streams = std::max<int64_t>(1, count("residual_streams"));
+  m.layer_embedding = count("layer_embedding");
+  if (m.layer_embedding > 0) m.layer_vocab = count("layer_vocab");
   return m;
 }
 

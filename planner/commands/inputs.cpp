@@ -188,10 +188,11 @@ std::string model_list() {
 std::vector<int64_t> lengths_of(const std::vector<std::string>& words, const ModelSpec& model) {
   std::vector<int64_t> lengths;
   for (const std::string& word : words) {
-    const int64_t length = parse_count(word, "--seq");
+    const int64_t length = parse_sequence(word, "--seq");
     if (length < 1 || length > model.max_positions)
       throw UserError(Problem{"--seq", word.substr(0, 40),
-                              fmt::format("1 to the {} positions of {}", model.max_positions, model.name), ""});
+                              fmt::format("1 to the {} positions of {}", model.max_positions, model.name),
+                              ""});
     lengths.push_back(length);
   }
   for (const int64_t usual : {int64_t{4096}, int64_t{32768}, int64_t{131072}}) {
@@ -271,7 +272,8 @@ std::function<int()> add_model(CLI::App& app) {
     const std::vector<int64_t> sequences = lengths_of(o->sequences, read.model);
     if (o->stages > read.model.layers.count())
       throw UserError(Problem{"--pp", std::to_string(o->stages),
-                              fmt::format("at most the {} layers of the model", read.model.layers.count()), ""});
+                              fmt::format("at most the {} layers of the model", read.model.layers.count()),
+                              ""});
     if (!o->output.empty()) write_file_atomically(o->output, to_json(read.model).dump(1) + "\n");
     fmt::print("{}", o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
                              : describe_model(read, sequences, o->stages));

@@ -32,8 +32,7 @@ void add(const models::LayerProgram& program, double times, int64_t sequence, Wo
     OperatorWork& sum = work[std::string(op.name)];
     sum.kind = enum_name(op.shape.kind);
     sum.forward += times * models::forward_flop(op.shape);
-    sum.backward +=
-        times * (models::input_gradient_flop(op.shape) + models::weight_gradient_flop(op.shape));
+    sum.backward += times * (models::input_gradient_flop(op.shape) + models::weight_gradient_flop(op.shape));
     sum.square += times * square_flop(op.shape, sequence);
   }
 }

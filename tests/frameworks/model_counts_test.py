@@ -152,3 +152,11 @@ def measured(config):
     with FlopCounterMode(display=False) as backward:
         loss.backward()
     return parameters, forward.get_total_flops(), backward.get_total_flops()
+
+
+def eager_forward(model, work):
+    """FLOP that eager code of transformers takes for the forward that mpt-plan describes."""
+    total = 0.0
+    for op in work["operators"]:
+        total += op.get("forward_square_flop", op["forward_flop"])
+    return total
