@@ -118,7 +118,8 @@ void granite_hybrid(FamilyReader& r, FamilyDraft& d) {
 void kimi_linear(FamilyReader& r, FamilyDraft& d) {
   Config& c = r.config();
   d.model.residual_block = c.count_or("attn_res_block_size", 0);
-  if (d.linear) d.linear->full_rank_gate = c.flag_or("use_full_rank_gate", false);
+  if (d.linear)
+    d.linear->full_rank_gate = c.inner("linear_attn_config").flag_or("use_full_rank_gate", false);
   if (c.flag_or("mla_use_output_gate", false)) d.full.output_gate = OutputGate::elementwise;
   if (!d.moe) return;
   d.moe->latent_width = c.count_or("routed_expert_hidden_size", 0);
