@@ -118,8 +118,7 @@ void granite_hybrid(FamilyReader& r, FamilyDraft& d) {
 void kimi_linear(FamilyReader& r, FamilyDraft& d) {
   Config& c = r.config();
   d.model.residual_block = c.count_or("attn_res_block_size", 0);
-  if (d.linear)
-    d.linear->full_rank_gate = c.inner("linear_attn_config").flag_or("use_full_rank_gate", false);
+  if (d.linear) d.linear->full_rank_gate = c.inner("linear_attn_config").flag_or("use_full_rank_gate", false);
   if (c.flag_or("mla_use_output_gate", false)) d.full.output_gate = OutputGate::elementwise;
   if (!d.moe) return;
   d.moe->latent_width = c.count_or("routed_expert_hidden_size", 0);
@@ -149,9 +148,27 @@ void jamba(FamilyReader& r, FamilyDraft& d) {
   d.linear = mixer;
 }
 
-void laguna(FamilyReader& r, FamilyDraft&) {
-  if (r.config().has("num_attention_heads_per_layer"))
-    r.config().refuse("num_attention_heads_per_layer", "heads that differ layer by layer");
+// Heads of each layer stand in a list, and the gate may be one number for each element.
+void laguna(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  if (c.is_text("gating") && c.text_or("gating", "") == "per-element")
+    d.full.output_gate = d.window.output_gate = OutputGate::elementwise;
+  if (c.is_flag("gating") && !c.flag_or("gating", true))
+    d.full.output_gate = d.window.output_gate = OutputGate::none;
+  if (!c.has("num_attention_heads_per_layer")) return;
+  const Json* const heads = c.list("num_attention_heads_per_layer");
+  const auto layers = int64_t(d.mixers.size());
+  if (heads == nullptr || int64_t(heads->size()) != layers)
+    return c.add("num_attention_heads_per_layer", "another number of entries",
+                 fmt::format("one for each of {} layers", layers));
+  d.made = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = kind_of(r, d, l);
+    const Json& own = (*heads)[size_t(l)];
+    const bool fits = own.is_number_integer() && own.get<double>() >= 1.0 && own.get<double>() <= 65536.0;
+    if (!fits) c.refuse("num_attention_heads_per_layer", "heads " + detail::describe_json(own));
+    if (fits && kind.attention) kind.attention->heads = own.get<int64_t>();
+    return kind;
+  });
 }
 
 // As many heads, and heads as large, as attention has.

@@ -24,7 +24,13 @@ void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool 
   shape.gated = mlp.gated;
   shape.extra = mlp.activation_limit.has_value();
   b.activation({names.activation, shape}, up);
+  if (mlp.activation == ActivationKind::xielu) b.last().parameters = 2;
   b.linear({names.down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
+}
+
+// Gemma 4's experts beside a dense MLP have norms and scales of their own, LongCat's have none.
+bool norms_beside(const LayerBuilder& b) {
+  return b.kind().mlp && b.kind().moe && b.model().norm_placement == NormPlacement::sandwich;
 }
 
 void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
@@ -33,7 +39,7 @@ void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
   // not hang on 8 bits.
   b.linear({"mlp.router", choices, b.model().hidden, e.router_bias, Parallel::replicated, {}, /*fp8=*/false})
       .saves(b.model().hidden);
-  if (b.kind().mlp) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
+  if (norms_beside(b)) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
   b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, choices)}).saves_local_state(choices);
 }
 
@@ -143,7 +149,7 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
     add_residual_mixture(b, "mlp.streams", "mlp.mixture");
     if (before && place != NormPlacement::shared) b.norm("mlp.norm", model.hidden);
     if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp);
-    if (kind.mlp && kind.moe) add_norms_beside(b);
+    if (norms_beside(b)) add_norms_beside(b);
     if (kind.moe) add_experts(b);
     if (behind) b.norm("mlp.post_norm", model.hidden);
     b.residual("mlp.residual");
