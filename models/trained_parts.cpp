@@ -2,6 +2,7 @@
 
 // What adapters, frozen weights and activations in the host's memory make of a layer's operators.
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -69,6 +70,14 @@ bool moves(const Training& training, std::string_view name) {
   return false;
 }
 
+// Queries, keys and values are one product for Megatron-LM's descendants, as are both halves of a gated MLP;
+// for all others each has an adapter of its own.
+int64_t adapters_of(const LinearSizes& sizes, const Execution& execution) {
+  if (execution.framework.starts_with("megatron")) return 1;
+  return std::max<int64_t>(
+      1, std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t columns) { return columns > 0; }));
+}
+
 }  // namespace
 
 // Its own kernel reads what is stored and writes what the product reads, in both passes.
@@ -90,9 +99,10 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   const auto target = target_of(sizes.name);
   if (!target || !layout_.training.adapts(*target)) return;
   const bool was_local = input_is_local_;
-  const int64_t rank = layout_.training.adapter_rank;
+  const int64_t rank = layout_.training.adapter_rank, all_ranks = rank * adapters_of(sizes, execution());
   const bool rows = sizes.parallel == Parallel::rows;
-  const int64_t narrow = rows ? rank : share(rank), wide = rows ? share(sizes.columns) : sizes.columns;
+  const int64_t narrow = rows ? all_ranks : share(all_ranks),
+                wide = rows ? share(sizes.columns) : sizes.columns;
   const auto add_product = [&](std::string_view name, int64_t columns, int64_t inner) -> Operator& {
     OperatorShape s = shape(OperatorKind::linear, columns);
     s.inner = inner;
@@ -105,12 +115,12 @@ void LayerBuilder::add_adapter(const LinearSizes& sizes) {
   };
   Operator& down = add_product("adapter.down", narrow, sizes.inner);
   if (layout_.tensor > 1) {
-    const Collective sum = rows ? tensor_all_reduce(rank) : gather_over_tensor(rank);
+    const Collective sum = rows ? tensor_all_reduce(all_ranks) : gather_over_tensor(all_ranks);
     down.forward_collectives = {sum};
     down.backward_collectives = {sum};
   }
   add_product("adapter.up", wide, rank);
-  keep_both(bytes(rank));
+  keep_both(bytes(all_ranks));
   input_is_local_ = was_local;
 }
 

@@ -131,6 +131,10 @@ Training training_of(const PlanRequest& r, int64_t tokens) {
     throw UserError(Problem{"--gradients", enum_name(*r.gradients), "fp32 or bf16", ""});
   if (r.gradients) training.bf16_gradients = *r.gradients == Precision::bf16;
   if (!r.offload_activations.empty()) training.offloaded = r.offload_activations;
+  if (training.offloads(OffloadModule::attn_proj) && !training.offloads(OffloadModule::core_attn))
+    throw UserError(Problem{"--offload-activations", "attn_proj without core_attn",
+                            "both: the input of the one is the output of the other, which its backward reads",
+                            "add core_attn"});
   set_adapters(r, training);
   set_packing(r, tokens, training);
   return training;
