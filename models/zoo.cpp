@@ -20,7 +20,7 @@ constexpr int64_t kMaxModelFileBytes = int64_t{1} << 20;
 
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
 
-// A zoo file is a model file that also lists other names of the model.
+// A zoo file is a model file that also lists other names of the model, and where its sizes are from.
 struct ZooFile {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
   Json model;
   ZooModel names;
@@ -34,6 +34,10 @@ ZooFile read_zoo(std::string_view file, std::string_view text) {
   if (const auto aliases = read.model.find("aliases"); aliases != read.model.end()) {
     read.names.aliases = from_json<std::vector<std::string>>(*aliases, read.where, "/aliases");
     read.model.erase("aliases");
+  }
+  if (const auto source = read.model.find("source"); source != read.model.end()) {
+    read.names.source = from_json<std::string>(*source, read.where, "/source");
+    read.model.erase("source");
   }
   return read;
 }
