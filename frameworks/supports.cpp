@@ -297,10 +297,10 @@ bool has_model(const Abilities& abilities, ModelSpec model) {
 }  // namespace
 
 std::optional<Rejection> lacking_feature(const Framework& framework, const ModelSpec& model) {
-  if (has_model(framework.abilities, model)) return std::nullopt;
   const std::vector<ModelFeature> needed = features_of(model);
   for (const ModelFeature feature : framework.abilities.lacks) {
     if (!contains(needed, feature)) continue;
+    if (has_model(framework.abilities, model)) return std::nullopt;
     return refuse(framework, "model", fmt::format("lacks {}, which {} has", words(feature), model.name));
   }
   return std::nullopt;

@@ -17,6 +17,7 @@ const std::vector<std::pair<std::string_view, std::string_view>>& zoo_files();  
 namespace {
 
 constexpr int64_t kMaxModelFileBytes = int64_t{1} << 20;
+constexpr int64_t kMostQuantisedBytes = int64_t{16} << 20;  // with the names of all quantised matrices
 
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
 
@@ -87,10 +88,21 @@ std::string without_python_numbers(const std::string& text) {
   return out;
 }
 
+// Files of quantised models name each matrix, which says nothing about the model and does not count as its
+// size.
+Json without_quantised_names(Json json, const std::filesystem::path& path) {
+  if (!json.is_object()) return json;
+  for (const char* key : {"quantization_config", "compression_config"}) json.erase(key);
+  if (int64_t(json.dump().size()) > kMaxModelFileBytes)
+    throw UserError(Problem{path.string(), "larger than 1 MiB", "a smaller file", ""});
+  return json;
+}
+
 ImportedModel load_path(std::filesystem::path path, const std::string& as) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) path /= "config.json";
-  const Json json = parse_json(without_python_numbers(read_file(path, kMaxModelFileBytes)), path.string());
+  const Json json = without_quantised_names(
+      parse_json(without_python_numbers(read_file(path, kMostQuantisedBytes)), path.string()), path);
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));
   if (hugging_face || !as.empty()) return read_hugging_face(json, path.string(), as);

@@ -86,6 +86,7 @@ MODELS = {
     "deepseek_v3": LATENT,
     "deepseek_v32": {**LATENT, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 32},
     "glm_moe_dsa": {**LATENT, "index_n_heads": 2, "index_head_dim": 16, "index_topk": 32, "n_group": 1},
+    "glm4_moe_lite": {**LATENT, "n_group": 1},
     "mistral4": {**LATENT, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 0},
     "longcat_flash": {"hidden_size": 64, "num_layers": 2, "num_attention_heads": 4, "vocab_size": 256, "ffn_hidden_size": 160, "q_lora_rank": 32,
                       "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "head_dim": 8, "v_head_dim": 20, "n_routed_experts": 8,

@@ -134,6 +134,7 @@ TEST(Training, ActivationsLeaveBesideTheWork) {
   Layout l = test::layout_of(1, 1, Recompute::none);
   l.training.offloaded = {OffloadModule::core_attn};
   test::Priced p("llama3-8b", "dgx-h100:1", l);
+  p.problem.memory_limit_bytes = int64_t{1} << 50;
   const auto step = [&](double bandwidth, bool offloads) {
     p.problem.cluster.device.host_bandwidth_bytes_per_s = bandwidth;
     const auto source = make_device_cost(p.problem.cluster, p.problem.execution);
