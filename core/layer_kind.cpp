@@ -10,8 +10,9 @@ std::string mixer_name(const LayerKind& kind) {
   if (kind.convolution) name = "convolution";
   if (!kind.attention) return name;
   const Attention& a = *kind.attention;
-  const char* const attention = a.index    ? "sparse"
-                                : a.window ? "window"
+  const char* const attention = a.index        ? "sparse"
+                                : a.compressed ? (a.compressed->ratio > 0 ? "compressed" : "window")
+                                : a.window     ? "window"
                                 : a.chunk  ? "chunk"
                                 : a.latent ? "latent"
                                            : "attention";

@@ -136,12 +136,38 @@ struct AttentionIndex {
   }
 };
 
+/// Attention of all heads over one key that serves as value, in a window, and beside it over entries pooled
+/// of `ratio` tokens each (DeepSeek-V4, arXiv:2606.19348, section 2.3). With an index a query sees the
+/// entries that it chooses, else all earlier ones.
+struct CompressedAttention {
+  int64_t query_rank = 0;
+  int64_t output_groups = 0;  // of heads, each projected to `output_rank` before all of them together
+  int64_t output_rank = 0;
+  int64_t ratio = 0;         // 0: the window alone
+  bool overlapping = false;  // entries are made of twice as many tokens
+
+  bool operator==(const CompressedAttention&) const = default;
+
+  template <class V>
+  static void describe(V& v) {
+    using T = CompressedAttention;
+    v.field("query_rank", &T::query_rank, "rank of the query compression", between(1, 1 << 20));
+    v.field("output_groups", &T::output_groups, "groups of heads that are projected first",
+            between(1, 1 << 16));
+    v.field("output_rank", &T::output_rank, "width of each such projection", between(1, 1 << 20));
+    v.field("ratio", &T::ratio, "tokens of an entry; 0: no entries, the window alone",
+            optional_field(between(0, 1 << 20)));
+    v.field("overlapping", &T::overlapping, "entries are made of twice as many tokens", rare_field());
+  }
+};
+
 struct Attention {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;   // of queries and keys
   int64_t value_dim = 0;  // of values; 0: as of keys
   std::optional<LatentAttention> latent = {};
+  std::optional<CompressedAttention> compressed = {};
   std::optional<Rotary> rotary = {};
   bool qkv_bias = false;
   bool output_bias = false;
@@ -151,7 +177,8 @@ struct Attention {
   std::optional<int64_t> chunk = {};   // a query sees no other chunk than that it is in (Llama 4)
   std::optional<AttentionIndex> index = {};
   OutputGate output_gate = OutputGate::none;
-  bool keys_are_values = false;            // no projection of values (Gemma 4)
+  bool keys_are_values = false;  // no projection of values (Gemma 4)
+  bool borrows_keys = false;     // keys and values of the nearest layer below of its kind that has its own
   std::optional<double> score_cap = {};    // scores are cap * tanh(score / cap) (Gemma 2)
   std::optional<double> score_scale = {};  // scores are multiplied by it, not by 1 / sqrt(head_dim) (Gemma 2)
 
@@ -174,6 +201,7 @@ struct Attention {
     v.field("value_dim", &T::value_dim, "size of a head of values, where it is another; 0: the same",
             rare_field(between(0, 1 << 16)));
     v.field("latent", &T::latent, "sizes of latent attention", optional_field());
+    v.field("compressed", &T::compressed, "attention over a window and pooled tokens", optional_field());
     v.field("rotary", &T::rotary, "rotary positions of queries and keys", optional_field());
     v.field("qkv_bias", &T::qkv_bias, "biases on queries, keys, values", rare_field());
     v.field("output_bias", &T::output_bias, "bias on the output projection", rare_field());
@@ -185,6 +213,7 @@ struct Attention {
     v.field("index", &T::index, "index that chooses the keys of sparse attention", optional_field());
     v.field("output_gate", &T::output_gate, "gate on the output of attention", rare_field());
     v.field("keys_are_values", &T::keys_are_values, "keys serve as values", rare_field());
+    v.field("borrows_keys", &T::borrows_keys, "keys and values are those of a layer below", rare_field());
     v.field("score_cap", &T::score_cap, "size at which scores are capped softly",
             optional_field(between(1e-3, 1e6)));
     v.field("score_scale", &T::score_scale, "factor on scores; absent: 1 / sqrt(head_dim)",
@@ -194,10 +223,12 @@ struct Attention {
 
 /// Mixers whose work grows with the sequence, not its square, in their chunked training form. gated_delta:
 /// Gated DeltaNet (arXiv:2412.06464). kimi_delta: KDA (arXiv:2510.26692). lightning: lightning attention
-/// (arXiv:2401.04658). mamba2: SSD (arXiv:2405.21060).
-enum class LinearKind { gated_delta, kimi_delta, lightning, mamba2 };
+/// (arXiv:2401.04658). mamba2: SSD (arXiv:2405.21060). mamba1: the selective scan (arXiv:2312.00752), whose
+/// heads are single channels.
+enum class LinearKind { gated_delta, kimi_delta, lightning, mamba2, mamba1 };
 MPT_ENUM_NAMES(LinearKind, {LinearKind::gated_delta, "gated_delta"}, {LinearKind::kimi_delta, "kimi_delta"},
-               {LinearKind::lightning, "lightning"}, {LinearKind::mamba2, "mamba2"});
+               {LinearKind::lightning, "lightning"}, {LinearKind::mamba2, "mamba2"},
+               {LinearKind::mamba1, "mamba1"});
 
 struct LinearMixer {
   LinearKind kind = LinearKind::gated_delta;
@@ -208,6 +239,9 @@ struct LinearMixer {
   int64_t convolution = 0;      // length of the short convolution before it; 0: none
   int64_t chunk = 64;           // tokens that the training form works on at once
   bool full_rank_gate = false;  // kimi_delta: one product makes the output gate, not two of low rank
+  int64_t step_rank = 0;        // mamba1: rank of what makes a channel's step
+  bool norms_steps = false;     // mamba1: norms on the step's rank and both states (Jamba)
+  bool output_norm = true;      // mamba2: a norm behind the core
 
   bool operator==(const LinearMixer&) const = default;
 
@@ -225,6 +259,10 @@ struct LinearMixer {
             optional_field(between(1, 1 << 16)));
     v.field("full_rank_gate", &T::full_rank_gate, "kimi_delta: one product makes the output gate",
             rare_field());
+    v.field("step_rank", &T::step_rank, "mamba1: rank of what makes a channel's step",
+            rare_field(between(0, 1 << 20)));
+    v.field("norms_steps", &T::norms_steps, "mamba1: norms on the step and both states", rare_field());
+    v.field("output_norm", &T::output_norm, "mamba2: a norm behind the core", rare_field());
   }
 };
 
@@ -287,7 +325,9 @@ struct MixtureOfExperts {
   int64_t expert_groups = 1;
   int64_t groups_per_token = 1;
   int64_t latent_width = 0;  // routed experts work in a space of this width; 0: in the residual stream's
+  bool latent_norm = false;  // behind the experts, in that space
   int64_t zero_experts = 0;  // further ones that the router may choose and that compute nothing
+  bool hashed = false;       // a table says which experts a token goes to (DeepSeek-V4)
 
   bool operator==(const MixtureOfExperts&) const = default;
 
@@ -317,6 +357,8 @@ struct MixtureOfExperts {
             rare_field(between(1, kMostExpertGroups)));
     v.field("latent_width", &T::latent_width, "width in which routed experts work; 0: the model's",
             rare_field(between(0, 1 << 24)));
+    v.field("latent_norm", &T::latent_norm, "a norm behind experts of another width", rare_field());
+    v.field("hashed", &T::hashed, "a table by token chooses the experts", rare_field());
     v.field("zero_experts", &T::zero_experts, "further experts that compute nothing",
             rare_field(between(0, 1 << 16)));
   }

@@ -14,6 +14,7 @@
 #include "core/execution.h"
 #include "core/model_spec.h"
 #include "core/rejection.h"
+#include "core/training.h"
 
 namespace mpt {
 
@@ -111,6 +112,7 @@ struct Layout {
   // With full recompute: how many layers of each stage recompute; the others keep everything. Empty: all.
   std::vector<int64_t> recomputed_layers;
   Precision precision = Precision::fp32;
+  Training training;                      // what is trained, and how
   std::string schedule = "1f1b";          // a name of core/schedule_catalog.h
   std::vector<int64_t> layers_per_stage;  // decoder layers of each virtual stage, in model order
   Execution execution;                    // of the framework that runs it
@@ -180,6 +182,7 @@ struct Layout {
     v.field("recompute", &T::recompute, "what is recomputed in backward");
     v.field("selective", &T::selective, "with selective recompute, what runs again", optional_field());
     v.field("precision", &T::precision, "precision of compute");
+    v.field("training", &T::training, "what is trained, by which optimizer", rare_field());
     v.field("schedule", &T::schedule, "name of the pipeline schedule");
     v.field("layers_per_stage", &T::layers_per_stage, "decoder layers of each virtual stage",
             between(0, 100000));

@@ -44,6 +44,15 @@ struct ModelSpec {
   std::optional<double> logit_cap;        // logits are cap * tanh(logit / cap) (Gemma 2)
   // Multi-token-prediction layers behind the last (DeepSeek-V3), of the last layer's kind; not in `layers`.
   int64_t next_token_layers = 0;
+  // Streams of the residual, which every part of a layer mixes to one and spreads its result over
+  // (hyper-connections, arXiv:2512.24880).
+  int64_t residual_streams = 1;
+  // Layers behind which the residual is stored; every part of a layer reads a weighted mean of what is stored
+  // and the residual (Kimi K3). 0: none is.
+  int64_t residual_block = 0;
+  // Width of a second embedding of each token that every layer has for itself; 0: none (Gemma 3n).
+  int64_t layer_embedding = 0;
+  int64_t layer_vocab = 0;  // rows of its table; 0: as many as `vocab`
 
   bool operator==(const ModelSpec&) const = default;
 
@@ -98,6 +107,15 @@ void ModelSpec::describe(V& v) {
           optional_field(between(1e-3, 1e6)));
   v.field("next_token_layers", &T::next_token_layers, "multi-token-prediction layers",
           rare_field(between(0, 64)));
+  v.field("residual_streams", &T::residual_streams, "streams of the residual (hyper-connections)",
+          rare_field(between(1, 64)));
+  v.field("residual_block", &T::residual_block,
+          "layers behind which the residual is stored for those above; 0: it is not",
+          rare_field(between(0, 100000)));
+  v.field("layer_embedding", &T::layer_embedding, "width of the embedding of its own that a layer has",
+          rare_field(between(0, 1 << 24)));
+  v.field("layer_vocab", &T::layer_vocab, "rows of the layers' embeddings; 0: as the vocabulary",
+          rare_field(between(0, 1 << 28)));
 }
 
 }  // namespace mpt

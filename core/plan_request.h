@@ -92,6 +92,14 @@ struct PlanRequest {
   std::vector<std::string> overlaps;
   std::vector<std::string> recompute_modules;
   double expert_load = 0.0;
+  std::optional<OptimizerKind> optimizer;
+  std::optional<Precision> gradients;
+  int64_t lora = 0;
+  std::vector<AdapterTarget> lora_targets;
+  std::optional<FrozenFormat> frozen_weights;
+  std::vector<FrozenPart> freeze;
+  std::vector<std::string> lengths;
+  std::vector<OffloadModule> offload_activations;
   std::optional<Dispatch> dispatch;
   std::string kernels, memory_margin;
   bool beyond_framework = false;
@@ -106,6 +114,7 @@ struct PlanRequest {
   template <class V>
   static void describe(V& v) {
     describe_problem(v);
+    describe_training(v);
     describe_execution(v);
     describe_search(v);
   }
@@ -113,6 +122,8 @@ struct PlanRequest {
  private:
   template <class V>
   static void describe_problem(V& v);
+  template <class V>
+  static void describe_training(V& v);
   template <class V>
   static void describe_execution(V& v);
   template <class V>
@@ -158,6 +169,36 @@ void PlanRequest::describe_problem(V& v) {
   v.field("profile", &T::profile, "Times of this machine, written by mpt-profile (default: none)",
           option_field(kWhere, "FILE", long_text()));
   v.field("bounds", &T::bounds, "values that the search may take", option_field(nullptr, nullptr));
+}
+
+template <class V>
+void PlanRequest::describe_training(V& v) {
+  using T = PlanRequest;
+  using namespace headings;
+  v.field("optimizer", &T::optimizer,
+          "adamw, adamw8 (moments in 8 bits), adafactor, sgd or muon (default: adamw)",
+          option_field(kMoreWhat, "NAME"));
+  v.field("gradients", &T::gradients,
+          "Precision in which gradients are summed and kept, fp32 or bf16 (default: as the framework does)",
+          option_field(kMoreWhat, "NAME"));
+  v.field("lora", &T::lora, "Rank of LoRA's adapters, which alone are trained (default: all weights are)",
+          option_field(kMoreWhat, "RANK", between(1, 1 << 16)));
+  v.field("lora_targets", &T::lora_targets,
+          "Products that get adapters: qkv, output, up, down, experts (default: the first four)",
+          option_field(kMoreWhat, "NAMES"));
+  v.field("frozen_weights", &T::frozen_weights,
+          "How weights that are not trained are stored: bf16, fp8 or nf4, as QLoRA does (default: bf16)",
+          option_field(kMoreWhat, "FORMAT"));
+  v.field("freeze", &T::freeze, "Parts that are not trained: embedding, mixers, mlps, experts, head",
+          option_field(kMoreWhat, "PARTS"));
+  v.field("lengths", &T::lengths,
+          "Lengths of the sequences that are packed to --seq tokens: mean:longest, or lengths with their "
+          "shares, such as 512=0.3,2048=0.7 (default: nothing is packed)",
+          option_field(kMoreWhat, "LENGTHS"));
+  v.field("offload_activations", &T::offload_activations,
+          "Modules whose activations wait in CPU memory, by Megatron Core's names: attn_norm, qkv_linear, "
+          "core_attn, attn_proj, mlp_norm, expert_fc1, moe_act",
+          option_field(kMoreWhat, "NAMES"));
 }
 
 template <class V>

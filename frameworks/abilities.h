@@ -85,6 +85,28 @@ enum class ModelFeature {
   rare_activations,  // xIELU, SiTU
   shared_expert_gates,
   other_activation_limit,  // in another form than gpt-oss has, whose MLPs have biases
+  compressed_attention,
+  residual_mixtures,  // hyper-connections, and attention over the residuals of earlier layers
+  layer_embeddings,
+  borrowed_keys,
+  latent_norms,
+  hashed_experts,
+};
+
+/// Ways to train that a framework may have, beside full training by AdamW on sequences of one length.
+enum class TrainingFeature {
+  lora,
+  lora_on_fp8,    // over frozen weights that are stored in fp8
+  lora_on_nf4,    // over such in 4 bits: QLoRA
+  expert_adapters,
+  frozen_parts,
+  bf16_gradients,
+  adamw8,
+  adafactor,
+  sgd,
+  muon,
+  packed_sequences,
+  activation_offload,
 };
 
 struct ScheduleAbility {
@@ -142,6 +164,7 @@ struct Abilities {
   bool experts_in_any_order = true;
   std::vector<ModelFeature> lacks;
   std::vector<std::string> has_models;
+  std::vector<TrainingFeature> trains;
 
   template <class V>
   static void describe(V& v) {  // NOLINT(readability-function-size): a line for each field
@@ -212,6 +235,7 @@ struct Abilities {
     v.field("lacks", &T::lacks, "features of models that it does not have");
     v.field("has_models", &T::has_models,
             "models of the zoo that it has, with features that it lacks elsewhere", optional_field());
+    v.field("trains", &T::trains, "ways to train beside full training by AdamW", optional_field());
   }
 };
 
@@ -301,6 +325,23 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::experts_beside_mlp, "experts_beside_mlp"},
                {frameworks::ModelFeature::rare_activations, "rare_activations"},
                {frameworks::ModelFeature::shared_expert_gates, "shared_expert_gates"},
-               {frameworks::ModelFeature::other_activation_limit, "other_activation_limit"});
+               {frameworks::ModelFeature::other_activation_limit, "other_activation_limit"},
+               {frameworks::ModelFeature::compressed_attention, "compressed_attention"},
+               {frameworks::ModelFeature::residual_mixtures, "residual_mixtures"},
+               {frameworks::ModelFeature::layer_embeddings, "layer_embeddings"},
+               {frameworks::ModelFeature::borrowed_keys, "borrowed_keys"},
+               {frameworks::ModelFeature::latent_norms, "latent_norms"},
+               {frameworks::ModelFeature::hashed_experts, "hashed_experts"});
+MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, "lora"},
+               {frameworks::TrainingFeature::lora_on_fp8, "lora_on_fp8"},
+               {frameworks::TrainingFeature::lora_on_nf4, "lora_on_nf4"},
+               {frameworks::TrainingFeature::expert_adapters, "expert_adapters"},
+               {frameworks::TrainingFeature::frozen_parts, "frozen_parts"},
+               {frameworks::TrainingFeature::bf16_gradients, "bf16_gradients"},
+               {frameworks::TrainingFeature::adamw8, "adamw8"},
+               {frameworks::TrainingFeature::adafactor, "adafactor"},
+               {frameworks::TrainingFeature::sgd, "sgd"}, {frameworks::TrainingFeature::muon, "muon"},
+               {frameworks::TrainingFeature::packed_sequences, "packed_sequences"},
+               {frameworks::TrainingFeature::activation_offload, "activation_offload"});
 
 }  // namespace mpt

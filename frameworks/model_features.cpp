@@ -97,6 +97,13 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
       {any_experts(m, [](const MixtureOfExperts& e) { return e.shared_gate; }),
        ModelFeature::shared_expert_gates},
       {m.mlp().activation_limit && !m.mlp().bias, ModelFeature::other_activation_limit},
+      {any_attention(m, [](const Attention& a) { return a.compressed.has_value(); }),
+       ModelFeature::compressed_attention},
+      {m.residual_streams > 1 || m.residual_block > 0, ModelFeature::residual_mixtures},
+      {m.layer_embedding > 0, ModelFeature::layer_embeddings},
+      {any_attention(m, [](const Attention& a) { return a.borrows_keys; }), ModelFeature::borrowed_keys},
+      {any_experts(m, [](const MixtureOfExperts& e) { return e.latent_norm; }), ModelFeature::latent_norms},
+      {any_experts(m, [](const MixtureOfExperts& e) { return e.hashed; }), ModelFeature::hashed_experts},
       {layers_differ(m), ModelFeature::layers_that_differ}};
   std::vector<ModelFeature> features;
   for (const auto& [present, feature] : table) {
@@ -106,6 +113,28 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
 }
 
 }  // namespace
+
+std::vector<TrainingFeature> features_of(const Training& t) {
+  using F = TrainingFeature;
+  const bool adapts = t.adapts();
+  const std::pair<bool, F> table[] = {{adapts, F::lora},
+                                      {adapts && t.frozen_format == FrozenFormat::fp8, F::lora_on_fp8},
+                                      {adapts && t.frozen_format == FrozenFormat::nf4, F::lora_on_nf4},
+                                      {t.adapts(AdapterTarget::experts), F::expert_adapters},
+                                      {!adapts && !t.frozen.empty(), F::frozen_parts},
+                                      {t.bf16_gradients, F::bf16_gradients},
+                                      {t.optimizer == OptimizerKind::adamw8, F::adamw8},
+                                      {t.optimizer == OptimizerKind::adafactor, F::adafactor},
+                                      {t.optimizer == OptimizerKind::sgd, F::sgd},
+                                      {t.optimizer == OptimizerKind::muon, F::muon},
+                                      {t.packed_length > 0.0, F::packed_sequences},
+                                      {!t.offloaded.empty(), F::activation_offload}};
+  std::vector<F> features;
+  for (const auto& [present, feature] : table) {
+    if (present) features.push_back(feature);
+  }
+  return features;
+}
 
 std::vector<ModelFeature> features_of(const ModelSpec& m) {
   const bool gelu =

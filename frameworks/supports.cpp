@@ -62,9 +62,31 @@ std::string words(ModelFeature feature) {
       {F::experts_beside_mlp, "experts beside a dense MLP"},
       {F::rare_activations, "this activation"},
       {F::shared_expert_gates, "gates on shared experts"},
-      {F::other_activation_limit, "limits on activations other than gpt-oss's"}};
+      {F::other_activation_limit, "limits on activations other than gpt-oss's"},
+      {F::compressed_attention, "attention over pooled tokens"},
+      {F::residual_mixtures, "mixtures of residual streams"},
+      {F::layer_embeddings, "embeddings of their own for layers"},
+      {F::borrowed_keys, "layers that share keys and values"},
+      {F::latent_norms, "a norm behind experts in a latent space"},
+      {F::hashed_experts, "experts that a table chooses"}};
   const auto found = table.find(feature);
   return found != table.end() ? found->second : words<ModelFeature>(feature);
+}
+
+std::string training_words(TrainingFeature feature) {
+  using F = TrainingFeature;
+  static const std::map<F, const char*> table{{F::lora, "LoRA"},
+                                              {F::lora_on_fp8, "LoRA over weights in fp8"},
+                                              {F::lora_on_nf4, "LoRA over weights in 4 bits"},
+                                              {F::expert_adapters, "adapters in experts"},
+                                              {F::bf16_gradients, "gradients in bf16"},
+                                              {F::adamw8, "8-bit AdamW"},
+                                              {F::adafactor, "Adafactor"},
+                                              {F::sgd, "SGD"},
+                                              {F::muon, "Muon"},
+                                              {F::activation_offload, "activations in CPU memory"}};
+  const auto found = table.find(feature);
+  return found != table.end() ? found->second : words<TrainingFeature>(feature);
 }
 
 // What the rules of a split look at.
@@ -277,10 +299,10 @@ bool has_model(const Abilities& abilities, ModelSpec model) {
 }  // namespace
 
 std::optional<Rejection> lacking_feature(const Framework& framework, const ModelSpec& model) {
-  if (has_model(framework.abilities, model)) return std::nullopt;
   const std::vector<ModelFeature> needed = features_of(model);
   for (const ModelFeature feature : framework.abilities.lacks) {
     if (!contains(needed, feature)) continue;
+    if (has_model(framework.abilities, model)) return std::nullopt;
     return refuse(framework, "model", fmt::format("lacks {}, which {} has", words(feature), model.name));
   }
   return std::nullopt;
@@ -298,6 +320,14 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
   return refuse(framework, "precision",
                 fmt::format("does not train {} in {}; it takes {}", model.name, enum_name(precision),
                             fmt::join(names, ", ")));
+}
+
+std::optional<Rejection> supports_training(const Framework& framework, const Training& training) {
+  for (const TrainingFeature feature : features_of(training)) {
+    if (!contains(framework.abilities.trains, feature))
+      return refuse(framework, "training", fmt::format("does not train with {}", training_words(feature)));
+  }
+  return std::nullopt;
 }
 
 std::optional<Rejection> supports_degrees(const Framework& framework, const Layout& l) {
@@ -343,6 +373,11 @@ std::optional<Rejection> supports_sharding(const Framework& framework, const Lay
   }
   if (replicates && s.zero == 0 && a.plain_replicas_alone && !alone)
     return refuse(framework, "zero", "combines plain replicas with no other parallelism");
+  // Newton-Schulz steps need whole matrices: ranks own some each, and what backward shares out is pieces.
+  if (l.training.optimizer == OptimizerKind::muon && s.zero > 1)
+    return refuse(framework, "zero", "updates whole matrices with Muon, not the shares of ZeRO 2 and 3");
+  if (l.training.optimizer == OptimizerKind::muon && s.offload)
+    return refuse(framework, "offload", "has no Muon in the host's memory");
   if (s.zero > 0 && s.shard < l.replicas() && !contains(a.zero_with_shard_groups, s.zero))
     return refuse(framework, "zero", fmt::format("has no hybrid sharding with ZeRO {}", s.zero));
   if (s.zero > 0 && s.shard < l.replicas() && l.expert > 1 && !a.shard_groups_cut_experts &&
@@ -450,6 +485,7 @@ std::optional<Rejection> supports(const Framework& framework, const ModelSpec& m
                                   const Workload& workload) {
   if (auto r = supports_overlaps(framework, l)) return r;
   if (auto r = supports_model(framework, model, l.precision)) return r;
+  if (auto r = supports_training(framework, l.training)) return r;
   if (auto r = supports_split(framework, model, l, workload)) return r;
   if (auto r = supports_sharding(framework, l, {l.zero, l.shard, l.offload_optimizer})) return r;
   if (auto r = supports_schedule(framework, l, l.schedule, l.chunks, micro_batches(l, workload))) return r;

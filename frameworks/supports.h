@@ -22,6 +22,9 @@ std::optional<Rejection> lacking_feature(const Framework& framework, const Model
 std::optional<Rejection> supports_model(const Framework& framework, const ModelSpec& model,
                                         Precision precision);
 
+/// Whether it trains in this way, whatever the layout.
+std::optional<Rejection> supports_training(const Framework& framework, const Training& training);
+
 /// Degrees of tensor, context and pipeline parallelism.
 std::optional<Rejection> supports_degrees(const Framework& framework, const Layout& layout);
 
@@ -60,6 +63,8 @@ std::optional<int64_t> level_of(PartialRecompute rule, const Layout& layout);
 /// n where every n-th layer of each stage recomputes; nothing where no n says it.
 std::optional<int64_t> every_nth(const Layout& layout);
 
+/// What `training` is beside full training by AdamW.
+std::vector<TrainingFeature> features_of(const Training& training);
 /// Features of `model` that frameworks may lack.
 std::vector<ModelFeature> features_of(const ModelSpec& model);
 

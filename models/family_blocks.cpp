@@ -55,7 +55,74 @@ void set_block_mlp(Config block, const Mlp& whole, int64_t hidden, LayerKind& ki
   kind.mlp->ffn_hidden = (width + 255) / 256 * 256;
 }
 
+// Tokens of an entry by layer: 0, or what the file says of its kind of layer. Old files have numbers, one
+// more for each next-token layer.
+std::vector<int64_t> entry_ratios(Config& c, int64_t layers) {
+  Config rates = c.inner("compress_rates");
+  const std::map<std::string, int64_t> by_word{
+      {"sliding_attention", 0},
+      {"compressed_sparse_attention", rates.size_or("compressed_sparse_attention", 4)},
+      {"heavily_compressed_attention", rates.size_or("heavily_compressed_attention", 128)}};
+  const char* const key = c.has("layer_types") ? "layer_types" : "compress_ratios";
+  const Json* const list = c.list(key);
+  std::vector<int64_t> ratios;
+  if (list == nullptr || int64_t(list->size()) < layers) {
+    c.add(key, list == nullptr ? "missing" : fmt::format("{} entries", list->size()),
+          fmt::format("one for each of {} layers", layers));
+    return std::vector<int64_t>(size_t(layers), 0);
+  }
+  for (int64_t l = 0; l < layers; ++l) {
+    const Json& entry = (*list)[size_t(l)];
+    const auto word = entry.is_string() ? by_word.find(entry.get<std::string>()) : by_word.end();
+    if (word != by_word.end()) {
+      ratios.push_back(word->second);
+    } else if (entry.is_number_integer() && entry.get<double>() >= 0.0 && entry.get<double>() <= 1e6) {
+      ratios.push_back(entry.get<int64_t>());
+    } else {
+      c.refuse(key, "a layer of kind " + detail::describe_json(entry));
+      ratios.push_back(0);
+    }
+  }
+  return ratios;
+}
+
 }  // namespace
+
+// Layers with few tokens to an entry choose among them, and make entries of twice as many tokens.
+void deepseek_v4(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  const auto layers = int64_t(d.mixers.size());
+  const std::vector<int64_t> ratios = entry_ratios(c, layers);
+  const Json* const mlps = c.has("mlp_layer_types") ? c.list("mlp_layer_types") : nullptr;
+  const int64_t hashed = mlps != nullptr ? 0 : c.count_or("num_hash_layers", 3);
+  const int64_t sparse = c.inner("compress_rates").size_or("compressed_sparse_attention", 4);
+  CompressedAttention form;
+  form.query_rank = c.size_or("q_lora_rank", 1024);
+  form.output_groups = c.size_or("o_groups", 8);
+  form.output_rank = c.size_or("o_lora_rank", 1024);
+  AttentionIndex index;
+  index.heads = r.size("index_heads");
+  index.head_dim = r.size("index_dim");
+  index.chosen = r.size("index_chosen");
+  if (!d.moe) d.moe = r.experts(*d.mlp);
+  d.made = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind;
+    kind.attention = d.window;
+    kind.attention->compressed = form;
+    kind.attention->compressed->ratio = ratios[size_t(l)];
+    if (ratios[size_t(l)] == sparse) {
+      kind.attention->compressed->overlapping = true;
+      kind.attention->index = index;
+    }
+    if (kind.attention->rotary && ratios[size_t(l)] > 0)
+      kind.attention->rotary->base = c.real_or("compress_rope_theta", 160000.0);
+    kind.moe = d.moe;
+    const bool by_table = mlps != nullptr && size_t(l) < mlps->size() && (*mlps)[size_t(l)] == "hash_moe";
+    kind.moe->hashed = l < hashed || by_table;
+    if (kind.moe->hashed) kind.moe->router_bias = false;
+    return kind;
+  });
+}
 
 void nemotron_h(FamilyReader& r, FamilyDraft& d) {
   Config& c = r.config();

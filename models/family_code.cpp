@@ -51,10 +51,8 @@ void gemma4(FamilyReader& r, FamilyDraft& d) {
   d.window.keys_are_values = false;
   if (!d.full.keys_are_values) d.full.kv_heads = d.window.kv_heads;
   d.mixers.back() = "full";
-  if (c.count_or("hidden_size_per_layer_input", 0) > 0)
-    c.refuse("hidden_size_per_layer_input", "embeddings of their own for each layer");
-  if (c.count_or("num_kv_shared_layers", 0) > 0)
-    c.refuse("num_kv_shared_layers", "layers that share keys and values with others");
+  d.borrowers = std::min<int64_t>(c.count_or("num_kv_shared_layers", 0), int64_t(d.mixers.size()) - 1);
+  d.borrowers_are_wide = c.flag_or("use_double_wide_mlp", false);
   if (c.flag_or("enable_moe_block", false)) return;
   d.mlps = Names(d.mixers.size(), "dense");
   d.moe.reset();
@@ -97,6 +95,11 @@ void mamba(FamilyReader& r, FamilyDraft& d) {
     d.linear->head_dim = std::max<int64_t>(1, width / d.linear->heads);
 }
 
+void falcon_h1(FamilyReader& r, FamilyDraft& d) {
+  mamba(r, d);
+  if (d.linear) d.linear->output_norm = r.config().flag_or("mamba_rms_norm", false);
+}
+
 // Shared experts alone are a dense MLP.
 void granite_hybrid(FamilyReader& r, FamilyDraft& d) {
   Config& c = r.config();
@@ -114,16 +117,58 @@ void granite_hybrid(FamilyReader& r, FamilyDraft& d) {
 // Kimi Linear 48B; Kimi K3 calls itself the same.
 void kimi_linear(FamilyReader& r, FamilyDraft& d) {
   Config& c = r.config();
-  if (c.has("attn_res_block_size"))
-    c.refuse("attn_res_block_size", "attention over the residual streams of earlier layers");
-  if (d.linear) d.linear->full_rank_gate = c.flag_or("use_full_rank_gate", false);
+  d.model.residual_block = c.count_or("attn_res_block_size", 0);
+  if (d.linear) d.linear->full_rank_gate = c.inner("linear_attn_config").flag_or("use_full_rank_gate", false);
   if (c.flag_or("mla_use_output_gate", false)) d.full.output_gate = OutputGate::elementwise;
-  if (d.moe) d.moe->latent_width = c.count_or("routed_expert_hidden_size", 0);
+  if (!d.moe) return;
+  d.moe->latent_width = c.count_or("routed_expert_hidden_size", 0);
+  d.moe->latent_norm = d.moe->latent_width > 0 && c.flag_or("latent_moe_use_norm", false);
 }
 
-void laguna(FamilyReader& r, FamilyDraft&) {
-  if (r.config().has("num_attention_heads_per_layer"))
-    r.config().refuse("num_attention_heads_per_layer", "heads that differ layer by layer");
+// Attention in one of eight layers, experts in every second one, and the selective scan in all others.
+void jamba(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  const int64_t period = c.size_or("attn_layer_period", 8), offset = c.count_or("attn_layer_offset", 4);
+  const int64_t expert_period = c.size_or("expert_layer_period", 2);
+  const int64_t expert_offset = c.count_or("expert_layer_offset", 1);
+  const bool experts = d.moe && d.moe->experts > 1;
+  for (size_t l = 0; l < d.mixers.size(); ++l) {
+    d.mixers[l] = int64_t(l) % period == offset ? "full" : "linear";
+    d.mlps[l] = experts && int64_t(l) % expert_period == expert_offset ? "experts" : "dense";
+  }
+  LinearMixer mixer;
+  mixer.kind = LinearKind::mamba1;
+  mixer.heads = c.size_or("mamba_expand", 2) * d.model.hidden;
+  mixer.head_dim = mixer.key_heads = 1;
+  mixer.key_dim = r.size("linear_key_dim");
+  mixer.convolution = r.count("convolution");
+  mixer.step_rank = r.says("linear_step_rank") && !c.is_text("mamba_dt_rank") ? r.size("linear_step_rank")
+                                                                              : (d.model.hidden + 15) / 16;
+  mixer.norms_steps = true;
+  d.linear = mixer;
+}
+
+// Heads of each layer stand in a list, and the gate may be one number for each element.
+void laguna(FamilyReader& r, FamilyDraft& d) {
+  Config& c = r.config();
+  if (c.is_text("gating") && c.text_or("gating", "") == "per-element")
+    d.full.output_gate = d.window.output_gate = OutputGate::elementwise;
+  if (c.is_flag("gating") && !c.flag_or("gating", true))
+    d.full.output_gate = d.window.output_gate = OutputGate::none;
+  if (!c.has("num_attention_heads_per_layer")) return;
+  const Json* const heads = c.list("num_attention_heads_per_layer");
+  const auto layers = int64_t(d.mixers.size());
+  if (heads == nullptr || int64_t(heads->size()) != layers)
+    return c.add("num_attention_heads_per_layer", "another number of entries",
+                 fmt::format("one for each of {} layers", layers));
+  d.made = LayerList::of(layers, [&](int64_t l) {
+    LayerKind kind = kind_of(r, d, l);
+    const Json& own = (*heads)[size_t(l)];
+    const bool fits = own.is_number_integer() && own.get<double>() >= 1.0 && own.get<double>() <= 65536.0;
+    if (!fits) c.refuse("num_attention_heads_per_layer", "heads " + detail::describe_json(own));
+    if (fits && kind.attention) kind.attention->heads = own.get<int64_t>();
+    return kind;
+  });
 }
 
 // As many heads, and heads as large, as attention has.
@@ -163,6 +208,9 @@ const std::map<std::string, void (*)(FamilyReader&, FamilyDraft&)>& codes() {
       {"deepseek_v2", deepseek_v2},
       {"exaone4", exaone4},
       {"deepseek_v3", deepseek_v3},
+      {"deepseek_v4", deepseek_v4},
+      {"falcon_h1", falcon_h1},
+      {"jamba", jamba},
       {"granite_hybrid", granite_hybrid},
       {"mamba", mamba},
       {"kimi_linear", kimi_linear},

@@ -179,22 +179,27 @@ FamilyDraft draft_of(FamilyReader& reader, int64_t layers) {
   return d;
 }
 
+LayerKind kind_of(FamilyReader& reader, const FamilyDraft& d, int64_t l) {
+  const std::string &mixer = d.mixers[size_t(l)], &mlp = d.mlps[size_t(l)];
+  LayerKind kind;
+  if (mixer == "linear" || mixer == "both") kind.linear = d.linear;
+  if (mixer == "convolution") kind.convolution = ShortConvolution{reader.size("convolution")};
+  if (mixer == "window") kind.attention = d.window;
+  if (has({"full", "rotary", "chunk", "sparse", "sparse_shared", "both"}, mixer)) kind.attention = d.full;
+  if (mixer == "full" && d.full_without_rotary) kind.attention->rotary.reset();
+  if (mixer == "chunk") kind.attention->chunk = reader.size("chunk");
+  if (mixer.starts_with("sparse")) kind.attention->index = index_of(reader, mixer == "sparse_shared");
+  if (mlp == "dense" || (mlp == "experts" && d.dense_beside_experts)) kind.mlp = d.mlp;
+  if (mlp == "experts") kind.moe = d.moe;
+  if (l + d.borrowers < int64_t(d.mixers.size())) return kind;
+  if (kind.attention) kind.attention->borrows_keys = true;
+  if (kind.mlp && d.borrowers_are_wide) kind.mlp->ffn_hidden *= 2;
+  return kind;
+}
+
 LayerList layers_of(FamilyReader& reader, const FamilyDraft& d) {
   if (d.made) return *d.made;
-  return LayerList::of(int64_t(d.mixers.size()), [&](int64_t l) {
-    const std::string &mixer = d.mixers[size_t(l)], &mlp = d.mlps[size_t(l)];
-    LayerKind kind;
-    if (mixer == "linear" || mixer == "both") kind.linear = d.linear;
-    if (mixer == "convolution") kind.convolution = ShortConvolution{reader.size("convolution")};
-    if (mixer == "window") kind.attention = d.window;
-    if (has({"full", "rotary", "chunk", "sparse", "sparse_shared", "both"}, mixer)) kind.attention = d.full;
-    if (mixer == "full" && d.full_without_rotary) kind.attention->rotary.reset();
-    if (mixer == "chunk") kind.attention->chunk = reader.size("chunk");
-    if (mixer.starts_with("sparse")) kind.attention->index = index_of(reader, mixer == "sparse_shared");
-    if (mlp == "dense" || (mlp == "experts" && d.dense_beside_experts)) kind.mlp = d.mlp;
-    if (mlp == "experts") kind.moe = d.moe;
-    return kind;
-  });
+  return LayerList::of(int64_t(d.mixers.size()), [&](int64_t l) { return kind_of(reader, d, l); });
 }
 
 }  // namespace mpt::models

@@ -108,6 +108,9 @@ ModelSpec FamilyReader::model() {
   m.logit_cap = cap("logit_cap");
   if (flag("scaled_embedding")) m.embedding_scale = std::sqrt(double(m.hidden));
   m.next_token_layers = count("next_token_layers");
+  m.residual_streams = std::max<int64_t>(1, count("residual_streams"));
+  m.layer_embedding = count("layer_embedding");
+  if (m.layer_embedding > 0) m.layer_vocab = count("layer_vocab");
   return m;
 }
 

@@ -13,6 +13,14 @@ namespace {
 
 using Piece = StagePieces::Piece;
 
+// Five steps of three products over each matrix, of which the smaller side is squared (arXiv:2502.16982,
+// section 2.1).
+double newton_schulz_flop(const OperatorShape& s, int64_t matrices) {
+  constexpr double kSteps = 5.0;
+  const auto small = double(std::min(s.columns, s.inner)), large = double(std::max(s.columns, s.inner));
+  return double(matrices) * kSteps * (4.0 * small * small * large + 2.0 * small * small * small);
+}
+
 Piece piece_of(const LayerProgram& program) {
   Piece piece;
   for (const auto& [recompute, name] : EnumNames<Recompute>::table())
@@ -21,7 +29,10 @@ Piece piece_of(const LayerProgram& program) {
   piece.cache = program.cache_bytes;
   piece.parameters = parameter_share(program);
   for (const Operator& op : program.operators) {
-    piece.tensors += op.parameters > 0 ? 1 : 0;
+    piece.tensors += op.parameters > 0 && !op.shape.frozen ? 1 : 0;
+    const bool grouped = op.shape.kind == OperatorKind::expert_linear;
+    if ((grouped || op.shape.kind == OperatorKind::linear) && !op.shape.frozen)
+      piece.orthogonal_flop += newton_schulz_flop(op.shape, grouped ? op.shape.batch : 1);
     piece.forward_workspace += op.forward_workspace_bytes;
     piece.backward_workspace += op.backward_workspace_bytes;
     piece.gradient_kept += op.gradient_kept_bytes;
@@ -46,6 +57,21 @@ ParameterBytes bytes_by_precision(Precision precision) {
       return {2, 4, 12};
   }
 }
+// Of the moments alone; scales of 8-bit blocks, and rows and columns of Adafactor, are a per mille.
+int64_t moment_bytes(OptimizerKind kind) {
+  switch (kind) {
+    case OptimizerKind::adamw:
+      return 8;
+    case OptimizerKind::adamw8:
+      return 2;
+    case OptimizerKind::adafactor:
+      return 0;
+    case OptimizerKind::sgd:
+    case OptimizerKind::muon:
+      return 4;
+  }
+  return 8;
+}
 bool keeps_fp4_weights(const Layout& layout) {
   return layout.precision == Precision::nvfp4 && layout.execution.fp8_weight_bytes > 0;
 }
@@ -62,6 +88,9 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
   if (e.bf16_gradient_bytes > 0 && layout.precision == Precision::bf16)
     bytes.gradient = e.bf16_gradient_bytes;
   if (e.optimizer_bytes > 0) bytes.optimizer = e.optimizer_bytes;
+  if (layout.training.bf16_gradients) bytes.gradient = 2;
+  const int64_t other = moment_bytes(layout.training.optimizer) - moment_bytes(OptimizerKind::adamw);
+  bytes.optimizer = std::max<int64_t>(0, bytes.optimizer + other);
   return bytes;
 }
 
@@ -76,12 +105,18 @@ void add_state(const Layout& layout, const StateCounts& counts, StageFootprint& 
   f.parameter_bytes = bytes(3, unit.weight);
   if (keeps_fp4_weights(layout)) f.parameter_bytes += bytes(3, 9) / 8;
   f.gradient_bytes = LayerBuilder::rounded((zero >= 2 ? counts.share : counts.whole) * unit.gradient);
-  if (!layout.offload_optimizer)
+  if (!layout.offload_optimizer) {
     f.optimizer_bytes = unit.optimizer / 4 * bytes(1, 4) + bytes(1, unit.optimizer % 4);
+    if (layout.training.optimizer == OptimizerKind::muon)
+      f.optimizer_bytes += LayerBuilder::rounded(counts.adam_share * 4);
+  }
+  f.parameter_bytes +=
+      LayerBuilder::rounded(layout.zero >= 3 ? counts.frozen_share_bytes : counts.frozen_bytes);
   const int64_t gathered = layout.overlap_parameter_gather ? counts.largest_pair : counts.largest;
   const int64_t whole = gathered_element_bytes(layout);
   if (layout.zero >= 3)
-    f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole);
+    f.parameter_bytes += LayerBuilder::rounded((zero >= 3 ? gathered : counts.whole) * whole) +
+                         LayerBuilder::rounded(zero >= 3 ? counts.largest_frozen_bytes : counts.frozen_bytes);
   if (zero >= 2) f.gradient_bytes += LayerBuilder::rounded(counts.largest * unit.gradient);
 }
 
@@ -121,15 +156,20 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
   if (alike != nullptr && model_.next_token_layers == 0) {
     head_ = alike->head_;
     tied_parameters_ = alike->tied_parameters_;
+    tied_frozen_bytes_ = alike->tied_frozen_bytes_;
   } else {
     set_head(programs.last_stage());
   }
-  if (model_.position == PositionKind::learned) position_parameters_ = model_.max_positions * model_.hidden;
+  if (model_.position == PositionKind::learned && !layout.training.freezes(FrozenPart::embedding))
+    position_parameters_ = model_.max_positions * model_.hidden;
   set_layers(programs, alike);
   if (layout.execution.empty_gradients) set_empty_gradients(layout.precision);
   const int64_t tokens = layout.micro_batch * programs.sequence() / layout.context;
-  boundary_bytes_ = LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) *
-                                          model_.hidden * residual_element_bytes(layout));
+  // The stored residuals of all blocks below travel along.
+  const int64_t stored = model_.residual_block > 0 ? (model_.layers.count() - 1) / model_.residual_block : 0;
+  boundary_bytes_ =
+      LayerBuilder::rounded((layout.sequence_parallel ? tokens / layout.tensor : tokens) * model_.hidden *
+                            (model_.residual_streams + stored) * residual_element_bytes(layout));
 }
 
 // Most kinds need no program of their own: their layers have the bytes of a kind before them.
@@ -158,7 +198,9 @@ void StagePieces::set_head(const LayerProgram& program) {
   for (auto& kept : head_.kept) kept = head_.computed;
   if (!model_.tied_embeddings) return;
   for (const Operator& op : program.operators) {
-    if (op.name == "head.output") tied_parameters_ = op.shape.columns * op.shape.inner;
+    if (op.name != "head.output") continue;
+    (op.shape.frozen ? tied_frozen_bytes_ : tied_parameters_) =
+        op.shape.frozen ? op.frozen_bytes : op.shape.columns * op.shape.inner;
   }
 }
 
@@ -244,12 +286,33 @@ ParameterShare StagePieces::parameters(const KindCounts& layers, bool embedding,
   const auto add = [&](const Piece& piece, int64_t times) {
     sum.dense += times * piece.parameters.dense;
     sum.expert += times * piece.parameters.expert;
+    sum.frozen_bytes += times * piece.parameters.frozen_bytes;
+    sum.frozen_expert_bytes += times * piece.parameters.frozen_expert_bytes;
   };
   for (size_t kind = 0; kind < layers.size(); ++kind) add(layers_[layer_of_kind_[kind]], layers[kind]);
   if (embedding) add(embedding_, 1);
   if (head) add(head_, 1);
-  if (head && embedding) sum.dense -= tied_parameters_;
+  if (head && embedding) {
+    sum.dense -= tied_parameters_;
+    sum.frozen_bytes -= tied_frozen_bytes_;
+  }
   return sum;
+}
+
+double StagePieces::orthogonal_flop(const KindCounts& layers) const {
+  double sum = 0.0;
+  for (size_t kind = 0; kind < layers.size(); ++kind)
+    sum += double(layers[kind]) * layers_[layer_of_kind_[kind]].orthogonal_flop;
+  return sum;
+}
+
+int64_t updated_like_adamw(const Layout& layout, int64_t parameters) {
+  const OptimizerKind kind = layout.training.optimizer;
+  if (kind == OptimizerKind::adamw) return parameters;
+  // Gradient, weight, and master weight and moments both read and written.
+  constexpr double kRest = 4.0 + 2.0 + 8.0;
+  const auto moved = [&](OptimizerKind k) { return kRest + 2.0 * double(moment_bytes(k)); };
+  return int64_t(double(parameters) * moved(kind) / moved(OptimizerKind::adamw));
 }
 
 int64_t StagePieces::tensors(const KindCounts& layers, bool embedding, bool head) const {
@@ -269,7 +332,10 @@ int64_t least_state_bytes(const Layout& layout, const ParameterShare& share) {
         layout.zero_of_micro_batch() >= 2 ? part(unit.gradient, 2) : count * unit.gradient;
     return part(unit.weight, 3) + gradient + (layout.offload_optimizer ? 0 : part(unit.optimizer, 1));
   };
-  return bytes(share.dense, dense_shard(layout)) + bytes(share.expert, expert_shard(layout));
+  const auto frozen = [&](int64_t whole, int64_t shard) { return layout.zero >= 3 ? whole / shard : whole; };
+  return bytes(share.dense, dense_shard(layout)) + bytes(share.expert, expert_shard(layout)) +
+         frozen(share.frozen_bytes, dense_shard(layout)) +
+         frozen(share.frozen_expert_bytes, expert_shard(layout));
 }
 
 int64_t StagePieces::least_layer_bytes() const {
@@ -293,6 +359,13 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
         (h.piece->parameters.dense - tied - apart + dense - 1) / dense + (apart + dense - 1) / dense;
     const int64_t expert_share = (h.piece->parameters.expert + expert - 1) / expert;
     const int64_t whole = dense_share * dense + expert_share * expert;
+    const int64_t frozen = h.piece->parameters.frozen_bytes - (shares ? tied_frozen_bytes_ : 0);
+    const int64_t frozen_expert = h.piece->parameters.frozen_expert_bytes;
+    counts.frozen_bytes += h.times * (frozen + frozen_expert);
+    counts.frozen_share_bytes +=
+        h.times * ((frozen + dense - 1) / dense + (frozen_expert + expert - 1) / expert);
+    counts.largest_frozen_bytes = std::max(counts.largest_frozen_bytes, frozen + frozen_expert);
+    if (!is_layer(h)) counts.adam_share += dense_share;
     counts.share += h.times * (dense_share + expert_share);
     counts.whole += h.times * whole;
     const int64_t at_work = whole + (tied + dense - 1) / dense * dense;
@@ -354,7 +427,8 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
     footprint.backward_workspace_bytes += layer;
     footprint.input_gradient_workspace_bytes += layer;
   }
-  if (model_.tied_embeddings && layout.stages() > 1 && (content.has_embedding || content.has_head)) {
+  if (trains_tied_table(model_, layout) && layout.stages() > 1 &&
+      (content.has_embedding || content.has_head)) {
     footprint.tied_embedding_bytes =
         vocabulary_share(model_, layout) * model_.hidden * 4;  // gradients are fp32 in every precision
   }

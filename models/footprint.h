@@ -21,6 +21,9 @@ struct StateCounts {
   int64_t share = 0;         // of one rank; all of it without ZeRO
   int64_t largest = 0;       // of one piece, whole: what ZeRO gathers before use and scatters behind it
   int64_t largest_pair = 0;  // of two neighbours: one at work while the next is gathered
+  // Of frozen weights the same in bytes, and of those above what has AdamW's state beside another optimizer.
+  int64_t frozen_bytes = 0, frozen_share_bytes = 0, largest_frozen_bytes = 0;
+  int64_t adam_share = 0;
 };
 
 /// The pieces of a model under one split of its layers (tensor, context and expert degrees, micro-batch,
@@ -39,7 +42,8 @@ class StagePieces {
     int64_t weight_workspace = 0;
     int64_t weight_operands = 0;
     ParameterShare parameters;
-    int64_t tensors = 0;  // that the parameters are in
+    double orthogonal_flop = 0.0;  // of Muon's Newton-Schulz steps over all of them
+    int64_t tensors = 0;           // that the parameters are in
     bool operator==(const Piece&) const = default;
   };
 
@@ -55,6 +59,8 @@ class StagePieces {
   ParameterShare parameters(const KindCounts& layers, bool embedding, bool head) const;
   /// Tensors that the parameters of such a stage are in.
   int64_t tensors(const KindCounts& layers, bool embedding, bool head) const;
+  /// FLOP of Newton-Schulz steps over the matrices of such a stage's layers on one rank.
+  double orthogonal_flop(const KindCounts& layers) const;
   /// Of the decoder layer that needs least: bytes that any rank with a layer needs beside its parameters
   /// while that layer runs backward.
   int64_t least_layer_bytes() const;
@@ -95,6 +101,7 @@ class StagePieces {
   std::vector<Piece> layers_;          // those of different bytes or parameters
   std::vector<size_t> layer_of_kind_;  // index into the former
   Piece embedding_, head_;
+  int64_t tied_frozen_bytes_ = 0;
   int64_t tied_parameters_ = 0;  // of the head, which the embedding has already where they are together
   int64_t position_parameters_ = 0;
   int64_t boundary_bytes_ = 0;
@@ -103,6 +110,12 @@ class StagePieces {
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
 };
 
+/// Whether the embedding's table is the head's, too, and gets gradients from both.
+inline bool trains_tied_table(const ModelSpec& model, const Layout& layout) {
+  return model.tied_embeddings && !layout.training.freezes(FrozenPart::embedding) &&
+         !layout.training.freezes(FrozenPart::head);
+}
+
 /// Ranks over which the state of dense weights, and of routed experts, is shared out: 1 without ZeRO.
 int64_t dense_shard(const Layout& layout);
 int64_t expert_shard(const Layout& layout);
@@ -110,6 +123,9 @@ int64_t expert_shard(const Layout& layout);
 /// Bytes of a sharded weight that is gathered whole, on its way and in memory: the products' precision, also
 /// where what is sharded are masters in fp32.
 int64_t gathered_element_bytes(const Layout& layout);
+
+/// Parameters whose update by AdamW moves as many bytes as the layout's optimizer moves for `parameters`.
+int64_t updated_like_adamw(const Layout& layout, int64_t parameters);
 
 /// State of parameters `share` but for what ZeRO gathers beside it.
 int64_t least_state_bytes(const Layout& layout, const ParameterShare& share);

@@ -18,7 +18,24 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width) {
   return *this;
 }
 
+// A frozen product that is stored in fewer bits is widened first, and an adapter's two products follow it.
 LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
+  if (!layout_.training.changes_products()) return product(sizes);
+  add_widening(sizes, 1);
+  product(sizes);
+  add_adapter(sizes);
+  return *this;
+}
+
+LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
+  if (!layout_.training.changes_products()) return expert_product(sizes);
+  add_widening(sizes, kind_->moe->experts / layout_.expert);
+  expert_product(sizes);
+  add_expert_adapter(sizes);
+  return *this;
+}
+
+LayerBuilder& LayerBuilder::product(const LinearSizes& sizes) {
   OperatorShape s = sizes.parallel == Parallel::replicated ? local_shape(OperatorKind::linear, sizes.columns)
                                                            : shape(OperatorKind::linear, sizes.columns);
   s.inner = sizes.inner;
@@ -94,8 +111,8 @@ void LayerBuilder::add_tensor_collectives(const LinearSizes& sizes, Operator& op
   if (sequence) op.backward_collectives.push_back(gathered(sizes.columns));
 }
 
-LayerBuilder& LayerBuilder::expert_linear(const LinearSizes& sizes) {
-  linear(sizes);
+LayerBuilder& LayerBuilder::expert_product(const LinearSizes& sizes) {
+  product(sizes);
   Operator& op = last();
   if (execution().keeps_every_second_product) {
     // Grouped products are no plain ones: all of them run again.
@@ -157,10 +174,15 @@ LayerBuilder& LayerBuilder::attention(const AttentionSizes& sizes) {
   if (exchanges_heads) s.context = 1;
   s.head_dim = sizes.head_dim;
   s.value_head_dim = sizes.value_head_dim;
+  if (const double packed = packed_sequences_of_work(); packed > 1.0) {
+    s.sequence = int64_t(double(sequence_) / packed);
+    s.batch = int64_t(std::llround(double(s.batch) * double(sequence_) / double(s.sequence)));
+  }
   if (a.window) s.inner = *a.window;
   if (a.index) s.inner = a.index->chosen * a.index->block;
-  if (a.chunk && *a.chunk < sequence_) {
-    s.batch *= (sequence_ + *a.chunk - 1) / *a.chunk;
+  if (sizes.window > 0) s.inner = sizes.window;
+  if (a.chunk && *a.chunk < s.sequence) {
+    s.batch *= (s.sequence + *a.chunk - 1) / *a.chunk;
     s.sequence = *a.chunk;
   }
   add({"attention.core", s});
@@ -292,7 +314,9 @@ void LayerBuilder::choose_recomputed() {
 
 LayerProgram LayerBuilder::take_layer() {
   if (!execution().keeps_every_second_product) choose_recomputed();
-  program_.input_bytes = residual_bytes();
+  freeze();
+  move_to_host();
+  program_.input_bytes = residual_bytes() * model_.residual_streams;
   if (execution().keeps_key_value_cache && kind_->attention)
     program_.cache_bytes = bytes(2 * share(kind_->attention->kv_heads) * kind_->attention->head_dim);
   program_.recomputed_whole = layout_.execution.recomputes_whole_layer;

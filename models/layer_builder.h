@@ -32,6 +32,7 @@ struct LinearSizes {
 struct AttentionSizes {
   int64_t head_dim = 0, value_head_dim = 0, kv_heads = 0;  // on this rank
   int64_t qkv_columns = 0;                                 // width of queries, keys and values together
+  int64_t window = 0;  // tokens whose attention costs as much as what a query sees; 0: as the kind says
 };
 
 /// Bytes of an element of what layers hand each other.
@@ -58,6 +59,7 @@ class LayerBuilder {
   const LayerKind& kind() const { return *kind_; }
   const Execution& execution() const { return layout_.execution; }
   int64_t tokens() const { return tokens_; }
+  int64_t sequence() const { return sequence_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
   bool is_own_runtime() const { return execution().framework == Execution{}.framework; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
@@ -209,7 +211,10 @@ class LayerBuilder {
 
   /// A decoder layer: with full recompute only its input is kept.
   LayerProgram take_layer();
-  LayerProgram take() { return std::move(program_); }
+  LayerProgram take() {
+    freeze();
+    return std::move(program_);
+  }
 
  private:
   static constexpr size_t kUsualOperators = 24;  // no layer of today's models has more
@@ -230,6 +235,14 @@ class LayerBuilder {
     return *this;
   }
   void keep_every_second(const LinearSizes& sizes);
+  LayerBuilder& product(const LinearSizes& sizes);
+  LayerBuilder& expert_product(const LinearSizes& sizes);
+  void add_widening(const LinearSizes& sizes, int64_t matrices);
+  void add_adapter(const LinearSizes& sizes);
+  void add_expert_adapter(const LinearSizes& sizes);
+  void freeze();
+  void move_to_host();
+  double packed_sequences_of_work() const;
   void choose_recomputed();
 
   const ModelSpec& model_;

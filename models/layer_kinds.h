@@ -52,6 +52,7 @@ class LayerKinds {
   bool alike(int64_t a, int64_t b, int64_t layers) const;
   /// The first kind whose layers have parameters and keep bytes as those of `kind`.
   size_t first_in_memory(size_t kind) const { return first_in_memory_[kind]; }
+  const std::string& name(size_t kind) const { return names_[kind]; }
   /// For people: "decoder layer", and the kind's name where there are several.
   std::string title(size_t kind) const;
 

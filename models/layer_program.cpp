@@ -24,7 +24,13 @@ void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool 
   shape.gated = mlp.gated;
   shape.extra = mlp.activation_limit.has_value();
   b.activation({names.activation, shape}, up);
+  if (mlp.activation == ActivationKind::xielu) b.last().parameters = 2;
   b.linear({names.down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
+}
+
+// Gemma 4's experts beside a dense MLP have norms and scales of their own, LongCat's have none.
+bool norms_beside(const LayerBuilder& b) {
+  return b.kind().mlp && b.kind().moe && b.model().norm_placement == NormPlacement::sandwich;
 }
 
 void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
@@ -33,7 +39,7 @@ void add_router(LayerBuilder& b, const MixtureOfExperts& e) {
   // not hang on 8 bits.
   b.linear({"mlp.router", choices, b.model().hidden, e.router_bias, Parallel::replicated, {}, /*fp8=*/false})
       .saves(b.model().hidden);
-  if (b.kind().mlp) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
+  if (norms_beside(b)) b.last().parameters += b.model().hidden + e.experts;  // scales (Gemma 4)
   b.add({"mlp.router_softmax", b.local_shape(OperatorKind::router, choices)}).saves_local_state(choices);
 }
 
@@ -64,6 +70,7 @@ void add_experts(LayerBuilder& b) {
   b.activation({"mlp.experts_activation", shape}, up);
   b.expert_linear({"mlp.experts_down", width, ffn, mlp.bias, Parallel::rows}).saves_copies(ffn);
   if (b.execution().keeps_expert_outputs) b.saves_expert_outputs(width);
+  if (e.latent_norm) b.norm("mlp.latent_norm", width);
   if (e.latent_width > 0)
     b.linear({"mlp.latent_up", m.hidden, width, false, Parallel::replicated}).saves_local(width);
   if (e.shared_ffn_hidden == 0) return;
@@ -72,6 +79,54 @@ void add_experts(LayerBuilder& b) {
   shared.bias = false;
   add_dense_mlp(b, kSharedExpert, shared, /*input_kept=*/true);
   if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves_local(1);
+}
+
+// What a part of a layer reads and where its result goes, where the residual is more than one stream or is
+// stored by blocks of layers. Streams: a product of all of them makes the weights of a token's mixture (Xie
+// et al. 2025, arXiv:2512.24880, section 4). Blocks: a normed sum over what is stored (NVIDIA-NeMo/Automodel,
+// components/models/kimi_linear/model.py).
+void add_residual_mixture(LayerBuilder& b, std::string_view weights, std::string_view mixture) {
+  const ModelSpec& m = b.model();
+  if (m.residual_streams > 1) {
+    const int64_t n = m.residual_streams, made = n * (2 + n);
+    b.linear({weights, made, n * m.hidden, false, Parallel::replicated, {}, /*fp8=*/false})
+        .saves_local(n * m.hidden);
+    b.last().parameters += made + 3;
+    b.add({mixture, b.local_shape(OperatorKind::residual_add, 2 * n * m.hidden)});
+  }
+  if (m.residual_block == 0) return;
+  const int64_t stored = 1 + (m.layers.count() - 1) / m.residual_block;
+  b.add({mixture, b.local_shape(OperatorKind::residual_add, m.hidden * (stored + 1) / 2)})
+      .saves_local(m.hidden / (2 * m.residual_block));
+  b.last().parameters = 2 * m.hidden;
+}
+
+// A layer's own embedding of the tokens, gated by what the layer gives (Gemma 3n).
+void add_layer_embedding(LayerBuilder& b) {
+  const int64_t hidden = b.model().hidden, width = b.model().layer_embedding;
+  if (width == 0) return;
+  b.linear({"mlp.layer_gate", width, hidden, false, Parallel::replicated}).saves_local(hidden);
+  OperatorShape shape = b.local_shape(OperatorKind::activation, width);
+  shape.gated = true;
+  b.activation({"mlp.layer_activation", shape}, 2 * width);
+  b.linear({"mlp.layer_projection", hidden, width, false, Parallel::replicated}).saves_local(width);
+  b.norm("mlp.layer_norm", hidden);
+  b.residual("mlp.layer_residual");
+}
+
+// The table of all layers' embeddings, and a projection of the tokens' own beside it.
+void add_layer_tables(LayerBuilder& b, const Layout& layout) {
+  const ModelSpec& m = b.model();
+  if (m.layer_embedding == 0) return;
+  const int64_t width = m.layers.count() * m.layer_embedding;
+  OperatorShape shape = b.shape(OperatorKind::embedding, width);
+  const int64_t rows = m.layer_vocab > 0 ? m.layer_vocab : m.vocab;
+  shape.inner = padded_share(rows, layout.tensor, layout.execution.vocabulary_multiple);
+  b.add({"embedding.layers", shape}).saves_all_tokens(width);
+  b.last().parameters = shape.inner * width;
+  b.linear({"embedding.layer_projection", width, m.hidden, false, Parallel::replicated})
+      .saves_local(m.hidden);
+  b.last().parameters += m.layer_embedding;
 }
 
 }  // namespace
@@ -83,6 +138,7 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
   const bool before = place != NormPlacement::post;
   const bool behind = place == NormPlacement::post || place == NormPlacement::sandwich;
   if (kind.has_mixer()) {
+    add_residual_mixture(b, "attention.streams", "attention.mixture");
     if (before) b.norm("attention.norm", model.hidden);
     add_mixers(b);
     if (behind) b.norm("attention.post_norm", model.hidden);
@@ -90,13 +146,15 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
     if (!model.parallel_residual || !kind.has_mlp()) b.residual("attention.residual");
   }
   if (kind.has_mlp()) {
+    add_residual_mixture(b, "mlp.streams", "mlp.mixture");
     if (before && place != NormPlacement::shared) b.norm("mlp.norm", model.hidden);
     const bool shares_norm = place == NormPlacement::shared && kind.has_mixer();
     if (kind.mlp) add_dense_mlp(b, kMlp, *kind.mlp, shares_norm && b.is_own_runtime());
-    if (kind.mlp && kind.moe) add_norms_beside(b);
+    if (norms_beside(b)) add_norms_beside(b);
     if (kind.moe) add_experts(b);
     if (behind) b.norm("mlp.post_norm", model.hidden);
     b.residual("mlp.residual");
+    add_layer_embedding(b);
   }
   return b.take_layer();
 }
@@ -124,6 +182,7 @@ LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int
   if (layout.tensor > 1) b.last().forward_collectives.push_back(b.sum_over_tensor(model.hidden));
   if (layout.sequence_parallel) b.last().backward_collectives.push_back(b.gather_over_tensor(model.hidden));
   if (model.embedding_norm) b.norm("embedding.norm", model.hidden);
+  add_layer_tables(b, layout);
   return b.take();
 }
 
@@ -176,7 +235,13 @@ void add_loss(LayerBuilder& b, std::string_view output, std::string_view name) {
 
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   LayerBuilder b(model, layout, sequence, nullptr);
+  if (const int64_t n = model.residual_streams; n > 1) {
+    b.linear({"head.streams", n, n * model.hidden, false, Parallel::replicated, {}, /*fp8=*/false})
+        .saves_local(n * model.hidden);
+    b.last().parameters += n + 1;
+  }
   b.norm("head.norm", model.hidden);
+  if (model.residual_block > 0) b.last().parameters += 2 * model.hidden;
   add_loss(b, "head.output", "head.loss");
   b.add_gathered_tokens();
   return b.take();
@@ -214,12 +279,20 @@ LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, in
 ParameterShare parameter_share(const LayerProgram& program) {
   ParameterShare share;
   for (const Operator& op : program.operators) {
-    (op.expert_parameters ? share.expert : share.dense) += op.parameters;
+    if (op.shape.frozen) {
+      (op.expert_parameters ? share.frozen_expert_bytes : share.frozen_bytes) += op.frozen_bytes;
+    } else {
+      (op.expert_parameters ? share.expert : share.dense) += op.parameters;
+    }
   }
   return share;
 }
 
-int64_t parameters(const LayerProgram& program) { return parameter_share(program).total(); }
+int64_t parameters(const LayerProgram& program) {
+  int64_t sum = 0;
+  for (const Operator& op : program.operators) sum += op.parameters;
+  return sum;
+}
 
 int64_t saved_bytes(const LayerProgram& program, Recompute recompute) {
   if (recompute == Recompute::full && program.input_bytes > 0)
@@ -231,8 +304,9 @@ int64_t saved_bytes(const LayerProgram& program, Recompute recompute) {
   return sum;
 }
 
-double model_flop_per_token(const ModelSpec& model, int64_t sequence) {
+double model_flop_per_token(const ModelSpec& model, int64_t sequence, const Training& training) {
   Layout one;
+  one.training = training;
   const auto flop = [](const LayerProgram& program) {
     double sum = 0.0;
     for (const Operator& op : program.operators) {

@@ -88,6 +88,8 @@ struct Operator {
   OperatorShape shape;
   int64_t parameters = 0;             // on this rank
   bool expert_parameters = false;     // they belong to routed experts, which have replicas of their own
+  int64_t frozen_bytes = 0;           // of these parameters as they are stored, if they are not trained
+  int64_t offloaded_bytes = 0;        // kept for backward in the host's memory, beside saved_bytes
   int64_t saved_bytes = 0;            // kept from forward to backward without recompute
   int64_t saved_bytes_selective = 0;  // kept with selective recompute
   int64_t forward_workspace_bytes = 0;
@@ -125,21 +127,24 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
 LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
                                 const LayerProgram* layer = nullptr);
 
-/// Parameters of one rank: those of routed experts apart from all others.
+/// Trained parameters of one rank, those of routed experts apart from all others, and the bytes of frozen
+/// ones.
 struct ParameterShare {
   int64_t dense = 0;
   int64_t expert = 0;
+  int64_t frozen_bytes = 0, frozen_expert_bytes = 0;
   int64_t total() const { return dense + expert; }
   bool operator==(const ParameterShare&) const = default;
 };
 ParameterShare parameter_share(const LayerProgram& program);
+/// All of them, frozen ones too.
 int64_t parameters(const LayerProgram& program);
 int64_t saved_bytes(const LayerProgram& program, Recompute recompute);
 
 /// Model FLOP (forward and backward, no recompute) of one token at the given sequence length: causal
 /// attention counted as the half it computes. Narayanan et al. 2021 (arXiv:2104.04473), appendix, without its
 /// full-square attention.
-double model_flop_per_token(const ModelSpec& model, int64_t sequence);
+double model_flop_per_token(const ModelSpec& model, int64_t sequence, const Training& training = {});
 
 }  // namespace mpt::models
 

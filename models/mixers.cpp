@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "models/mixers.h"
 
+#include <cmath>
+
 namespace mpt::models {
 namespace {
 
@@ -9,7 +11,7 @@ void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   const Attention& a = *b.kind().attention;
   const int64_t width = queries + keys;
   b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
-  b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
+  b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? (keys > 0 ? 2 : 1) * a.head_dim : width;
   // The scales' gradients, which are at hand sooner than the room for them.
   const int64_t scales = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
   b.last().backward_workspace_bytes = b.last().gradient_kept_bytes = LayerBuilder::rounded(scales * 4);
@@ -65,8 +67,9 @@ void add_index(LayerBuilder& b) {
 void add_multi_head(LayerBuilder& b) {
   const ModelSpec& m = b.model();
   const Attention& a = *b.kind().attention;
-  const int64_t queries = b.share(a.heads) * a.head_dim, keys = b.share(a.kv_heads) * a.head_dim;
-  const int64_t values = a.keys_are_values ? 0 : b.share(a.kv_heads) * a.value_head_dim();
+  const int64_t queries = b.share(a.heads) * a.head_dim;
+  const int64_t keys = a.borrows_keys ? 0 : b.share(a.kv_heads) * a.head_dim;
+  const int64_t values = a.keys_are_values || a.borrows_keys ? 0 : b.share(a.kv_heads) * a.value_head_dim();
   const int64_t outputs = b.share(a.heads) * a.value_head_dim(), gate = gate_columns(b, outputs);
   b.linear({"attention.qkv",
             queries + keys + values + gate,
@@ -132,6 +135,69 @@ void add_latent(LayerBuilder& b) {
   }
   add_output_gate(b, gate, inner);
   b.linear({"attention.output", m.hidden, inner, a.output_bias, Parallel::rows}).saves_core_output(inner);
+}
+
+// The window of which a query sees as many keys as of its own window and of entries of `ratio` tokens
+// together, over whole sequences: those that the index chooses, or all earlier ones.
+int64_t window_of_equal_work(const Attention& a, int64_t sequence) {
+  const auto n = double(sequence);
+  const auto pairs = [n](double window) {
+    const double w = std::min(window, n);
+    return w * (w + 1.0) / 2.0 + (n - w) * w;
+  };
+  const auto ratio = double(a.compressed->ratio);
+  double all = pairs(a.window ? double(*a.window) : n);
+  if (ratio > 0.0) all += pairs(a.index ? double(a.index->chosen) * ratio : n) / ratio;
+  const double half = n + 0.5;
+  return std::max<int64_t>(1, std::llround(half - std::sqrt(std::max(0.0, half * half - 2.0 * all))));
+}
+
+// Keys and gates of all tokens, and their pooling to entries. The index pools entries of its own, and is
+// frozen as others are.
+void add_entries(LayerBuilder& b) {
+  const Attention& a = *b.kind().attention;
+  const CompressedAttention& c = *a.compressed;
+  const int64_t hidden = b.model().hidden, series = c.overlapping ? 2 : 1;
+  const int64_t width = series * a.head_dim;
+  b.linear({"attention.entries", 2 * width, hidden, false, Parallel::replicated});
+  b.add({"attention.pool", b.shape(OperatorKind::residual_add, 2 * width)}).saves_all_tokens(2 * width);
+  b.last().parameters = c.ratio * width + a.head_dim;
+  if (!a.index) return;
+  const AttentionIndex& i = *a.index;
+  const int64_t products =
+      c.query_rank * i.heads * i.head_dim + 2 * series * hidden * i.head_dim + hidden * i.heads;
+  OperatorShape shape = b.sequence_shape(OperatorKind::index, i.heads, 1);
+  shape.rows = b.tokens();
+  shape.inner = products;
+  shape.columns = i.chosen;
+  shape.head_dim = std::max<int64_t>(1, i.head_dim / c.ratio);  // of the scores of one entry in so many
+  b.add({"attention.index", shape}).saves_numbers(i.chosen);
+  b.last().parameters = products + (series * c.ratio + 1) * i.head_dim;
+}
+
+// One key that serves as value, over a window and entries, and an output in two steps (DeepSeek-V4,
+// arXiv:2606.19348, section 2.3; huggingface/transformers, models/deepseek_v4/modeling_deepseek_v4.py).
+void add_compressed(LayerBuilder& b) {
+  const ModelSpec& m = b.model();
+  const Attention& a = *b.kind().attention;
+  const CompressedAttention& c = *a.compressed;
+  const int64_t heads = b.share(a.heads), width = heads * a.head_dim;
+  b.linear({"attention.query_down", c.query_rank, m.hidden, false, Parallel::replicated}).saves(m.hidden);
+  b.norm("attention.query_norm", c.query_rank);
+  b.linear({"attention.query_up", width, c.query_rank, false, Parallel::columns}).saves(c.query_rank);
+  b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
+  b.linear({"attention.key_value_down", a.head_dim, m.hidden, false, Parallel::replicated});
+  b.norm("attention.key_value_norm", a.head_dim);
+  const auto rotated = int64_t(a.rotation().fraction * double(a.head_dim));
+  if (a.rotary) b.add({"attention.rotary", b.shape(OperatorKind::rotary, (heads + 1) * rotated)});
+  if (c.ratio > 0) add_entries(b);
+  b.attention({a.head_dim, a.head_dim, 1, width + a.head_dim, window_of_equal_work(a, b.sequence())});
+  // The output is rotated back.
+  b.add({"attention.rotary", b.shape(OperatorKind::rotary, heads * rotated)}).saves_all_tokens(width);
+  const int64_t narrow = c.output_groups * c.output_rank;
+  b.linear({"attention.group_output", narrow, width / c.output_groups, false, Parallel::replicated})
+      .saves_core_output(width);
+  b.linear({"attention.output", m.hidden, narrow, false, Parallel::rows}).saves(narrow);
 }
 
 // One rank's widths of a mixer of linear cost.
@@ -234,7 +300,29 @@ void add_mamba2(LayerBuilder& b, const LinearMixer& l) {
   b.saves_all_tokens(projected + w.values);
   OperatorShape shape = b.shape(OperatorKind::norm, w.values);
   b.add({"mixer.norm", shape}).saves_all_tokens(w.values);
-  b.last().parameters = w.values;
+  b.last().parameters = l.output_norm ? w.values : 0;
+  add_output(b, w.values);
+}
+
+// The selective scan of single channels, whose steps and states a product of the channels makes. It keeps
+// what it reads; its states are made again (huggingface/transformers, models/jamba/modeling_jamba.py;
+// state-spaces/mamba, selective_scan_interface.py).
+void add_mamba1(LayerBuilder& b, const LinearMixer& l) {
+  const LinearWidths w = widths_of(b, l);
+  const int64_t made = l.step_rank + 2 * l.key_dim;
+  b.linear({"mixer.input", 2 * w.values, b.model().hidden, false, Parallel::columns}).saves(b.model().hidden);
+  add_convolution(b, w.values, l.convolution, true, false);
+  b.linear({"mixer.states", made, w.values, false, Parallel::rows}).saves(w.values);
+  if (l.norms_steps) {
+    b.add({"mixer.states_norm", b.shape(OperatorKind::norm, made)}).saves_all_tokens(made);
+    b.last().parameters = made;
+  }
+  b.linear({"mixer.steps", w.values, l.step_rank, true, Parallel::columns}).saves(l.step_rank);
+  add_core(b, l, w, 3 * w.values, w.values * (l.key_dim + 1));
+  b.saves_all_tokens(2 * w.values + 2 * l.key_dim);
+  OperatorShape gate = b.shape(OperatorKind::activation, w.values);
+  gate.gated = true;
+  b.activation({"mixer.gate", gate}, 2 * w.values);
   add_output(b, w.values);
 }
 
@@ -272,13 +360,21 @@ CoreFlop core_flop(const LinearMixer& l, int64_t heads) {
       const int64_t d = heads * V, shared = K * l.key_heads * heads / l.heads;
       return {4 * K * d + C * d + C * shared, 10 * K * d + 2 * C * d + 3 * C * shared};
     }
+    case LinearKind::mamba1: {
+      // Of a channel and state: its decay, the update and the sum, none of them a matrix product.
+      const int64_t forward = 9 * K * heads * V;
+      return {forward, forward * 5 / 2};
+    }
   }
   return {};
 }
 
 void add_mixers(LayerBuilder& b) {
   const LayerKind& kind = b.kind();
-  if (kind.attention) kind.attention->latent ? add_latent(b) : add_multi_head(b);
+  if (kind.attention) {
+    const Attention& a = *kind.attention;
+    a.compressed ? add_compressed(b) : a.latent ? add_latent(b) : add_multi_head(b);
+  }
   if (kind.convolution) add_short_convolution(b, *kind.convolution);
   if (!kind.linear) return;
   const LinearMixer& l = *kind.linear;
@@ -291,6 +387,8 @@ void add_mixers(LayerBuilder& b) {
       return add_lightning(b, l);
     case LinearKind::mamba2:
       return add_mamba2(b, l);
+    case LinearKind::mamba1:
+      return add_mamba1(b, l);
   }
 }
 

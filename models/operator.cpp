@@ -84,19 +84,22 @@ double input_gradient_flop(const OperatorShape& s) {
 
 double weight_gradient_flop(const OperatorShape& s) {
   const bool product = s.kind == OperatorKind::linear || s.kind == OperatorKind::expert_linear;
-  return product ? forward_flop(s) : 0.0;
+  return product && !s.frozen ? forward_flop(s) : 0.0;
 }
 
 double forward_bytes_moved(const OperatorShape& s) {
+  if (s.kind == OperatorKind::widen)
+    return double(s.rows) * double(s.columns) * (double(s.inner) / 8.0 + unit_bytes(s.precision));
   return (elements_in(s) + elements_out(s)) * unit_bytes(s.precision);
 }
 
 double backward_bytes_moved(const OperatorShape& s) {
-  if (s.kind == OperatorKind::index) return 0.0;
+  if (s.kind == OperatorKind::index || (s.kind == OperatorKind::embedding && s.frozen)) return 0.0;
+  if (s.kind == OperatorKind::widen) return forward_bytes_moved(s);
   // Reads the output's gradient and the saved input, writes the input's gradient; products also make dW in
   // fp32.
   const double products =
-      s.kind == OperatorKind::linear || s.kind == OperatorKind::expert_linear
+      (s.kind == OperatorKind::linear || s.kind == OperatorKind::expert_linear) && !s.frozen
           ? double(std::max<int64_t>(1, s.kind == OperatorKind::expert_linear ? s.batch : 1)) *
                 double(s.columns) * double(s.inner) * 8.0
           : 0.0;

@@ -31,6 +31,7 @@ enum class OperatorKind : uint8_t {
   // Core of a mixer of linear cost: rows = tokens, columns = width of its result, copy_width = width of its
   // input, inner = FLOP of a token forward, batch = FLOP of a token backward
   recurrence,
+  widen,  // stored weights to those that a product reads: rows, columns = the weights', inner = bits of one
 };
 
 struct OperatorShape {
@@ -48,6 +49,7 @@ struct OperatorShape {
   int64_t copy_width = 0;  // of a token's copy that a grouped product takes in or gives back
   int64_t context = 1;  // ranks that share an attention core's sequence in a ring: this one does 1 / context
   bool gated = false;
+  bool frozen = false;  // its weights get no gradient
   bool biased = false;  // the gradient of its bias is a by-product of the weight gradient's product
   // More than its kind does: a weighted bias on a grouped product, a limit on what goes into an activation, a
   // factor on rotary positions (YaRN, arXiv:2309.00071, section 3.4); an RMS norm of single kernels.
@@ -84,7 +86,7 @@ MPT_ENUM_NAMES(models::OperatorKind, {models::OperatorKind::embedding, "embeddin
                {models::OperatorKind::expert_linear, "expert_linear"},
                {models::OperatorKind::cross_entropy, "cross_entropy"}, {models::OperatorKind::index, "index"},
                {models::OperatorKind::convolution, "convolution"},
-               {models::OperatorKind::recurrence, "recurrence"});
+               {models::OperatorKind::recurrence, "recurrence"}, {models::OperatorKind::widen, "widen"});
 }  // namespace mpt
 
 namespace mpt::models {
@@ -107,6 +109,7 @@ void OperatorShape::describe(V& v) {
   v.field("context", &T::context, "ranks that share an attention core's sequence",
           optional_field(between(1, 1e7)));
   v.field("gated", &T::gated, "gated activation", optional_field());
+  v.field("frozen", &T::frozen, "its weights get no gradient", rare_field());
   v.field("biased", &T::biased, "the weight gradient's product gives the bias' gradient, too",
           optional_field());
   v.field("extra", &T::extra, "a weighted bias, a limit of an activation, a factor on rotary positions",

@@ -17,10 +17,11 @@ const std::vector<std::pair<std::string_view, std::string_view>>& zoo_files();  
 namespace {
 
 constexpr int64_t kMaxModelFileBytes = int64_t{1} << 20;
+constexpr int64_t kMostQuantisedBytes = int64_t{16} << 20;  // with the names of all quantised matrices
 
 std::string stem(std::string_view file) { return std::string(file.substr(0, file.rfind('.'))); }
 
-// A zoo file is a model file that also lists other names of the model.
+// A zoo file is a model file that also lists other names of the model, and where its sizes are from.
 struct ZooFile {  // NOLINT(bugprone-exception-escape): moving JSON throws nothing
   Json model;
   ZooModel names;
@@ -34,6 +35,10 @@ ZooFile read_zoo(std::string_view file, std::string_view text) {
   if (const auto aliases = read.model.find("aliases"); aliases != read.model.end()) {
     read.names.aliases = from_json<std::vector<std::string>>(*aliases, read.where, "/aliases");
     read.model.erase("aliases");
+  }
+  if (const auto source = read.model.find("source"); source != read.model.end()) {
+    read.names.source = from_json<std::string>(*source, read.where, "/source");
+    read.model.erase("source");
   }
   return read;
 }
@@ -83,10 +88,21 @@ std::string without_python_numbers(const std::string& text) {
   return out;
 }
 
+// Files of quantised models name each matrix, which says nothing about the model and does not count as its
+// size.
+Json without_quantised_names(Json json, const std::filesystem::path& path) {
+  if (!json.is_object()) return json;
+  for (const char* key : {"quantization_config", "compression_config"}) json.erase(key);
+  if (int64_t(json.dump().size()) > kMaxModelFileBytes)
+    throw UserError(Problem{path.string(), "larger than 1 MiB", "a smaller file", ""});
+  return json;
+}
+
 ImportedModel load_path(std::filesystem::path path, const std::string& as) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) path /= "config.json";
-  const Json json = parse_json(without_python_numbers(read_file(path, kMaxModelFileBytes)), path.string());
+  const Json json = without_quantised_names(
+      parse_json(without_python_numbers(read_file(path, kMostQuantisedBytes)), path.string()), path);
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));
   if (hugging_face || !as.empty()) return read_hugging_face(json, path.string(), as);

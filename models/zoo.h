@@ -16,6 +16,7 @@ std::vector<std::string> zoo_names();
 struct ZooModel {
   std::string name;
   std::vector<std::string> aliases;
+  std::string source;  // of its sizes
 };
 std::vector<ZooModel> zoo_models();
 

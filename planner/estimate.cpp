@@ -116,6 +116,7 @@ Layout layout_to_estimate(const Resolved& resolved) {
   layout.precision = problem.precision;
   layout.execution = problem.execution;
   layout.selective = problem.selective;
+  layout.training = problem.training;
   if (request.layout && !request.overlaps.empty()) problem.set_overlaps(layout);
   return layout;
 }

@@ -58,6 +58,16 @@ void check_always_overlaps(const SearchProblem& problem, const frameworks::Frame
               fmt::format("--overlap {}", fmt::join(always, ","))});
 }
 
+// Frameworks that train in this way, in words.
+std::string others_that_train(const Training& training) {
+  std::vector<std::string> names;
+  for (const frameworks::Framework& other : frameworks::known_frameworks()) {
+    if (!frameworks::supports_training(other, training)) names.push_back(other.name);
+  }
+  return names.empty() ? "a way to train that one of the frameworks has"
+                       : fmt::format("one that does: {}", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 void check_framework(const SearchProblem& problem, const std::string& overlaps) {
@@ -66,6 +76,10 @@ void check_framework(const SearchProblem& problem, const std::string& overlaps) 
   if (const auto r = frameworks::supports_model(framework, problem.model, problem.precision)) {
     throw UserError(Problem{r->constraint == "precision" ? "--precision" : "--model", r->reason,
                             "a model and a precision that the framework trains",
+                            "name another --framework, or search with --beyond-framework"});
+  }
+  if (const auto r = frameworks::supports_training(framework, problem.training)) {
+    throw UserError(Problem{"--framework", r->reason, others_that_train(problem.training),
                             "name another --framework, or search with --beyond-framework"});
   }
   check_always_overlaps(problem, framework, overlaps);

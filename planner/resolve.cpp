@@ -14,6 +14,7 @@
 #include "planner/explain/confidence.h"
 #include "planner/framework_bounds.h"
 #include "planner/resolve_runner.h"
+#include "planner/resolve_training.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/kernel_tables.h"
@@ -192,6 +193,7 @@ void set_runner(Resolved& resolved) {
   problem.precision = precision_of(r, problem.cluster);
   problem.execution = execution_of(r, problem.cluster, resolved.notes);
   problem.selective = selective_of(r, problem.execution);
+  problem.training = training_of(r, problem.workload.sequence);
   problem.overlaps = overlaps_of(r, problem.cluster, is_for_this_runtime(problem.cluster, problem.execution));
   if (!r.beyond_framework) problem.framework = bounding_framework(problem);
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");
@@ -229,10 +231,10 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   problem.model = model_of(request);
   if (!request.profile.empty()) resolved->profile = profiler::load_profile(request.profile);
   problem.cluster = cluster_of(request, resolved->profile);
+  set_workload(request, problem);
   set_runner(*resolved);
   problem.time_limit_s = request.time_limit_s;
   problem.threads = request.threads > 0 ? int(request.threads) : default_threads();
-  set_workload(request, problem);
   set_ranks(request, problem);
   problem.memory_limit_bytes = memory_limit(request, problem, calibration, resolved->notes);
   set_prices(*resolved, calibration);
@@ -255,6 +257,14 @@ PlanRequest request_of(const Plan& plan) {
   request.execution.clear();
   request.overlaps.clear();
   request.recompute_modules.clear();
+  request.optimizer.reset();
+  request.gradients.reset();
+  request.lora = 0;
+  request.lora_targets.clear();
+  request.frozen_weights.reset();
+  request.freeze.clear();
+  request.lengths.clear();
+  request.offload_activations.clear();
   request.expert_load = 0.0;
   request.dispatch.reset();
   // Files of prices are named again by who has them.

@@ -103,6 +103,39 @@ node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
           true};
 }
 
+// Patterns of names of Hugging Face's modules.
+Json adapter_modules(const Training& t) {
+  Json names = Json::array();
+  const std::pair<AdapterTarget, std::vector<const char*>> table[] = {
+      {AdapterTarget::qkv,
+       {"*q_proj", "*k_proj", "*v_proj", "*q_a_proj", "*q_b_proj", "*kv_a_proj_with_mqa", "*kv_b_proj"}},
+      {AdapterTarget::output, {"*o_proj"}},
+      {AdapterTarget::up, {"*gate_proj", "*up_proj"}},
+      {AdapterTarget::down, {"*down_proj"}}};
+  for (const auto& [target, modules] : table) {
+    if (!t.adapts(target)) continue;
+    for (const char* module : modules) names.push_back(module);
+  }
+  return names;
+}
+
+// components/_peft/lora.py, components/quantization/qlora.py.
+void add_adapters(const Training& t, Json& recipe) {
+  if (!t.adapts()) return;
+  recipe["peft"] = {{"_target_", "nemo_automodel.components._peft.lora.PeftConfig"},
+                    {"target_modules", adapter_modules(t)},
+                    {"dim", t.adapter_rank},
+                    {"alpha", 2 * t.adapter_rank}};
+  // Frozen weights are as the model is.
+  recipe["model"]["torch_dtype"] = "bfloat16";
+  if (t.frozen_format != FrozenFormat::nf4) return;
+  recipe["quantization"] = {{"load_in_4bit", true},
+                            {"bnb_4bit_quant_type", "nf4"},
+                            {"bnb_4bit_use_double_quant", true},
+                            {"bnb_4bit_compute_dtype", "bfloat16"},
+                            {"bnb_4bit_quant_storage", "bfloat16"}};
+}
+
 void add_automodel_warnings(const Layout& l, std::vector<std::string>& warnings) {
   const std::pair<bool, const char*> beyond[] = {
       {l.zero == 1, "FSDP shares gradients out beside optimizer state: ZeRO 1 becomes ZeRO 2"},
@@ -142,6 +175,9 @@ Exported export_automodel(const Plan& plan) {
     recipe["fp8"] = {{"enabled", true}, {"recipe_name", "tensorwise"}};
     if (!head_in_fp8(l)) recipe["fp8"]["filter_fqns"] = Json::array({"lm_head"});
   }
+  add_adapters(l.training, recipe);
+  if (l.training.optimizer == OptimizerKind::sgd)
+    recipe["optimizer"] = {{"_target_", "torch.optim.SGD"}, {"momentum", 0.9}};
   // Random tokens of the plan's length, until you put your own here.
   recipe["dataset"] = {
       {"_target_", "nemo_automodel.components.datasets.llm.mock_iterable_dataset.MockIterableDataset"},

@@ -170,11 +170,44 @@ void set_training_fields(const Plan& plan, Assignments& a) {
   a.set("comm_overlap", "None");  // a recipe's would override the fields above
 }
 
+// By the ends of modules' names (src/megatron/bridge/peft/module_matcher.py).
+std::string adapter_modules(const Training& t) {
+  const std::pair<AdapterTarget, std::vector<const char*>> table[] = {
+      {AdapterTarget::qkv,
+       {"linear_qkv", "linear_q_proj", "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj",
+        "linear_kv_up_proj"}},
+      {AdapterTarget::output, {"linear_proj"}},
+      {AdapterTarget::up, {"*.mlp.linear_fc1", "*.shared_experts.linear_fc1"}},
+      {AdapterTarget::down, {"*.mlp.linear_fc2", "*.shared_experts.linear_fc2"}},
+      {AdapterTarget::experts, {"*.experts.linear_fc1", "*.experts.linear_fc2"}}};
+  std::vector<std::string> names;
+  for (const auto& [target, modules] : table) {
+    if (!t.adapts(target)) continue;
+    for (const char* module : modules) names.push_back(quoted(module));
+  }
+  return fmt::format("[{}]", fmt::join(names, ", "));
+}
+
+// Adapters start from weights that a checkpoint has: checkpoint.pretrained_checkpoint is yours to set.
+void set_ways_to_train(const Training& t, Assignments& a) {
+  if (t.adapts())
+    a.set("peft", fmt::format("LoRA(target_modules={}, dim={}, alpha={}, share_expert_adapters=False)",
+                              adapter_modules(t), t.adapter_rank, 2 * t.adapter_rank));
+  if (t.optimizer == OptimizerKind::sgd) a.set("optimizer.optimizer", quoted("sgd"));
+  if (t.optimizer == OptimizerKind::muon) a.set("optimizer.optimizer", quoted("muon"));
+  if (t.offloaded.empty()) return;
+  a.set("model.fine_grained_activation_offloading", true);
+  std::vector<std::string> names;
+  for (const OffloadModule module : t.offloaded) names.push_back(quoted(enum_name(module)));
+  a.set("model.offload_modules", fmt::format("[{}]", fmt::join(names, ", ")));
+}
+
 std::string imports_text(const Plan& plan) {
   std::string text = "\nimport torch\n";
   if (plan.model.mlp().gated && plan.model.mlp().activation_limit)
     text += "from megatron.core.fusions.fused_bias_geglu import quick_gelu\n";
   const Layout& l = plan.layout;
+  if (l.training.adapts()) text += "from megatron.bridge.peft.lora import LoRA\n";
   if (l.precision == Precision::fp32) {
     text += "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n";
   } else if (is_narrow(l.precision)) {
@@ -192,6 +225,7 @@ Exported export_megatron_bridge(const Plan& plan) {
   set_layout_fields(plan, a);
   set_training_fields(plan, a);
   set_precision_fields(plan.layout, a);
+  set_ways_to_train(plan.layout.training, a);
   std::string body = a.text();
   set_connections(plan.layout, body);
   std::string facts;

@@ -41,6 +41,22 @@ void add_data_parallel(const Plan& plan, Arguments& a) {
   }
 }
 
+// By Megatron's names, which the plan's are.
+std::vector<std::string> offload_names(const Training& t) {
+  std::vector<std::string> names;
+  for (const OffloadModule module : t.offloaded) names.push_back(enum_name(module));
+  return names;
+}
+
+void add_training(const Training& t, Arguments& a) {
+  if (t.optimizer == OptimizerKind::sgd) a.value("optimizer", "sgd");
+  if (t.optimizer == OptimizerKind::muon) a.value("optimizer", "muon");
+  a.flag_if(t.bf16_gradients, "grad-reduce-in-bf16");
+  if (t.offloaded.empty()) return;
+  a.flag("fine-grained-activation-offloading");
+  a.value("offload-modules", fmt::format("{}", fmt::join(offload_names(t), " ")));
+}
+
 void add_recompute(const Layout& l, Arguments& a) {
   const MegatronRecompute recompute = megatron_recompute(l);
   if (!recompute.granularity.empty()) a.value("recompute-granularity", recompute.granularity);
@@ -87,6 +103,7 @@ void add_layout(const Plan& plan, Arguments& a) {
   a.value("global-batch-size", plan.workload.global_batch);
   add_data_parallel(plan, a);
   add_recompute(l, a);
+  add_training(l.training, a);
   add_precision(l, a);
 }
 

@@ -296,7 +296,10 @@ void set_attention_backend(const MegatronFlags& f, Imported& in) {
 // States per parameter other than Adam's two.
 void set_optimizer(const MegatronFlags& f, Imported& in) {
   const std::string name = f.text("optimizer", "adam");
-  if (name != "adam") in.notes.push_back(fmt::format("--optimizer {}: priced as Adam", cut_text(name, 40)));
+  if (name == "sgd") in.layout.training.optimizer = OptimizerKind::sgd;
+  if (name == "muon" || name == "dist_muon") in.layout.training.optimizer = OptimizerKind::muon;
+  if (name != "adam" && in.layout.training.optimizer == OptimizerKind::adamw)
+    in.notes.push_back(fmt::format("--optimizer {}: priced as Adam", cut_text(name, 40)));
 }
 
 // "0:384 200B:768 400B:1152": the last one, with which most of a training runs.

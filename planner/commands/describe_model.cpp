@@ -6,6 +6,7 @@
 
 #include "base/quantity.h"
 #include "base/text.h"
+#include "models/footprint.h"
 #include "models/layer_kinds.h"
 #include "models/layer_program.h"
 #include "models/parameter_count.h"
@@ -102,11 +103,9 @@ std::string kind_lines(const ModelSpec& m) {
 }
 
 // Forward and backward, as MFU counts it.
-std::string work_line(const ModelSpec& m) {
+std::string work_line(const ModelSpec& m, const std::vector<int64_t>& sequences) {
   std::vector<std::string> parts;
-  for (const int64_t sequence : {int64_t{4096}, int64_t{32768}, int64_t{131072}}) {
-    if (sequence > m.max_positions && !parts.empty()) break;
-    const int64_t length = std::min(sequence, m.max_positions);
+  for (const int64_t length : sequences) {
     parts.push_back(fmt::format("{} at {} tokens", format_magnitude(models::model_flop_per_token(m, length)),
                                 format_count(length)));
   }
@@ -135,9 +134,32 @@ std::string memory_line(const ModelSpec& m) {
                                 format_bytes(kept), format_bytes(keys)));
 }
 
+// Parameters of the stages of an even pipeline, neighbours with as many together.
+std::string stage_lines(const ModelSpec& m, int64_t stages) {
+  Layout layout;
+  layout.pipeline = stages;
+  layout.layers_per_stage = even_stages(m.layers.count(), stages);
+  const models::StagePieces pieces(m, layout, 1);
+  const auto contents = stage_contents(m, layout);
+  std::string text;
+  for (size_t s = 0; s < contents.size();) {
+    const int64_t parameters = pieces.parameters(contents[s]).total();
+    size_t end = s + 1;
+    while (end < contents.size() && contents[end].layer_count == contents[s].layer_count &&
+           pieces.parameters(contents[end]).total() == parameters)
+      ++end;
+    text += model_line(end - s == 1 ? fmt::format("stage {}", s) : fmt::format("stages {} to {}", s, end - 1),
+                       fmt::format("{} layers, {} parameters each", contents[s].layer_count,
+                                   format_magnitude(double(parameters))));
+    s = end;
+  }
+  return text;
+}
+
 }  // namespace
 
-std::string describe_model(const models::ImportedModel& read) {
+std::string describe_model(const models::ImportedModel& read, const std::vector<int64_t>& sequences,
+                           int64_t stages) {
   const ModelSpec& m = read.model;
   const models::ParameterCount count = models::count_parameters(m);
   std::string text = fmt::format("{}: {} parameters", m.name, format_magnitude(double(count.total)));
@@ -154,7 +176,8 @@ std::string describe_model(const models::ImportedModel& read) {
       model_line("vocabulary", fmt::format("{}, output weights {}", format_count(m.vocab),
                                            m.tied_embeddings ? "tied to the embeddings" : "of their own"));
   text += model_line("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
-  text += work_line(m) + memory_line(m);
+  text += work_line(m, sequences) + memory_line(m);
+  if (stages > 1) text += stage_lines(m, stages);
   if (!read.ignored.empty())
     text += model_line("not read",
                        fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));

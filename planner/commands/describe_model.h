@@ -9,6 +9,7 @@ namespace mpt::planner {
 
 /// What mpt-plan model prints: layers by kind, parameters, work and memory of a token, and keys of the file
 /// that were left out.
-std::string describe_model(const models::ImportedModel& read);
+std::string describe_model(const models::ImportedModel& read, const std::vector<int64_t>& sequences,
+                           int64_t stages);
 
 }  // namespace mpt::planner

@@ -14,6 +14,7 @@
 #include "models/zoo.h"
 #include "planner/commands/commands.h"
 #include "planner/commands/describe_model.h"
+#include "planner/commands/model_counts.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/cluster_file.h"
 #include "profiler/hardware/kernel_tables.h"
@@ -26,6 +27,8 @@ namespace {
 struct InputOptions {
   std::string name, output;
   std::string as;
+  std::vector<std::string> sequences;
+  int64_t stages = 1;
   int64_t gpus = 0;
   bool json = false;
 };
@@ -181,6 +184,24 @@ std::string model_list() {
   return table.text() + "Any other model: the path of its config.json.\n";
 }
 
+// Those that were asked for, or the usual ones as far as the model has positions.
+std::vector<int64_t> lengths_of(const std::vector<std::string>& words, const ModelSpec& model) {
+  std::vector<int64_t> lengths;
+  for (const std::string& word : words) {
+    const int64_t length = parse_sequence(word, "--seq");
+    if (length < 1 || length > model.max_positions)
+      throw UserError(Problem{"--seq", word.substr(0, 40),
+                              fmt::format("1 to the {} positions of {}", model.max_positions, model.name),
+                              ""});
+    lengths.push_back(length);
+  }
+  for (const int64_t usual : {int64_t{4096}, int64_t{32768}, int64_t{131072}}) {
+    if (words.empty() && (lengths.empty() || usual <= model.max_positions))
+      lengths.push_back(std::min(usual, model.max_positions));
+  }
+  return lengths;
+}
+
 template <class Spec>
 void write_or_print(const InputOptions& o, const Spec& spec, const std::string& text) {
   const std::string json = to_json(spec).dump(1) + "\n";
@@ -228,6 +249,15 @@ std::function<int()> add_model(CLI::App& app) {
   command->add_option("--as", o->as, "Read a config.json as one of this type, whatever it says")
       ->type_name("TYPE")
       ->group("Model");
+  command
+      ->add_option("--seq", o->sequences,
+                   "Lengths at which work is counted, such as 4k,32k (default: 4k, 32k and 128k)")
+      ->type_name("N")
+      ->delimiter(',')
+      ->group("Model");
+  command->add_option("--pp", o->stages, "Print the parameters of so many even pipeline stages, too")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->group("Model");
   command->footer(
       "Examples:\n  mpt-plan model list\n  mpt-plan model meta-llama/Llama-3.1-8B\n  mpt-plan model "
       "path/to/config.json\n  mpt-plan model path/to/config.json --as llama -o my.json      a type that is "
@@ -239,7 +269,15 @@ std::function<int()> add_model(CLI::App& app) {
     }
     if (!o->output.empty()) check_writable(o->output, "--output " + o->output);
     const models::ImportedModel read = models::load_imported_model(o->name, o->as);
-    write_or_print(*o, read.model, describe_model(read));
+    const std::vector<int64_t> sequences = lengths_of(o->sequences, read.model);
+    if (o->stages > read.model.layers.count())
+      throw UserError(Problem{"--pp", std::to_string(o->stages),
+                              fmt::format("at most the {} layers of the model", read.model.layers.count()),
+                              ""});
+    if (!o->output.empty()) write_file_atomically(o->output, to_json(read.model).dump(1) + "\n");
+    fmt::print("{}", o->json ? model_counts(read, sequences, o->stages).dump(1) + "\n"
+                             : describe_model(read, sequences, o->stages));
+    if (!o->output.empty() && !o->json) fmt::print("wrote {}\n", o->output);
     return kExitOk;
   };
 }

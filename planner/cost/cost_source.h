@@ -73,6 +73,8 @@ class CostSource {
   /// With its state in the host's memory: gradients go there and updated weights come back.
   virtual double offloaded_optimizer_s(int64_t parameters) const = 0;
   virtual double gradient_norm_s(int64_t parameters) const = 0;
+  /// A copy between a device and its host's memory, one way.
+  virtual double host_copy_s(int64_t) const { return 0.0; }
   /// Launching one instruction.
   virtual double dispatch_s() const = 0;
   /// Speed of each of n ranks computing at once; empty where ranks share nothing.

@@ -137,6 +137,9 @@ class KernelCost final : public CostSource {
   double gradient_norm_s(int64_t parameters) const override {
     return c_.kernel_gap_s + double(parameters) * 4.0 / rates_.bandwidth_bytes_per_s;
   }
+  double host_copy_s(int64_t bytes) const override {
+    return double(bytes) / std::max(device_.host_bandwidth_bytes_per_s, 1.0);
+  }
   double overlap_share(const GroupPlace& group) const override {
     return is_inside(group) ? c_.collective_overlap_share : c_.network_overlap_share;
   }
@@ -364,6 +367,7 @@ class KernelCost final : public CostSource {
   double elementwise_s(const OperatorShape& s, Phase phase) const {
     const bool forward = phase == Phase::forward;
     double bytes = forward ? models::forward_bytes_moved(s) : models::backward_bytes_moved(s);
+    if (s.kind == OperatorKind::widen) return c_.kernel_gap_s + bytes / rates_.bandwidth_bytes_per_s;
     switch (execution_.elementwise) {
       case ElementwiseKernels::eager:
         bytes *= c_.eager_passes;

@@ -48,6 +48,8 @@ Launches launches_of(const OperatorShape& s, const Execution& e) {
       return {1, 2, 0};
     case OperatorKind::recurrence:
       return {6, 10, 0};
+    case OperatorKind::widen:
+      return {1, 1, 0};
   }
   return {};
 }

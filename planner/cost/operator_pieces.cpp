@@ -48,7 +48,8 @@ std::array<PieceSeconds, 3> sums_of_operators(
     const std::function<PhaseSeconds(const models::Operator&)>& phases_s) {
   std::array<PieceSeconds, 3> pieces;
   for (size_t i = 0; i < program.operators.size(); ++i) {
-    const auto [forward, input, weight] = phases_s(program.operators[i]);
+    auto [forward, input, weight] = phases_s(program.operators[i]);
+    if (program.operators[i].shape.frozen) weight = 0.0;
     for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
       const double again = piece == Piece::layer ? recomputed_share(program, i, recompute) * forward : 0.0;
       PieceSeconds& sum = pieces[size_t(recompute)];
@@ -70,7 +71,7 @@ double sum_of_operators(const models::LayerProgram& program, Piece piece, Phase 
     const Operator& op = program.operators[i];
     if (phase == Phase::forward) sum += operator_s(op, Phase::forward);
     if (input) sum += operator_s(op, Phase::input_gradient);
-    if (weight) sum += operator_s(op, Phase::weight_gradient);
+    if (weight && !op.shape.frozen) sum += operator_s(op, Phase::weight_gradient);
     if (const double again = recomputed_share(program, i, recompute);
         input && piece == Piece::layer && again > 0.0)
       sum += again * operator_s(op, Phase::forward);

@@ -20,7 +20,7 @@ OperatorTime time_of(const models::LayerProgram& program, size_t index, Piece pi
   time.kind = op.shape.kind;
   time.forward_s = source.operator_s(op.shape, Phase::forward);
   time.input_gradient_s = source.operator_s(op.shape, Phase::input_gradient);
-  time.weight_gradient_s = source.operator_s(op.shape, Phase::weight_gradient);
+  time.weight_gradient_s = op.shape.frozen ? 0.0 : source.operator_s(op.shape, Phase::weight_gradient);
   if (piece == Piece::layer) time.again = recomputed_share(program, index, layout.recompute);
   const OperatorKind kind = op.shape.kind;
   if (kind == OperatorKind::linear || kind == OperatorKind::expert_linear || kind == OperatorKind::attention)

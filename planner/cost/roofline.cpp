@@ -62,6 +62,9 @@ class RooflineCost final : public CostSource {
       return optimizer_s(parameters) + double(parameters) * c_.offload_copy_bytes / bandwidth();
     return c_.kernel_gap_s + host_update_s(cluster_, parameters, c_);
   }
+  double host_copy_s(int64_t bytes) const override {
+    return double(bytes) / std::max(cluster_.device.host_bandwidth_bytes_per_s, 1.0);
+  }
   double gradient_norm_s(int64_t parameters) const override {
     return c_.kernel_gap_s + double(parameters) * 4.0 / bandwidth();
   }

@@ -20,6 +20,8 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
   const std::array<PieceSeconds, 3> launching = source.launching_s(piece, program);
   std::array<PieceCost, 3> costs;
   std::vector<CollectiveCost> collective_costs;
+  int64_t offloaded_bytes = 0;
+  for (const models::Operator& op : program.operators) offloaded_bytes += op.offloaded_bytes;
   for (size_t i = 0; i < program.operators.size(); ++i) {
     const models::Operator& op = program.operators[i];
     if (op.forward_collectives.empty() && op.backward_collectives.empty()) continue;
@@ -63,6 +65,12 @@ std::array<PieceCost, 3> price_piece(const models::LayerProgram& program, Piece 
     cost.input_gradient_s =
         std::max(device.input_gradient_s + cost.input_gradient_collective.total(), host.input_gradient_s);
     cost.weight_gradient_s = std::max(device.weight_gradient_s, host.weight_gradient_s);
+    if (recompute == Recompute::full || offloaded_bytes == 0) continue;
+    // Copies to the host's memory and back run beside the layer's work.
+    const double copy_s = source.host_copy_s(offloaded_bytes);
+    cost.forward_s = std::max(cost.forward_s, copy_s);
+    cost.backward_s = std::max(cost.backward_s, copy_s);
+    cost.input_gradient_s = std::max(cost.input_gradient_s, copy_s);
   }
   return costs;
 }

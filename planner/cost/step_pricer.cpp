@@ -29,11 +29,13 @@ class Reduction {
   double scatter_s(const models::ParameterShare& share) const {
     return gradients_s(share) - beyond_shard_s(share);
   }
-  double gather_s(const models::ParameterShare& share) const {
+  /// `frozen`: those that no step changes, too.
+  double gather_s(const models::ParameterShare& share, bool frozen) const {
     const int64_t unit = models::gathered_element_bytes(layout_);
-    return within_s(CollectiveKind::all_gather, share.dense * unit, dense_group(),
-                    models::dense_shard(layout_)) +
-           within_s(CollectiveKind::all_gather, share.expert * unit, expert_group(),
+    return within_s(CollectiveKind::all_gather, share.dense * unit + (frozen ? share.frozen_bytes : 0),
+                    dense_group(), models::dense_shard(layout_)) +
+           within_s(CollectiveKind::all_gather,
+                    share.expert * unit + (frozen ? share.frozen_expert_bytes : 0), expert_group(),
                     models::expert_shard(layout_));
   }
   /// Of the rate of collectives, what those of sharded weights reach.
@@ -48,7 +50,10 @@ class Reduction {
   }
 
  private:
-  int64_t unit() const { return layout_.execution.reduced_bytes > 0 ? layout_.execution.reduced_bytes : 4; }
+  int64_t unit() const {
+    if (layout_.training.bf16_gradients) return 2;
+    return layout_.execution.reduced_bytes > 0 ? layout_.execution.reduced_bytes : 4;
+  }
   GroupPlace dense_group() const { return data_group(layout_); }
   GroupPlace expert_group() const { return expert_data_group(layout_); }
 
@@ -107,6 +112,14 @@ struct EndShares {
   double lowest, highest;
 };
 
+// Of large products in 16 bits.
+double products_s(const CostSource& source, double flop) {
+  models::OperatorShape s;
+  s.precision = Precision::bf16;
+  s.rows = s.columns = s.inner = 4096;
+  return flop / models::forward_flop(s) * source.operator_s(s, profiler::Phase::forward);
+}
+
 template <class F>
 double slowest_s(const DeviceCosts& devices, uint32_t kinds, F&& seconds) {
   double most = 0.0;
@@ -123,7 +136,7 @@ ShardedTraffic sharded_traffic(const Layout& layout, const models::ParameterShar
   const Reduction reduction(layout, source);
   const int64_t zero = layout.zero_of_micro_batch();
   const double rate = zero == 3 ? reduction.sharded_rate() : 1.0;
-  return {zero == 3 ? reduction.gather_s(share) / rate : 0.0,
+  return {zero == 3 ? reduction.gather_s(share, true) / rate : 0.0,
           zero >= 2 ? reduction.scatter_s(share) / rate : 0.0};
 }
 
@@ -241,12 +254,16 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
     state.gather_s =
         layout_.execution.broadcasts_shares
             ? reduction.broadcast_s(share, pieces_.tensors(kind.layers, kind.embedding, kind.head))
-            : reduction.gather_s(share);
+            : reduction.gather_s(share, false);
   const int64_t owned = layout_.zero == 0 ? share.total()
                                           : share.dense / models::dense_shard(layout_) +
                                                 share.expert / models::expert_shard(layout_);
+  const int64_t updated = models::updated_like_adamw(layout_, owned);
   state.optimizer_s =
-      layout_.offload_optimizer ? source.offloaded_optimizer_s(owned) : source.optimizer_s(owned);
+      layout_.offload_optimizer ? source.offloaded_optimizer_s(updated) : source.optimizer_s(updated);
+  if (layout_.training.optimizer == OptimizerKind::muon)
+    state.optimizer_s += products_s(source, pieces_.orthogonal_flop(kind.layers) /
+                                                double(models::dense_shard(layout_)));
   return state;
 }
 
@@ -374,7 +391,7 @@ void StepPricer::price(const StageKinds& stages, Recompute recompute, StepCost& 
     set(InstructionKind::transfer_gradient, transfer_s(stages, s, s == 0 ? 0 : s - 1));
     set(InstructionKind::transfer_activation, transfer_s(stages, s, std::min(s + 1, count - 1)));
   }
-  if (model_.tied_embeddings && count > 1) {
+  if (models::trains_tied_table(model_, layout_) && count > 1) {
     const bool apart = stages.rank_of_stage.front() != stages.rank_of_stage.back();
     cost.stages.front().seconds[size_t(InstructionKind::reduce_tied_embedding)] =
         tied_embedding_s(apart) + dispatch_s_;

@@ -52,7 +52,7 @@ Plan make_plan(const SearchResult& result, const SearchProblem& problem) {
   plan.rate_by_active_ranks = problem.cost->rate_by_active_ranks();
   store_timeline(plan, best.evaluation.program, best.evaluation.timeline);
   plan.prediction.model_flop_per_step =
-      models::model_flop_per_token(problem.model, problem.workload.sequence) *
+      models::model_flop_per_token(problem.model, problem.workload.sequence, problem.training) *
       double(problem.workload.tokens_per_step());
   plan.prediction.memory = best.evaluation.memory;
   plan.prediction.exposed = exposed_communication(plan.layout, breakdown(problem, best));

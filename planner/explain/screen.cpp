@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "planner/explain/screen.h"
+#include "planner/explain/training_words.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -94,6 +95,8 @@ std::string describe_task(const Plan& plan, const Palette& palette) {
                               format_magnitude(double(w.tokens_per_step())),
                               framework == Execution{}.framework ? "mpt-run" : framework,
                               enum_name(plan.layout.precision), describe_limit(plan)));
+  const std::string training = training_words(plan.layout.training);
+  if (!training.empty()) text += wrapped(training);
   if (plan.cost.source != "roofline") return text;
   const std::string note =
       plan.cluster.device.kind == DeviceKind::cpu

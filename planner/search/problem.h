@@ -37,6 +37,7 @@ struct SearchProblem {
   int64_t ranks = 0;               // devices to use
   int64_t memory_limit_bytes = 0;  // per rank
   Precision precision = Precision::fp32;
+  Training training;
   SearchBounds bounds;
   Overlaps overlaps;
   SelectiveRecompute selective;

@@ -21,6 +21,7 @@ class DegreesEnumeration {
       : problem_(problem), bounds_(problem.bounds), visit_(visit), not_dividing_(not_dividing) {
     base_.precision = problem.precision;
     base_.selective = problem.selective;
+    base_.training = problem.training;
     base_.execution = problem.execution;
   }
 

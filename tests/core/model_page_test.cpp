@@ -64,6 +64,7 @@ std::string page() {
              "A kind of layer. Each part that is there has its norm and its addition to the "
              "residual stream:") +
          table_of<Attention>("`attention`:") + table_of<LatentAttention>("`latent` of `attention`:") +
+         table_of<CompressedAttention>("`compressed` of `attention`:") +
          table_of<Rotary>("`rotary` of `attention`:") + table_of<RotaryScaling>("`scaling` of `rotary`:") +
          table_of<AttentionIndex>("`index` of `attention`:") + table_of<LinearMixer>("`linear`:") +
          table_of<ShortConvolution>("`convolution`:") + table_of<Mlp>("`mlp`, and `expert` of `moe`:") +

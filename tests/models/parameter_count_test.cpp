@@ -52,6 +52,12 @@ const Published kPublished[] = {
     {"gpt-neox-20b", 20554567680, 1, 0, 0},
     {"falcon-7b", 6921720704, 1, 0, 0},
     {"opt-30b", 30 * B, B, 0, 0},
+    {"kimi-k2", 1026 * B, B, 32.8 * B, 0.1 * B},
+    {"qwen3.5-397b-a17b", 396 * B, B, 17 * B, B},
+    {"qwen3-coder-480b-a35b", 480 * B, B, 35 * B, B},
+    {"nemotron-3-nano", 31.6 * B, 0.1 * B, 3.6 * B, 0.1 * B},
+    {"nemotron-h-56b", 56 * B, B, 0, 0},
+    {"llama4-maverick", 401 * B, B, 17 * B, B},
 };
 
 TEST(ParameterCount, EqualsThePublishedNumbers) {

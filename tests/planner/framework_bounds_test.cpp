@@ -45,7 +45,9 @@ TEST(FrameworkBounds, TheSearchEnumeratesWhatTheFrameworkRuns) {
     r.problem.fits_recompute = false;
     const std::vector<Layout> all = enumerate_layouts(r.problem);
     for (const Framework& framework : frameworks::known_frameworks()) {
-      if (frameworks::supports_model(framework, r.problem.model, r.problem.precision)) continue;
+      if (frameworks::supports_model(framework, r.problem.model, r.problem.precision) ||
+          frameworks::supports_training(framework, r.problem.training))
+        continue;
       std::vector<Layout> expected;
       for (const Layout& layout : all) {
         if (!rejection(framework, r.problem, layout)) expected.push_back(layout);
@@ -68,7 +70,9 @@ TEST(FrameworkBounds, FittedRecomputeKeepsToTheRuleOfTheFramework) {
     r.problem.precision = Precision::bf16;
     r.problem.overlaps = kUsualOverlaps;
     for (const Framework& framework : frameworks::known_frameworks()) {
-      if (frameworks::supports_model(framework, r.problem.model, r.problem.precision)) continue;
+      if (frameworks::supports_model(framework, r.problem.model, r.problem.precision) ||
+          frameworks::supports_training(framework, r.problem.training))
+        continue;
       for (const Layout& layout : enumerate_layouts(bounded(r.problem, framework))) {
         const auto why = rejection(framework, r.problem, layout);
         EXPECT_FALSE(why) << seed << " " << framework.name << " " << layout_name(layout) << ": "

@@ -32,6 +32,7 @@ RandomProblem::RandomProblem(uint32_t seed) : random(seed) {
     problem.model.next_token_layers = int64_t(random() % 2);
   }
   if (seed % 7 == 4) problem.model = test::little_hybrid(problem.model.layers.count());
+  train_otherwise(seed);
   source = planner::make_roofline_cost(cluster);
   problem.cost = source.get();
 }
@@ -63,7 +64,29 @@ std::shared_ptr<const frameworks::Framework> RandomProblem::random_framework() {
   a.partial_recompute = rules[dice % 8];
   a.stage_division = dice % 128 < 16 ? StageDivision::equal : StageDivision::any;
   a.overlap_exchange = true;
+  for (const auto& [feature, name] : EnumNames<TrainingFeature>::table()) a.trains.push_back(feature);
   return framework;
+}
+
+// One in eleven each adapts, updates whole matrices, or keeps activations elsewhere.
+void RandomProblem::train_otherwise(uint32_t seed) {
+  Training& t = problem.training;
+  if (seed % 11 == 3) {
+    t.adapter_rank = 4;
+    t.adapter_targets = {AdapterTarget::qkv, AdapterTarget::up, AdapterTarget::experts};
+    t.frozen_format = FrozenFormat::nf4;
+  }
+  if (seed % 11 == 5) t.optimizer = OptimizerKind::muon;
+  if (seed % 11 == 7) {
+    t.optimizer = OptimizerKind::adamw8;
+    t.offloaded = {OffloadModule::core_attn, OffloadModule::mlp_norm};
+    t.frozen = {FrozenPart::embedding, FrozenPart::head};
+  }
+  if (seed % 11 == 9) {
+    t.packed_length = 5.0;
+    t.packed_spread = 0.4;
+    t.packed_sequences = problem.workload.global_batch;
+  }
 }
 
 // A part of the space, another one for each seed.

@@ -23,6 +23,7 @@ struct RandomProblem {
 
  private:
   void limit_space();
+  void train_otherwise(uint32_t seed);
   std::shared_ptr<const frameworks::Framework> random_framework();
 };
 

@@ -34,6 +34,11 @@ MEGATRON = {
     "llama3-8b-fp8": plan("llama3-8b", "dgx-h100:2", 128, "--precision fp8"),
     "llama3-8b-mxfp8": plan("llama3-8b", "dgx-b200:1", 64, "--precision mxfp8"),
     "llama3-8b-data-outermost": plan("llama3-8b", "dgx-h100:2", 64, "--pp 2 --order data_outermost --schedule 1f1b"),
+    "llama3-8b-muon": plan("llama3-8b", "dgx-h100:2", 64, "--optimizer muon --zero 1"),
+    "llama3-8b-host-activations": plan("llama3-8b", "dgx-h100:2", 64,
+                                       "--optimizer sgd --recompute none --offload-activations core_attn,attn_proj"),
+    "llama3-8b-narrow-gradients": plan("llama3-8b", "dgx-h100:2", 64, "--gradients bf16"),
+    "llama3-8b-lora": plan("llama3-8b", "dgx-h100:1", 64, "--lora 16"),
     "llama3-70b": plan("llama3-70b", "dgx-h100:8", 128),
     "llama3-70b-interleaved": plan("llama3-70b", "dgx-h100:8", 128, "--tp 4 --sp on --pp 4 --schedule interleaved --chunks 5 --zero 1"),
     "llama3-70b-tensor-overlap": plan("llama3-70b", "dgx-h100:8", 128, "--tp 8 --pp 2 --overlap gradient-reduce,parameter-gather,tensor,transfer"),
@@ -76,6 +81,9 @@ MEGATRON = {
 
 # NeMo AutoModel.
 AUTOMODEL = {
+    "llama3-8b-lora": plan("llama3-8b", "dgx-h100:1", 64, "--lora 16"),
+    "llama3-8b-qlora": plan("llama3-8b", "dgx-h100:1", 64, "--lora 16 --frozen-weights nf4 --zero 2"),
+    "llama3-8b-sgd": plan("llama3-8b", "dgx-h100:1", 64, "--optimizer sgd"),
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128),
     "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:2", 128, "--zero 2 --pp 1 --tp 1"),
     "llama3-8b-zero3-full": plan("llama3-8b", "dgx-h100:1", 64, "--recompute full --zero 3", seq=8192),
@@ -267,11 +275,13 @@ DEEPSPEED = {
 DEEPSPEED_TRAINER = {
     **ZERO,
     "trained-zero1": trained(f"{REPLICAS} --zero 1"),
+    "llama3-8b-adamw8": plan("llama3-8b", "dgx-h100:1", 64, "--optimizer adamw8"),
 }
 FSDP_TRAINER = {
     **{name: options for name, options in ZERO.items() if "-offload-zero1" not in name},
     "llama3-70b-zero3": plan("llama3-70b", "dgx-h100:8", 128, "--zero 3"),
     "llama3-8b-mxfp8": plan("llama3-8b", "dgx-b200:1", 64, "--precision mxfp8"),
+    "llama3-8b-adafactor": plan("llama3-8b", "dgx-h100:1", 64, "--optimizer adafactor"),
     "llama3-8b-ring-zero3": plan("llama3-8b", "dgx-h100:2", 16, "--cp 8 --cp-method ring --zero 3", seq=32768),
     "mistral-7b-ring": plan("mistral-7b", "dgx-h100:1", 64, "--cp 2 --cp-method ring"),
 }
@@ -283,6 +293,7 @@ UNPLANNED = {
     *((name, plan) for name in ("megatron", "bridge") for plan in (
         "llama3-8b-offload-zero0", "llama3-8b-zero3-outermost", "mixtral-8x7b-fp16", "mixtral-8x7b-exchange-1f1b",
         "gpt-oss-20b-expert-tensor", "mistral-7b-ring")),
+    ("megatron", "llama3-8b-lora"), ("bridge", "llama3-8b-narrow-gradients"),
     ("automodel", "llama3-8b-context"), ("automodel", "gpt2-1.5b"), ("automodel", "gpt-neox-20b"), ("automodel", "mixtral-8x7b"),
     ("automodel", "deepseek-v2"), ("automodel", "deepseek-v3"),
 }

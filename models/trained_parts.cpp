@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// What adapters, frozen weights and activations in the host's memory make of a layer's operators.
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "models/layer_builder.h"
+
+namespace mpt::models {
+namespace {
+
+// Bits of a stored weight. NF4 has a scale in 8 bits for every 64 weights, and one in 32 for every 256 of
+// those (QLoRA, arXiv:2305.14314, section 3).
+double stored_bits(FrozenFormat format, Precision precision) {
+  switch (format) {
+    case FrozenFormat::fp8:
+      return 8.0;
+    case FrozenFormat::nf4:
+      return 4.0 + 8.0 / 64.0 + 32.0 / (64.0 * 256.0);
+    case FrozenFormat::bf16:
+      break;
+  }
+  return 8.0 * double(element_bytes(precision));
+}
+
+std::optional<AdapterTarget> target_of(std::string_view name) {
+  if (name == "attention.output" || name == "mixer.output") return AdapterTarget::output;
+  if (name == "attention.qkv" || name == "mixer.input") return AdapterTarget::qkv;
+  if (name.starts_with("attention.query") || name.starts_with("attention.key_value"))
+    return AdapterTarget::qkv;
+  if (name == "mlp.up" || name == "mlp.shared.up") return AdapterTarget::up;
+  if (name == "mlp.down" || name == "mlp.shared.down") return AdapterTarget::down;
+  if (name.starts_with("mlp.experts_")) return AdapterTarget::experts;
+  return std::nullopt;
+}
+
+bool is_adapter(std::string_view name) { return name.starts_with("adapter."); }
+
+FrozenPart part_of(std::string_view name) {
+  if (name.starts_with("attention.") || name.starts_with("mixer.")) return FrozenPart::mixers;
+  if (name.starts_with("mlp.experts") || name.starts_with("mlp.router") || name.starts_with("mlp.latent"))
+    return FrozenPart::experts;
+  if (name.starts_with("mlp.")) return FrozenPart::mlps;
+  return name.starts_with("embedding") ? FrozenPart::embedding : FrozenPart::head;
+}
+
+// Of the products of layers, which quantisers narrow; tables and the head stay as they are.
+bool is_layer_product(const Operator& op) {
+  const bool product = op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear;
+  return product && (op.name.starts_with("attention.") || op.name.starts_with("mixer.") ||
+                     (op.name.starts_with("mlp.") && op.name != "mlp.router"));
+}
+
+bool moves(const Training& training, std::string_view name) {
+  using M = OffloadModule;
+  static constexpr std::pair<std::string_view, M> kModules[] = {{"attention.norm", M::attn_norm},
+                                                                {"attention.qkv", M::qkv_linear},
+                                                                {"attention.query_down", M::qkv_linear},
+                                                                {"attention.query", M::qkv_linear},
+                                                                {"attention.core", M::core_attn},
+                                                                {"attention.output", M::attn_proj},
+                                                                {"mlp.norm", M::mlp_norm},
+                                                                {"mlp.experts_up", M::expert_fc1},
+                                                                {"mlp.experts_activation", M::moe_act}};
+  for (const auto& [op, module] : kModules) {
+    if (op == name) return training.offloads(module);
+  }
+  return false;
+}
+
+// Queries, keys and values are one product for Megatron-LM's descendants, as are both halves of a gated MLP;
+// for all others each has an adapter of its own.
+int64_t adapters_of(const LinearSizes& sizes, const Execution& execution) {
+  if (execution.framework.starts_with("megatron")) return 1;
+  return std::max<int64_t>(
+      1, std::count_if(sizes.parts.begin(), sizes.parts.end(), [](int64_t columns) { return columns > 0; }));
+}
+
+}  // namespace
+
+// Its own kernel reads what is stored and writes what the product reads, in both passes.
+void LayerBuilder::add_widening(const LinearSizes& sizes, int64_t matrices) {
+  const Training& t = layout_.training;
+  if (t.frozen_format == FrozenFormat::bf16 || !t.freezes(part_of(sizes.name)) || sizes.name == "mlp.router")
+    return;
+  if (sizes.name.starts_with("head.") || sizes.name.starts_with("next_token.")) return;
+  OperatorShape s = shape(OperatorKind::widen, sizes.columns);
+  s.rows = sizes.inner * matrices;
+  s.inner = t.frozen_format == FrozenFormat::fp8 ? 8 : 4;
+  add({"frozen.widen", s});
+}
+
+// A narrow product before and a wide one behind the adapter's rank, both split over tensor ranks
+// (NVIDIA-NeMo/Megatron-Bridge, src/megatron/bridge/peft/utils.py, ParallelLinearAdapter). Column-parallel
+// ones gather the rank's columns between them, row-parallel ones sum them.
+void LayerBuilder::add_adapter(const LinearSizes& sizes) {
+  const auto target = target_of(sizes.name);
+  if (!target || !layout_.training.adapts(*target)) return;
+  const bool was_local = input_is_local_;
+  const int64_t rank = layout_.training.adapter_rank, all_ranks = rank * adapters_of(sizes, execution());
+  const bool rows = sizes.parallel == Parallel::rows;
+  const int64_t narrow = rows ? all_ranks : share(all_ranks),
+                wide = rows ? share(sizes.columns) : sizes.columns;
+  const auto add_product = [&](std::string_view name, int64_t columns, int64_t inner) -> Operator& {
+    OperatorShape s = shape(OperatorKind::linear, columns);
+    s.inner = inner;
+    if (is_narrow(s.precision)) s.precision = Precision::bf16;
+    add({name, s});
+    last().parameters = columns * inner;
+    last().weight_operand_bytes = rounded(s.rows * (inner + columns) * unit_);
+    last().backward_workspace_bytes = last().gradient_kept_bytes = rounded(s.rows * inner * unit_);
+    return last();
+  };
+  Operator& down = add_product("adapter.down", narrow, sizes.inner);
+  if (layout_.tensor > 1) {
+    const Collective sum = rows ? tensor_all_reduce(all_ranks) : gather_over_tensor(all_ranks);
+    down.forward_collectives = {sum};
+    down.backward_collectives = {sum};
+  }
+  add_product("adapter.up", wide, rank);
+  keep_both(bytes(all_ranks));
+  input_is_local_ = was_local;
+}
+
+// Every expert has adapters of its own.
+void LayerBuilder::add_expert_adapter(const LinearSizes& sizes) {
+  if (!layout_.training.adapts(AdapterTarget::experts)) return;
+  const bool was_local = input_is_local_;
+  const int64_t rank = layout_.training.adapter_rank;
+  for (const auto& [name, columns, inner] : {std::tuple{"adapter.experts_down", rank, sizes.inner},
+                                             std::tuple{"adapter.experts_up", sizes.columns, rank}}) {
+    OperatorShape s = shape(OperatorKind::expert_linear, columns);
+    s.inner = inner;
+    s.rows = expert_rows();
+    s.batch = kind_->moe->experts / layout_.expert;
+    if (is_narrow(s.precision)) s.precision = Precision::bf16;
+    add({name, s});
+    last().parameters = columns * inner * s.batch;
+    last().expert_parameters = true;
+    last().weight_operand_bytes = rounded(s.rows * (inner + columns) * unit_);
+  }
+  keep_both(rounded(expert_rows() * rank * unit_));
+  input_is_local_ = was_local;
+}
+
+// Frozen weights have no gradient, so that nobody needs their products' inputs again.
+void LayerBuilder::freeze() {
+  const Training& t = layout_.training;
+  if (!t.adapts() && t.frozen.empty()) return;
+  for (Operator& op : program_.operators) {
+    if (is_adapter(op.name) || !t.freezes(part_of(op.name))) continue;
+    op.shape.frozen = true;
+    const double bits = is_layer_product(op) ? stored_bits(t.frozen_format, layout_.precision)
+                                             : 8.0 * double(element_bytes(layout_.precision));
+    op.frozen_bytes = int64_t(std::ceil(double(op.parameters) * bits / 8.0));
+    op.shape.biased = false;
+    op.weight_operand_bytes = op.weight_workspace_bytes = 0;
+    const bool product =
+        op.shape.kind == OperatorKind::linear || op.shape.kind == OperatorKind::expert_linear;
+    if (!product) continue;
+    op.saved_bytes = 0;
+    op.gradient_kept_bytes = 0;
+    if (!execution().keeps_every_second_product) op.saved_bytes_selective = 0;
+    // What sequence parallelism gathers once more is for the weight gradient alone.
+    Collectives needed;
+    for (const Collective& c : op.backward_collectives) {
+      if (!(c.beside && c.kind == CollectiveKind::all_gather && c.group == CollectiveGroup::tensor))
+        needed.push_back(c);
+    }
+    op.backward_collectives = needed;
+  }
+}
+
+// What waits in the host's memory is on its way out while the next layer computes, and comes back ahead of
+// the layer that needs it: two layers' worth of it is on the device at a time.
+void LayerBuilder::move_to_host() {
+  if (layout_.training.offloaded.empty()) return;
+  for (Operator& op : program_.operators) {
+    if (!moves(layout_.training, op.name)) continue;
+    op.offloaded_bytes = op.saved_bytes;
+    op.forward_workspace_bytes += 2 * op.saved_bytes;
+    op.backward_workspace_bytes += 2 * op.saved_bytes;
+    op.saved_bytes = op.saved_bytes_selective = 0;
+  }
+}
+
+// Into how many equal sequences attention's work would fall if all were alike. Ranks that work on different
+// sequences wait for the one with most attention: of n normal deviates the largest is sqrt(2 ln n) or so.
+double LayerBuilder::packed_sequences_of_work() const {
+  const Training& t = layout_.training;
+  if (t.packed_length <= 0.0) return 1.0;
+  const double beside = std::min(double(layout_.pipeline) * double(layout_.data),
+                                 double(std::max<int64_t>(1, t.packed_sequences)));
+  const double largest = std::sqrt(2.0 * std::log(std::max(1.0, beside)));
+  const double late = 1.0 + t.packed_spread / std::sqrt(double(layout_.micro_batch)) * largest;
+  return std::max(1.0, double(sequence_) / (t.packed_length * late));
+}
+
+}  // namespace mpt::models

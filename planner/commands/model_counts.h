@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "base/json.h"
+#include "models/hf_config.h"
+
+namespace mpt::planner {
+
+/// What mpt-plan model --json prints: the model as a file, its parameters by kind of layer and by stage of an
+/// even pipeline, FLOP of every operator at several lengths, bytes of a token, and keys that were left out.
+Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>& sequences, int64_t stages);
+
+}  // namespace mpt::planner

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/resolve_training.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/quantity.h"
+
+namespace mpt::planner {
+namespace {
+
+struct LengthShare {
+  double tokens = 0.0, share = 0.0;
+};
+
+[[noreturn]] void refuse_lengths(const std::string& found, const std::string& expected) {
+  throw UserError(Problem{"--lengths", found.substr(0, 80), expected,
+                          "write mean:longest such as 900:8192, or lengths with shares such as "
+                          "512=0.3,2048=0.7"});
+}
+
+double number_of(const std::string& text, const std::string& whole) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value > 0.0) || value > 1e9)
+    refuse_lengths("\"" + whole + "\"", "positive numbers");
+  return value;
+}
+
+// Lengths between 0 and the longest whose mean is as said: an exponential law, cut off there, by shares of
+// equal width. A mean of half the longest or more makes them even or leans to long ones.
+std::vector<LengthShare> by_mean(double mean, double longest, const std::string& whole) {
+  if (mean >= longest) refuse_lengths("\"" + whole + "\"", "a mean below the longest");
+  constexpr int kParts = 512;
+  const auto shares_at = [&](double rate) {
+    std::vector<LengthShare> shares;
+    for (int i = 0; i < kParts; ++i) {
+      const double part = (i + 0.5) / kParts;
+      shares.push_back({part * longest, std::exp(-rate * part)});
+    }
+    return shares;
+  };
+  const auto mean_of = [](const std::vector<LengthShare>& shares) {
+    double sum = 0.0, all = 0.0;
+    for (const LengthShare& s : shares) {
+      sum += s.tokens * s.share;
+      all += s.share;
+    }
+    return sum / all;
+  };
+  double low = -500.0, high = 500.0;  // the mean falls with the rate
+  for (int step = 0; step < 100; ++step) {
+    const double middle = 0.5 * (low + high);
+    (mean_of(shares_at(middle)) > mean ? low : high) = middle;
+  }
+  return shares_at(low);
+}
+
+std::vector<LengthShare> shares_of(const std::vector<std::string>& words) {
+  if (words.size() == 1 && words.front().find(':') != std::string::npos) {
+    const std::string& word = words.front();
+    const size_t colon = word.find(':');
+    return by_mean(number_of(word.substr(0, colon), word), number_of(word.substr(colon + 1), word), word);
+  }
+  std::vector<LengthShare> shares;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos) refuse_lengths("\"" + word + "\"", "length=share");
+    shares.push_back({number_of(word.substr(0, equals), word), number_of(word.substr(equals + 1), word)});
+  }
+  return shares;
+}
+
+// Attention of a sequence of n tokens costs n squared. Packs take sequences until they are full: about
+// tokens / mean of them, whose costs vary independently.
+void set_packing(const PlanRequest& r, int64_t tokens, Training& training) {
+  if (r.lengths.empty()) return;
+  double all = 0.0, first = 0.0, second = 0.0, fourth = 0.0;
+  for (const LengthShare& s : shares_of(r.lengths)) {
+    if (s.tokens > double(tokens))
+      refuse_lengths(fmt::format("sequences of {:g} tokens", s.tokens),
+                     fmt::format("at most the {} tokens of --seq, to which they are packed", tokens));
+    all += s.share;
+    first += s.share * s.tokens;
+    second += s.share * s.tokens * s.tokens;
+    fourth += s.share * std::pow(s.tokens, 4.0);
+  }
+  first /= all;
+  second /= all;
+  fourth /= all;
+  training.packed_length = second / first;
+  const double in_pack = double(tokens) / first;
+  training.packed_spread = std::sqrt(std::max(0.0, fourth - second * second)) / second / std::sqrt(in_pack);
+  training.packed_sequences = r.global_batch;
+}
+
+void set_adapters(const PlanRequest& r, Training& training) {
+  if (r.lora > 0) {
+    training.adapter_rank = r.lora;
+    training.frozen.clear();
+    training.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up,
+                                AdapterTarget::down};
+  }
+  if (!r.lora_targets.empty()) {
+    if (!training.adapts())
+      throw UserError(Problem{"--lora-targets", "without --lora", "a rank of the adapters",
+                              "add --lora 16, or leave --lora-targets out"});
+    training.adapter_targets = r.lora_targets;
+  }
+  if (!r.freeze.empty()) {
+    if (training.adapts())
+      throw UserError(Problem{"--freeze", "beside --lora", "one of the two: with LoRA all parts are frozen",
+                              "leave --freeze out"});
+    training.frozen = r.freeze;
+  }
+  if (r.frozen_weights) training.frozen_format = *r.frozen_weights;
+  if (training.frozen_format != FrozenFormat::bf16 && !training.adapts() && training.frozen.empty())
+    throw UserError(Problem{"--frozen-weights", enum_name(training.frozen_format), "weights that are frozen",
+                            "add --lora 16 or --freeze, or leave --frozen-weights out"});
+}
+
+}  // namespace
+
+Training training_of(const PlanRequest& r, int64_t tokens) {
+  Training training = r.layout ? r.layout->training : Training{};
+  if (r.optimizer) training.optimizer = *r.optimizer;
+  if (r.gradients && *r.gradients != Precision::fp32 && *r.gradients != Precision::bf16)
+    throw UserError(Problem{"--gradients", enum_name(*r.gradients), "fp32 or bf16", ""});
+  if (r.gradients) training.bf16_gradients = *r.gradients == Precision::bf16;
+  if (!r.offload_activations.empty()) training.offloaded = r.offload_activations;
+  if (training.offloads(OffloadModule::attn_proj) && !training.offloads(OffloadModule::core_attn))
+    throw UserError(Problem{"--offload-activations", "attn_proj without core_attn",
+                            "both: the input of the one is the output of the other, which its backward reads",
+                            "add core_attn"});
+  set_adapters(r, training);
+  set_packing(r, tokens, training);
+  return training;
+}
+
+}  // namespace mpt::planner

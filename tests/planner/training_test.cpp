@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Ways to train, from the request to the price.
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "planner/api.h"
+#include "planner/explain/training_words.h"
+#include "planner/resolve.h"
+#include "planner/resolve_training.h"
+#include "tests/planner/priced_layouts.h"
+
+namespace mpt::planner {
+namespace {
+
+PlanRequest lora_request(const std::string& framework) {
+  PlanRequest r;
+  r.model.name = "llama3-8b";
+  r.cluster.name = "dgx-h100:1";
+  r.global_batch = 64;
+  r.framework = framework;
+  r.lora = 16;
+  return r;
+}
+
+std::string refusal_of(const PlanRequest& r) {
+  try {
+    resolve(r);
+  } catch (const UserError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+double step_of(const Training& training, const std::string& cluster = "dgx-h100:1") {
+  Layout l = test::layout_of(1, 1, Recompute::none);
+  l.data = l.shard = 8;
+  l.zero = 1;
+  l.training = training;
+  test::Priced p("llama3-8b", cluster, l);
+  return evaluate(p.problem, estimate(p.problem, p.layout)).step_time_s;
+}
+
+Training adapters(FrozenFormat format) {
+  Training t;
+  t.adapter_rank = 16;
+  t.adapter_targets = {AdapterTarget::qkv, AdapterTarget::output, AdapterTarget::up, AdapterTarget::down};
+  t.frozen_format = format;
+  return t;
+}
+
+TEST(Training, IsRefusedWhereTheFrameworkLacksIt) {
+  EXPECT_EQ(refusal_of(lora_request("megatron-bridge")), "");
+  EXPECT_EQ(refusal_of(lora_request("automodel")), "");
+  const std::string refused = refusal_of(lora_request("megatron-core"));
+  EXPECT_NE(refused.find("does not train with LoRA"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("automodel, megatron-bridge"), std::string::npos) << refused;
+  PlanRequest quantised = lora_request("megatron-bridge");
+  quantised.frozen_weights = FrozenFormat::nf4;
+  EXPECT_NE(refusal_of(quantised).find("4 bits"), std::string::npos);
+}
+
+TEST(Training, OptionsThatNeedOthersSaySo) {
+  PlanRequest r = lora_request("automodel");
+  r.lora = 0;
+  r.lora_targets = {AdapterTarget::up};
+  EXPECT_NE(refusal_of(r).find("without --lora"), std::string::npos);
+  r.lora_targets.clear();
+  r.frozen_weights = FrozenFormat::nf4;
+  EXPECT_NE(refusal_of(r).find("weights that are frozen"), std::string::npos);
+  r = lora_request("automodel");
+  r.freeze = {FrozenPart::head};
+  EXPECT_NE(refusal_of(r).find("beside --lora"), std::string::npos);
+  r = lora_request("megatron-core");
+  r.lora = 0;
+  r.offload_activations = {OffloadModule::attn_proj};
+  EXPECT_NE(refusal_of(r).find("core_attn"), std::string::npos);
+  r.offload_activations.clear();
+  r.gradients = Precision::fp8;
+  EXPECT_NE(refusal_of(r).find("fp32 or bf16"), std::string::npos);
+}
+
+Training packed(const std::vector<std::string>& lengths, int64_t tokens = 8192) {
+  PlanRequest r;
+  r.lengths = lengths;
+  r.global_batch = 64;
+  return training_of(r, tokens);
+}
+
+// A token of a sequence of n costs n in attention: the mean over tokens is that of n squared over that of n.
+TEST(Training, LengthsBecomeOneOfEqualWork) {
+  EXPECT_DOUBLE_EQ(packed({"1024=1"}).packed_length, 1024.0);
+  EXPECT_NEAR(packed({"1024=1"}).packed_spread, 0.0, 1e-9);
+  const Training two = packed({"512=0.5", "2048=0.5"});
+  EXPECT_DOUBLE_EQ(two.packed_length, (512.0 * 512.0 + 2048.0 * 2048.0) / (512.0 + 2048.0));
+  EXPECT_GT(two.packed_spread, 0.0);
+  EXPECT_EQ(two.packed_sequences, 64);
+  // Exponential lengths far below the longest: twice the mean.
+  EXPECT_NEAR(packed({"200:8192"}).packed_length, 400.0, 4.0);
+  // Even lengths: two thirds of the longest.
+  EXPECT_NEAR(packed({"4096:8192"}).packed_length, 8192.0 * 2.0 / 3.0, 8.0);
+  for (const char* wrong : {"9000:8192", "0:4", "12", "512=x", "9000=1"})
+    EXPECT_THROW(packed({wrong}), UserError) << wrong;
+}
+
+TEST(Training, AdaptersTakeLessTimeAndStoredBitsSomeOfItBack) {
+  const double full = step_of({}), bf16 = step_of(adapters(FrozenFormat::bf16)),
+               nf4 = step_of(adapters(FrozenFormat::nf4));
+  EXPECT_LT(bf16, 0.8 * full);
+  EXPECT_GT(bf16, 0.6 * full);
+  EXPECT_GT(nf4, bf16);
+  EXPECT_LT(nf4, full);
+}
+
+TEST(Training, MuonsStepsTakeTimeAndNarrowMomentsSaveIt) {
+  Training t;
+  const double adamw = step_of(t);
+  t.optimizer = OptimizerKind::muon;
+  EXPECT_GT(step_of(t), adamw);
+  t.optimizer = OptimizerKind::adamw8;
+  EXPECT_LT(step_of(t), adamw);
+}
+
+TEST(Training, GradientsInSixteenBitsTravelFaster) {
+  Training t;
+  const double wide = step_of(t, "dgx-h100:1");
+  t.bf16_gradients = true;
+  EXPECT_LT(step_of(t, "dgx-h100:1"), wide);
+}
+
+// What leaves in both passes takes no time until the link to the host's memory is the slowest.
+TEST(Training, ActivationsLeaveBesideTheWork) {
+  Layout l = test::layout_of(1, 1, Recompute::none);
+  l.training.offloaded = {OffloadModule::core_attn};
+  test::Priced p("llama3-8b", "dgx-h100:1", l);
+  p.problem.memory_limit_bytes = int64_t{1} << 50;
+  const auto step = [&](double bandwidth, bool offloads) {
+    p.problem.cluster.device.host_bandwidth_bytes_per_s = bandwidth;
+    const auto source = make_device_cost(p.problem.cluster, p.problem.execution);
+    p.problem.cost = source.get();
+    Layout of = p.layout;
+    if (!offloads) of.training = {};
+    return evaluate(p.problem, estimate(p.problem, of)).step_time_s;
+  };
+  EXPECT_NEAR(step(1e12, true), step(1e12, false), 1e-9);
+  EXPECT_GT(step(1e9, true), 2.0 * step(1e9, false));
+}
+
+TEST(Training, IsToldInWords) {
+  EXPECT_EQ(training_words({}), "");
+  EXPECT_EQ(training_words(adapters(FrozenFormat::nf4)),
+            "LoRA of rank 16 on qkv, output, up, down over nf4 weights");
+  Training t;
+  t.optimizer = OptimizerKind::muon;
+  t.frozen = {FrozenPart::embedding};
+  EXPECT_EQ(training_words(t), "frozen: embedding; optimizer muon");
+}
+
+}  // namespace
+}  // namespace mpt::planner
