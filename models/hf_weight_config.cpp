@@ -88,6 +88,14 @@ const std::pair<const char*, const char*>& names_of(WeightFamily family) {
   return names.at(family);
 }
 
+Json layers_without_experts(const ModelSpec& m) {
+  Json layers = Json::array();
+  for (int64_t l = 0; l < m.layers.count(); ++l) {
+    if (!layer_has_experts(m, l)) layers.push_back(l);
+  }
+  return layers;
+}
+
 void add_mixtral(Json& config, const MixtureOfExperts& moe) {
   config["num_local_experts"] = moe.experts;
   config["num_experts_per_tok"] = moe.experts_per_token;
@@ -165,13 +173,15 @@ void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
     config["attention_bias"] = a.qkv_bias;
   if (family == F::llama || family == F::smollm3) config["mlp_bias"] = false;
   if (family == F::mixtral) add_mixtral(config, *m.moe());
-  if (family == F::mistral) config["sliding_window"] = *a.window;
+  if (family == F::mistral || family == F::mixtral)
+    config["sliding_window"] = a.window ? Json(*a.window) : Json();
   if (family == F::gemma || family == F::gemma2 || family == F::gemma3_text) add_gemma(config, m, family);
   if (family == F::olmo3) add_windows(config, m);
   if (family == F::gpt_oss) {
     add_windows(config, m);
     config["num_local_experts"] = m.moe()->experts;
     config["num_experts_per_tok"] = m.moe()->experts_per_token;
+    config["router_aux_loss_coef"] = m.moe()->balance_loss;
     if (m.mlp().activation_limit) config["swiglu_limit"] = *m.mlp().activation_limit;
   }
   if (family == F::qwen3_moe) {
@@ -180,6 +190,8 @@ void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
     config["moe_intermediate_size"] = m.moe()->expert.ffn_hidden;
     config["norm_topk_prob"] = m.moe()->normalized;
     config["decoder_sparse_step"] = 1;
+    config["mlp_only_layers"] = layers_without_experts(m);
+    config["router_aux_loss_coef"] = m.moe()->balance_loss;
   }
   if (family == F::smollm3) {
     std::vector<int> with_positions;

@@ -82,9 +82,9 @@ void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
   need(t.moe && t.mlp && (!a.dense_layers || t.dense_between), "dense layers between those with experts");
 }
 
-bool yarn_or_other(const Attention& a) {
-  const auto& s = a.rotation().scaling;
-  return s && (s->kind == RotaryScalingKind::yarn || s->kind == RotaryScalingKind::other);
+bool has_other_scaling(const Attention& a) {
+  const auto& scaling = a.rotation().scaling;
+  return scaling && scaling->kind == RotaryScalingKind::other;
 }
 
 Allowed latent_family(const Traits& t) {
@@ -161,9 +161,7 @@ WeightFamily weight_family_of(const ModelSpec& m) {
   const Allowed allowed = t.attention.latent ? latent_family(t)
                           : t.moe            ? experts_family(m, t)
                                              : dense_family(m, t);
-  const bool yarn = allowed.family == WeightFamily::gpt_oss || t.attention.latent;
-  if (yarn_or_other(t.attention) &&
-      (!yarn || t.attention.rotation().scaling->kind == RotaryScalingKind::other))
+  if (has_other_scaling(t.attention))
     refuse_weights(m, "a scaling of rotary positions that is not known here");
   check_allowed(m, t, allowed);
   return allowed.family;

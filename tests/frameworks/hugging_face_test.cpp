@@ -40,6 +40,20 @@ TEST(HuggingFace, OtherSizesGetAConfigAndOthersAWarning) {
   EXPECT_EQ(exported.warnings.size(), 1);
 }
 
+// Plans have no dropout; classes that have it by default are told.
+TEST(HuggingFace, DropoutIsSwitchedOffInAConfigOfItsOwn) {
+  for (const char* name : {"gpt2-124m", "gpt2-1.5b", "opt-30b"}) {
+    Exported exported;
+    EXPECT_EQ(add_hugging_face_model(models::load_model(name), exported), "config.json") << name;
+    ASSERT_EQ(exported.files.size(), 1) << name;
+    const Json config = parse_json(exported.files.front().text, "config.json");
+    const bool opt = config.at("model_type") == "opt";
+    for (const char* key : opt ? std::vector{"dropout", "attention_dropout", "layerdrop"}
+                               : std::vector{"attn_pdrop", "embd_pdrop", "resid_pdrop"})
+      EXPECT_EQ(config.at(key), 0.0) << name << ": " << key;
+  }
+}
+
 // transformers adds the loss of router_aux_loss_coef only where output_router_logits is on.
 TEST(HuggingFace, ABalanceLossIsSwitchedOnInAConfigOfItsOwn) {
   for (const char* name : {"mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-20b"}) {
