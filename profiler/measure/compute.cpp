@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <barrier>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -60,29 +61,17 @@ class PieceTimer {
 
  private:
   void round(PhaseSamples& samples) {
-    const double start = now_s();
-    for (auto& runner : runners_) runner->forward();
-    settle();
-    samples.forward.push_back((now_s() - start) / double(kPieceInstances));
-    double input = 0.0, weight = 0.0;
+    double forward = 0.0, input = 0.0, weight = 0.0;
+    for (auto& runner : runners_) forward += runner->seconds_of([&] { runner->forward(); });
+    samples.forward.push_back(forward / double(kPieceInstances));
     for (auto runner = runners_.rbegin(); runner != runners_.rend(); ++runner) {
-      const double begin = now_s();
-      (*runner)->backward_input();
-      settle();
-      const double middle = now_s();
-      (*runner)->backward_weight();
-      settle();
+      input += (*runner)->seconds_of([&] { (*runner)->backward_input(); });
+      weight += (*runner)->seconds_of([&] { (*runner)->backward_weight(); });
       (*runner)->finish();
-      input += middle - begin;
-      weight += now_s() - middle;
     }
     samples.input.push_back(input / double(kPieceInstances));
     samples.weight.push_back(weight / double(kPieceInstances));
     samples.both.push_back((input + weight) / double(kPieceInstances));
-  }
-
-  void settle() {
-    for (auto& runner : runners_) runner->synchronize();
   }
 
   std::vector<std::unique_ptr<PieceRunner>> runners_;
@@ -288,6 +277,20 @@ class RateMeasurer {
 };
 
 }  // namespace
+
+void warm_up(const Target& target) {
+  if (target.backend == nullptr) return;
+  constexpr double kSteady = 0.01, kLongest_s = 3.0;
+  StoppingRule rule;
+  rule.budget_s = 0.1;
+  const RateMeasurer measurer(rule, target);
+  const double start = now_s();
+  for (double last = 0.0; now_s() - start < kLongest_s;) {
+    const double rate = measurer.matmul_flop_per_s();
+    if (std::fabs(rate - last) < kSteady * rate) return;
+    last = rate;
+  }
+}
 
 DeviceRates measure_rates(const StoppingRule& rule, const Target& target, const OnMeasured& on_measured) {
   const RateMeasurer measurer(rule, target);

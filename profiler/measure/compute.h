@@ -26,6 +26,9 @@ struct ComputeRequest {
 /// Instances of a piece that measure_pieces() keeps in memory at once, each with a micro-batch in flight.
 inline constexpr int kPieceInstances = 2;
 
+/// Keeps a GPU busy until its rate no longer changes, as its clocks settle.
+void warm_up(const Target& target);
+
 /// Called after each measurement, for progress.
 using OnMeasured = std::function<void()>;
 

@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/clock.h"
+
 #include "runtime/comm/single.h"
 #include "runtime/nn/decoder_layer.h"
 #include "runtime/nn/embedding.h"
@@ -26,6 +28,7 @@ runtime::Mover& mover_of(runtime::Device& device) {
 struct PieceRunner::State {
   State(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece, const Target& target)
       : device(target.make_device()),
+        marks(device->make_marks(1)),
         group(runtime::make_single_communicator(mover_of(*device))),
         sizes(model, layout, sequence, target.type, 0),
         parameters(*device, sizes.type, {}),
@@ -49,6 +52,7 @@ struct PieceRunner::State {
   }
 
   std::unique_ptr<runtime::Device> device;
+  std::unique_ptr<runtime::WorkMarks> marks;  // null: work is done when a call returns
   std::unique_ptr<runtime::Communicator> group;
   runtime::RankSizes sizes;
   runtime::Parameters parameters;
@@ -102,5 +106,22 @@ void PieceRunner::finish() {
 }
 
 void PieceRunner::synchronize() { state_->device->synchronize(); }
+
+double PieceRunner::seconds_of(const std::function<void()>& work) {
+  runtime::WorkMarks* const marks = state_->marks.get();
+  if (marks == nullptr) {
+    const double start = now_s();
+    work();
+    synchronize();
+    return now_s() - start;
+  }
+  marks->begin_step();
+  marks->start(0);
+  work();
+  marks->end(0);
+  marks->finish();
+  const auto [begin, end] = marks->time_s(0);
+  return end - begin;
+}
 
 }  // namespace mpt::profiler

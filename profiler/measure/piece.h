@@ -4,6 +4,7 @@
 // PieceRunner: one piece of a model (embedding, a decoder layer, head) ready to be run and timed, built from
 // the runtime's own classes on a device of its own.
 
+#include <functional>
 #include <memory>
 
 #include "core/layout.h"
@@ -27,6 +28,9 @@ class PieceRunner {
   void finish();
   /// Returns when the device has done it all.
   void synchronize();
+  /// Seconds that `work`, calls of the above, takes on the device: between events where it has them, else by
+  /// the host's clock. Waits for it.
+  double seconds_of(const std::function<void()>& work);
 
  private:
   struct State;

@@ -103,6 +103,8 @@ StoppingRule rule_of(const ProfileRequest& request) {
   StoppingRule rule;
   rule.budget_s = request.quick ? 0.02 : 0.12;
   rule.least_samples = request.quick ? 3 : 5;
+  // Each sample ends with a wait, which on GPUs takes up to a tenth of a millisecond.
+  if (request.target.backend != nullptr) rule.least_sample_s = 5e-3;
   return rule;
 }
 StoppingRule shortened(StoppingRule rule) {
@@ -176,6 +178,7 @@ Profile profile_machine(const ProfileRequest& request) {
   profile.transport = std::move(transport.timings);
   if (request.launch && request.launch->process > 0) return profile;
   set_head(request, profile);
+  warm_up(request.target);
   measure_layers(computes, advance, profile);
   take(profile, measure_rates(rule_of(request), request.target, advance));
   // Ranks on CPUs share caches and memory; GPUs do not.

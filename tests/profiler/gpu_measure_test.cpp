@@ -44,5 +44,21 @@ TEST_F(GpuMeasure, PadsTheVocabularyAsPlansDo) {
   EXPECT_FALSE(products.contains(300));
 }
 
+// Between events: what the host does meanwhile does not count, and nothing is read too early.
+TEST_F(GpuMeasure, TimesEveryPhaseOfEveryPiece) {
+  request_.tensors = {1};
+  std::set<std::pair<Piece, Phase>> timed;
+  for (const PieceTiming& timing : measure_pieces(request_, [] {})) {
+    EXPECT_GT(timing.seconds, 0.0);
+    timed.insert({timing.piece, timing.phase});
+  }
+  for (const Piece piece : {Piece::embedding, Piece::layer, Piece::head}) {
+    EXPECT_TRUE(timed.contains({piece, Phase::forward}));
+    EXPECT_TRUE(timed.contains({piece, Phase::backward}));
+  }
+  EXPECT_TRUE(timed.contains({Piece::layer, Phase::input_gradient}));
+  EXPECT_TRUE(timed.contains({Piece::layer, Phase::weight_gradient}));
+}
+
 }  // namespace
 }  // namespace mpt::profiler

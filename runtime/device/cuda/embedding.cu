@@ -15,8 +15,8 @@ __global__ void embedding_forward_kernel(int64_t hidden, int64_t first, int64_t 
     store(y + t * hidden + c, here ? load<N>(table + row * hidden + c) : Pack<T, N>{});
 }
 
-// A block per word that comes up: its tokens stand together in the list, in their own order, so that each sum
-// is made by one thread and is the same in every run. A thread has N columns.
+// A block per word that comes up. The list has a word's tokens together, in their own order. One thread makes
+// each sum, so it is the same in every run. A thread has N columns.
 template <class T, int N>
 __global__ void embedding_backward_kernel(WordList list, int64_t hidden, const T* dy, State<T>* dtable) {
   using S = State<T>;

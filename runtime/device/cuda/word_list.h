@@ -13,7 +13,7 @@ class SortedWords {
   /// Of `ids` [tokens] those in [first, first + rows), as rows of the table.
   SortedWords(const int32_t* ids, int64_t tokens, int64_t first, int64_t rows);
 
-  /// Words, starts of their tokens (one more than words), tokens: one list behind the other.
+  /// Words, starts of their tokens (one more than words), tokens: in one list.
   const std::vector<int32_t>& numbers() const { return numbers_; }
   int64_t words() const { return words_; }
 

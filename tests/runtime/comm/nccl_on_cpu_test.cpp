@@ -56,6 +56,7 @@ class NcclOnCpu : public testing::Test {
     cudaSetDevice(rank);
     return ncclRecv(data_[size_t(rank)] + 64 * stream, 64, ncclInt8, 1 - rank, comm, at(rank, stream));
   }
+  std::string race_at_end(int end, bool waits);
   cudaStream_t at(int rank, int stream) { return streams_[size_t(rank)][size_t(stream)]; }
 
   static constexpr size_t kBytes = 1024;
@@ -135,6 +136,47 @@ TEST_F(NcclOnCpu, RunsOutOfBlocks) {
   EXPECT_NE(cuda_on_cpu::failure().find("no room"), std::string::npos) << cuda_on_cpu::failure();
   cuda_on_cpu::forget_failure();
   for (const cudaStream_t stream : streams) cudaStreamDestroy(stream);
+}
+
+// What is found where another stream fills the slot of a transfer at its end `end`, with an event between
+// them or without.
+std::string NcclOnCpu::race_at_end(int end, bool waits) {
+  const auto comms = communicators();
+  cudaSetDevice(end);
+  cudaEvent_t ready = nullptr;
+  cudaEventCreateWithFlags(&ready, cudaEventDisableTiming);
+  const auto fill = [&] { cudaMemsetAsync(data_[size_t(end)], 1, 64, at(end, 1)); };
+  const auto order = [&](int first, int second) {
+    if (!waits) return;
+    cudaSetDevice(end);
+    cudaEventRecord(ready, at(end, first));
+    cudaStreamWaitEvent(at(end, second), ready, 0);
+  };
+  if (end == 0) {
+    fill();
+    order(1, 0);
+  }
+  send(comms[0], 0, 0);
+  receive(comms[1], 1, 0);
+  if (end == 1) {
+    order(0, 1);
+    fill();
+  }
+  for (int rank = 0; rank < kRanks; ++rank) cuda_on_cpu::drain_gpu(rank);
+  cudaEventDestroy(ready);
+  return cuda_on_cpu::failure();
+}
+
+TEST_F(NcclOnCpu, FindsASlotThatIsSentTooEarly) {
+  EXPECT_EQ(race_at_end(0, true), "");
+  const std::string what = race_at_end(0, false);
+  EXPECT_NE(what.find("ncclSend"), std::string::npos) << what;
+}
+TEST_F(NcclOnCpu, FindsASlotThatIsUsedBeforeItArrives) {
+  EXPECT_EQ(race_at_end(1, true), "");
+  const std::string what = race_at_end(1, false);
+  EXPECT_NE(what.find("no event orders"), std::string::npos) << what;
+  EXPECT_NE(what.find("GPU 1"), std::string::npos) << what;
 }
 
 TEST_F(NcclOnCpu, TakesMemoryOfItsGpuOnly) {

@@ -86,7 +86,7 @@ State& state();
 
 /// Notes what NCCL's guide forbids.
 void mistake(const std::string& what);
-/// Work behind what the stream has.
+/// Appends it to the stream's work.
 ncclResult_t submit(ncclComm* comm, const std::shared_ptr<Launch>& launch, cudaStream_t stream);
 
 }  // namespace nccl_on_cpu
