@@ -60,7 +60,7 @@ TEST(HuggingFaceWeights, TensorsAreCoveredOnceAndAreAllParameters) {
 }
 
 TEST(HuggingFaceWeights, OtherModelsAreRefusedByWhatTheyHave) {
-  for (const char* name : {"bloom-176b", "falcon-7b", "gpt-neox-20b", "deepseek-v3", "opt-30b"})
+  for (const char* name : {"bloom-176b", "falcon-7b", "gpt-neox-20b", "deepseek-v3"})
     EXPECT_THROW(hugging_face_tensors(load_model(name)), UserError) << name;
   ModelSpec mixed = load_model("qwen3-8b");
   const LayerKind layer = mixed.layers[0];
