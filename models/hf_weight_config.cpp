@@ -152,8 +152,8 @@ void add_gemma(Json& config, const ModelSpec& m, WeightFamily family) {
   if (family == WeightFamily::gemma) return;
   add_windows(config, m);
   const double scale = a.score_scale.value_or(0.0);
-  config["query_pre_attn_scalar"] =
-      scale > 0.0 ? std::round(1e6 / (scale * scale)) / 1e6 : double(a.head_dim);
+  // The classes take whole numbers alone.
+  config["query_pre_attn_scalar"] = scale > 0.0 ? std::llround(1.0 / (scale * scale)) : a.head_dim;
   config["attn_logit_softcapping"] = a.score_cap ? Json(*a.score_cap) : Json(nullptr);
   config["final_logit_softcapping"] = m.logit_cap ? Json(*m.logit_cap) : Json(nullptr);
   if (family != WeightFamily::gemma3_text) return;
@@ -198,6 +198,11 @@ void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
     for (int64_t l = 0; l < m.layers.count(); ++l)
       with_positions.push_back(m.layers[l].attention->rotary ? 1 : 0);
     config["no_rope_layers"] = with_positions;
+    // The class has numbers of tokens that a smaller vocabulary lacks.
+    constexpr int64_t kTokens = 128005;
+    for (const char* token : {"pad_token_id", "bos_token_id", "eos_token_id"}) {
+      if (m.vocab < kTokens) config[token] = nullptr;
+    }
   }
   if (family == F::glm4_moe || family == F::deepseek_v2 || family == F::deepseek_v3)
     add_routed(config, m, *m.moe());

@@ -156,6 +156,8 @@ WeightFamily weight_family_of(const ModelSpec& m) {
                      (t.moe && (t.moe->shared_gate || t.moe->latent_width > 0 || t.moe->zero_experts > 0));
   if (m.position != PositionKind::rotary || plain)
     refuse_weights(m, "rms norms with other parts than Llama's");
+  if (t.moe && t.moe->shared_ffn_hidden % t.moe->expert.ffn_hidden != 0)
+    refuse_weights(m, "shared experts that are no whole number of others");
   if (t.moe && m.norm_placement != NormPlacement::pre)
     refuse_weights(m, "experts between norms of another placement");
   const Allowed allowed = t.attention.latent ? latent_family(t)

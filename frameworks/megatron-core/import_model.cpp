@@ -57,6 +57,10 @@ MixtureOfExperts experts_of(const MegatronFlags& f, const Mlp& mlp, std::vector<
   moe.shared_ffn_hidden = f.number("moe-shared-expert-intermediate-size", rule_of(&M::shared_ffn_hidden), 0);
   moe.shared_gate = f.has("moe-shared-expert-gate");
   moe.router_bias = mlp.bias || f.has("moe-router-enable-expert-bias");
+  moe.bias_in_logits = mlp.bias;
+  if (f.text("moe-router-score-function", "softmax") == "sigmoid") moe.scores = RouterScores::sigmoid;
+  moe.normalized = !f.has("moe-router-pre-softmax");
+  moe.routed_scale = f.real("moe-router-topk-scaling-factor", rule_of(&M::routed_scale), 1.0);
   const std::string balance = f.text("moe-router-load-balancing-type", "aux_loss");
   moe.balance_loss = 0.0;
   if (balance.ends_with("aux_loss"))

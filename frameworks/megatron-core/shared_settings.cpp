@@ -41,9 +41,9 @@ MegatronRouter megatron_router(const ModelSpec& m, const Layout& l) {
   constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
   const MixtureOfExperts& moe = *m.moe();
   MegatronRouter router;
-  router.sigmoid = moe.router_bias && !moe.expert.bias;
+  router.sigmoid = moe.scores == RouterScores::sigmoid || (moe.router_bias && !moe.bias_in_logits);
   router.before_choice = !router.sigmoid && (m.attention().latent || moe.shared_gate);
-  if (moe.groups_per_token < moe.expert_groups) router.scale = router.sigmoid ? 2.5 : 16.0;
+  if (moe.routed_scale != 1.0) router.scale = moe.routed_scale;
   router.balance = moe.balance_loss <= 0.0 ? "none" : m.attention().latent ? "seq_aux_loss" : "aux_loss";
   router.fp32 = moe.experts >= kManyExperts || l.execution.deduplicates_dispatch;
   return router;

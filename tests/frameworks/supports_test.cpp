@@ -230,8 +230,10 @@ TEST(Supports, ExpertsCombineWithWhatTheFrameworkSays) {
 
 TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   const Layout l = plain(own_runtime());
-  EXPECT_NE(why(own_runtime(), l, kWorkload, "gemma2-27b").find("lacks"), std::string::npos);
-  EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3").find("shared experts"), std::string::npos);
+  EXPECT_EQ(why(own_runtime(), l, kWorkload, "gemma2-27b").find("lacks"), std::string::npos);
+  EXPECT_EQ(why(own_runtime(), l, kWorkload, "gpt-oss-20b").find("lacks"), std::string::npos);
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "bloom-176b").find("ALiBi"), std::string::npos);
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3").find("multi-token prediction"), std::string::npos);
   const Framework& titan = *find_framework("torchtitan");
   EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3").find("multi-token prediction"), std::string::npos);
 }

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "models/hf_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+
+#include "base/json.h"
+#include "models/hf_config.h"
+#include "models/parameter_count.h"
+#include "models/zoo.h"
+
+namespace mpt::models {
+namespace {
+
+ModelSpec without_next_token(const std::string& name) {
+  ModelSpec m = load_model(name);
+  m.next_token_layers = 0;
+  return m;
+}
+
+std::vector<ModelSpec> models_with_weights() {
+  std::vector<ModelSpec> all;
+  for (const char* name : {"gpt2-124m", "llama3.2-1b", "mistral-7b", "qwen2-7b", "qwen3-8b", "mixtral-8x7b",
+                           "qwen3-30b-a3b", "gemma-7b", "gemma2-27b", "gpt-oss-20b", "deepseek-v2"})
+    all.push_back(load_model(name));
+  all.push_back(without_next_token("deepseek-v3"));
+  return all;
+}
+
+TEST(HuggingFaceWeights, ItsConfigurationIsReadAsTheSameModel) {
+  for (const ModelSpec& model : models_with_weights()) {
+    ModelSpec read =
+        import_hugging_face(parse_json(hugging_face_config(model), "config.json"), "config.json");
+    read.name = model.name;
+    if (read.moe() != nullptr && model.moe() != nullptr &&
+        read.moe()->balance_loss != model.moe()->balance_loss)
+      read.layers.change([&](LayerKind& kind) {
+        if (kind.moe) kind.moe->balance_loss = model.moe()->balance_loss;
+      });
+    EXPECT_EQ(to_json(read).dump(1), to_json(model).dump(1)) << model.name;
+  }
+}
+
+// Every element of a source is one of ours, and all of them are as many as the model has parameters.
+TEST(HuggingFaceWeights, TensorsAreCoveredOnceAndAreAllParameters) {
+  for (const ModelSpec& model : models_with_weights()) {
+    std::map<std::string, int64_t> of_source, covered;
+    int64_t elements = 0;
+    for (const HuggingFaceTensor& t : hugging_face_tensors(model)) {
+      of_source[t.source] = t.count();
+      covered[t.source] += t.rows * t.columns;
+      EXPECT_LT(t.element(t.rows - 1, t.columns - 1), t.count()) << model.name << " " << t.source;
+      elements += t.rows * t.columns;
+    }
+    EXPECT_EQ(of_source, covered) << model.name;
+    EXPECT_EQ(elements, count_parameters(model).total) << model.name;
+  }
+}
+
+TEST(HuggingFaceWeights, OtherModelsAreRefusedByWhatTheyHave) {
+  for (const char* name : {"bloom-176b", "falcon-7b", "gpt-neox-20b", "deepseek-v3"})
+    EXPECT_THROW(hugging_face_tensors(load_model(name)), UserError) << name;
+  ModelSpec mixed = load_model("qwen3-8b");
+  const LayerKind layer = mixed.layers[0];
+  mixed.layers = LayerList::of(mixed.layers.count(), [&](int64_t l) {
+    LayerKind kind = layer;
+    if (l == 3) kind.mlp->ffn_hidden *= 2;
+    return kind;
+  });
+  try {
+    hugging_face_tensors(mixed);
+    FAIL() << "layers of two widths";
+  } catch (const UserError& error) {
+    EXPECT_NE(std::string(error.what()).find("different MLPs"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace mpt::models
