@@ -155,6 +155,7 @@ TEST(Training, OfAdaptersOverATiedTableIsSearched) {
   r.model.name = "gemma4-26b-a4b";
   r.cluster.name = "rtx-pro-6000-server:1";
   r.bounds.pipeline = {2};
+  r.beyond_framework = true;  // which has no pipeline for tied tables
   const auto resolved = resolve(r);
   ASSERT_TRUE(resolved->problem.model.tied_embeddings);
   EXPECT_FALSE(search(resolved->problem, 1).best.empty());
