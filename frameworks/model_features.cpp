@@ -114,28 +114,6 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
 
 }  // namespace
 
-std::vector<TrainingFeature> features_of(const Training& t) {
-  using F = TrainingFeature;
-  const bool adapts = t.adapts();
-  const std::pair<bool, F> table[] = {{adapts, F::lora},
-                                      {adapts && t.frozen_format == FrozenFormat::fp8, F::lora_on_fp8},
-                                      {adapts && t.frozen_format == FrozenFormat::nf4, F::lora_on_nf4},
-                                      {t.adapts(AdapterTarget::experts), F::expert_adapters},
-                                      {!adapts && !t.frozen.empty(), F::frozen_parts},
-                                      {t.bf16_gradients, F::bf16_gradients},
-                                      {t.optimizer == OptimizerKind::adamw8, F::adamw8},
-                                      {t.optimizer == OptimizerKind::adafactor, F::adafactor},
-                                      {t.optimizer == OptimizerKind::sgd, F::sgd},
-                                      {t.optimizer == OptimizerKind::muon, F::muon},
-                                      {t.packed_length > 0.0, F::packed_sequences},
-                                      {!t.offloaded.empty(), F::activation_offload}};
-  std::vector<F> features;
-  for (const auto& [present, feature] : table) {
-    if (present) features.push_back(feature);
-  }
-  return features;
-}
-
 std::vector<ModelFeature> features_of(const ModelSpec& m) {
   const bool gelu =
       m.mlp().activation == ActivationKind::gelu || m.mlp().activation == ActivationKind::gelu_tanh;

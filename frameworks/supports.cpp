@@ -73,22 +73,6 @@ std::string words(ModelFeature feature) {
   return found != table.end() ? found->second : words<ModelFeature>(feature);
 }
 
-std::string training_words(TrainingFeature feature) {
-  using F = TrainingFeature;
-  static const std::map<F, const char*> table{{F::lora, "LoRA"},
-                                              {F::lora_on_fp8, "LoRA over weights in fp8"},
-                                              {F::lora_on_nf4, "LoRA over weights in 4 bits"},
-                                              {F::expert_adapters, "adapters in experts"},
-                                              {F::bf16_gradients, "gradients in bf16"},
-                                              {F::adamw8, "8-bit AdamW"},
-                                              {F::adafactor, "Adafactor"},
-                                              {F::sgd, "SGD"},
-                                              {F::muon, "Muon"},
-                                              {F::activation_offload, "activations in CPU memory"}};
-  const auto found = table.find(feature);
-  return found != table.end() ? found->second : words<TrainingFeature>(feature);
-}
-
 // What the rules of a split look at.
 struct Asked {
   const Abilities& can;
@@ -320,14 +304,6 @@ std::optional<Rejection> supports_model(const Framework& framework, const ModelS
   return refuse(framework, "precision",
                 fmt::format("does not train {} in {}; it takes {}", model.name, enum_name(precision),
                             fmt::join(names, ", ")));
-}
-
-std::optional<Rejection> supports_training(const Framework& framework, const Training& training) {
-  for (const TrainingFeature feature : features_of(training)) {
-    if (!contains(framework.abilities.trains, feature))
-      return refuse(framework, "training", fmt::format("does not train with {}", training_words(feature)));
-  }
-  return std::nullopt;
 }
 
 std::optional<Rejection> supports_degrees(const Framework& framework, const Layout& l) {

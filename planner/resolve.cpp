@@ -194,6 +194,10 @@ void set_runner(Resolved& resolved) {
   problem.execution = execution_of(r, problem.cluster, resolved.notes);
   problem.selective = selective_of(r, problem.execution);
   problem.training = training_of(r, problem.workload.sequence);
+  if (problem.training != Training{} && problem.cluster.device.kind == DeviceKind::gpu)
+    resolved.notes.emplace_back(
+        "the intervals and the margin of memory are those of published runs, which trained all weights by "
+        "AdamW or the like on sequences of one length");
   problem.overlaps = overlaps_of(r, problem.cluster, is_for_this_runtime(problem.cluster, problem.execution));
   if (!r.beyond_framework) problem.framework = bounding_framework(problem);
   check_framework(problem, r.overlaps.empty() ? "/layout/overlap_exchange" : "--overlap");

@@ -143,6 +143,11 @@ void set_connections(const Layout& l, std::string& text) {
               : fmt::format("    config.env_vars[\"CUDA_DEVICE_MAX_CONNECTIONS\"] = {}\n", several ? 32 : 1);
 }
 
+void set_offload_setting(const Training& t, std::string& text) {
+  // Transformer Engine's newer way of offloading takes weights along (training/config.py).
+  if (!t.offloaded.empty()) text += "    config.env_vars[\"NVTE_CPU_OFFLOAD_V1\"] = 1\n";
+}
+
 void set_training_fields(const Plan& plan, Assignments& a) {
   const Layout& l = plan.layout;
   a.set("train.micro_batch_size", l.micro_batch);
@@ -228,6 +233,7 @@ Exported export_megatron_bridge(const Plan& plan) {
   set_ways_to_train(plan.layout.training, a);
   std::string body = a.text();
   set_connections(plan.layout, body);
+  set_offload_setting(plan.layout.training, body);
   std::string facts;
   for (const std::string& fact : megatron_facts(plan)) facts += "\n" + comment_text(fact);
   const BridgeRecipe recipe = recipe_of(plan.model);

@@ -118,6 +118,11 @@ const char* connections(const Layout& l) {
          "export CUDA_DEVICE_MAX_CONNECTIONS=${CUDA_DEVICE_MAX_CONNECTIONS:-1}";
 }
 
+// Transformer Engine's newer way of offloading takes weights along (megatron/training/arguments.py).
+const char* offload_setting(const Layout& l) {
+  return l.training.offloaded.empty() ? "" : "export NVTE_CPU_OFFLOAD_V1=1\n";
+}
+
 std::string facts_text(const Plan& plan) {
   std::vector<std::string> facts = megatron_facts(plan);
   if (attention_in_fp8(plan.layout))
@@ -139,12 +144,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
 mapfile -t plan < <(tr ' ' '\n' < "$here/megatron_args.txt")
 {}
-{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
+{}{}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
   --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
   pretrain_gpt.py "${{plan[@]}}" "$@"
 )text",
-      export_title(plan), facts_text(plan), connections(plan.layout), processes_of_node(plan, "$node"),
-      processes_word(plan), node_count(plan));
+      export_title(plan), facts_text(plan), connections(plan.layout), offload_setting(plan.layout),
+      processes_of_node(plan, "$node"), processes_word(plan), node_count(plan));
 }
 
 }  // namespace

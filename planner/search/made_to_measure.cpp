@@ -80,7 +80,8 @@ class ScheduleMaker {
       if (over <= 0) {
         keep(schedule,
              std::make_shared<const StepProgram>(
-                 lower(layout_, *schedule, structure_footprints(layout_, models::trains_tied_table(problem_.model, layout_)))),
+                 lower(layout_, *schedule,
+                       structure_footprints(layout_, models::trains_tied_table(problem_.model, layout_)))),
              peaks);
         return;
       }

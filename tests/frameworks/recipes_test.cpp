@@ -150,7 +150,8 @@ TEST(Recipes, BatchesGradientsAndKernelsOfMegatron) {
   EXPECT_FALSE(has(megatron_recipe(base), "gradient_bytes=2"));
   EXPECT_TRUE(has(megatron_recipe(base + "--attention-backend unfused"), "attention=unfused"));
   EXPECT_EQ(megatron_recipe(base + "--no-pad-vocab-size").vocabulary_multiple, 1);
-  EXPECT_TRUE(has_note(megatron_recipe(base + "--optimizer muon"), "--optimizer muon: priced as Adam"));
+  EXPECT_TRUE(has_note(megatron_recipe(base + "--optimizer lion"), "--optimizer lion: priced as Adam"));
+  EXPECT_EQ(megatron_recipe(base + "--optimizer muon").layout.training.optimizer, OptimizerKind::muon);
   EXPECT_TRUE(has_note(megatron_recipe(base + "--cuda-graph-modules attn"), "--cuda-graph-modules"));
 }
 

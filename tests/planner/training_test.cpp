@@ -9,6 +9,7 @@
 #include "planner/explain/training_words.h"
 #include "planner/resolve.h"
 #include "planner/resolve_training.h"
+#include "planner/search/search.h"
 #include "tests/planner/priced_layouts.h"
 
 namespace mpt::planner {
@@ -145,6 +146,19 @@ TEST(Training, ActivationsLeaveBesideTheWork) {
   };
   EXPECT_NEAR(step(1e12, true), step(1e12, false), 1e-9);
   EXPECT_GT(step(1e9, true), 2.0 * step(1e9, false));
+}
+
+// A frozen table that the head shares has no gradient for the two to add up: the search prices the same step
+// as whoever evaluates its layout, and says so by an internal error where it does not.
+TEST(Training, OfAdaptersOverATiedTableIsSearched) {
+  PlanRequest r = lora_request("automodel");
+  r.model.name = "gemma4-26b-a4b";
+  r.cluster.name = "rtx-pro-6000-server:1";
+  r.bounds.pipeline = {2};
+  r.beyond_framework = true;  // which has no pipeline for tied tables
+  const auto resolved = resolve(r);
+  ASSERT_TRUE(resolved->problem.model.tied_embeddings);
+  EXPECT_FALSE(search(resolved->problem, 1).best.empty());
 }
 
 TEST(Training, IsToldInWords) {

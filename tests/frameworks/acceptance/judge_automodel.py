@@ -108,7 +108,10 @@ def compare_weights(c, recipe):
     layout, precision = c.layout, c.layout["precision"]
     other, meshes, resharded, compute = set(), set(), set(), set()
     for part in recipe.model_parts:
-        other |= {name for name, weight in part.named_parameters() if weight.dtype != torch.float32}
+        adapts = c.layout.get("training", {}).get("adapter_rank", 0) > 0  # weights are then as the checkpoint's
+        other |= {name for name, weight in part.named_parameters() if weight.dtype != (torch.bfloat16 if adapts else torch.float32)}
+        frozen = {name for name, weight in part.named_parameters() if weight.requires_grad != ("lora_" in name)}
+        c.same("weights that are trained or frozen otherwise", [], sorted(frozen) if adapts else [])
         meshes |= {weight.device_mesh[axis].size() for weight in part.parameters() if isinstance(weight, DTensor)
                    for axis, placement in zip(weight.device_mesh.mesh_dim_names, weight.placements)
                    if isinstance(placement, Shard) and axis not in ("tp", "ep", "ep_shard")}

@@ -55,6 +55,13 @@ def check(folder, c):
     os.environ.update(RANK="0", WORLD_SIZE=str(c.ranks), LOCAL_RANK="0")
     module = exported(folder)
     config = module.apply(recipe(c, module.__doc__))
+    if config.peft is not None:  # the user's own
+        config.checkpoint.pretrained_checkpoint = folder
+        targets = {"qkv": "linear_qkv", "output": "linear_proj", "up": "*.mlp.linear_fc1", "down": "*.mlp.linear_fc2"}
+        wanted = c.layout["training"]["adapter_targets"]
+        c.same("targets of adapters", sorted(wanted), sorted(name for name, module in targets.items() if module in config.peft.target_modules))
+    c.same("rank of adapters", c.layout.get("training", {}).get("adapter_rank", 0), 0 if config.peft is None else config.peft.dim)
+    os.environ.update({name: str(value) for name, value in config.env_vars.items() if name == "NVTE_CPU_OFFLOAD_V1"})
     runtime_config_update(config)
     c.same("data", c.layout["data"], config.data_parallel_size)
     c.same("micro_batch", c.layout["micro_batch"], config.train.micro_batch_size)

@@ -173,6 +173,11 @@ def compare_layout(c, config, ddp):
     compare_precision(c, config, ddp)
 
 
+def training(c):
+    """What the plan says of training beside full training by AdamW."""
+    return c.layout.get("training", {})
+
+
 def compare_sharding(c, ddp):
     layout = c.layout
     if c.replicas > 1:
@@ -180,7 +185,8 @@ def compare_sharding(c, ddp):
         c.same("overlap_parameter_gather", layout["overlap_parameter_gather"] and layout["zero"] > 0, bool(ddp.overlap_param_gather))
     zero = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}[ddp.data_parallel_sharding_strategy]
     if not ddp.use_megatron_fsdp:
-        zero = int(bool(ddp.use_distributed_optimizer))
+        layer_wise = training(c).get("optimizer") == "muon"  # Megatron moves the switch to its layer-wise optimizer
+        zero = layout["zero"] if layer_wise else int(bool(ddp.use_distributed_optimizer))
     c.same("zero", layout["zero"], zero)
     if layout["zero"] == 1:
         c.same("shard", layout["shard"], c.replicas // ddp.num_distributed_optimizer_instances)
@@ -198,14 +204,14 @@ def compare_precision(c, config, ddp):
     if precision == "nvfp4":
         c.same("recipe of fp4", ["nvfp4", "e2m1"], [config.fp4_recipe, config.fp4])
     if precision not in ("fp16", "fp32") and not ddp.use_megatron_fsdp and c.replicas > 1:
-        c.same("gradients summed in fp32", c.execution["bf16_gradient_bytes"] != 2, bool(ddp.grad_reduce_in_fp32))
+        c.same("gradients summed in fp32", c.execution["bf16_gradient_bytes"] != 2 and not training(c).get("bf16_gradients"), bool(ddp.grad_reduce_in_fp32))
 
 
 def compare_optimizer(c, optimizer):
     c.same("offload_optimizer", c.layout["offload_optimizer"], bool(optimizer.optimizer_cpu_offload))
     c.same("precision-aware optimizer", c.layout["offload_optimizer"], bool(optimizer.use_precision_aware_optimizer))
     c.same("types of the optimizer's states", [torch.float32] * 3, [optimizer.main_params_dtype, optimizer.exp_avg_dtype, optimizer.exp_avg_sq_dtype])
-    c.same("optimizer", "adam", optimizer.optimizer)
+    c.same("optimizer", {"sgd": "sgd", "muon": "muon"}.get(training(c).get("optimizer"), "adam"), optimizer.optimizer)
 
 
 def queues_of_launches(c):

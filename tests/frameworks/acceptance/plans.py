@@ -82,7 +82,6 @@ MEGATRON = {
 # NeMo AutoModel.
 AUTOMODEL = {
     "llama3-8b-lora": plan("llama3-8b", "dgx-h100:1", 64, "--lora 16"),
-    "llama3-8b-qlora": plan("llama3-8b", "dgx-h100:1", 64, "--lora 16 --frozen-weights nf4 --zero 2"),
     "llama3-8b-sgd": plan("llama3-8b", "dgx-h100:1", 64, "--optimizer sgd"),
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128),
     "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:2", 128, "--zero 2 --pp 1 --tp 1"),
