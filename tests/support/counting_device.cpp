@@ -187,8 +187,8 @@ class CountingDevice final : public Device {
                           void*, void*, void*) override {
     refuse();
   }
-  void router_forward(DataType, const RouterShape&, const void*, const void*, void*, int32_t*,
-                      void*) override {
+  void router_forward(DataType, const RouterShape&, const void*, void*, int32_t*, void*,
+                      const void*) override {
     refuse();
   }
   void router_backward(DataType, const RouterShape&, const void*, const int32_t*, const void*, const void*,
