@@ -121,7 +121,7 @@ TEST(FrameworkBounds, RefuseAModelThatTheFrameworkLacks) {
   r.problem.overlaps.exchange = false;
   r.problem.model.next_token_layers = 0;
   const LayerList layers = r.problem.model.layers;
-  r.problem.model.layers.change([](LayerKind& k) { k.attention->window = 8; });
+  r.problem.model.layers.change([](LayerKind& k) { k.attention->chunk = 8; });
   EXPECT_THROW(check_framework(r.problem, "--overlap"), UserError);
   r.problem.model.layers = layers;
   r.problem.precision = Precision::nvfp4;
