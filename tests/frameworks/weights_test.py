@@ -21,7 +21,7 @@ try:
     import transformers
     from transformers import AutoConfig, AutoModelForCausalLM
 except ImportError:
-    python = os.path.join(ENVIRONMENTS, "megatron", "bin/python")
+    python = os.path.join(ENVIRONMENTS, "accelerate", "bin/python")
     if os.path.exists(python) and os.path.realpath(python) != os.path.realpath(sys.executable) and "MPT_AGAIN" not in os.environ:
         os.execve(python, [python, *sys.argv], {**os.environ, "MPT_AGAIN": "1"})
     print("SKIPPED: transformers is not installed; ./scripts/install-frameworks does it")
