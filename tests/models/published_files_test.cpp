@@ -25,13 +25,13 @@ std::string file_of(const std::string& name) {
 // Parameters in 10^9 without next-token layers and towers: all of them, and those of one token with both
 // tables. They were counted by hand from the models' papers and code; `published` is what the owner prints,
 // where it leaves out or adds other parts.
-struct Published {
+struct PublishedFile {
   const char* file;
   double total, active;
   const char* published;
 };
 
-const Published kPublished[] = {
+const PublishedFile kPublishedFiles[] = {
     {"MiniMaxAI--MiniMax-M2.5", 228.7, 11.031, "model card: 230, 10 active"},
     {"MiniMaxAI--MiniMax-M3", 426.2, 25.962, "arXiv:2606.13392: 428 with the tower, 23 active"},
     {"Qwen--Qwen3-0.6B", 0.596, 0.596, "model card: 0.6"},
@@ -46,7 +46,8 @@ const Published kPublished[] = {
     {"XiaomiMiMo--MiMo-V2-Flash", 308.8, 15.446, "arXiv:2601.02780: 309, 15 active"},
     {"deepseek-ai--DeepSeek-V3.2", 671.9, 38.404, "model card: 671, 37 active"},
     {"deepseek-ai--DeepSeek-V3", 671.0, 37.552, "arXiv:2412.19437: 671, 37 active"},
-    {"deepseek-ai--DeepSeek-V4-Pro", 1573.0, 49.779, "arXiv:2606.19348: 1600 with next-token layers, 49 active"},
+    {"deepseek-ai--DeepSeek-V4-Pro", 1573.0, 49.779,
+     "arXiv:2606.19348: 1600 with next-token layers, 49 active"},
     {"google--gemma-4-26B-A4B", 25.233, 3.823, "model card: 25.2, 3.8 active"},
     {"meta-llama--Llama-4-Maverick-17B-128E-Instruct", 400.7, 17.185, "model card: 400, 17 active"},
     {"meta-llama--Meta-Llama-3.1-405B", 405.9, 405.9, "arXiv:2407.21783: 405"},
@@ -72,7 +73,7 @@ double rounding(double value) {
 }
 
 TEST(PublishedFiles, HaveThePublishedParameters) {
-  for (const Published& p : kPublished) {
+  for (const PublishedFile& p : kPublishedFiles) {
     const ParameterCount count = count_parameters(load_model(file_of(p.file)));
     EXPECT_NEAR(double(count.total) / 1e9, p.total, rounding(p.total)) << p.file << "; " << p.published;
     EXPECT_NEAR(double(count.active) / 1e9, p.active, rounding(p.active)) << p.file << "; " << p.published;
@@ -120,7 +121,7 @@ TEST(PublishedFiles, AreAllRead) {
   for (const auto& entry :
        std::filesystem::directory_iterator(std::string(MPT_SOURCE_DIR) + "/tests/models/configs"))
     files += entry.path().extension() == ".json" ? 1 : 0;
-  EXPECT_EQ(files, std::size(kPublished));
+  EXPECT_EQ(files, std::size(kPublishedFiles));
 }
 
 // Files of the sizes of `published`'s family members, by the keys that their configuration classes have.
