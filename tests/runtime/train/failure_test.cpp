@@ -67,7 +67,7 @@ TEST(Failure, OfOneRankStopsAllWithOneMessage) {
 
 TEST(Failure, AFeatureTheRuntimeLacksIsRefusedByName) {
   Plan plan = test::make_plan({test::little_gpt()});
-  plan.model.parallel_residual = true;
+  plan.model.head_bias = true;
   const std::string file = testing::TempDir() + "/feature_corpus.txt";
   write_file_atomically(file, std::string(4000, 'x'));
   const Dataset corpus = test::make_dataset(file, plan, 1);
@@ -76,7 +76,7 @@ TEST(Failure, AFeatureTheRuntimeLacksIsRefusedByName) {
     train(plan, {}, {&corpus}, nullptr, stop);
     FAIL();
   } catch (const UserError& error) {
-    EXPECT_NE(std::string(error.what()).find("parallel residual"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find("a bias in the output head"), std::string::npos);
   }
 }
 
