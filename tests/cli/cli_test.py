@@ -757,7 +757,7 @@ def wrong_run(folder, text, plan):
     refused("edited schedule", edited("rows", lambda p: p["schedule"]["rows"].update({"0": "F0"})), "/schedule", "needs one F")
     refused("edited footprint", edited("bytes", lambda p: p["footprints"][0].update(saved_bytes=1)), "/program_digest", "plan again")
     refused("newer version", edited("version", lambda p: p.update(version=99)), "newer mpt-plan")
-    refused("feature it lacks", edited("feature", lambda p: attention_of(p["model"]).update(query_key_norm="full")), "norms over whole queries and keys")
+    refused("feature it lacks", edited("feature", lambda p: p["model"].update(head_bias=True)), "a bias in the output head")
     refused("vocabulary below a byte's", edited("vocabulary", lambda p: p["model"].update(vocab=100)), "0 to 99, the model's vocabulary")
     refused("data missing", plan, "/no/text", "cannot be read", data="/no/text")
     refused("data a folder", plan, "is a folder", data=folder)
