@@ -41,7 +41,9 @@ def compare_config(c, config):
     c.same("kv_heads", model["kv_heads"], first(config, "num_key_value_heads", "num_attention_heads"))
     c.same("head_dim", model["head_dim"], getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
     c.same("norm_epsilon", model["norm_epsilon"], first(config, "rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon"))
-    c.same("activation", ACTIVATIONS[model["activation"]], first(config, "hidden_act", "activation_function"))
+    activation = first(config, "hidden_act", "activation_function")
+    # One function under two names (transformers/activations.py: NewGELUActivation, PytorchGELUTanh).
+    c.same("activation", ACTIVATIONS[model["activation"]], "gelu_pytorch_tanh" if activation == "gelu_new" else activation)
     c.same("tied_embeddings", model["tied_embeddings"], config.tie_word_embeddings)
     window = getattr(config, "sliding_window", None) if getattr(config, "use_sliding_window", True) else None
     c.same("sliding_window", model.get("sliding_window"), window)
