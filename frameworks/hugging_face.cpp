@@ -20,26 +20,6 @@ bool same_architecture(ModelSpec a, const ModelSpec& b) {
   return a == b;
 }
 
-const char* activation_name(ActivationKind kind) {
-  switch (kind) {
-    case ActivationKind::gelu:
-      return "gelu";
-    case ActivationKind::gelu_tanh:
-      return "gelu_pytorch_tanh";
-    case ActivationKind::silu:
-      return "silu";
-    case ActivationKind::relu:
-      return "relu";
-    case ActivationKind::squared_relu:
-      return "relu2";
-    case ActivationKind::xielu:
-      return "xielu";
-    case ActivationKind::situ:
-      return "situ";
-  }
-  return "";
-}
-
 Json gpt_neox(const ModelSpec& m) {
   return Json{{"model_type", "gpt_neox"},
               {"architectures", {"GPTNeoXForCausalLM"}},
@@ -49,7 +29,7 @@ Json gpt_neox(const ModelSpec& m) {
               {"num_attention_heads", m.attention().heads},
               {"vocab_size", m.vocab},
               {"max_position_embeddings", m.max_positions},
-              {"hidden_act", activation_name(m.mlp().activation)},
+              {"hidden_act", models::hugging_face_activation(m.mlp().activation)},
               {"layer_norm_eps", m.norm_epsilon},
               {"use_parallel_residual", m.parallel_residual},
               {"rope_parameters",
@@ -72,7 +52,7 @@ Json opt(const ModelSpec& m) {
               {"num_attention_heads", m.attention().heads},
               {"vocab_size", m.vocab},
               {"max_position_embeddings", m.max_positions - 2},
-              {"activation_function", activation_name(m.mlp().activation)},
+              {"activation_function", models::hugging_face_activation(m.mlp().activation)},
               {"do_layer_norm_before", true},
               {"enable_bias", m.attention().qkv_bias},
               {"dropout", 0.0},

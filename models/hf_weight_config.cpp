@@ -12,30 +12,12 @@
 namespace mpt::models {
 namespace {
 
-std::string activation_name(ActivationKind kind, bool gpt2) {
-  switch (kind) {
-    case ActivationKind::gelu:
-      return "gelu";
-    case ActivationKind::gelu_tanh:
-      return gpt2 ? "gelu_new" : "gelu_pytorch_tanh";
-    case ActivationKind::silu:
-      return "silu";
-    case ActivationKind::relu:
-      return "relu";
-    case ActivationKind::squared_relu:
-      return "relu2";
-    case ActivationKind::xielu:
-      return "xielu";
-    case ActivationKind::situ:
-      return "situ";
-  }
-  return "";
-}
-
 Json gpt2_config(const ModelSpec& m) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
-          {"activation_function", activation_name(m.mlp().activation, true)},
+          {"activation_function", m.mlp().activation == ActivationKind::gelu_tanh
+                                      ? "gelu_new"
+                                      : hugging_face_activation(m.mlp().activation)},
           {"layer_norm_epsilon", m.norm_epsilon},
           {"n_embd", m.hidden},
           {"n_head", m.attention().heads},
@@ -221,7 +203,7 @@ Json llama_config(const ModelSpec& m, WeightFamily family) {
   const Rotary& rotary = rotated != nullptr ? *rotated->attention->rotary : m.attention().rotation();
   Json config{{"architectures", {architecture}},
               {"model_type", type},
-              {"hidden_act", activation_name(m.mlp().activation, false)},
+              {"hidden_act", hugging_face_activation(m.mlp().activation)},
               {"head_dim", m.attention().head_dim},
               {"hidden_size", m.hidden},
               {"intermediate_size", m.mlp().ffn_hidden},
@@ -239,6 +221,26 @@ Json llama_config(const ModelSpec& m, WeightFamily family) {
 }
 
 }  // namespace
+
+std::string hugging_face_activation(ActivationKind kind) {
+  switch (kind) {
+    case ActivationKind::gelu:
+      return "gelu";
+    case ActivationKind::gelu_tanh:
+      return "gelu_pytorch_tanh";
+    case ActivationKind::silu:
+      return "silu";
+    case ActivationKind::relu:
+      return "relu";
+    case ActivationKind::squared_relu:
+      return "relu2";
+    case ActivationKind::xielu:
+      return "xielu";
+    case ActivationKind::situ:
+      return "situ";
+  }
+  return "";
+}
 
 std::string hugging_face_config(const ModelSpec& m) {
   const WeightFamily family = weight_family_of(m);

@@ -35,6 +35,9 @@ struct HuggingFaceTensor {
 /// Every tensor of the model, in model order. Throws UserError if no family of Hugging Face is like it.
 std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& model);
 
+/// The name of an activation in transformers.
+std::string hugging_face_activation(ActivationKind kind);
+
 /// The model as a config.json that transformers reads: import_hugging_face() gives the same ModelSpec back.
 /// Throws UserError as above.
 std::string hugging_face_config(const ModelSpec& model);
