@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "runtime/device/cuda/call_streams.h"
+#include "runtime/device/cuda/dispatch.h"
 #include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/gemm.h"
 #include "runtime/device/cuda/kept_lists.h"
@@ -41,29 +42,6 @@ template <class T>
 T* as(void* data) {
   return static_cast<T*>(data);
 }
-
-// Calls `body` with a null pointer of the element type.
-template <class F>
-void with_type(DataType type, F&& body) {
-  switch (type) {
-    case DataType::float32:
-      return body(static_cast<float*>(nullptr));
-    case DataType::float64:
-      return body(static_cast<double*>(nullptr));
-    case DataType::bfloat16:
-      return body(static_cast<Bfloat16*>(nullptr));
-    case DataType::float16:
-      return body(static_cast<Half*>(nullptr));
-  }
-}
-
-#define MPT_DISPATCH(type, ...)                     \
-  with_type(type, [&](auto* tag) {                  \
-    using T = std::remove_pointer_t<decltype(tag)>; \
-    using S = State<T>;                             \
-    (void)static_cast<S*>(nullptr);                 \
-    __VA_ARGS__;                                    \
-  })
 
 bool is_wide(DataType type) { return type == DataType::float32 || type == DataType::float64; }
 
