@@ -136,9 +136,9 @@ struct AttentionIndex {
   }
 };
 
-/// Attention of all heads over one key that serves as value, in a window, and beside it over entries pooled
-/// of `ratio` tokens each (DeepSeek-V4, arXiv:2606.19348, section 2.3). With an index a query sees the
-/// entries that it chooses, else all earlier ones.
+/// Compressed attention (DeepSeek-V4, arXiv:2606.19348, section 2.3). All heads share one key, which is also
+/// the value. A query sees the tokens of a window, and entries that pool `ratio` tokens each. An index
+/// chooses the entries; without one a query sees all earlier ones.
 struct CompressedAttention {
   int64_t query_rank = 0;
   int64_t output_groups = 0;  // of heads, each projected to `output_rank` before all of them together
@@ -223,8 +223,8 @@ struct Attention {
 
 /// Mixers whose work grows with the sequence, not its square, in their chunked training form. gated_delta:
 /// Gated DeltaNet (arXiv:2412.06464). kimi_delta: KDA (arXiv:2510.26692). lightning: lightning attention
-/// (arXiv:2401.04658). mamba2: SSD (arXiv:2405.21060). mamba1: the selective scan (arXiv:2312.00752), whose
-/// heads are single channels.
+/// (arXiv:2401.04658). mamba2: SSD (arXiv:2405.21060). mamba1: the selective scan (arXiv:2312.00752), with
+/// one channel per head.
 enum class LinearKind { gated_delta, kimi_delta, lightning, mamba2, mamba1 };
 MPT_ENUM_NAMES(LinearKind, {LinearKind::gated_delta, "gated_delta"}, {LinearKind::kimi_delta, "kimi_delta"},
                {LinearKind::lightning, "lightning"}, {LinearKind::mamba2, "mamba2"},
@@ -241,7 +241,7 @@ struct LinearMixer {
   bool full_rank_gate = false;  // kimi_delta: one product makes the output gate, not two of low rank
   int64_t step_rank = 0;        // mamba1: rank of what makes a channel's step
   bool norms_steps = false;     // mamba1: norms on the step's rank and both states (Jamba)
-  bool output_norm = true;      // mamba2: a norm behind the core
+  bool output_norm = true;      // mamba2: a norm after the core
 
   bool operator==(const LinearMixer&) const = default;
 
@@ -325,7 +325,7 @@ struct MixtureOfExperts {
   int64_t expert_groups = 1;
   int64_t groups_per_token = 1;
   int64_t latent_width = 0;  // routed experts work in a space of this width; 0: in the residual stream's
-  bool latent_norm = false;  // behind the experts, in that space
+  bool latent_norm = false;  // after the experts, in that space
   int64_t zero_experts = 0;  // further ones that the router may choose and that compute nothing
   bool hashed = false;       // a table says which experts a token goes to (DeepSeek-V4)
 

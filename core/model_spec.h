@@ -47,8 +47,8 @@ struct ModelSpec {
   // Streams of the residual, which every part of a layer mixes to one and spreads its result over
   // (hyper-connections, arXiv:2512.24880).
   int64_t residual_streams = 1;
-  // Layers behind which the residual is stored; every part of a layer reads a weighted mean of what is stored
-  // and the residual (Kimi K3). 0: none is.
+  // The residual is stored after every so many layers; 0: never. Each part of a layer reads a weighted mean
+  // of the stored residuals and the present one (Kimi K3).
   int64_t residual_block = 0;
   // Width of a second embedding of each token that every layer has for itself; 0: none (Gemma 3n).
   int64_t layer_embedding = 0;
