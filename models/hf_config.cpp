@@ -111,7 +111,7 @@ bool says_nothing(const std::string& key) {
          key.ends_with("_token_index") || key.ends_with("_dropout");
 }
 
-// Keys with a value that nobody asked for: of the text part, and towers beside it.
+// Keys with a value that nobody asked for: of the text part, and parts beside it that are no towers.
 std::vector<std::string> unread_keys(const Json& config, const TextPart& text, const ConfigLog& log) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : text.json.items()) {
@@ -119,8 +119,12 @@ std::vector<std::string> unread_keys(const Json& config, const TextPart& text, c
       keys.push_back(key);
   }
   if (text.pointer.empty()) return keys;
+  const std::vector<Tower> towers = towers_of(config);
   for (const auto& [key, value] : config.items()) {
-    if (key.ends_with("_config") && key != "text_config" && value.is_object()) keys.push_back(key);
+    const auto is_this = [&, name = key](const Tower& tower) { return tower.key == name; };
+    if (key.ends_with("_config") && key != "text_config" && key != "quantization_config" &&
+        value.is_object() && std::none_of(towers.begin(), towers.end(), is_this))
+      keys.push_back(key);
   }
   return keys;
 }
@@ -148,6 +152,7 @@ ImportedModel read_hugging_face(const Json& config, const std::string& file, con
   read.model = draft.model;
   read.model.name = model_name(config, file, type);
   read.ignored = unread_keys(config, text, log);
+  if (!text.pointer.empty()) read.towers = towers_of(config);
   // Through our own reader once, so that ranges are checked in one place.
   const std::string own_format = file + ", read as a model file,";
   read.model = from_json<ModelSpec>(to_json(read.model), own_format);

@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "core/model_spec.h"
+#include "models/towers.h"
 
 namespace mpt::models {
 
 struct ImportedModel {
   ModelSpec model;
-  std::vector<std::string> ignored;  // keys that nothing asked for, and towers beside the language model
+  std::vector<std::string> ignored;  // keys that nothing asked for
+  std::vector<Tower> towers;         // beside the language model
 };
 
 /// A parsed Hugging Face config.json as a ModelSpec. Keys that the family's configuration class defaults are

@@ -106,7 +106,7 @@ ImportedModel load_path(std::filesystem::path path, const std::string& as) {
   const bool hugging_face =
       json.is_object() && (json.contains("model_type") || json.contains("architectures"));
   if (hugging_face || !as.empty()) return read_hugging_face(json, path.string(), as);
-  return {read_own(json, path.string()), {}};
+  return {read_own(json, path.string()), {}, {}};
 }
 
 }  // namespace
@@ -128,7 +128,7 @@ ModelSpec load_model(const std::string& name_or_path) { return load_imported_mod
 ImportedModel load_imported_model(const std::string& name_or_path, const std::string& as) {
   const auto from_zoo = [](std::string_view file, std::string_view text) -> ImportedModel {
     const ZooFile read = read_zoo(file, text);
-    return {read_own(read.model, read.where), {}};
+    return {read_own(read.model, read.where), {}, {}};
   };
   for (const auto& [file, text] : zoo_files()) {
     if (stem(file) == name_or_path) return from_zoo(file, text);

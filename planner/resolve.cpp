@@ -170,8 +170,15 @@ void note_prices(const ClusterSpec& cluster, std::vector<std::string>& notes) {
       fmt::join(names, " and ")));
 }
 
-ModelSpec model_of(const PlanRequest& r) {
-  return r.model.value ? *r.model.value : models::load_model(r.model.name);
+ModelSpec model_of(const PlanRequest& r, std::vector<std::string>& notes) {
+  if (r.model.value) return *r.model.value;
+  const models::ImportedModel read = models::load_imported_model(r.model.name);
+  for (const models::Tower& tower : read.towers) {
+    notes.push_back(fmt::format(
+        "{}: plans are of the language model; {} stand beside it and are left out of memory and time",
+        r.model.name, models::tower_text(tower)));
+  }
+  return read.model;
 }
 
 ClusterSpec cluster_of(const PlanRequest& r, const std::optional<profiler::Profile>& profile) {
@@ -232,7 +239,7 @@ std::unique_ptr<Resolved> resolve(const PlanRequest& request, const Calibration&
   resolved->request = request;
   SearchProblem& problem = resolved->problem;
   problem.bounds = checked(request.bounds);
-  problem.model = model_of(request);
+  problem.model = model_of(request, resolved->notes);
   if (!request.profile.empty()) resolved->profile = profiler::load_profile(request.profile);
   problem.cluster = cluster_of(request, resolved->profile);
   set_workload(request, problem);

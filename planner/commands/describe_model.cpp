@@ -178,6 +178,7 @@ std::string describe_model(const models::ImportedModel& read, const std::vector<
   text += model_line("sequence", fmt::format("at most {} tokens", format_count(m.max_positions)));
   text += work_line(m, sequences) + memory_line(m);
   if (stages > 1) text += stage_lines(m, stages);
+  for (const models::Tower& tower : read.towers) text += model_line("left out", models::tower_text(tower));
   if (!read.ignored.empty())
     text += model_line("not read",
                        fmt::format("{}", cut_text(fmt::format("{}", fmt::join(read.ignored, ", ")), 900)));

@@ -88,6 +88,17 @@ Json stages_of(const ModelSpec& m, int64_t stages) {
   return list;
 }
 
+Json towers_of(const models::ImportedModel& read) {
+  Json list = Json::array();
+  for (const models::Tower& tower : read.towers) {
+    list.push_back({{"key", tower.key},
+                    {"layers", tower.layers},
+                    {"width", tower.width},
+                    {"parameters_of_layers", tower.parameters}});
+  }
+  return list;
+}
+
 }  // namespace
 
 Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>& sequences, int64_t stages) {
@@ -101,6 +112,7 @@ Json model_counts(const models::ImportedModel& read, const std::vector<int64_t>&
              {{"total", count.total}, {"active", count.active}, {"embedding_and_head", count.embedding}}},
             {"kinds", kinds_of(m, kinds)},
             {"work", std::move(work)},
+            {"towers", towers_of(read)},
             {"not_read", read.ignored}};
   if (stages > 1) text["stages"] = stages_of(m, stages);
   return text;

@@ -138,6 +138,7 @@ def described(program, config, as_type, folder):
         raise ValueError("mpt-plan: " + " ".join((result.stdout + result.stderr).split())[:400])
     return json.loads(result.stdout)
 
+
 def transformers_model(config):
     """Of the class for causal language models, which the automatic one does not know for all; experts run one by one."""
     import torch
@@ -248,6 +249,40 @@ def compare(name, program):
     return found
 
 
+# Towers beside the language model: their types, and the sizes that their files give.
+TOWERS = {
+    "qwen3_vl_vision": dict(depth=6, hidden_size=96, intermediate_size=344, num_heads=4),
+    "qwen3_5_vision": dict(depth=5, hidden_size=96, intermediate_size=344, num_heads=4),
+    "qwen2_5_vl_vision": dict(depth=6, hidden_size=96, intermediate_size=200, num_heads=4),
+    "gemma4_vision": dict(num_hidden_layers=6, hidden_size=96, intermediate_size=344, num_attention_heads=4, num_key_value_heads=4, head_dim=24),
+    "siglip_vision_model": dict(num_hidden_layers=6, hidden_size=96, intermediate_size=344, num_attention_heads=4),
+    "clip_vision_model": dict(num_hidden_layers=6, hidden_size=96, intermediate_size=344, num_attention_heads=4),
+    "pixtral": dict(num_hidden_layers=6, hidden_size=96, intermediate_size=344, num_attention_heads=4),
+    "llama4_vision_model": dict(num_hidden_layers=6, hidden_size=96, intermediate_size=344, num_attention_heads=4),
+    "qwen2_audio_encoder": dict(encoder_layers=6, d_model=96, encoder_ffn_dim=344, encoder_attention_heads=4),
+}
+
+
+def compare_tower(as_type, program):
+    """What differs of the matrices in the layers of a tower: our count of its file, and the class of transformers."""
+    import torch
+    import transformers
+    from transformers import AutoConfig, AutoModel
+    config = AutoConfig.for_model(as_type, **TOWERS[as_type])
+    with torch.device("meta"):
+        own = getattr(transformers, type(config).__name__.removesuffix("Config") + "Model", None)
+        tower = own(config) if own is not None else AutoModel.from_config(config)
+    layers = TOWERS[as_type].get("depth") or TOWERS[as_type].get("num_hidden_layers") or TOWERS[as_type]["encoder_layers"]
+    lists = [module for module in tower.modules() if isinstance(module, torch.nn.ModuleList) and len(module) == layers]
+    real = sum(parameter.numel() for parameter in lists[0].parameters() if parameter.dim() > 1)
+    text = dict(model_type="qwen3", hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                intermediate_size=96, vocab_size=64, max_position_embeddings=512, rms_norm_eps=1e-6, tie_word_embeddings=False)
+    written = dict(model_type="towered", text_config=text, vision_config={"model_type": as_type, **TOWERS[as_type]})
+    with tempfile.TemporaryDirectory() as folder:
+        counted = described(program, written, "qwen3", folder)["towers"][0]["parameters_of_layers"]
+    return [] if counted == real else [f"{counted} parameters in its layers' matrices, transformers has {real}"]
+
+
 def main():
     program = os.path.join(os.path.abspath(sys.argv[1]), "mpt-plan")
     try:
@@ -258,10 +293,10 @@ def main():
         sys.exit(SKIPPED)
     transformers.logging.set_verbosity_error()
     wrong = 0
-    names = sys.argv[2:] or list(MODELS)
+    names = sys.argv[2:] or [*MODELS, *TOWERS]
     for name in names:
         try:
-            found = compare(name, program)
+            found = (compare_tower if name in TOWERS else compare)(name, program)
         except Exception as error:  # a class that fails is a finding on that type alone
             found = [f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"]
         wrong += bool(found)
