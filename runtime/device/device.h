@@ -98,8 +98,8 @@ struct ActivationShape {
 };
 
 /// `top` of `experts` are chosen for each token, all from `groups_of_token` of `groups` groups of neighbours:
-/// those whose best experts, as many as a group then gives on average, have the largest sum of probabilities
-/// (arXiv:2412.19437, section 2.1.2).
+/// those whose best experts have the largest sum of probabilities: the best two with sigmoid scores
+/// (arXiv:2412.19437, section 2.1.2), the best one with softmax (arXiv:2405.04434, section 2.2.2).
 struct RouterShape {
   int64_t tokens = 0, experts = 0, top = 0;
   int64_t groups = 1, groups_of_token = 1;
@@ -107,7 +107,9 @@ struct RouterShape {
   bool normalized = true;  // weights of a token sum up to `scale`
   double scale = 1.0;      // factor on weights
   constexpr int64_t group_size() const { return experts / groups; }
-  constexpr int64_t best_of_group() const { return top > groups_of_token ? top / groups_of_token : 1; }
+  constexpr int64_t best_of_group() const {
+    return scores == RouterScores::sigmoid && group_size() > 1 ? 2 : 1;
+  }
   constexpr bool limited() const { return groups_of_token < groups; }
 };
 

@@ -57,8 +57,7 @@ FAMILIES = {
                                   num_mtp_layers=0)),
     "gpt_oss": ("gpt_oss", dict(TINY, **EXPERTS, **WINDOWS, num_local_experts=4, swiglu_limit=0.9,
                                 rope_parameters=dict(YARN, rope_theta=150000.0, truncate=False))),
-    "deepseek_v2": ("deepseek_v2", dict(LATENT, topk_method="group_limited_greedy", routed_scaling_factor=2.0, norm_topk_prob=False,
-                                        num_experts_per_tok=2)),
+    "deepseek_v2": ("deepseek_v2", dict(LATENT, topk_method="group_limited_greedy", routed_scaling_factor=2.0, norm_topk_prob=False)),
     "deepseek_v3": ("deepseek_v3", dict(LATENT, rope_parameters=dict(YARN, rope_theta=10000.0, mscale=1.0, mscale_all_dim=1.0))),
     "deepseek_v3 without query rank": ("deepseek_v3", dict(LATENT, q_lora_rank=None)),
 }

@@ -157,7 +157,10 @@ TEST(CpuDevice, ARouterLimitedToGroupsChoosesFromTheBestOfThem) {
   for (const RouterShape& s :
        {RouterShape{kTokens, kExperts, 3}, RouterShape{kTokens, kExperts, 4, 4, 2},
         RouterShape{kTokens, kExperts, 2, 6, 2}, RouterShape{kTokens, kExperts, 3, 4, 1},
-        RouterShape{kTokens, kExperts, 3, 3, 3}}) {
+        RouterShape{kTokens, kExperts, 3, 3, 3},
+        RouterShape{kTokens, kExperts, 4, 4, 2, RouterScores::sigmoid},
+        RouterShape{kTokens, kExperts, 2, 6, 2, RouterScores::sigmoid}}) {
+    const int64_t of_group = s.scores == RouterScores::sigmoid ? 2 : 1;
     std::vector<float> p(size_t(kTokens * kExperts)), weights(size_t(kTokens * s.top));
     std::vector<int32_t> chosen(weights.size());
     device->router_forward(DataType::float32, s, logits.data(), p.data(), chosen.data(), weights.data());
@@ -179,7 +182,7 @@ TEST(CpuDevice, ARouterLimitedToGroupsChoosesFromTheBestOfThem) {
         for (int64_t g = 0; g < s.groups; ++g) {
           if (!(groups >> g & 1)) continue;
           const std::vector<int32_t> members = sorted(uint64_t{1} << g);
-          for (int64_t j = 0; j < s.best_of_group(); ++j) sum += at(members[size_t(j)]);
+          for (int64_t j = 0; j < of_group; ++j) sum += at(members[size_t(j)]);
         }
         if (sum > best_sum) best = groups;
         best_sum = std::max(best_sum, sum);

@@ -88,7 +88,7 @@ def experts(x, model, weights, name):
     open_to_choice = probability
     if moe.get("groups_per_token", 1) < moe.get("expert_groups", 1):
         in_groups = probability.unflatten(-1, (moe["expert_groups"], -1))
-        best = in_groups.topk(moe["experts_per_token"] // moe["groups_per_token"], -1)[0].sum(-1)
+        best = in_groups.amax(-1)
         groups = torch.zeros_like(best).scatter(-1, best.topk(moe["groups_per_token"], -1)[1], 1.0)
         open_to_choice = (in_groups * groups[..., None]).flatten(-2)
     top, chosen = open_to_choice.topk(moe["experts_per_token"], -1)
