@@ -73,12 +73,12 @@ enum class ModelFeature {
   linear_biases,
   plain_mlp,
   layers_that_differ,  // that differ in more than windows and experts: heads, widths, positions, parts
-  linear_mixers,     // Mamba-2, Gated DeltaNet and the like, short convolutions
+  linear_mixers,       // Mamba-2, Gated DeltaNet and the like, short convolutions
   sparse_attention,
   chunked_attention,
-  output_gates,  // on the output of attention
+  output_gates,       // on the output of attention
   other_value_sizes,  // of another size than keys, or keys that serve as values
-  soft_caps,     // of scores or logits
+  soft_caps,          // of scores or logits
   latent_experts,
   zero_experts,
   experts_beside_mlp,
@@ -91,13 +91,25 @@ enum class ModelFeature {
   borrowed_keys,
   latent_norms,
   hashed_experts,
+  sigmoid_routers,
+  plain_router_weights,   // weights of a token's experts that do not add up to 1: softmax over all experts
+  plain_sigmoid_weights,  // the same of a sigmoid router with several experts for a token
+  routed_scale,
+  biased_softmax,    // a bias that moves the choice of a router with softmax
+  logit_bias_alone,  // a bias in the router's logits where other linear layers have none
+  softmax_groups,    // of experts, chosen by the best expert of each (DeepSeek-V2)
+  embedding_scale,
+  score_scale,
+  plain_yarn,   // without latent attention
+  yarn_scales,  // of latent attention: other than two that are equal
+  yarn_turns,   // of latent attention: other bounds or positions than DeepSeek-V3 has
 };
 
 /// Ways to train that a framework may have, beside full training by AdamW on sequences of one length.
 enum class TrainingFeature {
   lora,
-  lora_on_fp8,    // over frozen weights that are stored in fp8
-  lora_on_nf4,    // over such in 4 bits: QLoRA
+  lora_on_fp8,  // over frozen weights that are stored in fp8
+  lora_on_nf4,  // over such in 4 bits: QLoRA
   expert_adapters,
   frozen_parts,
   bf16_gradients,
@@ -141,6 +153,7 @@ struct Abilities {
   bool shards_hold_groups = false;
   bool ties_in_pipeline = true;
   bool graphs_alone = false;
+  int64_t nvfp4_multiple = 1;
   bool expert = false;
   bool expert_beside_tensor = true;
   bool experts_in_pipeline = true;
@@ -232,6 +245,9 @@ struct Abilities {
             optional_field());
     v.field("graphs_alone", &T::graphs_alone, "captured graphs take neither pipelines nor spread experts",
             optional_field());
+    v.field("nvfp4_multiple", &T::nvfp4_multiple,
+            "tokens and sizes of products in nvfp4 are multiples of this on each rank",
+            optional_field(between(1, 4096)));
     v.field("lacks", &T::lacks, "features of models that it does not have");
     v.field("has_models", &T::has_models,
             "models of the zoo that it has, with features that it lacks elsewhere", optional_field());
@@ -331,7 +347,19 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::layer_embeddings, "layer_embeddings"},
                {frameworks::ModelFeature::borrowed_keys, "borrowed_keys"},
                {frameworks::ModelFeature::latent_norms, "latent_norms"},
-               {frameworks::ModelFeature::hashed_experts, "hashed_experts"});
+               {frameworks::ModelFeature::hashed_experts, "hashed_experts"},
+               {frameworks::ModelFeature::sigmoid_routers, "sigmoid_routers"},
+               {frameworks::ModelFeature::plain_router_weights, "plain_router_weights"},
+               {frameworks::ModelFeature::plain_sigmoid_weights, "plain_sigmoid_weights"},
+               {frameworks::ModelFeature::routed_scale, "routed_scale"},
+               {frameworks::ModelFeature::biased_softmax, "biased_softmax"},
+               {frameworks::ModelFeature::logit_bias_alone, "logit_bias_alone"},
+               {frameworks::ModelFeature::softmax_groups, "softmax_groups"},
+               {frameworks::ModelFeature::embedding_scale, "embedding_scale"},
+               {frameworks::ModelFeature::score_scale, "score_scale"},
+               {frameworks::ModelFeature::plain_yarn, "plain_yarn"},
+               {frameworks::ModelFeature::yarn_scales, "yarn_scales"},
+               {frameworks::ModelFeature::yarn_turns, "yarn_turns"});
 MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, "lora"},
                {frameworks::TrainingFeature::lora_on_fp8, "lora_on_fp8"},
                {frameworks::TrainingFeature::lora_on_nf4, "lora_on_nf4"},

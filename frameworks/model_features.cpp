@@ -8,11 +8,10 @@
 namespace mpt::frameworks {
 namespace {
 
-// Of latent attention's YaRN flags set the factor and the two scales, of others all but the scales.
+// Megatron-LM has the two scales with latent attention alone, and there only bounds of whole dimensions.
 bool megatron_has_yarn(const ModelSpec& m) {
   const RotaryScaling& s = *m.attention().rotation().scaling;
-  if (!m.attention().latent) return s.mscale == 0.0 && s.mscale_all_dim == 0.0;
-  return s.beta_fast == 32.0 && s.beta_slow == 1.0 && s.original_positions == 4096 && s.whole_dimensions;
+  return m.attention().latent ? s.whole_dimensions : s.mscale == 0.0 && s.mscale_all_dim == 0.0;
 }
 
 bool has_rare_rotary_scaling(const ModelSpec& m) {
@@ -71,7 +70,41 @@ bool any_experts(const ModelSpec& m, bool (*has)(const MixtureOfExperts&)) {
   return m.layers.any([&](const LayerKind& k) { return k.moe && has(*k.moe); });
 }
 
+bool softmax(const MixtureOfExperts& e) { return e.scores == RouterScores::softmax; }
+
+// What routers do beside softmax over the chosen experts.
+std::vector<ModelFeature> router_features_of(const ModelSpec& m) {
+  using F = ModelFeature;
+  using E = MixtureOfExperts;
+  const std::pair<bool (*)(const E&), F> table[] = {
+      {[](const E& e) { return !softmax(e); }, F::sigmoid_routers},
+      {[](const E& e) { return softmax(e) && !e.normalized; }, F::plain_router_weights},
+      {[](const E& e) { return !softmax(e) && !e.normalized && e.experts_per_token > 1; },
+       F::plain_sigmoid_weights},
+      {[](const E& e) { return e.routed_scale != 1.0; }, F::routed_scale},
+      {[](const E& e) { return softmax(e) && e.router_bias && !e.bias_in_logits; }, F::biased_softmax},
+      {[](const E& e) { return e.router_bias && e.bias_in_logits && !e.expert.bias; }, F::logit_bias_alone},
+      {[](const E& e) { return softmax(e) && e.groups_per_token < e.expert_groups; }, F::softmax_groups}};
+  std::vector<F> features;
+  for (const auto& [present, feature] : table) {
+    if (any_experts(m, present)) features.push_back(feature);
+  }
+  return features;
+}
+
 bool is_rare(ActivationKind kind) { return kind == ActivationKind::xielu || kind == ActivationKind::situ; }
+
+std::vector<ModelFeature> yarn_features_of(const ModelSpec& m) {
+  const auto& scaling = m.attention().rotation().scaling;
+  if (!scaling || scaling->kind != RotaryScalingKind::yarn) return {};
+  if (!m.attention().latent) return {ModelFeature::yarn, ModelFeature::plain_yarn};
+  std::vector<ModelFeature> features{ModelFeature::yarn};
+  const bool equal = scaling->mscale > 0.0 && scaling->mscale == scaling->mscale_all_dim;
+  if (!equal) features.push_back(ModelFeature::yarn_scales);
+  if (scaling->beta_fast != 32.0 || scaling->beta_slow != 1.0 || scaling->original_positions != 4096)
+    features.push_back(ModelFeature::yarn_turns);
+  return features;
+}
 
 // What came after the models that all frameworks know.
 std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
@@ -104,8 +137,11 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
       {any_attention(m, [](const Attention& a) { return a.borrows_keys; }), ModelFeature::borrowed_keys},
       {any_experts(m, [](const MixtureOfExperts& e) { return e.latent_norm; }), ModelFeature::latent_norms},
       {any_experts(m, [](const MixtureOfExperts& e) { return e.hashed; }), ModelFeature::hashed_experts},
+      {m.embedding_scale.has_value(), ModelFeature::embedding_scale},
+      {any_attention(m, [](const Attention& a) { return a.score_scale.has_value(); }),
+       ModelFeature::score_scale},
       {layers_differ(m), ModelFeature::layers_that_differ}};
-  std::vector<ModelFeature> features;
+  std::vector<ModelFeature> features = router_features_of(m);
   for (const auto& [present, feature] : table) {
     if (present) features.push_back(feature);
   }
@@ -134,8 +170,6 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
       {m.next_token_layers > 0, ModelFeature::next_token_layers},
       {m.attention().rotation().scaling && m.attention().rotation().scaling->kind == RotaryScalingKind::other,
        ModelFeature::other_rotary_scaling},
-      {m.attention().rotation().scaling && m.attention().rotation().scaling->kind == RotaryScalingKind::yarn,
-       ModelFeature::yarn},
       {has_rare_rotary_scaling(m), ModelFeature::rare_rotary_scaling},
       {m.mlp().activation == ActivationKind::relu, ModelFeature::relu},
       {m.mlp().activation == ActivationKind::squared_relu, ModelFeature::squared_relu},
@@ -151,6 +185,7 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
       {m.attention().qkv_bias || m.attention().output_bias || m.mlp().bias, ModelFeature::linear_biases},
       {!m.mlp().gated || m.mlp().activation != ActivationKind::silu, ModelFeature::plain_mlp}};
   std::vector<ModelFeature> features = recent_features_of(m);
+  for (const ModelFeature feature : yarn_features_of(m)) features.push_back(feature);
   for (const auto& [present, feature] : table) {
     if (present) features.push_back(feature);
   }

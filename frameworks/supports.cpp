@@ -68,7 +68,19 @@ std::string words(ModelFeature feature) {
       {F::layer_embeddings, "embeddings of their own for layers"},
       {F::borrowed_keys, "layers that share keys and values"},
       {F::latent_norms, "a norm behind experts in a latent space"},
-      {F::hashed_experts, "experts that a table chooses"}};
+      {F::hashed_experts, "experts that a table chooses"},
+      {F::sigmoid_routers, "routers with sigmoid scores"},
+      {F::plain_router_weights, "routers whose weights for a token do not add up to 1"},
+      {F::plain_sigmoid_weights, "sigmoid routers whose weights for a token do not add up to 1"},
+      {F::routed_scale, "a factor on what routed experts give"},
+      {F::biased_softmax, "a bias that moves the choice of a router with softmax"},
+      {F::logit_bias_alone, "a bias in the router alone"},
+      {F::softmax_groups, "groups of experts that softmax scores choose"},
+      {F::embedding_scale, "a factor on embeddings"},
+      {F::score_scale, "attention scores with a factor of their own"},
+      {F::plain_yarn, "YaRN without latent attention"},
+      {F::yarn_scales, "YaRN whose two scales differ"},
+      {F::yarn_turns, "YaRN with bounds or positions other than DeepSeek-V3's"}};
   const auto found = table.find(feature);
   return found != table.end() ? found->second : words<ModelFeature>(feature);
 }
@@ -90,6 +102,14 @@ struct Asked {
            (can.experts_need_sequence_parallel && model.moe() != nullptr);
   }
   int64_t sequence_pieces() const { return 2 * layout.context * layout.tensor; }
+  // Tokens of a sample and sizes of the layers' products on one rank.
+  std::vector<int64_t> product_sizes() const {
+    const Attention& attention = model.attention();
+    const int64_t tensor = layout.tensor;
+    return {workload.sequence / layout.context, model.hidden, attention.heads * attention.head_dim / tensor,
+            std::max<int64_t>(1, attention.kv_heads / tensor) * attention.head_dim,
+            model.mlp().ffn_hidden / tensor};
+  }
   std::optional<ModelFeature> lacks_for_spreading() const {
     for (const ModelFeature feature : features_of(model)) {
       if (contains(can.cannot_spread, feature)) return feature;
@@ -153,6 +173,17 @@ const SplitRule kSplitRules[] = {
      "graphs",
      [](const Asked&) {
        return std::string("captures graphs only without pipelines and expert parallelism");
+     }},
+    {[](const Asked& a) {
+       if (a.layout.precision != Precision::nvfp4) return false;
+       const std::vector<int64_t> sizes = a.product_sizes();
+       return std::any_of(sizes.begin(), sizes.end(),
+                          [&](int64_t size) { return size % a.can.nvfp4_multiple != 0; });
+     },
+     "precision",
+     [](const Asked& a) {
+       return fmt::format("needs multiples of {} as sizes of nvfp4 products; a rank has {}",
+                          a.can.nvfp4_multiple, fmt::join(a.product_sizes(), ", "));
      }},
     {[](const Asked& a) { return a.spreads_experts() && !a.can.expert; }, "expert",
      [](const Asked&) { return std::string("has no expert parallelism"); }},

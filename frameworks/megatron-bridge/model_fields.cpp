@@ -37,17 +37,21 @@ void set_attention_fields(const ModelSpec& m, Assignments& a) {
 }
 
 void set_yarn_fields(const ModelSpec& m, Assignments& a) {
+  const RotaryScaling& scaling = *m.attention().rotation().scaling;
   if (m.attention().latent) {
-    a.set("model.rotary_scaling_factor", m.attention().rotation().scaling->factor);
-    a.set("model.mscale", m.attention().rotation().scaling->mscale);
-    a.set("model.mscale_all_dim", m.attention().rotation().scaling->mscale_all_dim);
+    a.set("model.rotary_scaling_factor", scaling.factor);
+    a.set("model.mscale", scaling.mscale);
+    a.set("model.mscale_all_dim", scaling.mscale_all_dim);
+    a.set("model.original_max_position_embeddings", scaling.original_positions);
+    a.set("model.beta_fast", scaling.beta_fast);
+    a.set("model.beta_slow", scaling.beta_slow);
     return;
   }
-  a.set("model.yarn_rotary_scaling_factor", m.attention().rotation().scaling->factor);
-  a.set("model.yarn_original_max_position_embeddings", m.attention().rotation().scaling->original_positions);
-  a.set("model.yarn_beta_fast", m.attention().rotation().scaling->beta_fast);
-  a.set("model.yarn_beta_slow", m.attention().rotation().scaling->beta_slow);
-  a.set("model.yarn_correction_range_round_to_int", m.attention().rotation().scaling->whole_dimensions);
+  a.set("model.yarn_rotary_scaling_factor", scaling.factor);
+  a.set("model.yarn_original_max_position_embeddings", scaling.original_positions);
+  a.set("model.yarn_beta_fast", scaling.beta_fast);
+  a.set("model.yarn_beta_slow", scaling.beta_slow);
+  a.set("model.yarn_correction_range_round_to_int", scaling.whole_dimensions);
 }
 
 void set_position_fields(const ModelSpec& m, Assignments& a) {
@@ -60,7 +64,10 @@ void set_position_fields(const ModelSpec& m, Assignments& a) {
   };
   const bool yarn = scaled_by(RotaryScalingKind::yarn), llama3 = scaled_by(RotaryScalingKind::llama3);
   a.set("model.position_embedding_type", quoted(yarn && !m.attention().latent ? "yarn" : "rope"));
-  if (m.attention().latent) a.set("model.rope_type", quoted(yarn ? "yarn" : "rope"));
+  if (m.attention().latent) {
+    a.set("model.rope_type", quoted(yarn ? "yarn" : "rope"));
+    if (!yarn) a.set("model.apply_rope_fusion", false);  // its kernel for latent attention is YaRN's
+  }
   a.set("model.rotary_base", int64_t(m.attention().rotation().base));
   a.set("model.rotary_percent", m.attention().rotation().fraction);
   a.set("model.rope_scaling", llama3);
@@ -106,7 +113,8 @@ void set_expert_fields(const Plan& plan, Assignments& a) {
   a.set("model.moe_router_num_groups", grouped ? std::to_string(moe.expert_groups) : "None");
   a.set("model.moe_router_group_topk", grouped ? std::to_string(moe.groups_per_token) : "None");
   a.set("model.moe_router_score_function", quoted(router.sigmoid ? "sigmoid" : "softmax"));
-  a.set("model.moe_router_enable_expert_bias", router.sigmoid);
+  a.set("model.moe_router_enable_expert_bias", router.moves_bias);
+  a.set("model.moe_router_bias_update_rate", moe.bias_rate);
   a.set("model.moe_router_pre_softmax", router.before_choice);
   a.set("model.moe_router_topk_scaling_factor", router.scale ? fmt::format("{}", *router.scale) : "None");
   if (router.fp32) a.set("model.moe_router_dtype", quoted("fp32"));

@@ -23,8 +23,9 @@ MegatronRecompute megatron_recompute(const Layout& layout);
 /// a sigmoid, as DeepSeek-V3 (arXiv:2412.19437, section 2.1.2).
 struct MegatronRouter {
   bool sigmoid = false;
+  bool moves_bias = false;      // a bias moves the choice, not the weights
   bool before_choice = false;   // softmax over all experts, not over those that were chosen
-  std::optional<double> scale;  // of the scores; DeepSeek's values
+  std::optional<double> scale;  // of the scores, where it is not 1
   std::string balance;          // kind of the balancing loss
   bool fp32 = false;
 };

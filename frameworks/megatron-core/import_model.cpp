@@ -58,8 +58,13 @@ MixtureOfExperts experts_of(const MegatronFlags& f, const Mlp& mlp, std::vector<
   moe.shared_gate = f.has("moe-shared-expert-gate");
   moe.router_bias = mlp.bias || f.has("moe-router-enable-expert-bias");
   moe.bias_in_logits = mlp.bias;
-  if (f.text("moe-router-score-function", "softmax") == "sigmoid") moe.scores = RouterScores::sigmoid;
-  moe.normalized = !f.has("moe-router-pre-softmax");
+  moe.bias_rate = f.real("moe-router-bias-update-rate", rule_of(&M::bias_rate), moe.bias_rate);
+  const std::string scores = f.text("moe-router-score-function", "softmax");
+  if (scores != "softmax") moe.scores = RouterScores::sigmoid;
+  if (scores == "sqrtsoftplus")
+    notes.emplace_back("--moe-router-score-function sqrtsoftplus is taken as sigmoid");
+  // Sigmoid scores are normalized whatever --moe-router-pre-softmax says.
+  moe.normalized = scores != "softmax" ? moe.experts_per_token > 1 : !f.has("moe-router-pre-softmax");
   moe.routed_scale = f.real("moe-router-topk-scaling-factor", rule_of(&M::routed_scale), 1.0);
   const std::string balance = f.text("moe-router-load-balancing-type", "aux_loss");
   moe.balance_loss = 0.0;

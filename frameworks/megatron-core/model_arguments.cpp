@@ -31,6 +31,7 @@ void add_rotary(const ModelSpec& m, Arguments& a) {
       m.attention().rotation().scaling && m.attention().rotation().scaling->kind == RotaryScalingKind::yarn;
   a.value("position-embedding-type", yarn && !m.attention().latent ? "yarn" : "rope");
   if (m.attention().latent) a.value("rope-type", yarn ? "yarn" : "rope");
+  a.flag_if(m.attention().latent && !yarn, "no-rope-fusion");  // its kernel for latent attention is YaRN's
   a.value("rotary-base", int64_t(m.attention().rotation().base));
   if (m.attention().rotation().fraction < 1.0) a.value("rotary-percent", m.attention().rotation().fraction);
   if (!m.attention().rotation().scaling) return;
@@ -112,10 +113,9 @@ void add_router(const Plan& plan, Arguments& a) {
     a.value("moe-router-num-groups", moe.expert_groups);
     a.value("moe-router-group-topk", moe.groups_per_token);
   }
-  if (router.sigmoid) {
-    a.value("moe-router-score-function", "sigmoid");
-    a.flag("moe-router-enable-expert-bias");
-  }
+  if (router.sigmoid) a.value("moe-router-score-function", "sigmoid");
+  a.flag_if(router.moves_bias, "moe-router-enable-expert-bias");
+  if (router.moves_bias) a.value("moe-router-bias-update-rate", moe.bias_rate);
   a.flag_if(router.before_choice, "moe-router-pre-softmax");
   if (router.scale) a.value("moe-router-topk-scaling-factor", *router.scale);
   if (router.fp32) a.value("moe-router-dtype", "fp32");

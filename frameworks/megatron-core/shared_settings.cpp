@@ -41,8 +41,11 @@ MegatronRouter megatron_router(const ModelSpec& m, const Layout& l) {
   constexpr int64_t kManyExperts = 32;  // Megatron-LM asks for scores in fp32 from here on
   const MixtureOfExperts& moe = *m.moe();
   MegatronRouter router;
-  router.sigmoid = moe.scores == RouterScores::sigmoid || (moe.router_bias && !moe.bias_in_logits);
-  router.before_choice = !router.sigmoid && (m.attention().latent || moe.shared_gate);
+  router.sigmoid = moe.scores == RouterScores::sigmoid;
+  router.moves_bias = moe.router_bias && !moe.bias_in_logits;
+  // Softmax over the chosen experts alone gives the weights that add up to 1. It leaves one expert no choice
+  // but a weight of 1, which validation refuses.
+  router.before_choice = !router.sigmoid && (!moe.normalized || moe.experts_per_token == 1);
   if (moe.routed_scale != 1.0) router.scale = moe.routed_scale;
   router.balance = moe.balance_loss <= 0.0 ? "none" : m.attention().latent ? "seq_aux_loss" : "aux_loss";
   router.fp32 = moe.experts >= kManyExperts || l.execution.deduplicates_dispatch;
@@ -79,10 +82,13 @@ const char* dispatch_backend(const Plan& plan) {
 std::vector<std::string> megatron_facts(const Plan& plan) {
   const Layout& l = plan.layout;
   std::vector<std::string> facts;
-  if (plan.model.moe() != nullptr && megatron_router(plan.model, l).sigmoid &&
-      !megatron_router(plan.model, l).scale)
+  const MixtureOfExperts* moe = plan.model.moe();
+  if (moe != nullptr && moe->groups_per_token < moe->expert_groups && moe->scores == RouterScores::softmax) {
     facts.emplace_back(
-        "The plan does not hold the router's scaling factor: --moe-router-topk-scaling-factor.");
+        "Groups of experts are chosen by the sum of their best experts, in DeepSeek-V2's own code by the "
+        "best "
+        "one. Megatron-Bridge converts its weights all the same.");
+  }
   if (head_in_fp8(l) && l.precision != Precision::mxfp8)
     facts.emplace_back("The head's product runs in 16 bits: in 8 bits it needs mxfp8.");
   if (l.execution.graphs || (plan.model.moe() != nullptr && l.execution.fuses_experts)) {

@@ -55,6 +55,7 @@ TrainerConditions trainer_conditions(const Plan& plan, bool refused) {
           {"query key norm", m.attention().query_key_norm != QueryKeyNorm::none},
           {"gated", m.mlp().gated},
           {"experts", m.moe() != nullptr},
+          {"normalized weights", m.moe() != nullptr && m.moe()->normalized},
           {"expert groups", m.moe() != nullptr && m.moe()->groups_per_token < m.moe()->expert_groups},
           {"weights mixtral", weights == "mixtral"},
           {"weights qwen3_moe", weights == "qwen3_moe"},

@@ -47,12 +47,26 @@ std::string titan_argument(const std::string& name, const Json& value) {
   return fmt::format("            {}={},\n", name, python_text(value));
 }
 
-// Converters of products in 8 bits: attention and dense layers, and the experts' grouped ones.
+// The class of converters whose products have this precision; "" for 16 and 32 bits.
+const char* titan_product(Precision precision) {
+  switch (precision) {
+    case Precision::fp8:
+      return "Float8";
+    case Precision::mxfp8:
+      return "MXFP8";
+    case Precision::nvfp4:
+      return "NVFP4";
+    default:
+      return "";
+  }
+}
+
+// Converters of products in 8 and 4 bits: attention and dense layers, and the experts' grouped ones.
 std::string titan_converters(const Plan& plan) {
   const Layout& l = plan.layout;
-  if (l.precision != Precision::fp8 && l.precision != Precision::mxfp8) return "";
+  if (!is_narrow(l.precision)) return "";
   const bool compiled = l.execution.elementwise == ElementwiseKernels::compiled || l.overlap_tensor;
-  const char* kind = l.precision == Precision::fp8 ? "Float8" : "MXFP8";
+  const char* kind = titan_product(l.precision);
   const std::string common = fmt::format("model_compile_enabled={}", python_text(compiled));
   const std::string linear =
       l.precision == Precision::fp8
@@ -128,14 +142,14 @@ std::string titan_parallelism(const Plan& plan) {
 
 std::string titan_imports(const Plan& plan) {
   const TitanModel* known = titan_model(plan.model);
-  const std::string family = known != nullptr ? known->name : titan_family(plan.model);
+  const std::string family = known != nullptr ? known->name : titan_family(plan.model).name;
   std::string text = "import os\n";
   if (known == nullptr)
     text = "import dataclasses\nimport os\nfrom functools import partial\n\nimport torch.nn as nn\n";
   text += "\nfrom torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss\n";
   const Precision precision = plan.layout.precision;
-  if (precision == Precision::fp8 || precision == Precision::mxfp8) {
-    const char* kind = precision == Precision::fp8 ? "Float8" : "MXFP8";
+  if (is_narrow(precision)) {
+    const char* kind = titan_product(precision);
     text += fmt::format("from torchtitan.components.quantization import {0}LinearConverter{1}\n", kind,
                         plan.model.moe() != nullptr ? fmt::format(", {}GroupedExpertsConverter", kind) : "");
   }
@@ -149,15 +163,16 @@ std::string titan_imports(const Plan& plan) {
   if (known == nullptr) {
     text +=
         ", get_attention_config, make_ffn_config, make_gqa_config, make_moe_config, "
-        "make_routed_experts_config, "
-        "make_router_config\n";
+        "make_routed_experts_config, make_router_config\n";
     text += "from torchtitan.models.common.nn_modules import RMSNorm\n";
     text += "from torchtitan.models.common.param_init import skip_param_init";
   }
-  text += fmt::format("\nfrom torchtitan.models.{} import model_registry\n", family);
+  const bool latent = known == nullptr && plan.model.attention().latent;
+  text += fmt::format("\nfrom torchtitan.models.{} import {}model_registry\n", family,
+                      latent ? "make_mla_attention_config, " : "");
   if (known == nullptr)
     text += fmt::format("from torchtitan.models.{0}.model import {1}Model, {1}TransformerBlock\n", family,
-                        family == "llama3" ? "Llama3" : "Qwen3");
+                        titan_family(plan.model).classes);
   return text + "from torchtitan.trainer import Trainer\n";
 }
 

@@ -58,7 +58,11 @@ const TitanModel* titan_model(const ModelSpec& model);
 /// Lines of Python that build torchtitan's configuration of any other model: MODEL and its functions, of
 /// which build_model() is the last.
 std::string titan_model_code(const ModelSpec& model);
-/// Whether that code needs the blocks of Llama 3, with its scaled rotary positions, or those of Qwen 3.
-const char* titan_family(const ModelSpec& model);
+/// The family whose blocks that code takes: Llama 3, Qwen 3 (experts, norms of queries and keys) or
+/// DeepSeek-V3 (latent attention).
+struct TitanFamily {
+  const char *name, *classes;  // folder of torchtitan/models, and how its classes begin
+};
+const TitanFamily& titan_family(const ModelSpec& model);
 
 }  // namespace mpt::frameworks

@@ -233,9 +233,11 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "gemma2-27b").find("lacks"), std::string::npos);
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "gpt-oss-20b").find("lacks"), std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "bloom-176b").find("ALiBi"), std::string::npos);
-  EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3").find("multi-token prediction"), std::string::npos);
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3").find("multi-token prediction"),
+            std::string::npos);
   const Framework& titan = *find_framework("torchtitan");
-  EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3").find("multi-token prediction"), std::string::npos);
+  EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3").find("multi-token prediction"),
+            std::string::npos);
 }
 
 // Its scripts do not hand --rope-scaling-factor on to the model.
@@ -353,6 +355,20 @@ TEST(Supports, TorchtitanHasItsOwnModelsAndThoseOfItsParts) {
   ModelSpec other = models::load_model("gpt-oss-20b");
   other.hidden *= 2;
   EXPECT_TRUE(lacking_feature(titan, other)) << "its flavor has other sizes";
+}
+
+TEST(Supports, ProductsIn4BitsNeedSizesOfWholeBlocks) {
+  const Framework& titan = *find_framework("torchtitan");
+  Layout l = plain(titan);
+  l.precision = Precision::nvfp4;
+  EXPECT_EQ(why(titan, l), "");
+  l.tensor = 8;
+  l.sequence_parallel = true;
+  EXPECT_EQ(why(titan, l), "") << "one head of 128 keys on each rank";
+  EXPECT_NE(why(titan, l, kWorkload, "llama3.2-1b").find("a rank has 4096, 2048, 256, 64, 1024"),
+            std::string::npos);
+  l.precision = Precision::bf16;
+  EXPECT_EQ(why(titan, l, kWorkload, "llama3.2-1b"), "");
 }
 
 TEST(Supports, AutoModelTakesItsOwnModelsWithExpertsAndNoLayerNorms) {

@@ -16,7 +16,7 @@ def flat_mlp(mlp):
 def flat_experts(kinds):
     moe = next(kind["moe"] for kind in kinds if "moe" in kind)
     defaults = {"shared_ffn_hidden": 0, "shared_gate": False, "router_bias": False, "balance_loss": 0.001, "expert_groups": 1,
-                "groups_per_token": 1}
+                "groups_per_token": 1, "scores": "softmax", "normalized": True, "routed_scale": 1.0, "bias_in_logits": False, "bias_rate": 0.001}
     return {**defaults, **moe, "expert_ffn_hidden": moe["expert"]["ffn_hidden"], "layers": ["moe" in kind for kind in kinds]}
 
 

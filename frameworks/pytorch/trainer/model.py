@@ -225,9 +225,9 @@ class Experts(nn.Module):
         probabilities = self.gate(x).float().softmax(dim=-1)
         allowed = probabilities
         # if expert groups
-        # A token chooses from the few groups whose best experts have most of its probability.
+        # A token chooses from the few groups whose best expert has most of its probability.
         groups = probabilities.unflatten(-1, (moe["expert_groups"], -1))
-        best = groups.topk(max(1, moe["experts_per_token"] // moe.get("groups_per_token", 1)), dim=-1).values.sum(dim=-1)
+        best = groups.amax(dim=-1)
         chosen = torch.zeros_like(best).scatter(-1, best.topk(moe.get("groups_per_token", 1), dim=-1).indices, 1.0)
         allowed = (groups * chosen.unsqueeze(-1)).flatten(-2)
         # end
@@ -238,7 +238,10 @@ class Experts(nn.Module):
         # end
         share = counts / (SEQUENCE * moe["experts_per_token"])
         balance = moe["balance_loss"] * moe["experts"] * (share * probabilities.mean(dim=1)).sum(dim=-1).mean()
-        return (weights / weights.sum(dim=-1, keepdim=True)).flatten(0, 1), chosen.flatten(0, 1), balance
+        # if normalized weights
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        # end
+        return (weights * moe.get("routed_scale", 1.0)).flatten(0, 1), chosen.flatten(0, 1), balance
 
     def forward(self, x):
         weights, chosen, balance = self.route(x)

@@ -74,7 +74,9 @@ def compare_positions(c, model):
     if kind != "rope":
         c.same("max_positions", max(c.model["max_positions"], c.workload["sequence"]), model.seq_length)
         return
-    c.same("rotary_base", float(c.model["rotary_base"]), float(model.rotary_base))
+    # Of latent attention the base stands in the layers' configuration, which GPTModel prefers.
+    holder = model.transformer if c.model["attention"] == "latent" else model
+    c.same("rotary_base", float(c.model["rotary_base"]), float(holder.rotary_base))
     c.same("rotary_fraction", c.model["rotary_fraction"], model.rotary_percent)
     linear = scaling["factor"] if scaling.get("kind") == "linear" else None
     c.same("linear scaling of positions", linear, model.seq_len_interpolation_factor)

@@ -62,18 +62,22 @@ def compare_configuration(c, config):
     compare_products(c, config)
 
 
+# Classes of its converters by the plan's precision.
+NARROW = {"fp8": "Float8", "mxfp8": "MXFP8", "nvfp4": "NVFP4"}
+
+
 def compare_products(c, config):
-    """Which products run in 8 bits: of the layers, of the experts, and of the head."""
+    """Which products run in 8 or 4 bits: of the layers, of the experts, and of the head."""
     quantized = sorted({type(one).__qualname__.split(".")[0] for _, one, _, _ in config.model_spec.model.traverse(Configurable.Config, recurse=True)
-                        if "Float8" in type(one).__qualname__ or "MXFP8" in type(one).__qualname__})
-    planned = {"fp8": ["Float8"], "mxfp8": ["MXFP8"]}.get(c.layout["precision"], [])
-    c.same("products in 8 bits", planned, sorted({"MXFP8" if "MXFP8" in kind else "Float8" for kind in quantized}))
+                        if any(kind in type(one).__qualname__ for kind in NARROW.values())})
+    planned = [NARROW[c.layout["precision"]]] if c.layout["precision"] in NARROW else []
+    c.same("products in 8 or 4 bits", planned, sorted({kind for kind in NARROW.values() if any(kind in name for name in quantized)}))
     model = config.model_spec.model
     narrow = bool(planned)
-    c.same("head in 8 bits", narrow and c.execution["fp8_head"], type(model.lm_head).__qualname__ != "Linear.Config")
+    c.same("head in 8 or 4 bits", narrow and c.execution["fp8_head"], type(model.lm_head).__qualname__ != "Linear.Config")
     if c.model["moe"] is not None:
         experts = next(layer.moe.routed_experts.inner_experts for layer in model.layers if layer.moe)
-        c.same("experts in 8 bits", narrow, "Float8" in type(experts).__qualname__ or "MXFP8" in type(experts).__qualname__)
+        c.same("experts in 8 bits", narrow, any(kind in type(experts).__qualname__ for kind in NARROW.values()))
 
 
 def compare_meshes(c, config, dims):

@@ -94,22 +94,31 @@ def compare_experts(c, config):
     if isinstance(frequency, int):
         frequency = [int(i % frequency == 0) for i in range(config.num_layers)]
     c.same("moe layers", [int(experts) for experts in moe["layers"]], frequency)
-    c.same("moe.router_bias", moe["router_bias"], config.moe_router_enable_expert_bias or config.add_bias_linear)
+    c.same("moe.router_bias", (moe["router_bias"] and not moe["bias_in_logits"], moe["router_bias"] and moe["bias_in_logits"]),
+           (config.moe_router_enable_expert_bias, config.add_bias_linear))
+    if moe["router_bias"] and not moe["bias_in_logits"]:
+        c.same("moe.bias_rate", moe["bias_rate"], config.moe_router_bias_update_rate)
     compare_router(c, config)
     dispatcher = "flex" if c.execution["deduplicates_dispatch"] else "alltoall"
     c.same("dispatcher", dispatcher, config.moe_token_dispatcher_type if c.layout["expert"] > 1 else dispatcher)
 
 
-# Score function, scale, and softmax before the choice, by the models' config.json and papers.
-ROUTERS = {"deepseek-v3": ("sigmoid", 2.5, False), "deepseek-v2": ("softmax", 16.0, True)}
+# Score function, whether weights add up to 1, and scale, by the models' config.json and papers: a plan's model says the same.
+ROUTERS = {"deepseek-v3": ("sigmoid", True, 2.5), "deepseek-v2": ("softmax", False, 16.0), "mixtral-8x7b": ("softmax", True, 1.0)}
+
+
+def weights_of_megatron(config):
+    """Whether a token's weights add up to 1: topk_routing_with_score_function in megatron/core/transformer/moe/moe_utils.py."""
+    if config.moe_router_score_function == "softmax":
+        return not config.moe_router_pre_softmax
+    return config.moe_router_topk > 1
 
 
 def compare_router(c, config):
     moe = c.model["moe"]
-    score, scale, before = ROUTERS.get(c.model["name"], ("softmax", None, False))
-    c.same("router score", score, config.moe_router_score_function)
-    c.same("router scale", scale, config.moe_router_topk_scaling_factor)
-    c.same("softmax before the choice", before, config.moe_router_pre_softmax)
+    planned = (moe["scores"], moe["normalized"], moe["routed_scale"])
+    c.same("router by its papers", ROUTERS.get(c.model["name"], planned), planned)
+    c.same("router", planned, (config.moe_router_score_function, weights_of_megatron(config), config.moe_router_topk_scaling_factor or 1.0))
     c.same("moe.shared_gate", moe["shared_gate"], config.moe_shared_expert_gate)
     c.same("moe.balance_loss", moe["balance_loss"], config.moe_aux_loss_coeff)
     c.same("kind of the balancing loss", "none" if moe["balance_loss"] == 0 else "seq_aux_loss" if c.model["attention"] == "latent" else "aux_loss",

@@ -34,6 +34,7 @@ PYTORCH = {
     "recompute": tiny("tiny-qwen", 2, "--dp 2 --zero 3 --recompute full"),
     "recompute-stages": tiny("tiny-llama3", 4, "--pp 2 --tp 2 --sp on --schedule 1f1b --micro-batch 2 --recompute full"),
     "experts": tiny("tiny-mixtral", 2, "--dp 2 --ep 1 --zero 3"),
+    "experts-plain-weights": tiny("tiny-plain-router", 2, "--dp 2 --ep 1 --zero 2"),
     "experts-pipeline-context": tiny("tiny-mixtral", 4, "--pp 2 --cp 2 --cp-method ring --ep 1 --zero 2 --schedule 1f1b --micro-batch 2"),
     "torchtitan-hybrid": ["import", os.path.join(MODELS, "titan_tiny.py"), "--model", os.path.join(MODELS, "tiny-llama3.json"),
                           "--cluster", "this-machine:4"],

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torchtitan: its configuration of the model against the plan's model, field by field."""
 
-# torchtitan has no balance loss: its optimizer moves a bias in the choice of experts by this much per step.
-BALANCED_BY_BIAS = 1e-3
-
 
 def once(values):
     """The value that all layers share, or the list of different ones."""
@@ -11,10 +8,10 @@ def once(values):
     return values[0] if all(value == values[0] for value in values) else values
 
 
-def compare_rotary(c, rope, attention):
+def compare_rotary(c, rope):
     model, scaling = c.model, c.model.get("rotary_scaling")
     c.same("rotary_base", model["rotary_base"], float(rope.theta))
-    c.same("rotary dimensions", model["head_dim"], rope.dim)
+    c.same("rotary dimensions", model["latent"]["rope_head_dim"] if model["latent"] else model["head_dim"], rope.dim)
     if not scaling:
         c.same("rotary_scaling", "none", rope.scaling)
     elif scaling["kind"] == "llama3":
@@ -28,6 +25,7 @@ def compare_rotary(c, rope, attention):
         c.same("rotary_scaling.factor", scaling["factor"], float(rope.rope_factor))
         c.same("rotary_scaling.original_positions", scaling["original_positions"], rope.original_seq_len)
         c.same("rotary_scaling.whole_dimensions", scaling["whole_dimensions"], rope.truncate)
+        c.same("rotary_scaling, turns", (scaling["beta_fast"], scaling["beta_slow"]), (float(rope.beta_fast), float(rope.beta_slow)))
 
 
 def compare_attention(c, layers):
@@ -47,7 +45,24 @@ def compare_attention(c, layers):
     windows = [getattr(layer.attention, "sliding_window_size", None) for layer in layers]
     c.same("sliding windows", [model["sliding_window"] if windowed else None for windowed in model["windowed"]], windows)
     c.same("attention_sinks", model["attention_sinks"], "sinks" in (getattr(attention, "param_init", None) or {}))
-    compare_rotary(c, attention.rope, attention)
+    compare_rotary(c, attention.rope)
+
+
+def compare_latent(c, layers):
+    """Sizes of latent attention in each layer, its norms, and YaRN's scale of scores, which torchtitan has for both of them."""
+    model, latent = c.model, c.model["latent"]
+    attention, scaling = layers[0].attention, c.model.get("rotary_scaling")
+    c.same("heads", model["heads"], once(layer.attention.n_heads for layer in layers))
+    sizes = [latent[key] for key in ("query_rank", "key_value_rank", "nope_head_dim", "rope_head_dim", "value_head_dim")]
+    c.same("latent", sizes, once([layer.attention.q_lora_rank, layer.attention.kv_lora_rank, layer.attention.qk_nope_head_dim,
+                                  layer.attention.qk_rope_head_dim, layer.attention.v_head_dim] for layer in layers))
+    norms = [(latent["key_value_rank"], attention.kv_norm)] + ([(latent["query_rank"], attention.q_norm)] if latent["query_rank"] else [])
+    for size, norm in norms:
+        c.same("norm of a latent", (size, model["norm_epsilon"]), (norm.normalized_shape, norm.eps))
+    c.same("rows of keys and values", model["heads"] * (latent["nope_head_dim"] + latent["value_head_dim"]), attention.wkv_b.out_features)
+    if scaling:
+        c.same("scales of scores", [attention.mscale] * 2, [scaling["mscale"], scaling["mscale_all_dim"]])
+    compare_rotary(c, attention.rope)
 
 
 def compare_experts(c, layers):
@@ -59,14 +74,14 @@ def compare_experts(c, layers):
     c.same("moe.experts_per_token", moe["experts_per_token"], once(each.router.top_k for each in with_experts))
     c.same("moe.expert_ffn_hidden", moe["expert_ffn_hidden"], once(each.routed_experts.inner_experts.hidden_dim for each in with_experts))
     c.same("moe.shared_ffn_hidden", moe["shared_ffn_hidden"], one.shared_experts.w1.out_features if one.shared_experts else 0)
-    biased = moe["router_bias"] and not c.model["mlp_bias"]
-    c.same("router score", "sigmoid" if biased else "softmax", router.score_func)
-    c.same("weights of a token's experts add up to 1", True, router.route_norm or c.model["mlp_bias"])
-    c.same("bias of the router's product", moe["router_bias"] and c.model["mlp_bias"], router.gate.bias)
-    c.same("router scale", 1.0, float(router.route_scale))
-    c.same("moe.expert_groups", moe["expert_groups"], router.num_expert_groups or 1)
-    if moe.get("balance_loss", 0) == 0:
-        c.same("bias that balances experts", BALANCED_BY_BIAS if biased else None, one.load_balance_coeff)
+    biased = moe["router_bias"] and not moe["bias_in_logits"]
+    # Its gpt-oss takes the softmax of the chosen logits, whatever the router's fields say.
+    if not c.model["mlp_bias"]:
+        c.same("router", (moe["scores"], moe["normalized"], moe["routed_scale"]), (router.score_func, router.route_norm, float(router.route_scale)))
+    c.same("bias of the router's product", moe["router_bias"] and moe["bias_in_logits"], router.gate.bias)
+    c.same("groups of experts", (moe["expert_groups"], moe["groups_per_token"]), (router.num_expert_groups or 1, router.num_limited_groups or 1))
+    if biased or moe["balance_loss"] == 0:
+        c.same("step of the bias that balances experts", moe["bias_rate"] if biased else None, one.load_balance_coeff)
 
 
 def compare_model(c, model):
@@ -91,6 +106,5 @@ def compare_model(c, model):
         compare_experts(c, layers)
     else:
         c.same("layers with experts", 0, sum(layer.moe is not None for layer in layers))
-    if planned["attention"] == "multi_head":
-        compare_attention(c, layers)
+    (compare_attention if planned["attention"] == "multi_head" else compare_latent)(c, layers)
     c.same("attention", planned["attention"], "latent" if hasattr(layers[0].attention, "kv_lora_rank") else "multi_head")
