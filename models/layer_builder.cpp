@@ -11,8 +11,7 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width) {
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
   keep_both(width == model_.hidden ? residual_bytes() : local_bytes(width));
   keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
-  last().shape.extra =
-      !layer_norm && execution().elementwise == ElementwiseKernels::eager && execution().rms_norm_bytes > 0;
+  last().shape.extra = !layer_norm && has_norms_of_several_kernels();
   if (last().shape.extra) keep_both(rounded(local_tokens_ * width * execution().rms_norm_bytes));
   last().backward_workspace_bytes = last().gradient_kept_bytes = local_bytes(width);
   return *this;

@@ -61,6 +61,9 @@ class LayerBuilder {
   int64_t tokens() const { return tokens_; }
   int64_t sequence() const { return sequence_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
+  bool has_norms_of_several_kernels() const {
+    return execution().elementwise == ElementwiseKernels::eager && execution().rms_norm_bytes > 0;
+  }
   bool is_own_runtime() const { return execution().framework == Execution{}.framework; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t vocabulary_share() const { return models::vocabulary_share(model_, layout_); }
@@ -193,6 +196,11 @@ class LayerBuilder {
   LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }
   LayerBuilder& saves_local_state(int64_t columns) { return keep_both(local_state_bytes(columns)); }
   LayerBuilder& saves_all_tokens(int64_t columns) { return keep_both(bytes(columns)); }
+  /// What an RMS norm of several kernels keeps beside its input.
+  LayerBuilder& saves_norm_of_several_kernels(int64_t columns) {
+    last().shape.extra = true;
+    return keep_both(rounded(tokens_ * columns * execution().rms_norm_bytes));
+  }
   LayerBuilder& saves_states(int64_t columns) { return keep_both(state_bytes(columns)); }
   /// Whole numbers of 4 bytes for each token.
   LayerBuilder& saves_numbers(int64_t columns) { return keep_both(rounded(tokens_ * columns * 4)); }

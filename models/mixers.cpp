@@ -12,6 +12,8 @@ void add_query_key_norm(LayerBuilder& b, int64_t queries, int64_t keys) {
   const int64_t width = queries + keys;
   b.add({"attention.query_key_norm", b.shape(OperatorKind::norm, width)}).saves_all_tokens(width);
   b.last().parameters = a.query_key_norm == QueryKeyNorm::per_head ? (keys > 0 ? 2 : 1) * a.head_dim : width;
+  if (b.model().norm == NormKind::rms_norm && b.has_norms_of_several_kernels())
+    b.saves_norm_of_several_kernels(width).saves_states(width / a.head_dim);
   // The scales' gradients, which are at hand sooner than the room for them.
   const int64_t scales = a.query_key_norm == QueryKeyNorm::per_head ? 2 * a.head_dim : width;
   b.last().backward_workspace_bytes = b.last().gradient_kept_bytes = LayerBuilder::rounded(scales * 4);

@@ -256,8 +256,9 @@ class Experts(nn.Module):
         # if not gated
         inner = self.activation(inner)
         # end
-        y = F.grouped_mm(inner * weights.flatten()[order].unsqueeze(-1).type_as(x), self.w2.transpose(1, 2), offs=ends)
-        y = torch.zeros_like(x.flatten(0, 1)).index_add(0, tokens, y).view_as(x)
+        y = F.grouped_mm(inner, self.w2.transpose(1, 2), offs=ends) * weights.flatten()[order].unsqueeze(-1).type_as(x)
+        # Unlike index_add, it keeps no copy of y.
+        y = torch.zeros_like(x.flatten(0, 1)).scatter_add(0, tokens.unsqueeze(-1).expand_as(y), y).view_as(x)
         return AddedLoss.apply(y, balance)
 
 
