@@ -31,6 +31,8 @@ const std::vector<FrameworkCode>& framework_code() {
         "Megatron-Bridge's fields in Python or YAML, or a NeMo recipe",
         {{".py", "megatron.bridge"},
          {".py", "nemo.collections"},
+         {".py", ".model.num_layers"},
+         {".py", ".model.tensor_model_parallel_size"},
          {".yaml", " tensor_model_parallel_size:"},
          {".yml", " tensor_model_parallel_size:"}},
         {{".py", ".yaml", ".yml"},

@@ -69,6 +69,19 @@ void set_recipe_replicas(const Settings& recipe, Imported& in, const std::string
     in.notes.push_back(fmt::format("strategy {} is taken as fsdp2", strategy.substr(0, 40)));
 }
 
+// Packed sequences are of their own length; datasets name theirs differently.
+void set_recipe_sequence(const Settings& recipe, Imported& in) {
+  const FieldRule rule = rule_of(&Workload::sequence);
+  for (const char* key : {"packed_sequence.packed_sequence_size", "dataset.seq_len", "dataset.seq_length"}) {
+    const Json* const value = recipe.find(key);
+    if (value == nullptr || value->is_null() || *value == 0) continue;
+    in.workload.sequence = recipe.number(key, rule, 2048);
+    return;
+  }
+  in.workload.sequence = 2048;
+  in.notes.push_back("the recipe has no length of sequences: 2048 tokens are taken without --seq");
+}
+
 }  // namespace
 
 Imported import_automodel(const std::filesystem::path& file) {
@@ -95,9 +108,7 @@ Imported import_automodel(const std::filesystem::path& file) {
                                  : local;
   in.workload.global_batch =
       recipe.number("step_scheduler.global_batch_size", rule_of(&Workload::global_batch), 32);
-  in.workload.sequence = recipe.number("dataset.seq_len", rule_of(&Workload::sequence), 2048);
-  if (!recipe.has("dataset.seq_len"))
-    in.notes.push_back("the recipe has no dataset.seq_len: 2048 tokens are taken without --seq");
+  set_recipe_sequence(recipe, in);
   in.model = hugging_face_model(recipe_model(recipe), file.parent_path(), in.unknown_model);
   set_recipe_schedule(recipe, in);
   check_imported(in, file.string());

@@ -220,6 +220,29 @@ TEST(Import, NumbersBeyondTheirRangeNameTheirKey) {
   EXPECT_NE(error_of([&] { import_deepspeed(file); }).find("zero_optimization.stage: 4"), std::string::npos);
 }
 
+TEST(Import, AutoModelNamesTheLengthOfSequencesInThreeWays) {
+  const std::string file = testing::TempDir() + "/recipe.yaml";
+  const auto sequence = [&](const std::string& text) {
+    write_file_atomically(file, "step_scheduler:\n  global_batch_size: 32\n" + text);
+    const Imported in = import_automodel(file);
+    return std::pair{in.workload.sequence, in.notes.size()};
+  };
+  EXPECT_EQ(sequence("dataset:\n  seq_len: 4096\n"), (std::pair{int64_t{4096}, size_t{0}}));
+  EXPECT_EQ(sequence("dataset:\n  seq_length: 1024\npacked_sequence:\n  packed_sequence_size: 0\n"),
+            (std::pair{int64_t{1024}, size_t{0}}));
+  EXPECT_EQ(sequence("dataset:\n  seq_length: 1024\npacked_sequence:\n  packed_sequence_size: 8192\n").first,
+            8192);
+  EXPECT_EQ(sequence("dataset:\n  name: squad\n"), (std::pair{int64_t{2048}, size_t{1}}));
+}
+
+TEST(Import, AChangedConfigurationIsKnownAsMegatronBridges) {
+  const std::string file = testing::TempDir() + "/change.py";
+  write_file_atomically(file, "cfg.model.num_layers = 4\n");
+  EXPECT_STREQ(find_importer("", file).framework, "megatron-bridge");
+  ASSERT_NE(find_recipe_importer(file, "cfg.model.num_layers = 4\n"), nullptr);
+  EXPECT_STREQ(find_recipe_importer(file, "cfg.model.num_layers = 4\n")->framework, "megatron-bridge");
+}
+
 TEST(Import, YamlThatIsTooDeepOrNoneIsRefused) {
   const std::string file = testing::TempDir() + "/deep.yaml";
   write_file_atomically(file, "a: " + std::string(100, '[') + std::string(100, ']') + "\n");
