@@ -442,6 +442,11 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
   return std::nullopt;
 }
 
+bool takes_micro_batch_groups(const Layout& layout, const Workload& workload, int64_t group) {
+  const int64_t count = micro_batches(layout, workload), last = group > 0 ? count % group : 0;
+  return group >= layout.pipeline && group <= count && (last == 0 || last >= layout.pipeline);
+}
+
 std::optional<Rejection> supports_stages(const Framework& framework, bool equal) {
   if (equal || framework.abilities.stage_division == StageDivision::any) return std::nullopt;
   return refuse(framework, "stages", "needs stages of equal numbers of layers");

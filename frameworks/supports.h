@@ -47,6 +47,11 @@ std::optional<Rejection> supports_schedule(const Framework& framework, const Lay
                                            const std::string& schedule, int64_t chunks,
                                            int64_t micro_batches);
 
+/// Whether a schedule with virtual stages takes micro-batches in groups of `group`, of another size than the
+/// pipeline: the last group is whole, or has a micro-batch for each rank (Megatron-LM,
+/// megatron/core/pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving).
+bool takes_micro_batch_groups(const Layout& layout, const Workload& workload, int64_t group);
+
 /// Stages of equal numbers of layers or others.
 std::optional<Rejection> supports_stages(const Framework& framework, bool equal);
 

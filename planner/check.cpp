@@ -47,14 +47,6 @@ void refuse(CheckedRecipe& checked, Verdict verdict, const UserError& error) {
   checked.remedy = error.problems().front().remedy;
 }
 
-// Megatron-LM takes groups of other sizes than a pipeline's ranks: the last one is whole, or has a
-// micro-batch for each rank (megatron/core/pipeline_parallel/schedules.py,
-// forward_backward_pipelining_with_interleaving).
-bool takes_groups(const Layout& layout, const Workload& workload, int64_t group) {
-  const int64_t count = micro_batches(layout, workload), last = group > 0 ? count % group : 0;
-  return group >= layout.pipeline && group <= count && (last == 0 || last >= layout.pipeline);
-}
-
 std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, const Layout& layout,
                                               const RecipeRequest& recipe) {
   const auto bounding = bounding_framework(problem);
@@ -62,11 +54,12 @@ std::optional<Rejection> refusal_by_framework(const SearchProblem& problem, cons
   frameworks::Framework framework = *bounding;
   if (recipe.own_file) {  // what it names exists, perhaps as something that layouts only come near to
     framework.abilities.lacks.clear();
+    framework.abilities.trains = frameworks::features_of(layout.training);
     framework.abilities.recomputes.push_back(layout.recompute);
   }
   auto refusal = frameworks::supports(framework, problem.model, layout, problem.workload);
   if (!refusal || refusal->constraint != "micro-batches" ||
-      !takes_groups(layout, problem.workload, recipe.micro_batch_group))
+      !frameworks::takes_micro_batch_groups(layout, problem.workload, recipe.micro_batch_group))
     return refusal;
   Workload whole = problem.workload;  // with which the rules behind this one are asked
   whole.global_batch = layout.data * layout.micro_batch * layout.pipeline;

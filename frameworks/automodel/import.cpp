@@ -8,6 +8,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "frameworks/automodel/import_training.h"
 #include "frameworks/fsdp_import.h"
 #include "frameworks/hugging_face.h"
 #include "frameworks/registry.h"
@@ -69,6 +70,16 @@ void set_recipe_replicas(const Settings& recipe, Imported& in, const std::string
     in.notes.push_back(fmt::format("strategy {} is taken as fsdp2", strategy.substr(0, 40)));
 }
 
+// AutoModel reads these words as Python's None (nemo_automodel/components/config/loader.py).
+Json with_nulls(Json json) {
+  if (json.is_structured()) {
+    for (Json& part : json) part = with_nulls(std::move(part));
+  } else if (json == "none" || json == "None") {
+    return nullptr;
+  }
+  return json;
+}
+
 // Packed sequences are of their own length; datasets name theirs differently.
 void set_recipe_sequence(const Settings& recipe, Imported& in) {
   const FieldRule rule = rule_of(&Workload::sequence);
@@ -85,7 +96,7 @@ void set_recipe_sequence(const Settings& recipe, Imported& in) {
 }  // namespace
 
 Imported import_automodel(const std::filesystem::path& file) {
-  const Settings recipe(read_yaml(file), file.string());
+  const Settings recipe(with_nulls(read_yaml(file)), file.string());
   Imported in;
   Layout& l = in.layout;
   l.tensor = recipe.number("distributed.tp_size", rule_of(&Layout::tensor), 1);
@@ -111,6 +122,7 @@ Imported import_automodel(const std::filesystem::path& file) {
   set_recipe_sequence(recipe, in);
   in.model = hugging_face_model(recipe_model(recipe), file.parent_path(), in.unknown_model);
   set_recipe_schedule(recipe, in);
+  set_recipe_training(recipe, in);
   check_imported(in, file.string());
   return in;
 }

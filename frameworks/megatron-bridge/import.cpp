@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "frameworks/megatron-bridge/assignments.h"
 #include "frameworks/megatron-bridge/recipe_model.h"
 #include "frameworks/megatron-core/import.h"
@@ -114,6 +115,7 @@ class BridgeFields {
 
   const MegatronFlags& flags() const { return flags_; }
   const std::vector<std::string>& notes() const { return notes_; }
+  const Training& training() const { return training_; }
 
  private:
   static bool says_sizes(const std::string& text) {
@@ -167,8 +169,35 @@ class BridgeFields {
                       value = without_blanks(line.substr(equals + 1));
     const size_t dot = path.rfind('.');
     if (path == "mixed_precision") return set_precision_flags(value, flags_);
+    if (path == "peft") return take_adapters(value);
     if (dot == std::string::npos || value.empty()) return;
     set(path.substr(dot + 1), value);
+  }
+
+  // "LoRA(target_modules=["linear_qkv"], dim=16)" (src/megatron/bridge/peft/lora.py).
+  void take_adapters(const std::string& value) {
+    if (!value.starts_with("LoRA(")) {
+      if (value != "None")
+        notes_.push_back(fmt::format("peft {}: full training is priced", cut_text(value, 40)));
+      return;
+    }
+    const size_t dim = value.find("dim=");
+    training_.adapter_rank = dim == std::string::npos ? 32 : std::atoll(value.c_str() + dim + 4);
+    training_.adapter_rank = std::clamp<int64_t>(training_.adapter_rank, 1, 1 << 16);
+    const bool chosen = value.find("target_modules=") != std::string::npos;
+    const std::pair<AdapterTarget, std::vector<const char*>> targets[] = {
+        {AdapterTarget::qkv, {"linear_qkv", "linear_q", "linear_kv"}},
+        {AdapterTarget::output, {"linear_proj"}},
+        {AdapterTarget::up, {"linear_fc1"}},
+        {AdapterTarget::down, {"linear_fc2"}}};
+    for (const auto& [target, modules] : targets) {
+      const bool named = std::any_of(modules.begin(), modules.end(), [&](const char* module) {
+        return value.find(module) != std::string::npos;
+      });
+      if (named || !chosen) training_.adapter_targets.push_back(target);
+    }
+    if (value.find("experts.linear") != std::string::npos)
+      training_.adapter_targets.push_back(AdapterTarget::experts);
   }
 
   void set(const std::string& field, const std::string& value) {
@@ -198,6 +227,7 @@ class BridgeFields {
 
   MegatronFlags flags_;
   std::vector<std::string> notes_;
+  Training training_;  // of its adapters
   std::string activation_ = "gelu";
   bool gated_ = false, chunks_ = false, overlaps_ = true;
 };
@@ -207,6 +237,8 @@ class BridgeFields {
 Imported import_megatron_bridge(const std::filesystem::path& file) {
   const BridgeFields fields(file);
   Imported in = megatron_import(fields.flags());
+  in.layout.training.adapter_rank = fields.training().adapter_rank;
+  in.layout.training.adapter_targets = fields.training().adapter_targets;
   in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
   return in;
 }

@@ -235,6 +235,55 @@ TEST(Import, AutoModelNamesTheLengthOfSequencesInThreeWays) {
   EXPECT_EQ(sequence("dataset:\n  name: squad\n"), (std::pair{int64_t{2048}, size_t{1}}));
 }
 
+TEST(Import, AutoModelsAdaptersAndOptimizerAreRead) {
+  const std::string file = testing::TempDir() + "/peft.yaml";
+  const auto training = [&](const std::string& text) {
+    write_file_atomically(file, "step_scheduler:\n  global_batch_size: 32\ndataset:\n  seq_len: 64\n" + text);
+    return import_automodel(file).layout.training;
+  };
+  using A = AdapterTarget;
+  const std::vector<A> all{A::qkv, A::output, A::up, A::down};
+  EXPECT_EQ(training("").adapter_rank, 0);
+  EXPECT_EQ(training("peft:\n  target_modules: '*_proj'\n").adapter_rank, 8);
+  EXPECT_EQ(training("peft:\n  target_modules: '*_proj'\n  dim: 16\n").adapter_targets, all);
+  EXPECT_EQ(training("peft:\n  match_all_linear: True\n  dim: 16\n").adapter_targets, all);
+  EXPECT_EQ(training("peft:\n  exclude_modules: ['*.o_proj', down_proj]\n").adapter_targets,
+            (std::vector<A>{A::qkv, A::up}));
+  EXPECT_EQ(training("peft:\n  target_modules: [q_proj, v_proj]\n").adapter_targets, std::vector<A>{A::qkv});
+  EXPECT_EQ(training("peft:\n  dim: 4\nquantization:\n  load_in_4bit: true\n").frozen_format,
+            FrozenFormat::nf4);
+  EXPECT_EQ(training("optimizer:\n  _target_: torch.optim.SGD\n").optimizer, OptimizerKind::sgd);
+  EXPECT_EQ(training("optimizer:\n  _target_: torchao.optim.AdamW8bit\n").optimizer, OptimizerKind::adamw8);
+  EXPECT_NE(error_of([&] { training("peft:\n  target_modules: conv\n"); }).find("no layer of a decoder"),
+            std::string::npos);
+}
+
+TEST(Import, AutoModelReadsNoneAsAbsent) {
+  const std::string file = testing::TempDir() + "/none.yaml";
+  write_file_atomically(
+      file, "step_scheduler:\n  global_batch_size: 32\ndistributed:\n  dp_size: none\n  tp_size: 2\n");
+  const Imported in = import_automodel(file);
+  EXPECT_EQ(in.layout.data, 0) << "what the ranks leave";
+  EXPECT_EQ(in.layout.tensor, 2);
+}
+
+TEST(Import, MegatronBridgesAdaptersComeBack) {
+  const std::string file = testing::TempDir() + "/lora.py";
+  const auto training = [&](const std::string& peft) {
+    write_file_atomically(file,
+                          "config.model.num_layers = 2\nconfig.model.hidden_size = 64\n"
+                          "config.model.num_attention_heads = 4\nconfig.model.ffn_hidden_size = 128\n"
+                          "config.model.vocab_size = 256\nconfig.model.seq_length = 64\nconfig.peft = " +
+                              peft + "\n");
+    return import_megatron_bridge(file).layout.training;
+  };
+  EXPECT_EQ(training("None").adapter_rank, 0);
+  EXPECT_EQ(training("LoRA(target_modules=[\"linear_qkv\"], dim=16, alpha=32)").adapter_rank, 16);
+  EXPECT_EQ(training("LoRA(target_modules=[\"linear_qkv\"], dim=16)").adapter_targets,
+            std::vector<AdapterTarget>{AdapterTarget::qkv});
+  EXPECT_EQ(training("LoRA()").adapter_targets.size(), 4u);
+}
+
 TEST(Import, AChangedConfigurationIsKnownAsMegatronBridges) {
   const std::string file = testing::TempDir() + "/change.py";
   write_file_atomically(file, "cfg.model.num_layers = 4\n");

@@ -181,6 +181,18 @@ TEST_F(Check, NoTrainingIsNotRead) {
   }
 }
 
+// Exports to AutoModel write no adapters in experts, but its own recipes have them.
+TEST_F(Check, ARecipeMayTrainInAWayThatNoExportWrites) {
+  const std::string recipe =
+      "step_scheduler:\n  global_batch_size: 64\n  local_batch_size: 1\n"
+      "model:\n  pretrained_model_name_or_path: Qwen/Qwen3-30B-A3B\n"
+      "distributed:\n  dp_size: none\n  ep_size: 8\ndataset:\n  seq_length: 2048\n";
+  const CheckedRecipe whole = checked("full.yaml", recipe);
+  const CheckedRecipe adapted = checked("lora.yaml", recipe + "peft:\n  dim: 8\n  target_modules: ['*']\n");
+  EXPECT_EQ(adapted.verdict, Verdict::fits) << adapted.reason;
+  EXPECT_NE(whole.peak_bytes, adapted.peak_bytes);
+}
+
 TEST_F(Check, RecipesAreFoundByWhatStandsInThem) {
   put("a/run.sh", "torchrun pretrain_gpt.py " + kLlama8b);
   put("a/install.sh", "apt-get install git\n");
