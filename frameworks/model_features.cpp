@@ -72,7 +72,7 @@ bool any_experts(const ModelSpec& m, bool (*has)(const MixtureOfExperts&)) {
 
 bool softmax(const MixtureOfExperts& e) { return e.scores == RouterScores::softmax; }
 
-// What routers do beside softmax over the chosen experts.
+// Routers other than softmax over the chosen experts.
 std::vector<ModelFeature> router_features_of(const ModelSpec& m) {
   using F = ModelFeature;
   using E = MixtureOfExperts;

@@ -111,7 +111,7 @@ bool says_nothing(const std::string& key) {
          key.ends_with("_token_index") || key.ends_with("_dropout");
 }
 
-// Keys with a value that nobody asked for: of the text part, and parts beside it that are no towers.
+// Keys with a value that nobody asked for: of the text part, and other parts that are no towers.
 std::vector<std::string> unread_keys(const Json& config, const TextPart& text, const ConfigLog& log) {
   std::vector<std::string> keys;
   for (const auto& [key, value] : text.json.items()) {

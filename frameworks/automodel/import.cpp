@@ -80,7 +80,7 @@ Json with_nulls(Json json) {
   return json;
 }
 
-// Packed sequences are of their own length; datasets name theirs differently.
+// The length of packed sequences comes first; datasets have two names for it.
 void set_recipe_sequence(const Settings& recipe, Imported& in) {
   const FieldRule rule = rule_of(&Workload::sequence);
   for (const char* key : {"packed_sequence.packed_sequence_size", "dataset.seq_len", "dataset.seq_length"}) {

@@ -47,7 +47,7 @@ std::string titan_argument(const std::string& name, const Json& value) {
   return fmt::format("            {}={},\n", name, python_text(value));
 }
 
-// The class of converters whose products have this precision; "" for 16 and 32 bits.
+// How the converters of this precision are called; "" for 16 and 32 bits.
 const char* titan_product(Precision precision) {
   switch (precision) {
     case Precision::fp8:

@@ -58,7 +58,7 @@ const TitanModel* titan_model(const ModelSpec& model);
 /// Lines of Python that build torchtitan's configuration of any other model: MODEL and its functions, of
 /// which build_model() is the last.
 std::string titan_model_code(const ModelSpec& model);
-/// The family whose blocks that code takes: Llama 3, Qwen 3 (experts, norms of queries and keys) or
+/// That code takes the blocks of one of these: Llama 3, Qwen 3 (experts, norms of queries and keys) or
 /// DeepSeek-V3 (latent attention).
 struct TitanFamily {
   const char *name, *classes;  // folder of torchtitan/models, and how its classes begin

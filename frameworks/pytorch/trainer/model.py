@@ -225,7 +225,7 @@ class Experts(nn.Module):
         probabilities = self.gate(x).float().softmax(dim=-1)
         allowed = probabilities
         # if expert groups
-        # A token chooses from the few groups whose best expert has most of its probability.
+        # A token chooses from the groups with the best experts.
         groups = probabilities.unflatten(-1, (moe["expert_groups"], -1))
         best = groups.amax(dim=-1)
         chosen = torch.zeros_like(best).scatter(-1, best.topk(moe.get("groups_per_token", 1), dim=-1).indices, 1.0)
