@@ -69,7 +69,7 @@ void set_adapters(const Settings& recipe, Imported& in) {
     in.notes.emplace_back("quantization.load_in_8bit: frozen weights are priced in 16 bits");
 }
 
-void set_optimizer(const Settings& recipe, Imported& in) {
+void set_recipe_optimizer(const Settings& recipe, Imported& in) {
   static const std::map<std::string, OptimizerKind> names{
       {"SGD", OptimizerKind::sgd},         {"AdamW8bit", OptimizerKind::adamw8},
       {"Adam8bit", OptimizerKind::adamw8}, {"Adafactor", OptimizerKind::adafactor},
@@ -85,7 +85,7 @@ void set_optimizer(const Settings& recipe, Imported& in) {
 }  // namespace
 
 void set_recipe_training(const Settings& recipe, Imported& in) {
-  set_optimizer(recipe, in);
+  set_recipe_optimizer(recipe, in);
   if (recipe.has("peft")) set_adapters(recipe, in);
 }
 
