@@ -38,7 +38,7 @@ Described describe(const ModelSpec& model, const Layout& layout, int64_t sequenc
   std::vector<models::LayerProgram> pieces{models::embedding_program(model, layout, sequence)};
   for (int64_t l = 0; l < model.layers.count(); ++l)
     pieces.push_back(models::layer_program(model, l, layout, sequence));
-  pieces.push_back(models::head_program(model, layout, sequence));
+  pieces.push_back(models::last_stage_program(model, layout, sequence));
   Described out;
   for (const auto& piece : pieces) {
     for (const models::Operator& op : piece.operators) {
@@ -84,7 +84,7 @@ Recorded record(const ModelSpec& model, const Layout& layout, int64_t sequence) 
   Stage stage({model, layout, sequence, DataType::float32, 1}, 0, {0, model.layers.count(), true, true},
               *device, {{group.get(), single.get(), single.get()}, {}});
   const int64_t before = device->in_use_bytes();
-  const std::vector<int32_t> tokens(size_t(layout.micro_batch * sequence), 1);
+  const std::vector<int32_t> tokens(size_t((1 + model.next_token_layers) * layout.micro_batch * sequence), 1);
   stage.forward(0, tokens.data(), tokens.data(), nullptr, nullptr);
   out.forward = out.record.forward;
   out.saved_bytes = device->in_use_bytes() - before;

@@ -30,6 +30,14 @@ const NamedLayout kSpreadKinds[] = {
     {"tp2 sp pp2 dp2 ep4 zb-h1", 2, 2, 2, 1, 1, "zb-h1", kNone, true, 1, 0, kInner, {}, {}, 4},
 };
 
+// Where the token table lies on both ends of a pipeline, which may be one rank.
+const NamedLayout kEnds[] = {
+    {"pp2 dp2 zero2", 1, 2, 2, 1, 1, "1f1b", kNone, false, 2},
+    {"pp2 dp2 zero3", 1, 2, 2, 1, 1, "1f1b", kFull, false, 3},
+    {"tp2 pp2 interleaved", 2, 2, 1, 2, 1, "interleaved", kSelective},
+    {"tp2 sp pp2 dualpipe-v", 2, 2, 1, 2, 1, "dualpipe-v", kNone, true},
+};
+
 TEST(KindsParity, NormsOnBothSidesWindowsAndCaps) { check_follows(test::little_gemma(), kDenseKinds); }
 TEST(KindsParity, NormsBehindAndOverAllHeads) { check_follows(test::little_olmo(), kDenseKinds); }
 TEST(KindsParity, AttentionAndMlpSideBySide) { check_follows(test::little_parallel(), kDenseKinds); }
@@ -40,6 +48,17 @@ TEST(KindsParity, SinksAndExpertsWithBiases) {
 TEST(KindsParity, LatentsSharedExpertsAndABiasThatMovesTheChoice) {
   check_follows(test::little_deepseek(), kDenseKinds);
   check_follows(test::little_deepseek(), kSpreadKinds);
+}
+
+TEST(KindsParity, NextTokenModules) {
+  check_follows(test::little_predicting(), kDenseKinds);
+  check_follows(test::little_predicting(), kSpreadKinds);
+  check_follows(test::little_predicting(), kEnds);
+  ModelSpec tied = test::little_llama();
+  tied.tied_embeddings = true;
+  tied.next_token_layers = 2;
+  check_follows(tied, kDenseKinds);
+  check_follows(tied, kEnds);
 }
 
 // What runs beside compute, and an optimizer on the host, change no sums.
