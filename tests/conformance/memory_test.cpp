@@ -141,7 +141,8 @@ TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfLlamaStages) {
 // Layers of other kinds: latents and experts move through memory that is not all held at once.
 TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
   for (const ModelSpec& model : {test::little_gemma(), test::little_olmo(), test::little_oss(),
-                                 test::little_deepseek(), test::little_parallel()}) {
+                                 test::little_deepseek(), test::little_parallel(),
+                                 test::little_predicting()}) {
     std::vector<WantedPlan> all;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       all.push_back({model, {8, 32}, 1, 1, 1, 1, 2, "1f1b", recompute});
@@ -155,6 +156,23 @@ TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
       for (size_t r = 0; r < predicted.size(); ++r) {
         EXPECT_NEAR(double(result.peak_bytes[r]) / double(predicted[r]), 1.0, 0.03)
             << model.name << " " << layout_name(plan.layout) << " rank " << r;
+      }
+    }
+  }
+}
+
+// The token table lies on both ends of a pipeline, and modules work with it and with the head's weight.
+TEST(MemoryConformance, HoldsWithinThreePercentForNextTokenModules) {
+  for (const bool tied : {false, true}) {
+    ModelSpec model = test::little_llama();
+    model.tied_embeddings = tied;
+    model.next_token_layers = 2;
+    for (const WantedPlan& request : requests(model)) {
+      const auto [plan, result] = run(request);
+      const std::vector<int64_t> predicted = peak_bytes(program_of(plan));
+      for (size_t r = 0; r < predicted.size(); ++r) {
+        EXPECT_NEAR(double(result.peak_bytes[r]) / double(predicted[r]), 1.0, 0.03)
+            << layout_name(plan.layout) << " " << enum_name(request.recompute) << " rank " << r;
       }
     }
   }
