@@ -92,17 +92,18 @@ class LayerTensors {
     own_norm("hnorm", "norm");
     // One projection of both halves side by side.
     for (const bool second : {false, true}) {
-      HuggingFaceTensor& t =
-          list_.add(from_ + "eh_proj.weight", ours + (second ? "projection" : "embedding_projection") + ".weight",
-                    m_.hidden, m_.hidden);
+      HuggingFaceTensor& t = list_.add(from_ + "eh_proj.weight",
+                                       ours + (second ? "projection" : "embedding_projection") + ".weight",
+                                       m_.hidden, m_.hidden);
       t.shape.back() = t.row_stride = 2 * m_.hidden;
       t.first = second ? m_.hidden : 0;
     }
     add();
     own_norm("shared_head.norm", "head_norm");
     list_.add(from_ + "embed_tokens.weight", "embedding.weight", m_.vocab, m_.hidden).copy = true;
-    list_.add(from_ + "shared_head.head.weight", m_.tied_embeddings ? "embedding.weight" : "head.weight",
-              m_.vocab, m_.hidden)
+    list_
+        .add(from_ + "shared_head.head.weight", m_.tied_embeddings ? "embedding.weight" : "head.weight",
+             m_.vocab, m_.hidden)
         .copy = true;
   }
 

@@ -262,8 +262,8 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   state.optimizer_s =
       layout_.offload_optimizer ? source.offloaded_optimizer_s(updated) : source.optimizer_s(updated);
   if (layout_.training.optimizer == OptimizerKind::muon)
-    state.optimizer_s += products_s(source, pieces_.orthogonal_flop(kind.layers) /
-                                                double(models::dense_shard(layout_)));
+    state.optimizer_s +=
+        products_s(source, pieces_.orthogonal_flop(kind.layers) / double(models::dense_shard(layout_)));
   return state;
 }
 

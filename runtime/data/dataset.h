@@ -48,8 +48,8 @@ class Dataset {
   /// Over names and sizes: whether a resumed run reads the data of the first one.
   std::string digest() const;
 
-  /// Sample `number` of the run: `tokens` gets `sequence` ids and `targets` `sequence` + `further`, one later.
-  /// Throws UserError at a token beyond the vocabulary.
+  /// Sample `number` of the run: `tokens` gets `sequence` ids and `targets` `sequence` + `further`, one
+  /// later. Throws UserError at a token beyond the vocabulary.
   void sample(int64_t number, int32_t* tokens, int32_t* targets) const;
 
  private:

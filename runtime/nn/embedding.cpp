@@ -41,12 +41,7 @@ Embedding::Embedding(const RankSizes& sizes, Parameters& parameters, Communicato
 
 Embedding::Embedding(size_t user, int table, const RankSizes& sizes, Parameters& parameters,
                      Communicator& group, Device& device)
-    : piece_(user),
-      sizes_(sizes),
-      parameters_(parameters),
-      group_(group),
-      device_(device),
-      table_(table) {
+    : piece_(user), sizes_(sizes), parameters_(parameters), group_(group), device_(device), table_(table) {
   parameters.use_in(user, table);
 }
 

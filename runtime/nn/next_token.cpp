@@ -59,14 +59,13 @@ Buffer NextTokenInput::backward_input(Saved& saved, const void* hidden, Buffer d
     return dx;
   };
   saved.d_output = std::move(d_output);
-  saved.d_embedded = back(embedding_projection_, embedding_norm_, saved.embedded.data(),
-                          saved.embedding_norm);
+  saved.d_embedded =
+      back(embedding_projection_, embedding_norm_, saved.embedded.data(), saved.embedding_norm);
   return back(projection_, norm_, hidden, saved.norm);
 }
 
 void NextTokenInput::backward_weight(const Saved& saved, const void* hidden) {
-  const auto weigh = [&](Linear& projection, Norm& norm, const void* x,
-                         const DecoderLayer::SavedNorm& from) {
+  const auto weigh = [&](Linear& projection, Norm& norm, const void* x, const DecoderLayer::SavedNorm& from) {
     projection.backward_weight(saved.d_output.data(), from.out.data());
     norm.backward_weight(from.d_out.data(), x, from.statistics.data());
   };

@@ -51,7 +51,8 @@ TEST(HuggingFaceWeights, TensorsAreCoveredOnceAndAreAllParameters) {
     std::map<std::string, int64_t> of_source, covered;
     // Those of next-token modules are not counted with the model.
     const Layout whole;
-    int64_t elements = parameters(head_program(model, whole, 1)) - parameters(last_stage_program(model, whole, 1));
+    int64_t elements =
+        parameters(head_program(model, whole, 1)) - parameters(last_stage_program(model, whole, 1));
     for (const HuggingFaceTensor& t : hugging_face_tensors(model)) {
       if (t.copy) continue;
       of_source[t.source] = t.count();
