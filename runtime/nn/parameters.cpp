@@ -96,7 +96,8 @@ size_t Parameters::begin_piece(bool works) {
 
 size_t Parameters::group_of(bool expert) {
   for (const size_t g : groups_of_piece_.back()) {
-    if (groups_[g].expert == expert) return g;
+    const bool own = groups_[g].piece + 1 == groups_of_piece_.size();  // else use_in() put it there
+    if (own && groups_[g].expert == expert) return g;
   }
   ParameterGroup group;
   group.piece = groups_of_piece_.size() - 1;
