@@ -28,6 +28,7 @@ except ImportError:
     sys.exit(77)
 
 transformers.utils.logging.disable_progress_bar()
+transformers.utils.logging.set_verbosity_error()
 BATCH, SEQUENCE = 2, 12
 TINY = dict(vocab_size=48, hidden_size=32, intermediate_size=40, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2,
             head_dim=8, max_position_embeddings=64, tie_word_embeddings=False, attention_dropout=0.0,
