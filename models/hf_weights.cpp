@@ -82,7 +82,7 @@ class LayerTensors {
     family_ == WeightFamily::gpt_oss ? add_fused_experts() : add_experts();
   }
 
-  // A next-token module lies where a further layer would, with copies of what it shares.
+  // A next-token module has the number of a further layer, and copies of the table and the head.
   void add_next_token(int64_t depth) {
     const std::string ours = fmt::format("next_token.{}.", depth);
     const auto own_norm = [&](const char* source, const char* name) {

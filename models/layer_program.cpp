@@ -114,7 +114,7 @@ void add_layer_embedding(LayerBuilder& b) {
   b.residual("mlp.layer_residual");
 }
 
-// Rows of the token table, which is split by vocabulary, without what they are written to.
+// Rows of the token table, which is split by vocabulary. The output is not counted.
 void add_lookup(LayerBuilder& b, std::string_view name, const Layout& layout) {
   const ModelSpec& m = b.model();
   OperatorShape shape = b.shape(OperatorKind::embedding, m.hidden);

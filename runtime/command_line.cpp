@@ -104,7 +104,7 @@ void declare_training(CLI::App& app, TrainOptions& t) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
   app.add_option("--next-token-weight", t.next_token_weight,
-                 "Weight of the loss of next-token modules beside the model's own")
+                 "Factor on the mean loss of next-token modules, which is added to the model's own")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e3));
   app.add_option("--most-skipped", t.most_skipped,
