@@ -123,8 +123,8 @@ class StagePieces {
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
 };
 
-/// Whether the first and the last stage use the token table, and both have gradients for it: the head is tied
-/// to it, or next-token modules read it (megatron/core/distributed/finalize_model_grads.py sums both cases).
+/// Whether the first and the last stage both have gradients for the token table. The head is tied to it, or
+/// next-token modules read it. Source: megatron/core/distributed/finalize_model_grads.py.
 inline bool trains_shared_table(const ModelSpec& model, const Layout& layout) {
   if (layout.training.freezes(FrozenPart::embedding)) return false;
   return model.next_token_layers > 0 || (model.tied_embeddings && !layout.training.freezes(FrozenPart::head));

@@ -125,9 +125,9 @@ LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& 
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
 /// Final norm, output projection and loss.
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
-/// A next-token module predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2): a projection of
-/// what the head before it reads and of the next token's embedding, a layer like the last decoder layer, and
-/// the head again with a norm of its own. All are on the last stage, which needs the token table, too. These
+/// A next-token module predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2). It projects the
+/// input of the head's product and the next token's embedding. A layer like the last decoder layer follows,
+/// and the head with another norm. All are on the last stage, which also needs the token table. These two
 /// are the first and the last part of module `depth`.
 LayerProgram next_token_input_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
                                       int64_t depth);

@@ -27,7 +27,7 @@ struct DatasetOptions {
   std::vector<DataPart> parts;
   DataFormat format = DataFormat::automatic;
   int64_t sequence = 1;
-  int64_t further = 0;  // targets behind those of a sequence's own tokens
+  int64_t further = 0;  // targets after the last token of a sequence, for next-token modules
   int64_t vocab = 256;  // tokens beyond it are refused
   uint64_t seed = 1;
   double validation_share = 0.0;                    // of each part's windows, at its end, kept from training

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// NextToken: a module that predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2). Its input is
-// made of what the product of the head before it reads, and of the embedding of the token that this head
-// predicts. A decoder layer like the model's last one follows, and the head with a norm of its own. Token
-// table and output weight are the model's.
+// NextToken: a module that predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2). It reads the
+// input of the product in the head before it, and the embedding of the token that this head predicts. A
+// decoder layer like the model's last one follows, and a head with another norm. Token table and output
+// weight are the model's.
 //
 // Each part is a piece of Parameters, in the order of the forward pass.
 
