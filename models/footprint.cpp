@@ -152,14 +152,15 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
   const Layout& layout = programs.layout();
   embedding_ = alike != nullptr ? alike->embedding_ : piece_of(programs.embedding());
   for (auto& kept : embedding_.kept) kept = embedding_.computed;
-  // The layers behind the head may have experts.
-  if (alike != nullptr && model_.next_token_layers == 0) {
+  if (alike != nullptr) {
     head_ = alike->head_;
     tied_parameters_ = alike->tied_parameters_;
     tied_frozen_bytes_ = alike->tied_frozen_bytes_;
   } else {
-    set_head(programs.last_stage());
+    set_head(model_.next_token_layers > 0 ? head_program(model_, layout, programs.sequence())
+                                          : programs.last_stage());
   }
+  set_next_token(programs);
   if (model_.position == PositionKind::learned && !layout.training.freezes(FrozenPart::embedding))
     position_parameters_ = model_.max_positions * model_.hidden;
   set_layers(programs, alike);
@@ -204,6 +205,23 @@ void StagePieces::set_head(const LayerProgram& program) {
   }
 }
 
+// Their layers may have experts. None of them is recomputed.
+void StagePieces::set_next_token(PiecePrograms& programs) {
+  if (model_.next_token_layers == 0) return;
+  const Layout& layout = programs.layout();
+  const LayerProgram& layer = programs.layer(kinds_->of(model_.layers.count() - 1));
+  for (int64_t depth = 0; depth < model_.next_token_layers; ++depth) {
+    const LayerProgram input = next_token_input_program(model_, layout, programs.sequence(), depth);
+    const Operator& lookup = input.operators.front();
+    if (!lookup.shape.frozen) table_parameters_ = lookup.shape.inner * model_.hidden;
+    if (!lookup.shape.frozen) copied_table_ += lookup.parameters;
+    next_token_.push_back(piece_of(input));
+    next_token_.push_back(piece_of(layer));
+    next_token_.push_back(piece_of(next_token_head_program(model_, layout, programs.sequence())));
+  }
+  for (Piece& piece : next_token_) piece.kept.fill(piece.computed);
+}
+
 // One of each shape, in the weights' own precision; of routed experts one expert's.
 void StagePieces::set_empty_gradients(Precision precision) {
   std::vector<std::array<int64_t, 2>> shapes = expert_gradient_shapes_;
@@ -232,7 +250,10 @@ std::vector<StagePieces::Held> StagePieces::pieces_of(const Layout& layout, cons
       pieces.push_back({piece, recompute, boundary_bytes_});
     }
   }
-  if (content.has_head) pieces.push_back({&head_, Recompute::none, boundary_bytes_});
+  if (content.has_head) {
+    pieces.push_back({&head_, Recompute::none, boundary_bytes_});
+    for (const Piece& piece : next_token_) pieces.push_back({&piece, Recompute::none, boundary_bytes_});
+  }
   // It arrives in a slot, unless it is a tensor like any other.
   if (pieces.empty() || (!content.has_head && layout.execution.receives_in_place)) return pieces;
   if (pieces.back().times > 1) {
@@ -292,6 +313,7 @@ ParameterShare StagePieces::parameters(const KindCounts& layers, bool embedding,
   for (size_t kind = 0; kind < layers.size(); ++kind) add(layers_[layer_of_kind_[kind]], layers[kind]);
   if (embedding) add(embedding_, 1);
   if (head) add(head_, 1);
+  for (const Piece& piece : next_token_) add(piece, head ? 1 : 0);
   if (head && embedding) {
     sum.dense -= tied_parameters_;
     sum.frozen_bytes -= tied_frozen_bytes_;
@@ -317,6 +339,7 @@ int64_t updated_like_adamw(const Layout& layout, int64_t parameters) {
 
 int64_t StagePieces::tensors(const KindCounts& layers, bool embedding, bool head) const {
   int64_t sum = (embedding ? embedding_.tensors : 0) + (head ? head_.tensors : 0);
+  for (const Piece& piece : next_token_) sum += head ? piece.tensors : 0;
   for (size_t kind = 0; kind < layers.size(); ++kind)
     sum += layers[kind] * layers_[layer_of_kind_[kind]].tensors;
   return sum;
@@ -342,39 +365,6 @@ int64_t StagePieces::least_layer_bytes() const {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const Piece& piece : layers_) least = std::min(least, piece.computed + piece.backward_workspace);
   return least;
-}
-
-StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& content,
-                                      const std::vector<Held>& pieces) const {
-  const int64_t dense = dense_shard(layout), expert = expert_shard(layout);
-  StateCounts counts;
-  int64_t before = 0;
-  for (const Held& h : pieces) {
-    // A tied head beside its embedding has no weight of its own, but works with the embedding's.
-    const bool shares = h.piece == &head_ && content.has_embedding;
-    const int64_t tied = shares ? tied_parameters_ : 0;
-    // Learned positions are shared out apart from the token table.
-    const int64_t apart = h.piece == &embedding_ ? position_parameters_ : 0;
-    const int64_t dense_share =
-        (h.piece->parameters.dense - tied - apart + dense - 1) / dense + (apart + dense - 1) / dense;
-    const int64_t expert_share = (h.piece->parameters.expert + expert - 1) / expert;
-    const int64_t whole = dense_share * dense + expert_share * expert;
-    const int64_t frozen = h.piece->parameters.frozen_bytes - (shares ? tied_frozen_bytes_ : 0);
-    const int64_t frozen_expert = h.piece->parameters.frozen_expert_bytes;
-    counts.frozen_bytes += h.times * (frozen + frozen_expert);
-    counts.frozen_share_bytes +=
-        h.times * ((frozen + dense - 1) / dense + (frozen_expert + expert - 1) / expert);
-    counts.largest_frozen_bytes = std::max(counts.largest_frozen_bytes, frozen + frozen_expert);
-    if (!is_layer(h)) counts.adam_share += dense_share;
-    counts.share += h.times * (dense_share + expert_share);
-    counts.whole += h.times * whole;
-    const int64_t at_work = whole + (tied + dense - 1) / dense * dense;
-    counts.largest = std::max(counts.largest, at_work);
-    counts.largest_pair =
-        std::max({counts.largest_pair, before + at_work, h.times > 1 ? 2 * at_work : at_work});
-    before = at_work;
-  }
-  return counts;
 }
 
 // Frameworks that free in between have at most what their whole backward needs.
@@ -427,7 +417,7 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
     footprint.backward_workspace_bytes += layer;
     footprint.input_gradient_workspace_bytes += layer;
   }
-  if (trains_tied_table(model_, layout) && layout.stages() > 1 &&
+  if (trains_shared_table(model_, layout) && layout.stages() > 1 &&
       (content.has_embedding || content.has_head)) {
     footprint.tied_embedding_bytes =
         vocabulary_share(model_, layout) * model_.hidden * 4;  // gradients are fp32 in every precision

@@ -4,6 +4,7 @@
 // Footprints: the bytes of each virtual stage under a layout, summed over the stage's layer programs. What
 // lower() and the memory prediction read, and what a run's arena must measure.
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <vector>
@@ -92,15 +93,27 @@ class StagePieces {
 
   void set_layers(PiecePrograms& programs, const StagePieces* alike);
   void set_head(const LayerProgram& program);
+  void set_next_token(PiecePrograms& programs);
   void set_empty_gradients(Precision precision);
 
-  bool is_layer(const Held& held) const { return held.piece != &embedding_ && held.piece != &head_; }
+  bool is_next_token(const Held& held) const {
+    return std::any_of(next_token_.begin(), next_token_.end(),
+                       [&](const Piece& piece) { return &piece == held.piece; });
+  }
+  bool is_layer(const Held& held) const {
+    return held.piece != &embedding_ && held.piece != &head_ && !is_next_token(held);
+  }
+  int64_t borrowed_parameters(const Held& held, const StageContent& content) const;
 
   const ModelSpec& model_;
   std::shared_ptr<const LayerKinds> kinds_;
   std::vector<Piece> layers_;          // those of different bytes or parameters
   std::vector<size_t> layer_of_kind_;  // index into the former
   Piece embedding_, head_;
+  // Of each next-token module in turn: its input, its layer, and its head.
+  std::vector<Piece> next_token_;
+  // Trained ones of the token table that they read, and of the copy that they have of it.
+  int64_t table_parameters_ = 0, copied_table_ = 0;
   int64_t tied_frozen_bytes_ = 0;
   int64_t tied_parameters_ = 0;  // of the head, which the embedding has already where they are together
   int64_t position_parameters_ = 0;
@@ -110,10 +123,11 @@ class StagePieces {
   int64_t empty_gradient_bytes_ = 0;  // Execution::empty_gradients, of one layer of each kind
 };
 
-/// Whether the embedding's table is the head's, too, and gets gradients from both.
-inline bool trains_tied_table(const ModelSpec& model, const Layout& layout) {
-  return model.tied_embeddings && !layout.training.freezes(FrozenPart::embedding) &&
-         !layout.training.freezes(FrozenPart::head);
+/// Whether the first and the last stage both have gradients for the token table. The head is tied to it, or
+/// next-token modules read it. Source: megatron/core/distributed/finalize_model_grads.py.
+inline bool trains_shared_table(const ModelSpec& model, const Layout& layout) {
+  if (layout.training.freezes(FrozenPart::embedding)) return false;
+  return model.next_token_layers > 0 || (model.tied_embeddings && !layout.training.freezes(FrozenPart::head));
 }
 
 /// Ranks over which the state of dense weights, and of routed experts, is shared out: 1 without ZeRO.

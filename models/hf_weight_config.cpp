@@ -191,8 +191,9 @@ void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
   if (family == F::glm4_moe) {
     config["use_qk_norm"] = a.query_key_norm == QueryKeyNorm::per_head;
     config["partial_rotary_factor"] = a.rotation().fraction;
-    config["num_nextn_predict_layers"] = 0;
   }
+  if (family == F::glm4_moe || family == F::deepseek_v3)
+    config["num_nextn_predict_layers"] = m.next_token_layers;
   if (a.latent) add_latent(config, a, family);
 }
 

@@ -65,7 +65,7 @@ bool is_gpt2(const ModelSpec& m, const Traits& t) {
 struct Allowed {
   WeightFamily family;
   bool windows = false, scale = false, caps = false, partial = false, no_positions = false;
-  bool own_window_positions = false, dense_layers = false, scaling = false;
+  bool own_window_positions = false, dense_layers = false, scaling = false, next_tokens = false;
 };
 
 void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
@@ -79,6 +79,7 @@ void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
   need(t.attention.rotation().fraction != 1.0 && !a.partial, "rotary positions on a part of each head");
   need(t.no_positions && !a.no_positions, "layers without positions");
   need(t.positions_differ && !a.own_window_positions, "layers with different rotary positions");
+  need(m.next_token_layers > 0 && !a.next_tokens, "next-token modules");
   need(t.moe && t.mlp && (!a.dense_layers || t.dense_between), "dense layers between those with experts");
 }
 
@@ -89,7 +90,9 @@ bool has_other_scaling(const Attention& a) {
 
 Allowed latent_family(const Traits& t) {
   const bool sigmoid = t.moe && t.moe->scores == RouterScores::sigmoid;
-  return {.family = sigmoid ? WeightFamily::deepseek_v3 : WeightFamily::deepseek_v2, .dense_layers = true};
+  return {.family = sigmoid ? WeightFamily::deepseek_v3 : WeightFamily::deepseek_v2,
+          .dense_layers = true,
+          .next_tokens = sigmoid};
 }
 
 Allowed experts_family(const ModelSpec& m, const Traits& t) {
@@ -100,7 +103,7 @@ Allowed experts_family(const ModelSpec& m, const Traits& t) {
   if (moe.expert.bias || a.sinks || a.query_key_norm == QueryKeyNorm::full)
     refuse_weights(m, "experts arranged other than those of known families");
   if (moe.scores == RouterScores::sigmoid && moe.router_bias && moe.shared_ffn_hidden > 0)
-    return {.family = WeightFamily::glm4_moe, .partial = true, .dense_layers = true};
+    return {.family = WeightFamily::glm4_moe, .partial = true, .dense_layers = true, .next_tokens = true};
   if (moe.groups_per_token < moe.expert_groups) refuse_weights(m, "a router that is limited to groups");
   if (moe.shared_ffn_hidden > 0 || moe.router_bias || moe.scores != RouterScores::softmax ||
       moe.routed_scale != 1.0 || a.qkv_bias || a.output_bias)
@@ -143,8 +146,8 @@ Allowed dense_family(const ModelSpec& m, const Traits& t) {
 
 WeightFamily weight_family_of(const ModelSpec& m) {
   const Traits t = traits_of(m);
-  if (m.parallel_residual || m.embedding_norm || m.head_bias || m.next_token_layers > 0 ||
-      t.attention.value_dim > 0 || t.attention.keys_are_values || t.attention.chunk || t.attention.index ||
+  if (m.parallel_residual || m.embedding_norm || m.head_bias || t.attention.value_dim > 0 ||
+      t.attention.keys_are_values || t.attention.chunk || t.attention.index ||
       t.attention.output_gate != OutputGate::none)
     refuse_weights(m, "an arrangement of layers that only few have");
   if (m.norm == NormKind::layer_norm) {

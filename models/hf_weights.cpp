@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "models/hf_weight_family.h"
 
 namespace mpt::models {
@@ -19,7 +21,7 @@ class TensorList {
   /// A whole tensor [rows, columns], or [rows].
   HuggingFaceTensor& add(const std::string& source, const std::string& name, int64_t rows,
                          int64_t columns = 1, int64_t row = 0) {
-    HuggingFaceTensor t{source, name, row, rows, columns, {rows}, 0, columns, 1, 0.0};
+    HuggingFaceTensor t{source, name, row, rows, columns, {rows}, 0, columns};
     if (columns > 1) t.shape.push_back(columns);
     return list_.emplace_back(std::move(t));
   }
@@ -59,7 +61,7 @@ class LayerTensors {
   LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer)
       : list_(list),
         m_(m),
-        kind_(m.layers[layer]),
+        kind_(m.layers[std::min(layer, m.layers.count() - 1)]),
         family_(family),
         from_(fmt::format("model.layers.{}.", layer)),
         to_(fmt::format("layers.{}.", layer)) {}
@@ -78,6 +80,31 @@ class LayerTensors {
     }
     if (kind_.mlp) return add_dense("mlp.", "mlp.", *kind_.mlp);
     family_ == WeightFamily::gpt_oss ? add_fused_experts() : add_experts();
+  }
+
+  // A next-token module has the number of a further layer, and copies of the table and the head.
+  void add_next_token(int64_t depth) {
+    const std::string ours = fmt::format("next_token.{}.", depth);
+    const auto own_norm = [&](const char* source, const char* name) {
+      list_.add(from_ + source + ".weight", ours + name + ".scale", m_.hidden);
+    };
+    own_norm("enorm", "embedding_norm");
+    own_norm("hnorm", "norm");
+    // One projection of both halves side by side.
+    for (const bool second : {false, true}) {
+      HuggingFaceTensor& t = list_.add(from_ + "eh_proj.weight",
+                                       ours + (second ? "projection" : "embedding_projection") + ".weight",
+                                       m_.hidden, m_.hidden);
+      t.shape.back() = t.row_stride = 2 * m_.hidden;
+      t.first = second ? m_.hidden : 0;
+    }
+    add();
+    own_norm("shared_head.norm", "head_norm");
+    list_.add(from_ + "embed_tokens.weight", "embedding.weight", m_.vocab, m_.hidden).copy = true;
+    list_
+        .add(from_ + "shared_head.head.weight", m_.tied_embeddings ? "embedding.weight" : "head.weight",
+             m_.vocab, m_.hidden)
+        .copy = true;
   }
 
  private:
@@ -243,6 +270,8 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m) {
   list.add(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", "head.norm.scale", m.hidden).added =
       adds_one(family) ? 1.0 : 0.0;
   if (gpt2) list.add("transformer.ln_f.bias", "head.norm.bias", m.hidden);
+  for (int64_t depth = 0; depth < m.next_token_layers; ++depth)
+    LayerTensors(list, m, family, m.layers.count() + depth).add_next_token(depth);
   if (!m.tied_embeddings) list.add("lm_head.weight", "head.weight", m.vocab, m.hidden);
   return list.take();
 }

@@ -5,11 +5,11 @@
 
 namespace mpt::models {
 
-LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width) {
+LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width, bool input_kept) {
   add({name, local_shape(OperatorKind::norm, width)});
   const bool layer_norm = model_.norm == NormKind::layer_norm;
   last().parameters = width * (layer_norm && model_.norm_bias ? 2 : 1);
-  keep_both(width == model_.hidden ? residual_bytes() : local_bytes(width));
+  if (!input_kept) keep_both(width == model_.hidden ? residual_bytes() : local_bytes(width));
   keep_both(local_state_bytes(layer_norm ? 2 : 1));  // statistics
   last().shape.extra = !layer_norm && has_norms_of_several_kernels();
   if (last().shape.extra) keep_both(rounded(local_tokens_ * width * execution().rms_norm_bytes));

@@ -178,7 +178,8 @@ class LayerBuilder {
         {CollectiveKind::all_gather, CollectiveGroup::context, tokens_ * layout_.context * columns * unit_}};
   }
 
-  LayerBuilder& norm(std::string_view name, int64_t width);
+  /// `input_kept`: an operator before it already keeps the input.
+  LayerBuilder& norm(std::string_view name, int64_t width, bool input_kept = false);
   LayerBuilder& linear(const LinearSizes& sizes);
   LayerBuilder& expert_linear(const LinearSizes& sizes);
   LayerBuilder& attention(const AttentionSizes& sizes);

@@ -114,6 +114,21 @@ void add_layer_embedding(LayerBuilder& b) {
   b.residual("mlp.layer_residual");
 }
 
+// Rows of the token table, which is split by vocabulary. The output is not counted.
+void add_lookup(LayerBuilder& b, std::string_view name, const Layout& layout) {
+  const ModelSpec& m = b.model();
+  OperatorShape shape = b.shape(OperatorKind::embedding, m.hidden);
+  shape.inner = b.vocabulary_share();
+  b.add({name, shape});
+  Operator& op = b.last();
+  op.saved_bytes = op.saved_bytes_selective = LayerBuilder::rounded(b.tokens() * 4);
+  if (layout.sequence_parallel) op.forward_workspace_bytes = b.bytes(m.hidden);
+  if (layout.sequence_parallel || m.embedding_scale)
+    op.backward_workspace_bytes = op.weight_workspace_bytes = b.bytes(m.hidden);
+  if (layout.tensor > 1) op.forward_collectives.push_back(b.sum_over_tensor(m.hidden));
+  if (layout.sequence_parallel) op.backward_collectives.push_back(b.gather_over_tensor(m.hidden));
+}
+
 // The table of all layers' embeddings, and a projection of the tokens' own beside it.
 void add_layer_tables(LayerBuilder& b, const Layout& layout) {
   const ModelSpec& m = b.model();
@@ -165,22 +180,10 @@ LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& 
 
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
   LayerBuilder b(model, layout, sequence, nullptr);
-  const int64_t rows = vocabulary_share(model, layout);
-  OperatorShape shape = b.shape(OperatorKind::embedding, model.hidden);
-  shape.inner = rows;
-  b.add({"embedding", shape});
-  b.last().parameters = rows * model.hidden +
+  add_lookup(b, "embedding", layout);
+  b.last().parameters = b.vocabulary_share() * model.hidden +
                         (model.position == PositionKind::learned ? model.max_positions * model.hidden : 0);
-  b.last().saved_bytes = b.last().saved_bytes_selective = LayerBuilder::rounded(b.tokens() * 4);
-  b.last().forward_workspace_bytes = b.bytes(model.hidden);
-  if (layout.sequence_parallel) {
-    b.last().forward_workspace_bytes += b.local_bytes(model.hidden);
-    b.last().backward_workspace_bytes = b.last().weight_workspace_bytes = b.bytes(model.hidden);
-  }
-  if (model.embedding_scale && !layout.sequence_parallel)
-    b.last().backward_workspace_bytes = b.last().weight_workspace_bytes = b.bytes(model.hidden);
-  if (layout.tensor > 1) b.last().forward_collectives.push_back(b.sum_over_tensor(model.hidden));
-  if (layout.sequence_parallel) b.last().backward_collectives.push_back(b.gather_over_tensor(model.hidden));
+  b.last().forward_workspace_bytes += b.local_bytes(model.hidden);
   if (model.embedding_norm) b.norm("embedding.norm", model.hidden);
   add_layer_tables(b, layout);
   return b.take();
@@ -247,31 +250,50 @@ LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t 
   return b.take();
 }
 
+LayerProgram next_token_input_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
+                                      int64_t depth) {
+  LayerBuilder b(model, layout, sequence, nullptr);
+  const int64_t hidden = model.hidden;
+  add_lookup(b, "next_token.embedding", layout);
+  if (depth == 0 && copies_token_table(model, layout)) b.last().parameters = b.vocabulary_share() * hidden;
+  b.norm("next_token.embedding_norm", hidden);
+  b.norm("next_token.norm", hidden, /*input_kept=*/true);  // by the head's product before it
+  if (b.is_own_runtime()) {
+    // A product for each half of its input, so that they need not lie side by side.
+    b.linear({"next_token.embedding_projection", hidden, hidden, false, Parallel::replicated});
+    b.saves_local(hidden).last().forward_workspace_bytes = b.local_bytes(hidden);
+    b.linear({"next_token.projection", hidden, hidden, false, Parallel::replicated});
+    b.saves_local(hidden).last().forward_workspace_bytes = b.local_bytes(hidden);
+    b.residual("next_token.residual");
+  } else {
+    b.linear({"next_token.projection", b.share(hidden), 2 * hidden, false, Parallel::columns})
+        .saves(2 * hidden);
+  }
+  return b.take();
+}
+
+LayerProgram next_token_head_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {
+  LayerBuilder b(model, layout, sequence, nullptr);
+  b.norm("next_token.head_norm", model.hidden);
+  add_loss(b, "next_token.output", "next_token.loss");
+  b.add_gathered_tokens();
+  LayerProgram program = b.take();
+  for (Operator& op : program.operators) {
+    if (op.shape.kind == OperatorKind::linear) op.parameters = 0;
+  }
+  return program;
+}
+
 LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
                                 const LayerProgram* layer) {
   LayerProgram program = head_program(model, layout, sequence);
   const auto append = [&](const LayerProgram& part) {
     program.operators.insert(program.operators.end(), part.operators.begin(), part.operators.end());
   };
-  for (int64_t i = 0; i < model.next_token_layers; ++i) {
-    LayerBuilder before(model, layout, sequence, nullptr), behind(model, layout, sequence, nullptr);
-    OperatorShape lookup = before.shape(OperatorKind::embedding, model.hidden);
-    lookup.inner = before.vocabulary_share();
-    before.add({"next_token.embedding", lookup});
-    // The embedding's weights are there unless they lie on another stage; the head's serve again.
-    if (i == 0 && layout.pipeline > 1) before.last().parameters = lookup.inner * model.hidden;
-    before.norm("next_token.embedding_norm", model.hidden).norm("next_token.norm", model.hidden);
-    const int64_t columns = before.share(model.hidden), inner = 2 * model.hidden;
-    before.linear({"next_token.projection", columns, inner, false, Parallel::columns}).saves(inner);
-    behind.norm("next_token.head_norm", model.hidden);
-    add_loss(behind, "next_token.output", "next_token.loss");
-    LayerProgram loss = behind.take();
-    for (Operator& op : loss.operators) {
-      if (op.shape.kind == OperatorKind::linear) op.parameters = 0;
-    }
-    append(before.take());
+  for (int64_t depth = 0; depth < model.next_token_layers; ++depth) {
+    append(next_token_input_program(model, layout, sequence, depth));
     append(layer != nullptr ? *layer : layer_program(model, model.layers.count() - 1, layout, sequence));
-    append(loss);
+    append(next_token_head_program(model, layout, sequence));
   }
   return program;
 }

@@ -38,6 +38,11 @@ inline int64_t vocabulary_share(const ModelSpec& model, const Layout& layout) {
   return padded_share(model.vocab, layout.tensor, layout.execution.vocabulary_multiple);
 }
 
+/// Whether the last stage has a copy of the token table for its next-token modules alone.
+inline bool copies_token_table(const ModelSpec& model, const Layout& layout) {
+  return model.next_token_layers > 0 && layout.pipeline > 1 && !model.tied_embeddings;
+}
+
 /// Where the copies of a row go, each to a place of its own choice.
 struct CopyRoute {
   int64_t copies = 1;
@@ -120,10 +125,14 @@ LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& 
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
 /// Final norm, output projection and loss.
 LayerProgram head_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
-/// The head, and behind it what predicts further tokens (DeepSeek-V3, arXiv:2412.19437, section 2.2): for
-/// each of them a projection of the hidden state and the next token's embedding, a decoder layer and the head
-/// again, all on the last stage, which needs the embedding's weights, too. `layer`: the last decoder layer's
-/// program, where it is at hand.
+/// A next-token module predicts one more token (DeepSeek-V3, arXiv:2412.19437, section 2.2). It projects the
+/// input of the head's product and the next token's embedding. A layer like the last decoder layer follows,
+/// and the head with another norm. All are on the last stage, which also needs the token table. These two
+/// are the first and the last part of module `depth`.
+LayerProgram next_token_input_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
+                                      int64_t depth);
+LayerProgram next_token_head_program(const ModelSpec& model, const Layout& layout, int64_t sequence);
+/// The head and all next-token modules. `layer`: the last decoder layer's program, where it is at hand.
 LayerProgram last_stage_program(const ModelSpec& model, const Layout& layout, int64_t sequence,
                                 const LayerProgram* layer = nullptr);
 

@@ -43,7 +43,8 @@ FrozenPart part_of(std::string_view name) {
   if (name.starts_with("mlp.experts") || name.starts_with("mlp.router") || name.starts_with("mlp.latent"))
     return FrozenPart::experts;
   if (name.starts_with("mlp.")) return FrozenPart::mlps;
-  return name.starts_with("embedding") ? FrozenPart::embedding : FrozenPart::head;
+  const bool table = name.starts_with("embedding") || name == "next_token.embedding";
+  return table ? FrozenPart::embedding : FrozenPart::head;
 }
 
 // Of the products of layers, which quantisers narrow; tables and the head stay as they are.

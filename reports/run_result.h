@@ -43,6 +43,7 @@ struct StepRecord {
   std::vector<RankRecord> ranks;
   std::vector<InstructionDuration> instructions;  // means by kind and stage, of the first replica
   std::vector<int64_t> stragglers;        // ranks that computed clearly longer than others of their stage
+  std::optional<double> next_token_loss;  // of next-token modules, their mean, where the model has some
   std::optional<double> validation_loss;  // where a pass over validation data followed
 };
 

@@ -103,6 +103,10 @@ void declare_training(CLI::App& app, TrainOptions& t) {
   app.add_option("--weight-decay", t.weight_decay, "Weight decay of matrices (biases and norms have none)")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1.0));
+  app.add_option("--next-token-weight", t.next_token_weight,
+                 "Factor on the mean loss of next-token modules, which is added to the model's own")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e3));
   app.add_option("--most-skipped", t.most_skipped,
                  "Stop after more than this many NaN/Inf steps in a row; they leave the weights as they are")
       ->capture_default_str()

@@ -140,6 +140,7 @@ Opened open_inputs(const runtime::RunOptions& o, const Plan& plan, bool restarte
   data.format = *enum_value<runtime::DataFormat>(o.data_format);
   data.sequence = plan.workload.sequence;
   data.vocab = plan.model.vocab;
+  data.further = plan.model.next_token_layers;
   data.seed = o.train.seed;
   data.validation_share = o.validation_share;
   opened.data = std::make_unique<runtime::Dataset>(data, runtime::DataSplit::training);

@@ -84,9 +84,11 @@ class ProfileCost final : public CostSource {
                  const models::LayerProgram& program) const override {
     if (!matches_) return by_operators(piece, phase, layout, program);
     const double whole = measured_s(piece, phase, layout);
-    if (!layout.sequence_parallel && layout.context == 1) return whole;
-    // Pieces were timed with whole sequences: of the time of such a one the share that its operators say.
-    const double operators = by_operators(piece, phase, layout, whole_sequences(piece, layout, program));
+    const bool alone = piece != Piece::head || model_.next_token_layers == 0;
+    if (!layout.sequence_parallel && layout.context == 1 && alone) return whole;
+    // Pieces were timed with whole sequences, and the head without next-token modules: of the time of such a
+    // one the share that its operators say.
+    const double operators = by_operators(piece, phase, layout, timed_program(piece, layout, program));
     return operators > 0.0 ? whole * by_operators(piece, phase, layout, program) / operators : whole;
   }
 
@@ -195,13 +197,12 @@ class ProfileCost final : public CostSource {
                             "timings of every piece", "measure again with mpt-profile"});
   }
 
-  // What `program` would be if its rank had every token of its sequences.
-  models::LayerProgram whole_sequences(Piece piece, Layout layout,
-                                       const models::LayerProgram& program) const {
+  // What was timed for `program`: its rank had every token of its sequences.
+  models::LayerProgram timed_program(Piece piece, Layout layout, const models::LayerProgram& program) const {
     layout.sequence_parallel = false;
     layout.context = 1;
     if (piece == Piece::embedding) return models::embedding_program(model_, layout, workload_.sequence);
-    if (piece == Piece::head) return models::last_stage_program(model_, layout, workload_.sequence);
+    if (piece == Piece::head) return models::head_program(model_, layout, workload_.sequence);
     const bool experts = std::any_of(program.operators.begin(), program.operators.end(),
                                      [](const models::Operator& op) { return op.expert_parameters; });
     const LayerKind* const kind =

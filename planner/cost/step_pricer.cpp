@@ -262,8 +262,8 @@ const StateCost& StepPricer::state_cost(size_t device, const StageKind& kind) {
   state.optimizer_s =
       layout_.offload_optimizer ? source.offloaded_optimizer_s(updated) : source.optimizer_s(updated);
   if (layout_.training.optimizer == OptimizerKind::muon)
-    state.optimizer_s += products_s(source, pieces_.orthogonal_flop(kind.layers) /
-                                                double(models::dense_shard(layout_)));
+    state.optimizer_s +=
+        products_s(source, pieces_.orthogonal_flop(kind.layers) / double(models::dense_shard(layout_)));
   return state;
 }
 
@@ -391,7 +391,7 @@ void StepPricer::price(const StageKinds& stages, Recompute recompute, StepCost& 
     set(InstructionKind::transfer_gradient, transfer_s(stages, s, s == 0 ? 0 : s - 1));
     set(InstructionKind::transfer_activation, transfer_s(stages, s, std::min(s + 1, count - 1)));
   }
-  if (models::trains_tied_table(model_, layout_) && count > 1) {
+  if (models::trains_shared_table(model_, layout_) && count > 1) {
     const bool apart = stages.rank_of_stage.front() != stages.rank_of_stage.back();
     cost.stages.front().seconds[size_t(InstructionKind::reduce_tied_embedding)] =
         tied_embedding_s(apart) + dispatch_s_;

@@ -95,7 +95,7 @@ std::shared_ptr<const OrderBound> LayoutResolver::order(const Layout& layout) {
 
 std::shared_ptr<const StepProgram> LayoutResolver::program(const Layout& layout) {
   return programs_.program(layout, micro_batches(layout, problem_.workload),
-                           models::trains_tied_table(problem_.model, layout));
+                           models::trains_shared_table(problem_.model, layout));
 }
 
 std::vector<Layout> enumerate_layouts(const SearchProblem& problem) {

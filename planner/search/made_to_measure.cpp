@@ -49,7 +49,7 @@ class ScheduleMaker {
     if (!peaks->fit(footprints_, limits_)) return;
     if (!first_) first_ = peaks;
     keep(programs_.schedule(named, micro_batches_),
-         programs_.program(named, micro_batches_, models::trains_tied_table(problem_.model, layout_)),
+         programs_.program(named, micro_batches_, models::trains_shared_table(problem_.model, layout_)),
          peaks->peak_bytes(footprints_));
   }
 
@@ -81,7 +81,7 @@ class ScheduleMaker {
         keep(schedule,
              std::make_shared<const StepProgram>(
                  lower(layout_, *schedule,
-                       structure_footprints(layout_, models::trains_tied_table(problem_.model, layout_)))),
+                       structure_footprints(layout_, models::trains_shared_table(problem_.model, layout_)))),
              peaks);
         return;
       }

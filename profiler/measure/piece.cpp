@@ -36,7 +36,7 @@ struct PieceRunner::State {
     if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
     const runtime::LayerGroups groups{group.get(), group.get(), group.get()};
     if (piece == Piece::layer) layer.emplace(0, layout.recompute, sizes, parameters, groups, *device);
-    if (piece == Piece::head) head.emplace(-1, sizes, parameters, groups, *device);
+    if (piece == Piece::head) head.emplace("head.norm", -1, sizes, parameters, groups, *device);
     parameters.allocate(1);
     // Every word in turn, as far as this rank holds it: a real table is not one row.
     for (int64_t t = 0; t < sizes.tokens; ++t) ids.push_back(int32_t(t * 7919 % sizes.vocab_used));

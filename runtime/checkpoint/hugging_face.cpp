@@ -75,6 +75,7 @@ void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
       return;
     }
   }
+  if (tensor.copy) return;
   throw UserError(Problem{folder_.string(), "no tensor " + tensor.source, "every weight of the plan's model",
                           "plan the model of this folder: mpt-plan --model " + folder_.string()});
 }

@@ -119,15 +119,17 @@ Dataset::Dataset(const DatasetOptions& options, DataSplit split) : options_(opti
       check_vocabulary(*part.sources.back(), path, options.vocab, options.tokens_checked_first);
       part.tokens += part.sources.back()->tokens();
     }
-    const int64_t windows = std::max<int64_t>(0, (part.tokens - 1) / options.sequence);
+    const int64_t behind = 1 + options.further;
+    const int64_t windows = std::max<int64_t>(0, (part.tokens - behind) / options.sequence);
     const auto held_back = int64_t(std::ceil(options.validation_share * double(windows)));
     part.first = split == DataSplit::training ? 0 : windows - held_back;
     part.windows = split == DataSplit::training ? windows - held_back : held_back;
     if (part.windows < 1) {
       throw UserError(
           Problem{"--data", fmt::format("{} tokens in {} files", part.tokens, described.paths.size()),
-                  fmt::format("at least {}: one sequence of {} tokens and the token after it{}",
-                              options.sequence + 1, options.sequence,
+                  fmt::format("at least {}: one sequence of {} tokens and the {} after it{}",
+                              options.sequence + behind, options.sequence,
+                              behind == 1 ? "token" : fmt::format("{} tokens", behind),
                               options.validation_share > 0.0 ? ", for training and for validation" : ""),
                   "add files, or plan with a shorter --seq"});
     }
@@ -189,12 +191,13 @@ void Dataset::sample(int64_t number, int32_t* tokens, int32_t* targets) const {
       part.first + permuted(drawn % part.windows, part.windows, options_.seed ^ scramble(epoch + 1));
   const int64_t sequence = options_.sequence, begin = window * sequence;
   part.read(begin, sequence, tokens);
-  part.read(begin + 1, sequence, targets);
+  const int64_t later = sequence + options_.further;
+  part.read(begin + 1, later, targets);
   const auto wrong = [&](int32_t id) { return id < 0 || id >= options_.vocab; };
-  if (std::none_of(tokens, tokens + sequence, wrong) && !wrong(targets[sequence - 1])) return;
-  const int64_t at = std::find_if(tokens, tokens + sequence, wrong) - tokens;
-  refuse_token(options_.parts[index].paths.front(), begin + at,
-               at < sequence ? tokens[at] : targets[sequence - 1], options_.vocab);
+  const std::string& path = options_.parts[index].paths.front();
+  if (wrong(tokens[0])) refuse_token(path, begin, tokens[0], options_.vocab);
+  const int64_t at = std::find_if(targets, targets + later, wrong) - targets;
+  if (at < later) refuse_token(path, begin + 1 + at, targets[at], options_.vocab);
 }
 
 }  // namespace mpt::runtime

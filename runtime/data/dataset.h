@@ -27,6 +27,7 @@ struct DatasetOptions {
   std::vector<DataPart> parts;
   DataFormat format = DataFormat::automatic;
   int64_t sequence = 1;
+  int64_t further = 0;  // targets after the last token of a sequence, for next-token modules
   int64_t vocab = 256;  // tokens beyond it are refused
   uint64_t seed = 1;
   double validation_share = 0.0;                    // of each part's windows, at its end, kept from training
@@ -37,7 +38,8 @@ enum class DataSplit { training, validation };
 
 class Dataset {
  public:
-  /// Throws UserError: a file that cannot be read, or too little for one window of `sequence` + 1 tokens.
+  /// Throws UserError: a file that cannot be read, or too little for one window of `sequence` + 1 tokens and
+  /// the further ones.
   Dataset(const DatasetOptions& options, DataSplit split);
   ~Dataset();
 
@@ -46,8 +48,8 @@ class Dataset {
   /// Over names and sizes: whether a resumed run reads the data of the first one.
   std::string digest() const;
 
-  /// Sample `number` of the run: `tokens` and `targets` get `sequence` ids each, targets one later. Throws
-  /// UserError at a token beyond the vocabulary.
+  /// Sample `number` of the run: `tokens` gets `sequence` ids and `targets` `sequence` + `further`, one
+  /// later. Throws UserError at a token beyond the vocabulary.
   void sample(int64_t number, int32_t* tokens, int32_t* targets) const;
 
  private:

@@ -32,6 +32,8 @@ std::string prometheus_text(const reports::StepRecord& r) {
   };
   gauge("step", "optimizer steps done", double(r.step));
   gauge("loss", "mean over the step's tokens, natural logarithm", r.loss);
+  if (r.next_token_loss)
+    gauge("next_token_loss", "of next-token modules, their mean, natural logarithm", *r.next_token_loss);
   gauge("gradient_norm", "before clipping", r.gradient_norm);
   gauge("step_seconds", "of the last step", r.step_time_s);
   gauge("tokens_per_second", "over all ranks", r.tokens_per_s);

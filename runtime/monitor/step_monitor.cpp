@@ -55,6 +55,7 @@ std::string StepMonitor::line(const reports::StepRecord& r) const {
       r.step, std::to_string(options_.steps).size(), options_.steps, r.loss, r.gradient_norm,
       format_seconds(r.step_time_s), format_count(int64_t(r.tokens_per_s)), format_percent(r.bubble_share));
   if (r.model_flop_utilization > 0.0) text += "  MFU " + format_percent(r.model_flop_utilization);
+  if (r.next_token_loss) text += fmt::format("  next-token loss {:.4f}", *r.next_token_loss);
   if (r.validation_loss) text += fmt::format("  validation {:.4f}", *r.validation_loss);
   if (r.skipped) text += "  SKIPPED: NaN or Inf";
   for (const int64_t rank : r.stragglers) text += fmt::format("  SLOW: rank {}", rank);
@@ -148,6 +149,7 @@ void StepMonitor::write_row(const reports::StepRecord& r) {
            {"data_wait_s", r.data_wait_s}};
   if (r.skipped) row["skipped"] = true;
   if (r.loss_scale != 1.0) row["loss_scale"] = r.loss_scale;
+  if (r.next_token_loss) row["next_token_loss"] = *r.next_token_loss;
   if (r.validation_loss) row["validation_loss"] = *r.validation_loss;
   if (!r.stragglers.empty()) row["stragglers"] = r.stragglers;
   for (size_t i = 0; i < r.ranks.size() && r.ranks.size() <= kMostRanks; ++i) {

@@ -39,6 +39,12 @@ Embedding::Embedding(const RankSizes& sizes, Parameters& parameters, Communicato
   parameters.use_in(piece_, positions_);
 }
 
+Embedding::Embedding(size_t user, int table, const RankSizes& sizes, Parameters& parameters,
+                     Communicator& group, Device& device)
+    : piece_(user), sizes_(sizes), parameters_(parameters), group_(group), device_(device), table_(table) {
+  parameters.use_in(user, table);
+}
+
 Buffer Embedding::forward(const int32_t* tokens, Saved& saved) {
   const DataType type = sizes_.type;
   const int64_t local = sizes_.local_tokens * sizes_.hidden;

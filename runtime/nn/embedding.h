@@ -10,13 +10,16 @@
 namespace mpt::runtime {
 
 /// Adds the token table to `parameters`: on the first stage, and as a second copy on the last stage of a tied
-/// model whose ends are apart (`replica`).
+/// model whose ends are apart, or for next-token modules there (`replica`).
 int add_token_table(const RankSizes& sizes, Parameters& parameters, bool replica);
 
 class Embedding {
  public:
   /// Begins a piece of `parameters`.
   Embedding(const RankSizes& sizes, Parameters& parameters, Communicator& group, Device& device);
+  /// Piece `user` looks up tokens alone, in a table that already stands in `parameters`.
+  Embedding(size_t user, int table, const RankSizes& sizes, Parameters& parameters, Communicator& group,
+            Device& device);
 
   size_t piece() const { return piece_; }
   int table() const { return table_; }

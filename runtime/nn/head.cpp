@@ -23,13 +23,13 @@ Linear make_output(int table, const RankSizes& s, Parameters& parameters, const 
 
 }  // namespace
 
-Head::Head(int table, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups,
-           Device& device)
+Head::Head(const std::string& norm, int table, const RankSizes& sizes, Parameters& parameters,
+           const LayerGroups& groups, Device& device)
     : piece_(parameters.begin_piece()),
       sizes_(sizes),
       group_(*groups.tensor),
       device_(device),
-      norm_("head.norm", sizes, parameters, device),
+      norm_(norm, sizes, parameters, device),
       output_(make_output(table, sizes, parameters, groups, device)) {
   if (table >= 0) parameters.use_in(piece_, table);
 }
@@ -69,12 +69,16 @@ void Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits
                         loss_scale, logits, loss);
 }
 
-Buffer Head::backward_input(Saved& saved, bool weights) {
+Buffer Head::backward_input(Saved& saved, bool weights, const void* beside) {
   const TokenRoom room = make_room(sizes_, device_);
   saved.has_weights = weights;
   saved.d_norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
   output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data(), room,
                          weights ? saved.norm_out.data() : nullptr);
+  if (beside != nullptr) {
+    device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, saved.d_norm_out.data(), beside,
+                         saved.d_norm_out.data());
+  }
   Buffer d_input(device_, sizes_.local_bytes(sizes_.hidden));
   norm_.backward_input(saved.d_norm_out.data(), saved.input.data(), saved.norm_statistics.data(),
                        d_input.data());

@@ -17,16 +17,21 @@ class Head {
     bool has_weights = false;  // backward_input made the output's weight gradient
   };
 
-  /// Begins a piece of `parameters`. `table` is the index of a tied weight there, or -1 for one of its own.
-  Head(int table, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups, Device& device);
+  /// Begins a piece of `parameters`. `table` is the index of a weight there that the head shares, or -1 for
+  /// one of its own.
+  Head(const std::string& norm, int table, const RankSizes& sizes, Parameters& parameters,
+       const LayerGroups& groups, Device& device);
 
   size_t piece() const { return piece_; }
+  /// Index of the output's weight.
+  int weight() const { return output_.weight(); }
   /// Takes the input over, which lacks `residual` if that is not null. Adds the sum of the token losses to
   /// *loss (Device::loss_gradient); their gradient is scaled by `loss_scale`.
   void forward(Buffer input, const void* residual, const int32_t* targets, double loss_scale, Saved& saved,
                double* loss);
   /// With `weights` the output's weight gradient is made on the way, beside the sum of its input's gradient.
-  Buffer backward_input(Saved& saved, bool weights);
+  /// `beside` is added to the gradient of what the output reads; null: nothing.
+  Buffer backward_input(Saved& saved, bool weights, const void* beside = nullptr);
   void backward_weight(Saved& saved);
 
  private:

@@ -52,6 +52,8 @@ class Linear {
   Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Parameters& parameters,
          const LayerGroups& groups, Device& device);
 
+  /// Index of the weight.
+  int weight() const { return weight_; }
   void forward(const void* x, void* y, const TokenRoom& room = {});
   /// Of a column-parallel layer, or a whole one. With `x` the weight gradient is computed, too, beside the
   /// sum of dx.

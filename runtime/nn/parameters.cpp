@@ -96,7 +96,8 @@ size_t Parameters::begin_piece(bool works) {
 
 size_t Parameters::group_of(bool expert) {
   for (const size_t g : groups_of_piece_.back()) {
-    if (groups_[g].expert == expert) return g;
+    const bool own = groups_[g].piece + 1 == groups_of_piece_.size();  // else use_in() put it there
+    if (own && groups_[g].expert == expert) return g;
   }
   ParameterGroup group;
   group.piece = groups_of_piece_.size() - 1;
@@ -232,8 +233,15 @@ void Parameters::gather(size_t piece, Toward toward) {
   await(fetch(piece).ticket);
   if (!gathers_ahead()) return;
   const auto at = std::find(working_.begin(), working_.end(), piece);
-  if (toward == Toward::up ? at + 1 != working_.end() : at != working_.begin())
-    fetch(toward == Toward::up ? at[1] : at[-1]);
+  if (toward == Toward::up ? at + 1 == working_.end() : at == working_.begin()) return;
+  const size_t next = toward == Toward::up ? at[1] : at[-1];
+  if (!share_group(piece, next)) fetch(next);
+}
+
+// What both use would be moved while the first is at work.
+bool Parameters::share_group(size_t piece, size_t other) const {
+  const auto &own = groups_of_piece_[piece], &others = groups_of_piece_[other];
+  return std::find_first_of(own.begin(), own.end(), others.begin(), others.end()) != own.end();
 }
 
 // What lay there is no longer at work: neighbours alternate.

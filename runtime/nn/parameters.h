@@ -188,6 +188,7 @@ class Parameters {
   void await(SideStream::Ticket ticket);
   bool gathers_ahead() const { return sharding_.beside != nullptr && sharding_.gathers_ahead; }
   Whole& fetch(size_t piece);
+  bool share_group(size_t piece, size_t other) const;
   int64_t size_of_piece(size_t piece) const;
   int64_t largest_pair() const;
   size_t group_of(bool expert);

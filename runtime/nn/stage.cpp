@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "runtime/nn/embedding.h"
 #include "runtime/nn/head.h"
+#include "runtime/nn/next_token.h"
 
 namespace mpt::runtime {
 
@@ -18,6 +19,7 @@ struct Stage::State {
     Embedding::Saved tokens;
     std::vector<DecoderLayer::Saved> layers;
     Head::Saved head;
+    std::vector<NextToken::Saved> next_tokens;
     Buffer d_embedding;  // kept from backward_input to backward_weight on the first stage
   };
 
@@ -38,22 +40,30 @@ struct Stage::State {
                           parameters, groups.layers, device);
     }
     if (embedding) table = embedding->table();
-    if (content.has_head) {
-      const bool tied = o.model.tied_embeddings;
-      if (tied && !embedding) {
-        parameters.begin_piece(false);
-        table = add_token_table(sizes, parameters, true);
-      }
-      head.emplace(tied ? table : -1, sizes, parameters, groups.layers, device);
-    }
+    if (content.has_head) add_head(groups.layers);
     parameters.allocate(o.seed);
     if (head) {
-      loss.emplace(device, int64_t(sizeof(double)));
-      loss_sum() = 0.0;
+      loss.emplace(device, int64_t(2 * sizeof(double)));
+      reset_loss();
     }
   }
 
+  void add_head(const LayerGroups& groups) {
+    const ModelSpec& model = options.model;
+    if (shares_table() && !embedding) {
+      parameters.begin_piece(false);
+      table = add_token_table(sizes, parameters, true);
+    }
+    head.emplace("head.norm", model.tied_embeddings ? table : -1, sizes, parameters, groups, device);
+    for (int64_t depth = 0; depth < model.next_token_layers; ++depth)
+      next_tokens.emplace_back(depth, table, head->weight(), sizes, sizes_of_layer(model.layers.count() - 1),
+                               parameters, groups, device);
+  }
+
+  bool shares_table() const { return options.model.tied_embeddings || options.model.next_token_layers > 0; }
   double& loss_sum() { return *static_cast<double*>(loss->data()); }
+  double& next_token_loss_sum() { return static_cast<double*>(loss->data())[1]; }
+  void reset_loss() { loss_sum() = next_token_loss_sum() = 0.0; }
   // Layers keep a reference.
   const RankSizes& sizes_of_layer(int64_t layer) {
     const LayerList& list = options.model.layers;
@@ -66,13 +76,87 @@ struct Stage::State {
     return found->second;
   }
 
-  // The gradient that enters the top piece: the loss's own, or what the next stage sent.
+  void forward_next_tokens(InFlight& flight, const int32_t* targets) {
+    const void* hidden = flight.head.norm_out.data();
+    flight.next_tokens.resize(next_tokens.size());
+    for (size_t m = 0; m < next_tokens.size(); ++m) {
+      NextToken& module = next_tokens[m];
+      NextToken::Saved& saved = flight.next_tokens[m];
+      const int32_t* const tokens = targets + int64_t(m) * sizes.tokens;
+      parameters.gather(module.input.piece(), Toward::up);
+      Buffer x = module.input.forward(tokens, hidden, saved.input);
+      parameters.gather(module.layer.piece(), Toward::up);
+      const bool left = !watching && module.layer.can_leave_residual();
+      x = module.layer.forward(std::move(x), saved.layer, {nullptr, left});
+      parameters.gather(module.head.piece(), Toward::up);
+      module.head.forward(std::move(x), left ? saved.layer.middle.data() : nullptr, tokens + sizes.tokens,
+                          loss_scale * options.next_token_weight / double(next_tokens.size()), saved.head,
+                          &next_token_loss_sum());
+      hidden = saved.head.norm_out.data();
+    }
+  }
+
+  // What next-token module `m` reads beside the tokens.
+  static const void* hidden_before(const InFlight& flight, size_t m) {
+    return (m == 0 ? flight.head : flight.next_tokens[m - 1].head).norm_out.data();
+  }
+
+  // Returns the gradient of a head's input. With `weights` its weight gradients are made, too.
+  Buffer backward_head(Head& of, Head::Saved& saved, const Buffer& beside, bool weights) {
+    parameters.gather(of.piece(), Toward::down);
+    Buffer gradient = of.backward_input(saved, weights && weights_beside(), beside.data());
+    if (!weights) return gradient;
+    with_gradients(of.piece(), [&] { of.backward_weight(saved); });
+    saved = {};
+    return gradient;
+  }
+
+  // Returns the gradient that the lowest module adds to what the head's product reads; empty without one.
+  Buffer backward_next_tokens(InFlight& flight, bool weights) {
+    Buffer beside;
+    for (size_t m = next_tokens.size(); m-- > 0;) {
+      NextToken& module = next_tokens[m];
+      NextToken::Saved& saved = flight.next_tokens[m];
+      const void* const hidden = hidden_before(flight, m);
+      Buffer gradient = backward_head(module.head, saved.head, beside, weights);
+      const void* const data = gradient.data();
+      parameters.gather(module.layer.piece(), Toward::down);
+      Buffer below =
+          module.layer.backward_input(saved.layer, std::move(gradient), data, weights && weights_beside());
+      if (weights) {
+        with_gradients(module.layer.piece(), [&] { module.layer.backward_weight(saved.layer, data); });
+        saved.layer = {};
+      }
+      parameters.gather(module.input.piece(), Toward::down);
+      beside = module.input.backward_input(saved.input, hidden, std::move(below));
+      if (!weights) continue;
+      with_gradients(module.input.piece(), [&] { module.input.backward_weight(saved.input, hidden); });
+      saved.input = {};
+    }
+    return beside;
+  }
+
+  // The gradient that enters the top layer: the loss's own, or what the next stage sent.
   Buffer top_gradient(InFlight& flight, const void*& data, bool weights) {
     if (!head) return {};
-    parameters.gather(head->piece(), Toward::down);
-    Buffer gradient = head->backward_input(flight.head, weights);
+    const Buffer beside = backward_next_tokens(flight, weights);
+    Buffer gradient = backward_head(*head, flight.head, beside, weights);
     data = gradient.data();
     return gradient;
+  }
+
+  // The weight gradients of the head and of what lies behind it, where they are apart.
+  void backward_head_weights(InFlight& flight) {
+    for (size_t m = next_tokens.size(); m-- > 0;) {
+      NextToken& module = next_tokens[m];
+      NextToken::Saved& saved = flight.next_tokens[m];
+      with_gradients(module.head.piece(), [&] { module.head.backward_weight(saved.head); });
+      with_gradients(module.layer.piece(),
+                     [&] { module.layer.backward_weight(saved.layer, saved.layer.d_output.data()); });
+      with_gradients(module.input.piece(),
+                     [&] { module.input.backward_weight(saved.input, hidden_before(flight, m)); });
+    }
+    with_gradients(head->piece(), [&] { head->backward_weight(flight.head); });
   }
 
   // Whether weight gradients are made together with the input gradients whose sums run beside them. What is
@@ -97,7 +181,7 @@ struct Stage::State {
   void look_at_loss() {
     if (!watching || overflow != kNoOverflow) return;
     device.synchronize();
-    if (!std::isfinite(loss_sum())) overflow = options.model.layers.count();
+    if (!std::isfinite(loss_sum() + next_token_loss_sum())) overflow = options.model.layers.count();
   }
 
   int64_t boundary_bytes() const { return sizes.local_bytes(sizes.hidden); }
@@ -111,9 +195,10 @@ struct Stage::State {
   std::optional<Embedding> embedding;
   std::vector<DecoderLayer> layers;
   std::optional<Head> head;
+  std::vector<NextToken> next_tokens;
   int table = -1;
   std::map<int, InFlight> in_flight;
-  std::optional<HostBuffer> loss;  // one double, with the head
+  std::optional<HostBuffer> loss;  // with the head two doubles: its own, and that of next-token modules
   double loss_scale = 1.0;
   std::function<void(size_t)> on_gradients;
   bool watching = false;
@@ -155,6 +240,7 @@ void Stage::forward(int micro_batch, const int32_t* tokens, const int32_t* targe
   if (s.head) {
     s.parameters.gather(s.head->piece(), Toward::up);
     s.head->forward(std::move(x), lacking, targets, s.loss_scale, flight.head, &s.loss_sum());
+    if (keep) s.forward_next_tokens(flight, targets);
     s.look_at_loss();
   } else {
     s.device.copy(output, x.data(), x.bytes());
@@ -166,11 +252,7 @@ void Stage::backward(int micro_batch, const void* output_gradient, void* input_g
   State& s = *state_;
   State::InFlight& flight = s.find(micro_batch);
   const void* gradient = output_gradient;
-  Buffer owned = s.top_gradient(flight, gradient, s.weights_beside());
-  if (s.head) {
-    s.with_gradients(s.head->piece(), [&] { s.head->backward_weight(flight.head); });
-    flight.head = {};
-  }
+  Buffer owned = s.top_gradient(flight, gradient, true);
   for (size_t l = s.layers.size(); l-- > 0;) {
     DecoderLayer& layer = s.layers[l];
     DecoderLayer::Saved& saved = flight.layers[l];
@@ -215,7 +297,7 @@ void Stage::backward_input(int micro_batch, const void* output_gradient, void* i
 void Stage::backward_weight(int micro_batch) {
   State& s = *state_;
   State::InFlight& flight = s.find(micro_batch);
-  if (s.head) s.with_gradients(s.head->piece(), [&] { s.head->backward_weight(flight.head); });
+  if (s.head) s.backward_head_weights(flight);
   for (size_t l = s.layers.size(); l-- > 0;) {
     DecoderLayer::Saved& saved = flight.layers[l];
     s.with_gradients(s.layers[l].piece(), [&] { s.layers[l].backward_weight(saved, saved.d_output.data()); });
@@ -231,22 +313,30 @@ void Stage::on_gradients(std::function<void(size_t piece)> call) { state_->on_gr
 void Stage::set_loss_scale(double scale) {
   state_->loss_scale = scale;
   for (DecoderLayer& layer : state_->layers) layer.set_loss_scale(scale);
+  for (NextToken& module : state_->next_tokens) module.layer.set_loss_scale(scale);
 }
 double Stage::loss_sum() const {
   if (!state_->head) return 0.0;
   state_->device.synchronize();
   return state_->loss_sum();
 }
+double Stage::next_token_loss_sum() const {
+  if (state_->next_tokens.empty()) return 0.0;
+  state_->device.synchronize();
+  return state_->next_token_loss_sum() / double(state_->next_tokens.size());
+}
 void Stage::reset_loss() {
-  if (state_->head) state_->loss_sum() = 0.0;
+  if (state_->head) state_->reset_loss();
 }
 void Stage::watch_for_overflow() { state_->watching = true; }
 std::vector<std::vector<double>> Stage::take_expert_loads() {
   std::vector<std::vector<double>> loads;
-  for (DecoderLayer& layer : state_->layers) {
+  const auto take = [&](DecoderLayer& layer) {
     if (std::vector<double> of_layer = layer.take_expert_loads(); !of_layer.empty())
       loads.push_back(std::move(of_layer));
-  }
+  };
+  for (DecoderLayer& layer : state_->layers) take(layer);
+  for (NextToken& module : state_->next_tokens) take(module.layer);
   return loads;
 }
 
@@ -254,8 +344,8 @@ int64_t Stage::first_overflow() const { return state_->overflow; }
 Parameters& Stage::parameters() { return state_->parameters; }
 int64_t Stage::boundary_bytes() const { return state_->boundary_bytes(); }
 
-const Parameter* Stage::tied_embedding() const {
-  if (!state_->options.model.tied_embeddings || state_->table < 0) return nullptr;
+const Parameter* Stage::shared_embedding() const {
+  if (!state_->shares_table() || state_->table < 0) return nullptr;
   return &state_->parameters.list()[size_t(state_->table)];
 }
 

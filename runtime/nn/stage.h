@@ -28,6 +28,7 @@ struct StageOptions {
   int64_t sequence = 0;  // of whole sequences, of which context ranks hold parts
   DataType type = DataType::float32;
   uint64_t seed = 0;  // every weight depends on seed, name and global index alone: the same in any layout
+  double next_token_weight = 0.1;  // of the mean loss of next-token modules, beside the model's own
 };
 
 /// The groups that a stage's layers talk in; they must outlive it.
@@ -50,8 +51,9 @@ class Stage {
   /// small gradients in range.
   void set_loss_scale(double scale);
 
-  /// Forward of one micro-batch. `tokens` is [b, s] (first stage only), `targets` [b, s] (last stage only),
-  /// `input` the boundary (not first), `output` the boundary (not last). Keeps what backward needs if `keep`.
+  /// Forward of one micro-batch. `tokens` is [b, s] (first stage only), `targets` [1 + next-token modules,
+  /// b, s], each one token later (last stage only), `input` the boundary (not first), `output` the boundary
+  /// (not last). With `keep` it keeps what backward needs, and next-token modules run.
   void forward(int micro_batch, const int32_t* tokens, const int32_t* targets, const void* input,
                void* output, bool keep = true);
   /// Input and weight gradient. `output_gradient` is null on the last stage, `input_gradient` on the first.
@@ -66,6 +68,8 @@ class Stage {
   /// Sum of the token losses (natural log) since the last call of reset_loss; 0 except on the last stage.
   /// Waits for what the calling thread asked the device for, and the reset must come behind it.
   double loss_sum() const;
+  /// The same of next-token modules: their mean, without their weight.
+  double next_token_loss_sum() const;
   void reset_loss();
 
   /// From now on every forward looks for the first piece whose output is not finite.
@@ -79,8 +83,9 @@ class Stage {
 
   Parameters& parameters();
   int64_t boundary_bytes() const;
-  /// The tied embedding; null if this stage holds none or the weight is not tied.
-  const Parameter* tied_embedding() const;
+  /// The token table, where the first and the last stage use it: tied, or read by next-token modules. Else
+  /// null, as on a stage without it.
+  const Parameter* shared_embedding() const;
 
  private:
   struct State;

@@ -13,6 +13,8 @@ struct TrainOptions {
   double minimum_learning_rate = 1e-4;  // where the cosine ends
   int64_t warmup_steps = 10;
   double clip = 1.0;  // gradient norm; 0 is no clipping
+  // Factor on the mean loss of next-token modules, which is added to the model's own (Megatron-LM's default).
+  double next_token_weight = 0.1;
   double weight_decay = 0.1;
   double beta1 = 0.9, beta2 = 0.95;
   double epsilon = 1e-8;

@@ -203,7 +203,8 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
     expert_replicas = {group(shares.own, "gradient shards of experts", gradients_time),
                        group(shares.across, "gradients of experts", gradients_time)};
   }
-  const StageOptions options{plan_.model, layout, plan_.workload.sequence, type_, options_.seed};
+  const StageOptions options{plan_.model, layout,        plan_.workload.sequence,
+                             type_,       options_.seed, options_.next_token_weight};
   const StageGroups stage_groups{
       {tensor_group_.get(),
        context_group_.get(),
@@ -245,19 +246,26 @@ void RankWorker::load_tokens(const Dataset& data, int64_t first_sample) {
   const int64_t sequence = plan_.workload.sequence, own = sequence / plan_.layout.context;
   const std::vector<int32_t> positions =
       context_positions(own, plan_.layout.context, at_.context, plan_.layout.context_method);
-  std::vector<int32_t> tokens(static_cast<size_t>(sequence)), targets(tokens.size());
+  const int64_t further = plan_.model.next_token_layers, batch = plan_.layout.micro_batch;
+  std::vector<int32_t> tokens(static_cast<size_t>(sequence)), targets(tokens.size() + size_t(further));
   tokens_.resize(size_t(per_rank * own));
-  targets_.resize(size_t(per_rank * own));
+  targets_.resize(tokens_.size() * size_t(1 + further));
   for (int64_t i = 0; i < per_rank; ++i) {
     data.sample(first_sample + at_.data * per_rank + i, tokens.data(), targets.data());
+    // The targets of a micro-batch begin behind all of those before it.
+    const int64_t first = (i / batch * batch * further + i) * own;
     for (int64_t p = 0; p < own; ++p) {
-      tokens_[size_t(i * own + p)] = tokens[size_t(positions[size_t(p)])];
-      targets_[size_t(i * own + p)] = targets[size_t(positions[size_t(p)])];
+      const int64_t at = positions[size_t(p)];
+      tokens_[size_t(i * own + p)] = tokens[size_t(at)];
+      for (int64_t later = 0; later <= further; ++later)
+        targets_[size_t(first + later * batch * own + p)] = targets[size_t(at + later)];
     }
   }
 }
 
-bool RankWorker::is_finite() const { return std::isfinite(loss_) && std::isfinite(gradient_norm_); }
+bool RankWorker::is_finite() const {
+  return std::isfinite(loss_) && std::isfinite(next_token_loss_) && std::isfinite(gradient_norm_);
+}
 
 void RankWorker::end_step() {
   ++state_.step;
@@ -346,7 +354,8 @@ void RankWorker::forward(const Instruction& i) {
   const void* input = input_place(i, h.receive_activation);
   void* output = output_place(i, h.send_activation, i.stage + 1);
   h.stage->forward(i.micro_batch, first ? tokens_.data() + offset : nullptr,
-                   last ? targets_.data() + offset : nullptr, input, output, !evaluating_);
+                   last ? targets_.data() + offset * (1 + plan_.model.next_token_layers) : nullptr, input,
+                   output, !evaluating_);
   handed_over_.erase({i.stage * 2, i.micro_batch});
 }
 
@@ -402,7 +411,7 @@ void RankWorker::reduce_tied_embedding() {
     Stage& stage = *held(s).stage;
     std::vector<Part> parts;
     for (const OwnedRange& range : stage.parameters().owned()) {
-      if (range.parameter == stage.tied_embedding())
+      if (range.parameter == stage.shared_embedding())
         parts.push_back({stage.parameters().gradient_at(range), range.count});
     }
     return parts;
@@ -426,23 +435,25 @@ void RankWorker::reduce_tied_embedding() {
 // One reduction over all ranks: the squared norm of all gradients, each counted once, and every replica's
 // loss.
 void RankWorker::reduce_norm() {
-  double sums[2] = {0.0, 0.0};
+  double sums[3] = {0.0, 0.0, 0.0};
   for (auto& [s, h] : held_) {
     if (!evaluating_) {
       h.optimizer->sum_partial_gradients();
       sums[0] += h.optimizer->squared_norm();
     }
-    const double loss = h.stage->loss_sum();
+    const double loss = h.stage->loss_sum(), next_token_loss = h.stage->next_token_loss_sum();
     if (at_.tensor == 0) sums[1] += loss;
+    if (at_.tensor == 0) sums[2] += next_token_loss;
     h.stage->reset_loss();
   }
-  world_group_->all_reduce(sums, 2, DataType::float64, ReduceOperation::sum);
+  world_group_->all_reduce(sums, 3, DataType::float64, ReduceOperation::sum);
   const double loss = sums[1] / double(plan_.workload.tokens_per_step());
   if (evaluating_) {
     validation_loss_ = loss;
     return;
   }
   loss_ = loss;
+  next_token_loss_ = sums[2] / double(plan_.workload.tokens_per_step());
   gradient_norm_ = std::sqrt(sums[0]) / state_.loss_scale;
 }
 

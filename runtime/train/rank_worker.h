@@ -71,6 +71,7 @@ class RankWorker final : public InstructionHandler {
   /// Seconds in calls of each kind of communicator since the last call of this, and memory.
   reports::RankRecord take_record();
   double loss() const { return loss_; }  // mean over the step's tokens, the same on every rank
+  double next_token_loss() const { return next_token_loss_; }  // mean over next-token modules, too
   double validation_loss() const { return validation_loss_; }  // of the last pass without gradients
   double gradient_norm() const { return gradient_norm_; }      // before clipping
   /// Whether the step's loss and gradients are finite; if not, the weights stay as they were.
@@ -144,7 +145,7 @@ class RankWorker final : public InstructionHandler {
   std::map<int, HeldStage> held_;
   std::map<std::pair<int, int>, Buffer>
       handed_over_;  // boundary between two stages of this rank, by stage and micro-batch
-  std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s]
+  std::vector<int32_t> tokens_, targets_;  // [micro-batches, b, s], [micro-batches, 1 + modules, b, s]
   // They end before what their work refers to. side_: what replicas send each other, null where nothing of it
   // runs beside compute; ring_: keys and values of context ranks; products_: what tensor ranks send each
   // other beside their products; update_: an offloaded optimizer's step.
@@ -152,7 +153,7 @@ class RankWorker final : public InstructionHandler {
   std::vector<std::unique_ptr<SideStream>> update_;
   TrainingState state_;
   bool evaluating_ = false;
-  double loss_ = 0.0, validation_loss_ = 0.0, gradient_norm_ = 0.0;
+  double loss_ = 0.0, next_token_loss_ = 0.0, validation_loss_ = 0.0, gradient_norm_ = 0.0;
 };
 
 }  // namespace mpt::runtime

@@ -300,6 +300,7 @@ class Run {
     record_ = {};
     record_.step = state.step;
     record_.loss = worker.loss();
+    if (plan_.model.next_token_layers > 0) record_.next_token_loss = worker.next_token_loss();
     record_.gradient_norm = worker.gradient_norm();
     record_.learning_rate = learning_rate_at(options_, state.step - 1);
     record_.skipped = !worker.is_finite();

@@ -230,7 +230,7 @@ def wrong_profile(folder, model, profile):
             expect(f"profile, {option} {value}", run("mpt-profile", "--model", model, "--seq", 32, option, value), 2, option)
     expect("profile, unknown option", run("mpt-profile", "--modle", model), 2, "--model")
     expect("profile, too long", run("mpt-profile", "--model", model, "--seq", 64), 2, "--seq", "32 positions")
-    expect("profile, model without runtime", run("mpt-profile", "--model", "deepseek-v3"), 2, "multi-token prediction")
+    expect("profile, model without runtime", run("mpt-profile", "--model", "deepseek-v3.2"), 2, "sparse attention")
 
 
 def wrong_plan(folder, model, profile, base):

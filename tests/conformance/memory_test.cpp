@@ -140,8 +140,9 @@ TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfLlamaStages) {
 
 // Layers of other kinds: latents and experts move through memory that is not all held at once.
 TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
-  for (const ModelSpec& model : {test::little_gemma(), test::little_olmo(), test::little_oss(),
-                                 test::little_deepseek(), test::little_parallel()}) {
+  for (const ModelSpec& model :
+       {test::little_gemma(), test::little_olmo(), test::little_oss(), test::little_deepseek(),
+        test::little_parallel(), test::little_predicting()}) {
     std::vector<WantedPlan> all;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       all.push_back({model, {8, 32}, 1, 1, 1, 1, 2, "1f1b", recompute});
@@ -156,6 +157,28 @@ TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
         EXPECT_NEAR(double(result.peak_bytes[r]) / double(predicted[r]), 1.0, 0.03)
             << model.name << " " << layout_name(plan.layout) << " rank " << r;
       }
+    }
+  }
+}
+
+// The token table lies on both ends of a pipeline, and modules work with it and with the head's weight.
+TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfNextTokenModules) {
+  for (const bool tied : {false, true}) {
+    ModelSpec model = test::little_llama();
+    model.tied_embeddings = tied;
+    model.next_token_layers = 2;
+    for (const Recompute recompute : {Recompute::none, Recompute::full}) {
+      check({model, {8, 16}, 2, 1, 1, 1, 2, "1f1b", recompute});
+      check({model, {8, 16}, 1, 2, 1, 1, 1, "gpipe", recompute});
+      check({model, {8, 16}, 2, 2, 1, 2, 1, "interleaved", recompute, true});
+      for (const int64_t zero : {1, 2, 3}) {
+        check({model, {8, 16}, 1, 1, 2, 1, 1, "1f1b", recompute, false, zero});
+        check({model, {8, 16}, 2, 2, 2, 1, 1, "1f1b", recompute, true, zero});
+        WantedPlan beside{model, {8, 16}, 1, 2, 2, 1, 1, "1f1b", recompute, false, zero};
+        beside.overlap_gradient_reduce = beside.overlap_parameter_gather = true;
+        check(beside);
+      }
+      check({model, {8, 16}, 1, 2, 1, 1, 1, "1f1b", recompute, false, 0, 0, Precision::bf16});
     }
   }
 }

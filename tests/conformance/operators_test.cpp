@@ -38,7 +38,7 @@ Described describe(const ModelSpec& model, const Layout& layout, int64_t sequenc
   std::vector<models::LayerProgram> pieces{models::embedding_program(model, layout, sequence)};
   for (int64_t l = 0; l < model.layers.count(); ++l)
     pieces.push_back(models::layer_program(model, l, layout, sequence));
-  pieces.push_back(models::head_program(model, layout, sequence));
+  pieces.push_back(models::last_stage_program(model, layout, sequence));
   Described out;
   for (const auto& piece : pieces) {
     for (const models::Operator& op : piece.operators) {
@@ -84,7 +84,7 @@ Recorded record(const ModelSpec& model, const Layout& layout, int64_t sequence) 
   Stage stage({model, layout, sequence, DataType::float32, 1}, 0, {0, model.layers.count(), true, true},
               *device, {{group.get(), single.get(), single.get()}, {}});
   const int64_t before = device->in_use_bytes();
-  const std::vector<int32_t> tokens(size_t(layout.micro_batch * sequence), 1);
+  const std::vector<int32_t> tokens(size_t((1 + model.next_token_layers) * layout.micro_batch * sequence), 1);
   stage.forward(0, tokens.data(), tokens.data(), nullptr, nullptr);
   out.forward = out.record.forward;
   out.saved_bytes = device->in_use_bytes() - before;
@@ -99,8 +99,10 @@ std::vector<std::pair<ModelSpec, Layout>> cases() {
   qwen.layers.change([](LayerKind& k) { k.attention->qkv_bias = true; });
   ModelSpec untied = test::little_gpt(2);
   untied.tied_embeddings = false;
+  ModelSpec predicting = test::little_llama(2);
+  predicting.next_token_layers = 2;
   for (const ModelSpec& model : {test::little_gpt(3), test::little_llama(3), qwen, untied,
-                                 test::little_gemma(3), test::little_olmo(3)}) {
+                                 test::little_gemma(3), test::little_olmo(3), predicting}) {
     for (const int64_t tensor : {1, 2, 4}) {
       for (const int64_t micro_batch : {1, 3}) {
         Layout layout;

@@ -93,6 +93,21 @@ TEST(ProfileCost, SmallMessagesCostTheLatency) {
   EXPECT_GT(f.source->transfer_s(1 << 24, 0, 1, 1), 8 * f.source->transfer_s(1 << 20, 0, 1, 1));
 }
 
+// The head was timed without them.
+TEST(ProfileCost, NextTokenModulesCostWhatTheirOperatorsSayBesideTheHead) {
+  Fixture f;
+  f.model.next_token_layers = 1;
+  f.profile = sample_profile(f.model);
+  const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
+  const Layout layout;
+  const auto head_s = [&](const models::LayerProgram& program) {
+    return source->piece_s(Piece::head, Phase::forward, layout, program);
+  };
+  const double alone = head_s(models::head_program(f.model, layout, f.workload.sequence));
+  EXPECT_DOUBLE_EQ(alone, 2.0) << "as measured";
+  EXPECT_GT(head_s(models::last_stage_program(f.model, layout, f.workload.sequence)), 2 * alone);
+}
+
 TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
   Fixture f;
   f.model.hidden = 64;

@@ -12,6 +12,7 @@ inline runtime::Dataset make_dataset(const std::string& file, const Plan& plan, 
   options.parts = {{1.0, {file}}};
   options.sequence = plan.workload.sequence;
   options.vocab = plan.model.vocab;
+  options.further = plan.model.next_token_layers;
   options.seed = seed;
   return runtime::Dataset(options, runtime::DataSplit::training);
 }

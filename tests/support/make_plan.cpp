@@ -205,6 +205,13 @@ ModelSpec little_deepseek(int64_t layers) {
   return m;
 }
 
+ModelSpec little_predicting(int64_t layers) {
+  ModelSpec m = little_deepseek(layers);
+  m.name = "little-predicting";
+  m.next_token_layers = 1;
+  return m;
+}
+
 ModelSpec little_parallel(int64_t layers) {
   ModelSpec m = little_llama(layers);
   m.name = "little-parallel";

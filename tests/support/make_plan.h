@@ -51,6 +51,8 @@ ModelSpec little_oss(int64_t layers = 4);
 /// DeepSeek-V3 style: latent attention, a dense layer below experts in groups with a bias that moves their
 /// choice, and a shared one.
 ModelSpec little_deepseek(int64_t layers = 4);
+/// The same with a next-token module.
+ModelSpec little_predicting(int64_t layers = 4);
 /// Cohere style: one norm for attention and MLP side by side, every second layer without positions.
 ModelSpec little_parallel(int64_t layers = 4);
 /// Qwen3.5 style: as little_llama, but three of four layers have Gated DeltaNet in place of attention, and

@@ -71,6 +71,26 @@ std::vector<uint16_t> counting(int64_t count) {
   return tokens;
 }
 
+// Next-token modules predict tokens behind those of a window.
+TEST(Dataset, FurtherTargetsGoOnBehindTheWindow) {
+  std::string text(42, ' ');
+  for (size_t i = 0; i < text.size(); ++i) text[i] = char('0' + i);
+  DatasetOptions o = options({write("further.txt", text)}, 10);
+  EXPECT_EQ(Dataset(o, DataSplit::training).windows(), 4);
+  o.further = 2;
+  const Dataset data(o, DataSplit::training);
+  ASSERT_EQ(data.windows(), 3) << "the fourth window has but one token behind it";
+  for (int64_t number = 0; number < data.windows(); ++number) {
+    std::vector<int32_t> tokens(10), targets(12);
+    data.sample(number, tokens.data(), targets.data());
+    for (int32_t i = 0; i < 12; ++i) EXPECT_EQ(targets[size_t(i)], tokens[0] + 1 + i);
+  }
+  o.sequence = 40;
+  EXPECT_NE(message_of(o).find("at least 43: one sequence of 40 tokens and the 3 tokens after it"),
+            std::string::npos)
+      << message_of(o);
+}
+
 TEST(Dataset, PermutationHitsEveryIndexOnce) {
   for (const int64_t size : {1, 2, 3, 7, 64, 65, 1000}) {
     std::set<int64_t> seen;

@@ -45,6 +45,8 @@ class Dump {
       tokens_.push_back(int32_t((i * 37 + i * i) % model_.vocab));
       targets_.push_back(int32_t((i * 53 + 7) % model_.vocab));
     }
+    for (int64_t i = 0; i < model_.next_token_layers * batch * sequence; ++i)
+      targets_.push_back(int32_t((i * 29 + 11) % model_.vocab));
   }
 
   Json run() {
@@ -52,6 +54,7 @@ class Dump {
     out["logits"] = logits();
     stage_->parameters().zero_gradients();
     stage_->forward(0, tokens_.data(), targets_.data(), nullptr, nullptr);
+    out["next_token_loss"] = stage_->next_token_loss_sum() / double(batch_ * sequence_);
     stage_->backward(0, nullptr, nullptr);
     out["gradients"] = gradients();
     return out;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Writes a small model's weights, tokens, loss and gradients as JSON, for torch_reference.py to compute
-// again. Usage: dump_stage gpt|llama|mixtral|grouped|qwen
+// again. Usage: dump_stage gpt|llama|mixtral|grouped|qwen|predicting
 
 #include <cstdio>
 #include <map>
@@ -24,12 +24,19 @@ Json tensor(const runtime::Parameter& p, const void* base, int64_t first) {
   return std::vector<double>(data, data + p.count);
 }
 
+ModelSpec predicting() {
+  ModelSpec m = test::little_mixtral(2);
+  m.next_token_layers = 2;
+  return m;
+}
+
 int run(const std::string& style) {
   const std::map<std::string, ModelSpec> models{{"gpt", test::little_gpt(2)},
                                                 {"llama", test::little_llama(2)},
                                                 {"mixtral", test::little_mixtral(2)},
                                                 {"grouped", test::little_grouped(2)},
-                                                {"qwen", test::little_qwen(2)}};
+                                                {"qwen", test::little_qwen(2)},
+                                                {"predicting", predicting()}};
   const ModelSpec& model = models.at(style);
   const auto device = runtime::make_cpu_device();
   const auto group = runtime::make_single_communicator();
@@ -48,11 +55,16 @@ int run(const std::string& style) {
     tokens.push_back(int32_t(i * 37 % model.vocab));
     targets.push_back(int32_t((i * 53 + 7) % model.vocab));
   }
+  for (int64_t i = 0; i < model.next_token_layers * kBatch * kSequence; ++i)
+    targets.push_back(int32_t((i * 29 + 11) % model.vocab));
   stage.forward(0, tokens.data(), targets.data(), nullptr, nullptr);
-  const double loss = stage.loss_sum() / double(kBatch * kSequence);
+  const double loss = stage.loss_sum() / double(kBatch * kSequence),
+               next_token_loss = stage.next_token_loss_sum() / double(kBatch * kSequence);
   stage.backward(0, nullptr, nullptr);
   Json out{{"model", to_json(model)}, {"batch", kBatch},    {"sequence", kSequence},
            {"tokens", tokens},        {"targets", targets}, {"loss", loss}};
+  out["next_token_loss"] = next_token_loss;
+  out["next_token_weight"] = options.next_token_weight;
   for (const runtime::Parameter& p : parameters.list()) {
     const int64_t first = parameters.first_element(p);
     out["weights"][p.name] = {{"shape", {p.global_rows, p.global_columns}},

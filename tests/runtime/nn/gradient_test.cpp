@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kSequence = 7;
 constexpr int64_t kBatch = 2;
+constexpr double kWeight = 0.7;  // of next-token modules
 
 // The load-balancing loss is no part of the loss that is read, so it stays out.
 ModelSpec tiny(const ModelSpec& base) {
@@ -47,7 +48,7 @@ struct Fixture {
     layout.recompute = recompute;
     layout.layers_per_stage = {model.layers.count()};
     // Loss scale 1: the gradient of the summed loss.
-    stage = std::make_unique<Stage>(StageOptions{model, layout, kSequence, DataType::float64, 3}, 0,
+    stage = std::make_unique<Stage>(StageOptions{model, layout, kSequence, DataType::float64, 3, kWeight}, 0,
                                     StageContent{0, model.layers.count(), true, true}, *device,
                                     StageGroups{{group.get(), group.get(), group.get()}, {}});
     // Start values are too small for a derivative to stand out: make every weight count. Rows of the
@@ -59,16 +60,15 @@ struct Fixture {
       for (int64_t i = first; i < first + p.count; ++i)
         values[i] = values[i] * 8 + wave * std::sin(double(i));
     }
-    for (int64_t i = 0; i < kBatch * kSequence; ++i) {
-      tokens.push_back(int32_t(i * 5 % model.vocab));
+    for (int64_t i = 0; i < kBatch * kSequence; ++i) tokens.push_back(int32_t(i * 5 % model.vocab));
+    for (int64_t i = 0; i < (1 + model.next_token_layers) * kBatch * kSequence; ++i)
       targets.push_back(int32_t((i * 3 + 1) % model.vocab));
-    }
   }
 
   double loss() {
     stage->reset_loss();
     stage->forward(0, tokens.data(), targets.data(), nullptr, nullptr);
-    const double value = stage->loss_sum();
+    const double value = stage->loss_sum() + kWeight * stage->next_token_loss_sum();
     stage->backward(0, nullptr, nullptr);
     return value;
   }
@@ -239,6 +239,16 @@ TEST(Gradient, OfLatentsAndSharedExperts) {
   }
 }
 
+// Each module reads what the one before it makes, and both read the token table and the output's weight.
+TEST(Gradient, OfNextTokenModules) {
+  for (const bool tied : {false, true}) {
+    ModelSpec model = tiny(test::little_llama());
+    model.tied_embeddings = tied;
+    model.next_token_layers = 2;
+    check_against_differences(model);
+  }
+}
+
 // Layers with attention alone, and with an MLP alone.
 TEST(Gradient, OfLayersOfOnePart) {
   ModelSpec m = tiny(test::little_llama());
@@ -285,7 +295,9 @@ TEST(Gradient, ThroughABoundaryIsTheWholeModels) {
 }
 
 TEST(Gradient, RecomputeChangesNoBit) {
-  for (const ModelSpec& model : {tiny(test::little_gpt()), tiny(test::little_llama())}) {
+  ModelSpec predicting = tiny(test::little_llama());
+  predicting.next_token_layers = 1;
+  for (const ModelSpec& model : {tiny(test::little_gpt()), tiny(test::little_llama()), predicting}) {
     const std::vector<double> expected = Fixture(model).gradients();
     EXPECT_EQ(Fixture(model, Recompute::full).gradients(), expected);
     EXPECT_EQ(Fixture(model, Recompute::selective).gradients(), expected);
@@ -293,8 +305,12 @@ TEST(Gradient, RecomputeChangesNoBit) {
 }
 
 TEST(Gradient, SplitBackwardIsTheWholeBackwardToTheBit) {
-  for (const Recompute recompute : {Recompute::none, Recompute::full}) {
-    const ModelSpec model = tiny(test::little_gpt());
+  ModelSpec predicting = tiny(test::little_llama());
+  predicting.next_token_layers = 2;
+  const std::pair<ModelSpec, Recompute> cases[] = {{tiny(test::little_gpt()), Recompute::none},
+                                                   {tiny(test::little_gpt()), Recompute::full},
+                                                   {predicting, Recompute::none}};
+  for (const auto& [model, recompute] : cases) {
     const std::vector<double> expected = Fixture(model, recompute).gradients();
     Fixture split(model, recompute);
     const int64_t before = split.device->in_use_bytes();

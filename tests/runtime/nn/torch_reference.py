@@ -114,20 +114,40 @@ def mlp(x, model, weights, name):
     return linear(0.5 * up * (1 + torch.tanh(cubic)), weights, name + ".down")
 
 
+def decoder_layer(x, model, weights, name):
+    x = x + attention(norm(x, model, weights, name + ".attention.norm"), model, weights, name + ".attention")
+    return x + mlp(norm(x, model, weights, name + ".mlp.norm"), model, weights, name + ".mlp")
+
+
+def next_token_loss(hidden, head, targets, model, weights):
+    """Mean over modules. Each projects the embedding of the token that the head before it predicts, and what this head reads."""
+    losses = []
+    for depth in range(model["next_token_layers"]):
+        name = f"next_token.{depth}"
+        embedded = norm(weights["embedding.weight"][targets[depth]], model, weights, name + ".embedding_norm")
+        both = torch.cat((embedded, norm(hidden, model, weights, name + ".norm")), -1)
+        projection = torch.cat((weights[name + ".embedding_projection.weight"], weights[name + ".projection.weight"]), 1)
+        x = decoder_layer(both @ projection.T, model, weights, f"layers.{model['layers'] + depth}")
+        hidden = norm(x, model, weights, name + ".head_norm")
+        losses.append(F.cross_entropy((hidden @ head.T).flatten(0, 1), targets[depth + 1].flatten()))
+    return sum(losses) / max(1, len(losses))
+
+
 def loss_of(dump, weights):
-    """The loss of the next tokens, and that of the balance of experts."""
+    """The loss of the next tokens, that of the balance of experts, and that of next-token modules."""
     model = flat(dump["model"])
     tokens = torch.tensor(dump["tokens"]).view(dump["batch"], dump["sequence"])
+    targets = torch.tensor(dump["targets"]).view(-1, dump["batch"], dump["sequence"])
     x = weights["embedding.weight"][tokens]
     if model["position"] == "learned":
         x = x + weights["positions.weight"][:dump["sequence"]]
     for layer in range(model["layers"]):
-        name = f"layers.{layer}"
-        x = x + attention(norm(x, model, weights, name + ".attention.norm"), model, weights, name + ".attention")
-        x = x + mlp(norm(x, model, weights, name + ".mlp.norm"), model, weights, name + ".mlp")
+        x = decoder_layer(x, model, weights, f"layers.{layer}")
     head = weights["embedding.weight" if model["tied_embeddings"] else "head.weight"]
-    logits = norm(x, model, weights, "head.norm") @ head.T
-    return F.cross_entropy(logits.view(-1, logits.shape[-1]), torch.tensor(dump["targets"])), model.get("balance", 0)
+    hidden = norm(x, model, weights, "head.norm")
+    loss = F.cross_entropy((hidden @ head.T).flatten(0, 1), targets[0].flatten())
+    further = next_token_loss(hidden, head, targets, model, weights)
+    return loss, model.get("balance", 0), further
 
 
 def check(program, style):
@@ -137,9 +157,9 @@ def check(program, style):
         rows, columns = entry["shape"]
         value = torch.tensor(entry["value"])
         weights[name] = (value.view(rows, columns) if columns > 1 else value).requires_grad_()
-    loss, balance = loss_of(dump, weights)
-    (loss + balance).backward()
-    worst = abs(loss.item() - dump["loss"]) / loss.item()
+    loss, balance, further = loss_of(dump, weights)
+    (loss + balance + dump["next_token_weight"] * further).backward()
+    worst = max(abs(loss.item() - dump["loss"]) / loss.item(), abs(float(further) - dump["next_token_loss"]))
     print(f"{style}: loss {dump['loss']:.12f}, PyTorch {loss.item():.12f}")
     for name, entry in dump["weights"].items():
         want = weights[name].grad.reshape(-1)
@@ -154,5 +174,5 @@ def check(program, style):
     print(f"{style}: {len(weights)} gradients, the worst differs by {worst:.1e}")
 
 
-for style in ("gpt", "llama", "mixtral", "grouped", "qwen"):
+for style in ("gpt", "llama", "mixtral", "grouped", "qwen", "predicting"):
     check(sys.argv[1], style)

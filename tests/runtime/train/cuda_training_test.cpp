@@ -102,6 +102,12 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
       {"Latents", with(test::little_deepseek(2), [](WantedPlan& r) { r.tensor = 2; }), true},
       {"LatentsInBfloat16",
        with(test::little_deepseek(2), [](WantedPlan& r) { r.precision = Precision::bf16; })},
+      {"NextTokens", with(test::little_predicting(2), [](WantedPlan& r) { r.tensor = 2; }), true},
+      {"NextTokensInAPipeline", with(test::little_predicting(2),
+                                     [](WantedPlan& r) {
+                                       r.pipeline = 2, r.data = 2, r.zero = 2;
+                                       r.precision = Precision::bf16;
+                                     })},
       {"SideBySide", with(test::little_parallel(2), [](WantedPlan&) {})},
       {"Fp8", with(gpt, [](WantedPlan& r) { r.precision = Precision::fp8; }), true},
   };

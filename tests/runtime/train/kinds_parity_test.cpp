@@ -30,6 +30,14 @@ const NamedLayout kSpreadKinds[] = {
     {"tp2 sp pp2 dp2 ep4 zb-h1", 2, 2, 2, 1, 1, "zb-h1", kNone, true, 1, 0, kInner, {}, {}, 4},
 };
 
+// Where the token table lies on both ends of a pipeline, which may be one rank.
+const NamedLayout kEnds[] = {
+    {"pp2 dp2 zero2", 1, 2, 2, 1, 1, "1f1b", kNone, false, 2},
+    {"pp2 dp2 zero3", 1, 2, 2, 1, 1, "1f1b", kFull, false, 3},
+    {"tp2 pp2 interleaved", 2, 2, 1, 2, 1, "interleaved", kSelective},
+    {"tp2 sp pp2 dualpipe-v", 2, 2, 1, 2, 1, "dualpipe-v", kNone, true},
+};
+
 TEST(KindsParity, NormsOnBothSidesWindowsAndCaps) { check_follows(test::little_gemma(), kDenseKinds); }
 TEST(KindsParity, NormsBehindAndOverAllHeads) { check_follows(test::little_olmo(), kDenseKinds); }
 TEST(KindsParity, AttentionAndMlpSideBySide) { check_follows(test::little_parallel(), kDenseKinds); }
@@ -42,9 +50,38 @@ TEST(KindsParity, LatentsSharedExpertsAndABiasThatMovesTheChoice) {
   check_follows(test::little_deepseek(), kSpreadKinds);
 }
 
+TEST(KindsParity, NextTokenModules) {
+  check_follows(test::little_predicting(), kDenseKinds);
+  check_follows(test::little_predicting(), kSpreadKinds);
+  check_follows(test::little_predicting(), kEnds);
+  ModelSpec tied = test::little_llama();
+  tied.tied_embeddings = true;
+  tied.next_token_layers = 2;
+  check_follows(tied, kEnds);
+}
+
+// Modules work with weights of other pieces, which are gathered and reduced beside compute.
+TEST(KindsParity, NextTokenModulesBesideCompute) {
+  ModelSpec model = test::little_llama(2);
+  model.next_token_layers = 2;
+  for (const bool tied : {false, true}) {
+    model.tied_embeddings = tied;
+    const Curve exact = run({model}, DataType::float64, 3);
+    for (const int64_t pipeline : {1, 2}) {
+      for (const int64_t zero : {0, 1, 2, 3}) {
+        WantedPlan request =
+            request_for(model, NamedLayout{"", 1, pipeline, 2, 1, 1, "1f1b", kNone, false, zero});
+        request.overlap_gradient_reduce = request.overlap_parameter_gather = true;
+        EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 3)), 1e-12)
+            << "tied " << tied << " pp" << pipeline << " zero" << zero;
+      }
+    }
+  }
+}
+
 // What runs beside compute, and an optimizer on the host, change no sums.
 TEST(KindsParity, TensorOverlapAndOffloadFollowTheSingleRank) {
-  for (const ModelSpec& model : {test::little_gemma(), test::little_oss(), test::little_deepseek()}) {
+  for (const ModelSpec& model : {test::little_gemma(), test::little_oss(), test::little_predicting()}) {
     const Curve exact = run({model}, DataType::float64, 3);
     WantedPlan request = request_for(model, NamedLayout{"", 2, 1, 2, 1, 1, "1f1b", kNone, true, 1});
     request.overlap_tensor = true;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Elements of a stage's flat buffers, as the runtime's Parameters lay them out.
+
+#include <algorithm>
+
+#include "models/footprint.h"
+
+namespace mpt::models {
+
+// Of groups that lie with another piece: a piece works with them, but has no state of them.
+int64_t StagePieces::borrowed_parameters(const Held& h, const StageContent& content) const {
+  if (h.piece == &head_) return content.has_embedding ? tied_parameters_ : 0;
+  // Each module is an input, a layer and a head.
+  if (!is_next_token(h)) return 0;
+  const auto place = size_t(h.piece - next_token_.data());
+  if (place % 3 == 1) return 0;
+  if (place % 3 == 2) return model_.tied_embeddings ? table_parameters_ : head_.parameters.dense;
+  return place == 0 ? table_parameters_ - copied_table_ : table_parameters_;
+}
+
+StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& content,
+                                      const std::vector<Held>& pieces) const {
+  const int64_t dense = dense_shard(layout), expert = expert_shard(layout);
+  StateCounts counts;
+  int64_t before = 0;
+  for (const Held& h : pieces) {
+    // A tied head beside its embedding has no weight of its own, but works with the embedding's.
+    const bool shares = h.piece == &head_ && content.has_embedding;
+    const int64_t tied = shares ? tied_parameters_ : 0;
+    // Learned positions are shared out apart from the token table, and so is a copy of that.
+    const bool copies = h.piece == next_token_.data();
+    const int64_t apart = h.piece == &embedding_ ? position_parameters_ : copies ? copied_table_ : 0;
+    const int64_t dense_share =
+        (h.piece->parameters.dense - tied - apart + dense - 1) / dense + (apart + dense - 1) / dense;
+    const int64_t expert_share = (h.piece->parameters.expert + expert - 1) / expert;
+    const int64_t whole = dense_share * dense + expert_share * expert;
+    const int64_t frozen = h.piece->parameters.frozen_bytes - (shares ? tied_frozen_bytes_ : 0);
+    const int64_t frozen_expert = h.piece->parameters.frozen_expert_bytes;
+    counts.frozen_bytes += h.times * (frozen + frozen_expert);
+    counts.frozen_share_bytes +=
+        h.times * ((frozen + dense - 1) / dense + (frozen_expert + expert - 1) / expert);
+    counts.largest_frozen_bytes = std::max(counts.largest_frozen_bytes, frozen + frozen_expert);
+    if (!is_layer(h)) counts.adam_share += dense_share;
+    counts.share += h.times * (dense_share + expert_share);
+    counts.whole += h.times * whole;
+    const int64_t at_work = whole + (borrowed_parameters(h, content) + dense - 1) / dense * dense;
+    counts.largest = std::max(counts.largest, at_work);
+    counts.largest_pair =
+        std::max({counts.largest_pair, before + at_work, h.times > 1 ? 2 * at_work : at_work});
+    before = at_work;
+  }
+  return counts;
+}
+
+}  // namespace mpt::models

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nn/next_token.h"
+
+#include <utility>
+
+namespace mpt::runtime {
+namespace {
+
+std::string module_name(int64_t depth) { return "next_token." + std::to_string(depth); }
+
+LinearOptions projection_options(const std::string& name, const RankSizes& s) {
+  LinearOptions options;
+  options.name = name;
+  options.split = Split::whole;
+  options.global_columns = options.global_inner = s.hidden;
+  options.blocks = {{0, s.hidden, 0, s.hidden}};
+  options.fp8 = s.fp8;
+  return options;
+}
+
+}  // namespace
+
+NextTokenInput::NextTokenInput(const std::string& name, int table, const RankSizes& sizes,
+                               Parameters& parameters, const LayerGroups& groups, Device& device)
+    : piece_(parameters.begin_piece()),
+      sizes_(sizes),
+      device_(device),
+      embedding_(piece_, table, sizes, parameters, *groups.tensor, device),
+      embedding_norm_(name + ".embedding_norm", sizes, parameters, device),
+      norm_(name + ".norm", sizes, parameters, device),
+      embedding_projection_(projection_options(name + ".embedding_projection", sizes), sizes, parameters,
+                            groups, device),
+      projection_(projection_options(name + ".projection", sizes), sizes, parameters, groups, device) {}
+
+Buffer NextTokenInput::forward(const int32_t* tokens, const void* hidden, Saved& saved) {
+  const auto normalise = [&](Norm& norm, const void* x, DecoderLayer::SavedNorm& to) {
+    to.statistics = Buffer(device_, norm.statistics_bytes());
+    to.out = local();
+    norm.forward(x, to.out.data(), to.statistics.data());
+  };
+  saved.embedded = embedding_.forward(tokens, saved.tokens);
+  normalise(embedding_norm_, saved.embedded.data(), saved.embedding_norm);
+  normalise(norm_, hidden, saved.norm);
+  Buffer output = local();
+  const Buffer other = local();
+  embedding_projection_.forward(saved.embedding_norm.out.data(), output.data());
+  projection_.forward(saved.norm.out.data(), other.data());
+  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, output.data(), other.data(),
+                       output.data());
+  return output;
+}
+
+Buffer NextTokenInput::backward_input(Saved& saved, const void* hidden, Buffer d_output) {
+  const auto back = [&](Linear& projection, Norm& norm, const void* x, DecoderLayer::SavedNorm& from) {
+    from.d_out = local();
+    projection.backward_input(saved.d_output.data(), from.d_out.data());
+    Buffer dx = local();
+    norm.backward_input(from.d_out.data(), x, from.statistics.data(), dx.data());
+    return dx;
+  };
+  saved.d_output = std::move(d_output);
+  saved.d_embedded =
+      back(embedding_projection_, embedding_norm_, saved.embedded.data(), saved.embedding_norm);
+  return back(projection_, norm_, hidden, saved.norm);
+}
+
+void NextTokenInput::backward_weight(const Saved& saved, const void* hidden) {
+  const auto weigh = [&](Linear& projection, Norm& norm, const void* x, const DecoderLayer::SavedNorm& from) {
+    projection.backward_weight(saved.d_output.data(), from.out.data());
+    norm.backward_weight(from.d_out.data(), x, from.statistics.data());
+  };
+  weigh(projection_, norm_, hidden, saved.norm);
+  weigh(embedding_projection_, embedding_norm_, saved.embedded.data(), saved.embedding_norm);
+  embedding_.backward_weight(saved.tokens, saved.d_embedded.data());
+}
+
+NextToken::NextToken(int64_t depth, int table, int output, const RankSizes& sizes,
+                     const RankSizes& layer_sizes, Parameters& parameters, const LayerGroups& groups,
+                     Device& device)
+    : input(module_name(depth), table, sizes, parameters, groups, device),
+      layer(sizes.model.layers.count() + depth, Recompute::none, layer_sizes, parameters, groups, device),
+      head(module_name(depth) + ".head_norm", output, sizes, parameters, groups, device) {}
+
+}  // namespace mpt::runtime
