@@ -74,9 +74,11 @@ enum class ModelFeature {
   plain_mlp,
   layers_that_differ,  // that differ in more than windows and experts: heads, widths, positions, parts
   linear_mixers,     // Mamba-2, Gated DeltaNet and the like, short convolutions
+  other_linear_mixers,  // other than Gated DeltaNet alone in its layer
   sparse_attention,
   chunked_attention,
   output_gates,  // on the output of attention
+  latent_output_gates,  // on that of latent attention
   other_value_sizes,  // of another size than keys, or keys that serve as values
   soft_caps,     // of scores or logits
   latent_experts,
@@ -136,6 +138,7 @@ struct Abilities {
   bool sequence_divides_by_tensor = false;
   bool ring_with_windows = true;
   bool context_in_pipeline = true;
+  bool context_with_linear_mixers = true;
   std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
   bool plain_replicas_alone = false;
   bool shards_hold_groups = false;
@@ -180,6 +183,8 @@ struct Abilities {
             "the sequence must divide by 2 x context x tensor");
     v.field("ring_with_windows", &T::ring_with_windows, "ring attention of models with sliding windows");
     v.field("context_in_pipeline", &T::context_in_pipeline, "context parallelism in a pipeline");
+    v.field("context_with_linear_mixers", &T::context_with_linear_mixers,
+            "context parallelism with mixers of linear cost", optional_field());
     v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
     v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));
     v.field("zero_with_shard_groups", &T::zero_with_shard_groups,
@@ -315,9 +320,11 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::plain_mlp, "plain_mlp"},
                {frameworks::ModelFeature::layers_that_differ, "layers_that_differ"},
                {frameworks::ModelFeature::linear_mixers, "linear_mixers"},
+               {frameworks::ModelFeature::other_linear_mixers, "other_linear_mixers"},
                {frameworks::ModelFeature::sparse_attention, "sparse_attention"},
                {frameworks::ModelFeature::chunked_attention, "chunked_attention"},
                {frameworks::ModelFeature::output_gates, "output_gates"},
+               {frameworks::ModelFeature::latent_output_gates, "latent_output_gates"},
                {frameworks::ModelFeature::other_value_sizes, "other_value_sizes"},
                {frameworks::ModelFeature::soft_caps, "soft_caps"},
                {frameworks::ModelFeature::latent_experts, "latent_experts"},

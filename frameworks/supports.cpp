@@ -55,7 +55,9 @@ std::string words(ModelFeature feature) {
       {F::plain_mlp, "MLPs other than SwiGLU"},
       {F::layers_that_differ, "layers that differ in their sizes or parts"},
       {F::other_value_sizes, "values of another size than keys"},
+      {F::other_linear_mixers, "linear mixers other than Gated DeltaNet, or one beside attention"},
       {F::output_gates, "gates on the output of attention"},
+      {F::latent_output_gates, "gates on the output of latent attention"},
       {F::soft_caps, "soft caps on scores or logits"},
       {F::latent_experts, "experts in a latent space"},
       {F::zero_experts, "experts that compute nothing"},
@@ -126,6 +128,11 @@ const SplitRule kSplitRules[] = {
        return a.layout.context > 1 && a.layout.pipeline > 1 && !a.can.context_in_pipeline;
      },
      "context", [](const Asked&) { return std::string("has no context parallelism in a pipeline"); }},
+    {[](const Asked& a) {
+       return a.layout.context > 1 && !a.can.context_with_linear_mixers &&
+              a.model.layers.any([](const LayerKind& k) { return k.linear || k.convolution; });
+     },
+     "context", [](const Asked&) { return std::string("has no context parallelism with linear mixers"); }},
     {[](const Asked& a) {
        return a.layout.context > 1 && a.layout.context_method == ContextMethod::ring &&
               a.model.has_windows() && !a.can.ring_with_windows;

@@ -2,8 +2,8 @@
 #pragma once
 
 // Names and shapes of weights in Hugging Face's published models, beside ours. One table per weight says both
-// ways; transformers/models/{gpt2,llama,qwen2,qwen3,mixtral,gemma,gemma2,gemma3,smollm3,olmo2,olmo3,glm4_moe,
-// gpt_oss,deepseek_v2,deepseek_v3}/modeling_*.py are the sources.
+// ways; transformers/models/{gpt2,llama,qwen2,qwen2_moe,qwen3,qwen3_next,qwen3_5,mixtral,gemma,gemma2,gemma3,
+// smollm3,olmo2,olmo3,glm4_moe,gpt_oss,deepseek_v2,deepseek_v3}/modeling_*.py are the sources.
 
 #include <string>
 #include <vector>

@@ -90,6 +90,8 @@ class LayerBuilder {
   int64_t state_bytes(int64_t columns) const {
     return rounded(tokens_ * columns * std::max<int64_t>(unit_, 4));
   }
+  /// So many of them.
+  int64_t rounded_states(int64_t count) const { return rounded(count * std::max<int64_t>(unit_, 4)); }
   int64_t local_state_bytes(int64_t columns) const {
     return rounded(local_tokens_ * columns * std::max<int64_t>(unit_, 4));
   }

@@ -59,10 +59,11 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, cons
 }
 
 // Saved without their head, models lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".
+// Beside a vision tower the text model has a name of its own.
 void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
   const std::string shorter = tensor.source.substr(tensor.source.find('.') + 1);
   for (const auto& file : files_) {
-    for (const std::string& name : {tensor.source, shorter}) {
+    for (const std::string& name : {tensor.source, shorter, "model.language_model." + shorter}) {
       const auto found = file->entries().find(name);
       if (found == file->entries().end()) continue;
       if (found->second.shape != tensor.shape) {

@@ -140,8 +140,9 @@ TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfLlamaStages) {
 
 // Layers of other kinds: latents and experts move through memory that is not all held at once.
 TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
-  for (const ModelSpec& model : {test::little_gemma(), test::little_olmo(), test::little_oss(),
-                                 test::little_deepseek(), test::little_parallel()}) {
+  for (const ModelSpec& model :
+       {test::little_gemma(), test::little_olmo(), test::little_oss(), test::little_deepseek(),
+        test::little_parallel(), test::little_hybrid(), test::little_next()}) {
     std::vector<WantedPlan> all;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       all.push_back({model, {8, 32}, 1, 1, 1, 1, 2, "1f1b", recompute});
