@@ -57,8 +57,9 @@ void add_gpt2_layer(TensorList& list, const ModelSpec& m, int64_t layer) {
 // One layer of the families that are like Llama.
 class LayerTensors {
  public:
-  LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer)
+  LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer, const HasTensor& has)
       : list_(list),
+        has_(has),
         m_(m),
         kind_(m.layers[layer]),
         family_(family),
@@ -141,7 +142,9 @@ class LayerTensors {
   void add_gated_delta(const LinearMixer& l) {
     const int64_t keys = l.key_heads * l.key_dim, values = l.heads * l.head_dim, channels = 2 * keys + values;
     const std::string from = "linear_attn.", input = "mixer.input";
-    if (family_ == WeightFamily::qwen3_next) {
+    // Qwen3.5's models with experts are Qwen3-Next's but for this.
+    const bool apart = has_ && has_(from_ + "linear_attn.in_proj_qkv.weight");
+    if (family_ == WeightFamily::qwen3_next && !apart) {
       add_fused_inputs(l, keys, values);
     } else {
       linear(from + "in_proj_qkv", input, channels, m_.hidden, false);
@@ -296,6 +299,7 @@ class LayerTensors {
   }
 
   TensorList& list_;
+  const HasTensor& has_;
   const ModelSpec& m_;
   const LayerKind& kind_;
   const WeightFamily family_;
@@ -304,7 +308,7 @@ class LayerTensors {
 
 }  // namespace
 
-std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m) {
+std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m, const HasTensor& has) {
   const WeightFamily family = weight_family_of(m);
   const bool gpt2 = family == WeightFamily::gpt2;
   TensorList list;
@@ -312,7 +316,7 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m) {
            m.hidden);
   if (gpt2) list.add("transformer.wpe.weight", "positions.weight", m.max_positions, m.hidden);
   for (int64_t layer = 0; layer < m.layers.count(); ++layer)
-    gpt2 ? add_gpt2_layer(list, m, layer) : LayerTensors(list, m, family, layer).add();
+    gpt2 ? add_gpt2_layer(list, m, layer) : LayerTensors(list, m, family, layer, has).add();
   list.add(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", "head.norm.scale", m.hidden).added =
       adds_one(family) ? 1.0 : 0.0;
   if (gpt2) list.add("transformer.ln_f.bias", "head.norm.bias", m.hidden);

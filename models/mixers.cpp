@@ -39,8 +39,8 @@ void add_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs) {
   b.activation({"attention.output_gate", shape}, outputs + gate);
 }
 
-// This project's runtime makes the core's output again where the core is. The gate is a part of what the
-// first product makes, `projected` columns, and so is its gradient.
+// This project's runtime drops the core's output with the core. The gate is a part of the first product's
+// output, which has `projected` columns, and so is its gradient.
 void add_own_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs, int64_t projected) {
   OperatorShape shape = b.shape(OperatorKind::activation, outputs);
   shape.gated = true;
@@ -256,8 +256,8 @@ void add_output(LayerBuilder& b, int64_t inner) {
   b.linear({"mixer.output", b.model().hidden, inner, false, Parallel::rows}).saves(inner);
 }
 
-// Of this project's runtime: what the first product made and what the rule gave, which the norm reads, are
-// kept, and convolution and states are made again (runtime/nn/gated_delta_layer.h).
+// This project's runtime keeps the output of the first product and that of the rule, and makes convolution
+// and states again (runtime/nn/gated_delta_layer.h).
 void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = 2 * w.keys + w.values, projected = channels + w.values + 2 * w.heads;
@@ -268,9 +268,9 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   b.saves_all_tokens(projected);
   const int64_t weights = channels * l.convolution + 2 * w.heads + l.head_dim;
   const int64_t weight_bytes = b.rounded_states(weights);
-  b.last().forward_workspace_bytes = b.bytes(channels);
-  b.last().backward_workspace_bytes = 2 * b.bytes(channels) + b.bytes(projected) + weight_bytes;
-  b.last().gradient_kept_bytes = b.bytes(projected) + weight_bytes;
+  b.last().forward_workspace_bytes += b.bytes(channels);
+  b.last().backward_workspace_bytes += 2 * b.bytes(channels) + b.bytes(projected) + weight_bytes;
+  b.last().gradient_kept_bytes += b.bytes(projected) + weight_bytes;
   add_core(b, l, w, channels, 2 * w.heads);
   b.saves_all_tokens(w.values);
   // Numbers that a head of a sequence works with: runtime/device/mixer_shapes.h, DeltaShape.

@@ -234,6 +234,8 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "gpt-oss-20b").find("lacks"), std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "bloom-176b").find("ALiBi"), std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3").find("multi-token prediction"), std::string::npos);
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "nemotron-h-56b").find("other than Gated DeltaNet"),
+            std::string::npos);
   const Framework& titan = *find_framework("torchtitan");
   EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3").find("multi-token prediction"), std::string::npos);
 }
@@ -286,6 +288,26 @@ TEST(Supports, WindowsNeedHeadsForTokensInMegatron) {
             std::string::npos);
   l.context_method = ContextMethod::all_to_all;
   EXPECT_EQ(why(megatron, l, kWorkload, "mistral-7b"), "");
+}
+
+// Context ranks of mpt-run hand on keys and values, no states.
+TEST(Supports, MptRunTrainsGatedDeltaNetOnWholeSequences) {
+  ModelSpec model = models::load_model("qwen3.5-27b");
+  model.next_token_layers = 0;
+  EXPECT_FALSE(lacking_feature(own_runtime(), model));
+  Layout l = plain(own_runtime());
+  l.context_method = ContextMethod::all_to_all;
+  EXPECT_FALSE(supports_split(own_runtime(), model, l, kWorkload));
+  l.context = 2;
+  const auto rejection = supports_split(own_runtime(), model, l, kWorkload);
+  ASSERT_TRUE(rejection);
+  EXPECT_NE(rejection->reason.find("no context parallelism with linear mixers"), std::string::npos);
+  EXPECT_FALSE(supports_split(own_runtime(), models::load_model("qwen3-8b"), l, kWorkload));
+  model.layers.change([](LayerKind& kind) {
+    if (kind.attention) kind.attention->latent.emplace();
+  });
+  EXPECT_NE(lacking_feature(own_runtime(), model)->reason.find("gates on the output of latent attention"),
+            std::string::npos);
 }
 
 TEST(Supports, WhatAlwaysOverlapsCannotBeSwitchedOff) {

@@ -52,6 +52,7 @@ FAMILIES = {
     "qwen3_next with biases, heads of keys for each": ("qwen3_next", dict(TINY, **GATED_EXPERTS, **{**LINEAR, "linear_num_key_heads": 4},
                                                                           attention_bias=True, norm_topk_prob=False, mlp_only_layers=[0])),
     "qwen3_5": ("qwen3_5_text", dict(TINY, **LINEAR)),
+    "qwen3_5_moe": ("qwen3_5_moe_text", dict(TINY, **GATED_EXPERTS, **LINEAR)),
     "mixtral": ("mixtral", dict(TINY, **EXPERTS, num_local_experts=4, sliding_window=None)),
     "smollm3": ("smollm3", dict(TINY, no_rope_layers=[1, 0, 1, 0])),
     "gemma": ("gemma", dict(TINY, tie_word_embeddings=True)),

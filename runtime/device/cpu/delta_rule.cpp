@@ -164,7 +164,8 @@ class DeltaHead {
     row(room_.d_beta) = d_kk.cwiseProduct(pairs(room_.kk)).rowwise().sum().array() +
                         d_updates().cwiseProduct(errors()).rowwise().sum().array();
     d_kk.array().colwise() *= beta();
-    const RowMatrix<T> x = d_qk.cwiseProduct(pairs(room_.qk)) + d_kk.cwiseProduct(pairs(room_.kk));
+    RowMatrix<T> x = d_qk.cwiseProduct(pairs(room_.qk)) + d_kk.cwiseProduct(pairs(room_.kk));
+    x.diagonal().setZero();  // a token does not decay against itself
     row(room_.d_log_decay) = x.rowwise().sum().array() - x.colwise().sum().transpose().array();
     d_updates().array().colwise() *= beta();  // of the errors, which is that of values
   }

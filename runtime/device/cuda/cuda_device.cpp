@@ -479,6 +479,7 @@ class Impl final : public MixerDevice {
 
  protected:
   const void* kept(const void* list, int64_t bytes) override { return lists_.find(list, bytes, stream()); }
+  CallStreams& streams() override { return streams_; }
 
  private:
   static const void* at_end(DataType type, const Stretch& stretch) {
