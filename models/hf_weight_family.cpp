@@ -99,7 +99,7 @@ Allowed latent_family(const Traits& t) {
   return {.family = sigmoid ? WeightFamily::deepseek_v3 : WeightFamily::deepseek_v2, .dense_layers = true};
 }
 
-// Softmax over experts, beside shared ones that have a gate.
+// Experts chosen by softmax, with shared ones that have a gate.
 bool has_gated_experts(const MixtureOfExperts& e) {
   return e.shared_gate && e.shared_ffn_hidden > 0 && e.scores == RouterScores::softmax && !e.router_bias &&
          e.routed_scale == 1.0 && e.groups_per_token == e.expert_groups && !e.expert.bias;

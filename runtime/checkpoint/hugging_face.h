@@ -25,7 +25,7 @@ class HuggingFaceWeights final : public TensorSource {
 
   /// Moments are not published: asking for one is a UserError.
   void read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const override;
-  /// What the folder has of the model.
+  /// The model's tensors, as the folder names them.
   const std::vector<models::HuggingFaceTensor>& tensors() const { return tensors_; }
 
  private:

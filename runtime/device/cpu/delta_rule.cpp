@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The gated delta rule in chunks (arXiv:2412.06464, section 3.3): what the tokens of a chunk write into the
-// state follows from one triangular system, (I + L) U = beta (V - exp(G) K S), where G sums the logarithms of
-// decays and L_ij = beta_i exp(G_i - G_j) k_i . k_j for j < i. Everything else is matrix products.
+// The gated delta rule in chunks (arXiv:2412.06464, section 3.3). A triangular system gives the updates U of a
+// chunk's tokens: (I + L) U = beta (V - exp(G) K S). G sums the logarithms of decays, and
+// L_ij = beta_i exp(G_i - G_j) k_i . k_j for j < i. Everything else is matrix products.
 
 #include <algorithm>
 #include <cmath>
@@ -102,7 +102,7 @@ class DeltaHead {
   T rate() const { return -std::exp(in_.decay[head_]); }
   T step(int64_t i) const { return gates(i)[s_.heads + head_] + in_.step_bias[head_]; }
 
-  // Queries, keys, gates, and what the chunk's tokens say of each other.
+  // Queries, keys and gates of a chunk, and the products of its tokens.
   void open(int64_t chunk) {
     first_ = chunk * s_.chunk;
     n_ = std::min(s_.chunk, s_.sequence - first_);
@@ -228,8 +228,8 @@ class DeltaHead {
   mutable RowMatrix<T> scaled_;
 };
 
-// From the gradient of a query or key that was divided by its length: of what the heads of a key head give,
-// summed up.
+// The gradient of a query or key before it was divided by its length, from `d`, the one behind that, summed
+// over the heads of its key head.
 template <class T>
 void backward_length(const DeltaShape& s, const T* x, const Eigen::Array<T, Eigen::Dynamic, 1>& d, T scale,
                      T* to) {

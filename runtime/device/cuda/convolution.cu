@@ -33,7 +33,7 @@ __global__ void convolution_forward_kernel(ConvolutionShape s, const T* x, const
   }
 }
 
-// An element of the input per thread: what it gave to its own token and to those behind it.
+// An element of the input per thread: it went into its own token and the next ones.
 template <class T>
 __global__ void convolution_input_kernel(ConvolutionShape s, const T* dy, const T* x, const T* w, T* dx) {
   for (int64_t i = grid_index(); i < s.tokens() * s.channels; i += grid_stride()) {

@@ -106,7 +106,7 @@ class DeltaBlock {
         [&](int64_t i, int64_t j, S dot) { r_.kk[i * n_ + j] = dot; });
   }
 
-  // What the chunk's tokens write: forward substitution, a thread per column.
+  // The updates of the chunk's tokens by forward substitution, a thread per column.
   __device__ void solve(const S* state) {
     const int64_t width = s_.head_dim;
     block_product<S>(
@@ -190,7 +190,7 @@ class DeltaBlock {
     }
   }
 
-  // The gradient of the triangular system's right side, and what decays get through the state behind.
+  // The gradient of the triangular system's right side, and of decays through the next chunk's state.
   __device__ void backward_solve(const S* state, const T* dout) {
     const int64_t width = s_.head_dim;
     block_product<S>(
