@@ -20,7 +20,8 @@ DeltaShape delta_shape(const RankSizes& s) {
 
 // This rank's part of rows that lie behind each other for all ranks: queries, keys, values, the gate on the
 // output, b and a; the first three are channels of the convolution.
-std::vector<ShardBlock> blocks_of(const RankSizes& s, const DeltaShape& d, bool channels, int64_t columns) {
+std::vector<ShardBlock> delta_blocks_of(const RankSizes& s, const DeltaShape& d, bool channels,
+                                        int64_t columns) {
   std::vector<int64_t> parts{d.keys(), d.keys(), d.values()};
   if (!channels) parts.insert(parts.end(), {d.values(), d.heads, d.heads});
   std::vector<ShardBlock> blocks;
@@ -32,14 +33,14 @@ std::vector<ShardBlock> blocks_of(const RankSizes& s, const DeltaShape& d, bool 
   return blocks;
 }
 
-LinearOptions input_options(const std::string& name, const RankSizes& s) {
+LinearOptions delta_input_options(const std::string& name, const RankSizes& s) {
   const DeltaShape d = delta_shape(s);
   return {name + ".input",  Split::columns, false,
-          d.row * s.tensor, s.hidden,       blocks_of(s, d, false, s.hidden),
+          d.row * s.tensor, s.hidden,       delta_blocks_of(s, d, false, s.hidden),
           kDeviation,       s.fp8};
 }
 
-LinearOptions output_options(const std::string& name, const RankSizes& s) {
+LinearOptions delta_output_options(const std::string& name, const RankSizes& s) {
   const int64_t inner = delta_shape(s).values();
   return {name + ".output",
           Split::rows,
@@ -59,10 +60,10 @@ GatedDeltaLayer::GatedDeltaLayer(const std::string& name, const RankSizes& s, Pa
       parameters_(parameters),
       device_(device),
       delta_(delta_shape(s)),
-      input_(input_options(name, s), s, parameters, groups, device),
-      output_(output_options(name, s), s, parameters, groups, device) {
+      input_(delta_input_options(name, s), s, parameters, groups, device),
+      output_(delta_output_options(name, s), s, parameters, groups, device) {
   if (const int64_t length = mixer().convolution; length > 0) {
-    convolution_ = add_weight(name + ".convolution.weight", blocks_of(s, delta_, true, length), 0.0,
+    convolution_ = add_weight(name + ".convolution.weight", delta_blocks_of(s, delta_, true, length), 0.0,
                               1.0 / std::sqrt(3.0 * double(length)));
   }
   const std::vector<ShardBlock> heads{{delta_.heads * s.tensor_rank, delta_.heads, 0, 1}};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The gated delta rule in chunks (arXiv:2412.06464, section 3.3). A triangular system gives the updates U of a
-// chunk's tokens: (I + L) U = beta (V - exp(G) K S). G sums the logarithms of decays, and
-// L_ij = beta_i exp(G_i - G_j) k_i . k_j for j < i. Everything else is matrix products.
+// The gated delta rule in chunks (arXiv:2412.06464, section 3.3). A triangular system gives the updates U of
+// a chunk's tokens: (I + L) U = beta (V - exp(G) K S). G sums the logarithms of decays, and L_ij = beta_i
+// exp(G_i - G_j) k_i . k_j for j < i. Everything else is matrix products.
 
 #include <algorithm>
 #include <cmath>
@@ -16,11 +16,11 @@ namespace {
 constexpr double kLengthEpsilon = 1e-6;
 
 template <class T>
-T sigmoid(T x) {
+T delta_sigmoid(T x) {
   return T(1) / (T(1) + std::exp(-x));
 }
 template <class T>
-T softplus(T x) {
+T delta_softplus(T x) {
   return std::max(x, T(0)) + std::log1p(std::exp(-std::abs(x)));
 }
 
@@ -112,8 +112,8 @@ class DeltaHead {
       const ConstArrayView<T> query(from, s_.key_dim), key(from + s_.keys(), s_.key_dim);
       q().row(i).array() = query.transpose() * (reciprocal_length(query) / std::sqrt(T(s_.key_dim)));
       k().row(i).array() = key.transpose() * reciprocal_length(key);
-      room_.beta[i] = sigmoid(gates(i)[head_]);
-      room_.log_decay[i] = total += rate() * softplus(step(i));
+      room_.beta[i] = delta_sigmoid(gates(i)[head_]);
+      room_.log_decay[i] = total += rate() * delta_softplus(step(i));
     }
     pairs(room_.qk).noalias() = q() * k().transpose();
     pairs(room_.kk).noalias() = k() * k().transpose();
@@ -211,11 +211,11 @@ class DeltaHead {
     for (int64_t i = n_; i-- > 0;) {
       later += room_.d_log_decay[i];
       T* const gates = to.gates + (token() + i) * s_.row;
-      const T beta = room_.beta[i], d_step = later * rate() * sigmoid(step(i));
+      const T beta = room_.beta[i], d_step = later * rate() * delta_sigmoid(step(i));
       gates[head_] = room_.d_beta[i] * beta * (T(1) - beta);
       gates[s_.heads + head_] = d_step;
       *room_.d_step_bias += d_step;
-      *room_.d_decay += later * rate() * softplus(step(i));
+      *room_.d_decay += later * rate() * delta_softplus(step(i));
     }
   }
 

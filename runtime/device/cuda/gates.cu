@@ -58,7 +58,7 @@ __global__ void gated_norm_backward_kernel(GatedNormShape s, const T* dy, const 
 }
 
 constexpr int kScaleBlocks = 64;
-constexpr int kWarps = kThreads / kWarp;
+constexpr int kWarpsOfBlock = kThreads / kWarp;
 
 // Blocks share the heads of all tokens, and the warps of a block share its own; each sums up for itself in
 // [blocks][warps][head_dim].
@@ -84,7 +84,7 @@ template <class T>
 __global__ void gated_norm_scale_kernel(GatedNormShape s, const State<T>* partial, State<T>* dscale) {
   for (int64_t c = grid_index(); c < s.head_dim; c += grid_stride()) {
     State<T> sum = dscale[c];
-    for (int64_t part = 0; part < kScaleBlocks * kWarps; ++part) sum += partial[part * s.head_dim + c];
+    for (int64_t part = 0; part < kScaleBlocks * kWarpsOfBlock; ++part) sum += partial[part * s.head_dim + c];
     dscale[c] = sum;
   }
 }
@@ -127,7 +127,7 @@ __global__ void single_gate_backward_kernel(int64_t count, const T* dy, const T*
   }
 }
 
-dim3 blocks_of_warps(int64_t count) { return blocks_for(count, kWarps); }
+dim3 blocks_of_warps(int64_t count) { return blocks_for(count, kWarpsOfBlock); }
 
 }  // namespace
 
@@ -139,7 +139,7 @@ void gated_norm_forward(cudaStream_t stream, const GatedNormShape& s, const T* x
 }
 
 int64_t gated_norm_scratch_bytes(const GatedNormShape& s) {
-  return kScaleBlocks * kWarps * s.head_dim * int64_t(sizeof(double));
+  return kScaleBlocks * kWarpsOfBlock * s.head_dim * int64_t(sizeof(double));
 }
 
 template <class T>
