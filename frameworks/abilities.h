@@ -138,7 +138,6 @@ struct Abilities {
   bool sequence_divides_by_tensor = false;
   bool ring_with_windows = true;
   bool context_in_pipeline = true;
-  bool context_with_linear_mixers = true;
   std::vector<int64_t> zero, zero_in_pipeline, zero_with_shard_groups, zero_with_offload, zero_with_experts;
   bool plain_replicas_alone = false;
   bool shards_hold_groups = false;
@@ -183,8 +182,6 @@ struct Abilities {
             "the sequence must divide by 2 x context x tensor");
     v.field("ring_with_windows", &T::ring_with_windows, "ring attention of models with sliding windows");
     v.field("context_in_pipeline", &T::context_in_pipeline, "context parallelism in a pipeline");
-    v.field("context_with_linear_mixers", &T::context_with_linear_mixers,
-            "context parallelism with mixers of linear cost", optional_field());
     v.field("zero", &T::zero, "ZeRO stages without a pipeline", between(0, 3));
     v.field("zero_in_pipeline", &T::zero_in_pipeline, "ZeRO stages with a pipeline", between(0, 3));
     v.field("zero_with_shard_groups", &T::zero_with_shard_groups,

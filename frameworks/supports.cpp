@@ -129,11 +129,6 @@ const SplitRule kSplitRules[] = {
      },
      "context", [](const Asked&) { return std::string("has no context parallelism in a pipeline"); }},
     {[](const Asked& a) {
-       return a.layout.context > 1 && !a.can.context_with_linear_mixers &&
-              a.model.layers.any([](const LayerKind& k) { return k.linear || k.convolution; });
-     },
-     "context", [](const Asked&) { return std::string("has no context parallelism with linear mixers"); }},
-    {[](const Asked& a) {
        return a.layout.context > 1 && a.layout.context_method == ContextMethod::ring &&
               a.model.has_windows() && !a.can.ring_with_windows;
      },

@@ -61,6 +61,7 @@ class LayerBuilder {
   int64_t tokens() const { return tokens_; }
   int64_t sequence() const { return sequence_; }
   int64_t tensor_ranks() const { return layout_.tensor; }
+  int64_t context_ranks() const { return layout_.context; }
   bool is_own_runtime() const { return execution().framework == Execution{}.framework; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t vocabulary_share() const { return models::vocabulary_share(model_, layout_); }

@@ -42,17 +42,20 @@ TEST(KindsParity, LatentsSharedExpertsAndABiasThatMovesTheChoice) {
   check_follows(test::little_deepseek(), kSpreadKinds);
 }
 
-// Context ranks would have to hand on states: such layouts are refused when a plan is made.
-const NamedLayout kWholeSequences[] = {
+// Context ranks exchange heads for tokens. In a ring they would have to hand on states: such layouts are
+// refused when a plan is made.
+const NamedLayout kLinearMixers[] = {
     {"tp2", 2, 1, 1, 1, 1, "1f1b", kNone},
     {"tp4 sp, full recompute", 4, 1, 1, 1, 2, "1f1b", kFull, true},
     {"pp2 zb-v", 1, 2, 1, 2, 1, "zb-v", kNone},
     {"tp2 sp pp2 dp2 zero1 zb-h1", 2, 2, 2, 1, 1, "zb-h1", kSelective, true, 1},
     {"dp2 zero3", 1, 1, 2, 1, 1, "1f1b", kNone, false, 3},
+    {"cp2 a2a, selective", 1, 1, 1, 1, 2, "1f1b", kSelective, false, 0, 0, kInner, {}, {}, 1, 2, kAllToAll},
+    {"tp2 sp cp2 a2a", 2, 1, 1, 1, 2, "1f1b", kFull, true, 0, 0, kInner, {}, {}, 1, 2, kAllToAll},
 };
-TEST(KindsParity, GatedDeltaNetBesideAttention) { check_follows(test::little_hybrid(), kWholeSequences); }
+TEST(KindsParity, GatedDeltaNetBesideAttention) { check_follows(test::little_hybrid(), kLinearMixers); }
 TEST(KindsParity, GatedDeltaNetWithGatesAndExperts) {
-  check_follows(test::little_next(), kWholeSequences);
+  check_follows(test::little_next(), kLinearMixers);
   check_follows(test::little_next(), kSpreadKinds);
 }
 TEST(KindsParity, GatesOnAttention) {
@@ -101,7 +104,7 @@ TEST(KindsParity, LayoutsFollowTheSingleRankInBf16) {
   }
   const ModelSpec hybrid = test::little_hybrid();
   const Curve reference = run({hybrid}, DataType::float32, 6);
-  for (const NamedLayout& layout : kWholeSequences) expect_near_in_bf16(hybrid, layout, reference);
+  for (const NamedLayout& layout : kLinearMixers) expect_near_in_bf16(hybrid, layout, reference);
 }
 
 }  // namespace
