@@ -271,7 +271,7 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   b.last().forward_workspace_bytes += b.bytes(channels);
   b.last().backward_workspace_bytes += 2 * b.bytes(channels) + b.bytes(projected) + weight_bytes;
   b.last().gradient_kept_bytes += b.bytes(projected) + weight_bytes;
-  if (b.context_ranks() > 1) {  // what is sent, what arrives, and it in order
+  if (b.context_ranks() > 1) {  // buffers of the exchange: sent, received, in order
     b.last().forward_workspace_bytes += 3 * b.bytes(channels);
     b.last().backward_workspace_bytes += 4 * b.bytes(channels) + b.bytes(w.values);
   }

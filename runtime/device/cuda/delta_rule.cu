@@ -292,7 +292,7 @@ class DeltaBlock {
         [&](int64_t i, int64_t k, S sum) { d_k[i * keys + k] += sum; });
   }
 
-  // Of the state before the chunk, in the place of that behind it.
+  // The gradient of the state before the chunk replaces that of the next chunk's.
   __device__ void backward_state(const T* dout) {
     const int64_t width = s_.head_dim, keys = s_.key_dim;
     block_product<S>(
@@ -366,8 +366,8 @@ __global__ void delta_backward_kernel(DeltaShape s, DeltaOperands<T> in, const T
   }
 }
 
-// A warp per token and key head, for its query or its key: what the heads that share it give, through the
-// division by its length.
+// A warp per token and key head, for the query or the key. It sums up the gradients of all heads that share
+// it, and takes them through the division by the length.
 template <class T>
 __global__ void delta_keys_kernel(DeltaShape s, DeltaOperands<T> in, State<T>* room, T* dqkv) {
   using S = State<T>;

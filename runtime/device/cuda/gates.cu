@@ -115,7 +115,7 @@ __global__ void gate_backward_kernel(GateShape s, const T* dy, const T* x, const
   }
 }
 
-// A thread per gate, where each has an element of its own.
+// A thread per gate, for gates of single elements.
 template <class T>
 __global__ void single_gate_backward_kernel(int64_t count, const T* dy, const T* x, const T* gate, T* dx,
                                             T* dgate) {
