@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Shapes and operands of what mixers of linear cost are made of, and of gates. Rows that lie `row` elements
-// apart are parts of wider rows: of what one product made.
+// Shapes and operands of the operators of linear mixers, and of gates. Rows that lie `row` elements apart are
+// parts of wider rows, the output of one product.
 
 #include <cstdint>
 
 namespace mpt::runtime {
 
-/// y = SiLU of a causal convolution of each channel over `length` tokens. x [b*s, channels], rows `row`
-/// apart; w [channels, length], whose last element is for the token itself; y [b*s, channels].
+/// y [b*s, channels] = SiLU of a causal convolution of each channel over `length` tokens. x [b*s, channels]
+/// has rows `row` apart. In w [channels, length] the last element is for the token itself.
 struct ConvolutionShape {
   int64_t batch = 0, sequence = 0, channels = 0, length = 0;
   int64_t row = 0;
@@ -17,10 +17,10 @@ struct ConvolutionShape {
   constexpr int64_t read() const { return tokens() == 0 ? 0 : (tokens() - 1) * row + channels; }
 };
 
-/// The gated delta rule (arXiv:2412.06464, section 3) in chunks of tokens. Of each head and token: the state
-/// S [key_dim, head_dim] decays by exp(g), g = -exp(decay) softplus(a + step_bias), and gets
-/// k (beta (v - S^T k))^T with beta = sigmoid(b); the output is S^T q. Queries and keys are divided by their
-/// lengths, queries by sqrt(key_dim), too. Heads share those of one key head in runs.
+/// The gated delta rule (arXiv:2412.06464, section 3) in chunks of tokens. For each token a head's state
+/// S [key_dim, head_dim] is multiplied by exp(-exp(decay) softplus(a + step_bias)). Then it grows by
+/// k (sigmoid(b) (v - S^T k))^T, and the output is S^T q. Queries and keys are divided by their lengths, and
+/// queries by sqrt(key_dim). Neighbouring heads share a key head.
 struct DeltaShape {
   int64_t batch = 0, sequence = 0, heads = 0, key_heads = 0;
   int64_t head_dim = 0, key_dim = 0;
@@ -35,8 +35,8 @@ struct DeltaShape {
   constexpr int64_t chunks() const { return (sequence + chunk - 1) / chunk; }
   constexpr int64_t read_gates() const { return tokens() == 0 ? 0 : (tokens() - 1) * row + 2 * heads; }
 
-  /// Numbers that a head of one sequence works with: its state, and those of a chunk; on the way back, too,
-  /// the state before each chunk and the gradients of queries and keys.
+  /// Numbers of a head of one sequence: its state and those of a chunk. Backward has the state before each
+  /// chunk and the gradients of queries and keys as well.
   constexpr int64_t forward_room_of_head() const {
     const int64_t c = part();
     return key_dim * head_dim + c * (2 * key_dim + 2 * head_dim) + 3 * c * c + 4 * c;
@@ -76,13 +76,13 @@ struct GateShape {
   constexpr int64_t width() const { return columns / gates; }
 };
 
-/// Where the numbers of DeltaShape's rooms lie for one head of one sequence.
+/// Places in DeltaShape's rooms for one head of one sequence.
 template <class S>
 struct DeltaRoom {
-  // [key_dim, head_dim]; q, k [c, key_dim]; errors, updates [c, head_dim]; products of queries and keys, of
-  // keys, and decays between tokens [c, c]; decays up to a token, betas, and gradients of both [c].
+  // state [key_dim, head_dim]. q, k [c, key_dim]. errors, updates [c, head_dim]. qk, kk, and decays between
+  // tokens [c, c]. Logarithms of decays up to a token, betas, and their gradients [c].
   S *state, *q, *k, *errors, *updates, *qk, *kk, *decays, *log_decay, *beta, *d_log_decay, *d_beta;
-  // The rest on the way back alone. [chunks, key_dim, head_dim]; [c, head_dim]; [c, c]; [s, key_dim].
+  // In backward alone: states [chunks, key_dim, head_dim], d_updates [c, head_dim]. d_q, d_k [s, key_dim].
   S *states, *d_updates, *d_qk, *d_kk, *d_q, *d_k, *d_decay, *d_step_bias;
 
   constexpr DeltaRoom(const DeltaShape& s, S* base, bool backward, int64_t head_of_all) {
