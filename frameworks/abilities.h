@@ -73,10 +73,12 @@ enum class ModelFeature {
   linear_biases,
   plain_mlp,
   layers_that_differ,  // that differ in more than windows and experts: heads, widths, positions, parts
-  linear_mixers,       // Mamba-2, Gated DeltaNet and the like, short convolutions
+  linear_mixers,        // Mamba-2, Gated DeltaNet and the like, short convolutions
+  other_linear_mixers,  // other than Gated DeltaNet alone in its layer
   sparse_attention,
   chunked_attention,
-  output_gates,       // on the output of attention
+  output_gates,         // on the output of attention
+  latent_output_gates,  // on that of latent attention
   other_value_sizes,  // of another size than keys, or keys that serve as values
   soft_caps,          // of scores or logits
   latent_experts,
@@ -331,9 +333,11 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::plain_mlp, "plain_mlp"},
                {frameworks::ModelFeature::layers_that_differ, "layers_that_differ"},
                {frameworks::ModelFeature::linear_mixers, "linear_mixers"},
+               {frameworks::ModelFeature::other_linear_mixers, "other_linear_mixers"},
                {frameworks::ModelFeature::sparse_attention, "sparse_attention"},
                {frameworks::ModelFeature::chunked_attention, "chunked_attention"},
                {frameworks::ModelFeature::output_gates, "output_gates"},
+               {frameworks::ModelFeature::latent_output_gates, "latent_output_gates"},
                {frameworks::ModelFeature::other_value_sizes, "other_value_sizes"},
                {frameworks::ModelFeature::soft_caps, "soft_caps"},
                {frameworks::ModelFeature::latent_experts, "latent_experts"},

@@ -106,17 +106,25 @@ std::vector<ModelFeature> yarn_features_of(const ModelSpec& m) {
   return features;
 }
 
+bool has_other_linear_mixer(const LayerKind& k) {
+  const bool other = k.linear && (k.linear->kind != LinearKind::gated_delta || k.attention);
+  return other || k.convolution;
+}
+
 // What came after the models that all frameworks know.
 std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
   const std::pair<bool, ModelFeature> table[] = {
       {m.layers.any([](const LayerKind& k) { return k.linear || k.convolution; }),
        ModelFeature::linear_mixers},
+      {m.layers.any(has_other_linear_mixer), ModelFeature::other_linear_mixers},
       {any_attention(m, [](const Attention& a) { return a.index.has_value(); }),
        ModelFeature::sparse_attention},
       {any_attention(m, [](const Attention& a) { return a.chunk.has_value(); }),
        ModelFeature::chunked_attention},
       {any_attention(m, [](const Attention& a) { return a.output_gate != OutputGate::none; }),
        ModelFeature::output_gates},
+      {any_attention(m, [](const Attention& a) { return a.latent && a.output_gate != OutputGate::none; }),
+       ModelFeature::latent_output_gates},
       {any_attention(m, [](const Attention& a) { return a.value_dim > 0 || a.keys_are_values; }),
        ModelFeature::other_value_sizes},
       {m.logit_cap || any_attention(m, [](const Attention& a) { return a.score_cap.has_value(); }),

@@ -56,7 +56,10 @@ const std::pair<const char*, const char*>& names_of(WeightFamily family) {
       {F::qwen2, {"Qwen2ForCausalLM", "qwen2"}},
       {F::qwen3, {"Qwen3ForCausalLM", "qwen3"}},
       {F::mixtral, {"MixtralForCausalLM", "mixtral"}},
+      {F::qwen2_moe, {"Qwen2MoeForCausalLM", "qwen2_moe"}},
       {F::qwen3_moe, {"Qwen3MoeForCausalLM", "qwen3_moe"}},
+      {F::qwen3_next, {"Qwen3NextForCausalLM", "qwen3_next"}},
+      {F::qwen3_5_text, {"Qwen3_5ForCausalLM", "qwen3_5_text"}},
       {F::smollm3, {"SmolLM3ForCausalLM", "smollm3"}},
       {F::gemma, {"GemmaForCausalLM", "gemma"}},
       {F::gemma2, {"Gemma2ForCausalLM", "gemma2"}},
@@ -147,13 +150,46 @@ void add_gemma(Json& config, const ModelSpec& m, WeightFamily family) {
   }
 }
 
+bool is_qwen(WeightFamily family) {
+  return family == WeightFamily::qwen2_moe || family == WeightFamily::qwen3_moe ||
+         family == WeightFamily::qwen3_next;
+}
+
+void add_qwen_experts(Json& config, const ModelSpec& m, const MixtureOfExperts& moe) {
+  config["num_experts"] = moe.experts;
+  config["num_experts_per_tok"] = moe.experts_per_token;
+  config["moe_intermediate_size"] = moe.expert.ffn_hidden;
+  config["norm_topk_prob"] = moe.normalized;
+  config["decoder_sparse_step"] = 1;
+  config["mlp_only_layers"] = layers_without_experts(m);
+  config["router_aux_loss_coef"] = moe.balance_loss;
+  if (moe.shared_ffn_hidden > 0) config["shared_expert_intermediate_size"] = moe.shared_ffn_hidden;
+}
+
+// Which layers have Gated DeltaNet in place of attention, and its sizes.
+void add_gated_delta(Json& config, const ModelSpec& m) {
+  std::vector<std::string> types;
+  for (int64_t l = 0; l < m.layers.count(); ++l)
+    types.emplace_back(m.layers[l].linear ? "linear_attention" : "full_attention");
+  config["layer_types"] = types;
+  config["partial_rotary_factor"] = m.attention().rotation().fraction;
+  const LinearMixer& l = *m.layers.first([](const LayerKind& k) { return k.linear.has_value(); })->linear;
+  config["linear_num_value_heads"] = l.heads;
+  config["linear_value_head_dim"] = l.head_dim;
+  config["linear_num_key_heads"] = l.key_heads;
+  config["linear_key_head_dim"] = l.key_dim;
+  config["linear_conv_kernel_dim"] = l.convolution;
+}
+
 void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
   using F = WeightFamily;
   const Attention& a = m.attention();
   if (family == F::llama || family == F::qwen3 || family == F::qwen3_moe || family == F::smollm3 ||
-      family == F::olmo2 || family == F::olmo3 || family == F::glm4_moe || family == F::gpt_oss)
+      family == F::olmo2 || family == F::olmo3 || family == F::glm4_moe || family == F::gpt_oss ||
+      family == F::qwen3_next || family == F::qwen3_5_text)
     config["attention_bias"] = a.qkv_bias;
   if (family == F::llama || family == F::smollm3) config["mlp_bias"] = false;
+  if (family == F::qwen2_moe) config["qkv_bias"] = a.qkv_bias;
   if (family == F::mixtral) add_mixtral(config, *m.moe());
   if (family == F::mistral || family == F::mixtral)
     config["sliding_window"] = a.window ? Json(*a.window) : Json();
@@ -166,15 +202,8 @@ void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
     config["router_aux_loss_coef"] = m.moe()->balance_loss;
     if (m.mlp().activation_limit) config["swiglu_limit"] = *m.mlp().activation_limit;
   }
-  if (family == F::qwen3_moe) {
-    config["num_experts"] = m.moe()->experts;
-    config["num_experts_per_tok"] = m.moe()->experts_per_token;
-    config["moe_intermediate_size"] = m.moe()->expert.ffn_hidden;
-    config["norm_topk_prob"] = m.moe()->normalized;
-    config["decoder_sparse_step"] = 1;
-    config["mlp_only_layers"] = layers_without_experts(m);
-    config["router_aux_loss_coef"] = m.moe()->balance_loss;
-  }
+  if (m.moe() != nullptr && is_qwen(family)) add_qwen_experts(config, m, *m.moe());
+  if (family == F::qwen3_next || family == F::qwen3_5_text) add_gated_delta(config, m);
   if (family == F::smollm3) {
     std::vector<int> with_positions;
     for (int64_t l = 0; l < m.layers.count(); ++l)
@@ -200,7 +229,7 @@ void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
 Json llama_config(const ModelSpec& m, WeightFamily family) {
   const auto& [architecture, type] = names_of(family);
   const LayerKind* const rotated =
-      m.layers.first([](const LayerKind& k) { return k.attention->rotary.has_value(); });
+      m.layers.first([](const LayerKind& k) { return k.attention && k.attention->rotary; });
   const Rotary& rotary = rotated != nullptr ? *rotated->attention->rotary : m.attention().rotation();
   Json config{{"architectures", {architecture}},
               {"model_type", type},

@@ -17,11 +17,22 @@ namespace {
 // Of all layers, as far as it is the same in all; and what some of them have.
 struct Traits {
   Attention attention;
+  std::optional<LinearMixer> linear;
   std::optional<Mlp> mlp;
   std::optional<MixtureOfExperts> moe;
   bool windows = false, all_windows = true, positions_differ = false, no_positions = false;
   bool dense_between = false;  // dense layers that are not all below those with experts
 };
+
+void add_attention(const ModelSpec& m, Attention a, Traits& t) {
+  t.windows = t.windows || a.window;
+  t.all_windows = t.all_windows && a.window;
+  t.positions_differ = t.positions_differ || (a.rotary && !(a.rotary == t.attention.rotary));
+  t.no_positions = t.no_positions || !a.rotary;
+  a.window.reset();
+  a.rotary = t.attention.rotary;
+  if (!(a == t.attention)) refuse_weights(m, "layers with different attention");
+}
 
 Traits traits_of(const ModelSpec& m) {
   Traits t;
@@ -32,16 +43,11 @@ Traits traits_of(const ModelSpec& m) {
     if (!(known == part)) refuse_weights(m, fmt::format("layers with different {}", what));
   };
   for (const auto& [name, kind] : m.layers.kinds) {
-    if (!kind.attention || !kind.has_mlp() || (kind.mlp && kind.moe))
-      refuse_weights(m, "layers that are not attention and one MLP");
-    Attention a = *kind.attention;
-    t.windows = t.windows || a.window;
-    t.all_windows = t.all_windows && a.window;
-    t.positions_differ = t.positions_differ || (a.rotary && !(a.rotary == t.attention.rotary));
-    t.no_positions = t.no_positions || !a.rotary;
-    a.window.reset();
-    a.rotary = t.attention.rotary;
-    if (!(a == t.attention)) refuse_weights(m, "layers with different attention");
+    if (kind.attention.has_value() == kind.linear.has_value() || kind.convolution || !kind.has_mlp() ||
+        (kind.mlp && kind.moe))
+      refuse_weights(m, "layers that are not one mixer and one MLP");
+    if (kind.attention) add_attention(m, *kind.attention, t);
+    if (kind.linear) same(t.linear, kind.linear, "linear mixers");
     if (kind.mlp) same(t.mlp, kind.mlp, "MLPs");
     if (kind.moe) same(t.moe, kind.moe, "experts");
   }
@@ -65,7 +71,8 @@ bool is_gpt2(const ModelSpec& m, const Traits& t) {
 struct Allowed {
   WeightFamily family;
   bool windows = false, scale = false, caps = false, partial = false, no_positions = false;
-  bool own_window_positions = false, dense_layers = false, scaling = false, next_tokens = false;
+  bool own_window_positions = false, dense_layers = false, dense_between = false, scaling = false,
+       next_tokens = false;
 };
 
 void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
@@ -80,7 +87,8 @@ void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
   need(t.no_positions && !a.no_positions, "layers without positions");
   need(t.positions_differ && !a.own_window_positions, "layers with different rotary positions");
   need(m.next_token_layers > 0 && !a.next_tokens, "next-token modules");
-  need(t.moe && t.mlp && (!a.dense_layers || t.dense_between), "dense layers between those with experts");
+  const bool dense_misplaced = t.dense_between ? !a.dense_between : !a.dense_layers;
+  need(t.moe && t.mlp && dense_misplaced, "dense layers between those with experts");
 }
 
 bool has_other_scaling(const Attention& a) {
@@ -95,6 +103,27 @@ Allowed latent_family(const Traits& t) {
           .next_tokens = sigmoid};
 }
 
+// Experts chosen by softmax, with shared ones that have a gate.
+bool has_gated_experts(const MixtureOfExperts& e) {
+  return e.shared_gate && e.shared_ffn_hidden > 0 && e.scores == RouterScores::softmax && !e.router_bias &&
+         e.routed_scale == 1.0 && e.groups_per_token == e.expert_groups && !e.expert.bias;
+}
+
+Allowed linear_family(const ModelSpec& m, const Traits& t) {
+  const Attention& a = t.attention;
+  const LinearMixer& l = *t.linear;
+  const bool like_qwen = l.kind == LinearKind::gated_delta && l.convolution > 0 && !a.latent && !a.sinks &&
+                         a.output_gate == OutputGate::elementwise &&
+                         a.query_key_norm == QueryKeyNorm::per_head && a.qkv_bias == a.output_bias &&
+                         m.norm_placement == NormPlacement::pre && m.mlp().activation == ActivationKind::silu;
+  if (!like_qwen || (t.moe && !has_gated_experts(*t.moe)))
+    refuse_weights(m, "linear mixers beside other parts than Qwen3-Next's");
+  return {.family = t.moe ? WeightFamily::qwen3_next : WeightFamily::qwen3_5_text,
+          .partial = true,
+          .dense_layers = true,
+          .dense_between = true};
+}
+
 Allowed experts_family(const ModelSpec& m, const Traits& t) {
   const Attention& a = t.attention;
   const MixtureOfExperts& moe = *t.moe;
@@ -104,6 +133,10 @@ Allowed experts_family(const ModelSpec& m, const Traits& t) {
     refuse_weights(m, "experts arranged other than those of known families");
   if (moe.scores == RouterScores::sigmoid && moe.router_bias && moe.shared_ffn_hidden > 0)
     return {.family = WeightFamily::glm4_moe, .partial = true, .dense_layers = true, .next_tokens = true};
+  const bool like_qwen2 = a.query_key_norm == QueryKeyNorm::none && !a.output_bias;
+  if (has_gated_experts(moe) && like_qwen2)
+    return {.family = WeightFamily::qwen2_moe, .dense_layers = true, .dense_between = true};
+  if (moe.shared_gate) refuse_weights(m, "a gate on shared experts beside other parts than Qwen2-MoE's");
   if (moe.groups_per_token < moe.expert_groups) refuse_weights(m, "a router that is limited to groups");
   if (moe.shared_ffn_hidden > 0 || moe.router_bias || moe.scores != RouterScores::softmax ||
       moe.routed_scale != 1.0 || a.qkv_bias || a.output_bias)
@@ -148,7 +181,7 @@ WeightFamily weight_family_of(const ModelSpec& m) {
   const Traits t = traits_of(m);
   if (m.parallel_residual || m.embedding_norm || m.head_bias || t.attention.value_dim > 0 ||
       t.attention.keys_are_values || t.attention.chunk || t.attention.index ||
-      t.attention.output_gate != OutputGate::none)
+      (t.attention.output_gate != OutputGate::none && !t.linear))
     refuse_weights(m, "an arrangement of layers that only few have");
   if (m.norm == NormKind::layer_norm) {
     if (!is_gpt2(m, t)) refuse_weights(m, "layer norms with other parts than GPT-2's");
@@ -156,16 +189,17 @@ WeightFamily weight_family_of(const ModelSpec& m) {
   }
   if (t.attention.latent && !t.moe) refuse_weights(m, "latent attention without experts");
   const bool plain = (t.mlp && (!t.mlp->gated || t.mlp->bias)) || (t.moe && !t.moe->expert.gated) ||
-                     (t.moe && (t.moe->shared_gate || t.moe->latent_width > 0 || t.moe->zero_experts > 0));
+                     (t.moe && (t.moe->latent_width > 0 || t.moe->zero_experts > 0));
   if (m.position != PositionKind::rotary || plain)
     refuse_weights(m, "rms norms with other parts than Llama's");
-  if (t.moe && t.moe->shared_ffn_hidden % t.moe->expert.ffn_hidden != 0)
+  if (t.moe && !t.moe->shared_gate && t.moe->shared_ffn_hidden % t.moe->expert.ffn_hidden != 0)
     refuse_weights(m, "shared experts that are no whole number of others");
   if (t.moe && m.norm_placement != NormPlacement::pre)
     refuse_weights(m, "experts between norms of another placement");
-  const Allowed allowed = t.attention.latent ? latent_family(t)
-                          : t.moe            ? experts_family(m, t)
-                                             : dense_family(m, t);
+  const Allowed allowed = t.linear             ? linear_family(m, t)
+                          : t.attention.latent ? latent_family(t)
+                          : t.moe              ? experts_family(m, t)
+                                               : dense_family(m, t);
   if (has_other_scaling(t.attention))
     refuse_weights(m, "a scaling of rotary positions that is not known here");
   check_allowed(m, t, allowed);

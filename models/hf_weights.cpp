@@ -13,7 +13,8 @@ namespace {
 // The norms of these families multiply by 1 + weight.
 bool adds_one(WeightFamily family) {
   return family == WeightFamily::gemma || family == WeightFamily::gemma2 ||
-         family == WeightFamily::gemma3_text;
+         family == WeightFamily::gemma3_text || family == WeightFamily::qwen3_next ||
+         family == WeightFamily::qwen3_5_text;
 }
 
 class TensorList {
@@ -58,8 +59,9 @@ void add_gpt2_layer(TensorList& list, const ModelSpec& m, int64_t layer) {
 // One layer of the families that are like Llama.
 class LayerTensors {
  public:
-  LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer)
+  LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer, const HasTensor& has)
       : list_(list),
+        has_(has),
         m_(m),
         kind_(m.layers[std::min(layer, m.layers.count() - 1)]),
         family_(family),
@@ -70,7 +72,7 @@ class LayerTensors {
     const bool before = m_.norm_placement != NormPlacement::post;
     const bool behind = !before || m_.norm_placement == NormPlacement::sandwich;
     if (before) norm("input_layernorm", "attention.norm");
-    kind_.attention->latent ? add_latents() : add_heads();
+    add_mixer();
     if (behind) {
       norm("post_attention_layernorm", "attention.post_norm");
       if (before) norm("pre_feedforward_layernorm", "mlp.norm");
@@ -108,6 +110,10 @@ class LayerTensors {
   }
 
  private:
+  void add_mixer() {
+    if (kind_.linear) return add_gated_delta(*kind_.linear);
+    kind_.attention->latent ? add_latents() : add_heads();
+  }
   void norm(const char* source, const char* name) { add_norm(source, name, m_.hidden); }
   void add_norm(const std::string& source, const std::string& name, int64_t width) {
     list_.add(from_ + source + ".weight", to_ + name + ".scale", width).added = adds_one(family_) ? 1.0 : 0.0;
@@ -121,7 +127,11 @@ class LayerTensors {
   void add_heads() {
     const Attention& a = *kind_.attention;
     const int64_t queries = a.heads * a.head_dim, keys = a.kv_heads * a.head_dim;
-    linear("self_attn.q_proj", "attention.qkv", queries, m_.hidden, a.qkv_bias);
+    if (a.output_gate == OutputGate::elementwise) {
+      add_gated_queries(a);
+    } else {
+      linear("self_attn.q_proj", "attention.qkv", queries, m_.hidden, a.qkv_bias);
+    }
     linear("self_attn.k_proj", "attention.qkv", keys, m_.hidden, a.qkv_bias, queries);
     linear("self_attn.v_proj", "attention.qkv", keys, m_.hidden, a.qkv_bias, queries + keys);
     if (a.query_key_norm != QueryKeyNorm::none) {
@@ -131,6 +141,70 @@ class LayerTensors {
     }
     if (a.sinks) list_.add(from_ + "self_attn.sinks", to_ + "attention.sinks", a.heads);
     linear("self_attn.o_proj", "attention.output", m_.hidden, queries, a.output_bias);
+  }
+
+  // `rows` of their tensor of `all` rows, from row `theirs` on, are ours from `ours` on.
+  void add_rows(const std::string& source, const std::string& name, int64_t all, int64_t columns,
+                int64_t theirs, int64_t ours, int64_t rows, const char* kind = ".weight") {
+    HuggingFaceTensor& t = list_.add(from_ + source + kind, to_ + name + kind, rows, columns, ours);
+    t.shape.front() = all;
+    t.first = theirs * columns;
+  }
+
+  // Of each head the query, and the gate on its output.
+  void add_gated_queries(const Attention& a) {
+    const int64_t d = a.head_dim, queries = a.heads * d, gate = queries + 2 * a.kv_heads * d;
+    const auto add = [&](const char* kind, int64_t columns) {
+      for (int64_t h = 0; h < a.heads; ++h) {
+        add_rows("self_attn.q_proj", "attention.qkv", 2 * queries, columns, 2 * h * d, h * d, d, kind);
+        add_rows("self_attn.q_proj", "attention.qkv", 2 * queries, columns, (2 * h + 1) * d, gate + h * d, d,
+                 kind);
+      }
+    };
+    add(".weight", m_.hidden);
+    if (a.qkv_bias) add(".bias", 1);
+  }
+
+  // Ours are queries, keys, values and output gates of all heads, then b and a.
+  void add_gated_delta(const LinearMixer& l) {
+    const int64_t keys = l.key_heads * l.key_dim, values = l.heads * l.head_dim, channels = 2 * keys + values;
+    const std::string from = "linear_attn.", input = "mixer.input";
+    // Qwen3.5's models with experts are Qwen3-Next's but for this.
+    const bool apart = has_ && has_(from_ + "linear_attn.in_proj_qkv.weight");
+    if (family_ == WeightFamily::qwen3_next && !apart) {
+      add_fused_inputs(l, keys, values);
+    } else {
+      linear(from + "in_proj_qkv", input, channels, m_.hidden, false);
+      linear(from + "in_proj_z", input, values, m_.hidden, false, channels);
+      linear(from + "in_proj_b", input, l.heads, m_.hidden, false, channels + values);
+      linear(from + "in_proj_a", input, l.heads, m_.hidden, false, channels + values + l.heads);
+    }
+    list_.add(from_ + from + "conv1d.weight", to_ + "mixer.convolution.weight", channels, l.convolution)
+        .shape = {channels, 1, l.convolution};
+    list_.add(from_ + from + "A_log", to_ + "mixer.decay", l.heads);
+    list_.add(from_ + from + "dt_bias", to_ + "mixer.step_bias", l.heads);
+    list_.add(from_ + from + "norm.weight", to_ + "mixer.norm.scale", l.head_dim);
+    linear(from + "out_proj", "mixer.output", m_.hidden, values, false);
+  }
+
+  // Theirs go key head by key head: its query and key, and of the heads that share it values and gates.
+  void add_fused_inputs(const LinearMixer& l, int64_t keys, int64_t values) {
+    const int64_t shared = l.heads / l.key_heads, wide = shared * l.head_dim;
+    const auto add = [&](const char* source, const std::vector<std::pair<int64_t, int64_t>>& parts) {
+      int64_t of_key_head = 0;
+      for (const auto& [ours, rows] : parts) of_key_head += rows;
+      for (int64_t h = 0, theirs = 0; h < l.key_heads; ++h) {
+        for (const auto& [ours, rows] : parts) {
+          add_rows(source, "mixer.input", of_key_head * l.key_heads, m_.hidden, theirs, ours + h * rows,
+                   rows);
+          theirs += rows;
+        }
+      }
+    };
+    add("linear_attn.in_proj_qkvz",
+        {{0, l.key_dim}, {keys, l.key_dim}, {2 * keys, wide}, {2 * keys + values, wide}});
+    const int64_t gates = 2 * keys + 2 * values;
+    add("linear_attn.in_proj_ba", {{gates, shared}, {gates + l.heads, shared}});
   }
 
   // Published rows of rotary pairs are neighbours; ours lie half of the rotary part apart.
@@ -213,7 +287,9 @@ class LayerTensors {
     if (e.shared_ffn_hidden == 0) return;
     Mlp shared = e.expert;
     shared.ffn_hidden = e.shared_ffn_hidden;
-    add_dense("mlp.shared_experts.", "mlp.shared.", shared);
+    add_dense(e.shared_gate ? "mlp.shared_expert." : "mlp.shared_experts.", "mlp.shared.", shared);
+    if (e.shared_gate)
+      list_.add(from_ + "mlp.shared_expert_gate.weight", to_ + "mlp.shared_gate.weight", 1, m_.hidden);
   }
 
   // All experts are one tensor, transposed, gate and up in turn.
@@ -250,6 +326,7 @@ class LayerTensors {
   }
 
   TensorList& list_;
+  const HasTensor& has_;
   const ModelSpec& m_;
   const LayerKind& kind_;
   const WeightFamily family_;
@@ -258,7 +335,7 @@ class LayerTensors {
 
 }  // namespace
 
-std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m) {
+std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m, const HasTensor& has) {
   const WeightFamily family = weight_family_of(m);
   const bool gpt2 = family == WeightFamily::gpt2;
   TensorList list;
@@ -266,12 +343,12 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m) {
            m.hidden);
   if (gpt2) list.add("transformer.wpe.weight", "positions.weight", m.max_positions, m.hidden);
   for (int64_t layer = 0; layer < m.layers.count(); ++layer)
-    gpt2 ? add_gpt2_layer(list, m, layer) : LayerTensors(list, m, family, layer).add();
+    gpt2 ? add_gpt2_layer(list, m, layer) : LayerTensors(list, m, family, layer, has).add();
   list.add(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", "head.norm.scale", m.hidden).added =
       adds_one(family) ? 1.0 : 0.0;
   if (gpt2) list.add("transformer.ln_f.bias", "head.norm.bias", m.hidden);
   for (int64_t depth = 0; depth < m.next_token_layers; ++depth)
-    LayerTensors(list, m, family, m.layers.count() + depth).add_next_token(depth);
+    LayerTensors(list, m, family, m.layers.count() + depth, has).add_next_token(depth);
   if (!m.tied_embeddings) list.add("lm_head.weight", "head.weight", m.vocab, m.hidden);
   return list.take();
 }

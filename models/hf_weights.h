@@ -2,9 +2,10 @@
 #pragma once
 
 // Names and shapes of weights in Hugging Face's published models, beside ours. One table per weight says both
-// ways; transformers/models/{gpt2,llama,qwen2,qwen3,mixtral,gemma,gemma2,gemma3,smollm3,olmo2,olmo3,glm4_moe,
-// gpt_oss,deepseek_v2,deepseek_v3}/modeling_*.py are the sources.
+// ways; transformers/models/{gpt2,llama,qwen2,qwen2_moe,qwen3,qwen3_next,qwen3_5,mixtral,gemma,gemma2,gemma3,
+// smollm3,olmo2,olmo3,glm4_moe,gpt_oss,deepseek_v2,deepseek_v3}/modeling_*.py are the sources.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,13 @@ struct HuggingFaceTensor {
   }
 };
 
+/// Whether a folder has a tensor of this name.
+using HasTensor = std::function<bool(const std::string&)>;
+
 /// Every tensor of the model, in model order. Throws UserError if no family of Hugging Face is like it.
-std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& model);
+/// Families of equal models may have one product where others have several: those that `has` knows are
+/// taken, or without it what hugging_face_config() is of.
+std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& model, const HasTensor& has = nullptr);
 
 /// The name of an activation in transformers.
 std::string hugging_face_activation(ActivationKind kind);

@@ -64,6 +64,7 @@ class LayerBuilder {
   bool has_norms_of_several_kernels() const {
     return execution().elementwise == ElementwiseKernels::eager && execution().rms_norm_bytes > 0;
   }
+  int64_t context_ranks() const { return layout_.context; }
   bool is_own_runtime() const { return execution().framework == Execution{}.framework; }
   int64_t share(int64_t whole) const { return (whole + layout_.tensor - 1) / layout_.tensor; }
   int64_t vocabulary_share() const { return models::vocabulary_share(model_, layout_); }
@@ -93,6 +94,8 @@ class LayerBuilder {
   int64_t state_bytes(int64_t columns) const {
     return rounded(tokens_ * columns * std::max<int64_t>(unit_, 4));
   }
+  /// So many of them.
+  int64_t rounded_states(int64_t count) const { return rounded(count * std::max<int64_t>(unit_, 4)); }
   int64_t local_state_bytes(int64_t columns) const {
     return rounded(local_tokens_ * columns * std::max<int64_t>(unit_, 4));
   }

@@ -78,7 +78,12 @@ void add_experts(LayerBuilder& b) {
   shared.ffn_hidden = e.shared_ffn_hidden;
   shared.bias = false;
   add_dense_mlp(b, kSharedExpert, shared, /*input_kept=*/true);
-  if (e.shared_gate) b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated}).saves_local(1);
+  if (!e.shared_gate) return;
+  // The gate, and the output that it multiplies.
+  b.linear({"mlp.shared_gate", 1, m.hidden, false, Parallel::replicated})
+      .saves_local(1)
+      .saves_local(m.hidden);
+  if (b.is_own_runtime()) b.last().backward_workspace_bytes += b.local_bytes(m.hidden);
 }
 
 // What a part of a layer reads and where its result goes, where the residual is more than one stream or is

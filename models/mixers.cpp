@@ -41,6 +41,16 @@ void add_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs) {
   b.activation({"attention.output_gate", shape}, outputs + gate);
 }
 
+// This project's runtime drops the core's output with the core. The gate is a part of the first product's
+// output, which has `projected` columns, and so is its gradient.
+void add_own_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs, int64_t projected) {
+  OperatorShape shape = b.shape(OperatorKind::activation, outputs);
+  shape.gated = true;
+  b.activation({"attention.output_gate", shape}, gate).saves_core_output(outputs);
+  b.last().forward_workspace_bytes = b.bytes(projected);
+  b.last().backward_workspace_bytes += b.bytes(projected);
+}
+
 // The index reads the norm's output, or the queries' compression where there is one. It is frozen: products
 // and scores of its own in the forward alone, and the numbers of the chosen keys stay (DeepSeek-V3.2's
 // report, arXiv:2512.02556, section 2.1; NVIDIA/Megatron-LM at d98e8a64,
@@ -89,7 +99,11 @@ void add_multi_head(LayerBuilder& b) {
   }
   if (a.index) add_index(b);
   b.attention({a.head_dim, a.value_head_dim(), b.share(a.kv_heads), queries + keys + values});
-  add_output_gate(b, gate, outputs);
+  if (gate > 0 && b.is_own_runtime()) {
+    add_own_output_gate(b, gate, outputs, queries + keys + values + gate);
+  } else {
+    add_output_gate(b, gate, outputs);
+  }
   b.linear({"attention.output", m.hidden, outputs, a.output_bias, Parallel::rows}).saves_core_output(outputs);
 }
 
@@ -244,10 +258,44 @@ void add_output(LayerBuilder& b, int64_t inner) {
   b.linear({"mixer.output", b.model().hidden, inner, false, Parallel::rows}).saves(inner);
 }
 
+// This project's runtime keeps the output of the first product and that of the rule, and makes convolution
+// and states again (runtime/nn/gated_delta_layer.h).
+void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
+  const LinearWidths w = widths_of(b, l);
+  const int64_t channels = 2 * w.keys + w.values, projected = channels + w.values + 2 * w.heads;
+  const int64_t chunk = std::min(l.chunk, b.sequence()), chunks = (b.sequence() + l.chunk - 1) / l.chunk;
+  const int64_t heads = b.tokens() * w.heads / b.sequence(), state = l.key_dim * l.head_dim;
+  b.linear({"mixer.input", projected, b.model().hidden, false, Parallel::columns}).saves(b.model().hidden);
+  add_convolution(b, channels, l.convolution, false, true);
+  b.saves_all_tokens(projected);
+  const int64_t weights = channels * l.convolution + 2 * w.heads + l.head_dim;
+  const int64_t weight_bytes = b.rounded_states(weights);
+  b.last().forward_workspace_bytes += b.bytes(channels);
+  b.last().backward_workspace_bytes += 2 * b.bytes(channels) + b.bytes(projected) + weight_bytes;
+  b.last().gradient_kept_bytes += b.bytes(projected) + weight_bytes;
+  if (b.context_ranks() > 1) {  // buffers of the exchange: sent, received, in order
+    b.last().forward_workspace_bytes += 3 * b.bytes(channels);
+    b.last().backward_workspace_bytes += 4 * b.bytes(channels) + b.bytes(w.values);
+  }
+  add_core(b, l, w, channels, 2 * w.heads);
+  b.saves_all_tokens(w.values);
+  // Numbers that a head of a sequence works with: runtime/device/mixer_shapes.h, DeltaShape.
+  const int64_t forward = state + chunk * (2 * l.key_dim + 2 * l.head_dim) + 3 * chunk * chunk + 4 * chunk;
+  const int64_t backward =
+      forward + chunks * state + chunk * l.head_dim + 2 * chunk * chunk + 2 * b.sequence() * l.key_dim + 2;
+  b.last().forward_workspace_bytes = b.rounded_states(heads * forward);
+  b.last().backward_workspace_bytes = b.rounded_states(heads * backward);
+  b.add({"mixer.norm", b.shape(OperatorKind::norm, w.values)});
+  b.last().parameters = l.head_dim;
+  b.last().backward_workspace_bytes = b.bytes(w.values);
+  add_output(b, w.values);
+}
+
 // Queries and keys are repeated for the heads of values that share them. Its kernels keep these, the values,
 // the decays, and what each chunk's keys say of each other (fla-org/flash-linear-attention,
 // ops/gated_delta_rule/chunk.py), and make states again.
 void add_gated_delta(LayerBuilder& b, const LinearMixer& l) {
+  if (b.is_own_runtime()) return add_own_gated_delta(b, l);
   const int64_t hidden = b.model().hidden;
   const LinearWidths w = widths_of(b, l);
   const int64_t channels = 2 * w.keys + w.values;

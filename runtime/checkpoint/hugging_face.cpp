@@ -55,29 +55,39 @@ std::vector<std::filesystem::path> weight_files(const std::filesystem::path& fol
 HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, const ModelSpec& model)
     : folder_(folder) {
   for (const auto& file : weight_files(folder)) files_.push_back(std::make_unique<SafetensorsFile>(file));
-  for (const HuggingFaceTensor& tensor : models::hugging_face_tensors(model)) place(tensor);
+  tensors_ = models::hugging_face_tensors(
+      model, [this](const std::string& source) { return find(source).has_value(); });
+  for (const HuggingFaceTensor& tensor : tensors_) place(tensor);
 }
 
 // Saved without their head, models lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".
-void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
-  const std::string shorter = tensor.source.substr(tensor.source.find('.') + 1);
+// With a vision tower the text model has a name of its own.
+std::optional<HuggingFaceWeights::Place> HuggingFaceWeights::find(const std::string& source) const {
+  const std::string shorter = source.substr(source.find('.') + 1);
   for (const auto& file : files_) {
-    for (const std::string& name : {tensor.source, shorter}) {
+    for (const std::string& name : {source, shorter, "model.language_model." + shorter}) {
       const auto found = file->entries().find(name);
-      if (found == file->entries().end()) continue;
-      if (found->second.shape != tensor.shape) {
-        throw UserError(Problem{folder_.string(),
-                                fmt::format("{} is {}", name, shape_text(found->second.shape)),
-                                shape_text(tensor.shape) + ", as in the plan's model",
-                                "plan the model of this folder: mpt-plan --model " + folder_.string()});
-      }
-      placed_[tensor.name].push_back({tensor, file.get(), &found->second});
-      return;
+      if (found != file->entries().end()) return Place{file.get(), &found->second, name};
     }
   }
-  if (tensor.copy) return;
-  throw UserError(Problem{folder_.string(), "no tensor " + tensor.source, "every weight of the plan's model",
-                          "plan the model of this folder: mpt-plan --model " + folder_.string()});
+  return std::nullopt;
+}
+
+void HuggingFaceWeights::place(const HuggingFaceTensor& tensor) {
+  const std::optional<Place> found = find(tensor.source);
+  if (!found && tensor.copy) return;
+  if (!found) {
+    throw UserError(Problem{folder_.string(), "no tensor " + tensor.source,
+                            "every weight of the plan's model",
+                            "plan the model of this folder: mpt-plan --model " + folder_.string()});
+  }
+  if (found->entry->shape != tensor.shape) {
+    throw UserError(Problem{folder_.string(),
+                            fmt::format("{} is {}", found->name, shape_text(found->entry->shape)),
+                            shape_text(tensor.shape) + ", as in the plan's model",
+                            "plan the model of this folder: mpt-plan --model " + folder_.string()});
+  }
+  placed_[tensor.name].push_back({tensor, found->file, found->entry});
 }
 
 void HuggingFaceWeights::read(TensorKind kind, const std::string& name, const ShardBlock& block,

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "models/hf_weights.h"
@@ -23,18 +25,27 @@ class HuggingFaceWeights final : public TensorSource {
 
   /// Moments are not published: asking for one is a UserError.
   void read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const override;
+  /// The model's tensors, as the folder names them.
+  const std::vector<models::HuggingFaceTensor>& tensors() const { return tensors_; }
 
  private:
+  struct Place {
+    const SafetensorsFile* file;
+    const SafetensorsEntry* entry;
+    std::string name;
+  };
   struct Placed {
     models::HuggingFaceTensor tensor;
     const SafetensorsFile* file;
     const SafetensorsEntry* entry;
   };
+  std::optional<Place> find(const std::string& source) const;
   void place(const models::HuggingFaceTensor& tensor);
   static void read_part(const Placed& placed, const ShardBlock& part, double* to);
 
   std::filesystem::path folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<models::HuggingFaceTensor> tensors_;
   std::map<std::string, std::vector<Placed>> placed_;  // by our name
 };
 

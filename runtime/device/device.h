@@ -21,6 +21,7 @@
 #include "base/allocation.h"
 #include "core/model_spec.h"
 #include "runtime/comm/communicator.h"
+#include "runtime/device/mixer_shapes.h"
 
 namespace mpt::runtime {
 
@@ -370,6 +371,26 @@ class Device {
   /// dbias += factors[r] dy[r], and dfactors[r] += dy[r] . bias; either may be null.
   virtual void weighted_bias_backward(DataType, int64_t rows, int64_t columns, const void* factors,
                                       const void* bias, const void* dy, void* dbias, void* dfactors) = 0;
+
+  // Parts of mixers of linear cost, and gates (runtime/device/mixer_shapes.h). Weights' gradients accumulate,
+  // in full precision. `room`: as many such numbers as the shape says.
+  virtual void convolution_forward(DataType, const ConvolutionShape&, const void* x, const void* w,
+                                   void* y) = 0;
+  /// dx as x: rows lie apart, and what is between them stays.
+  virtual void convolution_backward(DataType, const ConvolutionShape&, const void* dy, const void* x,
+                                    const void* w, void* dx, void* dw) = 0;
+  virtual void delta_forward(DataType, const DeltaShape&, const DeltaInputs&, void* out, void* room) = 0;
+  virtual void delta_backward(DataType, const DeltaShape&, const DeltaInputs&, const void* dout,
+                              const DeltaGradients&, void* room) = 0;
+  virtual void gated_norm_forward(DataType, const GatedNormShape&, const void* x, const void* gate,
+                                  const void* scale, void* y) = 0;
+  virtual void gated_norm_backward(DataType, const GatedNormShape&, const void* dy, const void* x,
+                                   const void* gate, const void* scale, void* dx, void* dgate,
+                                   void* dscale) = 0;
+  virtual void gate_forward(DataType, const GateShape&, const void* x, const void* gate, void* y) = 0;
+  /// dx may be dy.
+  virtual void gate_backward(DataType, const GateShape&, const void* dy, const void* x, const void* gate,
+                             void* dx, void* dgate) = 0;
 };
 
 /// Memory from a device, given back at the end of its life.

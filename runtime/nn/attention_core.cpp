@@ -30,7 +30,11 @@ Posted AttentionCore::pass_on(const Buffer& block, const Buffer& arriving) const
 }
 
 AttentionCore::AttentionCore(const RankSizes& sizes, const LayerGroups& groups, Device& device)
-    : sizes_(sizes), group_(*groups.context), ring_(groups.ring), device_(device) {
+    : sizes_(sizes),
+      group_(*groups.context),
+      ring_(groups.ring),
+      device_(device),
+      exchange_(sizes, *groups.context, device) {
   if (!rings()) return;
   const int64_t window = sizes.attention().window;
   for (int rank = 0; rank < group_.size(); ++rank) {
@@ -58,7 +62,7 @@ int64_t AttentionCore::first_sink() const {
 }
 
 void AttentionCore::prepare(Buffer& qkv) const {
-  if (exchanges()) qkv = to_heads(qkv.data(), false);
+  if (exchanges()) qkv = exchange_.to_heads(qkv.data(), parts_of(false));
 }
 
 void AttentionCore::forward(const Buffer& qkv, void* out, void* log_sum_exp, const void* sinks) const {
@@ -75,7 +79,7 @@ void AttentionCore::forward(const Buffer& qkv, void* out, void* log_sum_exp, con
     device_.sink_forward(sizes_.type, shape, static_cast<const char*>(sinks) + first_sink() * sizes_.unit(),
                          result, log_sum_exp);
   }
-  if (own) to_tokens(own, true, out);
+  if (own) exchange_.to_tokens(own, parts_of(true), out);
 }
 
 void AttentionCore::backward_sinks(const AttentionShape& shape, const Sinks& sinks, const void* dout,
@@ -95,12 +99,13 @@ void AttentionCore::backward(const void* dout, const Buffer& qkv, const void* ou
     return device_.attention_backward(sizes_.type, sizes_.attention(), dout, qkv.data(), out, log_sum_exp,
                                       dqkv);
   }
-  const Buffer own_dout = to_heads(dout, true), own_out = to_heads(out, true);
+  const Buffer own_dout = exchange_.to_heads(dout, parts_of(true)),
+               own_out = exchange_.to_heads(out, parts_of(true));
   const Buffer own(device_, qkv.bytes());
   backward_sinks(exchanged_shape(), sinks, own_dout.data(), own_out.data(), log_sum_exp);
   device_.attention_backward(sizes_.type, exchanged_shape(), own_dout.data(), qkv.data(), own_out.data(),
                              log_sum_exp, own.data());
-  to_tokens(own, false, dqkv);
+  exchange_.to_tokens(own, parts_of(false), dqkv);
 }
 
 // Keys and values out of the packed rows.
@@ -172,87 +177,13 @@ void AttentionCore::ring_backward(const void* dout, const Buffer& qkv, const voi
                        static_cast<char*>(dqkv) + width * sizes_.unit(), s.row());
 }
 
-namespace {
-
-// Rows of unit_columns() on their way between tokens [b*s][units] and parts by rank [rank][b*s][units of the
-// rank]. `groups`: units of queries, then of keys, then of values, each cut into `ranks` runs.
-std::vector<int32_t> by_rank(int64_t tokens, const std::vector<int64_t>& groups, int64_t ranks) {
-  int64_t row = 0;
-  for (const int64_t heads : groups) row += heads;
-  std::vector<int32_t> index;
-  index.reserve(size_t(tokens * row));
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    for (int64_t t = 0; t < tokens; ++t) {
-      int64_t first = 0;
-      for (const int64_t heads : groups) {
-        const int64_t own = heads / ranks;
-        for (int64_t h = 0; h < own; ++h) index.push_back(int32_t(t * row + first + rank * own + h));
-        first += heads;
-      }
-    }
-  }
-  return index;
-}
-
-// Rows of a token's heads: from [rank][b][s of the rank] to [b][rank][s of the rank].
-std::vector<int32_t> by_sequence(int64_t batch, int64_t sequence, int64_t ranks) {
-  std::vector<int32_t> index;
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      for (int64_t i = 0; i < sequence; ++i) index.push_back(int32_t((rank * batch + b) * sequence + i));
-    }
-  }
-  return index;
-}
-
-std::vector<int32_t> inverse(const std::vector<int32_t>& index) {
-  std::vector<int32_t> out(index.size());
-  for (size_t i = 0; i < index.size(); ++i) out[size_t(index[i])] = int32_t(i);
-  return out;
-}
-
-}  // namespace
-
 // Heads are cut into units that those of keys and those of values are made of.
-int64_t AttentionCore::unit_columns() const { return std::gcd(sizes_.head_dim, sizes_.attention().values()); }
-
-std::vector<int64_t> AttentionCore::units_of(bool outputs) const {
+HeadParts AttentionCore::parts_of(bool outputs) const {
   const AttentionShape s = sizes_.attention();
-  const int64_t unit = unit_columns(), of_key = s.head_dim / unit, of_value = s.values() / unit;
-  if (outputs) return {s.heads * of_value};
-  return {s.heads * of_key, s.kv_heads * of_key, s.kv_heads * of_value};
-}
-
-// Of all heads and the rank's tokens -> of the rank's heads and all tokens [b * ranks s]: queries, keys and
-// values, or outputs.
-Buffer AttentionCore::to_heads(const void* tokens, bool outputs) const {
-  const std::vector<int64_t> units = units_of(outputs);
-  const int64_t ranks = group_.size(), of_token = std::accumulate(units.begin(), units.end(), int64_t{0});
-  const int64_t rows = sizes_.tokens * of_token, columns = unit_columns();
-  const Buffer sent(device_, rows * columns * sizes_.unit()), received(device_, sent.bytes());
-  device_.gather_rows(sizes_.type, rows, columns, by_rank(sizes_.tokens, units, ranks).data(), tokens,
-                      sent.data());
-  const std::vector<int64_t> bytes(size_t(ranks), sent.bytes() / ranks);
-  group_.all_to_all(sent.data(), bytes, received.data(), bytes);
-  Buffer exchanged(device_, sent.bytes());
-  device_.gather_rows(sizes_.type, sizes_.tokens * ranks, of_token / ranks * columns,
-                      by_sequence(sizes_.batch, sizes_.sequence, ranks).data(), received.data(),
-                      exchanged.data());
-  return exchanged;
-}
-
-void AttentionCore::to_tokens(const Buffer& exchanged, bool outputs, void* tokens) const {
-  const std::vector<int64_t> units = units_of(outputs);
-  const int64_t ranks = group_.size(), of_token = std::accumulate(units.begin(), units.end(), int64_t{0});
-  const int64_t rows = sizes_.tokens * of_token, columns = unit_columns();
-  const Buffer sent(device_, exchanged.bytes()), received(device_, exchanged.bytes());
-  device_.gather_rows(sizes_.type, sizes_.tokens * ranks, of_token / ranks * columns,
-                      inverse(by_sequence(sizes_.batch, sizes_.sequence, ranks)).data(), exchanged.data(),
-                      sent.data());
-  const std::vector<int64_t> bytes(size_t(ranks), sent.bytes() / ranks);
-  group_.all_to_all(sent.data(), bytes, received.data(), bytes);
-  device_.gather_rows(sizes_.type, rows, columns, inverse(by_rank(sizes_.tokens, units, ranks)).data(),
-                      received.data(), tokens);
+  const int64_t unit = std::gcd(s.head_dim, s.values());
+  const int64_t of_key = s.head_dim / unit, of_value = s.values() / unit;
+  if (outputs) return {{s.heads * of_value}, unit};
+  return {{s.heads * of_key, s.kv_heads * of_key, s.kv_heads * of_value}, unit};
 }
 
 }  // namespace mpt::runtime

@@ -8,7 +8,7 @@
 // all_to_all: heads are exchanged for tokens, and each rank attends over whole sequences for its heads
 // (Jacobs et al. 2023, arXiv:2309.14509).
 
-#include "runtime/nn/rank_sizes.h"
+#include "runtime/nn/head_exchange.h"
 
 namespace mpt::runtime {
 
@@ -45,15 +45,13 @@ class AttentionCore {
                      void* dqkv) const;
   Buffer own_block(const Buffer& qkv) const;
   Posted pass_on(const Buffer& block, const Buffer& arriving) const;
-  std::vector<int64_t> units_of(bool outputs) const;
-  int64_t unit_columns() const;
-  Buffer to_heads(const void* tokens, bool outputs) const;
-  void to_tokens(const Buffer& exchanged, bool outputs, void* tokens) const;
+  HeadParts parts_of(bool outputs) const;
 
   const RankSizes& sizes_;
   Communicator& group_;
   const BesideCompute ring_;
   Device& device_;
+  const HeadExchange exchange_;
   // [rank the keys come from][query]; `hidden_` where there is a window.
   std::vector<std::vector<int32_t>> visible_, hidden_;
 };

@@ -4,21 +4,30 @@
 namespace mpt::runtime {
 namespace {
 
-// Queries, keys and values of this rank's heads out of the whole [(heads + kv_heads) d + kv_heads e, hidden].
+// Columns of the gate on the core's output, on one rank.
+int64_t gate_columns(const RankSizes& s) {
+  switch (s.kind.attention->output_gate) {
+    case OutputGate::none:
+      return 0;
+    case OutputGate::per_head:
+      return s.heads;
+    case OutputGate::elementwise:
+      return s.attention().outputs();
+  }
+  return 0;
+}
+
+// Queries, keys, values and gate of this rank's heads out of those of all ranks, which lie behind each other.
 LinearOptions qkv_options(const std::string& name, const RankSizes& s) {
-  const int64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim,
-                values = s.kv_heads * s.attention().values();
-  const int64_t all_queries = queries * s.tensor, all_keys = keys * s.tensor;
-  return {name + ".qkv",
-          Split::columns,
-          s.kind.attention->qkv_bias,
-          all_queries + all_keys + values * s.tensor,
-          s.hidden,
-          {{queries * s.tensor_rank, queries, 0, s.hidden},
-           {all_queries + keys * s.tensor_rank, keys, 0, s.hidden},
-           {all_queries + all_keys + values * s.tensor_rank, values, 0, s.hidden}},
-          kDeviation,
-          s.fp8};
+  LinearOptions options{name + ".qkv", Split::columns, s.kind.attention->qkv_bias, 0, s.hidden, {},
+                        kDeviation,    s.fp8};
+  for (const int64_t part : {s.heads * s.head_dim, s.kv_heads * s.head_dim,
+                             s.kv_heads * s.attention().values(), gate_columns(s)}) {
+    if (part == 0) continue;
+    options.blocks.push_back({options.global_columns + part * s.tensor_rank, part, 0, s.hidden});
+    options.global_columns += part * s.tensor;
+  }
+  return options;
 }
 
 LinearOptions output_options(const std::string& name, const RankSizes& s) {
@@ -98,15 +107,28 @@ void AttentionLayer::forward(const void* x, void* y, Saved& saved, const TokenRo
   sizes_.kind.attention->latent ? project_latents(x, saved, room) : project(x, saved, room);
   core_.prepare(saved.qkv);
   attend(saved);
-  output_.forward(saved.core_out.data(), y, room);
+  output_.forward(output_input(saved), y, room);
 }
+
+int64_t AttentionLayer::gates() const { return gate_columns(sizes_); }
 
 void AttentionLayer::project(const void* x, Saved& saved, const TokenRoom& room) {
   saved.qkv = tokens_by(sizes_.attention().row());
-  qkv_->forward(x, saved.qkv.data(), room);
+  gates() > 0 ? project_with_gate(x, saved, room) : qkv_->forward(x, saved.qkv.data(), room);
   if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.heads);
   if (!sizes_.frequencies.empty())
     device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
+}
+
+// The gate lies behind the values.
+void AttentionLayer::project_with_gate(const void* x, Saved& saved, const TokenRoom& room) {
+  const int64_t row = sizes_.attention().row(), all = row + gates();
+  const Buffer both = tokens_by(all);
+  qkv_->forward(x, both.data(), room);
+  copy_part(both.data(), all, saved.qkv.data(), row, row);
+  saved.gate = tokens_by(gates());
+  copy_part(static_cast<const char*>(both.data()) + row * sizes_.unit(), all, saved.gate.data(), gates(),
+            gates());
 }
 
 void AttentionLayer::project_latents(const void* x, Saved& saved, const TokenRoom& room) {
@@ -160,12 +182,27 @@ void AttentionLayer::attend(Saved& saved) {
   saved.log_sum_exp = Buffer(device_, sizes_.state_bytes(sizes_.heads));
   core_.forward(saved.qkv, saved.core_out.data(), saved.log_sum_exp.data(),
                 sinks_ < 0 ? nullptr : parameters_.value(sinks_));
+  if (gates() == 0) return;
+  saved.gated = tokens_by(sizes_.attention().outputs());
+  device_.gate_forward(sizes_.type, gate_shape(), saved.core_out.data(), saved.gate.data(),
+                       saved.gated.data());
+}
+
+void AttentionLayer::drop_core(Saved& saved) {
+  saved.core_out.reset();
+  saved.log_sum_exp.reset();
+  saved.gated.reset();
 }
 
 Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, Saved& saved,
                                       const TokenRoom& room, bool column_weights) {
   Buffer d_core = tokens_by(sizes_.attention().outputs());
   output_.backward_input_of_rows(dy, saved.d_output_gathered, d_core.data());
+  if (gates() > 0) {
+    saved.d_gate = tokens_by(gates());
+    device_.gate_backward(sizes_.type, gate_shape(), d_core.data(), saved.core_out.data(), saved.gate.data(),
+                          d_core.data(), saved.d_gate.data());
+  }
   saved.d_qkv = tokens_by(sizes_.attention().row());
   Sinks sinks;
   if (sinks_ >= 0) {
@@ -187,7 +224,18 @@ void AttentionLayer::backward_project(const void* x, void* dx, Saved& saved, con
   if (!sizes_.frequencies.empty())
     device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
   if (head_norm_) head_norm_->backward_input(saved.d_qkv.data(), saved.heads);
+  if (gates() > 0) join_gate(saved);
   qkv_->backward_input(saved.d_qkv.data(), dx, room, column_weights ? x : nullptr);
+}
+
+void AttentionLayer::join_gate(Saved& saved) {
+  const int64_t row = sizes_.attention().row(), all = row + gates();
+  Buffer both = tokens_by(all);
+  copy_part(saved.d_qkv.data(), row, both.data(), all, row);
+  copy_part(saved.d_gate.data(), gates(), static_cast<char*>(both.data()) + row * sizes_.unit(), all,
+            gates());
+  saved.d_qkv = std::move(both);
+  saved.d_gate.reset();
 }
 
 void AttentionLayer::backward_latents(const void* x, void* dx, Saved& saved, const TokenRoom& room,
@@ -253,7 +301,7 @@ void AttentionLayer::backward_weight(const void* dy, const void* x, Saved& saved
     device_.residual_add(parameters_.state_type(), sizes_.heads, gradient, saved.d_sinks.data(), gradient);
   }
   const WeightOperands of_output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
-                                 saved.core_out.data()};
+                                 output_input(saved)};
   if (qkv_ && with_columns) return weight_gradients(output_, of_output, *qkv_, {saved.d_qkv.data(), x}, all);
   output_.backward_weight(of_output.dy, of_output.x);
   if (!qkv_) latent_weights(x, saved, all, with_columns);

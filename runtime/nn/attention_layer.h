@@ -4,6 +4,7 @@
 // AttentionLayer: the products around the attention core, and what lies between them. Queries, keys and
 // values come from one product, or from latents (DeepSeek-V2, arXiv:2405.04434, section 2.1): small products
 // that every tensor rank does for its local tokens, norms, and products that expand them to the rank's heads.
+// Where a gate multiplies the core's output, the product of queries, keys and values makes it as well.
 
 #include <optional>
 
@@ -25,7 +26,8 @@ class AttentionLayer {
     Latent query, key_value;
     HeadNorm::Saved heads;
     Buffer qkv, log_sum_exp, core_out;
-    Buffer d_qkv, d_output_gathered, d_sinks;  // from backward_input to backward_weight
+    Buffer gate, gated;  // with a gate on the output: its logits, and what the last product reads
+    Buffer d_qkv, d_gate, d_output_gathered, d_sinks;  // from backward_input to backward_weight
   };
 
   /// `name`: of the parameters, "layers.0.attention".
@@ -36,6 +38,8 @@ class AttentionLayer {
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
   /// The core alone, of what forward kept.
   void attend(Saved& saved);
+  /// Frees what attend() makes again.
+  static void drop_core(Saved& saved);
   /// dx is written. `column_weights`: the weight gradients of column-parallel products are made on the way.
   /// Returns what it worked with.
   Buffer backward_input(const void* dy, const void* x, void* dx, Saved& saved, const TokenRoom& room,
@@ -48,7 +52,17 @@ class AttentionLayer {
   Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
   Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
   bool gathers() const { return sizes_.sequence_parallel && group_.size() > 1; }
+  int64_t gates() const;  // columns of the gate on this rank
+  GateShape gate_shape() const { return {sizes_.tokens, sizes_.attention().outputs(), gates()}; }
+  void copy_part(const void* from, int64_t from_row, void* to, int64_t to_row, int64_t columns) {
+    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, columns, from, from_row, to, to_row);
+  }
+  const void* output_input(const Saved& saved) const {
+    return gates() > 0 ? saved.gated.data() : saved.core_out.data();
+  }
   void project(const void* x, Saved& saved, const TokenRoom& room);
+  void project_with_gate(const void* x, Saved& saved, const TokenRoom& room);
+  void join_gate(Saved& saved);
   void project_latents(const void* x, Saved& saved, const TokenRoom& room);
   Buffer shared_key(const void* key_value);
   void backward_project(const void* x, void* dx, Saved& saved, const TokenRoom& room, bool column_weights);

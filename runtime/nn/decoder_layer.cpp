@@ -13,9 +13,13 @@ DecoderLayer::DecoderLayer(int64_t index, Recompute recompute, const RankSizes& 
   const auto norm = [&](std::optional<Norm>& to, const char* name) {
     to.emplace(layer + name, sizes, parameters, device);
   };
-  if (sizes.kind.attention) {
+  if (sizes.kind.has_mixer()) {
     if (before) norm(norm1_, ".attention.norm");
-    attention_.emplace(layer + ".attention", sizes, parameters, groups, device);
+    if (sizes.kind.attention) {
+      attention_.emplace(layer + ".attention", sizes, parameters, groups, device);
+    } else {
+      delta_.emplace(layer + ".mixer", sizes, parameters, groups, device);
+    }
     if (behind) norm(attention_post_, ".attention.post_norm");
   }
   if (!sizes.kind.has_mlp()) return;
@@ -40,7 +44,7 @@ const void* DecoderLayer::mlp_input(const Saved& saved) const {
 Buffer DecoderLayer::forward(Buffer input, Saved& saved, const Residual& residual) {
   const TokenRoom room = make_room(sizes_, device_);
   saved.input = std::move(input);
-  if (!attention_ || !has_mlp()) return forward_single(saved, residual.lacking, room);
+  if (!has_mixer() || !has_mlp()) return forward_single(saved, residual.lacking, room);
   Buffer output = local_by(sizes_.hidden);
   {
     const Buffer attended = local_by(sizes_.hidden);
@@ -55,7 +59,7 @@ Buffer DecoderLayer::forward(Buffer input, Saved& saved, const Residual& residua
 
 Buffer DecoderLayer::forward_single(Saved& saved, const void* lacking, const TokenRoom& room) {
   Buffer output = local_by(sizes_.hidden);
-  if (attention_) {
+  if (has_mixer()) {
     forward_attention(saved, lacking, output.data(), room);
   } else {
     if (lacking != nullptr) add(saved.input.data(), lacking, saved.input.data());
@@ -72,6 +76,14 @@ void DecoderLayer::normalise(Norm& norm, const void* lacking, Buffer& x, SavedNo
   norm.forward(lacking, x.data(), x.data(), saved.out.data(), saved.statistics.data());
 }
 
+void DecoderLayer::mix(const void* x, void* y, Saved& saved, const TokenRoom& room) {
+  if (attention_) {
+    attention_->forward(x, y, saved.attention, room);
+  } else {
+    delta_->forward(x, y, saved.delta, room);
+  }
+}
+
 void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* output, const TokenRoom& room) {
   if (norm1_) {
     normalise(*norm1_, lacking, saved.input, saved.norm1);
@@ -80,11 +92,11 @@ void DecoderLayer::forward_attention(Saved& saved, const void* lacking, void* ou
   }
   if (attention_post_) {
     saved.attention_out.input = local_by(sizes_.hidden);
-    attention_->forward(attention_input(saved), saved.attention_out.input.data(), saved.attention, room);
+    mix(attention_input(saved), saved.attention_out.input.data(), saved, room);
     saved.attention_out.statistics = Buffer(device_, attention_post_->statistics_bytes());
     attention_post_->forward(saved.attention_out.input.data(), output, saved.attention_out.statistics.data());
   } else {
-    attention_->forward(attention_input(saved), output, saved.attention, room);
+    mix(attention_input(saved), output, saved, room);
   }
 }
 
@@ -120,8 +132,7 @@ void DecoderLayer::keep_only_what_is_asked(Saved& saved) {
     kept.input = std::move(saved.input);
     saved = std::move(kept);
   } else if (recompute_ == Recompute::selective) {
-    saved.attention.core_out.reset();
-    saved.attention.log_sum_exp.reset();
+    AttentionLayer::drop_core(saved.attention);
   }
 }
 
@@ -133,8 +144,8 @@ void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
     return;
   }
   const Buffer attended = local_by(sizes_.hidden);
-  if (attention_) forward_attention(saved, nullptr, attended.data(), room);
-  if (has_mlp()) forward_mlp(saved, attention_ && !parallel() ? attended.data() : nullptr, nullptr, room);
+  if (has_mixer()) forward_attention(saved, nullptr, attended.data(), room);
+  if (has_mlp()) forward_mlp(saved, has_mixer() && !parallel() ? attended.data() : nullptr, nullptr, room);
 }
 
 // The gradient of what went into a norm behind a part; without one, that of the part's output itself.
@@ -179,6 +190,9 @@ Buffer DecoderLayer::backward_attention(Saved& saved, const void* d_output, void
   const void* const dy = behind(attention_post_, saved.attention_out, d_output);
   if (norm1_ && !saved.norm1.d_out) saved.norm1.d_out = local_by(sizes_.hidden);
   void* const dx = norm1_ ? saved.norm1.d_out.data() : d_input;
+  if (delta_)
+    return delta_->backward_input(dy, attention_input(saved), dx, saved.delta, room,
+                                  saved.has_column_weights);
   return attention_->backward_input(dy, attention_input(saved), dx, saved.attention, room,
                                     saved.has_column_weights);
 }
@@ -189,7 +203,7 @@ Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d
   recompute(saved, room);
   saved.has_column_weights = column_weights;
   saved.d_output = std::move(d_output);
-  if (!attention_ || !has_mlp()) return backward_single(saved, d_output_data, room);
+  if (!has_mixer() || !has_mlp()) return backward_single(saved, d_output_data, room);
   Buffer d_input;
   if (parallel()) {
     d_input = local_by(sizes_.hidden);
@@ -207,7 +221,7 @@ Buffer DecoderLayer::backward_input(Saved& saved, Buffer d_output, const void* d
 
 Buffer DecoderLayer::backward_single(Saved& saved, const void* d_output, const TokenRoom& room) {
   Buffer d_input = local_by(sizes_.hidden);
-  if (!attention_) {
+  if (!has_mixer()) {
     const Buffer of_mlp = backward_mlp(saved, d_output, d_output, d_input.data(), room);
     return d_input;
   }
@@ -254,9 +268,13 @@ void DecoderLayer::backward_weight(Saved& saved, const void* d_output_data) {
   const void* const d_attention = saved.d_middle ? saved.d_middle.data() : d_output_data;
   weigh(mlp_post_, d_output_data, saved.mlp_out.input, saved.mlp_out.statistics);
   weigh(norm2_, saved.norm2.d_out.data(), mlp_base(saved), saved.norm2.statistics);
-  if (!attention_) return;
-  attention_->backward_weight(inner(saved.attention_out, d_attention), attention_input(saved),
-                              saved.attention, all, with_columns);
+  if (!has_mixer()) return;
+  const void* const d_mixer = inner(saved.attention_out, d_attention);
+  if (attention_) {
+    attention_->backward_weight(d_mixer, attention_input(saved), saved.attention, all, with_columns);
+  } else {
+    delta_->backward_weight(d_mixer, attention_input(saved), saved.delta, all, with_columns);
+  }
   weigh(attention_post_, d_attention, saved.attention_out.input, saved.attention_out.statistics);
   weigh(norm1_, saved.norm1.d_out.data(), saved.input, saved.norm1.statistics);
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// DecoderLayer: attention and MLP, or one of them, with their norms and residuals, as the LayerProgram of
-// models/layer_program.h describes them. Tensors are [tokens, columns of this rank]; those beside norms and
-// residuals hold the rank's own tokens with sequence parallelism.
+// DecoderLayer: a mixer (attention or Gated DeltaNet) and an MLP, or one of them, with their norms and
+// residuals, as the LayerProgram of models/layer_program.h describes them. Tensors are [tokens, columns of
+// this rank]; those beside norms and residuals hold the rank's own tokens with sequence parallelism.
 //
 // Memory: what a Saved holds lives from forward to the end of this layer's backward; everything else is freed
 // when the call that made it returns. An output buffer passes to the caller.
@@ -13,6 +13,7 @@
 #include "runtime/nn/attention_layer.h"
 #include "runtime/nn/dense_mlp.h"
 #include "runtime/nn/experts.h"
+#include "runtime/nn/gated_delta_layer.h"
 #include "runtime/nn/norm.h"
 
 namespace mpt::runtime {
@@ -34,6 +35,7 @@ class DecoderLayer {
     Buffer input, middle;
     SavedNorm norm1, norm2;
     AttentionLayer::Saved attention;
+    GatedDeltaLayer::Saved delta;
     SavedPostNorm attention_out, mlp_out;
     DenseMlp::Saved mlp;
     Experts::Saved experts;
@@ -57,7 +59,7 @@ class DecoderLayer {
   Buffer forward(Buffer input, Saved& saved, const Residual& residual);
   /// With full recomputation the middle is not kept, and other layers have none.
   bool can_leave_residual() const {
-    return recompute_ != Recompute::full && attention_ && has_mlp() && !parallel();
+    return recompute_ != Recompute::full && has_mixer() && has_mlp() && !parallel();
   }
   /// `d_output` may be empty where `d_output_data` points to memory that is not this layer's (a transfer
   /// slot). With `column_weights` the weight gradients of column-parallel products are made on the way, each
@@ -72,7 +74,8 @@ class DecoderLayer {
  private:
   Buffer local_by(int64_t columns) const { return {device_, sizes_.local_bytes(columns)}; }
   int64_t local_count() const { return sizes_.local_tokens * sizes_.hidden; }
-  bool parallel() const { return sizes_.model.parallel_residual && attention_ && has_mlp(); }
+  bool parallel() const { return sizes_.model.parallel_residual && has_mixer() && has_mlp(); }
+  bool has_mixer() const { return attention_ || delta_; }
   bool has_mlp() const { return mlp_ || experts_; }
   Buffer forward_single(Saved& saved, const void* lacking, const TokenRoom& room);
   Buffer backward_single(Saved& saved, const void* d_output, const TokenRoom& room);
@@ -83,13 +86,14 @@ class DecoderLayer {
   const void* attention_input(const Saved& saved) const;
   const void* mlp_input(const Saved& saved) const;
   const Buffer& mlp_base(const Saved& saved) const {
-    return parallel() || !attention_ ? saved.input : saved.middle;
+    return parallel() || !has_mixer() ? saved.input : saved.middle;
   }
-  /// Attention to its output [local tokens, hidden]. `lacking`: see Residual.
+  /// The mixer to its output [local tokens, hidden]. `lacking`: see Residual.
   void forward_attention(Saved& saved, const void* lacking, void* output, const TokenRoom& room);
   /// The middle (input + `attended`, if that is not null), the norm, and the MLP to its output [local tokens,
   /// hidden]; without `output` it stops where all that is kept is made.
   void forward_mlp(Saved& saved, const void* attended, void* output, const TokenRoom& room);
+  void mix(const void* x, void* y, Saved& saved, const TokenRoom& room);
   void normalise(Norm& norm, const void* lacking, Buffer& x, SavedNorm& saved);
   void recompute(Saved& saved, const TokenRoom& room);
   // Each takes the gradient of its output to that of what it read, and returns what it worked with.
@@ -108,9 +112,10 @@ class DecoderLayer {
   const RankSizes& sizes_;
   Device& device_;
   std::optional<Norm> norm1_, attention_post_, norm2_, mlp_post_;
-  std::optional<AttentionLayer> attention_;
-  std::optional<DenseMlp> mlp_;     // a dense MLP,
-  std::optional<Experts> experts_;  // or one of experts
+  std::optional<AttentionLayer> attention_;  // attention,
+  std::optional<GatedDeltaLayer> delta_;     // or Gated DeltaNet
+  std::optional<DenseMlp> mlp_;              // a dense MLP,
+  std::optional<Experts> experts_;           // or one of experts
   double loss_scale_ = 1.0;
 };
 

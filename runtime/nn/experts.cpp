@@ -43,11 +43,7 @@ Experts::Experts(const std::string& name, const RankSizes& sizes, Parameters& pa
       router_(router_options(name, sizes), sizes, parameters, groups, device) {
   if (moe().router_bias && !moe().bias_in_logits) add_bias_of_choice(name);
   add_weights(name);
-  if (moe().shared_ffn_hidden == 0) return;
-  Mlp shared = moe().expert;
-  shared.ffn_hidden = moe().shared_ffn_hidden;
-  shared.bias = false;
-  shared_.emplace(name + ".shared", shared, sizes, parameters, groups, device);
+  if (moe().shared_ffn_hidden > 0) shared_.emplace(name, sizes, parameters, groups, device);
 }
 
 void Experts::add_bias_of_choice(const std::string& name) {
@@ -237,11 +233,7 @@ void Experts::combine(const Routing& routing, const Buffer& rows, void* y) {
 
 void Experts::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
   forward_routed(x, y, saved);
-  if (!shared_) return;
-  if (y == nullptr) return shared_->forward(x, nullptr, saved.shared, room);
-  const Buffer of_shared(device_, sizes_.local_bytes(sizes_.hidden));
-  shared_->forward(x, of_shared.data(), saved.shared, room);
-  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, y, of_shared.data(), y);
+  if (shared_) shared_->forward(x, y, saved.shared, room);
 }
 
 void Experts::forward_routed(const void* x, void* y, Saved& saved) {
@@ -323,10 +315,7 @@ std::vector<double> Experts::balance_gradient(const Routing& routing, double sca
 void Experts::backward_input(const void* dy, void* dx, double loss_scale, Saved& saved,
                              const TokenRoom& room) {
   backward_routed(dy, dx, loss_scale, saved);
-  if (!shared_) return;
-  const Buffer through_shared(device_, sizes_.local_bytes(sizes_.hidden));
-  shared_->backward_input(dy, through_shared.data(), saved.shared, room, nullptr);
-  device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, dx, through_shared.data(), dx);
+  if (shared_) shared_->backward_input(dy, dx, saved.shared, room);
 }
 
 void Experts::backward_routed(const void* dy, void* dx, double loss_scale, Saved& saved) {
@@ -404,10 +393,7 @@ void Experts::route_backward(const Buffer& d_weights, void* dx, double loss_scal
 void Experts::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all) {
   backward_routed_weight(x, saved);
   if (choice_bias_ >= 0) count_load(saved.routing);
-  if (!shared_) return;
-  const Buffer own =
-      sizes_.sequence_parallel && !all ? Buffer(device_, sizes_.token_bytes(sizes_.hidden)) : Buffer();
-  shared_->backward_weight(dy, x, saved.shared, own ? own : all, true);
+  if (shared_) shared_->backward_weight(dy, x, saved.shared, all);
 }
 
 // The local tokens' choices of each expert above the mean, times the experts, for whole numbers are summed

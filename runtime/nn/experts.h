@@ -15,15 +15,14 @@
 // over one sequence as in arXiv:2405.04434, section 2.1.4), acts through its gradient alone: per sequence it
 // does not depend on the layout.
 //
-// Experts that all tokens share are a dense MLP beside these (arXiv:2401.06066, section 3.2). A bias that
-// moves the choice alone has no gradient (arXiv:2408.15664): what stands in its place is the load of each
-// expert above the mean, and a step moves the bias by a fixed amount against it.
+// A bias that moves the choice alone has no gradient (arXiv:2408.15664): what stands in its place is the load
+// of each expert above the mean, and a step moves the bias by a fixed amount against it.
 
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "runtime/nn/dense_mlp.h"
+#include "runtime/nn/shared_experts.h"
 
 namespace mpt::runtime {
 
@@ -47,7 +46,7 @@ class Experts {
     Routing routing;
     Buffer probabilities, copies, weights, up, activated;
     Buffer d_logits, d_copies_out, d_up;  // from backward_input to backward_weight
-    DenseMlp::Saved shared;
+    SharedExperts::Saved shared;
   };
 
   Experts(const std::string& name, const RankSizes& sizes, Parameters& parameters, const LayerGroups& groups,
@@ -102,7 +101,7 @@ class Experts {
   int64_t parts_, held_;      // copies of a token for each of its experts; experts, or parts of them, here
   int64_t width_, up_width_;  // of an expert's MLP on this rank
   Linear router_;
-  std::optional<DenseMlp> shared_;
+  std::optional<SharedExperts> shared_;
   int up_ = -1, down_ = -1, up_bias_ = -1, down_bias_ = -1, choice_bias_ = -1;
   std::vector<double> loads_;
 };

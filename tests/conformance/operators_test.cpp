@@ -101,8 +101,11 @@ std::vector<std::pair<ModelSpec, Layout>> cases() {
   untied.tied_embeddings = false;
   ModelSpec predicting = test::little_llama(2);
   predicting.next_token_layers = 2;
-  for (const ModelSpec& model : {test::little_gpt(3), test::little_llama(3), qwen, untied,
-                                 test::little_gemma(3), test::little_olmo(3), predicting}) {
+  ModelSpec gated = test::little_llama(2);
+  gated.layers.change([](LayerKind& k) { k.attention->output_gate = OutputGate::elementwise; });
+  for (const ModelSpec& model :
+       {test::little_gpt(3), test::little_llama(3), qwen, untied, test::little_gemma(3), test::little_olmo(3),
+        predicting, test::little_hybrid(), gated}) {
     for (const int64_t tensor : {1, 2, 4}) {
       for (const int64_t micro_batch : {1, 3}) {
         Layout layout;

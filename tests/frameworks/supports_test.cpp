@@ -235,6 +235,8 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   EXPECT_NE(why(own_runtime(), l, kWorkload, "bloom-176b").find("ALiBi"), std::string::npos);
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "deepseek-v3").find("multi-token prediction"), std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3.2").find("sparse attention"), std::string::npos);
+  EXPECT_NE(why(own_runtime(), l, kWorkload, "nemotron-h-56b").find("other than Gated DeltaNet"),
+            std::string::npos);
   const Framework& titan = *find_framework("torchtitan");
   EXPECT_NE(why(titan, plain(titan), kWorkload, "deepseek-v3").find("multi-token prediction"),
             std::string::npos);
@@ -288,6 +290,17 @@ TEST(Supports, WindowsNeedHeadsForTokensInMegatron) {
             std::string::npos);
   l.context_method = ContextMethod::all_to_all;
   EXPECT_EQ(why(megatron, l, kWorkload, "mistral-7b"), "");
+}
+
+TEST(Supports, MptRunTrainsGatedDeltaNetButNoGatesOnLatentAttention) {
+  ModelSpec model = models::load_model("qwen3.5-27b");
+  model.next_token_layers = 0;
+  EXPECT_FALSE(lacking_feature(own_runtime(), model));
+  model.layers.change([](LayerKind& kind) {
+    if (kind.attention) kind.attention->latent.emplace();
+  });
+  EXPECT_NE(lacking_feature(own_runtime(), model)->reason.find("gates on the output of latent attention"),
+            std::string::npos);
 }
 
 TEST(Supports, WhatAlwaysOverlapsCannotBeSwitchedOff) {

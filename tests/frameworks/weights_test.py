@@ -38,6 +38,9 @@ YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=16, b
 LATENT = dict(TINY, num_key_value_heads=4, head_dim=None, q_lora_rank=12, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4,
               v_head_dim=6, n_routed_experts=8, num_experts_per_tok=4, n_group=4, topk_group=2, n_shared_experts=1,
               moe_intermediate_size=16, first_k_dense_replace=1, num_nextn_predict_layers=0)
+LINEAR = dict(linear_conv_kernel_dim=4, linear_key_head_dim=6, linear_value_head_dim=5, linear_num_key_heads=2, linear_num_value_heads=4,
+              rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.5))
+GATED_EXPERTS = dict(EXPERTS, num_experts=4, moe_intermediate_size=24, shared_expert_intermediate_size=20)
 WINDOWS = dict(layer_types=["sliding_attention", "full_attention"] * 2, sliding_window=5)
 NEXT_TOKEN_WEIGHT = 0.1  # mpt-run's default
 FAMILIES = {
@@ -46,6 +49,12 @@ FAMILIES = {
     "qwen2": ("qwen2", {**TINY, "head_dim": None}),
     "qwen3": ("qwen3", TINY),
     "qwen3_moe": ("qwen3_moe", dict(TINY, **EXPERTS, num_experts=4, moe_intermediate_size=24, norm_topk_prob=False)),
+    "qwen2_moe": ("qwen2_moe", {**TINY, **GATED_EXPERTS, "head_dim": None, "mlp_only_layers": [1]}),
+    "qwen3_next": ("qwen3_next", dict(TINY, **GATED_EXPERTS, **LINEAR)),
+    "qwen3_next with biases, heads of keys for each": ("qwen3_next", dict(TINY, **GATED_EXPERTS, **{**LINEAR, "linear_num_key_heads": 4},
+                                                                          attention_bias=True, norm_topk_prob=False, mlp_only_layers=[0])),
+    "qwen3_5": ("qwen3_5_text", dict(TINY, **LINEAR)),
+    "qwen3_5_moe": ("qwen3_5_moe_text", dict(TINY, **GATED_EXPERTS, **LINEAR)),
     "mixtral": ("mixtral", dict(TINY, **EXPERTS, num_local_experts=4, sliding_window=None)),
     "smollm3": ("smollm3", dict(TINY, no_rope_layers=[1, 0, 1, 0])),
     "gemma": ("gemma", dict(TINY, tie_word_embeddings=True)),

@@ -242,6 +242,31 @@ class CountingDevice final : public Device {
                               void*) override {
     refuse();
   }
+  void convolution_forward(DataType, const ConvolutionShape&, const void*, const void*, void*) override {
+    refuse();
+  }
+  void convolution_backward(DataType, const ConvolutionShape&, const void*, const void*, const void*, void*,
+                            void*) override {
+    refuse();
+  }
+  void delta_forward(DataType, const DeltaShape&, const DeltaInputs&, void*, void*) override { refuse(); }
+  void delta_backward(DataType, const DeltaShape&, const DeltaInputs&, const void*, const DeltaGradients&,
+                      void*) override {
+    refuse();
+  }
+  void gated_norm_forward(DataType, const GatedNormShape&, const void*, const void*, const void*,
+                          void*) override {
+    refuse();
+  }
+  void gated_norm_backward(DataType, const GatedNormShape&, const void*, const void*, const void*,
+                           const void*, void*, void*, void*) override {
+    refuse();
+  }
+  void gate_forward(DataType, const GateShape&, const void*, const void*, void*) override { refuse(); }
+  void gate_backward(DataType, const GateShape&, const void*, const void*, const void*, void*,
+                     void*) override {
+    refuse();
+  }
 
  private:
   [[noreturn]] static void refuse() { throw RunError("only steps of dense layers on one rank are counted"); }

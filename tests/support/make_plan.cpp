@@ -243,6 +243,29 @@ ModelSpec little_hybrid(int64_t layers) {
   return m;
 }
 
+ModelSpec little_next(int64_t layers) {
+  ModelSpec m = little_hybrid(layers);
+  m.name = "little-next";
+  m.layers.change([](LayerKind& kind) {
+    if (kind.attention) {
+      kind.attention->output_gate = OutputGate::elementwise;
+      kind.attention->query_key_norm = QueryKeyNorm::per_head;
+      kind.attention->rotary->fraction = 0.5;
+    } else {
+      kind.linear->chunk = 8;
+    }
+    MixtureOfExperts& moe = kind.moe.emplace();
+    moe.experts = 4;
+    moe.experts_per_token = 2;
+    moe.expert = *kind.mlp;
+    moe.expert.ffn_hidden = 16;
+    moe.shared_ffn_hidden = 24;
+    moe.shared_gate = true;
+    kind.mlp.reset();
+  });
+  return m;
+}
+
 ModelSpec with_layers(ModelSpec model, int64_t layers) {
   const LayerList old = model.layers;
   model.layers = LayerList::of(layers, [&](int64_t l) { return old[l % old.count()]; });

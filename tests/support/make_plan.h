@@ -58,6 +58,9 @@ ModelSpec little_parallel(int64_t layers = 4);
 /// Qwen3.5 style: as little_llama, but three of four layers have Gated DeltaNet in place of attention, and
 /// the second of them has a wider MLP.
 ModelSpec little_hybrid(int64_t layers = 4);
+/// Qwen3-Next style: three of four layers have Gated DeltaNet, the others gates and norms on the heads of
+/// attention; experts beside shared ones that have a gate.
+ModelSpec little_next(int64_t layers = 4);
 /// The same model of so many layers, its own repeated or cut.
 ModelSpec with_layers(ModelSpec model, int64_t layers);
 /// Where `dense` says so, a dense MLP twice as wide as an expert takes the place of experts.

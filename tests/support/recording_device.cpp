@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/recording_device.h"
 
+#include "models/mixers.h"
+
 namespace mpt::test {
 namespace {
 
@@ -132,6 +134,34 @@ class RecordingDevice final : public Device {
   void weighted_bias_forward(DataType, int64_t, int64_t, const void*, const void*, void*) override {}
   void weighted_bias_backward(DataType, int64_t, int64_t, const void*, const void*, const void*, void*,
                               void*) override {}
+  void convolution_forward(DataType, const ConvolutionShape& s, const void*, const void*, void*) override {
+    add(OperatorKind::convolution, s.tokens(), s.channels).inner = s.length;
+  }
+  void convolution_backward(DataType, const ConvolutionShape&, const void*, const void*, const void*, void*,
+                            void*) override {}
+  void delta_forward(DataType, const DeltaShape& s, const DeltaInputs&, void*, void*) override {
+    LinearMixer mixer;
+    mixer.head_dim = s.head_dim;
+    mixer.key_dim = s.key_dim;
+    mixer.chunk = s.chunk;
+    const models::CoreFlop flop = models::core_flop(mixer, s.heads);
+    OperatorShape& shape = add(OperatorKind::recurrence, s.tokens(), s.values());
+    shape.inner = flop.forward;
+    shape.batch = flop.backward;
+  }
+  void delta_backward(DataType, const DeltaShape&, const DeltaInputs&, const void*, const DeltaGradients&,
+                      void*) override {}
+  void gated_norm_forward(DataType, const GatedNormShape& s, const void*, const void*, const void*,
+                          void*) override {
+    add(OperatorKind::norm, s.tokens, s.columns());
+  }
+  void gated_norm_backward(DataType, const GatedNormShape&, const void*, const void*, const void*,
+                           const void*, void*, void*, void*) override {}
+  void gate_forward(DataType, const GateShape& s, const void*, const void*, void*) override {
+    add(OperatorKind::activation, s.rows, s.columns).gated = true;
+  }
+  void gate_backward(DataType, const GateShape&, const void*, const void*, const void*, void*,
+                     void*) override {}
 
  private:
   OperatorShape& add(OperatorKind kind, int64_t rows, int64_t columns) {

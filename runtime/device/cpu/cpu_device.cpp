@@ -10,12 +10,12 @@
 
 #include "base/error.h"
 #include "runtime/device/cpu/kernels.h"
-#include "runtime/device/cpu/model_operators.h"
+#include "runtime/device/cpu/mixers_on_cpu.h"
 
 namespace mpt::runtime {
 namespace {
 
-class CpuDevice final : public ModelOperators {
+class CpuDevice final : public MixersOnCpu {
  public:
   ~CpuDevice() override {
     for (auto& [bytes, blocks] : free_) {

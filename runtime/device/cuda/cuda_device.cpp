@@ -15,7 +15,7 @@
 #include "runtime/device/cuda/gemm.h"
 #include "runtime/device/cuda/kept_lists.h"
 #include "runtime/device/cuda/kernels.h"
-#include "runtime/device/cuda/model_device.h"
+#include "runtime/device/cuda/mixer_device.h"
 #include "runtime/device/cuda/model_kernels.h"
 #include "runtime/device/cuda/word_list.h"
 #include "runtime/device/cuda/work_marks.h"
@@ -48,7 +48,7 @@ bool is_wide(DataType type) { return type == DataType::float32 || type == DataTy
 constexpr int64_t kStaged = 1 << 20;  // bytes of a list at most that goes through pinned memory
 constexpr double kSpin_s = 50e-6;     // a wait that is longer gives the core to others, and looks around
 
-class Impl final : public ModelDevice {
+class Impl final : public MixerDevice {
  public:
   explicit Impl(int index) : index_(index), streams_(index, pool_) {
     check(cudaSetDevice(index), "cudaSetDevice");
@@ -479,6 +479,7 @@ class Impl final : public ModelDevice {
 
  protected:
   const void* kept(const void* list, int64_t bytes) override { return lists_.find(list, bytes, stream()); }
+  CallStreams& streams() override { return streams_; }
 
  private:
   static const void* at_end(DataType type, const Stretch& stretch) {

@@ -97,6 +97,27 @@ void GraphRecorder::append(const Rotation& r) {
 void GraphRecorder::append(const LatentShape& s) {
   for (const int64_t size : {s.batch, s.sequence, s.heads, s.nope, s.rope, s.values}) append(size);
 }
+void GraphRecorder::append(const ConvolutionShape& s) {
+  for (const int64_t size : {s.batch, s.sequence, s.channels, s.length, s.row}) append(size);
+}
+void GraphRecorder::append(const DeltaShape& s) {
+  for (const int64_t size :
+       {s.batch, s.sequence, s.heads, s.key_heads, s.head_dim, s.key_dim, s.chunk, s.row})
+    append(size);
+}
+void GraphRecorder::append(const DeltaInputs& in) {
+  for (const void* data : {in.qkv, in.gates, in.decay, in.step_bias}) append(data);
+}
+void GraphRecorder::append(const DeltaGradients& d) {
+  for (void* data : {d.qkv, d.gates, d.decay, d.step_bias}) append(data);
+}
+void GraphRecorder::append(const GatedNormShape& s) {
+  for (const int64_t size : {s.tokens, s.heads, s.head_dim, s.row}) append(size);
+  append(s.epsilon);
+}
+void GraphRecorder::append(const GateShape& s) {
+  for (const int64_t size : {s.rows, s.columns, s.gates}) append(size);
+}
 void GraphRecorder::append(const NormShape& s) {
   append(s.kind);
   append(s.rows);

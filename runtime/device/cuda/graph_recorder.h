@@ -77,6 +77,12 @@ class GraphRecorder {
   void append(const LatentShape& s);
   void append(const NormShape& s);
   void append(const ActivationShape& s);
+  void append(const ConvolutionShape& s);
+  void append(const DeltaShape& s);
+  void append(const DeltaInputs& in);
+  void append(const DeltaGradients& d);
+  void append(const GatedNormShape& s);
+  void append(const GateShape& s);
 
   template <class T>
   const T& kept(const T& value) {

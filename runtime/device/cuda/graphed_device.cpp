@@ -190,6 +190,39 @@ class GraphedDevice final : public CudaDevice {
                               const void* bias, const void* dy, void* dbias, void* dfactors) override {
     later(&Device::weighted_bias_backward, type, rows, columns, factors, bias, dy, dbias, dfactors);
   }
+  void convolution_forward(DataType type, const ConvolutionShape& shape, const void* x, const void* w,
+                           void* y) override {
+    later(&Device::convolution_forward, type, shape, x, w, y);
+  }
+  void convolution_backward(DataType type, const ConvolutionShape& shape, const void* dy, const void* x,
+                            const void* w, void* dx, void* dw) override {
+    later(&Device::convolution_backward, type, shape, dy, x, w, dx, dw);
+  }
+  void delta_forward(DataType type, const DeltaShape& shape, const DeltaInputs& in, void* out,
+                     void* room) override {
+    later(&Device::delta_forward, type, shape, in, out, room);
+  }
+  void delta_backward(DataType type, const DeltaShape& shape, const DeltaInputs& in, const void* dout,
+                      const DeltaGradients& d, void* room) override {
+    later(&Device::delta_backward, type, shape, in, dout, d, room);
+  }
+  void gated_norm_forward(DataType type, const GatedNormShape& shape, const void* x, const void* gate,
+                          const void* scale, void* y) override {
+    later(&Device::gated_norm_forward, type, shape, x, gate, scale, y);
+  }
+  void gated_norm_backward(DataType type, const GatedNormShape& shape, const void* dy, const void* x,
+                           const void* gate, const void* scale, void* dx, void* dgate,
+                           void* dscale) override {
+    later(&Device::gated_norm_backward, type, shape, dy, x, gate, scale, dx, dgate, dscale);
+  }
+  void gate_forward(DataType type, const GateShape& shape, const void* x, const void* gate,
+                    void* y) override {
+    later(&Device::gate_forward, type, shape, x, gate, y);
+  }
+  void gate_backward(DataType type, const GateShape& shape, const void* dy, const void* x, const void* gate,
+                     void* dx, void* dgate) override {
+    later(&Device::gate_backward, type, shape, dy, x, gate, dx, dgate);
+  }
 
   // These read lists in host memory, give the host numbers, or never come twice with the same arguments.
   void router_forward(DataType type, const RouterShape& s, const void* logits, void* probabilities,

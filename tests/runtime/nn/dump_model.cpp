@@ -63,6 +63,7 @@ class Dump {
  private:
   void load(const std::string& folder) {
     const runtime::HuggingFaceWeights weights(folder, model_);
+    tensors_ = weights.tensors();
     runtime::Parameters& parameters = stage_->parameters();
     for (const runtime::Parameter& p : parameters.list()) {
       std::vector<double> values(static_cast<size_t>(p.count));
@@ -107,7 +108,7 @@ class Dump {
                                parameters.first_element(p) * size_of(parameters.state_type());
       own[p.name] = numbers(*device_, parameters.state_type(), from, p.count);
     }
-    for (const models::HuggingFaceTensor& t : models::hugging_face_tensors(model_)) {
+    for (const models::HuggingFaceTensor& t : tensors_) {
       if (!own.contains(t.name)) continue;
       std::vector<double>& to = theirs[t.source];
       to.resize(size_t(t.count()));
@@ -120,6 +121,7 @@ class Dump {
   }
 
   ModelSpec model_;
+  std::vector<models::HuggingFaceTensor> tensors_;
   const int64_t batch_, sequence_;
   std::unique_ptr<runtime::Device> device_ = runtime::make_cpu_device();
   std::unique_ptr<runtime::Communicator> group_ = runtime::make_single_communicator();

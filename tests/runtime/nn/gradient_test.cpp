@@ -56,9 +56,11 @@ struct Fixture {
     auto* values = static_cast<double*>(stage->parameters().values());
     for (const Parameter& p : stage->parameters().list()) {
       const double wave = p.name == "embedding.weight" ? 0.5 : 0.05;
+      // Logarithms and what goes into an exponential stay small, so that states last.
+      const bool exponent = p.name.ends_with(".decay") || p.name.ends_with(".step_bias");
       const int64_t first = stage->parameters().first_element(p);
       for (int64_t i = first; i < first + p.count; ++i)
-        values[i] = values[i] * 8 + wave * std::sin(double(i));
+        values[i] = exponent ? 0.3 * std::sin(double(i)) : values[i] * 8 + wave * std::sin(double(i));
     }
     for (int64_t i = 0; i < kBatch * kSequence; ++i) tokens.push_back(int32_t(i * 5 % model.vocab));
     for (int64_t i = 0; i < (1 + model.next_token_layers) * kBatch * kSequence; ++i)
@@ -249,6 +251,41 @@ TEST(Gradient, OfNextTokenModules) {
   }
 }
 
+// Chunks of 4 tokens of 7, with a convolution and without; attention in the second layer.
+TEST(Gradient, OfGatedDeltaNetBesideAttention) {
+  for (const int64_t convolution : {3, 0}) {
+    ModelSpec m = tiny(test::little_llama());
+    const LayerKind attention = m.layers[0];
+    m.layers = LayerList::of(2, [&](int64_t l) {
+      LayerKind kind = attention;
+      if (l == 1) return kind;
+      kind.attention.reset();
+      kind.linear = LinearMixer{
+          .heads = 4, .head_dim = 3, .key_heads = 2, .key_dim = 5, .convolution = convolution, .chunk = 4};
+      return kind;
+    });
+    check_against_differences(m);
+  }
+}
+
+TEST(Gradient, OfGatesOnAttentionAndOnSharedExperts) {
+  for (const OutputGate gate : {OutputGate::elementwise, OutputGate::per_head}) {
+    check_against_differences(tiny_of([gate](ModelSpec&, LayerKind& layer) {
+      layer.attention->output_gate = gate;
+      layer.attention->query_key_norm = QueryKeyNorm::per_head;
+      layer.attention->qkv_bias = true;
+      MixtureOfExperts& moe = layer.moe.emplace();
+      moe.experts = 4;
+      moe.experts_per_token = 2;
+      moe.balance_loss = 0.0;
+      moe.expert = *layer.mlp;
+      moe.shared_ffn_hidden = 6;
+      moe.shared_gate = true;
+      layer.mlp.reset();
+    }));
+  }
+}
+
 // Layers with attention alone, and with an MLP alone.
 TEST(Gradient, OfLayersOfOnePart) {
   ModelSpec m = tiny(test::little_llama());
@@ -297,7 +334,10 @@ TEST(Gradient, ThroughABoundaryIsTheWholeModels) {
 TEST(Gradient, RecomputeChangesNoBit) {
   ModelSpec predicting = tiny(test::little_llama());
   predicting.next_token_layers = 1;
-  for (const ModelSpec& model : {tiny(test::little_gpt()), tiny(test::little_llama()), predicting}) {
+  ModelSpec gated = tiny(test::little_llama());
+  gated.layers.change([](LayerKind& kind) { kind.attention->output_gate = OutputGate::elementwise; });
+  for (const ModelSpec& model :
+       {tiny(test::little_gpt()), tiny(test::little_llama()), predicting, gated, test::little_next()}) {
     const std::vector<double> expected = Fixture(model).gradients();
     EXPECT_EQ(Fixture(model, Recompute::full).gradients(), expected);
     EXPECT_EQ(Fixture(model, Recompute::selective).gradients(), expected);
@@ -307,9 +347,10 @@ TEST(Gradient, RecomputeChangesNoBit) {
 TEST(Gradient, SplitBackwardIsTheWholeBackwardToTheBit) {
   ModelSpec predicting = tiny(test::little_llama());
   predicting.next_token_layers = 2;
-  const std::pair<ModelSpec, Recompute> cases[] = {{tiny(test::little_gpt()), Recompute::none},
-                                                   {tiny(test::little_gpt()), Recompute::full},
-                                                   {predicting, Recompute::none}};
+  const std::pair<ModelSpec, Recompute> cases[] = {
+      {tiny(test::little_gpt()), Recompute::none}, {tiny(test::little_gpt()), Recompute::full},
+      {predicting, Recompute::none},               {test::little_next(), Recompute::none},
+      {test::little_next(), Recompute::full}};
   for (const auto& [model, recompute] : cases) {
     const std::vector<double> expected = Fixture(model, recompute).gradients();
     Fixture split(model, recompute);

@@ -109,6 +109,8 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
                                        r.precision = Precision::bf16;
                                      })},
       {"SideBySide", with(test::little_parallel(2), [](WantedPlan&) {})},
+      {"GatedDelta", with(test::little_next(4), [](WantedPlan& r) { r.tensor = 2; }), true},
+      {"GatedDeltaInBf16", with(test::little_next(4), [](WantedPlan& r) { r.precision = Precision::bf16; })},
       {"Fp8", with(gpt, [](WantedPlan& r) { r.precision = Precision::fp8; }), true},
   };
 }

@@ -79,9 +79,32 @@ TEST(KindsParity, NextTokenModulesBesideCompute) {
   }
 }
 
+// Context ranks exchange heads for tokens. In a ring they would have to hand on states: such layouts are
+// refused when a plan is made.
+const NamedLayout kLinearMixers[] = {
+    {"tp2", 2, 1, 1, 1, 1, "1f1b", kNone},
+    {"tp4 sp, full recompute", 4, 1, 1, 1, 2, "1f1b", kFull, true},
+    {"pp2 zb-v", 1, 2, 1, 2, 1, "zb-v", kNone},
+    {"tp2 sp pp2 dp2 zero1 zb-h1", 2, 2, 2, 1, 1, "zb-h1", kSelective, true, 1},
+    {"dp2 zero3", 1, 1, 2, 1, 1, "1f1b", kNone, false, 3},
+    {"cp2 a2a, selective", 1, 1, 1, 1, 2, "1f1b", kSelective, false, 0, 0, kInner, {}, {}, 1, 2, kAllToAll},
+    {"tp2 sp cp2 a2a", 2, 1, 1, 1, 2, "1f1b", kFull, true, 0, 0, kInner, {}, {}, 1, 2, kAllToAll},
+};
+TEST(KindsParity, GatedDeltaNetBesideAttention) { check_follows(test::little_hybrid(), kLinearMixers); }
+TEST(KindsParity, GatedDeltaNetWithGatesAndExperts) {
+  check_follows(test::little_next(), kLinearMixers);
+  check_follows(test::little_next(), kSpreadKinds);
+}
+TEST(KindsParity, GatesOnAttention) {
+  ModelSpec model = test::little_llama();
+  model.layers.change([](LayerKind& kind) { kind.attention->output_gate = OutputGate::per_head; });
+  check_follows(model, kDenseKinds);
+}
+
 // What runs beside compute, and an optimizer on the host, change no sums.
 TEST(KindsParity, TensorOverlapAndOffloadFollowTheSingleRank) {
-  for (const ModelSpec& model : {test::little_gemma(), test::little_oss(), test::little_predicting()}) {
+  for (const ModelSpec& model : {test::little_gemma(), test::little_oss(), test::little_deepseek(),
+                                 test::little_predicting(), test::little_next()}) {
     const Curve exact = run({model}, DataType::float64, 3);
     WantedPlan request = request_for(model, NamedLayout{"", 2, 1, 2, 1, 1, "1f1b", kNone, true, 1});
     request.overlap_tensor = true;
@@ -103,17 +126,22 @@ TEST(KindsParity, TheBiasOfTheChoiceEvensTheLoad) {
   EXPECT_NE(without.loss[3], with.loss[3]);
 }
 
+void expect_near_in_bf16(const ModelSpec& model, const NamedLayout& layout, const Curve& reference) {
+  WantedPlan request = request_for(model, layout);
+  request.precision = Precision::bf16;
+  EXPECT_LT(worst_difference(reference, run(request, DataType::bfloat16, 6)), 2e-2)
+      << model.name << " " << layout.name;
+}
+
 // In 16 bits, as of other kinds.
 TEST(KindsParity, LayoutsFollowTheSingleRankInBf16) {
   for (const ModelSpec& model : {test::little_gemma(), test::little_olmo(), test::little_oss()}) {
     const Curve reference = run({model}, DataType::float32, 6);
-    for (const NamedLayout& layout : kDenseKinds) {
-      WantedPlan request = request_for(model, layout);
-      request.precision = Precision::bf16;
-      EXPECT_LT(worst_difference(reference, run(request, DataType::bfloat16, 6)), 2e-2)
-          << model.name << " " << layout.name;
-    }
+    for (const NamedLayout& layout : kDenseKinds) expect_near_in_bf16(model, layout, reference);
   }
+  const ModelSpec hybrid = test::little_hybrid();
+  const Curve reference = run({hybrid}, DataType::float32, 6);
+  for (const NamedLayout& layout : kLinearMixers) expect_near_in_bf16(hybrid, layout, reference);
 }
 
 }  // namespace

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "runtime/device/cpu/eigen_maps.h"
+#include "runtime/device/cpu/mixer_kernels.h"
+
+namespace mpt::runtime::cpu {
+namespace {
+
+template <class T>
+using Lane = Eigen::Array<T, Eigen::Dynamic, 1>;
+
+// The weights by token, so that those of all channels are neighbours.
+template <class T>
+RowMatrix<T> by_token(const ConvolutionShape& s, const T* w) {
+  return ConstMatrixView<T>(w, s.channels, s.length).transpose();
+}
+
+// The sums of one token, before SiLU.
+template <class T>
+void convolve(const ConvolutionShape& s, const RowMatrix<T>& w, const T* x, int64_t token, Lane<T>& sum) {
+  const int64_t i = token % s.sequence;
+  sum.setZero(s.channels);
+  for (int64_t back = 0; back < std::min(s.length, i + 1); ++back) {
+    sum += ConstArrayView<T>(x + (token - back) * s.row, s.channels) *
+           w.row(s.length - 1 - back).transpose().array();
+  }
+}
+
+}  // namespace
+
+template <class T>
+void convolution_forward(const ConvolutionShape& s, const T* x, const T* w, T* y) {
+  const RowMatrix<T> weights = by_token(s, w);
+  Lane<T> sum;
+  for (int64_t t = 0; t < s.tokens(); ++t) {
+    convolve(s, weights, x, t, sum);
+    ArrayView<T>(y + t * s.channels, s.channels) = sum / (T(1) + (-sum).exp());
+  }
+}
+
+template <class T>
+void convolution_backward(const ConvolutionShape& s, const T* dy, const T* x, const T* w, T* dx, T* dw) {
+  const RowMatrix<T> weights = by_token(s, w);
+  RowMatrix<T> gradient = RowMatrix<T>::Zero(s.length, s.channels);
+  for (int64_t t = 0; t < s.tokens(); ++t) ArrayView<T>(dx + t * s.row, s.channels).setZero();
+  Lane<T> sum, sigmoid;
+  for (int64_t t = 0; t < s.tokens(); ++t) {
+    convolve(s, weights, x, t, sum);
+    sigmoid = T(1) / (T(1) + (-sum).exp());
+    sum = ConstArrayView<T>(dy + t * s.channels, s.channels) * sigmoid * (T(1) + sum * (T(1) - sigmoid));
+    for (int64_t back = 0; back < std::min(s.length, t % s.sequence + 1); ++back) {
+      const int64_t of = s.length - 1 - back, from = (t - back) * s.row;
+      gradient.row(of).transpose().array() += sum * ConstArrayView<T>(x + from, s.channels);
+      ArrayView<T>(dx + from, s.channels) += sum * weights.row(of).transpose().array();
+    }
+  }
+  MatrixView<T>(dw, s.channels, s.length) += gradient.transpose();
+}
+
+#define MPT_INSTANTIATE(T)                                                            \
+  template void convolution_forward(const ConvolutionShape&, const T*, const T*, T*); \
+  template void convolution_backward(const ConvolutionShape&, const T*, const T*, const T*, T*, T*);
+MPT_INSTANTIATE(float)
+MPT_INSTANTIATE(double)
+
+}  // namespace mpt::runtime::cpu

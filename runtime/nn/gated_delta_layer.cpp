@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/nn/gated_delta_layer.h"
+
+#include <cmath>
+#include <numeric>
+
+namespace mpt::runtime {
+namespace {
+
+// Start values in the middle of the ranges that Mamba-2 draws from (state-spaces/mamba, modules/mamba2.py):
+// decays exp(2) of 1 to 16, steps softplus(-4.6) = 0.01 of 0.001 to 0.1.
+constexpr double kDecay = 2.0, kDecayDeviation = 0.5, kStepBias = -4.6, kStepDeviation = 1.0;
+
+// On `ranks` context ranks, each with a share of the heads.
+DeltaShape delta_shape(const RankSizes& s, int64_t ranks) {
+  const LinearMixer& l = *s.kind.linear;
+  DeltaShape shape{s.batch,
+                   s.sequence * ranks,
+                   l.heads / s.tensor / ranks,
+                   l.key_heads / s.tensor / ranks,
+                   l.head_dim,
+                   l.key_dim,
+                   l.chunk};
+  shape.row = ranks > 1 ? 2 * shape.heads : shape.columns() + shape.values() + 2 * shape.heads;
+  return shape;
+}
+
+// This rank's part of rows that lie behind each other for all ranks: queries, keys, values, the gate on the
+// output, b and a; the first three are channels of the convolution.
+std::vector<ShardBlock> delta_blocks(const RankSizes& s, bool channels, int64_t columns) {
+  const DeltaShape d = delta_shape(s, 1);
+  std::vector<int64_t> parts{d.keys(), d.keys(), d.values()};
+  if (!channels) parts.insert(parts.end(), {d.values(), d.heads, d.heads});
+  std::vector<ShardBlock> blocks;
+  int64_t first = 0;
+  for (const int64_t part : parts) {
+    blocks.push_back({first + part * s.tensor_rank, part, 0, columns});
+    first += part * s.tensor;
+  }
+  return blocks;
+}
+
+LinearOptions delta_input_options(const std::string& name, const RankSizes& s) {
+  return {name + ".input", Split::columns,
+          false,           delta_shape(s, 1).row * s.tensor,
+          s.hidden,        delta_blocks(s, false, s.hidden),
+          kDeviation,      s.fp8};
+}
+
+LinearOptions delta_output_options(const std::string& name, const RankSizes& s) {
+  const int64_t inner = delta_shape(s, 1).values();
+  return {name + ".output",
+          Split::rows,
+          false,
+          s.hidden,
+          inner * s.tensor,
+          {{0, s.hidden, inner * s.tensor_rank, inner}},
+          residual_deviation(s.model.layers.count()),
+          s.fp8};
+}
+
+}  // namespace
+
+GatedDeltaLayer::GatedDeltaLayer(const std::string& name, const RankSizes& s, Parameters& parameters,
+                                 const LayerGroups& groups, Device& device)
+    : sizes_(s),
+      parameters_(parameters),
+      device_(device),
+      exchange_(s, *groups.context, device),
+      delta_(delta_shape(s, exchange_.ranks())),
+      input_(delta_input_options(name, s), s, parameters, groups, device),
+      output_(delta_output_options(name, s), s, parameters, groups, device) {
+  if (const int64_t length = mixer().convolution; length > 0) {
+    convolution_ = add_weight(name + ".convolution.weight", delta_blocks(s, true, length), 0.0,
+                              1.0 / std::sqrt(3.0 * double(length)));
+  }
+  const std::vector<ShardBlock> own_heads{{heads() * s.tensor_rank, heads(), 0, 1}};
+  decay_ = add_weight(name + ".decay", own_heads, kDecay, kDecayDeviation);
+  step_bias_ = add_weight(name + ".step_bias", own_heads, kStepBias, kStepDeviation);
+  norm_ = add_norm(name + ".norm.scale");
+}
+
+// Of this rank's heads alone.
+int GatedDeltaLayer::add_weight(const std::string& name, std::vector<ShardBlock> blocks, double start,
+                                double deviation) {
+  Parameter weight;
+  weight.name = name;
+  for (const ShardBlock& block : blocks) weight.global_rows += block.rows * sizes_.tensor;
+  weight.global_columns = blocks.front().columns;
+  weight.blocks = std::move(blocks);
+  weight.initial_value = start;
+  weight.deviation = deviation;
+  weight.weight_decay = weight.global_columns > 1;
+  return parameters_.add(weight);
+}
+
+// All heads of all ranks share it.
+int GatedDeltaLayer::add_norm(const std::string& name) {
+  Parameter scale;
+  scale.name = name;
+  scale.global_rows = delta_.head_dim;
+  scale.blocks = {{0, delta_.head_dim, 0, 1}};
+  scale.initial_value = 1.0;
+  scale.is_first_copy = sizes_.tensor_rank == 0;
+  scale.partial = sizes_.tensor > 1;
+  return parameters_.add(scale);
+}
+
+HeadParts GatedDeltaLayer::channel_parts() const {
+  const int64_t unit = std::gcd(delta_.key_dim, delta_.head_dim);
+  const int64_t keys = delta_.keys() * exchange_.ranks() / unit;
+  return {{keys, keys, values() / unit}, unit};
+}
+
+GatedNormShape GatedDeltaLayer::gated_norm(const Saved& saved) const {
+  return {sizes_.tokens, heads(), delta_.head_dim, output_gate_of(saved).row, sizes_.model.norm_epsilon};
+}
+
+DeltaInputs GatedDeltaLayer::inputs(const Buffer& qkv, const Saved& saved) {
+  const int64_t first = exchange_.rank() * delta_.heads * sizes_.unit();
+  return {qkv.data(), gates_of(saved).data, static_cast<const char*>(parameters_.value(decay_)) + first,
+          static_cast<const char*>(parameters_.value(step_bias_)) + first};
+}
+
+Buffer GatedDeltaLayer::dense(const Columns& from, int64_t columns) const {
+  Buffer to = tokens_by(columns);
+  device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, columns, from.data, from.row, to.data(),
+                       columns);
+  return to;
+}
+
+void GatedDeltaLayer::project(const void* x, Saved& saved, const TokenRoom& room) {
+  saved.projected = tokens_by(row());
+  input_.forward(x, saved.projected.data(), room);
+  if (!exchanges()) return;
+  saved.channels = exchange_.to_heads(dense(part_of(saved.projected, 0), channels()).data(), channel_parts());
+  saved.output_gate = dense(part_of(saved.projected, channels()), values());
+  saved.gates = exchange_.to_heads(dense(part_of(saved.projected, channels() + values()), 2 * heads()).data(),
+                                   gate_parts());
+  saved.projected.reset();
+}
+
+// Runs of channels of the convolution that this rank works on: the first one of all, the first one of its
+// own, and how many.
+template <class F>
+void GatedDeltaLayer::for_each_run(F&& body) const {
+  int64_t first = 0, own = 0;
+  for (const int64_t count : {delta_.keys(), delta_.keys(), delta_.values()}) {
+    body(first + exchange_.rank() * count, own, count);
+    first += count * exchange_.ranks();
+    own += count;
+  }
+}
+
+// Of the convolution, for the channels that this rank works on.
+Buffer GatedDeltaLayer::own_weights() {
+  const int64_t of_channel = mixer().convolution * sizes_.unit();
+  const auto* const all = static_cast<const char*>(parameters_.value(convolution_));
+  Buffer own(device_, delta_.columns() * of_channel);
+  for_each_run([&](int64_t first, int64_t to, int64_t count) {
+    device_.copy(static_cast<char*>(own.data()) + to * of_channel, all + first * of_channel,
+                 count * of_channel);
+  });
+  return own;
+}
+
+// Queries, keys and values for the rule.
+Buffer GatedDeltaLayer::convolve(const Saved& saved) {
+  Buffer qkv = all_tokens_by(delta_.columns());
+  const Columns from = channels_of(saved);
+  if (convolution_ < 0) {
+    device_.copy_columns(sizes_.type, sizes_.type, delta_.tokens(), delta_.columns(), from.data, from.row,
+                         qkv.data(), delta_.columns());
+    return qkv;
+  }
+  const Buffer own = exchanges() ? own_weights() : Buffer();
+  device_.convolution_forward(sizes_.type, convolution(from.row), from.data,
+                              own ? own.data() : parameters_.value(convolution_), qkv.data());
+  return qkv;
+}
+
+void GatedDeltaLayer::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
+  project(x, saved, room);
+  saved.core_out = tokens_by(values());
+  saved.normed = tokens_by(values());
+  const Buffer qkv = convolve(saved), work = numbers(delta_.forward_room());
+  const Buffer exchanged = exchanges() ? all_tokens_by(delta_.values()) : Buffer();
+  device_.delta_forward(sizes_.type, delta_, inputs(qkv, saved),
+                        exchanged ? exchanged.data() : saved.core_out.data(), work.data());
+  if (exchanged) exchange_.to_tokens(exchanged, value_parts(), saved.core_out.data());
+  device_.gated_norm_forward(sizes_.type, gated_norm(saved), saved.core_out.data(),
+                             output_gate_of(saved).data, parameters_.value(norm_), saved.normed.data());
+  output_.forward(saved.normed.data(), y, room);
+}
+
+// Parts of one piece of memory.
+GatedDeltaLayer::Weights GatedDeltaLayer::gradients(const Buffer& all) const {
+  char* at = static_cast<char*>(all.data());
+  const auto take = [&](int64_t count) {
+    char* const taken = at;
+    at += count * sizes_.state_unit();
+    return taken;
+  };
+  Weights of{};
+  of.convolution = take(convolution_weights());
+  of.decay = take(heads());
+  of.step_bias = take(heads());
+  of.norm = take(delta_.head_dim);
+  return of;
+}
+
+Buffer GatedDeltaLayer::backward_input(const void* dy, const void* x, void* dx, Saved& saved,
+                                       const TokenRoom& room, bool column_weights) {
+  Buffer d_core = tokens_by(values());
+  output_.backward_input_of_rows(dy, saved.d_output_gathered, d_core.data());
+  saved.d_projected = tokens_by(row());
+  saved.d_weights = numbers(convolution_weights() + 2 * heads() + delta_.head_dim);
+  device_.zero(saved.d_weights.data(), saved.d_weights.bytes());
+  const Weights d = gradients(saved.d_weights);
+  const Columns d_gate = part_of(saved.d_projected, channels());
+  const Buffer apart = exchanges() ? tokens_by(values()) : Buffer();  // rows of the gate as the norm has them
+  Buffer through_norm = tokens_by(values());
+  device_.gated_norm_backward(sizes_.type, gated_norm(saved), d_core.data(), saved.core_out.data(),
+                              output_gate_of(saved).data, parameters_.value(norm_), through_norm.data(),
+                              apart ? apart.data() : d_gate.data, d.norm);
+  if (apart) {
+    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, values(), apart.data(), values(),
+                         d_gate.data, row());
+    through_norm = exchange_.to_heads(through_norm.data(), value_parts());
+  }
+  backward_core(through_norm, d, saved);
+  input_.backward_input(saved.d_projected.data(), dx, room, column_weights ? x : nullptr);
+  return d_core;
+}
+
+void GatedDeltaLayer::backward_core(const Buffer& through_norm, const Weights& d, Saved& saved) {
+  const Buffer qkv = convolve(saved), d_qkv = all_tokens_by(delta_.columns()),
+               work = numbers(delta_.backward_room());
+  const Buffer d_gates = exchanges() ? all_tokens_by(2 * delta_.heads) : Buffer();
+  const int64_t first = exchange_.rank() * delta_.heads * sizes_.state_unit();
+  device_.delta_backward(
+      sizes_.type, delta_, inputs(qkv, saved), through_norm.data(),
+      {d_qkv.data(), d_gates ? d_gates.data() : part_of(saved.d_projected, channels() + values()).data,
+       d.decay + first, d.step_bias + first},
+      work.data());
+  if (exchanges()) return backward_exchanged(d_qkv, d_gates, d, saved);
+  backward_convolution(d_qkv, part_of(saved.d_projected, 0), d.convolution, saved);
+}
+
+void GatedDeltaLayer::backward_convolution(const Buffer& d_qkv, const Columns& d_channels, char* d_weights,
+                                           Saved& saved) {
+  if (convolution_ < 0) {
+    return device_.copy_columns(sizes_.type, sizes_.type, delta_.tokens(), delta_.columns(), d_qkv.data(),
+                                delta_.columns(), d_channels.data, d_channels.row);
+  }
+  const Columns from = channels_of(saved);
+  const Buffer own = exchanges() ? own_weights() : Buffer();
+  device_.convolution_backward(sizes_.type, convolution(from.row), d_qkv.data(), from.data,
+                               own ? own.data() : parameters_.value(convolution_), d_channels.data,
+                               d_weights);
+}
+
+// Gradients of channels and gates go back to their tokens, and those of weights to their places.
+void GatedDeltaLayer::backward_exchanged(const Buffer& d_qkv, const Buffer& d_gates, const Weights& d,
+                                         Saved& saved) {
+  const Buffer d_channels = all_tokens_by(delta_.columns());
+  const int64_t of_channel = mixer().convolution * sizes_.state_unit();
+  const Buffer own(device_, delta_.columns() * of_channel);
+  device_.zero(own.data(), own.bytes());
+  backward_convolution(d_qkv, {static_cast<char*>(d_channels.data()), delta_.columns()},
+                       static_cast<char*>(own.data()), saved);
+  for_each_run([&](int64_t first, int64_t from, int64_t count) {
+    device_.copy(d.convolution + first * of_channel, static_cast<char*>(own.data()) + from * of_channel,
+                 count * of_channel);
+  });
+  const auto give = [&](const Buffer& exchanged, const HeadParts& parts, int64_t column) {
+    const Buffer tokens = tokens_by(parts.row());
+    exchange_.to_tokens(exchanged, parts, tokens.data());
+    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, parts.row(), tokens.data(), parts.row(),
+                         part_of(saved.d_projected, column).data, row());
+  };
+  give(d_channels, channel_parts(), 0);
+  give(d_gates, gate_parts(), channels() + values());
+}
+
+void GatedDeltaLayer::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all,
+                                      bool with_columns) {
+  const Weights d = gradients(saved.d_weights);
+  const auto add = [&](int weight, int64_t count, const void* part) {
+    if (weight < 0) return;
+    void* const gradient = parameters_.gradient(weight);
+    device_.residual_add(parameters_.state_type(), count, gradient, part, gradient);
+  };
+  add(convolution_, convolution_weights(), d.convolution);
+  add(decay_, heads(), d.decay);
+  add(step_bias_, heads(), d.step_bias);
+  add(norm_, delta_.head_dim, d.norm);
+  const WeightOperands of_output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
+                                 saved.normed.data()};
+  if (!with_columns) return output_.backward_weight(of_output.dy, of_output.x);
+  weight_gradients(output_, of_output, input_, {saved.d_projected.data(), x}, all);
+}
+
+}  // namespace mpt::runtime

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// GatedDeltaLayer: Gated DeltaNet (arXiv:2412.06464), as Qwen3-Next has it. One product makes queries, keys
+// and values, a gate on the output, and the two gates of each head. A short convolution of every channel goes
+// before the delta rule, and a gated norm of each head behind it. Tensor ranks have whole key heads and the
+// heads that share them.
+//
+// The convolution and the states of the rule are made again on the way back. Kept are the output of the first
+// product, that of the rule, and the input of the last product.
+//
+// Context ranks exchange heads for tokens before the convolution, and back behind the rule: each has whole
+// sequences of its share of the heads.
+
+#include <optional>
+#include <string>
+
+#include "runtime/nn/head_exchange.h"
+#include "runtime/nn/linear.h"
+
+namespace mpt::runtime {
+
+class GatedDeltaLayer {
+ public:
+  struct Saved {
+    Buffer projected;                     // or, over context ranks, its parts:
+    Buffer channels, gates, output_gate;  // the first two of all tokens
+    Buffer core_out, normed;
+    // From backward_input to backward_weight. d_weights: of the convolution, decays, step biases and the
+    // norm.
+    Buffer d_projected, d_output_gathered, d_weights;
+  };
+
+  /// `name`: of the parameters, "layers.0.mixer".
+  GatedDeltaLayer(const std::string& name, const RankSizes& sizes, Parameters& parameters,
+                  const LayerGroups& groups, Device& device);
+
+  // As AttentionLayer's.
+  void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
+  Buffer backward_input(const void* dy, const void* x, void* dx, Saved& saved, const TokenRoom& room,
+                        bool column_weights);
+  void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_columns);
+
+ private:
+  struct Weights {
+    char *convolution, *decay, *step_bias, *norm;
+  };
+  // Part of a row, and how far rows lie apart.
+  struct Columns {
+    char* data;
+    int64_t row;
+  };
+  const LinearMixer& mixer() const { return *sizes_.kind.linear; }
+  bool exchanges() const { return exchange_.ranks() > 1; }
+  // Columns of this rank's tokens: channels of the convolution, the output gate, and b and a.
+  int64_t channels() const { return delta_.columns() * exchange_.ranks(); }
+  int64_t values() const { return delta_.values() * exchange_.ranks(); }
+  int64_t heads() const { return delta_.heads * exchange_.ranks(); }
+  int64_t row() const { return channels() + values() + 2 * heads(); }
+  int64_t convolution_weights() const { return channels() * mixer().convolution; }
+  HeadParts channel_parts() const;
+  HeadParts value_parts() const { return {{heads()}, delta_.head_dim}; }
+  HeadParts gate_parts() const { return {{heads(), heads()}, 1}; }
+
+  Buffer tokens_by(int64_t columns) const { return {device_, sizes_.token_bytes(columns)}; }
+  Buffer all_tokens_by(int64_t columns) const { return {device_, delta_.tokens() * columns * sizes_.unit()}; }
+  Buffer numbers(int64_t count) const { return {device_, count * sizes_.state_unit()}; }
+  Columns part_of(const Buffer& rows, int64_t first) const {
+    return {static_cast<char*>(rows.data()) + first * sizes_.unit(), row()};
+  }
+  Columns channels_of(const Saved& saved) const {
+    return exchanges() ? Columns{static_cast<char*>(saved.channels.data()), delta_.columns()}
+                       : part_of(saved.projected, 0);
+  }
+  Columns output_gate_of(const Saved& saved) const {
+    return exchanges() ? Columns{static_cast<char*>(saved.output_gate.data()), values()}
+                       : part_of(saved.projected, channels());
+  }
+  Columns gates_of(const Saved& saved) const {
+    return exchanges() ? Columns{static_cast<char*>(saved.gates.data()), 2 * delta_.heads}
+                       : part_of(saved.projected, channels() + values());
+  }
+
+  int add_weight(const std::string& name, std::vector<ShardBlock> blocks, double start, double deviation);
+  int add_norm(const std::string& name);
+  GatedNormShape gated_norm(const Saved& saved) const;
+  ConvolutionShape convolution(int64_t row) const {
+    return {delta_.batch, delta_.sequence, delta_.columns(), mixer().convolution, row};
+  }
+  DeltaInputs inputs(const Buffer& qkv, const Saved& saved);
+  Weights gradients(const Buffer& all) const;
+  void project(const void* x, Saved& saved, const TokenRoom& room);
+  Buffer dense(const Columns& from, int64_t columns) const;
+  Buffer own_weights();
+  template <class F>
+  void for_each_run(F&& body) const;
+  Buffer convolve(const Saved& saved);
+  void backward_core(const Buffer& through_norm, const Weights& d, Saved& saved);
+  void backward_convolution(const Buffer& d_qkv, const Columns& d_channels, char* d_weights, Saved& saved);
+  void backward_exchanged(const Buffer& d_qkv, const Buffer& d_gates, const Weights& d, Saved& saved);
+
+  const RankSizes& sizes_;
+  Parameters& parameters_;
+  Device& device_;
+  const HeadExchange exchange_;
+  const DeltaShape delta_;  // of all tokens, and this rank's share of the heads
+  Linear input_;
+  int convolution_ = -1, decay_ = -1, step_bias_ = -1, norm_ = -1;
+  Linear output_;
+};
+
+}  // namespace mpt::runtime

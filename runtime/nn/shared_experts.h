@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// SharedExperts: the experts that all tokens share are a dense MLP beside the routed ones (arXiv:2401.06066,
+// section 3.2). In some models a gate, the sigmoid of one product of the input, multiplies its output
+// (Qwen2-MoE).
+
+#include <optional>
+#include <string>
+
+#include "runtime/nn/dense_mlp.h"
+
+namespace mpt::runtime {
+
+class SharedExperts {
+ public:
+  struct Saved {
+    DenseMlp::Saved mlp;
+    Buffer gate, out;
+    Buffer d_gate, d_out;  // from backward_input to backward_weight
+  };
+
+  /// `name`: of the MLP of experts, "layers.0.mlp".
+  SharedExperts(const std::string& name, const RankSizes& sizes, Parameters& parameters,
+                const LayerGroups& groups, Device& device);
+
+  /// What comes out is added to y; without `y` it stops where the kept activations are made.
+  void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
+  /// Added to dx.
+  void backward_input(const void* dy, void* dx, Saved& saved, const TokenRoom& room);
+  void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all);
+
+ private:
+  Buffer local() const { return {device_, sizes_.local_bytes(sizes_.hidden)}; }
+  GateShape gate_shape() const { return {sizes_.local_tokens, sizes_.hidden, 1}; }
+  void add(void* sum, const Buffer& part) {
+    device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, sum, part.data(), sum);
+  }
+
+  const RankSizes& sizes_;
+  Device& device_;
+  DenseMlp mlp_;
+  std::optional<Linear> gate_;
+};
+
+}  // namespace mpt::runtime
