@@ -72,15 +72,15 @@ enum class ModelFeature {
   layer_norm,
   linear_biases,
   plain_mlp,
-  layers_that_differ,  // that differ in more than windows and experts: heads, widths, positions, parts
+  layers_that_differ,   // that differ in more than windows and experts: heads, widths, positions, parts
   linear_mixers,        // Mamba-2, Gated DeltaNet and the like, short convolutions
   other_linear_mixers,  // other than Gated DeltaNet alone in its layer
   sparse_attention,
   chunked_attention,
   output_gates,         // on the output of attention
   latent_output_gates,  // on that of latent attention
-  other_value_sizes,  // of another size than keys, or keys that serve as values
-  soft_caps,          // of scores or logits
+  other_value_sizes,    // of another size than keys, or keys that serve as values
+  soft_caps,            // of scores or logits
   latent_experts,
   zero_experts,
   experts_beside_mlp,

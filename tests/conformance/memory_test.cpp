@@ -142,7 +142,7 @@ TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfLlamaStages) {
 TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
   for (const ModelSpec& model :
        {test::little_gemma(), test::little_olmo(), test::little_oss(), test::little_deepseek(),
-         test::little_parallel(), test::little_predicting(), test::little_hybrid(), test::little_next()}) {
+        test::little_parallel(), test::little_predicting(), test::little_hybrid(), test::little_next()}) {
     std::vector<WantedPlan> all;
     for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
       all.push_back({model, {8, 32}, 1, 1, 1, 1, 2, "1f1b", recompute});

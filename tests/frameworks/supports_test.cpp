@@ -233,7 +233,8 @@ TEST(Supports, ModelsAreRefusedByTheFeatureThatIsMissing) {
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "gemma2-27b").find("lacks"), std::string::npos);
   EXPECT_EQ(why(own_runtime(), l, kWorkload, "gpt-oss-20b").find("lacks"), std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "bloom-176b").find("ALiBi"), std::string::npos);
-  EXPECT_EQ(why(own_runtime(), l, kWorkload, "deepseek-v3").find("multi-token prediction"), std::string::npos);
+  EXPECT_EQ(why(own_runtime(), l, kWorkload, "deepseek-v3").find("multi-token prediction"),
+            std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "deepseek-v3.2").find("sparse attention"), std::string::npos);
   EXPECT_NE(why(own_runtime(), l, kWorkload, "nemotron-h-56b").find("other than Gated DeltaNet"),
             std::string::npos);

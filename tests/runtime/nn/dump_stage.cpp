@@ -31,12 +31,10 @@ ModelSpec predicting() {
 }
 
 int run(const std::string& style) {
-  const std::map<std::string, ModelSpec> models{{"gpt", test::little_gpt(2)},
-                                                {"llama", test::little_llama(2)},
-                                                {"mixtral", test::little_mixtral(2)},
-                                                {"grouped", test::little_grouped(2)},
-                                                {"qwen", test::little_qwen(2)},
-                                                {"predicting", predicting()}};
+  const std::map<std::string, ModelSpec> models{
+      {"gpt", test::little_gpt(2)},         {"llama", test::little_llama(2)},
+      {"mixtral", test::little_mixtral(2)}, {"grouped", test::little_grouped(2)},
+      {"qwen", test::little_qwen(2)},       {"predicting", predicting()}};
   const ModelSpec& model = models.at(style);
   const auto device = runtime::make_cpu_device();
   const auto group = runtime::make_single_communicator();

@@ -347,10 +347,11 @@ TEST(Gradient, RecomputeChangesNoBit) {
 TEST(Gradient, SplitBackwardIsTheWholeBackwardToTheBit) {
   ModelSpec predicting = tiny(test::little_llama());
   predicting.next_token_layers = 2;
-  const std::pair<ModelSpec, Recompute> cases[] = {
-      {tiny(test::little_gpt()), Recompute::none}, {tiny(test::little_gpt()), Recompute::full},
-      {predicting, Recompute::none},               {test::little_next(), Recompute::none},
-      {test::little_next(), Recompute::full}};
+  const std::pair<ModelSpec, Recompute> cases[] = {{tiny(test::little_gpt()), Recompute::none},
+                                                   {tiny(test::little_gpt()), Recompute::full},
+                                                   {predicting, Recompute::none},
+                                                   {test::little_next(), Recompute::none},
+                                                   {test::little_next(), Recompute::full}};
   for (const auto& [model, recompute] : cases) {
     const std::vector<double> expected = Fixture(model, recompute).gradients();
     Fixture split(model, recompute);
