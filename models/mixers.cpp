@@ -41,6 +41,14 @@ void add_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs) {
   b.activation({"attention.output_gate", shape}, outputs + gate);
 }
 
+// Workspace of a mixer's backward that is free again when the gradient of the layer's input is allocated, as
+// far as it adds to the peak.
+int64_t passing_workspace(const LayerBuilder& b, int64_t bytes) {
+  const ModelSpec& m = b.model();
+  const bool before = !b.kind().has_mlp() || m.parallel_residual || m.norm_placement == NormPlacement::post;
+  return before ? bytes : std::max<int64_t>(0, bytes - b.local_bytes(m.hidden));
+}
+
 // This project's runtime drops the core's output with the core. The gate is a part of the first product's
 // output, which has `projected` columns, and so is its gradient.
 void add_own_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs, int64_t projected) {
@@ -48,7 +56,7 @@ void add_own_output_gate(LayerBuilder& b, int64_t gate, int64_t outputs, int64_t
   shape.gated = true;
   b.activation({"attention.output_gate", shape}, gate).saves_core_output(outputs);
   b.last().forward_workspace_bytes = b.bytes(projected);
-  b.last().backward_workspace_bytes += b.bytes(projected);
+  b.last().backward_workspace_bytes += passing_workspace(b, b.bytes(projected));
 }
 
 // The index reads the norm's output, or the queries' compression where there is one. It is frozen: products
@@ -271,11 +279,12 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   const int64_t weights = channels * l.convolution + 2 * w.heads + l.head_dim;
   const int64_t weight_bytes = b.rounded_states(weights);
   b.last().forward_workspace_bytes += b.bytes(channels);
-  b.last().backward_workspace_bytes += 2 * b.bytes(channels) + b.bytes(projected) + weight_bytes;
+  b.last().backward_workspace_bytes += b.bytes(projected) + weight_bytes;
   b.last().gradient_kept_bytes += b.bytes(projected) + weight_bytes;
+  int64_t passing = 2 * b.bytes(channels) + b.bytes(w.values);
   if (b.context_ranks() > 1) {  // buffers of the exchange: sent, received, in order
     b.last().forward_workspace_bytes += 3 * b.bytes(channels);
-    b.last().backward_workspace_bytes += 4 * b.bytes(channels) + b.bytes(w.values);
+    passing += 4 * b.bytes(channels) + b.bytes(w.values);
   }
   add_core(b, l, w, channels, 2 * w.heads);
   b.saves_all_tokens(w.values);
@@ -284,10 +293,9 @@ void add_own_gated_delta(LayerBuilder& b, const LinearMixer& l) {
   const int64_t backward =
       forward + chunks * state + chunk * l.head_dim + 2 * chunk * chunk + 2 * b.sequence() * l.key_dim + 2;
   b.last().forward_workspace_bytes = b.rounded_states(heads * forward);
-  b.last().backward_workspace_bytes = b.rounded_states(heads * backward);
+  b.last().backward_workspace_bytes = passing_workspace(b, passing + b.rounded_states(heads * backward));
   b.add({"mixer.norm", b.shape(OperatorKind::norm, w.values)});
   b.last().parameters = l.head_dim;
-  b.last().backward_workspace_bytes = b.bytes(w.values);
   add_output(b, w.values);
 }
 

@@ -98,6 +98,15 @@ class DegreesEnumeration {
     if (layout.pipeline > problem_.model.layers.count())
       return note(fmt::format("{} stages for {} layers", layout.pipeline, problem_.model.layers.count()));
     layout.layers_per_stage = even_stages(problem_.model.layers.count(), layout.pipeline);
+    for (const auto& [method, name] : EnumNames<ContextMethod>::table()) {
+      if (layout.context == 1 && method != ContextMethod::ring) continue;
+      if (layout.context > 1 && !allowed(bounds_.context_methods, method)) continue;
+      layout.context_method = method;
+      add_micro_batches(layout);
+    }
+  }
+
+  void add_micro_batches(Layout layout) {
     if (auto rejection = check_layout(problem_.model, layout, problem_.workload))
       return note(rejection->reason);
     bool any = false;
@@ -120,12 +129,7 @@ class DegreesEnumeration {
       if (order != RankOrder::pipeline_outermost && !matters) continue;
       if (matters && !allowed(bounds_.orders, order)) continue;
       layout.order = order;
-      for (const auto& [method, name] : EnumNames<ContextMethod>::table()) {
-        if (layout.context == 1 && method != ContextMethod::ring) continue;
-        if (layout.context > 1 && !allowed(bounds_.context_methods, method)) continue;
-        layout.context_method = method;
-        add_sequence_parallel(layout);
-      }
+      add_sequence_parallel(layout);
     }
   }
 

@@ -138,6 +138,16 @@ TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfLlamaStages) {
   for (const WantedPlan& request : requests(test::little_llama())) check(request);
 }
 
+TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfGatedDeltaStages) {
+  for (const WantedPlan& request : requests(test::little_hybrid())) check(request);
+}
+
+TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfGatedAttentionStages) {
+  ModelSpec model = test::little_llama();
+  model.layers.change([](LayerKind& kind) { kind.attention->output_gate = OutputGate::elementwise; });
+  for (const WantedPlan& request : requests(model)) check(request);
+}
+
 // Layers of other kinds: latents and experts move through memory that is not all held at once.
 TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
   for (const ModelSpec& model :

@@ -17,6 +17,7 @@
 #include "planner/search/layout_resolver.h"
 #include "planner/search/tiers.h"
 #include "tests/planner/priced_layouts.h"
+#include "tests/support/make_plan.h"
 #include "tests/support/random_problem.h"
 
 namespace mpt::planner {
@@ -282,6 +283,23 @@ TEST(Search, BoundsLimitTheSpace) {
     EXPECT_EQ(layout.tensor, 2);
     EXPECT_EQ(layout.schedule, "gpipe");
     EXPECT_EQ(layout.recompute, Recompute::full);
+  }
+}
+
+// A ring hands on no states of linear mixers, but ranks may exchange their heads.
+TEST(Search, ContextRanksExchangeTheHeadsOfLinearMixers) {
+  RandomProblem r(7);
+  r.problem.model.layers = test::little_hybrid().layers;
+  r.problem.workload = {8, 64};
+  r.problem.cluster.devices = r.problem.ranks = 4;
+  r.problem.framework = nullptr;
+  r.problem.bounds = {};
+  r.problem.bounds.context = {2};
+  for (const ContextMethod method : {ContextMethod::ring, ContextMethod::all_to_all}) {
+    r.problem.bounds.context_methods = {method};
+    const std::vector<Layout> layouts = enumerate_layouts(r.problem);
+    EXPECT_EQ(layouts.empty(), method == ContextMethod::ring) << enum_name(method);
+    for (const Layout& layout : layouts) EXPECT_EQ(layout.context_method, ContextMethod::all_to_all);
   }
 }
 
