@@ -29,7 +29,7 @@ CLASSES = [("product forward", "products, forward"), ("product backward", "produ
            ("attention forward", "attention, forward"), ("attention backward", "attention, backward"),
            ("norm_forward", "norms with residuals, forward"), ("norm_backward", "norms with residuals, backward"),
            ("partial_column_sums", "sums over rows (biases, norms)"), ("add_column_sums", "sums over rows (biases, norms)"),
-           ("activation", "activations"), ("residual_add", "residuals alone"), ("rotary", "rotary positions"),
+           ("activation", "activations"), ("residual_add", "additions alone"), ("epilogue", "epilogues of products"), ("rotary", "rotary positions"),
            ("loss", "loss"), ("sum_kernel", "loss"), ("embedding", "embeddings and positions"), ("position", "embeddings and positions"),
            ("adamw", "optimizer"), ("sum_of_squares", "gradient norm"), ("copy", "copies"), ("zero", "copies")]
 
@@ -129,6 +129,8 @@ def page(steps, rates):
              "- products and attention: the measured tables of `profiler/hardware/kernels/h100-sxm-80gb.json`;",
              f"- all else: {PEAK_BYTES_PER_S * COPY_SHARE / 1e12:.2f} TB/s, the share of the peak that copies reach on an H200 (`gpu.md`), "
              f"and at least {LEAST_KERNEL_S * 1e6:.0f} us a kernel.", "",
+             "Epilogues of products, such as GELU and the sums for biases, are priced at what they read and write beside the product,",
+             "as if the product did not hide it. No GPU has timed them yet.", "",
              "| model | sequence | tokens per step | step | tokens/s | share of the peak | goal |", "| --- " * 7 + "|"]
     for step, goal in steps:
         seconds = sum(of_class[3] for _, of_class in classes_of(step, rates))

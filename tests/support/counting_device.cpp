@@ -47,16 +47,35 @@ class CountingDevice final : public Device {
     product("product forward", t, s.rows, s.columns, s.inner, s, bytes(t, (s.rows + s.columns) * s.inner),
             bytes(t, s.rows * s.columns));
   }
+  void linear_activation_forward(DataType t, const LinearShape& s, const ActivationShape& a, const void* x,
+                                 const void* w, const void* bias, void* up, void* y) override {
+    if (!is_fused(t, a)) return Device::linear_activation_forward(t, s, a, x, w, bias, up, y);
+    linear_forward(t, s, x, w, bias, up);
+    moves("epilogue forward", 0, bytes(t, s.rows * s.columns));
+  }
+  void linear_activation_backward(DataType t, const LinearShape& s, const ActivationShape& a, const void* dy,
+                                  const void* w, const void* up, void* room, void* dup) override {
+    if (!is_fused(t, a)) return Device::linear_activation_backward(t, s, a, dy, w, up, room, dup);
+    linear_backward_input(t, s, dy, w, dup);
+    moves("epilogue backward", bytes(t, s.rows * s.inner), 0);
+  }
   void linear_backward_input(DataType t, const LinearShape& s, const void*, const void*, void*) override {
     product("product backward", t, s.rows, s.inner, s.columns, s, bytes(t, (s.rows + s.inner) * s.columns),
             bytes(t, s.rows * s.inner));
   }
+  // The sums for the bias are made in the product, and added to those of other micro-batches behind it.
   void linear_backward_weight(DataType t, const LinearShape& s, const void* dy, const void*, void*,
                               void* dbias) override {
-    const int64_t sum = state_bytes(t, s.columns * s.inner);
+    const int64_t sum = state_bytes(t, s.columns * s.inner), sums = state_bytes(t, s.columns);
+    const bool in_product = dbias != nullptr && size_of(t) == 2;
     product("product backward", t, s.columns, s.inner, s.rows, s,
             bytes(t, s.rows * (s.columns + s.inner)) + sum, sum);
-    if (dbias != nullptr) bias_backward(t, s.rows, s.columns, dy, dbias);
+    if (in_product) {
+      moves("epilogue backward", 0, sums);
+      add("residual_add_kernel", 2 * sums, sums);
+    } else if (dbias != nullptr) {
+      bias_backward(t, s.rows, s.columns, dy, dbias);
+    }
   }
   void bias_forward(DataType t, int64_t rows, int64_t columns, const void*, void*) override {
     add("bias_forward_kernel", bytes(t, (rows + 1) * columns), bytes(t, rows * columns));
@@ -244,6 +263,9 @@ class CountingDevice final : public Device {
   }
 
  private:
+  static bool is_fused(DataType t, const ActivationShape& a) {
+    return size_of(t) == 2 && a.kind == ActivationKind::gelu_tanh && !a.gated && a.limit == 0.0;
+  }
   [[noreturn]] static void refuse() { throw RunError("only steps of dense layers on one rank are counted"); }
 
   void add(const std::string& kernel, int64_t read, int64_t written, double flop = 0.0) {
@@ -252,6 +274,11 @@ class CountingDevice final : public Device {
     count.read_bytes += read;
     count.written_bytes += written;
     count.flop += flop;
+  }
+  // Beside what a kernel moves that is counted already.
+  void moves(const std::string& what, int64_t read, int64_t written) {
+    counts_[what].read_bytes += read;
+    counts_[what].written_bytes += written;
   }
   // [m, k] by [k, n], in the name, too.
   void product(const char* kernel, DataType t, int64_t m, int64_t n, int64_t k, const LinearShape& s,

@@ -20,8 +20,12 @@ bool is_wide(DataType type) { return type == DataType::float32 || type == DataTy
 
 class Impl final : public StreamDevice {
  public:
-  explicit Impl(int index) : StreamDevice(index) {
-    gemm_ = make_gemm();
+  Impl(int index, bool times_products) : StreamDevice(index) {
+    const GemmTools tools{[this](cudaEvent_t event) { wait_for(event); },
+                          [this](DataType type, int64_t count, const void* data) {
+                            return sum_of_squares(type, count, data) == 0.0;
+                          }};
+    gemm_ = make_gemm(tools, times_products);
     fused_attention_ = make_fused_attention();
   }
   // What serves the streams' work ends after it.
@@ -45,36 +49,34 @@ class Impl final : public StreamDevice {
 
   void linear_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
                       void* y) override {
-    // Epilogues read the bias in packs of 16 bytes.
-    const bool in_epilogue = reinterpret_cast<uintptr_t>(bias) % 16 == 0;
-    product_forward(type, s, x, w, in_epilogue ? bias : nullptr, y);
-    if (!in_epilogue) bias_forward(type, s.rows, s.columns, bias, y);
+    if (product_forward(type, s, x, w, with_bias(bias), y)) return;
+    product_forward(type, s, x, w, {}, y);
+    bias_forward(type, s.rows, s.columns, bias, y);
   }
-  // Row-major y = x w^T is column-major y^T = w x^T, and so on.
-  void product_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
-                       void* y) {
-    if (narrows(type, s)) {
-      const Narrowed x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kAsItIs, x),
-          w8(streams(), type, Fp8::e4m3, s.columns, s.inner, Narrowed::kAsItIs, w);
-      return gemm_->run_fp8(stream(), type,
-                            {true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns},
-                            w8.matrix(), x8.matrix(), bias, false, y);
-    }
-    gemm_->run(stream(), {type, type}, {true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns},
-               w, x, bias, false, y);
+  void linear_activation_forward(DataType type, const LinearShape& s, const ActivationShape& activation,
+                                 const void* x, const void* w, const void* bias, void* up, void* y) override {
+    if (is_gelu(activation) && !narrows(type, s) &&
+        product_forward(type, s, x, w, {Epilogue::Kind::gelu, const_cast<void*>(bias), up}, y))
+      return;
+    StreamDevice::linear_activation_forward(type, s, activation, x, w, bias, up, y);
+  }
+  void linear_activation_backward(DataType type, const LinearShape& s, const ActivationShape& activation,
+                                  const void* dy, const void* w, const void* up, void* room,
+                                  void* dup) override {
+    const Epilogue gradient{Epilogue::Kind::gelu_gradient, nullptr, const_cast<void*>(up)};
+    if (is_gelu(activation) && !narrows(type, s) && product_backward(type, s, dy, w, gradient, dup)) return;
+    StreamDevice::linear_activation_backward(type, s, activation, dy, w, up, room, dup);
   }
   void linear_backward_input(DataType type, const LinearShape& s, const void* dy, const void* w,
                              void* dx) override {
-    if (narrows(type, s)) {
-      const Narrowed dy8(streams(), type, Fp8::e5m2, s.rows, s.columns, Narrowed::kAsItIs, dy),
-          w8(streams(), type, Fp8::e4m3, s.columns, s.inner, Narrowed::kTransposed, w);
-      return gemm_->run_fp8(stream(), type,
-                            {true, false, s.inner, s.rows, s.columns, s.columns, s.columns, s.inner},
-                            w8.matrix(), dy8.matrix(), nullptr, false, dx);
+    if (!narrows(type, s)) {
+      product_backward(type, s, dy, w, {}, dx);
+      return;
     }
-    gemm_->run(stream(), {type, type},
-               {false, false, s.inner, s.rows, s.columns, s.inner, s.columns, s.inner}, w, dy, nullptr, false,
-               dx);
+    const Narrowed dy8(streams(), type, Fp8::e5m2, s.rows, s.columns, Narrowed::kAsItIs, dy),
+        w8(streams(), type, Fp8::e4m3, s.columns, s.inner, Narrowed::kTransposed, w);
+    gemm_->run_fp8(stream(), type, {true, false, s.inner, s.rows, s.columns, s.columns, s.columns, s.inner},
+                   w8.matrix(), dy8.matrix(), {}, false, dx);
   }
   void linear_backward_weight(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
                               void* dbias) override {
@@ -83,11 +85,10 @@ class Impl final : public StreamDevice {
           x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kTransposed, x);
       gemm_->run_fp8(stream(), state_type_of(type),
                      {true, false, s.inner, s.columns, s.rows, s.rows, s.rows, s.inner}, x8.matrix(),
-                     dy8.matrix(), nullptr, true, dw);
+                     dy8.matrix(), {}, true, dw);
     } else if (s.rows > 0) {
-      gemm_->run(stream(), {type, state_type_of(type)},
-                 {false, true, s.inner, s.columns, s.rows, s.inner, s.columns, s.inner}, x, dy, nullptr, true,
-                 dw);
+      if (dbias != nullptr && product_with_sums(type, s, dy, x, dw, dbias)) return;
+      product_of_weights(type, s, dy, x, {}, dw);
     }
     if (dbias != nullptr) bias_backward(type, s.rows, s.columns, dy, dbias);
   }
@@ -370,6 +371,40 @@ class Impl final : public StreamDevice {
   }
 
  private:
+  // Row-major y = x w^T is column-major y^T = w x^T, and so on.
+  bool product_forward(DataType type, const LinearShape& s, const void* x, const void* w,
+                       const Epilogue& epilogue, void* y) {
+    const GemmShape shape{true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns};
+    if (!narrows(type, s)) return gemm_->run(stream(), {type, type}, shape, w, x, epilogue, false, y);
+    const Narrowed x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kAsItIs, x),
+        w8(streams(), type, Fp8::e4m3, s.columns, s.inner, Narrowed::kAsItIs, w);
+    return gemm_->run_fp8(stream(), type, shape, w8.matrix(), x8.matrix(), epilogue, false, y);
+  }
+  bool product_backward(DataType type, const LinearShape& s, const void* dy, const void* w,
+                        const Epilogue& epilogue, void* dx) {
+    return gemm_->run(stream(), {type, type},
+                      {false, false, s.inner, s.rows, s.columns, s.inner, s.columns, s.inner}, w, dy,
+                      epilogue, false, dx);
+  }
+  bool product_of_weights(DataType type, const LinearShape& s, const void* dy, const void* x,
+                          const Epilogue& epilogue, void* dw) {
+    return gemm_->run(stream(), {type, state_type_of(type)},
+                      {false, true, s.inner, s.columns, s.rows, s.inner, s.columns, s.inner}, x, dy, epilogue,
+                      true, dw);
+  }
+  // The sums of this micro-batch are written, and added behind the product.
+  bool product_with_sums(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
+                         void* dbias) {
+    const DataType state = state_type_of(type);
+    const Scratch sums(streams(), s.columns * size_of(state));
+    if (!product_of_weights(type, s, dy, x, {Epilogue::Kind::sums, sums.data(), nullptr}, dw)) return false;
+    residual_add(state, s.columns, dbias, sums.data(), dbias);
+    return true;
+  }
+  static bool is_gelu(const ActivationShape& activation) {
+    return activation.kind == ActivationKind::gelu_tanh && !activation.gated && activation.limit == 0.0;
+  }
+
   static const void* at_end(DataType type, const Stretch& stretch) {
     return as<char>(stretch.data) + stretch.count * size_of(type);
   }
@@ -407,6 +442,8 @@ class Impl final : public StreamDevice {
 
 }  // namespace
 
-std::unique_ptr<CudaDevice> make_cuda_device(int index) { return std::make_unique<Impl>(index); }
+std::unique_ptr<CudaDevice> make_cuda_device(int index, bool times_products) {
+  return std::make_unique<Impl>(index, times_products);
+}
 
 }  // namespace mpt::runtime::cuda

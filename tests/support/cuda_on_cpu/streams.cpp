@@ -130,10 +130,12 @@ void do_work(Stream& stream, Lock& lock) {
     finding = end_work();
   }
   lock.lock();
+  stream.extra_s += work->extra_s;
   if (work->records) {
     work->records->done = true;
     work->records->clock = stream.clock;
-    work->records->at = SteadyClock::now();
+    work->records->at = SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(
+                                                 std::chrono::duration<double>(stream.extra_s));
   }
   stream.queue.pop_front();
   if (work->ended) work->ended();
@@ -280,7 +282,7 @@ cudaError_t load(cudaStream_t stream, const std::string& kernel) {
 }
 
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const char* name,
-                   const void* function) {
+                   const void* function, double extra_s) {
   if (stream->captured) {
     stream->captured->nodes.push_back({std::move(work), name, function});
     return cudaSuccess;
@@ -288,7 +290,9 @@ cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const
   if (function != nullptr) {
     if (const cudaError_t status = load(stream, name_of(function)); status != cudaSuccess) return status;
   }
-  return submit(stream->stream, Work{std::move(work), name, function});
+  Work piece{std::move(work), name, function};
+  piece.extra_s = extra_s;
+  return submit(stream->stream, std::move(piece));
 }
 
 }  // namespace cuda_on_cpu

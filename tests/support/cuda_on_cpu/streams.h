@@ -51,6 +51,7 @@ struct Work {
   std::shared_ptr<Recorded> records = nullptr, awaits = nullptr;
   Clock host = {};  // what the host knew to be done when it submitted this
   uint64_t number = 0;
+  double extra_s = 0.0;  // that it would take on a GPU, for the times of events behind it
 };
 
 struct Stream {
@@ -58,6 +59,7 @@ struct Stream {
   int gpu = 0;
   uint64_t submitted = 0;
   Clock clock;
+  double extra_s = 0.0;                     // of its work so far
   std::deque<std::shared_ptr<Work>> queue;  // the first may be at work
   bool working = false;
   bool destroyed = false;
