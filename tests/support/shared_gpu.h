@@ -12,7 +12,7 @@ class SharedGpu final : public Backend {
  public:
   int device_count() const override { return 1; }
   std::unique_ptr<Device> make_device(int, const DeviceOptions& options) override {
-    auto device = cuda::make_cuda_device(0);
+    auto device = cuda::make_cuda_device(0, {.reserve_bytes = options.reserve_bytes});
     if (!options.graphs) return device;
     return cuda::make_graphed_device(std::move(device));
   }

@@ -13,10 +13,13 @@
 namespace mpt::runtime::cuda {
 namespace {
 
-bool is_off(const char* variable) {
+bool is(const char* variable, std::string_view value) {
   const char* const text = std::getenv(variable);
-  return text != nullptr && std::string_view(text) == "off";
+  return text != nullptr && text == value;
 }
+
+// MPT_ATTENTION=own asks for the same bits in every run.
+bool may_time() { return !is("MPT_GEMM_TIMING", "off") && !is("MPT_ATTENTION", "own"); }
 
 uint32_t alignment_of(const void* data) {
   constexpr uintptr_t kBest = 256;  // what cuBLASLt takes for granted (cublasLt.h)
@@ -40,8 +43,8 @@ class CublasGemm final : public Gemm {
  public:
   CublasGemm(GemmTools tools, bool timed)
       : tools_(std::move(tools)),
-        is_timed_(timed && !is_off("MPT_GEMM_TIMING")),
-        has_epilogues_(!is_off("MPT_GEMM_EPILOGUES")) {
+        is_timed_(timed && may_time()),
+        has_epilogues_(!is("MPT_GEMM_EPILOGUES", "off")) {
     check(cublasLtCreate(&handle_), "cublasLtCreate");
   }
   ~CublasGemm() override {

@@ -20,12 +20,12 @@ bool is_wide(DataType type) { return type == DataType::float32 || type == DataTy
 
 class Impl final : public StreamDevice {
  public:
-  Impl(int index, bool times_products) : StreamDevice(index) {
+  Impl(int index, const CudaOptions& options) : StreamDevice(index, options.reserve_bytes) {
     const GemmTools tools{[this](cudaEvent_t event) { wait_for(event); },
                           [this](DataType type, int64_t count, const void* data) {
                             return sum_of_squares(type, count, data) == 0.0;
                           }};
-    gemm_ = make_gemm(tools, times_products);
+    gemm_ = make_gemm(tools, options.times_products);
     fused_attention_ = make_fused_attention();
   }
   // What serves the streams' work ends after it.
@@ -442,8 +442,8 @@ class Impl final : public StreamDevice {
 
 }  // namespace
 
-std::unique_ptr<CudaDevice> make_cuda_device(int index, bool times_products) {
-  return std::make_unique<Impl>(index, times_products);
+std::unique_ptr<CudaDevice> make_cuda_device(int index, const CudaOptions& options) {
+  return std::make_unique<Impl>(index, options);
 }
 
 }  // namespace mpt::runtime::cuda

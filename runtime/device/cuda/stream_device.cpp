@@ -29,8 +29,9 @@ constexpr double kSpin_s = 50e-6;     // a wait that is longer gives the core to
 
 }  // namespace
 
-StreamDevice::StreamDevice(int index) : index_(index), streams_(index, pool_) {
+StreamDevice::StreamDevice(int index, int64_t reserve_bytes) : index_(index), streams_(index, pool_) {
   check(cudaSetDevice(index), "cudaSetDevice");
+  pool_.reserve(reserve_bytes);
 }
 
 StreamDevice::~StreamDevice() { cudaSetDevice(index_); }

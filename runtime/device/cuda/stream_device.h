@@ -24,8 +24,8 @@ T* as(void* data) {
 
 class StreamDevice : public ModelDevice {
  public:
-  /// Makes GPU `index` the calling thread's.
-  explicit StreamDevice(int index);
+  /// Makes GPU `index` the calling thread's, and reserves memory there if it has so much.
+  StreamDevice(int index, int64_t reserve_bytes);
   ~StreamDevice() override;
 
   cudaStream_t stream() override { return streams_.mine(); }

@@ -27,6 +27,7 @@ class CublasOnCpu : public testing::Test {
     cuda_on_cpu::set_fastest_algorithm(-1);
     cuda_on_cpu::refuse_epilogue(0);
     cuda_on_cpu::forget_failure();
+    unsetenv("MPT_ATTENTION");
     unsetenv("MPT_GEMM_TIMING");
     unsetenv("MPT_GEMM_EPILOGUES");
   }
@@ -110,7 +111,7 @@ TEST_F(CublasOnCpu, EpiloguesCanBeTurnedOff) {
 
 TEST_F(CublasOnCpu, TheFastestAlgorithmIsKept) {
   cuda_on_cpu::set_fastest_algorithm(3);
-  const auto device = cuda::make_cuda_device(0, true);
+  const auto device = cuda::make_cuda_device(0, {.times_products = true});
   const std::vector<int> found = algorithms(*device, 3);
   ASSERT_GT(found.size(), 3u);
   EXPECT_EQ(std::vector<int>(found.end() - 3, found.end()), (std::vector<int>{3, 3, 3}));
@@ -120,8 +121,12 @@ TEST_F(CublasOnCpu, TheFastestAlgorithmIsKept) {
 TEST_F(CublasOnCpu, TimingIsOffUnlessAskedFor) {
   cuda_on_cpu::set_fastest_algorithm(3);
   EXPECT_EQ(algorithms(*cuda::make_cuda_device(0), 2), (std::vector<int>{0, 0}));
-  setenv("MPT_GEMM_TIMING", "off", 1);
-  EXPECT_EQ(algorithms(*cuda::make_cuda_device(0, true), 2), (std::vector<int>{0, 0}));
+  for (const auto& [variable, value] : {std::pair("MPT_GEMM_TIMING", "off"), {"MPT_ATTENTION", "own"}}) {
+    setenv(variable, value, 1);
+    EXPECT_EQ(algorithms(*cuda::make_cuda_device(0, {.times_products = true}), 2), (std::vector<int>{0, 0}))
+        << variable;
+    unsetenv(variable);
+  }
 }
 
 // Products that are added to a gradient are timed where it is zero, and it is zero behind that; elsewhere
@@ -130,7 +135,7 @@ TEST_F(CublasOnCpu, TimingLeavesGradientsAsTheyAre) {
   const LinearShape s = kShape;
   for (const double before : {0.0, 2.0}) {
     cuda_on_cpu::set_fastest_algorithm(2);
-    const auto device = cuda::make_cuda_device(0, true);
+    const auto device = cuda::make_cuda_device(0, {.times_products = true});
     const Buffer x(*device, s.rows * s.inner * 2), dy(*device, s.rows * s.columns * 2),
         dw(*device, s.columns * s.inner * 4), dbias(*device, s.columns * 4);
     const auto fill = [&](DataType type, const Buffer& buffer, double value) {
@@ -155,7 +160,7 @@ TEST_F(CublasOnCpu, TimingLeavesGradientsAsTheyAre) {
 // What a step repeats is captured in graphs, where nothing is timed.
 TEST_F(CublasOnCpu, NothingIsTimedInACapture) {
   cuda_on_cpu::set_fastest_algorithm(3);
-  const auto device = cuda::make_cuda_device(0, true);
+  const auto device = cuda::make_cuda_device(0, {.times_products = true});
   const LinearShape s = kShape;
   const Buffer x(*device, s.rows * s.inner * 2), w(*device, s.columns * s.inner * 2),
       y(*device, s.rows * s.columns * 2);

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "races.h"
@@ -87,6 +88,8 @@ int64_t epoch();
 void set_seed(uint64_t seed);
 /// Of calls of cudaStreamWaitEvent from now on, leave out those for which this is true. Null: none.
 void set_lost_waits(std::function<bool(cudaStream_t waiting)> lost);
+/// The capture of the stream is lost, by a call that it forbids.
+cudaError_t invalidate(cudaStream_t stream, cudaError_t error = cudaErrorStreamCaptureUnsupported);
 /// Forgets a failure that a test planted.
 void forget_failure();
 
@@ -99,6 +102,8 @@ struct FakeGraph {
     const void* function;
   };
   std::vector<Node> nodes;
+  std::thread::id thread;  // that captures
+  bool invalid = false;    // a call was made that a capture forbids
 };
 struct FakeStream {
   cuda_on_cpu::Stream stream;
@@ -108,4 +113,5 @@ struct FakeEvent {
   bool has_time = true;
   int gpu = 0;
   std::shared_ptr<cuda_on_cpu::Recorded> last;
+  bool captured = false;  // its last recording is part of a capture
 };
