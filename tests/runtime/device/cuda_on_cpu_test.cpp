@@ -15,6 +15,7 @@
 #include "runtime/device/cuda/memory_pool.h"
 #include "runtime/device/side_stream.h"
 #include "runtime/nn/stage.h"
+#include "tests/support/cuda_on_cpu/memory.h"
 #include "tests/support/cuda_on_cpu/streams.h"
 #include "tests/support/make_plan.h"
 
@@ -136,7 +137,8 @@ TEST_F(CudaOnCpu, LargeMemoryServesWhatIsNearlyAsLarge) {
 // Blocks are cut from what was reserved; when it is used up, and the GPU is full, those that were given back
 // are joined.
 TEST_F(CudaOnCpu, ReservedMemoryIsCutAndJoined) {
-  constexpr int64_t kReserve = 600 << 20, kMost = 200 << 20;
+  constexpr int64_t kReserve = 6 << 20, kMost = 2 << 20;
+  cuda_on_cpu::limit(1, 10 << 20);
   const auto device = cuda::make_cuda_device(1, {.reserve_bytes = kReserve});
   std::vector<char*> blocks;
   for (int i = 0; i < 2; ++i) blocks.push_back(static_cast<char*>(device->allocate(kMost + 64)));
@@ -149,6 +151,7 @@ TEST_F(CudaOnCpu, ReservedMemoryIsCutAndJoined) {
   EXPECT_EQ(joined, blocks[0]);
   device->release(joined, 2 * kMost);
   device->release(outside, kMost + kMost / 2);
+  cuda_on_cpu::limit(1, cuda_on_cpu::kPartBytes);
 }
 
 // A GPU that others use, too.
