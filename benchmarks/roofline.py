@@ -129,8 +129,8 @@ def page(steps, rates):
              "- products and attention: the measured tables of `profiler/hardware/kernels/h100-sxm-80gb.json`;",
              f"- all else: {PEAK_BYTES_PER_S * COPY_SHARE / 1e12:.2f} TB/s, the share of the peak that copies reach on an H200 (`gpu.md`), "
              f"and at least {LEAST_KERNEL_S * 1e6:.0f} us a kernel.", "",
-             "Epilogues of products, such as GELU and the sums for biases, are priced at what they read and write beside the product,",
-             "as if the product did not hide it. No GPU has timed them yet.", "",
+             "Epilogues of products are GELU, its gradient and the sums for biases. Their price is the time of the bytes that they add,",
+             "although the product may hide it. No GPU has timed them yet.", "",
              "| model | sequence | tokens per step | step | tokens/s | share of the peak | goal |", "| --- " * 7 + "|"]
     for step, goal in steps:
         seconds = sum(of_class[3] for _, of_class in classes_of(step, rates))

@@ -75,8 +75,8 @@ class CublasGemm final : public Gemm {
   // Experts get another number of rows in every micro-batch.
   static constexpr size_t kMostProducts = 1024;
 
-  // Epilogues read and write in packs of 16 bytes, and a matrix beside c by columns of whole packs
-  // (cublasLt.h, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD).
+  // Epilogues read and write packs of 16 bytes. Columns of their matrix are whole packs (cublasLt.h,
+  // CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD).
   bool suits(const ProductTypes& types, const GemmShape& shape, const Epilogue& epilogue) const {
     if (epilogue.kind == Epilogue::Kind::none) return true;
     const bool aligned = reinterpret_cast<uintptr_t>(epilogue.vector) % 16 == 0 &&
@@ -120,8 +120,8 @@ class CublasGemm final : public Gemm {
     return *(products_[kind] = std::make_unique<CublasProduct>(handle_, kind, call));
   }
 
-  // Runs each algorithm on the operands of the call, which leaves them as they are. What is added to c would
-  // change it: then c must be zero, as gradients are in the first micro-batch, and becomes zero again.
+  // Runs each algorithm on the operands of the call. Those that add to c would change it. So c must be zero,
+  // as gradients are in the first micro-batch; it is set to zero again.
   void compare(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
                const ProductCall& call, void* room) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;

@@ -54,7 +54,7 @@ struct ProductCall {
 
 class CublasProduct {
  public:
-  /// Addresses of `call` stand for those of all calls of this kind.
+  /// All calls of this kind have addresses that are aligned as those of `call`.
   CublasProduct(cublasLtHandle_t handle, const ProductKind& kind, const ProductCall& call);
   CublasProduct(const CublasProduct&) = delete;
   CublasProduct& operator=(const CublasProduct&) = delete;

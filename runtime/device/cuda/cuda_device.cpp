@@ -392,7 +392,7 @@ class Impl final : public StreamDevice {
                       {false, true, s.inner, s.columns, s.rows, s.inner, s.columns, s.inner}, x, dy, epilogue,
                       true, dw);
   }
-  // The sums of this micro-batch are written, and added behind the product.
+  // The product writes the sums of this micro-batch; a second kernel adds them.
   bool product_with_sums(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
                          void* dbias) {
     const DataType state = state_type_of(type);

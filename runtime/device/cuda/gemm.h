@@ -35,7 +35,7 @@ struct GemmTypes {
   auto operator<=>(const GemmTypes&) const = default;
 };
 
-/// What is done to a product before it is written.
+/// Done to a product before it is written.
 struct Epilogue {
   enum class Kind : uint8_t {
     none,
@@ -53,7 +53,7 @@ inline Epilogue with_bias(const void* bias) {
   return {Epilogue::Kind::bias, const_cast<void*>(bias), nullptr};
 }
 
-/// What a product needs of the device around it.
+/// Calls of the device that products need.
 struct GemmTools {
   std::function<void(cudaEvent_t)> wait_for;
   /// Whether these numbers are all zero.

@@ -40,7 +40,7 @@ __global__ void loss_exponentials_kernel(int64_t tokens, int64_t columns, int64_
   S sum = 0;
   for_each_logit_pack<W>(row, columns, [&](int64_t c, Pack<T, W> pack) {
     for (int i = 0; i < W; ++i) {
-      // Behind them: padding of the vocabulary.
+      // The last columns are padding of the vocabulary.
       const S value = c + i < used ? exp(wide(pack.at[i]) - highest) : S(0);
       sum += value;
       pack.at[i] = narrow<T>(value);

@@ -26,7 +26,7 @@ enum class MemoryUse { tensors, scratch };
 class MemoryPool {
  public:
   ~MemoryPool();
-  /// From now on blocks are cut from one of `bytes`, as far as it lasts: the driver may wait for work of all
+  /// From now on blocks are cut from one of `bytes`, as far as it lasts. The driver may wait for work of all
   /// threads when it is asked for memory. Where the GPU has no such block, nothing changes.
   void reserve(int64_t bytes);
   /// At least `bytes` for work in `stream`. Throws RunError when the GPU has no more, with what it was asked

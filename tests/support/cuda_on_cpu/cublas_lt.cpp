@@ -99,13 +99,53 @@ cublasStatus_t check_call(const FakeOperation& o, const FakeLayout& a, const Fak
   return check_epilogue(o, a, d);
 }
 
-bool launch_may_have(const FakeOperation& o, cudaStream_t stream, const void* a, const void* b, const void* d,
-                     const void* workspace) {
-  for (const void* pointer : {a, b, d, o.a_scale, o.b_scale, workspace}) {
+bool launch_may_have(const FakeOperation& o, cudaStream_t stream, const ProductCall& call) {
+  for (const void* pointer : {call.a.data, call.b.data, static_cast<const void*>(call.d), o.a_scale,
+                              o.b_scale, static_cast<const void*>(call.workspace)}) {
     if (!kernel_may_have(stream, pointer)) return false;
   }
   return (!has_bias(o.epilogue) || kernel_may_have(stream, o.bias)) &&
          (!has_aux(o.epilogue) || kernel_may_have(stream, o.aux));
+}
+
+// What the heuristic was promised.
+bool keeps_promises(const ProductCall& call, const cublasLtMatmulAlgo_t& algorithm, size_t workspace_bytes) {
+  const void* const pointers[] = {call.a.data, call.b.data, call.d, call.d};
+  for (int i = 0; i < 4; ++i) {
+    if (!is_aligned(pointers[i], algorithm.alignment[i])) return false;
+  }
+  if (is_8_bits(call.a.type) && (!is_aligned(call.a.data, 16) || !is_aligned(call.b.data, 16))) return false;
+  return workspace_bytes >= algorithm.workspace_bytes && is_aligned(call.workspace, 16);
+}
+
+ProductCall call_of(const FakeOperation& o, const FakeLayout& a, const FakeLayout& b, const FakeLayout& d,
+                    const void* alpha, const void* beta) {
+  const auto number = [&](const void* at) {
+    return o.scale == CUDA_R_64F ? *static_cast<const double*>(at) : double(*static_cast<const float*>(at));
+  };
+  const bool ta = o.transpose_a == CUBLAS_OP_T, tb = o.transpose_b == CUBLAS_OP_T;
+  ProductCall call;
+  call.a = {a.type, nullptr, a.ld, ta, static_cast<const float*>(o.a_scale)};
+  call.b = {b.type, nullptr, b.ld, tb, static_cast<const float*>(o.b_scale)};
+  call.m = d.rows;
+  call.n = d.columns;
+  call.k = ta ? a.rows : a.columns;
+  call.alpha = number(alpha);
+  call.beta = number(beta);
+  call.epilogue = o.epilogue;
+  call.bias = o.bias;
+  call.aux = o.aux;
+  call.aux_ld = o.aux_ld;
+  call.type = d.type;
+  call.ld = d.ld;
+  return call;
+}
+
+// Notes the launch; the seconds that it takes longer than the fastest.
+double note_launch(const ProductCall& call, int algorithm) {
+  const std::lock_guard lock(settings().mutex);
+  settings().launched.push_back({call.m, call.n, call.k, call.epilogue, algorithm});
+  return settings().fastest >= 0 && settings().fastest != algorithm ? 1.0 : 0.0;
 }
 
 }  // namespace
@@ -236,50 +276,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   const cublasStatus_t status = check_call(*o, *a_layout, *b_layout, *d_layout);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (c != d || !(*c_layout == *d_layout)) return CUBLAS_STATUS_NOT_SUPPORTED;  // never asked for
-  if (!launch_may_have(*o, stream, a, b, d, workspace)) return CUBLAS_STATUS_INVALID_VALUE;
-  const void* const pointers[] = {a, b, c, d};
-  for (int i = 0; i < 4; ++i) {
-    if (!is_aligned(pointers[i], algorithm->alignment[i])) return CUBLAS_STATUS_INVALID_VALUE;
-  }
-  if (workspace_bytes < algorithm->workspace_bytes || !is_aligned(workspace, 16))
-    return CUBLAS_STATUS_INVALID_VALUE;
-  if (is_8_bits(a_layout->type) && (!is_aligned(a, 16) || !is_aligned(b, 16)))
-    return CUBLAS_STATUS_INVALID_VALUE;
-  const auto number = [&](const void* at) {
-    return o->scale == CUDA_R_64F ? *static_cast<const double*>(at) : double(*static_cast<const float*>(at));
-  };
-  ProductCall call;
-  const bool ta = o->transpose_a == CUBLAS_OP_T, tb = o->transpose_b == CUBLAS_OP_T;
-  call.a = {a_layout->type, a, a_layout->ld, ta, static_cast<const float*>(o->a_scale)};
-  call.b = {b_layout->type, b, b_layout->ld, tb, static_cast<const float*>(o->b_scale)};
-  call.m = d_layout->rows;
-  call.n = d_layout->columns;
-  call.k = ta ? a_layout->rows : a_layout->columns;
-  call.alpha = number(alpha);
-  call.beta = number(beta);
-  call.epilogue = o->epilogue;
-  call.bias = o->bias;
-  call.aux = o->aux;
-  call.aux_ld = o->aux_ld;
-  call.type = d_layout->type;
-  call.ld = d_layout->ld;
+  ProductCall call = call_of(*o, *a_layout, *b_layout, *d_layout, alpha, beta);
+  call.a.data = a;
+  call.b.data = b;
   call.d = d;
+  call.workspace = workspace;
+  if (!launch_may_have(*o, stream, call) || !keeps_promises(call, *algorithm, workspace_bytes))
+    return CUBLAS_STATUS_INVALID_VALUE;
   call.split = algorithm->split;
-  if (call.split) call.workspace = workspace;
-  const auto kernel = fmt::format("product {} {} {} {} {}", int(call.type), int(call.a.type), ta, tb,
-                                  call.epilogue * 16 + unsigned(algorithm->number));
-  double extra_s = 0.0;
-  {
-    const std::lock_guard lock(settings().mutex);
-    settings().launched.push_back({call.m, call.n, call.k, call.epilogue, algorithm->number});
-    if (settings().fastest >= 0 && settings().fastest != algorithm->number) extra_s = 1.0;
-  }
+  if (!call.split) call.workspace = nullptr;
+  const double extra_s = note_launch(call, algorithm->number);
+  const auto kernel = fmt::format("product {} {} {} {} {} {}", int(call.type), int(call.a.type),
+                                  call.a.transposed, call.b.transposed, call.epilogue, algorithm->number);
   if (load(stream, kernel) != cudaSuccess) return CUBLAS_STATUS_EXECUTION_FAILED;
   const auto run = [call] {
     note(call);
     multiply(call);
     return cudaSuccess;
   };
-  return submit(stream, run, "a product", nullptr, extra_s) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                                           : CUBLAS_STATUS_EXECUTION_FAILED;
+  const cudaError_t submitted = submit(stream, run, "a product", nullptr, extra_s);
+  return submitted == cudaSuccess ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
