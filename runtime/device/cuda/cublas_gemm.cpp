@@ -74,6 +74,7 @@ class CublasGemm final : public Gemm {
  private:
   // Experts get another number of rows in every micro-batch.
   static constexpr size_t kMostProducts = 1024;
+  static constexpr float kNever_ms = std::numeric_limits<float>::max();
 
   // Epilogues read and write packs of 16 bytes. Columns of their matrix are whole packs (cublasLt.h,
   // CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD).
@@ -82,8 +83,9 @@ class CublasGemm final : public Gemm {
     const bool aligned = reinterpret_cast<uintptr_t>(epilogue.vector) % 16 == 0 &&
                          reinterpret_cast<uintptr_t>(epilogue.matrix) % 16 == 0;
     if (epilogue.kind == Epilogue::Kind::bias) return aligned;
+    const bool in_packs = shape.m % 8 == 0 && shape.n % 8 == 0 && shape.k % 8 == 0;
     return has_epilogues_ && aligned && types.are_16_bits() &&
-           (epilogue.matrix == nullptr || shape.ldc % 8 == 0);
+           (epilogue.kind == Epilogue::Kind::sums ? in_packs : shape.ldc % 8 == 0);
   }
 
   bool multiply(const ProductTypes& types, const GemmShape& shape, const ProductCall& call) {
@@ -91,16 +93,15 @@ class CublasGemm final : public Gemm {
     if (!suits(types, shape, call.epilogue)) return false;
     const std::lock_guard lock(mutex_);
     CublasProduct& product = product_of(types, shape, call);
-    if (product.algorithms().empty()) {
-      if (call.epilogue.kind != Epilogue::Kind::none) return false;
-      throw RunError(
-          fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]{}", shape.m, shape.k, shape.k,
-                      shape.n, types.are_fp8() ? " in 8 bits on this GPU: plan with --precision bf16" : ""));
-    }
     void* const room = workspace(call.stream);
     if (is_timed_ && !product.was_compared) compare(product, shape, types, call, room);
-    product.run(call, product.chosen, room);
-    return true;
+    for (; product.chosen < product.algorithms().size(); ++product.chosen) {
+      if (product.run(call, product.chosen, room)) return true;
+    }
+    if (call.epilogue.kind != Epilogue::Kind::none) return false;
+    throw RunError(fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]{}", shape.m, shape.k,
+                               shape.k, shape.n,
+                               types.are_fp8() ? " in 8 bits on this GPU: plan with --precision bf16" : ""));
   }
 
   void* workspace(cudaStream_t stream) {
@@ -134,7 +135,7 @@ class CublasGemm final : public Gemm {
     if (call.accumulate &&
         !(is_wide && shape.ldc == shape.m && tools_.is_zero(type, shape.m * shape.n, call.c)))
       return;
-    float best_ms = std::numeric_limits<float>::max();
+    float best_ms = kNever_ms;
     for (size_t i = 0; i < product.algorithms().size(); ++i) {
       const float ms = time_ms(product, i, call, room);
       if (ms < best_ms) product.chosen = i;
@@ -145,11 +146,11 @@ class CublasGemm final : public Gemm {
                   "cudaMemsetAsync");
   }
 
-  // The first run loads the kernel.
+  // The first run loads the kernel, and shows whether there is one.
   float time_ms(const CublasProduct& product, size_t algorithm, const ProductCall& call, void* room) const {
     constexpr int kRuns = 3;
     const Event start, end;
-    product.run(call, algorithm, room);
+    if (!product.run(call, algorithm, room)) return kNever_ms;
     cuda::check(cudaEventRecord(start, call.stream), "cudaEventRecord");
     for (int i = 0; i < kRuns; ++i) product.run(call, algorithm, room);
     cuda::check(cudaEventRecord(end, call.stream), "cudaEventRecord");

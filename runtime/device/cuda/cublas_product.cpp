@@ -134,16 +134,19 @@ void CublasProduct::find_algorithms() {
   }
 }
 
-void CublasProduct::run(const ProductCall& call, size_t algorithm, void* workspace) const {
+bool CublasProduct::run(const ProductCall& call, size_t algorithm, void* workspace) const {
   set_pointers(call);
   const double one = 1.0, factor = call.accumulate ? 1.0 : 0.0;
   const float one_f = 1.0f, factor_f = call.accumulate ? 1.0f : 0.0f;
   const bool is_double = kind_.types.a == CUDA_R_64F;
   const void* const alpha = is_double ? static_cast<const void*>(&one) : &one_f;
   const void* const beta = is_double ? static_cast<const void*>(&factor) : &factor_f;
-  check(cublasLtMatmul(handle_, operation_, alpha, call.a, a_, call.b, b_, beta, call.c, c_, call.c, c_,
-                       &algorithms_[algorithm], workspace, kWorkspaceBytes, call.stream),
-        "cublasLtMatmul");
+  const cublasStatus_t status =
+      cublasLtMatmul(handle_, operation_, alpha, call.a, a_, call.b, b_, beta, call.c, c_, call.c, c_,
+                     &algorithms_[algorithm], workspace, kWorkspaceBytes, call.stream);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
+  check(status, "cublasLtMatmul");
+  return true;
 }
 
 }  // namespace mpt::runtime::cuda

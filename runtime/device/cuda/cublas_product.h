@@ -62,7 +62,8 @@ class CublasProduct {
 
   /// The heuristic's, the best first; empty: there is none.
   const std::vector<cublasLtMatmulAlgo_t>& algorithms() const { return algorithms_; }
-  void run(const ProductCall& call, size_t algorithm, void* workspace) const;
+  /// False: the algorithm does not do it after all.
+  bool run(const ProductCall& call, size_t algorithm, void* workspace) const;
 
   size_t chosen = 0;          // of algorithms()
   bool was_compared = false;  // with the others

@@ -25,6 +25,7 @@ class CublasOnCpu : public testing::Test {
   CublasOnCpu() { cuda_on_cpu::take_products(); }
   void TearDown() override {
     cuda_on_cpu::set_fastest_algorithm(-1);
+    cuda_on_cpu::set_broken_algorithm(-1);
     cuda_on_cpu::refuse_epilogue(0);
     cuda_on_cpu::forget_failure();
     unsetenv("MPT_ATTENTION");
@@ -87,7 +88,7 @@ TEST_F(CublasOnCpu, WhatEpiloguesCannotReadIsDoneBehindThem) {
                                           CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADB}));
   const std::vector<uint32_t> odd = epilogues(*device, {16, 33, 65});
   EXPECT_EQ(odd, (std::vector<uint32_t>{CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_BIAS,
-                                        CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BGRADB}));
+                                        CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_DEFAULT}));
 }
 
 TEST_F(CublasOnCpu, WithoutAKernelForAnEpilogueTheProductIsPlain) {
@@ -116,6 +117,16 @@ TEST_F(CublasOnCpu, TheFastestAlgorithmIsKept) {
   ASSERT_GT(found.size(), 3u);
   EXPECT_EQ(std::vector<int>(found.end() - 3, found.end()), (std::vector<int>{3, 3, 3}));
   EXPECT_EQ(algorithms(*device, 2), (std::vector<int>{3, 3})) << "it is timed once";
+}
+
+// The heuristic's word is no promise: the next one is taken.
+TEST_F(CublasOnCpu, AnAlgorithmThatRefusesIsPassedOver) {
+  cuda_on_cpu::set_broken_algorithm(0);
+  EXPECT_EQ(algorithms(*cuda::make_cuda_device(0), 2), (std::vector<int>{1, 1}));
+  cuda_on_cpu::set_fastest_algorithm(0);
+  const std::vector<int> timed = algorithms(*cuda::make_cuda_device(0, {.times_products = true}), 1);
+  EXPECT_EQ(std::count(timed.begin(), timed.end(), 0), 0);
+  EXPECT_FALSE(timed.empty());
 }
 
 TEST_F(CublasOnCpu, TimingIsOffUnlessAskedFor) {

@@ -37,7 +37,7 @@ namespace {
 struct Settings {
   std::mutex mutex;
   std::vector<LaunchedProduct> launched;
-  int fastest = -1;
+  int fastest = -1, broken = -1;
   uint32_t refused = 0;
 };
 Settings& settings() {
@@ -155,6 +155,7 @@ std::vector<LaunchedProduct> take_products() {
   return std::exchange(settings().launched, {});
 }
 void set_fastest_algorithm(int number) { settings().fastest = number; }
+void set_broken_algorithm(int number) { settings().broken = number; }
 void refuse_epilogue(uint32_t epilogue) { settings().refused = epilogue; }
 
 }  // namespace cuda_on_cpu
@@ -283,6 +284,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t o, const vo
   call.workspace = workspace;
   if (!launch_may_have(*o, stream, call) || !keeps_promises(call, *algorithm, workspace_bytes))
     return CUBLAS_STATUS_INVALID_VALUE;
+  if (algorithm->number == settings().broken) return CUBLAS_STATUS_NOT_SUPPORTED;
   call.split = algorithm->split;
   if (!call.split) call.workspace = nullptr;
   const double extra_s = note_launch(call, algorithm->number);
