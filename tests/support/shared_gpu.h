@@ -8,7 +8,7 @@
 namespace mpt::runtime {
 
 /// All ranks are threads of one process on CUDA device 0.
-class SharedGpu final : public Backend {
+class SharedGpu : public Backend {
  public:
   int device_count() const override { return 1; }
   std::unique_ptr<Device> make_device(int, const DeviceOptions& options) override {
