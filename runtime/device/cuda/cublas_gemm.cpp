@@ -94,7 +94,7 @@ class CublasGemm final : public Gemm {
     const std::lock_guard lock(mutex_);
     CublasProduct& product = product_of(types, shape, call);
     void* const room = workspace(call.stream);
-    if (is_timed_ && !product.was_compared) compare(product, shape, types, call, room);
+    if (is_timed_ && !product.was_considered) consider(product, shape, types, call, room);
     for (; product.chosen < product.algorithms().size(); ++product.chosen) {
       if (product.run(call, product.chosen, room)) return true;
     }
@@ -117,24 +117,44 @@ class CublasGemm final : public Gemm {
                            call.epilogue.vector != nullptr,
                            {alignment_of(call.a), alignment_of(call.b), alignment_of(call.c)}};
     if (const auto known = products_.find(kind); known != products_.end()) return *known->second;
-    if (products_.size() >= kMostProducts) products_.clear();
+    if (products_.size() >= kMostProducts)
+      std::erase_if(products_, [](const auto& known) { return !known.second->was_timed; });
     return *(products_[kind] = std::make_unique<CublasProduct>(handle_, kind, call));
   }
 
-  // Runs each algorithm on the operands of the call. Those that add to c would change it. So c must be zero,
-  // as gradients are in the first micro-batch; it is set to zero again.
-  void compare(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
-               const ProductCall& call, void* room) {
+  // Nothing is timed in a capture, nor what is added to numbers that timing would change: c must be zero, as
+  // gradients are in the first micro-batch.
+  void consider(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
+                const ProductCall& call, void* room) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     cuda::check(cudaStreamIsCapturing(call.stream, &capture), "cudaStreamIsCapturing");
     if (capture != cudaStreamCaptureStatusNone) return;
-    product.was_compared = true;
-    if (product.algorithms().size() < 2) return;
-    const DataType type = types.result == CUDA_R_64F ? DataType::float64 : DataType::float32;
+    product.was_considered = true;
+    if (product.algorithms().size() < 2 || !repeats(shape, types, call)) return;
     const bool is_wide = types.result == CUDA_R_64F || types.result == CUDA_R_32F;
     if (call.accumulate &&
-        !(is_wide && shape.ldc == shape.m && tools_.is_zero(type, shape.m * shape.n, call.c)))
+        !(is_wide && shape.ldc == shape.m && tools_.is_zero(state_of(types), shape.m * shape.n, call.c)))
       return;
+    product.was_timed = true;
+    compare(product, shape, types, call, room);
+  }
+
+  // A weight of an expert meets another number of rows each time.
+  bool repeats(const GemmShape& shape, const ProductTypes& types, const ProductCall& call) {
+    constexpr int kMostRowCounts = 2;
+    ProductKind weight{types, shape, call.epilogue.kind, call.epilogue.vector != nullptr, {}};
+    (call.accumulate ? weight.shape.k : weight.shape.n) = 0;
+    weight.shape.lda = weight.shape.ldb = weight.shape.ldc = 0;
+    return ++row_counts_[weight] <= kMostRowCounts;
+  }
+
+  static DataType state_of(const ProductTypes& types) {
+    return types.result == CUDA_R_64F ? DataType::float64 : DataType::float32;
+  }
+
+  // Runs each algorithm on the operands of the call.
+  void compare(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
+               const ProductCall& call, void* room) {
     float best_ms = kNever_ms;
     for (size_t i = 0; i < product.algorithms().size(); ++i) {
       const float ms = time_ms(product, i, call, room);
@@ -142,8 +162,9 @@ class CublasGemm final : public Gemm {
       best_ms = std::min(best_ms, ms);
     }
     if (call.accumulate)
-      cuda::check(cudaMemsetAsync(call.c, 0, size_t(shape.m * shape.n * size_of(type)), call.stream),
-                  "cudaMemsetAsync");
+      cuda::check(
+          cudaMemsetAsync(call.c, 0, size_t(shape.m * shape.n * size_of(state_of(types))), call.stream),
+          "cudaMemsetAsync");
   }
 
   // The first run loads the kernel, and shows whether there is one.
@@ -165,6 +186,7 @@ class CublasGemm final : public Gemm {
   cublasLtHandle_t handle_ = nullptr;
   mutable std::mutex mutex_;
   std::map<ProductKind, std::unique_ptr<CublasProduct>> products_;
+  std::map<ProductKind, int> row_counts_;  // of each weight, as far as they were met
   std::map<cudaStream_t, void*> workspaces_;
 };
 

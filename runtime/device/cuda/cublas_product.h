@@ -65,8 +65,8 @@ class CublasProduct {
   /// False: the algorithm does not do it after all.
   bool run(const ProductCall& call, size_t algorithm, void* workspace) const;
 
-  size_t chosen = 0;          // of algorithms()
-  bool was_compared = false;  // with the others
+  size_t chosen = 0;  // of algorithms()
+  bool was_considered = false, was_timed = false;
 
  private:
   void describe(const ProductCall& call);

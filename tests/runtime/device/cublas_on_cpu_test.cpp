@@ -140,6 +140,21 @@ TEST_F(CublasOnCpu, TimingIsOffUnlessAskedFor) {
   }
 }
 
+// Experts get another number of rows each time: timing them all would never end.
+TEST_F(CublasOnCpu, ManyNumbersOfRowsAreNotTimed) {
+  const auto device = cuda::make_cuda_device(0, {.times_products = true});
+  const Buffer x(*device, 128 * 64 * 2), w(*device, 32 * 64 * 2), y(*device, 128 * 32 * 2);
+  for (const Buffer* buffer : {&x, &w}) device->zero(buffer->data(), buffer->bytes());
+  std::vector<size_t> launches;
+  for (int64_t rows = 16; rows <= 128; rows += 16) {
+    device->linear_forward(kType, {rows, 32, 64}, x.data(), w.data(), nullptr, y.data());
+    launches.push_back(cuda_on_cpu::take_products().size());
+  }
+  EXPECT_GT(launches[0], 1u);
+  EXPECT_EQ(std::count(launches.begin(), launches.end(), 1u), 6);
+  device->synchronize();
+}
+
 // Products that are added to a gradient are timed where it is zero, and it is zero behind that; elsewhere
 // they would change it.
 TEST_F(CublasOnCpu, TimingLeavesGradientsAsTheyAre) {
