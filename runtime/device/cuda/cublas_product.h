@@ -6,6 +6,7 @@
 #include <cublasLt.h>
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "runtime/device/cuda/gemm.h"
@@ -14,6 +15,8 @@ namespace mpt::runtime::cuda {
 
 // NVIDIA's own recommendation for Hopper; older GPUs need less.
 constexpr size_t kWorkspaceBytes = 32 << 20;
+
+constexpr float kNever_ms = std::numeric_limits<float>::max();
 
 void check(cublasStatus_t status, const char* call);
 cudaDataType_t cuda_type(DataType type);
@@ -67,6 +70,7 @@ class CublasProduct {
 
   size_t chosen = 0;  // of algorithms()
   bool was_considered = false, was_timed = false;
+  float best_ms = kNever_ms;  // of a run, if it was timed
 
  private:
   void describe(const ProductCall& call);

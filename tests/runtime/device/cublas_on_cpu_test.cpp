@@ -26,6 +26,7 @@ class CublasOnCpu : public testing::Test {
   void TearDown() override {
     cuda_on_cpu::set_fastest_algorithm(-1);
     cuda_on_cpu::set_broken_algorithm(-1);
+    cuda_on_cpu::set_slow_epilogue(0);
     cuda_on_cpu::refuse_epilogue(0);
     cuda_on_cpu::forget_failure();
     unsetenv("MPT_ATTENTION");
@@ -117,6 +118,26 @@ TEST_F(CublasOnCpu, TheFastestAlgorithmIsKept) {
   ASSERT_GT(found.size(), 3u);
   EXPECT_EQ(std::vector<int>(found.end() - 3, found.end()), (std::vector<int>{3, 3, 3}));
   EXPECT_EQ(algorithms(*device, 2), (std::vector<int>{3, 3})) << "it is timed once";
+}
+
+// An epilogue that costs more than a kernel of its own is not used again.
+TEST_F(CublasOnCpu, ASlowEpilogueIsLeftOut) {
+  for (const uint32_t slow :
+       {CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADB}) {
+    cuda_on_cpu::set_slow_epilogue(slow);
+    const auto device = cuda::make_cuda_device(0, {.times_products = true});
+    epilogues(*device, kShape);
+    const std::vector<uint32_t> found = epilogues(*device, kShape);
+    EXPECT_EQ(found.size(), 4u);
+    EXPECT_EQ(std::count(found.begin(), found.end(), slow), 0) << slow;
+  }
+  // Those that are faster than what they replace stay.
+  cuda_on_cpu::set_slow_epilogue(CUBLASLT_EPILOGUE_DEFAULT);
+  const auto device = cuda::make_cuda_device(0, {.times_products = true});
+  epilogues(*device, kShape);
+  const std::vector<uint32_t> found = epilogues(*device, kShape);
+  EXPECT_EQ(std::count(found.begin(), found.end(), CUBLASLT_EPILOGUE_DGELU), 1);
+  EXPECT_EQ(std::count(found.begin(), found.end(), CUBLASLT_EPILOGUE_BGRADB), 1);
 }
 
 // The heuristic's word is no promise: the next one is taken.

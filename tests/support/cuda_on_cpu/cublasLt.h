@@ -128,6 +128,8 @@ struct LaunchedProduct {
 std::vector<LaunchedProduct> take_products();
 /// From now on every algorithm but this takes a second longer; -1: none does.
 void set_fastest_algorithm(int number);
+/// Products with this epilogue take a second longer; 0: none does.
+void set_slow_epilogue(uint32_t epilogue);
 /// This algorithm is found, and refuses to run; -1: none does.
 void set_broken_algorithm(int number);
 /// Heuristics find nothing for this epilogue; 0: they do for all.

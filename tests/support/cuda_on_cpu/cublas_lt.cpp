@@ -38,7 +38,7 @@ struct Settings {
   std::mutex mutex;
   std::vector<LaunchedProduct> launched;
   int fastest = -1, broken = -1;
-  uint32_t refused = 0;
+  uint32_t refused = 0, slow = 0;
 };
 Settings& settings() {
   static Settings settings;
@@ -145,7 +145,8 @@ ProductCall call_of(const FakeOperation& o, const FakeLayout& a, const FakeLayou
 double note_launch(const ProductCall& call, int algorithm) {
   const std::lock_guard lock(settings().mutex);
   settings().launched.push_back({call.m, call.n, call.k, call.epilogue, algorithm});
-  return settings().fastest >= 0 && settings().fastest != algorithm ? 1.0 : 0.0;
+  return (settings().fastest >= 0 && settings().fastest != algorithm ? 1.0 : 0.0) +
+         (settings().slow == call.epilogue ? 1.0 : 0.0);
 }
 
 }  // namespace
@@ -156,6 +157,7 @@ std::vector<LaunchedProduct> take_products() {
 }
 void set_fastest_algorithm(int number) { settings().fastest = number; }
 void set_broken_algorithm(int number) { settings().broken = number; }
+void set_slow_epilogue(uint32_t epilogue) { settings().slow = epilogue; }
 void refuse_epilogue(uint32_t epilogue) { settings().refused = epilogue; }
 
 }  // namespace cuda_on_cpu
