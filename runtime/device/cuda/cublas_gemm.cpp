@@ -124,8 +124,8 @@ class CublasGemm final : public Gemm {
     return *(products_[kind] = std::make_unique<CublasProduct>(handle_, kind, call));
   }
 
-  // Nothing is timed in a capture, nor what is added to numbers that timing would change: c must be zero, as
-  // gradients are in the first micro-batch.
+  // Nothing is timed in a capture. Products that are added to c are timed where it is zero, as gradients are
+  // in the first micro-batch; elsewhere timing would change it.
   void consider(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
                 const ProductCall& call, void* room) {
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;

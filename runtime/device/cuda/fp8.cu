@@ -8,7 +8,7 @@ namespace mpt::runtime::cuda {
 namespace {
 
 constexpr int kTile = 64;            // of a transposition
-constexpr int kTileRow = kTile + 4;  // bytes: rows of a tile begin in different banks
+constexpr int kTileRow = kTile + 4;  // in bytes; rows of a tile begin in different banks.
 constexpr int kColumnPack = 16;      // numbers of a column that are written at once
 
 __device__ inline uint8_t narrow_to(Fp8 format, float value) {

@@ -162,7 +162,7 @@ void* MemoryPool::fresh(int64_t size) {
 }
 
 void MemoryPool::free_all() {
-  cudaDeviceSynchronize();  // what is cut anew may be for any stream
+  cudaDeviceSynchronize();  // another stream may get their memory
   for (auto& [key, blocks] : free_) {
     std::erase_if(blocks, [&, size = key.second](const Block& block) {
       if (held_.contains(block.stream)) return false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Kernels traced through CUPTI's activity records, with functions of this file in the place of its own. They
-// refuse calls out of order, deliver records late and in any order, and in small buffers from a thread of
-// their own, as CUPTI's guide permits ("CUPTI Activity API", "External Correlation").
+// refuse calls out of order. Records come late, in any order, in small buffers and from another thread, as
+// CUPTI's guide permits ("CUPTI Activity API", "External Correlation").
 
 #include "runtime/cuda/cupti_trace.h"
 
