@@ -24,12 +24,14 @@ LEAST_KERNEL_S = 3e-6       # of a kernel that has little to do
 # Model, sequence, sequences per micro-batch, micro-batches, and the goal for the share of the peak.
 GOALS = [("gpt2-1.5b", 4096, 2, 8, 0.50), ("llama3.2-1b", 4096, 2, 8, 0.50), ("gpt2-124m", 1024, 32, 4, 0.40)]
 MOST_EXCESS = 1.3
+IN_8_BITS = "llama3.2-1b"
 # Class of a kernel by its name's beginning.
-CLASSES = [("product forward", "products, forward"), ("product backward", "products, backward"),
+CLASSES = [("fp8 product forward", "products in 8 bits, forward"), ("fp8 product backward", "products in 8 bits, backward"),
+           ("magnitude", "casts to 8 bits"), ("narrow", "casts to 8 bits"), ("product forward", "products, forward"), ("product backward", "products, backward"),
            ("attention forward", "attention, forward"), ("attention backward", "attention, backward"),
            ("norm_forward", "norms with residuals, forward"), ("norm_backward", "norms with residuals, backward"),
            ("partial_column_sums", "sums over rows (biases, norms)"), ("add_column_sums", "sums over rows (biases, norms)"),
-           ("activation", "activations"), ("residual_add", "residuals alone"), ("rotary", "rotary positions"),
+           ("activation", "activations"), ("residual_add", "additions alone"), ("epilogue", "epilogues of products"), ("rotary", "rotary positions"),
            ("loss", "loss"), ("sum_kernel", "loss"), ("embedding", "embeddings and positions"), ("position", "embeddings and positions"),
            ("adamw", "optimizer"), ("sum_of_squares", "gradient norm"), ("copy", "copies"), ("zero", "copies")]
 
@@ -54,12 +56,13 @@ def ends(place):
 
 class Rates:
     def __init__(self, table):
-        self.gemm = table["gemm"]["bf16"]
+        self.gemm = table["gemm"]
         self.attention, self.training = table["attention_forward"], table["training_attention"]
 
-    def product_flop_per_s(self, m, n, k):
+    def product_flop_per_s(self, m, n, k, precision="bf16"):
         """Interpolated between the shapes measured; beyond them the nearest ones' rate."""
-        sizes = [sorted(set(self.gemm[axis])) for axis in "mnk"]
+        gemm = self.gemm[precision]
+        sizes = [sorted(set(gemm[axis])) for axis in "mnk"]
         places = [between(grid, size) for grid, size in zip(sizes, (m, n, k))]
         total = 0.0
         for corner in range(8):
@@ -70,7 +73,7 @@ class Rates:
                 weight *= share if second else 1.0 - share
                 index = index * len(sizes[axis]) + at
                 flop *= sizes[axis][at]
-            total += weight * flop / (self.gemm["time_us"][index] * 1e-6)
+            total += weight * flop / (gemm["time_us"][index] * 1e-6)
         return total
 
     def attention_flop_per_s(self, direction, batch, sequence, heads, head_dim):
@@ -89,6 +92,8 @@ class Rates:
         shape = [int(word) for word in kernel.split() if word.isdigit()]
         floor = count["launches"] * LEAST_KERNEL_S
         moving = (count["read_bytes"] + count["written_bytes"]) / (PEAK_BYTES_PER_S * COPY_SHARE)
+        if kernel.startswith("fp8 product"):
+            return max(floor, moving, count["flop"] / self.product_flop_per_s(*shape, "fp8"))
         if kernel.startswith("product"):
             return max(floor, moving, count["flop"] / self.product_flop_per_s(*shape))
         if kernel.startswith("attention"):
@@ -101,8 +106,8 @@ def must_move(name, bytes_):
     return 0 if name.startswith("sums over rows") else bytes_
 
 
-def count_step(program, model, sequence, micro_batch, micro_batches):
-    command = [program, model, str(sequence), str(micro_batch), str(micro_batches)]
+def count_step(program, model, sequence, micro_batch, micro_batches, precision="bf16"):
+    command = [program, model, str(sequence), str(micro_batch), str(micro_batches)] + (["fp8"] if precision == "fp8" else [])
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
@@ -122,6 +127,23 @@ def model_flop(step):
     return 3.0 * sum(c["flop"] for k, c in step["kernels"].items() if " forward" in k)
 
 
+def table_of(title, rows):
+    lines = ["", f"## {title}", "", "| kernels | launches | GB | TFLOP | ms | share of the step |", "| --- " * 6 + "|"]
+    whole = sum(of_class[3] for _, of_class in rows)
+    return lines + [f"| {name} | {launches:,} | {moved / 1e9:,.1f} | {flop / 1e12:,.1f} | {seconds * 1e3:,.1f} | {seconds / whole:.1%} |"
+                    for name, (launches, moved, flop, seconds) in rows]
+
+
+def in_8_bits(step, narrow, rates):
+    """The same step with `--precision fp8`, and what casts leave of the gain."""
+    rows = classes_of(narrow, rates)
+    took, takes = (sum(of_class[3] for _, of_class in classes_of(s, rates)) for s in (step, narrow))
+    casts = dict(rows)["casts to 8 bits"][3]
+    return "\n".join(table_of(f"{step['model']}, sequence {step['sequence']}, products in 8 bits", rows) +
+                     ["", f"A step takes {takes * 1e3:.0f} ms, in bf16 {took * 1e3:.0f} ms. Without casts it would take {(takes - casts) * 1e3:.0f} ms.",
+                      "Each operand is read twice for each of its two uses: for its scale, and for its numbers."]) + "\n"
+
+
 def page(steps, rates):
     lines = ["# Roofline of a step on one H100", "",
              "Written by `benchmarks/roofline.py build/release/tests/step_kernels`. Nothing here was measured as a whole: kernels, launches and",
@@ -129,6 +151,8 @@ def page(steps, rates):
              "- products and attention: the measured tables of `profiler/hardware/kernels/h100-sxm-80gb.json`;",
              f"- all else: {PEAK_BYTES_PER_S * COPY_SHARE / 1e12:.2f} TB/s, the share of the peak that copies reach on an H200 (`gpu.md`), "
              f"and at least {LEAST_KERNEL_S * 1e6:.0f} us a kernel.", "",
+             "Epilogues of products are GELU, its gradient and the sums for biases. Their price is the time of the bytes that they add,",
+             "although the product may hide it. No GPU has timed them yet.", "",
              "| model | sequence | tokens per step | step | tokens/s | share of the peak | goal |", "| --- " * 7 + "|"]
     for step, goal in steps:
         seconds = sum(of_class[3] for _, of_class in classes_of(step, rates))
@@ -136,12 +160,8 @@ def page(steps, rates):
         lines.append(f"| {step['model']} | {step['sequence']} | {step['tokens']:,} | {seconds * 1e3:.0f} ms | {step['tokens'] / seconds:,.0f} | "
                      f"{share:.1%} | {'over' if share >= goal else '**under**'} {goal:.0%} |")
     for step, _ in steps:
-        lines += ["", f"## {step['model']}, sequence {step['sequence']}", "",
-                  "| kernels | launches | GB | TFLOP | ms | share of the step |", "| --- " * 6 + "|"]
         rows = classes_of(step, rates)
-        whole = sum(of_class[3] for _, of_class in rows)
-        for name, (launches, moved, flop, seconds) in rows:
-            lines.append(f"| {name} | {launches:,} | {moved / 1e9:,.1f} | {flop / 1e12:,.1f} | {seconds * 1e3:,.1f} | {seconds / whole:.1%} |")
+        lines += table_of(f"{step['model']}, sequence {step['sequence']}", rows)
         moved = sum(of_class[1] for name, of_class in rows if not name.startswith(("products", "attention")))
         needed = sum(must_move(name, of_class[1]) for name, of_class in rows if not name.startswith(("products", "attention")))
         lines += ["", f"Beside products and attention {moved / 1e9:,.1f} GB move, {moved / needed:.2f} times what would move if sums over rows were",
@@ -160,6 +180,10 @@ def main():
         rates = Rates(json.load(file))
     steps = [(count_step(sys.argv[1], *of_model), goal) for *of_model, goal in wanted]
     print(page(steps, rates), end="")
+    if wanted is GOALS:
+        model = next(goal for goal in GOALS if goal[0] == IN_8_BITS)
+        step = next(step for step, _ in steps if step["model"] == IN_8_BITS)
+        print(in_8_bits(step, count_step(sys.argv[1], *model[:4], "fp8"), rates), end="")
 
 
 if __name__ == "__main__":

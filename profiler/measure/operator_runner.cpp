@@ -37,6 +37,8 @@ OperatorRunner::OperatorRunner(const ModelSpec& model, const models::OperatorSha
     *buffer = Buffer(*device_, bytes);
     fill(*device_, type_, *buffer);
   }
+  // They begin at zero, as in training: only then a device compares algorithms for their products.
+  device_->zero(d_.data(), d_.bytes());
   const int64_t statistics = std::max(shape.rows * 2, shape.batch * shape.heads * shape.sequence);
   statistics_ = Buffer(*device_, statistics * size_of(state_type_of(type_)));
   device_->zero(statistics_.data(), statistics_.bytes());

@@ -73,13 +73,14 @@ CounterValues CounterMetrics::values_of(const std::vector<uint8_t>& counter_data
   return values;
 }
 
-void CounterMean::add(uint64_t start_ns, uint64_t end_ns, const CounterValues& values) {
+bool CounterMean::add(uint64_t start_ns, uint64_t end_ns, const CounterValues& values) {
   const bool counted = std::all_of(values.begin(), values.end(), [](double v) { return std::isfinite(v); });
-  if (!counted || start_ns == 0 || end_ns <= start_ns) return;
+  if (!counted || start_ns == 0 || end_ns <= start_ns) return false;
   const double seconds = double(end_ns - start_ns) * 1e-9;
   seconds_ += seconds;
   for (size_t i = 0; i < percent_seconds_.size(); ++i) percent_seconds_[i] += values[i] * seconds;
   bytes_ += values.back();
+  return true;
 }
 
 std::optional<CounterReading> CounterMean::take() {

@@ -53,8 +53,8 @@ class CounterMetrics {
 /// Of samples of unlike length.
 class CounterMean {
  public:
-  /// From start to end, by the GPU's clock. What has no length, or was not counted, is left out.
-  void add(uint64_t start_ns, uint64_t end_ns, const CounterValues& values);
+  /// From start to end, by the GPU's clock. What has no length, or was not counted, is left out: false.
+  bool add(uint64_t start_ns, uint64_t end_ns, const CounterValues& values);
   /// Of all samples since the last call; nothing if there was none.
   std::optional<CounterReading> take();
 

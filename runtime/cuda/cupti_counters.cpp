@@ -57,10 +57,25 @@ class GpuSampler {
   void decode() {
     if (!sampling_) return;
     try {
-      if (!decode_once()) start();
-    } catch (const CuptiError&) {
+      ++decodings_;
+      if (decode_once()) return;
+      ++full_;
+      start();
+    } catch (const CuptiError& error) {
       sampling_.reset();
+      last_.reset();
+      failure_ = error.what();
     }
+  }
+
+  /// Why there is no reading; empty: there is one.
+  std::string complaint() const {
+    if (last_) return {};
+    if (!failure_.empty()) return fmt::format("{}: {}", gpu_.uuid, failure_);
+    return fmt::format(
+        "{}: {} samples in {} looks at the GPU's buffer, which was full {} times; {} samples "
+        "had no time or no values",
+        gpu_.uuid, samples_, decodings_, full_, samples_ - mean_samples_);
   }
 
   std::optional<CounterReading> take() {
@@ -150,6 +165,7 @@ class GpuSampler {
     info.counterDataImageSize = counter_data_.size();
     check_cupti(cuptiPmSamplingGetCounterDataInfo(&info), "cuptiPmSamplingGetCounterDataInfo");
     for (size_t i = 0; i < info.numCompletedSamples; ++i) add(i);
+    samples_ += info.numCompletedSamples;
     if (info.numPopulatedSamples > 0) clear();
     return true;
   }
@@ -162,7 +178,8 @@ class GpuSampler {
     sample.counterDataImageSize = counter_data_.size();
     sample.sampleIndex = i;
     check_cupti(cuptiPmSamplingCounterDataGetSampleInfo(&sample), "cuptiPmSamplingCounterDataGetSampleInfo");
-    mean_.add(sample.startTimestamp, sample.endTimestamp, metrics_.values_of(counter_data_, i));
+    if (mean_.add(sample.startTimestamp, sample.endTimestamp, metrics_.values_of(counter_data_, i)))
+      ++mean_samples_;
   }
 
   CountedGpu gpu_;
@@ -171,6 +188,8 @@ class GpuSampler {
   std::vector<uint8_t> counter_data_;
   CounterMean mean_;
   std::optional<CounterReading> last_;
+  std::string failure_;
+  size_t decodings_ = 0, full_ = 0, samples_ = 0, mean_samples_ = 0;
   std::unique_ptr<CUpti_PmSampling_Object, End> sampling_;  // ends before what it refers to
 };
 
@@ -198,9 +217,11 @@ class CuptiCounters final : public HardwareCounters {
         samplers_.push_back(std::make_unique<GpuSampler>(gpu));
       } catch (const CuptiError& error) {
         refusal = error;
+        refused_.push_back(fmt::format("{}: {}", gpu.uuid, error.what()));
       }
     }
     if (samplers_.empty() && refusal) throw *refusal;
+    if (samplers_.empty()) throw CuptiError(CUPTI_ERROR_INVALID_DEVICE, "looking for the run's GPUs");
     thread_ = std::jthread([this](const std::stop_token& stop) { decode_until(stop); });
   }
 
@@ -211,6 +232,15 @@ class CuptiCounters final : public HardwareCounters {
       if (auto reading = sampler->take()) readings.push_back(std::move(*reading));
     }
     return readings;
+  }
+
+  std::string complaint() override {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::string> complaints = refused_;
+    for (const auto& sampler : samplers_) {
+      if (std::string one = sampler->complaint(); !one.empty()) complaints.push_back(std::move(one));
+    }
+    return fmt::format("{}", fmt::join(complaints, "; "));
   }
 
  private:
@@ -224,6 +254,7 @@ class CuptiCounters final : public HardwareCounters {
 
   Profiler profiler_;
   std::vector<std::unique_ptr<GpuSampler>> samplers_;
+  std::vector<std::string> refused_;
   std::mutex mutex_;
   std::condition_variable_any woken_;
   std::jthread thread_;  // ends before what it works on

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "runtime/cuda/cupti_error.h"
 
@@ -27,6 +28,7 @@ constexpr auto kLabels = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 struct Buffers {
   std::mutex mutex;
   std::vector<std::pair<uint8_t*, size_t>> full;
+  size_t lost = 0;  // records that there was no room for
 };
 Buffers& buffers() {
   static Buffers buffers;
@@ -38,9 +40,12 @@ void CUPTIAPI request_buffer(uint8_t** buffer, size_t* bytes, size_t* most_recor
   *bytes = *buffer == nullptr ? 0 : kBufferBytes;
   *most_records = 0;
 }
-void CUPTIAPI complete_buffer(CUcontext, uint32_t, uint8_t* buffer, size_t, size_t valid) {
+void CUPTIAPI complete_buffer(CUcontext context, uint32_t stream, uint8_t* buffer, size_t, size_t valid) {
+  size_t lost = 0;
+  cuptiActivityGetNumDroppedRecords(context, stream, &lost);
   const std::lock_guard lock(buffers().mutex);
   buffers().full.emplace_back(buffer, valid);
+  buffers().lost += lost;
 }
 
 class CuptiTrace final : public KernelTrace {
@@ -58,10 +63,14 @@ class CuptiTrace final : public KernelTrace {
   std::vector<KernelRecord> take() override {
     check_cupti(cuptiActivityFlushAll(0), "cuptiActivityFlushAll");
     std::vector<std::pair<uint8_t*, size_t>> full;
+    size_t lost = 0;
     {
       const std::lock_guard lock(buffers().mutex);
       full.swap(buffers().full);
+      lost = std::exchange(buffers().lost, 0);
     }
+    if (lost > 0)
+      fmt::print(stderr, "note: CUPTI lost {} records: kernels are missing from the trace\n", lost);
     for (const auto& [buffer, valid] : full) {
       parse(buffer, valid);
       std::free(buffer);

@@ -183,6 +183,14 @@ class Device {
   /// y[r] += bias for every row: the bias of a row-parallel layer, added once after its reduction.
   virtual void bias_forward(DataType, int64_t rows, int64_t columns, const void* bias, void* y) = 0;
   virtual void bias_backward(DataType, int64_t rows, int64_t columns, const void* dy, void* dbias) = 0;
+  /// up = x w^T + bias, and y = the activation of it.
+  virtual void linear_activation_forward(DataType, const LinearShape&, const ActivationShape&, const void* x,
+                                         const void* w, const void* bias, void* up, void* y);
+  /// dup = the gradient of up, if dy is that of a product behind the activation, whose inner side is the
+  /// activation's output. `room` is for the gradient between them.
+  virtual void linear_activation_backward(DataType, const LinearShape&, const ActivationShape&,
+                                          const void* dy, const void* w, const void* up, void* room,
+                                          void* dup);
 
   // Norms. `bias` is null for rms norm and for layer norm without bias.
   virtual void norm_forward(DataType, const NormShape&, const void* x, const void* scale, const void* bias,
@@ -424,6 +432,20 @@ class Buffer {
   int64_t bytes_ = 0;
   void* data_ = nullptr;
 };
+
+inline void Device::linear_activation_forward(DataType type, const LinearShape& s,
+                                              const ActivationShape& activation, const void* x, const void* w,
+                                              const void* bias, void* up, void* y) {
+  linear_forward(type, s, x, w, bias, up);
+  activation_forward(type, activation, up, y);
+}
+
+inline void Device::linear_activation_backward(DataType type, const LinearShape& s,
+                                               const ActivationShape& activation, const void* dy,
+                                               const void* w, const void* up, void* room, void* dup) {
+  linear_backward_input(type, s, dy, w, room);
+  activation_backward(type, activation, room, up, dup);
+}
 
 inline void Device::residual_norm_forward(DataType type, const NormShape& s, const void* a, const void* b,
                                           const void* scale, const void* bias, void* sum, void* y,

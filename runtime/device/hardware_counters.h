@@ -22,6 +22,8 @@ class HardwareCounters {
   /// Means over the time since the last call, or those of the last call where no sample has come since. A GPU
   /// that was never sampled is left out.
   virtual std::vector<CounterReading> read() = 0;
+  /// Why GPUs have no reading so far, or none any more, in one line; empty: all have one.
+  virtual std::string complaint() { return {}; }
 };
 
 }  // namespace mpt::runtime

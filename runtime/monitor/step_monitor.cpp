@@ -16,6 +16,8 @@
 
 namespace mpt::runtime {
 
+constexpr int64_t kStepsToWait = 5;  // for the first reading of counters
+
 StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
     : options_(options), terminal_(isatty(1) == 1) {
   if (options.metrics_port > 0) metrics_ = std::make_unique<MetricsServer>(options.metrics_port);
@@ -34,6 +36,10 @@ StepMonitor::StepMonitor(const Plan& plan, const MonitorOptions& options)
 }
 
 StepMonitor::~StepMonitor() {
+  try {
+    complain();
+  } catch (const std::exception&) {  // nobody reads it
+  }
   if (!terminal_ || options_.quiet || options_.watch) return;
   try {
     fmt::print("\r\033[K");
@@ -92,7 +98,23 @@ void StepMonitor::read_gpus() {
     counters_ = std::exchange(options_.make_counters, nullptr)(reason);
     if (!reason.empty()) fmt::print(stderr, "mpt-run: note: the GPUs' counters are not read: {}\n", reason);
   }
-  if (counters_) readings_ = counters_->read();
+  if (!counters_) return;
+  readings_ = counters_->read();
+  if (++steps_with_counters_ == kStepsToWait) complain();
+}
+
+// Once: after some steps, or at the end of a run that is shorter.
+void StepMonitor::complain() {
+  if (!counters_ || has_complained_) return;
+  has_complained_ = true;
+  std::string why = counters_->complaint();
+  const bool shown = std::any_of(loads_.begin(), loads_.end(),
+                                 [&](const GpuLoad& load) { return counters_of(load) != nullptr; });
+  if (why.empty() && !shown) {
+    why =
+        loads_.empty() ? "NVML lists no GPU to show them beside" : "NVML lists other GPUs than those sampled";
+  }
+  if (!why.empty()) fmt::print(stderr, "mpt-run: note: GPUs without readings of their counters: {}\n", why);
 }
 
 const CounterReading* StepMonitor::counters_of(const GpuLoad& load) const {

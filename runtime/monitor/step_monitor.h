@@ -47,6 +47,7 @@ class StepMonitor {
   std::string rank_table(const reports::StepRecord& record) const;
   std::string gpu_table() const;
   void read_gpus();
+  void complain();
   const CounterReading* counters_of(const GpuLoad& load) const;
   void write_row(const reports::StepRecord& record);
   void draw(const reports::StepRecord& record);
@@ -60,6 +61,8 @@ class StepMonitor {
   std::vector<GpuLoad> loads_;  // with the newest step
   std::unique_ptr<HardwareCounters> counters_;
   std::vector<CounterReading> readings_;  // of GPUs that can be sampled
+  int64_t steps_with_counters_ = 0;
+  bool has_complained_ = false;
   int drawn_lines_ = 0;
   LinePacer pacer_;
   std::unique_ptr<LogFile> log_;

@@ -44,19 +44,17 @@ ActivationShape DenseMlp::activation() const {
 
 void DenseMlp::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
   saved.up = Buffer(device_, sizes_.token_bytes(up_columns_));
-  up_.forward(x, saved.up.data(), room);
   saved.activated = Buffer(device_, sizes_.token_bytes(ffn_));
-  device_.activation_forward(sizes_.type, activation(), saved.up.data(), saved.activated.data());
+  up_.forward(x, saved.up.data(), room, {activation(), saved.activated.data()});
   if (y != nullptr) down_.forward(saved.activated.data(), y, room);
 }
 
 Buffer DenseMlp::backward_input(const void* dy, void* dx, Saved& saved, const TokenRoom& room,
                                 const void* x) {
   Buffer d_activated(device_, sizes_.token_bytes(ffn_));
-  down_.backward_input_of_rows(dy, saved.d_output_gathered, d_activated.data());
   saved.d_up = Buffer(device_, sizes_.token_bytes(up_columns_));
-  device_.activation_backward(sizes_.type, activation(), d_activated.data(), saved.up.data(),
-                              saved.d_up.data());
+  down_.backward_input_of_rows(dy, saved.d_output_gathered, d_activated.data(),
+                               {activation(), saved.up.data(), saved.d_up.data()});
   up_.backward_input(saved.d_up.data(), dx, room, x);
   return d_activated;
 }

@@ -65,21 +65,29 @@ Linear::Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Par
       shape_(shape),
       weight_(weight) {}
 
-void Linear::forward(const void* x, void* y, const TokenRoom& room) {
-  if (split_ == Split::rows && group_.size() > 1) return forward_rows(x, y, room);
+void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activated& activated) {
   const DataType type = parameters_.type();
-  const auto product = [&](const LinearShape& shape, const void* in, void* out) {
-    device_.linear_forward(type, shape, in, parameters_.value(weight_), bias_value(), out);
-  };
-  if (!scatters()) return product(shape_, x, y);
-  if (!overlaps()) {
-    group_.all_gather(x, room.all.data(), sizes_.local_tokens * shape_.inner, type);
-    return product(shape_, room.all.data(), y);
+  const bool sums = split_ == Split::rows && group_.size() > 1;
+  if (!sums && !(scatters() && overlaps())) {
+    if (scatters()) {
+      group_.all_gather(x, room.all.data(), sizes_.local_tokens * shape_.inner, type);
+      x = room.all.data();
+    }
+    if (activated.data == nullptr)
+      return device_.linear_forward(type, shape_, x, parameters_.value(weight_), bias_value(), y);
+    return device_.linear_activation_forward(type, shape_, activated.shape, x, parameters_.value(weight_),
+                                             bias_value(), y, activated.data);
   }
-  gather_in_parts(x, room.all.data(), shape_.inner, [&](int64_t first, int64_t rows, const void* in) {
-    product({rows, shape_.columns, shape_.inner, shape_.fp8}, in,
-            at(y, first * shape_.columns * sizes_.unit()));
-  });
+  if (sums) {
+    forward_rows(x, y, room);
+  } else {
+    gather_in_parts(x, room.all.data(), shape_.inner, [&](int64_t first, int64_t rows, const void* in) {
+      device_.linear_forward(type, {rows, shape_.columns, shape_.inner, shape_.fp8}, in,
+                             parameters_.value(weight_), bias_value(),
+                             at(y, first * shape_.columns * sizes_.unit()));
+    });
+  }
+  if (activated.data != nullptr) device_.activation_forward(type, activated.shape, y, activated.data);
 }
 
 void Linear::forward_rows(const void* x, void* y, const TokenRoom& room) {
@@ -141,17 +149,27 @@ void Linear::backward_beside(const void* dy, const void* x, void* dx, const Toke
   summed.wait();
 }
 
-void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx) {
+void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
+                                    const ActivationGradient& activation) {
   const DataType type = parameters_.type();
-  const auto product = [&](int64_t first, int64_t rows, const void* in) {
-    device_.linear_backward_input(type, {rows, shape_.columns, shape_.inner, shape_.fp8}, in,
-                                  parameters_.value(weight_), at(dx, first * shape_.inner * sizes_.unit()));
-  };
-  if (!scatters()) return product(0, shape_.rows, dy);
-  gathered = Buffer(device_, sizes_.token_bytes(shape_.columns));
-  if (overlaps()) return gather_in_parts(dy, gathered.data(), shape_.columns, product);
-  group_.all_gather(dy, gathered.data(), sizes_.local_tokens * shape_.columns, type);
-  product(0, shape_.rows, gathered.data());
+  if (scatters()) gathered = Buffer(device_, sizes_.token_bytes(shape_.columns));
+  if (scatters() && overlaps()) {
+    gather_in_parts(dy, gathered.data(), shape_.columns, [&](int64_t first, int64_t rows, const void* in) {
+      device_.linear_backward_input(type, {rows, shape_.columns, shape_.inner, shape_.fp8}, in,
+                                    parameters_.value(weight_), at(dx, first * shape_.inner * sizes_.unit()));
+    });
+    if (activation.dup != nullptr)
+      device_.activation_backward(type, activation.shape, dx, activation.up, activation.dup);
+    return;
+  }
+  if (scatters()) {
+    group_.all_gather(dy, gathered.data(), sizes_.local_tokens * shape_.columns, type);
+    dy = gathered.data();
+  }
+  if (activation.dup == nullptr)
+    return device_.linear_backward_input(type, shape_, dy, parameters_.value(weight_), dx);
+  device_.linear_activation_backward(type, shape_, activation.shape, dy, parameters_.value(weight_),
+                                     activation.up, dx, activation.dup);
 }
 
 void Linear::backward_weight(const void* dy, const void* x) {

@@ -44,6 +44,18 @@ struct TokenRoom {
 };
 TokenRoom make_room(const RankSizes& sizes, Device& device);
 
+/// The activation behind a product, of what the product gives: `data` gets its output. Null: there is none.
+struct Activated {
+  ActivationShape shape;
+  void* data = nullptr;
+};
+/// The activation before a product: at its input `up`, `dup` gets the gradient.
+struct ActivationGradient {
+  ActivationShape shape;
+  const void* up = nullptr;
+  void* dup = nullptr;
+};
+
 class Linear {
  public:
   Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters,
@@ -54,12 +66,14 @@ class Linear {
 
   /// Index of the weight.
   int weight() const { return weight_; }
-  void forward(const void* x, void* y, const TokenRoom& room = {});
+  void forward(const void* x, void* y, const TokenRoom& room = {}, const Activated& activated = {});
   /// Of a column-parallel layer, or a whole one. With `x` the weight gradient is computed, too, beside the
   /// sum of dx.
   void backward_input(const void* dy, void* dx, const TokenRoom& room = {}, const void* x = nullptr);
   /// Of a row-parallel layer; the gradient for all tokens, where it is not `dy` itself, stays in `gathered`.
-  void backward_input_of_rows(const void* dy, Buffer& gathered, void* dx);
+  /// With `activation`, dx is room.
+  void backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
+                              const ActivationGradient& activation = {});
   /// `x` and `dy` for all tokens that the product works on.
   void backward_weight(const void* dy, const void* x);
 

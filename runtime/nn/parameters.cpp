@@ -176,7 +176,7 @@ int64_t Parameters::largest_pair() const {
   return largest;
 }
 
-void Parameters::allocate(uint64_t seed) {
+void Parameters::allocate(std::optional<uint64_t> seed) {
   lay_out();
   const auto make = [](Device& device, int64_t count, DataType type) {
     Buffer buffer(device, count * size_of(type));
@@ -189,13 +189,14 @@ void Parameters::allocate(uint64_t seed) {
   if (sharding_.zero >= 3)
     piece_values_ = make(device_, gathers_ahead() ? largest_pair() : largest_piece(), type_);
   if (sharding_.zero >= 2) piece_gradients_ = make(device_, largest_piece(), state_type());
+  if (!seed) return;
   // In pieces: fresh memory for a whole weight costs more time than its numbers.
   constexpr int64_t kPiece = 1 << 21;
   std::vector<double> piece;
   for (const Parameter& p : list_) {
     for (int64_t first = 0; first < p.count; first += kPiece) {
       piece.resize(size_t(std::min(kPiece, p.count - first)));
-      draw(p, seed, first, piece);
+      draw(p, *seed, first, piece);
       set(p, piece, first);
     }
   }

@@ -19,6 +19,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -114,8 +115,9 @@ class Parameters {
   int add(Parameter parameter);
   /// Piece `user` works with the weight `index` of another piece: a tied head.
   void use_in(size_t user, int index);
-  /// Allocates everything and draws the start values. Nothing can be added afterwards.
-  void allocate(uint64_t seed);
+  /// Allocates everything and draws the start values; without a seed all are zero, and set() must follow.
+  /// Nothing can be added afterwards.
+  void allocate(std::optional<uint64_t> seed);
 
   std::span<const Parameter> list() const { return list_; }
   std::span<const ParameterGroup> groups() const { return groups_; }

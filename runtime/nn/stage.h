@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/layout.h"
@@ -27,7 +28,9 @@ struct StageOptions {
   Layout layout;
   int64_t sequence = 0;  // of whole sequences, of which context ranks hold parts
   DataType type = DataType::float32;
-  uint64_t seed = 0;  // every weight depends on seed, name and global index alone: the same in any layout
+  // Every weight depends on seed, name and global index alone: the same in any layout. Empty: none is drawn,
+  // for all are set before use.
+  std::optional<uint64_t> seed = 0;
   double next_token_weight = 0.1;  // of the mean loss of next-token modules, beside the model's own
 };
 

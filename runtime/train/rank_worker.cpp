@@ -203,8 +203,9 @@ void RankWorker::add_stage(int s, const StageContent& content, const RankPlace& 
     expert_replicas = {group(shares.own, "gradient shards of experts", gradients_time),
                        group(shares.across, "gradients of experts", gradients_time)};
   }
-  const StageOptions options{plan_.model, layout,        plan_.workload.sequence,
-                             type_,       options_.seed, options_.next_token_weight};
+  const auto seed = place.draws_weights ? std::optional(uint64_t(options_.seed)) : std::nullopt;
+  const StageOptions options{plan_.model, layout, plan_.workload.sequence,
+                             type_,       seed,   options_.next_token_weight};
   const StageGroups stage_groups{
       {tensor_group_.get(),
        context_group_.get(),

@@ -46,6 +46,7 @@ struct RankPlace {
   World& data;
   SideStream::OnFailure on_failure;
   int host_threads = 0;
+  bool draws_weights = true;  // false: load() follows
 };
 
 class RankWorker final : public InstructionHandler {

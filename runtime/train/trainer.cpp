@@ -103,10 +103,13 @@ class Run {
     const int count = int(world_->local_ranks().size());
     const int first = inputs_.launch ? inputs_.launch->process_of_host * count : 0;
     std::vector<Device*> devices;
+    DeviceOptions options = inputs_.device;
+    options.times_products = options.times_products && plan_.layout.tensor == 1;
+    const std::vector<int64_t> peaks = mpt::peak_bytes(program_);
     for (int i = 0; i < count; ++i) {
-      devices_.push_back(inputs_.backend == nullptr
-                             ? make_cpu_device()
-                             : inputs_.backend->make_device(first + i, inputs_.device));
+      options.reserve_bytes = peaks[size_t(grid_.coordinates(world_->local_ranks()[size_t(i)]).pipeline)];
+      devices_.push_back(inputs_.backend == nullptr ? make_cpu_device()
+                                                    : inputs_.backend->make_device(first + i, options));
       devices.push_back(devices_.back().get());
     }
     if (inputs_.backend != nullptr)
@@ -143,10 +146,10 @@ class Run {
     const auto on_failure = [this, rank](const std::string& name, const std::string& what) {
       fail(fmt::format("rank {}, step {}, {}: {}", rank, step_.load() + 1, name, what));
     };
-    RankWorker worker(
-        plan_, program_,
-        {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure, host_threads()},
-        options_, type_);
+    RankWorker worker(plan_, program_,
+                      {rank, device, *world_, device_world_ ? *device_world_ : *world_, on_failure,
+                       host_threads(), inputs_.resume == nullptr && inputs_.weights == nullptr},
+                      options_, type_);
     prepare(worker);
     const auto lanes =
         make_thread_lanes(program_, worker.pipeline_rank(), on_failure, device.make_marks(program_.size()));

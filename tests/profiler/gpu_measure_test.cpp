@@ -2,13 +2,16 @@
 
 // What mpt-profile measures on a GPU, over the GPU that tests/support/cuda_on_cpu stands in for.
 
+#include <cublasLt.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
 #include "profiler/measure/compute.h"
+#include "profiler/measure/operator_runner.h"
 #include "tests/support/gpu_under_test.h"
 #include "tests/support/make_plan.h"
+#include "tests/support/shared_gpu.h"
 
 namespace mpt::profiler {
 namespace {
@@ -42,6 +45,29 @@ TEST_F(GpuMeasure, PadsTheVocabularyAsPlansDo) {
   EXPECT_EQ(losses, (std::set<int64_t>{256, 384})) << "of two ranks and of one";
   EXPECT_TRUE(products.contains(384));
   EXPECT_FALSE(products.contains(300));
+}
+
+// Products are timed with the algorithms that training finds the fastest, those of weight gradients, too.
+TEST_F(GpuMeasure, ProductsUseTheirFastestAlgorithms) {
+  struct TimedGpu : runtime::SharedGpu {
+    std::unique_ptr<runtime::Device> make_device(int, const runtime::DeviceOptions& options) override {
+      return runtime::cuda::make_cuda_device(0, {.times_products = options.times_products});
+    }
+  } gpu;
+  cuda_on_cpu::set_fastest_algorithm(2);
+  models::OperatorShape shape;
+  shape.kind = models::OperatorKind::linear;
+  shape.rows = shape.columns = shape.inner = 16;
+  OperatorRunner runner(request_.model, shape, {&gpu, runtime::DataType::bfloat16});
+  cuda_on_cpu::take_products();
+  for (const Phase phase : runner.phases()) {
+    runner.run(phase);
+    runner.run(phase);
+    const auto launched = cuda_on_cpu::take_products();
+    ASSERT_FALSE(launched.empty());
+    EXPECT_EQ(launched.back().algorithm, 2);
+  }
+  cuda_on_cpu::set_fastest_algorithm(-1);
 }
 
 // Between events: what the host does meanwhile does not count, and nothing is read too early.

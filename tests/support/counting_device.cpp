@@ -44,19 +44,39 @@ class CountingDevice final : public Device {
 
   void linear_forward(DataType t, const LinearShape& s, const void*, const void*, const void*,
                       void*) override {
-    product("product forward", t, s.rows, s.columns, s.inner, s, bytes(t, (s.rows + s.columns) * s.inner),
-            bytes(t, s.rows * s.columns));
+    const int64_t read = operand(t, s, s.rows * s.inner) + operand(t, s, s.columns * s.inner);
+    product("product forward", t, s.rows, s.columns, s.inner, s, read, bytes(t, s.rows * s.columns));
+  }
+  void linear_activation_forward(DataType t, const LinearShape& s, const ActivationShape& a, const void* x,
+                                 const void* w, const void* bias, void* up, void* y) override {
+    if (!is_fused(t, a) || s.narrows()) return Device::linear_activation_forward(t, s, a, x, w, bias, up, y);
+    linear_forward(t, s, x, w, bias, up);
+    moves("epilogue forward", 0, bytes(t, s.rows * s.columns));
+  }
+  void linear_activation_backward(DataType t, const LinearShape& s, const ActivationShape& a, const void* dy,
+                                  const void* w, const void* up, void* room, void* dup) override {
+    if (!is_fused(t, a) || s.narrows())
+      return Device::linear_activation_backward(t, s, a, dy, w, up, room, dup);
+    linear_backward_input(t, s, dy, w, dup);
+    moves("epilogue backward", bytes(t, s.rows * s.inner), 0);
   }
   void linear_backward_input(DataType t, const LinearShape& s, const void*, const void*, void*) override {
-    product("product backward", t, s.rows, s.inner, s.columns, s, bytes(t, (s.rows + s.inner) * s.columns),
-            bytes(t, s.rows * s.inner));
+    const int64_t read = operand(t, s, s.rows * s.columns) + operand(t, s, s.inner * s.columns, true);
+    product("product backward", t, s.rows, s.inner, s.columns, s, read, bytes(t, s.rows * s.inner));
   }
+  // The sums for the bias are made in the product, and added to those of other micro-batches behind it.
   void linear_backward_weight(DataType t, const LinearShape& s, const void* dy, const void*, void*,
                               void* dbias) override {
-    const int64_t sum = state_bytes(t, s.columns * s.inner);
-    product("product backward", t, s.columns, s.inner, s.rows, s,
-            bytes(t, s.rows * (s.columns + s.inner)) + sum, sum);
-    if (dbias != nullptr) bias_backward(t, s.rows, s.columns, dy, dbias);
+    const int64_t sum = state_bytes(t, s.columns * s.inner), sums = state_bytes(t, s.columns);
+    const bool in_product = dbias != nullptr && size_of(t) == 2 && !s.narrows();
+    const int64_t read = operand(t, s, s.rows * s.columns, true) + operand(t, s, s.rows * s.inner, true);
+    product("product backward", t, s.columns, s.inner, s.rows, s, read + sum, sum);
+    if (in_product) {
+      moves("epilogue backward", 0, sums);
+      add("residual_add_kernel", 2 * sums, sums);
+    } else if (dbias != nullptr) {
+      bias_backward(t, s.rows, s.columns, dy, dbias);
+    }
   }
   void bias_forward(DataType t, int64_t rows, int64_t columns, const void*, void*) override {
     add("bias_forward_kernel", bytes(t, (rows + 1) * columns), bytes(t, rows * columns));
@@ -269,6 +289,9 @@ class CountingDevice final : public Device {
   }
 
  private:
+  static bool is_fused(DataType t, const ActivationShape& a) {
+    return size_of(t) == 2 && a.kind == ActivationKind::gelu_tanh && !a.gated && a.limit == 0.0;
+  }
   [[noreturn]] static void refuse() { throw RunError("only steps of dense layers on one rank are counted"); }
 
   void add(const std::string& kernel, int64_t read, int64_t written, double flop = 0.0) {
@@ -278,12 +301,28 @@ class CountingDevice final : public Device {
     count.written_bytes += written;
     count.flop += flop;
   }
+  // Beside what a kernel moves that is counted already.
+  void moves(const std::string& what, int64_t read, int64_t written) {
+    counts_[what].read_bytes += read;
+    counts_[what].written_bytes += written;
+  }
   // [m, k] by [k, n], in the name, too.
   void product(const char* kernel, DataType t, int64_t m, int64_t n, int64_t k, const LinearShape& s,
                int64_t read, int64_t written) {
-    if (s.fp8 && size_of(t) == 2) refuse();
-    add(fmt::format("{} {} {} {}", kernel, m, n, k), read, written,
+    add(fmt::format("{}{} {} {} {}", is_narrow(t, s) ? "fp8 " : "", kernel, m, n, k), read, written,
         2.0 * double(s.rows) * double(s.columns) * double(s.inner));
+  }
+  static bool is_narrow(DataType t, const LinearShape& s) { return s.narrows() && size_of(t) == 2; }
+  // Of products of 8 bits: the largest magnitude of an operand, then its numbers in the order that is needed.
+  // The bytes of an operand in a product.
+  int64_t operand(DataType t, const LinearShape& s, int64_t count, bool transposed = false) {
+    if (!is_narrow(t, s)) return bytes(t, count);
+    constexpr int64_t kBlocks = 256, kPerBlock = 256 * 8;
+    const int64_t partial = std::min((count + kPerBlock - 1) / kPerBlock, kBlocks) * kNumber;
+    add("magnitude_kernel", bytes(t, count), partial);
+    add(transposed ? "narrow_transposed_kernel" : "narrow_kernel", bytes(t, count) + partial,
+        count + int64_t(sizeof(float)));
+    return count;
   }
   void norm(DataType t, const NormShape& s, const void* bias, int64_t inputs) {
     const int64_t count = s.rows * s.columns;

@@ -4,8 +4,8 @@
 // CountingDevice: computes nothing and counts what the GPU's kernels would do for a dense layer: launches,
 // bytes and FLOPs of each kernel by its name in runtime/device/cuda. Bytes are those that must move: each
 // operand once. tests/runtime/device/counting_device_test.cpp compares them with the kernels' own accesses.
-// It has no memory, so models of any size can be counted. Other operators than those of dense layers, and
-// products of 8 bits, are refused.
+// It has no memory, so models of any size can be counted. Other operators than those of dense layers are
+// refused.
 
 #include <map>
 #include <memory>

@@ -8,10 +8,11 @@
 namespace mpt::runtime {
 
 /// All ranks are threads of one process on CUDA device 0.
-class SharedGpu final : public Backend {
+class SharedGpu : public Backend {
  public:
   int device_count() const override { return 1; }
   std::unique_ptr<Device> make_device(int, const DeviceOptions& options) override {
+    // Nothing is reserved: each block has its own bounds then, which stand-in and sanitizer check.
     auto device = cuda::make_cuda_device(0);
     if (!options.graphs) return device;
     return cuda::make_graphed_device(std::move(device));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Prints the kernels that one step in bf16 has on one GPU, without recomputation, with launches, bytes and
+// Prints the kernels that one step has on one GPU, without recomputation, with launches, bytes and
 // FLOPs of each, as JSON (tests/support/counting_device.h). Two layers are walked, and the others are like
-// the second. Usage: step_kernels MODEL SEQUENCE MICRO_BATCH MICRO_BATCHES
+// the second. Usage: step_kernels MODEL SEQUENCE MICRO_BATCH MICRO_BATCHES [fp8]
 
 #include <fmt/format.h>
 
@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <exception>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "core/vocabulary.h"
 #include "models/zoo.h"
@@ -24,6 +25,7 @@ namespace {
 struct Wanted {
   ModelSpec model;
   int64_t sequence = 0, micro_batch = 0, micro_batches = 0;
+  bool fp8 = false;
 };
 
 test::KernelCounts count(Wanted wanted, int64_t layers) {
@@ -34,6 +36,7 @@ test::KernelCounts count(Wanted wanted, int64_t layers) {
   wanted.model.max_positions = std::max(wanted.model.max_positions, wanted.sequence);
   Layout layout;
   layout.micro_batch = wanted.micro_batch;
+  layout.precision = wanted.fp8 ? Precision::fp8 : Precision::bf16;
   layout.layers_per_stage = {layers};
   layout.execution.vocabulary_multiple = kVocabularyMultipleOnGpus;
   const auto group = make_single_communicator();
@@ -68,9 +71,9 @@ test::KernelCounts of_layers(int64_t layers, const test::KernelCounts& one, test
   return two;
 }
 
-int run(char** argv) {
+int run(char** argv, bool fp8) {
   const Wanted wanted{models::load_model(argv[1]), std::atoll(argv[2]), std::atoll(argv[3]),
-                      std::atoll(argv[4])};
+                      std::atoll(argv[4]), fp8};
   const int64_t layers = wanted.model.layers.count();
   nlohmann::json kernels = nlohmann::json::object();
   for (const auto& [name, c] : of_layers(layers, count(wanted, 1), count(wanted, 2)))
@@ -79,6 +82,7 @@ int run(char** argv) {
                      {"written_bytes", c.written_bytes},
                      {"flop", c.flop}};
   fmt::print("{}\n", nlohmann::json{{"model", argv[1]},
+                                    {"precision", fp8 ? "fp8" : "bf16"},
                                     {"sequence", wanted.sequence},
                                     {"tokens", wanted.sequence * wanted.micro_batch * wanted.micro_batches},
                                     {"hidden", wanted.model.hidden},
@@ -91,12 +95,13 @@ int run(char** argv) {
 }  // namespace mpt
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::fputs("usage: step_kernels MODEL SEQUENCE MICRO_BATCH MICRO_BATCHES\n", stderr);
+  const bool fp8 = argc == 6 && std::string_view(argv[5]) == "fp8";
+  if (argc != 5 && !fp8) {
+    std::fputs("usage: step_kernels MODEL SEQUENCE MICRO_BATCH MICRO_BATCHES [fp8]\n", stderr);
     return 2;
   }
   try {
-    return mpt::run(argv);
+    return mpt::run(argv, fp8);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "step_kernels: %s\n", error.what());
     return 1;

@@ -103,6 +103,9 @@ __device__ float over_row(float value, Join join) {
   return join(value, __shfl_xor_sync(0xffffffffu, value, 2));
 }
 
+// Of a block's tile. Later queries see more keys, so that their blocks begin first.
+__device__ int64_t first_query() { return int64_t(gridDim.x - 1 - blockIdx.x) * kOwnRows; }
+
 // Blocks: tiles of queries x heads x batch. c[i] belongs to row g for i < 2, to g + 8 for the others.
 template <class T, class Out, int D>
 __global__ void __launch_bounds__(kWarps* kWarp)
@@ -112,7 +115,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   MPT_DYNAMIC_SHARED(shared);
   const Tile<T, D> q{reinterpret_cast<T*>(shared)}, k{q.row(kOwnRows)}, v{k.row(kRows)};
   const Lane at;
-  const int64_t head = blockIdx.y, batch = blockIdx.z, first = int64_t(blockIdx.x) * kOwnRows;
+  const int64_t head = blockIdx.y, batch = blockIdx.z, first = first_query();
   const float scale = rsqrtf(float(D));
   q.load(in.queries(batch, head), in.shape.row(), first, in.shape.sequence, kOwnRows);
   const int64_t query[2] = {first + at.warp * 16 + at.g, first + at.warp * 16 + at.g + 8};
@@ -185,7 +188,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
       v{k.row(kRows)};
   const Lane at;
   const AttentionShape& shape = in.shape;
-  const int64_t head = blockIdx.y, batch = blockIdx.z, first = int64_t(blockIdx.x) * kOwnRows;
+  const int64_t head = blockIdx.y, batch = blockIdx.z, first = first_query();
   const float scale = rsqrtf(float(D));
   q.load(in.queries(batch, head), shape.row(), first, shape.sequence, kOwnRows);
   d_out.load(dout + in.out(batch, head), shape.heads * D, first, shape.sequence, kOwnRows);

@@ -15,11 +15,14 @@ void raise_to(std::atomic<int64_t>& highest, int64_t value) {
   }
 }
 
-CallStreams::~CallStreams() {
+void CallStreams::finish() {
   cudaSetDevice(device_);
-  const std::vector<Lane*> lanes = lanes_.all();
-  for (const Lane* lane : lanes) cudaStreamSynchronize(lane->stream);
-  for (const Lane* lane : lanes) {
+  for (const Lane* lane : lanes_.all()) cudaStreamSynchronize(lane->stream);
+}
+
+CallStreams::~CallStreams() {
+  finish();
+  for (const Lane* lane : lanes_.all()) {
     for (const Room& room : lane->rooms)
       pool_.release(MemoryUse::scratch, room.data, room.bytes, lane->stream);
     cudaStreamDestroy(lane->stream);

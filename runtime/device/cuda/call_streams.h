@@ -32,6 +32,8 @@ class CallStreams {
   cudaStream_t mine() { return lane().stream; }
   /// The calling thread's.
   Staging& staging() { return lane().staging; }
+  /// Waits for all of them, whatever became of their work.
+  void finish();
   /// CudaDevice::capture().
   cudaGraphExec_t capture(const std::function<void()>& work);
   /// The most that calls had at once, and the rooms of captured graphs.

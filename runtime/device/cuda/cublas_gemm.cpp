@@ -1,77 +1,68 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cublasLt.h>
-
+#include <cstdlib>
 #include <map>
 #include <mutex>
-#include <tuple>
+#include <string_view>
+#include <utility>
 
 #include "base/error.h"
-#include "runtime/device/cuda/gemm.h"
+#include "runtime/device/cuda/cublas_product.h"
 #include "runtime/device/cuda/launch.h"
 
 namespace mpt::runtime::cuda {
 namespace {
 
-// NVIDIA's own recommendation for Hopper; older GPUs need less.
-constexpr size_t kWorkspaceBytes = 32 << 20;
-
-void check(cublasStatus_t status, const char* call) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    throw RunError(fmt::format("{} failed: {}", call, cublasLtGetStatusString(status)));
+bool is(const char* variable, std::string_view value) {
+  const char* const text = std::getenv(variable);
+  return text != nullptr && text == value;
 }
 
-cudaDataType_t cuda_type(DataType type) {
-  switch (type) {
-    case DataType::float32:
-      return CUDA_R_32F;
-    case DataType::float64:
-      return CUDA_R_64F;
-    case DataType::bfloat16:
-      return CUDA_R_16BF;
-    case DataType::float16:
-      return CUDA_R_16F;
-  }
-  MPT_CHECK(false, "no such type");
+// MPT_ATTENTION=own asks for the same bits in every run.
+bool may_time() { return !is("MPT_GEMM_TIMING", "off") && !is("MPT_ATTENTION", "own"); }
+
+uint32_t alignment_of(const void* data) {
+  constexpr uintptr_t kBest = 256;  // what cuBLASLt takes for granted (cublasLt.h)
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data) | kBest;
+  return uint32_t(address & -address);
 }
 
-cudaDataType_t cuda_type(Fp8 format) { return format == Fp8::e4m3 ? CUDA_R_8F_E4M3 : CUDA_R_8F_E5M2; }
+class Event {
+ public:
+  Event() { cuda::check(cudaEventCreate(&event_), "cudaEventCreate"); }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+  ~Event() { cudaEventDestroy(event_); }
+  operator cudaEvent_t() const { return event_; }  // NOLINT(google-explicit-constructor): it is one
 
-// A product's descriptors and the algorithm that cuBLASLt's heuristic prefers for it.
-struct Product {
-  cublasLtMatmulDesc_t operation = nullptr;
-  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
-  cublasLtMatmulAlgo_t algorithm{};
-  Product() = default;
-  Product(const Product&) = delete;
-  Product& operator=(const Product&) = delete;
-  ~Product() {
-    for (const cublasLtMatrixLayout_t layout : {a, b, c}) {
-      if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
-    }
-    if (operation != nullptr) cublasLtMatmulDescDestroy(operation);
-  }
+ private:
+  cudaEvent_t event_ = nullptr;
 };
 
 class CublasGemm final : public Gemm {
  public:
-  CublasGemm() { check(cublasLtCreate(&handle_), "cublasLtCreate"); }
+  CublasGemm(GemmTools tools, bool timed)
+      : tools_(std::move(tools)),
+        is_timed_(timed && may_time()),
+        has_epilogues_(!is("MPT_GEMM_EPILOGUES", "off")) {
+    check(cublasLtCreate(&handle_), "cublasLtCreate");
+  }
   ~CublasGemm() override {
     products_.clear();
     for (const auto& [stream, memory] : workspaces_) cudaFree(memory);
     cublasLtDestroy(handle_);
   }
 
-  void run(cudaStream_t stream, const GemmTypes& types, const GemmShape& shape, const void* a, const void* b,
-           const void* bias, bool accumulate, void* c) override {
-    multiply(stream, {cuda_type(types.operands), cuda_type(types.operands), cuda_type(types.result)}, shape,
-             {a, b}, {}, bias, accumulate, c);
+  bool run(cudaStream_t stream, const GemmTypes& types, const GemmShape& shape, const void* a, const void* b,
+           const Epilogue& epilogue, bool accumulate, void* c) override {
+    return multiply({cuda_type(types.operands), cuda_type(types.operands), cuda_type(types.result)}, shape,
+                    {stream, a, b, nullptr, nullptr, epilogue, accumulate, c});
   }
 
-  void run_fp8(cudaStream_t stream, DataType result, const GemmShape& shape, const Fp8Matrix& a,
-               const Fp8Matrix& b, const void* bias, bool accumulate, void* c) override {
+  bool run_fp8(cudaStream_t stream, DataType result, const GemmShape& shape, const Fp8Matrix& a,
+               const Fp8Matrix& b, const Epilogue& epilogue, bool accumulate, void* c) override {
     MPT_CHECK(shape.transpose_a && !shape.transpose_b, "products of 8 bits go along the columns of both");
-    multiply(stream, {cuda_type(a.format), cuda_type(b.format), cuda_type(result)}, shape, {a.data, b.data},
-             {a.from_fp8, b.from_fp8}, bias, accumulate, c);
+    return multiply({cuda_type(a.format), cuda_type(b.format), cuda_type(result)}, shape,
+                    {stream, a.data, b.data, a.from_fp8, b.from_fp8, epilogue, accumulate, c});
   }
 
   int64_t workspace_bytes() const override {
@@ -80,46 +71,35 @@ class CublasGemm final : public Gemm {
   }
 
  private:
-  struct Types {
-    cudaDataType_t a, b, result;
-    bool are_fp8() const { return a == CUDA_R_8F_E4M3 || a == CUDA_R_8F_E5M2; }
-    auto operator<=>(const Types&) const = default;
-  };
-  struct Pair {
-    const void *a = nullptr, *b = nullptr;
-  };
-  // The largest powers of two that divide the addresses, as far as kernels care.
-  struct Alignment {
-    uint32_t a = 1, b = 1, c = 1;
-    auto operator<=>(const Alignment&) const = default;
-  };
-  using Key = std::tuple<Types, GemmShape, bool, Alignment>;
   // Experts get another number of rows in every micro-batch.
   static constexpr size_t kMostProducts = 1024;
 
-  static uint32_t alignment_of(const void* data) {
-    constexpr uintptr_t kBest = 256;  // what cuBLASLt takes for granted (cublasLt.h)
-    const uintptr_t address = reinterpret_cast<uintptr_t>(data) | kBest;
-    return uint32_t(address & -address);
+  // Epilogues read and write packs of 16 bytes. Columns of their matrix are whole packs (cublasLt.h,
+  // CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD).
+  bool suits(const ProductTypes& types, const GemmShape& shape, const Epilogue& epilogue) const {
+    if (epilogue.kind == Epilogue::Kind::none) return true;
+    const bool aligned = reinterpret_cast<uintptr_t>(epilogue.vector) % 16 == 0 &&
+                         reinterpret_cast<uintptr_t>(epilogue.matrix) % 16 == 0;
+    if (epilogue.kind == Epilogue::Kind::bias) return aligned;
+    const bool in_packs = shape.m % 8 == 0 && shape.n % 8 == 0 && shape.k % 8 == 0;
+    return has_epilogues_ && aligned && types.are_16_bits() &&
+           (epilogue.kind == Epilogue::Kind::sums ? in_packs : shape.ldc % 8 == 0);
   }
 
-  // `scales` of operands of 8 bits.
-  void multiply(cudaStream_t stream, const Types& types, const GemmShape& shape, const Pair& operands,
-                const Pair& scales, const void* bias, bool accumulate, void* c) {
-    if (shape.m == 0 || shape.n == 0) return;
+  bool multiply(const ProductTypes& types, const GemmShape& shape, const ProductCall& call) {
+    if (shape.m == 0 || shape.n == 0) return true;
+    if (!suits(types, shape, call.epilogue)) return false;
     const std::lock_guard lock(mutex_);
-    const Alignment alignment{alignment_of(operands.a), alignment_of(operands.b), alignment_of(c)};
-    const Product& product = product_of(types, shape, scales, bias, alignment);
-    set_pointers(product, scales, bias);
-    const double one = 1.0, factor = accumulate ? 1.0 : 0.0;
-    const float one_f = 1.0f, factor_f = accumulate ? 1.0f : 0.0f;
-    const bool is_double = types.a == CUDA_R_64F;
-    const void* const alpha = is_double ? static_cast<const void*>(&one) : &one_f;
-    const void* const beta = is_double ? static_cast<const void*>(&factor) : &factor_f;
-    check(cublasLtMatmul(handle_, product.operation, alpha, operands.a, product.a, operands.b, product.b,
-                         beta, c, product.c, c, product.c, &product.algorithm, workspace(stream),
-                         kWorkspaceBytes, stream),
-          "cublasLtMatmul");
+    CublasProduct& product = product_of(types, shape, call);
+    void* const room = workspace(call.stream);
+    if (is_timed_ && !product.was_considered) consider(product, shape, types, call, room);
+    for (; product.chosen < product.algorithms().size(); ++product.chosen) {
+      if (product.run(call, product.chosen, room)) return true;
+    }
+    if (call.epilogue.kind != Epilogue::Kind::none) return false;
+    throw RunError(fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]{}", shape.m, shape.k,
+                               shape.k, shape.n,
+                               types.are_fp8() ? " in 8 bits on this GPU: plan with --precision bf16" : ""));
   }
 
   void* workspace(cudaStream_t stream) {
@@ -128,97 +108,114 @@ class CublasGemm final : public Gemm {
     return memory;
   }
 
-  const Product& product_of(const Types& types, const GemmShape& shape, const Pair& scales, const void* bias,
-                            const Alignment& alignment) {
-    const Key key{types, shape, bias != nullptr, alignment};
-    if (const auto known = products_.find(key); known != products_.end()) return *known->second;
-    if (products_.size() >= kMostProducts) products_.clear();
-    return *(products_[key] = make(types, shape, scales, bias, alignment));
+  static ProductKind kind_of(const ProductTypes& types, const GemmShape& shape, const ProductCall& call) {
+    return {types,
+            shape,
+            call.epilogue.kind,
+            call.epilogue.vector != nullptr,
+            {alignment_of(call.a), alignment_of(call.b), alignment_of(call.c)}};
   }
 
-  // Of one call.
-  static void set_pointers(const Product& product, const Pair& scales, const void* bias) {
-    const auto point = [&](cublasLtMatmulDescAttributes_t attribute, const void* to) {
-      if (to == nullptr) return;
-      check(cublasLtMatmulDescSetAttribute(product.operation, attribute, &to, sizeof to),
-            "cublasLtMatmulDescSetAttribute");
-    };
-    point(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-    point(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.a);
-    point(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.b);
+  CublasProduct& product_of(const ProductTypes& types, const GemmShape& shape, const ProductCall& call) {
+    const ProductKind kind = kind_of(types, shape, call);
+    if (const auto known = products_.find(kind); known != products_.end()) return *known->second;
+    if (products_.size() >= kMostProducts)
+      std::erase_if(products_, [](const auto& known) { return !known.second->was_timed; });
+    return *(products_[kind] = std::make_unique<CublasProduct>(handle_, kind, call));
   }
 
-  std::unique_ptr<Product> make(const Types& types, const GemmShape& s, const Pair& scales, const void* bias,
-                                const Alignment& alignment) {
-    auto made = std::make_unique<Product>();
-    const bool is_double = types.a == CUDA_R_64F;
-    check(cublasLtMatmulDescCreate(&made->operation, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-                                   is_double ? CUDA_R_64F : CUDA_R_32F),
-          "cublasLtMatmulDescCreate");
-    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
-      check(cublasLtMatmulDescSetAttribute(made->operation, attribute, &value, sizeof value),
-            "cublasLtMatmulDescSetAttribute");
-    };
-    set(CUBLASLT_MATMUL_DESC_TRANSA, s.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
-    set(CUBLASLT_MATMUL_DESC_TRANSB, s.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
-    if (bias != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    // Hopper's sums of 8-bit products keep fewer bits if allowed to, which training bears in forward but not
-    // in gradients (NVIDIA Transformer Engine: split accumulator in the backward products only).
-    if (types.are_fp8())
-      set(CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t(types.a == CUDA_R_8F_E4M3 && types.b == CUDA_R_8F_E4M3));
-    set_pointers(*made, scales, bias);
-    const auto layout = [](cudaDataType_t type, int64_t rows, int64_t columns, int64_t ld) {
-      cublasLtMatrixLayout_t made_layout = nullptr;
-      check(cublasLtMatrixLayoutCreate(&made_layout, type, uint64_t(rows), uint64_t(columns), ld),
-            "cublasLtMatrixLayoutCreate");
-      return made_layout;
-    };
-    made->a = layout(types.a, s.transpose_a ? s.k : s.m, s.transpose_a ? s.m : s.k, s.lda);
-    made->b = layout(types.b, s.transpose_b ? s.n : s.k, s.transpose_b ? s.k : s.n, s.ldb);
-    made->c = layout(types.result, s.m, s.n, s.ldc);
-    made->algorithm = algorithm_of(*made, types, s, alignment, bias != nullptr);
-    return made;
+  // Nothing is timed in a capture. Products that are added to c are timed where it is zero, as gradients are
+  // in the first micro-batch; elsewhere timing would change it.
+  void consider(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
+                const ProductCall& call, void* room) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    cuda::check(cudaStreamIsCapturing(call.stream, &capture), "cudaStreamIsCapturing");
+    if (capture != cudaStreamCaptureStatusNone) return;
+    product.was_considered = true;
+    if (product.algorithms().size() < 2 || !repeats(shape, types, call)) return;
+    const bool is_wide = types.result == CUDA_R_64F || types.result == CUDA_R_32F;
+    if (call.accumulate &&
+        !(is_wide && shape.ldc == shape.m && tools_.is_zero(state_of(types), shape.m * shape.n, call.c)))
+      return;
+    product.was_timed = true;
+    compare(product, shape, types, call, room);
+    if (!is_worth_it(product, shape, types, call, room)) product.chosen = product.algorithms().size();
   }
 
-  cublasLtMatmulAlgo_t algorithm_of(const Product& made, const Types& types, const GemmShape& s,
-                                    const Alignment& alignment, bool has_bias) {
-    cublasLtMatmulPreference_t preference = nullptr;
-    check(cublasLtMatmulPreferenceCreate(&preference), "cublasLtMatmulPreferenceCreate");
-    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
-      check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
-            "cublasLtMatmulPreferenceSetAttribute");
-    };
-    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment.a);
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment.b);
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment.c);
-    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment.c);
-    // Products that are split along k are rounded to 16 bits before the bias is added (seen on an H100).
-    const bool is_16_bits = types.result == CUDA_R_16BF || types.result == CUDA_R_16F;
-    if (has_bias && is_16_bits)
-      prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, uint32_t(CUBLASLT_REDUCTION_SCHEME_NONE));
-    cublasLtMatmulHeuristicResult_t found{};
-    int count = 0;
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle_, made.operation, made.a, made.b, made.c, made.c, preference, 1, &found, &count);
-    cublasLtMatmulPreferenceDestroy(preference);
-    if (count == 0 || status == CUBLAS_STATUS_NOT_SUPPORTED) {
-      throw RunError(
-          fmt::format("cuBLASLt knows no way to multiply [{}, {}] by [{}, {}]{}", s.m, s.k, s.k, s.n,
-                      types.are_fp8() ? " in 8 bits on this GPU: plan with --precision bf16" : ""));
+  // Against a product without the epilogue, and a kernel that reads and writes at the rate of an H100's
+  // copies.
+  bool is_worth_it(const CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
+                   const ProductCall& call, void* room) {
+    constexpr double kBytesPerMs = 2.28e9;
+    const auto c = double(shape.m * shape.n), b = double(shape.k * shape.n);
+    double elements = 0.0;
+    if (call.epilogue.kind == Epilogue::Kind::gelu) elements = 2.0 * c;
+    if (call.epilogue.kind == Epilogue::Kind::gelu_gradient) elements = 3.0 * c;
+    if (call.epilogue.kind == Epilogue::Kind::sums) elements = b;
+    if (elements == 0.0) return true;
+    ProductCall plain = call;
+    plain.epilogue =
+        call.epilogue.kind == Epilogue::Kind::gelu ? with_bias(call.epilogue.vector) : Epilogue{};
+    CublasProduct& other = product_of(types, shape, plain);
+    if (!other.was_considered) consider(other, shape, types, plain, room);
+    return other.best_ms == kNever_ms ||
+           product.best_ms <= other.best_ms + float(2.0 * elements / kBytesPerMs);
+  }
+
+  // A weight of an expert meets another number of rows each time.
+  bool repeats(const GemmShape& shape, const ProductTypes& types, const ProductCall& call) {
+    constexpr int kMostRowCounts = 2;
+    ProductKind weight = kind_of(types, shape, call);
+    (call.accumulate ? weight.shape.k : weight.shape.n) = 0;
+    weight.shape.lda = weight.shape.ldb = weight.shape.ldc = 0;
+    return ++row_counts_[weight] <= kMostRowCounts;
+  }
+
+  static DataType state_of(const ProductTypes& types) {
+    return types.result == CUDA_R_64F ? DataType::float64 : DataType::float32;
+  }
+
+  // Runs each algorithm on the operands of the call.
+  void compare(CublasProduct& product, const GemmShape& shape, const ProductTypes& types,
+               const ProductCall& call, void* room) {
+    for (size_t i = 0; i < product.algorithms().size(); ++i) {
+      const float ms = time_ms(product, i, call, room);
+      if (ms < product.best_ms) product.chosen = i;
+      product.best_ms = std::min(product.best_ms, ms);
     }
-    check(status, "cublasLtMatmulAlgoGetHeuristic");
-    return found.algo;
+    if (call.accumulate)
+      cuda::check(
+          cudaMemsetAsync(call.c, 0, size_t(shape.m * shape.n * size_of(state_of(types))), call.stream),
+          "cudaMemsetAsync");
   }
 
+  // The first run loads the kernel, and shows whether there is one.
+  float time_ms(const CublasProduct& product, size_t algorithm, const ProductCall& call, void* room) const {
+    constexpr int kRuns = 3;
+    const Event start, end;
+    if (!product.run(call, algorithm, room)) return kNever_ms;
+    cuda::check(cudaEventRecord(start, call.stream), "cudaEventRecord");
+    for (int i = 0; i < kRuns; ++i) product.run(call, algorithm, room);
+    cuda::check(cudaEventRecord(end, call.stream), "cudaEventRecord");
+    tools_.wait_for(end);
+    float ms = 0.0f;
+    cuda::check(cudaEventElapsedTime(&ms, start, end), "cudaEventElapsedTime");
+    return ms / kRuns;
+  }
+
+  const GemmTools tools_;
+  const bool is_timed_, has_epilogues_;
   cublasLtHandle_t handle_ = nullptr;
   mutable std::mutex mutex_;
-  std::map<Key, std::unique_ptr<Product>> products_;
+  std::map<ProductKind, std::unique_ptr<CublasProduct>> products_;
+  std::map<ProductKind, int> row_counts_;  // of each weight, as far as they were met
   std::map<cudaStream_t, void*> workspaces_;
 };
 
 }  // namespace
 
-std::unique_ptr<Gemm> make_gemm() { return std::make_unique<CublasGemm>(); }
+std::unique_ptr<Gemm> make_gemm(GemmTools tools, bool timed) {
+  return std::make_unique<CublasGemm>(std::move(tools), timed);
+}
 
 }  // namespace mpt::runtime::cuda

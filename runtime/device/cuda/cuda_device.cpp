@@ -1,138 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/device/cuda/cuda_device.h"
 
-#include <atomic>
-#include <cstring>
-#include <thread>
+#include <algorithm>
 #include <vector>
 
-#include "base/allocation.h"
-#include "base/clock.h"
 #include "base/error.h"
-#include "runtime/device/cuda/call_streams.h"
 #include "runtime/device/cuda/dispatch.h"
 #include "runtime/device/cuda/fused_attention.h"
 #include "runtime/device/cuda/gemm.h"
-#include "runtime/device/cuda/kept_lists.h"
-#include "runtime/device/cuda/kernels.h"
 #include "runtime/device/cuda/mixer_device.h"
 #include "runtime/device/cuda/model_kernels.h"
+#include "runtime/device/cuda/narrowed.h"
 #include "runtime/device/cuda/word_list.h"
-#include "runtime/device/cuda/work_marks.h"
 
 namespace mpt::runtime::cuda {
-
-void fail(cudaError_t status, const char* call) {
-  throw RunError(fmt::format("{} failed: {}", call, cudaGetErrorString(status)));
-}
-
-bool is_on_host(const void* data) {
-  cudaPointerAttributes attributes{};
-  check(cudaPointerGetAttributes(&attributes, data), "cudaPointerGetAttributes");
-  return attributes.type != cudaMemoryTypeDevice && attributes.type != cudaMemoryTypeManaged;
-}
-
 namespace {
-
-template <class T>
-const T* as(const void* data) {
-  return static_cast<const T*>(data);
-}
-template <class T>
-T* as(void* data) {
-  return static_cast<T*>(data);
-}
 
 bool is_wide(DataType type) { return type == DataType::float32 || type == DataType::float64; }
 
-constexpr int64_t kStaged = 1 << 20;  // bytes of a list at most that goes through pinned memory
-constexpr double kSpin_s = 50e-6;     // a wait that is longer gives the core to others, and looks around
-
 class Impl final : public MixerDevice {
  public:
-  explicit Impl(int index) : index_(index), streams_(index, pool_) {
-    check(cudaSetDevice(index), "cudaSetDevice");
-    gemm_ = make_gemm();
+  Impl(int index, const CudaOptions& options) : MixerDevice(index, options.reserve_bytes) {
+    const GemmTools tools{[this](cudaEvent_t event) { wait_for(event); },
+                          [this](DataType type, int64_t count, const void* data) {
+                            return sum_of_squares(type, count, data) == 0.0;
+                          }};
+    gemm_ = make_gemm(tools, options.times_products);
     fused_attention_ = make_fused_attention();
   }
+  // What serves the streams' work ends after it.
+  ~Impl() override { streams().finish(); }
 
-  ~Impl() override { cudaSetDevice(index_); }
+  int64_t scratch_bytes() const override { return StreamDevice::scratch_bytes() + gemm_->workspace_bytes(); }
 
-  cudaStream_t stream() override { return streams_.mine(); }
-  cudaGraphExec_t capture(const std::function<void()>& work) override { return streams_.capture(work); }
-  void hold(bool held) override { pool_.hold(stream(), held); }
-
-  void set_watch(std::function<void(double)> watch) override { watch_ = std::move(watch); }
-  int64_t scratch_bytes() const override {
-    return streams_.peak_bytes() + lists_.bytes() + gemm_->workspace_bytes();
-  }
-
-  // Memory.
-  void* allocate(int64_t bytes) override {
-    void* const data = pool_.allocate(MemoryUse::tensors, bytes, stream());
-    const int64_t now = in_use_ += rounded_bytes(bytes);
-    raise_to(peak_, now);
-    return data;
-  }
-  void release(void* data, int64_t bytes) override {
-    const int64_t now = in_use_ -= rounded_bytes(bytes);
-    MPT_CHECK(now >= 0, "more memory released than allocated");
-    pool_.release(MemoryUse::tensors, data, bytes, stream());
-  }
-  int64_t in_use_bytes() const override { return in_use_; }
-  int64_t peak_bytes() const override { return peak_; }
-  void reset_peak() override { peak_ = in_use_.load(); }
-  void* allocate_host(int64_t bytes) override {
-    void* data = nullptr;
-    check(cudaSetDevice(index_), "cudaSetDevice");
-    check(cudaHostAlloc(&data, size_t(std::max(bytes, kAllocationUnit)), cudaHostAllocDefault),
-          "cudaHostAlloc");
-    return data;
-  }
-  void release_host(void* data) override { cudaFreeHost(data); }
-  void copy(void* to, const void* from, int64_t bytes) override {
-    if (bytes == 0) return;
-    const bool from_host = is_on_host(from), with_host = from_host || is_on_host(to);
-    if (from_host && !is_on_host(to) && bytes <= kStaged) {
-      return streams_.staging().send(from, bytes, to, stream(), [&](cudaEvent_t event) { wait_for(event); });
-    }
-    // Copies of pageable memory wait for the stream inside the driver, where nobody watches for an abort.
-    if (with_host) wait();
-    check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");
-    if (with_host) wait();
-  }
-  void zero(void* data, int64_t bytes) override {
-    if (bytes > 0) check(cudaMemsetAsync(data, 0, size_t(bytes), stream()), "cudaMemsetAsync");
-  }
-  void upload(DataType type, const double* from, int64_t count, void* to) override {
-    if (type == DataType::float64) return copy(to, from, count * 8);
-    const std::vector<float> floats(from, from + count);
-    if (type == DataType::float32) return copy(to, floats.data(), count * 4);
-    const Scratch wide(streams_, count * 4);
-    copy(wide.data(), floats.data(), count * 4);
-    convert(DataType::float32, wide.data(), type, to, count);
-  }
-  void download(DataType type, const void* from, int64_t count, double* to) override {
-    if (type == DataType::float64) return copy(to, from, count * 8);
-    std::vector<float> floats(static_cast<size_t>(count));
-    if (type == DataType::float32) {
-      copy(floats.data(), from, count * 4);
-    } else {
-      const Scratch wide(streams_, count * 4);
-      convert(type, from, DataType::float32, wide.data(), count);
-      copy(floats.data(), wide.data(), count * 4);
-    }
-    std::copy(floats.begin(), floats.end(), to);
-  }
   void convert(DataType from_type, const void* from, DataType to_type, void* to, int64_t count) override {
     copy_columns(from_type, to_type, 1, count, from, count, to, count);
   }
 
-  // Mover.
-  void move(void* to, const void* from, int64_t bytes) override {
-    if (bytes > 0 && to != from)
-      check(cudaMemcpyAsync(to, from, size_t(bytes), cudaMemcpyDefault, stream()), "cudaMemcpyAsync");
-  }
   void reduce(DataType type, ReduceOperation operation, const std::vector<const void*>& parts, int64_t begin,
               int64_t end, void* to) override {
     MPT_CHECK(parts.size() <= size_t(kMostSources), "more than {} ranks in one process", kMostSources);
@@ -142,53 +46,49 @@ class Impl final : public MixerDevice {
     const bool maximum = operation == ReduceOperation::maximum;
     MPT_DISPATCH(type, reduce_in_order<T>(stream(), sources, maximum, begin, end, as<T>(to)));
   }
-  void finish() override { wait(); }
 
   void linear_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
                       void* y) override {
-    // Epilogues read the bias in packs of 16 bytes.
-    const bool in_epilogue = reinterpret_cast<uintptr_t>(bias) % 16 == 0;
-    product_forward(type, s, x, w, in_epilogue ? bias : nullptr, y);
-    if (!in_epilogue) bias_forward(type, s.rows, s.columns, bias, y);
+    if (product_forward(type, s, x, w, with_bias(bias), y)) return;
+    product_forward(type, s, x, w, {}, y);
+    bias_forward(type, s.rows, s.columns, bias, y);
   }
-  // Row-major y = x w^T is column-major y^T = w x^T, and so on.
-  void product_forward(DataType type, const LinearShape& s, const void* x, const void* w, const void* bias,
-                       void* y) {
-    if (narrows(type, s)) {
-      const Narrowed x8(streams_, type, Fp8::e4m3, s.rows, s.inner, kAsItIs, x),
-          w8(streams_, type, Fp8::e4m3, s.columns, s.inner, kAsItIs, w);
-      return gemm_->run_fp8(stream(), type,
-                            {true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns},
-                            w8.matrix(), x8.matrix(), bias, false, y);
-    }
-    gemm_->run(stream(), {type, type}, {true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns},
-               w, x, bias, false, y);
+  void linear_activation_forward(DataType type, const LinearShape& s, const ActivationShape& activation,
+                                 const void* x, const void* w, const void* bias, void* up, void* y) override {
+    if (is_gelu(activation) && !narrows(type, s) &&
+        product_forward(type, s, x, w, {Epilogue::Kind::gelu, const_cast<void*>(bias), up}, y))
+      return;
+    StreamDevice::linear_activation_forward(type, s, activation, x, w, bias, up, y);
+  }
+  void linear_activation_backward(DataType type, const LinearShape& s, const ActivationShape& activation,
+                                  const void* dy, const void* w, const void* up, void* room,
+                                  void* dup) override {
+    const Epilogue gradient{Epilogue::Kind::gelu_gradient, nullptr, const_cast<void*>(up)};
+    if (is_gelu(activation) && !narrows(type, s) && product_backward(type, s, dy, w, gradient, dup)) return;
+    StreamDevice::linear_activation_backward(type, s, activation, dy, w, up, room, dup);
   }
   void linear_backward_input(DataType type, const LinearShape& s, const void* dy, const void* w,
                              void* dx) override {
-    if (narrows(type, s)) {
-      const Narrowed dy8(streams_, type, Fp8::e5m2, s.rows, s.columns, kAsItIs, dy),
-          w8(streams_, type, Fp8::e4m3, s.columns, s.inner, kTransposed, w);
-      return gemm_->run_fp8(stream(), type,
-                            {true, false, s.inner, s.rows, s.columns, s.columns, s.columns, s.inner},
-                            w8.matrix(), dy8.matrix(), nullptr, false, dx);
+    if (!narrows(type, s)) {
+      product_backward(type, s, dy, w, {}, dx);
+      return;
     }
-    gemm_->run(stream(), {type, type},
-               {false, false, s.inner, s.rows, s.columns, s.inner, s.columns, s.inner}, w, dy, nullptr, false,
-               dx);
+    const Narrowed dy8(streams(), type, Fp8::e5m2, s.rows, s.columns, Narrowed::kAsItIs, dy),
+        w8(streams(), type, Fp8::e4m3, s.columns, s.inner, Narrowed::kTransposed, w);
+    gemm_->run_fp8(stream(), type, {true, false, s.inner, s.rows, s.columns, s.columns, s.columns, s.inner},
+                   w8.matrix(), dy8.matrix(), {}, false, dx);
   }
   void linear_backward_weight(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
                               void* dbias) override {
     if (s.rows > 0 && narrows(type, s)) {
-      const Narrowed dy8(streams_, type, Fp8::e5m2, s.rows, s.columns, kTransposed, dy),
-          x8(streams_, type, Fp8::e4m3, s.rows, s.inner, kTransposed, x);
+      const Narrowed dy8(streams(), type, Fp8::e5m2, s.rows, s.columns, Narrowed::kTransposed, dy),
+          x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kTransposed, x);
       gemm_->run_fp8(stream(), state_type_of(type),
                      {true, false, s.inner, s.columns, s.rows, s.rows, s.rows, s.inner}, x8.matrix(),
-                     dy8.matrix(), nullptr, true, dw);
+                     dy8.matrix(), {}, true, dw);
     } else if (s.rows > 0) {
-      gemm_->run(stream(), {type, state_type_of(type)},
-                 {false, true, s.inner, s.columns, s.rows, s.inner, s.columns, s.inner}, x, dy, nullptr, true,
-                 dw);
+      if (dbias != nullptr && product_with_sums(type, s, dy, x, dw, dbias)) return;
+      product_of_weights(type, s, dy, x, {}, dw);
     }
     if (dbias != nullptr) bias_backward(type, s.rows, s.columns, dy, dbias);
   }
@@ -196,7 +96,7 @@ class Impl final : public MixerDevice {
     MPT_DISPATCH(type, cuda::bias_forward<T>(stream(), rows, columns, as<T>(bias), as<T>(y)));
   }
   void bias_backward(DataType type, int64_t rows, int64_t columns, const void* dy, void* dbias) override {
-    const Scratch sums(streams_, column_scratch_bytes(rows, columns));
+    const Scratch sums(streams(), column_scratch_bytes(rows, columns));
     MPT_DISPATCH(type, cuda::bias_backward<T>(stream(), rows, columns, as<T>(dy), as<S>(dbias), sums.data()));
   }
 
@@ -224,7 +124,7 @@ class Impl final : public MixerDevice {
   }
   void norm_backward_weight(DataType type, const NormShape& s, const void* dy, const void* x,
                             const void* statistics, void* dscale, void* dbias) override {
-    const Scratch sums(streams_, column_scratch_bytes(s.rows, s.columns));
+    const Scratch sums(streams(), column_scratch_bytes(s.rows, s.columns));
     MPT_DISPATCH(type, cuda::norm_backward_weight<T>(stream(), s, as<T>(dy), as<T>(x), as<S>(statistics),
                                                      as<S>(dscale), as<S>(dbias), sums.data()));
   }
@@ -240,7 +140,7 @@ class Impl final : public MixerDevice {
   void attention_forward(DataType type, const AttentionShape& s, const void* qkv, void* out,
                          void* log_sum_exp) override {
     if (const auto bytes = fused_bytes(FusedAttention::Pass::forward, type, s)) {
-      const Scratch room(streams_, *bytes);
+      const Scratch room(streams(), *bytes);
       return fused_attention_->forward(stream(), type, s, qkv, out, log_sum_exp, room.data());
     }
     MPT_DISPATCH(type, (cuda::attention_forward<T, T>(stream(), s, as<T>(qkv), own_keys<T>(s, qkv), false,
@@ -249,10 +149,10 @@ class Impl final : public MixerDevice {
   void attention_backward(DataType type, const AttentionShape& s, const void* dout, const void* qkv,
                           const void* out, const void* log_sum_exp, void* dqkv) override {
     if (const auto bytes = fused_bytes(FusedAttention::Pass::backward, type, s)) {
-      const Scratch room(streams_, *bytes);
+      const Scratch room(streams(), *bytes);
       return fused_attention_->backward(stream(), type, s, dout, qkv, out, log_sum_exp, dqkv, room.data());
     }
-    const Scratch delta(streams_, s.tokens() * s.heads * size_of(state_type_of(type)));
+    const Scratch delta(streams(), s.tokens() * s.heads * size_of(state_type_of(type)));
     MPT_DISPATCH(type, {
       T* const d = as<T>(dqkv);
       const AttentionGradients gradients{d,    d + s.heads * s.head_dim, d + s.rotated(), s.row(), s.row(),
@@ -271,7 +171,7 @@ class Impl final : public MixerDevice {
                                 const void* kv, const void* out, const void* log_sum_exp, void* dq,
                                 void* dkv) override {
     const AttentionShape& s = block.shape;
-    const Scratch delta(streams_, s.tokens() * s.heads * size_of(state_type_of(type)));
+    const Scratch delta(streams(), s.tokens() * s.heads * size_of(state_type_of(type)));
     MPT_DISPATCH(type, {
       const AttentionGradients gradients{
           dq, dkv, as<S>(dkv) + s.kv_heads * s.head_dim, s.heads * s.head_dim, s.kv_row(), true};
@@ -307,7 +207,7 @@ class Impl final : public MixerDevice {
   void head_norm_backward(DataType type, const AttentionShape& s, double epsilon, const void* query_scale,
                           const void* key_scale, const void* kept, void* dqkv, void* dquery_scale,
                           void* dkey_scale) override {
-    const Scratch room(streams_, head_norm_scratch_bytes(s));
+    const Scratch room(streams(), head_norm_scratch_bytes(s));
     MPT_DISPATCH(type, cuda::head_norm_backward<T>(stream(), s, epsilon, as<T>(query_scale), as<T>(key_scale),
                                                    as<T>(kept), as<T>(dqkv), as<S>(dquery_scale),
                                                    as<S>(dkey_scale), room.data()));
@@ -315,7 +215,7 @@ class Impl final : public MixerDevice {
 
   void router_forward(DataType type, const RouterShape& s, const void* logits, void* probabilities,
                       int32_t* chosen, void* weights, const void* bias) override {
-    const Scratch numbers(streams_, s.tokens * s.top * int64_t(sizeof(int32_t)));
+    const Scratch numbers(streams(), s.tokens * s.top * int64_t(sizeof(int32_t)));
     MPT_DISPATCH(type, cuda::router_forward<T>(stream(), s, as<T>(logits), as<S>(probabilities),
                                                as<int32_t>(numbers.data()), as<S>(weights), as<T>(bias)));
     copy(chosen, numbers.data(), numbers.bytes());
@@ -395,7 +295,7 @@ class Impl final : public MixerDevice {
                      const int32_t* targets, const void* sums, double scale, void* logits,
                      double* loss) override {
     const Numbers numbers(*this, targets, tokens);
-    const Scratch losses(streams_, tokens * int64_t(sizeof(double)));
+    const Scratch losses(streams(), tokens * int64_t(sizeof(double)));
     double* const each = as<double>(losses.data());
     MPT_DISPATCH(type, cuda::loss_gradient<T>(stream(), tokens, columns, used, first, numbers.data(),
                                               as<S>(sums), scale, as<T>(logits), each));
@@ -406,7 +306,7 @@ class Impl final : public MixerDevice {
                             const int32_t* targets, const void* maximum, const void* sums, double scale,
                             double cap, void* logits, double* loss) override {
     const Numbers numbers(*this, targets, tokens);
-    const Scratch losses(streams_, (tokens + 1) * int64_t(sizeof(double)));
+    const Scratch losses(streams(), (tokens + 1) * int64_t(sizeof(double)));
     double* const each = as<double>(losses.data());
     MPT_DISPATCH(type,
                  cuda::capped_loss_gradient<T>(stream(), tokens, columns, used, first, numbers.data(),
@@ -420,7 +320,7 @@ class Impl final : public MixerDevice {
     const int64_t unit = size_of(state_type_of(type));
     const Buffer maximum(*this, tokens * unit), sums(*this, 2 * tokens * unit);
     const Numbers numbers(*this, targets, tokens);
-    const Scratch losses(streams_, tokens * int64_t(sizeof(double)));
+    const Scratch losses(streams(), tokens * int64_t(sizeof(double)));
     double* const each = as<double>(losses.data());
     MPT_DISPATCH(type, cuda::loss_of_all<T>(stream(), tokens, columns, used, numbers.data(), scale,
                                             as<T>(logits), each));
@@ -464,24 +364,47 @@ class Impl final : public MixerDevice {
         joined.push_back(part);
       }
     }
-    const Scratch room(streams_, (kPartialSums + 1) * int64_t(sizeof(double)));
+    const Scratch room(streams(), (kPartialSums + 1) * int64_t(sizeof(double)));
     double* const partial = as<double>(room.data());
     MPT_DISPATCH(type, cuda::sum_of_squares<T>(stream(), joined, partial, partial + kPartialSums));
     return read(partial + kPartialSums);
   }
 
-  void synchronize() override { wait(); }
-  bool waits_to_load_kernels() const override { return true; }
-  std::unique_ptr<WorkMarks> make_marks(int64_t count) override { return make_work_marks(*this, count); }
-  void wait_for(cudaEvent_t event) override {
-    poll([event] { return cudaEventQuery(event); });
+ private:
+  // Row-major y = x w^T is column-major y^T = w x^T, and so on.
+  bool product_forward(DataType type, const LinearShape& s, const void* x, const void* w,
+                       const Epilogue& epilogue, void* y) {
+    const GemmShape shape{true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns};
+    if (!narrows(type, s)) return gemm_->run(stream(), {type, type}, shape, w, x, epilogue, false, y);
+    const Narrowed x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kAsItIs, x),
+        w8(streams(), type, Fp8::e4m3, s.columns, s.inner, Narrowed::kAsItIs, w);
+    return gemm_->run_fp8(stream(), type, shape, w8.matrix(), x8.matrix(), epilogue, false, y);
+  }
+  bool product_backward(DataType type, const LinearShape& s, const void* dy, const void* w,
+                        const Epilogue& epilogue, void* dx) {
+    return gemm_->run(stream(), {type, type},
+                      {false, false, s.inner, s.rows, s.columns, s.inner, s.columns, s.inner}, w, dy,
+                      epilogue, false, dx);
+  }
+  bool product_of_weights(DataType type, const LinearShape& s, const void* dy, const void* x,
+                          const Epilogue& epilogue, void* dw) {
+    return gemm_->run(stream(), {type, state_type_of(type)},
+                      {false, true, s.inner, s.columns, s.rows, s.inner, s.columns, s.inner}, x, dy, epilogue,
+                      true, dw);
+  }
+  // The product writes the sums of this micro-batch; a second kernel adds them.
+  bool product_with_sums(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
+                         void* dbias) {
+    const DataType state = state_type_of(type);
+    const Scratch sums(streams(), s.columns * size_of(state));
+    if (!product_of_weights(type, s, dy, x, {Epilogue::Kind::sums, sums.data(), nullptr}, dw)) return false;
+    residual_add(state, s.columns, dbias, sums.data(), dbias);
+    return true;
+  }
+  static bool is_gelu(const ActivationShape& activation) {
+    return activation.kind == ActivationKind::gelu_tanh && !activation.gated && activation.limit == 0.0;
   }
 
- protected:
-  const void* kept(const void* list, int64_t bytes) override { return lists_.find(list, bytes, stream()); }
-  CallStreams& streams() override { return streams_; }
-
- private:
   static const void* at_end(DataType type, const Stretch& stretch) {
     return as<char>(stretch.data) + stretch.count * size_of(type);
   }
@@ -492,52 +415,6 @@ class Impl final : public MixerDevice {
   }
 
   static bool narrows(DataType type, const LinearShape& s) { return s.narrows() && !is_wide(type); }
-
-  // An operand of one call in 8 bits.
-  enum Order { kAsItIs, kTransposed };
-  class Narrowed {
-   public:
-    Narrowed(CallStreams& streams, DataType type, Fp8 format, int64_t rows, int64_t columns, Order order,
-             const void* data)
-        : format_(format),
-          numbers_(streams, rows * columns),
-          scale_(streams, sizeof(float)),
-          magnitudes_(streams, fp8_scratch_bytes()) {
-      const auto go = [&](auto* from) {
-        narrow_to_fp8(streams.mine(), format, rows, columns, order == kTransposed, from,
-                      as<uint8_t>(numbers_.data()), as<float>(scale_.data()), magnitudes_.data());
-      };
-      type == DataType::bfloat16 ? go(as<Bfloat16>(data)) : go(as<Half>(data));
-    }
-    Fp8Matrix matrix() const { return {format_, as<uint8_t>(numbers_.data()), as<float>(scale_.data())}; }
-
-   private:
-    Fp8 format_;
-    Scratch numbers_, scale_, magnitudes_;
-  };
-
-  // A list of numbers for one call, which may be in host memory.
-  class Numbers {
-   public:
-    Numbers(Impl& device, const int32_t* list, int64_t count) : data_(list) {
-      if (count == 0 || !is_on_host(list)) return;
-      const int64_t bytes = count * int64_t(sizeof(int32_t));
-      copy_ = std::make_unique<Scratch>(device.streams_, bytes);
-      device.streams_.staging().send(list, bytes, copy_->data(), device.stream(),
-                                     [&](cudaEvent_t event) { device.wait_for(event); });
-      data_ = as<int32_t>(copy_->data());
-    }
-    const int32_t* data() const { return data_; }
-
-   private:
-    const int32_t* data_;
-    std::unique_ptr<Scratch> copy_;
-  };
-
-  template <class T>
-  const T* kept_list(const T* list, int64_t count) {
-    return as<T>(lists_.find(list, count * int64_t(sizeof(T)), stream()));
-  }
 
   void table_gradient(DataType type, const SortedWords& sorted, const int32_t* numbers, int64_t hidden,
                       const void* dy, void* dtable) {
@@ -559,43 +436,14 @@ class Impl final : public MixerDevice {
             block.keys, kept_list(block.visible.data(), s.sequence), hidden};
   }
 
-  void wait() {
-    poll([stream = stream()] { return cudaStreamQuery(stream); });
-  }
-  double read(const double* from) {
-    double* const answer = streams_.staging().answer();
-    check(cudaMemcpyAsync(answer, from, sizeof *answer, cudaMemcpyDeviceToHost, stream()), "cudaMemcpyAsync");
-    wait();
-    return *answer;
-  }
-
-  template <class Query>
-  void poll(Query&& query) {
-    check(cudaSetDevice(index_), "cudaSetDevice");
-    const double start = now_s();
-    while (true) {
-      const cudaError_t status = query();
-      if (status == cudaSuccess) return;
-      if (status != cudaErrorNotReady) fail(status, "work on the GPU");
-      const double waited_s = now_s() - start;
-      if (waited_s < kSpin_s) continue;
-      if (watch_) watch_(waited_s);
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-  }
-
-  const int index_;
-  std::function<void(double)> watch_;
-  std::atomic<int64_t> in_use_{0}, peak_{0};
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<FusedAttention> fused_attention_;  // may be null
-  KeptLists lists_;
-  MemoryPool pool_;
-  CallStreams streams_;  // last: ends first, and waits for what the others still serve
 };
 
 }  // namespace
 
-std::unique_ptr<CudaDevice> make_cuda_device(int index) { return std::make_unique<Impl>(index); }
+std::unique_ptr<CudaDevice> make_cuda_device(int index, const CudaOptions& options) {
+  return std::make_unique<Impl>(index, options);
+}
 
 }  // namespace mpt::runtime::cuda

@@ -36,8 +36,14 @@ class CudaDevice : public Device, public Mover {
 /// Whether `data` is memory of the host, pinned or not.
 bool is_on_host(const void* data);
 
+struct CudaOptions {
+  // The first use of a matrix product times several algorithms for it. The bits of results then depend on
+  // the outcome.
+  bool times_products = false;
+  int64_t reserve_bytes = 0;  // that tensors are expected to need: allocated at once
+};
 /// Of GPU `index`. Throws RunError if it cannot be used.
-std::unique_ptr<CudaDevice> make_cuda_device(int index);
+std::unique_ptr<CudaDevice> make_cuda_device(int index, const CudaOptions& options = {});
 /// The same, whose operators run in CUDA graphs where they repeat.
 std::unique_ptr<CudaDevice> make_graphed_device(std::unique_ptr<CudaDevice> device);
 

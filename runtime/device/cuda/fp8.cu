@@ -8,7 +8,8 @@ namespace mpt::runtime::cuda {
 namespace {
 
 constexpr int kTile = 64;            // of a transposition
-constexpr int kTileRow = kTile + 4;  // bytes: columns of a tile lie in different banks
+constexpr int kTileRow = kTile + 4;  // in bytes; rows of a tile begin in different banks.
+constexpr int kColumnPack = 16;      // numbers of a column that are written at once
 
 __device__ inline uint8_t narrow_to(Fp8 format, float value) {
   return __nv_cvt_float_to_fp8(value, __NV_SATFINITE, format == Fp8::e4m3 ? __NV_E4M3 : __NV_E5M2);
@@ -52,24 +53,26 @@ __global__ void narrow_kernel(Fp8 format, int64_t count, const T* x, Magnitudes 
   }
 }
 
-// to [columns, rows].
-template <class T>
+// to [columns, rows]: tiles are read by rows, N numbers in one access, and written by columns, M in one.
+template <class T, int N, int M>
 __global__ void narrow_transposed_kernel(Fp8 format, int64_t rows, int64_t columns, const T* x,
                                          Magnitudes magnitudes, uint8_t* to, float* from_fp8) {
   __shared__ uint8_t tile[kTile * kTileRow];
   const float scale = scale_of(format, magnitudes, from_fp8);
   const int64_t first_row = int64_t(blockIdx.y) * kTile, first_column = int64_t(blockIdx.x) * kTile;
-  for (int i = int(threadIdx.x); i < kTile * kTile; i += kThreads) {
-    const int r = i / kTile, c = i % kTile;
-    if (first_row + r < rows && first_column + c < columns)
-      tile[r * kTileRow + c] =
-          narrow_to(format, wide(x[(first_row + r) * columns + first_column + c]) * scale);
+  for (int i = int(threadIdx.x); i < kTile * kTile / N; i += kThreads) {
+    const int r = i / (kTile / N), c = i % (kTile / N) * N;
+    if (first_row + r >= rows || first_column + c >= columns) continue;
+    const auto values = load<N>(x + (first_row + r) * columns + first_column + c);
+    for (int n = 0; n < N; ++n) tile[r * kTileRow + c + n] = narrow_to(format, wide(values.at[n]) * scale);
   }
   __syncthreads();
-  for (int i = int(threadIdx.x); i < kTile * kTile; i += kThreads) {
-    const int c = i / kTile, r = i % kTile;
-    if (first_row + r < rows && first_column + c < columns)
-      to[(first_column + c) * rows + first_row + r] = tile[r * kTileRow + c];
+  for (int i = int(threadIdx.x); i < kTile * kTile / M; i += kThreads) {
+    const int c = i / (kTile / M), r = i % (kTile / M) * M;  // neighbours in a column by neighbours in a warp
+    if (first_row + r >= rows || first_column + c >= columns) continue;
+    Pack<uint8_t, M> out;
+    for (int m = 0; m < M; ++m) out.at[m] = tile[(r + m) * kTileRow + c];
+    store<M>(to + (first_column + c) * rows + first_row + r, out);
   }
 }
 
@@ -88,9 +91,11 @@ void narrow_to_fp8(cudaStream_t stream, Fp8 format, int64_t rows, int64_t column
     launch(stream, dim3(unsigned(magnitudes.blocks)), dim3(kThreads), 0, magnitude_kernel<T, N>, count, x,
            partial);
     if (transposed) {
+      const bool packed = N > 1 && columns % N == 0 && rows % kColumnPack == 0;
       launch(stream, dim3(unsigned(ceil_div(columns, kTile)), unsigned(ceil_div(rows, kTile))),
-             dim3(kThreads), 0, narrow_transposed_kernel<T>, format, rows, columns, x, magnitudes, to,
-             from_fp8);
+             dim3(kThreads), 0,
+             packed ? narrow_transposed_kernel<T, N, kColumnPack> : narrow_transposed_kernel<T, 1, 1>, format,
+             rows, columns, x, magnitudes, to, from_fp8);
     } else {
       launch(stream, blocks_for(count / N), dim3(kThreads), 0, narrow_kernel<T, N>, format, count, x,
              magnitudes, to, from_fp8);

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "runtime/comm/communicator.h"
@@ -30,26 +31,53 @@ struct Fp8Matrix {
 
 struct GemmTypes {
   DataType operands = DataType::float32;  // of a and b
-  DataType result = DataType::float32;    // of c and bias
+  DataType result = DataType::float32;    // of c, and of what epilogues read and write
   auto operator<=>(const GemmTypes&) const = default;
+};
+
+/// Done to a product before it is written.
+struct Epilogue {
+  enum class Kind : uint8_t {
+    none,
+    bias,           // `vector` [m] is added to every column
+    gelu,           // that, unless it is null; `matrix` [m, n] gets the sum, and c its gelu_tanh
+    gelu_gradient,  // c = the product times gelu_tanh's slope at `matrix`
+    sums            // `vector` [n] gets the sums of op(b) over k
+  };
+  Kind kind = Kind::none;
+  void* vector = nullptr;
+  void* matrix = nullptr;
+};
+inline Epilogue with_bias(const void* bias) {
+  if (bias == nullptr) return {};
+  return {Epilogue::Kind::bias, const_cast<void*>(bias), nullptr};
+}
+
+/// Calls of the device that products need.
+struct GemmTools {
+  std::function<void(cudaEvent_t)> wait_for;
+  /// Whether these numbers are all zero.
+  std::function<bool(DataType, int64_t count, const void*)> is_zero;
 };
 
 class Gemm {
  public:
   virtual ~Gemm() = default;
-  /// `bias` [m] is added to every column, if not null; with `accumulate` the product is added to c. Products
-  /// of 16 bits are summed in float. May be called from several threads, each with a stream of its own.
-  virtual void run(cudaStream_t stream, const GemmTypes& types, const GemmShape& shape, const void* a,
-                   const void* b, const void* bias, bool accumulate, void* c) = 0;
+  /// With `accumulate` the product is added to c. Products of 16 bits are summed in float. Returns false,
+  /// and does nothing, if it has no kernel with this epilogue for these sizes and addresses. Throws RunError
+  /// if it has none at all. May be called from several threads, each with a stream of its own.
+  virtual bool run(cudaStream_t stream, const GemmTypes& types, const GemmShape& shape, const void* a,
+                   const void* b, const Epilogue& epilogue, bool accumulate, void* c) = 0;
   /// The same with operands of 8 bits, of which a is transposed and b is not, as Hopper requires. The result
   /// is of 16 bits or float.
-  virtual void run_fp8(cudaStream_t stream, DataType result, const GemmShape& shape, const Fp8Matrix& a,
-                       const Fp8Matrix& b, const void* bias, bool accumulate, void* c) = 0;
+  virtual bool run_fp8(cudaStream_t stream, DataType result, const GemmShape& shape, const Fp8Matrix& a,
+                       const Fp8Matrix& b, const Epilogue& epilogue, bool accumulate, void* c) = 0;
   /// Memory that it holds beside what callers gave.
   virtual int64_t workspace_bytes() const = 0;
 };
 
-/// Of the current device.
-std::unique_ptr<Gemm> make_gemm();
+/// Of the current device. With `timed` the first use of a product times the algorithms that suit it, and the
+/// fastest is kept.
+std::unique_ptr<Gemm> make_gemm(GemmTools tools, bool timed);
 
 }  // namespace mpt::runtime::cuda

@@ -62,6 +62,15 @@ class GraphedDevice final : public CudaDevice {
   void bias_backward(DataType type, int64_t rows, int64_t columns, const void* dy, void* dbias) override {
     later(&Device::bias_backward, type, rows, columns, dy, dbias);
   }
+  void linear_activation_forward(DataType type, const LinearShape& shape, const ActivationShape& activation,
+                                 const void* x, const void* w, const void* bias, void* up, void* y) override {
+    later(&Device::linear_activation_forward, type, shape, activation, x, w, bias, up, y);
+  }
+  void linear_activation_backward(DataType type, const LinearShape& shape, const ActivationShape& activation,
+                                  const void* dy, const void* w, const void* up, void* room,
+                                  void* dup) override {
+    later(&Device::linear_activation_backward, type, shape, activation, dy, w, up, room, dup);
+  }
   void norm_forward(DataType type, const NormShape& shape, const void* x, const void* scale, const void* bias,
                     void* y, void* statistics) override {
     later(&Device::norm_forward, type, shape, x, scale, bias, y, statistics);

@@ -5,20 +5,29 @@
 namespace mpt::runtime::cuda {
 namespace {
 
+// Calls body(c, pack) for a block's packs of W logits in a row.
+template <int W, class T, class Body>
+__device__ void for_each_logit_pack(const T* row, int64_t columns, Body&& body) {
+#pragma unroll 4
+  for (int64_t c = int64_t(threadIdx.x) * W; c < columns; c += int64_t(blockDim.x) * W)
+    body(c, load<W>(row + c));
+}
+
 // A block per token. Logits stay in their own type and place through all three steps.
-template <class T>
+template <class T, int W>
 __global__ void loss_maximum_kernel(int64_t columns, int64_t used, const T* logits, State<T>* maximum) {
   using S = State<T>;
   constexpr S kLowest = sizeof(S) == sizeof(float) ? S(-3.4028234663852886e38) : S(-1.7976931348623157e308);
   const int64_t t = blockIdx.x;
   S highest = kLowest;
-  for (int64_t c = threadIdx.x; c < used; c += blockDim.x)
-    highest = max(highest, wide(logits[t * columns + c]));
+  for_each_logit_pack<W>(logits + t * columns, used, [&](int64_t c, const Pack<T, W>& pack) {
+    for (int i = 0; i < W; ++i) highest = c + i < used ? max(highest, wide(pack.at[i])) : highest;
+  });
   highest = block_reduce(highest, Maximum(), kLowest);
   if (threadIdx.x == 0) maximum[t] = highest;
 }
 
-template <class T>
+template <class T, int W>
 __global__ void loss_exponentials_kernel(int64_t tokens, int64_t columns, int64_t used, int64_t first,
                                          const int32_t* targets, const State<T>* maximum, T* logits,
                                          State<T>* sums) {
@@ -29,26 +38,35 @@ __global__ void loss_exponentials_kernel(int64_t tokens, int64_t columns, int64_
   if (threadIdx.x == 0) sums[tokens + t] = target >= 0 && target < used ? wide(row[target]) - highest : S(0);
   __syncthreads();  // the target's logit has been read
   S sum = 0;
-  for (int64_t c = threadIdx.x; c < columns; c += blockDim.x) {
-    const S value = c < used ? exp(wide(row[c]) - highest) : S(0);  // behind them: padding of the vocabulary
-    sum += value;
-    row[c] = narrow<T>(value);
-  }
+  for_each_logit_pack<W>(row, columns, [&](int64_t c, Pack<T, W> pack) {
+    for (int i = 0; i < W; ++i) {
+      // The last columns are padding of the vocabulary.
+      const S value = c + i < used ? exp(wide(pack.at[i]) - highest) : S(0);
+      sum += value;
+      pack.at[i] = narrow<T>(value);
+    }
+    store<W>(row + c, pack);
+  });
   sum = block_sum(sum);
   if (threadIdx.x == 0) sums[t] = sum;
 }
 
-// loss = log(sum) - (target logit - maximum); its gradient is softmax - one-hot.
-template <class T>
+// loss = log(sum) - (target logit - maximum); its gradient is softmax - one-hot. Padding has zeros, and keeps
+// them, though a word of another rank may have its number.
+template <class T, int W>
 __global__ void loss_gradient_kernel(int64_t tokens, int64_t columns, int64_t used, int64_t first,
                                      const int32_t* targets, const State<T>* sums, State<T> scale, T* logits,
                                      double* losses) {
   const int64_t t = blockIdx.x, target = targets[t] - first;
+  T* const row = logits + t * columns;
   const State<T> factor = scale / sums[t];
-  for (int64_t c = threadIdx.x; c < used; c += blockDim.x) {
-    const State<T> value = wide(logits[t * columns + c]) * factor;
-    logits[t * columns + c] = narrow<T>(c == target ? value - scale : value);
-  }
+  for_each_logit_pack<W>(row, used, [&](int64_t c, Pack<T, W> pack) {
+    for (int i = 0; i < W; ++i) {
+      const State<T> value = wide(pack.at[i]) * factor;
+      if (c + i < used) pack.at[i] = narrow<T>(c + i == target ? value - scale : value);
+    }
+    store<W>(row + c, pack);
+  });
   if (threadIdx.x == 0) losses[t] = log(double(sums[t])) - double(sums[tokens + t]);
 }
 
@@ -147,34 +165,51 @@ __global__ void reduce_in_order_kernel(Sources sources, bool maximum, int64_t be
 
 }  // namespace
 
+// A block per token, with more threads for long rows; by packs where rows are whole ones.
+constexpr int kMany = 512;
+template <class T>
+int loss_threads(int64_t columns) {
+  return columns >= int64_t(kMany) * int64_t(16 / sizeof(T)) ? kMany : kThreads;
+}
+template <class T>
+bool in_packs(int64_t columns, const T* logits) {
+  return pack_width<T>(columns, logits) > 1;
+}
+
 template <class T>
 void loss_maximum(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, const T* logits,
                   State<T>* maximum) {
-  launch(stream, dim3(unsigned(tokens)), kThreads, 0, loss_maximum_kernel<T>, columns, used, logits, maximum);
+  constexpr int kWidth = int(16 / sizeof(T));
+  launch(stream, dim3(unsigned(tokens)), loss_threads<T>(columns), 0,
+         in_packs(columns, logits) ? loss_maximum_kernel<T, kWidth> : loss_maximum_kernel<T, 1>, columns,
+         used, logits, maximum);
 }
 
 template <class T>
 void loss_exponentials(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                        const int32_t* targets, const State<T>* maximum, T* logits, State<T>* sums) {
-  launch(stream, dim3(unsigned(tokens)), kThreads, 0, loss_exponentials_kernel<T>, tokens, columns, used,
-         first, targets, maximum, logits, sums);
+  constexpr int kWidth = int(16 / sizeof(T));
+  launch(stream, dim3(unsigned(tokens)), loss_threads<T>(columns), 0,
+         in_packs(columns, logits) ? loss_exponentials_kernel<T, kWidth> : loss_exponentials_kernel<T, 1>,
+         tokens, columns, used, first, targets, maximum, logits, sums);
 }
 
 template <class T>
 void loss_gradient(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, int64_t first,
                    const int32_t* targets, const State<T>* sums, double scale, T* logits, double* losses) {
-  launch(stream, dim3(unsigned(tokens)), kThreads, 0, loss_gradient_kernel<T>, tokens, columns, used, first,
-         targets, sums, State<T>(scale), logits, losses);
+  constexpr int kWidth = int(16 / sizeof(T));
+  launch(stream, dim3(unsigned(tokens)), loss_threads<T>(columns), 0,
+         in_packs(columns, logits) ? loss_gradient_kernel<T, kWidth> : loss_gradient_kernel<T, 1>, tokens,
+         columns, used, first, targets, sums, State<T>(scale), logits, losses);
 }
 
 template <class T>
 void loss_of_all(cudaStream_t stream, int64_t tokens, int64_t columns, int64_t used, const int32_t* targets,
                  double scale, T* logits, double* losses) {
-  constexpr int kWidth = int(16 / sizeof(T)), kMany = 512;
-  const bool in_packs = pack_width<T>(columns, logits) > 1;
-  launch(stream, dim3(unsigned(tokens)), columns >= kMany * kWidth ? kMany : kThreads, 0,
-         in_packs ? loss_of_all_kernel<T, kWidth> : loss_of_all_kernel<T, 1>, columns, used, targets,
-         State<T>(scale), logits, losses);
+  constexpr int kWidth = int(16 / sizeof(T));
+  launch(stream, dim3(unsigned(tokens)), loss_threads<T>(columns), 0,
+         in_packs(columns, logits) ? loss_of_all_kernel<T, kWidth> : loss_of_all_kernel<T, 1>, columns, used,
+         targets, State<T>(scale), logits, losses);
 }
 
 // Blocks for a stretch: as many as its share of all elements asks for, and one at least.

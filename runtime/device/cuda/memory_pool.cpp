@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 
 #include "base/allocation.h"
 #include "base/error.h"
@@ -10,10 +11,20 @@
 #include "runtime/device/cuda/launch.h"
 
 namespace mpt::runtime::cuda {
+namespace {
+
+// As cudaMalloc aligns.
+int64_t length_in_reserve(int64_t size) {
+  constexpr int64_t kUnit = 256;
+  return (size + kUnit - 1) / kUnit * kUnit;
+}
+
+}  // namespace
 
 MemoryPool::~MemoryPool() {
   held_.clear();
   free_all();
+  if (reserve_ != nullptr) cudaFree(reserve_);
   if (event_ != nullptr) cudaEventDestroy(event_);
 }
 
@@ -76,12 +87,63 @@ void MemoryPool::hold(cudaStream_t stream, bool held) {
   }
 }
 
+void MemoryPool::reserve(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  void* data = nullptr;
+  if (reserve_ != nullptr || bytes <= 0) return;
+  if (cudaMalloc(&data, size_t(bytes)) != cudaSuccess) {
+    cudaGetLastError();  // it would come back with the next call
+    return;
+  }
+  reserve_ = static_cast<char*>(data);
+  reserve_bytes_ = reserved_ = bytes;
+  gaps_ = {{reserve_, bytes}};
+}
+
+bool MemoryPool::is_reserved(const void* data) const {
+  const auto* const at = static_cast<const char*>(data);
+  return reserve_ != nullptr && !std::less<>()(at, static_cast<const char*>(reserve_)) &&
+         std::less<>()(at, static_cast<const char*>(reserve_ + reserve_bytes_));
+}
+
+// The first gap that is long enough; null: there is none.
+void* MemoryPool::cut(int64_t size) {
+  const int64_t length = length_in_reserve(size);
+  for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+    if (gap->second < length) continue;
+    const auto [begin, all] = *gap;
+    gaps_.erase(gap);
+    if (all > length) gaps_[begin + length] = all - length;
+    return begin;
+  }
+  return nullptr;
+}
+
+void MemoryPool::give_back(char* data, int64_t size) {
+  int64_t length = length_in_reserve(size);
+  auto after = gaps_.lower_bound(data);
+  if (after != gaps_.end() && after->first == data + length) {
+    length += after->second;
+    after = gaps_.erase(after);
+  }
+  if (after != gaps_.begin()) {
+    const auto before = std::prev(after);
+    if (before->first + before->second == data) {
+      before->second += length;
+      return;
+    }
+  }
+  gaps_[data] = length;
+}
+
 void* MemoryPool::fresh(int64_t size) {
+  if (void* const data = cut(size)) return data;
   void* data = nullptr;
   cudaError_t status = cudaMalloc(&data, size_t(size));
   if (status == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // it would come back with the next call
+    cudaGetLastError();
     free_all();
+    if ((data = cut(size)) != nullptr) return data;
     status = cudaMalloc(&data, size_t(size));
   }
   if (status == cudaErrorMemoryAllocation) {
@@ -100,10 +162,15 @@ void* MemoryPool::fresh(int64_t size) {
 }
 
 void MemoryPool::free_all() {
+  cudaDeviceSynchronize();  // another stream may get their memory
   for (auto& [key, blocks] : free_) {
     std::erase_if(blocks, [&, size = key.second](const Block& block) {
       if (held_.contains(block.stream)) return false;
-      cudaFree(block.data);  // waits for the block's work
+      if (is_reserved(block.data)) {
+        give_back(static_cast<char*>(block.data), size);
+        return true;
+      }
+      cudaFree(block.data);
       reserved_ -= size;
       return true;
     });

@@ -26,6 +26,9 @@ enum class MemoryUse { tensors, scratch };
 class MemoryPool {
  public:
   ~MemoryPool();
+  /// From now on blocks are cut from one of `bytes`, as far as it lasts. The driver may wait for work of all
+  /// threads when it is asked for memory. Where the GPU has no such block, nothing changes.
+  void reserve(int64_t bytes);
   /// At least `bytes` for work in `stream`. Throws RunError when the GPU has no more, with what it was asked
   /// for.
   void* allocate(MemoryUse use, int64_t bytes, cudaStream_t stream);
@@ -41,6 +44,9 @@ class MemoryPool {
   };
   std::optional<Block> take(MemoryUse use, int64_t size, cudaStream_t stream);
   void* fresh(int64_t size);
+  void* cut(int64_t size);
+  void give_back(char* data, int64_t size);
+  bool is_reserved(const void* data) const;
   void free_all();
 
   std::mutex mutex_;
@@ -49,6 +55,9 @@ class MemoryPool {
   std::unordered_set<cudaStream_t> held_;
   cudaEvent_t event_ = nullptr;
   int64_t reserved_ = 0;
+  char* reserve_ = nullptr;
+  int64_t reserve_bytes_ = 0;
+  std::map<char*, int64_t> gaps_;  // of the reserve: what no block has, with its length
 };
 
 }  // namespace mpt::runtime::cuda

@@ -3,13 +3,14 @@
 
 // MixerDevice: the operators of a GPU that mixers of linear cost are made of, and gates.
 
-#include "runtime/device/cuda/call_streams.h"
-#include "runtime/device/cuda/model_device.h"
+#include "runtime/device/cuda/stream_device.h"
 
 namespace mpt::runtime::cuda {
 
-class MixerDevice : public ModelDevice {
+class MixerDevice : public StreamDevice {
  public:
+  using StreamDevice::StreamDevice;
+
   void convolution_forward(DataType, const ConvolutionShape&, const void* x, const void* w, void* y) override;
   void convolution_backward(DataType, const ConvolutionShape&, const void* dy, const void* x, const void* w,
                             void* dx, void* dw) override;
@@ -23,10 +24,6 @@ class MixerDevice : public ModelDevice {
   void gate_forward(DataType, const GateShape&, const void* x, const void* gate, void* y) override;
   void gate_backward(DataType, const GateShape&, const void* dy, const void* x, const void* gate, void* dx,
                      void* dgate) override;
-
- protected:
-  /// Where calls get their scratch memory.
-  virtual CallStreams& streams() = 0;
 };
 
 }  // namespace mpt::runtime::cuda

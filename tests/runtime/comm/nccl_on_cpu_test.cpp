@@ -138,6 +138,27 @@ TEST_F(NcclOnCpu, RunsOutOfBlocks) {
   for (const cudaStream_t stream : streams) cudaStreamDestroy(stream);
 }
 
+// So that one test's failure is not the next one's.
+TEST_F(NcclOnCpu, AFailureLeavesNoBlocksInUse) {
+  const auto comms = communicators();
+  cudaStream_t stream = nullptr;
+  cudaSetDevice(0);
+  cudaStreamCreateWithFlags(&stream, 0);
+  cudaStream_t other = at(0, 0);
+  ncclAllReduce(data_[0], data_[0], 4, ncclFloat32, ncclSum, comms[0], stream);
+  EXPECT_EQ(cudaStreamQuery(stream), cudaErrorNotReady);
+  EXPECT_GT(nccl_on_cpu::blocks_used(0), 0);
+  cuda_on_cpu::locked([] { cuda_on_cpu::fail("a planted failure"); });
+  EXPECT_NE(ncclAllReduce(data_[0], data_[0], 4, ncclFloat32, ncclSum, comms[0], other), ncclSuccess);
+  cudaStreamDestroy(stream);
+  EXPECT_EQ(nccl_on_cpu::blocks_used(0), 0);
+  cuda_on_cpu::forget_failure();
+  // Nothing of this communicator stands before its next operation.
+  ncclAllReduce(data_[0], data_[0], 4, ncclFloat32, ncclSum, comms[0], other);
+  EXPECT_EQ(cudaStreamQuery(other), cudaErrorNotReady);
+  EXPECT_GT(nccl_on_cpu::blocks_used(0), 0);
+}
+
 // What is found where another stream fills the slot of a transfer at its end `end`, with an event between
 // them or without.
 std::string NcclOnCpu::race_at_end(int end, bool waits) {

@@ -279,6 +279,8 @@ TEST_F(CuptiCounters, StopWhereDecodingFails) {
     ASSERT_NE(counters, nullptr) << reason_;
     std::this_thread::sleep_for(std::chrono::milliseconds(700));
     EXPECT_TRUE(counters->read().empty());
+    EXPECT_NE(counters->complaint().find("GPU-a: cuptiPmSamplingDecodeData"), std::string::npos)
+        << counters->complaint();
   }
   EXPECT_EQ(state_.decodings, 1);
 }
@@ -303,6 +305,21 @@ TEST_F(CuptiCounters, OfTheGpusThatCanBeSampled) {
   const auto readings = read_until(*counters, [](const auto& r) { return !r.empty(); });
   ASSERT_EQ(readings.size(), 1u);
   EXPECT_EQ(readings[0].gpu, "GPU-a");
+  EXPECT_EQ(counters->complaint().rfind("GPU-of-nobody: ", 0), 0u) << counters->complaint();
+}
+
+TEST_F(CuptiCounters, SayThatThereIsNoGpu) {
+  EXPECT_EQ(make_cupti_counters({}, reason_), nullptr);
+  EXPECT_FALSE(reason_.empty());
+}
+
+// A GPU that gives no samples, or none with a time.
+TEST_F(CuptiCounters, SayWhatCameInTheirPlace) {
+  state_.samples = 0;
+  const auto counters = make_cupti_counters({{0, "GPU-a"}}, reason_);
+  ASSERT_NE(counters, nullptr) << reason_;
+  EXPECT_TRUE(counters->read().empty());
+  EXPECT_EQ(counters->complaint().rfind("GPU-a: 0 samples in ", 0), 0u) << counters->complaint();
 }
 
 }  // namespace

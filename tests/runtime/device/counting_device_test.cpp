@@ -17,10 +17,12 @@ namespace mpt::runtime {
 namespace {
 
 // Two micro-batches and what ends a step.
-void take_step(const ModelSpec& model, Device& device, Mover& mover, const std::function<void()>& begin) {
+void take_step(const ModelSpec& model, Precision precision, Device& device, Mover& mover,
+               const std::function<void()>& begin) {
   constexpr int64_t kSequence = 16, kBatch = 2;
   Layout layout;
   layout.micro_batch = kBatch;
+  layout.precision = precision;
   layout.layers_per_stage = {model.layers.count()};
   const auto group = make_single_communicator(mover);
   Stage stage({model, layout, kSequence, DataType::bfloat16, 1}, 0, {0, model.layers.count(), true, true},
@@ -49,13 +51,13 @@ bool is_own_attention(const std::string& kernel) {
          kernel == "query_gradient_kernel" || kernel == "key_gradient_kernel";
 }
 
-void compare_step(const ModelSpec& model) {
+void compare_step(const ModelSpec& model, Precision precision = Precision::bf16) {
   if (!cuda_on_cpu::kernels_report()) GTEST_SKIP() << "a sanitizer watches the kernels";
   test::KernelCounts counts;
   const auto counting = test::make_counting_device(counts);
-  take_step(model, *counting, host_mover(), [&] { counts.clear(); });
+  take_step(model, precision, *counting, host_mover(), [&] { counts.clear(); });
   const auto gpu = cuda::make_cuda_device(0);
-  take_step(model, *gpu, *gpu, cuda_on_cpu::reset_traffic);
+  take_step(model, precision, *gpu, *gpu, cuda_on_cpu::reset_traffic);
   for (const auto& [kernel, done] : cuda_on_cpu::traffic()) {
     if (is_own_attention(kernel)) continue;
     const auto found = counts.find(kernel);
@@ -78,6 +80,7 @@ void compare_step(const ModelSpec& model) {
 
 TEST(CountingDevice, CountsWhatGptsKernelsDo) { compare_step(test::little_gpt(2)); }
 TEST(CountingDevice, CountsWhatLlamasKernelsDo) { compare_step(test::little_llama(2)); }
+TEST(CountingDevice, CountsWhatKernelsDoIn8Bits) { compare_step(test::little_llama(2), Precision::fp8); }
 
 }  // namespace
 }  // namespace mpt::runtime

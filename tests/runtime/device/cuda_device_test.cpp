@@ -35,6 +35,33 @@ TEST_P(CudaDeviceTest, Linear) {
   }
 }
 
+// Sizes of whole packs, which epilogues take, and others. One device may round what goes into the activation,
+// or comes out of the product before it, to 16 bits, and the other not: slopes are at most 1.13.
+TEST_P(CudaDeviceTest, LinearWithActivation) {
+  const DataType t = GetParam();
+  for (const LinearShape s : {LinearShape{3, 5, 7}, {16, 24, 48}, {33, 16, 64}}) {
+    for (const bool is_gelu : {true, false}) {
+      const auto kind = is_gelu ? ActivationKind::gelu_tanh : ActivationKind::silu;
+      const double rounded = 1.13 * 1.5 * 1.5 * double(s.inner), back = 1.13 * 1.5 * 1.5 * double(s.columns);
+      Pair x = make(s.rows * s.inner, 1), w = make(s.columns * s.inner, 2), bias = make(s.columns, 3),
+           up = make(s.rows * s.columns, 4), y = make(s.rows * s.columns, 5);
+      const ActivationShape behind{kind, s.rows, s.columns, false, 0.0};
+      on_both([&](Device& d, void* px, void* pw, void* pb, void* pup,
+                  void* py) { d.linear_activation_forward(t, s, behind, px, pw, pb, pup, py); },
+              x, w, bias, up, y);
+      up.expect_equal("up", s.inner);
+      y.expect_equal("its activation", s.inner, 4.0, rounded, t);
+      Pair dy = make(s.rows * s.columns, 6), before = make(s.rows * s.inner, 7),
+           room = make(s.rows * s.inner, 8), dup = make(s.rows * s.inner, 9);
+      const ActivationShape between{kind, s.rows, s.inner, false, 0.0};
+      on_both([&](Device& d, void* pdy, void* pw, void* pup, void* pr,
+                  void* pdup) { d.linear_activation_backward(t, s, between, pdy, pw, pup, pr, pdup); },
+              dy, w, before, room, dup);
+      dup.expect_equal("its gradient", s.columns, 4.0, back, t);
+    }
+  }
+}
+
 // What the sum of products of 8 bits loses, where its terms are of this magnitude. Hopper's tensor cores keep
 // some 14 bits of each term beside the largest (DeepSeek-V3, arXiv:2412.19437, section 3.3.2).
 double lost_in_8_bits(int64_t terms, double magnitude) {

@@ -107,29 +107,34 @@ TEST_P(CudaDeviceTest, Experts) {
   summed.expect_equal("sum_rows", top, 4.0, 2.0 * double(top), t);
 }
 
-// A vocabulary over two ranks, the second with padding.
+// A vocabulary over two ranks, the second with padding: element by element and in packs. One target has the
+// number of a column of padding.
 TEST_P(CudaDeviceTest, CrossEntropy) {
   const DataType t = GetParam();
-  const int64_t tokens = 9, columns = 300, used = 290, first = 300;
-  std::vector<int32_t> targets;
-  for (int64_t i = 0; i < tokens; ++i) targets.push_back(int32_t(i * 71 % 590));
-  Pair logits = make(tokens * columns, 1, 4.0);
-  Pair maximum = make_state(tokens, 2), sums = make_state(2 * tokens, 3);
-  on_both([&](Device& d, void* pl, void* pm) { d.loss_maximum(t, tokens, columns, used, pl, pm); }, logits,
-          maximum);
-  maximum.expect_equal("loss_maximum", 0);
-  on_both([&](Device& d, void* pm, void* pl,
-              void* ps) { d.loss_exponentials(t, tokens, columns, used, first, targets.data(), pm, pl, ps); },
-          maximum, logits, sums);
-  logits.expect_equal("exponentials", 2);
-  sums.expect_equal("sums", used);
-  const auto [want, got] = losses(
-      [&](Device& d, void* ps, void* pl, double* loss) {
-        d.loss_gradient(t, tokens, columns, used, first, targets.data(), ps, 0.25, pl, loss);
-      },
-      sums, logits);
-  logits.expect_equal("loss_gradient", 4);
-  EXPECT_NEAR(got, want, unit_roundoff(state_type_of(t)) * double(used) * std::fabs(want));
+  const int64_t tokens = 9, used = 290, first = 300;
+  std::vector<int32_t> targets{int32_t(first + used + 3)};
+  for (int64_t i = 1; i < tokens; ++i) targets.push_back(int32_t(i * 71 % 590));
+  for (const int64_t columns : {300, 304}) {
+    Pair logits = make(tokens * columns, 1, 4.0);
+    Pair maximum = make_state(tokens, 2), sums = make_state(2 * tokens, 3);
+    on_both([&](Device& d, void* pl, void* pm) { d.loss_maximum(t, tokens, columns, used, pl, pm); }, logits,
+            maximum);
+    maximum.expect_equal("loss_maximum", 0);
+    on_both(
+        [&](Device& d, void* pm, void* pl, void* ps) {
+          d.loss_exponentials(t, tokens, columns, used, first, targets.data(), pm, pl, ps);
+        },
+        maximum, logits, sums);
+    logits.expect_equal("exponentials", 2);
+    sums.expect_equal("sums", used);
+    const auto [want, got] = losses(
+        [&](Device& d, void* ps, void* pl, double* loss) {
+          d.loss_gradient(t, tokens, columns, used, first, targets.data(), ps, 0.25, pl, loss);
+        },
+        sums, logits);
+    logits.expect_equal("loss_gradient", 4);
+    EXPECT_NEAR(got, want, unit_roundoff(state_type_of(t)) * double(used) * std::fabs(want));
+  }
 }
 
 // All of the vocabulary on one rank: in packs and element by element.

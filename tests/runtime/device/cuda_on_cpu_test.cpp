@@ -15,6 +15,7 @@
 #include "runtime/device/cuda/memory_pool.h"
 #include "runtime/device/side_stream.h"
 #include "runtime/nn/stage.h"
+#include "tests/support/cuda_on_cpu/memory.h"
 #include "tests/support/cuda_on_cpu/streams.h"
 #include "tests/support/make_plan.h"
 
@@ -133,6 +134,34 @@ TEST_F(CudaOnCpu, LargeMemoryServesWhatIsNearlyAsLarge) {
   device_->release(smaller, 500 << 10);
 }
 
+// Blocks are cut from what was reserved; when it is used up, and the GPU is full, those that were given back
+// are joined.
+TEST_F(CudaOnCpu, ReservedMemoryIsCutAndJoined) {
+  constexpr int64_t kReserve = 6 << 20, kMost = 2 << 20;
+  cuda_on_cpu::limit(1, 10 << 20);
+  const auto device = cuda::make_cuda_device(1, {.reserve_bytes = kReserve});
+  std::vector<char*> blocks;
+  for (int i = 0; i < 2; ++i) blocks.push_back(static_cast<char*>(device->allocate(kMost + 64)));
+  EXPECT_EQ(blocks[1] - blocks[0], kMost + 256) << "cut one behind the other";
+  for (char* const block : blocks) EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % 256, 0u);
+  auto* const outside = static_cast<char*>(device->allocate(kMost + kMost / 2));
+  EXPECT_TRUE(outside < blocks[0] || outside >= blocks[0] + kReserve);
+  for (char* const block : blocks) device->release(block, kMost + 64);
+  auto* const joined = static_cast<char*>(device->allocate(2 * kMost));
+  EXPECT_EQ(joined, blocks[0]);
+  device->release(joined, 2 * kMost);
+  device->release(outside, kMost + kMost / 2);
+  cuda_on_cpu::limit(1, cuda_on_cpu::kPartBytes);
+}
+
+// A GPU that others use, too.
+TEST_F(CudaOnCpu, WithoutRoomForTheReserveBlocksComeOneByOne) {
+  const auto device = cuda::make_cuda_device(1, {.reserve_bytes = int64_t{1} << 40});
+  void* const block = device->allocate(64);
+  EXPECT_NE(block, nullptr);
+  device->release(block, 64);
+}
+
 TEST_F(CudaOnCpu, RunsWorkLate) {
   Buffer x(*device_, kBytes);
   const auto marks = device_->make_marks(1);
@@ -224,6 +253,50 @@ TEST_F(CudaOnCpu, MicroBatchesDoNotWaitForTheGpu) {
   held = false;
   device_->set_watch(nullptr);
   EXPECT_NEAR(stage.loss_sum(), 3 * loss, 1e-9) << "losses add up";
+}
+
+// Each call that a capture forbids, and the capture lost by it.
+TEST_F(CudaOnCpu, ACaptureForbidsWhatWaits) {
+  const cudaStream_t stream = device_->stream();
+  Buffer x(*device_, kBytes);
+  std::vector<char> pageable(kBytes);
+  cudaEvent_t before = nullptr, inside = nullptr;
+  cudaEventCreateWithFlags(&before, cudaEventDisableTiming);
+  cudaEventCreateWithFlags(&inside, cudaEventDisableTiming);
+  cudaEventRecord(before, stream);
+  void* memory = nullptr;
+  const std::vector<std::pair<cudaError_t, std::function<cudaError_t()>>> calls{
+      {cudaErrorStreamCaptureUnsupported, [&] { return cudaMalloc(&memory, 64); }},
+      {cudaErrorStreamCaptureUnsupported, [&] { return cudaFree(x.data()); }},
+      {cudaErrorStreamCaptureUnsupported, [&] { return cudaStreamSynchronize(stream); }},
+      {cudaErrorStreamCaptureUnsupported, [&] { return cudaStreamQuery(stream); }},
+      {cudaErrorStreamCaptureUnsupported,
+       [&] { return cudaMemcpyAsync(x.data(), pageable.data(), kBytes, cudaMemcpyDefault, stream); }},
+      {cudaErrorStreamCaptureIsolation, [&] { return cudaStreamWaitEvent(stream, before, 0); }}};
+  for (const auto& [error, call] : calls) {
+    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaErrorIllegalState);
+    EXPECT_EQ(cudaEventRecord(inside, stream), cudaSuccess);
+    EXPECT_EQ(cudaEventQuery(inside), cudaErrorCapturedEvent);
+    EXPECT_EQ(call(), error);
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+    EXPECT_EQ(graph, nullptr);
+  }
+  ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), cudaSuccess);
+  cudaGraph_t graph = nullptr;
+  in_a_thread([&] { EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureWrongThread); });
+  EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated);
+  for (const cudaEvent_t event : {before, inside}) cudaEventDestroy(event);
+}
+
+// Work that cannot be captured ends in an error, and the stream goes on.
+TEST_F(CudaOnCpu, ALostCaptureLeavesTheStreamUsable) {
+  EXPECT_THROW(device_->capture([&] { device_->synchronize(); }), RunError);
+  EXPECT_THROW(device_->capture([&] { cudaStreamQuery(device_->stream()); }), RunError);
+  Buffer x(*device_, kBytes);
+  device_->zero(x.data(), kBytes);
+  EXPECT_NO_THROW(device_->synchronize());
 }
 
 TEST_F(CudaOnCpu, RefusesMemoryOfTheHostInKernels) {

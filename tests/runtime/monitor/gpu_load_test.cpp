@@ -103,6 +103,38 @@ TEST(GpuLoad, WithoutCountersItSaysWhyOnce) {
   EXPECT_FALSE(last_row(options.log.string())["gpus"][0].contains("sm_active"));
 }
 
+// Whatever keeps the readings away: it is told once, however long the run is.
+TEST(GpuLoad, CountersWithoutReadingsSayWhy) {
+  struct Silent final : HardwareCounters {
+    explicit Silent(std::vector<CounterReading> r, std::string w)
+        : readings(std::move(r)), why(std::move(w)) {}
+    std::vector<CounterReading> read() override { return readings; }
+    std::string complaint() override { return why; }
+    std::vector<CounterReading> readings;
+    std::string why;
+  };
+  const std::string note = "mpt-run: note: GPUs without readings of their counters: ";
+  for (const int steps : {2, 20}) {
+    for (const bool stranger : {false, true}) {
+      MonitorOptions options = watched("/silent_counters.jsonl");
+      options.make_counters = [&](std::string&) {
+        std::vector<CounterReading> readings;
+        if (stranger) readings.push_back({"GPU-of-nobody"});
+        return std::make_unique<Silent>(readings, stranger ? "" : "GPU-a: no sample");
+      };
+      testing::internal::CaptureStdout();
+      testing::internal::CaptureStderr();
+      {
+        StepMonitor monitor(test::make_plan({test::little_gpt()}), options);
+        for (int i = 0; i < steps; ++i) monitor.on_step(first_step());
+      }
+      testing::internal::GetCapturedStdout();
+      EXPECT_EQ(testing::internal::GetCapturedStderr(),
+                note + (stranger ? "NVML lists other GPUs than those sampled\n" : "GPU-a: no sample\n"));
+    }
+  }
+}
+
 TEST(GpuLoad, CountersAreLeftAloneWithoutWatch) {
   MonitorOptions options = watched("/unwatched.jsonl");
   options.watch = false;

@@ -20,6 +20,8 @@ namespace {
 
 struct Seen {
   std::atomic<int> registrations{0}, open{0}, summed_in_place{0}, summed_elsewhere{0}, late{0};
+  std::atomic<bool> times_products{false};
+  std::atomic<int64_t> reserved{0};
 };
 
 // Notes which sums of groups named "gradient..." lie in memory that was registered with them.
@@ -124,7 +126,11 @@ class NotingBackend final : public Backend {
  public:
   explicit NotingBackend(Seen& seen) : seen_(seen) {}
   int device_count() const override { return 1; }
-  std::unique_ptr<Device> make_device(int, const DeviceOptions&) override { return make_cpu_device(); }
+  std::unique_ptr<Device> make_device(int, const DeviceOptions& options) override {
+    seen_.times_products = options.times_products;
+    seen_.reserved = options.reserve_bytes;
+    return make_cpu_device();
+  }
   std::vector<GpuDescription> describe_gpus() override { return {}; }
   std::unique_ptr<World> make_world(World& control, const std::vector<Device*>&,
                                     std::chrono::milliseconds) override {
@@ -172,6 +178,8 @@ TEST_P(RegisteredGradients, AreAllSumsOfGradients) {
   EXPECT_EQ(seen.summed_elsewhere, 0);
   EXPECT_EQ(seen.open, 0);
   EXPECT_EQ(seen.late, 0) << "a communicator went before what was registered with it";
+  EXPECT_TRUE(seen.times_products);
+  EXPECT_GT(seen.reserved, 0);
 }
 
 std::vector<Case> cases() {
@@ -203,6 +211,7 @@ TEST(Registration, OfNothingWithoutReplicas) {
   request.tensor = 2;
   train_some_steps(request, seen, 1e-3, 2);
   EXPECT_EQ(seen.registrations, 0);
+  EXPECT_FALSE(seen.times_products) << "tensor ranks compute some numbers alike";
 }
 
 TEST(Registration, EndsWhenTheRunFails) {

@@ -4,7 +4,7 @@
 // CUDA's runtime, as far as runtime/device/cuda uses it, on the CPU: kernels are interpreted, block by block,
 // each thread of a block a fibre that gives way at barriers. So the GPU's kernels and the device around them
 // are tested on machines without one. It is as strict as CUDA's documents permit; streams.h, memory.h and
-// races.h say how. What it cannot show is what cuBLASLt does, and speed.
+// races.h say how; cublasLt.h does the same for products. What it cannot show is speed.
 
 #include <cstddef>
 #include <cstdint>
@@ -35,9 +35,14 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorIllegalState = 401,
   cudaErrorNotReady = 600,
   cudaErrorLaunchFailure = 719,
-  cudaErrorStreamCaptureUnsupported = 900
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
+  cudaErrorStreamCaptureIsolation = 905,
+  cudaErrorCapturedEvent = 907,
+  cudaErrorStreamCaptureWrongThread = 908
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
 enum cudaMemoryType {
@@ -54,6 +59,7 @@ using cudaEvent_t = struct FakeEvent*;
 using cudaGraph_t = struct FakeGraph*;
 using cudaGraphExec_t = struct FakeGraph*;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 struct cudaPointerAttributes {
   cudaMemoryType type;
 };
@@ -66,6 +72,7 @@ struct cudaLaunchConfig_t {
 const char* cudaGetErrorString(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaSetDevice(int index);
+cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDevice(int* index);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);
@@ -83,6 +90,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long flags);
 cudaError_t cudaGraphDestroy(cudaGraph_t graph);
@@ -111,8 +119,9 @@ int lane();
 cudaError_t run(const cudaLaunchConfig_t& config, const void* function, const std::function<void()>& kernel);
 /// Work behind what `stream` has, or of the graph that it captures. `function` (a kernel's address) or `name`
 /// is how reports call it.
+/// Events behind it are recorded `extra_s` later than they were.
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const char* name,
-                   const void* function = nullptr);
+                   const void* function = nullptr, double extra_s = 0.0);
 /// A kernel is loaded when it is first launched on a GPU, and that may wait for all work there: CUDA C++
 /// Programming Guide, "Lazy Loading", "Concurrent Execution". cuBLASLt loads its own in cublasLtMatmul
 /// (measured on an H100). Here it always waits.

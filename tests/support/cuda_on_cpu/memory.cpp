@@ -17,6 +17,7 @@ constexpr size_t kAlignment = 256;  // what cudaMalloc promises
 
 struct Part {
   std::map<uint64_t, uint64_t> used, free;  // offset in the part: bytes
+  uint64_t limit = kPartBytes;
   Part() { free[0] = kPartBytes; }
 };
 
@@ -53,7 +54,7 @@ void* take(int number, size_t bytes) {
   Part& part = memory().parts[number];
   for (auto at = part.free.begin(); at != part.free.end(); ++at) {
     const auto [offset, length] = *at;
-    if (length < size) continue;
+    if (length < size || offset + size > part.limit) continue;
     part.free.erase(at);
     if (length > size) part.free[offset + size] = length - size;
     part.used[offset] = bytes;
@@ -63,6 +64,11 @@ void* take(int number, size_t bytes) {
     return data;
   }
   return nullptr;
+}
+
+void limit(int number, uint64_t bytes) {
+  const std::lock_guard lock(memory().mutex);
+  memory().parts[number].limit = bytes;
 }
 
 bool give_back(int number, void* data) {

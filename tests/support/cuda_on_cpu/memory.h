@@ -28,6 +28,8 @@ inline int part_of(const void* data) {
 
 /// Fresh memory holds NaN in every type, for a GPU's holds anything. Null: there is no more.
 void* take(int part, size_t bytes);
+/// From now on a part has so many bytes, at most kPartBytes.
+void limit(int part, uint64_t bytes);
 /// False: there is no such block in this part.
 bool give_back(int part, void* data);
 /// Bytes left in the block that holds `data`; empty where none does.

@@ -13,8 +13,16 @@ namespace cuda_on_cpu {
 namespace {
 
 std::atomic<int64_t> launches{0};
-// A thread that captures may not call what waits for the GPU.
-thread_local bool captures = false;
+// What CUDA's guide forbids while a stream is captured ("Stream Capture: Prohibited and Unhandled
+// Operations") and what the runtime's reference says of cudaStreamBeginCapture() and
+// cudaThreadExchangeStreamCaptureMode():
+//  - The thread that captures calls nothing that may wait for the GPU, such as cudaMalloc and cudaFree.
+//  - Nobody asks the stream, or an event recorded in it, whether it is done.
+//  - The stream waits for events of its capture alone, and nobody else waits for them.
+//  - A call like that also loses the capture: the error comes once more at its end, which gives no graph.
+//  - The thread that began it ends it, and a stream is captured once at a time.
+// Copies of pageable memory wait, and so are refused.
+thread_local cudaStream_t captures = nullptr;
 
 // Copies of up to this from pageable memory are read before the call returns; larger ones may wait for the
 // stream (CUDA runtime API, "API synchronization behavior").
@@ -29,7 +37,7 @@ int own_gpu() {
 }
 
 cudaError_t allocate(void** data, size_t bytes, int part, cudaError_t none) {
-  if (captures) return cudaErrorStreamCaptureUnsupported;
+  if (captures != nullptr) return invalidate(captures);
   *data = take(part, bytes);
   return *data == nullptr ? none : cudaSuccess;
 }
@@ -37,7 +45,7 @@ cudaError_t allocate(void** data, size_t bytes, int part, cudaError_t none) {
 // Waits for the GPU's work (the same page).
 cudaError_t release(void* data, int part) {
   if (data == nullptr) return cudaSuccess;
-  if (captures) return cudaErrorStreamCaptureUnsupported;
+  if (captures != nullptr) return invalidate(captures);
   if (is_pageable(data) || (part != kPinned && part_of(data) == kPinned)) return cudaErrorInvalidValue;
   // After a failure there is nothing to wait for.
   drain_gpu(part == kPinned ? own_gpu() : part_of(data));
@@ -65,10 +73,18 @@ bool kernel_may_have(cudaStream_t stream, const void* pointer) {
 }
 int64_t graph_launches() { return launches; }
 
+cudaError_t invalidate(cudaStream_t stream, cudaError_t error) {
+  stream->captured->invalid = true;
+  return error;
+}
+
 }  // namespace cuda_on_cpu
 
 using namespace cuda_on_cpu;
 
+cudaError_t cudaDeviceSynchronize() {
+  return captures != nullptr ? invalidate(captures) : drain_gpu(own_gpu());
+}
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 
 cudaError_t cudaMalloc(void** data, size_t bytes) {
@@ -92,7 +108,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   if (!is_pageable(to) && !is_pageable(from)) return copy(stream, to, from, bytes);
-  if (stream->captured) return cudaErrorStreamCaptureUnsupported;
+  if (stream->captured) return invalidate(stream);
   if (!is_pageable(to) && bytes <= kStaged) {
     const auto* const begin = static_cast<const char*>(from);
     return submit(
@@ -120,16 +136,31 @@ cudaError_t cudaMemsetAsync(void* data, int value, size_t bytes, cudaStream_t st
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream->captured || captures != nullptr) return cudaErrorIllegalState;
   stream->captured = std::make_unique<FakeGraph>();
-  captures = true;
+  stream->captured->thread = std::this_thread::get_id();
+  captures = stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  *status = stream->captured ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  *graph = stream->captured.release();
-  captures = false;
+  *graph = nullptr;
+  if (!stream->captured) return cudaErrorIllegalState;
+  if (stream->captured->thread != std::this_thread::get_id()) {
+    stream->captured->invalid = true;
+    return cudaErrorStreamCaptureWrongThread;
+  }
+  captures = nullptr;
+  const std::unique_ptr<FakeGraph> made = std::move(stream->captured);
+  if (made->invalid) return cudaErrorStreamCaptureInvalidated;
+  *graph = new FakeGraph(*made);
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* made, cudaGraph_t graph, unsigned long long) {
+  if (graph == nullptr) return cudaErrorInvalidValue;
   *made = new FakeGraph(*graph);
   return cudaSuccess;
 }

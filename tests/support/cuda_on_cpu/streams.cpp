@@ -130,10 +130,12 @@ void do_work(Stream& stream, Lock& lock) {
     finding = end_work();
   }
   lock.lock();
+  stream.extra_s += work->extra_s;
   if (work->records) {
     work->records->done = true;
     work->records->clock = stream.clock;
-    work->records->at = SteadyClock::now();
+    work->records->at = SteadyClock::now() + std::chrono::duration_cast<SteadyClock::duration>(
+                                                 std::chrono::duration<double>(stream.extra_s));
   }
   stream.queue.pop_front();
   if (work->ended) work->ended();
@@ -280,7 +282,7 @@ cudaError_t load(cudaStream_t stream, const std::string& kernel) {
 }
 
 cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const char* name,
-                   const void* function) {
+                   const void* function, double extra_s) {
   if (stream->captured) {
     stream->captured->nodes.push_back({std::move(work), name, function});
     return cudaSuccess;
@@ -288,7 +290,9 @@ cudaError_t submit(cudaStream_t stream, std::function<cudaError_t()> work, const
   if (function != nullptr) {
     if (const cudaError_t status = load(stream, name_of(function)); status != cudaSuccess) return status;
   }
-  return submit(stream->stream, Work{std::move(work), name, function});
+  Work piece{std::move(work), name, function};
+  piece.extra_s = extra_s;
+  return submit(stream->stream, std::move(piece));
 }
 
 }  // namespace cuda_on_cpu
@@ -319,6 +323,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   cuda_on_cpu::drain(stream->stream);
   auto& e = engine();
   const Lock lock(e.mutex);
+  // After a failure there may be work that never ran; what it holds is free again.
+  for (const auto& work : stream->stream.queue) {
+    if (work->ended) work->ended();
+  }
   std::erase(e.streams, &stream->stream);
   if (e.streams.empty()) {
     e.next_number = 0;
@@ -331,10 +339,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return stream->captured ? cudaErrorStreamCaptureUnsupported : cuda_on_cpu::drain(stream->stream);
+  return stream->captured ? cuda_on_cpu::invalidate(stream) : cuda_on_cpu::drain(stream->stream);
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return stream->captured ? cudaErrorStreamCaptureUnsupported : cuda_on_cpu::advance(stream->stream);
+  return stream->captured ? cuda_on_cpu::invalidate(stream) : cuda_on_cpu::advance(stream->stream);
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
@@ -348,6 +356,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->gpu != stream->stream.gpu) return cudaErrorInvalidResourceHandle;
+  event->captured = stream->captured != nullptr;
+  if (event->captured) return cudaSuccess;
   cuda_on_cpu::Work work;
   work.name = "recording an event";
   work.records = std::make_shared<cuda_on_cpu::Recorded>();
@@ -358,6 +368,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   if (event == nullptr) return cudaErrorInvalidValue;
+  // A capture knows its own work alone; its fork into a second stream is not offered here.
+  if (stream->captured && !event->captured)
+    return cuda_on_cpu::invalidate(stream, cudaErrorStreamCaptureIsolation);
+  if (stream->captured) return cudaSuccess;
+  if (event->captured) return cudaErrorStreamCaptureIsolation;
   // One that was never recorded holds nobody up.
   if (event->last == nullptr || event->last->epoch != cuda_on_cpu::epoch()) return cudaSuccess;
   {
@@ -370,9 +385,11 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cuda_on_cpu::submit(stream->stream, std::move(work));
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->captured) return cudaErrorCapturedEvent;
   return event->last ? cuda_on_cpu::advance(*event->last) : cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
+  if (start->captured || end->captured) return cudaErrorCapturedEvent;
   if (!start->has_time || !end->has_time || !start->last || !end->last) return cudaErrorInvalidResourceHandle;
   const Lock lock(engine().mutex);
   if (!start->last->done || !end->last->done) return cudaErrorNotReady;

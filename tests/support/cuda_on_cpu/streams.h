@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "races.h"
@@ -51,6 +52,7 @@ struct Work {
   std::shared_ptr<Recorded> records = nullptr, awaits = nullptr;
   Clock host = {};  // what the host knew to be done when it submitted this
   uint64_t number = 0;
+  double extra_s = 0.0;  // that it would take on a GPU, for the times of events behind it
 };
 
 struct Stream {
@@ -58,6 +60,7 @@ struct Stream {
   int gpu = 0;
   uint64_t submitted = 0;
   Clock clock;
+  double extra_s = 0.0;                     // of its work so far
   std::deque<std::shared_ptr<Work>> queue;  // the first may be at work
   bool working = false;
   bool destroyed = false;
@@ -85,6 +88,8 @@ int64_t epoch();
 void set_seed(uint64_t seed);
 /// Of calls of cudaStreamWaitEvent from now on, leave out those for which this is true. Null: none.
 void set_lost_waits(std::function<bool(cudaStream_t waiting)> lost);
+/// The capture of the stream is lost, by a call that it forbids.
+cudaError_t invalidate(cudaStream_t stream, cudaError_t error = cudaErrorStreamCaptureUnsupported);
 /// Forgets a failure that a test planted.
 void forget_failure();
 
@@ -97,6 +102,8 @@ struct FakeGraph {
     const void* function;
   };
   std::vector<Node> nodes;
+  std::thread::id thread;  // that captures
+  bool invalid = false;    // a call was made that a capture forbids
 };
 struct FakeStream {
   cuda_on_cpu::Stream stream;
@@ -106,4 +113,5 @@ struct FakeEvent {
   bool has_time = true;
   int gpu = 0;
   std::shared_ptr<cuda_on_cpu::Recorded> last;
+  bool captured = false;  // its last recording is part of a capture
 };

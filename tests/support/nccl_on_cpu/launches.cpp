@@ -225,8 +225,9 @@ ncclResult_t submit(ncclComm* comm, const std::shared_ptr<Launch>& launch, cudaS
   work.waits_for = [launch] { return blockers(*launch); };
   work.describe = [launch] { return describe(*launch); };
   work.ended = [launch] { leave(*launch); };
-  if (cuda_on_cpu::submit(stream->stream, std::move(work)) != cudaSuccess) return ncclUnhandledCudaError;
-  return ncclSuccess;
+  if (cuda_on_cpu::submit(stream->stream, std::move(work)) == cudaSuccess) return ncclSuccess;
+  cuda_on_cpu::locked([&] { leave(*launch); });
+  return ncclUnhandledCudaError;
 }
 
 }  // namespace nccl_on_cpu

@@ -80,6 +80,8 @@ int communicators();
 size_t registered_bytes(int rank);
 /// Registering fails on this rank; -1: on none.
 void refuse_registration(int rank);
+/// Blocks of a GPU that operations hold.
+int blocks_used(int gpu);
 /// What callers did that NCCL forbids, so far; they are forgotten.
 int take_mistakes(const char** first);
 

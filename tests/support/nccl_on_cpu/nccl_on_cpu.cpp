@@ -228,6 +228,11 @@ ncclResult_t ncclGroupEnd() {
 
 namespace nccl_on_cpu {
 
+int blocks_used(int gpu) {
+  int used = 0;
+  cuda_on_cpu::locked([&] { used = state().blocks_used[gpu]; });
+  return used;
+}
 int communicators() {
   int count = 0;
   cuda_on_cpu::locked([&] { count = int(state().comms.size()); });

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// StreamDevice: a GPU without its operators: memory, copies, waits, and what single calls need of them.
+
+#include <atomic>
+#include <functional>
+#include <memory>
+
+#include "runtime/device/cuda/call_streams.h"
+#include "runtime/device/cuda/kept_lists.h"
+#include "runtime/device/cuda/model_device.h"
+
+namespace mpt::runtime::cuda {
+
+template <class T>
+const T* as(const void* data) {
+  return static_cast<const T*>(data);
+}
+template <class T>
+T* as(void* data) {
+  return static_cast<T*>(data);
+}
+
+class StreamDevice : public ModelDevice {
+ public:
+  /// Makes GPU `index` the calling thread's, and reserves memory there if it has so much.
+  StreamDevice(int index, int64_t reserve_bytes);
+  ~StreamDevice() override;
+
+  cudaStream_t stream() override { return streams_.mine(); }
+  cudaGraphExec_t capture(const std::function<void()>& work) override { return streams_.capture(work); }
+  void hold(bool held) override { pool_.hold(stream(), held); }
+  void set_watch(std::function<void(double)> watch) override { watch_ = std::move(watch); }
+  int64_t scratch_bytes() const override { return streams_.peak_bytes() + lists_.bytes(); }
+
+  void* allocate(int64_t bytes) override;
+  void release(void* data, int64_t bytes) override;
+  int64_t in_use_bytes() const override { return in_use_; }
+  int64_t peak_bytes() const override { return peak_; }
+  void reset_peak() override { peak_ = in_use_.load(); }
+  void* allocate_host(int64_t bytes) override;
+  void release_host(void* data) override;
+  void copy(void* to, const void* from, int64_t bytes) override;
+  void zero(void* data, int64_t bytes) override;
+  void upload(DataType type, const double* from, int64_t count, void* to) override;
+  void download(DataType type, const void* from, int64_t count, double* to) override;
+  void move(void* to, const void* from, int64_t bytes) override;
+  void finish() override { wait(); }
+
+  void synchronize() override { wait(); }
+  bool waits_to_load_kernels() const override { return true; }
+  std::unique_ptr<WorkMarks> make_marks(int64_t count) override;
+  void wait_for(cudaEvent_t event) override;
+
+ protected:
+  // A list of numbers for one call, which may be in host memory.
+  class Numbers {
+   public:
+    Numbers(StreamDevice& device, const int32_t* list, int64_t count);
+    const int32_t* data() const { return data_; }
+
+   private:
+    const int32_t* data_;
+    std::unique_ptr<Scratch> copy_;
+  };
+
+  CallStreams& streams() { return streams_; }
+  const void* kept(const void* list, int64_t bytes) override { return lists_.find(list, bytes, stream()); }
+  template <class T>
+  const T* kept_list(const T* list, int64_t count) {
+    return as<T>(kept(list, count * int64_t(sizeof(T))));
+  }
+  /// One number of device memory, when all before it is done.
+  double read(const double* from);
+  /// Until the calling thread's stream is done.
+  void wait();
+
+ private:
+  template <class Query>
+  void poll(Query&& query);
+
+  const int index_;
+  std::function<void(double)> watch_;
+  std::atomic<int64_t> in_use_{0}, peak_{0};
+  KeptLists lists_;
+  MemoryPool pool_;
+  CallStreams streams_;  // last: ends first, and waits for what the others still serve
+};
+
+}  // namespace mpt::runtime::cuda
