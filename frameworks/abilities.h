@@ -91,6 +91,7 @@ enum class ModelFeature {
   borrowed_keys,
   latent_norms,
   hashed_experts,
+  residual_factors,  // on what attention and MLP add to the residual, or on logits
 };
 
 /// Ways to train that a framework may have, beside full training by AdamW on sequences of one length.
@@ -331,7 +332,8 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::layer_embeddings, "layer_embeddings"},
                {frameworks::ModelFeature::borrowed_keys, "borrowed_keys"},
                {frameworks::ModelFeature::latent_norms, "latent_norms"},
-               {frameworks::ModelFeature::hashed_experts, "hashed_experts"});
+               {frameworks::ModelFeature::hashed_experts, "hashed_experts"},
+               {frameworks::ModelFeature::residual_factors, "residual_factors"});
 MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, "lora"},
                {frameworks::TrainingFeature::lora_on_fp8, "lora_on_fp8"},
                {frameworks::TrainingFeature::lora_on_nf4, "lora_on_nf4"},

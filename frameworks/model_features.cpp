@@ -104,6 +104,7 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
       {any_attention(m, [](const Attention& a) { return a.borrows_keys; }), ModelFeature::borrowed_keys},
       {any_experts(m, [](const MixtureOfExperts& e) { return e.latent_norm; }), ModelFeature::latent_norms},
       {any_experts(m, [](const MixtureOfExperts& e) { return e.hashed; }), ModelFeature::hashed_experts},
+      {m.residual_scale || m.logit_scale, ModelFeature::residual_factors},
       {layers_differ(m), ModelFeature::layers_that_differ}};
   std::vector<ModelFeature> features;
   for (const auto& [present, feature] : table) {

@@ -68,7 +68,8 @@ std::string words(ModelFeature feature) {
       {F::layer_embeddings, "embeddings of their own for layers"},
       {F::borrowed_keys, "layers that share keys and values"},
       {F::latent_norms, "a norm behind experts in a latent space"},
-      {F::hashed_experts, "experts that a table chooses"}};
+      {F::hashed_experts, "experts that a table chooses"},
+      {F::residual_factors, "factors on residuals or logits"}};
   const auto found = table.find(feature);
   return found != table.end() ? found->second : words<ModelFeature>(feature);
 }
