@@ -185,6 +185,10 @@ void validate_model(const ModelSpec& model, const std::string& file) {
   if (model.position == PositionKind::rotary && !model.layers.any(rotates))
     problems.add("/position", "rotary positions that no layer has",
                  "an object \"rotary\" in the attention of a kind, such as {\"base\": 10000}");
+  const bool behind =
+      model.norm_placement == NormPlacement::post || model.norm_placement == NormPlacement::sandwich;
+  if (model.residual_scale && behind)
+    problems.add("/residual_scale", "a factor on what norms give", "norms before attention and MLP alone");
   if (rough_parameters(model) > kMaxParameters) {
     problems.add("", fmt::format("sizes that make {:.2g} parameters", rough_parameters(model)),
                  fmt::format("at most {:.0e}", kMaxParameters));

@@ -41,6 +41,8 @@ struct ModelSpec {
   bool tied_embeddings = false;
   bool head_bias = false;
   std::optional<double> embedding_scale;  // multiplies what the embedding gives (Gemma)
+  std::optional<double> residual_scale;   // multiplies what attention and MLP add (Granite)
+  std::optional<double> logit_scale;      // multiplies logits (Granite, Cohere)
   std::optional<double> logit_cap;        // logits are cap * tanh(logit / cap) (Gemma 2)
   // Multi-token-prediction layers behind the last (DeepSeek-V3), of the last layer's kind; not in `layers`.
   int64_t next_token_layers = 0;
@@ -103,6 +105,9 @@ void ModelSpec::describe(V& v) {
   v.field("head_bias", &T::head_bias, "bias on the output head", rare_field());
   v.field("embedding_scale", &T::embedding_scale, "factor on what the embedding gives",
           optional_field(between(1e-6, 1e6)));
+  v.field("residual_scale", &T::residual_scale, "factor on what attention and MLP add to the residual",
+          rare_field(between(1e-6, 1e6)));
+  v.field("logit_scale", &T::logit_scale, "factor on logits", rare_field(between(1e-9, 1e9)));
   v.field("logit_cap", &T::logit_cap, "size at which logits are capped softly",
           optional_field(between(1e-3, 1e6)));
   v.field("next_token_layers", &T::next_token_layers, "multi-token-prediction layers",

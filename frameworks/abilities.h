@@ -102,9 +102,10 @@ enum class ModelFeature {
   softmax_groups,    // of experts, chosen by the best expert of each (DeepSeek-V2)
   embedding_scale,
   score_scale,
-  plain_yarn,   // without latent attention
-  yarn_scales,  // of latent attention: other than two that are equal
-  yarn_turns,   // of latent attention: other bounds or positions than DeepSeek-V3 has
+  plain_yarn,        // without latent attention
+  yarn_scales,       // of latent attention: other than two that are equal
+  yarn_turns,        // of latent attention: other bounds or positions than DeepSeek-V3 has
+  residual_factors,  // on what attention and MLP add to the residual, or on logits
 };
 
 /// Ways to train that a framework may have, beside full training by AdamW on sequences of one length.
@@ -363,7 +364,8 @@ MPT_ENUM_NAMES(frameworks::ModelFeature, {frameworks::ModelFeature::experts, "ex
                {frameworks::ModelFeature::score_scale, "score_scale"},
                {frameworks::ModelFeature::plain_yarn, "plain_yarn"},
                {frameworks::ModelFeature::yarn_scales, "yarn_scales"},
-               {frameworks::ModelFeature::yarn_turns, "yarn_turns"});
+               {frameworks::ModelFeature::yarn_turns, "yarn_turns"},
+               {frameworks::ModelFeature::residual_factors, "residual_factors"});
 MPT_ENUM_NAMES(frameworks::TrainingFeature, {frameworks::TrainingFeature::lora, "lora"},
                {frameworks::TrainingFeature::lora_on_fp8, "lora_on_fp8"},
                {frameworks::TrainingFeature::lora_on_nf4, "lora_on_nf4"},

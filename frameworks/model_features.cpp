@@ -148,6 +148,7 @@ std::vector<ModelFeature> recent_features_of(const ModelSpec& m) {
       {m.embedding_scale.has_value(), ModelFeature::embedding_scale},
       {any_attention(m, [](const Attention& a) { return a.score_scale.has_value(); }),
        ModelFeature::score_scale},
+      {m.residual_scale || m.logit_scale, ModelFeature::residual_factors},
       {layers_differ(m), ModelFeature::layers_that_differ}};
   std::vector<ModelFeature> features = router_features_of(m);
   for (const auto& [present, feature] : table) {

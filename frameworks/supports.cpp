@@ -82,7 +82,8 @@ std::string words(ModelFeature feature) {
       {F::score_scale, "attention scores with a factor of their own"},
       {F::plain_yarn, "YaRN without latent attention"},
       {F::yarn_scales, "YaRN whose two scales differ"},
-      {F::yarn_turns, "YaRN with bounds or positions other than DeepSeek-V3's"}};
+      {F::yarn_turns, "YaRN with bounds or positions other than DeepSeek-V3's"},
+      {F::residual_factors, "factors on residuals or logits"}};
   const auto found = table.find(feature);
   return found != table.end() ? found->second : words<ModelFeature>(feature);
 }

@@ -82,6 +82,12 @@ std::optional<double> FamilyReader::cap(const std::string& name) {
   return value > 0.0 ? std::optional(value) : std::nullopt;
 }
 
+// One that changes something.
+std::optional<double> FamilyReader::factor(const std::string& name) {
+  const double value = real(name);
+  return value > 0.0 && value != 1.0 ? std::optional(value) : std::nullopt;
+}
+
 std::string FamilyReader::word(const std::string& name) {
   const auto known = family_.words.find(name);
   const std::string otherwise = known != family_.words.end() ? known->second : "";
@@ -106,7 +112,11 @@ ModelSpec FamilyReader::model() {
   m.tied_embeddings = flag("tied");
   m.head_bias = flag("head_bias");
   m.logit_cap = cap("logit_cap");
+  m.embedding_scale = factor("embedding_factor");
   if (flag("scaled_embedding")) m.embedding_scale = std::sqrt(double(m.hidden));
+  m.residual_scale = factor("residual_factor");
+  m.logit_scale = factor("logit_factor");
+  if (const auto divisor = factor("logit_divisor")) m.logit_scale = 1.0 / *divisor;
   m.next_token_layers = count("next_token_layers");
   m.residual_streams = std::max<int64_t>(1, count("residual_streams"));
   m.layer_embedding = count("layer_embedding");
@@ -183,6 +193,8 @@ Attention FamilyReader::attention() {
   a.score_cap = cap("score_cap");
   const double scaled_as = real("scores_scaled_as");
   if (scaled_as > 0.0 && scaled_as != double(a.head_dim)) a.score_scale = 1.0 / std::sqrt(scaled_as);
+  const double scores = real("score_factor");
+  if (scores > 0.0 && scores != 1.0 / std::sqrt(double(a.head_dim))) a.score_scale = scores;
   if (!word("position").empty() && word("position") != "rotary") return a;
   a.rotary = rotary();
   if (const int64_t rotated = count("rotary_dims"); rotated > 0)

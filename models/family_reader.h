@@ -27,6 +27,7 @@ class FamilyReader {
   double real(const std::string& name);
   bool flag(const std::string& name) { return real(name) != 0.0; }
   /// A size at which scores or logits are capped; nothing: they are not.
+  std::optional<double> factor(const std::string& name);
   std::optional<double> cap(const std::string& name);
   std::string word(const std::string& name);
   /// Whether the file has a key of the value, and not null.

@@ -66,6 +66,7 @@ const std::pair<const char*, const char*>& names_of(WeightFamily family) {
       {F::gemma3_text, {"Gemma3ForCausalLM", "gemma3_text"}},
       {F::olmo2, {"Olmo2ForCausalLM", "olmo2"}},
       {F::olmo3, {"Olmo3ForCausalLM", "olmo3"}},
+      {F::granite, {"GraniteForCausalLM", "granite"}},
       {F::glm4_moe, {"Glm4MoeForCausalLM", "glm4_moe"}},
       {F::gpt_oss, {"GptOssForCausalLM", "gpt_oss"}},
       {F::deepseek_v2, {"DeepseekV2ForCausalLM", "deepseek_v2"}},
@@ -184,11 +185,17 @@ void add_gated_delta(Json& config, const ModelSpec& m) {
 void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
   using F = WeightFamily;
   const Attention& a = m.attention();
-  if (family == F::llama || family == F::qwen3 || family == F::qwen3_moe || family == F::smollm3 ||
-      family == F::olmo2 || family == F::olmo3 || family == F::glm4_moe || family == F::gpt_oss ||
-      family == F::qwen3_next || family == F::qwen3_5_text)
+  if (family == F::granite) {
+    config["embedding_multiplier"] = m.embedding_scale.value_or(1.0);
+    config["attention_multiplier"] = a.score_scale.value_or(1.0 / std::sqrt(double(a.head_dim)));
+    config["residual_multiplier"] = m.residual_scale.value_or(1.0);
+    config["logits_scaling"] = 1.0 / m.logit_scale.value_or(1.0);
+  }
+  if (family == F::llama || family == F::granite || family == F::qwen3 || family == F::qwen3_moe ||
+      family == F::smollm3 || family == F::olmo2 || family == F::olmo3 || family == F::glm4_moe ||
+      family == F::gpt_oss || family == F::qwen3_next || family == F::qwen3_5_text)
     config["attention_bias"] = a.qkv_bias;
-  if (family == F::llama || family == F::smollm3) config["mlp_bias"] = false;
+  if (family == F::llama || family == F::smollm3 || family == F::granite) config["mlp_bias"] = false;
   if (family == F::qwen2_moe) config["qkv_bias"] = a.qkv_bias;
   if (family == F::mixtral) add_mixtral(config, *m.moe());
   if (family == F::mistral || family == F::mixtral)

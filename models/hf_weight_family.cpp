@@ -64,7 +64,8 @@ bool is_gpt2(const ModelSpec& m, const Traits& t) {
   const Attention& a = t.attention;
   return m.position == PositionKind::learned && t.mlp && !t.mlp->gated && a.qkv_bias && a.output_bias &&
          t.mlp->bias && m.norm_bias && a.kv_heads == a.heads && a.head_dim * a.heads == m.hidden && !t.moe &&
-         !t.windows && m.norm_placement == NormPlacement::pre && !m.embedding_scale;
+         !t.windows && m.norm_placement == NormPlacement::pre && !m.embedding_scale && !m.residual_scale &&
+         !m.logit_scale;
 }
 
 // What a family of rms norms, rotary positions and gated MLPs may have beside these.
@@ -72,7 +73,7 @@ struct Allowed {
   WeightFamily family;
   bool windows = false, scale = false, caps = false, partial = false, no_positions = false;
   bool own_window_positions = false, dense_layers = false, dense_between = false, scaling = false,
-       next_tokens = false;
+       next_tokens = false, factors = false;
 };
 
 void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
@@ -82,7 +83,8 @@ void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
   need(t.windows && !a.windows, "windows beside other parts than those of known families");
   need(m.embedding_scale && !a.scale, "a factor on the embedding");
   need((t.attention.score_cap || m.logit_cap) && !a.caps, "soft caps");
-  need(t.attention.score_scale && !a.caps, "a factor on scores");
+  need((m.residual_scale || m.logit_scale) && !a.factors, "factors on residuals or logits");
+  need(t.attention.score_scale && !a.caps && !a.factors, "a factor on scores");
   need(t.attention.rotation().fraction != 1.0 && !a.partial, "rotary positions on a part of each head");
   need(t.no_positions && !a.no_positions, "layers without positions");
   need(t.positions_differ && !a.own_window_positions, "layers with different rotary positions");
@@ -167,6 +169,10 @@ Allowed dense_family(const ModelSpec& m, const Traits& t) {
     case NormPlacement::pre:
       break;
   }
+  const bool factors = m.residual_scale || m.logit_scale || a.score_scale;
+  if (!full && !per_head && !t.no_positions && !t.windows &&
+      (factors || (m.embedding_scale && t.mlp->activation == ActivationKind::silu)))
+    return {.family = WeightFamily::granite, .scale = true, .factors = true};
   if (m.embedding_scale) return {.family = WeightFamily::gemma, .scale = true};
   if (full) refuse_weights(m, "norms over all queries and keys");
   if (t.no_positions) return {.family = WeightFamily::smollm3, .no_positions = true};

@@ -26,6 +26,7 @@ enum class WeightFamily {
   olmo3,
   glm4_moe,
   gpt_oss,
+  granite,
   deepseek_v2,
   deepseek_v3
 };

@@ -239,6 +239,11 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
 
 LayerBuilder& LayerBuilder::residual(std::string_view name) {
   add({name, local_shape(OperatorKind::residual_add, model_.hidden)});
+  // The gradient of what is added, times the factor, stands beside that of the sum.
+  if (model_.residual_scale && is_own_runtime()) {
+    const int64_t parts = model_.parallel_residual && kind_ != nullptr && kind_->has_mixer() ? 2 : 1;
+    last().backward_workspace_bytes = last().gradient_kept_bytes = parts * local_bytes(model_.hidden);
+  }
   if (layout_.execution.dropout) {
     const int64_t mask = rounded(local_tokens_ * model_.hidden);
     keep(mask, mask);

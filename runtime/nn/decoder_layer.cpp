@@ -49,7 +49,9 @@ Buffer DecoderLayer::forward(Buffer input, Saved& saved, const Residual& residua
   {
     const Buffer attended = local_by(sizes_.hidden);
     forward_attention(saved, residual.lacking, attended.data(), room);
+    scale_part(attended.data());
     forward_mlp(saved, parallel() ? nullptr : attended.data(), output.data(), room);
+    scale_part(output.data());
     if (parallel()) add(output.data(), attended.data(), output.data());
   }
   if (!residual.left) add(mlp_base(saved).data(), output.data(), output.data());
@@ -65,6 +67,7 @@ Buffer DecoderLayer::forward_single(Saved& saved, const void* lacking, const Tok
     if (lacking != nullptr) add(saved.input.data(), lacking, saved.input.data());
     forward_mlp(saved, nullptr, output.data(), room);
   }
+  scale_part(output.data());
   add(saved.input.data(), output.data(), output.data());
   keep_only_what_is_asked(saved);
   return output;
@@ -145,13 +148,20 @@ void DecoderLayer::recompute(Saved& saved, const TokenRoom& room) {
   }
   const Buffer attended = local_by(sizes_.hidden);
   if (has_mixer()) forward_attention(saved, nullptr, attended.data(), room);
+  if (has_mixer()) scale_part(attended.data());
   if (has_mlp()) forward_mlp(saved, has_mixer() && !parallel() ? attended.data() : nullptr, nullptr, room);
 }
 
-// The gradient of what went into a norm behind a part; without one, that of the part's output itself.
+// The gradient of what went into a norm behind a part; without one, that of the part's output itself, times
+// the factor on it.
 const void* DecoderLayer::behind(std::optional<Norm>& norm, SavedPostNorm& saved, const void* d_output) {
-  if (!norm) return d_output;
+  const std::optional<double> factor = sizes_.model.residual_scale;
+  if (!norm && !factor) return d_output;
   saved.d_input = local_by(sizes_.hidden);
+  if (!norm) {
+    device_.scale(sizes_.type, local_count(), *factor, d_output, saved.d_input.data());
+    return saved.d_input.data();
+  }
   norm->backward_input(d_output, saved.input.data(), saved.statistics.data(), saved.d_input.data());
   return saved.d_input.data();
 }

@@ -25,7 +25,8 @@ class DecoderLayer {
     Buffer statistics, out;
     Buffer d_out;
   };
-  /// A norm behind attention or MLP: its input, and the gradient of that.
+  /// A norm behind attention or MLP: its input, and the gradient of that. Without one the gradient times
+  /// ModelSpec::residual_scale.
   struct SavedPostNorm {
     Buffer input, statistics;
     Buffer d_input;
@@ -94,6 +95,11 @@ class DecoderLayer {
   /// hidden]; without `output` it stops where all that is kept is made.
   void forward_mlp(Saved& saved, const void* attended, void* output, const TokenRoom& room);
   void mix(const void* x, void* y, Saved& saved, const TokenRoom& room);
+  // What a part gives goes to the residual times the model's factor.
+  void scale_part(void* y) {
+    if (sizes_.model.residual_scale)
+      device_.scale(sizes_.type, local_count(), *sizes_.model.residual_scale, y, y);
+  }
   void normalise(Norm& norm, const void* lacking, Buffer& x, SavedNorm& saved);
   void recompute(Saved& saved, const TokenRoom& room);
   // Each takes the gradient of its output to that of what it read, and returns what it worked with.

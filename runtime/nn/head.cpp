@@ -41,10 +41,18 @@ void Head::forward(Buffer input, const void* residual, const int32_t* targets, d
   saved.norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
   norm_.forward(residual, saved.input.data(), saved.input.data(), saved.norm_out.data(),
                 saved.norm_statistics.data());
+  scale(saved.norm_out);
   saved.d_logits = Buffer(device_, sizes_.token_bytes(sizes_.vocab_rows));
   const TokenRoom room = make_room(sizes_, device_);
   output_.forward(saved.norm_out.data(), saved.d_logits.data(), room);
   cross_entropy(targets, loss_scale, saved.d_logits.data(), loss);
+}
+
+// A factor on logits is one on what they are computed from.
+void Head::scale(const Buffer& x) {
+  if (sizes_.model.logit_scale)
+    device_.scale(sizes_.type, sizes_.local_tokens * sizes_.hidden, *sizes_.model.logit_scale, x.data(),
+                  x.data());
 }
 
 void Head::cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss) {
@@ -75,6 +83,7 @@ Buffer Head::backward_input(Saved& saved, bool weights, const void* beside) {
   saved.d_norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
   output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data(), room,
                          weights ? saved.norm_out.data() : nullptr);
+  scale(saved.d_norm_out);
   if (beside != nullptr) {
     device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, saved.d_norm_out.data(), beside,
                          saved.d_norm_out.data());

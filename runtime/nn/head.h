@@ -30,11 +30,12 @@ class Head {
   void forward(Buffer input, const void* residual, const int32_t* targets, double loss_scale, Saved& saved,
                double* loss);
   /// With `weights` the output's weight gradient is made on the way, beside the sum of its input's gradient.
-  /// `beside` is added to the gradient of what the output reads; null: nothing.
+  /// `beside` is added to the gradient of the output's input; null: nothing.
   Buffer backward_input(Saved& saved, bool weights, const void* beside = nullptr);
   void backward_weight(Saved& saved);
 
  private:
+  void scale(const Buffer& x);
   void cross_entropy(const int32_t* targets, double loss_scale, void* logits, double* loss);
 
   size_t piece_;

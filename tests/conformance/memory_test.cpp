@@ -171,6 +171,16 @@ TEST(MemoryConformance, HoldsWithinThreePercentForLayersOfOtherKinds) {
   }
 }
 
+TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneWithFactorsOnResiduals) {
+  ModelSpec model = test::little_llama();
+  model.residual_scale = 0.5;
+  model.logit_scale = 0.7;
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full}) {
+    check({model, {8, 16}, 1, 1, 1, 1, 2, "1f1b", recompute});
+    check({model, {8, 16}, 2, 2, 1, 1, 1, "1f1b", recompute, true});
+  }
+}
+
 // The token table lies on both ends of a pipeline, and modules work with it and with the head's weight.
 TEST(MemoryConformance, MeasuredPeakEqualsThePredictedOneOfNextTokenModules) {
   for (const bool tied : {false, true}) {

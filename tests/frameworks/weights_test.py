@@ -63,6 +63,8 @@ FAMILIES = {
     "gemma3": ("gemma3_text", dict(TINY, **WINDOWS, query_pre_attn_scalar=8, tie_word_embeddings=True)),
     "olmo2": ("olmo2", {**TINY, "head_dim": None}),
     "olmo3": ("olmo3", {**TINY, **WINDOWS, "head_dim": None}),
+    "granite": ("granite", dict({**TINY, "head_dim": None}, embedding_multiplier=12.0, attention_multiplier=0.2, residual_multiplier=0.22,
+                                logits_scaling=0.5)),
     "glm4_moe": ("glm4_moe", dict(TINY, n_routed_experts=8, num_experts_per_tok=2, n_shared_experts=1, moe_intermediate_size=16,
                                   first_k_dense_replace=1, use_qk_norm=True, attention_bias=True, routed_scaling_factor=1.5,
                                   num_mtp_layers=0)),

@@ -241,6 +241,18 @@ TEST(Gradient, OfLatentsAndSharedExperts) {
   }
 }
 
+TEST(Gradient, OfFactorsOnResidualsAndLogits) {
+  for (const bool parallel : {false, true}) {
+    check_against_differences(tiny_of([parallel](ModelSpec& m, LayerKind& layer) {
+      m.parallel_residual = parallel;
+      m.embedding_scale = 3.0;
+      m.residual_scale = 0.3;
+      m.logit_scale = 0.6;
+      layer.attention->score_scale = 0.2;
+    }));
+  }
+}
+
 // Each module reads what the one before it makes, and both read the token table and the output's weight.
 TEST(Gradient, OfNextTokenModules) {
   for (const bool tied : {false, true}) {

@@ -41,6 +41,13 @@ const NamedLayout kEnds[] = {
 TEST(KindsParity, NormsOnBothSidesWindowsAndCaps) { check_follows(test::little_gemma(), kDenseKinds); }
 TEST(KindsParity, NormsBehindAndOverAllHeads) { check_follows(test::little_olmo(), kDenseKinds); }
 TEST(KindsParity, AttentionAndMlpSideBySide) { check_follows(test::little_parallel(), kDenseKinds); }
+TEST(KindsParity, FactorsOnResidualsAndLogits) {
+  ModelSpec model = test::little_llama();
+  model.embedding_scale = 3.0;
+  model.residual_scale = 0.5;
+  model.logit_scale = 0.7;
+  check_follows(model, kDenseKinds);
+}
 TEST(KindsParity, SinksAndExpertsWithBiases) {
   check_follows(test::little_oss(), kDenseKinds);
   check_follows(test::little_oss(), kSpreadKinds);
