@@ -42,7 +42,7 @@ PLANS = {
     "blocks": (["--model", "llama3-8b", "--cluster", "dgx-b200:1", "--global-batch", 32, "--tp", 1, "--pp", 1, "--precision", "mxfp8",
                 "--framework", "megatron-core"], []),
     "four bits": (["--model", "llama3-8b", "--cluster", "gb300-nvl72:1", "--global-batch", 144, "--tp", 1, "--pp", 1, "--precision", "nvfp4"],
-                  ["torchtitan does not train llama3-8b in nvfp4"]),
+                  ["DeepSpeed does not train llama3-8b in nvfp4"]),
     "fp8": (["--model", "llama3-8b", "--cluster", "dgx-b200:1", "--global-batch", 32, "--tp", 1, "--pp", 1, "--precision", "mxfp8",
              "--framework", "nemo", "--execution", "fp8_attention=true,fp8_head=true,graphs=true"],
             []),
