@@ -44,8 +44,8 @@ TEST(KindsParity, AttentionAndMlpSideBySide) { check_follows(test::little_parall
 TEST(KindsParity, FactorsOnResidualsAndLogits) {
   ModelSpec model = test::little_llama();
   model.embedding_scale = 3.0;
-  model.residual_scale = 0.5;
-  model.logit_scale = 0.7;
+  model.residual_scale = 0.7;
+  model.logit_scale = 1.3;
   check_follows(model, kDenseKinds);
 }
 TEST(KindsParity, SinksAndExpertsWithBiases) {
