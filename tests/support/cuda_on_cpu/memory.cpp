@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -14,6 +15,9 @@ namespace cuda_on_cpu {
 namespace {
 
 constexpr size_t kAlignment = 256;  // what cudaMalloc promises
+// New memory is no numbers, up to here: workspaces of cuBLASLt are larger, and each page in use makes a
+// change of protection slower.
+constexpr size_t kFilled = 4 << 20;
 
 struct Part {
   std::map<uint64_t, uint64_t> used, free;  // offset in the part: bytes
@@ -60,7 +64,7 @@ void* take(int number, size_t bytes) {
     part.used[offset] = bytes;
     char* const data = arena() + number * kPartBytes + offset;
     forget(data, size);
-    std::memset(data, 0xff, bytes);
+    std::memset(data, 0xff, std::min(bytes, kFilled));
     return data;
   }
   return nullptr;
