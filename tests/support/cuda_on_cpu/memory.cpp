@@ -17,7 +17,7 @@ namespace {
 constexpr size_t kAlignment = 256;  // what cudaMalloc promises
 // New memory is no numbers, up to here: workspaces of cuBLASLt are larger, and each page in use makes a
 // change of protection slower.
-constexpr size_t kFilled = 4 << 20;
+constexpr size_t kFilled = 1 << 20;
 
 struct Part {
   std::map<uint64_t, uint64_t> used, free;  // offset in the part: bytes
