@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "core/plan.h"
 
@@ -98,17 +99,22 @@ class DegreesEnumeration {
     if (layout.pipeline > problem_.model.layers.count())
       return note(fmt::format("{} stages for {} layers", layout.pipeline, problem_.model.layers.count()));
     layout.layers_per_stage = even_stages(problem_.model.layers.count(), layout.pipeline);
+    std::optional<Rejection> first;
+    bool any = false;
     for (const auto& [method, name] : EnumNames<ContextMethod>::table()) {
       if (layout.context == 1 && method != ContextMethod::ring) continue;
       if (layout.context > 1 && !allowed(bounds_.context_methods, method)) continue;
       layout.context_method = method;
+      const auto rejection = check_layout(problem_.model, layout, problem_.workload);
+      if (rejection && !first) first = rejection;
+      if (rejection) continue;
+      any = true;
       add_micro_batches(layout);
     }
+    if (!any && first) note(first->reason);
   }
 
   void add_micro_batches(Layout layout) {
-    if (auto rejection = check_layout(problem_.model, layout, problem_.workload))
-      return note(rejection->reason);
     bool any = false;
     for (const int64_t micro_batch : divisors_of(problem_.workload.global_batch / layout.data)) {
       if (!allowed(bounds_.micro_batch, micro_batch)) continue;
