@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "base/number_between.h"
 #include "base/quantity.h"
 #include "base/words.h"
 #include "core/schedule_catalog.h"
@@ -149,12 +150,12 @@ void declare_cost(CLI::App& app, CostOptions& o) {
       ->check(checked_by(parse_count, "--tokens"))
       ->group(headings::kOutput);
   app.add_option("--price", o.price, "Price of a GPU-hour: prints what the training costs")
-      ->check(CLI::Range(0.0, 1e6))
+      ->check(number_between(0.0, 1e6))
       ->group(headings::kOutput);
   app.add_option("--goodput", o.goodput,
                  "Share of the time that trains; the rest is failures, saving and evaluation. It scales days "
                  "and cost (default: 1)")
-      ->check(CLI::Range(0.01, 1.0))
+      ->check(number_between(0.01, 1.0))
       ->group(headings::kOutput);
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/command_line.h"
 #include "base/json.h"
+#include "base/number_between.h"
 #include "base/quantity.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/checkpoint/hugging_face.h"
@@ -83,7 +84,7 @@ int export_weights(int argc, char** argv) {
   app.add_option("--shard-gib", shard_gib, "Largest size of a file, in GiB")
       ->type_name("GIB")
       ->capture_default_str()
-      ->check(CLI::Range(1e-6, 1e6));
+      ->check(number_between(1e-6, 1e6));
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   const auto checkpoint = open_for_reading(path);
   const auto files = export_hugging_face(*checkpoint, checkpoint->info().model, folder,

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/number_between.h"
 #include "base/outputs.h"
 #include "frameworks/framework.h"
 #include "frameworks/supports.h"
@@ -72,7 +73,7 @@ void declare_data(CLI::App& app, RunOptions& o) {
   app.add_option("--validation-share", o.validation_share, "Share of the data kept for validation, 0 to 0.5")
       ->type_name("SHARE")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 0.5));
+      ->check(number_between(0.0, 0.5));
   app.add_option("--evaluate-every", t.evaluate_every, "Steps between two validation losses; 0: none")
       ->type_name("STEPS")
       ->capture_default_str()
@@ -89,24 +90,24 @@ void declare_training(CLI::App& app, TrainOptions& t) {
       ->check(CLI::Range(int64_t{1}, kMostSteps));
   app.add_option("--lr", t.learning_rate, "Learning rate after the warm-up")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e3));
+      ->check(number_between(0.0, 1e3));
   app.add_option("--min-lr", t.minimum_learning_rate, "Learning rate at the last step (cosine decay)")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e3));
+      ->check(number_between(0.0, 1e3));
   app.add_option("--warmup", t.warmup_steps, "Steps in which the learning rate rises from 0")
       ->type_name("STEPS")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, kMostSteps));
   app.add_option("--clip", t.clip, "Clip the gradient norm to this; 0: no clipping")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(number_between(0.0, 1e9));
   app.add_option("--weight-decay", t.weight_decay, "Weight decay of matrices (biases and norms have none)")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
+      ->check(number_between(0.0, 1.0));
   app.add_option("--next-token-weight", t.next_token_weight,
                  "Factor on the mean loss of next-token modules, which is added to the model's own")
       ->capture_default_str()
-      ->check(CLI::Range(0.0, 1e3));
+      ->check(number_between(0.0, 1e3));
   app.add_option("--most-skipped", t.most_skipped,
                  "Stop after more than this many NaN/Inf steps in a row; they leave the weights as they are")
       ->capture_default_str()
@@ -160,7 +161,7 @@ void declare_place(CLI::App& app, RunOptions& o) {
   app.add_option("--timeout", o.timeout_s, "Seconds to wait for a rank before it counts as hung")
       ->type_name("SECONDS")
       ->capture_default_str()
-      ->check(CLI::Range(0.1, 1e6));
+      ->check(number_between(0.1, 1e6));
 }
 
 void declare_output(CLI::App& app, RunOptions& o) {
@@ -182,7 +183,7 @@ void declare_emulation(CLI::App& app, RunOptions& o) {
   app.add_option("--time-scale", o.time_scale, "10: wait ten times as long, for more exact times")
       ->type_name("FACTOR")
       ->capture_default_str()
-      ->check(CLI::Range(1e-3, 1e6));
+      ->check(number_between(1e-3, 1e6));
   app.add_option("--slow-rank", o.slow_rank, "RANK:FACTOR, such as 3:1.5: this rank computes longer")
       ->type_name("WHAT");
   app.add_option(
@@ -192,7 +193,7 @@ void declare_emulation(CLI::App& app, RunOptions& o) {
       ->type_name("WHAT");
   app.add_option("--slow-data", o.slow_data_s, "Seconds that each step waits for its data")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(number_between(0.0, 1e6));
 }
 
 // Under a heading of --help what `declare_options` adds.

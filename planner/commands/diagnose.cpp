@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/number_between.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "core/bound_words.h"
@@ -282,16 +283,16 @@ std::function<int()> add_diagnose(CLI::App& app) {
   command->add_option("log", o->log,
                       "What the run wrote: mpt-run's --log or --trace, or the log of " + readable_logs());
   command->add_option("--step-time", o->step_time_s, "Measured seconds of a step, where there is no log")
-      ->check(CLI::Range(1e-9, 1e7));
+      ->check(number_between(1e-9, 1e7));
   command
       ->add_option("--tflops", o->tflop_per_s,
                    "Measured TFLOP/s per GPU, as Megatron-LM prints it (default: none)")
-      ->check(CLI::Range(1e-6, 1e9))
+      ->check(number_between(1e-6, 1e9))
       ->type_name("NUMBER");
   command
       ->add_option("--tokens-per-s", o->tokens_per_s,
                    "Measured tokens per second of all GPUs (default: none)")
-      ->check(CLI::Range(1e-6, 1e12))
+      ->check(number_between(1e-6, 1e12))
       ->type_name("NUMBER");
   command
       ->add_option(

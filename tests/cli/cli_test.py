@@ -767,6 +767,10 @@ def wrong_run(folder, text, plan):
     expect("run, GPU asked for", run("mpt-run", plan, "--data", text, "--device", "cuda"), 3, "no GPU can be used")
     refused("log that cannot be", plan, "--log", options=["--log", f"{folder}/no/run.jsonl"])
     refused("steps of none", plan, "--steps", options=["--steps", "0"])
+    for option in ("--lr", "--min-lr", "--clip", "--weight-decay", "--next-token-weight"):
+        expect(f"run, {option} nan", run("mpt-run", plan, "--data", text, "--steps", 1, option, "nan"), 2, option, "nan is no number")
+    expect("plan, a price that is no number", run("mpt-plan", "--model", "gpt2-1.5b", "--cluster", "dgx-h100:1", "--global-batch", 64, "--price", "nan"),
+           2, "--price", "nan is no number")
     expect("run, loss overflows", run("mpt-run", plan, "--data", text, "--steps", 50, "--lr", 1000, "--min-lr", 1000, "--clip", 0, "--warmup", 0),
            1, "run failed", "rank 0, step", "lower the learning rate")
 
