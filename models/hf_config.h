@@ -13,7 +13,7 @@ namespace mpt::models {
 struct ImportedModel {
   ModelSpec model;
   std::vector<std::string> ignored;  // keys that nothing asked for
-  std::vector<Tower> towers;         // beside the language model
+  std::vector<Tower> towers;         // encoders of pictures and sound
 };
 
 /// A parsed Hugging Face config.json as a ModelSpec. Keys that the family's configuration class defaults are

@@ -200,7 +200,7 @@ class LayerBuilder {
   LayerBuilder& saves_local(int64_t columns) { return keep_both(local_bytes(columns)); }
   LayerBuilder& saves_local_state(int64_t columns) { return keep_both(local_state_bytes(columns)); }
   LayerBuilder& saves_all_tokens(int64_t columns) { return keep_both(bytes(columns)); }
-  /// What an RMS norm of several kernels keeps beside its input.
+  /// An RMS norm of several kernels keeps more than its input.
   LayerBuilder& saves_norm_of_several_kernels(int64_t columns) {
     last().shape.extra = true;
     return keep_both(rounded(tokens_ * columns * execution().rms_norm_bytes));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Towers: encoders of pictures and sound that stand beside the language model of a Hugging Face file. Plans
-// leave them out; here they are named and counted, so that nobody takes a plan for one of the whole model.
+// Towers: encoders of pictures and sound in a Hugging Face file with a language model. Plans leave them out.
+// Here they are named and counted, so that nobody takes a plan for one of the whole model.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
@@ -18,7 +18,7 @@ struct Tower {
   bool operator==(const Tower&) const = default;
 };
 
-/// The towers of a config.json: what has a width and layers of its own, but for the language model. Patch
+/// The towers of a config.json: parts other than the language model that give a width and layers. Patch
 /// embeddings and projections into the language model are not counted.
 std::vector<Tower> towers_of(const nlohmann::ordered_json& config);
 
