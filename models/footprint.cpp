@@ -152,7 +152,7 @@ StagePieces::StagePieces(PiecePrograms& programs, const StagePieces* alike)
   const Layout& layout = programs.layout();
   embedding_ = alike != nullptr ? alike->embedding_ : piece_of(programs.embedding());
   for (auto& kept : embedding_.kept) kept = embedding_.computed;
-  if (alike != nullptr) {
+  if (alike != nullptr && model_.next_token_layers == 0) {
     head_ = alike->head_;
     tied_parameters_ = alike->tied_parameters_;
     tied_frozen_bytes_ = alike->tied_frozen_bytes_;
@@ -220,6 +220,18 @@ void StagePieces::set_next_token(PiecePrograms& programs) {
     next_token_.push_back(piece_of(next_token_head_program(model_, layout, programs.sequence())));
   }
   for (Piece& piece : next_token_) piece.kept.fill(piece.computed);
+  if (layout.execution.framework != Execution{}.framework) work_at_once();
+}
+
+// Frameworks free less in between. Five runs of Megatron-LM's CI took 3 to 6 % more than where the largest of
+// these pieces works alone, and up to 5 % less than where all of them work at once.
+void StagePieces::work_at_once() {
+  for (int64_t Piece::*bytes :
+       {&Piece::forward_workspace, &Piece::backward_workspace, &Piece::weight_workspace}) {
+    int64_t sum = std::exchange(head_.*bytes, 0);
+    for (Piece& piece : next_token_) sum += std::exchange(piece.*bytes, 0);
+    next_token_.back().*bytes = sum;
+  }
 }
 
 // One of each shape, in the weights' own precision; of routed experts one expert's.

@@ -94,6 +94,7 @@ class StagePieces {
   void set_layers(PiecePrograms& programs, const StagePieces* alike);
   void set_head(const LayerProgram& program);
   void set_next_token(PiecePrograms& programs);
+  void work_at_once();
   void set_empty_gradients(Precision precision);
 
   bool is_next_token(const Held& held) const {

@@ -69,5 +69,29 @@ TEST(StagePieces, TakenFromASplitBesideAreThoseOfTheirOwn) {
   EXPECT_EQ(compared, 4 * 2 * 6 * 3);
 }
 
+TEST(StagePieces, FrameworksWorkWithTheHeadAndItsModulesAtOnce) {
+  const ModelSpec model = load_model("deepseek-v3");
+  ASSERT_EQ(model.next_token_layers, 1);
+  Layout layout;
+  layout.pipeline = 2;
+  layout.precision = Precision::bf16;
+  layout.layers_per_stage = {model.layers.count(), 0};
+  const auto sum = [&](const LayerProgram& program) {
+    int64_t bytes = 0;
+    for (const Operator& op : program.operators) bytes += op.backward_workspace_bytes;
+    return bytes;
+  };
+  const auto last_stage = [&] {
+    PiecePrograms programs(model, layout, 4096);
+    return stage_footprints(StagePieces(programs), model, layout).back();
+  };
+  const auto all_pieces = [&] { return sum(PiecePrograms(model, layout, 4096).last_stage()); };
+  EXPECT_LT(last_stage().backward_workspace_bytes, all_pieces()) << "our runtime frees between pieces";
+  layout.execution = frameworks::load_framework("megatron-core", "test");
+  layout.execution.empty_gradients = false;
+  const StageFootprint last = last_stage();
+  EXPECT_EQ(last.backward_workspace_bytes, all_pieces() + last.boundary_bytes) << "with what was received";
+}
+
 }  // namespace
 }  // namespace mpt::models
