@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
+#include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
 #include "frameworks/supports.h"
@@ -199,6 +201,68 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
     if (present) features.push_back(feature);
   }
   return features;
+}
+
+std::string words_of(ModelFeature feature) {
+  using F = ModelFeature;
+  static const std::map<F, const char*> table{
+      {F::experts, "mixture of experts"},
+      {F::expert_biases, "biases in experts"},
+      {F::alibi, "ALiBi positions"},
+      {F::other_norm_placement, "sandwich and shared norms"},
+      {F::embedding_norm, "a norm behind the embedding"},
+      {F::full_query_key_norm, "norms over whole queries and keys"},
+      {F::activation_limit, "a limit on activations"},
+      {F::sliding_window, "sliding windows"},
+      {F::head_bias, "a bias in the output head"},
+      {F::next_token_layers, "multi-token prediction"},
+      {F::other_rotary_scaling, "the scaling of rotary positions"},
+      {F::yarn, "YaRN"},
+      {F::rare_rotary_scaling, "the scaling of rotary positions"},
+      {F::relu, "ReLU"},
+      {F::squared_relu, "squared ReLU"},
+      {F::gated_gelu, "gated GELU"},
+      {F::other_biases, "biases in some linear layers and not in others"},
+      {F::linear_rotary_scaling, "linear scaling of rotary positions"},
+      {F::partial_rotary, "rotary positions on a part of each head"},
+      {F::linear_biases, "biases in linear layers"},
+      {F::plain_mlp, "MLPs other than SwiGLU"},
+      {F::layers_that_differ, "layers that differ in their sizes or parts"},
+      {F::other_value_sizes, "values of another size than keys"},
+      {F::other_linear_mixers, "linear mixers other than Gated DeltaNet, or one beside attention"},
+      {F::output_gates, "gates on the output of attention"},
+      {F::latent_output_gates, "gates on the output of latent attention"},
+      {F::soft_caps, "soft caps on scores or logits"},
+      {F::latent_experts, "experts in a latent space"},
+      {F::zero_experts, "experts that compute nothing"},
+      {F::experts_beside_mlp, "experts beside a dense MLP"},
+      {F::rare_activations, "this activation"},
+      {F::shared_expert_gates, "gates on shared experts"},
+      {F::other_activation_limit, "limits on activations other than gpt-oss's"},
+      {F::compressed_attention, "attention over pooled tokens"},
+      {F::residual_mixtures, "mixtures of residual streams"},
+      {F::layer_embeddings, "embeddings of their own for layers"},
+      {F::borrowed_keys, "layers that share keys and values"},
+      {F::latent_norms, "a norm behind experts in a latent space"},
+      {F::hashed_experts, "experts that a table chooses"},
+      {F::sigmoid_routers, "routers with sigmoid scores"},
+      {F::plain_router_weights, "routers whose weights for a token do not add up to 1"},
+      {F::plain_sigmoid_weights, "sigmoid routers whose weights for a token do not add up to 1"},
+      {F::routed_scale, "a factor on what routed experts give"},
+      {F::biased_softmax, "a bias that moves the choice of a router with softmax"},
+      {F::logit_bias_alone, "a bias in the router alone"},
+      {F::softmax_groups, "groups of experts that softmax scores choose"},
+      {F::embedding_scale, "a factor on embeddings"},
+      {F::score_scale, "attention scores with a factor of their own"},
+      {F::plain_yarn, "YaRN without latent attention"},
+      {F::yarn_scales, "YaRN whose two scales differ"},
+      {F::yarn_turns, "YaRN with bounds or positions other than DeepSeek-V3's"},
+      {F::residual_factors, "factors on residuals or logits"}};
+  const auto found = table.find(feature);
+  if (found != table.end()) return found->second;
+  std::string name = enum_name(feature);
+  std::replace(name.begin(), name.end(), '_', ' ');
+  return name;
 }
 
 }  // namespace mpt::frameworks

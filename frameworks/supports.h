@@ -72,5 +72,7 @@ std::optional<int64_t> every_nth(const Layout& layout);
 std::vector<TrainingFeature> features_of(const Training& training);
 /// Features of `model` that frameworks may lack.
 std::vector<ModelFeature> features_of(const ModelSpec& model);
+/// Completes "lacks ...".
+std::string words_of(ModelFeature feature);
 
 }  // namespace mpt::frameworks

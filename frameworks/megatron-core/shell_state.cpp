@@ -79,4 +79,40 @@ std::string names_in_braces(const std::string& source) {
   return in_name ? text + '}' : text;
 }
 
+// Of what the script does not tell, a piece of an expansion has only what stands in it.
+void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words) {
+  std::erase_if(word.unknown, [&](const std::string& what) {
+    const bool may_be_cut =
+        what.find(' ') != std::string::npos && word.text.find_first_of("$`)") != std::string::npos;
+    return word.text.find(what) == std::string::npos && !may_be_cut;
+  });
+  words.push_back(word);
+  word = {};
+  begun = false;
+}
+
+void split_at_blanks(const std::vector<ShellWord>& found, ShellWord& word, bool& begun,
+                     std::vector<ShellWord>& words) {
+  for (size_t i = 0; i < found.size(); ++i) {
+    if (i > 0 && begun) end_word(word, begun, words);
+    const bool whole = found[i].unknown.contains(found[i].text);
+    for (const char c : found[i].text) {
+      if (!whole && (is_blank(c) || c == '\n')) {
+        if (begun) end_word(word, begun, words);
+        continue;
+      }
+      if (!begun) {
+        word.unknown = found[i].unknown;
+        word.several = found[i].several;
+      }
+      word.text += c;
+      begun = true;
+    }
+    if (begun) {
+      word.unknown.insert(found[i].unknown.begin(), found[i].unknown.end());
+      word.several.insert(found[i].several.begin(), found[i].several.end());
+    }
+  }
+}
+
 }  // namespace mpt::frameworks

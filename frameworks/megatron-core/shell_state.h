@@ -46,4 +46,10 @@ bool is_argument_list(std::string_view text);
 /// "N * ${M}" as "${N} * ${M}": in arithmetic names stand without a dollar, too.
 std::string names_in_braces(const std::string& text);
 
+/// Moves `word` behind `words`, with what the script does not tell of it.
+void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words);
+/// Adds an expansion without quotes to `word`, which `begun` tells from none: its blanks end a word.
+void split_at_blanks(const std::vector<ShellWord>& found, ShellWord& word, bool& begun,
+                     std::vector<ShellWord>& words);
+
 }  // namespace mpt::frameworks

@@ -210,7 +210,7 @@ class ShellReader {
     bool begun = false;
     while (!ends_word(peek())) {
       if (peek() == '$') {
-        split(expansion(), word, begun, words);
+        split_at_blanks(expansion(), word, begun, words);
       } else if (peek() == '"' && array_in_quotes()) {
         take_array(word, begun, words);
       } else {
@@ -221,41 +221,6 @@ class ShellReader {
     if (begun) end_word(word, begun, words);
     for (const ShellWord& one : words) state_.count(one);
     return words;
-  }
-
-  // Blanks of an expansion without quotes end a word.
-  static void split(const Words& found, ShellWord& word, bool& begun, Words& words) {
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (i > 0 && begun) end_word(word, begun, words);
-      const bool whole = found[i].unknown.contains(found[i].text);
-      for (const char c : found[i].text) {
-        if (!whole && (is_blank(c) || c == '\n')) {
-          if (begun) end_word(word, begun, words);
-          continue;
-        }
-        if (!begun) {
-          word.unknown = found[i].unknown;
-          word.several = found[i].several;
-        }
-        word.text += c;
-        begun = true;
-      }
-      if (begun) {
-        word.unknown.insert(found[i].unknown.begin(), found[i].unknown.end());
-        word.several.insert(found[i].several.begin(), found[i].several.end());
-      }
-    }
-  }
-  // Of what the script does not tell, a piece of an expansion has only what stands in it.
-  static void end_word(ShellWord& word, bool& begun, Words& words) {
-    std::erase_if(word.unknown, [&](const std::string& what) {
-      const bool may_be_cut =
-          what.find(' ') != std::string::npos && word.text.find_first_of("$`)") != std::string::npos;
-      return word.text.find(what) == std::string::npos && !may_be_cut;
-    });
-    words.push_back(word);
-    word = {};
-    begun = false;
   }
 
   // "${NAME[@]}" stays the words that it was.
