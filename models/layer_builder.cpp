@@ -239,7 +239,7 @@ void LayerBuilder::add_context_collectives(const AttentionSizes& sizes, Operator
 
 LayerBuilder& LayerBuilder::residual(std::string_view name) {
   add({name, local_shape(OperatorKind::residual_add, model_.hidden)});
-  // The gradient of what is added, times the factor, stands beside that of the sum.
+  // The gradient of the branch is that of the sum times the factor: another tensor.
   if (model_.residual_scale && is_own_runtime()) {
     const int64_t parts = model_.parallel_residual && kind_ != nullptr && kind_->has_mixer() ? 2 : 1;
     last().backward_workspace_bytes = last().gradient_kept_bytes = parts * local_bytes(model_.hidden);

@@ -25,7 +25,7 @@ StateCounts StagePieces::state_counts(const Layout& layout, const StageContent& 
   StateCounts counts;
   int64_t before = 0;
   for (const Held& h : pieces) {
-    // A tied head beside its embedding has no weight of its own, but works with the embedding's.
+    // A tied head on the stage of its embedding has no weight, but works with that of the embedding.
     const bool shares = h.piece == &head_ && content.has_embedding;
     const int64_t tied = shares ? tied_parameters_ : 0;
     // Learned positions are shared out apart from the token table, and so is a copy of that.

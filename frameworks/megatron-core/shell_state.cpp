@@ -79,7 +79,7 @@ std::string names_in_braces(const std::string& source) {
   return in_name ? text + '}' : text;
 }
 
-// Of what the script does not tell, a piece of an expansion has only what stands in it.
+// A piece of an expansion keeps only those unknown parts that are in its own text.
 void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words) {
   std::erase_if(word.unknown, [&](const std::string& what) {
     const bool may_be_cut =

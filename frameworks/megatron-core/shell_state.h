@@ -46,7 +46,7 @@ bool is_argument_list(std::string_view text);
 /// "N * ${M}" as "${N} * ${M}": in arithmetic names stand without a dollar, too.
 std::string names_in_braces(const std::string& text);
 
-/// Moves `word` behind `words`, with what the script does not tell of it.
+/// Appends `word` to `words`, and clears it. Unknown parts that are not in its text are dropped.
 void end_word(ShellWord& word, bool& begun, std::vector<ShellWord>& words);
 /// Adds an expansion without quotes to `word`, which `begun` tells from none: its blanks end a word.
 void split_at_blanks(const std::vector<ShellWord>& found, ShellWord& word, bool& begun,

@@ -61,7 +61,7 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, cons
 }
 
 // Saved without their head, models lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".
-// With a vision tower the text model has a name of its own.
+// With a vision tower the text model has another name.
 std::optional<HuggingFaceWeights::Place> HuggingFaceWeights::find(const std::string& source) const {
   const std::string shorter = source.substr(source.find('.') + 1);
   for (const auto& file : files_) {

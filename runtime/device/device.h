@@ -98,9 +98,9 @@ struct ActivationShape {
   constexpr int64_t input_columns() const { return columns * (gated ? 2 : 1); }
 };
 
-/// `top` of `experts` are chosen for each token, all from `groups_of_token` of `groups` groups of neighbours:
-/// those whose best experts have the largest sum of probabilities: the best two with sigmoid scores
-/// (arXiv:2412.19437, section 2.1.2), the best one with softmax (arXiv:2405.04434, section 2.2.2).
+/// `top` of `experts` are chosen for each token, all from `groups_of_token` of `groups` groups of neighbours.
+/// These groups have the highest sums of their best probabilities: of two experts each with sigmoid scores
+/// (arXiv:2412.19437, section 2.1.2), of one with softmax (arXiv:2405.04434, section 2.2.2).
 struct RouterShape {
   int64_t tokens = 0, experts = 0, top = 0;
   int64_t groups = 1, groups_of_token = 1;
@@ -186,8 +186,8 @@ class Device {
   /// up = x w^T + bias, and y = the activation of it.
   virtual void linear_activation_forward(DataType, const LinearShape&, const ActivationShape&, const void* x,
                                          const void* w, const void* bias, void* up, void* y);
-  /// dup = the gradient of up, if dy is that of a product behind the activation, whose inner side is the
-  /// activation's output. `room` is for the gradient between them.
+  /// dup = the gradient of up. dy is that of the product that takes the activation's output. `room` is for
+  /// the gradient of that output.
   virtual void linear_activation_backward(DataType, const LinearShape&, const ActivationShape&,
                                           const void* dy, const void* w, const void* up, void* room,
                                           void* dup);
@@ -384,7 +384,7 @@ class Device {
   // in full precision. `room`: as many such numbers as the shape says.
   virtual void convolution_forward(DataType, const ConvolutionShape&, const void* x, const void* w,
                                    void* y) = 0;
-  /// dx as x: rows lie apart, and what is between them stays.
+  /// dx has the stride of x; bytes between its rows do not change.
   virtual void convolution_backward(DataType, const ConvolutionShape&, const void* dy, const void* x,
                                     const void* w, void* dx, void* dw) = 0;
   virtual void delta_forward(DataType, const DeltaShape&, const DeltaInputs&, void* out, void* room) = 0;

@@ -228,7 +228,7 @@ class DeltaHead {
   mutable RowMatrix<T> scaled_;
 };
 
-// The gradient of a query or key before it was divided by its length, from `d`, the one behind that, summed
+// The gradient of a query or key before it was divided by its length. `d` is its gradient after that, summed
 // over the heads of its key head.
 template <class T>
 void backward_length(const DeltaShape& s, const T* x, const Eigen::Array<T, Eigen::Dynamic, 1>& d, T scale,

@@ -85,7 +85,7 @@ class StreamDevice : public ModelDevice {
   std::atomic<int64_t> in_use_{0}, peak_{0};
   KeptLists lists_;
   MemoryPool pool_;
-  CallStreams streams_;  // last: ends first, and waits for what the others still serve
+  CallStreams streams_;  // last: destroyed first, after a wait for work that uses the others
 };
 
 }  // namespace mpt::runtime::cuda
