@@ -60,6 +60,10 @@ KindCounts LayerKinds::count(int64_t first, int64_t end) const {
   return counts;
 }
 
+int64_t LayerKinds::first_layer(size_t kind) const {
+  return std::find(of_layer_.begin(), of_layer_.end(), kind) - of_layer_.begin();
+}
+
 bool LayerKinds::alike(int64_t a, int64_t b, int64_t layers) const {
   const auto at = memory_of_layer_.begin();
   return a == b || std::equal(at + a, at + a + layers, at + b);

@@ -44,6 +44,8 @@ class LayerKinds {
   size_t size() const { return kinds_.size(); }
   size_t of(int64_t layer) const { return of_layer_[size_t(layer)]; }
   const LayerKind& kind(size_t kind) const { return kinds_[kind]; }
+  /// The lowest layer of the kind.
+  int64_t first_layer(size_t kind) const;
   bool has_experts(size_t kind) const { return kinds_[kind].moe.has_value(); }
   /// How many of the layers from `first` to the one before `end` are of each kind.
   KindCounts count(int64_t first, int64_t end) const;

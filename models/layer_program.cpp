@@ -180,7 +180,9 @@ LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const 
 }
 
 LayerProgram layer_program(const ModelSpec& model, int64_t layer, const Layout& layout, int64_t sequence) {
-  return layer_program(model, model.layers[layer], layout, sequence);
+  LayerProgram program = layer_program(model, model.layers[layer], layout, sequence);
+  program.kind = LayerKinds(model).of(layer);
+  return program;
 }
 
 LayerProgram embedding_program(const ModelSpec& model, const Layout& layout, int64_t sequence) {

@@ -112,12 +112,14 @@ struct Operator {
 
 struct LayerProgram {
   std::vector<Operator> operators;
+  size_t kind = 0;                // of a decoder layer: its place among the model's LayerKinds
   int64_t input_bytes = 0;        // the piece's input: all that full recompute keeps, but for
   int64_t cache_bytes = 0;        // what Execution::keeps_key_value_cache says
   bool recomputed_whole = false;  // Execution::recomputes_whole_layer
 };
 
 /// Operators of a decoder layer for one micro-batch of `layout.micro_batch` sequences of `sequence` tokens.
+/// The result does not know the place of `kind`.
 LayerProgram layer_program(const ModelSpec& model, const LayerKind& kind, const Layout& layout,
                            int64_t sequence);
 /// Of decoder layer `layer` (0-based).

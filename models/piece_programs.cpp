@@ -29,7 +29,10 @@ const LayerProgram& PiecePrograms::last_stage() {
 
 const LayerProgram& PiecePrograms::layer(size_t kind) {
   std::optional<LayerProgram>& program = layers_[kind];
-  if (!program) program = layer_program(model_, kinds_->kind(kind), layout_, sequence_);
+  if (!program) {
+    program = layer_program(model_, kinds_->kind(kind), layout_, sequence_);
+    program->kind = kind;
+  }
   return *program;
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "models/layer_kinds.h"
 #include "planner/cost/cost_source.h"
 #include "planner/cost/operator_pieces.h"
 #include "profiler/hardware/profile_noise.h"
@@ -67,10 +68,14 @@ class ProfileCost final : public CostSource {
         precision_(precision),
         cluster_(cluster),
         unmeasured_(make_device_cost(cluster, Execution{}, constants)),
+        kinds_(model),
         matches_(profiler::profile_matches(profile, model, workload.sequence, precision)) {
+    // A profile that matches has the same kinds in the same order.
+    const models::LayerKinds timed(profile.model);
     for (const auto& t : profile.pieces) {
       if (profiler::sequence_of(profile, t) != workload.sequence) continue;
-      pieces_[{t.piece, t.phase, t.tensor, t.recompute}].add(double(t.micro_batch), t.seconds);
+      const size_t kind = t.piece == Piece::layer ? timed.of(t.layer) : 0;
+      pieces_[{t.piece, kind, t.phase, t.tensor, t.recompute}].add(double(t.micro_batch), t.seconds);
     }
     for (const auto& t : profile.transport)
       transport_[{t.operation, t.hosts, t.group}].add(double(t.bytes), t.seconds);
@@ -83,12 +88,14 @@ class ProfileCost final : public CostSource {
   double piece_s(Piece piece, Phase phase, const Layout& layout,
                  const models::LayerProgram& program) const override {
     if (!matches_) return by_operators(piece, phase, layout, program);
-    const double whole = measured_s(piece, phase, layout);
+    const size_t kind = timed_kind(piece, phase, program);
+    const double whole = measured_s(piece, kind, phase, layout);
     const bool alone = piece != Piece::head || model_.next_token_layers == 0;
-    if (!layout.sequence_parallel && layout.context == 1 && alone) return whole;
-    // Pieces were timed with whole sequences, and the head without next-token modules: of the time of such a
-    // one the share that its operators say.
-    const double operators = by_operators(piece, phase, layout, timed_program(piece, layout, program));
+    const bool itself = piece != Piece::layer || kind == program.kind;
+    if (!layout.sequence_parallel && layout.context == 1 && alone && itself) return whole;
+    // Pieces were timed with whole sequences, the head without next-token modules, and in old profiles one
+    // layer for all kinds: of the time of such a one the share that its operators say.
+    const double operators = by_operators(piece, phase, layout, timed_program(piece, kind, layout));
     return operators > 0.0 ? whole * by_operators(piece, phase, layout, program) / operators : whole;
   }
 
@@ -184,11 +191,20 @@ class ProfileCost final : public CostSource {
                             [&](const models::Operator& op, Phase p) { return operator_s(op.shape, p); });
   }
 
-  double measured_s(Piece piece, Phase phase, const Layout& layout) const {
+  // The program's own kind of layer if it was timed.
+  size_t timed_kind(Piece piece, Phase phase, const models::LayerProgram& program) const {
+    if (piece != Piece::layer) return 0;
+    const auto first = pieces_.lower_bound({piece, program.kind, phase, 0, Recompute::none});
+    const bool timed = first != pieces_.end() && std::get<0>(first->first) == piece &&
+                       std::get<1>(first->first) == program.kind && std::get<2>(first->first) == phase;
+    return timed ? program.kind : 0;
+  }
+
+  double measured_s(Piece piece, size_t kind, Phase phase, const Layout& layout) const {
     const Recompute recompute = piece == Piece::layer ? layout.recompute : Recompute::none;
     // The widest measured share that divides this one; the rest is taken to scale.
     for (int64_t tensor = layout.tensor; tensor >= 1; --tensor) {
-      const auto found = pieces_.find({piece, phase, tensor, recompute});
+      const auto found = pieces_.find({piece, kind, phase, tensor, recompute});
       if (found == pieces_.end()) continue;
       return found->second.seconds(double(layout.micro_batch)) * double(tensor) / double(layout.tensor);
     }
@@ -197,18 +213,13 @@ class ProfileCost final : public CostSource {
                             "timings of every piece", "measure again with mpt-profile"});
   }
 
-  // What was timed for `program`: its rank had every token of its sequences.
-  models::LayerProgram timed_program(Piece piece, Layout layout, const models::LayerProgram& program) const {
+  // What was timed: its rank had every token of its sequences.
+  models::LayerProgram timed_program(Piece piece, size_t kind, Layout layout) const {
     layout.sequence_parallel = false;
     layout.context = 1;
     if (piece == Piece::embedding) return models::embedding_program(model_, layout, workload_.sequence);
     if (piece == Piece::head) return models::head_program(model_, layout, workload_.sequence);
-    const bool experts = std::any_of(program.operators.begin(), program.operators.end(),
-                                     [](const models::Operator& op) { return op.expert_parameters; });
-    const LayerKind* const kind =
-        model_.layers.first([&](const LayerKind& k) { return k.moe.has_value() == experts; });
-    MPT_CHECK(kind != nullptr, "a layer's program of a model without such layers");
-    return models::layer_program(model_, *kind, layout, workload_.sequence);
+    return models::layer_program(model_, kinds_.kind(kind), layout, workload_.sequence);
   }
 
   // FLOP of products, bytes of everything else.
@@ -227,9 +238,10 @@ class ProfileCost final : public CostSource {
   const Precision precision_;
   const ClusterSpec& cluster_;
   std::unique_ptr<CostSource> unmeasured_;  // prices links that the profile has no times of
+  models::LayerKinds kinds_;
   bool matches_;
-  std::map<std::tuple<Piece, Phase, int64_t, Recompute>, RateCurve> pieces_;
-  std::map<std::tuple<TransportOperation, int64_t, int64_t>, RateCurve> transport_;  // by hosts and ranks
+  std::map<std::tuple<Piece, size_t, Phase, int64_t, Recompute>, RateCurve> pieces_;  // by kinds of layers
+  std::map<std::tuple<TransportOperation, int64_t, int64_t>, RateCurve> transport_;   // by hosts and ranks
   std::map<std::pair<models::OperatorKind, Phase>, RateCurve> operator_rates_;
 };
 

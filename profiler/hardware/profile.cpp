@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "profiler/hardware/profile.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/digest.h"
@@ -42,6 +44,11 @@ Profile load_profile(const std::filesystem::path& path) {
     problems.add("/pieces", "an empty list", "timings", "measure again with mpt-profile");
   if (profile.rate_by_active_ranks.empty())
     problems.add("/rate_by_active_ranks", "an empty list", "at least one rate");
+  for (size_t i = 0; i < profile.pieces.size(); ++i) {
+    if (profile.pieces[i].layer >= profile.model.layers.count())
+      problems.add(fmt::format("/pieces/{}/layer", i), std::to_string(profile.pieces[i].layer),
+                   fmt::format("a layer of the model: 0 to {}", profile.model.layers.count() - 1));
+  }
   problems.throw_if_any();
   return profile;
 }

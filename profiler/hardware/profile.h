@@ -57,6 +57,7 @@ struct PieceTiming {
   double seconds = 0.0;
   double spread = 0.0;
   int64_t sequence = 0;  // tokens per sequence; 0: the profile's
+  int64_t layer = 0;     // of a decoder layer: the lowest one of its kind
   bool operator==(const PieceTiming&) const = default;
 
   template <class V>
@@ -167,6 +168,7 @@ void PieceTiming::describe(V& v) {
   v.field("spread", &T::spread, "interquartile range over median", between(0, 1e6));
   v.field("sequence", &T::sequence, "tokens per sequence; 0: the profile's",
           optional_field(between(0, 1 << 28)));
+  v.field("layer", &T::layer, "the lowest decoder layer of its kind", optional_field(between(0, 1 << 20)));
 }
 
 template <class V>

@@ -17,12 +17,12 @@ constexpr int64_t kLargeMessage = 1 << 20;  // smaller ones wait for threads to 
 bool counts(const PieceTiming& t) { return t.piece != Piece::embedding && t.seconds > 0.0; }
 
 auto size_of_timing(const PieceTiming& t, int64_t micro_batch) {
-  return std::tuple(t.piece, t.phase, t.tensor, t.recompute, t.sequence, micro_batch);
+  return std::tuple(t.piece, t.phase, t.tensor, t.recompute, t.sequence, t.layer, micro_batch);
 }
 
 std::string name_of(const PieceTiming& t) {
-  std::string name =
-      fmt::format("{} {}, micro-batch {}", enum_name(t.piece), enum_name(t.phase), t.micro_batch);
+  const std::string piece = t.layer > 0 ? fmt::format("layer {}", t.layer) : enum_name(t.piece);
+  std::string name = fmt::format("{} {}, micro-batch {}", piece, enum_name(t.phase), t.micro_batch);
   if (t.tensor > 1) name += fmt::format(", tensor width 1/{}", t.tensor);
   std::replace(name.begin(), name.end(), '_', ' ');
   return name;

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "core/vocabulary.h"
+#include "models/layer_kinds.h"
 #include "models/layer_program.h"
 #include "profiler/measure/operator_runner.h"
 #include "profiler/measure/piece.h"
@@ -40,10 +41,11 @@ Layout layout_of(const ComputeRequest& request, int64_t tensor, int64_t micro_ba
 // its weights and activations as cold as the other layers of a stage have left them.
 class PieceTimer {
  public:
-  PieceTimer(const ComputeRequest& request, const Layout& layout, Piece piece) {
+  PieceTimer(const ComputeRequest& request, const PieceTiming& size) {
+    const Layout layout = layout_of(request, size.tensor, size.micro_batch, size.recompute);
     for (size_t i = 0; i < size_t(kPieceInstances); ++i) {
-      runners_.push_back(
-          std::make_unique<PieceRunner>(request.model, layout, request.sequence, piece, request.target));
+      runners_.push_back(std::make_unique<PieceRunner>(request.model, layout, request.sequence, size.piece,
+                                                       size.layer, request.target));
     }
   }
 
@@ -77,29 +79,44 @@ class PieceTimer {
   std::vector<std::unique_ptr<PieceRunner>> runners_;
 };
 
-std::vector<Recompute> recomputes_of(Piece piece) {
-  if (piece != Piece::layer) return {Recompute::none};
-  return {Recompute::none, Recompute::selective, Recompute::full};
+// Embedding and head, and one layer of each kind with each recompute.
+std::vector<PieceTiming> pieces_of(const ComputeRequest& request) {
+  PieceTiming embedding, head;
+  embedding.piece = Piece::embedding;
+  head.piece = Piece::head;
+  std::vector<PieceTiming> pieces{embedding, head};
+  const models::LayerKinds kinds(request.model);
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    for (const auto& [recompute, name] : EnumNames<Recompute>::table()) {
+      PieceTiming& layer = pieces.emplace_back();
+      layer.layer = kinds.first_layer(kind);
+      layer.recompute = recompute;
+    }
+  }
+  for (PieceTiming& piece : pieces) piece.sequence = request.sequence;
+  return pieces;
+}
+
+std::vector<PieceCase> cases_of(const ComputeRequest& request) {
+  std::vector<PieceCase> cases;
+  for (const int64_t tensor : request.tensors) {
+    for (const int64_t micro_batch : request.micro_batches) {
+      for (PieceTiming size : pieces_of(request)) {
+        size.tensor = tensor;
+        size.micro_batch = micro_batch;
+        cases.push_back({size, {}});
+      }
+    }
+  }
+  return cases;
 }
 
 }  // namespace
 
 std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured) {
-  std::vector<PieceCase> cases;
-  for (const int64_t tensor : request.tensors) {
-    for (const int64_t micro_batch : request.micro_batches) {
-      for (const Piece piece : {Piece::embedding, Piece::layer, Piece::head}) {
-        for (const Recompute recompute : recomputes_of(piece)) {
-          PieceTiming& size = cases.emplace_back().size;
-          size = {piece, Phase::forward, micro_batch, tensor, recompute};
-          size.sequence = request.sequence;
-        }
-      }
-    }
-  }
+  std::vector<PieceCase> cases = cases_of(request);
   const auto sample = [&](const PieceTiming& size, const StoppingRule& rule, PhaseSamples& samples) {
-    const Layout layout = layout_of(request, size.tensor, size.micro_batch, size.recompute);
-    PieceTimer(request, layout, size.piece).run(rule, samples);
+    PieceTimer(request, size).run(rule, samples);
   };
   // What else a machine does comes in bursts of seconds, and must not fall on one piece alone.
   const int passes = request.target.backend == nullptr ? 3 : 1;
@@ -122,26 +139,27 @@ std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnM
 
 namespace {
 
-// Of the model's pieces at these micro-batches, each shape once; calls `body` with each.
-template <class F>
-void for_each_operator(const ComputeRequest& request, const std::vector<int64_t>& micro_batches, F&& body) {
-  std::vector<models::OperatorShape> seen;
-  std::vector<Layout> layouts;
-  for (const int64_t tensor : request.tensors) {
-    for (const int64_t micro_batch : micro_batches)
-      layouts.push_back(layout_of(request, tensor, micro_batch));
+void add_shapes(const models::LayerProgram& program, std::vector<models::OperatorShape>& shapes) {
+  for (const models::Operator& op : program.operators) {
+    if (std::find(shapes.begin(), shapes.end(), op.shape) == shapes.end()) shapes.push_back(op.shape);
   }
-  for (const Layout& layout : layouts) {
-    for (const auto& program : {models::embedding_program(request.model, layout, request.sequence),
-                                models::layer_program(request.model, 0, layout, request.sequence),
-                                models::head_program(request.model, layout, request.sequence)}) {
-      for (const models::Operator& op : program.operators) {
-        if (std::find(seen.begin(), seen.end(), op.shape) != seen.end()) continue;
-        seen.push_back(op.shape);
-        body(op.shape);
-      }
+}
+
+// Of the model's pieces at these micro-batches, each shape once.
+std::vector<models::OperatorShape> shapes_of(const ComputeRequest& request,
+                                             const std::vector<int64_t>& micro_batches) {
+  const models::LayerKinds kinds(request.model);
+  std::vector<models::OperatorShape> shapes;
+  for (const int64_t tensor : request.tensors) {
+    for (const int64_t micro_batch : micro_batches) {
+      const Layout layout = layout_of(request, tensor, micro_batch);
+      add_shapes(models::embedding_program(request.model, layout, request.sequence), shapes);
+      for (size_t kind = 0; kind < kinds.size(); ++kind)
+        add_shapes(models::layer_program(request.model, kinds.kind(kind), layout, request.sequence), shapes);
+      add_shapes(models::head_program(request.model, layout, request.sequence), shapes);
     }
   }
+  return shapes;
 }
 
 }  // namespace
@@ -151,9 +169,13 @@ std::vector<int64_t> operator_micro_batches(const ComputeRequest& request) {
                                            : request.micro_batches;
 }
 
+int64_t layer_measurements(const ComputeRequest& request) {
+  return int64_t(cases_of(request).size() + shapes_of(request, operator_micro_batches(request)).size());
+}
+
 std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured) {
   std::vector<OperatorTiming> timings;
-  for_each_operator(request, operator_micro_batches(request), [&](const models::OperatorShape& shape) {
+  for (const models::OperatorShape& shape : shapes_of(request, operator_micro_batches(request))) {
     OperatorRunner runner(request.model, shape, request.target);
     for (const Phase phase : runner.phases()) {
       const Measurement m = repeat_while_noisy([&] {
@@ -163,7 +185,7 @@ std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, con
       timings.push_back({shape, phase, m.seconds, m.spread});
     }
     on_measured();
-  });
+  }
   return timings;
 }
 
@@ -172,7 +194,7 @@ std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::stri
   const auto trace = request.target.backend->make_kernel_trace(reason);
   if (!trace) return {};
   std::vector<KernelTiming> timings;
-  for_each_operator(request, {request.micro_batches.back()}, [&](const models::OperatorShape& shape) {
+  for (const models::OperatorShape& shape : shapes_of(request, {request.micro_batches.back()})) {
     OperatorRunner runner(request.model, shape, request.target);
     for (const Phase phase : runner.phases()) {
       runner.run(phase);  // the first run may set libraries up
@@ -188,7 +210,7 @@ std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::stri
       for (const auto& [name, seconds] : by_name)
         timings.push_back({shape, phase, name, int64_t(seconds.size()), summarize(seconds).seconds});
     }
-  });
+  }
   return timings;
 }
 

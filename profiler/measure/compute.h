@@ -32,10 +32,14 @@ void warm_up(const Target& target);
 /// Called after each measurement, for progress.
 using OnMeasured = std::function<void()>;
 
+/// Of every kind of layer, and of the embedding and the head.
 std::vector<PieceTiming> measure_pieces(const ComputeRequest& request, const OnMeasured& on_measured);
 /// Whose operators are timed: on CPUs the largest stands for all, GPUs are quick enough for each.
 std::vector<int64_t> operator_micro_batches(const ComputeRequest& request);
 std::vector<OperatorTiming> measure_operators(const ComputeRequest& request, const OnMeasured& on_measured);
+
+/// How often the two above call `on_measured` together.
+int64_t layer_measurements(const ComputeRequest& request);
 
 /// What each operator runs on the GPU, one run each. Empty if kernels cannot be traced, with the reason.
 std::vector<KernelTiming> trace_kernels(const ComputeRequest& request, std::string& reason);

@@ -26,7 +26,8 @@ runtime::Mover& mover_of(runtime::Device& device) {
 }  // namespace
 
 struct PieceRunner::State {
-  State(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece, const Target& target)
+  State(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece, int64_t number,
+        const Target& target)
       : device(target.make_device()),
         marks(device->make_marks(1)),
         group(runtime::make_single_communicator(mover_of(*device))),
@@ -35,7 +36,7 @@ struct PieceRunner::State {
         loss(*device, int64_t(sizeof(double))) {
     if (piece == Piece::embedding) embedding.emplace(sizes, parameters, *group, *device);
     const runtime::LayerGroups groups{group.get(), group.get(), group.get()};
-    if (piece == Piece::layer) layer.emplace(0, layout.recompute, sizes, parameters, groups, *device);
+    if (piece == Piece::layer) layer.emplace(number, layout.recompute, sizes, parameters, groups, *device);
     if (piece == Piece::head) head.emplace("head.norm", -1, sizes, parameters, groups, *device);
     parameters.allocate(1);
     // Every word in turn, as far as this rank holds it: a real table is not one row.
@@ -68,8 +69,8 @@ struct PieceRunner::State {
 };
 
 PieceRunner::PieceRunner(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece,
-                         const Target& target)
-    : state_(std::make_unique<State>(model, layout, sequence, piece, target)) {}
+                         int64_t layer, const Target& target)
+    : state_(std::make_unique<State>(model, layout, sequence, piece, layer, target)) {}
 PieceRunner::~PieceRunner() = default;
 
 void PieceRunner::forward() {

@@ -15,7 +15,8 @@ namespace mpt::profiler {
 
 class PieceRunner {
  public:
-  PieceRunner(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece,
+  /// `layer`: which decoder layer, if `piece` is one.
+  PieceRunner(const ModelSpec& model, const Layout& layout, int64_t sequence, Piece piece, int64_t layer = 0,
               const Target& target = {});
   ~PieceRunner();
 

@@ -39,10 +39,13 @@ std::vector<int64_t> tensor_widths(const ModelSpec& model, int64_t most) {
 int64_t timing_bytes(const ModelSpec& model, int64_t sequence, int64_t micro_batch) {
   Layout layout;
   layout.micro_batch = micro_batch;
+  const models::StagePieces pieces(model, layout, sequence);
+  std::vector<StageContent> timed{{0, 0, true, false}, {0, 0, false, true}};
+  for (size_t kind = 0; kind < pieces.kinds().size(); ++kind)
+    timed.push_back({pieces.kinds().first_layer(kind), 1, false, false});
   int64_t most = 0;
-  for (const StageContent& piece :
-       {StageContent{0, 0, true, false}, StageContent{0, 1, false, false}, StageContent{0, 0, false, true}}) {
-    const StageFootprint f = models::StagePieces(model, layout, sequence).footprint(layout, piece, 0);
+  for (const StageContent& piece : timed) {
+    const StageFootprint f = pieces.footprint(layout, piece, 0);
     most = std::max(most, f.parameter_bytes + f.gradient_bytes + f.saved_bytes + 2 * f.boundary_bytes +
                               std::max(f.forward_workspace_bytes, f.backward_workspace_bytes));
   }
@@ -124,12 +127,11 @@ std::vector<ComputeRequest> computes_of(const ProfileRequest& request, int64_t m
   return computes;
 }
 
-// Five combinations of piece and recompute for each size and a dozen operators; then rates and transport.
+// Pieces and operators, then rates and transport.
 int measurements_of(const ProfileRequest& request, const std::vector<ComputeRequest>& computes) {
   const int64_t ranks = ranks_of(request);
   int64_t count = 5 + (request.target.backend == nullptr ? ranks : 0) + int64_t(powers_of_two(ranks).size());
-  for (const ComputeRequest& c : computes)
-    count += int64_t(c.tensors.size() * (5 * c.micro_batches.size() + 14 * operator_micro_batches(c).size()));
+  for (const ComputeRequest& compute : computes) count += layer_measurements(compute);
   return int(count);
 }
 

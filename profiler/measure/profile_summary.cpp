@@ -33,7 +33,8 @@ std::string screen_rows(const std::vector<std::vector<std::string>>& rows,
 const PieceTiming* find(const Profile& profile, const PieceTiming& like, Piece piece, Phase phase) {
   for (const PieceTiming& t : profile.pieces) {
     if (t.piece == piece && t.phase == phase && t.micro_batch == like.micro_batch &&
-        t.tensor == like.tensor && t.sequence == like.sequence && t.recompute == Recompute::none) {
+        t.tensor == like.tensor && t.sequence == like.sequence && t.recompute == Recompute::none &&
+        (piece != Piece::layer || t.layer == like.layer)) {
       return &t;
     }
   }
@@ -103,23 +104,23 @@ std::string gpu_lines(const MachineDescription& machine) {
 }
 
 std::string piece_table(const Profile& profile) {
+  const bool several = std::any_of(profile.pieces.begin(), profile.pieces.end(),
+                                   [](const PieceTiming& t) { return t.layer > 0; });
   std::vector<std::vector<std::string>> rows;
   for (const PieceTiming& t : profile.pieces) {
     if (t.piece != Piece::layer || t.phase != Phase::forward || t.recompute != Recompute::none) continue;
     const auto at = [&](Piece piece, Phase phase) { return with_spread(find(profile, t, piece, phase)); };
-    rows.push_back({std::to_string(sequence_of(profile, t)), fmt::format("1/{}", t.tensor),
-                    std::to_string(t.micro_batch), at(Piece::layer, Phase::forward),
-                    at(Piece::layer, Phase::backward), at(Piece::head, Phase::forward),
-                    at(Piece::head, Phase::backward)});
+    std::vector<std::string>& row = rows.emplace_back();
+    row = {std::to_string(sequence_of(profile, t)), fmt::format("1/{}", t.tensor),
+           std::to_string(t.micro_batch)};
+    if (several) row.push_back(std::to_string(t.layer));
+    row.insert(row.end(), {at(Piece::layer, Phase::forward), at(Piece::layer, Phase::backward),
+                           at(Piece::head, Phase::forward), at(Piece::head, Phase::backward)});
   }
-  return screen_rows(rows,
-                     {{"sequence"},
-                      {"tensor"},
-                      {"micro-batch"},
-                      {"layer forward"},
-                      {"layer backward"},
-                      {"head forward"},
-                      {"head backward"}},
+  std::vector<reports::Column> columns{{"sequence"}, {"tensor"}, {"micro-batch"}};
+  if (several) columns.push_back({"layer"});
+  columns.insert(columns.end(), {{"layer forward"}, {"layer backward"}, {"head forward"}, {"head backward"}});
+  return screen_rows(rows, std::move(columns),
                      kMostSizes - std::min(profile.machine.gpus.size(), kMostGpus + 1));
 }
 

@@ -105,6 +105,50 @@ TEST(ProfileCost, NextTokenModulesCostWhatTheirOperatorsSayBesideTheHead) {
   EXPECT_GT(head_s(models::last_stage_program(f.model, layout, f.workload.sequence)), 2 * alone);
 }
 
+TEST(ProfileCost, EachKindOfLayerHasItsOwnTime) {
+  Fixture f;
+  f.model = test::with_dense_layers(test::little_mixtral(), [](int64_t layer) { return layer < 2; });
+  f.profile = sample_profile(f.model);
+  for (profiler::PieceTiming t : std::vector(f.profile.pieces)) {
+    if (t.piece != Piece::layer) continue;
+    t.layer = 2;
+    t.seconds *= 7.0;
+    f.profile.pieces.push_back(t);
+  }
+  const Layout layout;
+  const auto layer_s = [&](const CostSource& source, int64_t layer, const Layout& of) {
+    return source.piece_s(Piece::layer, Phase::forward, of,
+                          models::layer_program(f.model, layer, of, f.workload.sequence));
+  };
+  const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
+  EXPECT_DOUBLE_EQ(layer_s(*source, 1, layout), 2.0);
+  EXPECT_DOUBLE_EQ(layer_s(*source, 3, layout), 14.0);
+  // A share of the sequence takes the share of its own kind's time.
+  Layout split = layout;
+  split.context = 2;
+  EXPECT_GT(layer_s(*source, 3, split), 0.3 * 14.0);
+  EXPECT_LT(layer_s(*source, 3, split), 14.0);
+}
+
+// Older profiles have one layer for all kinds.
+TEST(ProfileCost, AKindThatWasNotTimedCostsWhatItsOperatorsSay) {
+  Fixture f;
+  f.model = test::with_dense_layers(test::little_mixtral(), [](int64_t layer) { return layer < 2; });
+  f.model.layers.change([](LayerKind& kind) {
+    if (kind.mlp) kind.mlp->ffn_hidden = 1024;
+  });
+  f.profile = sample_profile(f.model);
+  const Layout layout;
+  const auto source = make_profile_cost(f.profile, f.model, f.workload, Precision::fp32, f.cluster);
+  const auto seconds = [&](int64_t layer) {
+    return source->piece_s(Piece::layer, Phase::forward, layout,
+                           models::layer_program(f.model, layer, layout, f.workload.sequence));
+  };
+  EXPECT_DOUBLE_EQ(seconds(0), 2.0);
+  EXPECT_GT(seconds(3), 0.0);
+  EXPECT_LT(seconds(3), 1.0) << "its experts are far smaller than that layer's MLP";
+}
+
 TEST(ProfileCost, AnotherModelIsPricedByItsOperators) {
   Fixture f;
   f.model.hidden = 64;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <thread>
 #include <vector>
 
+#include "models/layer_kinds.h"
 #include "models/layer_program.h"
+#include "profiler/measure/compute.h"
 #include "profiler/measure/operator_runner.h"
 #include "profiler/measure/stopping_rule.h"
 #include "profiler/measure/transport.h"
@@ -100,21 +104,58 @@ TEST(Transport, TimesGroupsOverHosts) {
   EXPECT_TRUE(results[1].timings.empty()) << "the first process speaks for all";
 }
 
-// Every operator of both styles can be run by itself, forward and back.
-TEST(OperatorRunner, RunsEveryOperatorOfALayer) {
-  for (const ModelSpec& model : {test::little_gpt(), test::little_llama()}) {
+ComputeRequest short_compute(const ModelSpec& model) {
+  ComputeRequest request;
+  request.model = model;
+  request.sequence = 16;
+  request.micro_batches = {1};
+  request.tensors = {1};
+  request.rule.least_samples = 1;
+  request.rule.budget_s = 0.0;
+  return request;
+}
+
+// Every operator can be run by itself, forward and back.
+TEST(OperatorRunner, RunsEveryOperatorOfEveryKindOfLayer) {
+  for (const ModelSpec& model :
+       {test::little_gpt(), test::little_llama(), test::little_mixtral(), test::little_gemma(),
+        test::little_oss(), test::little_deepseek(), test::little_hybrid(), test::little_next()}) {
     Layout layout;
     layout.tensor = 2;
-    for (const auto& program :
-         {models::embedding_program(model, layout, 16), models::layer_program(model, 0, layout, 16),
-          models::head_program(model, layout, 16)}) {
+    std::vector<models::LayerProgram> programs{models::embedding_program(model, layout, 16),
+                                               models::head_program(model, layout, 16)};
+    for (int64_t layer = 0; layer < model.layers.count(); ++layer)
+      programs.push_back(models::layer_program(model, layer, layout, 16));
+    for (const models::LayerProgram& program : programs) {
       for (const models::Operator& op : program.operators) {
         OperatorRunner runner(model, op.shape);
-        EXPECT_FALSE(runner.phases().empty()) << op.name;
+        EXPECT_TRUE(op.shape.kind != models::OperatorKind::linear || !runner.phases().empty()) << op.name;
         for (const Phase phase : runner.phases()) runner.run(phase);
       }
     }
   }
+}
+
+TEST(MeasurePieces, TimesALayerOfEveryKind) {
+  const ModelSpec model = test::little_hybrid();
+  const models::LayerKinds kinds(model);
+  ASSERT_EQ(kinds.size(), 3U);
+  const ComputeRequest request = short_compute(model);
+  int64_t calls = 0;
+  std::map<int64_t, int> of_layer;
+  for (const PieceTiming& t : measure_pieces(request, [&] { ++calls; })) {
+    EXPECT_GT(t.seconds, 0.0);
+    of_layer[t.layer] += t.piece == Piece::layer ? 1 : 0;
+  }
+  const int of_each = 3 * 4;  // recomputes and phases
+  const std::map<int64_t, int> expected{
+      {kinds.first_layer(0), of_each}, {kinds.first_layer(1), of_each}, {kinds.first_layer(2), of_each}};
+  EXPECT_EQ(of_layer, expected);
+  const auto operators = measure_operators(request, [&] { ++calls; });
+  EXPECT_EQ(calls, layer_measurements(request)) << "what the progress counts to";
+  EXPECT_TRUE(std::any_of(operators.begin(), operators.end(), [&](const OperatorTiming& t) {
+    return t.shape.kind == models::OperatorKind::attention;
+  })) << "the first layer has none";
 }
 
 }  // namespace

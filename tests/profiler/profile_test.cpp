@@ -35,6 +35,7 @@ TEST(Profile, BadFieldsAreNamed) {
       {"/pieces/0/seconds", -1},
       {"/pieces/0/piece", "layr"},
       {"/pieces/0/tensor", 0},
+      {"/pieces/0/layer", 4},
       {"/rate_by_active_ranks/1", 2},
       {"/rate_by_active_ranks", Json::array()},
       {"/pieces", Json::array()},
