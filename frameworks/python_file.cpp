@@ -409,6 +409,18 @@ PythonFile read_python(const std::filesystem::path& file) {
   return ModuleReader(file.string()).read(python_lines(read_file(file, kMostImportedBytes), file.string()));
 }
 
+std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
+                                 const std::map<std::string, Json>& names) {
+  const PythonFile file;
+  CopyBudget budget("");
+  std::vector<std::string> unread;
+  try {
+    return ExpressionReader(tokens, at, names, file, budget, unread).whole();
+  } catch (const NotUnderstood&) {
+    return std::nullopt;
+  }
+}
+
 std::string python_text(const Json& value) {
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
   if (value.is_null()) return "None";

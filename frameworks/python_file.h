@@ -7,10 +7,12 @@
 
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
+#include "frameworks/python_tokens.h"
 
 namespace mpt::frameworks {
 
@@ -41,6 +43,11 @@ struct PythonFile {
 
 /// Throws UserError where brackets or texts do not end, or values grow beyond bounds.
 PythonFile read_python(const std::filesystem::path& file);
+
+/// The value of the expression that begins at token `at` of a line, where `names` stand for others; nothing
+/// if it is not understood.
+std::optional<Json> python_value(const std::vector<PythonToken>& tokens, size_t at,
+                                 const std::map<std::string, Json>& names);
 
 /// JSON as a Python literal.
 std::string python_text(const Json& value);

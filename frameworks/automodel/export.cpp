@@ -111,7 +111,8 @@ Json adapter_modules(const Training& t) {
        {"*q_proj", "*k_proj", "*v_proj", "*q_a_proj", "*q_b_proj", "*kv_a_proj_with_mqa", "*kv_b_proj"}},
       {AdapterTarget::output, {"*o_proj"}},
       {AdapterTarget::up, {"*gate_proj", "*up_proj"}},
-      {AdapterTarget::down, {"*down_proj"}}};
+      {AdapterTarget::down, {"*down_proj"}},
+      {AdapterTarget::experts, {"*.experts"}}};
   for (const auto& [target, modules] : table) {
     if (!t.adapts(target)) continue;
     for (const char* module : modules) names.push_back(module);

@@ -2,25 +2,15 @@
 #include "frameworks/automodel/import_training.h"
 
 #include <fmt/format.h>
-#include <fnmatch.h>
 
 #include <algorithm>
 #include <map>
 
 #include "base/text.h"
+#include "frameworks/adapter_modules.h"
 
 namespace mpt::frameworks {
 namespace {
-
-// Linear layers of Hugging Face's decoders, and what gets adapters with them.
-const std::pair<const char*, AdapterTarget> kModules[] = {
-    {"model.layers.0.self_attn.q_proj", AdapterTarget::qkv},
-    {"model.layers.0.self_attn.k_proj", AdapterTarget::qkv},
-    {"model.layers.0.self_attn.v_proj", AdapterTarget::qkv},
-    {"model.layers.0.self_attn.o_proj", AdapterTarget::output},
-    {"model.layers.0.mlp.gate_proj", AdapterTarget::up},
-    {"model.layers.0.mlp.up_proj", AdapterTarget::up},
-    {"model.layers.0.mlp.down_proj", AdapterTarget::down}};
 
 // One pattern or a list of them.
 std::vector<std::string> patterns_at(const Settings& recipe, const std::string& key) {
@@ -35,13 +25,20 @@ std::vector<std::string> patterns_at(const Settings& recipe, const std::string& 
   return patterns;
 }
 
-// A pattern is a module's own name or one with wildcards for its whole name
-// (nemo_automodel/components/_peft/module_matcher.py).
-bool matches(const std::vector<std::string>& patterns, const std::string& module) {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string& pattern) {
-    return module.substr(module.rfind('.') + 1) == pattern ||
-           fnmatch(pattern.c_str(), module.c_str(), 0) == 0;
-  });
+// Models have one spelling of the two; AutoModel's own ones join products. Experts are no linear layers.
+AdapterMatch match_recipe(const Imported& in, const std::vector<std::string>& patterns, bool excludes) {
+  AdapterMatch best;
+  for (const ModelSpec& model : models_for_adapters(in)) {
+    for (const bool fused : {false, true}) {
+      AdapterModules modules = hugging_face_modules(model, fused);
+      if (excludes)
+        std::erase_if(modules, [](const auto& module) { return module.second == AdapterTarget::experts; });
+      AdapterMatch match = match_adapters(modules, patterns, excludes);
+      if (match.targets.size() > best.targets.size()) best = std::move(match);
+    }
+  }
+  if (!in.model) best.partly.clear();
+  return best;
 }
 
 void set_adapters(const Settings& recipe, Imported& in) {
@@ -51,19 +48,8 @@ void set_adapters(const Settings& recipe, Imported& in) {
   const std::vector<std::string> excluded = patterns_at(recipe, "peft.exclude_modules");
   const bool all = recipe.flag("peft.match_all_linear", false) || !excluded.empty();
   if (targets.empty() && !all) targets = {"*_proj"};
-  int64_t of_queries = 0;
-  for (const auto& [module, target] : kModules) {
-    if (all ? matches(excluded, module) : !matches(targets, module)) continue;
-    of_queries += target == AdapterTarget::qkv ? 1 : 0;
-    if (!training.adapts(target)) training.adapter_targets.push_back(target);
-  }
-  if (of_queries == 1 || of_queries == 2)
-    in.notes.emplace_back("adapters on some of queries, keys and values are taken as on all of them");
-  if (matches(targets, "model.layers.0.mlp.experts") && in.model && in.model->moe() != nullptr)
-    training.adapter_targets.push_back(AdapterTarget::experts);
-  if (training.adapter_targets.empty())
-    throw UserError(Problem{recipe.at("peft.target_modules"), "no layer of a decoder",
-                            "patterns of names such as \"*_proj\" or \"*q_proj\"", ""});
+  set_adapter_targets(match_recipe(in, all ? excluded : targets, all), all ? excluded : targets,
+                      recipe.at(all ? "peft.exclude_modules" : "peft.target_modules"), in);
   if (recipe.flag("quantization.load_in_4bit", false)) training.frozen_format = FrozenFormat::nf4;
   if (recipe.flag("quantization.load_in_8bit", false))
     in.notes.emplace_back("quantization.load_in_8bit: frozen weights are priced in 16 bits");

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "frameworks/megatron-bridge/assignments.h"
+#include "frameworks/megatron-bridge/import_adapters.h"
 #include "frameworks/megatron-bridge/recipe_model.h"
 #include "frameworks/megatron-core/import.h"
 #include "frameworks/python_file.h"
@@ -51,13 +52,6 @@ const std::map<std::string, std::string>& contraries() {
   return names;
 }
 
-std::string without_blanks(std::string text) {
-  const auto blank = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
-  text.erase(text.begin(), std::find_if_not(text.begin(), text.end(), blank));
-  while (!text.empty() && blank(text.back())) text.pop_back();
-  return text;
-}
-
 // ["a", "b"] of texts as its items; any other value as it stands, without quotes.
 std::vector<ShellWord> words_of_value(const std::string& value) {
   std::vector<ShellWord> words;
@@ -92,6 +86,8 @@ void set_activation_flags(const std::string& function, bool gated, MegatronFlags
   if (function.find("squared_relu") != std::string::npos) flags.set("squared-relu", std::vector<ShellWord>{});
 }
 
+constexpr size_t kMostNameBytes = 4096;  // names may repeat each other
+
 class BridgeFields {
  public:
   explicit BridgeFields(const std::filesystem::path& file) : flags_(file.string()) {
@@ -101,7 +97,7 @@ class BridgeFields {
     if (is_yaml) {
       take_map("", read_yaml(file));
     } else {
-      take_lines(text);
+      take_python(text);
     }
     if (!flags_.has("num-layers")) {
       throw UserError(Problem{file.string(),
@@ -115,7 +111,7 @@ class BridgeFields {
 
   const MegatronFlags& flags() const { return flags_; }
   const std::vector<std::string>& notes() const { return notes_; }
-  const Training& training() const { return training_; }
+  const Json& peft() const { return peft_; }
 
  private:
   static bool says_sizes(const std::string& text) {
@@ -123,12 +119,34 @@ class BridgeFields {
            text.find("num_layers:") != std::string::npos;
   }
 
-  void take_lines(const std::string& text) {
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = std::min(text.find('\n', begin), text.size());
-      take(without_blanks(text.substr(begin, end - begin)));
-      begin = end + 1;
+  // Statements "a.b.c = value"; all else is skipped.
+  void take_python(const std::string& text) {
+    for (const LogicalLine& line : python_lines(text, flags_.file())) {
+      size_t at = 0;
+      std::string path;
+      while (at < line.tokens.size() && line.tokens[at].is("-")) ++at;
+      for (; at < line.tokens.size() && (line.tokens[at].kind == TokenKind::name || line.tokens[at].is("."));
+           ++at)
+        path += line.tokens[at].text;
+      if (path.empty() || at + 1 >= line.tokens.size() || !line.tokens[at].is("=")) continue;
+      const auto value = python_value(line.tokens, at + 1, names_);
+      const bool known = value && !value->is_object() && value->dump().size() <= kMostNameBytes;
+      if (known && path.find('.') == std::string::npos) names_[path] = *value;
+      const bool single = known && !value->is_array();
+      take(path, single ? python_text(*value) : text_of(line.tokens, at + 1),
+           value ? *value : Json{{kNameKey, "an expression"}});
     }
+  }
+
+  static std::string text_of(const std::vector<PythonToken>& tokens, size_t at) {
+    std::string text;
+    for (; at < tokens.size(); ++at) {
+      const bool apart =
+          at > 0 && tokens[at].kind == TokenKind::name && tokens[at - 1].kind == TokenKind::name;
+      if (apart) text += ' ';
+      text += tokens[at].kind == TokenKind::text ? '"' + tokens[at].text + '"' : tokens[at].text;
+    }
+    return text;
   }
 
   void take_map(const std::string& prefix, const Json& map) {
@@ -136,10 +154,13 @@ class BridgeFields {
       std::string path = prefix;
       if (!path.empty()) path += '.';
       path += key;
-      if (value.is_object()) {
+      if (path == "peft" && value.is_object()) {
+        peft_ = value;
+        peft_[kCallKey] = value.value("_target_", "LoRA");
+      } else if (value.is_object()) {
         take_map(path, value);
       } else {
-        take(path.append("=").append(python_text(value)));
+        take(path, python_text(value), value);
       }
     }
   }
@@ -152,52 +173,26 @@ class BridgeFields {
     plan.model = *model;
     Assignments sizes;
     set_model_fields(plan, sizes);
-    take_lines(sizes.text());
+    take_python(sizes.text());
     notes_.push_back(fmt::format(
         "the recipe of {} is not beside the file: what the file itself does not set is taken as off, or 1",
         model->name));
   }
 
-  // One assignment; all else is skipped.
-  void take(std::string line) {
-    for (const char* prefix : {"config.", "cfg."}) {
-      if (line.starts_with(prefix)) line = line.substr(std::string(prefix).size());
+  // `text`: the value as Python.
+  void take(std::string path, const std::string& text, const Json& value) {
+    for (const std::string_view prefix : {"config.", "cfg."}) {
+      if (path.starts_with(prefix)) path = path.substr(prefix.size());
     }
-    const size_t equals = line.find('=');
-    if (equals == std::string::npos || equals + 1 == line.size() || line[equals + 1] == '=') return;
-    const std::string path = without_blanks(line.substr(0, equals)),
-                      value = without_blanks(line.substr(equals + 1));
     const size_t dot = path.rfind('.');
-    if (path == "mixed_precision") return set_precision_flags(value, flags_);
-    if (path == "peft") return take_adapters(value);
-    if (dot == std::string::npos || value.empty()) return;
-    set(path.substr(dot + 1), value);
-  }
-
-  // "LoRA(target_modules=["linear_qkv"], dim=16)" (src/megatron/bridge/peft/lora.py).
-  void take_adapters(const std::string& value) {
-    if (!value.starts_with("LoRA(")) {
-      if (value != "None")
-        notes_.push_back(fmt::format("peft {}: full training is priced", cut_text(value, 40)));
-      return;
+    if (path == "mixed_precision") return set_precision_flags(text, flags_);
+    if (path == "peft") {
+      peft_ = value;
+    } else if (path.starts_with("peft.") && peft_.is_object()) {
+      peft_[path.substr(5)] = value;
+    } else if (dot != std::string::npos && !text.empty()) {
+      set(path.substr(dot + 1), text);
     }
-    const size_t dim = value.find("dim=");
-    training_.adapter_rank = dim == std::string::npos ? 32 : std::atoll(value.c_str() + dim + 4);
-    training_.adapter_rank = std::clamp<int64_t>(training_.adapter_rank, 1, 1 << 16);
-    const bool chosen = value.find("target_modules=") != std::string::npos;
-    const std::pair<AdapterTarget, std::vector<const char*>> targets[] = {
-        {AdapterTarget::qkv, {"linear_qkv", "linear_q", "linear_kv"}},
-        {AdapterTarget::output, {"linear_proj"}},
-        {AdapterTarget::up, {"linear_fc1"}},
-        {AdapterTarget::down, {"linear_fc2"}}};
-    for (const auto& [target, modules] : targets) {
-      const bool named = std::any_of(modules.begin(), modules.end(), [&](const char* module) {
-        return value.find(module) != std::string::npos;
-      });
-      if (named || !chosen) training_.adapter_targets.push_back(target);
-    }
-    if (value.find("experts.linear") != std::string::npos)
-      training_.adapter_targets.push_back(AdapterTarget::experts);
   }
 
   void set(const std::string& field, const std::string& value) {
@@ -227,7 +222,8 @@ class BridgeFields {
 
   MegatronFlags flags_;
   std::vector<std::string> notes_;
-  Training training_;  // of its adapters
+  std::map<std::string, Json> names_;  // that the file gives values
+  Json peft_;
   std::string activation_ = "gelu";
   bool gated_ = false, chunks_ = false, overlaps_ = true;
 };
@@ -237,8 +233,7 @@ class BridgeFields {
 Imported import_megatron_bridge(const std::filesystem::path& file) {
   const BridgeFields fields(file);
   Imported in = megatron_import(fields.flags());
-  in.layout.training.adapter_rank = fields.training().adapter_rank;
-  in.layout.training.adapter_targets = fields.training().adapter_targets;
+  set_bridge_adapters(fields.peft(), file.string() + " at peft", in);
   in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
   return in;
 }

@@ -83,11 +83,12 @@ Buffer Head::backward_input(Saved& saved, bool weights, const void* beside) {
   saved.d_norm_out = Buffer(device_, sizes_.local_bytes(sizes_.hidden));
   output_.backward_input(saved.d_logits.data(), saved.d_norm_out.data(), room,
                          weights ? saved.norm_out.data() : nullptr);
-  scale(saved.d_norm_out);
+  // The first module reads the scaled numbers, too.
   if (beside != nullptr) {
     device_.residual_add(sizes_.type, sizes_.local_tokens * sizes_.hidden, saved.d_norm_out.data(), beside,
                          saved.d_norm_out.data());
   }
+  scale(saved.d_norm_out);
   Buffer d_input(device_, sizes_.local_bytes(sizes_.hidden));
   norm_.backward_input(saved.d_norm_out.data(), saved.input.data(), saved.norm_statistics.data(),
                        d_input.data());

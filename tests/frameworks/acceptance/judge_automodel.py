@@ -112,6 +112,8 @@ def compare_weights(c, recipe):
         other |= {name for name, weight in part.named_parameters() if weight.dtype != (torch.bfloat16 if adapts else torch.float32)}
         frozen = {name for name, weight in part.named_parameters() if weight.requires_grad != ("lora_" in name)}
         c.same("weights that are trained or frozen otherwise", [], sorted(frozen) if adapts else [])
+        in_experts = any(".experts.lora_" in name for name, _ in part.named_parameters())
+        c.same("adapters in experts", "experts" in c.layout.get("training", {}).get("adapter_targets", []), in_experts)
         meshes |= {weight.device_mesh[axis].size() for weight in part.parameters() if isinstance(weight, DTensor)
                    for axis, placement in zip(weight.device_mesh.mesh_dim_names, weight.placements)
                    if isinstance(placement, Shard) and axis not in ("tp", "ep", "ep_shard")}

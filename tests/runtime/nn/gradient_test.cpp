@@ -259,6 +259,11 @@ TEST(Gradient, OfNextTokenModules) {
     ModelSpec model = tiny(test::little_llama());
     model.tied_embeddings = tied;
     model.next_token_layers = 2;
+    if (tied) {
+      model.logit_scale = 0.6;
+      model.residual_scale = 0.7;
+      model.embedding_scale = 1.3;
+    }
     check_against_differences(model);
   }
 }
