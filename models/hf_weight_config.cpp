@@ -230,6 +230,8 @@ void add_family(Json& config, const ModelSpec& m, WeightFamily family) {
   }
   if (family == F::glm4_moe || family == F::deepseek_v3)
     config["num_nextn_predict_layers"] = m.next_token_layers;
+  if (family == F::qwen3_next || family == F::qwen3_5_text)
+    config["mtp_num_hidden_layers"] = m.next_token_layers;
   if (a.latent) add_latent(config, a, family);
 }
 

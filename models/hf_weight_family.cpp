@@ -10,7 +10,7 @@ namespace {
 
 [[noreturn]] void refuse_weights(const ModelSpec& m, const std::string& found) {
   throw UserError(Problem{fmt::format("model \"{}\"", m.name), found,
-                          "a model like one of the families in docs/training.md, Hugging Face models",
+                          "a model like one of the families that docs/training.md lists under Hugging Face models",
                           "train it from the start and keep its checkpoints"});
 }
 
@@ -73,8 +73,11 @@ struct Allowed {
   WeightFamily family;
   bool windows = false, scale = false, caps = false, partial = false, no_positions = false;
   bool own_window_positions = false, dense_layers = false, dense_between = false, scaling = false,
-       next_tokens = false, factors = false;
+       factors = false;
+  int64_t next_tokens = 0;  // modules, at most
 };
+
+constexpr int64_t kMostModules = 64;
 
 void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
   const auto need = [&](bool wrong, const char* what) {
@@ -88,7 +91,8 @@ void check_allowed(const ModelSpec& m, const Traits& t, const Allowed& a) {
   need(t.attention.rotation().fraction != 1.0 && !a.partial, "rotary positions on a part of each head");
   need(t.no_positions && !a.no_positions, "layers without positions");
   need(t.positions_differ && !a.own_window_positions, "layers with different rotary positions");
-  need(m.next_token_layers > 0 && !a.next_tokens, "next-token modules");
+  need(m.next_token_layers > a.next_tokens,
+       a.next_tokens > 0 ? "more next-token modules than the family has" : "next-token modules");
   const bool dense_misplaced = t.dense_between ? !a.dense_between : !a.dense_layers;
   need(t.moe && t.mlp && dense_misplaced, "dense layers between those with experts");
 }
@@ -102,7 +106,7 @@ Allowed latent_family(const Traits& t) {
   const bool sigmoid = t.moe && t.moe->scores == RouterScores::sigmoid;
   return {.family = sigmoid ? WeightFamily::deepseek_v3 : WeightFamily::deepseek_v2,
           .dense_layers = true,
-          .next_tokens = sigmoid};
+          .next_tokens = sigmoid ? kMostModules : 0};
 }
 
 // Experts chosen by softmax, with shared ones that have a gate.
@@ -123,7 +127,8 @@ Allowed linear_family(const ModelSpec& m, const Traits& t) {
   return {.family = t.moe ? WeightFamily::qwen3_next : WeightFamily::qwen3_5_text,
           .partial = true,
           .dense_layers = true,
-          .dense_between = true};
+          .dense_between = true,
+          .next_tokens = 1};
 }
 
 Allowed experts_family(const ModelSpec& m, const Traits& t) {
@@ -134,7 +139,8 @@ Allowed experts_family(const ModelSpec& m, const Traits& t) {
   if (moe.expert.bias || a.sinks || a.query_key_norm == QueryKeyNorm::full)
     refuse_weights(m, "experts arranged other than those of known families");
   if (moe.scores == RouterScores::sigmoid && moe.router_bias && moe.shared_ffn_hidden > 0)
-    return {.family = WeightFamily::glm4_moe, .partial = true, .dense_layers = true, .next_tokens = true};
+    return {
+        .family = WeightFamily::glm4_moe, .partial = true, .dense_layers = true, .next_tokens = kMostModules};
   const bool like_qwen2 = a.query_key_norm == QueryKeyNorm::none && !a.output_bias;
   if (has_gated_experts(moe) && like_qwen2)
     return {.family = WeightFamily::qwen2_moe, .dense_layers = true, .dense_between = true};

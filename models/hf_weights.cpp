@@ -32,6 +32,11 @@ class TensorList {
     t.row_stride = 1;
     t.column_stride = rows;
   }
+  size_t size() const { return list_.size(); }
+  /// All from `first` on are of next-token modules.
+  void mark_module(size_t first) {
+    for (size_t i = first; i < list_.size(); ++i) list_[i].of_module = true;
+  }
   std::vector<HuggingFaceTensor> take() { return std::move(list_); }
 
  private:
@@ -56,16 +61,29 @@ void add_gpt2_layer(TensorList& list, const ModelSpec& m, int64_t layer) {
   linear("mlp.c_proj", "mlp.down", m.hidden, m.mlp().ffn_hidden);
 }
 
+// Qwen3-Next's and Qwen3.5's modules have a prefix of their own (NVIDIA-NeMo/Automodel,
+// nemo_automodel/components/models/qwen3_5/state_dict_adapter.py).
+bool has_mtp_names(WeightFamily family) {
+  return family == WeightFamily::qwen3_next || family == WeightFamily::qwen3_5_text;
+}
+
+struct ModuleNames {
+  const char *prefix, *embedding_norm, *norm, *projection, *head_norm;  // prefix: null if it is the layer's
+};
+constexpr ModuleNames kDeepSeekModule{nullptr, "enorm", "hnorm", "eh_proj", "shared_head.norm"};
+constexpr ModuleNames kQwenModule{"mtp.", "pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm"};
+
 // One layer of the families that are like Llama.
 class LayerTensors {
  public:
-  LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer, const HasTensor& has)
+  LayerTensors(TensorList& list, const ModelSpec& m, WeightFamily family, int64_t layer, const HasTensor& has,
+               const std::string& from = "")
       : list_(list),
         has_(has),
         m_(m),
         kind_(m.layers[std::min(layer, m.layers.count() - 1)]),
         family_(family),
-        from_(fmt::format("model.layers.{}.", layer)),
+        from_(from.empty() ? fmt::format("model.layers.{}.", layer) : from),
         to_(fmt::format("layers.{}.", layer)) {}
 
   void add() {
@@ -84,24 +102,28 @@ class LayerTensors {
     family_ == WeightFamily::gpt_oss ? add_fused_experts() : add_experts();
   }
 
-  // A next-token module has the number of a further layer, and copies of the table and the head.
+  // DeepSeek's modules have the number of a further layer, and copies of the table and the head.
   void add_next_token(int64_t depth) {
+    const ModuleNames names = has_mtp_names(family_) ? kQwenModule : kDeepSeekModule;
+    const std::string from = names.prefix != nullptr ? names.prefix : from_;
     const std::string ours = fmt::format("next_token.{}.", depth);
     const auto own_norm = [&](const char* source, const char* name) {
-      list_.add(from_ + source + ".weight", ours + name + ".scale", m_.hidden);
+      list_.add(from + source + ".weight", ours + name + ".scale", m_.hidden).added =
+          adds_one(family_) ? 1.0 : 0.0;
     };
-    own_norm("enorm", "embedding_norm");
-    own_norm("hnorm", "norm");
+    own_norm(names.embedding_norm, "embedding_norm");
+    own_norm(names.norm, "norm");
     // One projection of both halves side by side.
     for (const bool second : {false, true}) {
-      HuggingFaceTensor& t = list_.add(from_ + "eh_proj.weight",
+      HuggingFaceTensor& t = list_.add(from + names.projection + ".weight",
                                        ours + (second ? "projection" : "embedding_projection") + ".weight",
                                        m_.hidden, m_.hidden);
       t.shape.back() = t.row_stride = 2 * m_.hidden;
       t.first = second ? m_.hidden : 0;
     }
     add();
-    own_norm("shared_head.norm", "head_norm");
+    own_norm(names.head_norm, "head_norm");
+    if (has_mtp_names(family_)) return;
     list_.add(from_ + "embed_tokens.weight", "embedding.weight", m_.vocab, m_.hidden).copy = true;
     list_
         .add(from_ + "shared_head.head.weight", m_.tied_embeddings ? "embedding.weight" : "head.weight",
@@ -347,8 +369,12 @@ std::vector<HuggingFaceTensor> hugging_face_tensors(const ModelSpec& m, const Ha
   list.add(gpt2 ? "transformer.ln_f.weight" : "model.norm.weight", "head.norm.scale", m.hidden).added =
       adds_one(family) ? 1.0 : 0.0;
   if (gpt2) list.add("transformer.ln_f.bias", "head.norm.bias", m.hidden);
-  for (int64_t depth = 0; depth < m.next_token_layers; ++depth)
-    LayerTensors(list, m, family, m.layers.count() + depth, has).add_next_token(depth);
+  for (int64_t depth = 0; depth < m.next_token_layers; ++depth) {
+    const std::string from = has_mtp_names(family) ? fmt::format("mtp.layers.{}.", depth) : "";
+    const size_t first = list.size();
+    LayerTensors(list, m, family, m.layers.count() + depth, has, from).add_next_token(depth);
+    list.mark_module(first);
+  }
   if (!m.tied_embeddings) list.add("lm_head.weight", "head.weight", m.vocab, m.hidden);
   return list.take();
 }

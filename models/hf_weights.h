@@ -22,8 +22,9 @@ struct HuggingFaceTensor {
   int64_t row = 0, rows = 0, columns = 1;
   std::vector<int64_t> shape;
   int64_t first = 0, row_stride = 1, column_stride = 1;
-  double added = 0.0;  // to theirs for ours: 1 where norms multiply by 1 + weight (Gemma)
-  bool copy = false;   // the weight has another source, so that a folder may lack this one
+  double added = 0.0;      // to theirs for ours: 1 where norms multiply by 1 + weight (Gemma)
+  bool copy = false;       // the weight has another source, so that a folder may lack this one
+  bool of_module = false;  // of a next-token module
 
   int64_t element(int64_t r, int64_t c) const { return first + r * row_stride + c * column_stride; }
   /// Elements of the source.

@@ -125,7 +125,10 @@ void open_weights(const runtime::RunOptions& o, const Plan& plan, bool restarted
   if (o.init.empty() || opened.checkpoint) return;
   std::error_code error;
   if (std::filesystem::exists(std::filesystem::path(o.init) / "config.json", error)) {
-    opened.weights = std::make_unique<runtime::HuggingFaceWeights>(o.init, plan.model);
+    auto weights = std::make_unique<runtime::HuggingFaceWeights>(o.init, plan.model);
+    if (weights->lacks_modules())
+      fmt::print(stderr, "mpt-run: note: {} has no next-token modules: theirs start from the seed\n", o.init);
+    opened.weights = std::move(weights);
   } else {
     auto checkpoint = open_checkpoint("--init", o.init, false);
     check_model(plan, *checkpoint);

@@ -57,7 +57,16 @@ HuggingFaceWeights::HuggingFaceWeights(const std::filesystem::path& folder, cons
   for (const auto& file : weight_files(folder)) files_.push_back(std::make_unique<SafetensorsFile>(file));
   tensors_ = models::hugging_face_tensors(
       model, [this](const std::string& source) { return find(source).has_value(); });
-  for (const HuggingFaceTensor& tensor : tensors_) place(tensor);
+  const bool has_modules = std::any_of(tensors_.begin(), tensors_.end(), [&](const HuggingFaceTensor& t) {
+    return t.of_module && !t.copy && find(t.source).has_value();
+  });
+  for (const HuggingFaceTensor& tensor : tensors_) {
+    if (has_modules || !tensor.of_module || tensor.copy) {
+      place(tensor);
+    } else {
+      lacking_.insert(tensor.name);
+    }
+  }
 }
 
 // Saved without their head, models lack the first part of their names: "h.0.attn" for "transformer.h.0.attn".

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,11 +21,13 @@ namespace mpt::runtime {
 class HuggingFaceWeights final : public TensorSource {
  public:
   /// Opens the weights of `model` in `folder`. Throws UserError: no weights, one that is missing or has
-  /// another shape.
+  /// another shape. Next-token modules may be missing as a whole: transformers writes none.
   HuggingFaceWeights(const std::filesystem::path& folder, const ModelSpec& model);
 
   /// Moments are not published: asking for one is a UserError.
   void read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const override;
+  bool lacks(const std::string& name) const override { return lacking_.contains(name); }
+  bool lacks_modules() const { return !lacking_.empty(); }
   /// The model's tensors, as the folder names them.
   const std::vector<models::HuggingFaceTensor>& tensors() const { return tensors_; }
 
@@ -47,6 +50,7 @@ class HuggingFaceWeights final : public TensorSource {
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::vector<models::HuggingFaceTensor> tensors_;
   std::map<std::string, std::vector<Placed>> placed_;  // by our name
+  std::set<std::string> lacking_;                      // our names of what no module of the folder has
 };
 
 struct HuggingFaceExport {

@@ -17,6 +17,8 @@ enum class TensorKind { value, first_moment, second_moment };
 class TensorSource {
  public:
   virtual ~TensorSource() = default;
+  /// Whether there is nothing of a weight that may start from the seed.
+  virtual bool lacks(const std::string& /*name*/) const { return false; }
   /// Rectangle `block` of the global weight `name`, row by row. Throws UserError if it is not there whole.
   virtual void read(TensorKind kind, const std::string& name, const ShardBlock& block, double* out) const = 0;
 };

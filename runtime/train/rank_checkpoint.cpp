@@ -9,7 +9,8 @@ namespace mpt::runtime {
 void RankWorker::load(const TensorSource& source, bool moments) {
   for (auto& [s, h] : held_) {
     Parameters& parameters = h.stage->parameters();
-    for (const Parameter& p : parameters.list()) parameters.set(p, read_part(source, TensorKind::value, p));
+    for (const Parameter& p : parameters.list())
+      parameters.set(p, source.lacks(p.name) ? start_values(p) : read_part(source, TensorKind::value, p));
     if (!moments) continue;
     for (const OwnedRange& range : parameters.owned()) {
       for (const TensorKind kind : {TensorKind::first_moment, TensorKind::second_moment}) {
@@ -20,6 +21,12 @@ void RankWorker::load(const TensorSource& source, bool moments) {
       }
     }
   }
+}
+
+std::vector<double> RankWorker::start_values(const Parameter& parameter) const {
+  std::vector<double> values(size_t(parameter.count), 0.0);
+  draw(parameter, uint64_t(options_.seed), 0, values);
+  return values;
 }
 
 RankSnapshot RankWorker::snapshot() {

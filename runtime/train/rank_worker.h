@@ -97,7 +97,7 @@ class RankWorker final : public InstructionHandler {
     SideStream::Ticket reduced = SideStream::kNothing;
     std::vector<Buffer> receive_activation, send_activation, receive_gradient, send_gradient;
   };
-
+  std::vector<double> start_values(const Parameter& parameter) const;
   /// A group whose data is on the device.
   std::unique_ptr<Communicator> group_of(const RankPlace& place, const std::vector<int64_t>& members,
                                          const std::string& name, CallTime& time);

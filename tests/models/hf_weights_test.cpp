@@ -26,9 +26,10 @@ std::vector<ModelSpec> models_with_weights() {
   for (const char* name : {"gpt2-124m", "llama3.2-1b", "mistral-7b", "qwen2-7b", "qwen3-8b", "mixtral-8x7b",
                            "qwen3-30b-a3b", "gemma-7b", "gemma2-27b", "gpt-oss-20b", "deepseek-v2"})
     all.push_back(load_model(name));
-  for (const char* name : {"deepseek-v3", "qwen3.5-27b", "qwen3.5-397b-a17b"})
+  for (const char* name : {"deepseek-v3", "qwen3.5-27b", "qwen3.5-397b-a17b"}) {
     all.push_back(without_next_token(name));
-  all.push_back(load_model("deepseek-v3"));
+    all.push_back(load_model(name));
+  }
   return all;
 }
 
