@@ -6,73 +6,68 @@
 namespace mpt::runtime {
 namespace {
 
-// Rows of a unit's columns on their way between tokens [b*s][units] and parts by rank [rank][b*s][units of
-// the rank]. `groups`: units of each part of a row, cut into `ranks` runs.
-std::vector<int32_t> by_rank(int64_t tokens, const std::vector<int64_t>& groups, int64_t ranks) {
-  int64_t row = 0;
-  for (const int64_t heads : groups) row += heads;
-  std::vector<int32_t> index;
-  index.reserve(size_t(tokens * row));
-  for (int64_t rank = 0; rank < ranks; ++rank) {
-    for (int64_t t = 0; t < tokens; ++t) {
-      int64_t first = 0;
-      for (const int64_t heads : groups) {
-        const int64_t own = heads / ranks;
-        for (int64_t h = 0; h < own; ++h) index.push_back(int32_t(t * row + first + rank * own + h));
-        first += heads;
-      }
-    }
-  }
-  return index;
-}
-
-// Rows of a token's heads: from [rank][b][s of the rank] to [b][rank][s of the rank].
-std::vector<int32_t> by_sequence(int64_t batch, int64_t sequence, int64_t ranks) {
-  std::vector<int32_t> index;
-  for (int64_t b = 0; b < batch; ++b) {
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      for (int64_t i = 0; i < sequence; ++i) index.push_back(int32_t((rank * batch + b) * sequence + i));
-    }
-  }
-  return index;
-}
-
-std::vector<int32_t> inverse(const std::vector<int32_t>& index) {
-  std::vector<int32_t> out(index.size());
-  for (size_t i = 0; i < index.size(); ++i) out[size_t(index[i])] = int32_t(i);
-  return out;
-}
+const char* beyond(const void* base, int64_t bytes) { return static_cast<const char*>(base) + bytes; }
+char* beyond(void* base, int64_t bytes) { return static_cast<char*>(base) + bytes; }
 
 }  // namespace
 
 int64_t HeadParts::row_units() const { return std::accumulate(units.begin(), units.end(), int64_t{0}); }
 
+// Calls body(rank, column, own_column, columns) for each part of each rank: where it lies in a row of a
+// token, and in that of the rank.
+template <class F>
+void HeadExchange::for_each_part(const HeadParts& parts, F&& body) const {
+  for (int64_t rank = 0; rank < ranks(); ++rank) {
+    int64_t first = 0, own_first = 0;
+    for (const int64_t units : parts.units) {
+      const int64_t own = units / ranks();
+      body(rank, (first + rank * own) * parts.columns, own_first * parts.columns, own * parts.columns);
+      first += units;
+      own_first += own;
+    }
+  }
+}
+
+// Calls body(apart, together, bytes) for the sequences of each rank: from [rank][b][s of the rank] to
+// [b][rank][s of the rank].
+template <class F>
+void HeadExchange::for_each_sequence(int64_t row_bytes, F&& body) const {
+  const int64_t bytes = sizes_.sequence * row_bytes;
+  for (int64_t rank = 0; rank < ranks(); ++rank) {
+    for (int64_t b = 0; b < sizes_.batch; ++b)
+      body((rank * sizes_.batch + b) * bytes, (b * ranks() + rank) * bytes, bytes);
+  }
+}
+
 Buffer HeadExchange::to_heads(const void* tokens, const HeadParts& parts) const {
-  const int64_t ranks = group_.size(), of_token = parts.row_units();
-  const int64_t rows = sizes_.tokens * of_token, columns = parts.columns;
-  const Buffer sent(device_, rows * columns * sizes_.unit()), received(device_, sent.bytes());
-  device_.gather_rows(sizes_.type, rows, columns, by_rank(sizes_.tokens, parts.units, ranks).data(), tokens,
-                      sent.data());
-  const std::vector<int64_t> bytes(size_t(ranks), sent.bytes() / ranks);
+  const int64_t row = parts.row(), own_row = row / ranks(), unit = sizes_.unit();
+  const Buffer sent(device_, sizes_.tokens * row * unit), received(device_, sent.bytes());
+  for_each_part(parts, [&](int64_t rank, int64_t column, int64_t own_column, int64_t columns) {
+    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, columns, beyond(tokens, column * unit), row,
+                         beyond(sent.data(), (rank * sizes_.tokens * own_row + own_column) * unit), own_row);
+  });
+  const std::vector<int64_t> bytes(size_t(ranks()), sent.bytes() / ranks());
   group_.all_to_all(sent.data(), bytes, received.data(), bytes);
   Buffer exchanged(device_, sent.bytes());
-  device_.gather_rows(sizes_.type, sizes_.tokens * ranks, of_token / ranks * columns,
-                      by_sequence(sizes_.batch, sizes_.sequence, ranks).data(), received.data(),
-                      exchanged.data());
+  for_each_sequence(own_row * unit, [&](int64_t apart, int64_t together, int64_t count) {
+    device_.copy(beyond(exchanged.data(), together), beyond(received.data(), apart), count);
+  });
   return exchanged;
 }
 
 void HeadExchange::to_tokens(const Buffer& exchanged, const HeadParts& parts, void* tokens) const {
-  const int64_t ranks = group_.size(), of_token = parts.row_units();
-  const int64_t rows = sizes_.tokens * of_token, columns = parts.columns;
+  const int64_t row = parts.row(), own_row = row / ranks(), unit = sizes_.unit();
   const Buffer sent(device_, exchanged.bytes()), received(device_, exchanged.bytes());
-  device_.gather_rows(sizes_.type, sizes_.tokens * ranks, of_token / ranks * columns,
-                      inverse(by_sequence(sizes_.batch, sizes_.sequence, ranks)).data(), exchanged.data(),
-                      sent.data());
-  const std::vector<int64_t> bytes(size_t(ranks), sent.bytes() / ranks);
+  for_each_sequence(own_row * unit, [&](int64_t apart, int64_t together, int64_t count) {
+    device_.copy(beyond(sent.data(), apart), beyond(exchanged.data(), together), count);
+  });
+  const std::vector<int64_t> bytes(size_t(ranks()), sent.bytes() / ranks());
   group_.all_to_all(sent.data(), bytes, received.data(), bytes);
-  device_.gather_rows(sizes_.type, rows, columns, inverse(by_rank(sizes_.tokens, parts.units, ranks)).data(),
-                      received.data(), tokens);
+  for_each_part(parts, [&](int64_t rank, int64_t column, int64_t own_column, int64_t columns) {
+    device_.copy_columns(sizes_.type, sizes_.type, sizes_.tokens, columns,
+                         beyond(received.data(), (rank * sizes_.tokens * own_row + own_column) * unit),
+                         own_row, beyond(tokens, column * unit), row);
+  });
 }
 
 }  // namespace mpt::runtime

@@ -32,6 +32,11 @@ class HeadExchange {
   void to_tokens(const Buffer& exchanged, const HeadParts& parts, void* tokens) const;
 
  private:
+  template <class F>
+  void for_each_part(const HeadParts& parts, F&& body) const;
+  template <class F>
+  void for_each_sequence(int64_t row_bytes, F&& body) const;
+
   const RankSizes& sizes_;
   Communicator& group_;
   Device& device_;

@@ -29,6 +29,7 @@ inline std::string corpus_file() {
 
 struct Curve {
   std::vector<double> loss, norm;
+  std::vector<double> next_token_loss;  // of models with next-token modules
 };
 
 inline Curve run(const WantedPlan& request, DataType type, int64_t steps = 20) {
@@ -45,17 +46,21 @@ inline Curve run(const WantedPlan& request, DataType type, int64_t steps = 20) {
       [&](const reports::StepRecord& r) {
         curve.loss.push_back(r.loss);
         curve.norm.push_back(r.gradient_norm);
+        if (r.next_token_loss) curve.next_token_loss.push_back(*r.next_token_loss);
       },
       stop, type);
   return curve;
 }
 
-inline double worst_difference(const Curve& a, const Curve& b) {
-  double worst = a.loss.size() == b.loss.size() ? 0.0 : INFINITY;
-  for (size_t i = 0; i < a.loss.size() && i < b.loss.size(); ++i) {
-    worst = std::max(worst, std::fabs(a.loss[i] - b.loss[i]) / a.loss[i]);
-  }
+inline double worst_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = a.size() == b.size() ? 0.0 : INFINITY;
+  for (size_t i = 0; i < a.size() && i < b.size(); ++i)
+    worst = std::max(worst, std::fabs(a[i] - b[i]) / a[i]);
   return worst;
+}
+/// Of losses.
+inline double worst_difference(const Curve& a, const Curve& b) {
+  return std::max(worst_difference(a.loss, b.loss), worst_difference(a.next_token_loss, b.next_token_loss));
 }
 
 struct NamedLayout {
@@ -98,7 +103,9 @@ inline void check_follows(const ModelSpec& model, std::span<const NamedLayout> l
   const Curve exact = run({model}, DataType::float64, 6);
   for (const NamedLayout& layout : layouts) {
     const WantedPlan request = request_for(model, layout);
-    EXPECT_LT(worst_difference(exact, run(request, DataType::float64, 6)), 1e-12) << layout.name;
+    const Curve own = run(request, DataType::float64, 6);
+    EXPECT_LT(worst_difference(exact, own), 1e-12) << layout.name;
+    EXPECT_LT(worst_difference(exact.norm, own.norm), 1e-12) << layout.name << ", norm of the gradients";
     EXPECT_LT(worst_difference(reference, run(request, DataType::float32)), 1e-5) << layout.name;
   }
 }
