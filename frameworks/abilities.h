@@ -180,6 +180,8 @@ struct Abilities {
   bool experts_in_any_order = true;
   std::vector<ModelFeature> lacks;
   std::vector<std::string> has_models;
+  // The same of models whose sizes do not matter: all that are built like these.
+  std::vector<std::string> has_architectures;
   std::vector<TrainingFeature> trains;
 
   template <class V>
@@ -254,6 +256,9 @@ struct Abilities {
     v.field("lacks", &T::lacks, "features of models that it does not have");
     v.field("has_models", &T::has_models,
             "models of the zoo that it has, with features that it lacks elsewhere", optional_field());
+    v.field("has_architectures", &T::has_architectures,
+            "models that it has all the same, and those of other sizes that are built like them",
+            optional_field());
     v.field("trains", &T::trains, "ways to train beside full training by AdamW", optional_field());
   }
 };

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
+#include "base/json.h"
 #include "frameworks/supports.h"
 
 namespace mpt::frameworks {
@@ -201,6 +203,34 @@ std::vector<ModelFeature> features_of(const ModelSpec& m) {
     if (present) features.push_back(feature);
   }
   return features;
+}
+
+namespace {
+
+// Numbers as 0, 1 or 2.
+void forget_sizes(Json& json) {
+  if (json.is_number()) {
+    const double number = json.get<double>();
+    json = number == 0.0 ? 0 : number == 1.0 ? 1 : 2;
+  } else if (json.is_structured()) {
+    for (Json& part : json) forget_sizes(part);
+  }
+}
+
+}  // namespace
+
+std::string architecture_of(const ModelSpec& model) {
+  Json json = to_json(model);
+  std::set<std::string> kinds;
+  for (Json kind : json["layers"]["kinds"]) {
+    forget_sizes(kind);
+    kinds.insert(kind.dump());
+  }
+  for (const char* key : {"name", "layers", "max_positions", "next_token_layers", "tied_embeddings"})
+    json.erase(key);
+  forget_sizes(json);
+  for (const std::string& kind : kinds) json["layers"].push_back(kind);
+  return json.dump();
 }
 
 std::string words_of(ModelFeature feature) {

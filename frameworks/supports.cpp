@@ -253,13 +253,22 @@ bool has_model(const Abilities& abilities, ModelSpec model) {
   });
 }
 
+bool has_architecture(const Abilities& abilities, const ModelSpec& model) {
+  if (abilities.has_architectures.empty()) return false;
+  const std::string wanted = architecture_of(model);
+  return std::any_of(
+      abilities.has_architectures.begin(), abilities.has_architectures.end(),
+      [&](const std::string& name) { return architecture_of(models::load_model(name)) == wanted; });
+}
+
 }  // namespace
 
 std::optional<Rejection> lacking_feature(const Framework& framework, const ModelSpec& model) {
   const std::vector<ModelFeature> needed = features_of(model);
   for (const ModelFeature feature : framework.abilities.lacks) {
     if (!contains(needed, feature)) continue;
-    if (has_model(framework.abilities, model)) return std::nullopt;
+    if (has_model(framework.abilities, model) || has_architecture(framework.abilities, model))
+      return std::nullopt;
     return refuse(framework, "model", fmt::format("lacks {}, which {} has", words_of(feature), model.name));
   }
   return std::nullopt;

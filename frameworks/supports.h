@@ -72,6 +72,9 @@ std::optional<int64_t> every_nth(const Layout& layout);
 std::vector<TrainingFeature> features_of(const Training& training);
 /// Features of `model` that frameworks may lack.
 std::vector<ModelFeature> features_of(const ModelSpec& model);
+/// What models of other sizes have in common: the parts of their layers, and of each number whether it is 0,
+/// 1 or more. Next-token layers and tied embeddings do not count.
+std::string architecture_of(const ModelSpec& model);
 /// Completes "lacks ...".
 std::string words_of(ModelFeature feature);
 

@@ -371,6 +371,23 @@ TEST(Supports, TorchtitanHasItsOwnModelsAndThoseOfItsParts) {
   EXPECT_TRUE(lacking_feature(titan, other)) << "its flavor has other sizes";
 }
 
+TEST(Supports, ModelsOfOtherSizesAreBuiltLikeThoseThatAFrameworkHas) {
+  const Framework& automodel = *find_framework("automodel");
+  ModelSpec other = models::load_model("qwen3-30b-a3b");
+  other.hidden *= 2;
+  other.layers = LayerList(30, other.layers[0]);
+  other.tied_embeddings = true;
+  other.layers.change([](LayerKind& kind) { kind.moe->experts = 64; });
+  EXPECT_FALSE(lacking_feature(automodel, other));
+  ModelSpec shared = other;
+  shared.layers.change([](LayerKind& kind) { kind.moe->shared_ffn_hidden = 512; });
+  EXPECT_TRUE(lacking_feature(automodel, shared))
+      << "no model that it has has shared experts beside these parts";
+  EXPECT_TRUE(lacking_feature(automodel, models::load_model("mixtral-8x7b")));
+  EXPECT_FALSE(lacking_feature(*find_framework("megatron-bridge"), models::load_model("llama3.2-3b")));
+  EXPECT_TRUE(lacking_feature(*find_framework("megatron-core"), models::load_model("llama3.2-3b")));
+}
+
 TEST(Supports, ProductsIn4BitsNeedSizesOfWholeBlocks) {
   const Framework& titan = *find_framework("torchtitan");
   Layout l = plain(titan);

@@ -7,7 +7,7 @@ import os
 CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/configs")
 # Models without a file in that folder: the kind of their configuration. Their sizes come from the plan.
 KINDS = {"meta-llama/": "llama", "mistralai/Mistral-": "mistral", "mistralai/Mixtral-": "mixtral", "Qwen/Qwen2": "qwen2",
-         "Qwen/Qwen3-235B": "qwen3_moe", "Qwen/Qwen3-": "qwen3", "openai/gpt-oss": "gpt_oss", "google/gemma-2-": "gemma2",
+         "Qwen/Qwen3-235B": "qwen3_moe", "Qwen/Qwen3-30B": "qwen3_moe", "Qwen/Qwen3-": "qwen3", "openai/gpt-oss": "gpt_oss", "google/gemma-2-": "gemma2",
          "google/gemma-": "gemma", "deepseek-ai/DeepSeek-V2": "deepseek_v2", "deepseek-ai/DeepSeek-V3": "deepseek_v3",
          "microsoft/Phi-3": "phi3"}
 CLASSES = {"gpt_oss": "GptOssForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM", "deepseek_v2": "DeepseekV2ForCausalLM",

@@ -213,7 +213,14 @@ def compare_precision(c, config, ddp):
     if precision == "nvfp4":
         c.same("recipe of fp4", ["nvfp4", "e2m1"], [config.fp4_recipe, config.fp4])
     if precision not in ("fp16", "fp32") and not ddp.use_megatron_fsdp and c.replicas > 1:
-        c.same("gradients summed in fp32", c.execution["bf16_gradient_bytes"] != 2 and not training(c).get("bf16_gradients"), bool(ddp.grad_reduce_in_fp32))
+        c.same("gradients summed in fp32", gradient_bytes(c) == 4, bool(ddp.grad_reduce_in_fp32))
+
+
+def gradient_bytes(c):
+    """Of an element that the plan counts."""
+    if training(c).get("bf16_gradients"):
+        return 2
+    return (c.execution["bf16_gradient_bytes"] if c.layout["precision"] == "bf16" else 0) or c.execution["gradient_bytes"] or 4
 
 
 def compare_optimizer(c, optimizer):

@@ -86,6 +86,7 @@ MEGATRON = {
 AUTOMODEL = {
     "llama3-8b-lora": plan("llama3-8b", "dgx-h100:1", 64, "--lora 16"),
     "llama3-8b-sgd": plan("llama3-8b", "dgx-h100:1", 64, "--optimizer sgd"),
+    "qwen3-30b-a3b-2507": plan("qwen3-30b-a3b-2507", "dgx-h100:4", 256),
     "qwen3-30b-a3b-lora": plan("qwen3-30b-a3b", "dgx-h100:1", 64, "--lora 16 --lora-targets qkv,output,experts"),
     "llama3-8b": plan("llama3-8b", "dgx-h100:2", 128),
     "llama3-8b-zero2": plan("llama3-8b", "dgx-h100:2", 128, "--zero 2 --pp 1 --tp 1"),
