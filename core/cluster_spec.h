@@ -138,6 +138,8 @@ struct ClusterSpec {
   std::vector<LinkLevel> levels;  // with groups: the last one joins them
   // Groups of different devices, in the order in which ranks are numbered; empty where all are alike.
   std::vector<DeviceGroup> groups;
+  // Devices of one operating system, where a node (a domain of fast links) has several of these. 0: the node's.
+  int64_t devices_per_host = 0;
 
   bool mixed() const { return !groups.empty(); }
   bool operator==(const ClusterSpec&) const = default;
@@ -153,6 +155,8 @@ struct ClusterSpec {
     v.field("levels", &T::levels, "network, innermost level first");
     v.field("groups", &T::groups, "groups of different devices, in the order of rank numbers",
             optional_field());
+    v.field("devices_per_host", &T::devices_per_host, "devices of one operating system; 0: all of a node",
+            rare_field(between(0, 10'000'000)));
   }
 };
 

@@ -263,6 +263,13 @@ int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers) {
   return layout.recomputed_layers.empty() ? layers : std::min(layers, layout.recomputed_layers[s]);
 }
 
+int64_t gradient_element_bytes(const Layout& layout) {
+  const Execution& e = layout.execution;
+  if (layout.training.bf16_gradients) return 2;
+  if (e.bf16_gradient_bytes > 0 && layout.precision == Precision::bf16) return e.bf16_gradient_bytes;
+  return e.gradient_bytes > 0 ? e.gradient_bytes : 4;
+}
+
 std::string layout_name(const Layout& l) {
   std::string name = fmt::format("tp{}", l.tensor);
   if (l.sequence_parallel) name += "+sp";

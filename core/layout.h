@@ -236,6 +236,9 @@ std::optional<Rejection> check_layout(const ModelSpec& model, const Layout& layo
 /// Bytes of one element of activations and weights.
 int64_t element_bytes(Precision precision);
 
+/// The same of the gradients that are summed over replicas and kept.
+int64_t gradient_element_bytes(const Layout& layout);
+
 /// How many layers of stage `s`, which holds `layers` of them, recompute in full.
 int64_t recomputed_layers(const Layout& layout, size_t s, int64_t layers);
 

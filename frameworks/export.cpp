@@ -101,7 +101,8 @@ bool attention_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.exec
 bool head_in_fp8(const Layout& l) { return is_narrow(l.precision) && l.execution.fp8_head; }
 
 int64_t ranks_per_node(const Plan& plan) {
-  return std::min(plan.cluster.devices_per_node, plan.layout.ranks());
+  const ClusterSpec& c = plan.cluster;
+  return std::min(c.devices_per_host > 0 ? c.devices_per_host : c.devices_per_node, plan.layout.ranks());
 }
 
 int64_t node_count(const Plan& plan) {

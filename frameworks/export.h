@@ -50,6 +50,7 @@ bool stages_are_even(const Layout& layout);
 /// The actions of each pipeline rank in PyTorch's words, such as "0F0,0F1": stage, then F forward, B
 /// backward, I input gradient or W weight gradient, then micro-batch.
 std::vector<std::string> schedule_lines(const Plan& plan, char separator);
+/// Nodes as launchers see them: each runs one operating system. An NVL72 has 18 of them.
 int64_t node_count(const Plan& plan);
 int64_t ranks_per_node(const Plan& plan);
 /// "llama3-70b: tp4 pp2 ..., 64 ranks": the comment or docstring at the top of each file. Whatever the names

@@ -84,11 +84,8 @@ ParameterBytes bytes_per_parameter(const Layout& layout) {
     bytes.weight = e.fp8_weight_bytes - (transposed ? 0 : 1);
   }
   if (keeps_fp4_weights(layout)) bytes.weight = 2;
-  if (e.gradient_bytes > 0) bytes.gradient = e.gradient_bytes;
-  if (e.bf16_gradient_bytes > 0 && layout.precision == Precision::bf16)
-    bytes.gradient = e.bf16_gradient_bytes;
+  bytes.gradient = gradient_element_bytes(layout);
   if (e.optimizer_bytes > 0) bytes.optimizer = e.optimizer_bytes;
-  if (layout.training.bf16_gradients) bytes.gradient = 2;
   const int64_t other = moment_bytes(layout.training.optimizer) - moment_bytes(OptimizerKind::adamw);
   bytes.optimizer = std::max<int64_t>(0, bytes.optimizer + other);
   return bytes;

@@ -84,6 +84,14 @@ Json recipe_distributed(const Plan& plan) {
   return d;
 }
 
+// Adapters of a model that is made from its configuration would train beside random weights.
+const char* pretrained_text(const Training& training) {
+  if (!training.adapts()) return "";
+  return "# The adapters need trained weights: add "
+         "--model._target_=nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained and\n"
+         "# --model.pretrained_model_name_or_path=..., and remove model.config from automodel.yaml.\n";
+}
+
 // What starts the ranks, from any folder.
 ExportedFile recipe_script(const Plan& plan, bool own_model) {
   return {"run_automodel.sh",
@@ -91,15 +99,16 @@ ExportedFile recipe_script(const Plan& plan, bool own_model) {
 # {}. For NeMo AutoModel 0.7.0.
 # Run it on every node with NODE_RANK (or under Slurm) and MASTER_ADDR set. Data, learning rate and length of the training are
 # yours: --dataset._target_=..., --optimizer.lr=..., --step_scheduler.max_steps=...
-set -euo pipefail
+{}set -euo pipefail
 here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
 node=${{NODE_RANK:-${{SLURM_NODEID:-${{JOB_COMPLETION_INDEX:-0}}}}}}
 {}exec torchrun --nproc-per-node {} --nnodes {} --node-rank "$node" \
   --master-addr "${{MASTER_ADDR:-127.0.0.1}}" --master-port "${{MASTER_PORT:-29500}}" \
   -m nemo_automodel.cli.app "$here/automodel.yaml" {}"$@"
 )sh",
-                      export_title(plan), processes_of_node(plan, "$node"), processes_word(plan),
-                      node_count(plan), own_model ? "--model.config=\"$here/config.json\" " : ""),
+                      export_title(plan), pretrained_text(plan.layout.training),
+                      processes_of_node(plan, "$node"), processes_word(plan), node_count(plan),
+                      own_model ? "--model.config=\"$here/config.json\" " : ""),
           true};
 }
 

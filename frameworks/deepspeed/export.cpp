@@ -26,9 +26,7 @@ Json zero_optimization(const Layout& l) {
 // DeepSpeed sums gradients in the weights' type unless it is told; the plan counts bytes for one of the two.
 std::string gradient_type(const Layout& l) {
   if (l.precision == Precision::fp32) return "fp32";
-  if (l.precision == Precision::bf16 && l.execution.bf16_gradient_bytes > 0)
-    return l.execution.bf16_gradient_bytes == 2 ? "bf16" : "fp32";
-  return l.execution.gradient_bytes == 2 ? enum_name(l.precision) : "fp32";
+  return gradient_element_bytes(l) == 2 ? enum_name(l.precision) : "fp32";
 }
 
 constexpr const char* kEngine = R"py(

@@ -16,9 +16,7 @@ namespace {
 // A comment of what to know of the nodes.
 std::string nodes_text(const Plan& plan) {
   if (!plan.cluster.mixed()) return "";
-  return "# " +
-         comment_text("Name the nodes in the order of the plan's groups of GPUs: " + plan.cluster.name) +
-         ".\n";
+  return "# " + comment_text("Name the nodes in this order of their GPUs: " + plan.cluster.name) + ".\n";
 }
 
 // Names of objects: lower-case letters, digits and hyphens, a letter first (RFC 1035).

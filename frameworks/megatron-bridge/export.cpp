@@ -122,17 +122,19 @@ void set_precision_fields(const Layout& l, Assignments& a) {
   if (l.precision == Precision::fp32) {
     a.set("mixed_precision",
           "MixedPrecisionConfig(fp32=True, params_dtype=torch.float32, pipeline_dtype=torch.float32)");
-  } else if (is_narrow(l.precision)) {  // a recipe's name alone has no fields to set
-    a.set("mixed_precision",
-          fmt::format("get_mixed_precision_config({})", quoted(precision_recipe(l.precision))));
-    a.set("mixed_precision.fp8_dot_product_attention", attention_in_fp8(l));
-    a.set("mixed_precision.first_last_layers_bf16", false);
-    const bool kept = l.execution.fp8_weight_bytes == 1;  // weights, in 8 bits
-    a.set("mixed_precision.fp8_param", kept);
-    a.set("mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", kept && l.precision == Precision::mxfp8);
-  } else {
-    a.set("mixed_precision", quoted(precision_recipe(l.precision)));
+    return;
   }
+  // A recipe's name alone has no fields to set.
+  a.set("mixed_precision",
+        fmt::format("get_mixed_precision_config({})", quoted(precision_recipe(l.precision))));
+  // What it says of gradients replaces the field of ddp.
+  a.set("mixed_precision.grad_reduce_in_fp32", gradient_element_bytes(l) == 4);
+  if (!is_narrow(l.precision)) return;
+  a.set("mixed_precision.fp8_dot_product_attention", attention_in_fp8(l));
+  a.set("mixed_precision.first_last_layers_bf16", false);
+  const bool kept = l.execution.fp8_weight_bytes == 1;  // weights, in 8 bits
+  a.set("mixed_precision.fp8_param", kept);
+  a.set("mixed_precision.reuse_grad_buf_for_mxfp8_param_ag", kept && l.precision == Precision::mxfp8);
 }
 
 // Megatron-FSDP refuses one queue of launches; the overlap of the exchange wants several.
@@ -193,7 +195,9 @@ std::string adapter_modules(const Training& t) {
   return fmt::format("[{}]", fmt::join(names, ", "));
 }
 
-// Adapters start from weights that a checkpoint has: checkpoint.pretrained_checkpoint is yours to set.
+constexpr const char* kPretrained =
+    "    config.checkpoint.pretrained_checkpoint = ...  # the weights that the adapters start from\n";
+
 void set_ways_to_train(const Training& t, Assignments& a) {
   if (t.adapts())
     a.set("peft", fmt::format("LoRA(target_modules={}, dim={}, alpha={}, share_expert_adapters=False)",
@@ -215,7 +219,7 @@ std::string imports_text(const Plan& plan) {
   if (l.training.adapts()) text += "from megatron.bridge.peft.lora import LoRA\n";
   if (l.precision == Precision::fp32) {
     text += "from megatron.bridge.training.mixed_precision import MixedPrecisionConfig\n";
-  } else if (is_narrow(l.precision)) {
+  } else {
     text += "from megatron.bridge.training.mixed_precision import get_mixed_precision_config\n";
   }
   return text;
@@ -237,7 +241,8 @@ Exported export_megatron_bridge(const Plan& plan) {
   std::string facts;
   for (const std::string& fact : megatron_facts(plan)) facts += "\n" + comment_text(fact);
   const BridgeRecipe recipe = recipe_of(plan.model);
-  exported.files.push_back({"mpt_layout.py", fmt::format(R"text("""{0}.
+  exported.files.push_back(
+      {"mpt_layout.py", fmt::format(R"text("""{0}.
 
 Megatron-Bridge v0.6.2: take a recipe, then the plan's model and layout. Data and training options are yours.{1}
 
@@ -246,7 +251,8 @@ Megatron-Bridge v0.6.2: take a recipe, then the plan's model and layout. Data an
     from megatron.bridge.training.pretrain import pretrain
     from mpt_layout import apply
 
-    pretrain(apply({3}()), forward_step)
+    config = apply({3}())
+{6}    pretrain(config, forward_step)
 """
 {4}
 
@@ -254,8 +260,8 @@ def apply(config):
     """Changes a ConfigContainer to the plan's model and layout, and returns it."""
 {5}    return config
 )text",
-                                                         export_title(plan), facts, recipe.family,
-                                                         recipe.name, imports_text(plan), body)});
+                                    export_title(plan), facts, recipe.family, recipe.name, imports_text(plan),
+                                    body, plan.layout.training.adapts() ? kPretrained : "")});
   return exported;
 }
 

@@ -112,6 +112,7 @@ class BridgeFields {
   const MegatronFlags& flags() const { return flags_; }
   const std::vector<std::string>& notes() const { return notes_; }
   const Json& peft() const { return peft_; }
+  bool wide_gradients() const { return wide_gradients_; }
 
  private:
   static bool says_sizes(const std::string& text) {
@@ -185,7 +186,11 @@ class BridgeFields {
       if (path.starts_with(prefix)) path = path.substr(prefix.size());
     }
     const size_t dot = path.rfind('.');
-    if (path == "mixed_precision") return set_precision_flags(text, flags_);
+    if (path == "mixed_precision") {
+      wide_gradients_ = text.find("fp16_") == std::string::npos;  // as every recipe of bf16 says
+      return set_precision_flags(text, flags_);
+    }
+    if (path == "mixed_precision.grad_reduce_in_fp32") wide_gradients_ = text != "False";
     if (path == "peft") {
       peft_ = value;
     } else if (path.starts_with("peft.") && peft_.is_object()) {
@@ -225,7 +230,7 @@ class BridgeFields {
   std::map<std::string, Json> names_;  // that the file gives values
   Json peft_;
   std::string activation_ = "gelu";
-  bool gated_ = false, chunks_ = false, overlaps_ = true;
+  bool gated_ = false, chunks_ = false, overlaps_ = true, wide_gradients_ = true;
 };
 
 }  // namespace
@@ -233,6 +238,10 @@ class BridgeFields {
 Imported import_megatron_bridge(const std::filesystem::path& file) {
   const BridgeFields fields(file);
   Imported in = megatron_import(fields.flags());
+  if (fields.wide_gradients()) {
+    in.execution.emplace_back("gradient_bytes=4");
+    in.execution.emplace_back("reduced_bytes=4");
+  }
   set_bridge_adapters(fields.peft(), file.string() + " at peft", in);
   in.notes.insert(in.notes.begin(), fields.notes().begin(), fields.notes().end());
   return in;

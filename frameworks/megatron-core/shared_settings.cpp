@@ -97,8 +97,7 @@ std::vector<std::string> megatron_facts(const Plan& plan) {
         "Megatron-Bridge's recipes named full_iteration.");
   }
   if (plan.cluster.mixed())
-    facts.emplace_back("Ranks are numbered in the order of the plan's groups of GPUs: " + plan.cluster.name +
-                       ".");
+    facts.emplace_back("Ranks are numbered in this order of the nodes' GPUs: " + plan.cluster.name + ".");
   return facts;
 }
 

@@ -81,12 +81,26 @@ double time_s(const ArrangedSearch& a) {
                                : a.result.best.front().evaluation.step_time_s;
 }
 
+std::string joined_names(const std::vector<DeviceGroup>& groups) {
+  std::string name;
+  for (const DeviceGroup& group : groups) name += (name.empty() ? "" : "+") + group.name;
+  return name;
+}
+
+// "b+a@link" of "a+b@link": who names the cluster so gets the ranks in the plan's order.
+std::string arranged_name(const ClusterSpec& cluster, const std::vector<DeviceGroup>& groups) {
+  const std::string given = joined_names(cluster.groups);
+  if (!cluster.name.starts_with(given)) return cluster.name;
+  return joined_names(groups) + cluster.name.substr(given.size());
+}
+
 // The problem on some of the groups, in this order.
 std::unique_ptr<ArrangedSearch> arranged(const SearchProblem& problem,
                                          const std::vector<DeviceGroup>& groups) {
   auto a = std::make_unique<ArrangedSearch>();
   a->problem = problem;
   a->problem.cluster = with_groups(problem.cluster, groups);
+  if (a->problem.cluster.mixed()) a->problem.cluster.name = arranged_name(problem.cluster, groups);
   a->problem.ranks = a->problem.cluster.devices;
   a->pools = std::make_unique<Pools>(a->problem.cluster, problem.execution, problem.memory_limit_bytes);
   a->pools->set(a->problem);

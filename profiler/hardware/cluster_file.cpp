@@ -196,6 +196,7 @@ void set_devices_per_node(int64_t devices, NodeEntry& node) {
     if (level.group_size == node.devices_per_node) level.group_size = devices;
   }
   node.devices_per_node = devices;
+  if (node.devices_per_host > 0 && devices % node.devices_per_host != 0) node.devices_per_host = 0;
 }
 
 int64_t whole_number(const Json& json, const std::string& file, const char* key, int64_t usual,

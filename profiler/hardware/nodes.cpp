@@ -56,6 +56,7 @@ ClusterSpec make_nodes(const NodeEntry& node, const std::string& name, int64_t c
   cluster.name = name;
   cluster.device = node.device;
   cluster.devices_per_node = node.devices_per_node;
+  cluster.devices_per_host = node.devices_per_host;
   cluster.devices = node.devices_per_node * count;
   cluster.levels = node.levels;
   if (count == 1 && cluster.levels.size() > 1) cluster.levels.pop_back();

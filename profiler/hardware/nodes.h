@@ -20,6 +20,7 @@ struct NodeEntry {
   int64_t devices_per_node = 1;
   std::vector<LinkLevel> levels;  // the last one connects nodes
   std::vector<std::string> sources;
+  int64_t devices_per_host = 0;  // of one operating system; 0: all of a node
 
   template <class V>
   static void describe(V& v) {
@@ -29,6 +30,8 @@ struct NodeEntry {
     v.field("devices_per_node", &T::devices_per_node, "devices of one node", between(1, 4096));
     v.field("levels", &T::levels, "links, innermost first; the last connects nodes");
     v.field("sources", &T::sources, "where the figures come from", long_text());
+    v.field("devices_per_host", &T::devices_per_host, "devices of one operating system; 0: all of a node",
+            optional_field(between(0, 4096)));
   }
 };
 

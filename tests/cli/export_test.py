@@ -103,7 +103,7 @@ def check_bridge(name, folder):
               "optimizer": accepted("megatron-bridge-optimizer"), "train": accepted("megatron-bridge-train"),
               "checkpoint": accepted("megatron-bridge") | accepted("megatron-bridge-train"),
               "dist": accepted("megatron-bridge") | accepted("megatron-bridge-train"), "dataset": {"seq_length"},
-              "mixed_precision": {"fp8_dot_product_attention", "first_last_layers_bf16", "fp8_param",
+              "mixed_precision": {"grad_reduce_in_fp32", "fp8_dot_product_attention", "first_last_layers_bf16", "fp8_param",
                                   "reuse_grad_buf_for_mxfp8_param_ag"}}
     text = read(folder, "mpt_layout.py")
     ast.parse(text)

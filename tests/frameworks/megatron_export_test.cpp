@@ -12,6 +12,7 @@
 #include "frameworks/registry.h"
 #include "frameworks/supports.h"
 #include "models/zoo.h"
+#include "profiler/hardware/catalog.h"
 #include "tests/support/make_plan.h"
 
 namespace mpt::frameworks {
@@ -227,6 +228,35 @@ TEST(MegatronExport, TheLastNodeMayHaveFewerRanks) {
       export_kubernetes(plan).files.front().text,
       "            - processes=8;if [ \"$JOB_COMPLETION_INDEX\" = 1 ]; then processes=4; fi; exec torchrun"));
   EXPECT_TRUE(has(export_hostfile(plan).files.front().text, "node0 slots=8\nnode1 slots=4\n"));
+}
+
+// An NVL72 is one domain of NVLink, and 18 hosts.
+TEST(MegatronExport, LaunchersSeeHosts) {
+  test::WantedPlan w = wanted("llama3-8b");
+  w.data = 64;
+  w.workload.global_batch = 64;
+  Plan plan = test::make_plan(w);
+  plan.cluster = profiler::load_cluster("gb200-nvl72:1", std::nullopt);
+  EXPECT_TRUE(has(script(plan), "--nproc-per-node 4 --nnodes 16"));
+  EXPECT_TRUE(has(export_slurm(plan).files.front().text,
+                  "#SBATCH --nodes=16\n#SBATCH --ntasks-per-node=1\n#SBATCH --gpus-per-node=4\n"));
+  EXPECT_TRUE(has(export_hostfile(plan).files.front().text, "node15 slots=4\n"));
+}
+
+// What Megatron-Bridge's recipes say of gradients replaces the field of ddp.
+TEST(MegatronExport, BridgesGradientsAreAsWideAsThePlanCounts) {
+  for (const int64_t bytes : {2, 4}) {
+    Plan plan = test::make_plan(wanted("llama3-8b"));
+    plan.layout.execution.gradient_bytes = bytes;
+    const std::string text = fields(plan);
+    EXPECT_TRUE(has(text, "config.mixed_precision = get_mixed_precision_config(\"bf16_mixed\")\n")) << text;
+    EXPECT_TRUE(has(text, std::string("config.mixed_precision.grad_reduce_in_fp32 = ") +
+                              (bytes == 4 ? "True" : "False") + "\n"));
+    const std::string file = testing::TempDir() + "/gradients.py";
+    write_file_atomically(file, text);
+    const std::vector<std::string> execution = import_megatron_bridge(file).execution;
+    EXPECT_EQ(std::count(execution.begin(), execution.end(), "gradient_bytes=4"), bytes == 4 ? 1 : 0);
+  }
 }
 
 struct MegatronRule {

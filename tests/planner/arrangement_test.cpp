@@ -133,6 +133,24 @@ TEST(Arrangement, FasterDevicesGetMoreLayersAndSmallOnesFewer) {
   EXPECT_LT(2 * layers.front(), layers.back()) << "an H100 is about three times as fast as an A100";
 }
 
+// Launchers number ranks by the name, and whoever prices the plan again names the cluster by it.
+TEST(Arrangement, TheClusterIsNamedInTheOrderOfItsRanks) {
+  SearchProblem problem;
+  problem.model = models::load_model("llama3-8b");
+  problem.workload = {64, 4096};
+  problem.precision = Precision::bf16;
+  problem.cluster = profiler::load_cluster("dgx-a100:2+dgx-h100:2@25GB/s@1ms", std::nullopt);
+  problem.ranks = problem.cluster.devices;
+  const Pools pools(problem.cluster, {}, 0);
+  pools.set(problem);
+  const auto found = search_arrangements(problem, 1, {});
+  const ClusterSpec& cluster = found->problem.cluster;
+  ASSERT_TRUE(cluster.mixed());
+  EXPECT_EQ(cluster.name, cluster.groups[0].name + "+" + cluster.groups[1].name + "@25GB/s@1ms");
+  EXPECT_EQ(profiler::load_cluster(cluster.name, std::nullopt), cluster);
+  EXPECT_EQ(cluster.groups[0].name, "dgx-h100:2") << "not the order that was given";
+}
+
 TEST(Link, RailsAndOversubscriptionLimitWhatABlockSendsTogether) {
   ClusterSpec cluster = profiler::load_cluster("dgx-h100:4", std::nullopt);
   const double full = message_s(kGiB, 0, 8, 1, cluster), all = message_s(kGiB, 0, 8, 8, cluster);

@@ -7,10 +7,12 @@ Megatron-Bridge v0.6.2: take a recipe, then the plan's model and layout. Data an
     from megatron.bridge.training.pretrain import pretrain
     from mpt_layout import apply
 
-    pretrain(apply(llama31_70b_pretrain_config()), forward_step)
+    config = apply(llama31_70b_pretrain_config())
+    pretrain(config, forward_step)
 """
 
 import torch
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 
 
 def apply(config):
@@ -82,6 +84,7 @@ def apply(config):
     config.optimizer.exp_avg_sq_dtype = torch.float32
     config.dist.use_tp_pp_dp_mapping = False
     config.comm_overlap = None
-    config.mixed_precision = "bf16_mixed"
+    config.mixed_precision = get_mixed_precision_config("bf16_mixed")
+    config.mixed_precision.grad_reduce_in_fp32 = True
     config.env_vars["CUDA_DEVICE_MAX_CONNECTIONS"] = 1
     return config
