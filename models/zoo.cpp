@@ -141,13 +141,13 @@ ImportedModel load_imported_model(const std::string& name_or_path, const std::st
   const bool id = looks_like_id(name_or_path);
   if (!id && (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".json")))
     return load_path(name_or_path, as);
-  std::string known;
-  for (const std::string& name : zoo_names()) known += (known.empty() ? "" : ", ") + name;
   const std::string last = name_or_path.substr(id ? name_or_path.find('/') + 1 : 0);
   throw UserError(Problem{
       "--model",
       fmt::format("unknown model \"{}\"{}", name_or_path.substr(0, 80), did_you_mean(last, zoo_names())),
-      "a name (" + known + ") or the path of a model file or Hugging Face config.json",
+      fmt::format("one of the {} names of mpt-plan model list, or the path of a model file or Hugging Face "
+                  "config.json",
+                  zoo_names().size()),
       id ? fmt::format(
                "download https://huggingface.co/{}/resolve/main/config.json and name its path: --model "
                "path/to/config.json",
