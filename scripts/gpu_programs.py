@@ -11,7 +11,7 @@ import time
 
 from gpu_pack import ROOT, library_folders
 
-# What the catalog calls a node of these GPUs.
+# GPUs, and the name of their node in the catalog.
 NODES = {"H100": "dgx-h100:1", "H200": "dgx-h200:1", "A100": "dgx-a100:1", "B200": "dgx-b200:1", "L40S": "l40s-pcie:1"}
 # By use: model, sequence, sequences per micro-batch, micro-batches per step.
 TRAININGS = {"small": ["gpt2-124m", 1024, 32, 4], "gpt": ["gpt2-1.5b", 1024, 8, 8], "llama": ["llama3.2-1b", 2048, 4, 8],
@@ -49,12 +49,12 @@ class OutOfTime(Exception):
 
 
 def launch(command, **options):
-    """A program in a session of its own, so that stop() reaches what it starts: compute-sanitizer and torch.compile do."""
+    """Starts a program in a new session. stop() then reaches the processes that it starts, as compute-sanitizer does."""
     return subprocess.Popen([str(word) for word in command], start_new_session=True, cwd=ROOT, **options)
 
 
 def stop(process):
-    """Ends a program and what it has started, which would keep its output open."""
+    """Ends a program and the processes that it has started. They would keep its output open."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -68,19 +68,19 @@ def output_of(process, timeout):
     except subprocess.TimeoutExpired:
         stop(process)
         return process.communicate()[0], True
-    except KeyboardInterrupt:  # which a session of its own does not get
+    except KeyboardInterrupt:  # other sessions do not get it
         stop(process)
         raise
 
 
 class Check:
-    """What a part of the check gets: programs, time and the report."""
+    """Runs the programs of the parts, and writes the report."""
 
     def __init__(self, options):
         self.options = options
         self.trainings = options.trainings
         self.failed = []
-        self.held = None  # what follows the table that is being written
+        self.held = None  # text that follows the present table
         self.cluster = NODES["H200"]
         self.profiles = {}  # of a model and a sequence: the file
         self.scratch = tempfile.mkdtemp(prefix="gpu-check-")
@@ -100,7 +100,7 @@ class Check:
 
     @contextlib.contextmanager
     def table(self, *columns):
-        """Rows that are said meanwhile are its own; what is said beside them follows it."""
+        """Writes a table: say() adds a row, say_beside() adds text after the table."""
         self.say(f"| {' | '.join(columns)} |")
         self.say("| --- " * len(columns) + "|")
         self.held = []

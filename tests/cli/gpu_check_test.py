@@ -161,7 +161,7 @@ def unpacked_programs(folder, programs, module, tests):
 
 
 def rehearse(folder, *options, torch="print('compiling'); print(1000.0)"):
-    # Of the tests a few: they have a run of their own.
+    # A few tests of the device: runtime_cuda_on_cpu_test runs them all.
     return check(folder, "--trainings", "trainings.json", *options, TORCH=torch, GTEST_TOTAL_SHARDS="100", GTEST_SHARD_INDEX="0")
 
 
@@ -170,7 +170,7 @@ def part(report, title):
 
 
 def rows(report, title):
-    """The cells of a part's table, below its head; all lines from its head to an empty one are rows."""
+    """The cells of a part's table, below its head. All lines up to an empty one must be rows."""
     lines = part(report, title).split("\n|", 1)[1].split("\n\n")[0].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     expect(len({len(row) for row in cells}) == 1 and set(cells[1]) == {"---"}, f"the table of {title}", report)

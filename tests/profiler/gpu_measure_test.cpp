@@ -87,7 +87,7 @@ TEST_F(GpuMeasure, TimesEveryPhaseOfEveryPiece) {
   EXPECT_TRUE(timed.contains({Piece::layer, Phase::weight_gradient}));
 }
 
-// Sizes are what the GPU has time and memory for.
+// Sizes follow the speed and memory of the GPU.
 TEST_F(GpuMeasure, MeasuresTheRatesOfASmallGpu) {
   struct SmallGpu : runtime::SharedGpu {
     int64_t memory_bytes() const override { return int64_t{128} << 20; }

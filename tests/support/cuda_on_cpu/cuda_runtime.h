@@ -82,7 +82,7 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaSetDevice(int index);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDevice(int* index);
-// What the machine has: one GPU (machine.cpp).
+// The machine has one GPU (machine.cpp).
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index);

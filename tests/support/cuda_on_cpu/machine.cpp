@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The machine as the driver describes it: one GPU, with the name of the one whose limits hold here.
+// The machine as the driver describes it: it has one GPU. The limits of an H100 hold here, so it has that
+// name.
 
 #include <cuda_runtime.h>
 

@@ -184,7 +184,7 @@ void note_range(const void* data, size_t bytes, bool writes) {
 
 template <size_t kBytes, bool kWrites>
 void kernel_access(void* data) {
-  if (!is_on_stacks(__builtin_frame_address(0))) return;  // the host's code beside kernels
+  if (!is_on_stacks(__builtin_frame_address(0))) return;  // code of the host
   if (reinterpret_cast<uintptr_t>(data) % kBytes != 0 && is_in_arena(data))
     found(fmt::format("{} touches {} bytes at an address that they do not divide", describe(state().own),
                       kBytes));

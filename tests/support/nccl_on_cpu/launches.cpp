@@ -100,7 +100,7 @@ void send_on_network(const Launch& launch, const Call& call) {
     launch.comm->network->send(rank, message_of(call), message.data(), message.size());
 }
 
-// What it sends leaves when its stream comes to it. A send has ended when its receiver has it.
+// Messages leave when the stream comes to them. A send has ended when its receiver has the message.
 bool is_ready_on_network(Launch& launch) {
   const Network& network = *launch.comm->network;
   if (!launch.sent) {
