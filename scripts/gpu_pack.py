@@ -46,7 +46,7 @@ def pack(options):
         print(f"gpu-check: {build} has no {', '.join(missing)}\n    build them: cmake --build {build} --target "
               "mpt-plan mpt-run mpt-profile mpt_cuda runtime_cuda_test", file=sys.stderr)
         return 2
-    with tempfile.TemporaryDirectory() as folder, tarfile.open(options.pack, "w:xz") as archive:
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(options.pack, "w:xz", preset=1) as archive:
         libraries = {}
         for name in PROGRAMS:
             stripped = os.path.join(folder, os.path.basename(name))
@@ -57,7 +57,7 @@ def pack(options):
                              and not n.startswith("libmpt"))
         for name, path in libraries.items():
             archive.add(os.path.realpath(path), f"gpu-check/lib/{name}")
-        for name in ("scripts/gpu-check", "scripts/gpu_pack.py", "benchmarks/torch_gpu.py", "tests/support/flat_model.py",
+        for name in ("scripts/gpu-check", "scripts/gpu_pack.py", "scripts/gpu_programs.py", "benchmarks/torch_gpu.py", "tests/support/flat_model.py",
                      "models/zoo", "docs"):
             archive.add(os.path.join(ROOT, name), "gpu-check/" + name, filter=without_caches)
     size = os.path.getsize(options.pack)

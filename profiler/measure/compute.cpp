@@ -5,6 +5,7 @@
 #include <barrier>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -242,40 +243,29 @@ class RateMeasurer {
       : rule_(rule), target_(target), device_(target.make_device()) {}
 
   double memory_bandwidth_bytes_per_s() const {
-    const int64_t bytes = int64_t{64} << (on_cpu() ? 20 : 24);  // beyond any cache
-    Buffer from(*device_, bytes), to(*device_, bytes);
-    device_->zero(from.data(), bytes);
-    return 2.0 * double(bytes) / seconds([&] { device_->copy(to.data(), from.data(), bytes); });
+    const int64_t bytes = size(int64_t{64} << 20, {int64_t{1} << 30, [](int64_t n) { return 2 * n; },
+                                                   [&](int64_t n) { return copying(n); }});
+    return 2.0 * double(bytes) / seconds(copying(bytes));
   }
 
   double matmul_flop_per_s() const {
-    const int64_t size = on_cpu() ? 768 : 8192, bytes = size * size * size_of(target_.type);
-    Buffer a(*device_, bytes), b(*device_, bytes), c(*device_, bytes);
-    for (Buffer* buffer : {&a, &b}) fill(*device_, target_.type, *buffer);  // zeros would cost less power
-    const runtime::LinearShape shape{size, size, size};
-    const double product_s =
-        seconds([&] { device_->linear_forward(target_.type, shape, a.data(), b.data(), nullptr, c.data()); });
-    return 2.0 * double(size) * double(size) * double(size) / product_s;
+    const int64_t unit = size_of(target_.type);
+    const int64_t n = size(768, {8192, [&](int64_t side) { return 3 * side * side * unit; },
+                                 [&](int64_t side) { return multiplying(side); }});
+    return 2.0 * double(n) * double(n) * double(n) / seconds(multiplying(n));
   }
 
   // Both run over the same states: the optimizer's step, and the norm of the gradients before it.
   void measure_optimizer(DeviceRates& rates, const OnMeasured& on_measured) const {
     const DataType state = state_type_of(target_.type);
-    const int64_t parameters = on_cpu() ? 2'000'000 : 200'000'000, bytes = parameters * size_of(state);
-    std::vector<Buffer> buffers;
-    for (int i = 0; i < 4; ++i) {
-      buffers.emplace_back(*device_, bytes);
-      device_->zero(buffers.back().data(), bytes);
-    }
-    const double step_s = seconds([&] {
-      device_->adamw(state, parameters, runtime::AdamW{1e-3}, buffers[0].data(), buffers[1].data(),
-                     buffers[2].data(), buffers[3].data());
-      device_->zero(buffers[0].data(), bytes);
-    });
-    rates.optimizer_s_per_parameter = step_s / double(parameters);
+    const int64_t parameters =
+        size(2'000'000, {int64_t{1} << 28, [&](int64_t n) { return 4 * n * size_of(state); },
+                         [&](int64_t n) { return stepping(states(n), n); }});
+    const States buffers = states(parameters);
+    rates.optimizer_s_per_parameter = seconds(stepping(buffers, parameters)) / double(parameters);
     on_measured();
     double sink = 0.0;
-    const auto norm = [&] { sink += device_->sum_of_squares(state, parameters, buffers[0].data()); };
+    const auto norm = [&] { sink += device_->sum_of_squares(state, parameters, buffers->front().data()); };
     rates.gradient_norm_s_per_parameter = timed(norm, [] {}).seconds / double(parameters);
     on_measured();
   }
@@ -285,7 +275,77 @@ class RateMeasurer {
   }
 
  private:
+  using Work = std::function<void()>;
+  using States = std::shared_ptr<std::vector<Buffer>>;  // gradients, weights and two moments
+
+  struct Sizes {
+    int64_t most;
+    std::function<int64_t(int64_t size)> bytes;
+    std::function<Work(int64_t size)> work;
+  };
+
   bool on_cpu() const { return target_.backend == nullptr; }
+
+  // GPUs differ a hundredfold in speed and in memory. Sizes double until a call takes so long that neither
+  // its launch nor a cache counts, or until they fill a sixteenth of the memory.
+  int64_t size(int64_t on_cpus, const Sizes& sizes) const {
+    constexpr double kLong_s = 1e-3;
+    if (on_cpu()) return on_cpus;
+    int64_t n = 128;
+    for (; n < sizes.most && 16 * sizes.bytes(2 * n) <= target_.backend->memory_bytes(); n *= 2) {
+      if (shortest_of_three(sizes.work(n)) > kLong_s) break;
+    }
+    return n;
+  }
+
+  double shortest_of_three(const Work& work) const {
+    double shortest = std::numeric_limits<double>::infinity();
+    for (int i = -1; i < 3; ++i) {  // one more, which loads kernels
+      device_->synchronize();
+      const double start = now_s();
+      work();
+      device_->synchronize();
+      if (i >= 0) shortest = std::min(shortest, now_s() - start);
+    }
+    return shortest;
+  }
+
+  Work copying(int64_t bytes) const {
+    auto buffers = std::make_shared<std::vector<Buffer>>();
+    for (int i = 0; i < 2; ++i) buffers->emplace_back(*device_, bytes);
+    device_->zero(buffers->front().data(), bytes);
+    return [this, buffers, bytes] { device_->copy(buffers->back().data(), buffers->front().data(), bytes); };
+  }
+  Work multiplying(int64_t side) const {
+    auto buffers = std::make_shared<std::vector<Buffer>>();
+    for (int i = 0; i < 3; ++i) {
+      buffers->emplace_back(*device_, side * side * size_of(target_.type));
+      fill(*device_, target_.type, buffers->back());  // zeros would cost less power
+    }
+    return [this, buffers, shape = runtime::LinearShape{side, side, side}] {
+      const std::vector<Buffer>& b = *buffers;
+      device_->linear_forward(target_.type, shape, b[0].data(), b[1].data(), nullptr, b[2].data());
+    };
+  }
+  States states(int64_t parameters) const {
+    auto buffers = std::make_shared<std::vector<Buffer>>();
+    const int64_t bytes = parameters * size_of(state_type_of(target_.type));
+    for (int i = 0; i < 4; ++i) {
+      buffers->emplace_back(*device_, bytes);
+      device_->zero(buffers->back().data(), bytes);
+    }
+    return buffers;
+  }
+  Work stepping(const States& buffers, int64_t parameters) const {
+    return [this, buffers, parameters] {
+      const DataType state = state_type_of(target_.type);
+      const std::vector<Buffer>& b = *buffers;
+      device_->adamw(state, parameters, runtime::AdamW{1e-3}, b[0].data(), b[1].data(), b[2].data(),
+                     b[3].data());
+      device_->zero(b[0].data(), parameters * size_of(state));
+    };
+  }
+
   Measurement timed(const std::function<void()>& body, const std::function<void()>& end) const {
     return repeat_while_noisy([&] { return measure(rule_, body, end); });
   }

@@ -41,6 +41,14 @@ std::string missing_module_text(const CudaBuild& build, const std::filesystem::p
       folder, make);
 }
 
+std::string unloadable_module_text(const std::string& loader_said) {
+  // The loader says this of a library that the module needs; the module itself is there.
+  const bool lacks_library = loader_said.find("cannot open shared object file") != std::string::npos;
+  return fmt::format("the GPU module cannot be loaded ({})\n    {}", loader_said,
+                     lacks_library ? "add the folder of that library to LD_LIBRARY_PATH"
+                                   : "build it again on a system like this one: target mpt_cuda");
+}
+
 std::unique_ptr<Backend> load_cuda_backend() {
   std::string reason;
   void* const module = open_module(kCudaModuleFile, reason);
@@ -49,11 +57,7 @@ std::unique_ptr<Backend> load_cuda_backend() {
     refuse(missing_module_text({MPT_CUDA_FOUND, MPT_CUDA_MISSING},
                                std::filesystem::read_symlink("/proc/self/exe", error)));
   }
-  if (module == nullptr) {
-    refuse(fmt::format(
-        "the GPU module cannot be loaded ({})\n    add the folder of that library to LD_LIBRARY_PATH",
-        reason));
-  }
+  if (module == nullptr) refuse(unloadable_module_text(reason));
   const auto make = reinterpret_cast<CudaModuleFactory>(symbol_of(module, kCudaModuleFactory));
   if (make == nullptr) {
     refuse(fmt::format("{} beside this program is of another program\n    build it again: target mpt_cuda",

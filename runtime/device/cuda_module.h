@@ -27,5 +27,7 @@ struct CudaBuild {
 
 /// Why `program` has no GPU module, and the command that builds it.
 std::string missing_module_text(const CudaBuild& build, const std::filesystem::path& program);
+/// Why the module cannot be loaded, in the loader's words, and what to do about it.
+std::string unloadable_module_text(const std::string& loader_said);
 
 }  // namespace mpt::runtime

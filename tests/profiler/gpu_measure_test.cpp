@@ -9,6 +9,7 @@
 
 #include "profiler/measure/compute.h"
 #include "profiler/measure/operator_runner.h"
+#include "tests/support/cuda_on_cpu/memory.h"
 #include "tests/support/gpu_under_test.h"
 #include "tests/support/make_plan.h"
 #include "tests/support/shared_gpu.h"
@@ -84,6 +85,23 @@ TEST_F(GpuMeasure, TimesEveryPhaseOfEveryPiece) {
   }
   EXPECT_TRUE(timed.contains({Piece::layer, Phase::input_gradient}));
   EXPECT_TRUE(timed.contains({Piece::layer, Phase::weight_gradient}));
+}
+
+// Sizes follow the speed and memory of the GPU.
+TEST_F(GpuMeasure, MeasuresTheRatesOfASmallGpu) {
+  struct SmallGpu : runtime::SharedGpu {
+    int64_t memory_bytes() const override { return int64_t{128} << 20; }
+  } gpu;
+  cuda_on_cpu::limit(0, uint64_t(gpu.memory_bytes()));
+  int measured = 0;
+  const DeviceRates rates =
+      measure_rates(request_.rule, {&gpu, runtime::DataType::bfloat16}, [&] { ++measured; });
+  cuda_on_cpu::limit(0, cuda_on_cpu::kPartBytes);
+  EXPECT_EQ(measured, 5);
+  for (const double rate :
+       {rates.memory_bandwidth_bytes_per_s, rates.matmul_flop_per_s, rates.optimizer_s_per_parameter,
+        rates.gradient_norm_s_per_parameter, rates.dispatch_s})
+    EXPECT_GT(rate, 0.0);
 }
 
 }  // namespace

@@ -37,5 +37,17 @@ TEST(CudaModule, AnInstalledProgramNamesNoBuildTree) {
   EXPECT_TRUE(holds(text, "cmake --build BUILD --target mpt_cuda, then copy it to /opt/mpt/bin")) << text;
 }
 
+TEST(CudaModule, AModuleThatCannotBeLoadedIsDamagedOrLacksALibrary) {
+  const std::string lacks =
+      unloadable_module_text("libnccl.so.2: cannot open shared object file: No such file or directory");
+  EXPECT_TRUE(holds(lacks, "libnccl.so.2") && holds(lacks, "LD_LIBRARY_PATH")) << lacks;
+  for (const char* said : {"/opt/mpt/bin/libmpt_cuda.so: file too short",
+                           "/lib/libc.so.6: version `GLIBC_2.38' not found (required by libmpt_cuda.so)"}) {
+    const std::string damaged = unloadable_module_text(said);
+    EXPECT_TRUE(holds(damaged, said) && holds(damaged, "target mpt_cuda")) << damaged;
+    EXPECT_FALSE(holds(damaged, "LD_LIBRARY_PATH")) << damaged;
+  }
+}
+
 }  // namespace
 }  // namespace mpt::runtime

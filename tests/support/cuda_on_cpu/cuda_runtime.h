@@ -63,6 +63,14 @@ enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureSta
 struct cudaPointerAttributes {
   cudaMemoryType type;
 };
+struct cudaDeviceProp {
+  char name[256];
+  struct {
+    char bytes[16];
+  } uuid;
+  size_t totalGlobalMem;
+};
+enum cudaDeviceP2PAttr { cudaDevP2PAttrPerformanceRank, cudaDevP2PAttrAccessSupported };
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
@@ -74,6 +82,12 @@ cudaError_t cudaGetLastError();
 cudaError_t cudaSetDevice(int index);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaGetDevice(int* index);
+// The machine has one GPU (machine.cpp).
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int index);
+cudaError_t cudaDeviceGetPCIBusId(char* id, int bytes, int index);
+cudaError_t cudaDeviceGetP2PAttribute(int* value, cudaDeviceP2PAttr attribute, int from, int to);
 cudaError_t cudaMalloc(void** data, size_t bytes);
 cudaError_t cudaFree(void* data);
 enum { cudaHostAllocDefault = 0 };

@@ -34,7 +34,8 @@ char* stacks() {
 
 enum class Waits { nothing, block, warp };
 
-// Contexts start a fibre; from then on it is resumed by jumps, which unlike contexts need no system call.
+// Contexts start a fibre; from then on it is resumed by jumps, which unlike contexts need no system call. It
+// goes on to the next block like that, too.
 struct Fibre {
   ucontext_t context{};
   jmp_buf resume{};
@@ -125,14 +126,19 @@ Machine& machine() {
 }
 
 void enter() {
-  (*machine().kernel)();
-  machine().running().done = true;
-  _longjmp(machine().scheduler, 1);
+  while (true) {
+    (*machine().kernel)();
+    machine().running().done = true;
+    machine().give_way(Waits::nothing);
+  }
 }
 
 void make_ready(Fibre& f, size_t number) {
-  f.done = f.started = false;
+  // One that has not ended is left where it is, and begins anew.
+  f.started = f.started && f.done;
+  f.done = false;
   f.waits = Waits::nothing;
+  if (f.started) return;
   getcontext(&f.context);
   f.context.uc_stack.ss_sp = stacks() + number * kStackBytes;
   f.context.uc_stack.ss_size = kStackBytes;
@@ -152,9 +158,7 @@ bool Machine::run_block() {
       }
       progress = unfinished = true;
       threadIdx = f.thread;
-      in_kernel = true;
       resume();
-      in_kernel = false;
     }
     if (!unfinished) return true;
     for (size_t first = 0; first < count; first += kWarpLanes) progress |= free_lanes(first);

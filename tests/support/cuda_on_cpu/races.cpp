@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <map>
 #include <unordered_map>
@@ -12,8 +14,6 @@
 #include "memory.h"
 
 namespace cuda_on_cpu {
-
-thread_local bool in_kernel = false;
 
 namespace {
 
@@ -42,8 +42,6 @@ struct State {
   uint64_t own = 0;
   bool at_work = false;
   std::string finding;
-  const char* stacks = nullptr;
-  size_t stack_bytes = 0;
   const char* arguments = nullptr;
   size_t argument_bytes = 0;
   struct Name {
@@ -54,9 +52,23 @@ struct State {
   std::map<const void*, Traffic> traffic;    // by function
   Traffic now;                               // of the work that runs
 };
-State& state() {
+std::atomic<State*> made{nullptr};
+State& make_state() {
   static State state;
+  made = &state;
   return state;
+}
+// Called for every access: small enough to be inlined.
+State& state() {
+  State* const known = made.load(std::memory_order_acquire);
+  return known != nullptr ? *known : make_state();
+}
+
+// Of the fibres that run kernels; outside State, because every access asks.
+const char* stacks = nullptr;
+size_t stack_bytes = 0;
+bool is_on_stacks(const void* data) {
+  return uint64_t(static_cast<const char*>(data) - stacks) < stack_bytes;
 }
 
 std::string describe(const void* function, const char* name) {
@@ -119,6 +131,7 @@ bool is_near(const char* data, const void* place) {
 
 // What is a kernel's though it is the host's memory here: its stack, its shared memory and its constants.
 bool is_kernels_own(const char* data) {
+  if (is_on_stacks(data)) return true;
   struct Range {
     const char *begin = nullptr, *end = nullptr;
   };
@@ -131,12 +144,10 @@ bool is_kernels_own(const char* data) {
     pthread_attr_destroy(&attributes);
     return Range{static_cast<char*>(begin), static_cast<char*>(begin) + bytes};
   }();
-  extern const char program_begin __asm__("__executable_start");
-  extern const char program_end __asm__("_end");
-  return uint64_t(data - state().stacks) < state().stack_bytes ||
-         uint64_t(data - state().arguments) < state().argument_bytes ||
-         (data >= stack.begin && data < stack.end) || (data >= &program_begin && data < &program_end) ||
-         is_near(data, &in_kernel);
+  static const Object own = own_object();
+  return uint64_t(data - state().arguments) < state().argument_bytes ||
+         (data >= stack.begin && data < stack.end) ||
+         (uintptr_t(data) >= own.begin && uintptr_t(data) < own.end) || is_near(data, &threadIdx);
 }
 
 void note(const void* data, size_t bytes, bool writes) {
@@ -173,7 +184,7 @@ void note_range(const void* data, size_t bytes, bool writes) {
 
 template <size_t kBytes, bool kWrites>
 void kernel_access(void* data) {
-  if (!in_kernel) return;
+  if (!is_on_stacks(__builtin_frame_address(0))) return;  // code of the host
   if (reinterpret_cast<uintptr_t>(data) % kBytes != 0 && is_in_arena(data))
     found(fmt::format("{} touches {} bytes at an address that they do not divide", describe(state().own),
                       kBytes));
@@ -216,8 +227,16 @@ std::map<std::string, Traffic> traffic() {
 void reset_traffic() { state().traffic.clear(); }
 
 void forget(const void* data, size_t bytes) {
-  const uint64_t begin = uint64_t(static_cast<const char*>(data) - arena()) / kWord;
-  std::fill_n(state().cells + begin, (bytes + kWord - 1) / kWord, Cell{});
+  Cell* const begin = state().cells + uint64_t(static_cast<const char*>(data) - arena()) / kWord;
+  Cell* const end = begin + (bytes + kWord - 1) / kWord;
+  // Whole pages are given back instead: most of a large block is never used.
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t first = (reinterpret_cast<uintptr_t>(begin) + kPage - 1) / kPage * kPage,
+                  last = reinterpret_cast<uintptr_t>(end) / kPage * kPage;
+  if (first >= last) return std::fill(begin, end, Cell{});
+  std::fill(begin, reinterpret_cast<Cell*>(first), Cell{});
+  std::fill(reinterpret_cast<Cell*>(last), end, Cell{});
+  madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
 }
 
 void forget_everything() {
@@ -226,8 +245,8 @@ void forget_everything() {
 }
 
 void set_stacks(const void* begin, size_t bytes) {
-  state().stacks = static_cast<const char*>(begin);
-  state().stack_bytes = bytes;
+  stacks = static_cast<const char*>(begin);
+  stack_bytes = bytes;
 }
 
 void set_arguments(const void* data, size_t bytes) {
@@ -263,10 +282,10 @@ void __tsan_write4(void* data) { cuda_on_cpu::kernel_access<4, true>(data); }
 void __tsan_write8(void* data) { cuda_on_cpu::kernel_access<8, true>(data); }
 void __tsan_write16(void* data) { cuda_on_cpu::kernel_access<16, true>(data); }
 void __tsan_read_range(void* data, size_t bytes) {
-  if (cuda_on_cpu::in_kernel) cuda_on_cpu::note(data, bytes, false);
+  if (cuda_on_cpu::is_on_stacks(__builtin_frame_address(0))) cuda_on_cpu::note(data, bytes, false);
 }
 void __tsan_write_range(void* data, size_t bytes) {
-  if (cuda_on_cpu::in_kernel) cuda_on_cpu::note(data, bytes, true);
+  if (cuda_on_cpu::is_on_stacks(__builtin_frame_address(0))) cuda_on_cpu::note(data, bytes, true);
 }
 #define MPT_UNALIGNED(bytes)                                                        \
   void __tsan_unaligned_read##bytes(void* data) { __tsan_read_range(data, bytes); } \

@@ -50,9 +50,7 @@ void forget(const void* data, size_t bytes);
 /// Streams are numbered from 0 again, and nothing is known of memory.
 void forget_everything();
 
-/// While a fibre runs: accesses of its thread are a kernel's.
-extern thread_local bool in_kernel;
-/// Addresses of fibres' stacks, which kernels own.
+/// Where the stacks of fibres are: what code on them touches is a kernel's.
 void set_stacks(const void* begin, size_t bytes);
 
 /// What the kernels of one name have read and written since reset_traffic(): each word once in each launch.
@@ -67,5 +65,12 @@ bool kernels_report();
 
 /// A kernel's name, from the program's symbols.
 std::string name_of(const void* function);
+
+/// The program or the module that this is part of: its file, and where that is in memory.
+struct Object {
+  std::string file;
+  uintptr_t base = 0, begin = 0, end = 0;
+};
+Object own_object();
 
 }  // namespace cuda_on_cpu

@@ -176,7 +176,31 @@ cudaError_t state_of(const Stream& stream) {
 
 thread_local int current_gpu = 0;
 
+// What GPUs do while no thread of theirs waits.
+void work_alone(const std::stop_token& stop) {
+  Engine& e = engine();
+  for (uint64_t seen = 0; !stop.stop_requested();) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    Lock lock(e.mutex);
+    const bool at_rest = seen == e.events && !e.busy;
+    seen = e.events;
+    const Access access;
+    for (int i = 0; i < 64 && at_rest && !e.busy && e.failure.empty(); ++i) {
+      const auto wanted =
+          std::find_if(e.streams.begin(), e.streams.end(), [](const Stream* s) { return !s->queue.empty(); });
+      Stream* const next = wanted == e.streams.end() ? nullptr : choose(**wanted);
+      if (next == nullptr) break;
+      do_work(*next, lock);
+    }
+  }
+}
+
 }  // namespace
+
+void work_without_being_waited_for() {
+  engine();  // outlives the thread
+  static std::jthread worker(work_alone);
+}
 
 cudaError_t submit(Stream& stream, Work work) {
   Engine& e = engine();

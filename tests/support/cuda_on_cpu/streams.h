@@ -90,6 +90,8 @@ void set_seed(uint64_t seed);
 void set_lost_waits(std::function<bool(cudaStream_t waiting)> lost);
 /// The capture of the stream is lost, by a call that it forbids.
 cudaError_t invalidate(cudaStream_t stream, cudaError_t error = cudaErrorStreamCaptureUnsupported);
+/// From now on work also runs while nobody here waits for it: who does may be in another process.
+void work_without_being_waited_for();
 /// Forgets a failure that a test planted.
 void forget_failure();
 

@@ -70,6 +70,52 @@ std::vector<int> partners(const ncclComm& own, const Call& call) {
   return ranks;
 }
 
+size_t bytes_read(const Launch& launch, const Call& call) {
+  return bytes_of(call) * (call.kind == Kind::reduce_scatter ? launch.comm->clique->ranks.size() : 1);
+}
+size_t bytes_written(const Launch& launch, const Call& call) {
+  return bytes_of(call) * (call.kind == Kind::all_gather ? launch.comm->clique->ranks.size() : 1);
+}
+
+// A message between processes: what must agree, then the data.
+struct Head {
+  uint64_t kind, count, type, other;
+  bool operator==(const Head&) const = default;
+};
+Head head_of(const Call& call) {
+  if (is_transfer(call.kind)) return {0, call.count, 0, 0};
+  return {uint64_t(call.kind), call.count, uint64_t(call.type), uint64_t(call.other)};
+}
+std::string message_of(const Call& call) {
+  return fmt::format("{}-{}", is_transfer(call.kind) ? "transfer" : "collective", call.number);
+}
+
+void send_on_network(const Launch& launch, const Call& call) {
+  if (call.kind == Kind::receive) return;
+  const Head head = head_of(call);
+  std::vector<char> message(sizeof head + bytes_read(launch, call));
+  std::memcpy(message.data(), &head, sizeof head);
+  std::memcpy(message.data() + sizeof head, call.from, message.size() - sizeof head);
+  for (const int rank : partners(*launch.comm, call))
+    launch.comm->network->send(rank, message_of(call), message.data(), message.size());
+}
+
+// Messages leave when the stream comes to them. A send has ended when its receiver has the message.
+bool is_ready_on_network(Launch& launch) {
+  const Network& network = *launch.comm->network;
+  if (!launch.sent) {
+    for (const Call& call : launch.calls) send_on_network(launch, call);
+  }
+  launch.sent = true;
+  return std::all_of(launch.calls.begin(), launch.calls.end(), [&](const Call& call) {
+    const std::vector<int> ranks = partners(*launch.comm, call);
+    return std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+      return call.kind == Kind::send ? network.is_received(rank, message_of(call))
+                                     : network.has_arrived(rank, message_of(call));
+    });
+  });
+}
+
 // First of its communicator, and with room on its GPU.
 bool become_resident(Launch& launch) {
   ncclComm& comm = *launch.comm;
@@ -85,6 +131,7 @@ bool is_ready(Launch& launch) {
   if (launch.comm->aborted) return true;
   // It takes its place when its stream comes to it, whether or not its peers are there.
   if (!become_resident(launch)) return false;
+  if (launch.comm->network) return is_ready_on_network(launch);
   return std::all_of(launch.calls.begin(), launch.calls.end(), [&](const Call& call) {
     if (call.done) return true;
     const std::vector<int> ranks = partners(*launch.comm, call);
@@ -117,35 +164,38 @@ cuda_on_cpu::Blockers blockers(const Launch& launch) {
   return {streams};
 }
 
+// What `rank` gets of what each rank has sent.
+std::vector<char> result_of(const Call& call, const std::vector<const void*>& sent, size_t rank) {
+  const size_t bytes = bytes_of(call);
+  const auto type = element(call.type);
+  std::vector<char> result(call.kind == Kind::all_gather ? bytes * sent.size() : bytes);
+  switch (call.kind) {
+    case Kind::all_reduce:
+      mpt::runtime::reduce_in_order(
+          type,
+          call.other == ncclSum ? mpt::runtime::ReduceOperation::sum : mpt::runtime::ReduceOperation::maximum,
+          sent, 0, int64_t(call.count), result.data());
+      break;
+    case Kind::all_gather:
+      for (size_t s = 0; s < sent.size(); ++s) std::memcpy(result.data() + s * bytes, sent[s], bytes);
+      break;
+    case Kind::reduce_scatter:
+      mpt::runtime::reduce_in_order(type, mpt::runtime::ReduceOperation::sum, sent,
+                                    int64_t(rank * call.count), int64_t((rank + 1) * call.count),
+                                    result.data());
+      break;
+    default:
+      std::memcpy(result.data(), sent[size_t(call.other)], bytes);
+  }
+  return result;
+}
+
 void exchange(const std::vector<Call*>& calls) {
-  const Call& one = *calls.front();
-  const size_t size = calls.size(), bytes = bytes_of(one);
-  const auto type = element(one.type);
   std::vector<const void*> sent;
   for (const Call* call : calls) sent.push_back(call->from);
   std::vector<std::vector<char>> results;
-  for (size_t r = 0; r < size; ++r) {
-    std::vector<char> result(one.kind == Kind::all_gather ? bytes * size : bytes);
-    switch (one.kind) {
-      case Kind::all_reduce:
-        mpt::runtime::reduce_in_order(type,
-                                      one.other == ncclSum ? mpt::runtime::ReduceOperation::sum
-                                                           : mpt::runtime::ReduceOperation::maximum,
-                                      sent, 0, int64_t(one.count), result.data());
-        break;
-      case Kind::all_gather:
-        for (size_t s = 0; s < size; ++s) std::memcpy(result.data() + s * bytes, sent[s], bytes);
-        break;
-      case Kind::reduce_scatter:
-        mpt::runtime::reduce_in_order(type, mpt::runtime::ReduceOperation::sum, sent, int64_t(r * one.count),
-                                      int64_t((r + 1) * one.count), result.data());
-        break;
-      default:
-        std::memcpy(result.data(), sent[size_t(one.other)], bytes);
-    }
-    results.push_back(std::move(result));
-  }
-  for (size_t r = 0; r < size; ++r) std::memcpy(calls[r]->to, results[r].data(), results[r].size());
+  for (size_t r = 0; r < calls.size(); ++r) results.push_back(result_of(*calls.front(), sent, r));
+  for (size_t r = 0; r < calls.size(); ++r) std::memcpy(calls[r]->to, results[r].data(), results[r].size());
 }
 
 // The first of the partners that is run moves the data of all.
@@ -173,11 +223,28 @@ void run_call(Launch& launch, Call& call) {
   for (Call* one : calls) one->done = true;
 }
 
-size_t bytes_read(const Launch& launch, const Call& call) {
-  return bytes_of(call) * (call.kind == Kind::reduce_scatter ? launch.comm->clique->ranks.size() : 1);
-}
-size_t bytes_written(const Launch& launch, const Call& call) {
-  return bytes_of(call) * (call.kind == Kind::all_gather ? launch.comm->clique->ranks.size() : 1);
+void run_on_network(Launch& launch, Call& call) {
+  ncclComm& comm = *launch.comm;
+  call.done = true;
+  if (call.kind == Kind::send) return;
+  std::map<int, std::vector<char>> received;
+  for (const int rank : partners(comm, call)) {
+    received[rank] = comm.network->receive(rank, message_of(call));
+    Head head{};
+    std::memcpy(&head, received[rank].data(), std::min(sizeof head, received[rank].size()));
+    if (head != head_of(call))
+      return cuda_on_cpu::fail(fmt::format("{} meets another call of rank {}", describe(launch), rank));
+  }
+  const auto data = [&](int rank) { return received.at(rank).data() + sizeof(Head); };
+  if (call.kind == Kind::receive) {
+    std::memcpy(call.to, data(call.other), bytes_of(call));
+    return;
+  }
+  std::vector<const void*> sent;
+  for (int rank = 0; rank < int(comm.clique->ranks.size()); ++rank)
+    sent.push_back(rank == comm.rank ? call.from : data(rank));
+  const std::vector<char> result = result_of(call, sent, size_t(comm.rank));
+  std::memcpy(call.to, result.data(), result.size());
 }
 
 cudaError_t run(Launch& launch) {
@@ -189,7 +256,11 @@ cudaError_t run(Launch& launch) {
       if (call.to != nullptr) cuda_on_cpu::writes(call.to, bytes_written(launch, call));
     }
     for (Call& call : launch.calls) {
-      if (!call.done) run_call(launch, call);
+      if (comm.network) {
+        run_on_network(launch, call);
+      } else if (!call.done) {
+        run_call(launch, call);
+      }
     }
   });
   return cudaSuccess;

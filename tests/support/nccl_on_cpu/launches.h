@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "nccl.h"
+#include "network.h"
 
 namespace nccl_on_cpu {
 
@@ -46,6 +47,7 @@ struct Launch {
   cudaStream_t stream = nullptr;
   std::vector<Call> calls;
   bool resident = false;
+  bool sent = false;  // over the network
   bool done() const {
     return std::all_of(calls.begin(), calls.end(), [](const Call& c) { return c.done; });
   }
@@ -70,6 +72,8 @@ struct ncclComm {
   std::map<std::pair<int, int>, uint64_t> transfers;          // by kind and peer
   std::deque<std::shared_ptr<nccl_on_cpu::Launch>> launches;  // that have not ended, in order of submission
   std::map<void*, size_t> registered;
+  std::unique_ptr<nccl_on_cpu::Network>
+      network;  // to ranks of other processes; null: all ranks are in this one
 };
 
 namespace nccl_on_cpu {

@@ -2,7 +2,8 @@
 #pragma once
 
 // NCCL, as far as runtime/comm/nccl uses it, on the CPU: the ranks are threads of one process, each with a
-// simulated GPU (tests/support/cuda_on_cpu). Real data moves, and the rules of NCCL's guide hold:
+// simulated GPU (tests/support/cuda_on_cpu). With NCCL_HOSTID each rank is a process, and a host to NCCL
+// (network.h). Real data moves, and the rules of NCCL's guide hold:
 //  - Calls of a communicator that does not block return ncclInProgress; until ncclCommGetAsyncError has told
 //    their end, another call of it gets ncclInvalidArgument ("Communicator Creation and Management").
 //  - Operations of a communicator run one after the other in the order of submission, whatever their streams
@@ -45,6 +46,7 @@ struct ncclConfig_t {
   {}
 
 extern "C" {
+ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 const char* ncclGetErrorString(ncclResult_t result);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int size, ncclUniqueId id, int rank,

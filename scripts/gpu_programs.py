@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How scripts/gpu-check runs programs and writes its report, and what it trains."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+
+from gpu_pack import ROOT, library_folders
+
+# GPUs, and the name of their node in the catalog.
+NODES = {"H100": "dgx-h100:1", "H200": "dgx-h200:1", "A100": "dgx-a100:1", "B200": "dgx-b200:1", "L40S": "l40s-pcie:1"}
+# By use: model, sequence, sequences per micro-batch, micro-batches per step.
+TRAININGS = {"small": ["gpt2-124m", 1024, 32, 4], "gpt": ["gpt2-1.5b", 1024, 8, 8], "llama": ["llama3.2-1b", 2048, 4, 8],
+             "long": ["llama3.2-1b", 8192, 1, 8], "ranks": ["tiny-llama", 64, 2, 4]}
+
+
+class Training:
+    """A model, its sequence, sequences per micro-batch and micro-batches per step. Models in files lie beside `file`."""
+
+    def __init__(self, given, file):
+        self.model, self.sequence, self.micro_batch, self.micro_batches = given
+        self.spec = os.path.join("models/zoo", self.model + ".json")
+        if self.model.endswith(".json"):
+            self.model = self.spec = os.path.join(os.path.dirname(os.path.abspath(file)), self.model)
+        if not (self.sequence > 0 and self.micro_batch > 0 and self.micro_batches > 0):
+            raise ValueError("a size below 1")
+
+    def name(self):
+        return os.path.splitext(os.path.basename(self.spec))[0]
+
+
+def read_trainings(file):
+    chosen = dict(TRAININGS)
+    if file:
+        with open(file) as text:
+            chosen.update(json.load(text))
+    unknown = set(chosen) - set(TRAININGS)
+    if unknown:
+        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+    return {use: Training(given, file) for use, given in chosen.items()}
+
+
+class OutOfTime(Exception):
+    """A part's time is over."""
+
+
+def launch(command, **options):
+    """Starts a program in a new session. stop() then reaches the processes that it starts, as compute-sanitizer does."""
+    return subprocess.Popen([str(word) for word in command], start_new_session=True, cwd=ROOT, **options)
+
+
+def stop(process):
+    """Ends a program and the processes that it has started. They would keep its output open."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def output_of(process, timeout):
+    """What it prints, and whether it was ended because it took longer."""
+    try:
+        return process.communicate(timeout=max(0.1, timeout))[0], False
+    except subprocess.TimeoutExpired:
+        stop(process)
+        return process.communicate()[0], True
+    except KeyboardInterrupt:  # other sessions do not get it
+        stop(process)
+        raise
+
+
+class Check:
+    """Runs the programs of the parts, and writes the report."""
+
+    def __init__(self, options):
+        self.options = options
+        self.trainings = options.trainings
+        self.failed = []
+        self.held = None  # text that follows the present table
+        self.cluster = NODES["H200"]
+        self.profiles = {}  # of a model and a sequence: the file
+        self.scratch = tempfile.mkdtemp(prefix="gpu-check-")
+        unpacked = os.path.join(ROOT, "bin")
+        build = options.binaries or (ROOT if os.path.isdir(unpacked) else os.path.join(ROOT, "build/release"))
+        self.bin, self.tests = os.path.join(build, "bin"), os.path.join(build, "tests")
+        self.end = time.monotonic() + options.budget  # of the whole check
+        self.deadline = self.end                      # of the part at work
+        self.environment = {**os.environ, "LD_LIBRARY_PATH": ":".join(library_folders(build))}
+
+    def say(self, text=""):
+        print(text, flush=True)
+        if self.options.dry_run:
+            return
+        with open(self.options.report, "a") as report:
+            report.write(text + "\n")
+
+    @contextlib.contextmanager
+    def table(self, *columns):
+        """Writes a table: say() adds a row, say_beside() adds text after the table."""
+        self.say(f"| {' | '.join(columns)} |")
+        self.say("| --- " * len(columns) + "|")
+        self.held = []
+        try:
+            yield
+        finally:
+            held, self.held = self.held, None
+            self.say("".join(f"\n{text}" for text in held) + "\n" * bool(held))
+
+    def say_beside(self, text):
+        if self.held is None:
+            self.say(text)
+        else:
+            self.held.append(text)
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def run(self, name, *command, env=None, timeout=570, may_be_absent=False):
+        """The output of a command, or None after a failure, whose end is printed."""
+        if self.options.dry_run:
+            print("would run:", " ".join(map(str, command)), flush=True)
+            return None
+        if self.left() <= 0:
+            raise OutOfTime()
+        limit = min(timeout, self.left())
+        try:
+            process = launch(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                            env={**self.environment, **(env or {})})
+        except OSError as error:
+            self.fail(name, str(error))
+            return None
+        output, late = output_of(process, limit)
+        if late:
+            self.fail(name, f"stopped after {limit:.0f} s\n{output[-1000:]}")
+            return None
+        if process.returncode == 3 and may_be_absent:
+            self.say_beside(f"({name}: {output.strip()})")
+            return None
+        if process.returncode != 0:
+            self.fail(name, f"exit code {process.returncode}\n{output[-3000:]}")
+            return None
+        return output
+
+    def fail(self, name, why):
+        self.failed.append(name)
+        self.say_beside(f"- FAILED: {name}: {why}")
+
+    def program(self, name):
+        return os.path.join(self.bin, name)
+
+    def file(self, name):
+        return os.path.join(self.scratch, name)
+
+
+def wait_for_tests(check, process, log):
+    """Ends the program when its log has not grown for a while."""
+    size, since = -1, time.monotonic()
+    try:
+        while process.poll() is None:
+            if os.path.getsize(log) != size:
+                size, since = os.path.getsize(log), time.monotonic()
+            if time.monotonic() - since > check.options.longest_test or check.left() <= 0:
+                stop(process)
+            time.sleep(0.1)
+    except KeyboardInterrupt:
+        stop(process)
+        raise
