@@ -8,6 +8,7 @@
 #include "models/zoo.h"
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
+#include "planner/cost/own_casts.h"
 #include "planner/cost/step_cost.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
@@ -231,7 +232,8 @@ TEST_F(KernelCostTest, ProductsOfALayerOnB300GainFromFewerBitsWhatWasMeasured) {
 TEST_F(KernelCostTest, Fp8CastsTheInputForwardAndTheResultsGradientBackward) {
   Calibration without = shipped_calibration();
   without.fp8_cast_bytes = 0.0;
-  const auto casts = make_kernel_cost(cluster_, {}), none = make_kernel_cost(cluster_, {}, without);
+  const Execution other = frameworks::load_framework("megatron-core", "test");
+  const auto casts = make_kernel_cost(cluster_, other), none = make_kernel_cost(cluster_, other, without);
   const OperatorShape wide = product(4096, 28672, 4096, Precision::fp8);
   const auto elements = [&](Phase phase) {
     const double seconds = casts->operator_s(wide, phase) - none->operator_s(wide, phase);
@@ -241,6 +243,47 @@ TEST_F(KernelCostTest, Fp8CastsTheInputForwardAndTheResultsGradientBackward) {
   EXPECT_NEAR(elements(Phase::forward), 4096.0 * 4096.0, 1.0);
   EXPECT_NEAR(elements(Phase::input_gradient), 4096.0 * 28672.0, 1.0);
   EXPECT_NEAR(elements(Phase::weight_gradient), 0.0, 1.0);
+}
+
+// Elements of the input and of the gradient, times what runtime/device/cuda/fp8.cu moves for each.
+TEST_F(KernelCostTest, CastsToFp8AreThoseOfThisProjectsRuntime) {
+  const double input = 4096.0 * 2048.0, gradient = 4096.0 * 8192.0;
+  const OperatorShape s = product(4096, 8192, 2048, Precision::fp8);
+  EXPECT_EQ(own_cast_bytes(s, Phase::forward), 5.0 * input);
+  EXPECT_EQ(own_cast_bytes(s, Phase::input_gradient), 6.0 * gradient);
+  EXPECT_EQ(own_cast_bytes(s, Phase::weight_gradient), 3.0 * input);
+  Calibration without = shipped_calibration();
+  without.fp8_cast_bytes = 0.0;
+  for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient})
+    EXPECT_EQ(cost()->operator_s(s, phase), cost({}, without)->operator_s(s, phase));
+}
+
+TEST_F(KernelCostTest, ActivationsFindMagnitudesAndZero3NarrowsWeightsAgain) {
+  const ModelSpec model = models::load_model("llama3.2-1b");
+  const double bandwidth =
+      cluster_.device.memory_bandwidth_bytes_per_s * shipped_calibration().bandwidth_share;
+  const double tokens = 4096.0, hidden = 2048.0, ffn = 8192.0;
+  Layout layout;
+  layout.micro_batch = 1;
+  layout.precision = Precision::fp8;
+  const auto source = cost();
+  const auto layer_s = [&](int64_t zero, Phase phase) {
+    layout.zero = zero;
+    return source->piece_s(profiler::Piece::layer, phase, layout,
+                           models::layer_program(model, model.layers[0], layout, 4096));
+  };
+  const auto operators_s = [&](Phase phase) {
+    double sum = 0.0;
+    for (const models::Operator& op : models::layer_program(model, model.layers[0], layout, 4096).operators)
+      sum += source->operator_s(op.shape, phase);
+    return sum;
+  };
+  const double weights = hidden * (3072.0 + hidden + 3.0 * ffn);
+  EXPECT_NEAR((layer_s(0, Phase::forward) - operators_s(Phase::forward)) * bandwidth, -2.0 * tokens * ffn,
+              1e3);
+  EXPECT_NEAR((layer_s(0, Phase::input_gradient) - operators_s(Phase::input_gradient)) * bandwidth,
+              -4.0 * tokens * ffn, 1e3);
+  EXPECT_NEAR((layer_s(3, Phase::forward) - layer_s(2, Phase::forward)) * bandwidth, 5.0 * weights, 1e3);
 }
 
 TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {
