@@ -160,6 +160,7 @@ class KernelCost final : public CostSource {
 
  private:
   PhaseSeconds of_layer_s(const models::Operator& op, const Layout& layout) const {
+    if (op.in_epilogue) return epilogue_s(op.shape);
     PhaseSeconds seconds = phases_s(op.shape);
     if (!narrows_here(op.shape)) return seconds;
     const auto casts_s = [&](Phase phase) {
@@ -168,6 +169,12 @@ class KernelCost final : public CostSource {
     seconds.forward_s += casts_s(Phase::forward);
     seconds.input_gradient_s += casts_s(Phase::input_gradient);
     return seconds;
+  }
+  // The product writes what goes into the activation, too, and reads it for the gradient.
+  PhaseSeconds epilogue_s(const OperatorShape& s) const {
+    const double seconds = double(s.rows) * double(s.columns) * double(element_bytes(s.precision)) /
+                           rates_.bandwidth_bytes_per_s;
+    return {seconds, seconds, 0.0};
   }
   bool narrows_here(const OperatorShape& s) const {
     return device_.fp8_flop_per_s > 0.0 && narrows_as_own_runtime(execution_, s);
@@ -417,6 +424,7 @@ class KernelCost final : public CostSource {
     return sums_of_operators(program, piece, [&](const models::Operator& op) { return host_s(op); });
   }
   PhaseSeconds host_s(const models::Operator& op) const {
+    if (op.in_epilogue) return {};
     const Launches l = launches_of(op.shape, execution_);
     const double launch_s = execution_.launch_us * 1e-6;
     // Each layer of experts has one router.

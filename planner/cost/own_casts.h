@@ -18,8 +18,8 @@ bool narrows_as_own_runtime(const Execution& execution, const models::OperatorSh
 /// is narrowed once for both gradients.
 double own_cast_bytes(const models::OperatorShape& shape, profiler::Phase phase);
 
-/// Of a layer's operator, beyond that: activations find the magnitudes of what they write, and weights that
-/// are gathered for each use are narrowed for it.
+/// Of a layer's operator, beyond that: activations find the magnitudes of their results, and weights that are
+/// gathered for each use are narrowed for it.
 double other_own_cast_bytes(const models::Operator& op, const Layout& layout, profiler::Phase phase);
 
 }  // namespace mpt::planner

@@ -8,7 +8,6 @@
 #include "models/zoo.h"
 #include "planner/cost/calibration.h"
 #include "planner/cost/cost_source.h"
-#include "planner/cost/own_casts.h"
 #include "planner/cost/step_cost.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
@@ -39,6 +38,13 @@ OperatorShape core(int64_t sequence, int64_t batch = 1) {
   s.heads = s.kv_heads = 32;
   s.head_dim = s.value_head_dim = 128;
   return s;
+}
+
+// As this project's runtime, but for its own casts to fp8 (planner/cost/own_casts.h).
+Execution elsewhere() {
+  Execution execution;
+  execution.framework = "another";
+  return execution;
 }
 
 class KernelCostTest : public ::testing::Test {
@@ -157,7 +163,7 @@ TEST_F(KernelCostTest, LimitsAndScaledPositionsTakePlainKernels) {
 TEST_F(KernelCostTest, Fp8GainsLessWhereSumsAreShort) {
   Calibration c = shipped_calibration();
   c.fp8_cast_bytes = c.kernel_gap_s = 0.0;
-  const auto source = make_kernel_cost(cluster_, {}, c);
+  const auto source = make_kernel_cost(cluster_, elsewhere(), c);
   const auto gain = [&](int64_t columns, int64_t inner) {
     return source->operator_s(product(4096, columns, inner), Phase::forward) /
            source->operator_s(product(4096, columns, inner, Precision::fp8), Phase::forward);
@@ -213,7 +219,7 @@ TEST_F(KernelCostTest, ProductsOfALayerOnB300GainFromFewerBitsWhatWasMeasured) {
   const ClusterSpec b300 = profiler::load_cluster("dgx-b300:1", std::nullopt);
   Calibration cast = shipped_calibration();
   cast.fp8_cast_bytes = cast.untransposed_cast_bytes = cast.nvfp4_cast_bytes = 0.0;
-  const auto source = make_kernel_cost(b300, {}, cast);
+  const auto source = make_kernel_cost(b300, elsewhere(), cast);
   const auto layer_s = [&](Precision precision) {
     double seconds = 0.0;
     for (const auto& [columns, inner] :
@@ -232,8 +238,8 @@ TEST_F(KernelCostTest, ProductsOfALayerOnB300GainFromFewerBitsWhatWasMeasured) {
 TEST_F(KernelCostTest, Fp8CastsTheInputForwardAndTheResultsGradientBackward) {
   Calibration without = shipped_calibration();
   without.fp8_cast_bytes = 0.0;
-  const Execution other = frameworks::load_framework("megatron-core", "test");
-  const auto casts = make_kernel_cost(cluster_, other), none = make_kernel_cost(cluster_, other, without);
+  const auto casts = make_kernel_cost(cluster_, elsewhere()),
+             none = make_kernel_cost(cluster_, elsewhere(), without);
   const OperatorShape wide = product(4096, 28672, 4096, Precision::fp8);
   const auto elements = [&](Phase phase) {
     const double seconds = casts->operator_s(wide, phase) - none->operator_s(wide, phase);
@@ -245,45 +251,33 @@ TEST_F(KernelCostTest, Fp8CastsTheInputForwardAndTheResultsGradientBackward) {
   EXPECT_NEAR(elements(Phase::weight_gradient), 0.0, 1.0);
 }
 
-// Elements of the input and of the gradient, times what runtime/device/cuda/fp8.cu moves for each.
-TEST_F(KernelCostTest, CastsToFp8AreThoseOfThisProjectsRuntime) {
-  const double input = 4096.0 * 2048.0, gradient = 4096.0 * 8192.0;
-  const OperatorShape s = product(4096, 8192, 2048, Precision::fp8);
-  EXPECT_EQ(own_cast_bytes(s, Phase::forward), 5.0 * input);
-  EXPECT_EQ(own_cast_bytes(s, Phase::input_gradient), 6.0 * gradient);
-  EXPECT_EQ(own_cast_bytes(s, Phase::weight_gradient), 3.0 * input);
-  Calibration without = shipped_calibration();
-  without.fp8_cast_bytes = 0.0;
-  for (const Phase phase : {Phase::forward, Phase::input_gradient, Phase::weight_gradient})
-    EXPECT_EQ(cost()->operator_s(s, phase), cost({}, without)->operator_s(s, phase));
-}
-
-TEST_F(KernelCostTest, ActivationsFindMagnitudesAndZero3NarrowsWeightsAgain) {
-  const ModelSpec model = models::load_model("llama3.2-1b");
-  const double bandwidth =
-      cluster_.device.memory_bandwidth_bytes_per_s * shipped_calibration().bandwidth_share;
-  const double tokens = 4096.0, hidden = 2048.0, ffn = 8192.0;
+// The product behind which GPT-2's GELU stands writes its input beside its output, and reads it for the
+// gradient; no kernel of its own reads and writes them.
+TEST_F(KernelCostTest, GeluIsComputedByProductsOfThisProjectsRuntime) {
+  const ModelSpec gpt2 = models::load_model("gpt2-1.5b"), llama = models::load_model("llama3.2-1b");
+  Calibration c = shipped_calibration();
+  const double bandwidth = cluster_.device.memory_bandwidth_bytes_per_s * c.bandwidth_share;
   Layout layout;
-  layout.micro_batch = 1;
-  layout.precision = Precision::fp8;
-  const auto source = cost();
-  const auto layer_s = [&](int64_t zero, Phase phase) {
-    layout.zero = zero;
-    return source->piece_s(profiler::Piece::layer, phase, layout,
-                           models::layer_program(model, model.layers[0], layout, 4096));
+  layout.precision = Precision::bf16;
+  const auto gained_s = [&](const ModelSpec& model, const char* framework, Phase phase) {
+    layout.execution = frameworks::load_framework(framework, "test");
+    const models::LayerProgram layer = models::layer_program(model, 0, layout, 1024);
+    const auto source = cost(layout.execution);
+    double apart = 0.0;
+    for (const models::Operator& op : layer.operators) apart += source->operator_s(op.shape, phase);
+    return apart - source->piece_s(profiler::Piece::layer, phase, layout, layer);
   };
-  const auto operators_s = [&](Phase phase) {
-    double sum = 0.0;
-    for (const models::Operator& op : models::layer_program(model, model.layers[0], layout, 4096).operators)
-      sum += source->operator_s(op.shape, phase);
-    return sum;
-  };
-  const double weights = hidden * (3072.0 + hidden + 3.0 * ffn);
-  EXPECT_NEAR((layer_s(0, Phase::forward) - operators_s(Phase::forward)) * bandwidth, -2.0 * tokens * ffn,
-              1e3);
-  EXPECT_NEAR((layer_s(0, Phase::input_gradient) - operators_s(Phase::input_gradient)) * bandwidth,
-              -4.0 * tokens * ffn, 1e3);
-  EXPECT_NEAR((layer_s(3, Phase::forward) - layer_s(2, Phase::forward)) * bandwidth, 5.0 * weights, 1e3);
+  const double elements = 1024.0 * 6400.0;  // in and out, and in, gradient and gradient
+  EXPECT_NEAR(gained_s(gpt2, "mpt", Phase::forward), c.kernel_gap_s + elements * (4.0 - 2.0) / bandwidth,
+              1e-9);
+  EXPECT_NEAR(gained_s(gpt2, "mpt", Phase::input_gradient),
+              c.kernel_gap_s + elements * (6.0 - 2.0) / bandwidth, 1e-9);
+  for (const Phase phase : {Phase::forward, Phase::input_gradient}) {
+    EXPECT_NEAR(gained_s(llama, "mpt", phase), 0.0, 1e-12);
+    EXPECT_NEAR(gained_s(gpt2, "megatron-core", phase), 0.0, 1e-12);
+  }
+  layout.precision = Precision::fp32;
+  EXPECT_NEAR(gained_s(gpt2, "mpt", Phase::forward), 0.0, 1e-12);
 }
 
 TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {

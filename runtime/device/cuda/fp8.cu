@@ -25,7 +25,7 @@ __global__ void magnitude_kernel(int64_t count, const T* x, uint32_t* partial) {
   if (threadIdx.x == 0) partial[blockIdx.x] = most;
 }
 
-// A tensor's magnitudes, and what is written down of them.
+// A tensor's magnitudes, and where its largest one and its factor go.
 struct Magnitudes {
   const uint32_t* partial;  // of each block of the grid that found them
   int blocks;               // at most kThreads
@@ -33,7 +33,7 @@ struct Magnitudes {
   float* from_fp8;
 };
 
-// The tensor's scale; one thread of the grid writes down what is wanted.
+// The tensor's scale; one thread of the grid writes the factor and the magnitude.
 __device__ float scale_of(Fp8 format, const Magnitudes& m) {
   const uint32_t own = int(threadIdx.x) < m.blocks ? m.partial[threadIdx.x] : 0u;
   const uint32_t most = block_reduce(own, Maximum(), 0u);

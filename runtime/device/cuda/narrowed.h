@@ -46,7 +46,7 @@ class Narrowed {
   Fp8Place place_;
 };
 
-/// The weight of products in 8 bits, in one order: what is kept of it, or narrowed for this call.
+/// The weight of products in 8 bits, in one order: the kept copy, or one for this call.
 class NarrowedWeight {
  public:
   /// `w` [columns, inner].
