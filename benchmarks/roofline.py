@@ -122,6 +122,10 @@ def classes_of(step, rates):
     return sorted(found.items(), key=lambda item: -item[1][3])
 
 
+def seconds_of(step, rates):
+    return sum(of_class[3] for _, of_class in classes_of(step, rates))
+
+
 def model_flop(step):
     """As others count: three times the forward pass."""
     return 3.0 * sum(c["flop"] for k, c in step["kernels"].items() if " forward" in k)
@@ -137,28 +141,38 @@ def table_of(title, rows):
 def in_8_bits(step, narrow, rates):
     """The same step with `--precision fp8`, and what casts leave of the gain."""
     rows = classes_of(narrow, rates)
-    took, takes = (sum(of_class[3] for _, of_class in classes_of(s, rates)) for s in (step, narrow))
-    casts = dict(rows)["casts to 8 bits"][3]
+    took, takes = seconds_of(step, rates), seconds_of(narrow, rates)
+    casts = dict(rows)["casts to 8 bits"]
     return "\n".join(table_of(f"{step['model']}, sequence {step['sequence']}, products in 8 bits", rows) +
-                     ["", f"A step takes {takes * 1e3:.0f} ms, in bf16 {took * 1e3:.0f} ms. Without casts it would take {(takes - casts) * 1e3:.0f} ms.",
-                      "Each operand is read twice for each of its two uses: for its scale, and for its numbers."]) + "\n"
+                     ["", f"A step takes {takes * 1e3:.0f} ms, in bf16 {took * 1e3:.0f} ms. Without casts it would take {(takes - casts[3]) * 1e3:.0f} ms.",
+                      "A weight is cast once a step, in both orders. An input is read twice, once for each order, and the gradient of an output once.",
+                      "Each is also read once for its scale, but what an activation or its gradient writes: they find its largest magnitude on the way."]) + "\n"
 
 
-def page(steps, rates):
+def row_of(name, step, goal, rates):
+    seconds = seconds_of(step, rates)
+    share = model_flop(step) / seconds / PEAK_FLOP_PER_S
+    return (f"| {name} | {step['sequence']} | {step['tokens']:,} | {seconds * 1e3:.0f} ms | {step['tokens'] / seconds:,.0f} | "
+            f"{share:.1%} | {goal(share, seconds)} |")
+
+
+def page(steps, rates, narrow=None):
     lines = ["# Roofline of a step on one H100", "",
              "Written by `benchmarks/roofline.py build/release/tests/step_kernels`. Nothing here was measured as a whole: kernels, launches and",
              "bytes are counted (`tests/support/counting_device.h`, compared with the kernels' own accesses in a test), and rates are:", "",
              "- products and attention: the measured tables of `profiler/hardware/kernels/h100-sxm-80gb.json`;",
              f"- all else: {PEAK_BYTES_PER_S * COPY_SHARE / 1e12:.2f} TB/s, the share of the peak that copies reach on an H200 (`gpu.md`), "
              f"and at least {LEAST_KERNEL_S * 1e6:.0f} us a kernel.", "",
+             "The share of the peak is that of bf16, also where products are in 8 bits.", "",
              "Epilogues of products are GELU, its gradient and the sums for biases. Their price is the time of the bytes that they add,",
              "although the product may hide it. No GPU has timed them yet.", "",
              "| model | sequence | tokens per step | step | tokens/s | share of the peak | goal |", "| --- " * 7 + "|"]
     for step, goal in steps:
-        seconds = sum(of_class[3] for _, of_class in classes_of(step, rates))
-        share = model_flop(step) / seconds / PEAK_FLOP_PER_S
-        lines.append(f"| {step['model']} | {step['sequence']} | {step['tokens']:,} | {seconds * 1e3:.0f} ms | {step['tokens'] / seconds:,.0f} | "
-                     f"{share:.1%} | {'over' if share >= goal else '**under**'} {goal:.0%} |")
+        lines.append(row_of(step["model"], step, lambda share, _, goal=goal: f"{'over' if share >= goal else '**under**'} {goal:.0%}", rates))
+        if narrow is not None and narrow["model"] == step["model"]:
+            wide = seconds_of(step, rates)
+            lines.append(row_of(f"{step['model']} in fp8", narrow,
+                                lambda _, seconds, wide=wide: f"{'faster' if seconds < wide else '**slower**'} than bf16", rates))
     for step, _ in steps:
         rows = classes_of(step, rates)
         lines += table_of(f"{step['model']}, sequence {step['sequence']}", rows)
@@ -179,11 +193,14 @@ def main():
     with open(TABLE) as file:
         rates = Rates(json.load(file))
     steps = [(count_step(sys.argv[1], *of_model), goal) for *of_model, goal in wanted]
-    print(page(steps, rates), end="")
-    if wanted is GOALS:
-        model = next(goal for goal in GOALS if goal[0] == IN_8_BITS)
-        step = next(step for step, _ in steps if step["model"] == IN_8_BITS)
-        print(in_8_bits(step, count_step(sys.argv[1], *model[:4], "fp8"), rates), end="")
+    if wanted is not GOALS:
+        print(page(steps, rates), end="")
+        return
+    model = next(goal for goal in GOALS if goal[0] == IN_8_BITS)
+    step = next(step for step, _ in steps if step["model"] == IN_8_BITS)
+    narrow = count_step(sys.argv[1], *model[:4], "fp8")
+    print(page(steps, rates, narrow), end="")
+    print(in_8_bits(step, narrow, rates), end="")
 
 
 if __name__ == "__main__":

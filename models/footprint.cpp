@@ -21,6 +21,13 @@ double newton_schulz_flop(const OperatorShape& s, int64_t matrices) {
   return double(matrices) * kSteps * (4.0 * small * small * large + 2.0 * small * small * small);
 }
 
+// As runtime/device/fp8.h has it, of products that are in 8 bits there (LinearShape::narrows()).
+int64_t fp8_weight_bytes(const OperatorShape& s) {
+  const bool narrows =
+      s.precision == Precision::fp8 && s.rows % 16 == 0 && s.columns % 16 == 0 && s.inner % 16 == 0;
+  return narrows ? LayerBuilder::rounded(2 * s.columns * s.inner + 4) : 0;
+}
+
 Piece piece_of(const LayerProgram& program) {
   Piece piece;
   for (const auto& [recompute, name] : EnumNames<Recompute>::table())
@@ -33,6 +40,7 @@ Piece piece_of(const LayerProgram& program) {
     const bool grouped = op.shape.kind == OperatorKind::expert_linear;
     if ((grouped || op.shape.kind == OperatorKind::linear) && !op.shape.frozen)
       piece.orthogonal_flop += newton_schulz_flop(op.shape, grouped ? op.shape.batch : 1);
+    if (op.shape.kind == OperatorKind::linear) piece.fp8_weights += fp8_weight_bytes(op.shape);
     piece.forward_workspace += op.forward_workspace_bytes;
     piece.backward_workspace += op.backward_workspace_bytes;
     piece.gradient_kept += op.gradient_kept_bytes;
@@ -396,7 +404,10 @@ StageFootprint StagePieces::footprint(const Layout& layout, const StageContent& 
   StageFootprint footprint;
   add_state(layout, state_counts(layout, content, pieces), footprint);
   footprint.boundary_bytes = boundary_bytes_;
+  // With ZeRO 3 weights are gathered for each use, and narrowed again.
+  const bool keeps_fp8_weights = layout.zero < 3 && layout.execution.framework == Execution{}.framework;
   for (const Held& h : pieces) {
+    if (keeps_fp8_weights) footprint.parameter_bytes += h.times * h.piece->fp8_weights;
     footprint.saved_bytes += h.times * h.kept();
     footprint.saved_for_weight_bytes +=
         h.times * (layout.execution.frees_after_input_gradient ? h.piece->weight_operands

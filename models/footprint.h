@@ -45,6 +45,7 @@ class StagePieces {
     ParameterShare parameters;
     double orthogonal_flop = 0.0;  // of Muon's Newton-Schulz steps over all of them
     int64_t tensors = 0;           // that the parameters are in
+    int64_t fp8_weights = 0;       // bytes of this project's runtime: both orders of each, and a factor
     bool operator==(const Piece&) const = default;
   };
 

@@ -19,7 +19,13 @@ LayerBuilder& LayerBuilder::norm(std::string_view name, int64_t width, bool inpu
 
 // A frozen product that is stored in fewer bits is widened first, and an adapter's two products follow it.
 LayerBuilder& LayerBuilder::linear(const LinearSizes& sizes) {
-  if (!layout_.training.changes_products()) return product(sizes);
+  if (!layout_.training.changes_products()) {
+    product(sizes);
+    // A mixer or a dense MLP, which ends here, keeps the largest magnitudes of what its products read.
+    if (sizes.parallel == Parallel::rows && layout_.precision == Precision::fp8 && is_own_runtime())
+      keep_both(rounded_bytes(1));
+    return *this;
+  }
   add_widening(sizes, 1);
   product(sizes);
   add_adapter(sizes);

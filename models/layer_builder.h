@@ -82,6 +82,14 @@ class LayerBuilder {
     return int64_t(std::ceil(double(even) * execution().expert_load));
   }
   Operator& last() { return program_.operators.back(); }
+  /// Whether an MLP's products compute its activation, too: what cuBLASLt's epilogues have, in packs of 16
+  /// bytes (runtime/device/cuda). Products that go in parts do not.
+  bool is_in_epilogue(const Mlp& mlp, int64_t ffn) const {
+    const bool wide = layout_.precision != Precision::bf16 && layout_.precision != Precision::fp16;
+    const bool in_parts = layout_.overlap_tensor && layout_.sequence_parallel && layout_.tensor > 1;
+    return is_own_runtime() && !wide && !in_parts && mlp.activation == ActivationKind::gelu_tanh &&
+           !mlp.gated && !mlp.activation_limit && ffn % 8 == 0;
+  }
 
   static int64_t rounded(int64_t bytes) { return rounded_bytes(bytes); }
   int64_t bytes(int64_t columns) const { return rounded(tokens_ * columns * unit_); }

@@ -24,6 +24,7 @@ void add_dense_mlp(LayerBuilder& b, const MlpNames& names, const Mlp& mlp, bool 
   shape.gated = mlp.gated;
   shape.extra = mlp.activation_limit.has_value();
   b.activation({names.activation, shape}, up);
+  b.last().in_epilogue = b.is_in_epilogue(mlp, ffn);
   if (mlp.activation == ActivationKind::xielu) b.last().parameters = 2;
   b.linear({names.down, hidden, ffn, mlp.bias, Parallel::rows}).saves(ffn);
 }

@@ -12,6 +12,7 @@
 #include "planner/cost/launches.h"
 #include "planner/cost/measured_collective.h"
 #include "planner/cost/operator_pieces.h"
+#include "planner/cost/own_casts.h"
 #include "profiler/hardware/catalog.h"
 #include "profiler/hardware/kernel_tables.h"
 
@@ -80,10 +81,10 @@ class KernelCost final : public CostSource {
         rates_(rates_of(cluster, c_)),
         attention_(device_, execution_, tables_, own_.get(), c_, rates_) {}
 
-  std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout&,
+  std::array<PieceSeconds, 3> pieces_s(Piece piece, const Layout& layout,
                                        const models::LayerProgram& program) const override {
     std::array<PieceSeconds, 3> pieces =
-        sums_of_operators(program, piece, [&](const models::Operator& op) { return phases_s(op.shape); });
+        sums_of_operators(program, piece, [&](const models::Operator& op) { return of_layer_s(op, layout); });
     if (!execution_.blocking_launches) return pieces;
     const std::array<PieceSeconds, 3> host = all_launches_s(piece, program);
     for (size_t r = 0; r < pieces.size(); ++r) {
@@ -158,6 +159,26 @@ class KernelCost final : public CostSource {
   }
 
  private:
+  PhaseSeconds of_layer_s(const models::Operator& op, const Layout& layout) const {
+    if (op.in_epilogue) return epilogue_s(op.shape);
+    PhaseSeconds seconds = phases_s(op.shape);
+    if (!narrows_here(op.shape)) return seconds;
+    const auto casts_s = [&](Phase phase) {
+      return other_own_cast_bytes(op, layout, phase) / rates_.bandwidth_bytes_per_s;
+    };
+    seconds.forward_s += casts_s(Phase::forward);
+    seconds.input_gradient_s += casts_s(Phase::input_gradient);
+    return seconds;
+  }
+  // The product writes what goes into the activation, too, and reads it for the gradient.
+  PhaseSeconds epilogue_s(const OperatorShape& s) const {
+    const double seconds = double(s.rows) * double(s.columns) * double(element_bytes(s.precision)) /
+                           rates_.bandwidth_bytes_per_s;
+    return {seconds, seconds, 0.0};
+  }
+  bool narrows_here(const OperatorShape& s) const {
+    return device_.fp8_flop_per_s > 0.0 && narrows_as_own_runtime(execution_, s);
+  }
   PhaseSeconds phases_s(const OperatorShape& s) const {
     const auto known = [&](auto&& seconds) {
       return known_operators_.get({s}, [&] {
@@ -268,25 +289,30 @@ class KernelCost final : public CostSource {
   }
 
   // What a pass reads in fp8 is cast first: the input forward, the result's gradient backward, which the
-  // weight gradient finds cast.
+  // weight gradient finds cast. This project's runtime does it in its own way.
+  double cast_s(const OperatorShape& s, Phase phase) const {
+    if (narrows_here(s)) return own_cast_bytes(s, phase) / rates_.bandwidth_bytes_per_s;
+    if (phase == Phase::weight_gradient) return 0.0;
+    return double(s.rows) * double(phase == Phase::forward ? s.inner : s.columns) *
+           rates_.cast_bytes(product_precision(s)) / rates_.bandwidth_bytes_per_s;
+  }
+
   double product_s(const OperatorShape& s, Phase phase) const {
     const auto rows = double(s.rows), columns = double(s.columns), inner = double(s.inner);
     const Precision precision = product_precision(s);
-    const auto cast_s = [&](double width) {
-      return rows * width * rates_.cast_bytes(precision) / rates_.bandwidth_bytes_per_s;
-    };
+    const double cast = cast_s(s, phase);
     double seconds = 0.0;
     if (phase == Phase::forward) {
       const auto exact = exact_s("forward", s.rows, s.columns, s.inner);
-      seconds = exact ? *exact / rates_.kernels : gemm_s(precision, rows, columns, inner) + cast_s(inner);
+      seconds = exact ? *exact / rates_.kernels : gemm_s(precision, rows, columns, inner) + cast;
     } else if (phase == Phase::input_gradient) {
       const auto exact = exact_s("input_gradient", s.rows, s.inner, s.columns);
       seconds = exact ? *exact / rates_.kernels
-                      : gemm_s(precision, rows, inner, columns) / c_.input_gradient_rate + cast_s(columns);
+                      : gemm_s(precision, rows, inner, columns) / c_.input_gradient_rate + cast;
     } else {
       const auto exact = exact_s("weight_gradient", s.columns, s.inner, s.rows);
       const double rate = c_.weight_gradient_rate * bias_gradient_rate(s);
-      seconds = exact ? *exact / rates_.kernels : gemm_s(precision, columns, inner, rows) / rate;
+      seconds = exact ? *exact / rates_.kernels : gemm_s(precision, columns, inner, rows) / rate + cast;
     }
     return c_.kernel_gap_s + seconds;
   }
@@ -398,6 +424,7 @@ class KernelCost final : public CostSource {
     return sums_of_operators(program, piece, [&](const models::Operator& op) { return host_s(op); });
   }
   PhaseSeconds host_s(const models::Operator& op) const {
+    if (op.in_epilogue) return {};
     const Launches l = launches_of(op.shape, execution_);
     const double launch_s = execution_.launch_us * 1e-6;
     // Each layer of experts has one router.

@@ -11,7 +11,6 @@
 // Legend: T tokens (rows), h hidden width, a query heads, k key-value heads, d head size, b batch, s
 // sequence.
 
-#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -19,100 +18,11 @@
 #include <utility>
 
 #include "base/allocation.h"
-#include "core/model_spec.h"
 #include "runtime/comm/communicator.h"
 #include "runtime/device/mixer_shapes.h"
+#include "runtime/device/operator_shapes.h"
 
 namespace mpt::runtime {
-
-/// y = x w^T (+ bias): x [rows, inner], w [columns, inner], y [rows, columns].
-struct LinearShape {
-  int64_t rows = 0, columns = 0, inner = 0;
-  bool fp8 = false;  // operands of 16 bits are narrowed to 8 first (runtime/device/fp8.h)
-
-  /// Products of 8 bits need sides of whole 16 bytes; others stay as wide as their operands.
-  constexpr bool narrows() const { return fp8 && rows % 16 == 0 && columns % 16 == 0 && inner % 16 == 0; }
-};
-
-/// qkv is [b*s, (a + k) * d + k * e]: queries of all heads, then keys, then values of size e.
-struct AttentionShape {
-  int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
-  int64_t value_dim = 0;  // 0: as of keys
-  int64_t window = 0;     // keys that a query sees, itself among them; 0: all up to itself
-  double scale = 0.0;     // of scores; 0: 1 / sqrt(d)
-  double cap = 0.0;       // scores are cap * tanh(score / cap); 0: as they are
-  constexpr int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
-  constexpr int64_t row() const { return rotated() + kv_heads * values(); }
-  constexpr int64_t tokens() const { return batch * sequence; }
-  constexpr int64_t rotated() const { return (heads + kv_heads) * head_dim; }  // columns of queries and keys
-  constexpr int64_t outputs() const { return heads * values(); }
-  constexpr int64_t kv_row() const { return kv_heads * (head_dim + values()); }
-  double score_scale() const { return scale > 0.0 ? scale : 1.0 / std::sqrt(double(head_dim)); }
-  /// Whether it is what every library's kernels take.
-  constexpr bool plain() const { return values() == head_dim && window == 0 && scale == 0.0 && cap == 0.0; }
-};
-
-/// Sizes of latent attention on one rank (arXiv:2405.04434, section 2.1): queries and keys of a head have a
-/// part without rotary positions and then one with, which the keys of all heads share.
-struct LatentShape {
-  int64_t batch = 0, sequence = 0, heads = 0;
-  int64_t nope = 0, rope = 0, values = 0;
-  constexpr int64_t tokens() const { return batch * sequence; }
-  constexpr int64_t key_dim() const { return nope + rope; }
-  constexpr int64_t row() const { return heads * (2 * key_dim() + values); }
-};
-
-/// Rotary positions: the pairs (i, i + half) of a head, half = the number of frequencies, turn by position x
-/// frequency, as in Llama's Hugging Face weights. Both lists are in host memory.
-struct Rotation {
-  std::span<const double> frequencies;
-  std::span<const int32_t> positions;  // [s]
-  double factor = 1.0;                 // on what was turned (YaRN, arXiv:2309.00071, section 3.4)
-};
-
-/// Queries of a rank against a block of keys from another: query i sees the first visible[i] of them.
-/// Positions rise in either, so that what is seen is always the beginning of the block, but for the hidden[i]
-/// first keys that lie before the query's window.
-struct AttentionBlock {
-  AttentionShape shape;
-  int64_t keys = 0;
-  std::span<const int32_t> visible;  // [s], in host memory
-  std::span<const int32_t> hidden;   // the same; empty: none is
-};
-
-struct NormShape {
-  NormKind kind = NormKind::layer_norm;
-  int64_t rows = 0, columns = 0;
-  double epsilon = 1e-5;
-  /// Saved per row: mean and reciprocal deviation, or the latter alone.
-  constexpr int64_t statistics() const { return rows * (kind == NormKind::layer_norm ? 2 : 1); }
-};
-
-struct ActivationShape {
-  ActivationKind kind = ActivationKind::gelu_tanh;
-  int64_t rows = 0, columns = 0;  // columns of the output
-  bool gated = false;             // input is [rows, 2 * columns]: gate, then up
-  // gpt-oss: the gate is cut off above it, the other half on both sides; what comes out is
-  // gate * sigmoid(1.702 gate) * (up + 1). 0: nothing of this.
-  double limit = 0.0;
-  constexpr int64_t input_columns() const { return columns * (gated ? 2 : 1); }
-};
-
-/// `top` of `experts` are chosen for each token, all from `groups_of_token` of `groups` groups of neighbours.
-/// These groups have the highest sums of their best probabilities: of two experts each with sigmoid scores
-/// (arXiv:2412.19437, section 2.1.2), of one with softmax (arXiv:2405.04434, section 2.2.2).
-struct RouterShape {
-  int64_t tokens = 0, experts = 0, top = 0;
-  int64_t groups = 1, groups_of_token = 1;
-  RouterScores scores = RouterScores::softmax;
-  bool normalized = true;  // weights of a token sum up to `scale`
-  double scale = 1.0;      // factor on weights
-  constexpr int64_t group_size() const { return experts / groups; }
-  constexpr int64_t best_of_group() const {
-    return scores == RouterScores::sigmoid && group_size() > 1 ? 2 : 1;
-  }
-  constexpr bool limited() const { return groups_of_token < groups; }
-};
 
 struct AdamW {
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.95, epsilon = 1e-8, weight_decay = 0;
@@ -180,6 +90,11 @@ class Device {
                                      void* dx) = 0;
   virtual void linear_backward_weight(DataType, const LinearShape&, const void* dy, const void* x, void* dw,
                                       void* dbias) = 0;
+  /// Both gradients: products of 8 bits narrow dy once.
+  virtual void linear_backward(DataType, const LinearShape&, const void* dy, const void* w, void* dx,
+                               const void* x, void* dw, void* dbias);
+  /// Makes `kept`, fp8_weight_bytes() of memory, what Fp8Kept::weight asks for, where that is of use.
+  virtual void narrow_weight(DataType, const LinearShape&, const void* w, void* kept) { (void)w, (void)kept; }
   /// y[r] += bias for every row: the bias of a row-parallel layer, added once after its reduction.
   virtual void bias_forward(DataType, int64_t rows, int64_t columns, const void* bias, void* y) = 0;
   virtual void bias_backward(DataType, int64_t rows, int64_t columns, const void* dy, void* dbias) = 0;
@@ -432,6 +347,12 @@ class Buffer {
   int64_t bytes_ = 0;
   void* data_ = nullptr;
 };
+
+inline void Device::linear_backward(DataType type, const LinearShape& s, const void* dy, const void* w,
+                                    void* dx, const void* x, void* dw, void* dbias) {
+  linear_backward_input(type, s, dy, w, dx);
+  linear_backward_weight(type, s, dy, x, dw, dbias);
+}
 
 inline void Device::linear_activation_forward(DataType type, const LinearShape& s,
                                               const ActivationShape& activation, const void* x, const void* w,

@@ -14,6 +14,11 @@ enum class Fp8 { e4m3, e5m2 };
 /// The largest finite number.
 constexpr float largest(Fp8 format) { return format == Fp8::e4m3 ? 448.0f : 57344.0f; }
 
+/// Of a weight in both orders, one behind the other, and the factor behind them.
+constexpr int64_t fp8_weight_bytes(int64_t columns, int64_t inner) {
+  return 2 * columns * inner + int64_t(sizeof(float));
+}
+
 struct Fp8Scale {
   float to_fp8 = 1.0f, from_fp8 = 1.0f;  // factors
 };

@@ -104,17 +104,19 @@ int AttentionLayer::add_sinks(const std::string& name) {
 }
 
 void AttentionLayer::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
+  if (sizes_.fp8) saved.magnitudes = Buffer(device_, RankSizes::kMagnitudeBytes);
   sizes_.kind.attention->latent ? project_latents(x, saved, room) : project(x, saved, room);
   core_.prepare(saved.qkv);
   attend(saved);
-  output_.forward(output_input(saved), y, room);
+  output_.forward(output_input(saved), y, room, {}, of_output(saved));
 }
 
 int64_t AttentionLayer::gates() const { return gate_columns(sizes_); }
 
 void AttentionLayer::project(const void* x, Saved& saved, const TokenRoom& room) {
   saved.qkv = tokens_by(sizes_.attention().row());
-  gates() > 0 ? project_with_gate(x, saved, room) : qkv_->forward(x, saved.qkv.data(), room);
+  gates() > 0 ? project_with_gate(x, saved, room)
+              : qkv_->forward(x, saved.qkv.data(), room, {}, of_qkv(saved));
   if (head_norm_) head_norm_->forward(saved.qkv.data(), saved.heads);
   if (!sizes_.frequencies.empty())
     device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), +1, saved.qkv.data());
@@ -124,7 +126,7 @@ void AttentionLayer::project(const void* x, Saved& saved, const TokenRoom& room)
 void AttentionLayer::project_with_gate(const void* x, Saved& saved, const TokenRoom& room) {
   const int64_t row = sizes_.attention().row(), all = row + gates();
   const Buffer both = tokens_by(all);
-  qkv_->forward(x, both.data(), room);
+  qkv_->forward(x, both.data(), room, {}, of_qkv(saved));
   copy_part(both.data(), all, saved.qkv.data(), row, row);
   saved.gate = tokens_by(gates());
   copy_part(static_cast<const char*>(both.data()) + row * sizes_.unit(), all, saved.gate.data(), gates(),
@@ -197,7 +199,9 @@ void AttentionLayer::drop_core(Saved& saved) {
 Buffer AttentionLayer::backward_input(const void* dy, const void* x, void* dx, Saved& saved,
                                       const TokenRoom& room, bool column_weights) {
   Buffer d_core = tokens_by(sizes_.attention().outputs());
-  output_.backward_input_of_rows(dy, saved.d_output_gathered, d_core.data());
+  output_.backward_input_of_rows(dy, saved.d_output_gathered, d_core.data(), {},
+                                 column_weights && sizes_.weights_with_inputs ? output_input(saved) : nullptr,
+                                 of_output(saved));
   if (gates() > 0) {
     saved.d_gate = tokens_by(gates());
     device_.gate_backward(sizes_.type, gate_shape(), d_core.data(), saved.core_out.data(), saved.gate.data(),
@@ -225,7 +229,7 @@ void AttentionLayer::backward_project(const void* x, void* dx, Saved& saved, con
     device_.rotary(sizes_.type, sizes_.attention(), sizes_.rotation(), -1, saved.d_qkv.data());
   if (head_norm_) head_norm_->backward_input(saved.d_qkv.data(), saved.heads);
   if (gates() > 0) join_gate(saved);
-  qkv_->backward_input(saved.d_qkv.data(), dx, room, column_weights ? x : nullptr);
+  qkv_->backward_input(saved.d_qkv.data(), dx, room, column_weights ? x : nullptr, of_qkv(saved));
 }
 
 void AttentionLayer::join_gate(Saved& saved) {
@@ -300,10 +304,12 @@ void AttentionLayer::backward_weight(const void* dy, const void* x, Saved& saved
     void* const gradient = parameters_.gradient(sinks_);
     device_.residual_add(parameters_.state_type(), sizes_.heads, gradient, saved.d_sinks.data(), gradient);
   }
-  const WeightOperands of_output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
-                                 output_input(saved)};
-  if (qkv_ && with_columns) return weight_gradients(output_, of_output, *qkv_, {saved.d_qkv.data(), x}, all);
-  output_.backward_weight(of_output.dy, of_output.x);
+  const WeightOperands output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
+                              output_input(saved), of_output(saved)};
+  if (qkv_ && with_columns)
+    return weight_gradients(output_, output, *qkv_, {saved.d_qkv.data(), x, of_qkv(saved)}, all);
+  if (with_columns || !sizes_.weights_with_inputs)
+    output_.backward_weight(output.dy, output.x, output.magnitudes);
   if (!qkv_) latent_weights(x, saved, all, with_columns);
 }
 

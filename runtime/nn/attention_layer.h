@@ -26,6 +26,7 @@ class AttentionLayer {
     Latent query, key_value;
     HeadNorm::Saved heads;
     Buffer qkv, log_sum_exp, core_out;
+    Buffer magnitudes;   // in 8 bits
     Buffer gate, gated;  // with a gate on the output: its logits, and what the last product reads
     Buffer d_qkv, d_gate, d_output_gathered, d_sinks;  // from backward_input to backward_weight
   };
@@ -40,12 +41,12 @@ class AttentionLayer {
   void attend(Saved& saved);
   /// Frees what attend() makes again.
   static void drop_core(Saved& saved);
-  /// dx is written. `column_weights`: the weight gradients of column-parallel products are made on the way.
-  /// Returns what it worked with.
+  /// dx is written. `column_weights`: the weight gradients of column-parallel products are made on the way,
+  /// and where RankSizes::weights_with_inputs that of the last product. Returns what it worked with.
   Buffer backward_input(const void* dy, const void* x, void* dx, Saved& saved, const TokenRoom& room,
                         bool column_weights);
   /// `all`: memory for the gathered input of column-parallel products, whose gradients are made where
-  /// `with_columns`.
+  /// `with_columns`; without, what backward_input() left.
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_columns);
 
  private:
@@ -60,6 +61,8 @@ class AttentionLayer {
   const void* output_input(const Saved& saved) const {
     return gates() > 0 ? saved.gated.data() : saved.core_out.data();
   }
+  static Magnitudes of_qkv(const Saved& saved) { return {magnitude_at(saved.magnitudes, 0)}; }
+  static Magnitudes of_output(const Saved& saved) { return {magnitude_at(saved.magnitudes, 1)}; }
   void project(const void* x, Saved& saved, const TokenRoom& room);
   void project_with_gate(const void* x, Saved& saved, const TokenRoom& room);
   void join_gate(Saved& saved);

@@ -40,8 +40,10 @@ class DecoderLayer {
     SavedPostNorm attention_out, mlp_out;
     DenseMlp::Saved mlp;
     Experts::Saved experts;
-    Buffer d_output, d_middle;        // from backward_input to backward_weight
-    bool has_column_weights = false;  // backward_input made the weight gradients of column-parallel products
+    Buffer d_output, d_middle;  // from backward_input to backward_weight
+    // backward_input made the weight gradients of column-parallel products, and with
+    // RankSizes::weights_with_inputs those of row-parallel ones.
+    bool has_column_weights = false;
   };
 
   /// Begins a piece of `parameters`. `sizes`: of this layer's kind.
@@ -64,7 +66,8 @@ class DecoderLayer {
   }
   /// `d_output` may be empty where `d_output_data` points to memory that is not this layer's (a transfer
   /// slot). With `column_weights` the weight gradients of column-parallel products are made on the way, each
-  /// beside the sum of its input's gradient; the piece's gradients must have begun.
+  /// beside the sum of its input's gradient, and others where RankSizes::weights_with_inputs; the piece's
+  /// gradients must have begun.
   Buffer backward_input(Saved& saved, Buffer d_output, const void* d_output_data, bool column_weights);
   void backward_weight(Saved& saved, const void* d_output_data);
   /// As Experts::take_loads; none of a dense layer.

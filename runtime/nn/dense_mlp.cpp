@@ -26,6 +26,9 @@ LinearOptions down_options(const std::string& name, const Mlp& mlp, const RankSi
           s.fp8};
 }
 
+// Places of magnitudes.
+enum { kUpInput, kDownInput, kUpGradient };
+
 }  // namespace
 
 DenseMlp::DenseMlp(const std::string& name, const Mlp& mlp, const RankSizes& sizes, Parameters& parameters,
@@ -42,11 +45,37 @@ ActivationShape DenseMlp::activation() const {
   return {mlp_.activation, sizes_.tokens, ffn_, mlp_.gated, mlp_.activation_limit.value_or(0.0)};
 }
 
+// Activations find the magnitudes of what they write, but for those with a limit.
+ActivationShape DenseMlp::forward_activation(const Saved& saved) const {
+  ActivationShape shape = activation();
+  if (shape.limit == 0.0) shape.magnitude = magnitude_at(saved.magnitudes, kDownInput);
+  return shape;
+}
+
+ActivationShape DenseMlp::backward_activation(const Saved& saved) const {
+  ActivationShape shape = activation();
+  if (shape.limit == 0.0) shape.magnitude = magnitude_at(saved.magnitudes, kUpGradient);
+  return shape;
+}
+
+Magnitudes DenseMlp::of_up(const Saved& saved) const {
+  return {magnitude_at(saved.magnitudes, kUpInput), false, backward_activation(saved).magnitude};
+}
+
+Magnitudes DenseMlp::of_down(const Saved& saved) const {
+  void* const of_input = forward_activation(saved).magnitude;
+  return {of_input, of_input != nullptr};
+}
+
 void DenseMlp::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
+  if (sizes_.fp8) {
+    saved.magnitudes = Buffer(device_, RankSizes::kMagnitudeBytes);
+    device_.zero(saved.magnitudes.data(), saved.magnitudes.bytes());
+  }
   saved.up = Buffer(device_, sizes_.token_bytes(up_columns_));
   saved.activated = Buffer(device_, sizes_.token_bytes(ffn_));
-  up_.forward(x, saved.up.data(), room, {activation(), saved.activated.data()});
-  if (y != nullptr) down_.forward(saved.activated.data(), y, room);
+  up_.forward(x, saved.up.data(), room, {forward_activation(saved), saved.activated.data()}, of_up(saved));
+  if (y != nullptr) down_.forward(saved.activated.data(), y, room, {}, of_down(saved));
 }
 
 Buffer DenseMlp::backward_input(const void* dy, void* dx, Saved& saved, const TokenRoom& room,
@@ -54,16 +83,19 @@ Buffer DenseMlp::backward_input(const void* dy, void* dx, Saved& saved, const To
   Buffer d_activated(device_, sizes_.token_bytes(ffn_));
   saved.d_up = Buffer(device_, sizes_.token_bytes(up_columns_));
   down_.backward_input_of_rows(dy, saved.d_output_gathered, d_activated.data(),
-                               {activation(), saved.up.data(), saved.d_up.data()});
-  up_.backward_input(saved.d_up.data(), dx, room, x);
+                               {backward_activation(saved), saved.up.data(), saved.d_up.data()},
+                               x != nullptr && sizes_.weights_with_inputs ? saved.activated.data() : nullptr,
+                               of_down(saved));
+  up_.backward_input(saved.d_up.data(), dx, room, x, of_up(saved));
   return d_activated;
 }
 
 void DenseMlp::backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_up) {
-  const WeightOperands of_down{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
-                               saved.activated.data()};
-  if (!with_up) return down_.backward_weight(of_down.dy, of_down.x);
-  weight_gradients(down_, of_down, up_, {saved.d_up.data(), x}, all);
+  if (!with_up && sizes_.weights_with_inputs) return;
+  const WeightOperands down{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
+                            saved.activated.data(), of_down(saved)};
+  if (!with_up) return down_.backward_weight(down.dy, down.x, down.magnitudes);
+  weight_gradients(down_, down, up_, {saved.d_up.data(), x, of_up(saved)}, all);
 }
 
 }  // namespace mpt::runtime

@@ -14,6 +14,7 @@ class DenseMlp {
  public:
   struct Saved {
     Buffer up, activated;
+    Buffer magnitudes;               // in 8 bits
     Buffer d_up, d_output_gathered;  // from backward_input to backward_weight
   };
 
@@ -23,13 +24,18 @@ class DenseMlp {
   /// x and y [local tokens, hidden]. Without `y` it stops where the kept activations are made.
   void forward(const void* x, void* y, Saved& saved, const TokenRoom& room);
   /// dx is written. With `x` the weight gradient of the first product is made on the way, beside the sum of
-  /// dx. Returns what it worked with.
+  /// dx, and where RankSizes::weights_with_inputs the second one's. Returns what it worked with.
   Buffer backward_input(const void* dy, void* dx, Saved& saved, const TokenRoom& room, const void* x);
-  /// `with_up`: the first product's, too, whose input is gathered into `all`.
+  /// `with_up`: the first product's, too, whose input is gathered into `all`; without, what backward_input()
+  /// left.
   void backward_weight(const void* dy, const void* x, Saved& saved, const Buffer& all, bool with_up);
 
  private:
   ActivationShape activation() const;
+  ActivationShape forward_activation(const Saved& saved) const;
+  ActivationShape backward_activation(const Saved& saved) const;
+  Magnitudes of_up(const Saved& saved) const;
+  Magnitudes of_down(const Saved& saved) const;
 
   const RankSizes& sizes_;
   Device& device_;

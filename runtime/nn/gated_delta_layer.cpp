@@ -131,7 +131,7 @@ Buffer GatedDeltaLayer::dense(const Columns& from, int64_t columns) const {
 
 void GatedDeltaLayer::project(const void* x, Saved& saved, const TokenRoom& room) {
   saved.projected = tokens_by(row());
-  input_.forward(x, saved.projected.data(), room);
+  input_.forward(x, saved.projected.data(), room, {}, of_input(saved));
   if (!exchanges()) return;
   saved.channels = exchange_.to_heads(dense(part_of(saved.projected, 0), channels()).data(), channel_parts());
   saved.output_gate = dense(part_of(saved.projected, channels()), values());
@@ -180,6 +180,7 @@ Buffer GatedDeltaLayer::convolve(const Saved& saved) {
 }
 
 void GatedDeltaLayer::forward(const void* x, void* y, Saved& saved, const TokenRoom& room) {
+  if (sizes_.fp8) saved.magnitudes = Buffer(device_, RankSizes::kMagnitudeBytes);
   project(x, saved, room);
   saved.core_out = tokens_by(values());
   saved.normed = tokens_by(values());
@@ -190,7 +191,7 @@ void GatedDeltaLayer::forward(const void* x, void* y, Saved& saved, const TokenR
   if (exchanged) exchange_.to_tokens(exchanged, value_parts(), saved.core_out.data());
   device_.gated_norm_forward(sizes_.type, gated_norm(saved), saved.core_out.data(),
                              output_gate_of(saved).data, parameters_.value(norm_), saved.normed.data());
-  output_.forward(saved.normed.data(), y, room);
+  output_.forward(saved.normed.data(), y, room, {}, of_output(saved));
 }
 
 // Parts of one piece of memory.
@@ -212,7 +213,9 @@ GatedDeltaLayer::Weights GatedDeltaLayer::gradients(const Buffer& all) const {
 Buffer GatedDeltaLayer::backward_input(const void* dy, const void* x, void* dx, Saved& saved,
                                        const TokenRoom& room, bool column_weights) {
   Buffer d_core = tokens_by(values());
-  output_.backward_input_of_rows(dy, saved.d_output_gathered, d_core.data());
+  output_.backward_input_of_rows(dy, saved.d_output_gathered, d_core.data(), {},
+                                 column_weights && sizes_.weights_with_inputs ? saved.normed.data() : nullptr,
+                                 of_output(saved));
   saved.d_projected = tokens_by(row());
   saved.d_weights = numbers(convolution_weights() + 2 * heads() + delta_.head_dim);
   device_.zero(saved.d_weights.data(), saved.d_weights.bytes());
@@ -229,7 +232,7 @@ Buffer GatedDeltaLayer::backward_input(const void* dy, const void* x, void* dx, 
     through_norm = exchange_.to_heads(through_norm.data(), value_parts());
   }
   backward_core(through_norm, d, saved);
-  input_.backward_input(saved.d_projected.data(), dx, room, column_weights ? x : nullptr);
+  input_.backward_input(saved.d_projected.data(), dx, room, column_weights ? x : nullptr, of_input(saved));
   return d_core;
 }
 
@@ -295,10 +298,11 @@ void GatedDeltaLayer::backward_weight(const void* dy, const void* x, Saved& save
   add(decay_, heads(), d.decay);
   add(step_bias_, heads(), d.step_bias);
   add(norm_, delta_.head_dim, d.norm);
-  const WeightOperands of_output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
-                                 saved.normed.data()};
-  if (!with_columns) return output_.backward_weight(of_output.dy, of_output.x);
-  weight_gradients(output_, of_output, input_, {saved.d_projected.data(), x}, all);
+  if (!with_columns && sizes_.weights_with_inputs) return;
+  const WeightOperands output{saved.d_output_gathered ? saved.d_output_gathered.data() : dy,
+                              saved.normed.data(), of_output(saved)};
+  if (!with_columns) return output_.backward_weight(output.dy, output.x, output.magnitudes);
+  weight_gradients(output_, output, input_, {saved.d_projected.data(), x, of_input(saved)}, all);
 }
 
 }  // namespace mpt::runtime

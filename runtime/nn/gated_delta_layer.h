@@ -29,6 +29,7 @@ class GatedDeltaLayer {
     // From backward_input to backward_weight. d_weights: of the convolution, decays, step biases and the
     // norm.
     Buffer d_projected, d_output_gathered, d_weights;
+    Buffer magnitudes;  // in 8 bits
   };
 
   /// `name`: of the parameters, "layers.0.mixer".
@@ -50,6 +51,8 @@ class GatedDeltaLayer {
     char* data;
     int64_t row;
   };
+  static Magnitudes of_input(const Saved& saved) { return {magnitude_at(saved.magnitudes, 0)}; }
+  static Magnitudes of_output(const Saved& saved) { return {magnitude_at(saved.magnitudes, 1)}; }
   const LinearMixer& mixer() const { return *sizes_.kind.linear; }
   bool exchanges() const { return exchange_.ranks() > 1; }
   // Columns of this rank's tokens: channels of the convolution, the output gate, and b and a.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/nn/linear.h"
 
+#include "runtime/device/fp8.h"
+
 namespace mpt::runtime {
 namespace {
 
@@ -43,6 +45,8 @@ Linear::Linear(const LinearOptions& options, const RankSizes& sizes, Parameters&
   weight.is_first_copy = options.split != Split::whole || group_.rank() == 0;
   weight.partial = options.split == Split::whole && sizes.sequence_parallel;
   weight_ = parameters.add(weight);
+  if (sizes.keeps_fp8_weights && shape_.narrows())
+    narrowed_ = Buffer(device, fp8_weight_bytes(shape_.columns, shape_.inner));
   if (!options.bias) return;
   Parameter bias;
   bias.name = options.name + ".bias";
@@ -65,7 +69,28 @@ Linear::Linear(int weight, const LinearShape& shape, const RankSizes& sizes, Par
       shape_(shape),
       weight_(weight) {}
 
-void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activated& activated) {
+const void* Linear::narrowed_weight() {
+  if (!narrowed_) return nullptr;
+  if (narrowed_version_ != parameters_.version()) {
+    device_.narrow_weight(parameters_.type(), shape_, parameters_.value(weight_), narrowed_.data());
+    narrowed_version_ = parameters_.version();
+  }
+  return narrowed_.data();
+}
+
+// Magnitudes are of all rows: where products go in parts, each part has its own.
+LinearShape Linear::shaped(int64_t rows, const Magnitudes& magnitudes) {
+  LinearShape shape{rows, shape_.columns, shape_.inner, shape_.fp8};
+  shape.kept.weight = narrowed_weight();
+  if (overlaps()) return shape;
+  shape.kept.x_magnitude = magnitudes.x;
+  shape.kept.x_is_known = magnitudes.x_is_known;
+  shape.kept.dy_magnitude = magnitudes.dy;
+  return shape;
+}
+
+void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activated& activated,
+                     const Magnitudes& magnitudes) {
   const DataType type = parameters_.type();
   const bool sums = split_ == Split::rows && group_.size() > 1;
   if (!sums && !(scatters() && overlaps())) {
@@ -73,29 +98,28 @@ void Linear::forward(const void* x, void* y, const TokenRoom& room, const Activa
       group_.all_gather(x, room.all.data(), sizes_.local_tokens * shape_.inner, type);
       x = room.all.data();
     }
+    const LinearShape shape = shaped(shape_.rows, magnitudes);
     if (activated.data == nullptr)
-      return device_.linear_forward(type, shape_, x, parameters_.value(weight_), bias_value(), y);
-    return device_.linear_activation_forward(type, shape_, activated.shape, x, parameters_.value(weight_),
+      return device_.linear_forward(type, shape, x, parameters_.value(weight_), bias_value(), y);
+    return device_.linear_activation_forward(type, shape, activated.shape, x, parameters_.value(weight_),
                                              bias_value(), y, activated.data);
   }
   if (sums) {
-    forward_rows(x, y, room);
+    forward_rows(x, y, room, magnitudes);
   } else {
     gather_in_parts(x, room.all.data(), shape_.inner, [&](int64_t first, int64_t rows, const void* in) {
-      device_.linear_forward(type, {rows, shape_.columns, shape_.inner, shape_.fp8}, in,
-                             parameters_.value(weight_), bias_value(),
+      device_.linear_forward(type, shaped(rows), in, parameters_.value(weight_), bias_value(),
                              at(y, first * shape_.columns * sizes_.unit()));
     });
   }
   if (activated.data != nullptr) device_.activation_forward(type, activated.shape, y, activated.data);
 }
 
-void Linear::forward_rows(const void* x, void* y, const TokenRoom& room) {
+void Linear::forward_rows(const void* x, void* y, const TokenRoom& room, const Magnitudes& magnitudes) {
   const DataType type = parameters_.type();
   const auto product = [&](int64_t first, int64_t rows, void* out) {
-    device_.linear_forward(type, {rows, shape_.columns, shape_.inner, shape_.fp8},
-                           at(x, first * shape_.inner * sizes_.unit()), parameters_.value(weight_), nullptr,
-                           out);
+    device_.linear_forward(type, shaped(rows, magnitudes), at(x, first * shape_.inner * sizes_.unit()),
+                           parameters_.value(weight_), nullptr, out);
   };
   if (overlaps()) {
     sum_in_parts(y, shape_.columns, room, product);
@@ -111,11 +135,12 @@ void Linear::forward_rows(const void* x, void* y, const TokenRoom& room) {
   if (bias_ >= 0) device_.bias_forward(type, sizes_.local_tokens, shape_.columns, bias_value(), y);
 }
 
-void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, const void* x) {
-  if (x != nullptr) return backward_beside(dy, x, dx, room);
+void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, const void* x,
+                            const Magnitudes& magnitudes) {
+  if (x != nullptr) return backward_beside(dy, x, dx, room, magnitudes);
   const DataType type = parameters_.type();
   const auto product = [&](int64_t first, int64_t rows, void* out) {
-    device_.linear_backward_input(type, {rows, shape_.columns, shape_.inner, shape_.fp8},
+    device_.linear_backward_input(type, shaped(rows, magnitudes),
                                   at(dy, first * shape_.columns * sizes_.unit()), parameters_.value(weight_),
                                   out);
   };
@@ -129,12 +154,25 @@ void Linear::backward_input(const void* dy, void* dx, const TokenRoom& room, con
   }
 }
 
-void Linear::backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room) {
+void Linear::backward_both(const void* dy, const void* x, void* dx, const Magnitudes& magnitudes) {
+  device_.linear_backward(parameters_.type(), shaped(shape_.rows, magnitudes), dy, parameters_.value(weight_),
+                          dx, x, parameters_.gradient(weight_),
+                          bias_ < 0 ? nullptr : parameters_.gradient(bias_));
+}
+
+void Linear::backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room,
+                             const Magnitudes& magnitudes) {
   const DataType type = parameters_.type();
+  if (makes_both()) {
+    backward_both(dy, x, dx, magnitudes);
+    if (split_ == Split::columns)
+      group_.all_reduce(dx, shape_.rows * shape_.inner, type, ReduceOperation::sum);
+    return;
+  }
   Posted gathered, summed;
   const void* const whole = gather_input(x, room.arriving, gathered);
   void* const all = scatters() ? room.all.data() : dx;
-  device_.linear_backward_input(type, shape_, dy, parameters_.value(weight_), all);
+  device_.linear_backward_input(type, shaped(shape_.rows, magnitudes), dy, parameters_.value(weight_), all);
   summed = {beside_, "summing the gradient of an input",
             [this, all, dx, type, scatters = scatters(), local = sizes_.local_tokens * shape_.inner,
              count = shape_.rows * shape_.inner] {
@@ -145,35 +183,50 @@ void Linear::backward_beside(const void* dy, const void* x, void* dx, const Toke
               }
             }};
   gathered.wait();
-  backward_weight(dy, whole);
+  backward_weight(dy, whole, magnitudes);
   summed.wait();
 }
 
 void Linear::backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
-                                    const ActivationGradient& activation) {
+                                    const ActivationGradient& activation, const void* x,
+                                    const Magnitudes& magnitudes) {
   const DataType type = parameters_.type();
   if (scatters()) gathered = Buffer(device_, sizes_.token_bytes(shape_.columns));
   if (scatters() && overlaps()) {
     gather_in_parts(dy, gathered.data(), shape_.columns, [&](int64_t first, int64_t rows, const void* in) {
-      device_.linear_backward_input(type, {rows, shape_.columns, shape_.inner, shape_.fp8}, in,
-                                    parameters_.value(weight_), at(dx, first * shape_.inner * sizes_.unit()));
+      device_.linear_backward_input(type, shaped(rows), in, parameters_.value(weight_),
+                                    at(dx, first * shape_.inner * sizes_.unit()));
     });
-    if (activation.dup != nullptr)
-      device_.activation_backward(type, activation.shape, dx, activation.up, activation.dup);
+    through(activation, dx);
+    if (x != nullptr) backward_weight(gathered.data(), x, magnitudes);
     return;
   }
   if (scatters()) {
     group_.all_gather(dy, gathered.data(), sizes_.local_tokens * shape_.columns, type);
     dy = gathered.data();
   }
-  if (activation.dup == nullptr)
-    return device_.linear_backward_input(type, shape_, dy, parameters_.value(weight_), dx);
-  device_.linear_activation_backward(type, shape_, activation.shape, dy, parameters_.value(weight_),
-                                     activation.up, dx, activation.dup);
+  if (x != nullptr && makes_both()) {
+    backward_both(dy, x, dx, magnitudes);
+    return through(activation, dx);
+  }
+  const LinearShape shape = shaped(shape_.rows, magnitudes);
+  if (activation.dup == nullptr) {
+    device_.linear_backward_input(type, shape, dy, parameters_.value(weight_), dx);
+  } else {
+    device_.linear_activation_backward(type, shape, activation.shape, dy, parameters_.value(weight_),
+                                       activation.up, dx, activation.dup);
+  }
+  if (x != nullptr) backward_weight(dy, x, magnitudes);
 }
 
-void Linear::backward_weight(const void* dy, const void* x) {
-  device_.linear_backward_weight(parameters_.type(), shape_, dy, x, parameters_.gradient(weight_),
+void Linear::through(const ActivationGradient& activation, const void* dy) {
+  if (activation.dup != nullptr)
+    device_.activation_backward(parameters_.type(), activation.shape, dy, activation.up, activation.dup);
+}
+
+void Linear::backward_weight(const void* dy, const void* x, const Magnitudes& magnitudes) {
+  device_.linear_backward_weight(parameters_.type(), shaped(shape_.rows, magnitudes), dy, x,
+                                 parameters_.gradient(weight_),
                                  bias_ < 0 ? nullptr : parameters_.gradient(bias_));
 }
 
@@ -189,9 +242,9 @@ void weight_gradients(Linear& rows, const WeightOperands& of_rows, Linear& colum
                       const WeightOperands& of_columns, const Buffer& all) {
   Posted gathered;
   const void* const whole = columns.gather_input(of_columns.x, all, gathered);
-  rows.backward_weight(of_rows.dy, of_rows.x);
+  rows.backward_weight(of_rows.dy, of_rows.x, of_rows.magnitudes);
   gathered.wait();
-  columns.backward_weight(of_columns.dy, whole);
+  columns.backward_weight(of_columns.dy, whole, of_columns.magnitudes);
 }
 
 // What `product` makes of its rows is summed over the group while it works on the next ones.

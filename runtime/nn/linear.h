@@ -56,6 +56,18 @@ struct ActivationGradient {
   void* dup = nullptr;
 };
 
+/// Where the largest magnitudes of a product's operands are between its passes, for products of 8 bits.
+struct Magnitudes {
+  void* x = nullptr;         // from forward to the weight gradient; null: it is not kept
+  bool x_is_known = false;   // before forward
+  const void* dy = nullptr;  // before backward; null: it is not known
+};
+
+/// A place among those that a part of a layer keeps; null if it keeps none.
+inline void* magnitude_at(const Buffer& kept, int place) {
+  return kept ? static_cast<float*>(kept.data()) + place : nullptr;
+}
+
 class Linear {
  public:
   Linear(const LinearOptions& options, const RankSizes& sizes, Parameters& parameters,
@@ -66,16 +78,19 @@ class Linear {
 
   /// Index of the weight.
   int weight() const { return weight_; }
-  void forward(const void* x, void* y, const TokenRoom& room = {}, const Activated& activated = {});
+  void forward(const void* x, void* y, const TokenRoom& room = {}, const Activated& activated = {},
+               const Magnitudes& magnitudes = {});
   /// Of a column-parallel layer, or a whole one. With `x` the weight gradient is computed, too, beside the
   /// sum of dx.
-  void backward_input(const void* dy, void* dx, const TokenRoom& room = {}, const void* x = nullptr);
+  void backward_input(const void* dy, void* dx, const TokenRoom& room = {}, const void* x = nullptr,
+                      const Magnitudes& magnitudes = {});
   /// Of a row-parallel layer; the gradient for all tokens, where it is not `dy` itself, stays in `gathered`.
-  /// With `activation`, dx is room.
+  /// With `activation`, dx is room. With `x` the weight gradient is computed, too.
   void backward_input_of_rows(const void* dy, Buffer& gathered, void* dx,
-                              const ActivationGradient& activation = {});
+                              const ActivationGradient& activation = {}, const void* x = nullptr,
+                              const Magnitudes& magnitudes = {});
   /// `x` and `dy` for all tokens that the product works on.
-  void backward_weight(const void* dy, const void* x);
+  void backward_weight(const void* dy, const void* x, const Magnitudes& magnitudes = {});
 
   /// The input of a column-parallel layer for all tokens, there when `posted` is done: `x` itself, or in
   /// `all`.
@@ -86,8 +101,15 @@ class Linear {
   bool overlaps() const { return beside_.stream != nullptr && split_ != Split::whole; }
   const void* bias_value() { return bias_ < 0 ? nullptr : parameters_.value(bias_); }
   int64_t local_bytes(int64_t columns) const { return sizes_.local_tokens * columns * sizes_.unit(); }
-  void forward_rows(const void* x, void* y, const TokenRoom& room);
-  void backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room);
+  void through(const ActivationGradient& activation, const void* dy);
+  const void* narrowed_weight();
+  LinearShape shaped(int64_t rows, const Magnitudes& magnitudes = {});
+  // Both gradients of a product of 8 bits in one call: nothing is gathered before the second.
+  bool makes_both() const { return shape_.narrows() && !scatters() && !overlaps(); }
+  void backward_both(const void* dy, const void* x, void* dx, const Magnitudes& magnitudes);
+  void forward_rows(const void* x, void* y, const TokenRoom& room, const Magnitudes& magnitudes);
+  void backward_beside(const void* dy, const void* x, void* dx, const TokenRoom& room,
+                       const Magnitudes& magnitudes);
   template <class Product>
   void sum_in_parts(void* y, int64_t columns, const TokenRoom& room, Product&& product);
   template <class Product>
@@ -104,12 +126,15 @@ class Linear {
   Split split_ = Split::columns;
   LinearShape shape_;
   int weight_ = -1, bias_ = -1;
+  Buffer narrowed_;               // the weight in 8 bits; none: it is narrowed for each product
+  int64_t narrowed_version_ = 0;  // Parameters::version() of it
 };
 
 /// Operands of the weight gradient of a product: the gradient of its output, and its input.
 struct WeightOperands {
   const void* dy = nullptr;
   const void* x = nullptr;
+  Magnitudes magnitudes{};
 };
 /// Weight gradients of a row-parallel product and of a column-parallel one, whose input, the local tokens, is
 /// gathered into `all` while the first is at work.

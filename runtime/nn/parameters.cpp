@@ -337,6 +337,7 @@ void Parameters::set(const Parameter& parameter, std::span<const double> values,
   const int64_t count = int64_t(values.size()), end = first + count;
   MPT_CHECK(first >= 0 && end <= parameter.count, "elements {} to {} for {} of {}", first, end,
             parameter.count, parameter.name);
+  ++version_;
   if (sharding_.zero < 3)
     device_.upload(type_, values.data(), count, at(values_, type_, first_element(parameter) + first));
   for (const OwnedRange& range : owned_) {

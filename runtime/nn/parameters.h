@@ -169,7 +169,12 @@ class Parameters {
   /// Whether the ranges of owned() are all the gradients there are: who takes a step leaves them zero.
   bool owns_all_gradients() const { return gradient_count() == share_count_; }
   /// What was gathered is old.
-  void values_changed() { whole_ = {}; }
+  void values_changed() {
+    whole_ = {};
+    ++version_;
+  }
+  /// Another one whenever weights changed.
+  int64_t version() const { return version_; }
 
   /// Sets elements of this rank's part of a weight, from `first` on; what it does not keep is ignored.
   void set(const Parameter& parameter, std::span<const double> values, int64_t first = 0);
@@ -215,6 +220,7 @@ class Parameters {
   std::array<Whole, 2> whole_;
   std::vector<SideStream::Ticket> gathered_;  // of each group, below ZeRO 3
   SideStream::Ticket scattered_ = SideStream::kNothing;
+  int64_t version_ = 1;
 };
 
 /// The start values of this rank's part of a parameter, from element `first` on.

@@ -107,6 +107,8 @@ RankSizes::RankSizes(const ModelSpec& spec, const Layout& layout, int64_t sequen
       sequence_parallel(layout.sequence_parallel),
       fp8(layout.precision == Precision::fp8),
       overlaps_tensor(layout.overlap_tensor && layout.tensor > 1),
+      keeps_fp8_weights(fp8 && layout.zero < 3),
+      weights_with_inputs(fp8 && !overlaps_tensor && !(sequence_parallel && tensor > 1)),
       expert_split(layout.expert > 1 ? layout.expert_split() : 1),
       context(layout.context),
       context_method(layout.context_method),

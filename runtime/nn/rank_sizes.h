@@ -31,9 +31,11 @@ struct RankSizes {
   DataType type;
   int64_t tensor, tensor_rank;
   bool sequence_parallel;
-  bool fp8;              // products of decoder layers, but for routers; the head's stays in 16 bits
-  bool overlaps_tensor;  // collectives of the tensor group run beside products
-  int64_t expert_split;  // ways to split each expert where experts are spread over ranks
+  bool fp8;                  // products of decoder layers, but for routers; the head's stays in 16 bits
+  bool overlaps_tensor;      // collectives of the tensor group run beside products
+  bool keeps_fp8_weights;    // in 8 bits, from one step to the next
+  bool weights_with_inputs;  // both gradients of a product are made at once, where the whole backward runs
+  int64_t expert_split;      // ways to split each expert where experts are spread over ranks
   int64_t context;
   ContextMethod context_method;
   int64_t batch, sequence, tokens, hidden;      // sequence: of this rank
@@ -47,6 +49,9 @@ struct RankSizes {
   std::vector<int32_t> local_positions;         // of the local tokens
   // [local token][tensor rank]: its rows where parts by rank lie one behind the other.
   std::vector<int32_t> rows_of_parts;
+
+  /// Largest magnitudes that a part of a layer keeps for its products of 8 bits, each in a place of its own.
+  static constexpr int64_t kMagnitudeBytes = 64;
 
   int64_t unit() const { return size_of(type); }
   int64_t state_unit() const { return size_of(state_type_of(type)); }

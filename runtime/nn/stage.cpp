@@ -121,8 +121,8 @@ struct Stage::State {
       Buffer gradient = backward_head(module.head, saved.head, beside, weights);
       const void* const data = gradient.data();
       parameters.gather(module.layer.piece(), Toward::down);
-      Buffer below =
-          module.layer.backward_input(saved.layer, std::move(gradient), data, weights && weights_beside());
+      Buffer below = module.layer.backward_input(saved.layer, std::move(gradient), data,
+                                                 weights && layer_weights_beside());
       if (weights) {
         with_gradients(module.layer.piece(), [&] { module.layer.backward_weight(saved.layer, data); });
         saved.layer = {};
@@ -162,6 +162,10 @@ struct Stage::State {
   // Whether weight gradients are made together with the input gradients whose sums run beside them. What is
   // scattered as soon as it is made has to wait for room, which the input gradients do not.
   bool weights_beside() const { return sizes.overlaps_tensor && parameters.zero() < 2; }
+  // The same of layers, whose products of 8 bits then narrow the gradient of their output once.
+  bool layer_weights_beside() const {
+    return (sizes.overlaps_tensor || sizes.weights_with_inputs) && parameters.zero() < 2;
+  }
 
   // Weight gradients of one piece, between making room for them and handing them out.
   template <class F>
@@ -257,7 +261,7 @@ void Stage::backward(int micro_batch, const void* output_gradient, void* input_g
     DecoderLayer& layer = s.layers[l];
     DecoderLayer::Saved& saved = flight.layers[l];
     s.parameters.gather(layer.piece(), Toward::down);
-    Buffer below = layer.backward_input(saved, std::move(owned), gradient, s.weights_beside());
+    Buffer below = layer.backward_input(saved, std::move(owned), gradient, s.layer_weights_beside());
     s.with_gradients(layer.piece(), [&] { layer.backward_weight(saved, gradient); });
     saved = {};
     owned = std::move(below);

@@ -61,7 +61,7 @@ std::vector<WantedPlan> requests(const ModelSpec& model) {
         all.push_back(offloaded);
       }
     }
-    for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    for (const Precision precision : {Precision::bf16, Precision::fp16, Precision::fp8}) {
       all.push_back({model, {8, 16}, 1, 2, 1, 1, 1, "1f1b", recompute, false, 0, 0, precision});
       all.push_back({model, {8, 16}, 2, 1, 2, 1, 1, "1f1b", recompute, true, 1, 0, precision});
       all.push_back({model, {8, 16}, 2, 1, 2, 1, 1, "1f1b", recompute, true, 3, 0, precision});

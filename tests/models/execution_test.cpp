@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/allocation.h"
 #include "base/error.h"
 #include "core/recompute_modules.h"
 #include "frameworks/framework.h"
@@ -399,6 +400,28 @@ TEST(Execution, MastersAreGatheredInSixteenBits) {
   const auto bytes = double(stage_footprints(model, layout, {8, 4096}).front().parameter_bytes);
   const double parameters = 8.03e9, head = double(model.vocab * model.hidden);
   EXPECT_NEAR(bytes / (4 * parameters / 8 + 2 * head), 1.0, 1e-3);
+}
+
+// Both orders of each weight whose product is in 8 bits, and a factor; other frameworks have their own rules.
+TEST(Execution, ThisRuntimeKeepsWeightsInEightBits) {
+  const ModelSpec model = load_model("llama3.2-1b");
+  Layout layout;
+  layout.data = layout.shard = 2;
+  layout.layers_per_stage = {16};
+  const auto more = [&](int64_t zero, int64_t sequence) {
+    layout.zero = zero;
+    int64_t bytes[2] = {};
+    for (const Precision precision : {Precision::bf16, Precision::fp8}) {
+      layout.precision = precision;
+      const StageFootprint f = stage_footprints(model, layout, {8, sequence}).front();
+      bytes[precision == Precision::fp8] = f.parameter_bytes;
+    }
+    return bytes[1] - bytes[0];
+  };
+  const int64_t weights = model.hidden * (3072 + model.hidden + 3 * 8192), factors = 4 * kAllocationUnit;
+  for (const int64_t zero : {0, 1, 2}) EXPECT_EQ(more(zero, 4096), 16 * (2 * weights + factors)) << zero;
+  EXPECT_EQ(more(3, 4096), 0) << "gathered for each use, and narrowed again";
+  EXPECT_EQ(more(0, 4097), 0) << "rows are not whole packs: products are in 16 bits";
 }
 
 // Between the micro-batches of a pipeline PyTorch keeps the weights of its stage whole, in 16 bits beside the

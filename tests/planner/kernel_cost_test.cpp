@@ -40,6 +40,13 @@ OperatorShape core(int64_t sequence, int64_t batch = 1) {
   return s;
 }
 
+// As this project's runtime, but for its own casts to fp8 (planner/cost/own_casts.h).
+Execution elsewhere() {
+  Execution execution;
+  execution.framework = "another";
+  return execution;
+}
+
 class KernelCostTest : public ::testing::Test {
  protected:
   std::unique_ptr<CostSource> cost(const Execution& execution = {},
@@ -156,7 +163,7 @@ TEST_F(KernelCostTest, LimitsAndScaledPositionsTakePlainKernels) {
 TEST_F(KernelCostTest, Fp8GainsLessWhereSumsAreShort) {
   Calibration c = shipped_calibration();
   c.fp8_cast_bytes = c.kernel_gap_s = 0.0;
-  const auto source = make_kernel_cost(cluster_, {}, c);
+  const auto source = make_kernel_cost(cluster_, elsewhere(), c);
   const auto gain = [&](int64_t columns, int64_t inner) {
     return source->operator_s(product(4096, columns, inner), Phase::forward) /
            source->operator_s(product(4096, columns, inner, Precision::fp8), Phase::forward);
@@ -212,7 +219,7 @@ TEST_F(KernelCostTest, ProductsOfALayerOnB300GainFromFewerBitsWhatWasMeasured) {
   const ClusterSpec b300 = profiler::load_cluster("dgx-b300:1", std::nullopt);
   Calibration cast = shipped_calibration();
   cast.fp8_cast_bytes = cast.untransposed_cast_bytes = cast.nvfp4_cast_bytes = 0.0;
-  const auto source = make_kernel_cost(b300, {}, cast);
+  const auto source = make_kernel_cost(b300, elsewhere(), cast);
   const auto layer_s = [&](Precision precision) {
     double seconds = 0.0;
     for (const auto& [columns, inner] :
@@ -231,7 +238,8 @@ TEST_F(KernelCostTest, ProductsOfALayerOnB300GainFromFewerBitsWhatWasMeasured) {
 TEST_F(KernelCostTest, Fp8CastsTheInputForwardAndTheResultsGradientBackward) {
   Calibration without = shipped_calibration();
   without.fp8_cast_bytes = 0.0;
-  const auto casts = make_kernel_cost(cluster_, {}), none = make_kernel_cost(cluster_, {}, without);
+  const auto casts = make_kernel_cost(cluster_, elsewhere()),
+             none = make_kernel_cost(cluster_, elsewhere(), without);
   const OperatorShape wide = product(4096, 28672, 4096, Precision::fp8);
   const auto elements = [&](Phase phase) {
     const double seconds = casts->operator_s(wide, phase) - none->operator_s(wide, phase);
@@ -241,6 +249,35 @@ TEST_F(KernelCostTest, Fp8CastsTheInputForwardAndTheResultsGradientBackward) {
   EXPECT_NEAR(elements(Phase::forward), 4096.0 * 4096.0, 1.0);
   EXPECT_NEAR(elements(Phase::input_gradient), 4096.0 * 28672.0, 1.0);
   EXPECT_NEAR(elements(Phase::weight_gradient), 0.0, 1.0);
+}
+
+// The product behind which GPT-2's GELU stands writes its input beside its output, and reads it for the
+// gradient; no kernel of its own reads and writes them.
+TEST_F(KernelCostTest, GeluIsComputedByProductsOfThisProjectsRuntime) {
+  const ModelSpec gpt2 = models::load_model("gpt2-1.5b"), llama = models::load_model("llama3.2-1b");
+  Calibration c = shipped_calibration();
+  const double bandwidth = cluster_.device.memory_bandwidth_bytes_per_s * c.bandwidth_share;
+  Layout layout;
+  layout.precision = Precision::bf16;
+  const auto gained_s = [&](const ModelSpec& model, const char* framework, Phase phase) {
+    layout.execution = frameworks::load_framework(framework, "test");
+    const models::LayerProgram layer = models::layer_program(model, 0, layout, 1024);
+    const auto source = cost(layout.execution);
+    double apart = 0.0;
+    for (const models::Operator& op : layer.operators) apart += source->operator_s(op.shape, phase);
+    return apart - source->piece_s(profiler::Piece::layer, phase, layout, layer);
+  };
+  const double elements = 1024.0 * 6400.0;  // in and out, and in, gradient and gradient
+  EXPECT_NEAR(gained_s(gpt2, "mpt", Phase::forward), c.kernel_gap_s + elements * (4.0 - 2.0) / bandwidth,
+              1e-9);
+  EXPECT_NEAR(gained_s(gpt2, "mpt", Phase::input_gradient),
+              c.kernel_gap_s + elements * (6.0 - 2.0) / bandwidth, 1e-9);
+  for (const Phase phase : {Phase::forward, Phase::input_gradient}) {
+    EXPECT_NEAR(gained_s(llama, "mpt", phase), 0.0, 1e-12);
+    EXPECT_NEAR(gained_s(gpt2, "megatron-core", phase), 0.0, 1e-12);
+  }
+  layout.precision = Precision::fp32;
+  EXPECT_NEAR(gained_s(gpt2, "mpt", Phase::forward), 0.0, 1e-12);
 }
 
 TEST_F(KernelCostTest, Fp8IsFasterOnlyWhereTheDeviceHasIt) {

@@ -44,7 +44,7 @@ class CountingDevice final : public Device {
 
   void linear_forward(DataType t, const LinearShape& s, const void*, const void*, const void*,
                       void*) override {
-    const int64_t read = operand(t, s, s.rows * s.inner) + operand(t, s, s.columns * s.inner);
+    const int64_t read = operand(t, s, s.rows * s.inner, kAsItIs, s.kept.x_is_known) + weight(t, s, kAsItIs);
     product("product forward", t, s.rows, s.columns, s.inner, s, read, bytes(t, s.rows * s.columns));
   }
   void linear_activation_forward(DataType t, const LinearShape& s, const ActivationShape& a, const void* x,
@@ -61,22 +61,22 @@ class CountingDevice final : public Device {
     moves("epilogue backward", bytes(t, s.rows * s.inner), 0);
   }
   void linear_backward_input(DataType t, const LinearShape& s, const void*, const void*, void*) override {
-    const int64_t read = operand(t, s, s.rows * s.columns) + operand(t, s, s.inner * s.columns, true);
-    product("product backward", t, s.rows, s.inner, s.columns, s, read, bytes(t, s.rows * s.inner));
+    input_gradient(t, s, operand(t, s, s.rows * s.columns, kAsItIs, s.kept.dy_magnitude != nullptr));
   }
-  // The sums for the bias are made in the product, and added to those of other micro-batches behind it.
+  void linear_backward(DataType t, const LinearShape& s, const void* dy, const void* w, void* dx,
+                       const void* x, void* dw, void* dbias) override {
+    if (!is_narrow(t, s)) return Device::linear_backward(t, s, dy, w, dx, x, dw, dbias);
+    const int64_t gradient = operand(t, s, s.rows * s.columns, kBoth, s.kept.dy_magnitude != nullptr);
+    input_gradient(t, s, gradient);
+    weight_gradient(t, s, gradient, dy, dbias);
+  }
+  void narrow_weight(DataType t, const LinearShape& s, const void*, void*) override {
+    if (is_narrow(t, s)) operand(t, s, s.columns * s.inner, kBoth);
+  }
   void linear_backward_weight(DataType t, const LinearShape& s, const void* dy, const void*, void*,
                               void* dbias) override {
-    const int64_t sum = state_bytes(t, s.columns * s.inner), sums = state_bytes(t, s.columns);
-    const bool in_product = dbias != nullptr && size_of(t) == 2 && !s.narrows();
-    const int64_t read = operand(t, s, s.rows * s.columns, true) + operand(t, s, s.rows * s.inner, true);
-    product("product backward", t, s.columns, s.inner, s.rows, s, read + sum, sum);
-    if (in_product) {
-      moves("epilogue backward", 0, sums);
-      add("residual_add_kernel", 2 * sums, sums);
-    } else if (dbias != nullptr) {
-      bias_backward(t, s.rows, s.columns, dy, dbias);
-    }
+    weight_gradient(t, s, operand(t, s, s.rows * s.columns, kTransposed, s.kept.dy_magnitude != nullptr), dy,
+                    dbias);
   }
   void bias_forward(DataType t, int64_t rows, int64_t columns, const void*, void*) override {
     add("bias_forward_kernel", bytes(t, (rows + 1) * columns), bytes(t, rows * columns));
@@ -313,16 +313,40 @@ class CountingDevice final : public Device {
         2.0 * double(s.rows) * double(s.columns) * double(s.inner));
   }
   static bool is_narrow(DataType t, const LinearShape& s) { return s.narrows() && size_of(t) == 2; }
-  // Of products of 8 bits: the largest magnitude of an operand, then its numbers in the order that is needed.
-  // The bytes of an operand in a product.
-  int64_t operand(DataType t, const LinearShape& s, int64_t count, bool transposed = false) {
+  void input_gradient(DataType t, const LinearShape& s, int64_t gradient) {
+    product("product backward", t, s.rows, s.inner, s.columns, s, gradient + weight(t, s, kTransposed),
+            bytes(t, s.rows * s.inner));
+  }
+  // The sums for the bias are made in the product, and added to those of other micro-batches behind it.
+  void weight_gradient(DataType t, const LinearShape& s, int64_t gradient, const void* dy, void* dbias) {
+    const int64_t sum = state_bytes(t, s.columns * s.inner), sums = state_bytes(t, s.columns);
+    const bool in_product = dbias != nullptr && size_of(t) == 2 && !s.narrows();
+    const int64_t read =
+        gradient + operand(t, s, s.rows * s.inner, kTransposed, s.kept.x_magnitude != nullptr);
+    product("product backward", t, s.columns, s.inner, s.rows, s, read + sum, sum);
+    if (in_product) {
+      moves("epilogue backward", 0, sums);
+      add("residual_add_kernel", 2 * sums, sums);
+    } else if (dbias != nullptr) {
+      bias_backward(t, s.rows, s.columns, dy, dbias);
+    }
+  }
+  enum Order { kAsItIs, kTransposed, kBoth };
+  // Of products of 8 bits: the largest magnitude of an operand, if it is not known, then its numbers in the
+  // orders that are needed. The bytes of an operand in a product.
+  int64_t operand(DataType t, const LinearShape& s, int64_t count, Order order, bool known = false) {
     if (!is_narrow(t, s)) return bytes(t, count);
     constexpr int64_t kBlocks = 256, kPerBlock = 256 * 8;
     const int64_t partial = std::min((count + kPerBlock - 1) / kPerBlock, kBlocks) * kNumber;
-    add("magnitude_kernel", bytes(t, count), partial);
-    add(transposed ? "narrow_transposed_kernel" : "narrow_kernel", bytes(t, count) + partial,
-        count + int64_t(sizeof(float)));
+    if (!known) add("magnitude_kernel", bytes(t, count), partial);
+    const char* const kernels[] = {"narrow_kernel", "narrow_transposed_kernel", "narrow_both_kernel"};
+    add(kernels[order], bytes(t, count) + (known ? kNumber : partial),
+        (order == kBoth ? 2 : 1) * count + int64_t(sizeof(float)));
     return count;
+  }
+  int64_t weight(DataType t, const LinearShape& s, Order order) {
+    const int64_t count = s.columns * s.inner;
+    return is_narrow(t, s) && s.kept.weight != nullptr ? count : operand(t, s, count, order);
   }
   void norm(DataType t, const NormShape& s, const void* bias, int64_t inputs) {
     const int64_t count = s.rows * s.columns;

@@ -73,19 +73,27 @@ class Impl final : public MixerDevice {
       product_backward(type, s, dy, w, {}, dx);
       return;
     }
-    const Narrowed dy8(streams(), type, Fp8::e5m2, s.rows, s.columns, Narrowed::kAsItIs, dy),
-        w8(streams(), type, Fp8::e4m3, s.columns, s.inner, Narrowed::kTransposed, w);
-    gemm_->run_fp8(stream(), type, {true, false, s.inner, s.rows, s.columns, s.columns, s.columns, s.inner},
-                   w8.matrix(), dy8.matrix(), {}, false, dx);
+    const Narrowed dy8 = narrowed_gradient(type, s, dy, Narrowed::kAsItIs);
+    fp8_backward(type, s, dy8.matrix(), w, dx);
+  }
+  void linear_backward(DataType type, const LinearShape& s, const void* dy, const void* w, void* dx,
+                       const void* x, void* dw, void* dbias) override {
+    if (s.rows == 0 || !narrows(type, s)) return Device::linear_backward(type, s, dy, w, dx, x, dw, dbias);
+    const Narrowed dy8 = narrowed_gradient(type, s, dy, Narrowed::kBoth);
+    fp8_backward(type, s, dy8.matrix(), w, dx);
+    fp8_of_weights(type, s, dy8.transposed(), x, dw);
+    if (dbias != nullptr) bias_backward(type, s.rows, s.columns, dy, dbias);
+  }
+  void narrow_weight(DataType type, const LinearShape& s, const void* w, void* kept) override {
+    if (!narrows(type, s)) return;
+    Narrowed::narrow(streams(), type, Fp8::e4m3, s.columns, s.inner, w, {},
+                     NarrowedWeight::place_in(s, kept));
   }
   void linear_backward_weight(DataType type, const LinearShape& s, const void* dy, const void* x, void* dw,
                               void* dbias) override {
     if (s.rows > 0 && narrows(type, s)) {
-      const Narrowed dy8(streams(), type, Fp8::e5m2, s.rows, s.columns, Narrowed::kTransposed, dy),
-          x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kTransposed, x);
-      gemm_->run_fp8(stream(), state_type_of(type),
-                     {true, false, s.inner, s.columns, s.rows, s.rows, s.rows, s.inner}, x8.matrix(),
-                     dy8.matrix(), {}, true, dw);
+      const Narrowed dy8 = narrowed_gradient(type, s, dy, Narrowed::kTransposed);
+      fp8_of_weights(type, s, dy8.transposed(), x, dw);
     } else if (s.rows > 0) {
       if (dbias != nullptr && product_with_sums(type, s, dy, x, dw, dbias)) return;
       product_of_weights(type, s, dy, x, {}, dw);
@@ -376,9 +384,28 @@ class Impl final : public MixerDevice {
                        const Epilogue& epilogue, void* y) {
     const GemmShape shape{true, false, s.columns, s.rows, s.inner, s.inner, s.inner, s.columns};
     if (!narrows(type, s)) return gemm_->run(stream(), {type, type}, shape, w, x, epilogue, false, y);
-    const Narrowed x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kAsItIs, x),
-        w8(streams(), type, Fp8::e4m3, s.columns, s.inner, Narrowed::kAsItIs, w);
+    const Narrowed x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kAsItIs, x,
+                      {as<float>(s.kept.x_magnitude), s.kept.x_magnitude != nullptr && s.kept.x_is_known});
+    const NarrowedWeight w8(streams(), type, s, w, Narrowed::kAsItIs);
     return gemm_->run_fp8(stream(), type, shape, w8.matrix(), x8.matrix(), epilogue, false, y);
+  }
+  Narrowed narrowed_gradient(DataType type, const LinearShape& s, const void* dy, Narrowed::Order order) {
+    const void* const known = s.kept.dy_magnitude;  // and only read
+    const Fp8Magnitude magnitude{const_cast<float*>(as<float>(known)), known != nullptr};
+    return Narrowed(streams(), type, Fp8::e5m2, s.rows, s.columns, order, dy, magnitude);
+  }
+  void fp8_backward(DataType type, const LinearShape& s, const Fp8Matrix& dy, const void* w, void* dx) {
+    const NarrowedWeight w8(streams(), type, s, w, Narrowed::kTransposed);
+    gemm_->run_fp8(stream(), type, {true, false, s.inner, s.rows, s.columns, s.columns, s.columns, s.inner},
+                   w8.matrix(), dy, {}, false, dx);
+  }
+  // `dy` is transposed.
+  void fp8_of_weights(DataType type, const LinearShape& s, const Fp8Matrix& dy, const void* x, void* dw) {
+    const Narrowed x8(streams(), type, Fp8::e4m3, s.rows, s.inner, Narrowed::kTransposed, x,
+                      {as<float>(s.kept.x_magnitude), s.kept.x_magnitude != nullptr});
+    gemm_->run_fp8(stream(), state_type_of(type),
+                   {true, false, s.inner, s.columns, s.rows, s.rows, s.rows, s.inner}, x8.transposed(), dy,
+                   {}, true, dw);
   }
   bool product_backward(DataType type, const LinearShape& s, const void* dy, const void* w,
                         const Epilogue& epilogue, void* dx) {

@@ -2,7 +2,8 @@
 #pragma once
 
 // Elements, packs of them, and sums over a block of threads. Everything is computed in the state type: float
-// for 16 bits, and deterministic: no atomic additions, sums in an order that depends on shapes alone.
+// for 16 bits, and deterministic: no atomic additions, sums in an order that depends on shapes alone. Atomic
+// maxima are the same in every order.
 
 #include "runtime/device/cuda/launch.h"
 
@@ -87,6 +88,20 @@ __device__ W block_reduce(W value, Join join, W identity) {
 template <class W>
 __device__ W block_sum(W value) {
   return block_reduce(value, Sum(), W(0));
+}
+
+/// Of magnitudes, as the bits of a float that is not negative: NaN is larger than all.
+__device__ inline uint32_t magnitude_bits(float value) { return __float_as_uint(fabsf(value)); }
+template <class T, int N>
+__device__ uint32_t largest_magnitude(const Pack<T, N>& pack, uint32_t most) {
+  for (int n = 0; n < N; ++n) most = Maximum()(most, magnitude_bits(float(wide(pack.at[n]))));
+  return most;
+}
+/// `most` of all threads of the grid; `magnitude` is null where it is not wanted.
+__device__ inline void raise_magnitude(void* magnitude, uint32_t most) {
+  if (magnitude == nullptr) return;
+  most = block_reduce(most, Maximum(), 0u);
+  if (threadIdx.x == 0) atomicMax(static_cast<unsigned*>(magnitude), most);
 }
 
 }  // namespace mpt::runtime::cuda

@@ -119,6 +119,7 @@ __global__ void limited_backward_kernel(ActivationShape s, const T* dy, const T*
 
 template <class T, int N>
 __global__ void activation_forward_kernel(ActivationShape s, const T* x, T* y) {
+  uint32_t most = 0;
   for (int64_t i = grid_index() * N; i < s.rows * s.columns; i += grid_stride() * N) {
     const int64_t at = i / s.columns * s.input_columns() + i % s.columns;
     const auto gate = load<N>(x + at);
@@ -129,11 +130,14 @@ __global__ void activation_forward_kernel(ActivationShape s, const T* x, T* y) {
       out.at[n] = narrow<T>(s.gated ? value * wide(up.at[n]) : value);
     }
     store(y + i, out);
+    if (s.magnitude != nullptr) most = largest_magnitude(out, most);
   }
+  raise_magnitude(s.magnitude, most);
 }
 
 template <class T, int N>
 __global__ void activation_backward_kernel(ActivationShape s, const T* dy, const T* x, T* dx) {
+  uint32_t most = 0;
   for (int64_t i = grid_index() * N; i < s.rows * s.columns; i += grid_stride() * N) {
     const int64_t at = i / s.columns * s.input_columns() + i % s.columns;
     const auto gradient = load<N>(dy + i), gate = load<N>(x + at);
@@ -147,7 +151,11 @@ __global__ void activation_backward_kernel(ActivationShape s, const T* dy, const
     }
     store(dx + at, d_gate);
     if (s.gated) store(dx + at + s.columns, d_up);
+    if (s.magnitude == nullptr) continue;
+    most = largest_magnitude(d_gate, most);
+    if (s.gated) most = largest_magnitude(d_up, most);
   }
+  raise_magnitude(s.magnitude, most);
 }
 
 // In the state's type, for the kernel.

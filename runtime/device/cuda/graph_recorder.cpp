@@ -76,6 +76,10 @@ const GraphRecorder::List& GraphRecorder::list(const void* data, size_t bytes) {
 void GraphRecorder::append(const LinearShape& s) {
   for (const int64_t size : {s.rows, s.columns, s.inner}) append(size);
   append(s.fp8);
+  append(s.kept.weight);
+  append(s.kept.x_magnitude);
+  append(s.kept.x_is_known);
+  append(s.kept.dy_magnitude);
 }
 void GraphRecorder::append(const AttentionShape& s) {
   for (const int64_t size : {s.batch, s.sequence, s.heads, s.kv_heads, s.head_dim, s.value_dim, s.window})
@@ -130,6 +134,7 @@ void GraphRecorder::append(const ActivationShape& s) {
   append(s.columns);
   append(s.gated);
   append(s.limit);
+  append(s.magnitude);
 }
 
 }  // namespace mpt::runtime::cuda

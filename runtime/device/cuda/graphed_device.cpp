@@ -56,6 +56,13 @@ class GraphedDevice final : public CudaDevice {
                               void* dw, void* dbias) override {
     later(&Device::linear_backward_weight, type, shape, dy, x, dw, dbias);
   }
+  void linear_backward(DataType type, const LinearShape& shape, const void* dy, const void* w, void* dx,
+                       const void* x, void* dw, void* dbias) override {
+    later(&Device::linear_backward, type, shape, dy, w, dx, x, dw, dbias);
+  }
+  void narrow_weight(DataType type, const LinearShape& shape, const void* w, void* kept) override {
+    later(&Device::narrow_weight, type, shape, w, kept);
+  }
   void bias_forward(DataType type, int64_t rows, int64_t columns, const void* bias, void* y) override {
     later(&Device::bias_forward, type, rows, columns, bias, y);
   }

@@ -26,12 +26,23 @@ void activation_forward(cudaStream_t, const ActivationShape&, const T* x, T* y);
 template <class T>
 void activation_backward(cudaStream_t, const ActivationShape&, const T* dy, const T* x, T* dx);
 
-/// x [rows, columns] in 8 bits, with its own scale: `to` [rows, columns], or [columns, rows] if transposed.
-/// T is Bfloat16 or Half.
+/// Where a tensor in 8 bits goes: its numbers as they are and transposed, of which one may be null, and the
+/// factor that gives them back.
+struct Fp8Place {
+  uint8_t* rows = nullptr;
+  uint8_t* columns = nullptr;
+  float* from_fp8 = nullptr;
+};
+/// Where a tensor's largest magnitude is or, if it is not `known`, where to leave it; null: nowhere.
+struct Fp8Magnitude {
+  float* at = nullptr;
+  bool known = false;
+};
+/// x [rows, columns] in 8 bits, with its own scale. T is Bfloat16 or Half.
 int64_t fp8_scratch_bytes();
 template <class T>
-void narrow_to_fp8(cudaStream_t, Fp8 format, int64_t rows, int64_t columns, bool transposed, const T* x,
-                   uint8_t* to, float* from_fp8, void* scratch);
+void narrow_to_fp8(cudaStream_t, Fp8 format, int64_t rows, int64_t columns, const T* x,
+                   const Fp8Magnitude& magnitude, const Fp8Place& to, void* scratch);
 
 /// Room for the sums over rows below: up to two per column.
 int64_t column_scratch_bytes(int64_t rows, int64_t columns);

@@ -4,6 +4,8 @@
 
 #include "tests/runtime/device/cuda_device_test.h"
 
+#include "runtime/device/fp8.h"
+
 namespace mpt::runtime {
 namespace {
 
@@ -92,6 +94,98 @@ TEST_P(CudaDeviceTest, LinearInFp8) {
     dw.expect_equal("linear_backward_weight", s.rows, 4.0, 0.0, DataType::float64,
                     lost_in_8_bits(s.rows, 1e-4 * 1.5));
     db.expect_equal("its bias", s.rows, 1.0);
+  }
+}
+
+// Results of products of 8 bits on the GPU, with what is kept in the shape.
+struct Fp8Results {
+  std::vector<double> y, dx, dw, db;
+  bool operator==(const Fp8Results&) const = default;
+};
+template <class Backward>
+Fp8Results results_in_8_bits(Device& d, DataType t, const LinearShape& s, const void* x, const void* w,
+                             const void* dy, Backward&& backward) {
+  const DataType state = state_type_of(t);
+  const Buffer y(d, s.rows * s.columns * size_of(t)), dx(d, s.rows * s.inner * size_of(t)),
+      dw(d, s.columns * s.inner * size_of(state)), db(d, s.columns * size_of(state));
+  d.zero(dw.data(), dw.bytes());
+  d.zero(db.data(), db.bytes());
+  d.linear_forward(t, s, x, w, nullptr, y.data());
+  backward(dy, w, dx.data(), x, dw.data(), db.data());
+  const auto numbers = [&](DataType type, const Buffer& from) {
+    std::vector<double> values(size_t(from.bytes() / size_of(type)));
+    d.download(type, from.data(), int64_t(values.size()), values.data());
+    return values;
+  };
+  return {numbers(t, y), numbers(t, dx), numbers(state, dw), numbers(state, db)};
+}
+
+TEST_P(CudaDeviceTest, WhatIsKeptIn8BitsChangesNoBit) {
+  const DataType t = GetParam();
+  if (state_type_of(t) == t) GTEST_SKIP() << "operands of 16 bits are narrowed";
+  for (const LinearShape s : {LinearShape{16, 16, 16, true}, {80, 144, 48, true}}) {
+    const Pair x = make(s.rows * s.inner, 1), w = make(s.columns * s.inner, 2, 0.02),
+               dy = make(s.rows * s.columns, 3, 1e-4), other = make(s.columns * s.inner, 4, 0.3);
+    Device& d = *gpu_;
+    const auto of = [&](const LinearShape& shape, const Pair& weight, bool at_once) {
+      return results_in_8_bits(
+          d, t, shape, x.on_gpu.data(), weight.on_gpu.data(), dy.on_gpu.data(),
+          [&](const void* pdy, const void* pw, void* dx, const void* px, void* dw, void* db) {
+            if (at_once) return d.linear_backward(t, shape, pdy, pw, dx, px, dw, db);
+            d.linear_backward_input(t, shape, pdy, pw, dx);
+            d.linear_backward_weight(t, shape, pdy, px, dw, db);
+          });
+    };
+    const Fp8Results plain = of(s, w, false);
+    EXPECT_EQ(of(s, w, true), plain);
+    const Buffer weight(d, fp8_weight_bytes(s.columns, s.inner)), magnitudes(d, 2 * int64_t(sizeof(float)));
+    float* const magnitude = static_cast<float*>(magnitudes.data());
+    d.narrow_weight(t, s, w.on_gpu.data(), weight.data());
+    LinearShape kept = s;
+    kept.kept = {weight.data(), magnitude, false, nullptr};
+    EXPECT_EQ(of(kept, w, false), plain);  // leaves the magnitude of x
+    kept.kept.x_is_known = true;
+    const ActivationShape identity{ActivationKind::relu, s.rows, s.columns, false, 0.0, magnitude + 1};
+    EXPECT_EQ(of(kept, other, true), plain) << "the weight is the one that is kept";
+    // Of dy: what a rectifier leaves of it and of its negative.
+    const Buffer positive(d, dy.on_gpu.bytes()), negative(d, dy.on_gpu.bytes());
+    d.zero(magnitude + 1, int64_t(sizeof(float)));
+    d.scale(t, dy.count, -1.0, dy.on_gpu.data(), negative.data());
+    d.activation_forward(t, identity, dy.on_gpu.data(), positive.data());
+    d.activation_forward(t, identity, negative.data(), positive.data());
+    kept.kept.dy_magnitude = magnitude + 1;
+    EXPECT_EQ(of(kept, w, false), plain);
+    EXPECT_EQ(of(kept, w, true), plain);
+    const double large = 100.0;
+    d.upload(DataType::float32, &large, 1, magnitude);
+    EXPECT_NE(of(kept, w, true).y, plain.y) << "what is known is not looked for";
+    EXPECT_NE(of(kept, w, true).dw, plain.dw);
+  }
+}
+
+TEST_P(CudaDeviceTest, ActivationsFindTheLargestMagnitude) {
+  const DataType t = GetParam();
+  if (state_type_of(t) == t) GTEST_SKIP() << "operands of 16 bits are narrowed";
+  for (const bool gated : {false, true}) {
+    for (const auto& [rows, columns] : std::vector<std::pair<int64_t, int64_t>>{{3, 5}, {40, 64}}) {
+      const Buffer found(*gpu_, 2 * int64_t(sizeof(float)));
+      gpu_->zero(found.data(), found.bytes());
+      ActivationShape s{ActivationKind::silu, rows, columns, gated, 0.0, found.data()};
+      const Pair x = make(rows * s.input_columns(), 1), dy = make(rows * columns, 2);
+      const Pair y = make(rows * columns, 3), dx = make(rows * s.input_columns(), 4);
+      gpu_->activation_forward(t, s, x.on_gpu.data(), y.on_gpu.data());
+      s.magnitude = static_cast<float*>(found.data()) + 1;
+      gpu_->activation_backward(t, s, dy.on_gpu.data(), x.on_gpu.data(), dx.on_gpu.data());
+      double magnitudes[2];
+      gpu_->download(DataType::float32, found.data(), 2, magnitudes);
+      for (const Pair* written : {&y, &dx}) {
+        std::vector<double> values(size_t(written->count));
+        gpu_->download(t, written->on_gpu.data(), written->count, values.data());
+        double most = 0.0;
+        for (const double v : values) most = std::max(most, std::fabs(v));
+        EXPECT_EQ(magnitudes[written == &y ? 0 : 1], most) << gated << " " << rows << " x " << columns;
+      }
+    }
   }
 }
 

@@ -112,6 +112,20 @@ std::vector<Case> cases() {  // NOLINT(readability-function-size): a table
       {"GatedDelta", with(test::little_next(4), [](WantedPlan& r) { r.tensor = 2; }), true},
       {"GatedDeltaInBf16", with(test::little_next(4), [](WantedPlan& r) { r.precision = Precision::bf16; })},
       {"Fp8", with(gpt, [](WantedPlan& r) { r.precision = Precision::fp8; }), true},
+      {"Fp8Recomputed", with(llama,
+                             [](WantedPlan& r) {
+                               r.precision = Precision::fp8, r.recompute = Recompute::full;
+                               r.data = 2, r.zero = 1;
+                             })},
+      {"Fp8SplitBackward",
+       with(llama, [](WantedPlan& r) { r.precision = Precision::fp8, r.pipeline = 2, r.schedule = "zb-h1"; }),
+       true},
+      {"Fp8TensorParallel",
+       with(gpt,
+            [](WantedPlan& r) { r.precision = Precision::fp8, r.tensor = 2, r.sequence_parallel = true; })},
+      {"Fp8TensorParallelBeside",
+       with(llama,
+            [](WantedPlan& r) { r.precision = Precision::fp8, r.tensor = 2, r.overlap_tensor = true; })},
   };
 }
 
@@ -147,6 +161,26 @@ TEST_P(CudaTraining, GivesTheCpusLossCurve) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, CudaTraining, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param.name; });
+
+// With ZeRO 3 weights are narrowed for each use; with ZeRO 1 they are kept in 8 bits until a step changes
+// them.
+TEST(CudaTrainingIn8Bits, WeightsThatAreKeptIn8BitsGiveTheSameBits) {
+  std::string reason;
+  const auto backend = backend_under_test(reason);
+  if (!backend) GTEST_SKIP() << reason;
+  const OwnAttention own;
+  WantedPlan request;
+  request.model = test::little_llama(2);
+  request.workload = {2, 16};  // one micro-batch for each rank
+  request.precision = Precision::fp8;
+  request.data = 2;
+  constexpr int64_t kSteps = 4;
+  request.zero = 3;
+  const Curve anew = loss_curve(request, backend.get(), kSteps);
+  request.zero = 1;
+  const Curve kept = loss_curve(request, backend.get(), kSteps);
+  EXPECT_EQ(kept.loss, anew.loss);
+}
 
 }  // namespace
 }  // namespace mpt::runtime

@@ -208,6 +208,13 @@ void gather_from_lanes(T value, T (&all)[32],
 }
 }  // namespace cuda_on_cpu
 
+// Threads take turns at barriers alone.
+inline unsigned atomicMax(unsigned* at, unsigned value) {
+  const unsigned before = *at;
+  if (value > before) *at = value;
+  return before;
+}
+
 #define __launch_bounds__(...)
 inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 

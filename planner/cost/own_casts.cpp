@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "planner/cost/own_casts.h"
+
+namespace mpt::planner {
+namespace {
+
+using profiler::Phase;
+
+// Per element: it is read for its magnitude, read again and written, in one order or in both.
+constexpr double kMagnitudeBytes = 2.0, kOneOrderBytes = 2.0 + 1.0, kBothOrdersBytes = 2.0 + 2.0;
+
+}  // namespace
+
+bool narrows_as_own_runtime(const Execution& execution, const models::OperatorShape& shape) {
+  return shape.kind == models::OperatorKind::linear && shape.precision == Precision::fp8 &&
+         execution.framework == Execution{}.framework;
+}
+
+double own_cast_bytes(const models::OperatorShape& s, Phase phase) {
+  const double input = double(s.rows) * double(s.inner), gradient = double(s.rows) * double(s.columns);
+  switch (phase) {
+    case Phase::forward:
+      return input * (kMagnitudeBytes + kOneOrderBytes);
+    case Phase::input_gradient:
+      return gradient * (kMagnitudeBytes + kBothOrdersBytes);
+    default:
+      return input * kOneOrderBytes;
+  }
+}
+
+double other_own_cast_bytes(const models::Operator& op, const Layout& layout, Phase phase) {
+  const models::OperatorShape& s = op.shape;
+  double bytes = 0.0;
+  if (phase == Phase::forward && (op.name == "mlp.down" || op.name == "mlp.shared.down"))
+    bytes -= double(s.rows) * double(s.inner) * kMagnitudeBytes;
+  if (phase == Phase::input_gradient && (op.name == "mlp.up" || op.name == "mlp.shared.up"))
+    bytes -= double(s.rows) * double(s.columns) * kMagnitudeBytes;
+  if (phase != Phase::weight_gradient && layout.zero >= 3)
+    bytes += double(s.columns) * double(s.inner) * (kMagnitudeBytes + kOneOrderBytes);
+  return bytes;
+}
+
+}  // namespace mpt::planner

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Sizes of the operators of runtime/device/device.h, whose legend holds here, too.
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+
+#include "core/model_spec.h"
+
+namespace mpt::runtime {
+
+/// What a product of 8 bits finds in device memory, so that less is read to narrow its operands. Devices that
+/// narrow in software ignore it. A magnitude is a tensor's largest, in float, and belongs to all its rows.
+struct Fp8Kept {
+  const void* weight = nullptr;  // of narrow_weight(); null: the weight is narrowed for each product
+  // linear_forward() leaves it here for linear_backward_weight(), or finds it here if it is `known`. Null:
+  // neither.
+  void* x_magnitude = nullptr;
+  bool x_is_known = false;
+  const void* dy_magnitude = nullptr;  // null: it is not known
+  bool operator==(const Fp8Kept&) const = default;
+};
+
+/// y = x w^T (+ bias): x [rows, inner], w [columns, inner], y [rows, columns].
+struct LinearShape {
+  int64_t rows = 0, columns = 0, inner = 0;
+  bool fp8 = false;  // operands of 16 bits are narrowed to 8 first (runtime/device/fp8.h)
+  Fp8Kept kept{};
+
+  /// Products of 8 bits need sides of whole 16 bytes; others stay as wide as their operands.
+  constexpr bool narrows() const { return fp8 && rows % 16 == 0 && columns % 16 == 0 && inner % 16 == 0; }
+};
+
+/// qkv is [b*s, (a + k) * d + k * e]: queries of all heads, then keys, then values of size e.
+struct AttentionShape {
+  int64_t batch = 0, sequence = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  int64_t value_dim = 0;  // 0: as of keys
+  int64_t window = 0;     // keys that a query sees, itself among them; 0: all up to itself
+  double scale = 0.0;     // of scores; 0: 1 / sqrt(d)
+  double cap = 0.0;       // scores are cap * tanh(score / cap); 0: as they are
+  constexpr int64_t values() const { return value_dim > 0 ? value_dim : head_dim; }
+  constexpr int64_t row() const { return rotated() + kv_heads * values(); }
+  constexpr int64_t tokens() const { return batch * sequence; }
+  constexpr int64_t rotated() const { return (heads + kv_heads) * head_dim; }  // columns of queries and keys
+  constexpr int64_t outputs() const { return heads * values(); }
+  constexpr int64_t kv_row() const { return kv_heads * (head_dim + values()); }
+  double score_scale() const { return scale > 0.0 ? scale : 1.0 / std::sqrt(double(head_dim)); }
+  /// Whether it is what every library's kernels take.
+  constexpr bool plain() const { return values() == head_dim && window == 0 && scale == 0.0 && cap == 0.0; }
+};
+
+/// Sizes of latent attention on one rank (arXiv:2405.04434, section 2.1): queries and keys of a head have a
+/// part without rotary positions and then one with, which the keys of all heads share.
+struct LatentShape {
+  int64_t batch = 0, sequence = 0, heads = 0;
+  int64_t nope = 0, rope = 0, values = 0;
+  constexpr int64_t tokens() const { return batch * sequence; }
+  constexpr int64_t key_dim() const { return nope + rope; }
+  constexpr int64_t row() const { return heads * (2 * key_dim() + values); }
+};
+
+/// Rotary positions: the pairs (i, i + half) of a head, half = the number of frequencies, turn by position x
+/// frequency, as in Llama's Hugging Face weights. Both lists are in host memory.
+struct Rotation {
+  std::span<const double> frequencies;
+  std::span<const int32_t> positions;  // [s]
+  double factor = 1.0;                 // on what was turned (YaRN, arXiv:2309.00071, section 3.4)
+};
+
+/// Queries of a rank against a block of keys from another: query i sees the first visible[i] of them.
+/// Positions rise in either, so that what is seen is always the beginning of the block, but for the hidden[i]
+/// first keys that lie before the query's window.
+struct AttentionBlock {
+  AttentionShape shape;
+  int64_t keys = 0;
+  std::span<const int32_t> visible;  // [s], in host memory
+  std::span<const int32_t> hidden;   // the same; empty: none is
+};
+
+struct NormShape {
+  NormKind kind = NormKind::layer_norm;
+  int64_t rows = 0, columns = 0;
+  double epsilon = 1e-5;
+  /// Saved per row: mean and reciprocal deviation, or the latter alone.
+  constexpr int64_t statistics() const { return rows * (kind == NormKind::layer_norm ? 2 : 1); }
+};
+
+struct ActivationShape {
+  ActivationKind kind = ActivationKind::gelu_tanh;
+  int64_t rows = 0, columns = 0;  // columns of the output
+  bool gated = false;             // input is [rows, 2 * columns]: gate, then up
+  // gpt-oss: the gate is cut off above it, the other half on both sides; what comes out is
+  // gate * sigmoid(1.702 gate) * (up + 1). 0: nothing of this.
+  double limit = 0.0;
+  // Without a limit, in 16 bits and on GPUs: this float in device memory, which is zero or more, is raised to
+  // the largest magnitude of what is written. Null: it is not wanted.
+  void* magnitude = nullptr;
+  constexpr int64_t input_columns() const { return columns * (gated ? 2 : 1); }
+};
+
+/// `top` of `experts` are chosen for each token, all from `groups_of_token` of `groups` groups of neighbours.
+/// These groups have the highest sums of their best probabilities: of two experts each with sigmoid scores
+/// (arXiv:2412.19437, section 2.1.2), of one with softmax (arXiv:2405.04434, section 2.2.2).
+struct RouterShape {
+  int64_t tokens = 0, experts = 0, top = 0;
+  int64_t groups = 1, groups_of_token = 1;
+  RouterScores scores = RouterScores::softmax;
+  bool normalized = true;  // weights of a token sum up to `scale`
+  double scale = 1.0;      // factor on weights
+  constexpr int64_t group_size() const { return experts / groups; }
+  constexpr int64_t best_of_group() const {
+    return scores == RouterScores::sigmoid && group_size() > 1 ? 2 : 1;
+  }
+  constexpr bool limited() const { return groups_of_token < groups; }
+};
+
+}  // namespace mpt::runtime
