@@ -158,6 +158,9 @@ void declare_place(CLI::App& app, RunOptions& o) {
       ->type_name("NAME")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "tcp", "mpi"}));
+  app.add_option("--master-port", o.master_port, kMasterPortHelp)
+      ->type_name("PORT")
+      ->check(CLI::Range(1, 65535));
   app.add_option("--timeout", o.timeout_s, "Seconds to wait for a rank before it counts as hung")
       ->type_name("SECONDS")
       ->capture_default_str()

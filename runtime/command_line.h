@@ -24,6 +24,7 @@ struct RunOptions {
   std::string resume, init;  // resume: "auto" or a path
   int64_t max_restarts = 0;
   std::optional<Launch> launch;  // one of several processes
+  int master_port = 0;           // 0: from the environment
   std::string transport = "auto";
   bool graphs = false;
   std::string log, trace, report, device = "auto";

@@ -334,7 +334,7 @@ int run(int argc, char** argv) {
   app.footer(std::string(kHelpEnd) + kExitCodes);
   runtime::declare(app, o);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  o.launch = runtime::launch_from_environment();
+  o.launch = runtime::launch_from_environment(o.master_port);
   if (o.launch && o.launch->process > 0) {  // the first process speaks for all
     o.quiet = true;
     o.log = o.trace = o.report = "";

@@ -6,6 +6,7 @@ Usage: run_faults_test.py FOLDER_OF_PROGRAMS
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -130,6 +131,45 @@ def stops(folder, plan):
             FAILURES.append(f"a stop: exit {process.returncode}: {message}")
 
 
+def holding_port():
+    """A listener, as torchrun's agent has one, whose next port is free."""
+    for _ in range(100):
+        listener, following = socket.create_server(("127.0.0.1", 0)), None
+        try:
+            following = socket.create_server(("127.0.0.1", listener.getsockname()[1] + 1))
+            return listener
+        except (OSError, OverflowError):
+            listener.close()
+        finally:
+            if following:
+                following.close()
+    raise RuntimeError("no two free ports one after the other")
+
+
+def launched(program, environment, *arguments):
+    """What two processes with a launcher's variables print, by rank; they end together."""
+    processes = [subprocess.Popen([f"{PROGRAMS}/{program}", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} | environment) for rank in (0, 1)]
+    outputs = [process.communicate(timeout=100) for process in processes]
+    return [subprocess.CompletedProcess(process.args, process.returncode, *output) for process, output in zip(processes, outputs)]
+
+
+def launchers(folder, plan):
+    """Under torchrun MASTER_PORT is taken by its agent: processes meet at the next port, or where --master-port says."""
+    text = write_text(f"{folder}/launched.txt")
+    profile = ("--model", f"{folder}/config.json", "--quick", "--seq", 16, "--max-ranks", 1, "--max-tensor", 1, "-o", f"{folder}/profile.json")
+    with holding_port() as agent:
+        port = agent.getsockname()[1]
+        torchrun = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        for program, arguments in (("mpt-run", (plan, "--data", text, "--steps", 2)), ("mpt-profile", profile)):
+            for done in launched(program, torchrun, *arguments):
+                expect(f"{program} beside torchrun's agent", done, 0)
+        first = launched("mpt-run", torchrun, plan, "--data", text, "--steps", 2, "--master-port", port, "--timeout", 2)[0]
+        expect("a port in use", first, 1, f"cannot listen on localhost, port {port}", "--master-port PORT")
+        for done in launched("mpt-run", torchrun, plan, "--data", text, "--steps", 2, "--master-port", port + 1):
+            expect("the remedy", done, 0)
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/config.json", "w") as file:
@@ -137,7 +177,7 @@ def main():
         plan = f"{folder}/plan.json"
         subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", f"{folder}/config.json", "--cluster", "this-machine:2", "--global-batch", "4",
                         "--seq", "32", "--dp", "2", "--zero", "1", "-o", plan], check=True, stdout=subprocess.DEVNULL)
-        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops):
+        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers):
             check(folder, plan)
     if FAILURES:
         sys.exit("\n\n".join(FAILURES))

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -24,10 +25,24 @@ std::optional<int> number(const char* name, int least, int most) {
 }
 
 constexpr int kMostProcesses = 100000;
+constexpr int kFirstFreePort = 1024, kLastPort = 65535;  // below the first, only root may listen
+
+// torchrun's agent holds MASTER_PORT for its own store while the processes run.
+bool agent_holds_port() {
+  const char* text = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  return text != nullptr && std::string_view(text) == "True";
+}
+
+int meeting_port(int otherwise) {
+  const auto port = number("MASTER_PORT", 1, kLastPort);
+  if (!port) return otherwise;
+  if (!agent_holds_port()) return *port;
+  return *port == kLastPort ? kFirstFreePort : *port + 1;
+}
 
 }  // namespace
 
-std::optional<Launch> launch_from_environment() {
+std::optional<Launch> launch_from_environment(int port) {
   const struct {
     const char *launcher, *rank, *size, *local;
   } known[] = {{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
@@ -46,7 +61,7 @@ std::optional<Launch> launch_from_environment() {
     launch.launcher = launcher;
     if (const char* address = std::getenv("MASTER_ADDR"); address != nullptr && *address != '\0')
       launch.master_address = address;
-    launch.master_port = number("MASTER_PORT", 1, 65535).value_or(launch.master_port);
+    launch.master_port = port != 0 ? port : meeting_port(launch.master_port);
     return launch;
   }
   return std::nullopt;

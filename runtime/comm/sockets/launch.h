@@ -19,8 +19,13 @@ struct Launch {
   int process_of_host = 0;   // number among those of this host: which GPUs are its own
 };
 
-/// Nothing if no launcher started this process, or if it started one only. Throws UserError if its variables
-/// make no sense.
-std::optional<Launch> launch_from_environment();
+inline constexpr const char* kMasterPortHelp =
+    "Port of the first process at which those of a launcher meet; default: MASTER_PORT, under torchrun the "
+    "port after it, or 29417. The same for all";
+
+/// Nothing if no launcher started this process, or if it started one only. The processes meet at `port`; with
+/// 0 at MASTER_PORT, or at the port after it where torchrun listens there itself. Throws UserError if the
+/// variables make no sense.
+std::optional<Launch> launch_from_environment(int port = 0);
 
 }  // namespace mpt::runtime
