@@ -17,6 +17,7 @@
 #include "reports/html.h"
 #include "reports/trace.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
+#include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint_commands.h"
 #include "runtime/command_line.h"
@@ -343,6 +344,10 @@ int run(int argc, char** argv) {
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
   if (o.device == "emulate") return emulate(o, plan);
+  // Held over all attempts. The processes of a launched run are one run.
+  std::optional<runtime::FolderLock> lock;
+  if (!o.train.checkpoints.empty() && (!o.launch || o.launch->process == 0))
+    lock.emplace(o.train.checkpoints);
   const auto start = [&](const runtime::Attempt& attempt) {
     // In each attempt's own process: CUDA does not survive a fork.
     const auto backend = o.device == "cuda" ? load_gpus(o.plan) : nullptr;

@@ -4,6 +4,7 @@
 Usage: run_faults_test.py FOLDER_OF_PROGRAMS
 """
 
+import fcntl
 import json
 import os
 import socket
@@ -131,6 +132,38 @@ def stops(folder, plan):
             FAILURES.append(f"a stop: exit {process.returncode}: {message}")
 
 
+def shared_folders(folder, plan):
+    """One run at a time saves to a folder: a second one names the first and changes nothing."""
+    saved, text = f"{folder}/shared", write_text(f"{folder}/shared.txt")
+    train = (plan, "--data", text, "--checkpoints", saved, "--save-every", 1)
+    command = [f"{PROGRAMS}/mpt-run", *map(str, train), "--steps", "1000000"]
+    for restarts in (0, 2):
+        first = subprocess.Popen([*command, "--resume", "auto", "--max-restarts", str(restarts)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while first.poll() is None and not (os.path.isdir(saved) and any(name.startswith("step-") for name in os.listdir(saved))):
+            time.sleep(0.01)
+        for more in ((), ("--resume", "auto"), ("--max-restarts", 2)):
+            expect("a second run", run(*train, "--steps", 2, "--seed", 2, *more), 2, f"--checkpoints {saved}: another run saves there",
+                   f"process {first.pid} on {socket.gethostname()}", "name another folder")
+        first.terminate() if restarts else first.kill()
+        expect_equal("the first run's end", first.wait(timeout=100), 130 if restarts else -9)
+        first.stderr.close()
+        expect_equal("the lock's file", os.path.exists(f"{saved}/.running"), not restarts)  # a killed run leaves it, without its lock
+    expect("after both", run("inspect", saved), 0, "all checksums right")
+    with open(f"{folder}/.running", "w") as holder:  # of another host
+        holder.write("process 77 on far-away\n" + 1000 * "x")
+        holder.flush()
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        expect("a run elsewhere", run(plan, "--data", text, "--steps", 2, "--checkpoints", folder), 2, "(process 77 on far-away)")
+    expect("a run that was elsewhere", run(plan, "--data", text, "--steps", 2, "--checkpoints", folder), 0)
+    for unlockable in (f"{folder}/locks/pipe", f"{folder}/locks/link"):
+        os.makedirs(unlockable)
+        os.mkfifo(f"{unlockable}/.running") if unlockable.endswith("pipe") else os.symlink(text, f"{unlockable}/.running")
+        expect(unlockable, run(plan, "--data", text, "--steps", 2, "--checkpoints", unlockable), 0, "note: ", "cannot be locked")
+    expect("a refused run", run(plan, "--data", f"{folder}/none", "--checkpoints", f"{folder}/never"), 2)
+    expect_equal("its folder", os.path.exists(f"{folder}/never"), False)
+    expect_equal("the data", open(text).read().startswith("line 0 of the text"), True)
+
+
 def holding_port():
     """A listener, as torchrun's agent has one, whose next port is free."""
     for _ in range(100):
@@ -177,7 +210,7 @@ def main():
         plan = f"{folder}/plan.json"
         subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", f"{folder}/config.json", "--cluster", "this-machine:2", "--global-batch", "4",
                         "--seq", "32", "--dp", "2", "--zero", "1", "-o", plan], check=True, stdout=subprocess.DEVNULL)
-        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers):
+        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers, shared_folders):
             check(folder, plan)
     if FAILURES:
         sys.exit("\n\n".join(FAILURES))
