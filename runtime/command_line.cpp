@@ -12,6 +12,7 @@
 #include "frameworks/supports.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/dataset.h"
+#include "runtime/memory_check.h"
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::runtime {
@@ -266,6 +267,7 @@ void check_plan(const Plan& plan, RunOptions& o) {
   if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
     refuse("--evaluate-every", "without --validation-share", "data to validate on",
            "add --validation-share 0.05");
+  if (o.device == "cpu") check_memory(plan, o.launch, machine_memory_bytes(), o.plan);
   check_outputs(o);
   o.train.timeout = std::chrono::milliseconds(int64_t(o.timeout_s * 1000));
 }

@@ -203,6 +203,26 @@ def launchers(folder, plan):
             expect("the remedy", done, 0)
 
 
+def memory(folder, plan):
+    """More ranks than the machine's memory holds are refused before they start; what the system refuses is told in words."""
+    text, large = write_text(f"{folder}/memory.txt"), f"{folder}/large.json"
+    subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", "llama3-405b", "--cluster", "dgx-h100:32", "--global-batch", "64", "--tp", "8", "--pp", "16",
+                    "--dp", "2", "--micro-batch", "1", "--framework", "mpt", "-o", large], check=True, stdout=subprocess.DEVNULL)
+    expect("405B on this machine", run(large, "--data", text, "--device", "cpu", "--checkpoints", f"{folder}/large"), 2,
+           "large.json at /layout", "the 256 ranks on this machine need", "TiB of memory", "--cluster this-machine", "--device emulate")
+    expect_equal("its checkpoints", os.path.exists(f"{folder}/large"), False)
+    of_host = {"RANK": "9", "WORLD_SIZE": "256", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8", "MASTER_PORT": "29417"}
+    command = [f"{PROGRAMS}/mpt-run", large, "--data", text, "--device", "cpu"]
+    expect("8 of them", subprocess.run(command, env=os.environ | of_host, capture_output=True, text=True, timeout=100), 2, "the 8 ranks on this machine")
+    config, wide = f"{folder}/wide_config.json", f"{folder}/wide.json"
+    with open(config, "w") as file:
+        json.dump(CONFIG | dict(hidden_size=2048, intermediate_size=8192, num_hidden_layers=8), file)
+    subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", config, "--cluster", "this-machine:1", "--global-batch", "1", "--seq", "32", "-o", wide],
+                   check=True, stdout=subprocess.DEVNULL)
+    limited = subprocess.run(f"ulimit -v 2500000; exec {PROGRAMS}/mpt-run {wide} --data {text} --steps 1", shell=True, capture_output=True, text=True, timeout=100)
+    expect("a limit on memory", limited, 1, "run failed: rank 0, step 1: out of memory", absent=["bad_alloc"])
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/config.json", "w") as file:
@@ -210,7 +230,7 @@ def main():
         plan = f"{folder}/plan.json"
         subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", f"{folder}/config.json", "--cluster", "this-machine:2", "--global-batch", "4",
                         "--seq", "32", "--dp", "2", "--zero", "1", "-o", plan], check=True, stdout=subprocess.DEVNULL)
-        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers, shared_folders):
+        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers, shared_folders, memory):
             check(folder, plan)
     if FAILURES:
         sys.exit("\n\n".join(FAILURES))

@@ -44,12 +44,13 @@ int meeting_port(int otherwise) {
 
 std::optional<Launch> launch_from_environment(int port) {
   const struct {
-    const char *launcher, *rank, *size, *local;
-  } known[] = {{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
-               {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-               {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-               {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}};
-  for (const auto& [launcher, rank, size, local] : known) {
+    const char *launcher, *rank, *size, *local, *local_size;
+  } known[] = {{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+               {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_SIZE"},
+               {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+               {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""}};
+  for (const auto& [launcher, rank, size, local, local_size] : known) {
     const auto processes = number(size, 1, kMostProcesses);
     if (!processes || *processes == 1) continue;
     const auto process = number(rank, 0, *processes - 1);
@@ -58,6 +59,7 @@ std::optional<Launch> launch_from_environment(int port) {
     launch.process = *process;
     launch.processes = *processes;
     launch.process_of_host = number(local, 0, *processes - 1).value_or(0);
+    launch.processes_of_host = number(local_size, 1, kMostProcesses).value_or(1);
     launch.launcher = launcher;
     if (const char* address = std::getenv("MASTER_ADDR"); address != nullptr && *address != '\0')
       launch.master_address = address;
