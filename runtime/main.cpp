@@ -69,6 +69,7 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   runtime::RunFacts facts{o.plan, o.log, o.trace, o.report, o.train.checkpoints};
   facts.saved = saved_checkpoint(o, result);
   facts.emulated = o.device == "emulate";
+  facts.planted = !o.slow_rank.empty() || !o.slow_link.empty() || o.slow_data_s > 0.0;
   facts.cores = int64_t(std::thread::hardware_concurrency());
   facts.others_share = o.launch ? 0.0 : o.load.others_share();  // other processes of the run are no others
   fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout)));

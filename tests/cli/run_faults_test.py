@@ -223,6 +223,15 @@ def memory(folder, plan):
     expect("a limit on memory", limited, 1, "run failed: rank 0, step 1: out of memory", absent=["bad_alloc"])
 
 
+def options(folder, plan):
+    """What an option cannot be is told in plain words."""
+    train = (plan, "--data", write_text(f"{folder}/options.txt"), "--steps", 2)
+    expect("a rate that rises", run(*train, "--lr", 1e-4, "--min-lr", 1e-3), 2, "--min-lr: 0.001; expected at most --lr, which is 0.0001")
+    log = f"{folder}/rates.jsonl"
+    expect("a low rate", run(*train, "--lr", 1e-5, "--warmup", 0, "--log", log), 0)
+    expect_equal("its rates", [row["learning_rate"] for row in map(json.loads, open(log)) if "step" in row], [1e-5, 1e-5])
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/config.json", "w") as file:
@@ -230,7 +239,8 @@ def main():
         plan = f"{folder}/plan.json"
         subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", f"{folder}/config.json", "--cluster", "this-machine:2", "--global-batch", "4",
                         "--seq", "32", "--dp", "2", "--zero", "1", "-o", plan], check=True, stdout=subprocess.DEVNULL)
-        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers, shared_folders, memory):
+        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers, shared_folders, memory,
+                      options):
             check(folder, plan)
     if FAILURES:
         sys.exit("\n\n".join(FAILURES))
