@@ -35,6 +35,7 @@ struct Options {
   std::string model;
   std::string output = "profile.json";
   std::string device = "cpu", precision;
+  int master_port = 0;  // 0: from the environment
   profiler::ProfileRequest request;
 };
 
@@ -76,6 +77,10 @@ void declare(CLI::App& app, Options& o) {
   app.add_option("--precision", o.precision, "fp32, bf16, fp16 or fp8 (default: bf16 on GPUs, fp32 on CPUs)")
       ->type_name("NAME")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16", "fp8"}))
+      ->group(place);
+  app.add_option("--master-port", o.master_port, runtime::kMasterPortHelp)
+      ->type_name("PORT")
+      ->check(CLI::Range(1, 65535))
       ->group(place);
   app.add_flag("--quiet", o.request.quiet, "Print errors only");
 }
@@ -187,7 +192,7 @@ int run(int argc, char** argv) {
         fmt::format("at most the {} positions of {}", o.request.model.max_positions, o.request.model.name),
         "use a shorter --seq"});
   }
-  o.request.launch = runtime::launch_from_environment();
+  o.request.launch = runtime::launch_from_environment(o.master_port);
   if (o.request.launch && o.request.launch->process > 0) {  // the first process speaks for all
     o.request.quiet = true;
     profiler::profile_machine(o.request);

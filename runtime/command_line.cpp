@@ -12,6 +12,7 @@
 #include "frameworks/supports.h"
 #include "runtime/checkpoint/checkpoint.h"
 #include "runtime/data/dataset.h"
+#include "runtime/memory_check.h"
 #include "runtime/nn/rank_sizes.h"
 
 namespace mpt::runtime {
@@ -83,7 +84,8 @@ void declare_data(CLI::App& app, RunOptions& o) {
       ->check(CLI::Range(int64_t{1}, kMostCount));
 }
 
-void declare_training(CLI::App& app, TrainOptions& t) {
+void declare_training(CLI::App& app, RunOptions& o) {
+  TrainOptions& t = o.train;
   app.add_option("--steps", t.steps, "Optimizer steps, counted from the start of training")
       ->type_name("STEPS")
       ->capture_default_str()
@@ -91,8 +93,8 @@ void declare_training(CLI::App& app, TrainOptions& t) {
   app.add_option("--lr", t.learning_rate, "Learning rate after the warm-up")
       ->capture_default_str()
       ->check(number_between(0.0, 1e3));
-  app.add_option("--min-lr", t.minimum_learning_rate, "Learning rate at the last step (cosine decay)")
-      ->capture_default_str()
+  app.add_option("--min-lr", o.minimum_learning_rate,
+                 "Learning rate at the last step (cosine decay; default: 0.0001, or --lr if that is lower)")
       ->check(number_between(0.0, 1e3));
   app.add_option("--warmup", t.warmup_steps, "Steps in which the learning rate rises from 0")
       ->type_name("STEPS")
@@ -158,6 +160,9 @@ void declare_place(CLI::App& app, RunOptions& o) {
       ->type_name("NAME")
       ->capture_default_str()
       ->check(CLI::IsMember({"auto", "tcp", "mpi"}));
+  app.add_option("--master-port", o.master_port, kMasterPortHelp)
+      ->type_name("PORT")
+      ->check(CLI::Range(1, 65535));
   app.add_option("--timeout", o.timeout_s, "Seconds to wait for a rank before it counts as hung")
       ->type_name("SECONDS")
       ->capture_default_str()
@@ -211,12 +216,29 @@ void in_group(CLI::App& app, const std::string& heading, F&& declare_options) {
 void declare(CLI::App& app, RunOptions& o) {
   app.add_option("plan", o.plan, "plan.json, written by mpt-plan")->required();
   in_group(app, "Data", [&] { declare_data(app, o); });
-  in_group(app, "Training", [&] { declare_training(app, o.train); });
+  in_group(app, "Training", [&] { declare_training(app, o); });
   in_group(app, "Checkpoints", [&] { declare_checkpoints(app, o); });
   in_group(app, "Where it runs", [&] { declare_place(app, o); });
   in_group(app, "What it shows and writes", [&] { declare_output(app, o); });
   in_group(app, "More: emulation (--device emulate)", [&] { declare_emulation(app, o); });
 }
+
+namespace {
+
+void settle_training(RunOptions& o) {
+  if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
+    throw UserError(Problem{"--evaluate-every", "without --validation-share", "data to validate on",
+                            "add --validation-share 0.05"});
+  const double peak = o.train.learning_rate;
+  if (o.minimum_learning_rate.value_or(0.0) > peak)
+    throw UserError(Problem{"--min-lr", fmt::format("{:g}", *o.minimum_learning_rate),
+                            fmt::format("at most --lr, which is {:g}", peak),
+                            "the learning rate decays to --min-lr: lower it, or raise --lr"});
+  o.train.minimum_learning_rate =
+      o.minimum_learning_rate.value_or(std::min(peak, o.train.minimum_learning_rate));
+}
+
+}  // namespace
 
 void check_plan(const Plan& plan, RunOptions& o) {
   const auto refuse = [](std::string where, std::string found, std::string expected, std::string remedy) {
@@ -260,9 +282,8 @@ void check_plan(const Plan& plan, RunOptions& o) {
              "leave --max-restarts out; let the job's script start mpt-run again with --resume auto");
     o.launch->through_mpi = true;
   }
-  if (o.train.evaluate_every > 0 && o.validation_share <= 0.0)
-    refuse("--evaluate-every", "without --validation-share", "data to validate on",
-           "add --validation-share 0.05");
+  settle_training(o);
+  if (o.device == "cpu") check_memory(plan, o.launch, machine_memory_bytes(), o.plan);
   check_outputs(o);
   o.train.timeout = std::chrono::milliseconds(int64_t(o.timeout_s * 1000));
 }

@@ -21,9 +21,11 @@ struct RunOptions {
   std::vector<std::string> data;
   std::string data_format = "auto";
   double validation_share = 0.0;
-  std::string resume, init;  // resume: "auto" or a path
+  std::optional<double> minimum_learning_rate;  // nothing: that of TrainOptions, if it is not above --lr
+  std::string resume, init;                     // resume: "auto" or a path
   int64_t max_restarts = 0;
   std::optional<Launch> launch;  // one of several processes
+  int master_port = 0;           // 0: from the environment
   std::string transport = "auto";
   bool graphs = false;
   std::string log, trace, report, device = "auto";

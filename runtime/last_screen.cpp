@@ -78,18 +78,24 @@ std::vector<std::string> possible_causes(const Plan& plan, const reports::RunRes
   constexpr double kBusy = 0.1;
   constexpr size_t kFewSteps = 6;
   std::vector<std::string> causes;
-  if (plan.cost.spread > kNoisySpread) {
+  if (!facts.emulated && plan.cost.spread > kNoisySpread) {
     causes.push_back(fmt::format(
         "the profile is noisy: its timings vary by up to {:.0f}%. Measure (mpt-profile) and plan again while "
         "the machine is idle",
         plan.cost.spread * 100));
   }
-  if (plan.cost.source == "roofline")
+  if (!facts.emulated && plan.cost.source == "roofline")
     causes.push_back(fmt::format("the plan's times are estimates from data sheets ({}), not measurements",
                                  plan.cost.machine));
-  if (!facts.emulated && facts.others_share > kBusy) {
+  if (facts.others_share > kBusy) {
     causes.push_back(fmt::format("other programs used {:.0f}% of this machine's cores meanwhile",
                                  facts.others_share * 100));
+  }
+  if (facts.emulated && !facts.planted) {
+    causes.push_back(fmt::format(
+        "the threads of {} ranks shared this machine's {} cores, and woke too late for such short waits; a "
+        "larger --time-scale makes the waits longer",
+        plan.layout.ranks(), facts.cores));
   }
   const bool on_cores = plan.cluster.device.kind == DeviceKind::cpu && !facts.emulated;
   if (on_cores && facts.cores > 0 && plan.layout.ranks() > facts.cores) {

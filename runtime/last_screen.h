@@ -18,6 +18,7 @@ struct RunFacts {
   std::string plan{}, log{}, trace{}, report{}, checkpoints{};
   std::filesystem::path saved{};  // the newest checkpoint
   bool emulated = false;
+  bool planted = false;       // emulated with --slow-rank, --slow-link or --slow-data
   int64_t cores = 0;          // of this machine
   double others_share = 0.0;  // of its cores' time that other programs took
 };

@@ -17,6 +17,7 @@
 #include "reports/html.h"
 #include "reports/trace.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
+#include "runtime/checkpoint/folder_lock.h"
 #include "runtime/checkpoint/hugging_face.h"
 #include "runtime/checkpoint_commands.h"
 #include "runtime/command_line.h"
@@ -68,6 +69,7 @@ void write_outputs(const runtime::RunOptions& o, const Plan& plan, const reports
   runtime::RunFacts facts{o.plan, o.log, o.trace, o.report, o.train.checkpoints};
   facts.saved = saved_checkpoint(o, result);
   facts.emulated = o.device == "emulate";
+  facts.planted = !o.slow_rank.empty() || !o.slow_link.empty() || o.slow_data_s > 0.0;
   facts.cores = int64_t(std::thread::hardware_concurrency());
   facts.others_share = o.launch ? 0.0 : o.load.others_share();  // other processes of the run are no others
   fmt::print("{}", runtime::last_screen(plan, result, facts, Palette::of(stdout)));
@@ -334,7 +336,7 @@ int run(int argc, char** argv) {
   app.footer(std::string(kHelpEnd) + kExitCodes);
   runtime::declare(app, o);
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  o.launch = runtime::launch_from_environment();
+  o.launch = runtime::launch_from_environment(o.master_port);
   if (o.launch && o.launch->process > 0) {  // the first process speaks for all
     o.quiet = true;
     o.log = o.trace = o.report = "";
@@ -343,6 +345,10 @@ int run(int argc, char** argv) {
   const Plan plan = load_plan(o.plan);
   runtime::check_plan(plan, o);
   if (o.device == "emulate") return emulate(o, plan);
+  // Held over all attempts. The processes of a launched run are one run.
+  std::optional<runtime::FolderLock> lock;
+  if (!o.train.checkpoints.empty() && (!o.launch || o.launch->process == 0))
+    lock.emplace(o.train.checkpoints);
   const auto start = [&](const runtime::Attempt& attempt) {
     // In each attempt's own process: CUDA does not survive a fork.
     const auto backend = o.device == "cuda" ? load_gpus(o.plan) : nullptr;

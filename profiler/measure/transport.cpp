@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/failure_text.h"
 #include "runtime/comm/sockets/socket_world.h"
 #include "runtime/comm/threads/thread_world.h"
 
@@ -80,8 +81,8 @@ class Ranks {
             body(rank);
           } catch (const std::exception& error) {
             failures[size_t(rank - first())] = std::current_exception();
-            control_->abort(error.what());
-            if (own_) own_->abort(error.what());
+            control_->abort(failure_text(error));
+            if (own_) own_->abort(failure_text(error));
           }
         });
       }

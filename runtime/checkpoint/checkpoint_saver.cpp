@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/json.h"
+#include "runtime/checkpoint/folder_lock.h"
 
 namespace mpt::runtime {
 namespace {
@@ -122,14 +122,7 @@ void check_no_later_checkpoints(const std::filesystem::path& folder, int64_t sta
 }
 
 CheckpointSaver::CheckpointSaver(const SaveOptions& options) : options_(options) {
-  std::error_code error;
-  std::filesystem::create_directories(options_.folder, error);
-  if (error || ::access(options_.folder.c_str(), W_OK) != 0) {
-    throw UserError(
-        Problem{"--checkpoints " + options_.folder.string(),
-                fmt::format("cannot be written ({})", error ? error.message() : std::strerror(errno)),
-                "a folder, or a name for one", ""});
-  }
+  make_checkpoint_folder(options_.folder);
   if (options_.leader) remove_unfinished(options_.folder);
 }
 

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "base/failure_text.h"
+
 namespace mpt::runtime {
 
 SideStream::SideStream(Device& device, OnFailure on_failure)
@@ -70,7 +72,7 @@ void SideStream::run(const Task& task, Ticket ticket) {
       const std::lock_guard lock(mutex_);
       failure_ = std::current_exception();
     }
-    on_failure_(task.name, error.what());
+    on_failure_(task.name, failure_text(error));
   }
 }
 

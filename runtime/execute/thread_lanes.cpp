@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/execute/thread_lanes.h"
 #include "base/clock.h"
+#include "base/failure_text.h"
 
 #include <array>
 #include <chrono>
@@ -150,7 +151,7 @@ class ThreadLanes final : public Lanes {
         const std::lock_guard lock(mutex_);
         if (!failure_) failure_ = std::current_exception();
       }
-      on_failure_(instruction_name(program_, task.id), error.what());
+      on_failure_(instruction_name(program_, task.id), failure_text(error));
     }
     span.end_s = now_s();
   }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/failure_text.h"
 #include "core/rank_grid.h"
 #include "reports/utilisation.h"
 #include "runtime/comm/threads/thread_world.h"
@@ -220,7 +221,7 @@ class Emulation {
         try {
           run_rank(rank);
         } catch (const std::exception& error) {
-          fail(fmt::format("rank {}: {}", rank, error.what()));
+          fail(fmt::format("rank {}: {}", rank, failure_text(error)));
         }
       });
     }

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/failure_text.h"
 #include "models/footprint.h"
 #include "reports/utilisation.h"
 #include "runtime/checkpoint/checkpoint_saver.h"
@@ -128,7 +129,7 @@ class Run {
     try {
       run_rank(rank, device);
     } catch (const std::exception& error) {
-      fail(fmt::format("rank {}, step {}: {}", rank, step_.load() + 1, error.what()));
+      fail(fmt::format("rank {}, step {}: {}", rank, step_.load() + 1, failure_text(error)));
     }
   }
 

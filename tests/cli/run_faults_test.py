@@ -4,8 +4,10 @@
 Usage: run_faults_test.py FOLDER_OF_PROGRAMS
 """
 
+import fcntl
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -130,6 +132,106 @@ def stops(folder, plan):
             FAILURES.append(f"a stop: exit {process.returncode}: {message}")
 
 
+def shared_folders(folder, plan):
+    """One run at a time saves to a folder: a second one names the first and changes nothing."""
+    saved, text = f"{folder}/shared", write_text(f"{folder}/shared.txt")
+    train = (plan, "--data", text, "--checkpoints", saved, "--save-every", 1)
+    command = [f"{PROGRAMS}/mpt-run", *map(str, train), "--steps", "1000000"]
+    for restarts in (0, 2):
+        first = subprocess.Popen([*command, "--resume", "auto", "--max-restarts", str(restarts)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while first.poll() is None and not (os.path.isdir(saved) and any(name.startswith("step-") for name in os.listdir(saved))):
+            time.sleep(0.01)
+        for more in ((), ("--resume", "auto"), ("--max-restarts", 2)):
+            expect("a second run", run(*train, "--steps", 2, "--seed", 2, *more), 2, f"--checkpoints {saved}: another run saves there",
+                   f"process {first.pid} on {socket.gethostname()}", "name another folder")
+        first.terminate() if restarts else first.kill()
+        expect_equal("the first run's end", first.wait(timeout=100), 130 if restarts else -9)
+        first.stderr.close()
+        expect_equal("the lock's file", os.path.exists(f"{saved}/.running"), not restarts)  # a killed run leaves it, without its lock
+    expect("after both", run("inspect", saved), 0, "all checksums right")
+    with open(f"{folder}/.running", "w") as holder:  # of another host
+        holder.write("process 77 on far-away\n" + 1000 * "x")
+        holder.flush()
+        fcntl.flock(holder, fcntl.LOCK_EX)
+        expect("a run elsewhere", run(plan, "--data", text, "--steps", 2, "--checkpoints", folder), 2, "(process 77 on far-away)")
+    expect("a run that was elsewhere", run(plan, "--data", text, "--steps", 2, "--checkpoints", folder), 0)
+    for unlockable in (f"{folder}/locks/pipe", f"{folder}/locks/link"):
+        os.makedirs(unlockable)
+        os.mkfifo(f"{unlockable}/.running") if unlockable.endswith("pipe") else os.symlink(text, f"{unlockable}/.running")
+        expect(unlockable, run(plan, "--data", text, "--steps", 2, "--checkpoints", unlockable), 0, "note: ", "cannot be locked")
+    expect("a refused run", run(plan, "--data", f"{folder}/none", "--checkpoints", f"{folder}/never"), 2)
+    expect_equal("its folder", os.path.exists(f"{folder}/never"), False)
+    expect_equal("the data", open(text).read().startswith("line 0 of the text"), True)
+
+
+def holding_port():
+    """A listener, as torchrun's agent has one, whose next port is free."""
+    for _ in range(100):
+        listener, following = socket.create_server(("127.0.0.1", 0)), None
+        try:
+            following = socket.create_server(("127.0.0.1", listener.getsockname()[1] + 1))
+            return listener
+        except (OSError, OverflowError):
+            listener.close()
+        finally:
+            if following:
+                following.close()
+    raise RuntimeError("no two free ports one after the other")
+
+
+def launched(program, environment, *arguments):
+    """What two processes with a launcher's variables print, by rank; they end together."""
+    processes = [subprocess.Popen([f"{PROGRAMS}/{program}", *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                  env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} | environment) for rank in (0, 1)]
+    outputs = [process.communicate(timeout=100) for process in processes]
+    return [subprocess.CompletedProcess(process.args, process.returncode, *output) for process, output in zip(processes, outputs)]
+
+
+def launchers(folder, plan):
+    """Under torchrun MASTER_PORT is taken by its agent: processes meet at the next port, or where --master-port says."""
+    text = write_text(f"{folder}/launched.txt")
+    profile = ("--model", f"{folder}/config.json", "--quick", "--seq", 16, "--max-ranks", 1, "--max-tensor", 1, "-o", f"{folder}/profile.json")
+    with holding_port() as agent:
+        port = agent.getsockname()[1]
+        torchrun = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        for program, arguments in (("mpt-run", (plan, "--data", text, "--steps", 2)), ("mpt-profile", profile)):
+            for done in launched(program, torchrun, *arguments):
+                expect(f"{program} beside torchrun's agent", done, 0)
+        first = launched("mpt-run", torchrun, plan, "--data", text, "--steps", 2, "--master-port", port, "--timeout", 2)[0]
+        expect("a port in use", first, 1, f"cannot listen on localhost, port {port}", "--master-port PORT")
+        for done in launched("mpt-run", torchrun, plan, "--data", text, "--steps", 2, "--master-port", port + 1):
+            expect("the remedy", done, 0)
+
+
+def memory(folder, plan):
+    """More ranks than the machine's memory holds are refused before they start; what the system refuses is told in words."""
+    text, large = write_text(f"{folder}/memory.txt"), f"{folder}/large.json"
+    subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", "llama3-405b", "--cluster", "dgx-h100:32", "--global-batch", "64", "--tp", "8", "--pp", "16",
+                    "--dp", "2", "--micro-batch", "1", "--framework", "mpt", "-o", large], check=True, stdout=subprocess.DEVNULL)
+    expect("405B on this machine", run(large, "--data", text, "--device", "cpu", "--checkpoints", f"{folder}/large"), 2,
+           "large.json at /layout", "the 256 ranks on this machine need", "TiB of memory", "--cluster this-machine", "--device emulate")
+    expect_equal("its checkpoints", os.path.exists(f"{folder}/large"), False)
+    of_host = {"RANK": "9", "WORLD_SIZE": "256", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "8", "MASTER_PORT": "29417"}
+    command = [f"{PROGRAMS}/mpt-run", large, "--data", text, "--device", "cpu"]
+    expect("8 of them", subprocess.run(command, env=os.environ | of_host, capture_output=True, text=True, timeout=100), 2, "the 8 ranks on this machine")
+    config, wide = f"{folder}/wide_config.json", f"{folder}/wide.json"
+    with open(config, "w") as file:
+        json.dump(CONFIG | dict(hidden_size=2048, intermediate_size=8192, num_hidden_layers=8), file)
+    subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", config, "--cluster", "this-machine:1", "--global-batch", "1", "--seq", "32", "-o", wide],
+                   check=True, stdout=subprocess.DEVNULL)
+    limited = subprocess.run(f"ulimit -v 2500000; exec {PROGRAMS}/mpt-run {wide} --data {text} --steps 1", shell=True, capture_output=True, text=True, timeout=100)
+    expect("a limit on memory", limited, 1, "run failed: rank 0, step 1: out of memory", absent=["bad_alloc"])
+
+
+def options(folder, plan):
+    """What an option cannot be is told in plain words."""
+    train = (plan, "--data", write_text(f"{folder}/options.txt"), "--steps", 2)
+    expect("a rate that rises", run(*train, "--lr", 1e-4, "--min-lr", 1e-3), 2, "--min-lr: 0.001; expected at most --lr, which is 0.0001")
+    log = f"{folder}/rates.jsonl"
+    expect("a low rate", run(*train, "--lr", 1e-5, "--warmup", 0, "--log", log), 0)
+    expect_equal("its rates", [row["learning_rate"] for row in map(json.loads, open(log)) if "step" in row], [1e-5, 1e-5])
+
+
 def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(f"{folder}/config.json", "w") as file:
@@ -137,7 +239,8 @@ def main():
         plan = f"{folder}/plan.json"
         subprocess.run([f"{PROGRAMS}/mpt-plan", "--model", f"{folder}/config.json", "--cluster", "this-machine:2", "--global-batch", "4",
                         "--seq", "32", "--dp", "2", "--zero", "1", "-o", plan], check=True, stdout=subprocess.DEVNULL)
-        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops):
+        for check in (outputs_on_inputs, used_folders, full_disks, closed_streams, changing_files, stops, launchers, shared_folders, memory,
+                      options):
             check(folder, plan)
     if FAILURES:
         sys.exit("\n\n".join(FAILURES))

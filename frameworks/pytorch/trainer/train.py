@@ -221,7 +221,7 @@ def main():
     parser.add_argument("--data-format", default="auto", choices=["auto", "text", "megatron", "uint16", "uint32"])
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--lr", type=float, default=1e-3, help="learning rate after the warm-up")
-    parser.add_argument("--min-lr", type=float, default=1e-4, help="learning rate at the last step (cosine decay)")
+    parser.add_argument("--min-lr", type=float, help="learning rate at the last step (cosine decay; default: 0.0001, or --lr if that is lower)")
     parser.add_argument("--warmup", type=int, default=10, help="steps in which the learning rate rises from 0")
     parser.add_argument("--clip", type=float, default=1.0, help="clip the gradient norm to this; 0: no clipping")
     parser.add_argument("--weight-decay", type=float, default=0.1, help="of matrices; biases and norms have none")
@@ -230,6 +230,10 @@ def main():
     parser.add_argument("--save", metavar="FOLDER", help="write the trained weights as a Hugging Face folder")
     parser.add_argument("--log-file", metavar="FILE", help="a line of JSON per step; mpt-plan diagnose reads it")
     options = parser.parse_args()
+    if options.min_lr is None:
+        options.min_lr = min(1e-4, options.lr)
+    if options.min_lr > options.lr:
+        parser.error(f"--min-lr {options.min_lr:g} is above --lr {options.lr:g}")
     # if refused
     sys.exit(f"{sys.argv[0]}: this file cannot train its plan: {REFUSED}")
     # end

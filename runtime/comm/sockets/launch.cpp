@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/error.h"
 
@@ -24,17 +25,32 @@ std::optional<int> number(const char* name, int least, int most) {
 }
 
 constexpr int kMostProcesses = 100000;
+constexpr int kFirstFreePort = 1024, kLastPort = 65535;  // below the first, only root may listen
+
+// torchrun's agent holds MASTER_PORT for its own store while the processes run.
+bool agent_holds_port() {
+  const char* text = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
+  return text != nullptr && std::string_view(text) == "True";
+}
+
+int meeting_port(int otherwise) {
+  const auto port = number("MASTER_PORT", 1, kLastPort);
+  if (!port) return otherwise;
+  if (!agent_holds_port()) return *port;
+  return *port == kLastPort ? kFirstFreePort : *port + 1;
+}
 
 }  // namespace
 
-std::optional<Launch> launch_from_environment() {
+std::optional<Launch> launch_from_environment(int port) {
   const struct {
-    const char *launcher, *rank, *size, *local;
-  } known[] = {{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK"},
-               {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
-               {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
-               {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"}};
-  for (const auto& [launcher, rank, size, local] : known) {
+    const char *launcher, *rank, *size, *local, *local_size;
+  } known[] = {{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
+               {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                "OMPI_COMM_WORLD_LOCAL_SIZE"},
+               {"Hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
+               {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", ""}};
+  for (const auto& [launcher, rank, size, local, local_size] : known) {
     const auto processes = number(size, 1, kMostProcesses);
     if (!processes || *processes == 1) continue;
     const auto process = number(rank, 0, *processes - 1);
@@ -43,10 +59,11 @@ std::optional<Launch> launch_from_environment() {
     launch.process = *process;
     launch.processes = *processes;
     launch.process_of_host = number(local, 0, *processes - 1).value_or(0);
+    launch.processes_of_host = number(local_size, 1, kMostProcesses).value_or(1);
     launch.launcher = launcher;
     if (const char* address = std::getenv("MASTER_ADDR"); address != nullptr && *address != '\0')
       launch.master_address = address;
-    launch.master_port = number("MASTER_PORT", 1, 65535).value_or(launch.master_port);
+    launch.master_port = port != 0 ? port : meeting_port(launch.master_port);
     return launch;
   }
   return std::nullopt;

@@ -147,12 +147,21 @@ class Meeting {
   static constexpr size_t kMostStrangers = 64;
 
   void receive_everybody() {
-    const Socket listener = Socket::listen(o_.launch.master_address, o_.launch.master_port);
+    const Socket listener = listen_as_master();
     hear_callers(listener, 1);
     const uint32_t verdict = 1;
     for (size_t p = 1; p < peers_.size(); ++p) {
       peers_[p].send_all(&verdict, sizeof verdict, patience_);
       peers_[p].send_all(hellos_.data(), hellos_.size() * sizeof(Hello), patience_);
+    }
+  }
+
+  Socket listen_as_master() const {
+    try {
+      return Socket::listen(o_.launch.master_address, o_.launch.master_port);
+    } catch (const RunError& error) {
+      throw RunError(fmt::format(
+          "{}\n    --master-port PORT chooses another port, the same for all processes", error.what()));
     }
   }
 

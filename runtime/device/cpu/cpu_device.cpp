@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 #include <unordered_map>
 #include <vector>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "runtime/device/cpu/kernels.h"
 #include "runtime/device/cpu/mixers_on_cpu.h"
 
@@ -34,7 +34,9 @@ class CpuDevice final : public MixersOnCpu {
       return block;
     }
     void* block = std::aligned_alloc(size_t(kAllocationUnit), size_t(std::max(size, kAllocationUnit)));
-    if (block == nullptr) throw std::bad_alloc();
+    if (block == nullptr)
+      throw RunError(fmt::format("out of memory: {} more could not be allocated; the rank has {}",
+                                 format_bytes(double(size)), format_bytes(double(in_use_ - size))));
     return block;
   }
 

@@ -296,9 +296,9 @@ TEST(SocketWorld, AReasonFromElsewhereHoldsNoControlCharacters) {
 
 TEST(Launch, ReadsWhatLaunchersSet) {
   const char* names[] = {
-      "RANK",      "WORLD_SIZE",   "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
-      "PMI_SIZE",  "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "MASTER_ADDR",          "MASTER_PORT",
-      "LOCAL_RANK"};
+      "RANK",       "WORLD_SIZE",       "OMPI_COMM_WORLD_RANK",        "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+      "PMI_SIZE",   "SLURM_PROCID",     "SLURM_STEP_NUM_TASKS",        "MASTER_ADDR",          "MASTER_PORT",
+      "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_USE_AGENT_STORE"};
   const auto with = [&](const std::vector<std::pair<const char*, const char*>>& set) {
     for (const char* name : names) ::unsetenv(name);
     for (const auto& [name, value] : set) ::setenv(name, value, 1);
@@ -311,11 +311,13 @@ TEST(Launch, ReadsWhatLaunchersSet) {
                            {"WORLD_SIZE", "8"},
                            {"MASTER_ADDR", "node7"},
                            {"MASTER_PORT", "1234"},
+                           {"LOCAL_WORLD_SIZE", "4"},
                            {"LOCAL_RANK", "2"}});
   ASSERT_TRUE(torch);
   EXPECT_EQ(torch->process, 3);
   EXPECT_EQ(torch->processes, 8);
   EXPECT_EQ(torch->process_of_host, 2);
+  EXPECT_EQ(torch->processes_of_host, 4);
   EXPECT_EQ(torch->master_address, "node7");
   EXPECT_EQ(torch->master_port, 1234);
   EXPECT_EQ(with({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}})->launcher, "mpirun");
@@ -326,6 +328,25 @@ TEST(Launch, ReadsWhatLaunchersSet) {
   EXPECT_THROW(with({{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}}), UserError);
   EXPECT_THROW(with({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "70000"}}), UserError);
   with({});
+}
+
+TEST(Launch, MeetsBesideThePortThatTorchrunHolds) {
+  const auto port = [](const char* master_port, const char* agent_store, int asked) {
+    for (const auto& [name, value] : {std::pair{"RANK", "1"},
+                                      {"WORLD_SIZE", "2"},
+                                      {"MASTER_PORT", master_port},
+                                      {"TORCHELASTIC_USE_AGENT_STORE", agent_store}})
+      ::setenv(name, value, 1);
+    const auto launch = launch_from_environment(asked);
+    for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_USE_AGENT_STORE"})
+      ::unsetenv(name);
+    return launch ? launch->master_port : 0;
+  };
+  EXPECT_EQ(port("43489", "True", 0), 43490);
+  EXPECT_EQ(port("65535", "True", 0), 1024);
+  EXPECT_EQ(port("43489", "False", 0), 43489);
+  EXPECT_EQ(port("43489", "True", 5000), 5000);
+  EXPECT_EQ(port("43489", "", 5000), 5000);
 }
 
 }  // namespace

@@ -198,6 +198,19 @@ TEST(CpuDevice, ARouterLimitedToGroupsChoosesFromTheBestOfThem) {
   }
 }
 
+TEST(CpuDevice, LackOfMemoryIsToldWithSizes) {
+  const auto device = make_cpu_device();
+  void* held = device->allocate(int64_t{1} << 20);
+  std::string message;
+  try {
+    device->allocate(int64_t{1} << 50);
+  } catch (const RunError& error) {
+    message = error.what();
+  }
+  device->release(held, int64_t{1} << 20);
+  EXPECT_EQ(message, "out of memory: 1024.0 TiB more could not be allocated; the rank has 1.00 MiB");
+}
+
 TEST(CpuDevice, AdamWFollowsItsDefinition) {
   const auto device = make_cpu_device();
   double parameter = 0.5, m = 0, v = 0;

@@ -75,6 +75,14 @@ TEST_F(SideStreamTest, AFailureIsToldOnceAndWhatFollowsIsSkipped) {
   EXPECT_EQ(failures_, std::vector<std::string>{"reducing gradients: planted"});
 }
 
+TEST_F(SideStreamTest, LackOfMemoryIsToldInWords) {
+  const auto side = make();
+  const SideStream::Ticket ticket = side->post("gathering weights", [] { throw std::bad_alloc(); });
+  EXPECT_THROW(side->await(ticket), std::bad_alloc);
+  ASSERT_EQ(failures_.size(), 1u);
+  EXPECT_TRUE(failures_.front().starts_with("gathering weights: out of memory")) << failures_.front();
+}
+
 TEST_F(SideStreamTest, ItsEndWaitsForWhatWasPosted) {
   std::atomic<int> done{0};
   {

@@ -109,6 +109,15 @@ TEST_F(ThreadLanes, AFailureIsToldAndThrownAndTheRestIsSkipped) {
   EXPECT_NE(failures_.front().instruction.find("stage 0"), std::string::npos);
 }
 
+TEST_F(ThreadLanes, LackOfMemoryIsToldInWords) {
+  const StepProgram program = program_on({Stream::compute});
+  const auto lanes = make(program);
+  lanes->launch(0, Stream::compute, {}, [] { throw std::bad_alloc(); });
+  EXPECT_THROW(lanes->synchronize(), std::bad_alloc);
+  ASSERT_FALSE(failures_.empty());
+  EXPECT_TRUE(failures_.front().what.starts_with("out of memory")) << failures_.front().what;
+}
+
 TEST_F(ThreadLanes, ServeStepAfterStep) {
   const StepProgram program = program_on({Stream::compute, Stream::activation_out});
   const auto lanes = make(program);
